@@ -1,4 +1,4 @@
-//! Which crate may know which, and what the pure crates must not touch.
+//! The allowed dependencies between crates, and the restrictions of pure crates.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::Finding;
 use crate::sources::{Sources, is_test};
 
-/// A crate and the crates of ours it may depend on. Tests may depend on what they like.
+/// A crate, and the workspace crates that it may depend on. Tests may depend on any crate.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("yumen-base", &[]),
     ("yumen-http", &["yumen-base"]),
@@ -29,7 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("yumen-lab", &["yumen-base", "yumen-load"]),
 ];
 
-/// Known by everyone or knowing everyone: no row of their own.
+/// Crates that all others may use, or that use all others: no row of their own.
 const FREE: &[&str] = &["yumen", "yumen-test", "xtask"];
 
 /// Crates without sockets, files, runtime, clock reads or randomness.
@@ -43,11 +43,11 @@ const PURE: &[&str] = &[
     "yumen-import",
 ];
 
-/// Dependencies a pure crate must not name.
+/// Dependencies that a pure crate must not have.
 const IMPURE_CRATES: &[&str] =
     &["tokio", "mio", "rustix", "nix", "libc", "socket2", "rand", "getrandom", "fastrand", "async-std"];
 
-/// What a pure crate must not write. `std::net::IpAddr` and the like are plain values and fine.
+/// Text that a pure crate must not contain. `std::net::IpAddr` and the like are plain values and allowed.
 const IMPURE_WORDS: &[&str] = &[
     "Instant::now",
     "SystemTime::now",
@@ -59,10 +59,11 @@ const IMPURE_WORDS: &[&str] = &[
     "std::env",
 ];
 
-/// Dependency arrows over `cargo metadata`.
+/// Checks the dependencies in `cargo metadata`.
 pub(crate) fn check(metadata: &Value) -> Result<Vec<Finding>> {
     let packages = metadata["packages"].as_array().context("metadata without packages")?;
     let mut findings = Vec::new();
+    // Packages of the workspace have no source.
     for package in packages.iter().filter(|package| package["source"].is_null()) {
         let name = package["name"].as_str().context("package without name")?;
         let dependencies = package["dependencies"].as_array().context("package without dependencies")?;
@@ -74,7 +75,7 @@ pub(crate) fn check(metadata: &Value) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// One arrow, from a crate of ours to anything.
+/// Checks one dependency of a workspace crate.
 pub(crate) fn check_arrow(from: &str, to: &str) -> Option<Finding> {
     if PURE.contains(&from) && IMPURE_CRATES.contains(&to) {
         return Some(format!("{from}: pure crates must not depend on {to}"));
@@ -85,7 +86,7 @@ pub(crate) fn check_arrow(from: &str, to: &str) -> Option<Finding> {
     let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == from) else {
         return Some(format!("{from}: a new crate needs a row in xtask/src/arrows.rs"));
     };
-    (!allowed.contains(&to)).then(|| format!("{from}: must not know {to} (ARCHITECTURE.md, crates)"))
+    (!allowed.contains(&to)).then(|| format!("{from}: must not depend on {to} (ARCHITECTURE.md, crates)"))
 }
 
 /// Clocks, files, sockets and randomness in pure crates, tests left out.

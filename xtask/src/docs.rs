@@ -1,4 +1,4 @@
-//! Documents name things that exist, and nothing names the place it was written at.
+//! Documents refer to existing names only, and no file names the machine on which it was written.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::path::Path;
 use crate::Finding;
 use crate::sources::Sources;
 
-/// Documents whose backticked crates and types must exist.
+/// Documents in which every backticked crate or type must exist.
 const CHECKED: &[&str] = &["ARCHITECTURE.md"];
 
-/// Words no file may hold, in halves so that this file does not.
+/// Words that no file may contain, in halves so that this file does not.
 const BANNED: &[(&str, &str)] = &[("/wo", "rk/"), ("../sha", "red/"), ("artifac", "tory")];
 
-/// Names in backticks and links that lead nowhere.
+/// Backticked names that do not exist, and broken links.
 pub(crate) fn check(sources: &Sources, root: &Path) -> Vec<Finding> {
     let known = known_names(sources);
     let mut findings = Vec::new();
@@ -44,7 +44,7 @@ pub(crate) fn check_bans(sources: &Sources) -> Vec<Finding> {
     findings
 }
 
-/// Crates, and the types, traits, aliases and variants of our code.
+/// Crates, and the types, traits, aliases and variants of the workspace.
 fn known_names(sources: &Sources) -> BTreeSet<&str> {
     let mut known = BTreeSet::new();
     for (path, text) in sources.all() {
@@ -66,7 +66,7 @@ pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
 }
 
-/// Whether a backticked name claims to be a crate or a type of ours: `yumen-http`, `RequestHead`.
+/// Whether a backticked name looks like a crate or a type of the workspace: `yumen-http`, `RequestHead`.
 fn is_claim(name: &str) -> bool {
     let camel = name.starts_with(|c: char| c.is_ascii_uppercase())
         && name.contains(|c: char| c.is_ascii_lowercase())
@@ -74,13 +74,13 @@ fn is_claim(name: &str) -> bool {
     camel || name.strip_prefix("yumen-").is_some_and(|rest| rest.chars().all(|c| c.is_ascii_lowercase()))
 }
 
-/// What stands in single backticks, fenced blocks left out.
+/// The texts in single backticks, without fenced blocks.
 pub(crate) fn backticked(text: &str) -> impl Iterator<Item = &str> {
     let prose = text.split("```").step_by(2);
     prose.flat_map(|part| part.split('`').skip(1).step_by(2))
 }
 
-/// Relative link targets without their anchors, fenced blocks left out.
+/// Relative link targets without their anchors, outside fenced blocks.
 pub(crate) fn links(text: &str) -> impl Iterator<Item = &str> {
     let prose = text.split("```").step_by(2);
     let targets = prose.flat_map(|part| part.split("](").skip(1)).filter_map(|rest| rest.split(')').next());

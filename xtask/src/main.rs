@@ -1,5 +1,5 @@
-//! `cargo run -p xtask -- tidy`: the rules of the project that a compiler does not check.
-//! Knows the repository as text and as `cargo metadata`; links to no crate of the product.
+//! `cargo run -p xtask -- tidy`: the project's rules that a compiler does not check.
+//! Reads the repository as text and as `cargo metadata`; links to no crate of the product.
 
 mod arrows;
 mod cycles;
@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 
 use crate::sources::Sources;
 
-/// One broken rule: where, and what to do.
+/// One violation of a rule: the place, and the remedy.
 type Finding = String;
 
 fn main() -> ExitCode {
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// All findings of all rules over the repository this crate stands in.
+/// All findings of all rules in the repository that contains this crate.
 fn tidy() -> Result<Vec<Finding>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask stands in the workspace")?;
     let sources = Sources::read(root)?;

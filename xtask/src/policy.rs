@@ -1,5 +1,5 @@
-//! Dependencies: licences, sources and duplicate versions, by the lists of `deny.toml`. The same file
-//! serves cargo-deny, which also knows advisories; building that takes CI minutes, this takes none.
+//! Dependencies: licences, sources and duplicate versions, by the lists of `deny.toml`. cargo-deny reads the
+//! same file and also checks advisories; building it takes minutes in CI, this takes none.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::Finding;
 
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// What `cargo metadata` says for the platform we ship on.
+/// The output of `cargo metadata` for the platform of releases.
 pub(crate) fn metadata(root: &Path) -> Result<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -25,7 +25,7 @@ pub(crate) fn metadata(root: &Path) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Licences not allowed, sources other than crates.io, versions doubled without a reason.
+/// Licences that are not allowed, sources other than crates.io, duplicate versions without a reason.
 pub(crate) fn check(metadata: &Value, deny: &str) -> Result<Vec<Finding>> {
     let allowed = list(deny, "allow");
     let skipped = list(deny, "skip");
@@ -65,7 +65,7 @@ pub(crate) fn list<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Whether an SPDX expression can be met with the allowed licences. AND binds before OR.
+/// Whether the allowed licences satisfy an SPDX expression. AND binds before OR.
 pub(crate) fn licensed(expression: &str, allowed: &[&str]) -> bool {
     let expression = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut tokens: Vec<&str> = expression.split_whitespace().rev().collect();
@@ -99,6 +99,6 @@ fn one(tokens: &mut Vec<&str>, allowed: &[&str]) -> bool {
         let whole = format!("{token} WITH {exception}");
         return allowed.contains(&whole.as_str());
     }
-    // `MPL-2.0+` offers later versions too; the one allowed is among them.
+    // `MPL-2.0+` includes later versions too; the allowed one is among them.
     allowed.contains(&token.trim_end_matches('+'))
 }

@@ -1,4 +1,4 @@
-//! Functions and files stay small. `xtask/long.txt` lists what is longer; its entries only shrink.
+//! Size limits of functions and files. `xtask/long.txt` lists the exceptions; its entries only shrink.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ const FILE_LINES_MAX: usize = 600;
 const TEST_FILE_LINES_MAX: usize = 1000;
 const LIST: &str = "xtask/long.txt";
 
-/// Everything too long that is not listed, and every listed thing that grew, shrank or went.
+/// Everything too long that is not listed, and every listed entry that grew, shrank or disappeared.
 pub(crate) fn check(sources: &Sources) -> Vec<Finding> {
     let mut long = BTreeMap::new();
     for (path, text) in sources.rust() {
@@ -37,12 +37,12 @@ fn compare(long: BTreeMap<String, usize>, mut listed: BTreeMap<String, usize>) -
                 findings.push(format!("{what}: grew from {was} to {lines} lines; split it"));
             }
             Some(was) if lines < was => {
-                findings.push(format!("{what}: shrank from {was} to {lines} lines; say so in {LIST}"));
+                findings.push(format!("{what}: shrank from {was} to {lines} lines; update {LIST}"));
             }
             Some(_) => {}
         }
     }
-    findings.extend(listed.into_keys().map(|what| format!("{what}: no longer long; take it off {LIST}")));
+    findings.extend(listed.into_keys().map(|what| format!("{what}: no longer long; remove it from {LIST}")));
     findings
 }
 
@@ -55,7 +55,7 @@ fn listed(text: &str) -> BTreeMap<String, usize> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(entry).collect()
 }
 
-/// Every function with a body and its length. Relies on rustfmt: the closing brace stands alone at
+/// Every function with a body and its length. Relies on rustfmt: the closing brace is alone on its line, at
 /// the indentation of the line that opened the function.
 pub(crate) fn functions(text: &str) -> Vec<(&str, usize)> {
     let lines: Vec<&str> = text.lines().collect();
@@ -71,13 +71,13 @@ pub(crate) fn functions(text: &str) -> Vec<(&str, usize)> {
     found
 }
 
-/// Where the body opens: the end of the signature, unless that is a semicolon or all is one line.
+/// The line on which the body opens: the end of the signature, unless that is a semicolon or all is one line.
 fn body_start(lines: &[&str]) -> Option<usize> {
     let end = lines.iter().position(|line| line.ends_with(['{', ';']) || one_line(line))?;
     lines[end].ends_with('{').then_some(end)
 }
 
-/// How many lines there are up to the brace that closes at this indentation.
+/// The number of lines up to the brace that closes at this indentation.
 fn closing(lines: &[&str], indent: &str) -> usize {
     let closes = |line: &&str| line.strip_prefix(indent) == Some("}");
     lines.iter().position(closes).map_or(lines.len(), |last| last + 1)

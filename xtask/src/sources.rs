@@ -1,4 +1,4 @@
-//! The text of every file git knows or would add, read once for all rules.
+//! The text of every file that git tracks or would add, read once for all rules.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// The repository's text files by path from its root.
+/// The text files of the repository, by path from its root.
 pub(crate) struct Sources {
     files: BTreeMap<String, String>,
 }
 
 impl Sources {
-    /// Reads what is tracked, or untracked and not ignored. Files that are not UTF-8 are left out.
+    /// Reads files that are tracked, or untracked and not ignored. Files that are not UTF-8 are left out.
     pub(crate) fn read(root: &Path) -> Result<Sources> {
         let listed = Command::new("git")
             .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -31,7 +31,7 @@ impl Sources {
         Sources { files: files.iter().map(owned).collect() }
     }
 
-    /// One file's text.
+    /// The text of one file.
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
     }
@@ -41,13 +41,13 @@ impl Sources {
         self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// The Rust files among them.
+    /// All Rust files.
     pub(crate) fn rust(&self) -> impl Iterator<Item = (&str, &str)> {
         self.all().filter(|(path, _)| path.ends_with(".rs"))
     }
 }
 
-/// Whether a Rust file holds tests only.
+/// Whether a Rust file contains tests only.
 pub(crate) fn is_test(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name == "tests.rs"

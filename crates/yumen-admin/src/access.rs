@@ -1,6 +1,6 @@
-//! Who may ask the Admin API: addresses, keys and roles, and which pages may call it.
+//! Access to the Admin API: addresses, keys, roles, and origins of pages.
 //!
-//! Judges the head of a request; must not know what is asked for.
+//! Decides by the head of a request, independent of the requested resource.
 
 use std::net::IpAddr;
 
@@ -18,11 +18,11 @@ use crate::refusal::ApiRefusal;
 
 const API_KEY: &str = "x-api-key";
 
-/// The address a connection comes from.
+/// The peer address of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AdminPeer(pub(crate) IpAddr);
 
-/// Who may ask what.
+/// Access rules of the Admin API.
 #[derive(Debug, Clone)]
 pub struct AdminAccess {
     pub(crate) allow: IpSet,
@@ -38,7 +38,7 @@ impl Default for AdminAccess {
 }
 
 impl AdminAccess {
-    /// As the node's configuration has it; the store's keys come on top.
+    /// The rules of the node settings. Keys in the store are added at each request.
     pub fn new(admin: &AdminConfig) -> Result<AdminAccess, String> {
         Ok(AdminAccess {
             allow: IpSet::parse(admin.allow.iter().map(String::as_str))?,
@@ -48,9 +48,10 @@ impl AdminAccess {
         })
     }
 
-    /// Whose request this is, or why it is refused.
+    /// The holder of the request's key, or the refusal.
     pub(crate) fn holder(&self, stored: &StoreState, request: &Request) -> Result<KeyHolder, ApiRefusal> {
         if !self.key_required {
+            // Without keys, a browser on this host could pass on requests of any page (DNS rebinding, CSRF).
             AllowedHosts::new(&[], "admin.key_required").check(request.uri(), request.headers())?;
             is_same_origin(request.headers())?;
             return Ok(KeyHolder { name: "anonymous".to_owned(), role: AdminRole::Admin });
@@ -95,8 +96,8 @@ fn presented_key(request: &Request) -> Option<(String, KeySource)> {
     pairs.find(|(name, _)| *name == "x_api_key").map(|(_, key)| (key.to_owned(), KeySource::Cookie))
 }
 
-/// A browser sends a cookie, or reaches a port on its own machine, on behalf of any page. Where that
-/// is enough to be admitted, only pages of this listener may ask.
+/// Refuses pages of other origins. A browser sends cookies, and connects to ports of its own host, on behalf
+/// of any page, so neither may be enough to admit a request.
 fn is_same_origin(headers: &HeaderMap) -> Result<(), ApiRefusal> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let Some(origin) = text(header::ORIGIN) else {

@@ -1,6 +1,6 @@
-//! The admin listener: what of the Admin API stands where, and what everybody may ask without a key.
+//! The admin listener: composes the routers of the Admin API and adds the routes without a key.
 //!
-//! Must not know what the parts do.
+//! Independent of the handlers.
 
 use std::future::Future;
 
@@ -21,8 +21,8 @@ use crate::tls::AdminTls;
 use crate::v1::{self, V1State};
 use crate::{admission, crud};
 
-/// Serves the Admin API, and what `/yumen/v1` adds to it, until `shutdown` is done and requests under way
-/// had five seconds to end.
+/// Serves the Admin API with `/yumen/v1` until `shutdown` completes; requests in flight then have five
+/// seconds to end.
 pub async fn serve_api(
     listener: TcpListener,
     tls: Option<AdminTls>,
@@ -40,6 +40,7 @@ pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {
     let require_key = crud::router()
         .merge(more)
         .method_not_allowed_fallback(not_found)
+        // `route_layer` leaves out unknown paths, which get 404 instead of 401.
         .route_layer(from_fn_with_state(state.clone(), admission::require_key));
     Router::new()
         .route("/apisix/admin", get(alive))
@@ -48,11 +49,12 @@ pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {
         .merge(require_key)
         .fallback(absent)
         .method_not_allowed_fallback(absent)
+        // Outermost, so that fallbacks check the address and mark the response too.
         .layer(from_fn_with_state(state.clone(), admission::admit))
         .with_state(state)
 }
 
-/// Tools ask this first, before they have a key: somebody is there, and speaks this API.
+/// Liveness without a key: tools request this before they have one.
 async fn alive() -> Response {
     reply::json(StatusCode::OK, &json!({ "status": "ok" }))
 }
@@ -61,7 +63,7 @@ async fn not_found() -> Response {
     ApiRefusal::new(StatusCode::NOT_FOUND, "not found").into_response()
 }
 
-/// The contract's words, but for what is Yumen's own.
+/// The message of the contract, except below `/yumen/`.
 async fn absent(uri: Uri) -> Response {
     let message = match uri.path() {
         path if path.starts_with("/yumen/") => format!("the Admin API has no {path}"),

@@ -1,6 +1,6 @@
-//! The door of the admin listener: what every request passes and every answer carries.
+//! Middleware of the admin listener: admission of requests, fields of responses.
 //!
-//! Who may ask is judged by `access`; must not know what is asked for.
+//! `access` decides on keys. Independent of the requested resource.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -13,12 +13,12 @@ use crate::access::AdminPeer;
 use crate::api::AdminState;
 use crate::refusal::ApiRefusal;
 
-/// Clients choose what they may ask for by this version; it names the API spoken, not the product.
+/// Clients choose features by this version; it identifies the API, not the product.
 const SPOKEN: HeaderValue = HeaderValue::from_static("APISIX/3.14.0");
 const REASON: &str = "x-yumen-reason";
 const REASON_BYTES_MAX: usize = 512;
 
-/// Admits requests by address, answers preflights, and marks every response.
+/// Admits requests by address, responds to preflights, and marks every response.
 pub(crate) async fn admit(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let access = &state.access;
     let peer = request.extensions().get::<AdminPeer>().map(|AdminPeer(address)| *address);
@@ -30,6 +30,7 @@ pub(crate) async fn admit(State(state): State<AdminState>, request: Request, nex
             let message = format!("{who} is not allowed: not in admin.allow");
             ApiRefusal::new(StatusCode::FORBIDDEN, message).into_response()
         }
+        // A preflight carries no key, so it gets its response before keys are checked.
         _ if is_preflight => StatusCode::OK.into_response(),
         _ => next.run(request).await,
     };
@@ -41,7 +42,7 @@ pub(crate) async fn admit(State(state): State<AdminState>, request: Request, nex
     response
 }
 
-/// Tells clients what is spoken here.
+/// Sets the fields with the API and its version.
 pub(crate) fn mark(headers: &mut HeaderMap, version: AdminApiVersion) {
     headers.insert(header::SERVER, SPOKEN);
     let version = match version {
@@ -64,7 +65,7 @@ fn allow_pages(headers: &mut HeaderMap) {
     }
 }
 
-/// Admits holders of keys, and leaves the authorship of what they write in the request's extensions.
+/// Admits requests with a valid key, and puts the authorship of their writes into the request's extensions.
 pub(crate) async fn require_key(
     State(state): State<AdminState>,
     mut request: Request,

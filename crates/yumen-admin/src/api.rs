@@ -1,4 +1,4 @@
-//! What every handler of the Admin API shares: where resources live, what plugins there are.
+//! State that all handlers of the Admin API share.
 
 use std::sync::Arc;
 
@@ -11,33 +11,33 @@ use crate::access::AdminAccess;
 use crate::index::FactIndex;
 use crate::lists::ListCache;
 
-/// Where the Admin API finds what it serves.
+/// The state of the Admin API: store, plugins, access rules, caches.
 #[derive(Clone)]
 pub struct AdminState {
-    /// Where resources live.
+    /// The store of resources.
     pub store: Arc<dyn Store>,
-    /// All plugins there are.
+    /// All plugins of this build.
     pub registry: Arc<PluginRegistry>,
     /// Plugins that may be configured although this version does not run them.
     pub missing: MissingPlugins,
-    /// Loads a certificate and its key, to tell whether they fit.
+    /// Loads a certificate and its key, to check that they match.
     pub load_certificate: LoadCertificate,
-    /// The environment that `$env://` in settings refers to; [`AdminState::new`] gives an empty one.
+    /// The environment for `$env://` in settings; empty after [`AdminState::new`].
     pub variables: Variables,
-    /// Who may ask what.
+    /// Access rules.
     pub access: Arc<AdminAccess>,
-    /// Shape of answers.
+    /// Form of responses.
     pub api_version: AdminApiVersion,
     /// Whether this node serves stream routes; if not, they are refused.
     pub stream_routes: bool,
-    /// What refers to what, as of the newest state anybody decided on.
+    /// References and unique values of all objects, as of the newest state that a write was decided on.
     pub(crate) index: Arc<FactIndex>,
-    /// Whole lists somebody asked for, as they are sent.
+    /// Whole lists in serialized form, as of their last request.
     pub(crate) lists: Arc<ListCache>,
 }
 
 impl AdminState {
-    /// The state of an API that asks for a key of the store, in the shape `v3`, without stream routes.
+    /// The state of an API that requires keys of the store, in the form `v3`, without stream routes.
     pub fn new(
         store: Arc<dyn Store>,
         registry: Arc<PluginRegistry>,
@@ -45,7 +45,7 @@ impl AdminState {
         load_certificate: LoadCertificate,
     ) -> AdminState {
         let index = Arc::new(FactIndex::default());
-        // The first writer need not wait for a large store to be read.
+        // Spares the first write the time to index a large store.
         drop(index.catch_up(&registry, &store.state()));
         AdminState {
             store,

@@ -1,6 +1,6 @@
-//! The whole configuration in one document: judged, replaced in one transaction, read back.
+//! The whole configuration in one document: validated, replaced in one transaction, read back.
 //!
-//! What API-driven standalone tools speak. Knows the store through its state and drafts only.
+//! The interface of API-driven standalone tools. Uses the store only through its state and drafts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ mod ledger;
 use items::{DocumentItem, DocumentSection};
 use ledger::VersionLedger;
 
-/// A document of so many bytes holds some hundred thousand objects.
+/// Enough for several hundred thousand objects.
 const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 const DIGEST: HeaderName = HeaderName::from_static("x-digest");
-/// Not the header of HTTP: clients must not take it for one about caching.
+/// Not `Last-Modified`, which clients would use for caching.
 const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-last-modified");
 
 pub(crate) fn router() -> Router<AdminState> {
@@ -84,7 +84,7 @@ async fn read(State(state): State<AdminState>, sight: SecretVisibility, headers:
     response
 }
 
-/// Which document is in force, and since when; nothing before the first one.
+/// Digest and time of the active document; empty before the first one.
 fn marks(ledger: &VersionLedger) -> HeaderMap {
     let mut marks = HeaderMap::new();
     if let Ok(digest) = HeaderValue::from_str(&ledger.digest)
@@ -96,7 +96,7 @@ fn marks(ledger: &VersionLedger) -> HeaderMap {
     marks
 }
 
-/// Everything is replaced: nothing that would have held it back is passed over.
+/// Replaces everything. Unknown arguments and conditions such as `If-Match` are refused rather than ignored.
 async fn replace(
     State(state): State<AdminState>,
     _: StrictWriteQuery<NoArguments>,
@@ -112,7 +112,7 @@ async fn replace(
     }
 }
 
-/// `None` where the document of this digest is in force already.
+/// `None` if the document with this digest is already active.
 async fn try_replace(
     state: AdminState,
     by: Authorship,
@@ -126,12 +126,13 @@ async fn try_replace(
     let now = state.store.state();
     let ledger = VersionLedger::of(&now);
     let document = read_body(&headers, &body)?;
+    // After the body was read: a malformed body is refused even with a known digest.
     if ledger.is_in_force(&digest, now.revision) {
         return Ok(None);
     }
     let versions = ledger.next_versions(&document)?;
     let judging = state.clone();
-    // A large document takes a while to judge, and others ask meanwhile.
+    // Validation of a large document takes time and must not block other requests.
     let parts = spawn_blocking(move || {
         let changed = DocumentSection::ALL
             .into_iter()
@@ -147,16 +148,16 @@ async fn try_replace(
     decided.map(|(ledger, _)| Some(ledger)).map_err(ApiRefusal::invalid)
 }
 
-/// A section that changes, what it becomes, and the version it then has.
+/// A section that changes, its new items, and its new version.
 type Part = (DocumentSection, Vec<DocumentItem>, u64);
 
-/// Replaces the tables of these sections. What is the same keeps its revision.
+/// Replaces the objects of these sections. Unchanged objects keep their revision.
 fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<VersionLedger, String> {
     let mut ledger = VersionLedger::of(draft.state());
     let before = draft.revision();
     let mut is_changed = false;
     for (section, items, version) in parts {
-        // Somebody else may have written since the document was judged.
+        // Another client may have written since the document was validated.
         ledger.raise(*section, *version)?;
         for kind in section.kinds() {
             let wanted: BTreeSet<&str> =
@@ -175,6 +176,7 @@ fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<VersionLedge
     }
     ledger.digest = digest.to_owned();
     ledger.modified_s = draft.now_ms() / 1000;
+    // A change of settings alone makes no revision.
     ledger.revision = if is_changed { before.0 } else { before.0.saturating_sub(1) };
     ledger.keep(draft);
     Ok(ledger)
@@ -210,7 +212,7 @@ fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<Map<String, Value>, Api
         true => duplicate_keys::from_yaml(body).map_err(|error| error.to_string()),
         false => duplicate_keys::from_json(body).map_err(|error| error.to_string()),
     };
-    // Of two lists of one kind one would be lost.
+    // With duplicate keys, one of two lists of a kind would be lost.
     match read.and_then(DuplicateCheckedValue::into_distinct).map_err(refuse)? {
         Value::Object(document) => Ok(document),
         _ => Err(refuse("expected an object of resource lists".into())),

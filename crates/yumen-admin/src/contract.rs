@@ -1,6 +1,6 @@
-//! Everything of the Admin API that is not about one stored resource, as one router.
+//! Routes of the Admin API apart from single resources, as one router.
 //!
-//! Asks for no key: whoever merges it puts the guard in front.
+//! Requires no key: the caller that merges this router adds the guard.
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -9,7 +9,7 @@ use crate::api::AdminState;
 use crate::refusal::ApiRefusal;
 use crate::{configs, openapi, plugins, schema};
 
-/// Schemas, plugins, whole configurations, and the description of all of it.
+/// Schemas, plugins, whole configurations, and the OpenAPI document.
 pub fn contract_router() -> Router<AdminState> {
     Router::new()
         .merge(schema::router())
@@ -19,7 +19,7 @@ pub fn contract_router() -> Router<AdminState> {
         .method_not_allowed_fallback(no_such_verb)
 }
 
-/// Tools expect a verb nobody serves to be told like a path nobody serves.
+/// Tools expect the same status for an unsupported method as for an unknown path.
 async fn no_such_verb() -> ApiRefusal {
     ApiRefusal::new(StatusCode::NOT_FOUND, "not found")
 }

@@ -1,6 +1,6 @@
-//! The control API: what is in force here, for tools on the same machine. Reads only, and shows no secrets.
+//! The Control API: the active configuration, for tools on the same machine. Read only, and without secrets.
 //!
-//! Resources come from the store's state, health from a closure; knows nothing of workers.
+//! Resources come from the store's state, health from a closure; independent of workers.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -24,21 +24,21 @@ use crate::serve::{BOUNDS, serve};
 use crate::status::Document;
 use crate::{plugins, reply, schema};
 
-/// Where the control API finds its answers.
+/// The sources of the Control API.
 #[derive(Clone)]
 pub struct ControlState {
     /// Resources and plugins.
     pub admin: AdminState,
     /// The list of checked upstreams, each an object with the `name` `/apisix/{kind}/{id}`.
     pub health: Document,
-    /// Service discovery.
+    /// Services and endpoints of service discovery.
     pub discovery: Described,
 }
 
-/// A document about everything, or about one thing by its name, if there is such a thing.
+/// Returns a document about everything, or about one item by its name; `None` if there is no such item.
 pub type Described = Arc<dyn Fn(Option<&str>) -> Option<Value> + Send + Sync>;
 
-/// Serves the control API until `shutdown` is done and requests under way had five seconds to end.
+/// Serves the Control API until `shutdown` completes; requests in flight then have five seconds to end.
 pub async fn serve_control(
     listener: TcpListener,
     state: ControlState,
@@ -48,19 +48,20 @@ pub async fn serve_control(
     serve(listener, guarded(router(state), hosts), BOUNDS, shutdown).await;
 }
 
-/// On a listener of its own.
+/// The router for a separate listener.
 pub(crate) fn router(state: ControlState) -> Router {
     let health = Router::new().route("/v1/healthcheck", get(all_health)).with_state(state.clone());
     control_routes(state).merge(health).fallback(async || not_found("not found"))
 }
 
-/// What the control API adds to a router that tells of all health checks itself.
+/// The routes of the Control API for a router that serves `/v1/healthcheck` itself.
 pub fn control_routes(state: ControlState) -> Router {
     Router::new()
         .route("/v1/schema", get(schemas))
         .route("/v1/healthcheck/{kind}/{id}", get(health_of))
         .route("/v1/discovery/{source}/dump", get(discovered))
         .route("/yumen/v1/discovery", get(all_discovered))
+        // APISIX runs the garbage collector of Lua here; there is none.
         .route("/v1/gc", post(async || StatusCode::OK))
         .route("/v1/plugins/reload", put(plugins::reload))
         .route("/v1/{plural}", get(list))
@@ -68,7 +69,7 @@ pub fn control_routes(state: ControlState) -> Router {
         .with_state(state)
 }
 
-/// What is shown one by one and as a list: singular, plural, kind.
+/// Kinds with single objects and a list: singular, plural, kind.
 const SHOWN: [(&str, &str, Kind); 3] = [
     ("route", "routes", Kind::Routes),
     ("service", "services", Kind::Services),
@@ -153,15 +154,17 @@ fn shown(kind: Kind, id: &str, entry: &StoreEntry) -> Option<Value> {
         "has_domain": upstream.is_some_and(has_domain),
         "createdIndex": entry.created.0,
         "modifiedIndex": entry.modified.0,
+        // These two members of APISIX's responses have no counterpart here.
         "update_count": 0,
         "clean_handlers": {},
         "value": value,
     }))
 }
 
-/// Whether a node is a name that must be resolved.
+/// Whether a node is a host name, which has to be resolved.
 fn has_domain(upstream: &Map<String, Value>) -> bool {
     let is_name = |host: &str| {
+        // The keys of a map of nodes have ports, and brackets around IPv6 addresses.
         let bare = host.trim_start_matches('[').split(']').next().unwrap_or(host);
         let without_port = bare.rsplit_once(':').map_or(bare, |(host, _)| host);
         let is_address = |text: &str| text.parse::<std::net::IpAddr>().is_ok();
@@ -197,7 +200,7 @@ async fn health_of(
     match (found, now.get(kind, &id)) {
         (Some(found), _) => told(&headers, json!([found]), Some(found)),
         (None, Some(entry)) if has_checks(entry) => {
-            // Checked, but not looked at yet.
+            // Checks are configured, but none has a result yet.
             let one = json!({ "name": name, "type": "http", "nodes": [] });
             told(&headers, json!([one]), Some(&one))
         }
@@ -211,7 +214,7 @@ fn has_checks(entry: &StoreEntry) -> bool {
     ["/checks", "/upstream/checks"].into_iter().any(|path| value.pointer(path).is_some())
 }
 
-/// A page for people who ask with a browser, else JSON: the list, or the one asked for.
+/// A page for browsers, otherwise JSON: the list, or the requested item.
 fn told(headers: &HeaderMap, list: Value, one: Option<&Value>) -> Response {
     let accepts = headers.get(ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or("");
     if accepts.contains("text/html") {

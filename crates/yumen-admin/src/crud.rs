@@ -1,6 +1,6 @@
-//! Resources over HTTP: which verb on which path does what to the store.
+//! Resources over HTTP: maps methods and paths to operations of the store.
 //!
-//! Judging one object alone is `validate`'s; who may ask is settled before.
+//! `validate` checks single objects; access is decided earlier.
 
 mod answer;
 mod body;
@@ -30,12 +30,12 @@ use crate::secrets::SecretVisibility;
 use condition::WritePrecondition;
 use target::CrudTarget;
 
-/// The routes of all resources, below what others serve under more definite paths.
+/// The routes of all resources; more specific paths of other routers take precedence.
 pub(crate) fn router() -> Router<AdminState> {
     Router::new().route("/apisix/admin/{*path}", any(dispatch))
 }
 
-/// What every verb is told beside its target and its body.
+/// Parameters of a write besides its target and body.
 struct CrudContext {
     by: Authorship,
     query: QueryArguments,
@@ -58,7 +58,7 @@ async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<R
     }
     let verb = CrudVerb::of(&head.method, target.kind)?;
     if verb != CrudVerb::Patch && !target.within.is_empty() {
-        // Only a PATCH reaches into objects; the rest would do to the whole what was asked of a part.
+        // Only PATCH addresses a part of an object; other methods would apply to the whole object.
         return Err(ApiRefusal::new(StatusCode::NOT_FOUND, "not found"));
     }
     let query = QueryArguments::of(&head.uri);
@@ -90,7 +90,7 @@ enum CrudVerb {
 impl CrudVerb {
     fn of(method: &Method, kind: Kind) -> Result<CrudVerb, ApiRefusal> {
         let verb = match method.as_str() {
-            // The same without the body, which the connection leaves out.
+            // HEAD equals GET; the connection omits the body.
             "GET" | "HEAD" => CrudVerb::Get,
             "PUT" => CrudVerb::Put,
             "POST" => CrudVerb::Post,

@@ -1,7 +1,7 @@
 //! Metric families in the Prometheus text format 0.0.4.
 //!
-//! Families of one name from several sources are merged. Invalid families and series are left out, since one bad line
-//! fails the whole scrape.
+//! Series that several components collected under one name form one family. Invalid families and series are
+//! left out, since one bad line fails the whole scrape.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -16,19 +16,16 @@ use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricValue};
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Encodes `families` in ascending order of name and labels.
+/// Encodes `families`, ascending by name, with series ascending by labels.
 ///
-/// Counters and histograms with the same name and labels are added; the last gauge replaces earlier ones. Left out are
-/// families with invalid names or another kind than the first of their name, and series with invalid label names or a
-/// value of another kind.
-///
-/// # Errors
-/// Errors of the encoder.
+/// Counters and histograms with the same name and labels are added; of gauges the last value counts. Families
+/// with an invalid name, or with another kind than the first of their name, are left out, as are series with
+/// invalid label names or a value of another kind. Errors are those of the encoder.
 pub fn exposition(families: Vec<MetricFamily>) -> Result<String, prometheus::Error> {
     let families: Vec<_> = merge(families).into_values().filter_map(MergedFamily::into_proto).collect();
     let mut text = Vec::new();
     TextEncoder::new().encode(&families, &mut text)?;
-    // The encoder writes strings only.
+    // The encoder writes valid UTF-8 only.
     String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
 }
 
@@ -67,6 +64,7 @@ fn merge(families: Vec<MetricFamily>) -> BTreeMap<String, MergedFamily> {
 impl MergedFamily {
     fn add(&mut self, sample: MetricSeries) {
         let MetricSeries { mut labels, value } = sample;
+        // The order of labels does not distinguish series.
         labels.sort();
         let fits = matches!(value, MetricValue::Buckets { .. }) == (self.kind == MetricKind::Histogram);
         if !fits || !are_label_names(&labels, self.kind) {
@@ -86,7 +84,7 @@ impl MergedFamily {
         }
     }
 
-    /// `None` without series: the encoder rejects an empty family.
+    /// `None` without series: the encoder treats an empty family as an error.
     fn into_proto(self) -> Option<proto::MetricFamily> {
         if self.series.is_empty() {
             return None;
@@ -106,7 +104,7 @@ impl MergedFamily {
     }
 }
 
-/// Merges `value` into `there`; false if the bucket bounds or the kinds of value differ.
+/// Merges `value` into `there`; false if the two are incompatible.
 fn combine(kind: MetricKind, there: &mut MetricValue, value: MetricValue) -> bool {
     match (there, value) {
         (MetricValue::Number(there), MetricValue::Number(more)) => {
@@ -117,6 +115,7 @@ fn combine(kind: MetricKind, there: &mut MetricValue, value: MetricValue) -> boo
             MetricValue::Buckets { buckets, sum, count },
             MetricValue::Buckets { buckets: more, sum: more_sum, count: more_count },
         ) => {
+            // Counts of different buckets cannot be added.
             if !buckets.iter().map(|(bound, _)| bound).eq(more.iter().map(|(bound, _)| bound)) {
                 return false;
             }
@@ -172,7 +171,7 @@ fn is_metric_name(name: &str) -> bool {
     is_name(name, |byte| matches!(byte, b'_' | b':'))
 }
 
-/// Whether sorted labels have valid names, none twice and none reserved by the format.
+/// Whether the sorted `labels` have valid names, none twice, and not the reserved `le` of histograms.
 fn are_label_names(labels: &Labels, kind: MetricKind) -> bool {
     labels.iter().all(|(name, _)| {
         is_name(name, |byte| byte == b'_') && !(*name == "le" && kind == MetricKind::Histogram)

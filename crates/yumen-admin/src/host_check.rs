@@ -1,7 +1,7 @@
-//! The check of `Host` on listeners that answer without a key: the protection against DNS rebinding.
+//! The `Host` check of listeners without keys: the protection against DNS rebinding.
 //!
-//! A page may let its own name resolve to an address of this node. The browser then takes the listener for the page's
-//! origin and lets the page read every answer; only `Host` still holds the page's name.
+//! A page can let its own name resolve to an address of this node. The browser then treats the listener as
+//! the page's origin and lets the page read every response; only `Host` still has the page's name.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use axum::response::{IntoResponse, Response};
 
 use crate::refusal::ApiRefusal;
 
-/// The names that a listener is asked by, beside addresses and `localhost`.
+/// The allowed names of a listener, besides addresses and `localhost`.
 #[derive(Debug, Clone)]
 pub struct AllowedHosts {
     names: Arc<[String]>,
-    /// The setting of `yumen.yaml` that a refusal names.
+    /// The setting of `yumen.yaml`, for refusals.
     setting: &'static str,
 }
 
@@ -28,8 +28,9 @@ impl AllowedHosts {
         AllowedHosts { names: names.into(), setting }
     }
 
-    /// Refuses a `Host`, or the authority of an absolute target, that is another name, and a request with two fields
-    /// (RFC 9112 §3.2). A request without `Host` does not come from a browser.
+    /// Refuses another name in `Host` or in the authority of an absolute target, and a request with two
+    /// `Host` fields (RFC 9112 §3.2). A request without `Host` is allowed, since it does not come from a
+    /// browser.
     pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiRefusal> {
         if self.names.iter().any(|name| name == "*") {
             return Ok(());
@@ -60,8 +61,8 @@ impl AllowedHosts {
     }
 }
 
-/// The host of an authority without user information: a name, an IPv4 address, or an IPv6 address without its brackets
-/// (RFC 3986 §3.2). `None` where the text is anything else.
+/// The host of an authority without user information: a name, an IPv4 address, or an IPv6 address without its
+/// brackets (RFC 3986 §3.2). `None` for any other text.
 fn host_of(authority: &[u8]) -> Option<&str> {
     let authority = std::str::from_utf8(authority).ok()?;
     let (host, port) = match authority.strip_prefix('[') {
@@ -80,7 +81,7 @@ fn host_of(authority: &[u8]) -> Option<&str> {
     is_port.then_some(host)
 }
 
-/// The same router; it answers 403 where `Host` is refused.
+/// Adds the check to a router; a refused `Host` gets 403.
 pub(crate) fn guarded(router: Router, hosts: AllowedHosts) -> Router {
     router.layer(middleware::from_fn_with_state(hosts, refuse_other_hosts))
 }

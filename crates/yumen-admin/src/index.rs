@@ -1,6 +1,6 @@
-//! Who says what about whom, over all objects; follows the states writers decide on.
+//! Index of facts about all objects, such as references; follows the states that writers decide on.
 //!
-//! It is asked only while a transaction is decided, about the very state the transaction sees.
+//! Used only while a transaction is decided, on the state that the transaction sees.
 
 pub(crate) mod facts;
 
@@ -13,9 +13,9 @@ use yumen_store::{ResourceKey, StoreState};
 
 use facts::ObjectFact;
 
-/// The index: what it knows is of one state, and becomes that of another by their differences.
+/// The index as of one state; it moves to another state by their differences.
 ///
-/// So neither a batch that is not durable yet nor one that was taken back can make it wrong.
+/// Neither a batch that is not durable yet nor one that was rolled back can therefore leave it inconsistent.
 #[derive(Default)]
 pub(crate) struct FactIndex(Mutex<IndexedState>);
 
@@ -26,7 +26,7 @@ pub(crate) struct IndexedState {
 }
 
 impl FactIndex {
-    /// What is known, as of `state`.
+    /// The index as of `state`.
     pub(crate) fn catch_up(
         &self,
         registry: &PluginRegistry,
@@ -60,25 +60,26 @@ impl IndexedState {
         }
     }
 
-    /// How many things are said.
+    /// The number of distinct facts.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.by_fact.len()
     }
 
-    /// Who says so.
+    /// The objects with this fact.
     pub(crate) fn stating(&self, fact: &ObjectFact) -> impl Iterator<Item = &ResourceKey> {
         self.by_fact.get(fact).into_iter().flatten()
     }
 
-    /// The values by which a plugin finds consumers that are references to something else, and who says so.
+    /// References, such as `$env://NAME`, among the values by which a plugin finds consumers, with their
+    /// objects.
     pub(crate) fn found_by_references(
         &self,
         plugin: &str,
     ) -> impl Iterator<Item = (&str, &BTreeSet<ResourceKey>)> {
         let found_by =
             |value: &str| ObjectFact::FoundBy { plugin: plugin.to_owned(), value: value.to_owned() };
-        // All of them begin with `$`; `%` is what follows it.
+        // References begin with `$`, and `%` is the next character.
         let facts = self.by_fact.range(found_by("$")..found_by("%"));
         facts.filter_map(|(fact, keys)| match fact {
             ObjectFact::FoundBy { value, .. } => Some((&**value, keys)),
@@ -86,7 +87,7 @@ impl IndexedState {
         })
     }
 
-    /// The first of a kind who says so.
+    /// The first object of a kind with this fact.
     pub(crate) fn first_stating(&self, fact: &ObjectFact, kind: Kind) -> Option<&ResourceKey> {
         let first = self.by_fact.get(fact)?.range(ResourceKey::new(kind, "")..).next();
         first.filter(|key| key.kind == kind)

@@ -1,6 +1,6 @@
-//! Keys of the Admin API: kept as digests in the store's settings, or written in the node's configuration.
+//! Keys of the Admin API: digests in the store's settings, or keys in the node settings.
 //!
-//! Knows names, roles and digests; nothing of requests.
+//! Handles names, roles and digests; independent of requests.
 
 #[cfg(test)]
 mod tests;
@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 use yumen_config::node::{AdminKey, AdminRole};
 use yumen_store::{Authorship, Draft, Store, StoreError, StoreState, commit};
 
-/// The setting of the store that holds the keys.
+/// The setting of the store with the keys.
 const SETTING: &str = "admin_keys";
 const KEY_BYTES: usize = 20;
 
-/// Who a key belongs to.
+/// The holder of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyHolder {
     /// The author in the history.
     pub name: String,
-    /// What the holder may do.
+    /// Permissions of the holder.
     pub role: AdminRole,
 }
 
-/// A key as it is kept. Keys are long and random, so one round of a plain digest hides them.
+/// A key as it is stored. Keys are long and random, so one round of a plain digest protects them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HashedKey {
     holder: KeyHolder,
@@ -47,22 +47,23 @@ impl HashedKey {
     }
 }
 
-/// The keys of the node's configuration, as they are kept.
+/// The keys of the node settings, as digests.
 pub(crate) fn configured(keys: &[AdminKey]) -> Vec<HashedKey> {
     keys.iter().map(|key| HashedKey::new(&key.name, key.role, &key.key.0)).collect()
 }
 
-/// The keys the store holds.
+/// The keys in the store.
 pub(crate) fn stored(state: &StoreState) -> Vec<HashedKey> {
     let kept: Value =
         state.setting(SETTING).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     kept.as_array().into_iter().flatten().filter_map(HashedKey::from_json).collect()
 }
 
-/// Whose key this is. Takes the same time whichever key it is, or none.
+/// The holder of a key. The time does not depend on which key matches, or whether one does.
 pub(crate) fn holder_of<'a>(key: &str, keys: impl Iterator<Item = &'a HashedKey>) -> Option<KeyHolder> {
     let presented = sha256(key);
     let mut found = None;
+    // No early exit: the time must not reveal the position of the key.
     for kept in keys {
         let is_same = verify_slices_are_equal(presented.as_bytes(), kept.sha256.as_bytes()).is_ok();
         if is_same && found.is_none() {
@@ -72,25 +73,25 @@ pub(crate) fn holder_of<'a>(key: &str, keys: impl Iterator<Item = &'a HashedKey>
     found
 }
 
-/// Keys just made; shown once, and never to be had again.
+/// Newly created keys. They are shown once and cannot be recovered.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewKeys {
-    /// May do everything; its holder is called `admin`.
+    /// Key with the role `admin`; its holder is named `admin`.
     pub admin: String,
-    /// May read; its holder is called `viewer`.
+    /// Key with the role `viewer`; its holder is named `viewer`.
     pub viewer: String,
 }
 
-/// Leaves the keys out: they are printed on purpose or not at all.
+/// Omits the keys, so that no log contains them by accident.
 impl std::fmt::Debug for NewKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("NewKeys")
     }
 }
 
-/// Makes a key for `admin` and one for `viewer` where the store holds no keys yet.
+/// Creates a key for `admin` and one for `viewer` if the store has no keys yet.
 ///
-/// A store that has keys is not asked to write: one whose disk is full could not, and serves all the same.
+/// A store that has keys is not written to: one with a full disk could not be, and can still serve.
 pub async fn ensure(store: &dyn Store) -> Result<Option<NewKeys>, StoreError> {
     if store.state().setting(SETTING).is_some() {
         return Ok(None);
@@ -103,6 +104,7 @@ pub async fn ensure(store: &dyn Store) -> Result<Option<NewKeys>, StoreError> {
     ];
     let text = Value::from_iter(kept.iter().map(HashedKey::to_json)).to_string();
     let decide = move |draft: &mut Draft| -> Result<bool, StoreError> {
+        // Another node may have created keys since.
         let is_first = draft.state().setting(SETTING).is_none();
         if is_first {
             draft.set(SETTING, Some(&text));

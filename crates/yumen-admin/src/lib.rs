@@ -1,6 +1,7 @@
-//! The admin and the status listener: HTTP for operators and their tools, on the control plane's runtime.
+//! The admin and the status listener: HTTP for operators and their tools, on the control runtime.
 //!
-//! Depends on the gateway only through closures, metric sources and the store's trait; must not know workers or snapshots.
+//! Connected to the rest of the gateway by closures, metric families and the store's trait; independent of
+//! workers.
 
 mod access;
 mod admin;

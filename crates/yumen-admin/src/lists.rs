@@ -1,7 +1,7 @@
-//! Whole lists as cached text, in chunks shared by all requests.
+//! Whole lists as serialized text, in pieces that all readers share.
 //!
-//! A list follows the state of the store by differences: only chunks with changed objects are serialized again. Must not
-//! know filters and pages.
+//! A list follows the requested states by their differences: only pieces with changed objects are serialized
+//! again. Independent of filters and pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -12,20 +12,20 @@ use yumen_store::{Revision, StoreEntry, StoreState};
 
 use crate::rows::{self, KindView};
 
-/// Rows per chunk. A change serializes one chunk, and each chunk is one write to a client.
+/// Objects per piece. A piece is serialized again whenever one of them changes, and is one write to a client.
 const ROWS_PER_PIECE: usize = 128;
 
-/// The lists requested so far.
+/// The lists that were requested at least once.
 #[derive(Default)]
 pub(crate) struct ListCache(Mutex<BTreeMap<KindView, CachedList>>);
 
-/// One list at the time of the request.
+/// One list as of a requested state.
 pub(crate) struct RenderedList {
-    /// Number of objects.
+    /// The number of objects.
     pub(crate) total: usize,
-    /// Text of the chunks, without the commas between them.
+    /// Serialized rows without the separators between the pieces.
     pub(crate) pieces: Vec<Bytes>,
-    /// Oldest known revision with the same list.
+    /// A revision at which the list had this content.
     pub(crate) as_of: Revision,
 }
 
@@ -45,7 +45,7 @@ impl ListCache {
 
 struct CachedList {
     of: StoreState,
-    /// Chunks by their lowest id; the first one also takes lower ids.
+    /// By the first id of each piece; the first piece also has the ids before it.
     pieces: BTreeMap<Arc<str>, ListChunk>,
     as_of: Revision,
 }
@@ -72,7 +72,7 @@ impl CachedList {
         self.as_of = state.revision;
         for start in stale {
             let from = start.as_deref().unwrap_or_default().to_owned();
-            // A preceding chunk may have become empty; the end of this one does not move.
+            // An earlier piece may have become empty and vanished, which does not move the end of this one.
             let until = start.as_ref().map_or_else(|| self.first(), |start| self.after(start));
             if let Some(start) = &start {
                 self.pieces.remove(start);
@@ -81,7 +81,7 @@ impl CachedList {
         }
     }
 
-    /// The start of the chunk that an id belongs to; `None` before the first chunk.
+    /// The start of the piece that an id belongs to; `None` before the first piece.
     fn piece_of(&self, id: &Arc<str>) -> Option<Arc<str>> {
         self.pieces.range(..=id.clone()).next_back().map(|(start, _)| start.clone())
     }

@@ -1,6 +1,6 @@
-//! The Admin API as an OpenAPI 3.1 document, made from the resource schemas and one table of endpoints.
+//! The Admin API as an OpenAPI 3.1 document, generated from the resource schemas and one table of endpoints.
 //!
-//! Knows no handler: a test elsewhere holds the table and the routers together.
+//! Independent of the handlers: a test compares the table with the routers.
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -18,20 +18,20 @@ mod table;
 
 pub use table::endpoints;
 
-/// What an endpoint takes or gives.
+/// Content of a request or response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApiPayload {
-    /// Nothing.
+    /// No body.
     Nothing,
     /// An object of a kind.
     Object(Kind),
-    /// A part of an object of a kind, to be merged into it.
+    /// A partial object of a kind, to be merged.
     Part(Kind),
     /// An object of a kind as stored: key, value and revisions.
     Stored(Kind),
-    /// A list of those.
+    /// A list of stored objects.
     List(Kind),
-    /// What was deleted.
+    /// Confirmation of a deletion.
     Deleted,
     /// The whole configuration.
     Document,
@@ -39,11 +39,11 @@ pub enum ApiPayload {
     Schema,
     /// Any JSON.
     Any,
-    /// What a name of the components says.
+    /// A named schema of the components.
     Shape(&'static str),
-    /// The same, or its readable form where that is asked for.
+    /// The same, or its readable form on request.
     ShapeOrText(&'static str),
-    /// A text.
+    /// Plain text.
     Text,
     /// The whole configuration as YAML.
     Yaml,
@@ -51,48 +51,48 @@ pub enum ApiPayload {
     Bytes,
 }
 
-/// What a query argument may be.
+/// Allowed values of a query argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgumentForm {
     /// Any text but the empty one.
     Text,
     /// A whole number from 0.
     Number,
-    /// A whole number, these included.
+    /// A whole number within these bounds, inclusive.
     Between(u32, u32),
-    /// One of these.
+    /// One of these values.
     OneOf(&'static [&'static str]),
 }
 
 /// A query argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiArgument {
-    /// As it stands in the query.
+    /// The name in the query.
     pub name: &'static str,
-    /// What it may be.
+    /// Allowed values.
     pub form: ArgumentForm,
-    /// Whether nothing is answered without it.
+    /// Whether a request without it is refused.
     pub is_required: bool,
 }
 
-/// One verb of one path.
+/// One method of one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiEndpoint {
-    /// In lower case, as the document writes it.
+    /// Lower case, as in the document.
     pub method: &'static str,
-    /// With parameters in braces.
+    /// The path, with parameters in braces.
     pub path: String,
-    /// What it does, in a few words.
+    /// A short summary.
     pub summary: String,
-    /// What it is about.
+    /// The group in the document.
     pub tag: &'static str,
-    /// What it takes.
+    /// The request body.
     pub takes: ApiPayload,
-    /// What it gives, by status.
+    /// The response body, by status.
     pub gives: Vec<(u16, ApiPayload)>,
-    /// Its query arguments.
+    /// Query arguments.
     pub query: &'static [ApiArgument],
-    /// The headers it cannot do without.
+    /// Required headers.
     pub headers: &'static [&'static str],
 }
 
@@ -104,7 +104,7 @@ async fn document(axum::extract::State(state): axum::extract::State<AdminState>)
     reply::json(StatusCode::OK, &openapi(&state, &endpoints()))
 }
 
-/// The document of these endpoints.
+/// Generates the document of these endpoints.
 pub fn openapi(state: &AdminState, endpoints: &[ApiEndpoint]) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for endpoint in endpoints {
@@ -121,6 +121,7 @@ pub fn openapi(state: &AdminState, endpoints: &[ApiEndpoint]) -> Value {
         },
         "jsonSchemaDialect": "http://json-schema.org/draft-07/schema#",
         "servers": [{ "url": "/" }],
+        // Applies to every operation (OpenAPI 3.1 §4.8.1).
         "security": [{ "key": [] }],
         "paths": paths,
         "components": { "schemas": schemas(state), "securitySchemes": security() }
@@ -156,7 +157,7 @@ fn operation(endpoint: &ApiEndpoint) -> Value {
     operation
 }
 
-/// Unique, as every path and verb is.
+/// Unique, since every pair of path and method is.
 fn operation_id(endpoint: &ApiEndpoint) -> String {
     let words = endpoint.path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     std::iter::once(endpoint.method).chain(words).collect::<Vec<_>>().join("_")
@@ -192,8 +193,8 @@ fn response(status: u16, payload: ApiPayload) -> Value {
     let description = match status {
         200 => "done",
         201 => "created",
-        202 => "accepted and in force",
-        204 => "in force already",
+        202 => "accepted and active",
+        204 => "already active",
         _ => "refused",
     };
     match payload {
@@ -202,7 +203,7 @@ fn response(status: u16, payload: ApiPayload) -> Value {
     }
 }
 
-/// A payload by the media types it comes in.
+/// A payload by its media types.
 fn body(payload: ApiPayload) -> Value {
     let mut types = Map::new();
     let mut may_be = |name: &str| drop(types.insert(name.into(), json!({ "schema": schema(payload) })));
@@ -272,7 +273,7 @@ fn schemas(state: &AdminState) -> Value {
     let mut all = Map::new();
     for kind in Kind::ALL {
         let schema = resource::schema_of(kind).clone();
-        // As stored, an object may lack what is never given back, such as private keys.
+        // A stored object may lack members that are never returned, such as private keys.
         let mut given: Value = json!({ "type": "object", "properties": schema["properties"] });
         as_written(&mut given);
         all.insert(singular(kind).into(), schema);
@@ -284,6 +285,7 @@ fn schemas(state: &AdminState) -> Value {
         }
     }
     let lists = Kind::ALL.into_iter().filter(|kind| kind.descriptor().parent.is_none());
+    // A list of consumers in a document may hold their credentials too, which have another schema.
     let has_nested = |kind: Kind| Kind::descriptors().iter().any(|one| one.parent == Some(kind));
     let list = |kind: Kind| {
         let item = if has_nested(kind) { json!({ "type": "object" }) } else { reference(singular(kind)) };
@@ -295,7 +297,7 @@ fn schemas(state: &AdminState) -> Value {
     Value::Object(all)
 }
 
-/// Objects come back as they were written, and an empty object may be written for an empty list.
+/// Objects are returned as they were written, and a client may write an empty object for an empty list.
 fn as_written(schema: &mut Value) {
     match schema {
         Value::Object(members) => members.values_mut().for_each(as_written),

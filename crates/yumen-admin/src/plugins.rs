@@ -1,6 +1,6 @@
-//! What plugins there are: names, priorities, schemas, for tools that let people choose and edit them.
+//! Names, priorities and schemas of plugins, for tools that offer and edit them.
 //!
-//! Knows no concrete plugin, only the registry.
+//! Depends on the registry, not on concrete plugins.
 
 use axum::Router;
 use axum::extract::{Path, RawQuery, State};
@@ -23,7 +23,7 @@ pub(crate) fn router() -> Router<AdminState> {
         .route("/apisix/admin/plugins/{name}", get(one))
 }
 
-/// The value of a query argument, percent-encoding undone where a tool would use it in a name.
+/// The value of a query argument, with the percent-encoding undone that tools use in plugin names.
 pub(crate) fn query(raw: &Option<String>, name: &str) -> Option<String> {
     let pairs = raw.as_deref().unwrap_or("").split('&');
     let mut values = pairs.filter_map(|pair| {
@@ -33,20 +33,21 @@ pub(crate) fn query(raw: &Option<String>, name: &str) -> Option<String> {
     values.next()
 }
 
-/// All plugins' names: those that run, highest priority first, then those that may only be configured.
+/// Names of all plugins: those that run, by descending priority, then those that can only be configured.
 pub(crate) fn names(state: &AdminState) -> Vec<&str> {
     running(state, ServedTraffic::http).into_iter().chain(state.missing.names()).collect()
 }
 
-/// Those that run for what `serves` tells, highest priority first.
+/// Names of the plugins for the traffic that `serves` selects, by descending priority.
 fn running(state: &AdminState, serves: fn(ServedTraffic) -> bool) -> Vec<&str> {
     let served = state.registry.iter().map(|one| &one.kind).filter(|kind| serves(kind.serves));
     let mut running: Vec<_> = served.map(|kind| (kind.priority, kind.name)).collect();
+    // Plugins of one priority by name, so that the list does not depend on the order of registration.
     running.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
     running.into_iter().map(|(_, name)| name).collect()
 }
 
-/// The schema of a plugin's settings, with that of `_meta` in it; an open one where it does not run.
+/// The schema of a plugin's settings with `_meta`; any object if the plugin does not run.
 pub(crate) fn schema(state: &AdminState, name: &str) -> Option<Value> {
     let mut schema = match state.registry.get(name) {
         Some(registered) => registered.schema().clone(),
@@ -59,7 +60,7 @@ pub(crate) fn schema(state: &AdminState, name: &str) -> Option<Value> {
     Some(schema)
 }
 
-/// The schema of what consumers hold of a plugin.
+/// The schema of a plugin's settings in consumers.
 pub(crate) fn consumer_schema(state: &AdminState, name: &str) -> Option<Value> {
     state.registry.get(name)?.consumer_schema().cloned()
 }
@@ -69,13 +70,13 @@ pub(crate) fn metadata_schema(state: &AdminState, name: &str) -> Option<Value> {
     state.registry.get(name)?.metadata_schema()
 }
 
-/// Every plugin with all that is known of it.
+/// The descriptions of all plugins.
 pub(crate) fn described(state: &AdminState) -> Value {
     let of = |name: &str| Some((name.to_owned(), description(state, name)?));
     Value::Object(names(state).into_iter().filter_map(of).collect())
 }
 
-/// Every plugin that runs for streams with all that is known of it.
+/// The descriptions of all plugins that run for streams.
 pub(crate) fn streams_described(state: &AdminState) -> Value {
     let of = |name: &str| Some((name.to_owned(), description(state, name)?));
     Value::Object(running(state, ServedTraffic::streams).into_iter().filter_map(of).collect())
@@ -111,7 +112,7 @@ fn description(state: &AdminState, name: &str) -> Option<Value> {
     Some(Value::Object(members))
 }
 
-/// `http` unless asked otherwise.
+/// Whether the requested subsystem is `http`, the default.
 fn subsystem(raw: &Option<String>) -> Result<bool, ApiRefusal> {
     match query(raw, "subsystem").as_deref() {
         None | Some("http") => Ok(true),
@@ -149,6 +150,7 @@ async fn one(State(state): State<AdminState>, Path(name): Path<String>, RawQuery
     let serves = |serves: ServedTraffic| if is_http { serves.http() } else { serves.streams() };
     let is_served = match state.registry.get(&name) {
         Some(registered) => serves(registered.kind.serves),
+        // A plugin that can only be configured counts as an HTTP plugin.
         None => is_http,
     };
     let Some(settings) = schema(&state, &name).filter(|_| is_served) else {
@@ -167,7 +169,7 @@ async fn one(State(state): State<AdminState>, Path(name): Path<String>, RawQuery
     }
 }
 
-/// Plugins are built in: there is nothing to load again, and tools want to hear that it is done.
+/// Plugins are compiled in, so there is nothing to reload; tools expect a confirmation.
 pub(crate) async fn reload() -> Response {
     (StatusCode::OK, "done").into_response()
 }

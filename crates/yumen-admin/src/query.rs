@@ -3,7 +3,7 @@
 use axum::http::Uri;
 use percent_encoding::percent_decode_str;
 
-/// Arguments in the order they were written.
+/// Arguments in the order of the query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct QueryArguments(Vec<(String, String)>);
 
@@ -25,7 +25,6 @@ impl QueryArguments {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// All arguments.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }

@@ -1,4 +1,4 @@
-//! A request that is refused: its status and what is said.
+//! Refusals of requests: status and body.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -7,33 +7,33 @@ use yumen_store::StoreError;
 
 use crate::reply;
 
-/// A request that is not done, as its client is told.
+/// A refused request, as its client sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ApiRefusal {
     pub(crate) status: StatusCode,
     pub(crate) body: Value,
-    /// The methods that are served where one is not.
+    /// The supported methods, for `Allow`.
     allow: Option<HeaderValue>,
 }
 
 impl ApiRefusal {
-    /// `{"error_msg": message}`, what most refusals look like.
+    /// `{"error_msg": message}`, the form of most refusals.
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> ApiRefusal {
         ApiRefusal::of(status, json!({ "error_msg": message.into() }))
     }
 
-    /// With a body of its own.
+    /// A refusal with a body of another form.
     pub(crate) fn of(status: StatusCode, body: Value) -> ApiRefusal {
         ApiRefusal { status, body, allow: None }
     }
 
-    /// 405, and what is served instead (RFC 9110 §15.5.6).
+    /// 405 with the supported methods (RFC 9110 §15.5.6).
     pub(crate) fn method(message: impl Into<String>, served: &[&str]) -> ApiRefusal {
         let allow = HeaderValue::from_str(&served.join(",")).ok();
         ApiRefusal { allow, ..ApiRefusal::new(StatusCode::METHOD_NOT_ALLOWED, message) }
     }
 
-    /// What the store of the contract answers for a key it does not hold.
+    /// The response of the contract's store to an unknown key.
     pub(crate) fn key_not_found() -> ApiRefusal {
         ApiRefusal::of(StatusCode::NOT_FOUND, json!({ "message": "Key not found" }))
     }
@@ -47,7 +47,7 @@ impl ApiRefusal {
 impl IntoResponse for ApiRefusal {
     fn into_response(self) -> Response {
         let mut response = match self.body {
-            // The contract has one refusal that is a plain sentence.
+            // One refusal of the contract is a plain sentence.
             Value::String(sentence) => (self.status, format!("{sentence}\n")).into_response(),
             body => reply::json(self.status, &body),
         };
@@ -59,7 +59,7 @@ impl IntoResponse for ApiRefusal {
     }
 }
 
-/// The client's request was fine; the store is not.
+/// The request is valid, but the store cannot process it.
 impl From<StoreError> for ApiRefusal {
     fn from(error: StoreError) -> ApiRefusal {
         let status = match error {

@@ -1,4 +1,4 @@
-//! Objects as text: the JSON envelope around a stored object, alone or in a list.
+//! Serialized objects: an envelope around the stored text, alone or in a list.
 
 use std::sync::Arc;
 
@@ -30,9 +30,9 @@ pub(crate) fn object(out: &mut String, view: KindView, id: &str, entry: &StoreEn
     out.push('}');
 }
 
-/// Writes the key of an object as a JSON string. Few ids need escaping.
+/// Writes the name of an object as a JSON string. Almost no id needs escaping.
 fn quote(out: &mut String, kind: Kind, id: &str) {
-    // The collection of credentials is below their consumer.
+    // Credentials are below their consumers.
     let place = kind.collection();
     if id.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
         out.push_str(&Value::String(format!("/apisix/{place}/{id}")).to_string());
@@ -43,7 +43,7 @@ fn quote(out: &mut String, kind: Kind, id: &str) {
     }
 }
 
-/// Writes a decimal number, several times faster than `write!`: a long list has many.
+/// Writes a number. A long list has many, and `write!` takes several times as long.
 fn digits(out: &mut String, mut number: u64) {
     let mut text = [0; 20];
     let mut at = text.len();
@@ -58,10 +58,10 @@ fn digits(out: &mut String, mut number: u64) {
     out.extend(text[at..].iter().map(|digit| char::from(*digit)));
 }
 
-/// Upper bound of the envelope.
+/// Upper bound of the bytes around an object.
 const NODE_BYTES: usize = 128;
 
-/// Upper bound of a row in bytes.
+/// Upper bound of the bytes of a row.
 pub(crate) fn row_bytes(id: &str, entry: &StoreEntry) -> usize {
     entry.json.len() + id.len() + NODE_BYTES
 }

@@ -1,6 +1,6 @@
-//! Schemas over HTTP: of resources, of plugins; and judging an object without writing it.
+//! Schemas of resources and plugins over HTTP, and validation of an object without writing it.
 //!
-//! Knows no store: nothing here depends on what is in force.
+//! Independent of the store: nothing here depends on the active configuration.
 
 use axum::Router;
 use axum::extract::{Path, RawQuery, State};
@@ -24,7 +24,7 @@ pub(crate) fn router() -> Router<AdminState> {
         .route("/apisix/admin/schema/validate/{resource}", post(validate_one))
 }
 
-/// The singular name of a kind, as schemas and messages call it.
+/// The singular name of a kind, in schemas and messages.
 pub(crate) fn singular(kind: Kind) -> &'static str {
     kind.descriptor().singular
 }
@@ -89,6 +89,7 @@ async fn validate_one(
             ApiRefusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type for schema: {name}"))
         })
         .and_then(|kind| {
+            // Duplicate members are refused, because readers disagree on which one counts.
             let read = duplicate_keys::from_json(&body).map_err(|error| error.to_string());
             let value = read
                 .and_then(DuplicateCheckedValue::into_distinct)

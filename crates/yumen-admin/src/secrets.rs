@@ -1,6 +1,6 @@
-//! What of an object is shown to whom: one list of what is a secret, for every door that shows objects.
+//! Hides secrets in objects: one list of secrets for every listener that returns objects.
 //!
-//! Goes by names, because settings of plugins nobody has built yet hide secrets too.
+//! Secrets are found by name, because settings of plugins that are not built yet have secrets too.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -15,17 +15,17 @@ use yumen_config::url::{HIDDEN, hide_userinfo};
 
 use crate::keys::KeyHolder;
 
-/// How much of an object its reader may see.
+/// The part of an object that its reader may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SecretVisibility {
-    /// All of it, for who may write it back.
+    /// Everything, for clients that may write the object back.
     Whole,
-    /// Nothing that lets its reader in anywhere, or pass for the gateway.
+    /// Nothing that grants access to anything or impersonates the gateway.
     NoSecrets,
 }
 
 impl SecretVisibility {
-    /// That of whoever asks.
+    /// The visibility for the holder of the request's key.
     pub(crate) fn of(extensions: &Extensions) -> SecretVisibility {
         match extensions.get::<KeyHolder>().map(|holder| holder.role) {
             None | Some(AdminRole::Admin) => SecretVisibility::Whole,
@@ -42,12 +42,13 @@ impl<S: Sync> FromRequestParts<S> for SecretVisibility {
     }
 }
 
-/// The stored text of an object as the Admin API shows it. Secret members of its kind, such as private keys of `ssls`, never leave, as in APISIX.
+/// The stored text of an object as the Admin API returns it. Secret members of its kind, such as private keys
+/// of `ssls`, are never returned, as in APISIX.
 pub(crate) fn shown(sight: SecretVisibility, kind: Kind, json: &str) -> Cow<'_, str> {
     if kind.descriptor().secret_members.is_empty() && sight == SecretVisibility::Whole {
         return Cow::Borrowed(json);
     }
-    // What cannot be read is not shown at all rather than with its secrets.
+    // An unreadable text is left out as a whole, since its secrets cannot be found.
     let mut object: Map<String, Value> = serde_json::from_str(json).unwrap_or_default();
     without_keys(kind, &mut object);
     if sight == SecretVisibility::NoSecrets {
@@ -56,7 +57,8 @@ pub(crate) fn shown(sight: SecretVisibility, kind: Kind, json: &str) -> Cow<'_, 
     Cow::Owned(Value::Object(object).to_string())
 }
 
-/// An object of a whole configuration: for whom sees all of it, one that can be written back.
+/// Prepares an object of a whole configuration. With full visibility it stays complete, so that it can be
+/// written back.
 pub(crate) fn in_document(sight: SecretVisibility, kind: Kind, object: &mut Map<String, Value>) {
     if sight == SecretVisibility::NoSecrets {
         without_keys(kind, object);
@@ -64,8 +66,8 @@ pub(crate) fn in_document(sight: SecretVisibility, kind: Kind, object: &mut Map<
     }
 }
 
-/// An object of the past. That is written back by a rollback and not by who reads it, so nobody is shown a private
-/// key.
+/// Prepares an object of a past revision. A rollback restores it without the reader's copy, so private keys
+/// are always hidden.
 pub(crate) fn in_history(sight: SecretVisibility, kind: Kind, object: &mut Map<String, Value>) {
     let members = kind.descriptor().secret_members;
     members.iter().filter_map(|name| object.get_mut(*name).map(hide)).for_each(drop);
@@ -75,7 +77,7 @@ pub(crate) fn in_history(sight: SecretVisibility, kind: Kind, object: &mut Map<S
     }
 }
 
-/// What private keys are called everywhere else: in upstreams, wherever one stands, and in settings of plugins.
+/// Names of private keys elsewhere: in upstreams, inline ones included, and in settings of plugins.
 const PRIVATE_KEYS: [&str; 3] = ["client_key", "private_key", "sp_private_key"];
 
 fn without_keys(kind: Kind, object: &mut Map<String, Value>) {
@@ -99,7 +101,7 @@ fn private_keys_within(value: &mut Value) {
     }
 }
 
-/// Names, or their last word, whose values are secrets. Longer rather than sorry.
+/// Names, or last words of names, of secrets. A name too many is better than one too few.
 const SECRET_WORDS: [&str; 22] = [
     "key",
     "keys",
@@ -125,17 +127,18 @@ const SECRET_WORDS: [&str; 22] = [
     "sasl_config",
 ];
 
-/// Settings called `key` that say what is counted or hashed, and hold no secret.
+/// Plugins with a setting `key` that names a counted or hashed value and is not a secret.
 const PLAIN_KEYS_OF: [&str; 4] = ["limit-count", "limit-conn", "limit-req", "graphql-limit-count"];
 
-/// Ends of the names of plugins whose `headers` go with everything they send.
+/// Suffixes of the names of plugins that send their `headers` with every message.
 const LOGGERS: [&str; 2] = ["-logger", "-logging"];
 
-/// Replaces secrets in an object by stars, in its plugins and its upstream too.
+/// Replaces secrets in an object with asterisks, in its plugins and its upstream too.
 pub(crate) fn secrets(object: &mut Map<String, Value>) {
     let hashes = object.contains_key("nodes") || object.contains_key("hash_on");
     for (name, value) in object.iter_mut() {
         match name.as_str() {
+            // The `key` of an upstream names the variable to hash.
             "key" if hashes => within(value),
             "plugins" => plugins(value),
             "auth" => credentials(value),
@@ -166,7 +169,7 @@ fn without_own_key(settings: &mut Value) {
     }
 }
 
-/// What is sent to be let in somewhere: fields and arguments of names nobody can list.
+/// Hides credentials for other servers: fields and arguments, which may have any name.
 fn credentials(value: &mut Value) {
     for place in ["header", "headers", "query"] {
         value.get_mut(place).into_iter().for_each(values);
@@ -174,7 +177,7 @@ fn credentials(value: &mut Value) {
     within(value);
 }
 
-/// Hides all values of a map; a list names fields and holds no values.
+/// Hides all values of a map; a list has names of fields and no values.
 fn values(map: &mut Value) {
     match map {
         Value::Object(members) => members.values_mut().for_each(hide),
@@ -195,7 +198,7 @@ fn within(value: &mut Value) {
     }
 }
 
-/// A list may hold fields as they are sent: `Authorization: Basic ...`.
+/// Hides the value of a field in a list of fields, such as `Authorization: Basic ...`.
 fn item(value: &mut Value) {
     let name = value.as_str().and_then(|text| text.split_once(':')).map(|(name, _)| name.trim());
     match name.filter(|name| is_secret(name)).map(|name| format!("{name}: {HIDDEN}")) {
@@ -205,6 +208,7 @@ fn item(value: &mut Value) {
 }
 
 fn is_secret(name: &str) -> bool {
+    // Fields have hyphens where settings have underscores.
     let name = name.to_ascii_lowercase().replace('-', "_");
     let ends =
         |word: &&str| name == **word || name.strip_suffix(*word).is_some_and(|start| start.ends_with('_'));
@@ -212,7 +216,7 @@ fn is_secret(name: &str) -> bool {
 }
 
 fn hide(value: &mut Value) {
-    // A switch or a number is no secret, whatever it is called.
+    // A boolean or a number is no secret, whatever its name is.
     if !matches!(value, Value::Bool(_) | Value::Number(_) | Value::Null) {
         *value = Value::String(HIDDEN.to_owned());
     }

@@ -1,6 +1,6 @@
-//! Connections of the listeners: how many, how long, how large a head.
+//! Connections of the operators' listeners: bounds on their number, their duration and their heads.
 //!
-//! Knows nothing of what is served.
+//! Independent of the served routes.
 
 mod connection_slots;
 mod stall_guard;
@@ -35,19 +35,19 @@ use stall_guard::{StallGuardedBody, StallGuardedStream, TrackedBody};
 
 pub(crate) use stall_guard::BodyStalled;
 
-/// What a listener grants its clients.
+/// Bounds of a listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerBounds {
-    /// Connections at once. For one more, that which has waited longest for a request gives way; where all serve
-    /// one, it waits.
+    /// Connections at once. A further one replaces the connection that has been idle longest; if all
+    /// connections serve requests, it waits.
     pub(crate) connections: usize,
-    /// From the first moment of waiting for a request to the end of its head.
+    /// From the start of waiting for a request to the end of its head.
     pub(crate) head: Duration,
-    /// For a body that does not get on, either way.
+    /// For a body without progress, in either direction.
     pub(crate) stall: Duration,
-    /// After that a connection serves the request under way and closes.
+    /// After this time a connection completes the request in flight and closes.
     pub(crate) lifetime: Duration,
-    /// For the request under way when its connection must close.
+    /// For the request in flight when its connection must close.
     pub(crate) grace: Duration,
 }
 
@@ -59,25 +59,25 @@ pub(crate) const BOUNDS: ServerBounds = ServerBounds {
     grace: Duration::from_secs(5),
 };
 
-/// Bytes of a head (and of what is read ahead of a body); hyper asks for at least 8 KiB.
+/// Bytes of a head, and of a body that are read ahead; hyper requires at least 8 KiB.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
-/// When a listener ends, for a request that is on its way.
+/// Time for a request that is arriving when the listener ends.
 const LATE: Duration = Duration::from_secs(1);
-/// Out of file descriptors or the like: trying again at once would only burn time.
+/// Pause after a failed accept, such as without file descriptors, where an immediate retry would fail too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Whom a listener serves, and how they must speak.
+/// The clients of a listener and their transport.
 #[derive(Clone, Default)]
 pub(crate) struct ListenerAccess {
-    /// Over TLS where there is any.
+    /// TLS; `None` for plain HTTP.
     pub(crate) tls: Option<AdminTls>,
-    /// Where clients come from that are served; everywhere if none are named. All others are told so as long as
-    /// there is room, and take no place from anybody.
+    /// Networks of allowed clients; `None` allows all. Other clients get a refusal while slots are free, and
+    /// never take the slot of an allowed client.
     pub(crate) allow: Option<IpSet>,
 }
 
-/// Serves `router` on `listener` until `shutdown` is done and the requests under way had their grace.
+/// Serves `router` on `listener` until `shutdown` completes and the requests in flight had their grace.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -87,7 +87,7 @@ pub(crate) async fn serve(
     serve_with(listener, ListenerAccess::default(), router, bounds, shutdown).await;
 }
 
-/// As [`serve`], for these guests.
+/// As [`serve`], with TLS and allowed clients.
 pub(crate) async fn serve_with(
     listener: TcpListener,
     guests: ListenerAccess,
@@ -97,14 +97,16 @@ pub(crate) async fn serve_with(
 ) {
     let (stop, stopped) = watch::channel(());
     let (mut connections, places) = (JoinSet::new(), ConnectionSlots::default());
-    // One that was accepted and has no place yet.
+    // A connection that was accepted and has no slot yet.
     let mut waiting: Option<(TcpStream, IpAddr)> = None;
     tokio::pin!(shutdown);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
             Some(ended) = connections.join_next() => report(ended),
+            // An idle connection can now be closed for the waiting one.
             () = places.idles(), if waiting.is_some() => {}
+            // One connection waits for a slot; all others stay in the backlog.
             accepted = listener.accept(), if waiting.is_none() => match accepted {
                 Ok((stream, peer)) => waiting = Some((stream, peer.ip().to_canonical())),
                 Err(error) => {
@@ -163,7 +165,7 @@ async fn welcome(
     }
 }
 
-/// Serves a request for as long as its connection has its place.
+/// Serves a request if its connection still has its slot.
 async fn in_place(
     router: &TowerToHyperService<Router>,
     request: Request<Incoming>,
@@ -173,19 +175,19 @@ async fn in_place(
 ) -> Result<Response, Infallible> {
     const CLOSE: HeaderValue = HeaderValue::from_static("close");
     let Some(busy) = place.busy() else {
-        // The connection is about to be closed: nothing may be begun on it.
+        // The connection is about to be closed, so no request may start on it.
         return Ok((StatusCode::SERVICE_UNAVAILABLE, [(header::CONNECTION, CLOSE)]).into_response());
     };
     let request = request.map(|body| Body::new(StallGuardedBody::new(body, bounds.stall)));
     let mut response = router.call(request).await?;
-    // The next request is for whoever listens then.
+    // The listener ends, so the next request must use a new connection.
     if has_ended(stopped) {
         response.headers_mut().insert(header::CONNECTION, CLOSE);
     }
     Ok(response.map(|body| Body::new(TrackedBody { body, _busy: busy })))
 }
 
-/// The sender is gone, which is the signal.
+/// The dropped sender is the signal.
 fn has_ended(stopped: &watch::Receiver<()>) -> bool {
     stopped.has_changed().is_err()
 }
@@ -216,7 +218,7 @@ async fn connection(
             return;
         }
         _ = stopped.changed() => {
-            // One that was just accepted has asked, only later.
+            // The request of a connection accepted just before may still be arriving.
             if timeout(LATE, serving.as_mut()).await.is_ok() {
                 return;
             }

@@ -1,4 +1,4 @@
-//! The status listener: is it alive, is it ready, what does it measure, what is wrong.
+//! The status listener: liveness, readiness, metrics, problems.
 //!
 //! Every response comes from a closure of the gateway; this module keeps no state.
 
@@ -20,33 +20,33 @@ use crate::host_check::{AllowedHosts, guarded};
 use crate::reply;
 use crate::serve::{BOUNDS, serve};
 
-/// Asked for a document on every request; must answer at once.
+/// Returns a document; called at every request and must not block.
 pub type Document = Arc<dyn Fn() -> Value + Send + Sync>;
 
-/// Where the status listener finds its answers.
+/// The sources of the status listener.
 #[derive(Clone)]
 pub struct StatusState {
-    /// Ready, or why not.
+    /// Whether the gateway is ready, or the reason why not.
     pub ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
-    /// What `/metrics` tells, in this order.
+    /// The sources of `/metrics`, in this order.
     pub gather: Vec<Arc<dyn MetricSource>>,
     /// An object whose members appear in `/status`, beside `status`.
     pub describe: Document,
-    /// What `/v1/healthcheck` tells: the list of checked upstreams.
+    /// `/v1/healthcheck`: the list of checked upstreams.
     pub health: Document,
-    /// What `/yumen/v1/problems` tells: the list of problems in force.
+    /// `/yumen/v1/problems`: the list of current problems.
     pub problems: Document,
-    /// What `/yumen/v1/top` tells: the use of routes, upstreams, plugins and consumers since the start.
+    /// `/yumen/v1/top`: the use of routes, upstreams, plugins and consumers since the start.
     pub top: Document,
-    /// What `/yumen/v1/recent` tells: recent requests; `None` where nobody shall read them here.
+    /// `/yumen/v1/recent`: recent requests; `None` if this listener does not list them.
     pub recent: Option<Document>,
-    /// The names the listener is asked by.
+    /// The allowed host names of the listener.
     pub hosts: AllowedHosts,
-    /// What else is served here, such as [`control_routes`](crate::control_routes).
+    /// Further routes, such as [`control_routes`](crate::control_routes).
     pub more: Router,
 }
 
-/// Serves the status listener until `shutdown` is done and requests under way had five seconds to end.
+/// Serves the status listener until `shutdown` completes; requests in flight then have five seconds to end.
 pub async fn serve_status(listener: TcpListener, state: StatusState, shutdown: impl Future<Output = ()>) {
     let hosts = state.hosts.clone();
     serve(listener, guarded(router(state), hosts), BOUNDS, shutdown).await;
@@ -54,7 +54,7 @@ pub async fn serve_status(listener: TcpListener, state: StatusState, shutdown: i
 
 const INDEX: [(&str, &str); 13] = [
     ("/status", "liveness and version"),
-    ("/status/ready", "200 when configuration is in force, else 503"),
+    ("/status/ready", "200 when a configuration is active, else 503"),
     ("/metrics", "measurements in the Prometheus text format"),
     ("/apisix/prometheus/metrics", "the same"),
     ("/v1/healthcheck", "health of checked upstreams; /v1/healthcheck/{kind}/{id}"),
@@ -63,9 +63,9 @@ const INDEX: [(&str, &str); 13] = [
     ("/v1/upstreams", "all upstreams; /v1/upstream/{id}"),
     ("/v1/plugin_metadatas", "all plugin metadata; /v1/plugin_metadata/{name}"),
     ("/v1/schema", "schemas of resources and plugins"),
-    ("/yumen/v1/problems", "problems in force"),
+    ("/yumen/v1/problems", "problems of the active configuration"),
     ("/yumen/v1/top", "use of routes, upstreams, plugins and consumers, cumulated"),
-    ("/yumen/v1/recent", "recent requests, where observe.list_recent_requests is on"),
+    ("/yumen/v1/recent", "recent requests, if observe.list_recent_requests is on"),
 ];
 
 pub(crate) fn router(state: StatusState) -> Router {
@@ -95,7 +95,7 @@ async fn status(State(state): State<StatusState>) -> Response {
     let mut body = Map::new();
     body.insert("status".to_owned(), json!("ok"));
     if let Value::Object(details) = (state.describe)() {
-        // a detail never hides the answer itself
+        // A detail must not overwrite the status.
         body.extend(details.into_iter().filter(|(key, _)| key != "status"));
     }
     reply::json(StatusCode::OK, &Value::Object(body))
@@ -111,7 +111,7 @@ async fn ready(State(state): State<StatusState>) -> Response {
     }
 }
 
-/// One format for everybody: a scraper that would rather have OpenMetrics takes this too.
+/// One format for all scrapers: those that prefer OpenMetrics accept it too.
 async fn metrics(State(state): State<StatusState>) -> Response {
     let mut families = Vec::new();
     for part in &state.gather {
@@ -131,7 +131,7 @@ async fn recent(State(state): State<StatusState>) -> Response {
         Some(recent) => document(recent),
         None => failure(
             StatusCode::NOT_FOUND,
-            "recent requests are not listed here: yumen.yaml has observe.list_recent_requests off",
+            "recent requests are not listed: observe.list_recent_requests is off in yumen.yaml",
         ),
     }
 }

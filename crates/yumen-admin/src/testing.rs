@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a state over a store in memory, and one call of a router.
+//! Helpers for the tests of this crate: a state with a store in memory, and one call of a router.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use yumen_store::MemoryMedium;
 
 use crate::api::AdminState;
 
-/// Takes every certificate that does not say that it is bad.
+/// Accepts every certificate and key without `bad` in it.
 pub(crate) fn load_certificate() -> LoadCertificate {
     Arc::new(|cert: &str, key: &str| -> Result<Loaded, KeyPairError> {
         match (cert.contains("bad"), key.contains("bad")) {
@@ -32,7 +32,7 @@ pub(crate) fn state() -> AdminState {
     AdminState::new(store, registry, yumen_plugins::inactive::missing::<&str>(&[]), load_certificate())
 }
 
-/// What a router answered.
+/// The response of a router.
 pub(crate) struct TestResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -49,7 +49,7 @@ impl TestResponse {
     }
 }
 
-/// Asks a router once.
+/// Sends one request to a router.
 pub(crate) async fn call(
     router: &Router,
     method: &str,

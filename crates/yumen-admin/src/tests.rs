@@ -214,7 +214,7 @@ async fn metrics_are_the_text_format_whatever_is_accepted() {
     }
 }
 
-/// An API that asks for no key, of a store in memory.
+/// An API without keys, with a store in memory.
 fn api(allow: &str) -> AdminState {
     let admin = AdminConfig { allow: vec![allow.to_owned()], key_required: false, ..AdminConfig::default() };
     let store = Arc::new(yumen_store::MemoryMedium::store(10).unwrap());
@@ -262,7 +262,7 @@ async fn with_a_certificate_the_admin_listener_speaks_tls_only() {
     let mut stream = tokio_rustls::TlsConnector::from(client).connect(name, stream).await.unwrap();
     stream.write_all(get("/apisix/admin/routes").as_bytes()).await.unwrap();
     let mut reply = Vec::new();
-    // an end without a farewell is an end
+    // an end without a close_notify alert is an end
     let _ = timeout(Duration::from_secs(30), stream.read_to_end(&mut reply)).await.expect("an end");
     assert_eq!(parts(&String::from_utf8(reply).unwrap()).0, 200);
     let plain = exchange(address, "GET /apisix/admin HTTP/1.1\r\nHost: x\r\n\r\n").await;
@@ -334,7 +334,7 @@ async fn a_listener_that_ends_takes_leave_of_who_asks_late() {
     let request = get("/status").replace("Connection: close\r\n", "");
     let (asked, mut reply) = (late.write_all(request.as_bytes()).await, String::new());
     let _ = timeout(Duration::from_secs(30), late.read_to_string(&mut reply)).await.expect("an end");
-    // after a second nobody is waited for
+    // after a second the listener waits for no further request
     assert!(asked.is_err() || reply.is_empty() || reply.contains("\r\nconnection: close\r\n"), "{reply}");
     timeout(Duration::from_secs(30), serving).await.expect("an end").unwrap();
 }
@@ -353,7 +353,7 @@ async fn the_connection_that_idled_longest_gives_way_to_a_new_one() {
     assert_eq!(parts(&String::from_utf8(reply).unwrap()).0, 200, "the second stays");
 }
 
-/// A listener of one place that answers bodies with their length, and counts them when their head is there.
+/// A listener with one slot that responds to a body with its length.
 async fn reader(bounds: ServerBounds, guests: ListenerAccess) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

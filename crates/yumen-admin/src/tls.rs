@@ -1,6 +1,6 @@
-//! TLS of the admin listener: one certificate, from files the caller read.
+//! TLS of the admin listener: one certificate, from PEM text that the caller read.
 //!
-//! Knows PEM; must not know files, nor what is served.
+//! Independent of files and of the served routes.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use yumen_base::pem;
 
-/// What the admin listener shows its clients.
+/// The TLS configuration of the admin listener.
 #[derive(Clone)]
 pub struct AdminTls(pub(crate) Arc<ServerConfig>);
 
 impl AdminTls {
-    /// Of a chain and its key, both PEM. An error tells which of them is wrong, and why.
+    /// From a chain and its key, both PEM. An error names the invalid one and the reason.
     pub fn new(certificate: &[u8], key: &[u8]) -> Result<AdminTls, String> {
         let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
         let chain =
@@ -22,7 +22,7 @@ impl AdminTls {
         if chain.is_empty() {
             return Err("admin.tls.certificate: no certificate found".to_owned());
         }
-        // The library's error quotes the text.
+        // The library's error would quote the text, a private key.
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|_| format!("admin.tls.key: it is not PEM: {}", pem::flaw(key)))?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

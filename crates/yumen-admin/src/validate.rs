@@ -1,7 +1,8 @@
-//! Whether an object may be written: its schema, its plugins, its conditions, in the words tools know.
+//! Decides whether an object may be written: schema, plugins and conditions, with the messages that tools
+//! expect.
 //!
-//! Judges one object alone; what it refers to is judged where the state is at hand. The judgement is the
-//! compiler's; only the words are found here.
+//! Validates one object alone; references are checked where a state is at hand. The compiler's validator
+//! decides; this module words its errors.
 
 use serde_json::Value;
 use yumen_config::{InvalidSettings, Kind};
@@ -10,13 +11,12 @@ use yumen_snapshot::{ObjectError, ObjectValidator, PluginSettingsError};
 
 use crate::api::AdminState;
 
-/// How deep an object may be nested: less than readers of JSON allow (128), so that it can be read inside a
-/// document of many too.
+/// The deepest nesting of an object: less than JSON readers allow (128), so that a document can contain it.
 const LEVELS_MAX: usize = 100;
 
-/// Judges `value` as an object of `kind`; the message is the `error_msg` of the refusal.
+/// Validates `value` as an object of `kind`; the message is the `error_msg` of the refusal.
 ///
-/// The id inside `value` tells which plugin's metadata and which secret manager it is of.
+/// The id inside `value` selects the plugin of metadata, and the secret manager.
 pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), String> {
     if is_deeper(value, LEVELS_MAX) {
         return Err(format!("invalid configuration: it is nested deeper than {LEVELS_MAX} levels"));
@@ -30,7 +30,7 @@ pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<()
     judge.judge(kind, value).map_err(|flaw| told(kind, value, flaw))
 }
 
-/// Refuses the metadata of a plugin that nobody knows.
+/// Refuses metadata of an unknown plugin.
 pub(crate) fn plugin_name(state: &AdminState, name: &str) -> Result<(), String> {
     match state.registry.get(name).is_some() || state.missing.is_known(name) {
         true => Ok(()),
@@ -38,7 +38,7 @@ pub(crate) fn plugin_name(state: &AdminState, name: &str) -> Result<(), String> 
     }
 }
 
-/// Whether lists and objects stand in one another more than so many levels deep.
+/// Whether lists and objects are nested deeper than `levels`.
 fn is_deeper(value: &Value, levels: usize) -> bool {
     match value {
         Value::Object(members) => levels == 0 || members.values().any(|one| is_deeper(one, levels - 1)),
@@ -47,7 +47,7 @@ fn is_deeper(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// The flaw as the Admin API tells it.
+/// Words an error as the Admin API does.
 fn told(kind: Kind, value: &Value, flaw: ObjectError) -> String {
     match flaw {
         ObjectError::Object(invalid) => of_object(kind, invalid),
@@ -65,7 +65,7 @@ fn told(kind: Kind, value: &Value, flaw: ObjectError) -> String {
         ObjectError::Address(at) => format!("invalid configuration: {}", of_address(value, at)),
         ObjectError::Certificate { at: 0, flaw } => of_pair(&flaw),
         ObjectError::Upstream { path, message } => format!("invalid configuration: {path}: {message}"),
-        // In APISIX's words; ours for what it has not.
+        // The messages of APISIX, and the gateway's own for rules beyond it.
         ObjectError::Handshake { path: "client.ca", message } => {
             format!("failed to validate client_cert: {message}")
         }
@@ -87,7 +87,7 @@ fn of_pair(flaw: &KeyPairError) -> String {
 }
 
 fn of_object(kind: Kind, invalid: InvalidSettings) -> String {
-    // Said beyond the schema, and so without the words that lead a schema's finding in.
+    // These rules are beyond the schema, so APISIX reports them without the prefix of schema errors.
     let plain = ["mismatched number of certs and keys", "invalid secret manager: "];
     let message = invalid.message;
     match plain.iter().any(|start| message.starts_with(start)) && matches!(kind, Kind::Ssls | Kind::Secrets) {
@@ -112,7 +112,7 @@ fn of_plugin(name: &str, flaw: PluginSettingsError) -> String {
     }
 }
 
-/// Addresses are checked beyond the schema; told as its `anyOf` of formats would tell it.
+/// Addresses are checked beyond the schema; the message is that of APISIX's `anyOf` of formats.
 fn of_address(value: &Value, at: usize) -> String {
     const NONE: &str = "object matches none of the required";
     match value.get("remote_addr") {

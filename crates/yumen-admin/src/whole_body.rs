@@ -1,4 +1,4 @@
-//! Bodies taken whole: as far as the route's limit allows, and refused in the shape of the API.
+//! Whole request bodies, up to the limit of the route; refusals have the form of the API.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use crate::refusal::ApiRefusal;
 use crate::serve::BodyStalled;
 
-/// A whole body.
+/// A request body up to the limit of the route.
 pub(crate) struct WholeBody(pub(crate) Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for WholeBody {
@@ -24,7 +24,7 @@ impl<S: Send + Sync> FromRequest<S> for WholeBody {
     }
 }
 
-/// Whether the client did not go on sending.
+/// Whether the client stopped sending.
 pub(crate) fn is_stalled(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -1,4 +1,4 @@
-//! Counters that one worker writes and anyone may read.
+//! Counters with one writing worker and any number of readers.
 //!
 //! A worker owns its own set, so an update is a plain load and store: no locked instruction, no
 //! line bouncing between cores. Readers add up the sets of all workers.
@@ -18,6 +18,7 @@ impl Counter {
     /// Adds `n`. Only the owning worker may call it.
     #[inline]
     pub fn add(&self, n: u64) {
+        // There is one writer, so no update can be lost between load and store.
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
@@ -64,7 +65,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// A histogram whose bucket `i` counts what is at most `bounds[i]`; bounds ascend.
+    /// A histogram; bucket `i` counts observations up to `bounds[i]`. Bounds ascend.
     pub fn new(bounds: &'static [u64]) -> Self {
         let buckets = (0..=bounds.len()).map(|_| Counter::default()).collect();
         Histogram { bounds, buckets, sum: Counter::default() }
@@ -73,7 +74,7 @@ impl Histogram {
     /// Counts one observation. Only the owning worker may call it.
     #[inline]
     pub fn observe(&self, value: u64) {
-        // Most observations are small, and the first buckets are for those.
+        // Most observations are small, so a search from the first bucket ends early.
         let bucket = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(self.bounds.len());
         self.buckets[bucket].add(1);
         self.sum.add(value);

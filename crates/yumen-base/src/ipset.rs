@@ -1,17 +1,17 @@
-//! Sets of IP addresses written as addresses and CIDR blocks. Knows nothing of who asks or why.
+//! Sets of IP addresses, parsed from addresses and CIDR blocks.
 //!
-//! Kept as sorted disjoint ranges, so a lookup is one binary search however long the list was. A set
-//! of one block is that block alone, for very many routes may each hold one.
+//! Stored as sorted disjoint ranges, so a lookup is one binary search however long the list was. A set of one
+//! block is stored as that block alone, since a very large number of routes may have one each.
 
 use std::net::IpAddr;
 
 #[cfg(test)]
 mod tests;
 
-/// A set of addresses. IPv4-mapped IPv6 addresses and blocks are the IPv4 ones they stand for;
-/// otherwise the families are apart: `::/0` holds no IPv4 address.
+/// A set of addresses. IPv4-mapped IPv6 addresses and blocks count as IPv4 (RFC 4291 §2.5.5.2); otherwise the
+/// families are separate: `::/0` contains no IPv4 address.
 ///
-/// Takes 16 bytes, and no more where it is empty or one IPv4 block.
+/// Takes 16 bytes, and no allocation if it is empty or one IPv4 block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IpSet(IpSetRepr);
 
@@ -33,7 +33,7 @@ struct IpRangeSets {
     v6: SortedRanges<u128>,
 }
 
-/// Disjoint ranges in ascending order, as first and last member. First members stand apart because
+/// Disjoint ranges in ascending order, as first and last members. First members are stored separately because
 /// only they are searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SortedRanges<T> {
@@ -54,8 +54,8 @@ impl<T: Copy + Ord> SortedRanges<T> {
 }
 
 impl IpSet {
-    /// The set of all these addresses and blocks. A block's host bits may be set. An error names the
-    /// first entry that is neither.
+    /// The set of all these addresses and blocks. Host bits of a block may be set. The error names the first
+    /// entry that is neither.
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<IpSet, String> {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for entry in entries {
@@ -79,6 +79,7 @@ impl IpSet {
 
     /// Whether the address is in the set.
     pub fn contains(&self, address: IpAddr) -> bool {
+        // An IPv4 client of an IPv6 socket has an IPv4-mapped address.
         match (&self.0, address.to_canonical()) {
             (IpSetRepr::OneV4 { first, last }, IpAddr::V4(address)) => {
                 (*first..=*last).contains(&address.to_bits())
@@ -92,13 +93,13 @@ impl IpSet {
         }
     }
 
-    /// Whether the set holds no address.
+    /// Whether the set contains no address.
     pub fn is_empty(&self) -> bool {
         self.0 == IpSetRepr::Nothing
     }
 }
 
-/// Sorts ranges and makes one of those that overlap.
+/// Sorts ranges and merges those that overlap.
 fn merge<T: Copy + Ord>(ranges: &mut Vec<(T, T)>) {
     ranges.sort_unstable();
     ranges.dedup_by(|next, kept| {
@@ -110,7 +111,7 @@ fn merge<T: Copy + Ord>(ranges: &mut Vec<(T, T)>) {
     });
 }
 
-/// An address and how many of its leading bits count.
+/// Parses an entry into its address and prefix length.
 fn block(entry: &str) -> Option<(IpAddr, u32)> {
     let (address, bits) = match entry.split_once('/') {
         Some((address, bits)) if bits.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -126,6 +127,7 @@ fn block(entry: &str) -> Option<(IpAddr, u32)> {
         return None;
     }
     match address.to_canonical() {
+        // The first 96 bits of an IPv4-mapped address are its prefix.
         mapped @ IpAddr::V4(_) if width == 128 && bits >= 96 => Some((mapped, bits - 96)),
         IpAddr::V4(_) if width == 128 => Some((address, bits)),
         plain => Some((plain, bits)),

@@ -1,6 +1,7 @@
-//! What every other room may use: problems, time, bounded collections, counters.
+//! Basics for all other crates: problems, time, IP sets, metrics, counters.
 //!
-//! Knows nothing of HTTP, configuration or any runtime. Think twice before adding to it.
+//! Independent of HTTP, configuration and any runtime. Every crate depends on this one, so additions need a
+//! strong reason.
 
 pub mod counter;
 pub mod ipset;

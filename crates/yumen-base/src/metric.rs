@@ -1,13 +1,13 @@
-//! Metrics as data, before any text format.
+//! Collected metrics, independent of any text format.
 
 use std::borrow::Cow;
 
-/// What a family's numbers mean.
+/// The kind of a metric family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only grows.
+    /// Only increases.
     Counter,
-    /// Rises and falls.
+    /// Increases and decreases.
     Gauge,
     /// Observations in buckets.
     Histogram,
@@ -20,11 +20,11 @@ pub enum MetricValue {
     Number(f64),
     /// Buckets as (upper bound, observations at most that large), ascending, without the infinite one.
     Buckets {
-        /// The cumulated buckets.
+        /// The cumulative buckets.
         buckets: Vec<(f64, u64)>,
         /// The sum of all observations.
         sum: f64,
-        /// How many observations there were.
+        /// The number of observations.
         count: u64,
     },
 }
@@ -34,25 +34,25 @@ pub enum MetricValue {
 pub struct MetricSeries {
     /// Label names and values, in the family's order.
     pub labels: Vec<(&'static str, String)>,
-    /// The value.
+    /// A number or buckets, by the kind of the family.
     pub value: MetricValue,
 }
 
 /// All series of one name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricFamily {
-    /// The metric's name.
+    /// The name of the metric.
     pub name: Cow<'static, str>,
-    /// One sentence.
+    /// Description in one sentence.
     pub help: Cow<'static, str>,
-    /// What the numbers mean.
+    /// The kind of all series.
     pub kind: MetricKind,
     /// The series.
     pub samples: Vec<MetricSeries>,
 }
 
-/// A component that has metrics.
+/// A component that collects metrics.
 pub trait MetricSource: Send + Sync {
-    /// Appends what was measured so far. Called by the status listener, never by a worker.
+    /// Appends the current metrics. Called by the status listener, never by a worker.
     fn gather(&self, out: &mut Vec<MetricFamily>);
 }

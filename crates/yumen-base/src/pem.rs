@@ -1,9 +1,9 @@
-//! Why a text is no PEM, told without a byte of it.
+//! The reason why a text is not PEM, without a byte of the text.
 //!
-//! Whatever such a text was meant to be, a private key may stand in it, and libraries quote the line they stopped
-//! at. Every message here is a constant.
+//! The text may contain a private key, and libraries quote the line at which they stopped. Every message here
+//! is a constant.
 
-/// The most likely reason why a reader of PEM found nothing in `text`. A constant, whatever `text` is.
+/// The most likely reason why a PEM reader found nothing in `text`. Always a constant.
 pub fn flaw(text: &[u8]) -> &'static str {
     const DASHES: &str = "-----";
     let text = String::from_utf8_lossy(text);

@@ -1,35 +1,35 @@
-//! A finding about configuration: which object, where in it, what is wrong, what to do.
+//! Findings about configuration: object, path, message, hint.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How much a problem matters.
+/// The severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProblemLevel {
-    /// The object is in force, but not wholly as written.
+    /// The object is active, but not entirely as written.
     Warning,
-    /// The object is quarantined: its last good version, or a refusal, is in force instead. Or a refusal stands in for
-    /// a part of it, a plugin that guards and is missing. Of what lint and tests find: the object is in force, or
-    /// would be, and does not do what it is there for.
+    /// The object is quarantined: its last good version, or a refusal, is active instead. Or a refusal
+    /// replaces a part of it, such as a plugin that guards and is missing. For findings of lint and policy
+    /// tests: the object is active, or would be, and does not serve its purpose.
     Error,
 }
 
 /// One configuration finding. Traffic failures are faults, not problems.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// How much it matters.
+    /// The severity.
     pub level: ProblemLevel,
-    /// The object as `kind/id`, such as `routes/1`; `file` where no object could be told.
+    /// The object as `kind/id`, such as `routes/1`; `file` if no object can be identified.
     pub object: String,
-    /// Dotted path inside the object, empty for the whole of it.
+    /// Dotted path inside the object; empty for the whole object.
     pub path: String,
-    /// What was found and what is allowed.
+    /// The finding and the allowed values.
     pub message: String,
-    /// What to do about it, where that is known.
+    /// Remedy, if one is known.
     pub hint: Option<String>,
-    /// Whether what was there before is in force instead: a process that starts now does not have it.
+    /// Whether the last good version is active instead; a process that starts now does not have it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub last_good: bool,
 }
@@ -38,7 +38,7 @@ pub struct Problem {
 pub type Problems = Vec<Problem>;
 
 impl Problem {
-    /// A problem that puts its object into quarantine.
+    /// A problem that quarantines its object.
     pub fn error(object: impl Into<String>, path: impl Into<String>, message: impl Into<String>) -> Self {
         Problem {
             level: ProblemLevel::Error,
@@ -50,19 +50,19 @@ impl Problem {
         }
     }
 
-    /// A problem that leaves its object in force.
+    /// A problem that leaves its object active.
     pub fn warning(object: impl Into<String>, path: impl Into<String>, message: impl Into<String>) -> Self {
         Problem { level: ProblemLevel::Warning, ..Problem::error(object, path, message) }
     }
 
-    /// The same problem with advice.
+    /// Adds a remedy.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 }
 
-/// Notes of errors that what was there before is in force instead.
+/// Marks errors after which the last good version is active.
 pub fn keep_last_good(problems: &mut [Problem]) {
     for problem in problems.iter_mut().filter(|problem| problem.level == ProblemLevel::Error) {
         problem.last_good = true;

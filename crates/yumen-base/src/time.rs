@@ -1,6 +1,6 @@
 //! Moments as plain numbers, so that pure code never reads a clock.
 
-/// The moment an exchange or a compilation takes place at, handed in by whoever owns a clock.
+/// The time of an exchange or a compilation, passed in by the owner of a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
     /// Microseconds on the process's monotonic clock.

@@ -1,7 +1,7 @@
 //! The standalone document: all resources in one YAML or JSON text.
 //!
-//! Reading is total: what is wrong with one item never blocks another. Settings are not judged here,
-//! only taken apart and named; the compiler decodes them. The environment comes in as a closure.
+//! An error in one item never blocks another. This module identifies items and resolves variables; the
+//! compiler decodes and validates their settings. The caller supplies the environment as a closure.
 
 mod collect;
 mod identity;
@@ -20,27 +20,28 @@ use crate::yaml;
 use collect::{DocumentUse, ResourceCollector};
 pub use substitute::merge_keys;
 
-/// Finds the value of a variable.
+/// Looks up an environment variable; `None` if it is not set.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Reads a document. JSON is told by its first byte `{`; everything else is YAML.
+/// Parses the document of a node. A text that starts with `{` is JSON; any other text is YAML.
 ///
-/// A line `#END` ends a document, if there is one; a mark of the byte order before it says nothing. `${{NAME}}` and
-/// `${{NAME:=default}}` in values and keys are replaced through `lookup`, merge keys (`<<`) of YAML are followed. A
-/// text that cannot be parsed at all gives no resources and one problem of the object `file` that tells line and
-/// column.
+/// A line `#END` may end the document; a leading byte order mark is ignored. `${{NAME}}` and
+/// `${{NAME:=default}}` in values and keys are replaced through `lookup`, and YAML merge keys (`<<`) are
+/// expanded. A text that cannot be parsed yields no resources and one problem of the object `file` with line
+/// and column.
 ///
-/// An item without an id is known by its place ([`is_place`](crate::resource::is_place)). One with a variable that is
-/// not set, or an id that is none or another's, is among the resources as one that is broken: it carries its
-/// [`Defect`](crate::resource::Defect)s, of which only who compiles it tells. Left out it would be deleted, and what
-/// it guards would be open.
+/// An item without an id is identified by its position ([`is_place`](crate::resource::is_place)). An item
+/// with an unset variable, an invalid id or a duplicate id stays among the resources and carries its defects
+/// ([`ResourceDefect`](crate::resource::ResourceDefect)), which the compiler reports. Dropping the item would
+/// delete the object and open the routes that it guards.
 pub fn parse(text: &str, lookup: Lookup<'_>) -> (Vec<Resource>, Vec<Problem>) {
     read(text, DocumentUse::Active(lookup))
 }
 
-/// As [`parse`], but `${{NAME}}` is what it says: who sends a document here knows another environment, and what
-/// [`to_yaml`] wrote is to come back. Items need ids, since a place says nothing where they are kept among others;
-/// what is broken is left out and told.
+/// Parses a document that a client submits. Unlike in [`parse`], `${{NAME}}` stays literal: the client's
+/// environment is not the node's, and the output of [`to_yaml`] must survive a round trip. Every item needs
+/// an id, since a position is not unique among stored objects. Invalid items are left out and reported as
+/// problems.
 pub fn parse_literally(text: &str) -> (Vec<Resource>, Vec<Problem>) {
     read(text, DocumentUse::Submitted)
 }
@@ -70,9 +71,9 @@ fn read_json(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), St
     json.deserialize_any(collector).and_then(|()| json.end()).map_err(|error| error.to_string())
 }
 
-// The YAML reader is serde_yaml_ng. Two were tried: it read 100 000 routes (29 MB) in 1.0-1.3 s on a busy
-// machine. serde-saphyr stopped at its default budget of 250 000 nodes, some 8 000 routes in; by then it
-// had taken about twice as long (0.15 s for 0.07 s). How it does with the budget raised was not measured.
+// The YAML reader is serde_yaml_ng. It read 100 000 routes (29 MB) in 1.0-1.3 s on a busy machine.
+// serde-saphyr stopped at its default budget of 250 000 nodes, about 8 000 routes, and took about twice as
+// long up to there (0.15 s against 0.07 s); a raised budget was not measured.
 fn read_yaml(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), String> {
     if is_blank(text) {
         return Ok(());
@@ -80,28 +81,30 @@ fn read_yaml(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), St
     serde_yaml_ng::Deserializer::from_str(text).deserialize_any(collector).map_err(|error| error.to_string())
 }
 
-/// Whether a text holds nothing but space, comments, and lines that begin a document of YAML.
+/// Whether a text contains only white space, comments and YAML document markers (`---`).
 fn is_blank(text: &str) -> bool {
     let is_blank = |line: &str| line.is_empty() || line.starts_with('#') || line == "---";
     text.lines().map(str::trim).all(is_blank)
 }
 
-/// The text without the line `#END` that says that it is whole, which is its last. Elsewhere that is a comment, as
-/// APISIX has it: what stands behind it counts.
+/// Strips the final line `#END`, which marks a complete document. In any other position `#END` is a comment,
+/// as in APISIX, and the text after it counts.
 fn until_end(text: &str) -> &str {
     let whole = text.trim_end();
     match whole.strip_suffix("#END") {
+        // The mark must be a line of its own, not the end of a longer comment.
         Some(rest) if rest.is_empty() || rest.ends_with('\n') => rest,
         _ => text,
     }
 }
 
-/// Writes resources as a YAML document that [`parse_literally`] reads back, ending in `#END`. A member `<<` of an
-/// object would be a merge key: then it is JSON, which is YAML too and has none.
+/// Serializes resources as a YAML document that [`parse_literally`] reads back, ending in `#END`. YAML
+/// readers take an object member `<<` for a merge key, so a document with such a member is written as JSON,
+/// which is valid YAML.
 ///
-/// Ids are written into the items; what was known by its place gets one that can be written, `arr_` and that, since
-/// its place may be another there. A resource whose text is not a JSON object is an error: a document without it
-/// would not be all of them.
+/// Items carry their ids. A resource identified by its position gets the id `arr_` plus the position, which
+/// may differ in the new document. A resource that is not a JSON object is an error, since the document would
+/// be incomplete.
 pub fn to_yaml(resources: &[Resource]) -> Result<String, Problem> {
     let document = whole(resources)?;
     let text = match has_merge_key(&document) {
@@ -111,7 +114,7 @@ pub fn to_yaml(resources: &[Resource]) -> Result<String, Problem> {
     Ok(text + "#END\n")
 }
 
-/// As [`to_yaml`], in JSON, of which every reader sees by itself whether it is whole.
+/// As [`to_yaml`], in JSON, without an end marker: truncated JSON does not parse.
 pub fn to_json(resources: &[Resource]) -> Result<String, Problem> {
     json(&whole(resources)?)
 }
@@ -123,6 +126,7 @@ fn whole(resources: &[Resource]) -> Result<Value, Problem> {
         let mut item: Map<String, Value> = serde_json::from_str(&resource.json).map_err(|error| {
             Problem::error(resource.to_string(), "", format!("the stored text cannot be read: {error}"))
         })?;
+        // A consumer is identified by its username and has no member `id`.
         if resource.kind != Kind::Consumers {
             item.insert("id".into(), written_id(resource, &taken).into());
         }
@@ -134,7 +138,8 @@ fn whole(resources: &[Resource]) -> Result<Value, Problem> {
     Ok(Value::Object(document))
 }
 
-/// The id a resource has in a document: one that was known by its place gets the first that is free.
+/// The id of a resource in a document. A position becomes `arr_` plus the position, with `_` appended until
+/// the id is free.
 fn written_id(resource: &Resource, taken: &HashSet<(Kind, &str)>) -> String {
     let Some(place) = place_of(resource.kind, &resource.id) else { return resource.id.to_string() };
     let mut id = format!("arr_{place}");
@@ -152,7 +157,7 @@ fn unwritable(error: &dyn std::fmt::Display) -> Problem {
     Problem::error("file", "", format!("no document can be written: {error}"))
 }
 
-/// Whether a reader of YAML would take a member for a merge key.
+/// Whether an object in the value has a member `<<`, which YAML readers take for a merge key.
 fn has_merge_key(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().any(has_merge_key),

@@ -1,7 +1,7 @@
-//! Values read with an eye on members that an object has twice.
+//! Values with a list of duplicate object members.
 //!
-//! Some readers keep the first of them and some the last, so nobody knows which was meant. Who asks decides what
-//! becomes of such a text.
+//! JSON and YAML readers disagree on which of several members with one name counts. The caller decides how to
+//! treat such a text.
 
 use std::fmt;
 
@@ -9,23 +9,23 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
-/// So many are told of one text; who has mended them asks again.
+/// Reported duplicates per text; further ones are not recorded.
 const TOLD_MAX: usize = 16;
 
-/// So much of a name is told.
+/// Characters of each member name in a reported path.
 const NAME_CHARS_MAX: usize = 64;
 
-/// A value, in which of members of one name the last is.
+/// A value and its duplicate members. The value has the last member of each name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DuplicateCheckedValue {
-    /// What the text says.
+    /// The parsed value.
     pub value: Value,
-    /// The dotted paths of members that are written more than once, 16 at most.
+    /// Dotted paths of members that occur more than once, at most 16.
     pub doubled: Vec<String>,
 }
 
 impl DuplicateCheckedValue {
-    /// The value of a text whose members are written once each; else what is wrong with it.
+    /// The value if no member is duplicated, otherwise a message that lists the duplicates.
     pub fn into_distinct(self) -> Result<Value, String> {
         match self.doubled.is_empty() {
             true => Ok(self.value),
@@ -34,12 +34,12 @@ impl DuplicateCheckedValue {
     }
 }
 
-/// What is said of a doubled member.
+/// The message for a duplicate member.
 pub fn told(path: &str) -> String {
     format!("\"{path}\" is written more than once")
 }
 
-/// Reads JSON, and nothing behind it.
+/// Parses JSON; trailing data is an error.
 pub fn from_json(text: &[u8]) -> Result<DuplicateCheckedValue, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let read = DuplicateKeyReader.deserialize(&mut json)?;
@@ -47,12 +47,12 @@ pub fn from_json(text: &[u8]) -> Result<DuplicateCheckedValue, serde_json::Error
     Ok(read)
 }
 
-/// Reads one document of YAML; merge keys (`<<`) are members like others.
+/// Parses one YAML document; merge keys (`<<`) are ordinary members here.
 pub fn from_yaml(text: &[u8]) -> Result<DuplicateCheckedValue, serde_yaml_ng::Error> {
     DuplicateKeyReader.deserialize(serde_yaml_ng::Deserializer::from_slice(text))
 }
 
-/// Reads one value out of a larger text.
+/// Seed for one value of a larger text.
 pub(crate) struct DuplicateKeyReader;
 
 impl<'de> DeserializeSeed<'de> for DuplicateKeyReader {
@@ -66,7 +66,7 @@ impl<'de> DeserializeSeed<'de> for DuplicateKeyReader {
     }
 }
 
-/// How to come to a value from the one it stands in. A path is written out only where something is to be told.
+/// Path from the root to a value, as a linked list on the stack. Only a reported path is serialized.
 #[derive(Clone, Copy)]
 enum JsonPathStep<'a> {
     Top,
@@ -114,7 +114,7 @@ impl<'de> Visitor<'de> for DuplicateKeySeed<'_> {
             let step = JsonPathStep::Member(&self.step, member.key());
             if matches!(member, Entry::Occupied(_)) && self.doubled.len() < TOLD_MAX {
                 let path = step.to_string();
-                // A member that is there three times is told once.
+                // Three members of one name give one report.
                 if self.doubled.last() != Some(&path) {
                     self.doubled.push(path);
                 }
@@ -163,7 +163,7 @@ impl<'de> Visitor<'de> for DuplicateKeySeed<'_> {
         Ok(value.into())
     }
 
-    /// What JSON has no number for is null, as `serde_json` has it.
+    /// JSON has no NaN and no infinity; like `serde_json`, this reader replaces them with null.
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
         Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
     }

@@ -1,7 +1,9 @@
 //! "Did you mean": the closest known name.
 
-/// The known name nearest to `written`, if any is near enough to be what was meant.
+/// The known name nearest to `written`, within an edit distance of about a third of its length and at least
+/// 1.
 pub fn closest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // One typo in a short name, about one in three characters in a longer one.
     let allowed = ((written.chars().count() + 1) / 3).max(1);
     known
         .into_iter()

@@ -1,6 +1,6 @@
 //! Resources as users write them: schema, defaults, validation, problem paths.
 //!
-//! Knows neither HTTP nor any runtime.
+//! Depends on neither HTTP nor a runtime.
 
 pub mod document;
 pub mod duplicate_keys;

@@ -1,6 +1,6 @@
-//! The node's own configuration, `yumen.yaml`: what cannot change with a resource.
+//! The node settings, `yumen.yaml`: settings that no resource can change.
 //!
-//! Knows neither files nor the environment: text comes in, settings and problems go out.
+//! Performs no I/O: the caller passes the text and gets settings or problems.
 
 mod discovery;
 mod etcd;
@@ -42,67 +42,69 @@ pub use traffic::{
 };
 pub use upgrade::UpgradeConfig;
 
-/// Settings of one node. Every one has a default; durations are in milliseconds, sizes in bytes.
+/// Settings of one node. Every setting has a default; durations are in milliseconds and sizes in bytes unless
+/// the name has another unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeConfig {
-    /// Where clients connect.
+    /// Listeners for HTTP clients.
     #[schemars(length(min = 1))]
     pub listen: Vec<ListenerConfig>,
-    /// Where clients of stream routes connect: a list of `address`, `protocol` (tcp | tls | tls_passthrough |
-    /// udp), `backlog`, `reuse_port` and `proxy_protocol_from`. Once an `ssl` object asks clients for certificates, `tls`
-    /// refuses names that no `ssl` object is for.
+    /// Listeners for stream routes: a list of `address`, `protocol` (tcp | tls | tls_passthrough | udp),
+    /// `backlog`, `reuse_port` and `proxy_protocol_from`. If any `ssl` object requires client certificates,
+    /// `tls` refuses server names that no `ssl` object matches.
     pub stream_listen: Vec<StreamListenerConfig>,
     /// The threads that serve traffic.
     pub workers: WorkerConfig,
-    /// The admin listener: the Admin API, for operators and their tools.
+    /// The admin listener, which serves the Admin API to operators and their tools.
     pub admin: AdminConfig,
-    /// Health, metrics and other things to read.
+    /// The status listener: health, metrics and other read-only endpoints.
     pub status: StatusConfig,
-    /// What is in force, for tools on the same machine.
+    /// The control listener: the active configuration, for tools on the same machine.
     pub control: ControlConfig,
-    /// Where resources live.
+    /// The store of resources.
     pub store: StoreConfig,
-    /// What is written about the node and its traffic.
+    /// The node log and the access log.
     pub logs: LogConfig,
-    /// What is remembered and told of single requests.
+    /// Sampling and debugging of single requests.
     pub observe: ObserveConfig,
-    /// How much one client may ask for.
+    /// Limits on requests and connections of clients.
     pub limits: LimitsConfig,
-    /// When the node takes no more.
+    /// Load shedding.
     pub overload: OverloadConfig,
-    /// How long to wait.
+    /// Timeouts.
     pub timeouts: TimeoutConfig,
-    /// What one connection of HTTP/2 may ask for.
+    /// Limits of an HTTP/2 connection.
     pub http2: Http2Config,
-    /// What one connection of HTTP/3 may ask for, on listeners with `http3`.
+    /// Limits of an HTTP/3 connection, on listeners with `http3`.
     pub http3: Http3Config,
-    /// Idle connections to upstreams that set no `keepalive_pool`.
+    /// Idle connections of upstreams without `keepalive_pool`.
     pub upstream_keepalive: UpstreamKeepaliveConfig,
-    /// Plugins that resources name.
+    /// Plugins that resources refer to.
     pub plugins: NodePlugins,
-    /// How routes are matched.
+    /// Route matching.
     pub router: RouterConfig,
-    /// Names of endpoints.
+    /// Resolution of endpoints' host names.
     pub dns: DnsConfig,
-    /// Where upstreams with a `service_name` get their endpoints.
+    /// Sources of endpoints for upstreams with a `service_name`.
     pub discovery: DiscoveryConfig,
-    /// TLS towards clients.
+    /// TLS with clients.
     pub tls: DownstreamTlsConfig,
-    /// How a new binary takes over.
+    /// Handover to a new binary.
     pub upgrade: UpgradeConfig,
-    /// Certificates fetched from an ACME server, and renewed.
+    /// Certificates that are obtained from an ACME server and renewed.
     pub acme: AcmeConfig,
-    /// What answers say in their `Server` field; empty passes the upstream's.
+    /// The `Server` field of responses; empty passes the upstream's field.
     pub server_header: String,
-    /// Peers that are believed where they say how a request came to them: addresses and networks such as
-    /// `10.0.0.0/8`. From others `X-Forwarded-Proto`, `-Host`, `-Port` and `Forwarded` are taken away before any
-    /// rule sees them, and `X-Forwarded-For` too once somebody is trusted.
+    /// Peers that are trusted to describe the original request: addresses and networks such as `10.0.0.0/8`.
+    /// The gateway removes `X-Forwarded-Proto`, `-Host`, `-Port` and `Forwarded` of other peers before it
+    /// evaluates any rule, and `X-Forwarded-For` too if this list is not empty.
     pub trusted_addresses: Vec<String>,
-    /// The client's own address, where a proxy before this node tells it. What the address decides or
-    /// counts, routing and plugins, goes by it.
+    /// The client address, derived from a field that a proxy in front of this node sets. Routing and plugins
+    /// use the derived address.
     pub real_ip: RealIpConfig,
-    /// Whether endpoints are told who asked in `Forwarded` (RFC 7239) too. Off, the field is taken away.
+    /// Whether requests to endpoints also carry the client in `Forwarded` (RFC 7239). If off, the field is
+    /// removed.
     pub forwarded_header: bool,
 }
 
@@ -143,7 +145,7 @@ impl Default for NodeConfig {
 }
 
 impl NodeConfig {
-    /// Reads `yumen.yaml`. An empty text gives the defaults; problems are of the object `yumen.yaml`.
+    /// Parses `yumen.yaml`. An empty text yields the defaults; problems have the object `yumen.yaml`.
     pub fn parse(yaml: &str) -> Result<NodeConfig, Vec<Problem>> {
         let mut value: Value = match serde_yaml_ng::from_str(yaml) {
             Ok(Value::Null) => Value::Object(Default::default()),
@@ -154,6 +156,7 @@ impl NodeConfig {
         let mut problems = Vec::new();
         drop_empty_sections(&schema, &mut value);
         remove_unknown_fields(&schema, &mut value, "", &mut problems);
+        // Validation modifies the value, but faults refer to the written one.
         let written = value.clone();
         if schema::validate(&schema, &mut value).is_err() {
             let faults = schema::faults(&schema, &written).into_iter();
@@ -171,7 +174,7 @@ impl NodeConfig {
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
-    /// Checks that the schema cannot express, such as the syntax of addresses.
+    /// Checks the rules that the schema cannot express, such as the syntax of addresses.
     fn check(&self, problems: &mut Vec<Problem>) {
         let listeners =
             self.listen.iter().enumerate().map(|(i, l)| (format!("listen[{i}].address"), &l.address));
@@ -182,6 +185,7 @@ impl NodeConfig {
             ("status.listen", &self.status.listen),
             ("control.listen", &self.control.listen),
         ];
+        // An empty address disables an operators' listener.
         let operator_listeners = operator_listeners.into_iter().filter(|(_, address)| !address.is_empty());
         for (path, address) in
             listeners.chain(streams).chain(operator_listeners.map(|(path, address)| (path.to_owned(), address)))
@@ -196,6 +200,7 @@ impl NodeConfig {
             let found = "contains a control character, which a field value cannot contain";
             problems.push(problem("server_header", found));
         }
+        // An empty key disables debug tokens.
         let secret_bytes = self.observe.debug_key.len();
         if (1..ObserveConfig::DEBUG_KEY_BYTES_MIN).contains(&secret_bytes) {
             let found = format!("{secret_bytes} bytes are too few for a secret");
@@ -217,7 +222,7 @@ impl NodeConfig {
             let path = format!("stream_listen[{i}].proxy_protocol_from");
             check_networks(&path, &listen.proxy_protocol_from, problems);
             if listen.protocol == StreamListenerProtocol::Udp && !listen.proxy_protocol_from.is_empty() {
-                problems.push(problem(&path, "PROXY headers are read of connections, not of datagrams"));
+                problems.push(problem(&path, "PROXY headers are supported on connections, not on datagrams"));
             }
         }
         check_networks("trusted_addresses", &self.trusted_addresses, problems);
@@ -232,14 +237,15 @@ impl NodeConfig {
         problems.extend(self.admin_problems());
     }
 
-    /// Which listeners ask for an address that another one has; to be asked again where addresses are overridden.
+    /// Problems of listeners that share an address; to be checked again after addresses are overridden.
     ///
-    /// Where workers have sockets of their own the system would let both have it, and give each half of the
-    /// connections.
+    /// With a socket per worker (`SO_REUSEPORT`) the system would accept both and split the connections
+    /// between them.
     pub fn listener_problems(&self) -> Vec<Problem> {
         let (mut tcp, mut udp) = (Vec::new(), Vec::new());
         for (i, listen) in self.listen.iter().enumerate() {
             let path = format!("listen[{i}].address");
+            // QUIC uses the same port number over UDP.
             if listen.http3 {
                 udp.push((path.clone(), &listen.address));
             }
@@ -258,8 +264,8 @@ impl NodeConfig {
         [tcp, udp].into_iter().flat_map(used_twice).collect()
     }
 
-    /// What is wrong with the admin listener. Whoever reaches it writes the configuration, so an address
-    /// beyond the loopback needs TLS and keys; to be asked again where the address is overridden.
+    /// Problems of the admin listener; to be checked again after its address is overridden. Clients of this
+    /// listener write the configuration, so an address beyond the loopback needs TLS and keys.
     pub fn admin_problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         let AdminConfig { listen, tls, keys, .. } = &self.admin;
@@ -279,21 +285,20 @@ impl NodeConfig {
         problems
     }
 
-    /// What is wrong with an admin listener at this address; to be asked of the address a socket really has, which
-    /// a service manager may have bound elsewhere.
+    /// Problems of an admin listener at `address`; also to be checked with the address of the bound socket,
+    /// which a service manager may have chosen.
     pub fn admin_exposure_problems(&self, address: SocketAddr) -> Vec<Problem> {
         let mut problems = Vec::new();
         if address.ip().is_loopback() {
             return problems;
         }
         if !self.admin.key_required {
-            let found = format!("\"{address}\" can be reached by others, so keys cannot be switched off");
+            let found = format!("\"{address}\" is reachable from other machines, so keys are required");
             let hint = "listen on 127.0.0.1, or set admin.key_required to true";
             problems.push(problem("admin.key_required", found).hint(hint));
         }
         if !self.admin.tls.is_on() {
-            let found =
-                format!("\"{address}\" can be reached by others, so keys must not cross it in the clear");
+            let found = format!("\"{address}\" is reachable from other machines, so TLS is required");
             problems
                 .push(problem("admin.tls", found).hint("listen on 127.0.0.1, or set certificate and key"));
         }
@@ -301,7 +306,7 @@ impl NodeConfig {
     }
 }
 
-/// Port 0 is another port each time.
+/// Problems of listeners that share an address. Port 0 is exempt: each bind gets a port of its own.
 fn used_twice(listeners: Vec<(String, &String)>) -> Vec<Problem> {
     let mut first: HashMap<SocketAddr, String> = HashMap::new();
     let mut problems = Vec::new();
@@ -310,7 +315,7 @@ fn used_twice(listeners: Vec<(String, &String)>) -> Vec<Problem> {
         match first.get(&address) {
             _ if address.port() == 0 => {}
             Some(other) => {
-                problems.push(problem(&path, format!("{other} has the address {address} already")))
+                problems.push(problem(&path, format!("the address {address} is already used by {other}")))
             }
             None => drop(first.insert(address, path)),
         }
@@ -327,7 +332,7 @@ fn check_networks(path: &str, networks: &[String], problems: &mut Vec<Problem>) 
     }
 }
 
-/// `Host` may hold underscores, as names in Docker Compose do.
+/// A `Host` may contain underscores, as names in Docker Compose do.
 fn check_host_names(path: &str, names: &[String], problems: &mut Vec<Problem>) {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     for (i, name) in names.iter().enumerate() {
@@ -343,7 +348,7 @@ fn problem(path: &str, message: impl Into<String>) -> Problem {
     Problem::error("yumen.yaml", path, message)
 }
 
-/// A section whose lines are all commented out is written `section:`, which YAML reads as null.
+/// Removes empty sections: YAML reads `section:` as null if all lines of the section are commented out.
 fn drop_empty_sections(schema: &Value, value: &mut Value) {
     let (Some(properties), Some(members)) = (schema["properties"].as_object(), value.as_object_mut()) else {
         return;
@@ -354,7 +359,7 @@ fn drop_empty_sections(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Takes out all unknown fields, so that each is told and none hides another fault.
+/// Removes unknown fields and reports each, so that none hides another problem.
 fn remove_unknown_fields(schema: &Value, value: &mut Value, path: &str, problems: &mut Vec<Problem>) {
     if let (Some(items), Some(schema)) = (value.as_array_mut(), schema.get("items")) {
         for (i, item) in items.iter_mut().enumerate() {

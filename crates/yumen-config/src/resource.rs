@@ -1,6 +1,6 @@
-//! The resources users write: their kinds, their compact stored form, and typed decoding.
+//! Resources as users write them: kinds, compact stored form, typed decoding.
 //!
-//! Knows nothing of stores, plugins' own settings or how a resource is compiled.
+//! Independent of stores, of the settings of plugins, and of compilation.
 
 mod checks;
 mod common;
@@ -64,43 +64,44 @@ pub use upstream::{
 /// One resource as the store keeps it: compact text, typed only while it is compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// What it is.
+    /// The type of the object.
     pub kind: Kind,
-    /// Its id within the kind; a credential's is `user/credentials/id`, a secret's `vault/1`.
+    /// The id within the kind; `user/credentials/id` for a credential, `vault/1` for a secret.
     pub id: Arc<str>,
-    /// Compact JSON, as the user wrote it, without injected defaults.
+    /// Compact JSON as the user wrote it, without injected defaults.
     pub json: Arc<str>,
 }
 
 impl Resource {
-    /// A resource of `kind` called `id` whose settings are `value`.
+    /// Serializes `value` as a resource of `kind` with the id `id`.
     pub fn new(kind: Kind, id: &str, value: &Value) -> Resource {
         Resource { kind, id: id.into(), json: value.to_string().into() }
     }
 }
 
-/// The object's name in problems: `routes/1`.
+/// Formats the name of the object in problems: `routes/1`.
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.kind.name(), self.id)
     }
 }
 
-/// A typed resource: what [`decode`] can produce.
+/// A typed resource, the result of [`decode`].
 pub trait ResourceType: DeserializeOwned + Sized {
-    /// The kind it is stored under.
+    /// The kind under which the resource is stored.
     const KIND: Kind;
 
-    /// The JSON Schema users' text must meet; derived once.
+    /// The JSON Schema of the user's text; derived once.
     fn schema() -> &'static Value;
 
-    /// Rules no schema can say, and normalisation such as default ports.
+    /// Applies the rules that the schema cannot express, and normalises values such as default ports.
     fn settle(&mut self) -> Result<(), InvalidSettings> {
         Ok(())
     }
 }
 
-/// Parses, checks against the schema (which injects defaults), types, and applies the cross-field rules.
+/// Parses JSON, validates it against the schema, which injects defaults, converts it, and applies the
+/// cross-field rules.
 pub fn decode<T: ResourceType>(json: &str) -> Result<T, InvalidSettings> {
     let value: Value = serde_json::from_str(json).map_err(InvalidSettings::from_serde)?;
     decode_value(value)
@@ -108,6 +109,7 @@ pub fn decode<T: ResourceType>(json: &str) -> Result<T, InvalidSettings> {
 
 /// As [`decode`], from an already parsed value.
 pub fn decode_value<T: ResourceType>(mut value: Value) -> Result<T, InvalidSettings> {
+    // A marked resource must not be used, even if the rest of its text is valid.
     defect::refuse(&value)?;
     schema::validate(T::schema(), &mut value)?;
     let mut resource: T = serde_json::from_value(value).map_err(InvalidSettings::from_serde)?;
@@ -115,17 +117,18 @@ pub fn decode_value<T: ResourceType>(mut value: Value) -> Result<T, InvalidSetti
     Ok(resource)
 }
 
-/// The schema of a kind, as the schema endpoint shows it.
+/// The schema of a kind, as the schema endpoint serves it.
 pub fn schema_of(kind: Kind) -> &'static Value {
     (kind.descriptor().schema)()
 }
 
-/// Checks a resource of any kind without keeping the typed form.
+/// Validates a resource of any kind without keeping the typed form.
 pub fn check(kind: Kind, value: Value) -> Result<(), InvalidSettings> {
     (kind.descriptor().check)(value)
 }
 
-/// Implements [`ResourceType`] with a schema derived on first use; `settle` names the rules, if any.
+/// Implements [`ResourceType`] with a schema derived on first use; `settle` is the function with the
+/// cross-field rules, if any.
 macro_rules! resource_type {
     ($type:ty, $kind:expr $(, settle = $settle:path)?) => {
         impl $crate::resource::ResourceType for $type {

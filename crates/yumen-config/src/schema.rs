@@ -1,7 +1,6 @@
-//! JSON Schema as the APISIX tools know it: derived from Rust types, checked with their messages.
+//! JSON Schema as APISIX tools expect it: derived from Rust types, validated with APISIX's messages.
 //!
-//! Knows nothing of any particular resource or plugin. The messages are a contract: tools and tests
-//! read them literally.
+//! Independent of resources and plugins. The messages are a contract: tools and tests compare them literally.
 
 mod compound;
 mod derive;
@@ -19,27 +18,27 @@ use serde_json::Value;
 
 pub use faults::faults;
 
-/// Settings that were refused.
+/// Why settings were refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidSettings {
-    /// Dotted path of the innermost fault, such as `nodes[0].port`; empty for the whole.
+    /// Dotted path of the innermost fault, such as `nodes[0].port`; empty for the whole value.
     pub path: String,
-    /// What was found and what is allowed, told from the outermost object inwards.
+    /// The finding and the allowed values, from the outermost object inwards.
     pub message: String,
 }
 
 impl InvalidSettings {
-    /// Refuses what stands at `path`.
+    /// Refuses the value at `path`.
     pub fn at(path: impl Into<String>, message: impl Into<String>) -> InvalidSettings {
         InvalidSettings { path: path.into(), message: message.into() }
     }
 
-    /// Refuses the whole.
+    /// Refuses the whole value.
     pub fn new(message: impl Into<String>) -> InvalidSettings {
         InvalidSettings::at("", message)
     }
 
-    /// The same fault, seen from the object that holds this one at `path`.
+    /// The same fault relative to the object that contains this value at `path`.
     pub fn under(mut self, path: &str) -> InvalidSettings {
         self.path = match self.path.as_str() {
             "" => path.to_owned(),
@@ -49,7 +48,7 @@ impl InvalidSettings {
         self
     }
 
-    /// What serde found wrong; the schema should have caught it.
+    /// Converts a serde error; the schema should have prevented it.
     pub fn from_serde(error: serde_json::Error) -> InvalidSettings {
         InvalidSettings::new(error.to_string())
     }
@@ -62,10 +61,11 @@ pub fn of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// As [`of`], and unsigned integers of up to 32 bits have the bounds of their types: a number beyond is told with its
-/// path.
+/// As [`of`], with the bounds of the types of unsigned integers of up to 32 bits, so that a larger number is
+/// reported with its path.
 pub fn of_bounded<T: JsonSchema>() -> Value {
     let mut schema = generated::<T>();
+    // Before `simplify`, which removes the formats that the bounds derive from.
     derive::bound_integers(&mut schema);
     derive::simplify(&mut schema);
     schema
@@ -79,18 +79,19 @@ fn generated<T: JsonSchema>() -> Value {
     settings.into_generator().into_root_schema_for::<T>().to_value()
 }
 
-/// Checks `instance` and fills in defaults.
+/// Validates `instance` and fills in defaults.
 ///
-/// Along the way values are brought into the form typed decoding expects: `2.0` where an integer is
-/// asked becomes `2`, and an empty object where an array is asked becomes `[]` (to the tools they are
-/// the same empty table). Nesting beyond 128 levels is refused.
+/// Values take the form that typed decoding expects: `2.0` becomes `2` for an integer, and an empty object
+/// becomes `[]` for an array, since both are the same empty table in Lua. Nesting beyond 128 levels is
+/// refused.
 pub fn validate(schema: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
     evaluate::SchemaEvaluator::new(None).check(schema, instance)
 }
 
-/// As [`validate`], by a schema that somebody else wrote, whose `$ref` may lead to other parts of it.
+/// As [`validate`], by a schema from a user, in which `$ref` may lead to other parts of the schema.
 ///
-/// A value whose evaluation takes more than a million steps is refused: a schema that refers to itself can ask for more.
+/// A value that takes more than a million evaluation steps is refused, since a recursive schema could take
+/// more.
 pub fn validate_document(schema: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
     let references = reference::SchemaReferences::new(schema);
     evaluate::SchemaEvaluator::new(Some(&references)).check(schema, instance)?;
@@ -102,7 +103,7 @@ pub fn validate_document(schema: &Value, instance: &mut Value) -> Result<(), Inv
     }
 }
 
-/// Whether a `$ref` of a schema leads to a part of it.
+/// Whether a `$ref` resolves to a part of the schema.
 pub fn refers_within(schema: &Value, reference: &Value) -> bool {
     reference::resolve(schema, reference).is_some_and(|part| part.is_object() || part.is_boolean())
 }

@@ -1,22 +1,23 @@
-//! Parts of URLs and addresses that stand in settings: ports, and what must not be shown.
+//! Parts of URLs and addresses in settings: ports, and secrets to hide.
 
-/// A port other than 0, as digits without a sign or zeros in front: one port is written in one way.
+/// Parses a port other than 0 without a sign or leading zeros, so that a port has one spelling.
 pub fn port(digits: &str) -> Option<u16> {
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
     digits.parse().ok().filter(|_| is_plain)
 }
 
-/// What stands in place of a secret.
+/// Replacement for a secret.
 pub const HIDDEN: &str = "******";
 
-/// Hides the password of each `scheme://user:password@host`, and the user where there is no password: it may
-/// be a token.
+/// Hides the password of each `scheme://user:password@host`, and the user if there is no password, since it
+/// may be a token.
 pub fn hide_userinfo(text: &mut String) {
     let mut from = 0;
     while let Some(at) = text[from..].find("://") {
         from += at + 3;
         let ends = |c: char| matches!(c, '/' | '?' | '#' | ',' | '"') || c.is_whitespace();
         let end = text[from..].find(ends).map_or(text.len(), |length| from + length);
+        // A password may contain `@`, so the last one ends the user information.
         let Some(length) = text[from..end].rfind('@') else { continue };
         let start = text[from..from + length].find(':').map_or(from, |colon| from + colon + 1);
         text.replace_range(start..from + length, HIDDEN);

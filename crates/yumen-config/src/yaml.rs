@@ -1,16 +1,17 @@
-//! YAML that readers of version 1.1, such as those of APISIX and Python, understand as those of version 1.2 do.
+//! YAML that readers of version 1.1, such as those of APISIX and Python, and of version 1.2 understand alike.
 //!
-//! What is a text in one version and something else in the other, such as `on`, `0123` or `12:30:45`, is quoted.
+//! A text that one of the versions reads as another type, such as `on`, `0123` or `12:30:45`, is quoted.
 
 use serde_json::{Map, Value};
 
-/// Writes a value in block style.
+/// Serializes a value in block style.
 pub fn write(mut value: Value) -> Result<String, serde_yaml_ng::Error> {
     if !any_text(&value, &is_another_type) {
         return serde_yaml_ng::to_string(&value);
     }
-    // The library quotes what version 1.2 would mistake, and cannot be told to quote more. So quotes are written as a
-    // character for private use that the value does not have, which makes a text plain, and put in afterwards.
+    // The library quotes texts that version 1.2 would misread, and cannot be configured to quote more. A
+    // private-use character that the value does not contain stands for the quotes, which keeps a text plain,
+    // and is replaced afterwards.
     let mut marks = '\u{e000}'..='\u{f8ff}';
     let Some(mark) = marks.find(|mark| !any_text(&value, &|text| text.contains(*mark))) else {
         return serde_yaml_ng::to_string(&value);
@@ -46,16 +47,16 @@ fn quote(value: &mut Value, mark: char) {
     }
 }
 
-/// Whether some reader of version 1.1 takes a plain text for something else. It may say so of a few more: quotes do no
-/// harm.
+/// Whether a reader of version 1.1 takes a plain text for another type. A false positive only adds quotes.
 fn is_another_type(text: &str) -> bool {
     const WORDS: [&str; 12] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "~", "=", "<<"];
-    // Nothing longer is a number or a time that anybody writes; long texts are passed over quickly.
+    // No number or time is longer, so long texts are skipped quickly.
     let is_short = text.len() <= 64;
     is_short && (WORDS.iter().any(|word| text.eq_ignore_ascii_case(word)) || is_number(text) || is_date(text))
 }
 
-/// Decimal, octal, hexadecimal, binary, in groups, in sixties, with a fraction and an exponent.
+/// Whether a text is a number: decimal, octal, hexadecimal, binary, in groups, sexagesimal, with a fraction
+/// and an exponent.
 fn is_number(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let has_base = |base: &&str| unsigned.get(..2).is_some_and(|start| start.eq_ignore_ascii_case(base));
@@ -73,7 +74,7 @@ fn is_number(text: &str) -> bool {
         && exponent.bytes().all(|b| b.is_ascii_digit() || b == b'_')
 }
 
-/// A day, and perhaps a time behind it.
+/// Whether a text is a date, with or without a time.
 fn is_date(text: &str) -> bool {
     let mut parts = text.splitn(3, '-');
     let (Some(year), Some(month), Some(rest)) = (parts.next(), parts.next(), parts.next()) else {

@@ -15,19 +15,21 @@ pub use path::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidPath(pub &'static str);
 
-/// The host of an authority: where it ends, and whether it has capitals.
+/// The host of an authority: its end, and whether it has capitals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct HostPart {
     pub(crate) end: usize,
     pub(crate) has_capitals: bool,
 }
 
-/// The host in an authority, with or without a port: a name, an IPv4 address or an IPv6 address in
-/// brackets; without user information (RFC 9110 §4.2.4). `None` where it is none.
+/// The host in an authority, with or without a port: a name, an IPv4 address or an IPv6 address in brackets,
+/// without user information (RFC 9110 §4.2.4). `None` if the text is anything else.
 pub(crate) fn host_part(bytes: &[u8]) -> Option<HostPart> {
     let host = match bytes.strip_prefix(b"[") {
         Some(inner) => {
             let end = memchr::memchr(b']', inner)?;
+            // `end` excludes both brackets. Capital digits are assumed, because lowering an address is
+            // harmless.
             is_ipv6(&inner[..end]).then_some(HostPart { end: end + 2, has_capitals: true })?
         }
         None => {
@@ -43,12 +45,12 @@ fn is_ipv6(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
-/// None at all is the scheme's own (RFC 3986 §3.2.3).
+/// An empty port is the default port of the scheme (RFC 3986 §3.2.3).
 fn is_port(digits: &[u8]) -> bool {
     (0..=5).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// The value of the two hexadecimal digits behind a percent sign.
+/// The value of the two hexadecimal digits after a percent sign.
 pub(crate) fn escaped(digits: Option<&[u8]>) -> Option<u8> {
     let [high, low] = digits? else { return None };
     let high = char::from(*high).to_digit(16)?;
@@ -56,8 +58,8 @@ pub(crate) fn escaped(digits: Option<&[u8]>) -> Option<u8> {
     Some((high * 16 + low) as u8)
 }
 
-/// Appends a decoded path, percent-encoded so that decoding gives it back: `%`, `?`, `#`, and what may
-/// not stand in a path (RFC 3986 §3.3), of which square brackets alone stay, as in NGINX.
+/// Appends a decoded path with the percent-encoding that decoding reverses. Encodes `%`, `?`, `#`, and octets
+/// that a path may not contain (RFC 3986 §3.3), except square brackets, as NGINX does.
 pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     out.reserve(path.len());
     for &byte in path {
@@ -69,7 +71,7 @@ pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// An encoded path whose octets that RFC 3986 §3.3 excludes are percent-encoded; existing escapes stay.
+/// Percent-encodes the octets of an encoded path that RFC 3986 §3.3 excludes; existing escapes stay.
 pub(crate) fn encode_excluded(path: &[u8]) -> Cow<'_, [u8]> {
     let is_excluded = |byte: u8| byte != b'%' && is_escaped(byte);
     if !path.iter().any(|byte| is_excluded(*byte)) {
@@ -86,8 +88,9 @@ pub(crate) fn encode_excluded(path: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// The text that percent-escapes stand for; octets that are no valid escape stay.
+/// Decodes percent-escapes; octets that form no valid escape stay.
 pub fn decode_escapes(text: &[u8]) -> Cow<'_, [u8]> {
+    // Most texts have no escape and are not copied.
     if memchr::memchr(b'%', text).is_none() {
         return Cow::Borrowed(text);
     }
@@ -101,8 +104,8 @@ pub fn decode_escapes(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Appends text as the name or the value of one query argument: form decoding and percent-decoding give the same
-/// text back, and no octet of it separates arguments.
+/// Appends text as the name or the value of one query argument: form decoding and percent-decoding return the
+/// same text, and no octet of it separates arguments.
 pub fn encode_query_value(text: &[u8], out: &mut Vec<u8>) {
     out.reserve(text.len());
     for &byte in text {
@@ -114,7 +117,7 @@ pub fn encode_query_value(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether [`encode_path`] would leave `path` as it is.
+/// Whether [`encode_path`] leaves `path` unchanged.
 pub(crate) fn is_encoded(path: &[u8]) -> bool {
     !path.iter().any(|byte| is_escaped(*byte))
 }
@@ -129,12 +132,12 @@ pub fn escape(byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
 }
 
-/// The value of the first query argument called `name`, as it stands in the query.
+/// The undecoded value of the first query argument called `name`.
 pub fn query_argument<'a>(query: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     query_arguments(query).find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// All arguments of a query, in order, undecoded; one without `=` has an empty value.
+/// All arguments of a query, in order, undecoded; an argument without `=` has an empty value.
 pub fn query_arguments(query: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     query.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
         match memchr::memchr(b'=', pair) {
@@ -144,8 +147,8 @@ pub fn query_arguments(query: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// A query without the arguments whose names, as they stand in it, `is_removed` tells; `None` where it has none
-/// of them.
+/// A query without the arguments for which `is_removed` is true of the undecoded name; `None` if there are
+/// none.
 pub(crate) fn without_arguments(query: &[u8], is_removed: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let pairs = || query.split(|byte| *byte == b'&');
     let name = |pair: &'_ [u8]| memchr::memchr(b'=', pair).unwrap_or(pair.len());

@@ -26,7 +26,7 @@ use slot::{SLOTS, slot};
 const REDIRECTS_MAX: usize = 5;
 /// The shortest interval between requests for the slot map, in milliseconds.
 const REFRESH_MS: u64 = 200;
-/// The pause before a command is repeated whose keys are being migrated.
+/// Pause before a command is repeated because its keys are being migrated.
 const MOVING_PAUSE: Duration = Duration::from_millis(20);
 
 /// A worker's view of one cluster.
@@ -34,7 +34,7 @@ pub(crate) struct RedisCluster {
     tools: RedisRuntime,
     target: Rc<RedisTarget>,
     nodes: RefCell<HashMap<RedisAddress, Rc<RedisClusterNode>>>,
-    /// The node of each slot; empty until the map is known.
+    /// The node of each slot; empty until the map was received.
     slots: RefCell<Vec<Option<Rc<RedisClusterNode>>>>,
     is_refreshing: Cell<bool>,
     refreshed: Notify,
@@ -213,7 +213,7 @@ impl RedisCluster {
         }
     }
 
-    /// Requests the map in a task of its own, so that the request survives the command that needed it.
+    /// Requests the map in a separate task, so that the request survives the command that needed it.
     fn spawn_refresh(self: &Rc<Self>) {
         if !self.is_refreshing.replace(true) {
             tokio::task::spawn_local(self.clone().ask_for_map());

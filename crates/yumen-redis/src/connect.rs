@@ -80,7 +80,7 @@ pub(crate) async fn open(
     tcp.set_nodelay(true).map_err(|error| fault(error.to_string()))?;
     let Some(config) = config else { return Ok(Box::new(tcp)) };
     let name = ServerName::try_from(address.host.clone())
-        .map_err(|_| fault(format!("{} cannot stand in a certificate", address.host)))?;
+        .map_err(|_| fault(format!("{} is not a valid name in a certificate", address.host)))?;
     let connector = TlsConnector::from(Arc::clone(&config));
     let tls = connector.connect(name, tcp).await.map_err(|error| fault(format!("TLS: {error}")))?;
     Ok(Box::new(tls))

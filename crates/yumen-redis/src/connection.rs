@@ -129,7 +129,7 @@ impl RedisConnection {
         self.send_after(&[], encode)
     }
 
-    /// Queues a command directly behind `before`, whose reply is discarded.
+    /// Queues `before` and directly behind it a command; the reply to `before` is discarded.
     pub(crate) fn send_after(
         self: &Rc<Self>,
         before: &[&str],
@@ -158,7 +158,9 @@ impl RedisConnection {
         drop(inner);
         self.asked.notify_one();
         Box::pin(async move {
-            answer.await.unwrap_or_else(|_| Err(RedisFault::ConnectionLost("the worker ends".to_owned())))
+            answer
+                .await
+                .unwrap_or_else(|_| Err(RedisFault::ConnectionLost("the worker is stopping".to_owned())))
         })
     }
 
@@ -236,6 +238,7 @@ impl RedisConnection {
     fn fail(&self, fault: &RedisFault, then: RedisConnectionState) {
         let mut inner = self.inner.borrow_mut();
         inner.state = then;
+        // Unsent commands fail like the others and must not reach the next connection.
         inner.out.clear();
         let waiting = std::mem::take(&mut inner.waiting);
         drop(inner);
@@ -276,6 +279,7 @@ impl RedisConnection {
             let must_write = must_flush || written < outgoing.len();
             let broken = tokio::select! {
                 read = reader.read_buf(&mut inbox) => match read {
+                    // Servers close idle connections.
                     Ok(0) if self.waiting() == 0 => return self.rest(),
                     Ok(0) => Some(RedisFault::ConnectionLost("closed by the server".to_owned())),
                     Ok(_) => self.take_replies(&mut inbox),
@@ -289,6 +293,7 @@ impl RedisConnection {
                     }
                     Err(error) => Some(RedisFault::ConnectionLost(error.to_string())),
                 },
+                // While bytes are being written, new commands are picked up in the next round anyway.
                 () = self.asked.notified(), if !must_write => None,
                 () = &mut alarm.rings => {
                     if self.is_idle() {
@@ -344,7 +349,7 @@ impl RedisConnection {
                 return Some(RedisFault::ConnectionLost("unexpected reply without a request".to_owned()));
             };
             self.tools.counters.round_trips.add(1);
-            // A replica cannot run scripts that write: the connection must find the new master.
+            // A replica cannot run scripts that write: the client must look up the new master.
             if matches!(&said, Err(error) if follows_another(error)) {
                 fault = Some(RedisFault::ConnectionLost("it is a replica".to_owned()));
             }

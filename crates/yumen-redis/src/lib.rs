@@ -2,7 +2,7 @@
 //! worker are pipelined.
 //!
 //! Independent of plugins or configuration. Time and TLS settings come from [`RedisRuntime`], because the
-//! runtime of a worker has no clock of its own.
+//! runtime of a worker provides no clock.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -27,7 +27,7 @@ pub(crate) fn command<'a>(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item 
     }
 }
 
-/// Appends a command whose words are text.
+/// Appends a command with words that are text.
 pub(crate) fn text_command(out: &mut Vec<u8>, words: &[&str]) {
     command(out, words.iter().map(|word| word.as_bytes()));
 }

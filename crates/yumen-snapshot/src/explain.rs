@@ -1,6 +1,8 @@
-//! Why a request goes where it goes: the router, plugins and balancer that serve, asked without serving.
+//! Explains how a request is handled, with the router, plugins and balancer that serve, but without serving
+//! it.
 //!
-//! Does no I/O, counts nothing, takes nobody's turn. Knows no plugin and no door.
+//! Does no I/O, changes no counter and no position of a balancer. Independent of concrete plugins and of
+//! listeners.
 
 mod match_explanation;
 mod reason;
@@ -31,10 +33,10 @@ use simulation::{RequestSimulation, SimulatedResponse};
 use synthetic_request::{DryRunHost, SyntheticRequest};
 use upstream_choice::{endpoints, upstream_choice};
 
-/// How many routes of other hosts or paths are told one by one.
+/// The number of routes of other hosts or paths that are listed one by one.
 const NEAREST_MAX: usize = 5;
 
-/// Finds the text of an object.
+/// Returns the text of an object.
 pub type TextOf<'b> = dyn Fn(Kind, &str) -> Option<Arc<str>> + 'b;
 
 /// Ports of a node's first listeners.
@@ -46,48 +48,47 @@ pub struct ListenerPorts {
     pub https: Option<u16>,
 }
 
-/// What may be known beside the snapshot. Nothing of it changes the answer but the time, on which
-/// limits depend, and the ports.
+/// Context beside the snapshot. Only the time, on which limits depend, and the ports influence the result.
 #[derive(Clone, Copy, Default)]
 pub struct ExplainContext<'b> {
-    /// When the request comes.
+    /// The time of the request.
     pub now: Now,
-    /// The findings in force.
+    /// The current problems.
     pub problems: &'b [Problem],
-    /// The text of an object as it was written last.
+    /// The text of an object as it was last written.
     pub text: Option<&'b TextOf<'b>>,
-    /// Where a request comes in whose URL has no port.
+    /// The ports of requests with a URL without a port.
     pub listeners: ListenerPorts,
 }
 
-/// What becomes of a request, and why.
+/// The handling of a request, with reasons.
 #[derive(Debug, Clone, Serialize)]
 pub struct RequestExplanation {
     /// Revision of the snapshot.
     pub revision: u64,
-    /// The request, as it was understood.
+    /// The request as it was understood.
     pub request: ExplainedRequest,
-    /// The certificate the client is shown; `None` without TLS.
+    /// The certificate that the client gets; `None` without TLS.
     pub certificate: Option<CertificateChoice>,
-    /// The route it gets to; `None` is the 404.
+    /// The matching route; `None` is a 404.
     pub route: Option<RouteChoice>,
-    /// Routes that were looked at and lost, in that order; where no route matched also the nearest others.
+    /// Routes that were examined and lost, in that order; if no route matched, also the nearest others.
     pub candidates: Vec<RouteCandidate>,
-    /// How many routes are for other hosts.
+    /// The number of routes for other hosts.
     pub other_hosts: usize,
-    /// How many routes of this host are for other paths.
+    /// The number of routes of this host for other paths.
     pub other_paths: usize,
-    /// About the route that was asked after.
+    /// Why the route that the question names does not get the request.
     pub why_not: Option<RouteCandidate>,
-    /// The consumer, once one is known.
+    /// The consumer, if one is identified.
     pub consumer: Option<Box<str>>,
     /// Plugins in running order.
     pub plugins: Vec<ExplainedStep>,
-    /// What the gateway itself answers, if no upstream is asked.
+    /// The local response, if no upstream gets the request.
     pub answer: Option<ExplainedResponse>,
-    /// Where it goes.
+    /// The upstream and the request to it.
     pub upstream: Option<UpstreamChoice>,
-    /// What else should be known.
+    /// Further remarks.
     pub remarks: Vec<String>,
 }
 
@@ -96,20 +97,20 @@ pub struct RequestExplanation {
 pub struct ExplainedRequest {
     /// The method.
     pub method: String,
-    /// The host that routes are matched by.
+    /// The host for route matching.
     pub host: String,
-    /// The path that routes are matched by: decoded, dot segments resolved.
+    /// The path for route matching: decoded, dot segments resolved.
     pub path: String,
-    /// The client's address.
+    /// The client address.
     pub client_ip: String,
     /// The server name of the handshake; `None` without TLS.
     pub sni: Option<String>,
 }
 
-/// A certificate and why it was chosen.
+/// A certificate and the reason for its choice.
 #[derive(Debug, Clone, Serialize)]
 pub struct CertificateChoice {
-    /// Id of its object; `None` is the node's own default.
+    /// Id of its object; `None` for the node's default certificate.
     pub id: Option<Box<str>>,
     /// The name of that object that matched.
     pub matched: Option<String>,
@@ -118,17 +119,17 @@ pub struct CertificateChoice {
 /// The route that matched.
 #[derive(Debug, Clone, Serialize)]
 pub struct RouteChoice {
-    /// Its id.
+    /// Id of the route.
     pub id: Box<str>,
-    /// Its name.
+    /// Name of the route.
     pub name: Box<str>,
-    /// Its service's id.
+    /// Id of its service.
     pub service_id: Box<str>,
     /// The path pattern that matched.
     pub matched_uri: String,
-    /// The host pattern that matched; empty is any host.
+    /// The host pattern that matched; empty for any host.
     pub matched_host: String,
-    /// Its priority.
+    /// Priority of the route.
     pub priority: i32,
     /// Path parameters.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -138,82 +139,82 @@ pub struct RouteChoice {
 /// A route that did not get the request.
 #[derive(Debug, Clone, Serialize)]
 pub struct RouteCandidate {
-    /// Its id, or what was asked after where there is no such route.
+    /// Id of the route, or the text of the question if there is no such route.
     pub route: Box<str>,
-    /// Where it lost; `None` where it did not compete, or won.
+    /// The condition on which it lost; `None` if it did not compete, or won.
     pub lost: Option<MismatchReason>,
-    /// That in words.
+    /// The reason in words.
     pub why: String,
 }
 
-/// What a plugin does.
+/// The decision of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PluginDecision {
-    /// It lets the request go on.
+    /// The request continues.
     Continues,
-    /// It answers.
+    /// The plugin responds.
     Answers,
-    /// Its verdict was assumed: the question named the consumer.
+    /// The decision was assumed, since the question names the consumer.
     Assumed,
-    /// Nobody can tell without doing it.
+    /// Unknown without running the plugin.
     Unknown,
-    /// Its `_meta.filter` does not hold.
+    /// Its `_meta.filter` does not match.
     Skipped,
-    /// Another plugin answered before.
+    /// Another plugin responded before.
     NotReached,
-    /// The route has one of its own.
+    /// The plugin also has settings in the route, which run instead.
     StepsBack,
-    /// It takes part in the answer or the log.
+    /// The plugin runs for the response or the log.
     Later,
 }
 
 /// One plugin in one phase.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExplainedStep {
-    /// Its name.
+    /// Name of the plugin.
     pub plugin: &'static str,
-    /// The object its settings stand in, such as `routes/1`.
+    /// The object with its settings, such as `routes/1`.
     pub origin: Arc<str>,
     /// The phase.
     pub phase: &'static str,
-    /// Its priority.
+    /// Priority of the plugin.
     pub priority: i32,
-    /// What it does.
+    /// The decision.
     pub decision: PluginDecision,
-    /// What there is to say about that.
+    /// Details of the decision.
     pub says: Option<String>,
 }
 
-/// An answer of the gateway itself, before the plugins of the response phases.
+/// A local response, before the plugins of the response phases.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExplainedResponse {
-    /// The plugin; `None` is the gateway.
+    /// The plugin; `None` for the gateway.
     pub plugin: Option<&'static str>,
-    /// The object that plugin's settings stand in.
+    /// The object with that plugin's settings.
     pub origin: Option<Arc<str>>,
-    /// Its status.
+    /// Status code.
     pub status: u16,
-    /// Its fields.
+    /// Header fields.
     pub headers: BTreeMap<String, String>,
-    /// The beginning of its body.
+    /// The beginning of the body, at most 400 characters.
     pub body: String,
 }
 
-/// The upstream.
+/// An upstream with its endpoints.
 #[derive(Debug, Clone, Serialize)]
 pub struct UpstreamView {
-    /// Where it is written: `upstreams/1`, `routes/1`, `stream_routes/1`.
+    /// The object that defines it: `upstreams/1`, `routes/1`, `stream_routes/1`.
     pub origin: Arc<str>,
     /// `http` or `https`; of a stream `tcp`, `tls` or `udp`.
     pub scheme: &'static str,
-    /// How endpoints are chosen.
+    /// Name of the balancer.
     pub balancer: &'static str,
-    /// The endpoint that is next, in the eyes of the first worker.
+    /// The endpoint that the first worker would choose next.
     pub next: Option<String>,
-    /// All of them.
+    /// All endpoints.
     pub endpoints: Vec<EndpointView>,
-    /// Host names among its nodes, and its service, whose addresses are not known here.
+    /// Host names among its nodes, and its service, without addresses known here.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub unresolved: Box<[Box<str>]>,
 }
@@ -231,50 +232,50 @@ impl UpstreamView {
     }
 }
 
-/// The upstream and what it is asked.
+/// The upstream and the request to it.
 #[derive(Debug, Clone, Serialize)]
 pub struct UpstreamChoice {
-    /// What of it does not depend on the request.
+    /// The part that does not depend on the request.
     #[serde(flatten)]
     pub view: UpstreamView,
-    /// The method it is asked with.
+    /// Method of the upstream request.
     pub method: String,
-    /// The `Host` it sees; `None` while no endpoint is known whose it would be.
+    /// `Host` of the upstream request; `None` if it is the name of an endpoint that is not known yet.
     pub host: Option<String>,
-    /// The path and query it is asked for.
+    /// Path and query of the upstream request.
     pub path: String,
-    /// Whether plugins changed that.
+    /// Whether plugins changed the path.
     pub is_rewritten: bool,
     /// Fields that plugins set or changed.
     pub headers_set: BTreeMap<String, String>,
-    /// Fields of the client that plugins took away.
+    /// Fields of the client that plugins removed.
     pub headers_removed: Vec<String>,
-    /// Fields by which the gateway itself tells who asked and how.
+    /// Fields in which the gateway itself describes the client and its request.
     pub headers_sent: BTreeMap<String, String>,
 }
 
-/// An endpoint.
+/// An endpoint of an upstream.
 #[derive(Debug, Clone, Serialize)]
 pub struct EndpointView {
-    /// Its address.
+    /// Address and port.
     pub address: String,
-    /// Its host as its node writes it.
+    /// The host as written in the node.
     pub host: Box<str>,
-    /// Its share.
+    /// Weight.
     pub weight: u32,
-    /// Its priority.
+    /// Priority.
     pub priority: i32,
-    /// Whether checks find it healthy; `None` where nobody checks.
+    /// The result of health checks; `None` without checks.
     pub healthy: Option<bool>,
-    /// Whether it is left out for its failures; `None` where nobody looks at them.
+    /// Whether the endpoint is ejected; `None` without outlier detection.
     pub ejected: Option<bool>,
-    /// Whether it may be chosen now.
+    /// Whether the balancer may choose it now.
     pub in_rotation: bool,
 }
 
-/// Thinks a request through.
+/// Explains the handling of a request.
 ///
-/// An error says what in the question is no request, with its path there.
+/// An error has the path of the invalid member of the question.
 pub fn explain(
     snapshot: &Snapshot,
     question: &Question,
@@ -283,6 +284,7 @@ pub fn explain(
     let asked =
         SyntheticRequest::new(question, background.now, background.listeners, snapshot.router.rules.paths)?;
     let mut ex = asked.exchange(&snapshot.consumers);
+    // Aside: the trace evaluates conditions that serving would not reach.
     let (_, trace) = ex.aside(|ex| snapshot.router.explain(ex));
     let at_once = at_once(snapshot, &mut ex);
     let winner = at_once.is_none().then(|| find(snapshot, &mut ex)).flatten();
@@ -290,6 +292,7 @@ pub fn explain(
     let route = winner.map(|route| route_choice(route, &ex));
     let why_not = question.why_not.as_deref();
     let said = ex.aside(|ex| reason::said(snapshot, ex, winner, &trace, why_not, background));
+    // The simulated plugins change the fields; the explanation lists the differences.
     let before = ex.request.fields.clone();
     let thought = match at_once {
         Some(answered) => SimulatedSteps::at_once(answered),
@@ -300,7 +303,7 @@ pub fn explain(
     remarks.extend(stale);
     let assumed = asked.assumed_port().filter(|_| ex.requested_port());
     remarks.extend(assumed.map(|port| {
-        format!("server_port was taken to be {port}: the URL has no port, and no listener is known")
+        format!("server_port is assumed to be {port}: the URL has no port, and no listener is known")
     }));
     Ok(RequestExplanation {
         revision: snapshot.revision,
@@ -319,17 +322,17 @@ pub fn explain(
     })
 }
 
-/// What becomes of what a question describes.
+/// The explanation of a question.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub enum ExplainResult {
     /// A request.
     Request(Box<RequestExplanation>),
-    /// A connection or a session of datagrams: its URL begins with `tcp:`, `tls:` or `udp:`.
+    /// A TCP connection or a UDP session: the URL begins with `tcp:`, `tls:` or `udp:`.
     Stream(Box<StreamExplanation>),
 }
 
-/// Thinks through whatever the question describes; see [`explain`].
+/// Explains the request or stream of the question; see [`explain`].
 pub fn explain_any(
     snapshot: &Snapshot,
     question: &Question,
@@ -344,20 +347,20 @@ pub fn explain_any(
     }
 }
 
-/// The short form of [`explain`]: where a request goes, in about the time it takes to serve one.
+/// The short form of [`explain`]: the destination of a request, in about the time it takes to serve one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RequestDestination {
     /// Id of the route.
     pub route: Option<Box<str>>,
-    /// Status the gateway answers with.
+    /// Status of the local response.
     pub status: Option<u16>,
-    /// The plugin that answers.
+    /// The plugin that responds.
     pub plugin: Option<&'static str>,
-    /// Where the upstream is written.
+    /// The object that defines the upstream.
     pub upstream: Option<Arc<str>>,
 }
 
-/// Where a request goes, by [`Snapshot::find`] and the plugins.
+/// The destination of a request, by [`Snapshot::find`] and the plugins.
 pub fn outcome(
     snapshot: &Snapshot,
     question: &Question,
@@ -372,7 +375,7 @@ pub fn outcome(
     })
 }
 
-/// A request followed to its end, without the routes that lost.
+/// A request simulated to its end, without the routes that lost.
 pub(crate) struct SimulatedRequest {
     pub(crate) route: Option<Box<str>>,
     pub(crate) answer: Option<ExplainedResponse>,
@@ -382,7 +385,7 @@ pub(crate) struct SimulatedRequest {
 }
 
 impl SimulatedRequest {
-    /// The value the upstream gets under `name`; several are joined.
+    /// The value of a field in the upstream request; several lines are joined.
     pub(crate) fn field(&self, name: &str) -> Option<String> {
         let own = self.upstream.iter().flat_map(|upstream| &upstream.headers_sent);
         if let Some((_, value)) = own.into_iter().find(|(sent, _)| sent.eq_ignore_ascii_case(name)) {
@@ -398,7 +401,7 @@ pub(crate) fn follow(
     question: &Question,
     now: Now,
 ) -> Result<SimulatedRequest, InvalidSettings> {
-    // What holds everywhere is asked: a test is run where nobody listens as well.
+    // Without ports of listeners, so that a policy test has the same result on every node and on none.
     let asked = SyntheticRequest::new(question, now, ListenerPorts::default(), snapshot.router.rules.paths)?;
     let mut ex = asked.exchange(&snapshot.consumers);
     let at_once = at_once(snapshot, &mut ex);
@@ -417,13 +420,14 @@ pub(crate) fn follow(
     })
 }
 
-/// What is answered before a route is looked for, as serving does.
+/// The response before route matching, as in serving.
 fn at_once(snapshot: &Snapshot, ex: &mut Exchange<'_>) -> Option<SimulatedResponse> {
     match ex.request.method() {
         Method::Connect => Some(SimulatedResponse::gateway(405, "CONNECT is not supported")),
         Method::Trace if !snapshot.router.rules.trace_requests => {
             Some(SimulatedResponse { plugin: None, origin: None, response: crate::trace_refusal() })
         }
+        // `Max-Forwards` applies to these two methods only (RFC 9110 §7.6.2).
         Method::Options | Method::Trace => {
             let response = crate::max_forwards(ex)?;
             Some(SimulatedResponse { plugin: None, origin: None, response })
@@ -432,12 +436,12 @@ fn at_once(snapshot: &Snapshot, ex: &mut Exchange<'_>) -> Option<SimulatedRespon
     }
 }
 
-/// The route by which it is served; none where a pattern was given up, since it might be another.
+/// The route as in serving; `None` if a pattern was aborted, since another route may be the right one.
 fn find<'s>(snapshot: &'s Snapshot, ex: &mut Exchange<'s>) -> Option<&'s Route> {
     snapshot.find(ex).filter(|_| !ex.is_undecided())
 }
 
-/// What comes after the route is known.
+/// The steps after route matching.
 struct SimulatedSteps {
     steps: Vec<ExplainedStep>,
     answer: Option<ExplainedResponse>,
@@ -447,7 +451,7 @@ struct SimulatedSteps {
 
 impl SimulatedSteps {
     fn at_once(answered: SimulatedResponse) -> SimulatedSteps {
-        let remarks = vec!["answered before routing".to_owned()];
+        let remarks = vec!["response before routing".to_owned()];
         SimulatedSteps { steps: Vec::new(), answer: Some(answer(answered)), upstream: None, remarks }
     }
 }
@@ -461,12 +465,15 @@ fn simulate_steps<'s>(
 ) -> SimulatedSteps {
     let mut walk = RequestSimulation::new(snapshot, ex, winner, assumed);
     walk.decide();
+    // A plugin may have chosen another upstream than the route's.
     let found = winner.and_then(|route| match (walk.ex.upstream.slot, &route.target) {
         (Some(slot), _) => snapshot.upstream(UpstreamSlotId(slot)),
         (None, RouteTarget::Upstream(slot)) => snapshot.upstream(*slot),
         _ => None,
     });
+    // After a local response, no upstream gets the request.
     let upstream = found.filter(|_| walk.answered.is_none());
+    // `peek` leaves the balancer unchanged, so that explaining does not shift the distribution of traffic.
     let next = upstream.and_then(|upstream| Some(&upstream.endpoints[upstream.peek(walk.ex)?]));
     if walk.answered.is_none() && next.is_none() {
         let (answers, remark) = nowhere(upstream);
@@ -479,8 +486,8 @@ fn simulate_steps<'s>(
     SimulatedSteps { steps, answer: answered.map(answer), upstream, remarks }
 }
 
-/// Why there is no endpoint to ask, and whether that is an answer: where names are not resolved it is
-/// not, since nobody but the serving node knows their addresses.
+/// Why no endpoint is available, and whether that makes a local response. Unresolved names do not, since only
+/// the serving node knows their addresses.
 fn nowhere(upstream: Option<&Upstream>) -> (bool, String) {
     let Some(upstream) = upstream else {
         return (true, "neither the route nor its service has an upstream".into());
@@ -539,6 +546,7 @@ fn answer(answered: SimulatedResponse) -> ExplainedResponse {
         origin: answered.origin,
         status: response.status,
         headers: response.fields().iter().map(header).collect(),
+        // Characters, not bytes, so that no character is cut.
         body: text(&response.body).chars().take(BODY_CHARS_MAX).collect(),
     }
 }

@@ -1,6 +1,6 @@
-//! What is known of endpoints as the process that takes over goes on with it.
+//! Handover of the state of endpoints and upstreams, as JSON values.
 //!
-//! Knows how each state is exported, and nothing of whom it is exported to.
+//! Defines the form of each state, independent of the transport.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -15,6 +15,7 @@ use crate::upstream::{EndpointHealth, EndpointState, HealthCounts};
 impl PortableState for EndpointHealth {
     fn export(&self) -> Value {
         let counts = [&self.active, &self.passive].map(|counts| all(counts).map(|count| count.load(Relaxed)));
+        // An untouched state is not exported: it is the initial state of the successor too.
         match self.is_up() && counts.concat().iter().all(|count| *count == 0) {
             true => Value::Null,
             false => json!({"up": self.is_up(), "active": counts[0], "passive": counts[1]}),
@@ -45,6 +46,7 @@ impl PortableState for EndpointState {
 
     fn take_over(&self, exported: &Value, _now: Now) {
         let exported: Vec<u64> = numbers(exported).collect();
+        // A newer local measurement takes precedence.
         if let [ewma_us, at_us] = exported[..]
             && self.ewma_at_us.load(Relaxed) < at_us
         {
@@ -78,7 +80,7 @@ impl PortableState for EndpointStart {
     }
 }
 
-/// With how many requests are under way, where there are any. Other versions tell the rest alone.
+/// Adds the number of requests in flight, if there are any. Other versions export the rest alone.
 fn export_with_in_flight(under_way: &AtomicU32, rest: Value) -> Value {
     match under_way.load(Relaxed) {
         0 => rest,
@@ -86,7 +88,7 @@ fn export_with_in_flight(under_way: &AtomicU32, rest: Value) -> Value {
     }
 }
 
-/// How many requests are under way, and the rest if it is exported.
+/// Splits the number of requests in flight from the rest, if that is exported.
 fn split_in_flight(exported: &Value) -> (u32, Option<&Value>) {
     match exported.is_object() {
         true => {
@@ -138,7 +140,7 @@ impl PortableState for EndpointCounts {
     }
 }
 
-/// Connections are each process's own: those that idle in the old one would leave the new one none.
+/// Connections belong to each process: with those that idle in the predecessor the successor could open none.
 impl PortableState for UpstreamLimiter {
     fn export(&self) -> Value {
         export_with_in_flight(

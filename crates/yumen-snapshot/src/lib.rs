@@ -1,6 +1,6 @@
-//! Resources in, immutable snapshot out; and the router and balancers that serve from it.
+//! Compiles resources into an immutable snapshot, with the router and the balancers that serve from it.
 //!
-//! Does no I/O, reads no clock. The same compile serves the live path, `yumen check` and dry runs.
+//! Does no I/O and reads no clock. The same compiler serves the data plane, `yumen check` and dry runs.
 
 pub mod balance;
 pub mod compile;

@@ -1,8 +1,8 @@
-//! What is probably not meant: routes nobody reaches, plugins that contradict each other, weak
-//! certificates, objects nobody names.
+//! Findings about settings that are probably not intended: unreachable routes, contradictory plugins, weak
+//! certificates, unused objects.
 //!
-//! Looks at the resources and at what the compiler made of them. What the compiler itself refuses is not
-//! repeated. Reads neither clock nor certificates: both come in.
+//! Examines the resources and the snapshot compiled from them. Errors of the compiler are not repeated. Reads
+//! neither the clock nor certificates: the caller passes both.
 
 mod certificates;
 mod objects;
@@ -24,22 +24,22 @@ use crate::Snapshot;
 pub use certificates::{CertificateFacts, KeyFacts};
 pub(crate) use objects::collect as collect_names;
 
-/// What is looked at.
+/// The input of the linter.
 pub struct LintInput<'l> {
     /// The resources.
     pub resources: &'l [Resource],
-    /// What the compiler made of them.
+    /// The snapshot compiled from them.
     pub snapshot: &'l Snapshot,
     /// The time, in seconds since the Unix epoch.
     pub now_unix_s: u64,
     /// Reads the first certificate of a PEM text.
     pub certificate: &'l dyn Fn(&str) -> Result<CertificateFacts, String>,
-    /// Whether to tell what is a matter of taste as well: routes without authentication where nothing
-    /// asks for any, upstreams over TLS that are not verified.
+    /// Whether to report matters of taste as well: routes without authentication where no route has any, and
+    /// TLS upstreams that are not verified.
     pub strict: bool,
 }
 
-/// Everything found, by object.
+/// All findings, by object.
 pub fn lint(input: &LintInput<'_>) -> Vec<Problem> {
     let texts = ResourceTexts::new(input.resources);
     let mut problems = routes::check(input.snapshot);
@@ -52,7 +52,7 @@ pub fn lint(input: &LintInput<'_>) -> Vec<Problem> {
     problems
 }
 
-/// The resources' texts, parsed, by name as `routes/1`.
+/// The parsed texts of resources, by name such as `routes/1`.
 pub(crate) struct ResourceTexts<'l> {
     by_name: HashMap<String, Value>,
     resources: &'l [Resource],
@@ -68,7 +68,7 @@ impl<'l> ResourceTexts<'l> {
         self.by_name.get(name)
     }
 
-    /// Settings of a plugin as they stand in an object.
+    /// The settings of a plugin as written in an object.
     fn settings(&self, origin: &str, plugin: &str) -> Option<&Value> {
         self.get(origin)?.get("plugins")?.get(plugin)
     }

@@ -1,6 +1,6 @@
-//! What a change of configuration would do: to the objects, to what is wrong with them, and to requests.
+//! Plans a change of configuration: its effects on objects, on problems, and on requests.
 //!
-//! Compiles both states and asks both; nothing of either is served. Knows no store and no door.
+//! Compiles both states and compares them, but serves neither. Independent of stores and listeners.
 
 mod diff;
 mod render;
@@ -21,29 +21,29 @@ use crate::{Compiler, Question, Snapshot, policy};
 
 pub use diff::{ObjectChange, ObjectChangeKind, diff};
 
-/// How many examples of each effect are kept.
+/// The number of examples per effect.
 const EXAMPLES_MAX: usize = 10;
 
-/// What planning needs beside the two states.
+/// Context of a plan beside the two states.
 pub struct PlanContext<'w> {
-    /// Makes an empty compiler.
+    /// Creates an empty compiler.
     pub compiler: &'w dyn Fn() -> Compiler,
-    /// The time.
+    /// The current time.
     pub now: Now,
     /// Reads the first certificate of a PEM text.
     pub certificate: &'w dyn Fn(&str) -> Result<CertificateFacts, String>,
-    /// What checks say of an endpoint; `None` where nobody checks it.
+    /// The result of an endpoint's health checks; `None` without checks.
     pub is_healthy: &'w dyn Fn(SocketAddr) -> Option<bool>,
-    /// When a change needs somebody's word.
+    /// The limits beyond which a change needs a confirmation.
     pub limits: PlanLimits,
 }
 
-/// When a change needs somebody's word.
+/// The limits beyond which a change needs a confirmation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PlanLimits {
-    /// The share of the sample that may change without, from 0 to 1.
+    /// The share of sampled requests that may change without a confirmation, from 0 to 1.
     pub changed_share_max: f64,
-    /// How many routes may go without.
+    /// The number of routes that may be deleted without a confirmation.
     pub deleted_routes_max: usize,
 }
 
@@ -53,65 +53,65 @@ impl Default for PlanLimits {
     }
 }
 
-/// What a change would do.
+/// The effects of a change.
 #[derive(Debug, Serialize)]
 pub struct ChangePlan {
-    /// Objects that differ, in the order of compiling.
+    /// Objects that differ, in the order of compilation.
     pub changes: Vec<ObjectChange>,
-    /// What is wrong with the state after.
+    /// Problems of the state after the change.
     pub problems: Vec<PlannedProblem>,
-    /// What becomes of the sample.
+    /// Effects on the sampled requests.
     pub impact: TrafficImpact,
-    /// Why somebody should say yes first.
+    /// Why the change needs a confirmation.
     pub needs_confirmation: Option<String>,
 }
 
-/// A problem, and whether the change brings it.
+/// A problem and its relation to the change.
 #[derive(Debug, Serialize)]
 pub struct PlannedProblem {
     /// The problem.
     #[serde(flatten)]
     pub problem: Problem,
-    /// Whether the state before does not have it.
+    /// Whether the change introduces it.
     pub is_new: bool,
-    /// Whether it is about an object that changes, or one that such an object leads to.
+    /// Whether its object changes, or a changed object refers to it, directly or not.
     pub is_near: bool,
 }
 
-/// What becomes of sampled requests.
+/// Effects on sampled requests.
 #[derive(Debug, Default, Serialize)]
 pub struct TrafficImpact {
-    /// How many were asked.
+    /// Requests that were simulated.
     pub asked: usize,
-    /// How many go another way than before.
+    /// Requests with another destination than before.
     pub changed: usize,
-    /// How many of them would find no route.
+    /// Requests that lose their route.
     pub lose_route: usize,
-    /// How many would get to another route.
+    /// Requests that get another route.
     pub change_route: usize,
-    /// How many would get another answer of the gateway.
+    /// Requests that get another local response.
     pub change_answer: usize,
-    /// How many would go to another upstream.
+    /// Requests that go to another upstream.
     pub change_upstream: usize,
-    /// How many were no requests at all.
+    /// Entries that are no valid request.
     pub refused: usize,
-    /// Some of those that change, those that lose their route first.
+    /// Examples of requests that change, those that lose their route first.
     pub examples: Vec<ImpactExample>,
 }
 
-/// One request before and after.
+/// The destinations of one request.
 #[derive(Debug, Clone, Serialize)]
 pub struct ImpactExample {
     /// Method and URL.
     pub request: String,
-    /// Before.
+    /// The destination before the change.
     pub before: RequestDestination,
-    /// After.
+    /// The destination after the change.
     pub after: RequestDestination,
 }
 
 impl ChangePlan {
-    /// Whether the state after has an error that the state before does not have.
+    /// Whether the change introduces an error.
     pub fn introduces_errors(&self) -> bool {
         self.problems.iter().any(|planned| planned.is_new && planned.problem.level == ProblemLevel::Error)
     }
@@ -141,7 +141,7 @@ impl CompiledState {
     }
 }
 
-/// Upstreams all of whose endpoints are down.
+/// Warnings about upstreams without a healthy endpoint.
 fn unhealthy(snapshot: &Snapshot, workshop: &PlanContext<'_>) -> Vec<Problem> {
     let is_down = |endpoint: &crate::Endpoint| (workshop.is_healthy)(endpoint.addr) == Some(false);
     let down = snapshot
@@ -151,7 +151,7 @@ fn unhealthy(snapshot: &Snapshot, workshop: &PlanContext<'_>) -> Vec<Problem> {
     down.map(|one| Problem::warning(&*one.origin, "nodes", "no endpoint is healthy now")).collect()
 }
 
-/// Thinks a change through: from the resources `before` to those `after`, for the requests of `sample`.
+/// Plans the change from the resources `before` to `after`, for the requests of `sample`.
 pub fn plan(
     before: &[Resource],
     after: &[Resource],
@@ -160,6 +160,7 @@ pub fn plan(
 ) -> ChangePlan {
     let changes = diff(before, after);
     let (old, new) = (CompiledState::new(before, workshop), CompiledState::new(after, workshop));
+    // A problem has no identity apart from its text.
     let known: HashSet<String> = old.problems.iter().map(ToString::to_string).collect();
     let near = near(&changes, after);
     let planned = |problem: Problem| PlannedProblem {
@@ -173,7 +174,7 @@ pub fn plan(
     ChangePlan { changes, problems, impact, needs_confirmation }
 }
 
-/// The names of objects that change, and of all they lead to.
+/// The names of changed objects, and of all objects that they refer to, directly or not.
 fn near(changes: &[ObjectChange], after: &[Resource]) -> BTreeSet<String> {
     let texts: HashMap<String, &Resource> = after.iter().map(|one| (one.to_string(), one)).collect();
     let mut near = BTreeSet::new();
@@ -191,7 +192,7 @@ fn near(changes: &[ObjectChange], after: &[Resource]) -> BTreeSet<String> {
     near
 }
 
-/// The object of a problem; that of an upstream in its plugins' settings is told with its place.
+/// The object of a problem, without the path of an upstream in its plugin settings.
 fn object_of(problem: &Problem) -> &str {
     problem.object.split_once("/plugins.").map_or(&*problem.object, |(object, _)| object)
 }
@@ -217,17 +218,19 @@ fn impact(before: &Snapshot, after: &Snapshot, sample: &[Question], now: Now) ->
         impact.change_upstream +=
             usize::from(goes_from.is_some() && goes_to.is_some() && goes_from != goes_to);
         let request = format!("{} {}", question.method, question.url);
+        // Each of the two groups has its own limit, so that other changes do not crowd out lost routes.
         let is_told = examples.iter().filter(|(lost, _)| *lost == loses_route).count() >= EXAMPLES_MAX;
         if !is_told {
             examples.push((loses_route, ImpactExample { request, before: old, after: new }));
         }
     }
+    // Requests that lose their route come first.
     examples.sort_by_key(|(loses_route, _)| !loses_route);
     impact.examples = examples.into_iter().map(|(_, example)| example).collect();
     impact
 }
 
-/// The guard against a change that does more than was meant.
+/// Why a change needs a confirmation: it may do more than intended.
 fn confirmation(changes: &[ObjectChange], impact: &TrafficImpact, limits: &PlanLimits) -> Option<String> {
     let mut reasons = Vec::new();
     let is_gone = |change: &&ObjectChange| {
@@ -240,6 +243,7 @@ fn confirmation(changes: &[ObjectChange], impact: &TrafficImpact, limits: &PlanL
             limits.deleted_routes_max
         ));
     }
+    // An empty sample has a share of 0.
     let share = impact.changed as f64 / impact.asked.max(1) as f64;
     if share > limits.changed_share_max {
         let (changed, asked) = (impact.changed, impact.asked);

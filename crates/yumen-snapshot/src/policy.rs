@@ -1,6 +1,7 @@
-//! Runs the tests that stand in the configuration: each a request and what shall become of it.
+//! Runs the policy tests of a configuration: requests with expected outcomes.
 //!
-//! Asks the same engine as `explain`. Decides nothing: whoever activates a snapshot looks at the problems.
+//! Uses the engine of `explain`. Decides nothing: the caller that activates a snapshot evaluates the
+//! problems.
 
 use yumen_base::{Now, Problem};
 use yumen_config::resource::{Expectation, Question, Test};
@@ -12,8 +13,8 @@ use crate::{ExplainContext, Snapshot, explain};
 #[cfg(test)]
 mod tests;
 
-/// What the tests among `resources` find wrong, an error each. A test that is itself not understood is
-/// left to the compiler, which says so.
+/// Runs the tests among `resources`; each failure is an error. The compiler reports tests that cannot be
+/// decoded.
 pub fn run(snapshot: &Snapshot, resources: &[Resource], now: Now) -> Vec<Problem> {
     let tests = resources.iter().filter(|resource| resource.kind == Kind::Tests);
     let decoded = tests.filter_map(|resource| Some((resource, decode::<Test>(&resource.json).ok()?)));
@@ -46,7 +47,7 @@ struct FailedExpectation {
     found: String,
 }
 
-/// What was expected, under its name, and is not so.
+/// Expectations that are not met.
 #[derive(Default)]
 struct PolicyFailures(Vec<FailedExpectation>);
 
@@ -73,7 +74,7 @@ fn failures(followed: &SimulatedRequest, expect: &Expectation) -> Vec<FailedExpe
         Some(None) => failed.compare("route", "route", route.map(|_| "null (404)"), route, ""),
         None => {}
     }
-    // What becomes of the request on a route nobody expected is not worth telling.
+    // On an unexpected route, further differences are mere consequences.
     if failed.0.is_empty() {
         compare_outcome(followed, expect, &mut failed);
     }
@@ -87,7 +88,8 @@ fn compare_outcome(followed: &SimulatedRequest, expect: &Expectation, failed: &m
     let wanted = expect.status.map(|status| status.to_string());
     failed.compare("status", "status", wanted.as_deref(), status.as_deref(), &instead);
     let plugin = answer.and_then(|answer| answer.plugin);
-    failed.compare("plugin", "an answer of", expect.plugin.as_deref(), plugin, &instead);
+    failed.compare("plugin", "a response of", expect.plugin.as_deref(), plugin, &instead);
+    // A plugin may still respond after an upstream was chosen; the request then does not reach it.
     let upstream = followed.upstream.as_ref().filter(|_| answer.is_none());
     let origin = upstream.map(|upstream| short(&upstream.view.origin));
     failed.compare("upstream", "upstream", expect.upstream.as_deref().map(short), origin, &instead);
@@ -108,20 +110,20 @@ fn compare_outcome(followed: &SimulatedRequest, expect: &Expectation, failed: &m
     failed.compare("certificate", "certificate", wanted, shown, "the node's own certificate");
 }
 
-/// An upstream object by its id; that of a route or service by `kind/id`.
+/// An upstream object by its id, that of a route or service by `kind/id`.
 fn short(origin: &str) -> &str {
     origin.strip_prefix("upstreams/").unwrap_or(origin)
 }
 
-/// What becomes of a request, in one phrase.
+/// The outcome of a request in one phrase.
 fn instead(followed: &SimulatedRequest) -> String {
     match (&followed.answer, &followed.upstream) {
         (Some(answer), _) => match (answer.plugin, &answer.origin) {
-            (Some(plugin), Some(origin)) => format!("an answer {} of {plugin} ({origin})", answer.status),
-            _ => format!("an answer {} of the gateway", answer.status),
+            (Some(plugin), Some(origin)) => format!("a response {} of {plugin} ({origin})", answer.status),
+            _ => format!("a response {} of the gateway", answer.status),
         },
         (None, Some(upstream)) => format!("the request going to {}", upstream.view.origin),
-        (None, None) => "neither answer nor upstream".to_owned(),
+        (None, None) => "neither a response nor an upstream".to_owned(),
     }
 }
 
@@ -151,7 +153,7 @@ pub fn command(question: &Question, why_not: Option<&str>) -> String {
     words.join(" ")
 }
 
-/// A word as a shell takes it for one.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,%@+".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {

@@ -1,4 +1,4 @@
-//! The cell a snapshot is published in.
+//! The cell with the published snapshot.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 
 use crate::Snapshot;
 
-/// Holds the snapshot in force. Readers notice a newer one by one atomic load.
+/// Holds the current snapshot. Readers detect a newer one by one atomic load.
 pub struct Publisher {
     current: ArcSwap<Snapshot>,
     version: AtomicU64,
@@ -20,22 +20,23 @@ impl Default for Publisher {
 }
 
 impl Publisher {
-    /// Puts a snapshot in force and returns the one before. The caller drops that: freeing a large
-    /// table is not a worker's business.
+    /// Publishes a snapshot and returns its predecessor. The caller drops that, so that no worker has to free
+    /// a large table.
     pub fn publish(&self, snapshot: Arc<Snapshot>) -> Arc<Snapshot> {
+        // The snapshot comes before its version: a reader that sees the new version loads the new snapshot.
         let before = self.current.swap(snapshot.clone());
         self.version.fetch_add(1, Ordering::Release);
-        // Whoever waits goes by the newest endpoints, which are to be seen from now on.
+        // Exchanges in pending queues must choose among the new endpoints, which are visible from now on.
         snapshot.recalled.iter().filter_map(Weak::upgrade).for_each(|gate| gate.call_all());
         before
     }
 
-    /// Grows with every publication; 0 until the first.
+    /// Increases with every publication; 0 before the first.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The snapshot in force.
+    /// The current snapshot.
     pub fn load(&self) -> Arc<Snapshot> {
         self.current.load_full()
     }

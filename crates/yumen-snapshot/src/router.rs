@@ -1,7 +1,7 @@
-//! Finds the route of a request: host, path, then filters, as `radixtree_host_uri` of APISIX does.
+//! Finds the route of a request: host, path, then filters, as APISIX's `radixtree_host_uri` does.
 //!
-//! The cost of a look-up does not grow with the table. Clones share structure. Knows nothing of how
-//! routes are written.
+//! The cost of a look-up does not grow with the table. Clones share structure. Independent of how routes are
+//! written.
 
 mod match_observer;
 mod overlap;
@@ -25,7 +25,7 @@ use match_observer::BodyNeedObserver;
 use pattern::{capture, host_key, path_key};
 use trie::{ReversedKey, Trie};
 
-/// One way to a route: its place among the route's paths, and whether that path names parameters.
+/// One path of a route: its index among the route's paths, and whether it has parameters.
 #[derive(Debug, Clone)]
 struct RoutePath {
     route: Arc<Route>,
@@ -33,7 +33,7 @@ struct RoutePath {
     captures: bool,
 }
 
-/// The routes of one host and path pattern, the first to be tried first. Most have one.
+/// The routes of one host and path pattern, in the order of trial. Most buckets have one.
 #[derive(Debug, Clone)]
 enum RouteBucket {
     One(RoutePath),
@@ -59,6 +59,7 @@ impl RouteBucket {
     fn add(bucket: Option<RouteBucket>, way: RoutePath) -> Option<RouteBucket> {
         let Some(bucket) = bucket else { return Some(RouteBucket::One(way)) };
         let mut ways = bucket.ways().to_vec();
+        // Two paths of one route may have the same key.
         ways.retain(|other| other.route.info.id != way.route.info.id);
         let at = ways.partition_point(|other| precedes(&other.route, &way.route));
         ways.insert(at, way);
@@ -76,8 +77,8 @@ impl RouteBucket {
     }
 }
 
-/// Higher priority first, then the older route, then by id: never by the order of arrival, so that
-/// the same resources give the same answers.
+/// The order of trial: higher priority, then the older route, then the id. The order of arrival never counts,
+/// so that the same resources give the same results.
 fn precedes(a: &Route, b: &Route) -> bool {
     let rank = |route: &Route| (std::cmp::Reverse(route.matching.priority), route.matching.created);
     (rank(a), natural_order_key(&a.info.id)) < (rank(b), natural_order_key(&b.info.id))
@@ -85,7 +86,7 @@ fn precedes(a: &Route, b: &Route) -> bool {
 
 type Paths = Trie<RouteBucket>;
 
-// Each step of a look-up in a large table fetches one line of memory.
+// Each step of a look-up in a large table fetches one cache line.
 const _: () = assert!(size_of::<trie::TrieNode<RouteBucket>>() == 64);
 
 #[derive(Debug, Clone)]
@@ -94,11 +95,11 @@ struct HostTable {
     paths: Paths,
 }
 
-/// Which route a request has, its body tells, and that was not read.
+/// The route depends on the request body, which has not been read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyRequired;
 
-/// The rules of the node for requests before they are routed, for whoever explains how one is served.
+/// The node's rules for requests before routing; explanations apply them too.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RequestRules {
     /// How paths are read.
@@ -115,7 +116,7 @@ pub struct Router {
     any_host: Paths,
     /// Whether `:name` and `*name` segments are parameters.
     parameters: bool,
-    /// What serving does before the look-up.
+    /// The rules that serving applies before the look-up.
     pub(crate) rules: RequestRules,
     need_body: usize,
     len: usize,
@@ -128,7 +129,7 @@ impl Default for Router {
 }
 
 impl Router {
-    /// An empty table; `parameters` says whether `:name` and `*name` segments are path parameters.
+    /// An empty table; `parameters` makes `:name` and `*name` segments path parameters.
     pub fn new(parameters: bool) -> Router {
         Router {
             hosts: Trie::default(),
@@ -140,7 +141,7 @@ impl Router {
         }
     }
 
-    /// Adds a route. One of the same id must have been removed before.
+    /// Adds a route. A route with the same id must have been removed before.
     pub fn insert(&mut self, route: &Arc<Route>) {
         self.len += 1;
         self.need_body += usize::from(route.matching.needs_body());
@@ -155,7 +156,7 @@ impl Router {
         });
     }
 
-    /// Removes a route that was inserted just like this.
+    /// Removes a route that was inserted with the same hosts and paths.
     pub fn remove(&mut self, route: &Route) {
         self.len = self.len.saturating_sub(1);
         self.need_body = self.need_body.saturating_sub(usize::from(route.matching.needs_body()));
@@ -168,32 +169,35 @@ impl Router {
         });
     }
 
-    /// Changes the table of each host, or the one for any host where there is none.
+    /// Changes the table of each host, or the table for any host if there are none.
     fn each_table(&mut self, hosts: &[Box<str>], mut change: impl FnMut(&mut Paths)) {
         if hosts.is_empty() {
             change(&mut self.any_host);
         }
         for host in hosts {
+            // Host names are case-insensitive (RFC 9110 §4.2.3).
             let host = host.to_ascii_lowercase();
             let key = host_key(&host);
             self.hosts.update(&key.bytes, key.reach, |table| {
                 let empty = || HostTable { pattern: host.as_str().into(), paths: Trie::default() };
                 let mut table = table.unwrap_or_else(|| Arc::new(empty()));
+                // Copies the table if an older snapshot shares it.
                 change(&mut Arc::make_mut(&mut table).paths);
+                // Look-ups must not visit empty tables.
                 (!table.paths.is_empty()).then_some(table)
             });
         }
     }
 
-    /// The route for a request, noted in the exchange with what matched.
+    /// The route of a request; the exchange receives the match.
     ///
-    /// Exact host, wildcard hosts from the longest, then routes of any host; inside each the exact
-    /// path, then prefixes from the longest. Where all routes of a level fail their filters, the
-    /// next level is looked at.
+    /// Order: the exact host, wildcard hosts from the longest, then routes without a host; within each the
+    /// exact path, then prefixes from the longest. If the filters of all routes of a level fail, the next
+    /// level is tried.
     #[inline]
     pub fn find<'s, W: MatchObserver>(&'s self, ex: &mut Exchange<'s>, witness: &mut W) -> Option<&'s Route> {
         let mut winner = None;
-        // Of a search before, which conditions must not see.
+        // Conditions must not see the parameters of an earlier search.
         ex.route.path_params.clear();
         if !self.hosts.is_empty() {
             let mut levels = self.hosts.search();
@@ -208,8 +212,8 @@ impl Router {
         winner
     }
 
-    /// [`Router::find`] for a request whose body was not read: only those that come to a route whose condition
-    /// looks into it, and are not decided without it, have to have it read.
+    /// [`Router::find`] before the body is read. The body is required only if the search reaches a route with
+    /// a condition on the body that is undecided without it.
     pub fn find_before_body<'s>(&'s self, ex: &mut Exchange<'s>) -> Result<Option<&'s Route>, BodyRequired> {
         if !self.needs_body() {
             return Ok(self.find(ex, &mut ()));
@@ -219,7 +223,7 @@ impl Router {
         if witness.has_stopped() { Err(BodyRequired) } else { Ok(found) }
     }
 
-    /// [`Router::find`], and why every other route lost. Costs as much as the table is large.
+    /// [`Router::find`], and why every other route lost. The cost is proportional to the table.
     pub fn explain<'s>(&'s self, ex: &mut Exchange<'s>) -> (Option<&'s Route>, MatchTrace) {
         let mut trace = MatchTrace::default();
         let winner = self.find(ex, &mut trace);
@@ -231,6 +235,8 @@ impl Router {
         while let Some(table) = levels.next(ReversedKey(ex.request.host())) {
             reached.push(table);
         }
+        // Tables of matching hosts come first: a route in one of them lost by its path, even if it has other
+        // hosts too.
         let near = reached.iter().map(|table| &table.paths).chain([&self.any_host]);
         let far = self.hosts.values().map(|table| &table.paths);
         for (paths, lost) in near
@@ -253,7 +259,7 @@ impl Router {
         ways.map(|way| (&*way.route.info.id, &way.route)).collect()
     }
 
-    /// Whether one of these path patterns is the request's.
+    /// Whether one of these path patterns matches the request.
     pub fn fits_path(&self, uris: &[Box<str>], ex: &Exchange<'_>) -> bool {
         let fits = |uri: &str| {
             let key = path_key(uri, self.parameters)?;
@@ -264,7 +270,7 @@ impl Router {
         uris.iter().any(|uri| fits(uri).is_some())
     }
 
-    /// Whether one of these host patterns is the request's; none is any host.
+    /// Whether one of these host patterns matches the request; without patterns every host does.
     pub fn fits_host(&self, hosts: &[Box<str>], ex: &Exchange<'_>) -> bool {
         let fits = |host: &str| {
             let key = host_key(&host.to_ascii_lowercase());
@@ -275,17 +281,17 @@ impl Router {
         hosts.is_empty() || hosts.iter().any(|host| fits(host).is_some())
     }
 
-    /// Whether any route's condition looks into the request body.
+    /// Whether any route has a condition on the request body.
     fn needs_body(&self) -> bool {
         self.need_body > 0
     }
 
-    /// How many routes there are.
+    /// The number of routes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether there are no routes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -310,7 +316,7 @@ fn find_path<'s, W: MatchObserver>(
             }
             let uris = &*way.route.matching.uris;
             if let (true, Some(uri)) = (way.captures, uris.get(usize::from(way.uri))) {
-                // Conditions may look at parameters, so they are captured before.
+                // Conditions may use parameters, so those are captured first.
                 ex.route.path_params.clear();
                 capture(uri, ex.request.routed_path(), &mut ex.route.path_params);
             }
@@ -334,7 +340,7 @@ fn find_path<'s, W: MatchObserver>(
     }
 }
 
-/// The first filter a request fails.
+/// The first filter that the request fails.
 #[inline]
 fn fails<W: MatchObserver>(route: &Route, ex: &Exchange<'_>, witness: &mut W) -> Option<MismatchReason> {
     let matching = &route.matching;

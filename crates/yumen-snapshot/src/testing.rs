@@ -1,4 +1,4 @@
-//! What the tests of this crate share: requests, a worker that does nothing, a seeded generator.
+//! Helpers for the tests of this crate: requests, a worker without effects, a seeded generator.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use yumen_plugin::{Carry, ClientInfo, ConsumerIndex, Exchange, Now, PluginRegist
 
 use crate::{Compiler, CompilerEnv, Route, RouteMatching, RouteTarget, UpstreamDefaults};
 
-/// A small generator (xorshift64*), the same numbers for the same seed.
+/// A small generator (xorshift64*), reproducible by its seed.
 pub(crate) struct SeededRandom(Cell<u64>);
 
 impl SeededRandom {
@@ -39,7 +39,7 @@ impl SeededRandom {
     }
 }
 
-/// A worker for tests: has a number and random numbers, cannot wait.
+/// A worker for tests, with a number and random numbers; it cannot wait.
 pub(crate) struct TestWorker {
     pub(crate) worker: usize,
     pub(crate) random: SeededRandom,
@@ -96,7 +96,7 @@ impl TestWorker {
     }
 }
 
-/// A route with an id and a matching part, going nowhere.
+/// A route with an id and conditions, without a target.
 pub(crate) fn route(id: &str, matching: RouteMatching) -> Arc<Route> {
     let info = yumen_plugin::RouteInfo { id: id.into(), ..Default::default() };
     Arc::new(Route {
@@ -112,7 +112,7 @@ pub(crate) fn route(id: &str, matching: RouteMatching) -> Arc<Route> {
     })
 }
 
-/// A compiler with the built-in plugins; what it takes for a certificate is any text but `bad`.
+/// A compiler with the built-in plugins; any text that does not start with `bad` is a certificate.
 pub(crate) fn compiler() -> Compiler {
     let env = CompilerEnv {
         node: NodeFacts::default(),

@@ -1,6 +1,6 @@
 //! The data directory: its lock, and atomically replaced files.
 //!
-//! Must not know the content of the files.
+//! Independent of the content of the files.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -117,10 +117,7 @@ pub(crate) fn about(path: &Path, error: &io::Error) -> io::Error {
 
 /// Error for a directory or file locked by another process.
 pub(crate) fn in_use(path: &Path) -> StoreError {
-    StoreError::InUse(format!(
-        "{} is in use by another process; each Yumen needs one of its own",
-        path.display()
-    ))
+    StoreError::InUse(format!("{} is in use by another process; each gateway needs its own", path.display()))
 }
 
 fn sync_parent(path: &Path) -> io::Result<()> {

@@ -45,7 +45,7 @@ pub struct EmbeddedOptions {
     pub seal: Option<Arc<dyn TextSeal>>,
     /// Policy for a directory without a store.
     pub absent: MissingStorePolicy,
-    /// Versions in force instead of broken objects, saved with the last good state.
+    /// Active versions of broken objects, saved with the last good state.
     pub versions: Arc<LastGoodVersions>,
 }
 
@@ -266,8 +266,8 @@ impl StoreMedium for EmbeddedMedium {
             Err(error) => return Err(about(&self.place, &error).into()),
         };
         Err(StoreError::Missing(format!(
-            "{} {found} while the gateway runs, and what is written now would be lost when it ends; put the \
-             file back, or save what is served with `yumen export`, start the gateway anew and import that",
+            "{} {found} while the gateway runs, and writes would be lost when it ends; put the \
+             file back, or run `yumen export`, restart the gateway and import the export",
             self.place.display()
         )))
     }

@@ -1,6 +1,6 @@
 //! The single writer of a local store: decides proposals in order and makes a batch of them durable at once.
 //!
-//! [`StoreMedium`] hides everything specific to the medium; this module must not know files.
+//! [`StoreMedium`] hides everything specific to the medium; this module accesses no files.
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The store in etcd, shared by a cluster of nodes, in the key layout of APISIX.
 //!
-//! Serves its mirror whether or not etcd is reachable. Owns a runtime; must not know the meaning of the texts
-//! or the purpose of the followers.
+//! Serves its mirror whether or not etcd is reachable. Owns a runtime; does not interpret the texts and
+//! is independent of the purpose of the followers.
 
 mod announce;
 mod client;
@@ -255,7 +255,7 @@ impl EtcdStore {
         announce::begin(self.shared.clone(), &self.runtime, what)
     }
 
-    /// Latest record of each live node by id. During an outage of etcd, the last known records.
+    /// Latest record of each live node by id. During an outage of etcd, the records received last.
     pub fn nodes(&self) -> BTreeMap<Arc<str>, NodeRecord> {
         self.shared.nodes.records()
     }

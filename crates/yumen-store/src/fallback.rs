@@ -1,6 +1,6 @@
 //! A store that stays available while the real one cannot be opened: read-only, with the last good state.
 //!
-//! Owns the retries and the handover to another process; must not know the kind of the real store.
+//! Owns the retries and the handover to another process; independent of the kind of the real store.
 
 mod handover;
 #[cfg(test)]

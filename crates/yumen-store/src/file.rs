@@ -1,6 +1,6 @@
 //! The file store: one watched document.
 //!
-//! Detects when a text is complete and changed; must not know its meaning. Runs its own thread and no
+//! Detects when a text is complete and changed; does not interpret it. Runs its own thread and no
 //! runtime.
 
 mod notice;
@@ -27,12 +27,12 @@ use observer::{FileObserver, PATIENCE, REST};
 pub enum FileEvent {
     /// A new, complete text.
     Changed(String),
-    /// The file is missing. The text read last stays in force.
+    /// The file is missing. The text read last remains in use.
     Vanished,
-    /// For one second the text has lacked its former `#END` line and is not JSON. The text read last stays in
-    /// force.
+    /// For one second the text has lacked its former `#END` line and is not JSON. The text read last remains
+    /// in use.
     HalfWritten,
-    /// The file cannot be read, with the reason. The text read last stays in force.
+    /// The file cannot be read, with the reason. The text read last remains in use.
     Unreadable(String),
     /// After one of the three above, the file again has the text read last.
     Recovered(String),
@@ -193,7 +193,7 @@ fn is_whole(text: &str) -> bool {
     has_end(text) || text_alone.starts_with('{') && serde_json::from_str::<IgnoredAny>(text_alone).is_ok()
 }
 
-/// Refuses pipes and devices, whose reads could block for ever.
+/// Refuses pipes and devices: a read of them could block forever.
 fn regular(metadata: &fs::Metadata) -> io::Result<()> {
     match metadata.is_file() {
         true => Ok(()),

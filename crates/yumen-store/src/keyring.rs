@@ -1,6 +1,6 @@
 //! The keyring file in the data directory, created at the first start with mode 0600.
 //!
-//! Must not know the sealed data.
+//! Independent of the sealed data.
 
 #[cfg(test)]
 mod tests;

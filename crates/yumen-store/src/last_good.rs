@@ -1,6 +1,6 @@
 //! The last good state on disk, which a node serves while its store cannot be opened.
 //!
-//! Owns the files and their recovery; must not know the kind of store that the state came from.
+//! Owns the files and their recovery; independent of the kind of store that the state came from.
 
 mod saver;
 #[cfg(test)]
@@ -115,7 +115,7 @@ impl LastGood {
 pub struct RecoveredState {
     /// Newest intact state.
     pub state: StoreState,
-    /// Changes known to be missing, and the reason.
+    /// Description of missing changes, with the reason; `None` if none are missing.
     pub damage: Option<String>,
 }
 

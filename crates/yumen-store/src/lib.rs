@@ -1,7 +1,7 @@
 //! Configuration stores: the [`Store`] trait, the file, memory, embedded and etcd stores, and the last good
 //! state.
 //!
-//! A store keeps texts under keys and counts revisions; it must not know the meaning of the texts.
+//! A store keeps texts under keys and counts revisions; it does not interpret the texts.
 
 mod directory;
 pub mod embedded;

@@ -1,4 +1,4 @@
-//! A store in memory: for tests, and for nodes whose resources come from a file.
+//! A store in memory: for tests, and for nodes with resources from a file.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

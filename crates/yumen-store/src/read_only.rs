@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::state::{Revision, StoreCommit, StoreState};
 use crate::store::{FollowerFn, Proposal, Store, StoreError};
 
-/// A store whose proposals are refused with a reason.
+/// A store that refuses every proposal with a reason.
 pub struct ReadOnlyStore {
     inner: Arc<dyn Store>,
     reason: String,

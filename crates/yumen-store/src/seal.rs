@@ -1,6 +1,6 @@
 //! Sealing of resource texts on disk with a keyring, so that a copied file discloses no secrets.
 //!
-//! Pure except for random nonces; must not know files or the meaning of the texts.
+//! Pure except for random nonces; accesses no files and does not interpret the texts.
 
 #[cfg(test)]
 mod tests;
@@ -157,6 +157,7 @@ impl TextSeal for Keyring {
     }
 
     fn open(&self, key: &ResourceKey, text: &str) -> Result<String, SealError> {
+        // Texts from before the use of a keyring are not sealed.
         let Some(rest) = text.strip_prefix(MARK) else {
             return Ok(text.to_owned());
         };

@@ -1,6 +1,6 @@
 //! The content of a store as of one revision, and the changes of one revision. Plain data.
 //!
-//! Clones of a state share all entries. Must not know the meaning of the texts.
+//! Clones of a state share all entries. Does not interpret the texts.
 
 use std::sync::Arc;
 
@@ -95,11 +95,12 @@ impl StoreState {
         id: &str,
     ) -> impl Iterator<Item = (&Arc<str>, &StoreEntry)> + use<'_> {
         let from = ResourceKey::new(kind, id);
+        // Keys are ordered by kind first, so the entries of a kind are contiguous.
         let of_kind = self.entries.range(from..).take_while(move |(key, _)| key.kind == kind);
         of_kind.map(|(key, entry)| (&key.id, entry))
     }
 
-    /// Entries of a kind whose id begins with `prefix`, ascending by id.
+    /// Entries of a kind with ids that begin with `prefix`, ascending by id.
     pub fn under<'a>(
         &'a self,
         kind: Kind,
@@ -140,6 +141,7 @@ impl StoreState {
             _ => false,
         };
         let mut resources = self.resources();
+        // Usually no entry has expired, and nothing is looked up again.
         if self.entries.values().any(has_ended) {
             resources.retain(|one| !self.get(one.kind, &one.id).is_none_or(has_ended) && !is_ended(one));
         }
@@ -188,6 +190,7 @@ impl StoreState {
     ) -> StoreState {
         for (key, text) in texts {
             let before = self.entries.get(&key);
+            // An unchanged text keeps its revision.
             if before.map(StoreEntry::text_and_end) == text.as_ref().map(|(json, end)| (json, *end)) {
                 continue;
             }

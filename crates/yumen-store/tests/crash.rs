@@ -1,4 +1,4 @@
-//! Kills a writing process at random moments and looks at what it left behind.
+//! Kills a writing process at random moments and verifies the store that it leaves behind.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use yumen_config::Kind;
 use yumen_store::embedded::EmbeddedOptions;
 use yumen_store::{Authorship, EmbeddedMedium, Proposal, ResourceKey, Revision, Store};
 
-/// Where the writing process finds its store.
+/// Environment variable with the directory of the store, set for the writing process.
 const DIRECTORY: &str = "YUMEN_TEST_CRASH_DIRECTORY";
 const ROUNDS: u64 = 24;
 const WRITERS: usize = 4;
@@ -24,7 +24,7 @@ fn options() -> EmbeddedOptions {
     EmbeddedOptions { revisions_max: usize::MAX, history_bytes_max: u64::MAX, ..EmbeddedOptions::default() }
 }
 
-/// Runs in the process that is killed: writes, and says which revisions were acknowledged.
+/// Runs in the process that is killed: writes, and prints the acknowledged revisions.
 #[test]
 #[ignore = "started by the test below"]
 fn writer() {
@@ -71,7 +71,7 @@ fn start_writer(directory: &Path) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
 }
 
-/// Lets the process acknowledge so many revisions, kills it, and gives all it acknowledged.
+/// Kills the writing process after `enough` acknowledged revisions; returns all acknowledged ones.
 fn acknowledged_until_killed(directory: &Path, enough: usize) -> BTreeMap<u64, String> {
     let mut child = start_writer(directory);
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -132,7 +132,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     let _ = std::fs::remove_dir_all(&directory);
     let mut acknowledged = BTreeMap::new();
     for round in 0..ROUNDS {
-        // Now early, now late, and never at the same place of a batch.
+        // 1 to 61 revisions in a pseudo-random order, so that kills hit different positions of a batch.
         let enough = 1 + (round * 7919 % 61) as usize;
         acknowledged.extend(acknowledged_until_killed(&directory, enough));
         check(&directory, &acknowledged);

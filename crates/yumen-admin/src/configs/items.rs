@@ -1,4 +1,4 @@
-//! Sections of the document and the items in them: which object each is, and whether it may be.
+//! Sections of the document and their items: identity and validation.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::validate;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DocumentSection(usize);
 
-/// Whether the document has a list for the kind. Nested kinds stand in the list of their parents.
+/// Whether the document has a list for the kind. Nested kinds are in the list of their parent.
 const fn has_section(descriptor: &KindDescriptor) -> bool {
     descriptor.in_configs && descriptor.parent.is_none()
 }
@@ -56,7 +56,7 @@ impl DocumentSection {
         all
     };
 
-    /// Its place among all sections.
+    /// Position among all sections.
     pub(super) fn at(self) -> usize {
         self.0
     }
@@ -76,13 +76,13 @@ impl DocumentSection {
         self.kind().name()
     }
 
-    /// The member that tells the version of the section.
+    /// The member with the version of the section.
     pub(super) fn version_key(self) -> String {
         format!("{}_conf_version", self.name())
     }
 
-    /// All its objects as items, ascending by kind and id, with what their reader may see of them. An error names
-    /// the object whose text cannot be read.
+    /// All objects as items, ascending by kind and id, with the members that the reader may see. An error
+    /// names the object that cannot be parsed.
     pub(super) fn read(self, state: &StoreState, sight: SecretVisibility) -> Result<Vec<Value>, String> {
         let of_kind = |kind: Kind| state.of_kind(kind).map(move |(id, entry)| (kind, id, entry));
         let entries = self.kinds().flat_map(of_kind);
@@ -110,9 +110,10 @@ pub(super) struct DocumentItem {
 }
 
 impl DocumentItem {
-    /// What to write where `held` is in the store; `None` where it says the same already, and stays. Times the
-    /// document does not mention are no difference.
+    /// The text to write over `held`; `None` if the stored object is equal and stays. Times that the document
+    /// omits are no difference.
     pub(super) fn differing(&self, held: Option<&StoreEntry>) -> Option<String> {
+        // An object with an expiry is written again, which removes the expiry.
         let held = held.filter(|held| held.expires_ms.is_none());
         let held = held.and_then(|held| serde_json::from_str::<Map<String, Value>>(&held.json).ok());
         let is_same = held.is_some_and(|mut held| {
@@ -121,7 +122,7 @@ impl DocumentItem {
                     held.shift_remove(time);
                 }
             }
-            // The key tells the id; a text may write it as a number, without its consumer, or not at all.
+            // The key has the id; a text may have it as a number, without its consumer, or not at all.
             let mut value = self.value.clone();
             value.shift_remove("id");
             held.shift_remove("id");
@@ -131,7 +132,7 @@ impl DocumentItem {
     }
 }
 
-/// What is wrong with an item.
+/// Why an item is invalid.
 struct InvalidItem {
     id: Option<String>,
     index: usize,
@@ -139,7 +140,7 @@ struct InvalidItem {
     is_duplicate: bool,
 }
 
-/// The items of a section, all judged; the message names the first that is refused.
+/// The items of a section, all validated; the error names the first invalid one.
 pub(super) fn read(
     state: &AdminState,
     section: DocumentSection,
@@ -155,7 +156,7 @@ pub(super) fn read(
     }
 }
 
-/// Everything that is wrong with a section.
+/// All errors of a section.
 pub(super) fn errors(
     state: &AdminState,
     section: DocumentSection,
@@ -182,7 +183,7 @@ fn judged(
 ) -> Result<(Vec<DocumentItem>, Vec<InvalidItem>), String> {
     let written = match document.get(section.name()) {
         None | Some(Value::Null) => return Ok((Vec::new(), Vec::new())),
-        // To the tools an empty object and an empty list are the same.
+        // Lua does not distinguish an empty object from an empty list.
         Some(Value::Object(members)) if members.is_empty() => return Ok((Vec::new(), Vec::new())),
         Some(Value::Array(written)) => written,
         Some(_) => return Err(format!("{} must be an array", section.name())),
@@ -225,7 +226,7 @@ fn item(state: &AdminState, section: DocumentSection, value: &Value) -> Result<D
     Ok(DocumentItem { kind, id: id.into(), value })
 }
 
-/// What an item is, and the id it is kept under.
+/// Kind and stored id of an item.
 fn id_of(section: DocumentSection, value: &Value) -> Result<(Kind, String), String> {
     let kind = section.kind();
     let id = match value.get("id") {

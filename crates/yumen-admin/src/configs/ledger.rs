@@ -1,6 +1,6 @@
-//! What is remembered of the documents: the digest and time of the last, the version of every section.
+//! Record of the documents: digest and time of the last one, version of every section.
 //!
-//! Kept beside the resources, and written with them.
+//! Stored beside the resources and written in the same transaction.
 
 use serde_json::{Map, Value, json};
 use yumen_store::{Draft, Revision, StoreState};
@@ -9,18 +9,18 @@ use super::items::DocumentSection;
 use crate::refusal::ApiRefusal;
 
 const SETTING: &str = "standalone_document";
-/// The greatest version to ask for: beyond it, clients whose numbers are floats cannot tell two apart. Counting on
-/// from it does not come to an end.
+/// The greatest version that a client may set: beyond 2^53, clients with float numbers cannot distinguish
+/// versions. Increments beyond it stay far from overflow.
 const VERSION_MAX: u64 = 1 << 53;
 
 /// The ledger as of one state.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct VersionLedger {
-    /// Of the last document, as its client computed it; empty before the first.
+    /// Digest of the last document, as its client computed it; empty before the first one.
     pub(super) digest: String,
-    /// When it came, in seconds since 1970.
+    /// Time of the last document, in seconds since 1970.
     pub(super) modified_s: u64,
-    /// The revision it made. A later one means that somebody changed resources one by one.
+    /// Revision of the last document. A later revision of the store means that single resources were changed.
     pub(super) revision: u64,
     versions: [u64; DocumentSection::ALL.len()],
 }
@@ -30,7 +30,7 @@ impl VersionLedger {
         let kept = state.setting(SETTING).and_then(|text| serde_json::from_str::<Value>(text).ok());
         let Some(kept) = kept else { return VersionLedger::default() };
         let number = |value: &Value| value.as_u64().unwrap_or(0);
-        // What could once be asked for left nothing to count on to.
+        // A stored version beyond the bound leaves no room for increments.
         let version = |value: &Value| match number(value) {
             endless if endless > 2 * VERSION_MAX => VERSION_MAX,
             version => version,
@@ -47,7 +47,7 @@ impl VersionLedger {
         ledger
     }
 
-    /// Writes it into the draft.
+    /// Stores the ledger in the draft.
     pub(super) fn keep(&self, draft: &mut Draft) {
         let version = |section: DocumentSection| (section.name().to_owned(), json!(self.version(section)));
         let versions: Map<String, Value> = DocumentSection::ALL.into_iter().map(version).collect();
@@ -64,12 +64,12 @@ impl VersionLedger {
         self.versions[section.at()]
     }
 
-    /// Whether the document of this digest is what the store holds.
+    /// Whether the store still holds the document with this digest.
     pub(super) fn is_in_force(&self, digest: &str, now: Revision) -> bool {
         self.digest == digest && self.revision == now.0
     }
 
-    /// The versions the document asks for: one more than now where it does not say.
+    /// The versions after the document: those that it sets, otherwise one more than now.
     pub(super) fn next_versions(
         &self,
         document: &Map<String, Value>,
@@ -86,7 +86,7 @@ impl VersionLedger {
         Ok(next)
     }
 
-    /// Gives a section a later version.
+    /// Sets the version of a section, which must not decrease.
     pub(super) fn raise(&mut self, section: DocumentSection, version: u64) -> Result<(), String> {
         let now = &mut self.versions[section.at()];
         *now = not_below(&section.version_key(), version, *now)?;
@@ -101,12 +101,12 @@ fn not_below(key: &str, asked: u64, now: u64) -> Result<u64, String> {
     }
 }
 
-/// A whole number, however it is written, that is no earlier version than the one now.
+/// Parses a whole number in any notation that is not below the current version.
 fn read_version(key: &str, asked: &Value, now: u64) -> Result<u64, String> {
     let number = asked.as_number().ok_or_else(|| format!("{key} must be a number"))?;
     let whole = number.as_u64().or_else(|| {
         let float = number.as_f64().filter(|float| float.fract() == 0.0 && *float <= VERSION_MAX as f64)?;
-        // What is below zero is below every version.
+        // A negative number is below every version, and is reported as such.
         (float >= 0.0).then_some(float as u64)
     });
     match whole.filter(|whole| *whole <= VERSION_MAX) {

@@ -1,4 +1,4 @@
-//! The whole configuration over the router: what a standalone tool does, and what it is told.
+//! The whole configuration over the router: requests of a standalone tool, and their responses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ async fn get(state: &AdminState) -> TestResponse {
     call(&contract_router().with_state(state.clone()), "GET", PATH, &[], "").await
 }
 
-/// The revision each object was last written at, by name.
+/// The revision of the last write of each object, by name.
 fn revisions(state: &AdminState) -> BTreeMap<String, u64> {
     state.store.state().entries().map(|(key, entry)| (key.to_string(), entry.modified.0)).collect()
 }
@@ -72,7 +72,7 @@ async fn a_tool_reads_replaces_and_replaces_again_only_what_changed() {
     assert_eq!(body["consumers"][1]["id"], "jack/credentials/c1");
     assert_eq!(body["routes"][1]["modifiedIndex"], json!(revisions(&state)["routes/r1"]));
 
-    // What was read, with one route changed, is what such a tool sends next.
+    // A standalone tool reads the document, changes one route and writes it back.
     let before = revisions(&state);
     let mut next = body.clone();
     next["routes"][1]["uri"] = json!("/c");
@@ -110,20 +110,20 @@ async fn versions_decide_what_is_looked_at() {
     low["routes_conf_version"] = json!(-1.5);
     refused(put(&state, "d2", &low).await, "routes_conf_version must be greater than or equal to (1)");
 
-    // The same version leaves a section as it is, whatever the document says of it.
+    // With the same version a section stays as it is, whatever its items in the document.
     let mut kept = body.clone();
     kept["routes"] = json!([]);
     kept["services"] = json!([{ "id": "s1", "nonsense": true }]);
     assert_eq!(put(&state, "d3", &kept).await.status.as_u16(), 202);
     assert_eq!(get(&state).await.json()["routes"], body["routes"]);
 
-    // No version is a later one, and a section left out is empty then.
+    // An absent version is the next one, and an absent section is then empty.
     let rest: Value = json!({ "services": document()["services"] });
     assert_eq!(put(&state, "d4", &rest).await.status.as_u16(), 202);
     assert_eq!(revisions(&state).into_keys().collect::<Vec<_>>(), ["services/s1"]);
     assert_eq!(get(&state).await.json()["routes_conf_version"], json!(2));
 
-    // From the greatest there is to ask for it goes on.
+    // Versions increase beyond the greatest that a client may set.
     let mut last = document();
     last["routes_conf_version"] = json!(1_u64 << 53);
     assert_eq!(put(&state, "d5", &last).await.status.as_u16(), 202);
@@ -245,7 +245,7 @@ async fn a_replacement_refuses_what_it_would_not_heed() {
         assert_eq!(refused.status.as_u16(), 400, "{query} {field:?}");
         assert!(revisions(&state).contains_key("routes/r1"), "{query} {field:?}");
     }
-    // As tools of APISIX send it.
+    // A request as APISIX tools send it.
     let known = empty(&format!("{PATH}?api_key=x&wait=applied&timeout=1"), ("if-modified-since", "x")).await;
     assert_eq!(known.status.as_u16(), 202);
 }

@@ -99,7 +99,7 @@ async fn no_secret_is_shown_and_what_is_none_stays() {
     );
 }
 
-/// Settings of a plugin as they are written, and as they are shown.
+/// Checks the form of a plugin's settings in responses.
 fn check_plugin(name: &str, written: Value, shown: &Value) {
     let mut route = json!({ "plugins": { name: written } });
     crate::secrets::secrets(route.as_object_mut().unwrap());

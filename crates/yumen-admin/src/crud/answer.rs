@@ -1,4 +1,4 @@
-//! Envelopes: how objects and lists are shown.
+//! Response envelopes of objects and lists.
 
 use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -12,7 +12,7 @@ use crate::revision::set_revision;
 use crate::rows::{self, KindView};
 use crate::secrets::SecretVisibility;
 
-/// What was done to an object, in the word of the older shape.
+/// The operation on an object, by its name in the `default` form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LegacyAction {
     Get,
@@ -32,7 +32,7 @@ impl LegacyAction {
     }
 }
 
-/// One object.
+/// Responds with one object.
 pub(crate) fn one(
     version: AdminApiVersion,
     status: StatusCode,
@@ -42,6 +42,7 @@ pub(crate) fn one(
     entry: &StoreEntry,
     revision: Revision,
 ) -> Response {
+    // The object with room for the members around it, so that the text is allocated once.
     let mut text = String::with_capacity(entry.json.len() + 160);
     rows::object(
         &mut text,
@@ -57,8 +58,8 @@ pub(crate) fn one(
     tagged(at(reply::text(status, text), revision), entry.modified)
 }
 
-/// A list; `total` counts what was left by the filters, on whichever page. The pieces of its rows come
-/// without what goes between them.
+/// Responds with a list; `total` counts the objects that pass the filters, on all pages. `pieces` are
+/// serialized rows without the separators between the pieces.
 pub(crate) fn list(
     version: AdminApiVersion,
     place: &str,
@@ -85,24 +86,24 @@ pub(crate) fn list(
     at(reply::pieces(StatusCode::OK, body), revision)
 }
 
-/// What a client is told that has the newest already, as its tag says.
+/// The response to a client that has the newest revision, as its entity tag shows.
 pub(crate) fn unchanged(revision: Revision) -> Response {
     at(StatusCode::NOT_MODIFIED.into_response(), revision)
 }
 
-/// Marks an answer with the revision its content is of.
+/// Adds the entity tag of the content's revision.
 pub(crate) fn tagged(mut response: Response, of: Revision) -> Response {
     let tag = HeaderValue::from_str(&tag(of)).expect("digits are visible");
     response.headers_mut().insert(header::ETAG, tag);
     response
 }
 
-/// The entity tag of what was changed last at a revision.
+/// The entity tag of content last changed at a revision.
 pub(crate) fn tag(of: Revision) -> String {
     format!("\"{}\"", of.0)
 }
 
-/// What a deletion says.
+/// Responds to a deletion.
 pub(crate) fn deleted(version: AdminApiVersion, key: &ResourceKey, revision: Revision) -> Response {
     let name = Value::String(format!("/apisix/{key}"));
     let text = match version {

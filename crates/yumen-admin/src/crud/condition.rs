@@ -1,6 +1,6 @@
-//! What a client wants to hold of an object before it is written (RFC 9110 §13.1).
+//! Preconditions of writes (RFC 9110 §13.1).
 //!
-//! Nothing of a condition is passed over: whoever wrote one counts on it to protect what others wrote.
+//! No condition is ignored: the client relies on it to protect the writes of others.
 
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use yumen_store::{ResourceKey, Revision, StoreEntry};
@@ -8,7 +8,7 @@ use yumen_store::{ResourceKey, Revision, StoreEntry};
 use super::answer;
 use crate::refusal::ApiRefusal;
 
-/// Both conditions a request can set; each that is there has to hold.
+/// Both conditions of a request; each one that is present must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WritePrecondition {
     is_one_of: Option<EntityTags>,
@@ -18,7 +18,7 @@ pub(super) struct WritePrecondition {
 /// The entity tags of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum EntityTags {
-    /// `*`: whatever is there.
+    /// `*`: any existing object.
     Any,
     These(Vec<String>),
 }
@@ -29,15 +29,15 @@ impl WritePrecondition {
         Ok(WritePrecondition { is_one_of, is_none_of: EntityTags::of(headers, &header::IF_NONE_MATCH)? })
     }
 
-    /// Refuses what is not as the client thinks it is.
+    /// Refuses a write with a condition that does not hold.
     pub(super) fn check(&self, key: &ResourceKey, before: Option<&StoreEntry>) -> Result<(), ApiRefusal> {
         let failed = |message: String| Err(ApiRefusal::new(StatusCode::PRECONDITION_FAILED, message));
         let Some(entry) = before else {
-            // What is absent is none of any tags.
-            return if self.is_one_of.is_none() { Ok(()) } else { failed(format!("{key} is not there")) };
+            // An absent object has no tag, so only `If-Match` fails.
+            return if self.is_one_of.is_none() { Ok(()) } else { failed(format!("{key} does not exist")) };
         };
         let tag = answer::tag(entry.modified);
-        // A weak tag is never equal where a write depends on it (§13.1.1).
+        // A weak tag never matches `If-Match` (§13.1.1).
         if let Some(EntityTags::These(tags)) = &self.is_one_of
             && !tags.contains(&tag)
         {
@@ -45,7 +45,7 @@ impl WritePrecondition {
             return failed(format!("{key} is at modifiedIndex {tag}, not {tags}: read it again"));
         }
         match &self.is_none_of {
-            Some(EntityTags::Any) => failed(format!("{key} is there already")),
+            Some(EntityTags::Any) => failed(format!("{key} already exists")),
             Some(tags) if tags.name(entry.modified) => {
                 failed(format!("{key} is at modifiedIndex {tag}, which If-None-Match excludes"))
             }
@@ -55,7 +55,7 @@ impl WritePrecondition {
 }
 
 impl EntityTags {
-    /// The tags of all lines of a field, which are one list (§5.3); `None` where there is no line.
+    /// The tags of all lines of a field, which form one list (§5.3); `None` without a line.
     fn of(headers: &HeaderMap, name: &HeaderName) -> Result<Option<EntityTags>, ApiRefusal> {
         let Some(text) = joined(headers, name) else { return Ok(None) };
         let unreadable = || {
@@ -67,7 +67,7 @@ impl EntityTags {
         tags.map(Some).ok_or_else(unreadable)
     }
 
-    /// Whether what was changed last at `revision` is among them, weak or not.
+    /// Whether the list contains the tag of `revision`, by weak comparison (§8.8.3.2).
     fn name(&self, revision: Revision) -> bool {
         let tag = answer::tag(revision);
         match self {
@@ -77,20 +77,21 @@ impl EntityTags {
     }
 }
 
-/// Whether a client that reads has this revision already. What it says of others, or cannot be read, costs it an answer
-/// and nothing else.
+/// Whether a reading client already has this revision. An unreadable condition costs a full response and
+/// nothing else.
 pub(super) fn is_known(headers: &HeaderMap) -> impl Fn(Revision) -> bool + Send + 'static {
     let known = EntityTags::of(headers, &header::IF_NONE_MATCH).ok().flatten();
     move |revision| known.as_ref().is_some_and(|tags| tags.name(revision))
 }
 
-/// Bytes beyond ASCII may stand in a tag and are in none of ours: it is enough that they stay something else.
+/// A tag may contain bytes beyond ASCII, but the gateway's tags have none, so a lossy conversion creates no
+/// match.
 fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     let lines = headers.get_all(name).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
     lines.map(std::borrow::Cow::into_owned).reduce(|all, line| all + ", " + &line)
 }
 
-/// The entity tags of a list, `W/` and quotes included; `None` where it is none, or empty.
+/// The entity tags of a list, including `W/` and quotes; `None` if it is malformed or empty.
 fn split(text: &str) -> Option<Vec<String>> {
     let is_between = |character: char| matches!(character, ' ' | '\t' | ',');
     let mut tags = Vec::new();

@@ -21,7 +21,7 @@ use crate::refusal::ApiRefusal;
 use crate::rows::{self, KindView};
 use crate::secrets::SecretVisibility;
 
-/// Answers a GET.
+/// Responds to a GET.
 pub(crate) async fn get(
     state: AdminState,
     target: CrudTarget,
@@ -46,7 +46,7 @@ pub(crate) async fn get(
             at.revision,
         ));
     }
-    // A list of everything may take a while to filter and to write.
+    // A long list takes time to filter and to serialize, so it may not run on the runtime's threads.
     let list = move || list(&state, &target, &query, is_known, sight);
     let listed = tokio::task::spawn_blocking(list).await;
     listed.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
@@ -76,11 +76,13 @@ fn list(
     let mut found: Vec<(&Arc<str>, &StoreEntry)> =
         under.filter(|(_, entry)| filters.admit(&entry.json)).collect();
     let descriptor = target.kind.descriptor();
+    // APISIX responds with 404 instead of an empty list of credentials.
     if descriptor.parent.is_some() && found.is_empty() {
         return Err(ApiRefusal::key_not_found());
     }
     let total = found.len();
     if let Some(page) = page {
+        // By creation, so that a new object does not shift the pages before it.
         found.sort_by_key(|(id, entry)| (entry.created, *id));
         found = found.into_iter().skip(page.skipped()).take(page.size).collect();
     }
@@ -88,7 +90,7 @@ fn list(
         (Some(id), Some(parent)) => format!("{}/{id}/{}", parent.name(), descriptor.name),
         _ => descriptor.name.to_owned(),
     };
-    // In one piece: a long list grown by doubling is copied as often as it is written.
+    // One allocation: growing a long list by doubling would copy it as often as it is written.
     let mut text = String::with_capacity(found.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum());
     rows::rows(&mut text, view, found.into_iter());
     Ok(answer::list(state.api_version, &place, total, vec![Bytes::from(text)], at.revision))
@@ -101,8 +103,9 @@ struct ListPage {
 }
 
 impl ListPage {
-    /// The page asked for; without both of its arguments the whole list is.
+    /// The requested page; the whole list unless both arguments are present.
     fn of(query: &QueryArguments) -> Result<Option<ListPage>, ApiRefusal> {
+        // As Lua's `tonumber`, which also accepts `10.0`.
         let number = |name| query.get(name).and_then(|text| text.trim().parse::<f64>().ok());
         let (Some(page), Some(size)) = (number("page"), number("page_size")) else {
             return Ok(None);
@@ -119,7 +122,7 @@ impl ListPage {
     }
 }
 
-/// What an object must have to be listed.
+/// Conditions that a listed object must meet.
 #[derive(Default)]
 struct ListFilters {
     name: Option<Regex>,
@@ -128,7 +131,7 @@ struct ListFilters {
     fields: Vec<(&'static str, String)>,
 }
 
-/// The parts of an object filters look at.
+/// The members of an object that filters examine.
 #[derive(Deserialize)]
 struct FilterableObject<'a> {
     #[serde(borrow)]
@@ -189,6 +192,7 @@ impl FilterableObject<'_> {
         let found = if field == "service_id" { &self.service_id } else { &self.upstream_id };
         match found {
             Some(Value::String(id)) => id == wanted,
+            // An id may be a number in an object, but is text in a query.
             Some(Value::Number(id)) => id.to_string() == wanted,
             _ => false,
         }

@@ -1,11 +1,11 @@
-//! Changing part of an object: merging a patch into it, replacing the value at a path in it.
+//! Partial changes: merging a patch into an object, replacing the value at a path in it.
 
 use serde_json::{Map, Value};
 
-/// How many names a path has at most: objects inside objects are read and freed by recursion.
+/// The longest path into an object: nested objects are parsed and freed by recursion.
 const NAMES_MAX: usize = 64;
 
-/// Merges `patch` into `object`: objects member by member, anything else replaces, null deletes.
+/// Merges `patch` into `object`: objects member by member; other values replace; null deletes.
 pub(crate) fn merge(object: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (name, value) in patch {
         match (object.get_mut(&name), value) {
@@ -25,8 +25,8 @@ pub(crate) fn merge(object: &mut Map<String, Value>, patch: Map<String, Value>) 
     }
 }
 
-/// Puts `value` where `path` leads, making objects on the way; null deletes. An error is the part of the
-/// path that leads nowhere, or says that it is too long.
+/// Replaces the value at `path`, creating objects on the way; null deletes. The error is the prefix of the
+/// path that is not an object, or a message about the length.
 pub(crate) fn replace(object: &mut Map<String, Value>, path: &[String], value: Value) -> Result<(), String> {
     let Some((last, way)) = path.split_last() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! An object on its way into the store: its id, its times, and whether it may be written at all.
+//! Prepares an object for the store: its id, its times, its validation.
 
 use serde_json::{Map, Value};
 use yumen_config::Kind;
@@ -14,14 +14,14 @@ use crate::validate;
 const TIMES: [&str; 2] = ["create_time", "update_time"];
 const SECRET_MANAGERS: [&str; 3] = ["vault", "aws", "gcp"];
 
-/// An object a client wrote, judged; its times are still to come.
+/// A validated object, still without its times.
 pub(crate) struct ValidatedObject {
-    /// `None` where the store is to choose the id.
+    /// `None` if the store chooses the id.
     pub(crate) key: Option<ResourceKey>,
     pub(crate) object: Map<String, Value>,
 }
 
-/// Judges the body of a PUT, and tells what it is called.
+/// Validates the body of a PUT and determines the key.
 pub(crate) fn put(
     state: &AdminState,
     target: &CrudTarget,
@@ -44,17 +44,19 @@ pub(crate) fn put(
     if object.contains_key("id") && id_in(&object, "id").as_deref() != Some(&id) {
         return Err(ApiRefusal::invalid(format!("wrong {} id", kind.descriptor().label)));
     }
+    // An id in the body alone stays as written, which may be a number.
     if !(target.id.is_none() && object.contains_key("id")) {
         object.insert("id".to_owned(), Value::String(id.clone()));
     }
     check_times(&object)?;
     judge(state, kind, &object)?;
+    // After validation, so that the schema's message about an invalid id takes precedence.
     check_id(target.id.as_deref().unwrap_or(&id))?;
     let stored = if rule == IdRule::WithinManager { id } else { target.stored_id(&id) };
     Ok(ValidatedObject { key: Some(ResourceKey::new(kind, stored)), object })
 }
 
-/// Judges the body of a POST.
+/// Validates the body of a POST.
 pub(crate) fn post(
     state: &AdminState,
     target: &CrudTarget,
@@ -72,8 +74,8 @@ pub(crate) fn post(
     Ok(ValidatedObject { key: None, object })
 }
 
-/// Judges what a PATCH made of an object. Its times may be written, if they are times. One that other tools wrote
-/// may lack its id, and gets it here.
+/// Validates the result of a PATCH. Its times may be set to integers. An object of another tool may lack its
+/// id, which is added here.
 pub(crate) fn patched(
     state: &AdminState,
     key: &ResourceKey,
@@ -100,9 +102,10 @@ pub(crate) fn patched(
     judge(state, key.kind, &timeless)
 }
 
-/// Gives an object its times: made when its predecessor was, changed now.
+/// Sets the times of an object: `created` is the creation time of the object it replaces.
 pub(crate) fn set_times(object: &mut Map<String, Value>, created: Option<Value>, now_s: u64) {
     for (name, time) in TIMES.into_iter().zip([created.unwrap_or(now_s.into()), now_s.into()]) {
+        // Removed first, so that times come last in the text.
         object.shift_remove(name);
         object.insert(name.to_owned(), time);
     }
@@ -113,6 +116,7 @@ fn object_of(state: &AdminState, kind: Kind, body: Option<Value>) -> Result<Map<
         None | Some(Value::Null) => Err(ApiRefusal::invalid("missing configurations")),
         Some(Value::Object(object)) => Ok(object),
         Some(value) => {
+            // The schema's message about the wrong type takes precedence.
             validate::object(state, kind, &value).map_err(ApiRefusal::invalid)?;
             Err(ApiRefusal::invalid("invalid configuration: it must be an object"))
         }
@@ -163,7 +167,8 @@ fn check_manager(target: &CrudTarget) -> Result<(), ApiRefusal> {
     }
 }
 
-/// The times are the gateway's to write, in the object and where tools might have left them.
+/// Only the gateway sets times, so a body may not, neither in the object nor in members where tools may have
+/// left them.
 fn check_times(object: &Map<String, Value>) -> Result<(), ApiRefusal> {
     let inner = |name: &str| object.get(name).and_then(Value::as_object);
     for (prefix, object) in
@@ -177,7 +182,7 @@ fn check_times(object: &Map<String, Value>) -> Result<(), ApiRefusal> {
     Ok(())
 }
 
-/// Keys of the store are made of ids, so an id is checked even where a schema forgot to.
+/// Keys of the store contain ids, so an id is checked even if a schema lacks the rule.
 fn check_id(id: &str) -> Result<(), ApiRefusal> {
     match is_plain_id(id) {
         true => Ok(()),

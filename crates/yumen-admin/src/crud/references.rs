@@ -1,6 +1,6 @@
-//! What an object needs of others, and what others need of it.
+//! Checks the references from an object and to it.
 //!
-//! Judges against one state; the caller holds it still.
+//! Decides on one state, which the caller keeps from changing.
 
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
@@ -14,13 +14,14 @@ use crate::index::IndexedState;
 use crate::index::facts::{self, ObjectFact, id_in};
 use crate::refusal::ApiRefusal;
 
-/// Refuses an object that refers to what is not there.
+/// Refuses an object that refers to a missing object.
 pub(crate) fn check(
     state: &StoreState,
     key: &ResourceKey,
     object: &Map<String, Value>,
 ) -> Result<(), ApiRefusal> {
     if key.kind == Kind::Credentials {
+        // The id of a credential begins with that of its consumer.
         let consumer = key.id.split('/').next().unwrap_or_default();
         if state.get(Kind::Consumers, consumer).is_none() {
             return Err(ApiRefusal::new(StatusCode::NOT_FOUND, "consumer not found"));
@@ -79,7 +80,7 @@ fn check_superior(
     }
 }
 
-/// Refuses an object that claims what another one has already.
+/// Refuses an object with a unique value that another object already has.
 pub(crate) fn check_unique(
     registry: &PluginRegistry,
     variables: &Variables,
@@ -89,6 +90,7 @@ pub(crate) fn check_unique(
 ) -> Result<(), ApiRefusal> {
     for fact in facts::of(registry, key.kind, object) {
         let other = known.stating(&fact).find(|other| !is_own(key, other));
+        // Equal texts are found by the index; only then are references to variables resolved.
         let other = other.or_else(|| resolves_equal(variables, known, key, &fact));
         let Some(other) = other else { continue };
         let message = match &fact {
@@ -106,7 +108,7 @@ pub(crate) fn check_unique(
     Ok(())
 }
 
-/// Who else is found by a value that is written otherwise and comes to the same.
+/// Finds an object with a value that differs as text, but resolves to the same one.
 fn resolves_equal<'k>(
     variables: &Variables,
     known: &'k IndexedState,
@@ -122,7 +124,7 @@ fn resolves_equal<'k>(
     all.find(|other| !is_own(key, other))
 }
 
-/// A consumer and its own credentials may be found by the same value; a credential is only itself.
+/// A consumer may share a value with its own credentials; a credential only with itself.
 fn is_own(key: &ResourceKey, other: &ResourceKey) -> bool {
     let is_of_consumer = || {
         let rest = other.id.strip_prefix(&*key.id);
@@ -138,7 +140,7 @@ fn owner(key: &ResourceKey) -> String {
     }
 }
 
-/// Refuses to delete what others still use.
+/// Refuses to delete an object that is in use.
 pub(crate) fn check_unused(known: &IndexedState, key: &ResourceKey) -> Result<(), ApiRefusal> {
     let rule = key.kind.descriptor().referenced.as_ref();
     match rule.zip(first_user(known, key)) {
@@ -147,18 +149,19 @@ pub(crate) fn check_unused(known: &IndexedState, key: &ResourceKey) -> Result<()
     }
 }
 
-/// Who still uses an object, in words.
+/// The first object that uses this one, for messages.
 pub(crate) fn used_by(known: &IndexedState, key: &ResourceKey) -> Option<String> {
     first_user(known, key).map(|ReferencingObject { name, id, .. }| format!("{name} [{id}]"))
 }
 
-/// Refuses to make of an object what those that use it cannot use.
+/// Refuses a change after which the users of an object could not use it.
 pub(crate) fn check_usable(
     known: &IndexedState,
     key: &ResourceKey,
     object: &Map<String, Value>,
 ) -> Result<(), ApiRefusal> {
     let is_shown_to_upstreams = object.get("type").and_then(Value::as_str) == Some("client");
+    // Users of a certificate require its type `client`; no other change makes an object unusable.
     if key.kind != Kind::Ssls || is_shown_to_upstreams {
         return Ok(());
     }
@@ -169,12 +172,12 @@ pub(crate) fn check_usable(
     )))
 }
 
-/// Who uses an object.
+/// An object that uses another one.
 struct ReferencingObject<'k> {
-    /// What it is, in messages.
+    /// The name of its kind in messages.
     name: &'static str,
     id: &'k str,
-    /// Whether a plugin of it is what uses it.
+    /// Whether the reference is in a plugin.
     is_plugin: bool,
 }
 
@@ -182,6 +185,7 @@ fn first_user<'k>(known: &'k IndexedState, key: &ResourceKey) -> Option<Referenc
     key.kind.descriptor().referenced.as_ref()?.users.iter().find_map(|&(kind, name)| {
         let direct = known.first_stating(&ObjectFact::Uses(key.clone()), kind);
         let plugin = known.first_stating(&ObjectFact::UsesInPlugin(key.clone()), kind);
+        // The lowest id, so that the message does not depend on the kind of reference.
         let user = direct.into_iter().chain(plugin).min()?;
         Some(ReferencingObject { name, id: &user.id, is_plugin: direct != Some(user) })
     })

@@ -1,4 +1,4 @@
-//! The contract of the Admin API as data: what is asked, and what is answered.
+//! The contract of the Admin API as data: requests and responses.
 
 mod access;
 mod contract;
@@ -34,7 +34,7 @@ struct Api {
     router: Router,
 }
 
-/// An answer, taken apart.
+/// A response, taken apart.
 struct Answer {
     status: u16,
     headers: HeaderMap,
@@ -96,7 +96,7 @@ impl Api {
         Answer { status: head.status.as_u16(), headers: head.headers, text }
     }
 
-    /// As somebody who may do everything; `line` leaves `/apisix/admin` out.
+    /// Sends a request with an admin key; `line` omits `/apisix/admin`.
     async fn ask(&self, line: &str, body: &str) -> Answer {
         let line = line.replacen(" ", " /apisix/admin", 1);
         self.send(&line, &[("x-api-key", ADMIN)], body).await
@@ -112,10 +112,10 @@ impl Api {
     }
 }
 
-/// A request, its body, the status and the body of the answer.
+/// A request, its body, and the status and body of the response.
 type Case = (&'static str, &'static str, u16, &'static str);
 
-/// An expected object must be part of the one that was answered; `=` before it asks for nothing else.
+/// Checks that the response contains the expected object, and after `=` nothing else.
 fn check(line: &str, answer: &Answer, expected: &str) {
     if expected.is_empty() {
         return;

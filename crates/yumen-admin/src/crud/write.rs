@@ -1,4 +1,4 @@
-//! Writing: decided on the newest state inside the store's writer, so nothing changes in between.
+//! Writes, decided on the newest state inside the store's writer, so that nothing changes in between.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::refusal::ApiRefusal;
 use crate::revision::WrittenRevision;
 use crate::secrets::SecretVisibility;
 
-/// Longer lifetimes are as good as forever.
+/// Upper bound of lifetimes, about 32 years.
 const TTL_SECONDS_MAX: f64 = 1e9;
 
-/// Creates an object or replaces it whole.
+/// Creates or replaces a whole object.
 pub(crate) async fn put(
     state: AdminState,
     target: CrudTarget,
@@ -34,7 +34,7 @@ pub(crate) async fn put(
     store(state, target, written, asked, ttl_ms).await
 }
 
-/// Creates an object under an id the store chooses.
+/// Creates an object with an id that the store chooses.
 pub(crate) async fn post(
     state: AdminState,
     target: CrudTarget,
@@ -58,6 +58,7 @@ async fn store(
     let action = if written.key.is_some() { LegacyAction::Set } else { LegacyAction::Create };
     let condition = asked.condition;
     let decide = move |draft: &mut Draft| -> Result<(ResourceKey, StatusCode), ApiRefusal> {
+        // A clone, because a store decides again after a conflict with another writer.
         let mut object = written.object.clone();
         let key = written.key.clone().unwrap_or_else(|| named(draft, &target, &mut object));
         let before = draft.state().get(key.kind, &key.id);
@@ -72,7 +73,7 @@ async fn store(
             object::set_times(&mut object, before.and_then(create_time), draft.now_ms() / 1000);
         }
         if status == StatusCode::CREATED && key.kind == Kind::Consumers {
-            // What somebody of that name left behind is not the new one's.
+            // Credentials that an earlier consumer of this name left behind must not become the new one's.
             draft.delete(key.kind, &key.id);
         }
         let expires_ms = ttl_ms.map(|ttl_ms| draft.now_ms() + ttl_ms);
@@ -83,7 +84,7 @@ async fn store(
     written_answer(&state, action, status, &key, committed)
 }
 
-/// The key of a new object, whose id is the revision that makes it.
+/// The key of a new object; its id is the number of the revision that creates it.
 fn named(draft: &Draft, target: &CrudTarget, object: &mut Map<String, Value>) -> ResourceKey {
     let numbers = draft.revision().0..;
     let ids = numbers.map(|number| format!("{number:020}"));
@@ -93,7 +94,7 @@ fn named(draft: &Draft, target: &CrudTarget, object: &mut Map<String, Value>) ->
     ResourceKey::new(target.kind, id)
 }
 
-/// Changes part of an object: the body is merged into it, or replaces what the path leads to.
+/// Changes part of an object: merges the body into it, or replaces the value at the path.
 pub(crate) async fn patch(
     state: AdminState,
     target: CrudTarget,
@@ -111,11 +112,12 @@ pub(crate) async fn patch(
     }
     let patch = PatchRequest { key, within: target.within, body, condition: asked.condition };
     let at = state.store.state();
+    // Validated outside the store's writer, which must not be blocked for long.
     let mut change = Some(patch.on(&state, at.get(patch.key.kind, &patch.key.id))?);
     let (deciding, asking) = (state.clone(), patch.clone());
     let decide = move |draft: &mut Draft| -> Result<(), ApiRefusal> {
         let before = draft.state().get(asking.key.kind, &asking.key.id);
-        // Judged before the writer had it, unless somebody else wrote in between.
+        // The change was validated before the writer ran, unless another client wrote in between.
         let change = match change.take() {
             Some(change) if before.is_some_and(|before| before.modified == change.on) => change,
             _ => asking.on(&deciding, before)?,
@@ -126,7 +128,7 @@ pub(crate) async fn patch(
     written_answer(&state, LegacyAction::Patch, StatusCode::OK, &patch.key, committed)
 }
 
-/// What a PATCH asks for.
+/// The parameters of a PATCH.
 #[derive(Clone)]
 struct PatchRequest {
     key: ResourceKey,
@@ -135,7 +137,7 @@ struct PatchRequest {
     condition: WritePrecondition,
 }
 
-/// What a PATCH makes of one version of an object.
+/// The result of a PATCH on one version of an object.
 struct PatchedObject {
     object: Map<String, Value>,
     on: Revision,
@@ -186,7 +188,7 @@ impl PatchedObject {
     }
 }
 
-/// Deletes an object, unless others need it.
+/// Deletes an object, unless other objects use it.
 pub(crate) async fn delete(
     state: AdminState,
     target: CrudTarget,
@@ -201,7 +203,7 @@ pub(crate) async fn delete(
             references::check_unused(&index.catch_up(&registry, draft.state()), &doomed)?;
         }
         let Some(before) = draft.state().get(doomed.kind, &doomed.id) else {
-            // What other tools wrote there may be no object.
+            // An entry that another tool wrote may not be an object.
             let was_there = draft.remove_unreadable(&doomed);
             return if was_there { condition.check(&doomed, None) } else { Err(ApiRefusal::key_not_found()) };
         };
@@ -233,7 +235,7 @@ fn create_time(entry: &StoreEntry) -> Option<Value> {
     object_in(entry).ok()?.get("create_time").cloned()
 }
 
-/// Shows what was written, as of the revision that wrote it.
+/// Responds with the object as of the revision that wrote it.
 fn written_answer(
     state: &AdminState,
     action: LegacyAction,
@@ -250,7 +252,7 @@ fn written_answer(
     let committed = committed.ok_or_else(lost)?;
     let changed = committed.changes.iter().find(|changed| changed.key == *key).ok_or_else(lost)?;
     let entry = changed.after.as_ref().ok_or_else(lost)?;
-    // Who may write an object may see all of it.
+    // A client that may write an object may see all of it.
     let mut response = answer::one(
         state.api_version,
         status,

@@ -30,7 +30,7 @@ fn check(families: Vec<MetricFamily>, expected: &[&str]) {
     assert_eq!(samples, expected);
 }
 
-/// The rules a scraper holds the text to.
+/// The rules that scrapers apply to the text.
 pub(crate) fn lint(text: &str) -> Result<(), String> {
     if !text.is_empty() && !text.ends_with('\n') {
         return Err("no line feed at the end".to_owned());
@@ -109,7 +109,7 @@ impl Histogram {
 
 type Parsed<'a> = (&'a str, Vec<(String, String)>, f64);
 
-/// Takes `name{label="value",...} number` apart.
+/// Parses `name{label="value",...} number`.
 fn sample(line: &str) -> Result<Parsed<'_>, String> {
     let bad = || format!("bad sample: {line}");
     let end = line.find(['{', ' ']).ok_or_else(bad)?;

@@ -1,6 +1,6 @@
-//! What an object says about others: what it refers to, and what it claims for itself alone.
+//! Facts of an object: its references to others, and its unique values.
 //!
-//! Reads stored text as it is; must not judge it.
+//! Reads stored text without validating it.
 
 use serde_json::{Map, Value};
 use yumen_config::Kind;
@@ -8,14 +8,14 @@ use yumen_config::resource::{PluginRole, ReferencePlace, ReferenceScan, upstream
 use yumen_plugin::PluginRegistry;
 use yumen_store::ResourceKey;
 
-/// One thing an object says.
+/// One fact of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ObjectFact {
-    /// It cannot do without this object.
+    /// The object requires this other object.
     Uses(ResourceKey),
-    /// A plugin of it cannot do without this object.
+    /// A plugin of the object requires this other object.
     UsesInPlugin(ResourceKey),
-    /// A consumer is found by this value of the plugin's key.
+    /// A consumer is found by this value of the plugin's key setting.
     FoundBy {
         /// The plugin.
         plugin: String,
@@ -26,32 +26,34 @@ pub(crate) enum ObjectFact {
     RunsEverywhere(String),
 }
 
-/// The kinds that objects refer to by a member of their own, with that member.
+/// The kinds that objects refer to by a top-level member, with that member.
 pub(crate) fn required_references() -> impl Iterator<Item = (&'static str, Kind)> {
     let rules = Kind::ALL.into_iter().filter_map(|kind| Some((kind.descriptor().referenced.as_ref()?, kind)));
     rules.filter(|(rule, _)| rule.place == ReferencePlace::Object).map(|(rule, kind)| (rule.field, kind))
 }
 
-/// Where an upstream says which of the `ssls` it shows.
+/// The member in `tls` of an upstream with the id of its client certificate.
 const CERTIFICATE: &str = "client_cert_id";
 
-/// The settings that tell consumers apart, of plugins that are known and not built yet.
+/// The settings that identify consumers, of known plugins that are not built yet.
 const KEYS_OF_INACTIVE: [(&str, &str); 2] = [("ldap-auth", "user_dn"), ("ldap-auth-advanced", "user_dn")];
 
-/// Everything the stored text of `key` says.
+/// All facts in the stored text of `key`.
 pub(crate) fn of_text(registry: &PluginRegistry, key: &ResourceKey, json: &str) -> Vec<ObjectFact> {
     let is_read = match key.kind.descriptor().reference_scan {
         ReferenceScan::Never => false,
+        // A text search is cheaper than parsing; a false hit costs only the parsing.
         ReferenceScan::Containing(field) => json.contains(field),
         ReferenceScan::Always => true,
     };
     if !is_read {
         return Vec::new();
     }
+    // An unreadable text has no facts.
     serde_json::from_str(json).map(|object| of(registry, key.kind, &object)).unwrap_or_default()
 }
 
-/// Everything an object of this kind says.
+/// All facts of an object of this kind.
 pub(crate) fn of(registry: &PluginRegistry, kind: Kind, object: &Map<String, Value>) -> Vec<ObjectFact> {
     let referred =
         |(field, kind): (&str, Kind)| Some(ObjectFact::Uses(ResourceKey::new(kind, id_in(object, field)?)));
@@ -101,19 +103,19 @@ fn found_by(registry: &PluginRegistry, plugins: &Map<String, Value>) -> Vec<Obje
     plugins.iter().filter_map(fact).collect()
 }
 
-/// The setting of an authentication plugin that tells consumers apart.
+/// The setting of an authentication plugin that identifies consumers.
 pub(crate) fn key_field(registry: &PluginRegistry, plugin: &str) -> Option<&'static str> {
     let built = registry.get(plugin).and_then(|registered| registered.kind.consumer);
     let inactive = || KEYS_OF_INACTIVE.into_iter().find(|(name, _)| *name == plugin);
     built.map(|consumer| consumer.key_field).or_else(|| inactive().map(|(_, field)| field))
 }
 
-/// Which of the `ssls` an upstream shows.
+/// The id of an upstream's client certificate.
 pub(crate) fn certificate_of(upstream: &Map<String, Value>) -> Option<String> {
     id_in(upstream.get("tls")?.as_object()?, CERTIFICATE)
 }
 
-/// An id as text, for it may have been written as a number.
+/// An id as text; it may be written as a number.
 pub(crate) fn id_in(object: &Map<String, Value>, field: &str) -> Option<String> {
     match object.get(field)? {
         Value::String(id) => Some(id.clone()),

@@ -1,4 +1,4 @@
-//! Lists kept by differences are those that would be written from nothing.
+//! Lists that follow differences equal lists serialized from scratch.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use super::*;
 /// The view of an administrator.
 const ROUTES: KindView = KindView { kind: Kind::Routes, visibility: SecretVisibility::Whole };
 
-/// What happens between two times somebody asks: ids that are put, or deleted where they are there.
+/// The changes between two reads: ids that are put, or deleted if they exist.
 type Step = Vec<(u16, bool)>;
 
 fn state_of(objects: &BTreeMap<Arc<str>, StoreEntry>, revision: u64) -> StoreState {
@@ -24,7 +24,7 @@ fn state_of(objects: &BTreeMap<Arc<str>, StoreEntry>, revision: u64) -> StoreSta
     StoreState::new(Revision(revision), entries.chain(around), [])
 }
 
-/// Ids and texts of a list as a client reads them.
+/// Keys and revisions of a list as a client reads them.
 fn read(written: &RenderedList) -> Vec<(String, String)> {
     let pieces: Vec<&str> = written.pieces.iter().map(|piece| std::str::from_utf8(piece).unwrap()).collect();
     let rows: Vec<Value> = serde_json::from_str(&format!("[{}]", pieces.join(","))).unwrap();

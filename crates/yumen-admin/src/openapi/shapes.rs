@@ -1,12 +1,12 @@
-//! What the gateway's own endpoints take and give, as schemas of the document's components.
+//! Bodies of the gateway's own endpoints, as schemas of the document's components.
 //!
-//! Must not know where they are served. A test holds answers against them.
+//! Independent of the endpoints. A test validates responses against these schemas.
 
 use serde_json::{Map, Value, json};
 use yumen_config::resource::Question;
 use yumen_config::{Kind, schema};
 
-/// By name.
+/// The schemas by name.
 pub(super) fn shapes() -> Map<String, Value> {
     let shapes = [
         ("refusal", refusal()),
@@ -28,7 +28,7 @@ pub(super) fn shapes() -> Map<String, Value> {
     shapes.into_iter().map(|(name, shape)| (name.to_owned(), shape)).collect()
 }
 
-/// The inside of problems, changes and impact is for readers; the outside is for tools.
+/// The members of problems, changes and impact are for readers; only the outer structure is for tools.
 fn plan() -> Value {
     let anything = json!({ "type": "object" });
     object(
@@ -76,7 +76,7 @@ fn refusal() -> Value {
     )
 }
 
-/// Objects as they are stored, with the revision of each; and a version for every list.
+/// Stored objects with the revision of each, and a version for every list.
 fn configuration() -> Value {
     let mut properties = Map::new();
     for kind in Kind::ALL.into_iter().filter(|kind| kind.descriptor().parent.is_none()) {
@@ -86,7 +86,7 @@ fn configuration() -> Value {
     object(&[], Value::Object(properties))
 }
 
-/// One revision, with its changes told in this way.
+/// One revision, with this schema for its changes.
 fn revision_schema(change: Value) -> Value {
     let properties = json!({
         "revision": whole(),
@@ -180,7 +180,7 @@ fn explanation() -> Value {
         "answer": maybe,
         "upstream": maybe,
         "remarks": array(text()),
-        // Of streams, in the place of request, route and what counts other routes.
+        // For streams, in place of the members about requests and routes.
         "stream": { "type": "object" },
         "stream_route": maybe,
         "others": whole(),

@@ -1,4 +1,4 @@
-//! The table of endpoints: every verb of every path of the Admin API.
+//! The table of endpoints: every method of every path of the Admin API.
 
 use yumen_config::Kind;
 use yumen_config::resource::{IdRule, KindDescriptor, OptionalVerbs};
@@ -40,7 +40,7 @@ const SUBSYSTEM: ApiArgument = argument("subsystem", ArgumentForm::OneOf(&["http
 const SCHEMA_TYPE: ApiArgument = argument("schema_type", ArgumentForm::OneOf(&["consumer", "metadata"]));
 const ALL: ApiArgument = ApiArgument { is_required: true, ..argument("all", ArgumentForm::OneOf(&["true"])) };
 
-/// Every verb of every path.
+/// Every method of every path.
 pub fn endpoints() -> Vec<ApiEndpoint> {
     Kind::descriptors()
         .iter()
@@ -118,7 +118,7 @@ fn about_schemas() -> Vec<ApiEndpoint> {
     };
     let schema = ApiPayload::Schema;
     let mut validate =
-        at("post", "/schema/validate/{resource}", "schema", "Judge an object", ApiPayload::Any, &[]);
+        at("post", "/schema/validate/{resource}", "schema", "Validate an object", ApiPayload::Any, &[]);
     validate.takes = ApiPayload::Any;
     vec![
         at("get", "/schema/{main}", "schema", "The schema of a kind of resource", schema, &[]),
@@ -135,19 +135,19 @@ fn about_everything() -> Vec<ApiEndpoint> {
     let path = format!("{ADMIN}/configs");
     let mut read = endpoint("get", &path, "configs", "Read the whole configuration");
     read.gives = vec![(200, ApiPayload::Shape("configuration"))];
-    let mut head = endpoint("head", &path, "configs", "The digest of the configuration in force");
+    let mut head = endpoint("head", &path, "configs", "The digest of the active configuration");
     head.gives = vec![(200, ApiPayload::Nothing)];
     let mut replace = endpoint("put", &path, "configs", "Replace the whole configuration");
     replace.takes = ApiPayload::Document;
     replace.gives = vec![(202, ApiPayload::Nothing), (204, ApiPayload::Nothing)];
     replace.headers = &["X-Digest"];
-    let mut judge = endpoint("post", format!("{path}/validate"), "configs", "Judge a whole configuration");
+    let mut judge = endpoint("post", format!("{path}/validate"), "configs", "Validate a whole configuration");
     judge.takes = ApiPayload::Document;
     judge.gives = vec![(200, ApiPayload::Any)];
     vec![read, head, replace, judge]
 }
 
-/// What the gateway offers beyond the API it is compatible with.
+/// Endpoints beyond the API of APISIX.
 fn extension_endpoints() -> Vec<ApiEndpoint> {
     const HISTORY: &[ApiArgument] = &[number("before"), number("limit"), text("object")];
     const SPAN: &[ApiArgument] = &[FROM, number("to")];
@@ -176,8 +176,8 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
         get(one, "Changes of one revision", shape("revision"), &[]),
         post(rollback, "Write the content of an old revision", ApiPayload::Nothing, shape("restored"), BULK),
         get("/diff", "Difference between two revisions", shape("difference"), SPAN),
-        get("/applied", "Which revision is in force", shape("applied"), &[]),
-        get("/cluster", "The nodes that share the store, and how far each is", shape("cluster"), &[]),
+        get("/applied", "The applied revision", shape("applied"), &[]),
+        get("/cluster", "The nodes that share the store, and their progress", shape("cluster"), &[]),
         get("/problems", "Problems of the active configuration", shape("problems"), &[]),
         post("/explain", "Explanation of a request or a stream", question, explanation, ASKED),
         post(

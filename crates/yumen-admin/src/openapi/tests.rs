@@ -1,4 +1,4 @@
-//! That the document is sound, and that it tells of what is served.
+//! The document is valid and describes the served endpoints.
 
 mod served;
 

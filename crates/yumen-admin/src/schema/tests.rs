@@ -1,4 +1,4 @@
-//! Schemas and judging without writing, over the router.
+//! Schemas, and validation without writing, over the router.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
-//! Who has a place on a listener, and who gives way where somebody new wants one.
+//! Connection slots of a listener, and the choice of a connection to close for a new one.
 //!
-//! A connection that serves a request keeps its place; one that waits for a request has it as long as nobody else
-//! wants it.
+//! A connection that serves a request keeps its slot; one that waits for a request may lose its slot to a new
+//! connection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The places of one listener.
+/// The slots of one listener.
 #[derive(Clone, Default)]
 pub(super) struct ConnectionSlots(Arc<ConnectionSlotsShared>);
 
 #[derive(Default)]
 struct ConnectionSlotsShared {
     table: Mutex<ConnectionSlotTable>,
-    /// Told when a connection begins to wait for a request.
+    /// Notified when a connection starts to wait for a request.
     idles: Notify,
 }
 
@@ -28,23 +28,23 @@ struct ConnectionSlotTable {
 
 struct TakenSlot {
     state: SlotState,
-    /// Comes from where nobody is served: gives way first.
+    /// The address is not allowed: closed first.
     is_unauthenticated: bool,
     leave: Arc<Notify>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SlotState {
-    /// Waits for the head of a request since then.
+    /// Waiting for the head of a request since this time.
     Idle(Instant),
-    /// Serves a request.
+    /// Serving a request.
     Busy,
-    /// Was told to leave.
+    /// Notified to close.
     Leaving,
 }
 
 impl ConnectionSlots {
-    /// A place for a new connection, which waits for a request. How many there are, the caller counts.
+    /// A slot for a new connection, which waits for a request. The caller bounds the number of slots.
     pub(super) fn take(&self, is_unauthenticated: bool) -> ConnectionSlot {
         let mut table = self.table();
         let id = table.next;
@@ -56,7 +56,8 @@ impl ConnectionSlots {
         ConnectionSlot { id, places: self.clone(), leave }
     }
 
-    /// Has the connection that has waited longest for a request leave, strangers first. One at a time.
+    /// Closes the connection that has waited longest for a request, those of disallowed addresses first. One
+    /// at a time.
     pub(super) fn make_room(&self) {
         let mut table = self.table();
         if table.taken.values().any(|one| one.state == SlotState::Leaving) {
@@ -72,7 +73,7 @@ impl ConnectionSlots {
         }
     }
 
-    /// Returns when a connection begins to wait for a request, or began since this was asked last.
+    /// Completes when a connection starts to wait for a request, or at once if one did since the last call.
     pub(super) async fn idles(&self) {
         self.0.idles.notified().await;
     }
@@ -82,7 +83,7 @@ impl ConnectionSlots {
     }
 }
 
-/// The place of one connection.
+/// The slot of one connection, released on drop.
 pub(super) struct ConnectionSlot {
     id: u64,
     places: ConnectionSlots,
@@ -90,12 +91,13 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    /// Returns when somebody else is to have the place.
+    /// Completes when the connection must release its slot.
     pub(super) async fn lost(&self) {
         self.leave.notified().await;
     }
 
-    /// What a request holds as long as it is served; none where its connection was told to leave before.
+    /// Marks the slot as busy while a request is served; `None` if the connection was notified to close
+    /// before.
     pub(super) fn busy(&self) -> Option<BusySlot> {
         let mut table = self.places.table();
         let one = table.taken.get_mut(&self.id).filter(|one| one.state != SlotState::Leaving)?;
@@ -110,7 +112,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Keeps the place of a connection that serves a request.
+/// Guard of a busy slot; on drop the connection waits for a request again.
 pub(super) struct BusySlot {
     id: u64,
     places: ConnectionSlots,
@@ -121,6 +123,7 @@ impl Drop for BusySlot {
         if let Some(one) = self.places.table().taken.get_mut(&self.id) {
             one.state = SlotState::Idle(Instant::now());
         }
+        // `notify_one` stores a permit without a waiter, so that no transition is lost.
         self.places.0.idles.notify_one();
     }
 }

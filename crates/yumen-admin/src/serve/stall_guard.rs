@@ -1,4 +1,4 @@
-//! Bodies and connections that must get on: one that does not for too long ends.
+//! Ends bodies and connections that make no progress for too long.
 
 use std::future::Future;
 use std::io;
@@ -14,22 +14,22 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::connection_slots::BusySlot;
 
-/// A client sent nothing of its body for too long.
+/// The client sent nothing of its body for too long.
 #[derive(Debug)]
 pub(crate) struct BodyStalled;
 
 impl std::fmt::Display for BodyStalled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("nothing more of it came")
+        f.write_str("the body stalled")
     }
 }
 
 impl std::error::Error for BodyStalled {}
 
-/// How long something may stand still.
+/// Bound on the time without progress.
 struct StallTimeout {
     at_most: Duration,
-    /// Runs while something is waited for.
+    /// Runs while the operation is pending.
     end: Option<Pin<Box<Sleep>>>,
 }
 
@@ -38,7 +38,7 @@ impl StallTimeout {
         StallTimeout { at_most, end: None }
     }
 
-    /// Passes on what `result` is; ready with none where it has been pending for too long.
+    /// Passes `result` on; ready with `None` if it has been pending for too long.
     fn watch<T>(&mut self, result: Poll<T>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         if let Poll::Ready(value) = result {
             self.end = None;
@@ -46,13 +46,13 @@ impl StallTimeout {
         }
         let end = self.end.get_or_insert_with(|| Box::pin(sleep(self.at_most)));
         ready!(end.as_mut().poll(cx));
-        // Whoever asks again begins anew.
+        // The next poll starts a new period.
         end.as_mut().reset(Instant::now() + self.at_most);
         Poll::Ready(None)
     }
 }
 
-/// The body of a request: an error where nothing of it comes for too long.
+/// The body of a request; it fails if no data arrives for too long.
 pub(super) struct StallGuardedBody {
     body: Incoming,
     patience: StallTimeout,
@@ -88,7 +88,7 @@ impl HttpBody for StallGuardedBody {
     }
 }
 
-/// The body of an answer: the request is under way until it has been handed on.
+/// The body of a response. The request counts as in flight until the body is dropped.
 pub(super) struct TrackedBody {
     pub(super) body: Body,
     pub(super) _busy: BusySlot,
@@ -114,7 +114,7 @@ impl HttpBody for TrackedBody {
     }
 }
 
-/// A connection whose client must go on reading. What it may take to write, others say.
+/// A connection that fails if the client stops reading. Reads have other timeouts.
 pub(super) struct StallGuardedStream<S> {
     stream: S,
     patience: StallTimeout,

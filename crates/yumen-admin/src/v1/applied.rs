@@ -1,4 +1,4 @@
-//! Reading one's writes: which revision is in force, and waiting for one.
+//! Read-your-writes: the applied revision, and waiting for one.
 
 use std::time::Duration;
 
@@ -52,11 +52,12 @@ pub(super) async fn problems(State(state): State<V1State>, _: StrictQuery<NoArgu
     reply::json(StatusCode::OK, &problems.expect("problems are plain data"))
 }
 
-/// With `?wait=applied[&timeout=seconds]` an answer that carries a revision is held back until every
-/// next request is served by that revision; `X-Yumen-Applied` says whether it is, or `quarantined` where an object that
-/// was written is not in force with it. With `nodes=all` or `nodes=quorum`
-/// on that many of the nodes; `X-Yumen-Behind` names those that are not there yet.
+/// With `?wait=applied[&timeout=seconds]` a response with a revision is delayed until that revision serves
+/// every further request. `X-Yumen-Applied` is `true`, `false` after the timeout, or `quarantined` if a
+/// written object is not active in that revision. With `nodes=all` or `nodes=quorum` that number of nodes
+/// must serve it; `X-Yumen-Behind` names those that do not.
 pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Request, next: Next) -> Response {
+    // Before the request runs: an invalid argument must not leave a write behind.
     let wait = match AppliedWait::asked(request.uri().query().unwrap_or_default()) {
         Ok(wait) => wait,
         Err(refusal) => return refusal.into_response(),
@@ -77,7 +78,7 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
             reached
         }
     };
-    // What is wrong with a revision is known here once it is in force here.
+    // This node knows the problems of a revision only once it has applied the revision.
     let is_judged = is_applied && *state.live.applied().borrow() >= revision;
     let wrote = response.extensions().get::<WrittenRevision>().filter(|_| is_judged);
     let value = match wrote.is_some_and(|wrote| wrote.is_quarantined(&state.live.problems())) {
@@ -89,10 +90,11 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
     response
 }
 
-/// Returns when so many of the nodes that are there then serve the revision.
+/// Completes when the required number of the current nodes serves the revision.
 async fn reach(live: &dyn LiveGateway, revision: Revision, nodes: NodeScope) {
     let (mut applied, mut moved) = (live.applied(), live.cluster_moved());
     loop {
+        // Before the view is taken, so that a change during the comparison is not missed.
         applied.mark_unchanged();
         moved.mark_unchanged();
         let view = live.cluster();
@@ -106,19 +108,19 @@ async fn reach(live: &dyn LiveGateway, revision: Revision, nodes: NodeScope) {
             news = moved.changed() => news.is_err(),
         };
         if ended {
-            // The gateway is ending: there is nothing to come.
+            // The gateway is ending, so no further change arrives.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Says how many nodes serve a revision, and which do not.
+/// Adds the number of nodes that serve a revision, and the names of those that do not.
 fn name_nodes(view: &ClusterView, revision: Revision, response: &mut Response) {
     let behind: Vec<&str> =
         view.nodes.iter().filter(|node| node.applied < revision.0).map(|node| &*node.name).collect();
     let there = format!("{}/{}", view.nodes.len() - behind.len(), view.nodes.len());
     let mut say = |name: &'static str, value: &str| {
-        // Names are other nodes' words: those no field can carry are left out.
+        // The names come from other nodes; a name that no field can carry is left out.
         if let Ok(value) = HeaderValue::from_str(value) {
             response.headers_mut().insert(name, value);
         }
@@ -129,7 +131,7 @@ fn name_nodes(view: &ClusterView, revision: Revision, response: &mut Response) {
     }
 }
 
-/// Which nodes a write waits for.
+/// The nodes that a write waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeScope {
     Own,
@@ -137,7 +139,7 @@ enum NodeScope {
     Quorum,
 }
 
-/// What a request waits for.
+/// The parameters of a wait.
 struct AppliedWait {
     at_most: Duration,
     nodes: NodeScope,
@@ -153,7 +155,7 @@ impl AppliedWait {
             None => return Ok(None),
             Some("applied") => {}
             Some(other) => {
-                let message = format!("wait: \"{other}\" is nothing to wait for; \"applied\" is");
+                let message = format!("wait: \"{other}\" is invalid; allowed: \"applied\"");
                 return Err(ApiRefusal::new(StatusCode::BAD_REQUEST, message));
             }
         }
@@ -172,7 +174,7 @@ impl AppliedWait {
     }
 }
 
-/// `5`, `0.5` or `5s`.
+/// Parses `5`, `0.5` or `5s`.
 fn seconds(text: &str) -> Result<f64, ApiRefusal> {
     let read = text.strip_suffix('s').unwrap_or(text).parse().ok();
     let message = || format!("timeout: \"{text}\" is not a number of seconds");

@@ -1,6 +1,6 @@
-//! Arguments and parts of the path, refused in the shape and the words of the API.
+//! Query arguments and path parameters, refused in the form and the words of the API.
 //!
-//! Must not know which there are.
+//! Independent of the arguments of single endpoints.
 
 use axum::extract::{self, FromRequestParts, Path};
 use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
@@ -11,16 +11,16 @@ use serde::de::DeserializeOwned;
 use crate::query::QueryArguments;
 use crate::refusal::ApiRefusal;
 
-/// Which arguments there are.
+/// The names of an endpoint's arguments.
 pub(crate) trait ArgumentNames {
-    /// The names of the arguments, but for those that every request takes.
+    /// The names, without those that every request accepts.
     const NAMES: &'static [&'static str];
 }
 
-/// What every request takes: whom an answer that carries a revision waits for, and the key.
+/// Arguments of every request: those of the wait for a revision, and the key.
 const OF_ALL: [&str; 4] = ["wait", "nodes", "timeout", "api_key"];
 
-/// The query's arguments. What is not known is refused: an answer to less than was asked looks like one to all of it.
+/// Query arguments. Unknown ones are refused, because a response that ignored one would look like a full one.
 pub(super) struct StrictQuery<T>(pub(super) T);
 
 impl<T: DeserializeOwned + ArgumentNames, S: Send + Sync> FromRequestParts<S> for StrictQuery<T> {
@@ -31,7 +31,7 @@ impl<T: DeserializeOwned + ArgumentNames, S: Send + Sync> FromRequestParts<S> fo
         let query = QueryArguments::of(&parts.uri);
         if let Some((name, _)) = query.iter().find(|(name, _)| !known().any(|known| known == *name)) {
             let named: Vec<&str> = known().collect();
-            let message = format!("unknown argument \"{name}\"; there are {}", named.join(", "));
+            let message = format!("unknown argument \"{name}\"; allowed: {}", named.join(", "));
             return Err(ApiRefusal::invalid(message));
         }
         let read = extract::Query::<T>::from_request_parts(parts, state).await;
@@ -40,7 +40,7 @@ impl<T: DeserializeOwned + ArgumentNames, S: Send + Sync> FromRequestParts<S> fo
     }
 }
 
-/// Of a request that takes no arguments of its own.
+/// For requests without arguments of their own.
 #[derive(Debug, Deserialize)]
 pub(crate) struct NoArguments {}
 
@@ -48,17 +48,17 @@ impl ArgumentNames for NoArguments {
     const NAMES: &'static [&'static str] = &[];
 }
 
-/// How an answer is written.
+/// The format of a response.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum OutputFormat {
     #[default]
     Json,
-    /// For people.
+    /// Readable text.
     Text,
 }
 
-/// The arguments of a write of several objects, which is not done where a condition on it was not understood.
+/// Arguments of a write of several objects. Conditions that it does not support are refused, not ignored.
 pub(crate) struct StrictWriteQuery<T>(pub(super) T);
 
 impl<T: DeserializeOwned + ArgumentNames, S: Send + Sync> FromRequestParts<S> for StrictWriteQuery<T> {
@@ -68,7 +68,7 @@ impl<T: DeserializeOwned + ArgumentNames, S: Send + Sync> FromRequestParts<S> fo
         for name in [IF_MATCH, IF_NONE_MATCH] {
             if parts.headers.contains_key(&name) {
                 let message =
-                    format!("{name} is about one object; several are held to expected_revision of apply");
+                    format!("{name} applies to one object; for several, use expected_revision of apply");
                 return Err(ApiRefusal::invalid(message));
             }
         }
@@ -76,7 +76,7 @@ impl<T: DeserializeOwned + ArgumentNames, S: Send + Sync> FromRequestParts<S> fo
     }
 }
 
-/// What stands in the path for its parameters.
+/// Parameters in the path.
 pub(super) struct PathParams<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathParams<T> {

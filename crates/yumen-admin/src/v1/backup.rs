@@ -1,4 +1,4 @@
-//! The store as one file, streamed to whoever may have it.
+//! The store as one file, streamed to clients with the role `admin`.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,7 +21,7 @@ use crate::keys::KeyHolder;
 use crate::refusal::ApiRefusal;
 
 const CHUNK_BYTES: usize = 64 * 1024;
-/// Read ahead of a slow client.
+/// Chunks that are read ahead of a slow client.
 const CHUNKS_MAX: usize = 4;
 
 /// `GET /yumen/v1/backup`, for the role `admin`: a database file, sealed as the store is.
@@ -49,7 +49,7 @@ pub(super) async fn backup(
     Ok(response)
 }
 
-/// Reads a file to its end, as fast as the client takes it; ends early where nobody does any more.
+/// Reads a file to its end at the speed of the client; stops when the client has closed the connection.
 fn send(mut file: File, chunks: &Sender<io::Result<Bytes>>) {
     loop {
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -57,6 +57,7 @@ fn send(mut file: File, chunks: &Sender<io::Result<Bytes>>) {
             chunk.truncate(count);
             Bytes::from(chunk)
         });
+        // A read error is passed on and ends the body.
         let is_last = read.as_ref().map_or(true, Bytes::is_empty);
         if read.as_ref().is_ok_and(Bytes::is_empty) || chunks.blocking_send(read).is_err() || is_last {
             return;
@@ -64,7 +65,7 @@ fn send(mut file: File, chunks: &Sender<io::Result<Bytes>>) {
     }
 }
 
-/// A body of a known length that comes in chunks.
+/// A body of known length that arrives in chunks.
 struct SizedStreamBody {
     chunks: Receiver<io::Result<Bytes>>,
     left_bytes: u64,

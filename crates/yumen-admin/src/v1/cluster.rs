@@ -1,6 +1,6 @@
-//! The nodes that share a store: which there are, and how far each is.
+//! The nodes that share a store, and their progress.
 //!
-//! Shows what the running gateway tells; must not know how nodes hear of each other.
+//! Shows the view of the running gateway; independent of how nodes exchange their status.
 
 use std::collections::BTreeMap;
 
@@ -13,51 +13,51 @@ use super::V1State;
 use super::arguments::{NoArguments, StrictQuery};
 use crate::reply;
 
-/// The nodes as one of them sees them.
+/// The cluster as seen by one node.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClusterView {
     /// The kind of store.
     pub store: &'static str,
-    /// Whether the node hears of changes now.
+    /// Whether the node currently receives changes.
     pub connected: bool,
-    /// How old what is said here may be, in milliseconds.
+    /// How old this view may be, in milliseconds.
     pub age_ms: u64,
     /// The newest revision that changed an object.
     pub revision: u64,
-    /// How many nodes do not serve it yet.
+    /// The number of nodes that do not serve it yet.
     pub behind: usize,
-    /// The nodes that are there, by their names.
+    /// The live nodes, by name.
     pub nodes: Vec<NodeView>,
 }
 
-/// One node.
+/// The status of one node.
 #[derive(Debug, Clone, Serialize)]
 pub struct NodeView {
-    /// The same on every start.
+    /// Stable over restarts.
     pub id: String,
-    /// What people call it.
+    /// The name for people.
     pub name: String,
-    /// Of the gateway.
+    /// The version of the gateway.
     pub version: String,
-    /// Where it listens: `http`, `https`, `admin`, `status`.
+    /// Addresses by listener: `http`, `https`, `admin`, `status`.
     pub addresses: BTreeMap<String, Vec<String>>,
-    /// Its workers serve everything up to this revision.
+    /// The revision that all its workers serve.
     pub applied: u64,
-    /// How many revisions it is behind; those of other keys count too.
+    /// The number of revisions it lags; revisions of unrelated keys count.
     pub lag_revisions: u64,
-    /// For how long it has been behind, in milliseconds.
+    /// How long it has lagged, in milliseconds.
     pub lag_ms: u64,
-    /// What it finds wrong with what it serves.
+    /// The number of problems in its configuration.
     pub problems: u64,
-    /// How many workers it has.
+    /// The number of workers.
     pub workers: u64,
-    /// `store`, or `last_good` where it started without one.
+    /// `store`, or `last_good` if the node started without a store.
     pub config_source: String,
-    /// When its process began, in milliseconds since the Unix epoch.
+    /// Start of its process, in milliseconds since the Unix epoch.
     pub started_unix_ms: u64,
-    /// When it last said something, in milliseconds before now.
+    /// Time since its last message, in milliseconds.
     pub last_seen_ms: u64,
-    /// Whether it is the one that was asked.
+    /// Whether it is the node that responds.
     pub is_self: bool,
 }
 

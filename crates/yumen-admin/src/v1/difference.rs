@@ -1,4 +1,4 @@
-//! Differences between two versions of an object, by path.
+//! Differences between two texts of one object, path by path.
 
 use serde_json::{Map, Value, json};
 use yumen_config::Kind;
@@ -6,7 +6,7 @@ use yumen_store::{EntryChange, StoreEntry};
 
 use crate::secrets::{self, SecretVisibility};
 
-/// A change as its reader may see it: object, action, and the paths that differ.
+/// A change as its reader may see it: the object, the action, and the paths that differ.
 pub(super) fn shown(changed: &EntryChange, sight: SecretVisibility) -> Value {
     let text = |entry: &Option<StoreEntry>| VisibleObject::of(entry.as_ref()?, changed.key.kind, sight);
     let (before, after) = (text(&changed.before), text(&changed.after));
@@ -27,7 +27,7 @@ pub(super) fn shown(changed: &EntryChange, sight: SecretVisibility) -> Value {
     })
 }
 
-/// The action of a change.
+/// The action on an object.
 pub(super) fn action(changed: &EntryChange) -> &'static str {
     match (&changed.before, &changed.after) {
         (None, _) => "created",
@@ -36,7 +36,7 @@ pub(super) fn action(changed: &EntryChange) -> &'static str {
     }
 }
 
-/// An object as stored, and as its reader may see it.
+/// An object as written, and as its reader may see it.
 struct VisibleObject {
     written: Value,
     shown: Value,
@@ -108,6 +108,7 @@ fn compare(path: &str, before: VisiblePair<'_>, after: VisiblePair<'_>, out: &mu
     let names: Vec<&String> = old.written.keys().chain(new.written.keys().filter(is_new)).collect();
     for name in names {
         if path.is_empty() && name == "update_time" {
+            // Every write changes this time.
             continue;
         }
         let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };

@@ -1,4 +1,4 @@
-//! Looking back, and going back.
+//! History and rollback.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::secrets::SecretVisibility;
 const PAGE: usize = 50;
 const PAGE_MAX: usize = 500;
 
-/// Which part of the history.
+/// The selected part of the history.
 #[derive(Debug, Deserialize)]
 pub(super) struct HistoryPage {
     before: Option<u64>,
@@ -56,7 +56,7 @@ pub(super) async fn list(
     Ok(reply::json(StatusCode::OK, &json!({ "revisions": revisions })))
 }
 
-/// Looks through the whole history that is kept, which is bounded.
+/// Searches all stored revisions, which are bounded.
 fn history_of(
     store: &dyn Store,
     object: &ResourceKey,
@@ -91,7 +91,7 @@ fn summary(committed: &StoreCommit) -> Value {
     })
 }
 
-/// `GET /yumen/v1/revisions/{R}`: what one revision did, path by path.
+/// `GET /yumen/v1/revisions/{R}`: the changes of one revision, path by path.
 pub(super) async fn one(
     State(state): State<V1State>,
     sight: SecretVisibility,
@@ -100,6 +100,7 @@ pub(super) async fn one(
 ) -> Result<Response, ApiRefusal> {
     check_reached(&*state.admin.store, revision)?;
     let found =
+        // The upper bound of `history` is exclusive.
         run_blocking(move || state.admin.store.history(Some(Revision(revision.saturating_add(1))), 1))
             .await?;
     let committed = found.into_iter().find(|one| one.revision.0 == revision);
@@ -109,11 +110,11 @@ pub(super) async fn one(
     Ok(reply::json(StatusCode::OK, &body))
 }
 
-/// From which revision to which.
+/// The two revisions to compare.
 #[derive(Debug, Deserialize)]
 pub(super) struct RevisionSpan {
     from: u64,
-    /// The newest where it is left out.
+    /// The newest if absent.
     to: Option<u64>,
 }
 
@@ -143,8 +144,8 @@ pub(super) async fn diff(
     Ok(reply::json(StatusCode::OK, &json!({ "from": from.0, "to": to.0, "changes": changes })))
 }
 
-/// What leads from one state to another as far as `aspect` tells them apart, ascending by key. Who wrote a text, and
-/// when, is no difference.
+/// The changes from one state to another in the given aspect, ascending by key. The author and the time of a
+/// text are no difference.
 fn between<T: PartialEq>(
     from: &StoreState,
     to: &StoreState,
@@ -159,7 +160,7 @@ fn between<T: PartialEq>(
     changed.collect()
 }
 
-/// What is served as it was, but gone in the store.
+/// Objects of the past state that are still served unchanged, although the store has deleted them.
 fn restored_entries(draft: &Draft, past: &StoreState) -> Vec<EntryChange> {
     let json =
         |state: &StoreState, key: &ResourceKey| state.get(key.kind, &key.id).map(|entry| entry.json.clone());
@@ -174,10 +175,10 @@ fn restored_entries(draft: &Draft, past: &StoreState) -> Vec<EntryChange> {
     .collect()
 }
 
-/// What leads back to a revision.
+/// The changes that restore a revision.
 struct RollbackChanges {
     changes: Vec<EntryChange>,
-    /// Objects that were to be gone by now: their time is over, so they are not put back.
+    /// Objects with a lifetime that has ended; they are not restored.
     expired: Vec<ResourceKey>,
 }
 
@@ -203,7 +204,7 @@ impl RollbackChanges {
         RollbackChanges { changes, expired: expired.into_iter().collect() }
     }
 
-    /// Asks for somebody's word where it does as much as an import that needs it.
+    /// Requires a confirmation for changes as large as those of an import that needs one.
     fn guard(&self, state: &V1State, now: &StoreState) -> Result<(), ApiRefusal> {
         let put = |changed: &EntryChange| {
             let json = changed.after.as_ref()?.json.clone();
@@ -215,7 +216,7 @@ impl RollbackChanges {
         plan::guard(state, now, &puts, &doomed)
     }
 
-    /// Refuses to leave something out that something else needs.
+    /// Refuses to omit an object that others use.
     fn check_whole(&self, state: &V1State, draft: &Draft) -> Result<(), ApiRefusal> {
         if self.expired.is_empty() {
             return Ok(());
@@ -225,7 +226,7 @@ impl RollbackChanges {
         let used = absent.filter_map(|key| Some((key, references::used_by(&known, key)?)));
         let errors: Vec<Value> = used
             .map(|(key, user)| {
-                let error = format!("it has expired since, and {user} uses it");
+                let error = format!("it has expired, and {user} uses it");
                 json!({ "object": key.to_string(), "error": error })
             })
             .collect();
@@ -254,7 +255,8 @@ pub(super) async fn rollback(
     check_reached(&*state.admin.store, revision)?;
     let past = run_blocking({
         let store = state.admin.store.clone();
-        // Before the first revision nothing was written: nobody means to go back there.
+        // Revision 0 precedes the first write; a rollback to it would delete everything and is never
+        // intended.
         move || match Revision(revision) {
             none if none == Revision::default() => Err(StoreError::Compacted(none)),
             some => store.state_at(some),
@@ -276,7 +278,7 @@ pub(super) async fn rollback(
     let decide = move |draft: &mut Draft| -> Result<(usize, Vec<ResourceKey>), ApiRefusal> {
         let RollbackChanges { mut changes, expired } =
             RollbackChanges::new(draft.state(), &past, draft.now_ms());
-        // An object that is about to go is not the one that was to stay.
+        // A held deletion would otherwise remove an object that the past state has.
         changes.extend(restored_entries(draft, &past));
         for changed in &changes {
             match &changed.after {
@@ -301,19 +303,19 @@ pub(super) async fn rollback(
     Ok(response)
 }
 
-/// Refuses a revision that is still to come: it is not among those that are no longer kept.
+/// Refuses a future revision, which differs from one that is no longer stored.
 pub(super) fn check_reached(store: &dyn Store, revision: u64) -> Result<(), ApiRefusal> {
     let newest = store.state().revision.0;
     match revision <= newest {
         true => Ok(()),
         false => Err(ApiRefusal::new(
             StatusCode::NOT_FOUND,
-            format!("there has been no revision {revision} yet: the newest is {newest}"),
+            format!("revision {revision} does not exist yet: the newest is {newest}"),
         )),
     }
 }
 
-/// The history is on disk: it is read where nobody else waits.
+/// Reads the history, which is on disk, on a thread that may block.
 pub(super) async fn run_blocking<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, ApiRefusal> {

@@ -1,4 +1,4 @@
-//! Asking what would become of a request or a stream.
+//! Explains the handling of a hypothetical request or stream.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::refusal::ApiRefusal;
 use crate::reply;
 use crate::whole_body::WholeBody;
 
-/// Which configuration to ask, and how to answer.
+/// The configuration to explain, and the format of the response.
 #[derive(Debug, Deserialize)]
 pub(super) struct InsightQuery {
-    /// A revision that is still kept; what is in force where it is left out.
+    /// A stored revision; the active configuration if absent.
     at: Option<u64>,
     /// `text` for the readable form.
     #[serde(default)]
@@ -40,8 +40,9 @@ pub(super) async fn explain_request(
     WholeBody(body): WholeBody,
 ) -> Result<Response, ApiRefusal> {
     let question: Question = serde_json::from_slice(&body)
-        .map_err(|error| ApiRefusal::invalid(format!("the question cannot be read: {error}")))?;
+        .map_err(|error| ApiRefusal::invalid(format!("invalid question: {error}")))?;
     let is_text = asked.format == OutputFormat::Text;
+    // A past revision is compiled first, which would block a thread of the runtime.
     let answered = tokio::task::spawn_blocking(move || answer(&state, asked.at, &question, is_text)).await;
     answered.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
 }
@@ -72,7 +73,7 @@ fn answer(
     Ok(reply::json(StatusCode::OK, &body.expect("an explanation is plain data")))
 }
 
-/// Where this node listens first.
+/// The port of the first listener of each kind on this node.
 fn listeners(cluster: &ClusterView) -> ListenerPorts {
     let own = cluster.nodes.iter().find(|node| node.is_self);
     let port = |name: &str| {
@@ -82,7 +83,7 @@ fn listeners(cluster: &ClusterView) -> ListenerPorts {
     ListenerPorts { http: port("http"), https: port("https") }
 }
 
-/// The snapshot to ask, what is wrong with it, and the texts it was made from.
+/// The snapshot, its problems, and the texts that it was compiled from.
 fn configuration(
     state: &V1State,
     at: Option<u64>,

@@ -1,4 +1,4 @@
-//! Thinking a change through before it is made, and asking for somebody's word where it does much.
+//! Plans of changes, and the confirmation that a large change needs.
 
 use std::collections::BTreeSet;
 
@@ -18,17 +18,17 @@ use crate::refusal::ApiRefusal;
 use crate::reply;
 use crate::whole_body::WholeBody;
 
-/// So few objects are written without thinking it through first, unless one is deleted.
+/// Up to this number of objects are written without a plan, unless an object is deleted.
 const FEW: usize = 10;
 
-/// How to plan, and when to ask for somebody's word.
+/// The mode of a plan, and the limits beyond which the change needs a confirmation.
 #[derive(Debug, Deserialize)]
 pub(super) struct PlanQuery {
     #[serde(default)]
     mode: ImportMode,
     /// Share of recent requests that may change, in percent.
     changed_max: Option<f64>,
-    /// Routes that may go.
+    /// Routes that may be deleted.
     removed_max: Option<usize>,
     #[serde(default)]
     format: OutputFormat,
@@ -60,6 +60,7 @@ pub(super) async fn plan(
     let text =
         std::str::from_utf8(&body).map_err(|error| ApiRefusal::invalid(format!("no text: {error}")))?;
     let puts = read_document(text)?;
+    // Compiles two configurations, which would block a thread of the runtime.
     let planned = tokio::task::spawn_blocking(move || {
         let now = state.admin.store.state();
         let after = after(&now, &puts, asked.mode == ImportMode::Replace);
@@ -77,7 +78,7 @@ pub(super) async fn plan(
     planned.await.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
 
-/// What a state becomes with these objects, and without the others where they replace it.
+/// The objects of a state after a change: with these, and without the others if they replace the state.
 fn after(now: &StoreState, puts: &[Resource], replaces: bool) -> Vec<Resource> {
     let named: BTreeSet<(Kind, &str)> = puts.iter().map(|one| (one.kind, &*one.id)).collect();
     let mut after = if replaces { Vec::new() } else { now.resources() };
@@ -86,9 +87,9 @@ fn after(now: &StoreState, puts: &[Resource], replaces: bool) -> Vec<Resource> {
     after
 }
 
-/// Refuses what does much, until somebody says yes (`?confirm=true`).
+/// Refuses a large change until it is confirmed (`?confirm=true`).
 ///
-/// It compiles both tables, so it is asked before the change is proposed: the store's writer waits for nobody.
+/// Compiles both states, so it runs before the change is proposed: the store's writer must not wait for it.
 pub(super) fn guard(
     state: &V1State,
     now: &StoreState,
@@ -111,7 +112,7 @@ pub(super) fn guard(
     Err(ApiRefusal::of(StatusCode::CONFLICT, body))
 }
 
-/// Whether an object differs in nothing but where requests go in the end: no request then goes another way.
+/// Whether an upstream differs only in its endpoints; no request then takes another route.
 pub(super) fn changes_only_endpoints(now: &StoreState, put: &Resource) -> bool {
     if put.kind != Kind::Upstreams {
         return false;
@@ -122,6 +123,7 @@ pub(super) fn changes_only_endpoints(now: &StoreState, put: &Resource) -> bool {
     before.shift_remove("nodes");
     let not_compared = TIMES.into_iter().chain(["id"]);
     not_compared.for_each(|field| drop((before.shift_remove(field), after.shift_remove(field))));
+    // Without any endpoint, requests fail, which may need a confirmation.
     before == after && has_endpoint(&nodes)
 }
 
@@ -129,7 +131,7 @@ fn object(json: &str) -> Map<String, Value> {
     serde_json::from_str(json).unwrap_or_default()
 }
 
-/// Whether nodes, in either form, have one that gets requests.
+/// Whether nodes, in either form, include one with a weight above 0.
 fn has_endpoint(nodes: &Value) -> bool {
     let counts = |weight: &Value| weight.as_u64().is_some_and(|weight| weight > 0);
     match nodes {
@@ -139,7 +141,7 @@ fn has_endpoint(nodes: &Value) -> bool {
     }
 }
 
-/// How strictly to look.
+/// The strictness of the linter.
 #[derive(Debug, Deserialize)]
 pub(super) struct LintQuery {
     #[serde(default)]
@@ -150,12 +152,12 @@ impl ArgumentNames for LintQuery {
     const NAMES: &'static [&'static str] = &["strict"];
 }
 
-/// `GET /yumen/v1/lint`: what is wrong with the stored configuration, and what it says that is probably not
-/// meant.
+/// `GET /yumen/v1/lint`: problems of the stored configuration, and settings that are probably not intended.
 pub(super) async fn lint(
     State(state): State<V1State>,
     StrictQuery(strictness): StrictQuery<LintQuery>,
 ) -> Result<Response, ApiRefusal> {
+    // Linting examines the whole configuration, which would block a thread of the runtime.
     let found = tokio::task::spawn_blocking(move || {
         let resources = state.admin.store.state().resources();
         state.live.lint(&resources, strictness.strict)

@@ -1,4 +1,4 @@
-//! What is said to the store itself, and not to what it keeps.
+//! Operations on the store itself.
 
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
@@ -12,7 +12,8 @@ use super::arguments::{NoArguments, StrictQuery};
 use crate::refusal::ApiRefusal;
 use crate::reply;
 
-/// `POST /yumen/v1/store/confirm`: deletions that were held back, as they were so many, pass on every node.
+/// `POST /yumen/v1/store/confirm`: releases deletions on every node that were held back because of their
+/// number.
 pub(super) async fn confirm(
     State(state): State<V1State>,
     _: StrictQuery<NoArguments>,
@@ -20,7 +21,7 @@ pub(super) async fn confirm(
 ) -> Result<Response, ApiRefusal> {
     let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
     let (tell, told) = oneshot::channel();
-    // Whoever no longer waits does not want to know.
+    // A failed send means that the client has closed its connection.
     state.admin.store.confirm(by, Box::new(move |result| drop(tell.send(result))));
     let confirmed = told.await.map_err(|_| StoreError::Ended)??;
     Ok(reply::json(StatusCode::OK, &json!({ "confirmed": confirmed })))

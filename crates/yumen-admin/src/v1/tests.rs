@@ -20,7 +20,7 @@ struct Fixture {
 
 struct Gateway(watch::Receiver<Revision>);
 
-/// What `/yumen/v1` needs of a gateway that never applies anything.
+/// The state of `/yumen/v1` for a gateway that never applies a revision.
 pub(crate) fn state(admin: AdminState) -> V1State {
     V1State { admin, live: Arc::new(Gateway(watch::channel(Revision::default()).1)) }
 }
@@ -100,7 +100,7 @@ impl LiveGateway for Gateway {
     }
 }
 
-/// More than the stream reads ahead, and no multiple of what it reads at once.
+/// Longer than the read-ahead of the stream, and no multiple of its chunk size.
 fn backed_up() -> Vec<u8> {
     (0..1_000_001_u32).map(|at| (at % 251) as u8).collect()
 }
@@ -202,7 +202,7 @@ async fn a_rollback_is_a_new_revision_with_the_old_content() {
     assert!(state.get(Kind::Routes, "2").is_none());
     let (_, body, _) = fixture.ask("GET", "/yumen/v1/revisions/4").await;
     assert_eq!(body["reason"], "rollback to revision 1");
-    // nothing differs any more: no revision is written
+    // nothing differs, so no revision is written
     let (_, body, _) = fixture.ask("POST", "/yumen/v1/revisions/1/rollback").await;
     assert_eq!(body, json!({ "revision": 4, "restored": 1, "changed": 0, "expired": [] }));
 }
@@ -250,7 +250,7 @@ async fn a_rollback_leaves_out_what_has_expired_unless_it_is_needed() {
     put(Kind::Upstreams, "brief", nodes.clone(), Some(1)).await;
     gone("brief").await;
     put(Kind::Routes, "1", json!({ "uri": "/a" }), None).await;
-    // It is among what revision 1 was, and so is nothing else.
+    // Revision 1 consists of this object alone.
     let (status, body, _) = fixture.ask("POST", "/yumen/v1/revisions/1/rollback").await;
     assert_eq!((status, &body["changed"], &body["expired"]), (200, &json!(1), &json!(["upstreams/brief"])));
     assert!(fixture.store.state().is_empty());
@@ -259,11 +259,10 @@ async fn a_rollback_leaves_out_what_has_expired_unless_it_is_needed() {
     gone("brief").await;
     put(Kind::Routes, "1", json!({ "uri": "/b" }), None).await;
     let (status, body, _) = fixture.ask("POST", &format!("/yumen/v1/revisions/{both}/rollback")).await;
-    let error =
-        json!({ "object": "upstreams/brief", "error": "it has expired since, and route [1] uses it" });
+    let error = json!({ "object": "upstreams/brief", "error": "it has expired, and route [1] uses it" });
     assert_eq!((status, &body["errors"]), (409, &json!([error])));
     assert_eq!(&*fixture.store.state().get(Kind::Routes, "1").unwrap().json, r#"{"uri":"/b"}"#);
-    // Where it is there again meanwhile, that one stays.
+    // An object that was created again stays.
     put(Kind::Upstreams, "brief", nodes, None).await;
     assert_eq!(fixture.ask("POST", &format!("/yumen/v1/revisions/{both}/rollback")).await.0, 200);
     assert!(fixture.store.state().get(Kind::Upstreams, "brief").is_some(), "{needing}");
@@ -556,7 +555,7 @@ async fn an_answer_says_that_what_was_written_is_quarantined() {
     fixture.put(Kind::Routes, "9", json!({ "uri": "/old", "plugins": {} })).await;
     fixture.applied.send_replace(Revision(100));
     let put = |id: &str| format!(r#"{{"put":{{"routes":[{{"id":"{id}","uri":"/a","plugins":{{}}}}]}}}}"#);
-    // The gateway of these tests finds an error in routes/9, and a warning in routes/8.
+    // The gateway of these tests reports an error for routes/9 and a warning for routes/8.
     for (target, body, expected) in [
         ("/yumen/v1/apply?wait=applied", put("9"), "quarantined"),
         ("/yumen/v1/apply?wait=applied&nodes=quorum", put("8"), "true"),
@@ -580,7 +579,7 @@ async fn an_answer_says_that_what_was_written_is_quarantined() {
 #[tokio::test]
 async fn an_export_comes_back_as_it_was() {
     let fixture = Fixture::new();
-    // It refers to what somebody deleted by force.
+    // The route refers to an object that was deleted by force.
     let route = json!({ "id": "1", "uri": "/a", "upstream_id": "gone", "desc": "${{HOME}} ${{X:=1}}" });
     fixture.put(Kind::Routes, "1", route).await;
     let merge = json!({ "uri": "/b", "plugins": { "response-rewrite": { "body": "${{HOME}}", "headers": { "<<": { "a": "b" } } } } });
@@ -595,7 +594,7 @@ async fn an_export_comes_back_as_it_was() {
     let exported = to_bytes(response.into_body(), usize::MAX).await.unwrap();
     let text = String::from_utf8(exported.to_vec()).unwrap();
     let before = fixture.store.state().resources();
-    // Written without their ids, the last three are written once more.
+    // The last three were stored without their ids, so they are written once more.
     let (status, answer, _) = fixture.send("POST", "/yumen/v1/import?mode=replace", &text).await;
     assert_eq!((status, &answer["deleted"]), (200, &json!(0)), "{answer}\n{text}");
     let (_, answer, _) = fixture.send("POST", "/yumen/v1/import?mode=replace", &text).await;
@@ -607,7 +606,7 @@ async fn an_export_comes_back_as_it_was() {
     };
     let after = fixture.store.state().resources();
     assert_eq!(after.iter().map(plain).collect::<Vec<_>>(), before.iter().map(plain).collect::<Vec<_>>());
-    // What the import itself takes away from an object that it leaves as it is, is refused still.
+    // A reference that the import itself breaks is refused, even in an unchanged object.
     let without = r#"{"upstreams":[{"id":"u","nodes":{"a:1":1},"tls":{"client_cert_id":"c"}}]}"#;
     let (status, answer, _) = fixture.send("POST", "/yumen/v1/import?mode=replace", without).await;
     assert_eq!((status, &answer["errors"][0]["object"]), (400, &json!("upstreams/u")), "{answer}");

@@ -1,4 +1,4 @@
-//! Several objects at once: all of a transaction or nothing, export, and import.
+//! Writes of several objects in one transaction, export, and import.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::revision::{WrittenRevision, set_revision};
 use crate::whole_body::WholeBody;
 use crate::{reply, validate};
 
-/// The end of the year 9999, beyond which dates have no form.
+/// The end of the year 9999, the last one that an HTTP date can express.
 const LAST_MS: u64 = 253_402_300_799_000;
 
-/// The times a store writes into objects; they are no difference.
+/// The times that the store writes into objects; they are no difference.
 pub(super) const TIMES: [&str; 2] = ["create_time", "update_time"];
 
-/// What `POST /yumen/v1/apply` takes.
+/// The body of `POST /yumen/v1/apply`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ApplyRequest {
@@ -41,11 +41,11 @@ struct ApplyRequest {
     /// Objects to delete, such as `routes/1`.
     #[serde(default)]
     delete: Vec<String>,
-    /// The revision the store must stand at.
+    /// The revision that the store must have.
     expected_revision: Option<u64>,
 }
 
-/// Whether somebody said yes to a change that does much.
+/// Whether a large change is confirmed.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ConfirmQuery {
     #[serde(default)]
@@ -56,7 +56,7 @@ impl ArgumentNames for ConfirmQuery {
     const NAMES: &'static [&'static str] = &["confirm"];
 }
 
-/// `POST /yumen/v1/apply`: all of it is one revision, or nothing is written.
+/// `POST /yumen/v1/apply`: writes everything as one revision, or nothing.
 pub(super) async fn apply(
     State(state): State<V1State>,
     StrictWriteQuery(confirmation): StrictWriteQuery<ConfirmQuery>,
@@ -79,8 +79,8 @@ pub(super) async fn apply(
     work.write(state, by).await
 }
 
-/// Most send JSON, and often: reading it as YAML takes many times as long. What looks like JSON and is neither is told
-/// in the words of JSON.
+/// Parses a body. Most clients send JSON, and often; parsing it as YAML takes many times as long. A body that
+/// starts like JSON and is neither gets the JSON error.
 fn read_transaction(body: &[u8]) -> Result<ApplyRequest, ApiRefusal> {
     let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
     let refuse = |why: String| ApiRefusal::invalid(format!("invalid request body: {why}"));
@@ -92,7 +92,7 @@ fn read_transaction(body: &[u8]) -> Result<ApplyRequest, ApiRefusal> {
             Err(yaml) => return Err(refuse(yaml.to_string())),
         },
     };
-    // Of two lists of one kind one would be lost.
+    // With duplicate keys, one of two lists of a kind would be lost.
     let mut document = read.into_distinct().map_err(refuse)?;
     if is_yaml {
         document::merge_keys(&mut document);
@@ -100,10 +100,10 @@ fn read_transaction(body: &[u8]) -> Result<ApplyRequest, ApiRefusal> {
     serde_json::from_value(document).map_err(|error| refuse(error.to_string()))
 }
 
-/// How a document is imported.
+/// The parameters of an import.
 #[derive(Debug, Deserialize)]
 pub(super) struct ImportQuery {
-    /// `merge` leaves other objects alone; `replace` deletes them.
+    /// `merge` keeps other objects; `replace` deletes them.
     #[serde(default)]
     mode: ImportMode,
     #[serde(default)]
@@ -146,7 +146,7 @@ pub(super) async fn import(
     work.write(state, by).await
 }
 
-/// How a configuration is written down.
+/// The format of an export.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ExportFormat {
@@ -155,7 +155,7 @@ enum ExportFormat {
     Json,
 }
 
-/// What is asked of an export.
+/// The parameters of an export.
 #[derive(Debug, Deserialize)]
 pub(super) struct ExportQuery {
     #[serde(default)]
@@ -166,8 +166,8 @@ impl ArgumentNames for ExportQuery {
     const NAMES: &'static [&'static str] = &["format"];
 }
 
-/// `GET /yumen/v1/export[?format=json]`: everything as a standalone document. It holds private keys, so it is for
-/// admins only.
+/// `GET /yumen/v1/export[?format=json]`: everything as a standalone document. It contains private keys, so it
+/// requires the role `admin`.
 pub(super) async fn export(
     State(state): State<V1State>,
     StrictQuery(export): StrictQuery<ExportQuery>,
@@ -185,7 +185,7 @@ pub(super) async fn export(
         ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     };
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    // What has ended, and could not be deleted yet, would be begun anew by whoever reads it.
+    // An expired object that could not be deleted yet would become permanent on import.
     let resources = now.resources_at(now_ms);
     let (text, media_type) = match export.format {
         ExportFormat::Yaml => {
@@ -200,20 +200,20 @@ pub(super) async fn export(
     Ok(response)
 }
 
-/// Comments that name the objects which will end: a document has no place for that.
+/// Comments with the objects that expire, for which a document has no field.
 fn ends(now: &StoreState, now_ms: u64) -> String {
     let end = |(key, entry): (&ResourceKey, &StoreEntry)| {
         let at_ms = entry.expires_ms.filter(|at_ms| *at_ms > now_ms)?;
         let at = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(at_ms.min(LAST_MS)));
-        Some(format!("# {key} ends {at}; imported where it is not, it stays\n"))
+        Some(format!("# {key} expires {at}; an import elsewhere makes it permanent\n"))
     };
     now.entries().filter_map(end).collect()
 }
 
-/// The resources of a document; one that cannot be read as a whole is refused with all that is wrong.
+/// Parses the resources of a document; refuses a document with errors and lists all of them.
 ///
-/// It is taken literally, so that an export comes back as it was. A file may have sections of later versions. Who sends a document here waits for an answer, and a section
-/// that is left out would delete its objects where the document replaces the others.
+/// Variables stay literal, so that an export comes back unchanged. An ignored section is an error here: the
+/// client can correct the document, and with `replace` the section's objects would be deleted.
 pub(super) fn read_document(text: &str) -> Result<Vec<Resource>, ApiRefusal> {
     let (resources, problems) = document::parse_literally(text);
     let ignored: Vec<String> =
@@ -239,12 +239,12 @@ fn not_ignored(problem: &Problem) -> String {
 }
 
 fn refused(errors: Vec<Value>) -> ApiRefusal {
-    let body = json!({ "error_msg": "nothing was written: these objects cannot be", "errors": errors });
+    let body = json!({ "error_msg": "nothing was written: these objects are invalid", "errors": errors });
     ApiRefusal::of(StatusCode::BAD_REQUEST, body)
 }
 
-/// The object of a name such as `routes/1`; `what` tells where it was given. Credentials go by that of their list too,
-/// as problems name them.
+/// Parses an object name such as `routes/1`; an error names the argument. Credentials may also be named by
+/// the list of their consumers, as in problems.
 pub(super) fn key_of(what: &str, name: &str) -> Result<ResourceKey, ApiRefusal> {
     let key = name.split_once('/').filter(|(_, id)| !id.is_empty()).and_then(|(kind, id)| match kind {
         "consumers" if id.contains("/credentials/") => Some(ResourceKey::new(Kind::Credentials, id)),
@@ -260,12 +260,12 @@ enum DeleteSet {
     AllOthers,
 }
 
-/// What becomes of the end of an object that stays as it is otherwise.
+/// The rule for the expiry of an object that is otherwise unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExpiryRule {
-    /// What is declared stays.
+    /// An object that is declared stays for good.
     Cleared,
-    /// A document may be an export, which must not make last what was lent for a while.
+    /// A document may be an export, which must not make temporary objects permanent.
     Preserved,
 }
 
@@ -277,7 +277,7 @@ struct TransactionPlan {
     confirmed: bool,
 }
 
-/// An object judged by itself.
+/// An object that was validated by itself.
 struct ValidatedPut {
     key: ResourceKey,
     object: Map<String, Value>,
@@ -286,6 +286,7 @@ struct ValidatedPut {
 impl TransactionPlan {
     async fn write(self, state: V1State, by: Option<Extension<Authorship>>) -> Result<Response, ApiRefusal> {
         let judging = state.clone();
+        // Validation and plan of a large document must not run in the store's writer.
         let simulate_steps = move || {
             let (work, puts) = self.judge(&judging)?;
             work.guard(&judging, &puts)?;
@@ -319,6 +320,7 @@ impl TransactionPlan {
         for resource in &self.puts {
             let mut object: Map<String, Value> = serde_json::from_str(&resource.json).unwrap_or_default();
             for time in TIMES {
+                // The times of a document are those of its origin; this store sets its own.
                 object.shift_remove(time);
             }
             let rule = resource.kind.descriptor().id;
@@ -342,7 +344,7 @@ impl TransactionPlan {
                 Err(error) => errors.push(json!({ "object": key.to_string(), "error": error })),
             }
         }
-        // Consumers before their credentials, which a new one begins without.
+        // Consumers come before their credentials: creating a consumer deletes all credentials of its name.
         puts.sort_by_key(|put| put.key.kind == Kind::Credentials);
         if errors.is_empty() { Ok((self, puts)) } else { Err(refused(errors)) }
     }
@@ -392,7 +394,7 @@ impl TransactionPlan {
             note(&put.key, references::check_unique(registry, variables, &known, &put.key, &put.object));
             note(&put.key, references::check_usable(&known, &put.key, &put.object));
         }
-        // What was there already may lack what it needs already.
+        // An unchanged object may have lacked its reference before.
         let held = |put: &&ValidatedPut| references::check(&before, &put.key, &put.object).is_ok();
         for put in unchanged.into_iter().filter(held) {
             note(&put.key, references::check(draft.state(), &put.key, &put.object));
@@ -403,7 +405,7 @@ impl TransactionPlan {
         if errors.is_empty() { Ok(counts) } else { Err(refused(errors)) }
     }
 
-    /// Asks for somebody's word, unless that was given, where the change does much.
+    /// Requires a confirmation for a large change.
     fn guard(&self, state: &V1State, puts: &[ValidatedPut]) -> Result<(), ApiRefusal> {
         if self.confirmed {
             return Ok(());
@@ -412,7 +414,7 @@ impl TransactionPlan {
         plan::guard(state, &now, &self.puts, &self.doomed(&now, puts, &BTreeSet::new())?)
     }
 
-    /// What is to be deleted, but for what is deleted already `earlier` by the same request.
+    /// The objects to delete, except those that the same request already deleted `earlier`.
     fn doomed(
         &self,
         state: &StoreState,
@@ -429,7 +431,7 @@ impl TransactionPlan {
                     keys.iter().partition(|key| state.get(key.kind, &key.id).is_some());
                 match absent.into_iter().find(|key| !earlier.contains(key)) {
                     Some(key) => {
-                        Err(ApiRefusal::new(StatusCode::NOT_FOUND, format!("delete: {key} is not there")))
+                        Err(ApiRefusal::new(StatusCode::NOT_FOUND, format!("delete: {key} does not exist")))
                     }
                     None => Ok(with_credentials(state, &there)),
                 }
@@ -438,7 +440,7 @@ impl TransactionPlan {
     }
 }
 
-/// These, each once, and the credentials of the consumers among them: they go along.
+/// The keys without duplicates, with the credentials of their consumers, which are deleted too.
 fn with_credentials(state: &StoreState, keys: &[&ResourceKey]) -> Vec<ResourceKey> {
     let mut all: BTreeSet<ResourceKey> = keys.iter().map(|key| (*key).clone()).collect();
     for consumer in keys.iter().filter(|key| key.kind == Kind::Consumers) {
@@ -453,12 +455,12 @@ struct ApplyCounts {
     put: usize,
     deleted: usize,
     unchanged: usize,
-    /// Unchanged, and with an end.
+    /// Unchanged objects with an expiry.
     ends: Vec<String>,
 }
 
 impl ValidatedPut {
-    /// Writes it where it differs from what is there.
+    /// Writes the object if it differs from the stored one, and returns whether it did.
     fn write(&self, draft: &mut Draft, ends: ExpiryRule) -> bool {
         let before = draft.state().get(self.key.kind, &self.key.id);
         let is_new = before.is_none();
@@ -470,20 +472,20 @@ impl ValidatedPut {
         for time in TIMES {
             bare.shift_remove(time);
         }
-        // A consumer is known by its name, whatever else it says.
+        // The username identifies a consumer, whatever its `id` is.
         if self.key.kind == Kind::Consumers {
             bare.shift_remove("id");
         }
-        // A number is an id as well, and the same one.
+        // A number is the same id as its text.
         if let Some(id) = bare.get_mut("id").filter(|id| id.is_number()) {
             *id = id.to_string().into();
         }
-        // What is held back is gone in the store: as it is served, it is put back.
+        // A held object is deleted in the store although it is still served, so it is written again.
         if bare == self.object && !is_to_stay && !draft.is_held(&self.key) {
             return false;
         }
         if is_new && self.key.kind == Kind::Consumers {
-            // What somebody of that name left behind is not the new one's.
+            // Credentials that an earlier consumer of this name left behind must not become the new one's.
             draft.delete(self.key.kind, &self.key.id);
         }
         let mut object = self.object.clone();

@@ -1,4 +1,4 @@
-//! Messages by the contract, and that the compiler judges alike.
+//! Messages of the contract, and agreement with the compiler.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use yumen_snapshot::compile::{Compiler, CompilerEnv, ConfigChange, UpstreamDefau
 use super::object;
 use crate::testing::{load_certificate, state};
 
-/// An empty message is acceptance.
+/// An empty message means acceptance.
 fn check(kind: Kind, value: Value, message: &str) {
     let expected = if message.is_empty() { Ok(()) } else { Err(message.to_owned()) };
     assert_eq!(object(&state(), kind, &value), expected, "{} {value}", kind.name());
@@ -123,7 +123,7 @@ fn plugins_are_told_in_the_words_of_the_contract() {
     ];
     for (value, message) in table {
         let found = object(&state(), Kind::Routes, &value).err().unwrap_or_default();
-        // How the branches of a choice are told is the schema's own table of cases.
+        // The schema's own tests cover the messages of branches.
         let is_told = match message.ends_with(": ") {
             true => found.starts_with(&message),
             false => found == message,
@@ -272,7 +272,7 @@ fn what_an_upstream_cannot_show_is_refused_wherever_the_upstream_stands() {
     check(Kind::PluginConfigs, json!({ "id": "p", "plugins": split(bad(), true) }), "");
 }
 
-/// Good objects of every kind, rich enough that mutations reach everywhere.
+/// Valid objects of every kind, rich enough that mutations reach every rule.
 fn good() -> Vec<(Kind, Value)> {
     let upstream = json!({
         "nodes": [{ "host": "127.0.0.1", "port": 80, "weight": 1, "priority": 0 }],
@@ -328,7 +328,7 @@ fn good() -> Vec<(Kind, Value)> {
     ]
 }
 
-/// The same numbers for the same seed.
+/// Pseudo-random numbers, reproducible by their seed.
 struct Random(u64);
 
 impl Random {
@@ -340,7 +340,7 @@ impl Random {
     }
 }
 
-/// Changes one place of a value: another value, one less, or one more.
+/// Changes one part of a value: replaces, removes or adds it.
 fn mutate(value: &mut Value, random: &mut Random) {
     let odd = [
         json!(null),
@@ -415,7 +415,7 @@ fn compiler() -> Compiler {
     Compiler::new(state.registry, Arc::new(Carry::default()), env)
 }
 
-/// What the compiler says against an object itself, not against this version or what is missing beside it.
+/// The compiler's error about the object itself, as opposed to unsupported features and missing references.
 fn quarantined(kind: Kind, value: &Value) -> Option<String> {
     let beside = ["in this version", "not supported", "does not exist", "there is no consumer"];
     let id = match kind {
@@ -444,7 +444,7 @@ fn what_is_accepted_compiles_and_what_is_refused_does_not() {
             match (&judged, &compiled) {
                 (Ok(()), None) => accepted += 1,
                 (Err(_), Some(_)) => refused += 1,
-                // The compiler stops at what it cannot serve, before it has seen all.
+                // The compiler stops at an unsupported object before it has found all errors.
                 (Err(_), None) if unserved(kind, &value) => refused += 1,
                 _ => panic!("{} {value}\njudged   {judged:?}\ncompiled {compiled:?}", kind.name()),
             }

@@ -1,5 +1,5 @@
-//! Takes a document apart while it is parsed, one item at a time, so that a large table never stands
-//! in memory as a tree.
+//! Collects resources while a document is parsed, one item at a time, so that a large document is never in
+//! memory as a tree.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -15,30 +15,30 @@ use crate::duplicate_keys::{DuplicateCheckedValue, DuplicateKeyReader, told};
 use crate::hint::closest;
 use crate::resource::{Kind, Resource, ResourceDefect, id_of_place, is_named_by_place, mark};
 
-/// How a document is meant.
+/// The origin of a document, which decides how variables and invalid items are handled.
 #[derive(Clone, Copy)]
 pub(super) enum DocumentUse<'l> {
-    /// As the file of a node: variables are of its environment, and what is broken keeps its place, so that nothing
-    /// opens in its stead.
+    /// The file of a node. Variables come from its environment, and an invalid item stays as a broken
+    /// resource, so that no other route takes its requests.
     Active(Lookup<'l>),
-    /// As what somebody sends and has refused: objects have the names they are to be known by.
+    /// A document that a client submits. Every item needs an id, and invalid items are refused.
     Submitted,
 }
 
-/// Gathers resources and problems.
+/// Visitor that collects resources and problems.
 pub(super) struct ResourceCollector<'l> {
     meant: DocumentUse<'l>,
-    /// Whether there are variables at all.
+    /// Whether the text contains `${{` at all.
     substitutes: bool,
-    /// Whether a member `<<` is YAML's merge key.
+    /// Whether a member `<<` is a YAML merge key; false for JSON.
     merges: bool,
     resources: Vec<Resource>,
     problems: Vec<Problem>,
-    /// Items seen of each list, whether it is written in one piece or in several.
+    /// Items so far by kind, over all lists of the kind. Positions derive from these counts.
     counts: HashMap<Kind, usize>,
-    /// The lists that were begun.
+    /// Kinds with at least one list so far, to find duplicate lists.
     begun: HashSet<Kind>,
-    /// The ids that are taken, by the item of which place.
+    /// The position of the item that first used each id.
     seen: HashMap<(Kind, Arc<str>), usize>,
 }
 
@@ -61,7 +61,8 @@ impl<'l> ResourceCollector<'l> {
     }
 
     fn unknown_key(&mut self, key: &str) {
-        // The list of plugins to load, and versions of the API-driven mode, say nothing to this node.
+        // APISIX's list of plugins to load and the versions of its API-driven mode have no effect on this
+        // node.
         if key == "plugins" || key == "stream_plugins" || key.ends_with("_conf_version") {
             return;
         }
@@ -72,8 +73,9 @@ impl<'l> ResourceCollector<'l> {
         });
     }
 
-    /// Notes that a list begins. One that is there already loses nothing in a file, where a node that refused the
-    /// whole of it would serve nothing; who sends a document can mend it first.
+    /// Records the start of a list. A second list of one kind is a warning in the file of a node, because a
+    /// node that refused the file would serve nothing; it is an error in a submitted document, which the
+    /// client can correct.
     fn begin(&mut self, kind: Kind) {
         if self.begun.insert(kind) {
             return;
@@ -93,6 +95,7 @@ impl<'l> ResourceCollector<'l> {
         let count = self.counts.entry(kind).or_default();
         *count += 1;
         let place = *count;
+        // Merge first: a variable in an overridden member is not looked up.
         if self.merges {
             substitute::merge_keys(&mut item);
         }
@@ -100,7 +103,8 @@ impl<'l> ResourceCollector<'l> {
             DocumentUse::Active(lookup) if self.substitutes => substitute::resolve(&mut item, lookup),
             _ => Vec::new(),
         };
-        // Any of them may have been meant, and the one that is gone may have guarded the rest.
+        // Any of the duplicates may be the intended one, and the overwritten value may have guarded the
+        // object.
         defects.extend(
             doubled.iter().map(|path| ResourceDefect::new(path, told(path)).hint(duplicate_hint(path))),
         );
@@ -111,6 +115,7 @@ impl<'l> ResourceCollector<'l> {
                 return self.nameless(kind, place, Map::new(), defects);
             }
         };
+        // A document read from the Admin API has these members.
         members.shift_remove("modifiedIndex");
         members.shift_remove("createdIndex");
         match identity::stated(kind, &mut members) {
@@ -122,7 +127,7 @@ impl<'l> ResourceCollector<'l> {
             ItemIdentity::Known(kind, id) => self.named(kind, id, place, members, defects),
             ItemIdentity::Absent => self.nameless(kind, place, members, defects),
             ItemIdentity::Unusable(why) => {
-                // A variable that is not set says it all.
+                // The unset variable already explains the invalid id.
                 if !defects.iter().any(|one| one.is_within(&why.path)) {
                     defects.insert(0, why);
                 }
@@ -131,7 +136,8 @@ impl<'l> ResourceCollector<'l> {
         }
     }
 
-    /// Keeps an item under its own id. The first of one id is it; whatever one after it is for must not open.
+    /// Keeps an item under its own id. The first item with an id keeps it; a later one becomes a broken
+    /// resource under its position, or is reported and dropped if the kind has no positions.
     fn named(
         &mut self,
         kind: Kind,
@@ -149,7 +155,7 @@ impl<'l> ResourceCollector<'l> {
             Some(first) if self.is_by_place(kind) => {
                 let message =
                     format!("item {place} has the id \"{id}\" of item {first}, which was there before");
-                defects.insert(0, ResourceDefect::new("id", message).hint("give it an id of its own"));
+                defects.insert(0, ResourceDefect::new("id", message).hint("give it its own id"));
                 self.nameless(kind, place, members, defects);
             }
             Some(_) => {
@@ -160,7 +166,8 @@ impl<'l> ResourceCollector<'l> {
         }
     }
 
-    /// Keeps an item by its place, where that will do.
+    /// Keeps an item without a usable id by its position, if kind and origin allow that; otherwise refuses
+    /// it.
     fn nameless(
         &mut self,
         kind: Kind,
@@ -173,13 +180,13 @@ impl<'l> ResourceCollector<'l> {
         }
         let object = format!("{}[{}]", kind.name(), place - 1);
         let defects = match defects.is_empty() {
-            true => vec![identity::missing("id").hint("every item of a document needs an id of its own")],
+            true => vec![identity::missing("id").hint("every item of a document needs its own id")],
             false => defects,
         };
         self.refuse(&object, defects);
     }
 
-    /// Leaves an item out and tells why.
+    /// Reports the defects of an item that is left out.
     fn refuse(&mut self, object: &str, defects: Vec<ResourceDefect>) {
         self.problems.extend(defects.into_iter().map(|ResourceDefect { path, message, hint }| Problem {
             hint,
@@ -229,7 +236,7 @@ impl<'de> Visitor<'de> for &mut ResourceCollector<'_> {
         Ok(())
     }
 
-    /// Serde would quote the text, which may be a key in a file of its own.
+    /// Serde would quote the text, which may be a private key if the file is not a document.
     fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<(), E> {
         Err(E::invalid_type(Unexpected::Other("a text"), &self))
     }
@@ -246,7 +253,7 @@ fn duplicate_hint(path: &str) -> &'static str {
     }
 }
 
-/// The list under one key.
+/// Seed for the list under one key.
 struct KindItemsSeed<'c, 'l> {
     collector: &'c mut ResourceCollector<'l>,
     kind: Kind,
@@ -288,7 +295,7 @@ impl<'de> Visitor<'de> for KindItemsSeed<'_, '_> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
             empty = false;
         }
-        // To the tools an empty object and an empty list are the same.
+        // APISIX tools may write an empty list as an empty object: Lua does not distinguish them.
         if empty { Ok(()) } else { self.not_a_list() }
     }
 

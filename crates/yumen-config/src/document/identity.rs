@@ -1,20 +1,20 @@
-//! What an item of a document says it is.
+//! The identity of an item in a document.
 
 use serde_json::{Map, Value};
 
 use crate::resource::{IdRule, Kind, ResourceDefect};
 
-/// What an item is to be known by.
+/// Result of reading the id of an item.
 pub(super) enum ItemIdentity {
-    /// It says so. Credentials may ride among the consumers.
+    /// A valid id, with its kind: a list of consumers may contain credentials.
     Known(Kind, String),
-    /// It does not say.
+    /// The item has no id.
     Absent,
-    /// It says nothing it could be known by.
+    /// The id is invalid or incomplete.
     Unusable(ResourceDefect),
 }
 
-/// What an item says, as one of the list of a kind.
+/// Reads the id of an item in the list of `kind`, and removes the owner of a credential from its members.
 pub(super) fn stated(kind: Kind, members: &mut Map<String, Value>) -> ItemIdentity {
     match identify(kind, members) {
         Ok(Some((kind, id))) => ItemIdentity::Known(kind, id),
@@ -24,6 +24,7 @@ pub(super) fn stated(kind: Kind, members: &mut Map<String, Value>) -> ItemIdenti
 }
 
 fn identify(kind: Kind, members: &mut Map<String, Value>) -> Result<Option<(Kind, String)>, ResourceDefect> {
+    // YAML reads an empty `id:` as null.
     if members.get("id").is_some_and(Value::is_null) {
         members.shift_remove("id");
     }

@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 use super::Lookup;
 use crate::resource::ResourceDefect;
 
-/// Replaces variables everywhere in `value`; a text with one that is not set stays as it was written, and is told.
+/// Replaces variables everywhere in `value`. A text with an unset variable stays unchanged and yields a
+/// defect.
 pub(super) fn resolve(value: &mut Value, lookup: Lookup<'_>) -> Vec<ResourceDefect> {
     let mut unset = Vec::new();
     resolve_at(value, lookup, "", &mut unset);
@@ -28,6 +29,7 @@ fn resolve_at(value: &mut Value, lookup: Lookup<'_>, path: &str, unset: &mut Vec
             for (name, member) in members.iter_mut() {
                 resolve_at(member, lookup, &join(path, name), unset);
             }
+            // Only a key with a variable needs a new map.
             if members.keys().any(|name| name.contains("${{")) {
                 *members = resolve_keys(std::mem::take(members), lookup, path, unset);
             }
@@ -61,11 +63,13 @@ fn not_set(path: &str, name: &str) -> ResourceDefect {
         .hint(format!("set it, or write ${{{{{name}:=default}}}}"))
 }
 
-/// The text with its variables replaced; `None` if it has none. Fails with the name of the first that is not set.
+/// The text with its variables replaced; `None` if it has none. Fails with the name of the first unset
+/// variable.
 fn resolve_text<'t>(text: &'t str, lookup: Lookup<'_>) -> Result<Option<String>, &'t str> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(start) = rest.find("${{") {
+        // An unclosed `${{` is plain text.
         let Some(length) = rest[start..].find("}}") else { break };
         let inner = rest[start + 3..start + length].trim();
         let (name, default) = match inner.split_once(":=") {
@@ -86,7 +90,7 @@ fn resolve_text<'t>(text: &'t str, lookup: Lookup<'_>) -> Result<Option<String>,
     Ok(Some(out))
 }
 
-/// What came out of a variable is a number or a boolean if it reads like one, as in APISIX.
+/// A substituted text becomes a number or a boolean if it parses as one, as in APISIX.
 fn typed(text: String) -> Value {
     match text.as_str() {
         "true" => Value::Bool(true),
@@ -94,6 +98,7 @@ fn typed(text: String) -> Value {
         _ => match text.parse::<i64>() {
             Ok(number) => Value::from(number),
             Err(_) => match text.parse::<f64>() {
+                // `inf` and `nan` parse as floats, but JSON has no such numbers.
                 Ok(number) if number.is_finite() => Value::from(number),
                 _ => Value::String(text),
             },
@@ -101,11 +106,12 @@ fn typed(text: String) -> Value {
     }
 }
 
-/// Merges what stands under `<<` into its object, as YAML has it; what the object says itself wins.
+/// Expands YAML merge keys (`<<`). Members of the object itself take precedence over merged ones.
 pub fn merge_keys(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(merge_keys),
         Value::Object(members) => {
+            // Inner mappings first, so that a mapping is complete before it is merged into another one.
             members.values_mut().for_each(merge_keys);
             let sources = match members.get("<<") {
                 Some(Value::Object(_)) => vec![members.shift_remove("<<").unwrap_or_default()],

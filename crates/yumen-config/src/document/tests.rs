@@ -1,4 +1,4 @@
-//! Cases for documents: what comes out, and that nothing brings the reader down.
+//! Documents: their resources and problems; no input makes the reader panic.
 
 use serde_json::{Value, json};
 
@@ -131,7 +131,7 @@ fn an_object_with_a_variable_that_is_not_set_is_there_and_is_broken() {
     assert_eq!(told, ["A", "C", "B"].map(unset));
     let refused = decode::<RouteSpec>(&resources[0].json).unwrap_err();
     assert_eq!((refused.path.as_str(), refused.message), ("desc", unset("A")));
-    // What is set is what it says all the same, and what is overridden does not matter.
+    // Other variables resolve all the same; an unset variable in an overridden member is no defect.
     let value: Value = serde_json::from_str(&resources[0].json).unwrap();
     assert_eq!(value["plugins"]["x"]["${{B}}"], 1980);
     let merged = "routes:\n- <<: {uri: \"${{A}}\"}\n  id: 1\n  uri: /a\n";
@@ -148,7 +148,7 @@ fn an_item_without_an_id_is_known_by_its_place() {
         ("global_rules/global_rules#1", json!({ "plugins": {} })),
     ];
     check(yaml, &expected, &[]);
-    // However often a list is begun, a place is one item's.
+    // Positions count across all lists of a kind.
     let json = r#"{"routes": [{"uri": "/a"}], "routes": [{"uri": "/b"}]}"#;
     let expected = [("routes/routes#1", json!({ "uri": "/a" })), ("routes/routes#2", json!({ "uri": "/b" }))];
     let told = "warning: file at routes: \"routes\" is written more than once; all its items count\n  hint: write one list: other readers take the last alone";
@@ -220,7 +220,7 @@ fn what_somebody_sends_needs_ids() {
     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let expected = [
         "error: routes[0]: an item must be an object",
-        "error: routes[1] at id: property \"id\" is required\n  hint: every item of a document needs an id of its own",
+        "error: routes[1] at id: property \"id\" is required\n  hint: every item of a document needs its own id",
         "error: routes[2] at id: \"a/b\" is not a valid id\n  hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed",
         "error: routes/1 at id: duplicate id: the first object is used",
     ];
@@ -237,7 +237,7 @@ fn what_is_broken_is_broken_in_an_export_and_what_had_a_place_has_a_name() {
         again.iter().map(|one| (one.id.to_string(), decode::<RouteSpec>(&one.json).is_ok())).collect();
     let expected = [("arr_1_", true), ("arr_2", false), ("arr_1", true), ("arr_4", false)];
     assert_eq!(told, expected.map(|(id, is_good)| (id.to_owned(), is_good)));
-    // A file is judged by what it says where it is read.
+    // Variables resolve where the file is read.
     let (again, _) = parse(&to_yaml(&resources).unwrap(), &|_| Some("set".to_owned()));
     assert!(again.iter().all(|one| defects(&one.json).is_empty()), "{again:?}");
 }
@@ -264,7 +264,7 @@ fn one_bad_item_never_blocks_another() {
         "error: consumers[2] at id: \"a/b\" is not a valid id\n  hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed",
         "error: consumers/jack at id: duplicate id: the first object is used",
         "error: file at services: \"services\" must be a list\n  hint: each item starts with \"- \" in YAML",
-        "error: secrets[0] at id: property \"id\" is required\n  hint: every item of a document needs an id of its own",
+        "error: secrets[0] at id: property \"id\" is required\n  hint: every item of a document needs its own id",
     ];
     check(yaml, &expected, &problems);
 }
@@ -343,7 +343,7 @@ fn a_resource_that_cannot_be_read_is_named_and_not_left_out() {
     }
 }
 
-/// A reproducible stream of numbers: pure crates have no randomness.
+/// A reproducible pseudo-random sequence: pure crates have no source of randomness.
 fn next(state: &mut u64) -> usize {
     *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     (*state >> 33) as usize
@@ -375,7 +375,7 @@ fn mutated_documents_never_bring_the_reader_down() {
         for resource in &resources {
             assert!(serde_json::from_str::<Value>(&resource.json).is_ok(), "{text}");
             let value = serde_json::from_str(&resource.json).expect("just parsed");
-            // Whatever it says, judging it must end too.
+            // Validation must terminate on any input.
             let _ = crate::resource::check(resource.kind, value);
         }
         assert!(problems.iter().all(|problem| !problem.message.is_empty()), "{text}");

@@ -1,4 +1,4 @@
-//! Which members are told, and that values are read as `serde_json` reads them.
+//! Reported duplicates, and values equal to those of `serde_json`.
 
 use serde_json::{Value, json};
 

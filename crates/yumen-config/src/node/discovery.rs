@@ -1,4 +1,4 @@
-//! Where service discovery asks; in the form APISIX writes it.
+//! Settings of service discovery, in the form of APISIX.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,16 +6,16 @@ use yumen_base::Problem;
 
 use super::{SecretText, problem};
 
-/// Where upstreams with a `service_name` get their endpoints.
+/// Sources of endpoints for upstreams with a `service_name`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiscoveryConfig {
-    /// How long endpoints stay in use after their source said that there are none, in milliseconds; an
-    /// empty answer is more often a mistake than the truth.
+    /// How long endpoints stay in use after their source returned none, in milliseconds; an empty result is
+    /// more often an error than intended.
     pub empty_hold_ms: u64,
     /// `discovery_type: dns`.
     pub dns: DnsDiscovery,
-    /// `discovery_type: consul`: services whose checks pass.
+    /// `discovery_type: consul`: services with passing checks.
     pub consul: ConsulDiscovery,
     /// `discovery_type: consul_kv`: endpoints as keys below a prefix.
     pub consul_kv: ConsulKvDiscovery,
@@ -35,14 +35,14 @@ impl Default for DiscoveryConfig {
     }
 }
 
-/// Endpoints from name servers.
+/// Endpoints from DNS.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DnsDiscovery {
-    /// The name servers to ask, such as `127.0.0.1:8600`; none means those of `dns`. Times and bounds are
-    /// those of `dns` too.
+    /// Name servers, such as `127.0.0.1:8600`; empty means those of `dns`. Timeouts and limits are those of
+    /// `dns` too.
     pub servers: Vec<String>,
-    /// Kinds of records, in the order they are looked for; the first that is there counts.
+    /// Record types in the order of lookup; the first type that exists is used.
     #[schemars(length(min = 1))]
     pub order: Vec<DnsRecord>,
 }
@@ -53,7 +53,7 @@ impl Default for DnsDiscovery {
     }
 }
 
-/// A kind of record.
+/// A DNS record type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum DnsRecord {
@@ -63,26 +63,27 @@ pub enum DnsRecord {
     A,
     /// IPv6.
     Aaaa,
-    /// Followed by every lookup; accepted for the sake of APISIX's settings.
+    /// Followed by every lookup; accepted for compatibility with APISIX.
     Cname,
-    /// Accepted for the sake of APISIX's settings.
+    /// Accepted for compatibility with APISIX.
     #[serde(rename = "last")]
     Last,
 }
 
-/// Endpoints from the catalog of Consul.
+/// Endpoints from the Consul catalog.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsulDiscovery {
-    /// Agents, such as `http://127.0.0.1:8500`: one is asked, the next where it fails. None switches it off.
+    /// Agents, such as `http://127.0.0.1:8500`; the next one is queried if one fails. Empty disables this
+    /// source.
     pub servers: Vec<String>,
     /// The ACL token.
     pub token: SecretText,
-    /// The datacenter to ask for; empty means the agent's own. `discovery_args.datacenter` goes before it.
+    /// The datacenter to query; empty means the agent's own. `discovery_args.datacenter` takes precedence.
     pub datacenter: String,
-    /// How long to wait.
+    /// Timeouts.
     pub timeout: ConsulTimeout,
-    /// The weight of endpoints for which Consul knows none.
+    /// The weight of endpoints without a weight in Consul.
     #[schemars(range(min = 1))]
     pub weight: u32,
 }
@@ -99,20 +100,20 @@ impl Default for ConsulDiscovery {
     }
 }
 
-/// Endpoints from keys of Consul.
+/// Endpoints from Consul keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsulKvDiscovery {
-    /// Agents, as in `consul`. None switches it off.
+    /// Agents, as in `consul`; empty disables this source.
     pub servers: Vec<String>,
     /// The ACL token.
     pub token: SecretText,
     /// Keys are `prefix/service/host:port`, values a weight or an object with `weight`.
     #[schemars(length(min = 1))]
     pub prefix: String,
-    /// How long to wait.
+    /// Timeouts.
     pub timeout: ConsulTimeout,
-    /// The weight of endpoints whose key has none.
+    /// The weight of endpoints without a weight in their value.
     #[schemars(range(min = 1))]
     pub weight: u32,
 }
@@ -129,17 +130,17 @@ impl Default for ConsulKvDiscovery {
     }
 }
 
-/// How long to wait for Consul.
+/// Timeouts of Consul.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsulTimeout {
-    /// For a connection, in milliseconds.
+    /// For connecting, in milliseconds.
     #[schemars(range(min = 1))]
     pub connect: u64,
-    /// For an answer beyond `wait`, in milliseconds.
+    /// For a response beyond `wait`, in milliseconds.
     #[schemars(range(min = 1))]
     pub read: u64,
-    /// How long Consul holds a question back while nothing changes, in seconds.
+    /// How long Consul holds a blocking query while nothing changes, in seconds.
     #[schemars(range(min = 1, max = 600))]
     pub wait: u64,
 }
@@ -154,18 +155,18 @@ impl Default for ConsulTimeout {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NacosDiscovery {
-    /// Servers, such as `http://user:password@127.0.0.1:8848`: one is asked, the next where it fails. None
-    /// switches it off.
+    /// Servers, such as `http://user:password@127.0.0.1:8848`; the next one is queried if one fails. Empty
+    /// disables this source.
     pub host: Vec<SecretText>,
-    /// The path its API starts with.
+    /// Path prefix of the API.
     pub prefix: String,
-    /// The pause between questions, in seconds.
+    /// Interval between queries, in seconds.
     #[schemars(range(min = 1))]
     pub fetch_interval: u64,
-    /// The weight of an endpoint that has weight 1 there.
+    /// The weight of an endpoint with weight 1 in Nacos.
     #[schemars(range(min = 1, max = 1000000))]
     pub weight: u32,
-    /// How long to wait.
+    /// Timeouts.
     pub timeout: NacosTimeout,
 }
 
@@ -181,14 +182,14 @@ impl Default for NacosDiscovery {
     }
 }
 
-/// How long to wait for Nacos.
+/// Timeouts of Nacos.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NacosTimeout {
-    /// For a connection, in milliseconds.
+    /// For connecting, in milliseconds.
     #[schemars(range(min = 1))]
     pub connect: u64,
-    /// For the question to be sent and an answer to come, in milliseconds.
+    /// For sending the query and receiving the response, in milliseconds.
     #[schemars(range(min = 1))]
     pub read: u64,
 }
@@ -200,7 +201,7 @@ impl Default for NacosTimeout {
 }
 
 impl DiscoveryConfig {
-    /// Servers must be addresses of HTTP.
+    /// Servers must be HTTP URLs.
     pub(super) fn check(&self, problems: &mut Vec<Problem>) {
         let mut all = Vec::new();
         let consuls = [("consul", &self.consul.servers), ("consul_kv", &self.consul_kv.servers)];
@@ -213,7 +214,7 @@ impl DiscoveryConfig {
         for (path, url) in all {
             let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
             if rest.is_none_or(|rest| rest.trim_end_matches('/').is_empty()) {
-                // What stands there may hold a password.
+                // The value may contain a password, so the message does not quote it.
                 let found = "not a URL of an HTTP server";
                 problems.push(problem(&path, found).hint("such as http://127.0.0.1:8500"));
             }

@@ -1,4 +1,4 @@
-//! Where a cluster of etcd is, and how a node lives with it.
+//! Settings of the store in an etcd cluster.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,51 +6,51 @@ use yumen_base::Problem;
 
 use super::{SecretText, problem};
 
-/// A cluster of etcd.
+/// An etcd cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EtcdConfig {
-    /// The members, any of which will do: `http://host:2379` or `https://host:2379`.
+    /// Members, `http://host:2379` or `https://host:2379`; the node uses any one of them.
     pub host: Vec<String>,
-    /// What all keys begin with. Nodes of one cluster, and APISIX beside them, have the same.
+    /// Prefix of all keys; the same on all nodes of a cluster, and in APISIX beside them.
     pub prefix: String,
-    /// The user, where the cluster asks for one.
+    /// User name, if the cluster requires authentication.
     pub user: String,
-    /// The user's password.
+    /// Password of the user.
     pub password: SecretText,
-    /// TLS towards members of `https`.
+    /// TLS with `https` members.
     pub tls: EtcdTlsConfig,
-    /// How long one member may take to be connected to, in milliseconds.
+    /// Timeout for connecting to a member, in milliseconds.
     #[schemars(range(min = 1))]
     pub connect_ms: u64,
-    /// How long one call may take, in milliseconds.
+    /// Timeout of one call, in milliseconds.
     #[schemars(range(min = 1))]
     pub timeout_ms: u64,
-    /// How long a start waits for the cluster before it goes on with the last good state, in milliseconds.
+    /// How long startup waits for the cluster before it continues with the last good state, in milliseconds.
     pub start_wait_ms: u64,
-    /// How long a write may take before it is given up, in milliseconds.
+    /// Timeout of a write, in milliseconds.
     #[schemars(range(min = 1))]
     pub write_ms: u64,
-    /// A member that says nothing for so long is left for another one, in milliseconds; it is asked every
-    /// third of it.
+    /// How long a member may be silent before the node switches to another one, in milliseconds; the node
+    /// probes it every third of this time.
     #[schemars(range(min = 100))]
     pub silence_ms: u64,
     /// The longest pause between attempts to connect, in milliseconds.
     #[schemars(range(min = 50))]
     pub retry_ms_max: u64,
-    /// How many steps the members take in one transaction, as their `--max-txn-ops` says.
+    /// Operations that members accept in one transaction, as set by their `--max-txn-ops`.
     #[schemars(range(min = 2))]
     pub txn_steps_max: u32,
-    /// Deletions of more than this share of all objects at once or within a minute, in percent, and of ten at least,
-    /// are not followed until somebody confirms them; 0 follows all.
+    /// Deletions of more than this share of all objects, in percent, and of at least ten objects, at once or
+    /// within a minute, are held back until an operator confirms them; 0 holds nothing back.
     #[schemars(range(min = 0, max = 100))]
     pub hold_deletions_percent: u32,
-    /// What this node is called among the nodes of the cluster; empty means the host's name.
+    /// Name of this node in the cluster; empty means the host name.
     pub node_name: String,
-    /// How long a node that says nothing counts as there, in seconds; it says something every third of it.
+    /// How long a silent node counts as live, in seconds; a node renews its lease every third of this time.
     #[schemars(range(min = 2, max = 3600))]
     pub lease_s: u32,
-    /// A node that is behind the others for longer is a problem, in seconds.
+    /// How long a node may lag behind the others before that is a problem, in seconds.
     #[schemars(range(min = 1))]
     pub drift_s: u32,
 }
@@ -78,22 +78,22 @@ impl Default for EtcdConfig {
     }
 }
 
-/// How members prove who they are, and the node to them.
+/// TLS with etcd members.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EtcdTlsConfig {
-    /// The file of the authorities the members' certificates must lead to, PEM; empty means the system's.
+    /// PEM file of the trust anchors for members' certificates; empty means those of the system.
     pub ca: String,
-    /// The file of this node's certificate, PEM, where members ask for one.
+    /// PEM file of this node's client certificate, if members require one.
     pub cert: String,
-    /// The file of its key, PEM.
+    /// PEM file of its private key.
     pub key: String,
-    /// The name the members' certificates must bear; empty means the host asked.
+    /// Name that members' certificates must contain; empty means the host of the URL.
     pub sni: String,
 }
 
 impl EtcdConfig {
-    /// What a schema cannot say.
+    /// Checks the rules that the schema cannot express.
     pub(super) fn check(&self, problems: &mut Vec<Problem>) {
         if self.host.is_empty() {
             let found = "no member is named";
@@ -102,7 +102,7 @@ impl EtcdConfig {
         for (i, host) in self.host.iter().enumerate() {
             let is_http = host.starts_with("http://") || host.starts_with("https://");
             if !is_http || host.contains('@') {
-                // What stands there may hold a password.
+                // The value may contain a password, so the message does not quote it.
                 let found = "not a URL of an etcd member";
                 let hint =
                     "such as http://127.0.0.1:2379, with store.etcd.user and store.etcd.password beside";

@@ -1,4 +1,4 @@
-//! A commented `yumen.yaml` with every default, written from the types, so docs cannot drift.
+//! Generates a commented `yumen.yaml` with every default from the types, so that the reference cannot drift.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::schema;
 
 const WIDTH: usize = 100;
 
-/// The whole file: every field, what it means, its default and what is allowed.
+/// The whole file: every field with its description, default and allowed values.
 pub fn reference() -> String {
     let schema = schema::of::<NodeConfig>();
     let defaults = serde_json::to_value(NodeConfig::default()).unwrap_or_default();
@@ -43,7 +43,8 @@ fn section(schema: &Value, defaults: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// An object in a list: a lone dash, so that every field, the first too, can have its comment above.
+/// An object in a list. The dash has a line of its own, so that the first field can have a comment above it
+/// too.
 fn list_item(schema: &Value, item: &Value, indent: usize, out: &mut String) {
     line(out, format_args!("{}-", " ".repeat(indent)));
     section(schema, item, indent + 2, out);
@@ -54,6 +55,7 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 fn comment(property: &Value, indent: usize, out: &mut String) {
+    // Doc comments have the line breaks of the source; the reference has its own width.
     let mut text = property["description"].as_str().unwrap_or("").replace('\n', " ");
     let allowed = allowed(property);
     if !allowed.is_empty() {
@@ -81,7 +83,7 @@ fn allowed(property: &Value) -> String {
         let values: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
         return values.join(" | ");
     }
-    // That a count is not negative goes without saying.
+    // Almost every count has the minimum 0, which needs no mention.
     let min = property.get("minimum").filter(|min| **min != 0 || property.get("maximum").is_some());
     match (min, property.get("maximum")) {
         (Some(min), Some(max)) => format!("{min} to {max}"),

@@ -1,33 +1,33 @@
-//! Doors, threads, store and logs of a node.
+//! Settings of listeners, workers, the store and logs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::EtcdConfig;
 
-/// One listening socket.
+/// A listener for HTTP clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ListenerConfig {
-    /// Address and port; `[::]:9080` takes IPv4 too where the system allows it.
+    /// Address and port; `[::]:9080` accepts IPv4 too if the system allows it.
     pub address: String,
-    /// Whether clients speak TLS.
+    /// Whether clients connect with TLS.
     pub tls: bool,
-    /// Whether clients may speak HTTP/3 too, over UDP on the same port; needs `tls`. Answers over TCP tell them
-    /// so in `Alt-Svc`.
+    /// Whether clients may use HTTP/3 too, over UDP on the same port; needs `tls`. Responses over TCP
+    /// advertise it in `Alt-Svc`.
     pub http3: bool,
-    /// How many connections may wait to be accepted; the system clamps it.
+    /// Connections that may wait to be accepted; the system may lower the number.
     #[schemars(range(min = 1))]
     pub backlog: u32,
-    /// Whether a worker hears of a connection only when the client has sent something, or after some
-    /// seven seconds.
+    /// Whether a worker accepts a connection only once the client has sent data, or after about seven
+    /// seconds.
     pub defer_accept: bool,
-    /// Whether each worker has a socket of its own and the system spreads connections; otherwise they share
+    /// Whether each worker has its own socket and the system distributes connections; otherwise workers share
     /// one.
     pub reuse_port: bool,
-    /// Peers that begin every connection with a PROXY header, version 1 or 2, which says who the client is:
-    /// addresses and networks, such as those of a load balancer in front. From all others no header is
-    /// read.
+    /// Peers that begin every connection with a PROXY header, version 1 or 2, which carries the client
+    /// address: addresses and networks, such as those of a load balancer in front. No header is read from
+    /// other peers.
     pub proxy_protocol_from: Vec<String>,
 }
 
@@ -45,22 +45,22 @@ impl Default for ListenerConfig {
     }
 }
 
-/// One socket for streams.
+/// A listener for stream routes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamListenerConfig {
     /// Address and port.
     pub address: String,
-    /// `tcp` passes bytes, `tls` ends TLS here, `tls_passthrough` looks for the server name and passes TLS
-    /// on, `udp` passes datagrams. Where an `ssl` object asks clients for certificates, `tls` refuses names that no
-    /// `ssl` object is for.
+    /// `tcp` forwards bytes, `tls` terminates TLS, `tls_passthrough` forwards TLS by its server name, `udp`
+    /// forwards datagrams. If any `ssl` object requires client certificates, `tls` refuses server names that
+    /// no `ssl` object matches.
     pub protocol: StreamListenerProtocol,
-    /// How many connections may wait to be accepted; the system clamps it.
+    /// Connections that may wait to be accepted; the system may lower the number.
     #[schemars(range(min = 1))]
     pub backlog: u32,
-    /// Whether each worker has a socket of its own; always so for `udp`.
+    /// Whether each worker has its own socket; always so for `udp`.
     pub reuse_port: bool,
-    /// As in `listen`; not for `udp`.
+    /// As in `listen`; not allowed for `udp`.
     pub proxy_protocol_from: Vec<String>,
 }
 
@@ -76,15 +76,15 @@ impl Default for StreamListenerConfig {
     }
 }
 
-/// What a socket for streams carries.
+/// Protocol of a stream listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamListenerProtocol {
-    /// Bytes.
+    /// Bytes, forwarded unchanged.
     Tcp,
-    /// Bytes inside TLS, which ends here.
+    /// TLS, terminated by the gateway.
     Tls,
-    /// TLS that goes on as it came.
+    /// TLS, forwarded without termination.
     TlsPassthrough,
     /// Datagrams.
     Udp,
@@ -94,29 +94,29 @@ pub enum StreamListenerProtocol {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerConfig {
-    /// How many; 0 means one per CPU.
+    /// Number of workers; 0 means one per CPU.
     #[schemars(range(max = WorkerConfig::COUNT_MAX))]
     pub count: u32,
-    /// Which CPU each runs on: `none` leaves it to the system, `auto` gives worker i the i-th CPU, a list
-    /// of CPU numbers gives worker i the i-th of them.
+    /// CPU of each worker: `none` leaves it to the system, `auto` gives worker i the i-th CPU, a list of CPU
+    /// numbers gives worker i the i-th of them.
     pub cpu_affinity: CpuAffinity,
-    /// Their nice value; below 0 needs a privilege.
+    /// Nice value of the workers; a value below 0 needs a privilege.
     #[schemars(range(min = -20, max = 19))]
     pub nice: i8,
 }
 
 impl WorkerConfig {
-    /// So many at most.
+    /// Largest value of `count`.
     pub const COUNT_MAX: u32 = 1024;
 }
 
-/// Which CPU each worker runs on.
+/// CPU of each worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum CpuAffinity {
     /// By rule.
     Mode(CpuMode),
-    /// By number; worker i has the i-th, starting over at the end.
+    /// By number: worker i gets the i-th, starting over at the end.
     Cpus(#[schemars(length(min = 1))] Vec<u32>),
 }
 
@@ -130,29 +130,30 @@ impl Default for CpuAffinity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CpuMode {
-    /// The i-th CPU the process may use.
+    /// Worker i gets the i-th CPU that the process may use.
     Auto,
-    /// Wherever the system puts it.
+    /// The system chooses.
     None,
 }
 
-/// The admin listener: the Admin API, for operators and their tools.
+/// The admin listener, which serves the Admin API to operators and their tools.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdminConfig {
-    /// Address and port; empty switches it off. An address others can reach needs `tls` and a key.
+    /// Address and port; empty disables the listener. An address that other hosts can reach needs `tls` and a
+    /// key.
     pub listen: String,
-    /// Who may connect: addresses and networks. Everybody else is answered 403.
+    /// Addresses and networks that may connect. Others get 403.
     pub allow: Vec<String>,
-    /// Whether requests must carry a key.
+    /// Whether requests need a key.
     pub key_required: bool,
-    /// Keys beside those the store holds: each a `name`, a `key`, and a `role`: `admin` or `viewer`.
+    /// Keys in addition to those in the store: each a `name`, a `key`, and a `role`: `admin` or `viewer`.
     pub keys: Vec<AdminKey>,
-    /// Whether pages of other origins may call the API.
+    /// Whether pages of other origins may call the API (CORS).
     pub cors: bool,
-    /// The certificate the listener shows; without it the listener speaks plain HTTP.
+    /// Certificate of the listener; without it the listener serves plain HTTP.
     pub tls: AdminTlsConfig,
-    /// Shape of answers: `v3`, or `default` for tools that know the older one.
+    /// Form of responses: `v3`, or `default` for tools that need the older one.
     pub api_version: AdminApiVersion,
 }
 
@@ -174,18 +175,18 @@ impl Default for AdminConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AdminKey {
-    /// Who holds it: the author in the history.
+    /// Holder of the key: the author in the history.
     #[schemars(length(min = 1, max = 100))]
     pub name: String,
     /// The key itself, at least 16 characters.
     #[schemars(length(min = 16, max = 256))]
     pub key: SecretText,
-    /// What it may do.
+    /// Permissions of the key.
     #[serde(default)]
     pub role: AdminRole,
 }
 
-/// A text that must not show in logs.
+/// A text that must not appear in logs.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline)]
@@ -197,14 +198,14 @@ impl std::fmt::Debug for SecretText {
     }
 }
 
-/// What a key of the Admin API may do.
+/// Permissions of a key of the Admin API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AdminRole {
-    /// Everything.
+    /// Read and write.
     #[default]
     Admin,
-    /// Read.
+    /// Read only.
     Viewer,
 }
 
@@ -212,38 +213,38 @@ pub enum AdminRole {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdminTlsConfig {
-    /// The file of the chain, PEM.
+    /// PEM file of the certificate chain.
     pub certificate: String,
-    /// The file of its key, PEM.
+    /// PEM file of the private key.
     pub key: String,
 }
 
 impl AdminTlsConfig {
-    /// Whether the listener speaks TLS.
+    /// Whether the listener uses TLS.
     pub fn is_on(&self) -> bool {
         !self.certificate.is_empty() || !self.key.is_empty()
     }
 }
 
-/// Shape of the Admin API's answers.
+/// Form of the Admin API's responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AdminApiVersion {
-    /// The objects themselves.
+    /// Plain objects.
     #[default]
     V3,
-    /// Wrapped in `action` and `node`.
+    /// Objects wrapped in `action` and `node`.
     Default,
 }
 
-/// Health, metrics and other things to read.
+/// The status listener: health, metrics and other read-only endpoints.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StatusConfig {
-    /// Address and port; empty switches it off.
+    /// Address and port; empty disables the listener.
     pub listen: String,
-    /// Names under which it is asked, as `Host` has them without the port. Addresses and `localhost` need no entry; any
-    /// other name is answered 403, since a page could hold it (DNS rebinding). `*` allows all names.
+    /// Host names of the listener, as in `Host` without the port. Addresses and `localhost` need no entry;
+    /// other names get 403, since a page of any site could use them (DNS rebinding). `*` allows all names.
     pub hosts: Vec<String>,
 }
 
@@ -253,41 +254,41 @@ impl Default for StatusConfig {
     }
 }
 
-/// The Control API on a listener of its own; the status listener has it as well.
+/// A listener of its own for the Control API, which the status listener serves too.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControlConfig {
-    /// Address and port, such as `127.0.0.1:9090` where tools of APISIX look for it; empty has none.
-    /// Whoever reaches it reads what is configured, without secrets and without a key.
+    /// Address and port, such as `127.0.0.1:9090` where APISIX tools expect it; empty disables the listener.
+    /// Every client that can connect can read the configuration, without secrets and without a key.
     pub listen: String,
-    /// Names under which it is asked, as `status.hosts` has them.
+    /// Host names of the listener, as in `status.hosts`.
     pub hosts: Vec<String>,
 }
 
-/// Where resources live.
+/// The store of resources.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreConfig {
-    /// `embedded` keeps them in `data_dir`, where the Admin API changes them; a new one says hello.
-    /// `file` reads them from `file`, which is watched. `etcd` shares them with other nodes; what was read
-    /// last is kept in `data_dir`.
+    /// `embedded` stores resources in `data_dir`, where the Admin API changes them; a new store contains an
+    /// example route. `file` reads them from `file`, which is watched. `etcd` shares them with other nodes;
+    /// `data_dir` has a copy of the last state.
     pub kind: StoreKind,
     /// The document of the kind `file`, YAML or JSON.
     pub file: String,
     /// The directory of the node's own files.
     #[schemars(length(min = 1))]
     pub data_dir: String,
-    /// Keys that seal what is written to disk, each 32 random bytes in base64: the first seals, all open.
-    /// Empty means the file `keyring` in `data_dir`, made on the first start.
+    /// Keys that encrypt data written to disk, each 32 random bytes in base64: the first encrypts, all
+    /// decrypt. Empty means the file `keyring` in `data_dir`, created on the first start.
     pub keyring: Vec<SecretText>,
-    /// How many revisions the embedded store keeps to look and go back to; the newest always is. With
-    /// `etcd`, how many of those a node saw.
+    /// Revisions in the history of the embedded store, which can be read and restored; the newest is always
+    /// kept. With `etcd`, those that this node observed.
     #[schemars(range(min = 1))]
     pub revisions_max: u32,
-    /// How many bytes of them, in memory with `etcd` and `file`; older ones are forgotten first.
+    /// Bytes of these revisions, in memory with `etcd` and `file`; the oldest are dropped first.
     #[schemars(range(min = 1))]
     pub history_bytes_max: u64,
-    /// None older than this; 0 keeps them whatever their age.
+    /// Maximum age of these revisions, in seconds; 0 keeps revisions of any age.
     pub revisions_age_max_s: u64,
     /// The cluster of the kind `etcd`.
     pub etcd: EtcdConfig,
@@ -312,43 +313,43 @@ impl Default for StoreConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreKind {
-    /// In the node itself.
+    /// Embedded in the node.
     Embedded,
     /// A document on disk.
     File,
-    /// In a cluster of etcd.
+    /// An etcd cluster.
     Etcd,
 }
 
-/// What is written about the node and its traffic.
+/// The node log and the access log.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
-    /// The least that is written. A release says no more with `trace` than with `debug`.
+    /// The lowest level that is logged. A release build logs no more at `trace` than at `debug`.
     pub level: LogLevel,
-    /// How the node's own log is written.
+    /// Format of the node log.
     pub format: NodeLogFormat,
     /// One line per request.
     pub access: AccessLogConfig,
 }
 
-/// What is remembered and told of single requests.
+/// Sampling and debugging of single requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ObserveConfig {
-    /// How many requests a second each worker looks at closely, for `yumen top` and the costs of plugins; all
-    /// while there are fewer, and at most one in 16 where there are more. 0 looks at none.
+    /// Requests per second that each worker samples, for `yumen top` and the costs of plugins: all below this
+    /// rate, and at most one in 16 above. 0 disables sampling.
     #[schemars(range(max = 10000))]
     pub samples_per_second: u32,
-    /// How many sampled requests each worker remembers: method, host, path without query, client, consumer,
-    /// route and status. They stay in memory; 0 remembers none.
+    /// Sampled requests that each worker keeps: method, host, path without query, client, consumer, route and
+    /// status. They stay in memory; 0 keeps none.
     #[schemars(range(max = 65536))]
     pub recent_requests: u32,
-    /// Whether the status listener lists them under `/yumen/v1/recent`. Whoever may read metrics can then
-    /// read who asked for what.
+    /// Whether the status listener lists these requests under `/yumen/v1/recent`. Every client that can read
+    /// metrics can then read them.
     pub list_recent_requests: bool,
-    /// The secret that signs tokens: a request with a valid one in `X-Yumen-Debug` is told in
-    /// `X-Yumen-Explain` how it was served. Empty switches it off.
+    /// Secret that signs debug tokens: the response to a request with a valid token in `X-Yumen-Debug`
+    /// describes in `X-Yumen-Explain` how the request was served. Empty disables it.
     pub debug_key: String,
 }
 
@@ -367,40 +368,41 @@ impl Default for ObserveConfig {
     }
 }
 
-/// How much a message matters.
+/// Severity of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Everything.
+    /// All details.
     Trace,
-    /// For finding faults.
+    /// Diagnostics.
     Debug,
-    /// What happens.
+    /// Regular events.
     #[default]
     Info,
-    /// What should not happen.
+    /// Unexpected events.
     Warn,
-    /// What failed.
+    /// Failures.
     Error,
 }
 
-/// How the node's own log is written.
+/// Format of the node log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeLogFormat {
-    /// For people.
+    /// Readable text.
     #[default]
     Text,
-    /// One object per line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Plugins that resources name.
+/// Plugins that resources refer to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodePlugins {
-    /// Plugins that the node runs without. Requests that a missing plugin guards are answered 503; a plugin named here is
-    /// left out with a warning instead, and **requests pass without it**. Plugins of your own may be named too.
+    /// Plugins that the node runs without. Requests that a missing plugin guards get 503; a plugin listed
+    /// here is left out with a warning instead, and **requests pass without it**. Custom plugins may be
+    /// listed too.
     pub allow_missing: Vec<String>,
 }
 
@@ -408,21 +410,21 @@ pub struct NodePlugins {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccessLogConfig {
-    /// Whether it is written.
+    /// Whether the access log is written.
     pub enabled: bool,
     /// The file; `-` is standard output.
     #[schemars(length(min = 1))]
     pub path: String,
-    /// How a line looks.
+    /// Format of a line.
     pub format: AccessLogFormat,
-    /// A line of one's own, instead of `format`: text with variables in it, as NGINX's `log_format` has
-    /// them. Empty means `format`.
+    /// Custom format in place of `format`: text with variables, as in NGINX's `log_format`. Empty means
+    /// `format`.
     pub line: String,
-    /// How values in such a line are escaped: `default` as NGINX does, for programs that split lines;
-    /// `json` for texts in quotes; or not at all.
+    /// Escaping of values in `line`: `default` as in NGINX, for programs that split lines; `json` for values
+    /// in quotes; or `none`.
     pub escape: LogEscape,
-    /// How many lines may wait for the disk; beyond that they are dropped and counted. A line of more than
-    /// 1 KiB takes the room of several.
+    /// Lines that may wait for the disk; further lines are dropped and counted. A line longer than 1 KiB
+    /// takes the space of several.
     #[schemars(range(min = 1))]
     pub queue_lines: u32,
 }
@@ -440,25 +442,25 @@ impl Default for AccessLogConfig {
     }
 }
 
-/// How a line of the access log looks.
+/// Format of a line of the access log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessLogFormat {
-    /// One object per line.
+    /// One JSON object per line.
     Json,
     /// The combined format of web servers.
     Combined,
 }
 
-/// How values in a line of one's own are escaped.
+/// Escaping of values in a custom line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogEscape {
-    /// Quotes, backslashes and what is not printable as `\\xHH`; `-` where there is no value.
+    /// Quotes, backslashes and bytes that are not printable as `\\xHH`; `-` for a missing value.
     #[default]
     Default,
-    /// As texts of JSON; nothing where there is no value.
+    /// As in JSON strings; empty for a missing value.
     Json,
-    /// Not at all, but for ends of lines.
+    /// None, except for line breaks.
     None,
 }

@@ -37,7 +37,7 @@ fn what_is_wrong_is_told_with_path_and_hint() {
             "stream_listen: [{address: nowhere}, {protocol: udp, proxy_protocol_from: [10.0.0.1]}]\n",
             &[
                 "error: yumen.yaml at stream_listen[0].address: \"nowhere\" is not an address with a port\n  hint: such as 0.0.0.0:9080 or [::]:9080",
-                "error: yumen.yaml at stream_listen[1].proxy_protocol_from: PROXY headers are read of connections, not of datagrams",
+                "error: yumen.yaml at stream_listen[1].proxy_protocol_from: PROXY headers are supported on connections, not on datagrams",
             ],
         ),
         (
@@ -115,8 +115,8 @@ fn what_is_wrong_is_told_with_path_and_hint() {
 
 #[test]
 fn an_admin_listener_that_others_reach_needs_keys_and_tls() {
-    let tls = "error: yumen.yaml at admin.tls: \"0.0.0.0:9180\" can be reached by others, so keys must not cross it in the clear\n  hint: listen on 127.0.0.1, or set certificate and key";
-    let key = "error: yumen.yaml at admin.key_required: \"0.0.0.0:9180\" can be reached by others, so keys cannot be switched off\n  hint: listen on 127.0.0.1, or set admin.key_required to true";
+    let tls = "error: yumen.yaml at admin.tls: \"0.0.0.0:9180\" is reachable from other machines, so TLS is required\n  hint: listen on 127.0.0.1, or set certificate and key";
+    let key = "error: yumen.yaml at admin.key_required: \"0.0.0.0:9180\" is reachable from other machines, so keys are required\n  hint: listen on 127.0.0.1, or set admin.key_required to true";
     let table: [(&str, &[&str]); 8] = [
         ("admin: {listen: \"127.0.0.1:9180\", key_required: false}\n", &[]),
         ("admin: {listen: \"[::1]:9180\", key_required: false}\n", &[]),
@@ -286,11 +286,15 @@ fn an_address_is_for_one_listener() {
     let a = "127.0.0.1:9080";
     check(
         &format!("listen: [{{address: '{a}'}}, {{address: '{a}', tls: true}}]"),
-        &["error: yumen.yaml at listen[1].address: listen[0].address has the address 127.0.0.1:9080 already"],
+        &[
+            "error: yumen.yaml at listen[1].address: the address 127.0.0.1:9080 is already used by listen[0].address",
+        ],
     );
     check(
         &format!("status: {{listen: '{a}'}}"),
-        &["error: yumen.yaml at status.listen: listen[0].address has the address 127.0.0.1:9080 already"],
+        &[
+            "error: yumen.yaml at status.listen: the address 127.0.0.1:9080 is already used by listen[0].address",
+        ],
     );
     let datagrams = |http3: bool| {
         format!(
@@ -301,7 +305,7 @@ fn an_address_is_for_one_listener() {
     check(
         &datagrams(true),
         &[
-            "error: yumen.yaml at stream_listen[0].address: listen[0].address has the address 127.0.0.1:9080 already",
+            "error: yumen.yaml at stream_listen[0].address: the address 127.0.0.1:9080 is already used by listen[0].address",
         ],
     );
     check("listen: [{address: '127.0.0.1:0'}, {address: '127.0.0.1:0'}]", &[]);

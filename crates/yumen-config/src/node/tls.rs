@@ -1,4 +1,4 @@
-//! TLS towards clients, and certificates from an ACME server.
+//! TLS with clients, and certificates from an ACME server.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,31 +6,31 @@ use yumen_base::Problem;
 
 use super::{SecretText, problem};
 
-/// TLS towards clients.
+/// TLS with clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DownstreamTlsConfig {
-    /// The oldest version spoken, where the certificate does not say.
+    /// Minimum TLS version, unless the certificate sets one.
     pub version_min: TlsVersion,
-    /// The cipher suites offered where the certificate does not say, by OpenSSL's or IANA's names, the most
-    /// liked first; none offers all there are, which are safe.
+    /// Cipher suites by OpenSSL or IANA name in order of preference, unless the certificate sets them; empty
+    /// offers all supported suites, which are safe.
     pub ciphers: Vec<String>,
-    /// Whether clients may resume with tickets.
+    /// Whether clients may resume sessions with tickets.
     pub session_tickets: bool,
-    /// How often the key of tickets is replaced, in seconds; a ticket is taken for twice as long at most.
+    /// Interval of ticket key rotation, in seconds; a ticket is accepted for at most twice as long.
     #[schemars(range(min = 1, max = 302400))]
     pub ticket_rotation_s: u32,
-    /// How many sessions each worker remembers for clients without tickets; 0 remembers none. Room for them is made
-    /// at the start.
+    /// Sessions that each worker caches for clients without tickets; 0 caches none. The memory is allocated
+    /// at startup.
     #[schemars(range(max = 262144))]
     pub session_entries: u32,
-    /// How long a handshake may take, in milliseconds.
+    /// Timeout of a handshake, in milliseconds.
     #[schemars(range(min = 1))]
     pub handshake_ms: u64,
-    /// Whether the status of certificates that name an OCSP responder is fetched and shown with them.
+    /// Whether OCSP responses are fetched and stapled for certificates that name a responder.
     pub ocsp_stapling: bool,
-    /// A certificate that ends within so many days is told as a problem, and so is an authority or a list of the revoked
-    /// that others are verified by; 0 tells only what has ended.
+    /// A certificate, an authority or a revocation list that expires within this number of days is a problem;
+    /// 0 reports only those that have expired.
     pub expiry_warning_days: u32,
 }
 
@@ -60,53 +60,52 @@ pub enum TlsVersion {
     V1_3,
 }
 
-/// Certificates fetched from an ACME server (RFC 8555), and renewed.
+/// Certificates that are obtained from an ACME server (RFC 8555) and renewed.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AcmeConfig {
-    /// The server's directory, such as `https://acme-v02.api.letsencrypt.org/directory`; empty fetches
-    /// nothing. Naming a server means agreeing to its terms.
+    /// The server's directory, such as `https://acme-v02.api.letsencrypt.org/directory`; empty disables ACME.
+    /// Setting a directory means agreeing to the server's terms.
     pub directory: String,
-    /// The certificates wanted: each a list of `names`. What the `ssl` object that fits a name asks of handshakes
-    /// and clients holds under them.
+    /// The certificates to obtain: each a list of `names`. TLS versions, ciphers and client certificate rules
+    /// come from the `ssl` object that matches a name.
     pub certificates: Vec<AcmeCertificate>,
-    /// Where the server may write to, such as `mailto:ops@example.com`.
+    /// Contacts for the server, such as `mailto:ops@example.com`.
     pub contact: Vec<String>,
-    /// How names are proved: `http-01` needs port 80 of each name to lead here, `tls-alpn-01` port 443.
+    /// Challenge type: `http-01` needs port 80 of each name to lead to this node, `tls-alpn-01` port 443.
     pub challenge: AcmeChallenge,
-    /// The file of the authorities the server's own certificate must lead to, PEM; empty means the
-    /// system's.
+    /// PEM file of the trust anchors for the server's certificate; empty means those of the system.
     pub ca: String,
-    /// The account at the authority this one is tied to, where the authority wants that.
+    /// External account binding, if the authority requires one.
     pub external_account: ExternalAccount,
 }
 
-/// A certificate to be fetched.
+/// A certificate to obtain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AcmeCertificate {
-    /// The names it is for.
+    /// Names in the certificate.
     #[schemars(length(min = 1, max = 100))]
     pub names: Vec<String>,
 }
 
-/// How names are proved.
+/// Challenge type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum AcmeChallenge {
-    /// By a document under the name (RFC 8555 §8.3).
+    /// A document under the name (RFC 8555 §8.3).
     #[default]
     #[serde(rename = "http-01")]
     Http01,
-    /// By a certificate for the name (RFC 8737).
+    /// A certificate for the name (RFC 8737).
     #[serde(rename = "tls-alpn-01")]
     TlsAlpn01,
 }
 
-/// An account the ACME account is tied to (RFC 8555 §7.3.4).
+/// External account binding (RFC 8555 §7.3.4).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExternalAccount {
-    /// The id of its key; empty ties to none.
+    /// Id of the account's key; empty means no binding.
     pub key_id: String,
     /// The key, in base64url.
     pub key: SecretText,
@@ -119,12 +118,12 @@ impl Default for ExternalAccount {
 }
 
 impl AcmeConfig {
-    /// Whether anything is to be fetched.
+    /// Whether ACME is enabled.
     pub fn is_on(&self) -> bool {
         !self.directory.is_empty()
     }
 
-    /// What a schema cannot say.
+    /// Checks the rules that the schema cannot express.
     pub(super) fn check(&self, problems: &mut Vec<Problem>) {
         if self.is_on() && !self.directory.starts_with("https://") {
             let found = format!("\"{}\" is not an https URL", self.directory);

@@ -6,44 +6,44 @@ use yumen_base::Problem;
 
 use super::problem;
 
-/// How much one client may ask for.
+/// Limits on requests and connections of clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {
-    /// The longest request head, in bytes; a longer one is answered 431.
+    /// The longest request head, in bytes; a longer one gets 431.
     #[schemars(range(min = 1024, max = 65536))]
     pub head_bytes: u32,
-    /// The longest request target, in bytes; a longer one is answered 414.
+    /// The longest request target, in bytes; a longer one gets 414.
     #[schemars(range(min = 64, max = 65536))]
     pub target_bytes: u32,
-    /// The most fields of a request; more are answered 431. An upstream's answer may have as many and 100 in any
-    /// case; one with more becomes a 502.
+    /// The most fields of a request; more get 431. The same number, but at least 100, applies to an
+    /// upstream's response; one with more becomes a 502.
     #[schemars(range(min = 1, max = 10000))]
     pub fields: u32,
-    /// The longest request body, in bytes; a longer one is answered 413. 0 means no limit.
+    /// The longest request body, in bytes; a longer one gets 413. 0 means no limit.
     pub body_bytes: u64,
-    /// The slowest a client may send a request body, in bytes a second over `rate_window_ms`; a slower one is
-    /// answered 408. 0 means no limit. Calls of gRPC are let off.
+    /// The lowest rate of a request body, in bytes per second over `rate_window_ms`; a slower client gets
+    /// 408. 0 means no limit. gRPC calls are exempt.
     pub body_bytes_per_s: u64,
-    /// The slowest a client may take its answer, in bytes a second over `rate_window_ms`, while there is
-    /// something to take; a slower one is cut off. 0 means no limit.
+    /// The lowest rate at which a client may receive its response, in bytes per second over `rate_window_ms`,
+    /// while data is waiting; a slower client is cut off. 0 means no limit.
     pub answer_bytes_per_s: u64,
-    /// Over what time these rates are measured, in milliseconds.
+    /// The window over which these rates are measured, in milliseconds.
     #[schemars(range(min = 100, max = 3600000))]
     pub rate_window_ms: u64,
-    /// The most client connections of one worker; more are closed at once. Shortly before, those that have waited
-    /// longest for their next request are closed, so that there is room for new ones.
+    /// The most client connections of one worker; further ones are closed at once. Shortly below the limit,
+    /// the worker closes the connections that have been idle longest to make room.
     #[schemars(range(min = 1))]
     pub connections_per_worker: u32,
-    /// The most bytes of bodies that one worker holds for peers that do not take them: answers that clients do not read,
-    /// uploads that endpoints do not take, and both ways of tunnels. Above half of it the worker reads ahead less. Above
-    /// it the worker resets the requests, then the connections, that have stalled longest, 5 seconds at least. 0 means no
-    /// limit.
+    /// The most bytes of bodies that one worker buffers for peers that do not receive them: responses for
+    /// clients, uploads for endpoints, and both directions of tunnels. Above half of the limit the worker
+    /// reads ahead less. Above the limit it resets the requests, then the connections, that have stalled
+    /// longest and for at least 5 seconds. 0 means no limit.
     pub backlog_bytes_per_worker: u64,
-    /// The most sessions of datagrams of one worker; datagrams that would begin more are dropped.
+    /// The most UDP sessions of one worker; datagrams that would begin another one are dropped.
     #[schemars(range(min = 1))]
     pub udp_sessions_per_worker: u32,
-    /// The longest response head an upstream may send, in bytes; a longer one is answered 502.
+    /// The longest response head of an upstream, in bytes; a longer one becomes a 502.
     #[schemars(range(min = 1024, max = 65536))]
     pub response_head_bytes: u32,
 }
@@ -66,29 +66,30 @@ impl Default for LimitsConfig {
     }
 }
 
-/// When the node takes no more: requests beyond are answered 503 with `Retry-After`, before any route is looked
-/// for. The admin and status listeners always answer.
+/// Load shedding: requests beyond these limits get 503 with `Retry-After` before route matching. The admin
+/// and status listeners always respond.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OverloadConfig {
-    /// The most requests of one worker under way; 0 means no limit.
+    /// The most requests in flight per worker; 0 means no limit.
     pub exchanges_per_worker: u32,
-    /// How long a worker may keep events waiting, in milliseconds. While all wait longer than that, a growing
-    /// share of requests is refused. 0 does not look.
+    /// How long a worker may leave events waiting, in milliseconds. While all events wait longer, a growing
+    /// share of requests is refused. 0 disables this check.
     #[schemars(range(max = 60000))]
     pub lag_ms: u64,
-    /// Paths that begin with one of these are served in spite of both, such as those a load balancer asks for
-    /// health; but not beyond `memory_bytes`.
+    /// Path prefixes that both limits exempt, such as the path of a load balancer's health checks;
+    /// `memory_bytes` applies to them too.
     pub spared_paths: Vec<String>,
-    /// While the process holds more memory than so many bytes, all requests are refused; 0 means no limit.
+    /// While the process uses more than this number of bytes of memory, all requests are refused; 0 means no
+    /// limit.
     pub memory_bytes: u64,
 }
 
 impl OverloadConfig {
-    /// What a schema cannot say.
+    /// Checks the rules that the schema cannot express.
     pub(super) fn check(&self, problems: &mut Vec<Problem>) {
         for (i, path) in self.spared_paths.iter().enumerate() {
-            // The beginning of every path would be spared, or of none.
+            // A prefix without a slash would exempt no path or, if empty, all of them.
             if !path.starts_with('/') {
                 let found = format!("\"{path}\" is not a path: it must start with /");
                 problems
@@ -98,17 +99,17 @@ impl OverloadConfig {
     }
 }
 
-/// Where a proxy before this node tells the client's address.
+/// Derivation of the client address from a field that a proxy in front of this node sets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RealIpConfig {
-    /// The proxies that are believed: addresses and networks. None means nobody is.
+    /// The trusted proxies: addresses and networks. Empty means none.
     pub from: Vec<String>,
-    /// The variable that holds the address, such as `http_x_real_ip`; of the lists `http_x_forwarded_for` and
+    /// The variable with the address, such as `http_x_real_ip`; of the lists `http_x_forwarded_for` and
     /// `http_forwarded` the last address counts.
     #[schemars(length(min = 1))]
     pub source: String,
-    /// Whether believed addresses at the end of a list are stepped over.
+    /// Whether trusted addresses at the end of a list are skipped.
     pub recursive: bool,
 }
 
@@ -118,44 +119,44 @@ impl Default for RealIpConfig {
     }
 }
 
-/// How long to wait, in milliseconds.
+/// Timeouts, in milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TimeoutConfig {
     /// For a whole request head, from its first byte.
     #[schemars(range(min = 1))]
     pub head_ms: u64,
-    /// Between two pieces of a request body. For calls of gRPC, which may pause between messages, the read time-out
-    /// of their route or upstream holds instead.
+    /// Between two reads of a request body. gRPC calls, which may pause between messages, have the read
+    /// timeout of their route or upstream instead.
     #[schemars(range(min = 1))]
     pub body_ms: u64,
     /// Between two requests of one connection.
     #[schemars(range(min = 1))]
     pub idle_ms: u64,
-    /// For an endpoint's next bytes, where the client has closed its side of an HTTP/1 connection: whoever leaves does
-    /// that, too. 0 waits as for any other client.
+    /// For an endpoint's next bytes after the client has closed its side of an HTTP/1 connection, as a client
+    /// that aborts does too. 0 applies the usual timeouts.
     pub half_closed_ms: u64,
-    /// For a client to take what was sent.
+    /// For a client to receive sent data.
     #[schemars(range(min = 1))]
     pub send_ms: u64,
-    /// Between two pieces of a TCP stream in either direction, where its upstream does not say.
+    /// Between two reads of a TCP stream in either direction, unless its upstream sets it.
     #[schemars(range(min = 1))]
     pub stream_idle_ms: u64,
-    /// The same once one side has ended a TCP stream, a WebSocket or another tunnel, at most: it may be gone for good. 0
-    /// is as long as before.
+    /// The maximum of the same once one side has ended a TCP stream, a WebSocket or another tunnel, since
+    /// that peer may no longer exist. 0 sets no such maximum.
     pub stream_half_closed_ms: u64,
-    /// Between two datagrams of a session, where its upstream does not say.
+    /// Between two datagrams of a session, unless its upstream sets it.
     #[schemars(range(min = 1))]
     pub udp_idle_ms: u64,
-    /// For running exchanges when the node stops.
+    /// For exchanges in flight when the node stops.
     pub drain_ms: u64,
-    /// To connect to an endpoint, where neither route nor upstream says.
+    /// To connect to an endpoint, unless the route or the upstream sets it.
     #[schemars(range(min = 1))]
     pub upstream_connect_ms: u64,
-    /// Between two sends to an endpoint, where neither route nor upstream says.
+    /// Between two sends to an endpoint, unless the route or the upstream sets it.
     #[schemars(range(min = 1))]
     pub upstream_send_ms: u64,
-    /// Between two reads from an endpoint, where neither route nor upstream says.
+    /// Between two reads from an endpoint, unless the route or the upstream sets it.
     #[schemars(range(min = 1))]
     pub upstream_read_ms: u64,
 }
@@ -179,16 +180,16 @@ impl Default for TimeoutConfig {
     }
 }
 
-/// Idle connections to upstreams that set no `keepalive_pool`.
+/// Idle connections of upstreams without `keepalive_pool`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpstreamKeepaliveConfig {
-    /// The most kept per worker and upstream; 0 keeps none.
+    /// The most idle connections per worker and upstream; 0 keeps none.
     pub size: u32,
-    /// How long one is kept, in milliseconds.
+    /// How long an idle connection is kept, in milliseconds.
     #[schemars(range(min = 1))]
     pub idle_ms: u64,
-    /// How many requests one carries at most.
+    /// The most requests that one connection carries.
     #[schemars(range(min = 1))]
     pub requests: u32,
 }
@@ -199,29 +200,30 @@ impl Default for UpstreamKeepaliveConfig {
     }
 }
 
-/// What one connection of HTTP/2 may ask for.
+/// Limits of an HTTP/2 connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http2Config {
-    /// Whether clients may speak it: over TLS as they settle it, else if they begin with it.
+    /// Whether clients may use HTTP/2: over TLS by ALPN, otherwise with prior knowledge.
     pub enabled: bool,
-    /// The most streams a client has open at once; more are refused.
+    /// The most streams that a client may have open at once; further ones are refused.
     #[schemars(range(min = 1, max = 100000))]
     pub streams: u32,
-    /// How much a peer sends on one stream before any of it was passed on, in bytes.
+    /// Flow control window of a stream: bytes that a peer may send before any of them are forwarded.
     #[schemars(range(min = 65535, max = 16777216))]
     pub stream_window_bytes: u32,
-    /// How much a client sends on all streams of a connection before any of it was passed on, in bytes. Bodies that
-    /// endpoints do not take are kept up to here for each connection: about half as much again where they come in
-    /// crumbs. Below `streams` times `stream_window_bytes`, such bodies hold up all others of their connection.
+    /// Flow control window of a client connection: bytes that a client may send on all streams before any of
+    /// them are forwarded. Up to this number of bytes is buffered per connection for endpoints that do not
+    /// receive bodies, and about half as much again if bodies arrive in small fragments. Below `streams`
+    /// times `stream_window_bytes`, such bodies block all other bodies of their connection.
     #[schemars(range(min = 65535, max = 1073741824))]
     pub connection_window_bytes: u32,
-    /// The same for an endpoint, whose connection carries the answers to many clients.
+    /// The same for an endpoint's connection, which carries the responses for many clients.
     #[schemars(range(min = 65535, max = 1073741824))]
     pub upstream_window_bytes: u32,
-    /// How many control frames a peer sends at once that move no data, such as pings and settings; one that
-    /// takes a request back counts as six. More end the connection. Requests, bodies and time give some back, and
-    /// each message, either way, pays for three pings or window updates.
+    /// Control frames that a peer may send at once without moving data, such as PING and SETTINGS; a frame
+    /// that cancels a request counts as six. More close the connection. Requests, bodies and time restore the
+    /// budget, and each message in either direction pays for three PING or WINDOW_UPDATE frames.
     #[schemars(range(min = 100, max = 1000000))]
     pub control_frames: u32,
 }
@@ -239,29 +241,30 @@ impl Default for Http2Config {
     }
 }
 
-/// What one connection of HTTP/3 may ask for.
+/// Limits of an HTTP/3 connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http3Config {
-    /// Whether a client that comes back may ask in its first flight (0-RTT). Only what changes nothing, such as
-    /// GET, is then served at once, with `Early-Data: 1` towards the endpoint; all else waits for the handshake.
-    /// Until then nothing proves that the client is where its address says. Needs `tls.session_entries`.
+    /// Whether a returning client may send requests in its first flight (0-RTT). Only safe requests, such as
+    /// GET, are then served at once, with `Early-Data: 1` towards the endpoint; all others wait for the
+    /// handshake. Until then the client's address is not verified. Needs `tls.session_entries`.
     pub early_data: bool,
-    /// The most streams a client has open at once; it waits with more.
+    /// The most streams that a client may have open at once; the client waits before it opens more.
     #[schemars(range(min = 1, max = 100000))]
     pub streams: u32,
-    /// How much a client sends on one stream before any of it was passed on, in bytes.
+    /// Flow control window of a stream: bytes that a client may send before any of them are forwarded.
     #[schemars(range(min = 16384, max = 16777216))]
     pub stream_window_bytes: u32,
-    /// How much a client sends on all streams of a connection before any of it was passed on, in bytes. Bodies that
-    /// endpoints do not take are kept up to here for each connection. Below `streams` times `stream_window_bytes`,
-    /// such bodies hold up all others of their connection.
+    /// Flow control window of a connection: bytes that a client may send on all streams before any of them
+    /// are forwarded. Up to this number of bytes is buffered per connection for endpoints that do not receive
+    /// bodies. Below `streams` times `stream_window_bytes`, such bodies block all other bodies of their
+    /// connection.
     #[schemars(range(min = 16384, max = 1073741824))]
     pub connection_window_bytes: u32,
-    /// How long a client may remember that HTTP/3 is spoken here, in seconds; 0 tells it nothing.
+    /// How long clients may remember that this node serves HTTP/3, in seconds; 0 advertises nothing.
     #[schemars(range(max = 31536000))]
     pub alt_svc_max_age_s: u32,
-    /// The UDP port clients are told, where it is not the listener's, as behind a load balancer; 0 is the
+    /// The UDP port in `Alt-Svc` if it is not the listener's, as behind a load balancer; 0 means the
     /// listener's.
     pub advertised_port: u16,
 }
@@ -279,20 +282,21 @@ impl Default for Http3Config {
     }
 }
 
-/// How routes are matched.
+/// Route matching.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RouterConfig {
     /// Whether `:name` in a path matches any one segment.
     pub path_parameters: bool,
-    /// The treatment of `.` and `..` segments in every spelling (`%2e`, `..;x`, and next to `%2F` or a backslash):
-    /// `resolve` removes them before routing and forwarding, `refuse` answers 400, `as_received` routes the resolved
-    /// path and forwards the received one, so that the upstream may serve another path than the route guards.
+    /// The treatment of `.` and `..` segments in every spelling (`%2e`, `..;x`, and next to `%2F` or a
+    /// backslash): `resolve` removes them before routing and forwarding, `refuse` responds with 400,
+    /// `as_received` routes the resolved path and forwards the received one, so that the upstream may serve
+    /// another path than the route guards.
     pub dot_segments: DotSegments,
-    /// The treatment of `%2F`: `keep` matches it as part of its segment, `separate` as a slash, `refuse` answers 400,
-    /// also to `%5C`. It is forwarded as received.
+    /// The treatment of `%2F`: `keep` matches it as part of its segment, `separate` as a slash, `refuse`
+    /// responds with 400, also to `%5C`. It is forwarded as received.
     pub encoded_slashes: EncodedSlashes,
-    /// Whether TRACE requests are routed. Otherwise they are answered 405.
+    /// Whether TRACE requests are routed. Otherwise the response is 405.
     pub trace_requests: bool,
     /// Whether the memory of large tables is collapsed into huge pages after each growth by a quarter, by a scan of
     /// `/proc/self/maps` on a thread of the lowest priority. Measured with 10 000 routes: 3 % less time per request.
@@ -317,7 +321,7 @@ impl Default for RouterConfig {
 pub enum DotSegments {
     /// They are removed before routing and forwarding.
     Resolve,
-    /// The request is answered 400.
+    /// The response is 400.
     Refuse,
     /// The resolved path is routed, the received one forwarded.
     AsReceived,
@@ -331,25 +335,25 @@ pub enum EncodedSlashes {
     Keep,
     /// They separate segments.
     Separate,
-    /// The request is answered 400.
+    /// The response is 400.
     Refuse,
 }
 
-/// Names of endpoints.
+/// Resolution of endpoints' host names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DnsConfig {
-    /// The resolvers to ask, such as `10.0.0.2:53`; none means the system's.
+    /// Resolvers, such as `10.0.0.2:53`; empty means those of the system.
     pub servers: Vec<String>,
-    /// How long an answer is kept at least, in milliseconds, whatever its own time to live.
+    /// How long an answer is cached at least, in milliseconds, even if its time to live is shorter.
     pub ttl_min_ms: u64,
-    /// How long an answer is kept at most, in milliseconds.
+    /// How long an answer is cached at most, in milliseconds.
     pub ttl_max_ms: u64,
-    /// Names without a time to live, as the system's resolver gives them, are asked again after so many
+    /// Interval between queries for names without a time to live, as the system's resolver returns them, in
     /// milliseconds.
     #[schemars(range(min = 100))]
     pub refresh_ms: u64,
-    /// How long to wait for an answer, in milliseconds.
+    /// Timeout of a query, in milliseconds.
     #[schemars(range(min = 1))]
     pub timeout_ms: u64,
 }

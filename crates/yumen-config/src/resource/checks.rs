@@ -6,29 +6,29 @@ use serde_json::json;
 
 use super::common;
 
-/// Health checks; passive ones need active ones to bring endpoints back.
+/// Health checks. Passive checks need active ones, which bring endpoints back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = rules)]
 pub struct HealthCheckSpec {
     /// Probes.
     pub active: ActiveCheck,
-    /// Judged by the traffic itself.
+    /// Health concluded from the responses to traffic.
     pub passive: Option<PassiveCheck>,
 }
 
-/// What a probe speaks.
+/// Protocol of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckType {
-    /// A GET.
+    /// A GET request.
     #[default]
     Http,
-    /// A GET over TLS.
+    /// A GET request over TLS.
     Https,
-    /// A connection.
+    /// A TCP connection.
     Tcp,
-    /// A call of gRPC's health service. Beyond APISIX.
+    /// A call of the gRPC health service. Beyond APISIX.
     Grpc,
     /// The same over TLS. Beyond APISIX.
     Grpcs,
@@ -38,31 +38,31 @@ pub enum CheckType {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ActiveCheck {
-    /// What a probe speaks.
+    /// Protocol of a probe.
     #[serde(rename = "type")]
     pub kind: CheckType,
-    /// How long a probe may take, in seconds.
+    /// Timeout of a probe, in seconds.
     pub timeout: f64,
-    /// How many probes run at once.
+    /// The number of probes that run at once.
     pub concurrency: u32,
-    /// The host a probe names; absent means `upstream_host` where requests get that, else the node's.
+    /// The host in a probe; absent means `upstream_host` if requests carry it, else the node's.
     #[schemars(regex(pattern = r"^\*?[0-9a-zA-Z-._\[\]:]+$"))]
     pub host: Option<String>,
-    /// The port probed; absent means the node's.
+    /// The port of a probe; absent means the node's.
     #[schemars(range(min = 1))]
     pub port: Option<u16>,
     /// The target of the GET.
     pub http_path: String,
     /// Whether the certificate must be valid.
     pub https_verify_certificate: bool,
-    /// The service that calls of gRPC's health service ask for; absent means the whole server. Beyond APISIX.
+    /// The service in calls of the gRPC health service; absent means the whole server. Beyond APISIX.
     #[schemars(length(min = 1, max = 256))]
     pub grpc_service: Option<String>,
-    /// What makes an endpoint healthy.
+    /// Conditions that make an endpoint healthy.
     pub healthy: ActiveHealthy,
-    /// What makes an endpoint unhealthy.
+    /// Conditions that make an endpoint unhealthy.
     pub unhealthy: ActiveUnhealthy,
-    /// More fields of the probe, each `Name: value`.
+    /// Additional fields of the probe, each `Name: value`.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     pub req_headers: Option<Vec<String>>,
 }
@@ -85,17 +85,17 @@ impl Default for ActiveCheck {
     }
 }
 
-/// What makes a probed endpoint healthy.
+/// Conditions that make a probed endpoint healthy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ActiveHealthy {
-    /// Between probes of healthy endpoints, in seconds.
+    /// Interval between probes of healthy endpoints, in seconds.
     #[schemars(range(min = 1))]
     pub interval: u32,
     /// The statuses that count as success.
     #[schemars(inner(range(min = 200, max = 599)), length(min = 1), extend("uniqueItems" = true))]
     pub http_statuses: Vec<u16>,
-    /// How many successes in a row it takes.
+    /// Consecutive successes that make the endpoint healthy.
     #[schemars(range(min = 1, max = 254))]
     pub successes: u8,
 }
@@ -106,23 +106,23 @@ impl Default for ActiveHealthy {
     }
 }
 
-/// What makes a probed endpoint unhealthy.
+/// Conditions that make a probed endpoint unhealthy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ActiveUnhealthy {
-    /// Between probes of unhealthy endpoints, in seconds.
+    /// Interval between probes of unhealthy endpoints, in seconds.
     #[schemars(range(min = 1))]
     pub interval: u32,
     /// The statuses that count as failure.
     #[schemars(inner(range(min = 200, max = 599)), length(min = 1), extend("uniqueItems" = true))]
     pub http_statuses: Vec<u16>,
-    /// How many bad statuses in a row it takes.
+    /// Consecutive failure statuses that make the endpoint unhealthy.
     #[schemars(range(min = 1, max = 254))]
     pub http_failures: u8,
-    /// How many refused or broken connections in a row it takes.
+    /// Consecutive refused or broken connections that make the endpoint unhealthy.
     #[schemars(range(min = 1, max = 254))]
     pub tcp_failures: u8,
-    /// How many timeouts in a row it takes.
+    /// Consecutive timeouts that make the endpoint unhealthy.
     #[schemars(range(min = 1, max = 254))]
     pub timeouts: u8,
 }
@@ -139,27 +139,27 @@ impl Default for ActiveUnhealthy {
     }
 }
 
-/// Judged by the traffic itself.
+/// Health concluded from the responses to traffic.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PassiveCheck {
-    /// What traffic is judged.
+    /// Type of the observed traffic.
     #[serde(rename = "type")]
     pub kind: CheckType,
-    /// What makes an endpoint healthy.
+    /// Conditions that make an endpoint healthy.
     pub healthy: PassiveHealthy,
-    /// What makes an endpoint unhealthy.
+    /// Conditions that make an endpoint unhealthy.
     pub unhealthy: PassiveUnhealthy,
 }
 
-/// What traffic makes an endpoint healthy.
+/// Conditions under which traffic makes an endpoint healthy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PassiveHealthy {
     /// The statuses that count as success.
     #[schemars(inner(range(min = 200, max = 599)), length(min = 1), extend("uniqueItems" = true))]
     pub http_statuses: Vec<u16>,
-    /// How many successes in a row it takes; 0 never.
+    /// Consecutive successes that make the endpoint healthy; 0 disables this.
     #[schemars(range(max = 254))]
     pub successes: u8,
 }
@@ -171,20 +171,20 @@ impl Default for PassiveHealthy {
     }
 }
 
-/// What traffic makes an endpoint unhealthy.
+/// Conditions under which traffic makes an endpoint unhealthy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PassiveUnhealthy {
     /// The statuses that count as failure.
     #[schemars(inner(range(min = 200, max = 599)), length(min = 1), extend("uniqueItems" = true))]
     pub http_statuses: Vec<u16>,
-    /// How many bad statuses in a row it takes; 0 never.
+    /// Consecutive failure statuses that make the endpoint unhealthy; 0 disables this.
     #[schemars(range(max = 254))]
     pub http_failures: u8,
-    /// How many refused or broken connections in a row it takes; 0 never.
+    /// Consecutive refused or broken connections that make the endpoint unhealthy; 0 disables this.
     #[schemars(range(max = 254))]
     pub tcp_failures: u8,
-    /// How many timeouts in a row it takes; 0 never.
+    /// Consecutive timeouts that make the endpoint unhealthy; 0 disables this.
     #[schemars(range(max = 254))]
     pub timeouts: u8,
 }

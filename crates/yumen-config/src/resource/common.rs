@@ -1,4 +1,4 @@
-//! What several resources share: ids, labels, plugins, timeouts, methods.
+//! Definitions that several resources share: ids, labels, plugins, timeouts, methods.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-/// Settings by plugin name, unparsed; the order is the user's.
+/// Unparsed settings by plugin name, in the order of the user.
 pub type Plugins = Map<String, Value>;
 
-/// Free labels.
+/// User-defined labels.
 pub type Labels = BTreeMap<String, String>;
 
 /// The id of a resource: a string of 1-64 of `a-zA-Z0-9-_.`, or an integer from 1, kept as text.
@@ -74,11 +74,11 @@ impl JsonSchema for ResourceId {
     }
 }
 
-/// How long an attempt may take, in seconds, fractions allowed.
+/// Timeouts of an attempt, in seconds; fractions are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimeoutSpec {
-    /// To connect, TLS handshake included.
+    /// For connecting, including the TLS handshake.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub connect: f64,
     /// Between two sends.
@@ -87,13 +87,13 @@ pub struct TimeoutSpec {
     /// Between two reads.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub read: f64,
-    /// For the request as a whole, from its head to the last byte of its answer, all attempts and waits
-    /// included; absent means no bound. Beyond APISIX.
+    /// For the whole exchange, from the request head to the last byte of the response, including all attempts
+    /// and waits; absent means no bound. Beyond APISIX.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub total: Option<f64>,
 }
 
-/// A request method a route may ask for.
+/// A request method that a route can match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 #[allow(missing_docs, reason = "the names are the methods")]
@@ -111,7 +111,7 @@ pub enum RouteMethod {
 }
 
 impl RouteMethod {
-    /// The method as it stands in a request line.
+    /// The method in a request line.
     pub fn as_str(self) -> &'static str {
         match self {
             RouteMethod::Get => "GET",
@@ -128,7 +128,7 @@ impl RouteMethod {
     }
 }
 
-/// The values of a pair of fields of which a user writes one, such as `uri` and `uris`.
+/// The values of two alternative fields, such as `uri` and `uris`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OneOrMany<'a> {
     one: Option<&'a str>,
@@ -145,13 +145,13 @@ impl<'a> OneOrMany<'a> {
         self.one.into_iter().chain(self.many.unwrap_or_default().iter().map(String::as_str))
     }
 
-    /// Whether neither was written.
+    /// Whether neither field has a value.
     pub fn is_empty(self) -> bool {
         self.one.is_none() && self.many.is_none_or(<[String]>::is_empty)
     }
 }
 
-/// `status`: in force or switched off. APISIX writes 1 and 0.
+/// Schema of `status`: 1 enabled, 0 disabled, as in APISIX.
 pub(super) fn status_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "integer", "enum": [1, 0], "default": 1 })
 }

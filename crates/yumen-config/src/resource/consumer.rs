@@ -1,4 +1,4 @@
-//! Who calls: consumers, their credentials and groups.
+//! Consumers and their credentials.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,12 +10,12 @@ use super::{Kind, resource_type};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConsumerSpec {
-    /// Its name, which is also its id.
+    /// Name and id of the consumer.
     #[schemars(length(min = 1, max = 100), regex(pattern = r"^[a-zA-Z0-9_\-]+$"))]
     pub username: String,
-    /// Accepted where tools send it; equals `username`.
+    /// Accepted because tools send it; equal to `username`.
     pub id: Option<ResourceId>,
-    /// The group whose plugins it shares.
+    /// Consumer group with shared plugins.
     pub group_id: Option<ResourceId>,
     /// Settings by plugin name.
     #[serde(default)]
@@ -24,21 +24,21 @@ pub struct ConsumerSpec {
     /// A description for people.
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
-    /// Free labels.
+    /// User-defined labels.
     #[serde(default)]
     #[schemars(schema_with = "common::labels_schema")]
     pub labels: Option<Labels>,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub create_time: Option<i64>,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub update_time: Option<i64>,
 }
 
-/// A credential of a consumer: exactly one authentication plugin's settings.
+/// A credential of a consumer: settings of exactly one authentication plugin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialSpec {
-    /// Its id within the consumer, or the whole `user/credentials/id`.
+    /// Id within the consumer, or the whole `user/credentials/id`.
     #[serde(default)]
     #[schemars(schema_with = "credential_id")]
     pub id: Option<String>,
@@ -48,18 +48,18 @@ pub struct CredentialSpec {
     /// A description for people.
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
-    /// Free labels.
+    /// User-defined labels.
     #[serde(default)]
     #[schemars(schema_with = "common::labels_schema")]
     pub labels: Option<Labels>,
-    /// The authentication plugin's settings.
+    /// Settings of the authentication plugin.
     #[schemars(extend("maxProperties" = 1))]
     #[serde(default)]
     #[schemars(schema_with = "common::plugins_schema")]
     pub plugins: Option<Plugins>,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub create_time: Option<i64>,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub update_time: Option<i64>,
 }
 

@@ -1,23 +1,24 @@
-//! What a document found wrong with a resource before anybody looked at its settings.
+//! Defects that a document reader finds in a resource before its settings are validated.
 //!
-//! It travels in the text, since stores keep texts and nothing beside them: so nobody decodes what is broken.
+//! Defects travel in the text of the resource, because stores keep texts only. A marked resource fails to
+//! decode.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::schema::InvalidSettings;
 
-/// The member it travels in, which no kind has.
+/// The member that carries the defects; no kind has a property of this name.
 const MEMBER: &str = "$broken";
 
-/// Why a resource is broken whatever else its text says.
+/// A reason why a resource is broken, whatever the rest of its text is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceDefect {
-    /// Dotted path inside the resource, empty for the whole of it.
+    /// Dotted path inside the resource; empty for the whole resource.
     pub path: String,
-    /// What was found and what is allowed.
+    /// The finding and the allowed values.
     pub message: String,
-    /// What to do about it, where that is known.
+    /// Remedy, if one is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -32,21 +33,22 @@ impl ResourceDefect {
         self
     }
 
-    /// Whether it lies at `path` or below.
+    /// Whether the defect is at `path` or below it.
     pub fn is_within(&self, path: &str) -> bool {
         is_within(&self.path, path)
     }
 }
 
-/// Whether a dotted path is another one or lies below it.
+/// Whether `path` equals `other` or is below it.
 pub fn is_within(path: &str, other: &str) -> bool {
     path.strip_prefix(other).is_some_and(|below| below.is_empty() || below.starts_with(['.', '[']))
 }
 
-/// Has a resource be broken; with no defects it is not.
+/// Marks a resource as broken; without defects, removes the mark.
 pub(crate) fn mark(members: &mut Map<String, Value>, defects: &[ResourceDefect]) {
     match defects.is_empty() {
-        // Who wrote it here has read it in an export: what was wrong there is looked for anew.
+        // The mark in a document comes from an export. The reader has checked the item itself, so the old
+        // mark is void.
         true => drop(members.shift_remove(MEMBER)),
         false => {
             let written = defects.iter().map(|one| serde_json::json!(one));
@@ -55,13 +57,13 @@ pub(crate) fn mark(members: &mut Map<String, Value>, defects: &[ResourceDefect])
     }
 }
 
-/// Takes the defects off a resource, which leaves its text as it was written.
+/// Removes the defects from a resource, which restores its text as the user wrote it.
 pub fn take_defects(value: &mut Value) -> Vec<ResourceDefect> {
     let member = value.as_object_mut().and_then(|members| members.shift_remove(MEMBER));
     member.map(parse_defects).unwrap_or_default()
 }
 
-/// The defects of a resource, of which most have none.
+/// The defects of a resource. Most have none, so only texts that contain the member are parsed.
 pub fn defects(json: &str) -> Vec<ResourceDefect> {
     match json.contains(MEMBER) {
         true => serde_json::from_str(json).map(|mut value| take_defects(&mut value)).unwrap_or_default(),
@@ -69,14 +71,14 @@ pub fn defects(json: &str) -> Vec<ResourceDefect> {
     }
 }
 
-/// Refuses a resource that has defects.
+/// Refuses a resource with defects.
 pub(super) fn refuse(value: &Value) -> Result<(), InvalidSettings> {
     let Some(member) = value.as_object().and_then(|members| members.get(MEMBER)) else { return Ok(()) };
     let first = parse_defects(member.clone()).swap_remove(0);
     Err(InvalidSettings::at(first.path, first.message))
 }
 
-/// Never empty: who writes the member themselves means something by it that nobody knows.
+/// Never empty: a member without readable defects, which only a user can have written, is a defect too.
 fn parse_defects(member: Value) -> Vec<ResourceDefect> {
     match serde_json::from_value::<Vec<ResourceDefect>>(member) {
         Ok(defects) if !defects.is_empty() => defects,

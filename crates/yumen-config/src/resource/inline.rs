@@ -1,16 +1,16 @@
-//! Where upstreams stand: objects of their own, and inside others.
+//! Finds upstreams in objects: upstream objects, inline upstreams, and upstreams in plugin settings.
 
 use serde_json::{Map, Value};
 
 use super::Kind;
 
-/// The plugin whose settings may hold upstreams.
+/// The plugin with upstreams in its settings.
 pub const SPLITS_TRAFFIC: &str = "traffic-split";
 
 type Found<'v> = Vec<(String, &'v Map<String, Value>)>;
 
-/// Every upstream that is written in an object, with its path: itself, its `upstream`, those in its plugins. What is not
-/// as it should be is passed over.
+/// Every upstream in an object, with its path: the object itself, its `upstream`, those in its plugins.
+/// Values of the wrong type are skipped.
 pub fn upstreams_in(kind: Kind, object: &Map<String, Value>) -> Found<'_> {
     if kind == Kind::Upstreams {
         return vec![(String::new(), object)];
@@ -24,7 +24,7 @@ pub fn upstreams_in(kind: Kind, object: &Map<String, Value>) -> Found<'_> {
     found
 }
 
-/// Every upstream in settings of `traffic-split`, with its path in them.
+/// Every upstream in settings of `traffic-split`, with its path within them.
 pub fn upstreams_in_split(settings: &Value) -> Found<'_> {
     let mut found = Vec::new();
     for (rule_at, rule) in list(settings, "rules").iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Resource kinds and their descriptors: names, ids, verbs, references, secret members, schema.
 //!
-//! Code that treats kinds differently reads the descriptor instead of matching on [`Kind`]. The rows are in `table.rs`.
-//! How a kind is compiled is a row of `yumen-snapshot`, which this crate does not know.
+//! Code that treats kinds differently reads the descriptor instead of matching on [`Kind`]. The rows are in
+//! `table.rs`. How a kind is compiled is a row of `yumen-snapshot`, on which this crate does not depend.
 
 mod table;
 #[cfg(test)]
@@ -63,7 +63,7 @@ pub struct KindDescriptor {
 /// The form of the ids of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdRule {
-    /// 1 to 64 of `a-z A-Z 0-9 - _ .`. In a document the place of an item can stand in for its id.
+    /// 1 to 64 of `a-z A-Z 0-9 - _ .`. In a document the position of an item can stand in for its id.
     Name,
     /// The name of a plugin, in the same characters.
     PluginName,
@@ -158,7 +158,7 @@ pub enum ReferenceScan {
 pub struct ReferenceRule {
     /// The field with the id.
     pub field: &'static str,
-    /// The place of that field.
+    /// Position of that field in the object.
     pub place: ReferencePlace,
     /// The kinds that may refer to it, in the order of the search, with their names in the refusal.
     pub users: &'static [(Kind, &'static str)],
@@ -166,12 +166,12 @@ pub struct ReferenceRule {
     pub refusal: DeletionRefusal,
 }
 
-/// Where the field of a reference stands.
+/// Position of a reference field in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReferencePlace {
     /// At the top of the object. The Admin API requires that the named object exists.
     Object,
-    /// In `tls` of an upstream, wherever that stands.
+    /// In `tls` of an upstream, top-level or embedded.
     UpstreamTls,
     /// In `protocol` of a stream route.
     StreamProtocol,
@@ -182,7 +182,8 @@ pub enum ReferencePlace {
 impl ReferencePlace {
     /// Whether the linter reports objects that are never named by such a field.
     ///
-    /// Clients choose most certificates by server name, and a superior stream route serves streams of its own.
+    /// Clients choose most certificates by server name, and a superior stream route serves streams of its
+    /// own.
     pub fn is_only_use(self) -> bool {
         matches!(self, ReferencePlace::Object | ReferencePlace::Plugins)
     }
@@ -205,7 +206,7 @@ impl DeletionRefusal {
 }
 
 impl Kind {
-    /// Every kind in the order of compiling: a kind comes after those that its objects refer to.
+    /// Every kind in compilation order: a kind comes after those that its objects refer to.
     pub const ALL: [Kind; Kind::COUNT] = [
         Kind::Secrets,
         Kind::Protos,

@@ -1,4 +1,4 @@
-//! The nodes of an upstream: both ways to write them, one way to read them.
+//! The nodes of an upstream, written as an object of weights or as an array, decoded into one form.
 
 use std::borrow::Cow;
 
@@ -11,20 +11,20 @@ use super::upstream::SchemeSpec;
 use crate::schema::InvalidSettings;
 use crate::url;
 
-/// One endpoint as configured.
+/// One configured endpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UpstreamNode {
-    /// A name or an address; an IPv6 address stands in brackets.
+    /// A host name or an address; an IPv6 address is in brackets after decoding.
     pub host: String,
-    /// The port; after decoding never 0.
+    /// The port; never 0 after decoding.
     #[serde(default)]
     pub port: u16,
-    /// Its share of requests; 0 takes it out of use.
+    /// Share of requests; 0 takes the node out of use.
     pub weight: u32,
-    /// Nodes of a lower priority are used only when all of the higher ones failed.
+    /// Nodes of a lower priority are used only if all of a higher one failed.
     #[serde(default)]
     pub priority: i32,
-    /// Whatever service discovery knows of it.
+    /// Metadata from service discovery.
     pub metadata: Option<Map<String, Value>>,
 }
 
@@ -34,9 +34,10 @@ pub struct UpstreamNode {
 pub struct UpstreamNodes(pub Vec<UpstreamNode>);
 
 impl UpstreamNodes {
-    /// Fills in ports by scheme and brackets around IPv6 hosts.
+    /// Sets default ports by scheme, and brackets IPv6 hosts.
     pub(super) fn settle(&mut self, scheme: SchemeSpec) -> Result<(), InvalidSettings> {
         for (i, node) in self.0.iter_mut().enumerate() {
+            // An authority has brackets around an IPv6 address (RFC 3986 §3.2.2).
             if node.host.parse::<std::net::Ipv6Addr>().is_ok() {
                 node.host = format!("[{}]", node.host);
             }
@@ -84,10 +85,11 @@ impl<'de> Deserialize<'de> for UpstreamNodes {
     }
 }
 
-/// `host`, `host:port`, `[v6]:port`, or a bare IPv6 address.
+/// Parses `host`, `host:port`, `[v6]:port`, or a bare IPv6 address.
 fn from_address(address: &str, weight: u32) -> Result<UpstreamNode, String> {
     let bare_v6 = address.parse::<std::net::Ipv6Addr>().is_ok();
     let (host, port) = match address.rsplit_once(':') {
+        // The last colon of an IPv6 address does not precede a port.
         Some((host, port)) if !bare_v6 && !port.ends_with(']') => (host, Some(port)),
         _ => (address, None),
     };

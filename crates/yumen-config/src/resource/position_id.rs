@@ -1,31 +1,32 @@
-//! Ids of items that have none of their own in a document: their place in it.
+//! Ids of document items without an id of their own: their position in the document.
 //!
-//! `routes#2` is the second of the routes, as APISIX has it. Nobody can write such an id, since `#` is not allowed in one.
-//! Nothing can be told from it but the place: an item that comes before it makes it another's.
+//! `routes#2` is the second route, as in APISIX. Users cannot write such an id, since `#` is not allowed in
+//! ids. The id identifies only the position: an item inserted before it shifts the id to another resource.
 
 use std::borrow::Cow;
 
 use super::{IdRule, Kind};
 
-/// Whether the place of an item can stand in for its id. Other ids name the subject of the resource.
+/// Whether the position of an item can stand in for its id. Ids of the other kinds have a meaning of their
+/// own.
 pub(crate) fn is_named_by_place(kind: Kind) -> bool {
     kind.descriptor().id == IdRule::Name
 }
 
-/// The id of the item at this place, counted from 1.
+/// The id of the item at this position, counted from 1.
 pub(crate) fn id_of_place(kind: Kind, place: usize) -> String {
     format!("{}#{place}", kind.name())
 }
 
-/// The place that an id stands for.
+/// The position in an id of this form.
 pub(crate) fn place_of(kind: Kind, id: &str) -> Option<&str> {
     is_named_by_place(kind).then(|| id.strip_prefix(kind.name())?.strip_prefix('#')).flatten()
 }
 
-/// What ids are ordered by where nothing else decides: as texts, but the tenth place comes behind the ninth.
+/// Sort key of ids in the absence of another order: lexical, but the tenth position sorts after the ninth.
 pub fn natural_order_key(id: &str) -> Cow<'_, str> {
     match id.split_once('#') {
-        // Others have such names at will (etcd), and two of them shall not be the same.
+        // Ids in etcd may have leading zeros; two different ids must not share a key.
         Some((list, place)) if !place.starts_with('0') && place.bytes().all(|byte| byte.is_ascii_digit()) => {
             Cow::Owned(format!("{list}#{place:0>20}"))
         }
@@ -33,7 +34,7 @@ pub fn natural_order_key(id: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether an id is but a place: what has it now may be another resource than what had it before.
+/// Whether an id is a position, which may identify another resource in the next version of the document.
 pub fn is_place(kind: Kind, id: &str) -> bool {
     place_of(kind, id).is_some()
 }

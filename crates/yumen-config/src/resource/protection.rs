@@ -1,29 +1,29 @@
-//! What keeps an upstream from being asked more than it can bear. All of it is beyond APISIX.
+//! Overload protection of an upstream. All settings are beyond APISIX.
 
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// Bounds of what an upstream is asked at once, counted over all workers of a node.
+/// Limits on concurrent use of an upstream, counted over all workers of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = needs_a_bound)]
 pub struct UpstreamLimitsSpec {
-    /// The most requests under way to all endpoints together.
+    /// The most requests in flight to all endpoints together.
     #[schemars(range(min = 1))]
     pub max_requests: Option<u32>,
-    /// The most connections open to all endpoints together, idle ones included; HTTP/1.1 only.
+    /// The most open connections to all endpoints together, including idle ones; HTTP/1.1 only.
     #[schemars(range(min = 1))]
     pub max_connections: Option<u32>,
-    /// The most requests that wait until there is room; more are answered 503 at once.
+    /// The most requests in the pending queue; further ones get 503 at once.
     #[serde(default)]
     #[schemars(range(max = 1000000))]
     pub max_pending: u32,
-    /// How long a request waits for room at most, in seconds; then it is answered 503.
+    /// The longest time in the pending queue, in seconds; after that a request gets 503.
     #[serde(default = "UpstreamLimitsSpec::pending_timeout")]
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub pending_timeout: f64,
-    /// The same bounds for each endpoint. One that is full is passed over.
+    /// The same limits for each endpoint. A full endpoint is skipped.
     pub per_endpoint: Option<EndpointLimitsSpec>,
 }
 
@@ -33,40 +33,41 @@ impl UpstreamLimitsSpec {
     }
 }
 
-/// Bounds of what one endpoint is asked at once.
+/// Limits on concurrent use of one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointLimitsSpec {
-    /// The most requests under way.
+    /// The most requests in flight.
     #[schemars(range(min = 1))]
     pub max_requests: Option<u32>,
-    /// The most connections open, idle ones included; HTTP/1.1 only.
+    /// The most open connections, including idle ones; HTTP/1.1 only.
     #[schemars(range(min = 1))]
     pub max_connections: Option<u32>,
 }
 
-/// When an endpoint that fails is left out for a while, as traffic shows it.
+/// Outlier detection: ejection of endpoints that fail, as observed in traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutlierDetectionSpec {
-    /// So many answers of 500 to 599, or none at all, in a row; calls of gRPC that end with 2, 13 or 14 in their
-    /// head count too. 0 does not look.
+    /// Consecutive failures that eject an endpoint: responses of 500 to 599, no response, or gRPC calls that
+    /// end with status 2, 13 or 14 in their head. 0 disables this.
     pub consecutive_5xx: u32,
-    /// So many gateway failures in a row: no connection, no answer, 502, 503, 504 or status 14 of a call; 0 does
-    /// not look.
+    /// Consecutive gateway failures that eject an endpoint: no connection, no response, 502, 503, 504, or
+    /// gRPC status 14. 0 disables this.
     pub consecutive_gateway_failures: u32,
-    /// Endpoints that succeed far less often than the others; absent does not look.
+    /// Ejection of endpoints that succeed far less often than the others; absent disables this.
     pub success_rate: Option<SuccessRateSpec>,
-    /// How often success rates are compared and good conduct is noted, in seconds.
+    /// Interval at which success rates are compared and the next ejection of each endpoint in use becomes
+    /// one step shorter, in seconds.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub interval: f64,
-    /// How long an endpoint is left out for the first time, in seconds; each further time adds as much.
+    /// Duration of the first ejection, in seconds; each further ejection adds the same time.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub base_ejection_time: f64,
-    /// How long it is left out at most, in seconds.
+    /// The longest ejection, in seconds.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub max_ejection_time: f64,
-    /// How much of the endpoints may be left out at once. One may always be, but never the last.
+    /// Share of endpoints that may be ejected at once. One always may be, but never the last.
     #[schemars(range(max = 100))]
     pub max_ejected_percent: u32,
 }
@@ -85,17 +86,17 @@ impl Default for OutlierDetectionSpec {
     }
 }
 
-/// How far an endpoint may fall behind the others.
+/// Bounds of the comparison of success rates.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SuccessRateSpec {
     /// Endpoints with fewer requests in an interval are not compared.
     #[schemars(range(min = 1))]
     pub min_requests: u32,
-    /// With fewer endpoints to compare none is left out.
+    /// With fewer endpoints to compare none is ejected.
     #[schemars(range(min = 2))]
     pub min_endpoints: u32,
-    /// How many standard deviations below the mean an endpoint is left out.
+    /// The number of standard deviations below the mean at which an endpoint is ejected.
     #[schemars(range(min = 0))]
     pub deviations: f64,
 }
@@ -106,14 +107,14 @@ impl Default for SuccessRateSpec {
     }
 }
 
-/// How many requests may be asked again at once, so that retries do not multiply an outage.
+/// Bound of concurrent retries, so that retries do not multiply an outage.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryBudgetSpec {
-    /// Retries under way, as a share of the requests under way to the upstream.
+    /// Retries in flight, in percent of the requests in flight to the upstream.
     #[schemars(range(min = 0, max = 100))]
     pub percent: f64,
-    /// So many are allowed however few requests there are.
+    /// Retries that are allowed regardless of the number of requests.
     pub min_concurrency: u32,
 }
 

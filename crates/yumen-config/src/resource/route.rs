@@ -1,4 +1,4 @@
-//! Routes: which requests match, and what happens to them.
+//! Routes: conditions on requests, with their upstream and plugins.
 
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
@@ -11,12 +11,12 @@ use crate::schema::InvalidSettings;
 
 const HOST: &str = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$";
 
-/// A route. Needs `uri` or `uris`, and something to do.
+/// A route. Needs `uri` or `uris`, and plugins, an upstream, a service or a script.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = rules)]
 pub struct RouteSpec {
-    /// Its id.
+    /// Id of the route.
     pub id: Option<ResourceId>,
     /// A name for people.
     #[schemars(length(min = 1, max = 256))]
@@ -24,72 +24,72 @@ pub struct RouteSpec {
     /// A description for people.
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
-    /// Free labels.
+    /// User-defined labels.
     #[serde(default)]
     #[schemars(schema_with = "common::labels_schema")]
     pub labels: Option<Labels>,
     /// The path to match: exact, `/prefix/*`, or with `:parameters`.
     #[schemars(length(min = 1, max = 4096))]
     pub uri: Option<String>,
-    /// Several such paths.
+    /// Several paths, instead of `uri`.
     #[schemars(inner(length(min = 1, max = 4096)), length(min = 1), extend("uniqueItems" = true))]
     pub uris: Option<Vec<String>>,
-    /// The host to match; `*.example.com` matches every name below.
+    /// The host to match; `*.example.com` matches every subdomain.
     #[schemars(regex(pattern = HOST))]
     pub host: Option<String>,
-    /// Several such hosts.
+    /// Several hosts, instead of `host`.
     #[schemars(inner(regex(pattern = HOST)), length(min = 1), extend("uniqueItems" = true))]
     pub hosts: Option<Vec<String>>,
-    /// The client's address or network to match.
+    /// The client address or network to match.
     pub remote_addr: Option<String>,
-    /// Several such addresses.
+    /// Several addresses, instead of `remote_addr`.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     pub remote_addrs: Option<Vec<String>>,
     /// The methods to match; absent means all.
     #[schemars(extend("uniqueItems" = true))]
     pub methods: Option<Vec<RouteMethod>>,
-    /// Among routes of the same path, the higher is tried first.
+    /// Order among routes with the same path: the highest is tried first.
     #[serde(default)]
     pub priority: i64,
-    /// Conditions over variables, `[[name, operator, value], ...]`.
+    /// Conditions on variables, `[[name, operator, value], ...]`.
     pub vars: Option<Vec<Value>>,
-    /// A condition in Lua; kept, and refused where it would have to run.
+    /// A condition in Lua; stored, but refused where it would have to run.
     #[schemars(length(min = 10))]
     pub filter_func: Option<String>,
-    /// A Lua script; kept, and refused where it would have to run.
+    /// A Lua script; stored, but refused where it would have to run.
     #[schemars(length(min = 10, max = 102400))]
     pub script: Option<String>,
-    /// A stored Lua script.
+    /// Id of a stored Lua script.
     pub script_id: Option<ResourceId>,
     /// Settings by plugin name.
     #[serde(default)]
     #[schemars(schema_with = "common::plugins_schema")]
     pub plugins: Option<Plugins>,
-    /// The shared plugins to use.
+    /// Id of a plugin config.
     pub plugin_config_id: Option<ResourceId>,
-    /// Where requests go.
+    /// Inline upstream.
     pub upstream: Option<UpstreamSpec>,
-    /// Where requests go, by id.
+    /// Id of an upstream.
     pub upstream_id: Option<ResourceId>,
-    /// The service whose settings are used where this route has none.
+    /// Id of a service, which provides the settings that this route lacks.
     pub service_id: Option<ResourceId>,
-    /// Overrides the upstream's.
+    /// Timeouts in place of the upstream's.
     pub timeout: Option<TimeoutSpec>,
-    /// Whether a request may become a WebSocket.
+    /// Whether requests may upgrade to WebSocket.
     pub enable_websocket: Option<bool>,
-    /// What becomes of tunnels, such as WebSockets, when this route or their endpoint changes: `keep`, `close`, or
-    /// `{"drain": seconds}`. Beyond APISIX.
+    /// Handling of tunnels, such as WebSockets, when this route or their endpoint changes: `keep`, `close`,
+    /// or `{"drain": seconds}`. Beyond APISIX.
     pub on_change: Option<OnChangeSpec>,
-    /// Whether its requests pass by the global rules. Beyond APISIX.
+    /// Whether requests of this route bypass the global rules. Beyond APISIX.
     #[serde(default)]
     pub skip_global_rules: bool,
-    /// 1 in force, 0 switched off.
+    /// 1 enables the route, 0 disables it.
     #[serde(default = "common::one")]
     #[schemars(schema_with = "common::status_schema")]
     pub status: u8,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub create_time: Option<i64>,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub update_time: Option<i64>,
 }
 

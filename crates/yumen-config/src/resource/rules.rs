@@ -1,4 +1,4 @@
-//! Plugins on their own: shared sets, global rules, and settings common to all uses of a plugin.
+//! Sets of plugins: plugin configs, global rules, consumer groups; and plugin metadata.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 use super::common::{self, Labels, Plugins, ResourceId};
 use super::{Kind, resource_type};
 
-/// Declares a resource that is nothing but named plugins.
+/// Declares a resource that consists of plugins.
 macro_rules! plugin_set {
     ($(#[$doc:meta])* $name:ident, $kind:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct $name {
-            /// Its id.
+            /// Id of the object.
             pub id: Option<ResourceId>,
             /// A name for people.
             #[schemars(length(min = 1, max = 256))]
@@ -22,16 +22,16 @@ macro_rules! plugin_set {
             /// A description for people.
             #[schemars(length(max = 256))]
             pub desc: Option<String>,
-            /// Free labels.
+            /// User-defined labels.
             #[serde(default)]
             #[schemars(schema_with = "common::labels_schema")]
             pub labels: Option<Labels>,
             /// Settings by plugin name.
             #[schemars(schema_with = "common::plugins_schema")]
             pub plugins: Plugins,
-            /// When it was made, in seconds since 1970.
+            /// Creation time, in seconds since 1970.
             pub create_time: Option<i64>,
-            /// When it was last changed, in seconds since 1970.
+            /// Time of the last change, in seconds since 1970.
             pub update_time: Option<i64>,
         }
 
@@ -40,7 +40,7 @@ macro_rules! plugin_set {
 }
 
 plugin_set!(
-    /// Plugins shared by the routes that name the set.
+    /// Plugins shared by the routes that refer to the set.
     PluginConfig,
     Kind::PluginConfigs
 );
@@ -52,7 +52,7 @@ plugin_set!(
 );
 
 plugin_set!(
-    /// Plugins shared by the consumers that name the group.
+    /// Plugins shared by the consumers that refer to the group.
     ConsumerGroup,
     Kind::ConsumerGroups
 );
@@ -62,11 +62,11 @@ plugin_set!(
 pub struct PluginMetadata {
     /// The plugin's name.
     pub id: Option<ResourceId>,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub create_time: Option<i64>,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub update_time: Option<i64>,
-    /// Everything else: for the plugin's own metadata schema to judge.
+    /// All other members; the metadata schema of the plugin applies to them.
     #[serde(flatten)]
     pub settings: Map<String, Value>,
 }

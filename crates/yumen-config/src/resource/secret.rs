@@ -1,6 +1,6 @@
-//! Secret managers: where references in other objects lead. Kept and judged, not asked yet.
+//! Secret managers, the targets of references in other objects. Stored and validated, but not contacted yet.
 //!
-//! Knows what each manager needs, not how it is spoken to.
+//! This module describes the settings of each manager, not its protocol.
 
 use std::sync::LazyLock;
 
@@ -11,65 +11,66 @@ use serde_json::{Map, Value};
 use super::{Kind, resource_type};
 use crate::schema::{self, InvalidSettings};
 
-/// A secret manager; the id is `vault/1`, `aws/1` or `gcp/1`, the rest is that manager's.
+/// A secret manager. The id is `vault/1`, `aws/1` or `gcp/1`, and the other members are settings of that
+/// manager.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SecretSpec {
-    /// `manager/id`.
+    /// Id in the form `manager/id`.
     pub id: Option<String>,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub create_time: Option<i64>,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub update_time: Option<i64>,
-    /// Everything else.
+    /// Settings of the manager.
     #[serde(flatten)]
     pub settings: Map<String, Value>,
 }
 
 /// A key-value store of HashiCorp Vault.
 #[derive(JsonSchema)]
-#[allow(dead_code, reason = "stands for its schema")]
+#[allow(dead_code, reason = "used only for its schema")]
 struct VaultSecretManager {
-    /// Where it is.
+    /// Address of the server.
     #[schemars(regex(pattern = r"^[^\/]+:\/\/([\da-zA-Z.-]+|\[[\da-fA-F:]+\])(:\d+)?"))]
     uri: String,
-    /// The path secrets are below.
+    /// Path prefix of the secrets.
     prefix: String,
-    /// What opens it.
+    /// Access token.
     token: String,
-    /// The namespace, where the server has several.
+    /// Namespace, if the server has several.
     namespace: Option<String>,
 }
 
 /// AWS Secrets Manager.
 #[derive(JsonSchema)]
-#[allow(dead_code, reason = "stands for its schema")]
+#[allow(dead_code, reason = "used only for its schema")]
 struct AwsSecretManager {
-    /// Who asks.
+    /// Id of the access key.
     access_key_id: String,
-    /// What proves it.
+    /// Secret of the access key.
     secret_access_key: String,
-    /// Of temporary credentials.
+    /// Session token of temporary credentials.
     session_token: Option<String>,
-    /// Where the secrets are; `us-east-1` where absent.
+    /// Region of the secrets; `us-east-1` if absent.
     region: Option<String>,
-    /// Asked instead of the region's own.
+    /// Endpoint in place of the region's own.
     #[schemars(regex(pattern = r"^[^\/]+:\/\/([\da-zA-Z.-]+|\[[\da-fA-F:]+\])(:\d+)?"))]
     endpoint_url: Option<String>,
 }
 
-/// The service account of Google Secret Manager.
+/// Service account for Google Secret Manager.
 #[derive(JsonSchema)]
-#[allow(dead_code, reason = "stands for its schema")]
+#[allow(dead_code, reason = "used only for its schema")]
 struct GcpServiceAccount {
-    /// Who asks.
+    /// Email address of the account.
     client_email: String,
-    /// What proves it.
+    /// Private key of the account.
     private_key: String,
-    /// Whose secrets.
+    /// Project that contains the secrets.
     project_id: String,
 }
 
-/// The settings of a secret manager, `None` where there is no such manager.
+/// The schema of a secret manager's settings; `None` for an unknown manager.
 pub fn secret_schema(manager: &str) -> Option<&'static Value> {
     static VAULT: LazyLock<Value> = LazyLock::new(schema::of::<VaultSecretManager>);
     static AWS: LazyLock<Value> = LazyLock::new(schema::of::<AwsSecretManager>);
@@ -92,7 +93,7 @@ pub fn secret_schema(manager: &str) -> Option<&'static Value> {
     }
 }
 
-/// An id without a manager says nothing of what the settings must be.
+/// Validates the settings of the manager in the id. Without a manager there is no schema to validate against.
 fn settle(secret: &mut SecretSpec) -> Result<(), InvalidSettings> {
     let Some((manager, _)) = secret.id.as_deref().and_then(|id| id.split_once('/')) else { return Ok(()) };
     let Some(schema) = secret_schema(manager) else {

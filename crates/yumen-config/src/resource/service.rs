@@ -10,11 +10,11 @@ use crate::schema::InvalidSettings;
 
 const HOST: &str = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$";
 
-/// A service.
+/// Settings for the routes that refer to the service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceSpec {
-    /// Its id.
+    /// Id of the service.
     pub id: Option<ResourceId>,
     /// A name for people.
     #[schemars(length(min = 1, max = 256))]
@@ -22,7 +22,7 @@ pub struct ServiceSpec {
     /// A description for people.
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
-    /// Free labels.
+    /// User-defined labels.
     #[serde(default)]
     #[schemars(schema_with = "common::labels_schema")]
     pub labels: Option<Labels>,
@@ -30,21 +30,21 @@ pub struct ServiceSpec {
     #[serde(default)]
     #[schemars(schema_with = "common::plugins_schema")]
     pub plugins: Option<Plugins>,
-    /// Where requests go.
+    /// Inline upstream.
     pub upstream: Option<UpstreamSpec>,
-    /// Where requests go, by id.
+    /// Id of an upstream.
     pub upstream_id: Option<ResourceId>,
-    /// A Lua script; kept, and refused where it would have to run.
+    /// A Lua script; stored, but refused where it would have to run.
     #[schemars(length(min = 10, max = 102400))]
     pub script: Option<String>,
-    /// The hosts of those of its routes that name none.
+    /// Hosts of the service's routes that set none.
     #[schemars(inner(regex(pattern = HOST)), length(min = 1), extend("uniqueItems" = true))]
     pub hosts: Option<Vec<String>>,
-    /// Whether a request may become a WebSocket, where the route does not say.
+    /// Whether requests may upgrade to WebSocket, unless the route sets it.
     pub enable_websocket: Option<bool>,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub create_time: Option<i64>,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub update_time: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! Certificates by server name.
+//! Certificates, chosen by server name.
 
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
@@ -10,12 +10,12 @@ use crate::schema::InvalidSettings;
 
 const SNI: &str = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$";
 
-/// A certificate: for clients that name one of its `snis`, or shown to upstreams.
+/// A certificate: for clients that request one of its `snis`, or presented to upstreams.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = rules)]
 pub struct SslSpec {
-    /// Its id.
+    /// Id of the certificate.
     pub id: Option<ResourceId>,
     /// A name for people.
     #[schemars(length(min = 1, max = 256))]
@@ -23,42 +23,43 @@ pub struct SslSpec {
     /// A description for people.
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
-    /// Free labels.
+    /// User-defined labels.
     #[serde(default)]
     #[schemars(schema_with = "common::labels_schema")]
     pub labels: Option<Labels>,
-    /// Whom it is shown to.
+    /// The side to which the certificate is presented.
     #[serde(default, rename = "type")]
     pub kind: SslType,
-    /// The name it is for; `*.example.com` is one label deep.
+    /// The server name; `*.example.com` matches one label.
     #[schemars(regex(pattern = SNI))]
     pub sni: Option<String>,
-    /// Several such names.
+    /// Several server names, instead of `sni`.
     #[schemars(inner(regex(pattern = SNI)), length(min = 1))]
     pub snis: Option<Vec<String>>,
-    /// The chain, PEM, or a `$secret://` or `$env://` reference.
+    /// The certificate chain, PEM, or a `$secret://` or `$env://` reference.
     #[schemars(schema_with = "pem")]
     pub cert: String,
-    /// Its key, PEM, or a reference.
+    /// The private key, PEM, or a reference.
     #[schemars(schema_with = "pem")]
     pub key: String,
-    /// Further chains, such as of another algorithm.
+    /// Further chains, such as for another algorithm.
     #[serde(default)]
     #[schemars(schema_with = "pems")]
     pub certs: Option<Vec<String>>,
-    /// Their keys, in the same order.
+    /// The private keys of these chains, in the same order.
     #[serde(default)]
     #[schemars(schema_with = "pems")]
     pub keys: Option<Vec<String>>,
-    /// What clients must show.
+    /// Rules for client certificates.
     pub client: Option<SslClientSpec>,
-    /// The versions allowed; absent means the node's.
+    /// Allowed TLS versions; absent means the node's.
     #[schemars(length(max = 3), extend("uniqueItems" = true))]
     pub ssl_protocols: Option<Vec<SslProtocol>>,
-    /// The cipher suites allowed, by OpenSSL's or IANA's names, the most liked first; absent means the node's. Beyond APISIX.
+    /// Allowed cipher suites by OpenSSL or IANA name, in order of preference; absent means the node's. Beyond
+    /// APISIX.
     #[schemars(length(min = 1, max = 16), extend("uniqueItems" = true))]
     pub ssl_ciphers: Option<Vec<String>>,
-    /// 1 in force, 0 switched off.
+    /// 1 enables the certificate, 0 disables it.
     #[serde(default = "common::one")]
     #[schemars(schema_with = "common::status_schema")]
     pub status: u8,
@@ -66,9 +67,9 @@ pub struct SslSpec {
     pub validity_start: Option<i64>,
     /// Accepted from older tools; not used.
     pub validity_end: Option<i64>,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub create_time: Option<i64>,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub update_time: Option<i64>,
 }
 
@@ -79,31 +80,31 @@ impl SslSpec {
     }
 }
 
-/// Whom a certificate is shown to.
+/// The side to which a certificate is presented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SslType {
-    /// Clients, by server name.
+    /// Clients, chosen by server name.
     #[default]
     Server,
-    /// Upstreams, by `tls.client_cert_id`.
+    /// Upstreams, through `tls.client_cert_id`.
     Client,
 }
 
-/// What clients must show.
+/// Rules for client certificates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SslClientSpec {
-    /// The authorities of client certificates, PEM; each holds in its own time.
+    /// The authorities of client certificates, PEM; each is trusted only within its validity.
     #[schemars(schema_with = "pem")]
     pub ca: String,
-    /// How many intermediates a client's chain may have.
+    /// The most intermediate certificates in a client's chain.
     #[serde(default = "common::one")]
     pub depth: u8,
-    /// Paths that are served without a valid certificate.
+    /// Paths, as regular expressions, that are served without a valid certificate.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     pub skip_mtls_uri_regex: Option<Vec<String>>,
-    /// The authorities' lists of revoked certificates, PEM; one whose next update is due refuses all clients of its
+    /// Revocation lists of the authorities, PEM. A list past its next update refuses all clients of its
     /// authority. Beyond APISIX.
     #[schemars(length(min = 128, max = 16_777_216))]
     pub crl: Option<String>,
@@ -123,8 +124,8 @@ pub enum SslProtocol {
     Tls13,
 }
 
-/// How short a text may be is left to whoever reads it, who can say what is wrong with it. A reference is never taken
-/// for a text, however long it is.
+/// A PEM text or a reference. The loader of certificates checks its minimum length, since it can report
+/// the reason. The patterns keep a reference from matching as a text, however long it is.
 fn pem(_: &mut schemars::SchemaGenerator) -> Schema {
     schemars::json_schema!({
         "oneOf": [

@@ -1,4 +1,4 @@
-//! Stream routes; and protos, which are accepted and kept, but not compiled yet.
+//! Stream routes; and protos, which are accepted and stored, but not compiled yet.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::schema::InvalidSettings;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProtoSpec {
-    /// Its id.
+    /// Id of the description.
     pub id: Option<ResourceId>,
     /// A name for people.
     #[schemars(length(min = 1, max = 256))]
@@ -21,24 +21,24 @@ pub struct ProtoSpec {
     /// A description for people.
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
-    /// Free labels.
+    /// User-defined labels.
     #[serde(default)]
     #[schemars(schema_with = "common::labels_schema")]
     pub labels: Option<Labels>,
     /// Source text or a base64 descriptor set, at most 1 MiB.
     #[schemars(length(min = 1, max = 1048576))]
     pub content: String,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub create_time: Option<i64>,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub update_time: Option<i64>,
 }
 
-/// An L4 route.
+/// Conditions on TCP or UDP streams, with their upstream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamRouteSpec {
-    /// Its id.
+    /// Id of the stream route.
     pub id: Option<ResourceId>,
     /// A name for people.
     #[schemars(length(min = 1, max = 256))]
@@ -46,11 +46,11 @@ pub struct StreamRouteSpec {
     /// A description for people.
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
-    /// Free labels.
+    /// User-defined labels.
     #[serde(default)]
     #[schemars(schema_with = "common::labels_schema")]
     pub labels: Option<Labels>,
-    /// The client's address or network to match.
+    /// The client address or network to match.
     pub remote_addr: Option<String>,
     /// The local address or network to match.
     pub server_addr: Option<String>,
@@ -60,37 +60,37 @@ pub struct StreamRouteSpec {
     /// The server name to match.
     #[schemars(regex(pattern = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$"))]
     pub sni: Option<String>,
-    /// Where connections go.
+    /// Inline upstream.
     pub upstream: Option<UpstreamSpec>,
-    /// Where connections go, by id.
+    /// Id of an upstream.
     pub upstream_id: Option<ResourceId>,
-    /// The service whose upstream is used.
+    /// Id of a service, which provides the upstream.
     pub service_id: Option<ResourceId>,
     /// Settings by plugin name.
     #[serde(default)]
     #[schemars(schema_with = "common::plugins_schema")]
     pub plugins: Option<Plugins>,
-    /// The protocol inside.
+    /// The application protocol of the stream.
     pub protocol: Option<StreamRouteProtocol>,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub create_time: Option<i64>,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub update_time: Option<i64>,
 }
 
-/// The protocol inside an L4 route.
+/// The application protocol of a stream route.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamRouteProtocol {
-    /// Its name.
+    /// Name of the protocol.
     pub name: String,
-    /// The stream route it belongs to.
+    /// Id of the superior stream route.
     pub superior_id: Option<ResourceId>,
-    /// Its settings.
+    /// Settings of the protocol.
     #[serde(default)]
     #[schemars(schema_with = "common::plugins_schema")]
     pub conf: Option<Map<String, Value>>,
-    /// Its loggers.
+    /// Loggers of the protocol.
     pub logger: Option<Vec<Value>>,
 }
 

@@ -1,6 +1,6 @@
-//! Tests of the configuration, written beside what they test: a request, and what shall become of it.
+//! Policy tests: requests with their expected outcomes, stored with the configuration that they test.
 //!
-//! Knows nothing of how a request is matched.
+//! Independent of route matching.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,34 +13,34 @@ use super::common::{self, Labels, ResourceId};
 use super::{Kind, resource_type};
 use crate::schema::InvalidSettings;
 
-/// A request to think through: what `explain` is asked and what a [`Test`] is about.
+/// A hypothetical request, the input of `explain` and of a [`Test`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
-    /// The method.
+    /// The method; GET if absent.
     #[serde(default = "get")]
     #[schemars(length(min = 1, max = 32))]
     pub method: String,
-    /// `https://host/path?query`, or a path alone where the host is of no account or in `headers`.
+    /// `https://host/path?query`, or a path alone if the host does not matter or is in `headers`.
     #[schemars(length(min = 1, max = 8192))]
     pub url: String,
     /// Header fields.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "texts_schema")]
     pub headers: BTreeMap<String, String>,
-    /// Address the client connects from; 127.0.0.1 where it is left out.
+    /// Address of the client; 127.0.0.1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "address_schema")]
     pub client_ip: Option<IpAddr>,
-    /// The consumer to assume, as if the client had proved to be it where a plugin asks for that.
+    /// The consumer to assume as authenticated if a plugin requires one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 100))]
     pub consumer: Option<String>,
-    /// The server name of the TLS handshake; the host of an `https` URL where it is left out.
+    /// The server name of the TLS handshake; the host of an `https` URL if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub sni: Option<String>,
-    /// A route, by id or name, that is asked after: why it does not get the request.
+    /// A route, by id or name, to explain why it does not get the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub why_not: Option<String>,
@@ -61,53 +61,53 @@ fn address_schema(_: &mut SchemaGenerator) -> Schema {
     ]})
 }
 
-/// What shall become of a request. What is left out may be anything.
+/// The expected outcome of a request. Absent members accept any outcome.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline, extend("minProperties" = 1))]
 pub struct Expectation {
-    /// Id of the route it gets to; null for none, which is a 404.
+    /// Id of the matched route; null for none, which is a 404.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "route_schema")]
     pub route: Option<Option<ResourceId>>,
-    /// Status the gateway itself answers with.
+    /// Status of a local response.
     #[schemars(range(min = 100, max = 599))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Name of the plugin that answers.
+    /// Name of the plugin that responds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
-    /// Path and query the upstream is asked for.
+    /// Path and query of the upstream request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Header fields the upstream gets.
+    /// Header fields of the upstream request.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "texts_schema")]
     pub headers: BTreeMap<String, String>,
-    /// Where it goes: the id of an upstream, or `routes/ID` or `services/ID` whose own it is.
+    /// The upstream: its id, or `routes/ID` or `services/ID` for the inline upstream of that object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
-    /// Id of the certificate the client is shown.
+    /// Id of the certificate that the client gets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
 }
 
-/// Schemas here know no null, so reading the value is what checks it.
+/// Schemas here have no null type, so deserializing the value validates it.
 fn route_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({})
 }
 
-/// Tells `null` from nothing written.
+/// Distinguishes `null` from an absent member.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<ResourceId>>, D::Error> {
     let message = "expect.route is the id of a route, or null for none";
     Option::<ResourceId>::deserialize(deserializer).map(Some).map_err(|_| D::Error::custom(message))
 }
 
-/// A test of the configuration.
+/// A request and its expected outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Test {
-    /// Its id.
+    /// Id of the test.
     pub id: Option<ResourceId>,
     /// A name for people.
     #[schemars(length(min = 1, max = 256))]
@@ -115,17 +115,17 @@ pub struct Test {
     /// A description for people.
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
-    /// Free labels.
+    /// User-defined labels.
     #[serde(default)]
     #[schemars(schema_with = "common::labels_schema")]
     pub labels: Option<Labels>,
     /// The request.
     pub request: Question,
-    /// What shall become of it.
+    /// The expected outcome.
     pub expect: Expectation,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub create_time: Option<i64>,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub update_time: Option<i64>,
 }
 
@@ -134,12 +134,15 @@ fn settle(test: &mut Test) -> Result<(), InvalidSettings> {
     let answered = expect.status.is_some() || expect.plugin.is_some() || expect.route == Some(None);
     let forwarded = expect.path.is_some() || expect.upstream.is_some() || !expect.headers.is_empty();
     if answered && forwarded {
-        let message = "an answer of the gateway (status, plugin, route: null) and a request to an upstream \
+        let message = "a local response (status, plugin, route: null) and an upstream request \
                        (path, headers, upstream) cannot both be expected";
         return Err(InvalidSettings::at("expect", message));
     }
     if test.request.why_not.is_some() {
-        return Err(InvalidSettings::at("request.why_not", "a test does not ask why; use yumen explain"));
+        return Err(InvalidSettings::at(
+            "request.why_not",
+            "a test cannot contain `why_not`; use `yumen explain`",
+        ));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Cases for typed decoding: rules, messages, paths, normal forms.
+//! Typed decoding: rules, messages, paths, normal forms.
 
 use serde_json::{Value, json};
 
@@ -115,7 +115,7 @@ fn upstream_rules_are_told_as_apisix_tells_them() {
         (
             json!({"nodes": {"a": 1}, "checks": {"active": {"timeout": 0}}}),
             "checks.active.timeout",
-            "a probe needs time: `timeout` must be more than 0 seconds",
+            "`timeout` of a probe must be more than 0 seconds",
         ),
         (
             json!({"nodes": {"a": 1}, "checks": {"active": {"req_headers": ["a: b", "c"]}}}),
@@ -188,7 +188,7 @@ fn other_kinds_have_their_rules() {
         ),
         (Kind::Ssls, json!({"cert": pem, "key": "$env://KEY", "sni": "a.com"}), "", ""),
         (Kind::Ssls, json!({"cert": pem, "key": format!("$secret://{pem}"), "sni": "a.com"}), "", ""),
-        // Whoever reads it says what is wrong with it.
+        // The loader of certificates reports why the key is invalid.
         (Kind::Ssls, json!({"cert": pem, "key": "short", "sni": "a.com"}), "", ""),
         (
             Kind::Ssls,

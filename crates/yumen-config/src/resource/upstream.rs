@@ -1,4 +1,4 @@
-//! Upstreams: named groups of endpoints and how requests are spread over them.
+//! Upstreams: named groups of endpoints with their load balancing.
 
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use crate::schema::{self, InvalidSettings};
 #[serde(deny_unknown_fields)]
 #[schemars(transform = rules)]
 pub struct UpstreamSpec {
-    /// Its id.
+    /// Id of the upstream.
     pub id: Option<ResourceId>,
     /// A name for people.
     #[schemars(length(min = 1, max = 256))]
@@ -24,114 +24,113 @@ pub struct UpstreamSpec {
     /// A description for people.
     #[schemars(length(max = 256))]
     pub desc: Option<String>,
-    /// Free labels.
+    /// User-defined labels.
     #[serde(default)]
     #[schemars(schema_with = "common::labels_schema")]
     pub labels: Option<Labels>,
-    /// Its endpoints.
+    /// Endpoints.
     pub nodes: Option<UpstreamNodes>,
-    /// What to ask service discovery for.
+    /// Name of the service in service discovery.
     #[schemars(length(min = 1, max = 256))]
     pub service_name: Option<String>,
-    /// Which service discovery to ask.
+    /// Type of service discovery.
     #[schemars(length(min = 1, max = 256))]
     pub discovery_type: Option<String>,
     /// Settings of that service discovery.
     #[serde(default)]
     #[schemars(schema_with = "common::plugins_schema")]
     pub discovery_args: Option<Value>,
-    /// How endpoints are chosen.
+    /// Balancer.
     #[serde(default, rename = "type")]
     pub balance: BalancerType,
-    /// Where `chash` takes its key from.
+    /// Source of the `chash` key.
     #[serde(default)]
     pub hash_on: HashOn,
-    /// What `chash` hashes: a variable, field or cookie name.
+    /// The variable, field or cookie that `chash` hashes.
     pub key: Option<String>,
-    /// How many further endpoints are tried after a failure; absent means all others.
+    /// The number of further endpoints to try after a failure; absent means all others.
     #[schemars(range(min = 0))]
     pub retries: Option<u32>,
-    /// When to stop retrying, in seconds from the first attempt; 0 means never.
+    /// Time from the first attempt after which no retry starts, in seconds; 0 means no bound.
     #[schemars(range(min = 0))]
     pub retry_timeout: Option<f64>,
-    /// How long an attempt may take.
+    /// Timeouts of an attempt.
     pub timeout: Option<TimeoutSpec>,
-    /// What is spoken to the endpoints.
+    /// Protocol of the endpoints.
     #[serde(default)]
     pub scheme: SchemeSpec,
-    /// Which version of HTTP `http` and `https` endpoints are asked in; `grpc` and `grpcs` are always 2.
-    /// Beyond APISIX.
+    /// HTTP version of `http` and `https` endpoints; `grpc` and `grpcs` always use 2. Beyond APISIX.
     pub http_version: Option<UpstreamHttpVersion>,
-    /// Statuses of gRPC calls after which another endpoint is tried, such as 14, where the answer tells
-    /// nothing else; none where nothing is said. What was sent of a call is kept for that until it is answered, up
-    /// to 64 KiB. Beyond APISIX.
+    /// gRPC statuses after which another endpoint is tried, such as 14, if the response carries nothing else;
+    /// absent means none. The sent part of a call is buffered for this until the response, up to 64 KiB.
+    /// Beyond APISIX.
     #[schemars(inner(range(min = 1, max = 16)))]
     pub grpc_retry_statuses: Option<Vec<u8>>,
-    /// Which host the endpoints are told.
+    /// Host in requests to endpoints.
     #[serde(default)]
     pub pass_host: PassHostMode,
     /// The host of `pass_host: rewrite`.
     #[schemars(regex(pattern = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$"))]
     pub upstream_host: Option<String>,
-    /// Idle connections kept open to the endpoints.
+    /// Idle connections to the endpoints.
     pub keepalive_pool: Option<KeepalivePool>,
-    /// What stream routes tell endpoints of the client, as the first bytes of a connection; those of datagrams are
-    /// told nothing. Beyond APISIX.
+    /// PROXY header with the client address that stream routes send as the first bytes of a connection; UDP
+    /// endpoints get none. Beyond APISIX.
     pub proxy_protocol: Option<ProxyProtocolSpec>,
-    /// TLS towards the endpoints.
+    /// TLS with the endpoints.
     pub tls: Option<UpstreamTlsSpec>,
-    /// How long endpoints that are new, or up again, take to get their whole share of the requests, in
-    /// milliseconds; it grows evenly from a tenth. Not for `chash`, whose shares are its keys. Beyond APISIX.
+    /// Slow start: the time in which new or recovered endpoints reach their full share of requests, in
+    /// milliseconds; the share grows linearly from a tenth. Not for `chash`, which distributes by key. Beyond
+    /// APISIX.
     #[schemars(range(min = 1, max = 3600000))]
     pub slow_start_ms: Option<u64>,
-    /// What becomes of tunnels and streams, such as WebSockets and sessions of UDP, whose endpoint is taken out; a
-    /// route may say otherwise for its tunnels.
-    /// Beyond APISIX.
+    /// Handling of tunnels and streams, such as WebSockets and UDP sessions, to a removed endpoint; a route
+    /// may override it for its tunnels. Beyond APISIX.
     pub on_change: Option<OnChangeSpec>,
     /// Health checks.
     pub checks: Option<HealthCheckSpec>,
-    /// Bounds of what its endpoints are asked at once. Beyond APISIX.
+    /// Limits on concurrent use of the endpoints. Beyond APISIX.
     pub limits: Option<UpstreamLimitsSpec>,
-    /// When an endpoint that fails is left out for a while. Beyond APISIX.
+    /// Ejection of endpoints that fail. Beyond APISIX.
     pub outlier_detection: Option<OutlierDetectionSpec>,
-    /// How many requests may be asked again at once. Beyond APISIX.
+    /// Bound of concurrent retries. Beyond APISIX.
     pub retry_budget: Option<RetryBudgetSpec>,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub create_time: Option<i64>,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub update_time: Option<i64>,
 }
 
-/// What becomes of a tunnel, such as a WebSocket, when its route or endpoint changes. Requests under way are
-/// always finished.
+/// Handling of a tunnel, such as a WebSocket, when its route or endpoint changes. Requests in flight always
+/// complete.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnChangeSpec {
-    /// It goes on.
+    /// The tunnel stays open.
     #[default]
     Keep,
-    /// It ends at once.
+    /// The tunnel is closed at once.
     Close,
-    /// It ends after so many seconds.
+    /// The tunnel is closed after this number of seconds.
     Drain(#[schemars(range(min = 0))] f64),
 }
 
-/// How endpoints are chosen.
+/// Rule that picks an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BalancerType {
-    /// In turn, by weight.
+    /// Weighted round robin.
     #[default]
     Roundrobin,
-    /// By consistent hash of a key.
+    /// Consistent hash of a key.
     Chash,
-    /// The one with the fewest running requests, by weight.
+    /// Fewest requests in flight in relation to the weight.
     LeastConn,
-    /// The one that answered fastest lately.
+    /// Lowest recent latency (EWMA).
     Ewma,
 }
 
-/// Where `chash` takes its key from.
+/// Source of the `chash` key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HashOn {
@@ -148,7 +147,7 @@ pub enum HashOn {
     VarsCombinations,
 }
 
-/// What is spoken to endpoints.
+/// Protocol of endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SchemeSpec {
@@ -172,12 +171,12 @@ pub enum SchemeSpec {
 }
 
 impl SchemeSpec {
-    /// Whether the connection is TLS.
+    /// Whether connections use TLS.
     pub fn is_tls(self) -> bool {
         matches!(self, SchemeSpec::Https | SchemeSpec::Grpcs | SchemeSpec::Tls)
     }
 
-    /// The port of nodes that name none; `None` where the scheme has no usual one.
+    /// The port of nodes without one; `None` if the scheme has no default port.
     pub fn default_port(self) -> Option<u16> {
         match self {
             SchemeSpec::Http | SchemeSpec::Grpc => Some(80),
@@ -187,14 +186,14 @@ impl SchemeSpec {
     }
 }
 
-/// A version of HTTP.
+/// HTTP version of upstream connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum UpstreamHttpVersion {
-    /// HTTP/1.1, a request at a time on a connection.
+    /// HTTP/1.1: one request at a time per connection.
     #[default]
     #[serde(rename = "1.1")]
     V1_1,
-    /// HTTP/2, many requests on a connection; without TLS the endpoint must know it beforehand.
+    /// HTTP/2: many requests per connection; without TLS with prior knowledge.
     #[serde(rename = "2")]
     V2,
 }
@@ -203,38 +202,38 @@ pub enum UpstreamHttpVersion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyProtocolSpec {
-    /// A line of text.
+    /// One line of text.
     V1,
     /// Binary.
     V2,
 }
 
-/// Which host the endpoints are told.
+/// Host in requests to endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PassHostMode {
-    /// The client's.
+    /// The host of the client's request.
     #[default]
     Pass,
-    /// The endpoint's own.
+    /// The host of the endpoint.
     Node,
     /// `upstream_host`.
     Rewrite,
 }
 
-/// Idle connections kept open, per worker and endpoint.
+/// Idle connections, per worker and endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KeepalivePool {
-    /// The most that are kept.
+    /// The most idle connections.
     #[serde(default = "KeepalivePool::size")]
     #[schemars(range(min = 1))]
     pub size: u32,
-    /// How long one is kept, in seconds; 0 means for ever.
+    /// How long a connection may be idle, in seconds; 0 means no bound.
     #[serde(default = "KeepalivePool::idle_timeout")]
     #[schemars(range(min = 0))]
     pub idle_timeout: f64,
-    /// How many requests one carries at most.
+    /// The most requests that one connection carries.
     #[serde(default = "KeepalivePool::requests")]
     #[schemars(range(min = 1))]
     pub requests: u32,
@@ -260,24 +259,24 @@ impl Default for KeepalivePool {
     }
 }
 
-/// TLS towards the endpoints.
+/// TLS with the endpoints.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(transform = tls_rules)]
 pub struct UpstreamTlsSpec {
-    /// The `ssls` resource whose certificate is shown to endpoints.
+    /// Id of the `ssls` resource with the client certificate.
     pub client_cert_id: Option<ResourceId>,
-    /// The certificate shown to endpoints, PEM.
+    /// The client certificate, PEM.
     #[schemars(length(min = 128, max = 65536))]
     pub client_cert: Option<String>,
-    /// Its key, PEM.
-    // One of Ed25519 has 118 characters (RFC 8410 §7).
+    /// The private key of the client certificate, PEM.
+    // An Ed25519 key has 118 characters (RFC 8410 §7).
     #[schemars(length(min = 100, max = 65536))]
     pub client_key: Option<String>,
     /// Whether the endpoint's certificate must be valid for its name.
     #[serde(default)]
     pub verify: bool,
-    /// The authorities to trust instead of the system's, PEM; each holds in its own time. Beyond APISIX.
+    /// Trust anchors in place of the system's, PEM; each is trusted only within its validity. Beyond APISIX.
     #[schemars(length(min = 128, max = 1048576))]
     pub ca: Option<String>,
 }
@@ -298,7 +297,7 @@ fn tls_rules(schema: &mut Schema) {
     schema.insert("dependencies".into(), json!({ "client_cert": with_key, "client_key": with_cert }));
 }
 
-/// The rules beyond the schema, and ports by scheme.
+/// Applies the rules beyond the schema, and sets ports by scheme.
 pub(super) fn settle(upstream: &mut UpstreamSpec) -> Result<(), InvalidSettings> {
     if upstream.pass_host == PassHostMode::Rewrite
         && upstream.upstream_host.as_deref().unwrap_or("").is_empty()
@@ -319,18 +318,19 @@ pub(super) fn settle(upstream: &mut UpstreamSpec) -> Result<(), InvalidSettings>
     check_limits(upstream)?;
     upstream.checks.as_ref().map_or(Ok(()), check_probes)?;
     if let Some(nodes) = &mut upstream.nodes {
+        // Nodes without a port get the default port of the scheme.
         nodes.settle(upstream.scheme)?;
     }
     Ok(())
 }
 
-/// What would make every probe fail, or leave something out of it.
+/// Refuses settings with which every probe would fail or lack a field.
 fn check_probes(checks: &HealthCheckSpec) -> Result<(), InvalidSettings> {
     let active = &checks.active;
     if active.timeout <= 0.0 {
         return Err(InvalidSettings::at(
             "checks.active.timeout",
-            "a probe needs time: `timeout` must be more than 0 seconds",
+            "`timeout` of a probe must be more than 0 seconds",
         ));
     }
     let no_field = |line: &String| !line.contains(':');
@@ -343,7 +343,8 @@ fn check_probes(checks: &HealthCheckSpec) -> Result<(), InvalidSettings> {
     }
 }
 
-/// A connection of HTTP/2 carries many requests, and each worker needs one of its own.
+/// Refuses `max_connections` with HTTP/2, where each worker needs a connection and one carries many requests,
+/// and limits without any bound.
 fn check_limits(upstream: &UpstreamSpec) -> Result<(), InvalidSettings> {
     let Some(limits) = &upstream.limits else { return Ok(()) };
     let per_endpoint = limits.per_endpoint.unwrap_or_default();
@@ -367,6 +368,7 @@ fn check_hash_key(upstream: &UpstreamSpec) -> Result<(), InvalidSettings> {
     let pattern = match upstream.hash_on {
         HashOn::Consumer => return Ok(()),
         HashOn::VarsCombinations => None,
+        // APISIX's pattern, in which `A-z` also admits a few punctuation marks.
         HashOn::Vars => Some(concat!(
             "^((uri|server_name|server_addr|request_uri|remote_port|remote_addr|query_string|host|hostname",
             "|mqtt_client_id)|arg_[0-9a-zA-z_-]+)$"

@@ -1,7 +1,7 @@
-//! Arrays, and schemas made of schemas.
+//! Arrays and combinators such as `anyOf`.
 //!
-//! A branch is first only tried; the one that holds then completes the instance. So defaults of a
-//! branch that lost never leak into the settings.
+//! Branches are first tried without changing the instance; then the matching branch completes it. Defaults of
+//! a failed branch therefore never leak into the settings.
 
 use std::collections::HashMap;
 use std::hash::RandomState;
@@ -12,10 +12,10 @@ use super::InvalidSettings;
 use super::evaluate::{SchemaEvaluator, SchemaKeywords};
 use super::{reference, scalar};
 
-/// Items up to which the comparison of all pairs is cheaper than hashes.
+/// Array length up to which comparing all pairs is cheaper than hashing.
 const PAIRS_MAX: usize = 32;
 
-/// Judges an array.
+/// Validates an array.
 pub(super) fn array(
     ev: SchemaEvaluator<'_>,
     k: &SchemaKeywords<'_>,
@@ -38,6 +38,7 @@ pub(super) fn array(
     if let Some(max) = k.items_max.filter(|max| count > *max) {
         return ev.refuse(|| format!("expect array to have at most {max} items"));
     }
+    // The cost of comparing items grows with their size.
     if k.unique_items && !ev.spend(items.iter().map(reference::parts).sum()) {
         return ev.refuse(|| "the value takes too many steps to be evaluated".into());
     }
@@ -74,6 +75,7 @@ fn check_tuple(
                 return ev.refuse_at(&format!("[{i}]"), || "found unexpected extra items in array".into());
             }
             (None, Some(schema)) => check_item(ev, schema, i, item)?,
+            // Without `additionalItems`, further items are valid.
             (None, None) => break,
         }
     }
@@ -82,10 +84,12 @@ fn check_tuple(
 
 fn equal_pair(items: &[Value]) -> Option<(usize, usize)> {
     if items.len() > PAIRS_MAX {
+        // A random seed, so that a user cannot construct colliding items.
         let hasher = RandomState::new();
         let mut seen: HashMap<u64, Vec<usize>> = HashMap::with_capacity(items.len());
         return items.iter().enumerate().find_map(|(i, item)| {
             let alike = seen.entry(scalar::hash(&hasher, item)).or_default();
+            // Items with one hash may still differ.
             let first = alike.iter().copied().find(|first| scalar::equal(&items[*first], item));
             alike.push(i);
             first.map(|first| (first, i))
@@ -96,7 +100,7 @@ fn equal_pair(items: &[Value]) -> Option<(usize, usize)> {
         .find(|(first, second)| scalar::equal(&items[*first], &items[*second]))
 }
 
-/// `allOf`, `anyOf`, `oneOf`, `if`, `not`, in that order.
+/// Validates `allOf`, `anyOf`, `oneOf`, `if`, `not`, in that order.
 pub(super) fn combinators(
     ev: SchemaEvaluator<'_>,
     k: &SchemaKeywords<'_>,
@@ -171,18 +175,19 @@ fn conditional(
         false => (k.otherwise, "else"),
     };
     let Some(clause) = clause else { return Ok(()) };
-    // The path still leads to the innermost fault, though the message by contract does not tell it.
+    // The path still leads to the innermost fault, although the message by contract omits it.
     let inner = ev.check(clause, instance);
     ev.wrap(inner, String::new, |_| format!("{name} clause did not match"))
 }
 
-/// At least one item must fit.
+/// Validates `contains`: at least one item must match.
 pub(super) fn contains(
     ev: SchemaEvaluator<'_>,
     schema: &Value,
     instance: &mut Value,
 ) -> Result<(), InvalidSettings> {
     let Value::Array(items) = instance else { return Ok(()) };
+    // A trial, because a matching item must not receive defaults from `contains`.
     let fits = items.iter_mut().any(|item| ev.trying().check(schema, item).is_ok());
     if fits { Ok(()) } else { ev.refuse(|| "array does not contain any valid item".into()) }
 }

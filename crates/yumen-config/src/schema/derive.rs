@@ -1,10 +1,10 @@
-//! Brings derived schemas into the plain form the tools expect.
+//! Reduces derived schemas to the plain form that APISIX tools expect.
 //!
-//! Walks schema positions only: a property may well be called `title` or `default`.
+//! Visits schema positions only, since a property may be called `title` or `default`.
 
 use serde_json::{Map, Value};
 
-/// Drops what only the generator cares for, and folds "or null" into "optional".
+/// Removes the generator's metadata, and folds "or null" into "optional".
 pub(super) fn simplify(schema: &mut Value) {
     let Value::Object(node) = schema else { return };
     remove_metadata(node);
@@ -25,7 +25,7 @@ pub(super) fn simplify(schema: &mut Value) {
     }
 }
 
-/// Has integers bounded by their types, where nothing else bounds them.
+/// Adds the bounds of their types to integers without other bounds.
 pub(super) fn bound_integers(schema: &mut Value) {
     match schema {
         Value::Array(schemas) => schemas.iter_mut().for_each(bound_integers),
@@ -79,6 +79,7 @@ fn fold_null(node: &mut Map<String, Value>) {
     let Some(Value::Array(branches)) = node.get_mut("anyOf") else { return };
     let before = branches.len();
     branches.retain(|branch| branch.get("type").is_none_or(|name| name != "null"));
+    // Only `Option` is folded; a union of several types stays an `anyOf`.
     if branches.len() == before || branches.len() != 1 {
         return;
     }
@@ -86,12 +87,13 @@ fn fold_null(node: &mut Map<String, Value>) {
     node.shift_remove("anyOf");
     if let Some(Value::Object(inner)) = only {
         for (keyword, value) in inner {
+            // Keywords of the field take precedence over those of its type.
             node.entry(keyword).or_insert(value);
         }
     }
 }
 
-/// Enums whose variants carry descriptions come as one schema per variant.
+/// Folds an enum with described variants, which is generated as one schema per variant.
 fn fold_constants(node: &mut Map<String, Value>) {
     let Some(Value::Array(branches)) = node.get("oneOf") else { return };
     let mut values = Vec::with_capacity(branches.len());
@@ -101,6 +103,7 @@ fn fold_constants(node: &mut Map<String, Value>) {
             (None, Some(Value::Array(more)), Some(Value::String(kind))) if kind == "string" => {
                 values.extend(more.iter().cloned());
             }
+            // Not an enum of strings.
             _ => return,
         }
     }

@@ -1,25 +1,27 @@
-//! One schema node against one value: keywords are gathered in one pass, then judged in a fixed order.
+//! Validates one value against one schema node: keywords are collected in one pass, then evaluated in a fixed
+//! order.
 
 use serde_json::{Map, Value};
 
 use super::reference::SchemaReferences;
 use super::{InvalidSettings, compound, object, reference, scalar};
 
+/// Bound of nesting, so that recursion cannot exhaust the stack.
 const DEPTH_MAX: u16 = 128;
 
-/// How a value is judged.
+/// Mode of an evaluation.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaEvaluator<'s> {
-    /// Whether the instance is completed; not while branches are only tried.
+    /// Whether defaults are filled in; not while branches are only tried.
     pub(super) complete: bool,
-    /// Whether anyone reads the message.
+    /// Whether messages are built; not if only the result counts.
     pub(super) tell: bool,
     depth: u16,
-    /// Where `$ref` leads, in schemas that may have it.
+    /// Resolver of `$ref`, for schemas that may contain it.
     pub(super) references: Option<&'s SchemaReferences<'s>>,
 }
 
-/// What a node says, in the order of judgement.
+/// The keywords of a node, in the order of evaluation.
 #[derive(Default)]
 pub(super) struct SchemaKeywords<'a> {
     pub(super) types: Option<&'a Value>,
@@ -111,22 +113,22 @@ impl<'s> SchemaEvaluator<'s> {
         SchemaEvaluator { complete: true, tell: true, depth: 0, references }
     }
 
-    /// The same, but only trying: nothing is completed, nobody reads messages.
+    /// The same evaluation as a trial: no defaults, no messages.
     pub(super) fn trying(self) -> SchemaEvaluator<'s> {
         SchemaEvaluator { complete: false, tell: false, ..self }
     }
 
-    /// Takes steps from the budget of the evaluation, where it has one; `false` where they are not left.
+    /// Takes steps from the budget of the evaluation, if there is one; `false` if it is exhausted.
     pub(super) fn spend(self, steps: usize) -> bool {
         self.references.is_none_or(|references| references.spend(steps))
     }
 
-    /// A refusal of the value itself.
+    /// Refuses the value itself.
     pub(super) fn refuse(self, message: impl FnOnce() -> String) -> Result<(), InvalidSettings> {
         Err(InvalidSettings::new(if self.tell { message() } else { String::new() }))
     }
 
-    /// A refusal of what the value holds at `path`.
+    /// Refuses the part of the value at `path`.
     pub(super) fn refuse_at(
         self,
         path: &str,
@@ -138,7 +140,7 @@ impl<'s> SchemaEvaluator<'s> {
         Err(InvalidSettings::at(path, message()))
     }
 
-    /// A refusal of an inner value, told from this one.
+    /// Turns the refusal of an inner value into one of this value.
     pub(super) fn wrap(
         self,
         inner: Result<(), InvalidSettings>,
@@ -157,7 +159,7 @@ impl<'s> SchemaEvaluator<'s> {
         }
     }
 
-    /// Judges `instance` by `schema`.
+    /// Validates `instance` against `schema`.
     pub(super) fn check(self, schema: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
         let node = match schema {
             Value::Object(node) => node,
@@ -165,6 +167,7 @@ impl<'s> SchemaEvaluator<'s> {
             _ => return Ok(()),
         };
         if self.depth >= DEPTH_MAX {
+            // Aborts the evaluation as a whole: under `not`, a mere refusal would count as success.
             self.references.inspect(|references| references.give_up());
             return self.refuse(|| "too deeply nested".into());
         }
@@ -175,17 +178,20 @@ impl<'s> SchemaEvaluator<'s> {
         if let Some(references) = self.references
             && let Some(reference) = node.get("$ref")
         {
-            // What stands beside it counts for nothing (draft-07 §8.3).
+            // A `$ref` overrides all its siblings (draft-07 §8.3).
             return match references.follow(reference) {
                 Ok(schema) => inner.check(schema, instance),
                 Err(message) => self.refuse(|| message),
             };
         }
         let keywords = SchemaKeywords::gather(node);
+        // First, because it may turn an empty array into an object and back; the checks below depend on the
+        // form.
         if let Some(types) = keywords.types {
             scalar::types(inner, types, instance)?;
         }
         match instance {
+            // Keywords for other types do not apply (JSON Schema draft-07 validation §3.2.1).
             Value::Object(_) => object::check(inner, &keywords, instance)?,
             Value::Array(_) => compound::array(inner, &keywords, instance)?,
             Value::String(text) => scalar::string(inner, &keywords, text)?,

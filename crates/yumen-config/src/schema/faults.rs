@@ -1,11 +1,11 @@
-//! All that is wrong with a value, where judging it stops at the first fault.
+//! All faults of a value, whereas validation stops at the first.
 
 use serde_json::{Map, Value};
 
 use super::{InvalidSettings, validate};
 
-/// What a schema refuses of a value: each of its members, and theirs, by itself, in the words of [`validate`]. What
-/// members say together is only told where none is refused alone.
+/// The faults of a value: members are validated one by one, recursively, with the messages of [`validate`]. A
+/// fault between members is reported only if no member fails alone.
 pub fn faults(schema: &Value, instance: &Value) -> Vec<InvalidSettings> {
     let Err(first) = validate(schema, &mut instance.clone()) else { return Vec::new() };
     let inner = match (schema.get("properties"), instance) {

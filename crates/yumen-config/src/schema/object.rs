@@ -1,4 +1,4 @@
-//! Objects: properties, what is required, what is allowed besides, defaults.
+//! Objects: declared, required and additional properties, and defaults.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use super::InvalidSettings;
 use super::evaluate::{SchemaEvaluator, SchemaKeywords};
 use super::patterns;
 
-/// Judges an object and fills in its defaults.
+/// Validates an object and fills in its defaults.
 pub(super) fn check(
     ev: SchemaEvaluator<'_>,
     k: &SchemaKeywords<'_>,
@@ -17,6 +17,7 @@ pub(super) fn check(
     }
     if let (Some(required), Some(members)) = (k.required, instance.as_object()) {
         for name in required.iter().filter_map(Value::as_str) {
+            // A default satisfies the requirement.
             let defaulted = || k.properties.and_then(|p| p.get(name)).and_then(default_of).is_some();
             if !members.contains_key(name) && !defaulted() {
                 return ev.refuse_at(name, || format!("property \"{name}\" is required"));
@@ -68,7 +69,7 @@ fn check_properties(
     Ok(())
 }
 
-/// Schemas are short: looking at each keyword is quicker than hashing one.
+/// Schemas are short: comparing each keyword is faster than hashing one.
 fn default_of(schema: &Value) -> Option<&Value> {
     schema.as_object()?.iter().find(|(keyword, _)| *keyword == "default").map(|(_, default)| default)
 }
@@ -111,7 +112,8 @@ fn check_names(
     Ok(())
 }
 
-/// `patternProperties`, and `additionalProperties` for what neither a name nor a pattern covers.
+/// Validates `patternProperties`, and `additionalProperties` for members that neither a name nor a pattern
+/// covers.
 fn check_others(
     ev: SchemaEvaluator<'_>,
     k: &SchemaKeywords<'_>,
@@ -120,6 +122,7 @@ fn check_others(
     for (name, member) in members.iter_mut() {
         let mut covered = k.properties.is_some_and(|properties| properties.contains_key(name));
         for (pattern, schema) in k.pattern_properties.into_iter().flatten() {
+            // `.*` matches every name, so the common case needs no regular expression.
             if pattern != ".*" && !patterns::compiled(pattern).is_some_and(|regex| regex.is_match(name)) {
                 continue;
             }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use regex::Regex;
 
-/// Schemas may come from users, so the number of patterns remembered is bounded.
+/// Bound of cached patterns, since schemas may come from users.
 const REMEMBERED_MAX: usize = 1024;
 
 thread_local! {

@@ -1,7 +1,8 @@
-//! Where `$ref` leads within a schema (JSON Schema draft-07 §8.3), and the steps that an evaluation may take.
+//! Resolves `$ref` within a schema (JSON Schema draft-07 §8.3), and bounds the steps of an evaluation.
 //!
-//! A schema that refers to itself may take time that doubles with each level of a value. The steps of one evaluation are
-//! bounded whatever the size of the value, and a value that needs more is refused, even under `not`.
+//! A schema that refers to itself may take time that doubles with each level of a value. The steps of one
+//! evaluation are bounded whatever the size of the value, and a value that needs more is refused, even under
+//! `not`.
 
 use std::cell::Cell;
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 /// Steps of one evaluation. A schema node applied to a value is a step, and large values cost more.
 const STEPS_MAX: usize = 1_000_000;
 
-/// The references of one schema, while one value is judged.
+/// The references of one schema during one evaluation.
 pub(super) struct SchemaReferences<'s> {
     root: &'s Value,
     left: Cell<usize>,
@@ -22,9 +23,10 @@ impl<'s> SchemaReferences<'s> {
         SchemaReferences { root, left: Cell::new(STEPS_MAX), is_aborted: Cell::new(false) }
     }
 
-    /// Takes steps from the budget; `false` where it does not hold them.
+    /// Takes steps from the budget; `false` if it is exhausted.
     pub(super) fn spend(&self, steps: usize) -> bool {
         let left = self.left.get().checked_sub(steps);
+        // 0 after an underflow, so that smaller steps fail from then on too.
         self.left.set(left.unwrap_or(0));
         if left.is_none() {
             self.give_up();
@@ -32,15 +34,15 @@ impl<'s> SchemaReferences<'s> {
         left.is_some()
     }
 
-    /// The schema that is referred to; else why there is none.
+    /// The referenced schema, or the reason why there is none.
     pub(super) fn follow(&self, reference: &Value) -> Result<&'s Value, String> {
         resolve(self.root, reference).ok_or_else(|| {
             self.give_up();
-            format!("its schema refers to {reference}, which is not there")
+            format!("its schema refers to {reference}, which does not exist")
         })
     }
 
-    /// Nothing that is said of the value from here on can be relied on.
+    /// Marks the evaluation as aborted: its results are unreliable from here on.
     pub(super) fn give_up(&self) {
         self.is_aborted.set(true);
     }
@@ -50,8 +52,8 @@ impl<'s> SchemaReferences<'s> {
     }
 }
 
-/// The part of a schema that a reference names: `#` is the whole, `#/definitions/name` a part of it (RFC 6901), without
-/// percent-encoding. Other documents are not fetched.
+/// The part of a schema that a reference names: `#` is the whole, `#/definitions/name` a part of it (RFC
+/// 6901), without percent-encoding. Other documents are not fetched.
 pub(super) fn resolve<'s>(root: &'s Value, reference: &Value) -> Option<&'s Value> {
     root.pointer(reference.as_str()?.strip_prefix('#')?)
 }

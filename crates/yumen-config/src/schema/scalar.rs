@@ -9,10 +9,10 @@ use super::InvalidSettings;
 use super::evaluate::{SchemaEvaluator, SchemaKeywords};
 use super::patterns;
 
-/// Beyond this a float does not hold every integer.
+/// 2^53. Beyond it a float cannot represent every integer.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// `type`, and the forms that count as the same: `2.0` is an integer, an empty table is both kinds.
+/// Validates `type`. As in Lua, `2.0` is an integer, and an empty table is both an object and an array.
 pub(super) fn types(
     ev: SchemaEvaluator<'_>,
     types: &Value,
@@ -77,6 +77,7 @@ fn normalise(name: &str, instance: &mut Value) {
 
 fn lua_type(instance: &Value) -> &'static str {
     match instance {
+        // Lua's cjson represents null as userdata.
         Value::Null => "userdata",
         Value::Bool(_) => "boolean",
         Value::Number(_) => "number",
@@ -85,7 +86,7 @@ fn lua_type(instance: &Value) -> &'static str {
     }
 }
 
-/// Lengths count characters, not bytes.
+/// Validates a string. Lengths count characters, not bytes.
 pub(super) fn string(
     ev: SchemaEvaluator<'_>,
     k: &SchemaKeywords<'_>,
@@ -104,6 +105,7 @@ pub(super) fn string(
     match patterns::compiled(pattern) {
         Some(regex) if regex.is_match(text) => Ok(()),
         Some(_) => ev.refuse(|| {
+            // The value may be a URL with a password.
             let mut shown = text.to_owned();
             crate::url::hide_userinfo(&mut shown);
             format!("failed to match pattern {} with {}", quoted(pattern), quoted(&shown))
@@ -112,7 +114,7 @@ pub(super) fn string(
     }
 }
 
-/// Bounds; the older spelling with a boolean `exclusiveMinimum` is understood too.
+/// Validates bounds, including the older form with a boolean `exclusiveMinimum`.
 pub(super) fn number(
     ev: SchemaEvaluator<'_>,
     k: &SchemaKeywords<'_>,
@@ -122,6 +124,7 @@ pub(super) fn number(
     let bound = |keyword: Option<&Value>| keyword.and_then(Value::as_f64);
     let strict = |keyword: Option<&Value>| keyword == Some(&Value::Bool(true));
     let (mut min, mut above) = (bound(k.minimum), bound(k.exclusive_minimum));
+    // Draft-04: a boolean makes `minimum` itself exclusive.
     if strict(k.exclusive_minimum) {
         (min, above) = (None, min);
     }
@@ -149,7 +152,7 @@ pub(super) fn number(
     }
 }
 
-/// Only the formats the tools check; others say something to people alone.
+/// Validates the formats that APISIX checks; all others are annotations.
 pub(super) fn format(ev: SchemaEvaluator<'_>, format: &str, text: &str) -> Result<(), InvalidSettings> {
     let fits = match format {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
@@ -173,10 +176,10 @@ pub(super) fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// A hash that values have in common where they are [`equal`].
+/// A hash that is the same for values that are [`equal`].
 pub(super) fn hash(hasher: &RandomState, value: &Value) -> u64 {
     match value {
-        // The sum makes 0.0 of -0.0.
+        // Adding 0.0 turns -0.0 into 0.0.
         Value::Number(number) => hasher.hash_one(number.as_f64().map(|float| (float + 0.0).to_bits())),
         Value::String(text) => hasher.hash_one(text),
         Value::Array(items) => {
@@ -193,7 +196,7 @@ pub(super) fn hash(hasher: &RandomState, value: &Value) -> u64 {
     }
 }
 
-/// Text in double quotes as Lua's `%q` writes it, which is what the tools compare with.
+/// Text in double quotes as Lua's `%q` writes it; tools compare this form.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

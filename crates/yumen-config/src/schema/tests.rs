@@ -1,4 +1,4 @@
-//! Cases for the evaluator's messages and for derived schemas.
+//! The evaluator's messages, and derived schemas.
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
@@ -324,7 +324,7 @@ fn a_reference_stands_for_the_part_it_names() {
 fn a_schema_that_comes_back_to_itself_is_given_up_on_in_time() {
     let next = json!({"properties": {"next": {"$ref": "#"}}});
     let doubling = json!({"anyOf": [{"allOf": [next, {"required": ["none"]}]}, next]});
-    // To ask for what does not fit is no way around.
+    // A reference under `not` does not evade the bound.
     let text = doubling.to_string().replace("\"#\"", "\"#/definitions/doubling\"");
     let inner: Value = serde_json::from_str(&text).unwrap();
     let turned = json!({"definitions": {"doubling": inner}, "not": {"$ref": "#/definitions/doubling"}});
@@ -361,7 +361,7 @@ fn every_fault_of_a_value_is_found() {
     };
     let all = json!({ "a": "x", "b": { "d": 0 }, "e": ["x", 1, 2], "h": 1 });
     assert_eq!(told(all.clone()), ["a", "b.c", "b.d", "e[1]", "g", "h"]);
-    // The first is told as by judging.
+    // The first fault equals that of validation.
     let first = super::validate(&schema, &mut all.clone()).unwrap_err();
     assert_eq!(super::faults(&schema, &all)[0], first);
     assert_eq!(told(json!({ "a": 1, "e": {}, "g": 1 })), [""; 0]);

@@ -1,7 +1,7 @@
 //! The forms of a request path: as forwarded, decoded, and as the router matches it.
 //!
-//! Dot segments are resolved once, over the received octets (RFC 3986 §5.2.4), so that the router and the upstream
-//! interpret the same path. Must not know queries and authorities.
+//! Dot segments are resolved once, in the received octets (RFC 3986 §5.2.4), so that the router and the
+//! upstream read the same path. Independent of queries and authorities.
 
 use std::ops::Range;
 
@@ -43,9 +43,9 @@ pub enum EncodedSlashPolicy {
 /// The forms of a path that differ from the received one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PathForms {
-    /// The path without dot segments, every other octet as received; `None` without dot segments.
+    /// The path without dot segments, all other octets as received; `None` if it has none.
     pub resolved: Option<Vec<u8>>,
-    /// Whether the upstream receives the original path although it contains dot segments.
+    /// Whether the upstream gets the received path all the same.
     pub forwards_received: bool,
     /// The resolved path with escapes decoded and slashes merged.
     pub decoded: Vec<u8>,
@@ -60,6 +60,7 @@ impl PathForms {
     /// An invalid escape, an encoded NUL, a path that leads above its root, and what the policy rejects.
     pub fn read(path: &[u8], policy: PathPolicy) -> Result<PathForms, InvalidPath> {
         let separates = policy.encoded_slashes == EncodedSlashPolicy::Separate;
+        // Also validates every escape, so that `decode` below cannot fail.
         let found = PathSurvey::of(path)?;
         if found.encoded_separators != EncodedSeparators::None
             && policy.encoded_slashes == EncodedSlashPolicy::Refuse
@@ -87,13 +88,14 @@ impl PathForms {
     }
 }
 
-/// Whether all forms of a received path equal the path.
+/// Whether all forms of a received path equal the path itself.
 #[inline]
 pub fn is_normal(path: &[u8]) -> bool {
     let mut previous = 0u8;
     for &byte in path {
         match byte {
             b'%' => return false,
+            // Repeated slashes are merged, and a dot after a separator may begin a dot segment.
             b'/' | b'.' if matches!(previous, b'/' | b'\\') => return false,
             _ => {}
         }
@@ -158,11 +160,11 @@ struct PathSegment<'p> {
     /// Whether the separator is a slash by RFC 3986, not only for lenient upstreams.
     is_slash: bool,
     is_separator_encoded: bool,
-    /// Start of the next segment.
+    /// The start of the next segment.
     end: usize,
 }
 
-/// The segment whose separator is at `at`.
+/// The segment with its separator at `at`.
 fn segment_at(path: &[u8], at: usize, separates: bool) -> Result<PathSegment<'_>, InvalidPath> {
     let separator = PathOctet::first(&path[at..])?;
     let start = at + separator.len();
@@ -221,6 +223,7 @@ impl PathSurvey {
         let mut found = PathSurvey::default();
         let mut at = 0;
         while at < path.len() {
+            // `true` makes `is_slash` distinguish encoded slashes from encoded backslashes.
             let segment = segment_at(path, at, true)?;
             found.has_dot_segment |= segment.kind != DotKind::Ordinary;
             let encoded = match (segment.is_separator_encoded, segment.is_slash) {
@@ -237,19 +240,19 @@ impl PathSurvey {
 
 /// A separator in the output.
 struct WrittenSeparator {
-    /// Start of the segment behind the separator.
+    /// The start of the segment after it.
     end: usize,
     is_slash: bool,
 }
 
-/// Removes the dot segments; every other octet stays.
+/// Removes the dot segments of a path; all other octets stay.
 ///
-/// Behind a slash, `..` removes the whole preceding segment (RFC 3986 §5.2.4). Behind another separator, `..` removes
-/// only the part of the segment back to the preceding separator.
+/// After a slash, `..` removes the whole segment before it (RFC 3986 §5.2.4); after another separator, only
+/// the part of the segment back to the previous separator.
 fn resolve(path: &[u8], separates: bool) -> Result<Vec<u8>, InvalidPath> {
     let mut out = Vec::with_capacity(path.len());
     let mut written: Vec<WrittenSeparator> = Vec::new();
-    // Whether `out` ends with a separator that replaces the next one too.
+    // Whether `out` ends with a separator that also serves as the next one.
     let mut is_open = false;
     let mut at = 0;
     while at < path.len() {
@@ -277,8 +280,8 @@ fn resolve(path: &[u8], separates: bool) -> Result<Vec<u8>, InvalidPath> {
     Ok(out)
 }
 
-/// Appends the path with escapes decoded and slashes merged. The escapes must be valid. With `keeps`, `%2F` and `%25`
-/// remain encoded, so that decoding the result again gives the decoded form.
+/// Appends the path with escapes decoded and slashes merged; its escapes are valid. `keeps` leaves `%2F` and
+/// `%25` encoded, so that decoding the result once more gives the decoded form.
 fn decode(path: &[u8], keeps: bool, out: &mut Vec<u8>) {
     let start = out.len();
     let mut at = 0;
@@ -296,12 +299,12 @@ fn decode(path: &[u8], keeps: bool, out: &mut Vec<u8>) {
 
 /// Whether a path may contain a dot segment in a form that [`PathForms::read`] resolves.
 ///
-/// True for a path with an encoded NUL or a malformed escape, since parsers disagree on the ends of its segments.
+/// True for a path with an encoded NUL or a malformed escape: readers disagree on where its segments end.
 pub fn has_dot_segment(path: &[u8]) -> bool {
     PathSurvey::of(path).map_or(true, |found| found.has_dot_segment)
 }
 
-/// The octets of `raw` that decode to the range `decoded` of its decoded form. `raw` has no dot segments.
+/// The octets of `raw`, a path without dot segments, that decode to the range `decoded` of its decoded form.
 pub fn raw_part(raw: &[u8], decoded: Range<usize>) -> &[u8] {
     part_of(raw, decoded, false)
 }
@@ -319,6 +322,7 @@ fn part_of(raw: &[u8], wanted: Range<usize>, keeps: bool) -> &[u8] {
         let octet = PathOctet::first(rest).unwrap_or(PathOctet { byte: rest[0], is_encoded: false });
         let is_kept = keeps && octet.is_encoded && matches!(octet.byte, b'/' | b'%');
         let is_slash = octet.byte == b'/' && !is_kept;
+        // A repeated slash adds nothing to the decoded form.
         let len = if is_kept { 3 } else { usize::from(!(is_slash && was_slash)) };
         for (bound, wanted) in bounds.iter_mut().zip([wanted.start, wanted.end]) {
             if len > 0 && (written..written + len).contains(&wanted) {

@@ -1,4 +1,4 @@
-//! Paths in a table: what routing sees, and what is refused.
+//! Paths in a table: the forms for routing, and refusals.
 
 use super::{
     DotSegmentPolicy, EncodedSlashPolicy, PathForms, PathPolicy, encode_path, encode_query_value,

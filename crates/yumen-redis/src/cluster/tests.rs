@@ -71,7 +71,7 @@ fn the_map_is_read_and_nothing_else_is_taken_for_one() {
     assert_eq!(ranges(&RedisReply::Nil, &asked), None);
 }
 
-/// A call whose key is in slot 12182.
+/// A call with a key in slot 12182.
 fn call() -> RedisScriptCall {
     RedisScriptCall {
         script: RedisScript { text: "return 1" },

@@ -1,4 +1,4 @@
-//! How a request that is being served came to its route.
+//! How a request in service was matched to its route.
 
 use serde::Serialize;
 use yumen_plugin::Exchange;
@@ -7,39 +7,39 @@ use super::{CertificateChoice, ExplainedRequest, certificate_choice, explained_r
 use crate::router::RouteMismatch;
 use crate::{MatchTrace, MismatchReason, Snapshot};
 
-/// How a request came to its route: the part of an explanation that serving can afford to tell.
+/// How a request was matched to its route: the part of an explanation that serving can afford.
 #[derive(Debug, Clone, Serialize)]
 pub struct MatchExplanation {
-    /// The request as it came, before plugins changed it.
+    /// The request as received, before plugins changed it.
     pub request: ExplainedRequest,
-    /// The certificate the client was shown; `None` without TLS.
+    /// The certificate that the client got; `None` without TLS.
     pub certificate: Option<CertificateChoice>,
     /// The path pattern that matched.
     pub matched_uri: String,
-    /// The host pattern that matched; empty is any host.
+    /// The host pattern that matched; empty for any host.
     pub matched_host: String,
-    /// Routes of its host and path that lost, in the order they were looked at.
+    /// Routes of its host and path that lost, in the order of examination.
     pub candidates: Vec<OutrankedRoute>,
 }
 
 /// A route of the same host and path that lost.
 #[derive(Debug, Clone, Serialize)]
 pub struct OutrankedRoute {
-    /// Its id.
+    /// Id of the route.
     pub route: Box<str>,
-    /// Where it lost.
+    /// The condition on which it lost.
     pub lost: MismatchReason,
 }
 
-/// How a request that is being served came to its route; it is looked for once more, among those of its path only.
+/// Matches a request in service once more, among the routes of its path only.
 pub fn arrival<'s>(snapshot: &'s Snapshot, ex: &mut Exchange<'s>) -> MatchExplanation {
     let mut trace = MatchTrace::default();
-    // It looks at more routes than serving does.
+    // The trace examines more routes than serving does.
     ex.aside(|ex| snapshot.router.find(ex, &mut trace));
     let sni = ex.client.tls().map(|tls| tls.sni.as_deref().unwrap_or(""));
     let mut candidates: Vec<OutrankedRoute> = Vec::new();
     for RouteMismatch { id, lost, .. } in trace.lost {
-        // A route may be met once for each of its paths; the closest counts.
+        // A route may occur once for each of its paths; the closest comes first.
         if !candidates.iter().any(|known| known.route == id) {
             candidates.push(OutrankedRoute { route: id, lost });
         }

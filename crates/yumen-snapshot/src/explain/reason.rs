@@ -1,4 +1,4 @@
-//! Why routes lost, in words. Knows what the router's trace says, and asks its matcher for the rest.
+//! Why routes lost, in words, from the router's trace and its matcher.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use yumen_plugin::Exchange;
 use super::{ExplainContext, NEAREST_MAX, RouteCandidate, RouteMismatch};
 use crate::{MatchTrace, MismatchReason, Route, RouteTarget, Snapshot};
 
-/// What there is to say about the routes that did not get the request.
+/// The routes that did not get the request, with reasons.
 pub(super) struct CandidateReasons {
     pub(super) candidates: Vec<RouteCandidate>,
     pub(super) other_hosts: usize,
@@ -36,11 +36,12 @@ pub(super) fn said(
     for losing in
         trace.lost.iter().filter(|losing| !matches!(losing.lost, MismatchReason::Host | MismatchReason::Path))
     {
-        // A route may be met once for each of its paths; the closest says why.
+        // A route may occur once for each of its paths; the closest gives the reason.
         if !candidates.iter().any(|known| known.route == losing.id) {
             candidates.push(words.candidate(losing));
         }
     }
+    // With a winner, routes for other hosts and paths explain nothing and are only counted.
     if winner.is_none() {
         candidates.extend(words.nearest(trace).into_iter().map(|losing| words.candidate(losing)));
     }
@@ -52,7 +53,8 @@ pub(super) fn said(
     }
 }
 
-/// That the text of the winner is broken and an older one answers, unless a remark gives the same reason.
+/// A remark that the text of the winner is broken and an older one serves, unless a remark has the same
+/// reason.
 pub(super) fn stale(
     winner: Option<&Route>,
     background: &ExplainContext<'_>,
@@ -64,7 +66,7 @@ pub(super) fn stale(
     if remarks.iter().any(|remark| remark.ends_with(&problem.message)) {
         return None;
     }
-    Some(format!("{object} is not in force as written: {}", problem.message))
+    Some(format!("{object} is not active as written: {}", problem.message))
 }
 
 struct MismatchText<'w, 's> {
@@ -106,12 +108,13 @@ impl MismatchText<'_, '_> {
         }
     }
 
-    /// Why the winner came first.
+    /// Why the winner took precedence.
     fn shadowed(&self, route: &Route) -> String {
         let Some(winner) = self.winner else { return String::new() };
         let (id, host, uri) = (&winner.info.id, self.ex.route.host, self.ex.route.uri());
         let (ours, theirs) = (&route.matching, &winner.matching);
         let has = |patterns: &[Box<str>], one: &str| patterns.iter().any(|pattern| **pattern == *one);
+        // The order of the tests is that of the router's precedence: host, path, priority, age, id.
         let same_host = (host.is_empty() && ours.hosts.is_empty()) || has(&ours.hosts, host);
         if !same_host {
             return format!("route {id} is for a closer host, {host}");
@@ -132,7 +135,7 @@ impl MismatchText<'_, '_> {
         self.snapshot.router.fits_path(&route.matching.uris, self.ex)
     }
 
-    /// The routes that would have matched but for one thing: the host, or the end of the path.
+    /// The routes that miss in one point only: the host, or the end of the path.
     fn nearest<'t>(&self, trace: &'t MatchTrace) -> Vec<&'t RouteMismatch> {
         let path = self.ex.request.routed_path();
         let common = |uri: &str| uri.bytes().zip(path).take_while(|(a, b)| a == *b).count();
@@ -145,8 +148,9 @@ impl MismatchText<'_, '_> {
             let Some(route) = self.routes.get(&*losing.id) else { continue };
             let closest = route.matching.uris.iter().map(|uri| common(uri)).max().unwrap_or(0);
             match losing.lost {
+                // A route that differs only in its host ranks above every partial path.
                 MismatchReason::Host if self.fits_path(route) => ranked.push((usize::MAX, losing)),
-                // One slash in common says nothing.
+                // One slash in common is no similarity.
                 MismatchReason::Path if closest > 1 => ranked.push((closest, losing)),
                 _ => {}
             }
@@ -156,6 +160,7 @@ impl MismatchText<'_, '_> {
     }
 
     fn why_not(&self, asked: &str, trace: &MatchTrace, background: &ExplainContext<'_>) -> RouteCandidate {
+        // Ids take precedence, since names need not be unique.
         let by_name = || self.routes.values().find(|route| &*route.info.name == asked);
         let Some(route) = self.routes.get(asked).or_else(by_name) else {
             return RouteCandidate { route: asked.into(), lost: None, why: absent(asked, background) };
@@ -164,7 +169,7 @@ impl MismatchText<'_, '_> {
         if self.winner.is_some_and(|winner| winner.info.id == *id) {
             let why = match &route.target {
                 RouteTarget::Refuse { status, message } => {
-                    format!("it gets the request, and answers {status}: {}", message.trim_end())
+                    format!("it gets the request, and responds with {status}: {}", message.trim_end())
                 }
                 _ => "it gets the request".to_owned(),
             };
@@ -172,27 +177,25 @@ impl MismatchText<'_, '_> {
         }
         let mut said = match trace.lost.iter().find(|losing| losing.id == *id) {
             Some(losing) => self.candidate(losing),
-            None => RouteCandidate {
-                route: id.clone(),
-                lost: None,
-                why: "it has no path a request could have".into(),
-            },
+            None => {
+                RouteCandidate { route: id.clone(), lost: None, why: "no request can have its path".into() }
+            }
         };
         if let RouteTarget::Refuse { status, message } = &route.target {
-            said.why.push_str(&format!("; it could only answer {status} now: {}", message.trim_end()));
+            said.why.push_str(&format!("; it could only respond with {status} now: {}", message.trim_end()));
         }
         said
     }
 }
 
-/// Why a route is not in force at all.
+/// Why a route is not active at all.
 fn absent(asked: &str, background: &ExplainContext<'_>) -> String {
     let object = format!("routes/{asked}");
     if let Some(problem) =
         background.problems.iter().find(|one| one.object == object && one.level == ProblemLevel::Error)
     {
         let at = if problem.path.is_empty() { String::new() } else { format!(" at {}", problem.path) };
-        return format!("it is not in force: {}{at}", problem.message);
+        return format!("it is not active: {}{at}", problem.message);
     }
     let Some(texts) = background.text else {
         return "no active route has this id or name: it does not exist, is disabled, or is broken".into();
@@ -204,5 +207,5 @@ fn absent(asked: &str, background: &ExplainContext<'_>) -> String {
     if written.get("status").and_then(Value::as_u64) == Some(0) {
         return "it is disabled: its status is 0".into();
     }
-    "it is not in force".into()
+    "it is not active".into()
 }

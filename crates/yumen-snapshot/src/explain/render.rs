@@ -1,4 +1,4 @@
-//! An explanation as people read it in a terminal.
+//! Explanations as text for terminals.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -26,7 +26,7 @@ impl Display for StreamExplanation {
         match &self.stream_route {
             None => writeln!(f, "  no match: the connection is closed")?,
             Some(route) if route.matched.is_empty() => {
-                writeln!(f, "  {}, which takes whatever comes", route.id)?
+                writeln!(f, "  {}, which has no conditions", route.id)?
             }
             Some(route) => writeln!(f, "  {} by {}", route.id, route.matched.join(", "))?,
         }
@@ -111,8 +111,8 @@ fn fmt_certificate(
     let Some(certificate) = certificate else { return Ok(()) };
     let sni = sni.filter(|sni| !sni.is_empty()).unwrap_or("no server name");
     match (&certificate.id, &certificate.matched) {
-        (Some(id), Some(name)) => writeln!(f, "\nCertificate\n  ssls/{id}: its name {name} fits {sni}"),
-        _ => writeln!(f, "\nCertificate\n  the node's own: no ssl object fits {sni}"),
+        (Some(id), Some(name)) => writeln!(f, "\nCertificate\n  ssls/{id}: its name {name} matches {sni}"),
+        _ => writeln!(f, "\nCertificate\n  the node's own: no ssl object matches {sni}"),
     }
 }
 
@@ -130,14 +130,14 @@ fn fmt_plugins(plugins: &[ExplainedStep], f: &mut Formatter<'_>) -> fmt::Result 
 
 fn word(decision: PluginDecision) -> &'static str {
     match decision {
-        PluginDecision::Continues => "goes on",
-        PluginDecision::Answers => "answers",
+        PluginDecision::Continues => "continues",
+        PluginDecision::Answers => "responds",
         PluginDecision::Assumed => "assumed",
-        PluginDecision::Unknown => "cannot be told",
+        PluginDecision::Unknown => "unknown",
         PluginDecision::Skipped => "skipped",
         PluginDecision::NotReached => "not reached",
-        PluginDecision::StepsBack => "steps back for the route's own",
-        PluginDecision::Later => "takes part",
+        PluginDecision::StepsBack => "replaced by the route's",
+        PluginDecision::Later => "runs later",
     }
 }
 
@@ -151,19 +151,19 @@ fn fmt_upstream(upstream: &UpstreamView, f: &mut Formatter<'_>) -> fmt::Result {
         };
         let next = if upstream.next.as_ref() == Some(&endpoint.address) { " <- next" } else { "" };
         let rotation = if endpoint.in_rotation { "" } else { ", not in rotation" };
-        let ejected = if endpoint.ejected == Some(true) { ", left out for its failures" } else { "" };
+        let ejected = if endpoint.ejected == Some(true) { ", ejected" } else { "" };
         let (address, weight) = (&endpoint.address, endpoint.weight);
         writeln!(f, "  {address} weight {weight}{health}{ejected}{rotation}{next}")?;
     }
     for host in &upstream.unresolved {
-        writeln!(f, "  {host}, whose addresses are not known here")?;
+        writeln!(f, "  {host}, addresses not resolved here")?;
     }
     Ok(())
 }
 
 fn fmt_asked(upstream: &UpstreamChoice, f: &mut Formatter<'_>) -> fmt::Result {
     let rewritten = if upstream.is_rewritten { " (rewritten)" } else { "" };
-    writeln!(f, "\nAsked\n  {} {}{rewritten}", upstream.method, upstream.path)?;
+    writeln!(f, "\nUpstream request\n  {} {}{rewritten}", upstream.method, upstream.path)?;
     if let Some(host) = &upstream.host {
         writeln!(f, "  Host: {host}")?;
     }
@@ -181,7 +181,7 @@ fn fmt_answer(answer: &ExplainedResponse, f: &mut Formatter<'_>) -> fmt::Result 
         (Some(plugin), Some(origin)) => format!("{plugin} of {origin}"),
         _ => "the gateway".to_owned(),
     };
-    writeln!(f, "\nAnswer\n  {} by {by}", answer.status)?;
+    writeln!(f, "\nResponse\n  {} by {by}", answer.status)?;
     for (name, value) in &answer.headers {
         writeln!(f, "  {name}: {value}")?;
     }

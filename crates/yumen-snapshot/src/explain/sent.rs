@@ -1,4 +1,4 @@
-//! The fields by which the gateway itself tells an endpoint who asked and how.
+//! The fields in which the gateway itself describes the client and its request to an endpoint.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use yumen_plugin::{Exchange, forwarding};
 
 use super::text;
 
-/// These fields and their values. What a client says of them counts as said by a trusted peer here.
+/// These fields with their values. Fields of the client count as those of a trusted peer here.
 pub(super) fn fields(ex: &Exchange<'_>, host: Option<&str>) -> BTreeMap<String, String> {
     let mut lines = Vec::new();
     forwarding::write(ex, ex.client.ip.to_string().as_bytes(), &mut lines);

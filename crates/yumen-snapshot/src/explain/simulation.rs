@@ -1,5 +1,5 @@
-//! The way of a request through its plugins, thought through: the same order as serving takes, with
-//! each plugin asked what it would do.
+//! Simulates a request on its way through its plugins: in the order of serving, with a dry run of each
+//! plugin.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use yumen_plugin::{
 use super::{ExplainedStep, PluginDecision};
 use crate::{Route, RouteTarget, Snapshot};
 
-/// Who answers instead of an upstream.
+/// A response in place of an upstream's.
 pub(super) struct SimulatedResponse {
-    /// The plugin; `None` where it is the gateway itself.
+    /// The plugin; `None` for the gateway itself.
     pub(super) plugin: Option<&'static str>,
     pub(super) origin: Option<Arc<str>>,
     pub(super) response: LocalResponse,
@@ -24,12 +24,12 @@ impl SimulatedResponse {
     }
 }
 
-/// A request on its way.
+/// A request in simulation.
 pub(super) struct RequestSimulation<'w, 's> {
     /// The global rules for this route.
     rules: &'s PluginChain,
     pub(super) ex: &'w mut Exchange<'s>,
-    /// The consumer to assume where a plugin asks who it is.
+    /// The consumer to assume for plugins that authenticate.
     assumed: Option<&'w str>,
     route: Option<&'s Route>,
     merged: Option<PluginChain>,
@@ -50,9 +50,10 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         RequestSimulation { rules, ex, assumed, route, merged: None, steps, answered: None, remarks }
     }
 
-    /// Rewrite, consumer, access; what answers where nothing else does.
+    /// Runs the phases up to access, and sets the response if no route matches or the route refuses.
     pub(super) fn decide(&mut self) {
         self.respond_undecided();
+        // The order is that of serving: global rules precede the plugins of the route in each phase.
         self.run_global(PhaseSet::REWRITE);
         let Some(route) = self.route else {
             self.run_global(PhaseSet::ACCESS);
@@ -64,6 +65,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         }
         self.run(route.chain.rewrite(), PhaseSet::REWRITE);
         if let Some(consumer) = self.ex.consumer.filter(|consumer| consumer.changes_plugins()) {
+            // Plugins of the consumer join the chain as soon as the consumer is identified.
             let merged = route.chain.with_consumer(consumer);
             self.run(merged.rewrite_in_consumer(), PhaseSet::REWRITE);
             self.merged = Some(merged);
@@ -76,8 +78,8 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         }
     }
 
-    /// The same for a stream, whose route alone has plugins: those that decide, those that look at its first bytes,
-    /// which nobody knows here, and those that take part in the log.
+    /// The same for a stream. Only its route has plugins: those that decide, those that read its first bytes,
+    /// which are unknown here, and those of the log.
     pub(super) fn decide_stream(&mut self, chain: &PluginChain) {
         self.run(chain.access(), PhaseSet::ACCESS);
         for instance in chain.preread() {
@@ -90,7 +92,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         }
     }
 
-    /// The phase before each attempt, then the phases of the answer, which are named only.
+    /// Runs the phase before each attempt, then lists the plugins of the response phases.
     pub(super) fn finish(&mut self) {
         self.run_global(PhaseSet::UPSTREAM_REQUEST);
         let route: Vec<_> = self.chain().map(|chain| chain.all().to_vec()).unwrap_or_default();
@@ -141,8 +143,10 @@ impl<'w, 's> RequestSimulation<'w, 's> {
 
     fn run_one(&mut self, instance: &Arc<PluginInstance>, phase: PhaseSet) {
         if self.answered.is_some() {
+            // The remaining plugins are listed nevertheless, to show which ones the response bypasses.
             return self.note(instance, phase, PluginDecision::NotReached, None);
         }
+        // The evaluation of the filter may itself abort a pattern.
         let admits = self.ex.admits(instance);
         if self.respond_undecided() {
             let says = Some("_meta.filter: its pattern took too long".to_owned());
@@ -183,16 +187,19 @@ impl<'w, 's> RequestSimulation<'w, 's> {
     }
 
     fn answer(&mut self, instance: &Arc<PluginInstance>, phase: PhaseSet, response: LocalResponse) {
+        // `_meta.error_response` replaces the body of the plugin, as in serving.
         let response = instance.apply_error_response(response);
-        let says = format!("answers {}", response.status);
+        let says = format!("status {}", response.status);
         self.note(instance, phase, PluginDecision::Answers, Some(says));
         let origin = Some(instance.origin.clone());
         self.answered = Some(SimulatedResponse { plugin: Some(instance.name), origin, response });
     }
 
-    /// Answers as serving does where a pattern was given up, and tells whether it did, whatever a plugin answers.
+    /// Responds as serving does after an aborted pattern, in place of a plugin's response; returns whether
+    /// there was one.
     fn respond_undecided(&mut self) -> bool {
         let Some(cause) = self.ex.indecision() else { return false };
+        // A response of the gateway is final; only a plugin's is replaced.
         let is_refused = self.answered.as_ref().is_some_and(|answered| answered.plugin.is_none());
         if !is_refused {
             let (status, message, remark) = match cause {
@@ -204,7 +211,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
                 IndecisionCause::BacktrackLimit => (
                     500,
                     "a pattern took too long to match the request",
-                    "a pattern took too long: which route is meant or what a guard would say is unknown, and so the \
+                    "a pattern took too long: the route or the decision of a guard is unknown, and so the \
                      request is refused",
                 ),
             };
@@ -214,12 +221,13 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         true
     }
 
-    /// Takes the consumer of the question for proved; false where none was given.
+    /// Identifies the client as the consumer of the question; false if the question names none.
     fn assume_consumer(&mut self, instance: &PluginInstance, phase: PhaseSet) -> bool {
         let Some(name) = self.assumed else { return false };
         let consumers = self.ex.consumers;
         let Some(consumer) = consumers.named(name) else {
-            let remark = format!("there is no consumer {name} in force");
+            let remark = format!("consumer {name} does not exist or is not active");
+            // Each plugin that authenticates gets here; one remark is enough.
             if !self.remarks.contains(&remark) {
                 self.remarks.push(remark);
             }

@@ -1,7 +1,7 @@
-//! Why a stream goes where it goes: the stream router that serves, asked without serving.
+//! Explains how a stream is handled, with the stream router that serves, but without serving it.
 //!
-//! The question's URL says what arrives: `tcp://10.0.0.1:9100`, `udp://…`, or `tls://db.example.com:9103`, whose
-//! host is the server name asked for. Knows no socket.
+//! The URL of the question describes the stream: `tcp://10.0.0.1:9100`, `udp://…`, or
+//! `tls://db.example.com:9103`, where the host is the server name. Independent of sockets.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -20,28 +20,28 @@ use super::{
 use crate::streams::{StreamLookup, StreamMatching, StreamMismatch, StreamRoute};
 use crate::{RouteTarget, Snapshot};
 
-/// What becomes of a stream, and why.
+/// The handling of a stream, with reasons.
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamExplanation {
     /// Revision of the snapshot.
     pub revision: u64,
-    /// The stream, as it was understood.
+    /// The stream as it was understood.
     pub stream: ExplainedStream,
-    /// The certificate the client is shown where the listener ends TLS.
+    /// The certificate that the client gets if the listener terminates TLS.
     pub certificate: Option<CertificateChoice>,
-    /// The route it gets to; with `None` it is closed.
+    /// The matching route; without one the stream is closed.
     pub stream_route: Option<StreamChoice>,
-    /// Routes that fit too and lost; where none fits, the nearest.
+    /// Routes that match too and lost; if none matches, the nearest.
     pub candidates: Vec<StreamCandidate>,
-    /// How many routes are not told one by one.
+    /// The number of routes that are not listed one by one.
     pub others: usize,
-    /// About the route that was asked after.
+    /// Why the route that the question names does not get the stream.
     pub why_not: Option<StreamCandidate>,
     /// Plugins in running order.
     pub plugins: Vec<ExplainedStep>,
-    /// Where it goes.
+    /// The upstream.
     pub upstream: Option<UpstreamView>,
-    /// What else should be known.
+    /// Further remarks.
     pub remarks: Vec<String>,
 }
 
@@ -50,44 +50,44 @@ pub struct StreamExplanation {
 pub struct ExplainedStream {
     /// `tcp`, `tls` or `udp`.
     pub protocol: &'static str,
-    /// Where it arrives.
+    /// Local address and port.
     pub server: SocketAddr,
-    /// Where it comes from.
+    /// Client address.
     pub client_ip: IpAddr,
-    /// The server name it asks for.
+    /// Requested server name.
     pub sni: Option<String>,
 }
 
 /// The route that gets the stream.
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamChoice {
-    /// Its id.
+    /// Id of the route.
     pub id: Box<str>,
-    /// Its service's id.
+    /// Id of its service.
     pub service_id: Box<str>,
-    /// What it asks for, all of which fits, such as `server_port 9100`.
+    /// Its conditions, all of which match, such as `server_port 9100`.
     pub matched: Vec<String>,
 }
 
-/// A route that does not get it.
+/// A route that does not get the stream.
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamCandidate {
-    /// Its id, or what was asked after where there is no such route.
+    /// Id of the route, or the text of the question if there is no such route.
     pub stream_route: Box<str>,
-    /// The first thing that differs; `None` where nothing does.
+    /// The first condition that does not match; `None` if all do.
     pub differs: Option<StreamMismatch>,
-    /// Why, in words.
+    /// The reason in words.
     pub why: String,
 }
 
-/// A stream that arrives.
+/// The stream that a question describes.
 pub(super) struct SyntheticStream {
     protocol: &'static str,
     client: ClientInfo,
 }
 
 impl SyntheticStream {
-    /// Reads a question; `None` where it is about a request.
+    /// Parses a question; `None` if it is about a request.
     pub(super) fn parse(question: &Question) -> Result<Option<SyntheticStream>, InvalidSettings> {
         let scheme = question.url.split_once("://").map(|(scheme, rest)| (scheme.to_ascii_lowercase(), rest));
         let Some((scheme, rest)) = scheme else { return Ok(None) };
@@ -99,20 +99,23 @@ impl SyntheticStream {
         let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
         let port = port
             .parse::<u16>()
-            .map_err(|_| refuse(format!("has no port: {protocol}://HOST:PORT is the form of it")))?;
+            .map_err(|_| refuse(format!("has no port: the form is {protocol}://HOST:PORT")))?;
+        // IPv6 addresses are in brackets (RFC 3986 §3.2.2).
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
         let is_name = address.is_err() && !matches!(host, "" | "*");
         if is_name && protocol != "tls" {
-            return Err(refuse("has a name for its host; only TLS tells one: write the address".into()));
+            return Err(refuse("has a name for its host, which only TLS carries: write the address".into()));
         }
         let sni = question.sni.clone().or_else(|| is_name.then(|| host.to_owned()));
         if sni.is_some() && protocol != "tls" {
-            let message = format!("a stream of {protocol} tells no server name: ask for tls://{authority}");
+            let message = format!("a {protocol} stream has no server name: use tls://{authority}");
             return Err(InvalidSettings::at("sni", message));
         }
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        // IPv4-mapped addresses count as IPv4, as in serving.
         let local = SocketAddr::new(address.unwrap_or(here).to_canonical(), port);
         let peer = SocketAddr::new(question.client_ip.unwrap_or(here).to_canonical(), 0);
+        // Names in stream routes are compared in lower case.
         let sni = sni.map(|sni| sni.to_ascii_lowercase().into_boxed_str());
         let tls = (protocol == "tls").then(|| TlsInfo { sni, ..TlsInfo::default() });
         Ok(Some(SyntheticStream { protocol, client: ClientInfo { peer, local, tls, connection_id: 0 } }))
@@ -127,7 +130,7 @@ impl SyntheticStream {
     }
 }
 
-/// Thinks a stream through.
+/// Explains the handling of a stream.
 pub(super) fn explain(
     snapshot: &Snapshot,
     arriving: &SyntheticStream,
@@ -164,7 +167,7 @@ pub(super) fn explain(
     if arriving.protocol == "tls" && snapshot.is_closed(sni) {
         let name = if sni.is_empty() { "no server name" } else { sni };
         explanation.remarks.push(format!(
-            "a listener of protocol tls refuses it: no ssl object fits {name}, and others ask clients for certificates"
+            "a listener of protocol tls refuses it: no ssl object matches {name}, and others require client certificates"
         ));
     }
     if let Some(route) = winner {
@@ -173,7 +176,7 @@ pub(super) fn explain(
     explanation
 }
 
-/// Plugins and upstream of the route that gets the stream.
+/// Adds the plugins and the upstream of the matching route.
 fn follow(
     snapshot: &Snapshot,
     arriving: &SyntheticStream,
@@ -189,6 +192,7 @@ fn follow(
         &host,
         &snapshot.consumers,
     );
+    // The identifier of an MQTT client is in its first packet, which a dry run does not have.
     ex.client.stream = Some(StreamInfo { protocol: arriving.protocol, mqtt_client_id: None });
     ex.route.info = Some(&route.info);
     let mut walk = RequestSimulation::new(snapshot, &mut ex, None, None);
@@ -197,7 +201,7 @@ fn follow(
     (explanation.plugins, explanation.remarks) = (walk.steps, walk.remarks);
     let object = format!("stream_routes/{}", route.info.id);
     if let Some(message) = finding(&object, background) {
-        explanation.remarks.push(format!("{object} is not in force as written: {message}"));
+        explanation.remarks.push(format!("{object} is not active as written: {message}"));
     }
     if is_refused {
         return explanation.remarks.push("a plugin refuses it: the connection is closed".into());
@@ -207,7 +211,7 @@ fn follow(
         _ => None,
     };
     let Some(upstream) = upstream else {
-        return explanation.remarks.push("neither the route nor its service has an upstream in force".into());
+        return explanation.remarks.push("neither the route nor its service has an active upstream".into());
     };
     let next = upstream.peek(&ex);
     if next.is_none() {
@@ -222,7 +226,7 @@ fn finding<'b>(object: &str, background: &ExplainContext<'b>) -> Option<&'b str>
     problem.map(|problem| &*problem.message)
 }
 
-/// All a route asks for, in the order in which it is looked at.
+/// All conditions of a route, in the order of evaluation.
 fn asked_for(matching: &StreamMatching) -> Vec<(StreamMismatch, String)> {
     let network = |name: &str, network: &Option<crate::streams::AddressBlock>| {
         network.as_ref().map(|network| format!("{name} {}", network.text()))
@@ -243,7 +247,7 @@ struct StreamMismatchText<'w> {
 }
 
 impl StreamMismatchText<'_> {
-    /// Those that fit too, or the nearest where none fits; and how many are left.
+    /// Routes that match too, or the nearest if none matches; and the number of the others.
     fn candidates(&self) -> (Vec<StreamCandidate>, usize) {
         let streams = &self.snapshot.streams;
         let all = streams.all().count() - usize::from(self.winner.is_some());
@@ -251,10 +255,12 @@ impl StreamMismatchText<'_> {
             Some(_) => {
                 let fits =
                     streams.candidates(&self.ask).filter(|one| one.matching.differs(&self.ask).is_none());
+                // The first match is the winner.
                 fits.skip(1).take(NEAREST_MAX).map(|route| self.candidate(route)).collect()
             }
             None => {
                 let mut ranked: Vec<_> = streams.all().map(|route| (self.misses(route), route)).collect();
+                // Equally near routes are ordered by id, so that the list is reproducible.
                 ranked.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.info.id.cmp(&b.1.info.id)));
                 ranked.into_iter().take(NEAREST_MAX).map(|(_, route)| self.candidate(route)).collect()
             }
@@ -263,10 +269,11 @@ impl StreamMismatchText<'_> {
         (shown, others)
     }
 
-    /// Of how much that a route asks for nothing is there.
+    /// The number of conditions that do not match.
     fn misses(&self, route: &StreamRoute) -> usize {
         let mut matching = route.matching.clone();
         let mut misses = 0;
+        // `differs` returns only the first mismatch, so each is removed from a copy in turn.
         while let Some(differs) = matching.differs(&self.ask) {
             misses += 1;
             match differs {
@@ -291,25 +298,25 @@ impl StreamMismatchText<'_> {
                     StreamMismatch::ServerAddress => self.ask.server.ip().to_string(),
                     StreamMismatch::ClientAddress => self.ask.remote.to_string(),
                 };
-                format!("it asks for {}, not {found}", asked.map(|(_, text)| text).unwrap_or_default())
+                format!("it requires {}, not {found}", asked.map(|(_, text)| text).unwrap_or_default())
             }
         };
         StreamCandidate { stream_route: route.info.id.clone(), differs, why }
     }
 
-    /// Why the winner came first.
+    /// Why the winner took precedence.
     fn shadowed(&self, route: &StreamRoute) -> String {
         let Some(winner) = self.winner else { return String::new() };
         let (id, theirs, ours) = (&winner.info.id, &winner.matching, &route.matching);
         match (&theirs.sni, &ours.sni) {
-            (Some(name), None) => return format!("stream route {id} asks for a server name, {name}"),
+            (Some(name), None) => return format!("stream route {id} requires a server name, {name}"),
             (Some(theirs), Some(ours)) if theirs != ours => {
-                return format!("stream route {id} asks for a closer server name, {theirs}");
+                return format!("stream route {id} requires a closer server name, {theirs}");
             }
             _ => {}
         }
         if let (Some(port), None) = (theirs.server_port, ours.server_port) {
-            return format!("stream route {id} asks for the port, {port}");
+            return format!("stream route {id} requires the port, {port}");
         }
         let differ = [
             ("server_addr", &theirs.server_addr, &ours.server_addr),
@@ -317,10 +324,10 @@ impl StreamMismatchText<'_> {
         ];
         for (name, theirs, ours) in differ {
             if let Some(theirs) = theirs.as_ref().filter(|theirs| Some(*theirs) != ours.as_ref()) {
-                return format!("stream route {id} asks for a closer {name}, {}", theirs.text());
+                return format!("stream route {id} requires a closer {name}, {}", theirs.text());
             }
         }
-        format!("stream route {id} asks for as much and has a lower id")
+        format!("stream route {id} has as many conditions and a lower id")
     }
 
     fn why_not(&self, asked: &str, background: &ExplainContext<'_>) -> StreamCandidate {
@@ -341,15 +348,15 @@ impl StreamMismatchText<'_> {
     }
 }
 
-/// Why a stream route is not in force at all.
+/// Why a stream route is not active at all.
 fn absent(asked: &str, background: &ExplainContext<'_>) -> String {
     if let Some(message) = finding(&format!("stream_routes/{asked}"), background) {
-        return format!("it is not in force: {message}");
+        return format!("it is not active: {message}");
     }
     match background.text.map(|texts| texts(Kind::StreamRoutes, asked).is_some()) {
-        Some(true) => "it is written, and not in force".into(),
+        Some(true) => "it exists, but is not active".into(),
         Some(false) => "no stream route has this id or name".into(),
-        None => "no stream route of this id or name is in force".into(),
+        None => "no active stream route has this id or name".into(),
     }
 }
 

@@ -1,6 +1,6 @@
-//! A question as the request it describes: head, client, and a worker that does nothing.
+//! Turns a question into the request that it describes: head, client, and a worker without effects.
 //!
-//! The head goes through the parser that serves, so that what it refuses is refused here too.
+//! The head passes through the parser that serves, so that both refuse the same heads.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl<'q> ExplainUrl<'q> {
         if rest.is_empty() && !url.starts_with('/') {
             return refuse("has no host");
         }
-        // What follows a # stays with the client.
+        // The target URI has no fragment (RFC 9110 §7.1).
         let whole = if url.starts_with('/') { url } else { rest };
         let whole = whole.split('#').next().unwrap_or(whole);
         let start = whole.find(['/', '?']).unwrap_or(whole.len());
@@ -49,7 +49,7 @@ impl<'q> ExplainUrl<'q> {
         Ok(ExplainUrl { is_tls, authority: (!url.starts_with('/')).then_some(authority), target })
     }
 
-    /// The port the request comes in by: that of the URL, else that of the listener.
+    /// The port at which the request arrives: that of the URL, otherwise that of the listener.
     fn port(&self, listeners: ListenerPorts) -> ArrivalPort {
         let written = self.authority.and_then(|authority| authority.rsplit_once(':'));
         let (listener, default) = if self.is_tls { (listeners.https, 443) } else { (listeners.http, 80) };
@@ -60,15 +60,15 @@ impl<'q> ExplainUrl<'q> {
     }
 }
 
-/// The port a request comes in by.
+/// The port at which a request arrives.
 #[derive(Debug, Clone, Copy)]
 enum ArrivalPort {
     Known(u16),
-    /// Nobody said one.
+    /// Neither the URL nor a listener gives one.
     Assumed(u16),
 }
 
-/// A worker that cannot wait and always draws the same lot.
+/// A worker that never waits and always draws the same number.
 pub(super) struct DryRunHost(pub(super) Now);
 
 impl PluginHost for DryRunHost {
@@ -90,7 +90,7 @@ impl PluginHost for DryRunHost {
     }
 }
 
-/// Everything an exchange borrows.
+/// The values that an exchange borrows.
 pub(super) struct SyntheticRequest {
     head: RequestHead,
     client: ClientInfo,
@@ -111,6 +111,7 @@ impl SyntheticRequest {
         let name = server_name(question, &head);
         let tls = (url.is_tls || question.sni.is_some()).then(|| TlsInfo {
             sni: (!name.is_empty()).then(|| name.into()),
+            // There is no handshake; conditions on these variables see common values.
             version: "TLSv1.3",
             cipher: "TLS_AES_128_GCM_SHA256",
             ..TlsInfo::default()
@@ -126,7 +127,7 @@ impl SyntheticRequest {
         Exchange::new(self.head.clone(), &self.client, self.host.0, &self.host, consumers)
     }
 
-    /// The port that was taken since neither the URL nor a listener has one.
+    /// The port that was assumed because neither the URL nor a listener has one.
     pub(super) fn assumed_port(&self) -> Option<u16> {
         match self.port {
             ArrivalPort::Known(_) => None,
@@ -134,13 +135,13 @@ impl SyntheticRequest {
         }
     }
 
-    /// The server name of the handshake, where there is TLS.
+    /// The server name of the handshake, if there is TLS.
     pub(super) fn sni(&self) -> Option<&str> {
         self.client.tls.as_ref().map(|tls| tls.sni.as_deref().unwrap_or(""))
     }
 }
 
-/// Clients ask for the host by name; an address is never sent (RFC 6066 §3).
+/// The server name of a handshake: the host, unless it is an address (RFC 6066 §3).
 fn server_name(question: &Question, head: &RequestHead) -> String {
     if let Some(name) = &question.sni {
         return name.clone();
@@ -155,12 +156,14 @@ fn head(
     url: &ExplainUrl<'_>,
     paths: PathPolicy,
 ) -> Result<RequestHead, InvalidSettings> {
+    // A request has exactly one `Host` field (RFC 9112 §3.2).
     let has_host = question.headers.keys().any(|name| name.eq_ignore_ascii_case("host"));
     let mut text = format!("{} {} HTTP/1.1\r\n", question.method, url.target);
     if !has_host {
         text.push_str(&format!("Host: {}\r\n", url.authority.unwrap_or_default()));
     }
     for (name, value) in &question.headers {
+        // A line break would add fields or end the head.
         if name.is_empty() || [name, value].iter().any(|text| text.contains(['\r', '\n', '\0'])) {
             let path = format!("headers.{}", name.escape_debug());
             return Err(InvalidSettings::at(path, "a header field is one line, NAME: VALUE"));

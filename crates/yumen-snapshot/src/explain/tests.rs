@@ -1,4 +1,4 @@
-//! Documents and questions in, explanations out: every reason, every kind of answer, no side effect.
+//! Documents and questions in, explanations out: every reason, every kind of response, no side effect.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ services:
         let remarks = told["remarks"].to_string();
         assert_eq!(remarks.matches("a pattern took too long").count(), 1, "{remarks}");
     }
-    // What serving does not look at decides nothing.
+    // A pattern that serving does not evaluate decides nothing.
     let told = node.ask(json!({ "url": format!("/other?q={long}"), "why_not": "hard" }));
     assert_eq!((&told["route"]["id"], &told["answer"]), (&json!("any"), &Value::Null), "{told}");
 }
@@ -106,7 +106,7 @@ fn every_way_to_lose_has_its_words() {
         ("nobody", "no route has this id or name"),
         (
             "broken",
-            "its path is /broken, not /users/5/x; it could only answer 503 now: the route is misconfigured",
+            "its path is /broken, not /users/5/x; it could only respond with 503 now: the route is misconfigured",
         ),
     ] {
         assert_eq!(node.why_not(url, route), expected, "{route}");
@@ -125,7 +125,7 @@ fn every_way_to_lose_has_its_words() {
     );
     assert_eq!(
         node.why_not("/broken", "broken"),
-        "it gets the request, and answers 503: the route is misconfigured"
+        "it gets the request, and responds with 503: the route is misconfigured"
     );
 }
 
@@ -230,7 +230,7 @@ fn a_consumer_whose_group_is_not_in_force_is_refused_until_it_is() {
                 "rewrite cors of services/s continues",
                 "rewrite key-auth of routes/shop continues: the client is alice",
                 "rewrite proxy-rewrite of routes/shop continues",
-                "rewrite consumer group of consumers/alice answers: answers 503",
+                "rewrite consumer group of consumers/alice answers: status 503",
             ]
         );
         assert_eq!(told["answer"]["status"], 503, "{told}");
@@ -338,7 +338,7 @@ fn no_endpoint_is_an_answer_but_an_unresolved_name_is_not() {
 fn an_assumed_consumer_must_exist_and_be_asked_for() {
     let node = node(SHOP);
     let told = node.ask(json!({"url": "/shop/1", "consumer": "bob"}));
-    assert_eq!(told["remarks"], json!(["there is no consumer bob in force"]));
+    assert_eq!(told["remarks"], json!(["consumer bob does not exist or is not active"]));
     let told = node.ask(json!({"url": "/named", "consumer": "alice"}));
     let remark = "no plugin authenticates consumers; --consumer has no effect";
     assert_eq!(told["remarks"][0], remark);
@@ -406,7 +406,7 @@ fn the_text_form_reads_from_top_to_bottom() {
         "key-auth",
         "of routes/shop",
         "\nUpstream\n  upstreams/u, http, roundrobin\n  10.0.0.1:80 weight 1 <- next\n",
-        "\nAsked\n  GET /1 (rewritten)\n  Host: in.side\n",
+        "\nUpstream request\n  GET /1 (rewritten)\n  Host: in.side\n",
         "  X-From: gateway\n",
     ] {
         let at =
@@ -433,6 +433,6 @@ fn a_url_without_a_port_comes_in_by_the_nodes_first_listener() {
         assert_eq!(told["remarks"], json!([]), "{url}");
     }
     let told = node.ask(json!({ "url": "http://x/a" }));
-    let remark = "server_port was taken to be 80: the URL has no port, and no listener is known";
+    let remark = "server_port is assumed to be 80: the URL has no port, and no listener is known";
     assert_eq!((&told["route"], &told["remarks"]), (&Value::Null, &json!([remark])));
 }

@@ -1,4 +1,4 @@
-//! The upstream of an explained request: the endpoint that is next, its peers, and the edited fields.
+//! The upstream of an explained request: its next endpoint, the others, and the edited fields.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,7 @@ pub(super) fn upstream_choice(
     before: Option<&Fields>,
 ) -> UpstreamChoice {
     let next = upstream.peek(ex);
+    // As in serving, the host of a plugin takes precedence over `pass_host`.
     let host = match (&ex.upstream.host, &upstream.pass_host) {
         (Some(host), _) => Some(text(host)),
         (None, HostRewrite::Pass) => Some(text(ex.request.authority())),
@@ -22,6 +23,7 @@ pub(super) fn upstream_choice(
     let (headers_set, headers_removed) = edits(before, &ex.request.fields);
     let headers_sent = sent::fields(ex, host.as_deref());
     let mut view = UpstreamView::of(upstream, next);
+    // A plugin may have chosen another scheme.
     view.scheme = ex.upstream.scheme.unwrap_or(view.scheme);
     UpstreamChoice {
         view,
@@ -49,13 +51,14 @@ pub(super) fn endpoints(upstream: &Upstream) -> Vec<EndpointView> {
     all.map(view).collect()
 }
 
-/// What differs in the fields: those set or changed, and those gone. Values of one name are joined.
+/// The fields that differ: those set or changed, and those removed. Lines of one name are joined.
 fn edits(before: Option<&Fields>, after: &Fields) -> (BTreeMap<String, String>, Vec<String>) {
     let Some(before) = before else { return Default::default() };
     let joined = |fields: &Fields| {
         let mut all: BTreeMap<String, (String, String)> = BTreeMap::new();
         for (name, value) in fields.iter() {
             let name = text(name);
+            // Field names are case-insensitive (RFC 9110 §5.1).
             let (_, values) = all.entry(name.to_ascii_lowercase()).or_insert((name, String::new()));
             if !values.is_empty() {
                 values.push_str(", ");

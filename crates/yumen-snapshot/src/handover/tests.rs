@@ -1,4 +1,4 @@
-//! What one process tells, another goes on with.
+//! State that one process exports, and another one restores.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ fn an_outlier_stays_out_for_the_rest_of_its_time() {
     assert!(!next_gate.outliers.is_due(30_999) && next_gate.outliers.is_due(31_000));
     next_gate.outliers.end_ejections(&next, 31_000);
     assert!(!next[1].ejection.is_ejected());
-    // One failure was seen before: with the next one they are two in a row.
+    // The predecessor counted one failure; with the next one they are two in a row.
     assert!(next_gate.outliers.observe(&rules, &next, 0, AttemptFailure::Server, 31_000).is_some());
     next[1].take_over(&json!("another version's"), NOW);
     assert_eq!(next[1].ejection.total(), 1);
@@ -110,7 +110,7 @@ fn requests_under_way_in_the_process_before_count_until_they_have_ended() {
     let counts = || (next_gate.requests.load(Relaxed), next.requests.load(Relaxed));
     assert_eq!(counts(), (4, 2));
     assert_eq!(gate.since(&exported, &gate.export()), Value::Null, "nothing has changed");
-    // One ends, another comes to the endpoint.
+    // One request ends, another one reaches the endpoint.
     gate.requests.store(2, Relaxed);
     tally.requests.store(0, Relaxed);
     next_gate.take_over(&gate.since(&exported, &gate.export()), NOW);

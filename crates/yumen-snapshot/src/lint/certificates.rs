@@ -1,4 +1,4 @@
-//! Certificates that are or soon will be refused, and protocols that should be.
+//! Certificates that clients refuse now or soon, and protocols that are obsolete.
 
 use serde_json::Value;
 use yumen_base::Problem;
@@ -6,21 +6,21 @@ use yumen_config::Kind;
 
 use super::{LintInput, ResourceTexts};
 
-/// What has to be known of a certificate.
+/// The properties of a certificate that the linter needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CertificateFacts {
-    /// When it begins to hold, in seconds since the Unix epoch.
+    /// Start of its validity, in seconds since the Unix epoch.
     pub not_before_unix_s: i64,
-    /// When it ends.
+    /// End of its validity, in seconds since the Unix epoch.
     pub not_after_unix_s: i64,
-    /// Its key.
+    /// Its public key.
     pub key: KeyFacts,
 }
 
 /// The kind of a public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyFacts {
-    /// RSA with a modulus of so many bits.
+    /// RSA.
     Rsa {
         /// Bits of the modulus.
         bits: usize,
@@ -30,7 +30,7 @@ pub enum KeyFacts {
 }
 
 const DAY_S: i64 = 24 * 60 * 60;
-/// A certificate is told so many days before its end.
+/// Days before its end from which a certificate is reported.
 const SOON_DAYS: i64 = 30;
 /// CA/Browser Forum baseline requirements §6.1.5.
 const RSA_BITS_MIN: usize = 2048;
@@ -43,7 +43,7 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
             continue;
         }
         for (path, pem) in chains(value) {
-            // What cannot be read the compiler has refused; a reference is not there to be read.
+            // The compiler reports unreadable texts, and references are not resolved here.
             if let Ok(facts) = (input.certificate)(pem) {
                 problems.extend(judge(&object, &path, &facts, input.now_unix_s as i64));
             }
@@ -80,7 +80,7 @@ fn judge(object: &str, path: &str, facts: &CertificateFacts, now_unix_s: i64) ->
         );
     }
     if facts.not_before_unix_s > now_unix_s {
-        let message = "the certificate does not hold yet: clients refuse it";
+        let message = "the certificate is not valid yet: clients refuse it";
         problems.push(Problem::error(object, path, message));
     }
     if let KeyFacts::Rsa { bits } = facts.key

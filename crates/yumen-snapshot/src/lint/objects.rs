@@ -1,4 +1,4 @@
-//! Objects nobody names, and upstreams that lead nowhere.
+//! Unused objects, and upstreams without endpoints.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use yumen_config::resource::{KindDescriptor, ReferencePlace, ReferenceRule};
 use super::{LintInput, ResourceTexts};
 use crate::Upstream;
 
-/// The kind of the objects that a field names.
+/// The kind of objects that a field refers to.
 fn kind_named_by(field: &str) -> Option<Kind> {
     let is_it = |rule: &ReferenceRule| rule.field == field && rule.place != ReferencePlace::StreamProtocol;
     let named = |one: &&KindDescriptor| one.referenced.as_ref().is_some_and(is_it);
@@ -47,7 +47,7 @@ fn unused(texts: &ResourceTexts<'_>) -> Vec<Problem> {
         .collect()
 }
 
-/// Names anywhere in a text: plugins name upstreams too.
+/// Collects references anywhere in a text, since plugins refer to upstreams too.
 pub(crate) fn collect(value: &Value, named: &mut BTreeSet<(Kind, String)>) {
     match value {
         Value::Object(members) => {
@@ -64,7 +64,7 @@ pub(crate) fn collect(value: &Value, named: &mut BTreeSet<(Kind, String)>) {
     }
 }
 
-/// Consumers that no key leads to, unless a plugin takes them for the anonymous one.
+/// Consumers without a key or a credential that no plugin uses as the anonymous consumer.
 fn keyless(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let of_kind = |kind: Kind| texts.iter().filter(move |(one, _)| one.kind == kind);
     let owners: BTreeSet<&str> =
@@ -77,6 +77,7 @@ fn keyless(texts: &ResourceTexts<'_>) -> Vec<Problem> {
         .collect();
     let has_key = |value: &Value| {
         let plugins = value.get("plugins").and_then(Value::as_object);
+        // The names of plugins that authenticate end with `-auth`.
         plugins.is_some_and(|plugins| plugins.keys().any(|name| name.ends_with("-auth")))
     };
     let keyless = of_kind(Kind::Consumers).filter(|(one, value)| {
@@ -88,7 +89,7 @@ fn keyless(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     keyless.map(|(one, _)| problem(one.to_string())).collect()
 }
 
-/// Anonymous consumers that are not there.
+/// Anonymous consumers that do not exist.
 fn missing_anonymous_consumers(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (one, value) in texts.iter() {
@@ -98,7 +99,7 @@ fn missing_anonymous_consumers(texts: &ResourceTexts<'_>) -> Vec<Problem> {
             let Some(name) = name.filter(|name| texts.get(&format!("consumers/{name}")).is_none()) else {
                 continue;
             };
-            let message = format!("there is no consumer {name}: who shows no key is refused");
+            let message = format!("consumer {name} does not exist: requests without a key are refused");
             let path = format!("plugins.{plugin}.anonymous_consumer");
             problems.push(Problem::warning(one.to_string(), path, message));
         }
@@ -107,17 +108,18 @@ fn missing_anonymous_consumers(texts: &ResourceTexts<'_>) -> Vec<Problem> {
 }
 
 fn inside(upstream: &Upstream) -> &'static str {
-    // One that stands in a plugin's settings has its whole place in its name.
+    // The origin of an upstream in plugin settings contains its whole path.
     let is_whole = upstream.origin.starts_with("upstreams/") || upstream.origin.contains("/plugins.");
     if is_whole { "" } else { "upstream." }
 }
 
 fn nowhere(upstream: &Upstream) -> Option<Problem> {
     let message = match &*upstream.endpoints {
-        [] if upstream.unresolved.is_empty() => "no endpoint: requests are answered 503",
+        [] if upstream.unresolved.is_empty() => "no endpoint: requests get 503",
+        // Only a serving node resolves these names.
         [] => return None,
         all if all.iter().all(|endpoint| endpoint.weight == 0) => {
-            "all endpoints have weight 0: requests are answered 503"
+            "all endpoints have weight 0: requests get 503"
         }
         _ => return None,
     };

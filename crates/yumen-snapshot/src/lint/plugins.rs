@@ -1,4 +1,4 @@
-//! Plugins of one route that do not go together, and routes that let everybody in.
+//! Conflicting plugins of a route, and public routes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use yumen_plugin::PluginInstance;
 use super::{LintInput, ResourceTexts};
 use crate::{Route, RouteTarget};
 
-/// A plugin that answers every request, and one that then has nothing left to do.
+/// Pairs of a plugin that responds to every request and a plugin without effect beside it.
 const DEAD: &[(&str, &str)] = &[
     ("redirect", "mocking"),
     ("redirect", "proxy-rewrite"),
@@ -28,17 +28,18 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
     let mut problems: Vec<Problem> =
         routes.values().flat_map(|route| together(route, rules(route), texts)).collect();
     problems.extend(doubled(texts));
-    // Settings that stand in a service are told once, not for each of its routes.
+    // Settings in a service are reported once, not for each of its routes.
     let mut seen = BTreeSet::new();
     let first = |one: &&Arc<PluginInstance>| seen.insert((one.origin.clone(), one.name));
     problems.extend(all().filter(first).filter_map(|instance| alone(instance, texts)));
+    // Without any authentication in the configuration, every route would be reported.
     if input.strict || all().any(|instance| asks_who(instance)) {
         problems.extend(routes.values().filter_map(|route| open(route, rules(route))));
     }
     problems
 }
 
-/// Plugins in more than one global rule: all run, where the Admin API admits one.
+/// Plugins in several global rules: all of them run, although the Admin API accepts only one.
 fn doubled(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let is_on = |settings: &&Value| settings.pointer("/_meta/disable") != Some(&Value::Bool(true));
     let mut rules: Vec<(String, &Value)> = texts
@@ -46,6 +47,7 @@ fn doubled(texts: &ResourceTexts<'_>) -> Vec<Problem> {
         .filter(|(one, _)| one.kind == Kind::GlobalRules)
         .map(|(one, value)| (one.to_string(), value))
         .collect();
+    // The rule with the lowest id counts as the first, whatever the order of the texts.
     rules.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut first: BTreeMap<&str, &str> = BTreeMap::new();
     let mut problems = Vec::new();
@@ -64,21 +66,21 @@ fn doubled(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     problems
 }
 
-/// What is wrong with the settings of one plugin by themselves.
+/// A problem in the settings of one plugin.
 fn alone(instance: &PluginInstance, texts: &ResourceTexts<'_>) -> Option<Problem> {
     let settings = texts.settings(&instance.origin, instance.name)?;
     let is = |field: &str, value: &str| settings.get(field).and_then(Value::as_str) == Some(value);
     let credentials = settings.get("allow_credential").and_then(Value::as_bool) == Some(true);
     if instance.name == "cors" && credentials && is("allow_origins", "**") {
         let path = "plugins.cors.allow_origins";
-        let message = "every site on the web may read answers with its visitors' credentials";
+        let message = "every site on the web may read responses with its visitors' credentials";
         let problem = Problem::warning(&*instance.origin, path, message);
         return Some(problem.hint("name the origins, or leave allow_credential off"));
     }
     None
 }
 
-/// What is wrong with the plugins of a route side by side.
+/// Problems between the plugins of a route.
 fn together(route: &Route, global: &[Arc<PluginInstance>], texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let object = format!("routes/{}", route.info.id);
     let chain = route.chain.all();
@@ -94,7 +96,7 @@ fn together(route: &Route, global: &[Arc<PluginInstance>], texts: &ResourceTexts
         let (Some(first), Some(second)) = (find(answers), find(dead)) else { continue };
         if always(first, texts) {
             let from = origins(first, second, route);
-            let message = format!("{answers} answers every request, so {dead} has nothing to do{from}");
+            let message = format!("{answers} responds to every request, so {dead} has no effect{from}");
             problems.push(Problem::warning(&*object, format!("plugins.{dead}"), message));
         }
     }
@@ -111,13 +113,13 @@ fn together(route: &Route, global: &[Arc<PluginInstance>], texts: &ResourceTexts
     problems
 }
 
-/// Whether a redirect spares nobody.
+/// Whether a redirect applies to every request.
 fn always(redirect: &PluginInstance, texts: &ResourceTexts<'_>) -> bool {
     let settings = texts.settings(&redirect.origin, redirect.name);
     redirect.meta.filter.is_none() && settings.is_some_and(|settings| settings.get("uri").is_some())
 }
 
-/// Where settings stand that are not the route's own.
+/// Names the objects with the settings, unless both are in the route itself.
 fn origins(first: &PluginInstance, second: &PluginInstance, route: &Route) -> String {
     let own = format!("routes/{}", route.info.id);
     if *first.origin == *own && *second.origin == *own {
@@ -126,12 +128,12 @@ fn origins(first: &PluginInstance, second: &PluginInstance, route: &Route) -> St
     format!(" ({} of {}, {} of {})", first.name, first.origin, second.name, second.origin)
 }
 
-/// Whether it finds out who the client is, or has somebody else do so.
+/// Whether the plugin identifies the client, itself or through a subrequest.
 fn asks_who(instance: &PluginInstance) -> bool {
     instance.is_auth || instance.name == "forward-auth"
 }
 
-/// A route that forwards requests of anybody from anywhere.
+/// A route that forwards requests of any client from any address.
 fn open(route: &Route, global: &[Arc<PluginInstance>]) -> Option<Problem> {
     let guards = |instance: &Arc<PluginInstance>| {
         asks_who(instance) || instance.name == "ip-restriction" || instance.plugin.is_stand_in()
@@ -144,5 +146,5 @@ fn open(route: &Route, global: &[Arc<PluginInstance>]) -> Option<Problem> {
     }
     let message = "public route: no plugin authenticates the client";
     let problem = Problem::warning(format!("routes/{}", route.info.id), "plugins", message);
-    Some(problem.hint("add an authentication plugin or ip-restriction if that is not meant"))
+    Some(problem.hint("add an authentication plugin or ip-restriction if that is not intended"))
 }

@@ -1,5 +1,5 @@
-//! Hosts that stay open where a client certificate is asked for: a wildcard of a certificate stands for one label, that
-//! of a route for any number of them. And streams under names that nobody closed.
+//! Hosts that stay open although client certificates are required: a wildcard of a certificate stands for one
+//! label, that of a route for any number. Also stream routes with server names that require none.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +21,7 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
         for (path, host) in hosts {
             let host = host.to_ascii_lowercase();
             let Some(ssl) = guarded.get(host.as_str()) else { continue };
+            // A wildcard of a certificate covers one label only (RFC 9525 §6.3).
             let deeper = host.replacen('*', "a.b", 1);
             let become_of_them = match input.snapshot.certificate(&deeper) {
                 Some(shown) if shown.client.is_some() => continue,
@@ -30,7 +31,7 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
             let message = format!(
                 "{host} of a {label} reaches names such as {deeper}, which {host} of ssls/{ssl} does not: {become_of_them}"
             );
-            let hint = "list the hosts one by one, or ask for certificates under those names too";
+            let hint = "list the hosts one by one, or require client certificates under those names too";
             problems.push(Problem::warning(one.to_string(), path, message).hint(hint));
         }
     }
@@ -40,23 +41,23 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
     problems
 }
 
-/// Stream routes that look at no name, where some certificates ask clients for theirs and others do not. On a listener
-/// without TLS that is as it should be.
+/// Stream routes without a server name, if some certificates require client certificates and others do not.
+/// On a listener without TLS this is correct.
 fn nameless_streams(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let by_name: BTreeMap<_, _> = input.snapshot.certificates().collect();
     let open = by_name.iter().find(|(_, certificate)| certificate.client.is_none());
     let closed = by_name.iter().find(|(_, certificate)| certificate.client.is_some());
     let (Some((open, _)), Some((closed, _))) = (open, closed) else { return Vec::new() };
     let message = format!(
-        "a stream route without sni: a listener of protocol tls passes clients on under {open}, which asks for no client certificate, as well as under {closed}, which does"
+        "a stream route without sni: a listener of protocol tls forwards clients under {open}, which requires no client certificate, as well as under {closed}, which does"
     );
     let nameless =
         texts.iter().filter(|(one, value)| one.kind == Kind::StreamRoutes && value.get("sni").is_none());
-    let hint = "name the server name it is for, or ask for certificates under all names";
+    let hint = "set sni, or require client certificates under all names";
     nameless.map(|(one, _)| Problem::warning(one.to_string(), "sni", &*message).hint(hint)).collect()
 }
 
-/// The wildcards under which clients are asked for certificates, and the object that asks.
+/// The wildcards that require client certificates, with the object that does.
 fn guarded<'t>(texts: &'t ResourceTexts<'_>) -> BTreeMap<String, &'t str> {
     let mut guarded = BTreeMap::new();
     for (one, value) in texts.iter().filter(|(one, _)| one.kind == Kind::Ssls) {
@@ -71,7 +72,7 @@ fn guarded<'t>(texts: &'t ResourceTexts<'_>) -> BTreeMap<String, &'t str> {
     guarded
 }
 
-/// The texts of a field that holds one and of one that holds several, with their paths.
+/// The texts of a field with one value and of a field with several, with their paths.
 fn names<'v>(value: &'v Value, one: &str, several: &str) -> Vec<(String, &'v str)> {
     let listed = value.get(several).and_then(Value::as_array).into_iter().flatten().enumerate();
     let listed = listed.filter_map(|(at, name)| Some((format!("{several}[{at}]"), name.as_str()?)));

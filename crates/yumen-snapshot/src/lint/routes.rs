@@ -1,4 +1,4 @@
-//! Routes that others stand in the way of.
+//! Routes that other routes shadow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

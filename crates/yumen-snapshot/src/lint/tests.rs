@@ -1,4 +1,4 @@
-//! Documents in, findings out: each check finds what it is for, and nothing in what is in order.
+//! Documents in, findings out: each check finds its cases, and nothing in valid documents.
 
 use yumen_config::document;
 
@@ -8,7 +8,7 @@ use crate::testing::compiler;
 const DAY_S: u64 = 86_400;
 const NOW_S: u64 = 1_700_000_000;
 
-/// Reads `DAYS BITS` out of a padded text: when a certificate ends from now, and the length of its key.
+/// Parses `DAYS BITS` from a padded text: the remaining validity of a certificate, and the length of its key.
 fn facts(text: &str) -> Result<CertificateFacts, String> {
     let mut words = text.split_whitespace().map(|word| word.parse::<i64>());
     let (Some(Ok(days)), Some(Ok(bits))) = (words.next(), words.next()) else {
@@ -115,7 +115,7 @@ fn conditions_that_never_hold_are_told() {
         ("[[arg_a, '>', 5], [arg_a, '<=', 5]]", "arg_a would have to be beyond 5 and 5 at once".into()),
         (
             "[[request_method, '==', get]]",
-            "request_method is \"get\" never: methods are written in capitals".into(),
+            "request_method is never \"get\": methods are in upper case".into(),
         ),
     ] {
         let route = format!("id: r, uri: /r, vars: {vars}");
@@ -161,7 +161,7 @@ fn plugins_that_contradict_each_other_are_told() {
         ),
         (
             "cors: {allow_credential: true, allow_origins: '**', allow_methods: '**', allow_headers: '**'}",
-            "warning: routes/r at plugins.cors.allow_origins: every site on the web may read answers with its visitors' credentials",
+            "warning: routes/r at plugins.cors.allow_origins: every site on the web may read responses with its visitors' credentials",
         ),
     ] {
         check_routes(&[&format!("id: r, uri: /r, plugins: {{{plugins}}}")], &[expected]);
@@ -212,9 +212,9 @@ fn objects_nobody_names_and_upstreams_without_endpoints_are_told() {
             "warning: consumer_groups/g: unused: no other object references this one",
             "warning: consumers/a at plugins: unreachable consumer: it has neither a key nor a credential",
             "warning: plugin_configs/p: unused: no other object references this one",
-            "error: services/t at upstream.nodes: no endpoint: requests are answered 503",
-            "error: upstreams/7 at nodes: all endpoints have weight 0: requests are answered 503",
-            "error: upstreams/empty at nodes: no endpoint: requests are answered 503",
+            "error: services/t at upstream.nodes: no endpoint: requests get 503",
+            "error: upstreams/7 at nodes: all endpoints have weight 0: requests get 503",
+            "error: upstreams/empty at nodes: no endpoint: requests get 503",
             "warning: upstreams/unused: unused: no other object references this one",
         ],
     );
@@ -238,7 +238,7 @@ fn certificates_are_judged_by_their_end_and_key() {
     check(
         &text,
         &[
-            "error: ssls/later at cert: the certificate does not hold yet: clients refuse it",
+            "error: ssls/later at cert: the certificate is not valid yet: clients refuse it",
             "warning: ssls/other at ssl_protocols: TLSv1.1 is obsolete (RFC 8996)",
             "error: ssls/over at cert: the certificate expired 3 days ago: clients refuse it",
             "warning: ssls/soon at cert: the certificate expires in 12 days",
@@ -261,7 +261,7 @@ fn wildcards_of_routes_that_reach_past_those_of_client_certificates_are_told() {
     let guarded = format!("{}{}", ssl("c", "*.closed.test", &note_attempt), ssl("o", "*.open.test", ""));
     let told = "warning: routes/r at hosts[1]: *.closed.test of a route reaches names such as a.b.closed.test, which *.closed.test of ssls/c does not: they are served without a client certificate";
     check(&format!("{routes}ssls:\n{guarded}"), &[told]);
-    // what is asked under every name is asked there too
+    // a certificate for every name applies there too
     check(&format!("{routes}ssls:\n{guarded}{}", ssl("all", "*", &note_attempt)), &[]);
     let stream = "stream_routes:\n- {id: s, sni: '*.closed.test', upstream: {nodes: {'10.0.0.1:80': 1}, scheme: tcp}}\n";
     let reaches = "warning: stream_routes/s at sni: *.closed.test of a stream route reaches names such as a.b.closed.test, which *.closed.test of ssls/c does not:";
@@ -280,7 +280,7 @@ fn strict_tells_of_streams_that_look_at_no_name_where_some_names_are_closed() {
     let stream =
         "stream_routes:\n- {id: s, server_port: 9100, upstream: {nodes: {'10.0.0.1:80': 1}, scheme: tcp}}\n";
     let (open, closed) = (ssl("open", ""), ssl("closed", &format!(", client: {{ca: {pem}}}")));
-    let told = "warning: stream_routes/s at sni: a stream route without sni: a listener of protocol tls passes clients on under open.test, which asks for no client certificate, as well as under closed.test, which does";
+    let told = "warning: stream_routes/s at sni: a stream route without sni: a listener of protocol tls forwards clients under open.test, which requires no client certificate, as well as under closed.test, which does";
     assert_eq!(found(&format!("{stream}ssls:\n{open}{closed}"), true), [told]);
     check(&format!("{stream}ssls:\n{open}{closed}"), &[]);
     for ssls in [&open, &closed] {
@@ -319,6 +319,6 @@ fn an_anonymous_consumer_that_is_not_there_is_warned_of() {
     };
     check(&text("guest"), &[]);
     let found = found(&text("ghost"), false);
-    let expected = "warning: routes/a at plugins.key-auth.anonymous_consumer: there is no consumer ghost: who shows no key is refused";
+    let expected = "warning: routes/a at plugins.key-auth.anonymous_consumer: consumer ghost does not exist: requests without a key are refused";
     assert!(found.iter().any(|line| line == expected), "{found:?}");
 }

@@ -28,20 +28,21 @@ pub(super) fn check(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     problems
 }
 
-/// Why a condition never holds; `None` where it may, or where that cannot be told.
+/// Why a condition never holds; `None` if it may hold or if that is unknown.
 fn never(condition: &Value) -> Option<String> {
     let mut asked = BTreeMap::new();
     let impossible = gather(condition, &mut asked);
     impossible.or_else(|| asked.into_iter().find_map(|(variable, asked)| asked.contradiction(variable)))
 }
 
-/// Notes what all of which must hold asks of each variable; gives the reason where a part alone never holds.
+/// Collects the constraints of a conjunction on each variable; returns the reason if one part alone never
+/// holds.
 fn gather<'v>(condition: &'v Value, asked: &mut BTreeMap<&'v str, VarConstraints>) -> Option<String> {
     let items = condition.as_array()?;
     match items.first()? {
         Value::String(word) if word == "AND" => items[1..].iter().find_map(|item| gather(item, asked)),
         Value::String(word) if word == "OR" => {
-            // One that may hold is enough.
+            // One alternative that may hold is enough.
             let reasons: Option<Vec<String>> = items[1..].iter().map(never).collect();
             reasons?.into_iter().next()
         }
@@ -52,6 +53,7 @@ fn gather<'v>(condition: &'v Value, asked: &mut BTreeMap<&'v str, VarConstraints
             match &items[1..] {
                 [value] => asked.equals([text(value)].into()),
                 [operator, value] => asked.meets(operator.as_str()?, value),
+                // `!` before an operator negates it. From other negations, nothing is concluded.
                 [_, operator, value] if operator == "==" => drop(asked.not.insert(text(value))),
                 _ => {}
             }
@@ -61,14 +63,14 @@ fn gather<'v>(condition: &'v Value, asked: &mut BTreeMap<&'v str, VarConstraints
     }
 }
 
-/// Numbers and texts that look alike are alike in conditions.
+/// In conditions a number equals the text of the same form.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// What is asked of one variable.
+/// The constraints on one variable.
 struct VarConstraints {
-    /// Any of these, where only some will do.
+    /// The allowed values; `None` allows all.
     one_of: Option<BTreeSet<String>>,
     not: BTreeSet<String>,
     above: f64,
@@ -78,7 +80,7 @@ struct VarConstraints {
 }
 
 impl VarConstraints {
-    /// Before anything is asked: what the variable may be at all.
+    /// The constraints without any condition: the values that the variable can have.
     fn of(variable: &str) -> VarConstraints {
         let schemes = || ["http", "https"].map(str::to_owned).into();
         let infinite = (f64::NEG_INFINITY, f64::INFINITY);
@@ -121,7 +123,7 @@ impl VarConstraints {
         [self.above, self.at_least, self.below, self.at_most].into_iter().any(f64::is_finite)
     }
 
-    /// Whether a value is between the bounds. What is no number is not, where there are any.
+    /// Whether a value is within the bounds. A value that is not a number is outside of any bound.
     fn is_between(&self, value: &str) -> bool {
         let is_inside = |number: f64| {
             number > self.above && number >= self.at_least && number < self.below && number <= self.at_most
@@ -140,7 +142,7 @@ impl VarConstraints {
             Some(method) if variable == "request_method" => {
                 let is_method = |one: &String| !one.bytes().any(|byte| byte.is_ascii_lowercase());
                 let wrong = !self.one_of.iter().flatten().any(is_method);
-                wrong.then(|| format!("{variable} is \"{method}\" never: methods are written in capitals"))
+                wrong.then(|| format!("{variable} is never \"{method}\": methods are in upper case"))
             }
             Some(_) => None,
         }

@@ -1,4 +1,4 @@
-//! Which objects two states differ in, and where inside them.
+//! The objects in which two states differ, and the paths inside them.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use serde::Serialize;
 use serde_json::Value;
 use yumen_config::{Kind, Resource};
 
-/// What happens to an object.
+/// The change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum ObjectChangeKind {
     Added,
     Changed,
@@ -19,19 +19,19 @@ pub enum ObjectChangeKind {
 /// An object that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ObjectChange {
-    /// Its kind, in the plural.
+    /// Plural name of its kind.
     pub kind: &'static str,
-    /// Its id.
+    /// Id of the object.
     pub id: String,
-    /// What happens to it.
+    /// The change.
     pub what: ObjectChangeKind,
-    /// The places that differ, where it is in both.
+    /// The paths that differ, if both states have the object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
 }
 
-/// Objects that differ, those others refer to first. Times of writing, the order of members and whether an id
-/// is a number or text are no difference.
+/// Objects that differ, in the order of compilation. Times, the order of members, and the form of an id as a
+/// number or text are no difference.
 pub fn diff(before: &[Resource], after: &[Resource]) -> Vec<ObjectChange> {
     let (old, new) = (by_rank(before), by_rank(after));
     let mut changes = BTreeMap::new();
@@ -43,6 +43,7 @@ pub fn diff(before: &[Resource], after: &[Resource]) -> Vec<ObjectChange> {
     for (at, one) in &new {
         match old.get(at) {
             None => drop(changes.insert(*at, change(one, ObjectChangeKind::Added, Vec::new()))),
+            // Equal texts need no parsing, and most objects do not change.
             Some(was) if was.json != one.json => {
                 let paths = places(&was.json, &one.json);
                 if !paths.is_empty() {
@@ -66,7 +67,7 @@ fn change(one: &Resource, what: ObjectChangeKind, paths: Vec<String>) -> ObjectC
     ObjectChange { kind: one.kind.name(), id: one.id.to_string(), what, paths }
 }
 
-/// Written by the store, or known already: objects are compared by their id.
+/// Members that the store writes, and the id, by which objects are compared.
 const NO_DIFFERENCE: [&str; 3] = ["id", "create_time", "update_time"];
 
 fn places(before: &str, after: &str) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! A plan as people read it in a terminal.
+//! Plans as text for terminals.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -33,6 +33,7 @@ impl ChangePlan {
     fn fmt_problems(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (new, known): (Vec<&PlannedProblem>, Vec<&PlannedProblem>) =
             self.problems.iter().partition(|planned| planned.is_new);
+        // Earlier problems of unrelated objects are only counted.
         let (near, far): (Vec<&PlannedProblem>, Vec<&PlannedProblem>) =
             known.into_iter().partition(|planned| planned.is_near);
         for (title, problems) in [("New problems", new), ("Already present before this change", near)] {
@@ -43,7 +44,7 @@ impl ChangePlan {
                 writeln!(f, "{}", planned.problem)?;
             }
         }
-        if far.is_empty() { Ok(()) } else { writeln!(f, "\n{} problems are there already", far.len()) }
+        if far.is_empty() { Ok(()) } else { writeln!(f, "\n{} problems exist already", far.len()) }
     }
 
     fn fmt_impact(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -55,7 +56,7 @@ impl ChangePlan {
         for (count, what) in [
             (impact.lose_route, "would become 404"),
             (impact.change_route, "would get to another route"),
-            (impact.change_answer, "would get another answer of the gateway"),
+            (impact.change_answer, "would get another local response"),
             (impact.change_upstream, "would go to another upstream"),
             (impact.refused, "sampled entries are not requests"),
         ] {
@@ -76,7 +77,7 @@ impl ChangePlan {
     }
 }
 
-/// Where a request goes, in a few words.
+/// The destination of a request in a few words.
 struct DestinationText<'o>(&'o RequestDestination);
 
 impl Display for DestinationText<'_> {

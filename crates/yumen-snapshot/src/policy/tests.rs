@@ -1,4 +1,4 @@
-//! Documents with tests in, what the tests find out.
+//! Documents with tests in, problems of the tests out.
 
 use yumen_base::{Now, ProblemLevel};
 use yumen_config::document;
@@ -19,7 +19,7 @@ consumers:
 tests:
 "#;
 
-/// Checks one test, as a flow map, against the problems it finds: `path: message` each.
+/// Checks one test, as a flow map, against the expected problems: `path: message` each.
 fn check(test: &str, expected: &[&str]) {
     let text = format!("{TABLE}- {{id: t, {test}}}\n");
     let (resources, problems) = document::parse(&text, &|_| None);
@@ -46,7 +46,7 @@ fn what_is_expected_and_so_finds_nothing() {
         "request: {url: 'http://x:81/own', headers: {X-Forwarded-For: 10.9.9.9, X-Forwarded-Proto: https, X-Real-IP: z}, client_ip: '::1'}, expect: {headers: {Host: 'x:81', X-Real-IP: '::1', X-Forwarded-For: '10.9.9.9, ::1', X-Forwarded-Proto: https, X-Forwarded-Port: '81'}}",
     ] {
         check(test, &[]);
-        // Nothing is counted, so the same test holds again in the same process.
+        // A test changes no counter, so it succeeds again in the same process.
         check(test, &[]);
     }
 }
@@ -88,16 +88,16 @@ fn what_is_not_as_expected_says_both_and_why() {
     check(
         "request: {url: 'http://a.com/orders/1'}, expect: {path: /1, upstream: u, headers: {X-A: b}}",
         &[
-            "expect.upstream: expected upstream u, found an answer 401 of key-auth (routes/orders)",
-            "expect.path: expected path /1, found an answer 401 of key-auth (routes/orders)",
-            "expect.headers.X-A: expected X-A: b, found an answer 401 of key-auth (routes/orders)",
+            "expect.upstream: expected upstream u, found a response 401 of key-auth (routes/orders)",
+            "expect.path: expected path /1, found a response 401 of key-auth (routes/orders)",
+            "expect.headers.X-A: expected X-A: b, found a response 401 of key-auth (routes/orders)",
         ],
     );
     check(
         "request: {url: /own}, expect: {status: 403, plugin: ip-restriction, certificate: c}",
         &[
             "expect.status: expected status 403, found the request going to routes/own",
-            "expect.plugin: expected an answer of ip-restriction, found the request going to routes/own",
+            "expect.plugin: expected a response of ip-restriction, found the request going to routes/own",
             "expect.certificate: expected certificate c, found the node's own certificate",
         ],
     );

@@ -1,4 +1,4 @@
-//! Who watches a look-up, and why candidates lost.
+//! Observers of a look-up, and the reasons why candidates lost.
 
 use yumen_plugin::{ConditionExpr, Exchange, Method};
 
@@ -8,27 +8,27 @@ use crate::Route;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MismatchReason {
-    /// None of its hosts is the request's.
+    /// None of its hosts matches.
     Host,
-    /// None of its paths is the request's.
+    /// None of its paths matches.
     Path,
     /// The method is not among its methods.
     Method,
-    /// The client's address is in none of its blocks.
+    /// The client address is in none of its networks.
     RemoteAddr,
     /// Its `vars` do not hold.
     Vars,
-    /// Another route with a closer host or path, or a higher priority, came first.
+    /// Another route with a closer host or path, or a higher priority, took precedence.
     Shadowed,
 }
 
-/// Watches a look-up. Serving passes `()`, which is compiled away.
+/// Observes a look-up. Serving passes `()`, which is compiled away.
 pub trait MatchObserver {
-    /// Whether the look-up goes on after the winner, to tell what it shadowed.
+    /// Whether the look-up continues after the winner, to find the routes that it shadows.
     const WATCHES: bool;
 
-    /// Told of each candidate that lost, in the order they were looked at. The exchange is as it was
-    /// for that candidate, path parameters included.
+    /// Called for each candidate that lost, in the order of examination. The exchange is in the state of that
+    /// candidate, including path parameters.
     fn candidate(&mut self, route: &Route, lost: MismatchReason, ex: &Exchange<'_>);
 
     /// Whether a condition holds; `None` ends the look-up.
@@ -51,7 +51,7 @@ impl MatchObserver for () {
     fn candidate(&mut self, _route: &Route, _lost: MismatchReason, _ex: &Exchange<'_>) {}
 }
 
-/// Stops where only the body can tell whether a candidate is the request's route.
+/// Stops if only the body decides whether a candidate matches.
 #[derive(Default)]
 pub(super) struct BodyNeedObserver {
     has_stopped: bool,
@@ -75,7 +75,7 @@ impl MatchObserver for BodyNeedObserver {
     }
 }
 
-/// Writes down why each candidate lost.
+/// Records why each candidate lost.
 #[derive(Debug, Default)]
 pub struct MatchTrace {
     /// Candidates by path and host first, then all other routes.
@@ -85,11 +85,11 @@ pub struct MatchTrace {
 /// A route that did not get a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteMismatch {
-    /// Its id.
+    /// Id of the route.
     pub id: Box<str>,
-    /// Why.
+    /// The reason.
     pub lost: MismatchReason,
-    /// What it asks for and what was found, where its filters decided.
+    /// The condition and the value found, if a filter decided.
     pub detail: String,
 }
 

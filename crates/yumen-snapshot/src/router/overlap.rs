@@ -1,4 +1,4 @@
-//! Routes that stand in each other's way: found in the same tables that are searched.
+//! Routes that take requests from each other, found in the tables of the router.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use super::trie::KeyMatch;
 use super::{RoutePath, Router};
 use crate::Route;
 
-/// A route that another one stands in the way of.
+/// A route that loses requests to another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteOverlap {
     /// Id of the route.
     pub route: Box<str>,
-    /// Id of the one that goes first.
+    /// Id of the route that takes precedence.
     pub by: Box<str>,
-    /// Whether it gets no request at all, or shares some with the other by age alone.
+    /// Whether the route gets no request at all; otherwise only age or id decides about some requests.
     pub is_shadowed: bool,
 }
 
-/// What is known of one route.
+/// How far other routes cover one route.
 #[derive(Default)]
 struct RouteCoverage<'r> {
     ways: usize,
@@ -28,8 +28,8 @@ struct RouteCoverage<'r> {
 }
 
 impl Router {
-    /// Routes that get no request because others take all of theirs, and routes that only age or id
-    /// tells from another. What is told is so; what conditions on variables make so is not looked for.
+    /// Routes that get no request because others take all of theirs, and routes that only age or id separates
+    /// from another. Every result is certain; overlaps through conditions on variables are not searched.
     pub fn overlaps(&self) -> Vec<RouteOverlap> {
         let mut standings: BTreeMap<&str, RouteCoverage<'_>> = BTreeMap::new();
         let tables = self.hosts.values().map(|table| &table.paths).chain([&self.any_host]);
@@ -48,6 +48,7 @@ impl Router {
         }
         self.cover_any_host(&mut standings);
         let overlap = |(route, standing): (&str, RouteCoverage<'_>)| {
+            // One uncovered path is enough to get requests.
             let is_shadowed = standing.covered >= standing.ways;
             let by = if is_shadowed { standing.by } else { standing.tied }?;
             Some(RouteOverlap { route: route.into(), by: by.into(), is_shadowed })
@@ -55,7 +56,7 @@ impl Router {
         standings.into_iter().filter_map(overlap).collect()
     }
 
-    /// Routes of the host `*` come before those that name no host, and match the same requests.
+    /// Routes with the host `*` come before those without a host, and match the same requests.
     fn cover_any_host<'r>(&'r self, standings: &mut BTreeMap<&'r str, RouteCoverage<'r>>) {
         let Some(star) = self.hosts.values().find(|table| &*table.pattern == "*") else { return };
         for bucket in self.any_host.values() {
@@ -72,6 +73,7 @@ impl Router {
                     });
                 }
                 if let (Some(first), Some(standing)) = (found, standings.get_mut(&*way.route.info.id)) {
+                    // A path that is covered within its own table has been counted already.
                     standing.covered += usize::from(!is_covered);
                     first_of(&mut standing.by, &first.route.info.id);
                 }
@@ -83,26 +85,26 @@ impl Router {
         way.route.matching.uris.get(usize::from(way.uri)).map(|uri| &**uri)
     }
 
-    /// Whether a way found for a key matches all that a pattern of that key matches.
+    /// Whether a path found for a key matches everything that a pattern with that key matches.
     fn reaches(&self, way: &RoutePath, reach: KeyMatch, bytes: &[u8]) -> bool {
         let Some(key) = self.uri(way).and_then(|uri| path_key(uri, self.parameters)) else { return false };
         key.reach == KeyMatch::Prefix || (reach == KeyMatch::Exact && *key.bytes == *bytes)
     }
 }
 
-/// Keeps the lower id, so that the order of tables does not show.
+/// Keeps the lower id, so that the result does not depend on the order of tables.
 fn first_of<'r>(known: &mut Option<&'r str>, id: &'r str) {
     *known = Some(known.map_or(id, |known| known.min(id)));
 }
 
-/// Whether the first takes every request the second would get at the same host and path.
+/// Whether the first route takes every request that the second would get at the same host and path.
 fn covers(first: &Route, second: &Route) -> bool {
     let (ours, theirs) = (first.matching.methods, second.matching.methods);
     let methods = ours == 0 || (theirs != 0 && theirs & !ours == 0);
     methods && (first.matching.filters.is_none() || first.matching.filters == second.matching.filters)
 }
 
-/// Whether only age or id says which of the two gets some request.
+/// Whether only age or id decides which of the two gets some request.
 fn ties(first: &Route, second: &Route) -> bool {
     let (ours, theirs) = (&first.matching, &second.matching);
     let hosts_overlap = ours.methods == 0 || theirs.methods == 0 || ours.methods & theirs.methods != 0;

@@ -1,21 +1,21 @@
-//! Path and host patterns as keys of the tries, and what they capture.
+//! Path and host patterns as keys of the tries, and the parameters of a match.
 //!
-//! Patterns are bytes: `*` at the tail of a path or the head of a host stands for anything.
+//! Patterns are bytes: `*` at the end of a path or at the start of a host matches anything.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::trie::{KeyMatch, PARAMETER};
 
-/// A pattern in the form it is stored under.
+/// The key of a pattern in a trie.
 pub(crate) struct PatternKey<'p> {
     pub(crate) bytes: Cow<'p, [u8]>,
     pub(crate) reach: KeyMatch,
-    /// Whether a match has named parts.
+    /// Whether a match has parameters.
     pub(crate) captures: bool,
 }
 
-/// The key of a path pattern; `None` where no path could match it.
+/// The key of a path pattern; `None` if no path can match it.
 pub(crate) fn path_key(pattern: &str, parameters: bool) -> Option<PatternKey<'_>> {
     if pattern.as_bytes().contains(&PARAMETER) {
         return None;
@@ -53,7 +53,7 @@ fn plain<'p>(pattern: &str, bytes: Cow<'p, [u8]>, captures: bool) -> PatternKey<
     PatternKey { bytes, reach: KeyMatch::Prefix, captures }
 }
 
-/// Appends a slash and a segment; says whether it was a parameter.
+/// Appends a slash and a segment; returns whether the segment is a parameter.
 fn push_segment(segment: &str, bytes: &mut Vec<u8>) -> bool {
     bytes.push(b'/');
     let is_parameter = segment.len() > 1 && segment.starts_with(':');
@@ -65,7 +65,7 @@ fn push_segment(segment: &str, bytes: &mut Vec<u8>) -> bool {
     is_parameter
 }
 
-/// The named parts of a path that matched a pattern.
+/// Appends the parameters of a path that matches the pattern.
 pub(crate) fn capture<'p>(pattern: &'p str, path: &[u8], out: &mut Vec<(&'p str, Range<usize>)>) {
     let mut at = 0;
     let mut segments = pattern.split('/').peekable();

@@ -262,7 +262,7 @@ fn explain_tells_why_each_other_route_lost() {
     assert_eq!(lost, expected.into_iter().collect());
 }
 
-/// A piece of a path pattern; a greater one is preferred where both match.
+/// A piece of a path pattern; the greater one takes precedence if both match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Piece {
     Anything,
@@ -375,7 +375,7 @@ fn some_route(random: &SeededRandom, id: &str) -> Arc<Route> {
     route(id, RouteMatching { methods, priority: random.below(3) as i32, ..matching(&uris, &hosts) })
 }
 
-/// Checks some requests, and notes the routes they get to.
+/// Checks some requests, and records the routes that they get.
 fn agree(
     router: &Router,
     routes: &BTreeMap<String, Arc<Route>>,

@@ -1,29 +1,29 @@
 //! A persistent radix trie over bytes: clones share all nodes, a change copies one path.
 //!
-//! Owns the search order of literal, parameter and prefix matches. Knows nothing of routes or hosts.
+//! Defines the search order of literal, parameter and prefix matches. Independent of routes and hosts.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// Stands for one whole segment in a key. No request path contains it: an encoded NUL is refused.
+/// Represents one whole segment in a key. No request path contains it, since an encoded NUL is refused.
 pub(crate) const PARAMETER: u8 = 0;
 
-/// How a key is meant.
+/// How a key matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyMatch {
-    /// The whole of what is looked up.
+    /// The whole of the searched key.
     Exact,
-    /// Any start of what is looked up.
+    /// Any prefix of the searched key.
     Prefix,
 }
 
-/// What is looked up.
+/// A searched key.
 pub(crate) trait TrieKey: Copy {
     fn len(self) -> usize;
     fn byte(self, at: usize) -> u8;
     fn has_at(self, at: usize, label: &[u8]) -> bool;
-    /// Where the segment that starts at `at` ends.
+    /// The end of the segment that starts at `at`.
     fn segment_end(self, at: usize) -> usize;
 }
 
@@ -47,7 +47,7 @@ impl TrieKey for &[u8] {
     }
 }
 
-/// Bytes looked up from their end, without copying them.
+/// Bytes that are searched from their end, without a copy.
 #[derive(Clone, Copy)]
 pub(crate) struct ReversedKey<'k>(pub(crate) &'k [u8]);
 
@@ -71,15 +71,15 @@ impl TrieKey for ReversedKey<'_> {
     }
 }
 
-/// Bytes of a text in the node itself: those of a number, which are looked at all at once.
+/// Bytes of a label inside the node: those of a `u128`, which are compared all at once.
 const SHORT: usize = 16;
 
-/// The label of a node, then the first byte of each child, ascending.
+/// The label of a node, followed by the first byte of each child, ascending.
 #[derive(Debug, Clone)]
 enum NodeLabel {
-    /// In the node itself, as most are.
+    /// Inside the node, as most are.
     Short { label_len: u8, len: u8, is_wild: bool, bytes: [u8; SHORT] },
-    /// Elsewhere.
+    /// On the heap.
     Long(Box<LongNodeLabel>),
 }
 
@@ -121,7 +121,7 @@ impl NodeLabel {
         }
     }
 
-    /// Whether the label has a parameter in it.
+    /// Whether the label contains a parameter.
     #[inline]
     fn is_wild(&self) -> bool {
         match self {
@@ -130,14 +130,16 @@ impl NodeLabel {
         }
     }
 
-    /// Which child begins with a byte.
+    /// The child that begins with a byte.
     ///
-    /// Which one it is cannot be guessed, so all are looked at together instead of one after another.
+    /// No branch predictor can guess the position, so all bytes are compared at once instead of one after
+    /// another.
     #[inline]
     fn child_at(&self, first: u8) -> Option<usize> {
         match self {
             NodeLabel::Short { label_len, len, bytes, .. } => {
                 let count = usize::from(len - label_len);
+                // A label that fills the node shifts out all bits.
                 let firsts = equal_bytes(*bytes, first).checked_shr(8 * u32::from(*label_len))?;
                 let at = firsts.trailing_zeros() as usize / 8;
                 (at < count).then_some(at)
@@ -147,22 +149,23 @@ impl NodeLabel {
     }
 }
 
-/// The upper bit of each byte that is the one asked for, the first byte lowest.
+/// The upper bit of each byte that equals `byte`, the first byte lowest.
 #[inline]
 fn equal_bytes(bytes: [u8; SHORT], byte: u8) -> u128 {
     const ONES: u128 = u128::from_le_bytes([1; SHORT]);
     const LOWER: u128 = 0x7f * ONES;
+    // The addition carries into no other byte, so every result is exact.
     let differ = u128::from_le_bytes(bytes) ^ (ONES * u128::from(byte));
     !(((differ & LOWER) + LOWER) | differ | LOWER)
 }
 
-/// What ends at a node.
+/// The values that end at a node.
 #[derive(Debug, Clone)]
 enum NodeValues<T> {
     None,
     Exact(T),
     Prefix(T),
-    /// The exact one first.
+    /// The exact value first.
     Both(Arc<(T, T)>),
 }
 
@@ -198,7 +201,7 @@ impl<T> NodeValues<T> {
 }
 
 impl<T: Clone> NodeValues<T> {
-    /// Replaces the value of one reach by what `change` makes of it.
+    /// Replaces the value for one kind of match by the result of `change`.
     fn update(&mut self, reach: KeyMatch, change: impl FnOnce(Option<T>) -> Option<T>) {
         let (exact, prefix) = match std::mem::replace(self, NodeValues::None) {
             NodeValues::None => (None, None),
@@ -213,6 +216,7 @@ impl<T: Clone> NodeValues<T> {
             KeyMatch::Exact => (change(exact), prefix),
             KeyMatch::Prefix => (exact, change(prefix)),
         };
+        // One value is stored inside the node; only two need an allocation.
         *self = match (exact, prefix) {
             (Some(exact), Some(prefix)) => NodeValues::Both(Arc::new((exact, prefix))),
             (Some(exact), None) => NodeValues::Exact(exact),
@@ -222,12 +226,12 @@ impl<T: Clone> NodeValues<T> {
     }
 }
 
-/// Labels while a node is changed.
+/// A label while its node is changed.
 type Label = SmallVec<[u8; SHORT]>;
 
-/// Children stand side by side, so that going down a level is one step to memory that may be far away; and a node is
-/// a cache line, which is all that is fetched for the step: in a large table a look-up costs what the memory it
-/// touches costs.
+/// Children are adjacent in memory, so that a level down costs one access to memory that may be far away. A
+/// node is one cache line, the unit of that access: in a large table the memory that a look-up touches is its
+/// cost.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 pub(crate) struct TrieNode<T> {
@@ -248,6 +252,7 @@ impl<T> TrieNode<T> {
 
     #[inline]
     fn has_parameter_child(&self) -> bool {
+        // Children ascend by first byte, and PARAMETER is the lowest byte.
         self.text.firsts().first() == Some(&PARAMETER)
     }
 
@@ -262,7 +267,7 @@ impl<T> TrieNode<T> {
         self.children = children;
     }
 
-    /// Where the key stands after the label, if it has the label at `at`.
+    /// The position in the key after the label, if the label matches at `at`.
     #[inline]
     fn pass<K: TrieKey>(&self, key: K, at: usize) -> Option<usize> {
         let label = self.text.label();
@@ -272,7 +277,7 @@ impl<T> TrieNode<T> {
         pass_wild(label, key, at)
     }
 
-    /// [`TrieNode::pass`] where the first byte was found to be the label's.
+    /// [`TrieNode::pass`] if the first byte is known to match.
     #[inline]
     fn pass_found<K: TrieKey>(&self, key: K, at: usize) -> Option<usize> {
         if self.text.label().len() == 1 {
@@ -286,6 +291,7 @@ fn pass_wild<K: TrieKey>(label: &[u8], key: K, mut at: usize) -> Option<usize> {
     for &wanted in label {
         if wanted == PARAMETER {
             let end = key.segment_end(at);
+            // A parameter needs at least one byte: `/user/:id` does not match `/user/`.
             if end == at {
                 return None;
             }
@@ -300,7 +306,7 @@ fn pass_wild<K: TrieKey>(label: &[u8], key: K, mut at: usize) -> Option<usize> {
 }
 
 impl<T: Clone> TrieNode<T> {
-    /// Cuts the label at `at`: what follows becomes the only child.
+    /// Splits the label at `at`: the rest becomes the only child.
     fn split(&mut self, at: usize) {
         let label = Label::from(self.text.label());
         let mut lower = TrieNode::leaf(&label[at..], std::mem::replace(&mut self.values, NodeValues::None));
@@ -322,9 +328,10 @@ impl<T: Clone> TrieNode<T> {
         self.set_shape(&label, (!children.is_empty()).then(|| children.into()));
     }
 
-    /// Joins a node that has neither value nor choice with its only child.
+    /// Joins a node without values with its only child.
     fn join(&mut self) {
         let [child] = self.children() else { return };
+        // A node with a value must stay, because its key ends there.
         if self.values.is_none() {
             let child = child.clone();
             let label = [self.text.label(), child.text.label()].concat();
@@ -333,13 +340,14 @@ impl<T: Clone> TrieNode<T> {
         }
     }
 
-    /// The child at a place, to be changed.
+    /// The child at an index, for modification.
     fn child_mut(&mut self, at: usize) -> &mut TrieNode<T> {
+        // Clones the siblings only if another snapshot shares them.
         &mut Arc::make_mut(self.children.get_or_insert_with(Arc::default))[at]
     }
 }
 
-/// The trie. A clone is a snapshot: later changes to either do not show in the other.
+/// The trie. A clone is a snapshot: later changes to either are not visible in the other.
 #[derive(Debug, Clone)]
 pub(crate) struct Trie<T> {
     root: Option<Arc<TrieNode<T>>>,
@@ -356,7 +364,7 @@ impl<T> Trie<T> {
         self.root.is_none()
     }
 
-    /// All values, in no useful order.
+    /// All values, in no particular order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         let mut stack: Vec<&TrieNode<T>> = self.root.as_deref().into_iter().collect();
         std::iter::from_fn(move || {
@@ -367,7 +375,7 @@ impl<T> Trie<T> {
         .flatten()
     }
 
-    /// Starts looking up a key; see [`TrieSearch::next`].
+    /// Starts a search for a key; see [`TrieSearch::next`].
     #[inline]
     pub(crate) fn search(&self) -> TrieSearch<'_, T> {
         TrieSearch {
@@ -380,7 +388,7 @@ impl<T> Trie<T> {
 }
 
 impl<T: Clone> Trie<T> {
-    /// Replaces the value under a key by what `change` makes of it.
+    /// Replaces the value of a key by the result of `change`.
     pub(crate) fn update(
         &mut self,
         key: &[u8],
@@ -477,11 +485,11 @@ impl<T> Clone for SearchFrame<'_, T> {
 
 impl<T> Copy for SearchFrame<'_, T> {}
 
-/// Alternatives kept without allocating; a table nested deeper than this spills.
+/// Alternatives that are stored without allocating; a table nested deeper than this spills.
 const INLINE: usize = 12;
 
-/// A look-up under way. The key is handed in at each step, so that it may live in what the caller
-/// changes between steps; it must be the same each time.
+/// A search in progress. The caller passes the same key at each step, so that the key may be part of data
+/// that the caller changes between steps.
 pub(crate) struct TrieSearch<'t, T> {
     root: Option<&'t TrieNode<T>>,
     pending: [Option<SearchFrame<'t, T>>; INLINE],
@@ -490,10 +498,10 @@ pub(crate) struct TrieSearch<'t, T> {
 }
 
 impl<'t, T> TrieSearch<'t, T> {
-    /// The next best match: at each node the literal continuation, then a parameter, then the
-    /// prefix that ends there; so the exact key first, longer prefixes before shorter.
+    /// The next best match: at each node the literal continuation, then a parameter, then the prefix that
+    /// ends there. The exact key therefore comes first, and longer prefixes before shorter ones.
     ///
-    /// A node is visited at most once, so the work is bounded by the table whatever the key.
+    /// A node is visited at most once, so the table bounds the work, whatever the key.
     #[inline]
     pub(crate) fn next<K: TrieKey>(&mut self, key: K) -> Option<&'t T> {
         if let Some(root) = self.root.take()
@@ -521,6 +529,7 @@ impl<'t, T> TrieSearch<'t, T> {
     #[inline]
     fn walk<K: TrieKey>(&mut self, mut node: &'t TrieNode<T>, key: K, mut at: usize) -> Option<&'t T> {
         loop {
+            // The stack is popped from its end, so longer prefixes are tried before shorter ones.
             if node.values.prefix().is_some() {
                 self.push(SearchFrame { node, at: at as u32, todo: PendingBranch::Prefix });
             }
@@ -531,6 +540,7 @@ impl<'t, T> TrieSearch<'t, T> {
                 self.push(SearchFrame { node, at: at as u32, todo: PendingBranch::Parameter });
             }
             let first = key.byte(at);
+            // The byte must not select the parameter child as a literal.
             if first == PARAMETER {
                 return None;
             }

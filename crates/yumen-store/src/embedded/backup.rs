@@ -28,7 +28,7 @@ impl EmbeddedMedium {
     /// file.
     pub fn backup(&self, to: &Path) -> Result<(), StoreError> {
         if is_same(to, &self.place) {
-            let message = "a backup cannot take the place of the store itself";
+            let message = "the target of a backup must not be the store itself";
             return Err(about(to, &io::Error::new(io::ErrorKind::InvalidInput, message)).into());
         }
         let draft = directory::suffixed(to, ".partial");

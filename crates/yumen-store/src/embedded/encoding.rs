@@ -1,6 +1,6 @@
 //! Binary encoding of entries and revisions: LEB128 numbers and length-prefixed texts.
 //!
-//! Must not know tables. The encoding changes only together with the format version.
+//! Independent of the tables. The encoding changes only together with the format version.
 
 use std::sync::Arc;
 

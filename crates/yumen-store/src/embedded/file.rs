@@ -1,6 +1,6 @@
 //! Database files: opened with bounds, and renamed into place only when complete.
 //!
-//! Must not know the content of the tables.
+//! Independent of the content of the tables.
 
 use std::fs;
 use std::path::Path;

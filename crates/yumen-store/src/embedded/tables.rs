@@ -1,6 +1,6 @@
 //! The tables of the database file and every transaction on them.
 //!
-//! Knows redb; must not know the path of the file or the time of opening.
+//! Uses redb; independent of the path of the file and the time of opening.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -50,6 +50,7 @@ pub(super) fn initialise(database: &Database, state: &StoreState, edge: &Optiona
         for (name, value) in state.settings() {
             settings.insert(&**name, &**value)?;
         }
+        // Opening creates the table.
         transaction.open_table(REVISIONS)?;
         let mut meta = transaction.open_table(META)?;
         meta.insert(FORMAT, format::CURRENT)?;
@@ -101,7 +102,7 @@ fn newest(transaction: &ReadTransaction) -> Result<Revision> {
     revision.map(Revision).ok_or_else(|| corrupted("the revision is missing".into()))
 }
 
-/// Appends an empty revision whose number skips over numbers used by another history.
+/// Appends an empty revision with a number above those used by another history.
 pub(super) fn skip_revisions(database: &Database, committed: &StoreCommit) -> Result<()> {
     let transaction = database.begin_write()?;
     let mut history = HistoryTable::open(&transaction)?;

@@ -1,6 +1,6 @@
 //! A client of an etcd cluster with one connection at a time, to the first member that answers.
 //!
-//! Owns the choice of the member and authentication; must not know the meaning of the keys.
+//! Owns the choice of the member and authentication; does not interpret the keys.
 
 #[cfg(test)]
 mod tests;

@@ -49,7 +49,7 @@ impl MirrorHistory {
             if revision >= state.revision {
                 break;
             }
-            // The revision lies inside a merged step, whose intermediate states are unknown.
+            // The revision lies inside a merged step, which records no intermediate states.
             if step.is_leap && revision > step.from {
                 return None;
             }

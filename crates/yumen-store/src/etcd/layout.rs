@@ -1,6 +1,6 @@
 //! Layout of the keys in etcd: that of APISIX, plus Yumen's own directory. Pure.
 //!
-//! Must not know the meaning of the values.
+//! Does not interpret the values.
 
 use std::sync::Arc;
 

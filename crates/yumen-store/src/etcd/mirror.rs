@@ -1,7 +1,7 @@
 //! Mirror of the keys in etcd: listings and events in, revisions out. Pure.
 //!
 //! Owns the served state. Never serves a state that no revision had, and never drops most objects at once
-//! without confirmation. Must not know sockets, clocks or threads.
+//! without confirmation. Independent of sockets, clocks and threads.
 
 mod confirmation;
 mod deletion_hold;
@@ -175,7 +175,7 @@ impl EtcdMirror {
     }
 
     /// Whether `head` continues this mirror. Otherwise `head` belongs to another cluster or to a restored
-    /// older copy, whose revisions are not comparable.
+    /// older copy, and revisions are not comparable.
     fn is_same(&self, head: ClusterHead) -> bool {
         head.cluster_id == self.seen.cluster_id && head.revision >= self.seen.revision
     }
@@ -190,6 +190,7 @@ impl EtcdMirror {
                 if let Some(unreadable) = self.unreadable.get(key) {
                     return unreadable.at;
                 }
+                // etcd no longer has the key of a held deletion.
                 let entry = self.served.get(key.kind, &key.id).filter(|_| !self.hold.holds(key));
                 entry.map_or(0, |entry| entry.modified.0)
             }
@@ -228,9 +229,9 @@ impl EtcdMirror {
     fn stray_keys_problem(&self) -> Option<Problem> {
         let first = self.strays.get_min()?;
         let found = match self.strays.len() - 1 {
-            0 => format!("the key {first} in etcd names no object, so nothing serves what it says"),
+            0 => format!("the key {first} in etcd names no object, so its value has no effect"),
             more => format!(
-                "the key {first} in etcd, and {more} more like it, name no object, so nothing serves what they say"
+                "the key {first} in etcd, and {more} more like it, name no object, so their values have no effect"
             ),
         };
         Some(
@@ -266,6 +267,7 @@ impl EtcdMirror {
             .filter(|key| !listed.entries.contains_key(*key) && !listed.unreadable.contains_key(*key))
             .cloned()
             .collect();
+        // An object that exists again is no longer held.
         listed.entries.keys().for_each(|key| self.hold.release(key));
         // Names are required here: a listing may stem from another cluster, where an unnamed confirmation
         // would cover unrelated objects.
@@ -273,6 +275,7 @@ impl EtcdMirror {
         let names = word.as_ref().and_then(DeletionConfirmation::names).unwrap_or_default();
         let verdict = self.pass(gone, &names, Moment { revision: listing.head.revision, now_ms });
         let is_held = self.hold.len() > 0;
+        // Revisions of another cluster are not comparable.
         if !self.is_same(listing.head) {
             self.changed_at = 0;
         }
@@ -287,13 +290,14 @@ impl EtcdMirror {
         self.note_at = listed.note_at;
         self.note_confirmed(listed.confirmed_at.max(self.confirmed_at));
         self.nonces.extend(listed.nonce);
+        // Unchanged content keeps its revision, but the first listing needs one.
         let is_first = self.served.revision == Revision::default();
         if is_first || !changes.is_empty() {
             self.served.revision = Revision(listing.head.revision);
         }
         (self.seen, self.is_listed) = (listing.head, true);
         let commit = (!changes.is_empty()).then(|| {
-            let by = Authorship { author: FOREIGN.into(), reason: Some("listed anew".into()) };
+            let by = Authorship { author: FOREIGN.into(), reason: Some("full listing".into()) };
             Arc::new(StoreCommit { revision: self.served.revision, time_ms: now_ms, by, changes })
         });
         MirrorUpdate { commits: commit.into_iter().collect(), is_out_of_step: false }
@@ -348,7 +352,8 @@ impl EtcdMirror {
         is_unknown && (is_delete || kv.create_revision.max(0) as u64 <= self.seen.revision)
     }
 
-    /// Records the nonce of a write, so that a writer without a response learns that its transaction was applied.
+    /// Records the nonce of a write, so that a writer without a response can detect that its transaction was
+    /// applied.
     fn record_nonce(&mut self, nonce: &str, revision: u64) {
         if nonce.is_empty() {
             return;
@@ -398,9 +403,11 @@ impl EtcdMirror {
                         self.release_deletions(&DeletionConfirmation::parse(&kv.value), at).changes(),
                     );
                 }
+                // A confirmation takes effect once, so its deletion changes nothing.
                 (KeyRole::Confirmation, true) => {}
             }
         }
+        // An object with an unreadable first value was never served.
         gone.retain(|key| self.served.get(key.kind, &key.id).is_some());
         let held_before = self.hold.len();
         let verdict = match &note {
@@ -408,6 +415,7 @@ impl EtcdMirror {
             Some(_) => Verdict { passing: gone, ..Verdict::default() },
             None => self.pass(gone, &BTreeSet::new(), at),
         };
+        // Settings deleted together with held objects are retained: the same mistake may have deleted them.
         if self.hold.len() == held_before {
             lost_settings.iter().for_each(|name| self.served.replace_setting(name, None));
         }
@@ -519,6 +527,8 @@ impl EtcdMirror {
             UnreadableValue { at: kv.mod_revision.max(0) as u64, found: error.to_string() }
         })?;
         let modified = Revision(kv.mod_revision.max(0) as u64);
+        // etcd delivers the id of a lease without its expiry. It is known for leases of this process, and
+        // from before if the value is unchanged.
         let known = self.served.get(key.kind, &key.id).filter(|known| known.modified == modified);
         let expires_ms = match kv.lease {
             0 => None,

@@ -1,6 +1,6 @@
 //! Records of the nodes in a cluster, each bound to a lease; shared keys are stored in the same form.
 //!
-//! Keeps the latest text of each record and its time of receipt; must not know the meaning of the texts.
+//! Keeps the latest text of each record and its time of receipt; does not interpret the texts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -76,7 +76,7 @@ impl NodeRecords {
         self.moved.send_modify(|count| *count += 1);
     }
 
-    /// Applies events of a watch. Events up to the known revision are ignored.
+    /// Applies events of a watch. Events up to the revision already applied are ignored.
     pub(super) fn take_events(&self, events: &[KeyEvent]) {
         let mut known = self.known();
         let (seen, mut has_moved) = (known.up_to, false);
@@ -94,6 +94,7 @@ impl NodeRecords {
             }
             has_moved = true;
         }
+        // Released first, because receivers read the records.
         drop(known);
         if has_moved {
             self.moved.send_modify(|count| *count += 1);

@@ -70,6 +70,7 @@ pub(super) fn decide(
             let (known, written) = (mirror.clone(), touched.keys.clone());
             draft = draft.knowing(move |key| known.difference(key).filter(|_| !written.contains(key)));
         }
+        // A panic in a handler must not end the task that writes for all callers.
         let verdict = match catch_unwind(AssertUnwindSafe(|| (proposal.decide)(&mut draft))) {
             Err(_) => Err(std::io::Error::other("the change handler panicked").into()),
             Ok(false) => Ok(ProposalDecision::default()),
@@ -77,6 +78,7 @@ pub(super) fn decide(
                 let finished = draft.finish(proposal.by.clone());
                 let mut with_it = touched.clone();
                 with_it.extend(&finished);
+                // The first proposal may need several transactions; any other waits for the next plan.
                 if !plan.verdicts.is_empty() && !with_it.is_one_part(writes_max) {
                     break;
                 }
@@ -105,15 +107,15 @@ pub(super) fn creation(path: String, value: String, lease: i64) -> TxnRequest {
     }
 }
 
-/// Refuses to delete an object whose deletion is held. etcd no longer has the key, so a delete would produce
-/// no event and reach no other node.
+/// Refuses to delete an object that has a held deletion. etcd no longer has the key, so a delete would
+/// produce no event and reach no other node.
 fn refuse_held(mirror: &EtcdMirror, finished: &FinishedDraft) -> Result<(), StoreError> {
     let changes = finished.committed.iter().flat_map(|committed| &committed.changes);
     let mut deleted = changes.filter(|changed| changed.after.is_none()).map(|changed| &changed.key);
     match deleted.find(|key| mirror.holds(key)) {
         None => Ok(()),
         Some(key) => Err(StoreError::Refused(format!(
-            "{key} was deleted in etcd together with many others, which is held back: confirm that first, by POST /yumen/v1/store/confirm"
+            "{key} is among many deletions in etcd that are held back: confirm them first with POST /yumen/v1/store/confirm"
         ))),
     }
 }
@@ -184,6 +186,7 @@ pub(super) fn parts(writes: &[PlannedWrite], writes_max: usize) -> impl Iterator
             bytes += write.value.as_ref().map_or(0, |value| value.len());
             bytes <= BYTES_MAX
         };
+        // A value above the bound forms a part alone.
         let count = rest.iter().take(writes_max).take_while(fits).count().max(1).min(rest.len());
         let (part, later) = rest.split_at(count);
         rest = later;
@@ -229,6 +232,7 @@ pub(super) fn transaction(
 
 /// Compares a key's revision; 0 means absent.
 fn demanded(key: bytes::Bytes, revision: u64) -> TxnCompare {
+    // `EQUAL` and `MOD` of etcd's rpc.proto.
     TxnCompare { result: 0, target: 2, key, with: Some(CompareTarget::ModRevision(revision as i64)) }
 }
 

@@ -41,7 +41,7 @@ pub struct EtcdStatus {
     pub held: usize,
 }
 
-/// Revisions that a node knows.
+/// Progress of a node in the revisions of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MirrorPosition {
     /// Newest revision known to have changed an object.
@@ -53,7 +53,7 @@ pub struct MirrorPosition {
 }
 
 impl MirrorPosition {
-    /// Revision up to which all changes are in force in a node whose workers have `applied`.
+    /// Revision up to which all changes are effective on a node with workers that have applied `applied`.
     pub fn reached(&self, applied: u64) -> u64 {
         // A larger `applied` stems from another cluster, or from a newer copy of this one.
         if applied == self.served { self.seen } else { applied.min(self.seen) }
@@ -100,8 +100,9 @@ impl MirrorCore {
         let mut problems = self.mirror.problems();
         problems.extend(self.damage_in_force().map(last_good::damage_problem));
         problems.extend(self.announce_error.as_ref().map(|error| {
-            let found =
-                format!("this node's record in etcd cannot be renewed, so others take it for gone: {error}");
+            let found = format!(
+                "this node's record in etcd cannot be renewed, so other nodes consider it absent: {error}"
+            );
             Problem::warning("store", "", found)
         }));
         let is_news = problems != self.problems;

@@ -1,6 +1,6 @@
 //! Keys that nodes share besides the configuration: texts by name, permanent or bound to a lease.
 //!
-//! The store's watch delivers them, so they cost no further connection. Must not know the meaning of the
+//! The store's watch delivers them, so they cost no further connection. Does not interpret the
 //! texts.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ impl SharedKeys {
         SharedKeys { shared }
     }
 
-    /// The texts by name. During an outage of etcd, the last known texts.
+    /// The texts by name. During an outage of etcd, the texts received last.
     pub fn texts(&self) -> BTreeMap<Arc<str>, Arc<str>> {
         self.shared.board.records().into_iter().map(|(name, record)| (name, record.text)).collect()
     }

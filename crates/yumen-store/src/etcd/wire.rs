@@ -1,6 +1,6 @@
 //! gRPC over one HTTP/2 connection: unary calls and bidirectional streams.
 //!
-//! Must not know the meaning of the calls, nor the choice of the endpoint.
+//! Independent of the called methods and of the choice of the endpoint.
 
 #[cfg(test)]
 mod tests;
@@ -44,7 +44,7 @@ pub enum RpcError {
     #[error("{0}")]
     Unconnected(String),
     /// The call timed out; the call may have taken effect.
-    #[error("no answer within {0} ms")]
+    #[error("no response within {0} ms")]
     Late(u128),
 }
 
@@ -127,6 +127,7 @@ impl EtcdConnection {
                 Ok(()) => "the peer closed the connection".to_owned(),
                 Err(error) => error.to_string(),
             };
+            // The first reason counts; `fail` may have set one.
             told.send_if_modified(|ended| {
                 let is_first = ended.is_none();
                 ended.get_or_insert_with(|| why.into());
@@ -167,12 +168,12 @@ impl EtcdConnection {
         let mut stream = self.open(path).await?;
         stream.send_last(question)?;
         let answer = stream.next().await?;
-        let none = || RpcError::Transport("the answer has no message".into());
+        let none = || RpcError::Transport("the response has no message".into());
         let answer = answer.ok_or_else(none)?;
         // The call succeeds only with the status in the trailers, which this read evaluates.
         match stream.next().await? {
             None => Ok(answer),
-            Some(_) => Err(RpcError::Transport("the answer has more than one message".into())),
+            Some(_) => Err(RpcError::Transport("the response has more than one message".into())),
         }
     }
 
@@ -186,6 +187,7 @@ impl EtcdConnection {
         let mut request = Request::post(format!("{}{path}", self.origin))
             .version(http::Version::HTTP_2)
             .header("content-type", "application/grpc")
+            // gRPC over HTTP/2 requires this field.
             .header("te", "trailers")
             // A member without a leader then returns an error instead of waiting.
             .header("hasleader", "true");
@@ -265,8 +267,9 @@ impl<A: Message + Default> RpcStream<A> {
             return Ok(None);
         }
         let bytes = u32::from_be_bytes([self.inbox[1], self.inbox[2], self.inbox[3], self.inbox[4]]) as usize;
+        // Requests have no `grpc-accept-encoding`, so responses must not be compressed.
         if self.inbox[0] != 0 || bytes > MESSAGE_BYTES_MAX {
-            return Err(RpcError::Transport("the answer is compressed or too large".into()));
+            return Err(RpcError::Transport("the response is compressed or too large".into()));
         }
         if self.inbox.len() < PREFIX_BYTES + bytes {
             return Ok(None);
@@ -293,6 +296,7 @@ impl<A: Message + Default> RpcStream<A> {
                 PendingRpcResponse::Coming(body) => {
                     let piece = ready!(body.poll_data(cx)).transpose().map_err(RpcError::transport)?;
                     if let Some(piece) = &piece {
+                        // Otherwise the window is exhausted and the peer stops sending (RFC 9113 §5.2).
                         body.flow_control().release_capacity(piece.len()).map_err(RpcError::transport)?;
                     }
                     return Poll::Ready(Ok(piece));
@@ -310,7 +314,7 @@ impl<A: Message + Default> RpcStream<A> {
         }
         match self.inbox.is_empty() {
             true => Ok(None),
-            false => Err(RpcError::Transport("the answer is cut off".into())),
+            false => Err(RpcError::Transport("the response is truncated".into())),
         }
     }
 }
@@ -332,6 +336,7 @@ fn status(fields: &HeaderMap) -> Result<(), RpcError> {
 fn framed(message: &impl Message) -> Bytes {
     let bytes = message.encoded_len();
     let mut framed = BytesMut::with_capacity(PREFIX_BYTES + bytes);
+    // Compression flag: not compressed.
     framed.put_u8(0);
     framed.put_u32(u32::try_from(bytes).expect("messages are far below four gigabytes"));
     message.encode(&mut framed).expect("the buffer grows");

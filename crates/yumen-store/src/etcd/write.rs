@@ -48,6 +48,7 @@ pub(super) async fn run(shared: Arc<EtcdShared>, mut wishes: UnboundedReceiver<W
                 None => return,
             }
         }
+        // Proposals that arrived during the previous write share a transaction.
         while waiting.len() < BATCH_MAX
             && let Ok(wish) = wishes.try_recv()
         {
@@ -66,6 +67,7 @@ pub(super) async fn run(shared: Arc<EtcdShared>, mut wishes: UnboundedReceiver<W
                     batch.push(next);
                 }
                 let left = write(&shared, batch).await;
+                // Reversed, so that proposals keep their order.
                 left.into_iter()
                     .rev()
                     .for_each(|proposal| waiting.push_front(WriteRequest::Propose(proposal)));
@@ -77,6 +79,7 @@ pub(super) async fn run(shared: Arc<EtcdShared>, mut wishes: UnboundedReceiver<W
 /// Decides and writes as many proposals as one transaction holds; returns the rest.
 async fn write(shared: &EtcdShared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
     let give_up = Instant::now() + shared.settings.write_timeout;
+    // One step of every transaction writes the note.
     let writes_max = shared.settings.txn_steps_max.saturating_sub(1).max(1);
     let by = batch[0].by.clone();
     let mut written = Arc::<BTreeSet<ResourceKey>>::default();
@@ -98,13 +101,15 @@ async fn write(shared: &EtcdShared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
         match outcome {
             WriteOutcome::Conflict(_) if Instant::now() < give_up => {}
             WriteOutcome::Conflict(_) => {
-                let error = "others write to etcd all the time: nothing came in between".to_owned();
+                let error =
+                    "repeated conflicts with other writers of etcd until the write timeout".to_owned();
                 break (verdicts, Err(partly(StoreError::Unreachable(error), written.len())));
             }
             WriteOutcome::Done(revision) => break (verdicts, Ok(revision)),
             WriteOutcome::Failed(error, _) => break (verdicts, Err(partly(error, written.len()))),
         }
     };
+    // Proposals without a verdict did not fit into the transaction.
     let left = batch.split_off(verdicts.len());
     for (proposal, verdict) in batch.into_iter().zip(verdicts) {
         let told = match (verdict, &outcome) {
@@ -217,6 +222,7 @@ async fn submit(
             }
             Err(error) => error,
         };
+        // Only a call without a connection certainly had no effect.
         was_sent |= !matches!(error, RpcError::Unconnected(_));
         if !error.is_passing() {
             return Err(unreachable(&error));
@@ -268,6 +274,7 @@ async fn catch_up(
 async fn until(shared: &EtcdShared, deadline: Instant, holds: impl Fn(&EtcdMirror) -> bool) -> bool {
     let mut moves = shared.moves();
     loop {
+        // Before the check, so that a change during the check is not missed.
         moves.mark_unchanged();
         if shared.with_mirror(&holds) {
             return true;
@@ -304,7 +311,9 @@ async fn confirm_part(shared: &EtcdShared, by: &Authorship, names: &[String]) ->
     let request = TxnRequest { success, ..TxnRequest::default() };
     match submit(shared, &request, &note.nonce, deadline).await? {
         Some(revision) if until(shared, deadline, |mirror| mirror.seen() >= revision).await => Ok(()),
-        _ => Err(StoreError::Unreachable("the confirmation was written, but did not come back yet".into())),
+        _ => Err(StoreError::Unreachable(
+            "the confirmation was written, but the watch has not delivered it yet".into(),
+        )),
     }
 }
 

@@ -20,7 +20,7 @@ const PAUSE_PER_SAVE: u32 = 10;
 /// Poll interval for settings, which change without a revision and so without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// Task that saves the state of a store, and the versions in force of its broken objects, after each change
+/// Task that saves the state of a store, and the active versions of its broken objects, after each change
 /// and on drop.
 #[derive(Debug)]
 pub struct LastGoodTask {
@@ -163,7 +163,7 @@ impl StateSaver {
 
     /// Waits until the current revision is compiled.
     ///
-    /// The compiler reports the version in force of a broken object milliseconds after the commit. A process
+    /// The compiler reports the active version of a broken object milliseconds after the commit. A process
     /// killed in between must not leave the state without the version.
     fn wait_for_versions(&self, notice: &SaveNotifier, at_most: Duration) {
         let until = Instant::now() + at_most;
@@ -203,7 +203,7 @@ impl StateSaver {
             match kept.append(&state, &self.edge) {
                 Ok(true) => return,
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "last good state not appended to, writing it anew"),
+                Err(error) => tracing::warn!(%error, "cannot append to the last good state, rewriting it"),
             }
         }
         // If the save fails too, no file remains to which records could be appended.

@@ -1,6 +1,6 @@
 //! Text format of a last good state: a sealed state, followed by one record per later change.
 //!
-//! Pure functions; must not know files.
+//! Pure functions; no access to files.
 
 use std::borrow::Cow;
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! Versions in force of objects whose newest text cannot be compiled, saved beside the last good state.
+//! Active versions of objects with a newest text that cannot be compiled, saved beside the last good state.
 //!
 //! The store holds only the broken text, so a new process could not serve the object without this file. Owns
-//! the file; the compiler decides which versions are in force.
+//! the file; the compiler decides which versions are active.
 
 use std::io::Write;
 use std::path::Path;
@@ -16,7 +16,8 @@ use crate::seal::{OptionalSeal, TextSeal};
 use crate::state::{ResourceKey, Revision, StoreEntry, StoreState};
 use crate::store::StoreError;
 
-/// File name in the directory of the last good state. Absent while no version is in force.
+/// File name in the directory of the last good state. Absent while every object is served with its newest
+/// text.
 pub(crate) const FILE: &str = "last-good-versions.json";
 
 /// An object served with an earlier text.
@@ -24,13 +25,13 @@ pub(crate) const FILE: &str = "last-good-versions.json";
 pub struct LastGoodVersion {
     /// Key of the object.
     pub key: ResourceKey,
-    /// Text in force.
+    /// Active text.
     pub json: Arc<str>,
     /// Text in the store, which cannot be compiled.
     pub instead_of: Arc<str>,
 }
 
-/// All versions in force, passed from the compiler to the task that saves them.
+/// All active versions, passed from the compiler to the task that saves them.
 #[derive(Debug, Default)]
 pub struct LastGoodVersions {
     told: Mutex<VersionsState>,
@@ -38,7 +39,7 @@ pub struct LastGoodVersions {
 
 #[derive(Debug, Default)]
 struct VersionsState {
-    /// `None` until the configuration was compiled; the file of the predecessor stays in force until then.
+    /// `None` until the configuration was compiled; the file of the predecessor stays valid until then.
     now: Option<Arc<[LastGoodVersion]>>,
     /// Revision that the versions belong to.
     revision: Revision,
@@ -46,10 +47,11 @@ struct VersionsState {
 }
 
 impl LastGoodVersions {
-    /// Replaces the versions in force, as of `revision`.
+    /// Replaces the active versions, as of `revision`.
     pub fn tell(&self, revision: Revision, versions: Vec<LastGoodVersion>) {
         let mut told = self.lock();
         told.revision = revision;
+        // Most revisions change no version and need no save.
         if told.now.as_deref() == Some(&*versions) {
             return;
         }
@@ -64,7 +66,7 @@ impl LastGoodVersions {
         self.lock().keeper = Arc::downgrade(keeper);
     }
 
-    /// The texts in force as resources.
+    /// The active texts as resources.
     pub fn resources(&self) -> Vec<Resource> {
         let version = |version: &LastGoodVersion| Resource {
             kind: version.key.kind,
@@ -91,7 +93,7 @@ impl LastGoodVersions {
 
 /// Saves the versions durably, or removes the file if there are none. Returns whether all were saved.
 ///
-/// Versions whose object has changed in `state` are left out; the compiler reports them again.
+/// Versions of objects changed in `state` are left out; the compiler reports them again.
 pub(super) fn save(
     directory: &Path,
     versions: &[LastGoodVersion],
@@ -109,6 +111,7 @@ pub(super) fn save(
         forget(directory)?;
         return Ok(versions.is_empty());
     }
+    // Written under another name first, so that a crash leaves the old file intact.
     let draft = directory.join(format!("{FILE}.new"));
     let mut file = directory::create_private(&draft)?;
     file.write_all(&text::whole(&kept, edge).0).map_err(|error| about(&draft, &error))?;
@@ -117,7 +120,7 @@ pub(super) fn save(
     Ok(kept.len() == versions.len())
 }
 
-/// Versions in force at the end of the previous process that the store alone cannot provide.
+/// Active versions at the end of the previous process that the store alone cannot provide.
 #[derive(Debug, Default)]
 pub struct FormerState {
     /// Objects served with a text older than that of the store.

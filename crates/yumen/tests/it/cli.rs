@@ -315,7 +315,10 @@ fn the_command_line_is_held_to_the_bounds_of_the_file() {
     assert!(code == 2 && err.contains("1025 is not in ") && err.contains("1024"), "{err}");
     let address = "127.0.0.1:9";
     let (code, _, err) = run(YUMEN, &["run", "--listen", address, "--listen-tls", address]);
-    assert!(code == 1 && err.contains("listen[0].address has the address 127.0.0.1:9 already"), "{err}");
+    assert!(
+        code == 1 && err.contains("the address 127.0.0.1:9 is already used by listen[0].address"),
+        "{err}"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who may ask: for every path and every verb, nobody without a key reads or writes anything.
+//! Access: without a key no path and no method reads or writes anything.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! What every resource answers when all is well.
+//! Successful responses of every resource.
 
 use super::{Api, Case, INACTIVE};
 use crate::crud::CrudVerb;
@@ -10,7 +10,7 @@ const VAULT: &str = r#"{"uri":"http://127.0.0.1:8200","prefix":"kv/apisix","toke
 const CERTIFICATE: &str = r#"{"sni":"a.com","cert":"$env://CERT","key":"$env://KEY"}"#;
 const MISSING: &str = r#"={"message":"Key not found"}"#;
 
-/// Whatever is put can be read, replaced and deleted, and is then gone.
+/// Every object can be written, read, replaced and deleted, and is then absent.
 #[tokio::test]
 async fn every_resource_is_created_read_replaced_and_deleted() {
     for (path, body) in [
@@ -168,7 +168,7 @@ async fn a_posted_object_is_called_after_its_revision() {
         assert_eq!(answer.json()["key"], format!("/apisix/{name}/{id}"));
         assert_eq!(answer.json()["value"]["id"], id);
     }
-    // an id somebody took by hand is not taken again
+    // an id that a client chose is not assigned again
     api.ask("PUT /routes/00000000000000000008", ROUTE).await;
     let answer = api.ask("POST /routes", ROUTE).await;
     assert_eq!(answer.json()["value"]["id"], "00000000000000000009");

@@ -38,7 +38,7 @@ fn check(index: &FactIndex, registry: &PluginRegistry, state: &StoreState) {
     }
 }
 
-/// One write: a kind, one of few ids, and what is put there, if anything.
+/// One write: a kind, one of few ids, and the new text, if any.
 fn write() -> impl Strategy<Value = (Kind, u8, Option<String>)> {
     let kinds = prop::sample::select(&Kind::ALL[..]);
     let text = (0..4u8, 0..4u8, 0..6u8).prop_map(|(one, other, shape)| match shape {
@@ -81,13 +81,13 @@ proptest! {
             states.push(store.state());
             check(&index, &registry, &store.state());
         }
-        // a batch that could not be made durable is taken back
+        // a batch that could not be made durable is rolled back
         check(&index, &registry, &states[back.index(states.len())]);
         check(&index, &registry, &store.state());
     }
 }
 
-/// Prints what writes and pages cost with many objects around; asserts nothing of it.
+/// Prints the cost of writes and pages among many objects; asserts nothing about it.
 #[tokio::test(flavor = "multi_thread")]
 #[allow(clippy::print_stdout, reason = "the figures are for whoever asks with --nocapture")]
 async fn writes_among_ten_thousand_consumers() {

@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! Refusals and their messages.
 
 use std::sync::Arc;
 
@@ -253,7 +253,7 @@ async fn references_must_lead_somewhere() {
     Api::new().run(CASES).await;
 }
 
-/// What uses it, in which words its deletion is refused; deleting it by force works all the same.
+/// The message that refuses a deletion, by the user of the object; a forced deletion succeeds.
 #[tokio::test]
 async fn what_is_in_use_is_not_deleted_unless_forced() {
     const SPLIT: &str =
@@ -393,7 +393,7 @@ async fn what_is_in_use_is_not_deleted_unless_forced() {
         super::check(used, &refused, &error(message));
         assert_eq!(api.ask(&format!("DELETE /{used}?force=false"), "").await.status, 400);
         assert_eq!(api.ask(&format!("DELETE /{used}?force=true"), "").await.status, 200);
-        // and once its user is gone it goes without force
+        // without its user the object can be deleted without force
         assert_eq!(api.ask(&format!("PUT /{used}"), &used_body(used)).await.status, 201);
         assert_eq!(api.ask(&format!("DELETE /{user}"), "").await.status, 200);
         assert_eq!(api.ask(&format!("DELETE /{used}"), "").await.status, 200);
@@ -411,7 +411,7 @@ fn used_body(path: &str) -> String {
     body.to_owned()
 }
 
-/// An upstream that shows `ssls/u`.
+/// An upstream with the client certificate `ssls/u`.
 const SHOWS: &str = r#"{"scheme":"https","nodes":{"127.0.0.1:443":1},"tls":{"client_cert_id":"u"}}"#;
 
 fn ssl(kind: &str) -> serde_json::Value {
@@ -485,7 +485,7 @@ async fn consumers_are_told_apart_by_their_keys() {
             r#"={"error_msg":"duplicate username of plugin basic-auth found with consumer: cat"}"#,
         ),
         ("PUT /consumers", r#"{"username":"al","plugins":{"key-auth":{"key":"ka"}}}"#, 400, ""),
-        // a value that was given up, or whose holder is gone, is free again
+        // a value is free again after its holder changed it or was deleted
         ("PUT /consumers", r#"{"username":"bob","plugins":{"key-auth":{"key":"kc"}}}"#, 200, ""),
         ("PUT /consumers", r#"{"username":"dan","plugins":{"key-auth":{"key":"kb"}}}"#, 201, ""),
         ("DELETE /consumers/alex", "", 200, ""),

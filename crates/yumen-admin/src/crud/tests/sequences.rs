@@ -1,4 +1,4 @@
-//! What known tools ask, in their order.
+//! Request sequences of known tools.
 
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ async fn a_dashboard_lists_edits_and_deletes() {
     let found = api.ask("GET /upstreams?page=1&page_size=10&name=shop-14", "").await.json();
     let row = &found["list"][0];
     let id = row["value"]["id"].as_str().unwrap();
-    // the form sends back what it was given, without the times
+    // the form sends back the object as received, without the times
     let mut edited = row["value"].clone();
     edited["desc"] = json!("edited");
     let edited = edited.as_object_mut().unwrap();
@@ -70,10 +70,10 @@ async fn a_dashboard_lists_edits_and_deletes() {
     assert_eq!(api.ask("GET /upstreams?page=2&page_size=10", "").await.json()["total"], 14);
 }
 
-/// One object as a declarative tool wants it: where it lives, and what it is.
+/// One object of a declarative tool: its path and its content.
 type Wanted = (&'static str, &'static str);
 
-/// Resources in the order such a tool writes them; it deletes in the opposite order.
+/// Resources in the order in which such a tool writes them; it deletes in the opposite order.
 const WANTED: &[Wanted] = &[
     (
         "upstreams/a9993e36",
@@ -123,7 +123,7 @@ async fn dump(api: &Api) -> Vec<Value> {
     found
 }
 
-/// What would have to be written so that `found` becomes `WANTED`: the keys, and whether they are to go.
+/// The writes that turn `found` into `WANTED`: keys with their body, without one for a deletion.
 fn diff(found: &[Value]) -> Vec<(String, Option<&'static str>)> {
     let key = |row: &Value| row["key"].as_str().unwrap().trim_start_matches("/apisix/").to_owned();
     let mut changes = Vec::new();
@@ -139,7 +139,7 @@ fn diff(found: &[Value]) -> Vec<(String, Option<&'static str>)> {
     changes
 }
 
-/// Equal but for what the gateway adds, and for private keys, which it does not show.
+/// Equal apart from members that the gateway adds, and from private keys, which it does not return.
 fn is_as_wanted(wanted: &Value, found: &Value) -> bool {
     let strip = |value: &Value| {
         let mut object = value.as_object().unwrap().clone();

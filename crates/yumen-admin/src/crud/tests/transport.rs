@@ -1,4 +1,4 @@
-//! What holds for every request: heads, bodies, conditions, lifetimes, many at once.
+//! Rules for every request: heads, bodies, conditions, lifetimes, concurrency.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
@@ -154,7 +154,7 @@ async fn conditions_are_judged_on_the_newest_object() {
     }
 }
 
-/// Every verb that writes is asked on an object at "1", and the write is told by the revision.
+/// Sends every writing method for the object "1"; the revision shows whether it wrote.
 #[tokio::test]
 async fn no_condition_is_passed_over() {
     let bytes = |text: &'static [u8]| HeaderValue::from_bytes(text).unwrap();
@@ -243,7 +243,7 @@ async fn an_object_with_a_lifetime_goes_by_itself() {
     let state = api.state.store.state();
     let ends = |id: &str| state.get(Kind::Routes, id).and_then(|entry| entry.expires_ms);
     assert!(ends("2").is_some());
-    // written again without a lifetime, unless it went before that
+    // written again without a lifetime, unless it expired before
     assert!(ends("3").is_none() && left.as_u64() >= Some(1));
 }
 
@@ -332,7 +332,7 @@ async fn a_deletion_and_a_new_reference_never_both_succeed() {
     }
 }
 
-/// A medium that fails when told to.
+/// A medium that fails on demand.
 #[derive(Default)]
 struct Failing(Arc<Mutex<Option<StoreError>>>);
 
@@ -374,7 +374,7 @@ async fn a_store_that_fails_says_so_and_leaves_no_trace() {
         assert_eq!(api.ask("GET /consumers/one", "").await.status, 404);
     }
     *failure.lock().unwrap() = None;
-    // the key of a consumer that was never written is nobody's
+    // the key of a consumer that was never written is free
     assert_eq!(api.ask("PUT /consumers", &consumer("other")).await.status, 201);
     assert_eq!(api.ask("PUT /consumers", &consumer("one")).await.status, 400);
 }

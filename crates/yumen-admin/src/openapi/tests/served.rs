@@ -1,4 +1,4 @@
-//! That table and router agree: what is described is answered as described, to whom it is for, and nothing
+//! Table and router agree: described endpoints respond as described, to the roles they are for, and nothing
 //! else is served.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -46,7 +46,7 @@ fn objects() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// The whole listener, and what it writes to.
+/// The whole listener with its state.
 struct Served {
     state: AdminState,
     router: Router,
@@ -85,7 +85,7 @@ impl Served {
     }
 }
 
-/// The path of an endpoint for the objects that are there.
+/// The path of an endpoint for existing objects.
 fn path(endpoint: &ApiEndpoint) -> String {
     let id = if endpoint.tag == "plugin_metadata" { "http-logger" } else { "1" };
     let within = match endpoint.tag {
@@ -101,7 +101,7 @@ fn path(endpoint: &ApiEndpoint) -> String {
     path.replace("{main}", "route").replace("{name}", "cors").replace("{resource}", "routes")
 }
 
-/// A path and a body that an endpoint has every reason to accept.
+/// A path and a body that an endpoint accepts.
 fn request(endpoint: &ApiEndpoint) -> (String, String) {
     let mut path = path(endpoint);
     let object_of = |kind: &str| {
@@ -153,7 +153,7 @@ async fn every_endpoint_answers_a_good_request_as_it_is_described() {
     }
 }
 
-/// That an answer is of a shape: all that is required, and nothing that is not described.
+/// Checks that a response matches a shape: all required members, and none that is not described.
 fn holds(shape: &Value, answer: &Value, line: &str) {
     let mut read = answer.clone();
     if let Err(invalid) = yumen_config::schema::validate(shape, &mut read) {
@@ -238,7 +238,7 @@ async fn viewers_read_all_but_secrets_and_write_nothing() {
         );
     }
     assert_eq!(served.everything(), before);
-    // For others objects and a whole configuration are what can be written back.
+    // An admin key reads objects and configurations that can be written back.
     for path in ["/apisix/admin/configs", "/apisix/admin/upstreams", "/apisix/admin/consumers"] {
         let endpoint = endpoints().into_iter().find(|one| one.path == path && one.method == "get").unwrap();
         assert!(served.ask(&endpoint, &[ADMIN]).await.text.contains(&"private".repeat(20)), "{path}");

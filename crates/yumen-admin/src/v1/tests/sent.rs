@@ -1,4 +1,4 @@
-//! What is sent: nothing of it is lost without a word, and names are understood or refused.
+//! Requests: no part is dropped silently, and names are understood or refused.
 
 use super::*;
 
@@ -76,7 +76,7 @@ async fn the_history_of_an_object_is_found_by_either_name_of_it() {
 async fn a_revision_that_is_still_to_come_is_not_one_that_is_gone() {
     let fixture = Fixture::new();
     fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
-    let message = "there has been no revision 7 yet: the newest is 1";
+    let message = "revision 7 does not exist yet: the newest is 1";
     for (method, target) in [
         ("GET", "revisions/7"),
         ("GET", "diff?from=7"),

@@ -1,4 +1,4 @@
-//! The table of resource kinds: one row each. A new kind is a new row here, and a place in `Kind::ALL`.
+//! The table of resource kinds: one row each. A new kind is a new row here and an entry in `Kind::ALL`.
 
 use super::{
     DeletionRefusal, IdRule, KindDescriptor, OptionalVerbs, PluginRole, ReferencePlace, ReferenceRule,
@@ -10,7 +10,7 @@ use crate::resource::{
     decode_value,
 };
 
-/// Makes [`Kind`] and the descriptors from the same rows, so that neither can lack one.
+/// Generates [`Kind`] and the descriptors from the same rows, so that neither can lack one.
 macro_rules! kind_table {
     ($(#[doc = $summary:literal] $kind:ident($type:ty) { $($row:tt)* })+) => {
         /// The kind of a resource. Its order is that of lists over several kinds.

@@ -159,7 +159,7 @@ fn an_item_without_an_id_of_its_own_never_opens() {
     let id = "hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed";
     let unfit = format!("error: routes/routes#2 at id: \"a b\" is not a valid id\n  {id}; {answered}");
     let twice = format!(
-        "error: routes/routes#2 at id: item 2 has the id \"wide\" of item 1, which was there before\n  hint: give it an id of its own; {answered}"
+        "error: routes/routes#2 at id: item 2 has the id \"wide\" of item 1, which was there before\n  hint: give it its own id; {answered}"
     );
     let other = "error: routes/routes#2: an item must be an object\n  hint: matching requests go to other routes until it is fixed";
     follow(&[

@@ -52,17 +52,17 @@ fn the_route_is_the_one_that_serves() {
 fn every_way_to_lose_has_its_words() {
     for (url, route, expected) in [
         ("tcp://127.0.0.1:9100", "port", "it gets the stream"),
-        ("tcp://127.0.0.1:9100", "any", "stream route port asks for the port, 9100"),
-        ("tcp://127.0.0.1:9100", "port-too", "stream route port asks for as much and has a lower id"),
-        ("tcp://127.0.0.1:9100", "office", "it asks for remote_addr 10.1.0.0/16, not 127.0.0.1"),
-        ("tcp://127.0.0.1:9100", "inner", "it asks for server_addr 10.0.0.7, not 127.0.0.1"),
-        ("tcp://10.0.0.7:9100", "port", "stream route inner asks for a closer server_addr, 10.0.0.7"),
-        ("tcp://127.0.0.1:9100", "guarded", "it asks for server_port 9200, not 9100"),
-        ("tcp://127.0.0.1:9100", "name", "it asks for sni db.test, not no name at all"),
-        ("tls://db.test:9103", "names", "stream route name asks for a closer server name, db.test"),
-        ("tls://db.test:9103", "any", "stream route name asks for a server name, db.test"),
-        ("tls://web.test:9103", "name", "it asks for sni db.test, not web.test"),
-        ("tcp://127.0.0.1:9100", "nobody", "no stream route of this id or name is in force"),
+        ("tcp://127.0.0.1:9100", "any", "stream route port requires the port, 9100"),
+        ("tcp://127.0.0.1:9100", "port-too", "stream route port has as many conditions and a lower id"),
+        ("tcp://127.0.0.1:9100", "office", "it requires remote_addr 10.1.0.0/16, not 127.0.0.1"),
+        ("tcp://127.0.0.1:9100", "inner", "it requires server_addr 10.0.0.7, not 127.0.0.1"),
+        ("tcp://10.0.0.7:9100", "port", "stream route inner requires a closer server_addr, 10.0.0.7"),
+        ("tcp://127.0.0.1:9100", "guarded", "it requires server_port 9200, not 9100"),
+        ("tcp://127.0.0.1:9100", "name", "it requires sni db.test, not no name at all"),
+        ("tls://db.test:9103", "names", "stream route name requires a closer server name, db.test"),
+        ("tls://db.test:9103", "any", "stream route name requires a server name, db.test"),
+        ("tls://web.test:9103", "name", "it requires sni db.test, not web.test"),
+        ("tcp://127.0.0.1:9100", "nobody", "no active stream route has this id or name"),
     ] {
         let told = ask(TABLE, json!({"url": url, "why_not": route})).unwrap();
         assert_eq!(told["why_not"]["why"], expected, "{url} {route}");
@@ -96,15 +96,15 @@ fn what_is_no_stream_is_refused() {
     for (question, expected) in [
         (
             json!({"url": "tcp://127.0.0.1"}),
-            "url: \"tcp://127.0.0.1\" has no port: tcp://HOST:PORT is the form of it",
+            "url: \"tcp://127.0.0.1\" has no port: the form is tcp://HOST:PORT",
         ),
         (
             json!({"url": "tcp://db.test:1"}),
-            "url: \"tcp://db.test:1\" has a name for its host; only TLS tells one: write the address",
+            "url: \"tcp://db.test:1\" has a name for its host, which only TLS carries: write the address",
         ),
         (
             json!({"url": "udp://127.0.0.1:1", "sni": "a"}),
-            "sni: a stream of udp tells no server name: ask for tls://127.0.0.1:1",
+            "sni: a udp stream has no server name: use tls://127.0.0.1:1",
         ),
     ] {
         assert_eq!(ask(TABLE, question).unwrap_err(), expected);

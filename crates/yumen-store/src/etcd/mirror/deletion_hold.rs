@@ -32,9 +32,9 @@ pub(super) struct Moment {
 /// The decision on the deletions of one revision.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// Keys whose deletion passes.
+    /// Keys of accepted deletions.
     pub(super) passing: Vec<ResourceKey>,
-    /// Objects whose deletion had passed and is now held: they are served again.
+    /// Objects with an accepted deletion that is now held: they are served again.
     pub(super) restored: Vec<(ResourceKey, StoreEntry)>,
 }
 
@@ -101,6 +101,7 @@ impl DeletionHold {
 
     fn keep(&mut self, keys: Vec<ResourceKey>, at: Moment) {
         for key in keys {
+            // Held deletions count in the window too, but have no object to restore.
             self.window.note(key.clone(), None, at.now_ms);
             self.keys.insert(key, at.revision);
         }
@@ -141,7 +142,7 @@ fn keys_of(gone: Vec<(ResourceKey, StoreEntry)>) -> Vec<ResourceKey> {
 /// Deletions of the last [`WINDOW_MS`] that were neither confirmed nor undone.
 #[derive(Debug, Clone, Default)]
 struct DeletionWindow {
-    /// Ascending by time. Entries whose key has no matching item in `deletions` are stale.
+    /// Ascending by time. Entries without a matching item in `deletions` are stale.
     order: Vector<(u64, ResourceKey)>,
     deletions: OrdMap<ResourceKey, RecentDeletion>,
 }
@@ -172,13 +173,14 @@ impl DeletionWindow {
         let is_over = |at_ms: u64| at_ms > now_ms || now_ms - at_ms > WINDOW_MS;
         while let Some((at_ms, key)) = self.order.front().filter(|(at_ms, _)| is_over(*at_ms)).cloned() {
             self.order.pop_front();
+            // A key that was deleted again has a newer item.
             if self.deletions.get(&key).is_some_and(|deletion| deletion.at_ms == at_ms) {
                 self.deletions.remove(&key);
             }
         }
     }
 
-    /// Returns the objects whose deletion can be undone; they count as held.
+    /// Returns the deleted objects that may be restored; they count as held.
     fn take_back(&mut self) -> Vec<(ResourceKey, StoreEntry)> {
         let mut taken = Vec::new();
         for (key, deletion) in self.deletions.clone() {

@@ -366,7 +366,7 @@ fn what_was_to_end_by_itself_is_neither_held_nor_counted() {
 #[test]
 fn what_one_node_lost_besides_is_judged_by_itself() {
     for (own, held) in [(6, 0), (15, 15)] {
-        // Both mirrors know the shared objects; one alone knows its own.
+        // Both mirrors hold the shared objects; only one holds the additional ones.
         let (mut one, mut other) = (mirror_of(30, 50), mirror_of(30 + own, 50));
         for mirror in [&mut one, &mut other] {
             mirror.take_list(&list(101, Vec::new()), 1);

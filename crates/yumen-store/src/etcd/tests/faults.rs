@@ -47,7 +47,7 @@ fn check_compacted(cluster: Cluster) {
     let [committed] = &heard[..] else { panic!("one revision, and not {heard:?}") };
     assert_eq!(
         (committed.by.author.as_str(), committed.by.reason.as_deref()),
-        (FOREIGN, Some("listed anew"))
+        (FOREIGN, Some("full listing"))
     );
     assert!(committed.changes.iter().all(|changed| changed.key != key("kept")), "{committed:?}");
 }
@@ -93,7 +93,7 @@ fn check_members(mut cluster: Cluster) {
     assert_eq!(node.store().state().len(), 7);
 }
 
-/// A write whose acknowledgement was lost is neither repeated nor reported as failed.
+/// A write with a lost acknowledgement is neither repeated nor reported as failed.
 #[test]
 fn an_answer_that_is_lost_is_not_a_second_write() {
     let cluster = Cluster::start(1);
@@ -302,7 +302,7 @@ fn passwords_are_asked_for_and_tokens_renewed() {
     settings.client.user = Some(("yumen".into(), "secret".into()));
     let node = cluster.node_with("one", settings);
     put(node.store(), "a", "{}").unwrap();
-    // A restarted member knows no former tokens, and old tokens expire.
+    // Tokens are invalid after a restart of the member, and they expire.
     cluster.kill(0);
     cluster.launch(0);
     put(node.store(), "b", "{}").unwrap();

@@ -70,7 +70,7 @@ fn what_other_tools_wrote_is_read_whatever_lies_beside_it() {
     let problems = node.problems();
     assert!(problems.contains("routes/bad") && problems.contains("services/list"), "{problems}");
 
-    // An unreadable value leaves the last good one in force; a valid one replaces it and ends the problem.
+    // An unreadable value leaves the last good one active; a valid one replaces it and ends the problem.
     cluster.must(&["put", "/apisix/routes/1", "no"]);
     until("the problem is told", || node.problems().contains("routes/1"));
     assert_eq!(text(&node.store().state(), Kind::Routes, "1").unwrap(), r#"{"uri":"/1","id":"1"}"#);
