@@ -1,4 +1,4 @@
-//! `client-control`: the longest request body of a route.
+//! `client-control`: limits the size of request bodies.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,11 +8,11 @@ use yumen_plugin::{DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext,
 /// Settings of `client-control`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ClientControlSettings {
-    /// Maximum message body size in bytes. No restriction when set to 0.
+    /// Largest request body in bytes; 0 means no limit.
     max_body_size: Option<u64>,
 }
 
-/// The plugin.
+/// The limit in bytes; 0 disables the node's limit, `None` leaves it in place.
 #[derive(Debug)]
 pub(crate) struct ClientControl(Option<u64>);
 
@@ -35,7 +35,8 @@ impl Plugin for ClientControl {
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let Some(bytes_max) = self.0 else { return Step::Continue };
         ex.body_bytes_max = self.0;
-        // One that was read for a variable would be compared with nothing any more.
+        // The limit is enforced while the body is received. A body that is already buffered, for a variable,
+        // is checked here.
         match usize::try_from(bytes_max) {
             Ok(bytes_max) if bytes_max != 0 && ex.body.is_some() && ex.lacks_body(bytes_max) => {
                 Step::NeedBody { bytes_max }

@@ -1,16 +1,16 @@
-//! Takes content codings off answers (RFC 9110 §8.4.1) for plugins that look for text in them.
+//! Decodes content codings of responses (RFC 9110 §8.4.1) for plugins that search the content.
 
 use std::io::{self, Read};
 
 use yumen_http::KnownField;
 use yumen_plugin::ResponseHead;
 
-/// How much one read of the brotli decoder asks for.
+/// Buffer of the Brotli decoder.
 const BUFFER_BYTES: usize = 4096;
-/// No window is larger (RFC 9659 §3), whatever a frame says.
+/// Largest window that RFC 9659 §3 allows, independent of the frame header.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// A coding that can be taken off.
+/// A supported content coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentCoding {
     Gzip,
@@ -19,12 +19,12 @@ pub(crate) enum ContentCoding {
     Zstd,
 }
 
-/// A coding that cannot, or several.
+/// A coding that is not supported, or more than one coding.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnsupportedCoding;
 
 impl ContentCoding {
-    /// What an answer is coded with; `None` is nothing.
+    /// The coding of a response; `None` for identity.
     pub(crate) fn of(head: &ResponseHead) -> Result<Option<ContentCoding>, UnsupportedCoding> {
         let names = head
             .fields
@@ -47,8 +47,8 @@ impl ContentCoding {
         Ok(coding)
     }
 
-    /// The content, or as much of it as `bytes_max`; an error where it is not in this coding, breaks off, or is more
-    /// than [`expanded_bytes_max`].
+    /// Decodes at most `bytes_max` bytes of content. Malformed or truncated input and content larger than
+    /// [`expanded_bytes_max`] are errors.
     pub(crate) fn decode(self, coded: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {
         if coded.is_empty() {
             return Ok(Vec::new());
@@ -69,13 +69,14 @@ impl ContentCoding {
     }
 }
 
-/// Bytes of content for each coded byte. Text that repeats itself comes to 20 or 30; Envoy's decompressors have the
-/// same bound.
+/// Largest ratio of content to coded bytes. Repetitive text reaches 20 to 30; Envoy's decompressors have the
+/// same
+/// bound.
 const EXPANSION_MAX: usize = 100;
-/// Content up to this length may come from any number of coded bytes.
+/// Content up to this length is allowed at any ratio.
 const EXPANDED_BYTES_MIN: usize = 256 * 1024;
 
-/// The most content that so many coded bytes may become.
+/// Largest content that this number of coded bytes may expand to.
 fn expanded_bytes_max(coded_bytes: usize) -> usize {
     coded_bytes.saturating_mul(EXPANSION_MAX).max(EXPANDED_BYTES_MIN)
 }

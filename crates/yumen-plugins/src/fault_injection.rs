@@ -13,52 +13,52 @@ use yumen_plugin::{
 
 use crate::text::{HeaderEntries, TextTemplate, final_status, header_map_schema};
 
-/// The settings.
+/// Settings of `fault-injection`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("minProperties" = 1))]
 pub(crate) struct FaultInjectionSettings {
-    /// Answer instead of the upstream.
+    /// Local response instead of a request to the upstream.
     abort: Option<AbortSettings>,
-    /// Wait before going on.
+    /// Delay before the exchange continues.
     delay: Option<DelaySettings>,
 }
 
-/// An answer instead of the upstream's.
+/// The local response of an abort.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct AbortSettings {
-    /// Its status; above 999 is 999.
+    /// Status of the response; a number above 999 counts as 999.
     #[schemars(range(min = 200))]
     http_status: u64,
-    /// Its body; variables are filled in.
+    /// Body of the response; may contain variables.
     #[schemars(length(min = 0))]
     body: Option<String>,
-    /// Its fields; variables are filled in.
+    /// Fields of the response; values may contain variables.
     #[serde(default)]
     #[schemars(schema_with = "header_map_schema")]
     headers: Option<HeaderEntries>,
-    /// The share of requests it happens to.
+    /// Share of the requests to abort, in percent.
     #[schemars(range(min = 0, max = 100))]
     percentage: Option<u8>,
-    /// Conditions, one of which has to hold.
+    /// Conditions, combined by OR; without them every request matches.
     #[schemars(length(max = 20))]
     vars: Option<Vec<Vec<Value>>>,
 }
 
-/// A wait.
+/// The delay of a request.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct DelaySettings {
-    /// Seconds.
+    /// Delay in seconds.
     #[schemars(range(min = 0))]
     duration: f64,
-    /// The share of requests it happens to.
+    /// Share of the requests to delay, in percent.
     #[schemars(range(min = 0, max = 100))]
     percentage: Option<u8>,
-    /// Conditions, one of which has to hold.
+    /// Conditions, combined by OR; without them every request matches.
     #[schemars(length(max = 20))]
     vars: Option<Vec<Vec<Value>>>,
 }
 
-/// Whom a fault hits.
+/// The requests that a fault applies to.
 struct FaultSelector {
     percentage: Option<u8>,
     any_of: Option<Vec<ConditionExpr>>,
@@ -83,7 +83,7 @@ impl FaultSelector {
         self.any_of.as_ref().is_none_or(|any_of| any_of.iter().any(|expr| expr.eval(ex)))
     }
 
-    /// How many in a hundred requests like this one it hits.
+    /// Share of the requests like this one that the fault applies to, in percent.
     fn share(&self, ex: &Exchange<'_>) -> u8 {
         if self.holds(ex) { self.percentage.unwrap_or(100) } else { 0 }
     }
@@ -135,10 +135,10 @@ impl PreparedAbort {
     }
 }
 
-/// The most of a request body that conditions look into.
+/// Longest request body that conditions can refer to.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// Delays and aborts.
+/// The compiled settings.
 pub(crate) struct FaultInjection {
     delay: Option<(FaultSelector, Duration)>,
     abort: Option<PreparedAbort>,

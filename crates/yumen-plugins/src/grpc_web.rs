@@ -1,6 +1,4 @@
-//! `grpc-web`: lets browsers call gRPC services: takes calls of gRPC-Web and makes them of gRPC.
-//!
-//! Knows the two encodings of gRPC-Web, not the messages inside.
+//! `grpc-web`: translates gRPC-Web calls of browsers into gRPC. Messages are not decoded.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD_NO_PAD};
@@ -19,11 +17,11 @@ use crate::cors::RequestOrigin;
 /// Settings of `grpc-web`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct GrpcWebSettings {
-    /// Fields a browser may send, as answers to preflight requests list them; those that `cors` beside it allows
-    /// stay allowed.
+    /// Request fields in responses to preflight requests. Fields that `cors` allows on the same route remain
+    /// allowed.
     #[serde(default = "allow_headers")]
     cors_allow_headers: String,
-    /// maximum request body size in bytes buffered into memory; larger request bodies are rejected
+    /// Largest request body in bytes; a larger one is refused with 413.
     #[serde(default = "max_req_body_size")]
     #[schemars(range(min = 1))]
     max_req_body_size: usize,
@@ -37,7 +35,7 @@ fn max_req_body_size() -> usize {
     64 << 20
 }
 
-/// Translates calls.
+/// The compiled settings.
 pub(crate) struct GrpcWeb {
     allow_headers: String,
     body_bytes_max: usize,
@@ -53,28 +51,29 @@ impl PluginFactory for GrpcWeb {
     }
 }
 
-/// A call on its way through the plugin, which may stand in a global rule and on the route: it is translated once.
+/// The state of a call. A global rule and the route may both have the plugin; the first one translates the
+/// call.
 struct GrpcWebCall {
-    /// The content type of the answer, which is the request's.
+    /// Content type of the request, which is also that of the response.
     content_type: Box<[u8]>,
-    /// Whether both bodies are in base64.
+    /// Whether both bodies are in Base64 (`application/grpc-web-text`).
     is_text: bool,
-    /// Whether the request's body still is.
+    /// Whether the request body is still in Base64.
     is_encoded: bool,
 }
 
-/// An answer with a body that is being translated; one that is nothing but a head, or no call's, is not.
+/// A response body that is being translated. Responses without a body and those of other types are not.
 struct GrpcWebResponse {
-    /// Who does it.
+    /// The plugin instance that translates it.
     by: usize,
     is_text: bool,
-    /// Up to two bytes that do not fill a group of base64 yet.
+    /// Up to two bytes that do not complete a Base64 group.
     held: Vec<u8>,
-    /// Whether the trailers were told in the body.
+    /// Whether the trailers were written into the body.
     told: bool,
 }
 
-/// Whether a media type is one of gRPC-Web, and then whether in base64; and the message format behind it.
+/// Whether a gRPC-Web media type is in Base64, with the message format after it; `None` for other types.
 fn encoding(content_type: &[u8]) -> Option<(bool, &[u8])> {
     let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     let name = b"application/grpc-web";
@@ -89,7 +88,7 @@ fn encoding(content_type: &[u8]) -> Option<(bool, &[u8])> {
     matches!(format.first(), None | Some(b'+')).then_some((is_text, format))
 }
 
-/// A body in base64, which may be padded wherever a message ends.
+/// Decodes a Base64 body. Padding is valid after each message, not only at the end.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     const INDIFFERENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
@@ -106,7 +105,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The frame that stands for trailers (PROTOCOL-WEB: the highest bit of the flags).
+/// The frame with the trailers (PROTOCOL-WEB: the highest bit of the flags is set).
 fn trailers_frame(lines: &[u8]) -> Vec<u8> {
     const NONE: &[u8] = b"grpc-status:2\r\ngrpc-message:upstream grpc status not received\r\n";
     let lines = if lines.is_empty() { NONE } else { lines };
@@ -120,13 +119,13 @@ fn trailers_frame(lines: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The call's path where the route stands for a folder of services: what follows the folder.
+/// The path of the call after the prefix of a route such as `/prefix/*`.
 fn path_in_folder(ex: &Exchange<'_>) -> Option<Vec<u8>> {
     let folder =
         ex.matched_uri().strip_suffix('*').filter(|prefix| prefix.len() > 1 && prefix.ends_with('/'))?;
     let target = ex.request.upstream_target();
     let path = target.strip_prefix(folder.as_bytes())?;
-    // A folder that is a service's own name belongs to the call.
+    // A prefix that is the name of the service belongs to the path of the call.
     path.contains(&b'/').then(|| [b"/", path].concat())
 }
 
@@ -150,15 +149,15 @@ impl GrpcWeb {
         Ok(())
     }
 
-    /// Who this is among those of its kind.
+    /// Identity of this plugin instance.
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// What the client is told whatever the answer.
+    /// Adds the CORS fields, to every response.
     fn allow(&self, ex: &Exchange<'_>, head: &mut ResponseHead) {
         let fields = &mut head.fields;
-        // To an origin that `cors` does not admit it says nothing, and that stands.
+        // `cors` sends no origin to those that it does not admit, and that must remain so.
         if ex.note::<RequestOrigin>().is_none() && !fields.has("Access-Control-Allow-Origin") {
             fields.set("Access-Control-Allow-Origin", b"*");
         }
@@ -170,8 +169,9 @@ impl GrpcWeb {
     }
 }
 
-/// Adds names to a list that `cors` or the service may have begun. Beside `*` as well: that does not cover
-/// `authorization`, nor anything where credentials are sent (Fetch §3.3).
+/// Adds names to a list field that `cors` or the service may have set. `*` is extended as well: it covers
+/// neither
+/// `authorization` nor requests with credentials (Fetch §3.3.3).
 fn allow_too(fields: &mut Fields, list: &str, names: &str) {
     let mut told = fields.all(list).filter(|value| !value.is_empty()).collect::<Vec<_>>().join(&b',');
     for name in names.split(',').map(str::trim) {
@@ -200,7 +200,7 @@ impl GrpcWebResponse {
     }
 }
 
-/// Lets a call go on with its body, or refuses it.
+/// Continues with the decoded body, or responds with the problem.
 fn take_decoded<'a>(ex: &mut Exchange<'_>, decoded: Result<Option<Vec<u8>>, OffloadRefused>) -> Step<'a> {
     match decoded {
         Ok(Some(body)) => {
@@ -221,7 +221,7 @@ impl Plugin for GrpcWeb {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        // What `grpc-transcode` made a call of has a client of JSON.
+        // `grpc-transcode` made this call from JSON.
         if ex.translate.is_some() {
             return Step::Continue;
         }
@@ -254,13 +254,13 @@ impl Plugin for GrpcWeb {
     fn response_head(&self, ex: &mut Exchange<'_>, head: &mut ResponseHead) {
         self.allow(ex, head);
         let Some(call) = ex.note::<GrpcWebCall>() else { return };
-        // Another of these plugins may have been here.
+        // Another instance may have translated the response already.
         let is_grpc = |value: &[u8]| value.starts_with(b"application/grpc") && encoding(value).is_none();
         if !head.fields.known(KnownField::ContentType).is_some_and(is_grpc) {
             return;
         }
         head.fields.set("Content-Type", &call.content_type);
-        // An answer that is nothing but a head says all in it.
+        // A response without a body carries its status in the head.
         if head.fields.has("grpc-status") || matches!(head.framing, Framing::None) {
             return;
         }

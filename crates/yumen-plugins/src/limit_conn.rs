@@ -1,5 +1,6 @@
-//! `limit-conn`: so many exchanges at a time per key. Those above the limit wait, those above the
-//! burst are refused.
+//! `limit-conn`: limits the concurrent exchanges per key. Exchanges above the limit are delayed, those above
+//! the burst
+//! are refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,11 +30,11 @@ use redis::LimitConnRedis;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub(crate) struct LimitConnRuleSettings {
-    /// Exchanges at a time.
+    /// Most concurrent exchanges without delay.
     pub conn: LimitAmount<1>,
-    /// Exchanges that may wait.
+    /// Most further exchanges, which are delayed.
     pub burst: LimitAmount<0>,
-    /// A text with variables; the rule does not apply where none of them has a value.
+    /// Key, a template. The rule does not apply if none of its variables has a value.
     pub key: String,
 }
 
@@ -48,24 +49,24 @@ pub(crate) struct LimitConnRuleSettings {
     transform = schema::redis_with_ttl
 )]
 pub(crate) struct LimitConnSettings {
-    /// Exchanges at a time.
+    /// Most concurrent exchanges without delay.
     pub conn: Option<LimitAmount<1>>,
-    /// Exchanges that may wait.
+    /// Most further exchanges, which are delayed.
     pub burst: Option<LimitAmount<0>>,
-    /// Seconds that an exchange above the limit waits.
+    /// Delay in seconds of an exchange above the limit.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub default_conn_delay: Option<f64>,
-    /// Whether waiting is told by `default_conn_delay` alone, which it always is.
+    /// Accepted without effect: the delay is always `default_conn_delay`.
     #[serde(default)]
     #[allow(dead_code, reason = "settings that other gateways took are accepted")]
     pub only_use_default_delay: bool,
-    /// What exchanges are told apart by.
+    /// Key; the exchanges of each value are counted separately.
     pub key: Option<String>,
-    /// How the key is understood.
+    /// Form of the key.
     #[serde(default)]
     #[schemars(schema_with = "schema::key_type")]
     pub key_type: LimitKeyType,
-    /// Where the counters are kept.
+    /// Storage of the counters.
     #[serde(default)]
     #[schemars(schema_with = "schema::policy")]
     pub policy: CounterPolicy,
@@ -73,34 +74,35 @@ pub(crate) struct LimitConnSettings {
     #[serde(default = "rejected_code")]
     #[schemars(range(min = 200, max = 599))]
     pub rejected_code: u16,
-    /// What a refused client is told.
+    /// Message in the body of the refusal.
     #[schemars(length(min = 1))]
     pub rejected_msg: Option<String>,
-    /// Whether requests pass where the limit cannot be told.
+    /// Whether requests pass if the limit cannot be determined.
     #[serde(default)]
     pub allow_degradation: bool,
     /// Several limits instead of one.
     pub rules: Option<Vec<LimitConnRuleSettings>>,
-    /// Seconds after which Redis forgets an exchange whose node has died.
+    /// Seconds after which Redis drops an exchange whose node does not renew it.
     #[schemars(skip)]
     pub key_ttl: Option<i64>,
-    /// What the Redis policies ask for.
+    /// Settings of the Redis policies.
     #[serde(flatten)]
     #[schemars(skip)]
     pub redis: RedisPolicySettings,
 }
 
-/// How many exchanges of a key there are.
+/// The number of concurrent exchanges with one key.
 #[derive(Debug, Default)]
 pub(crate) struct KeyedConcurrency {
     here: Arc<AtomicU64>,
-    /// In the process this one has taken over from, as it said last.
+    /// Exchanges of the predecessor, as it last exported them during a handover.
     before: AtomicU64,
 }
 
 impl KeyedState for KeyedConcurrency {
     fn useless_at_ms(&self) -> Option<u64> {
-        // A guard holds the counter too; nobody can make one while the table is being changed.
+        // Guards hold the counter too. No new guard can appear meanwhile, because the caller holds the
+        // table's lock.
         let is_idle = Arc::strong_count(&self.here) == 1 && self.before.load(Ordering::Relaxed) == 0;
         is_idle.then_some(0)
     }
@@ -128,7 +130,7 @@ impl KeyedState for KeyedConcurrency {
     }
 }
 
-/// One exchange that is counted until it is over, however that comes.
+/// Counts one exchange until it is dropped.
 struct LimitConnGuard(Arc<AtomicU64>);
 
 impl Drop for LimitConnGuard {
@@ -138,7 +140,7 @@ impl Drop for LimitConnGuard {
 }
 
 impl KeyedConcurrency {
-    /// Counts one more unless there are `most`; says how many there are then.
+    /// Counts one more exchange and returns the new number, or `None` at `most`.
     fn enter(&self, most: u64) -> Option<(LimitConnGuard, u64)> {
         let predecessor_requests = self.before.load(Ordering::Relaxed);
         let more =
@@ -147,7 +149,7 @@ impl KeyedConcurrency {
         Some((LimitConnGuard(self.here.clone()), running.saturating_add(predecessor_requests) + 1))
     }
 
-    /// How many there are, in both processes.
+    /// The number of exchanges in this process and in its predecessor.
     fn count(&self) -> u64 {
         self.here.load(Ordering::Relaxed).saturating_add(self.before.load(Ordering::Relaxed))
     }
@@ -159,16 +161,16 @@ struct LimitConnRule {
     burst: LimitQuantity<0>,
 }
 
-/// The plugin.
+/// The compiled settings with the counters.
 pub(crate) struct LimitConn {
     rules: Box<[LimitConnRule]>,
-    /// Whether a rule whose key has no value does not apply.
+    /// Whether the limits come from `rules`, which do not apply without a value of their key.
     is_ruled: bool,
     delay_s: f64,
     rejected: LocalResponse,
     allow_degradation: bool,
     running: Arc<TableShare<KeyedConcurrency>>,
-    /// Where exchanges are counted instead, unless that is here.
+    /// Redis counters; `None` with the policy `local`.
     remote: Option<LimitConnRedis>,
 }
 
@@ -196,8 +198,8 @@ impl PluginFactory for LimitConn {
     }
 }
 
-/// What tells one limit's counters from another's, here and in Redis; other settings may change while it
-/// goes on counting.
+/// The settings that identify a limit, here and in Redis. Other settings may change and the limit keeps its
+/// counters.
 fn meaning(config: &LimitConnSettings) -> String {
     let LimitConnSettings { conn, burst, key, key_type, rules, .. } = config;
     format!("{conn:?} {burst:?} {key:?} {key_type:?} {rules:?}")
@@ -255,7 +257,7 @@ impl Plugin for LimitConn {
 }
 
 impl LimitConn {
-    /// Has the exchange counted under every rule that applies; says how many seconds it waits in all.
+    /// Counts the exchange under every rule that applies, and returns the total delay in seconds.
     fn enter(
         &self,
         ex: &mut Exchange<'_>,
@@ -288,7 +290,7 @@ impl LimitConn {
         Ok(delay_s)
     }
 
-    /// Appends whom the exchange counts for under a rule; says whether its key had a value.
+    /// Appends the key of the exchange under a rule; returns whether the key had a value.
     fn write_key(&self, rule: usize, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         let has_key = self.rules[rule].key.write(ex, out);
         if self.is_ruled {
@@ -299,6 +301,7 @@ impl LimitConn {
 
     fn count(&self, ex: &Exchange<'_>, key: &[u8], most: u64) -> Option<(LimitConnGuard, u64)> {
         let table = self.running.table();
+        // First under the read lock of the table: most keys exist already.
         table
             .look(key, |running| Some(running.enter(most)))
             .unwrap_or_else(|| table.change(key, ex.now.mono_ms(), |running| running.enter(most)))

@@ -1,5 +1,4 @@
-//! What the limit plugins have in common: whom a request counts for, numbers that may come from
-//! variables, and the table of counters. Knows none of the plugins.
+//! Common parts of the limit plugins: keys, amounts that may contain variables, and the table of counters.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -19,41 +18,42 @@ pub(crate) mod table;
 mod tests;
 pub mod usage;
 
-/// How a key is understood.
+/// Form of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LimitKeyType {
     /// The name of a variable.
     #[default]
     Var,
-    /// A text with variables in it.
+    /// A template.
     VarCombination,
-    /// A text as it stands.
+    /// Constant text.
     Constant,
 }
 
-/// Whom a request counts for.
+/// The key under which a request is counted.
 #[derive(Debug)]
 pub(crate) enum LimitKey {
-    /// The client's address.
+    /// The client address.
     Address,
-    /// A variable; the client's address where it has no value.
+    /// A variable, or the client address if it has no value.
     Var(Var),
-    /// A text; the client's address where none of its variables has a value.
+    /// A template, or the client address if none of its variables has a value.
     Template(VarTemplate),
-    /// Everybody.
+    /// One key for all requests.
     Constant(Box<str>),
 }
 
-/// How long a value is that a key holds as it is: longer than what requests are usually told apart by, since
-/// Redis is told of keys by these values, as other gateways tell it.
+/// Longest value that is part of a key as it is. Longer than usual values, because keys in Redis must equal
+/// those of
+/// other gateways.
 const VALUE_BYTES_MAX: usize = 256;
 
 impl LimitKey {
-    /// Understands a key once.
+    /// Compiles a key.
     pub(crate) fn new(key: &str, key_type: LimitKeyType) -> LimitKey {
         match key_type {
-            // The most usual key, for which no text need be made.
+            // The most frequent key; it needs no text.
             LimitKeyType::Var if key == "remote_addr" => LimitKey::Address,
             LimitKeyType::Var => LimitKey::Var(Var::parse(key)),
             LimitKeyType::VarCombination => LimitKey::Template(VarTemplate::parse(key)),
@@ -61,7 +61,7 @@ impl LimitKey {
         }
     }
 
-    /// Appends whom the request counts for; says whether the key itself had a value.
+    /// Appends the key of the request; returns whether the key itself had a value.
     pub(crate) fn write(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let found = self.write_value(ex, out);
@@ -107,8 +107,9 @@ impl LimitKey {
     }
 }
 
-/// Puts a digest in place of the end of the value that begins there. What is left is a byte longer than any
-/// value that stands as it is, so none can pass for it.
+/// Replaces the end of the value with a digest. The result is one byte longer than any value that is stored
+/// as it is,
+/// so the two cannot be equal.
 #[cold]
 fn digest_end(out: &mut Vec<u8>, value_at: usize) {
     let digest = digest(&SHA256, &out[value_at..]);
@@ -118,25 +119,25 @@ fn digest_end(out: &mut Vec<u8>, value_at: usize) {
     }
 }
 
-/// Ends the key of one of several rules, so that rules that find the same value count apart.
+/// Marks the key of one of several rules, so that rules with equal values count separately.
 pub(crate) fn end_key_of_rule(rule: usize, key: &mut Vec<u8>) {
     let _ = write!(key, "#{}", rule + 1);
 }
 
-/// The place of the rule that [`end_key_of_rule`] wrote.
+/// The index of the rule that [`end_key_of_rule`] wrote.
 fn rule_of_key(key: &[u8]) -> Option<u8> {
     let at = key.iter().rposition(|byte| *byte == b'#')?;
     let number: usize = std::str::from_utf8(&key[at + 1..]).ok()?.parse().ok()?;
     Some(u8::try_from(number.checked_sub(1)?).unwrap_or(u8::MAX))
 }
 
-/// A number, or a text that gives one once its variables are in place.
+/// A number, or a template that yields one.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum LimitAmount<const MIN: u64> {
     /// A number.
     Number(u64),
-    /// A text with variables in it.
+    /// A template.
     Text(String),
 }
 
@@ -159,22 +160,22 @@ impl<const MIN: u64> JsonSchema for LimitAmount<MIN> {
     }
 }
 
-/// The largest number that APISIX counts exactly.
+/// The largest number that APISIX counts exactly: the integers of an IEEE 754 double.
 const NUMBER_MAX: u64 = (1 << 53) - 1;
 
-/// An [`LimitAmount`], understood once.
+/// A compiled [`LimitAmount`].
 #[derive(Debug)]
 pub(crate) enum LimitQuantity<const MIN: u64> {
-    /// Always this.
+    /// A constant.
     Fixed(u64),
-    /// What the text gives.
+    /// The number that the template yields.
     Varying(VarTemplate),
-    /// A text without variables that is no number of the kind asked for.
+    /// Constant text that is not a valid amount.
     Wrong,
 }
 
 impl<const MIN: u64> LimitQuantity<MIN> {
-    /// Understands an amount once.
+    /// Compiles an amount.
     pub(crate) fn new(amount: &LimitAmount<MIN>) -> LimitQuantity<MIN> {
         match amount {
             LimitAmount::Number(number) => LimitQuantity::Fixed(*number),
@@ -185,7 +186,7 @@ impl<const MIN: u64> LimitQuantity<MIN> {
         }
     }
 
-    /// The number for this exchange; `None` where the text gives no whole number of at least `MIN`.
+    /// The number for this exchange; `None` if the text is not an integer of at least `MIN`.
     pub(crate) fn get(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> Option<u64> {
         match self {
             LimitQuantity::Fixed(number) => Some(*number),
@@ -201,7 +202,7 @@ impl<const MIN: u64> LimitQuantity<MIN> {
     }
 }
 
-/// A whole number as people write it: `10`, ` 10 `, `1e3`, `10.0`.
+/// Parses an integer in decimal or scientific notation: `10`, ` 10 `, `1e3`, `10.0`.
 fn number<const MIN: u64>(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?.trim();
     let found = match text.parse::<u64>() {
@@ -215,7 +216,7 @@ fn number<const MIN: u64>(text: &[u8]) -> Option<u64> {
     (MIN..=NUMBER_MAX).contains(&found).then_some(found)
 }
 
-/// Where counters are kept.
+/// Storage of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CounterPolicy {
@@ -226,16 +227,16 @@ pub(crate) enum CounterPolicy {
     Redis,
     /// In a Redis cluster.
     RedisCluster,
-    /// In a Redis server found through sentinels.
+    /// In a Redis server that sentinels name.
     RedisSentinel,
 }
 
-/// Status of a refusal where none is written.
+/// Default status of a refusal.
 pub(crate) fn rejected_code() -> u16 {
     503
 }
 
-/// What a refused client gets.
+/// The response for refused requests.
 pub(crate) fn refusal(status: u16, message: Option<&str>) -> LocalResponse {
     match message {
         Some(message) => LocalResponse::error_msg(status, message),
@@ -243,7 +244,7 @@ pub(crate) fn refusal(status: u16, message: Option<&str>) -> LocalResponse {
     }
 }
 
-/// Holds an exchange back for so many seconds.
+/// Delays an exchange.
 pub(crate) fn wait<'a>(ex: &Exchange<'_>, delay_s: f64) -> Step<'a> {
     let Some(delay) = held_back(delay_s) else { return Step::Continue };
     let sleep = ex.host.sleep(delay);
@@ -253,15 +254,14 @@ pub(crate) fn wait<'a>(ex: &Exchange<'_>, delay_s: f64) -> Step<'a> {
     }))
 }
 
-/// For how long an exchange is held back: not at all for less than a millisecond, nor for longer than a
-/// day, whatever the burst allows.
+/// The delay of an exchange: none below one millisecond, and at most one day for any burst.
 pub(crate) fn held_back(delay_s: f64) -> Option<Duration> {
     const DELAY_S_MAX: f64 = 86_400.0;
     let delay = Duration::from_secs_f64(delay_s.min(DELAY_S_MAX));
     (delay >= Duration::from_millis(1)).then_some(delay)
 }
 
-/// Runs with memory that the next call on this thread uses again.
+/// Runs `run` with a buffer that is reused by the next call on this thread.
 pub(crate) fn with_scratch<R>(run: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     thread_local! {
         static SCRATCH: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };

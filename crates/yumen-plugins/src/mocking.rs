@@ -1,4 +1,4 @@
-//! `mocking`: answers with an example, or with random values of a schema's shape.
+//! `mocking`: responds locally with an example, or with random values of a JSON schema.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use yumen_plugin::{
 
 use crate::text::{HeaderEntries, TextTemplate, final_status, header_map_schema};
 
-/// The settings.
+/// Settings of `mocking`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("anyOf" = [{"required": ["response_example"]}, {"required": ["response_schema"]}]))]
 pub(crate) struct MockingSettings {
-    /// Seconds to wait before the answer.
+    /// Delay of the response in seconds.
     #[serde(default)]
     delay: i64,
-    /// Status of the answer; below 200 is 200, above 999 is 999.
+    /// Status of the response; a number below 200 counts as 200, one above 999 as 999.
     #[serde(default = "ok")]
     #[schemars(range(min = 100))]
     response_status: u64,
-    /// Type of the body: JSON, XML, plain text or HTML.
+    /// Media type of the body: JSON, XML, plain text or HTML.
     #[serde(default = "json_type")]
     content_type: String,
-    /// The body; variables are filled in.
+    /// Body of the response; may contain variables.
     response_example: Option<String>,
-    /// A JSON schema that a body is made up from.
+    /// JSON schema from which a random body is generated.
     response_schema: Option<Map<String, Value>>,
-    /// Whether the answer says that it is mocked.
+    /// Whether the response carries the field `x-mock-by`.
     #[serde(default = "yes")]
     with_mock_header: bool,
-    /// Further fields of the answer.
+    /// Further fields of the response; values may contain variables.
     #[serde(default)]
     #[schemars(schema_with = "header_map_schema")]
     response_headers: Option<HeaderEntries>,
@@ -54,7 +54,7 @@ fn json_type() -> String {
 
 const JSON: &str = "application/json;charset=utf8";
 
-/// How a made-up body is written.
+/// Format of a generated body.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum MockFormat {
     Json,
@@ -74,15 +74,15 @@ impl MockFormat {
 }
 
 enum MockBody {
-    /// Stands in the prepared answer.
+    /// The prepared response contains the body.
     Fixed,
     Text(TextTemplate),
     Shape(Map<String, Value>, MockFormat),
 }
 
-/// Answers itself.
+/// The compiled settings.
 pub(crate) struct Mocking {
-    /// The answer as far as it is the same for every request.
+    /// The part of the response that is equal for all requests.
     prepared: LocalResponse,
     fields: Vec<(String, TextTemplate)>,
     body: MockBody,
@@ -187,7 +187,7 @@ impl Plugin for Mocking {
     }
 }
 
-/// Schemas nest no deeper than this in a made-up body.
+/// Deepest nesting of a generated body.
 const DEPTH_MAX: usize = 32;
 
 fn object(schema: &Map<String, Value>, host: &dyn PluginHost, depth: usize) -> Value {
@@ -198,7 +198,7 @@ fn object(schema: &Map<String, Value>, host: &dyn PluginHost, depth: usize) -> V
     Value::Object(properties.iter().filter_map(made).collect())
 }
 
-/// A value a schema describes; its example where it has one of the right type.
+/// Generates a value of the schema, from its example if that has the right type.
 fn make(schema: &Value, host: &dyn PluginHost, depth: usize) -> Option<Value> {
     let schema = schema.as_object().filter(|_| depth <= DEPTH_MAX)?;
     let example = schema.get("example");

@@ -1,6 +1,5 @@
-//! Regular expressions as users of the APISIX dialect write them, compiled once.
-//!
-//! Knows which options there are and what replaces a match; how patterns run is [`RegexPattern`]'s.
+//! Regular expressions in the dialect of APISIX: options, and replacements with groups. [`RegexPattern`] runs
+//! them.
 
 use regex::bytes::Regex;
 use yumen_config::schema::InvalidSettings;
@@ -10,16 +9,17 @@ use yumen_plugin::{BacktrackBudget, BacktrackLimitExceeded, PatternOptions, Rege
 
 use crate::target_builder::TargetBuilder;
 
-/// Compiles `pattern`; `path` names the setting it stands in.
+/// Compiles `pattern`; `path` is the setting with it.
 ///
 /// # Errors
-/// What no engine can run.
+/// The pattern has syntax that no engine supports.
 pub(crate) fn compile(pattern: &str, path: &str) -> Result<RegexPattern, InvalidSettings> {
     with_options(pattern, "", path)
 }
 
-/// [`compile`] with the option letters of `ngx.re`: `i`, `m`, `s`, `x`, `u`, `a`; `j` and `o` only tune
-/// another engine.
+/// [`compile`] with the option letters of `ngx.re`: `i`, `m`, `s`, `x`, `u`, `a`. `j` and `o` have no effect,
+/// because
+/// they only tune the engine of NGINX.
 pub(crate) fn with_options(
     pattern: &str,
     options: &str,
@@ -29,7 +29,7 @@ pub(crate) fn with_options(
     RegexPattern::new(&text, read).map_err(|reason| refuse(pattern, &reason, path))
 }
 
-/// [`with_options`] for texts of any length, which the bounds of backtracking would leave unmatched.
+/// [`with_options`] for text of any length, without backtracking and its limits.
 pub(crate) fn linear_with_options(
     pattern: &str,
     options: &str,
@@ -43,10 +43,10 @@ pub(crate) fn linear_with_options(
     })
 }
 
-/// Compiles patterns of which any may match. Those of linear time are one, however many there are.
+/// Compiles a list of alternatives. All patterns with linear run time become one.
 ///
 /// # Errors
-/// What no engine can run, of the first of them.
+/// A pattern has syntax that no engine supports; the first such pattern is reported.
 pub(crate) fn any_of(
     patterns: &[String],
     options: &str,
@@ -55,7 +55,7 @@ pub(crate) fn any_of(
     let (mut joined, mut all) = (Vec::new(), Vec::new());
     for (at, text) in patterns.iter().enumerate() {
         let pattern = with_options(text, options, &format!("{path}.{at}"))?;
-        // Numbers of groups that others go back to are those of the pattern alone.
+        // Patterns with backreferences stay separate, because joining them would renumber their groups.
         match pattern.is_linear() {
             true => joined.push(format!("(?:{text})")),
             false => all.push(pattern),
@@ -67,7 +67,7 @@ pub(crate) fn any_of(
     Ok(all.into())
 }
 
-/// Whether any of them matches.
+/// Whether any of the patterns matches.
 pub(crate) fn any_matches(
     patterns: &[RegexPattern],
     text: &[u8],
@@ -84,7 +84,7 @@ pub(crate) fn any_matches(
     found
 }
 
-/// The pattern as it is compiled, and how it is meant.
+/// The text to compile and its options.
 fn read(pattern: &str, options: &str, path: &str) -> Result<(String, PatternOptions), InvalidSettings> {
     let mut read = PatternOptions::default();
     for option in options.chars() {
@@ -115,12 +115,12 @@ enum ReplacementPart {
     Group(usize),
 }
 
-/// What a match is replaced by: text with `$1`, `${1}` and `$$` in it.
+/// A compiled replacement with `$1`, `${1}` and `$$`.
 #[derive(Debug)]
 pub(crate) struct MatchReplacement(Box<[ReplacementPart]>);
 
 impl MatchReplacement {
-    /// Reads the template; groups are numbers, as in `ngx.re.sub`.
+    /// Compiles a replacement; groups are numbers, as in `ngx.re.sub`.
     pub(crate) fn parse(text: &str, path: &str) -> Result<MatchReplacement, InvalidSettings> {
         if is_data_value(text) {
             return Ok(MatchReplacement(Box::new([ReplacementPart::Literal(text.as_bytes().into())])));
@@ -165,7 +165,7 @@ impl MatchReplacement {
     }
 }
 
-/// A group's number at the start of `text`, and what follows it.
+/// The number of a group at the beginning of `text`, and the rest.
 pub(crate) fn group(text: &str) -> Option<(usize, &str)> {
     let braced = text.strip_prefix('{');
     let digits = braced.unwrap_or(text);
@@ -175,7 +175,7 @@ pub(crate) fn group(text: &str) -> Option<(usize, &str)> {
     Some((number, if braced.is_some() { after.strip_prefix('}')? } else { after }))
 }
 
-/// A pattern and what takes the place of its match.
+/// A pattern with the replacement for its match.
 #[derive(Debug)]
 pub(crate) struct PatternSubstitution {
     pattern: RegexPattern,
@@ -183,12 +183,12 @@ pub(crate) struct PatternSubstitution {
 }
 
 impl PatternSubstitution {
-    /// Of both sides.
+    /// A substitution of `by` for the match of `pattern`.
     pub(crate) fn new(pattern: RegexPattern, by: MatchReplacement) -> PatternSubstitution {
         PatternSubstitution { pattern, by }
     }
 
-    /// The text with its first match replaced, and the match; `None` where there is none.
+    /// The text with its first match replaced, and the match; `None` without a match.
     pub(crate) fn first<'t>(
         &self,
         text: &'t [u8],
@@ -203,7 +203,7 @@ impl PatternSubstitution {
         Ok(Some((out, captures)))
     }
 
-    /// Builds a target of the request's path with its first match replaced; `None` where there is none.
+    /// Builds a target from the request's path with its first match replaced; `None` without a match.
     pub(crate) fn first_in_path<'t>(
         &self,
         request: &'t RequestHead,
@@ -229,7 +229,7 @@ impl PatternSubstitution {
     }
 }
 
-/// The same over texts of any length.
+/// A substitution without backtracking, for text of any length.
 #[derive(Debug)]
 pub(crate) struct LinearSubstitution {
     regex: Regex,
@@ -237,12 +237,12 @@ pub(crate) struct LinearSubstitution {
 }
 
 impl LinearSubstitution {
-    /// Of both sides.
+    /// A substitution of `by` for the matches of `regex`.
     pub(crate) fn new(regex: Regex, by: MatchReplacement) -> LinearSubstitution {
         LinearSubstitution { regex, by }
     }
 
-    /// The text with its first matches replaced, so many at most; `None` where there is none.
+    /// The text with at most `at_most` matches replaced; `None` without a match.
     pub(crate) fn replaced(&self, text: &[u8], at_most: usize) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let mut copied = 0;

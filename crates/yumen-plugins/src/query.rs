@@ -1,5 +1,4 @@
-//! Arguments of a query as plugins compare them: names and values decoded, order kept.
-//! Knows nothing of who asks for them.
+//! Query arguments, decoded and in their order.
 
 use std::borrow::Cow;
 
@@ -9,18 +8,18 @@ use yumen_plugin::RequestHead;
 #[cfg(test)]
 mod tests;
 
-/// What a query says of one argument.
+/// Result of the search for one argument.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum QueryArgument<'a> {
-    /// It is not there.
+    /// No such argument.
     Absent,
-    /// It is there once and has a value.
+    /// Exactly one, with a value.
     One(Cow<'a, [u8]>),
-    /// It is there several times, or without an equals sign.
+    /// Several, or one without an equals sign.
     Other,
 }
 
-/// Looks an argument up; names and values are percent-decoded and a plus is a space.
+/// Finds an argument. Names and values are percent-decoded, and a plus sign is a space.
 pub(crate) fn argument<'a>(query: &'a [u8], name: &[u8]) -> QueryArgument<'a> {
     let mut values = query_arguments(query).filter(|(key, _)| decode(key).as_ref() == name);
     match (values.next(), values.next()) {
@@ -35,7 +34,7 @@ pub(crate) fn pairs(query: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_
     query_arguments(query).filter(|(key, _)| !key.is_empty()).map(|(key, value)| (decode(key), decode(value)))
 }
 
-/// Whether the pair, both parts of it slices of `query`, is written with an equals sign.
+/// Whether the pair has an equals sign; `key` and `value` are slices of `query`.
 fn has_equals(query: &[u8], key: &[u8], value: &[u8]) -> bool {
     !value.is_empty() || {
         let mut pairs = query.split(|byte| *byte == b'&');
@@ -43,7 +42,7 @@ fn has_equals(query: &[u8], key: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// Takes every argument called `name` out of the query, so that neither plugins to come nor the upstream see it.
+/// Removes all arguments with this name, so that neither later plugins nor the upstream receive them.
 pub(crate) fn remove_argument(request: &mut RequestHead, name: &[u8]) {
     request.remove_arguments(|key| decode(key).as_ref() == name);
 }

@@ -1,6 +1,6 @@
-//! `traffic-split`: sends shares of the traffic, or what meets conditions, to other upstreams than the route's.
-//!
-//! Knows upstreams by their slots only; which one it takes is all it decides.
+//! `traffic-split`: sends shares of the traffic, or requests that meet conditions, to other upstreams than
+//! that of the
+//! route.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,27 +17,27 @@ use yumen_plugin::{
     UpstreamSlot,
 };
 
-/// Bodies that conditions look into are read up to this many bytes.
+/// Largest request body that conditions can refer to.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// Settings of `traffic-split`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TrafficSplitSettings {
-    /// The first rule that matches decides.
+    /// Rules; the first one that matches applies.
     #[serde(default)]
     rules: Option<Vec<SplitRuleSettings>>,
 }
 
-/// Which requests, and where they go.
+/// Conditions on requests, and upstreams for them.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 struct SplitRuleSettings {
-    /// Conditions of which one must hold; none is always.
+    /// Conditions, combined by OR; without them every request matches.
     #[serde(default, rename = "match")]
     matches: Option<Vec<SplitMatch>>,
-    /// Where the requests go, by weight.
+    /// Upstreams for the requests, by weight.
     #[serde(default = "only_default")]
     #[schemars(length(min = 1, max = 20))]
     weighted_upstreams: Vec<WeightedUpstream>,
@@ -47,22 +47,22 @@ struct SplitRuleSettings {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct SplitMatch {
-    /// What must hold of the request.
+    /// Expression over the request.
     vars: Option<Vec<Value>>,
 }
 
-/// An upstream and its share; the route's own where it names none.
+/// An upstream and its weight. Without an upstream, the entry means the upstream of the route.
 #[derive(Debug, Deserialize, serde::Serialize, JsonSchema)]
 #[schemars(inline)]
 struct WeightedUpstream {
-    /// An upstream object.
+    /// Id of an upstream object.
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream_id: Option<ResourceId>,
-    /// An upstream of its own.
+    /// Inline upstream.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("type" = "object"))]
     upstream: Option<Value>,
-    /// used to split traffic between different upstreams for plugin configuration
+    /// Weight relative to the other entries.
     #[serde(default = "one")]
     weight: u32,
 }
@@ -75,23 +75,23 @@ fn only_default() -> Vec<WeightedUpstream> {
     vec![WeightedUpstream { upstream_id: None, upstream: None, weight: 1 }]
 }
 
-/// Splits traffic.
+/// The compiled settings.
 pub(crate) struct TrafficSplit {
     rules: Vec<SplitRule>,
 }
 
-/// One rule.
+/// A compiled rule.
 struct SplitRule {
-    /// Empty is always.
+    /// Combined by OR; empty matches every request.
     any_of: Vec<ConditionExpr>,
     choices: Vec<SplitChoice>,
     total: u64,
-    /// How far apart two picks in a row are: none of it in common with the total.
+    /// Distance between two consecutive picks; coprime to `total`.
     stride: u64,
     picks: Arc<AtomicU64>,
 }
 
-/// Where a share goes.
+/// A compiled entry of `weighted_upstreams`.
 struct SplitChoice {
     weight: u64,
     goes: SplitTarget,
@@ -99,7 +99,7 @@ struct SplitChoice {
 }
 
 enum SplitTarget {
-    /// To the route's own upstream.
+    /// The upstream of the route.
     Default,
     Upstream(UpstreamSlot),
 }
@@ -186,7 +186,8 @@ fn choice(
     Ok(SplitChoice { weight, goes: SplitTarget::Upstream(slot), label })
 }
 
-/// A step through a cycle that comes to every place once, neighbours far from each other.
+/// A step, coprime to `total`, that visits every position once and spreads consecutive picks by the golden
+/// ratio.
 fn stride(total: u64) -> u64 {
     let golden = (total as f64 * 0.618) as u64;
     (golden.max(1)..).find(|step| gcd(*step, total) == 1).unwrap_or(1)
@@ -214,7 +215,7 @@ impl SplitRule {
         })
     }
 
-    /// The only choice there is, where there is no other.
+    /// The choice that all requests get, if there is only one.
     fn only(&self) -> Option<&SplitChoice> {
         self.choices.iter().find(|choice| choice.weight == self.total)
     }
@@ -233,7 +234,7 @@ impl SplitRule {
 impl SplitChoice {
     fn take(&self, ex: &mut Exchange<'_>) {
         if let SplitTarget::Upstream(slot) = &self.goes {
-            // A slot that was never filled is no upstream's.
+            // A slot that was never filled must not select another upstream by accident.
             ex.upstream.instead = Some(slot.get().unwrap_or(u32::MAX));
         }
     }

@@ -1,61 +1,65 @@
-//! The limit and how it moves: by the ratio of the upstream's own latency to that of now, plus a little
-//! room to grow, and down at once where it is plainly too much.
+//! The concurrency limit and its control loop. The limit follows the ratio of the baseline latency to the
+//! current
+//! latency, plus some headroom for growth, and drops at once after an overload.
 //!
-//! All workers share it. The counts are atomics; what decides is under a lock that is only tried, since a
-//! sample more or less does not matter.
+//! All workers share one limiter. The counts are atomics. The state of the control loop is behind a mutex
+//! that is
+//! only tried, because a lost sample does not matter.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// How the limit may move. Times in microseconds.
+/// Parameters of the control loop. Times are in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct AdaptiveLimitRules {
     pub(super) min: u32,
     pub(super) max: u32,
     pub(super) first: u32,
-    /// The ratio of latencies that is still fine.
+    /// Ratio of current to baseline latency up to which the limit does not shrink.
     pub(super) tolerance: f64,
     pub(super) window_us: u64,
     pub(super) measure_interval_us: u64,
     pub(super) measure_requests: u32,
 }
 
-/// Fewer samples tell nothing; the window goes on until there are so many.
+/// Fewest samples for an adjustment. A window with fewer samples is extended.
 pub(super) const SAMPLES_MIN: u32 = 10;
-/// The most the limit changes at once.
+/// Bounds of the factor that one adjustment applies to the limit.
 const GRADIENT: std::ops::RangeInclusive<f64> = 0.5..=2.0;
-/// What is left of the limit after an overload.
+/// Factor that an overload applies to the limit.
 const BACKOFF: f64 = 0.9;
 
-/// For how long requests are refused, at least and at most, because the upstream's own latency is measured: a
-/// tenth of the time between two measurements, which may get no samples at all.
+/// Bounds of the time for which requests are refused during a measurement of the baseline latency. Within
+/// these
+/// bounds it is a tenth of the measurement interval. A measurement without samples would never end otherwise.
 const PATIENCE_US: (u64, u64) = (1_000_000, 10_000_000);
 
-/// What one exchange tells.
+/// The result of one exchange, as an input of the control loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConcurrencySample {
-    /// The upstream took so many microseconds.
+    /// Latency of the upstream in microseconds.
     Latency(u64),
-    /// It could not, or said that it could not.
+    /// The upstream failed, or responded with 503 or 504.
     Overload,
 }
 
-/// A limit.
+/// A concurrency limit that all workers share.
 #[derive(Debug)]
 pub(crate) struct AdaptiveLimiter {
     rules: AdaptiveLimitRules,
     limit: AtomicU32,
     running: AtomicU32,
     refused: AtomicU64,
-    /// The upstream's own latency in microseconds; 0 before it was measured.
+    /// Baseline latency of the upstream in microseconds; 0 before the first measurement.
     baseline_us: AtomicU64,
     epoch: AtomicU64,
     state: Mutex<AdaptiveLimiterState>,
 }
 
-/// The number of an epoch, and how many exchanges that began in it run, where it measures: both in one word,
-/// so that none is counted into another's.
+/// The number of an epoch (high 32 bits) and the number of its exchanges in flight (low 32 bits, only counted
+/// while
+/// measuring). One atomic word holds both, so that no exchange is counted in another epoch.
 #[derive(Debug, Clone, Copy)]
 struct MeasureEpoch(u64);
 
@@ -68,7 +72,7 @@ impl MeasureEpoch {
         self.0 as u32
     }
 
-    /// Odd ones measure; exchanges that began in another epoch do not count then.
+    /// Odd epochs measure the baseline latency. They ignore exchanges that began in another epoch.
     fn is_measuring(self) -> bool {
         self.number() % 2 == 1
     }
@@ -84,31 +88,31 @@ struct AdaptiveLimiterState {
     sum_us: u64,
     count: u32,
     has_overload: bool,
-    /// The most that ran at once in the window.
+    /// Most exchanges in flight at once during the window.
     peak: u32,
-    /// So many samples wait behind what ran before measuring began, and tell of that.
+    /// Samples still to ignore: these exchanges queued behind load from before the measurement.
     skip: u32,
-    /// Since when requests are refused while the upstream's own latency is measured.
+    /// Start of the refusals during the current measurement.
     refusing_since_us: Option<u64>,
-    /// When the upstream's own latency is measured again.
+    /// Time of the next measurement of the baseline latency.
     measure_at_us: u64,
-    /// The limit before measuring.
+    /// Limit before the measurement; restored at its end.
     limit_before: f64,
-    /// Exactly, since it moves by less than one.
+    /// Limit with its fraction, because one adjustment may be smaller than 1.
     limit: f64,
 }
 
-/// An exchange under way, counted until its answer has begun or it is dropped.
+/// An exchange in flight. It is counted until its response begins or the guard is dropped.
 pub(super) struct AdaptiveLimitGuard {
     limiter: Arc<AdaptiveLimiter>,
     epoch: u32,
-    /// When an endpoint was first asked, in microseconds.
+    /// Start of the first attempt, in microseconds.
     asked_us: Cell<Option<u64>>,
     is_counted: Cell<bool>,
 }
 
 impl AdaptiveLimitGuard {
-    /// Counts one more, unless there are as many as may be.
+    /// Counts one more exchange, or returns `None` at the limit.
     pub(super) fn enter(limiter: &Arc<AdaptiveLimiter>, now_us: u64) -> Option<AdaptiveLimitGuard> {
         let again = || if limiter.aborts_measurement(now_us) { limiter.count_in() } else { None };
         let Some(epoch) = limiter.count_in().or_else(again) else {
@@ -123,17 +127,17 @@ impl AdaptiveLimitGuard {
         Arc::ptr_eq(&self.limiter, limiter)
     }
 
-    /// Notes when an endpoint is asked; of several attempts the first counts.
+    /// Records the start of an attempt. Only the first attempt counts.
     pub(super) fn note_attempt(&self, now_us: u64) {
         self.asked_us.set(self.asked_us.get().or(Some(now_us)));
     }
 
-    /// How long the upstream has had, where it was asked.
+    /// Time since the first attempt in microseconds; `None` without an attempt.
     pub(super) fn took_us(&self, now_us: u64) -> Option<u64> {
         Some(now_us.saturating_sub(self.asked_us.get()?))
     }
 
-    /// Counts it no more, whatever becomes of it.
+    /// Releases the count; further calls have no effect.
     pub(super) fn release(&self) {
         if self.is_counted.replace(false) {
             self.limiter.count_out(self.epoch);
@@ -149,7 +153,7 @@ impl Drop for AdaptiveLimitGuard {
 
 impl AdaptiveLimiter {
     pub(super) fn new(rules: AdaptiveLimitRules) -> AdaptiveLimiter {
-        // The first exchanges measure.
+        // The first epoch measures, because no baseline latency exists yet.
         AdaptiveLimiter {
             limit: AtomicU32::new(rules.min),
             running: AtomicU32::new(0),
@@ -165,7 +169,7 @@ impl AdaptiveLimiter {
         }
     }
 
-    /// Counts one more and tells its epoch, where there is room.
+    /// Counts one more exchange and returns its epoch, or `None` at the limit.
     fn count_in(&self) -> Option<u32> {
         let epoch = self.epoch();
         if !epoch.is_measuring() {
@@ -173,7 +177,7 @@ impl AdaptiveLimiter {
             let more = |running: u32| (running < limit).then_some(running + 1);
             return self.running.fetch_update(Relaxed, Relaxed, more).ok().map(|_| epoch.number());
         }
-        // What began before is not held against those that measure: it may last for ever.
+        // Exchanges from before the measurement are not counted against it: a tunnel may last for hours.
         let more = |word: u64| (MeasureEpoch(word).running() < self.rules.min).then_some(word + 1);
         let counted = self.epoch.fetch_update(Relaxed, Relaxed, more).ok()?;
         self.running.fetch_add(1, Relaxed);
@@ -186,7 +190,7 @@ impl AdaptiveLimiter {
             let now = MeasureEpoch(word);
             (now.number() == epoch && now.running() > 0).then_some(word - 1)
         };
-        // An epoch that is over counts nothing any more.
+        // The counts of an ended epoch no longer matter.
         let _ = self.epoch.fetch_update(Relaxed, Relaxed, less);
     }
 
@@ -194,33 +198,34 @@ impl AdaptiveLimiter {
         MeasureEpoch(self.epoch.load(Relaxed))
     }
 
-    /// How many may run.
+    /// The current limit.
     pub(super) fn limit(&self) -> u32 {
         self.limit.load(Relaxed)
     }
 
-    /// How many run.
+    /// The number of exchanges in flight.
     pub(super) fn running(&self) -> u32 {
         self.running.load(Relaxed)
     }
 
-    /// How many of those the limit holds for now.
+    /// The number of exchanges in flight that count against the current limit.
     pub(super) fn limited(&self) -> u32 {
         let epoch = self.epoch();
         if epoch.is_measuring() { epoch.running() } else { self.running() }
     }
 
-    /// How many were refused.
+    /// The number of refused exchanges since the limiter was created.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// The upstream's own latency, in microseconds; 0 before it was measured.
+    /// Baseline latency of the upstream in microseconds; 0 before the first measurement.
     pub(super) fn baseline_us(&self) -> u64 {
         self.baseline_us.load(Relaxed)
     }
 
-    /// Learns from an exchange that was answered or failed. `lot` is a random number.
+    /// Feeds the sample of one exchange to the control loop. `lot` is a random number that spreads the
+    /// measurements.
     pub(super) fn learn(&self, guard: &AdaptiveLimitGuard, sample: ConcurrencySample, now_us: u64, lot: u64) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let epoch = self.epoch();
@@ -257,7 +262,7 @@ impl AdaptiveLimiter {
         state.refusing_since_us = None;
     }
 
-    /// Ends measuring with what samples there are; where they are too few, what was known before stays.
+    /// Ends the measurement. With too few samples the previous baseline remains.
     fn end_measuring(&self, state: &mut AdaptiveLimiterState, now_us: u64, lot: u64) {
         if state.count >= SAMPLES_MIN.min(self.rules.measure_requests) {
             self.baseline_us.store(state.average_us(), Relaxed);
@@ -272,7 +277,7 @@ impl AdaptiveLimiter {
         state.clear();
     }
 
-    /// Whether measuring was ended now, since requests have been refused for it for too long.
+    /// Ends the measurement if requests were refused for longer than its budget; returns whether it did.
     fn aborts_measurement(&self, now_us: u64) -> bool {
         if !self.epoch().is_measuring() {
             return false;
@@ -283,14 +288,14 @@ impl AdaptiveLimiter {
         if now_us.saturating_sub(since_us) < patience_us || !self.epoch().is_measuring() {
             return false;
         }
-        // As far off as any lot would put it: half way between the earliest and the latest.
+        // No random number is at hand here: the middle of the range is as good.
         self.end_measuring(&mut state, now_us, self.rules.measure_interval_us / 10);
         true
     }
 
     fn adapt(&self, state: &mut AdaptiveLimiterState) {
         if self.baseline_us() == 0 && state.count > 0 {
-            // It could not be measured: what is seen has to do until it can.
+            // The measurement failed. The current latency is the baseline until the next measurement.
             self.baseline_us.store(state.average_us(), Relaxed);
         }
         let limit = match state.has_overload {
@@ -299,9 +304,9 @@ impl AdaptiveLimiter {
                 let average_us = state.average_us() as f64;
                 let fine_us = self.baseline_us() as f64 * self.rules.tolerance;
                 let gradient = (fine_us / average_us).clamp(*GRADIENT.start(), *GRADIENT.end()).min(1.0);
-                // Room for a queue that is short for what it serves.
+                // Headroom for a short queue, which lets the limit grow.
                 let wanted = state.limit * gradient + state.limit.sqrt();
-                // A limit that nobody comes near says nothing of what the upstream bears.
+                // Without load near the limit, the latency is no evidence for a higher limit.
                 let is_used = f64::from(state.peak) * 2.0 >= state.limit;
                 if is_used { wanted } else { wanted.min(state.limit) }
             }

@@ -1,5 +1,4 @@
-//! Limits that are counted in Redis: its settings, what keys are called there, and what happens when it
-//! does not answer. Knows none of the plugins.
+//! Limits with counters in Redis: settings, names of keys, and behaviour on failure.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,10 +13,10 @@ use yumen_plugin::{Carry, SharedOutbound};
 
 use super::CounterPolicy;
 
-/// Nothing is kept in Redis for longer, in seconds: it refuses what does not fit its clock.
+/// Longest expiry in Redis in seconds. Redis refuses times that overflow its clock.
 pub(crate) const EXPIRY_S_MAX: u64 = 100 * 365 * 86_400;
 
-/// What the Redis policies ask for. Their schema is in [`super::schema`], since it depends on the policy.
+/// Settings of the Redis policies. Their schema depends on the policy, see [`super::schema`].
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub(crate) struct RedisPolicySettings {
     redis_host: Option<String>,
@@ -47,20 +46,21 @@ struct SentinelAddress {
     port: u64,
 }
 
-/// A text that shows in no log.
+/// A secret that does not appear in logs.
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(transparent)]
 struct RedisPassword(String);
 
 impl std::fmt::Debug for RedisPassword {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Different secrets must still tell settings apart.
+        // Settings with different secrets must be distinguishable.
         write!(f, "{:016x}", digest(&self.0))
     }
 }
 
 impl RedisPolicySettings {
-    /// The Redis that the policy names, one for all with the same settings; `None` for local counters.
+    /// The Redis deployment of the policy, shared by all limits with the same settings; `None` with the
+    /// policy `local`.
     pub(crate) fn target(
         &self,
         policy: CounterPolicy,
@@ -155,7 +155,7 @@ fn address(text: &str) -> Option<RedisAddress> {
     Some(RedisAddress { host: host(written)?, port: url::port(port)? })
 }
 
-/// A name or an address; one of IPv6 may stand in brackets, as it does before a port.
+/// A host name or an IP address; an IPv6 address may be in brackets.
 fn host(text: &str) -> Option<String> {
     let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let host = inside.filter(|inside| inside.contains(':')).unwrap_or(text);
@@ -173,15 +173,17 @@ fn login(username: Option<&String>, password: Option<&RedisPassword>) -> RedisLo
     }
 }
 
-/// A digest that is the same on every node and in every version: settings that mean the same must lead to
-/// the same counters. It need not resist anybody, for only who writes settings chooses its input.
+/// A digest that is equal on all nodes and in all versions, because equal settings must lead to equal
+/// counters. It need
+/// not be collision-resistant: its input comes from the configuration only.
 pub(crate) fn digest(text: &str) -> u64 {
     // FNV-1a
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Appends what [`super::LimitKey::write`] wrote as it is called in Redis: the value itself, or the address as text.
+/// Appends the key that [`super::LimitKey::write`] wrote in its form for Redis: the value, or the address as
+/// text.
 pub(crate) fn write_key(written: &[u8], out: &mut Vec<u8>) {
     let octets = match written.split_first() {
         Some((b'@', octets)) => octets,
@@ -196,13 +198,13 @@ pub(crate) fn write_key(written: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(address.to_string().as_bytes());
 }
 
-/// The numbers of an answer, `per_key` of them for each key that was looked at.
+/// The integers of a reply, `per_key` of them for each key.
 pub(crate) fn numbers(reply: &RedisReply, per_key: usize) -> Result<Vec<i64>, RedisFault> {
     let numbers = reply.integers().filter(|numbers| !numbers.is_empty() && numbers.len() % per_key == 0);
     numbers.ok_or_else(|| RedisFault::Refused("the Redis value is not a counter".to_owned()))
 }
 
-/// Counts a request that passes because its limit cannot be told; `false` where it must not pass.
+/// Counts a request that passes because its limit cannot be determined; returns false if it must not pass.
 pub(crate) fn degrades(outbound: &SharedOutbound, allow_degradation: bool) -> bool {
     if allow_degradation {
         outbound.count_degraded();

@@ -1,4 +1,4 @@
-//! Schemas that the limit plugins share, as the APISIX tools know them.
+//! JSON schemas of the limit plugins, compatible with the tools of APISIX.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub(crate) fn policy_or_sentinel(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Adds what the Redis policies ask for. `key_ttl` is asked for by limit-conn alone.
+/// Adds the settings of the Redis policies. Only limit-conn has `key_ttl`.
 fn add_redis(schema: &mut Schema, key_ttl: bool, sentinel: bool) {
     let when = |policy: &str| json!({"properties": {"policy": {"enum": [policy]}}});
     let mut otherwise = json!({"if": when("redis-cluster"), "then": cluster(key_ttl)});
@@ -74,7 +74,7 @@ const IDLE: &str = "How long an idle connection is kept, in milliseconds.";
 const TLS: &str = "Whether servers are asked over TLS.";
 const VERIFY: &str = "Whether their certificates are verified.";
 
-/// What servers and clusters have in common.
+/// Settings of both the server and the cluster policy.
 fn common(key_ttl: bool) -> Value {
     let pool = "Taken and without effect: a worker keeps one connection to each server.";
     let mut properties = json!({
