@@ -1,6 +1,6 @@
-//! How a plugin reaches a Redis: what it may say, and what can come of it.
+//! Background work of plugins: Redis calls and tasks outside of an exchange.
 //!
-//! Plugins own no sockets. The worker that runs them does, and offers them through [`BackgroundHost`].
+//! Plugins own no sockets. The worker executes their calls through [`BackgroundHost`].
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,17 +10,18 @@ use yumen_base::Now;
 
 use crate::plugin::LocalFuture;
 
-/// What a worker does for plugins outside of an exchange. It stays on its worker, and may be kept beyond
-/// the exchange it came with.
+/// Services of a worker outside of an exchange. A host stays on its worker and may be retained after the
+/// exchange.
 pub trait BackgroundHost {
-    /// Sends a script on its way at once; the future gives what came of it, within the target's time.
+    /// Sends a script call at once; the future resolves within the timeout of the target.
     fn redis(&self, target: &Arc<RedisTarget>, call: RedisScriptCall) -> LocalFuture<'static, RedisResult>;
-    /// Runs a task beside all exchanges, until it is done or the worker ends.
+    /// Runs a task independently of exchanges, until it completes or the worker ends.
     fn spawn(&self, task: LocalFuture<'static, ()>);
-    /// Done after `delay`.
+    /// Resolves after `delay`.
     fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()>;
-    /// Done after `delay`, or as soon as the worker is about to end; whether it goes on. One that ends waits a
-    /// moment for answers to what is asked then.
+    /// Resolves after `delay`, or as soon as the worker begins to end; false in the latter case. A worker
+    /// that ends waits a
+    /// moment for replies to calls made then.
     fn rest(&self, delay: Duration) -> LocalFuture<'static, bool> {
         let sleep = self.sleep(delay);
         Box::pin(async move {
@@ -28,57 +29,57 @@ pub trait BackgroundHost {
             true
         })
     }
-    /// The time now.
+    /// The current time.
     fn now(&self) -> Now;
-    /// Counts a request that was let through because its limit could not be told.
+    /// Counts a request that passed because its limit could not be determined.
     fn count_degraded(&self);
 }
 
-/// An [`BackgroundHost`] that may be kept.
+/// A shared [`BackgroundHost`].
 pub type SharedOutbound = Rc<dyn BackgroundHost>;
 
-/// What comes of a script.
+/// The result of a script call.
 pub type RedisResult = Result<RedisReply, RedisFault>;
 
-/// A script for Redis. Its text is a constant, so that its digest is reckoned once per worker.
+/// A Lua script for Redis. A constant, so that each worker computes its digest once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RedisScript {
-    /// Lua.
+    /// Lua source.
     pub text: &'static str,
 }
 
-/// A script with what it is to work on.
+/// A script with its keys and arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisScriptCall {
     /// The script.
     pub script: RedisScript,
-    /// Its keys; in a cluster all must be in one slot.
+    /// Keys; in a cluster all must be in one slot.
     pub keys: Vec<Vec<u8>>,
-    /// Its other arguments.
+    /// Further arguments.
     pub args: Vec<Vec<u8>>,
 }
 
-/// What a Redis answered, other than an error.
+/// A reply of Redis other than an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedisReply {
-    /// Nothing.
+    /// A null reply.
     Nil,
-    /// A number.
+    /// An integer.
     Integer(i64),
-    /// A text, be it a status or a value.
+    /// A status or a bulk string.
     Text(Vec<u8>),
-    /// Several.
+    /// An array of replies.
     Array(Vec<RedisReply>),
 }
 
 impl RedisReply {
-    /// The whole numbers of an array, whether sent as numbers or as texts; `None` where it is anything else.
+    /// The integers of an array, sent as integers or text; `None` for any other reply.
     pub fn integers(&self) -> Option<Vec<i64>> {
         let RedisReply::Array(items) = self else { return None };
         items.iter().map(RedisReply::integer).collect()
     }
 
-    /// A whole number, whether sent as one or as text.
+    /// The integer of a reply, sent as integer or text.
     pub fn integer(&self) -> Option<i64> {
         match self {
             RedisReply::Integer(number) => Some(*number),
@@ -88,20 +89,20 @@ impl RedisReply {
     }
 }
 
-/// Why there is no answer.
+/// The reason of a failed call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedisFault {
-    /// It is known to be out of reach, and was not asked.
+    /// The server is known to be unreachable; nothing was sent.
     Down,
-    /// Too many questions wait already.
+    /// The queue of calls is full; nothing was sent.
     Busy,
-    /// It could not be connected to.
+    /// The connection could not be established.
     Connect(String),
-    /// The connection broke before the answer came: whether the script ran is not known.
+    /// The connection closed before the reply; the script may have run.
     ConnectionLost(String),
-    /// The answer did not come in time: whether the script ran is not known.
+    /// No reply within the timeout; the script may have run.
     Timeout,
-    /// It answered an error.
+    /// Redis replied with an error.
     Refused(String),
 }
 
@@ -118,43 +119,44 @@ impl std::fmt::Display for RedisFault {
     }
 }
 
-/// A Redis, however it is reached. Equal settings should share one, through [`crate::Carry`]: connections
-/// are kept by its address in memory.
+/// A Redis deployment with its settings. Equal settings should share one target, through [`crate::Carry`],
+/// because
+/// connections are pooled by the address of the target in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisTarget {
-    /// Where it is.
+    /// Servers of the deployment.
     pub place: RedisTopology,
-    /// Who asks.
+    /// Credentials.
     pub login: RedisLogin,
-    /// The database; 0 in a cluster.
+    /// Number of the database; 0 in a cluster.
     pub database: u64,
-    /// Whether TLS is spoken, and whether the certificate is verified.
+    /// TLS settings; `None` for plain TCP.
     pub tls: Option<RedisTls>,
-    /// From a question to its answer, and for making a connection, in milliseconds.
+    /// Timeout of a call, and of establishing a connection, in milliseconds.
     pub timeout_ms: u64,
-    /// After which an idle connection is closed, in milliseconds.
+    /// Idle timeout of a connection in milliseconds.
     pub idle_ms: u64,
 }
 
-/// Where a Redis is.
+/// Servers of a Redis deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedisTopology {
     /// One server.
     Server(RedisAddress),
-    /// A cluster, and the nodes to ask first.
+    /// A cluster, with the nodes to contact first.
     Cluster(Vec<RedisAddress>),
-    /// A server that others keep watch over.
+    /// A server that sentinels monitor.
     Sentinel {
-        /// Who to ask.
+        /// The sentinels.
         sentinels: Vec<RedisAddress>,
-        /// The name they know it by.
+        /// Name of the server at the sentinels.
         master_name: String,
-        /// How they want to be asked.
+        /// Credentials for the sentinels.
         login: RedisLogin,
     },
 }
 
-/// As the log calls it.
+/// The form for logs.
 impl std::fmt::Display for RedisTopology {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -171,7 +173,7 @@ impl std::fmt::Display for RedisTopology {
 /// Host and port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RedisAddress {
-    /// A name or an address.
+    /// A host name or an IP address.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -186,25 +188,25 @@ impl std::fmt::Display for RedisAddress {
     }
 }
 
-/// TLS towards a Redis.
+/// TLS settings of a Redis connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RedisTls {
-    /// Whether its certificate is verified.
+    /// Whether the certificate of the server is verified.
     pub verify: bool,
 }
 
-/// A user and a password; both empty where none is asked for.
+/// User name and password; both empty without authentication.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct RedisLogin {
-    /// The user; the default one where empty.
+    /// User name; empty for the default user.
     pub username: String,
-    /// The password; nothing is said where empty.
+    /// Password; empty for no authentication.
     pub password: String,
 }
 
 impl std::fmt::Debug for RedisLogin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A password must not find its way into a log.
+        // The password must not appear in logs.
         f.debug_struct("RedisLogin").field("username", &self.username).finish_non_exhaustive()
     }
 }

@@ -1,13 +1,11 @@
-//! A request body that was read whole, with what variables found in it so far.
-//!
-//! Knows nothing of who reads it; what was found never outlives the bytes it was found in.
+//! A buffered request body, with the values that variables found in it. They never outlive the bytes.
 
 use std::cell::OnceCell;
 use std::ops::Deref;
 
 use crate::vars::{BodyIndex, GraphqlOperation};
 
-/// The bytes of a buffered request body. They cannot be changed, only replaced, so that an index of them stays right.
+/// A buffered request body. Its bytes can only be replaced as a whole, so that its index remains valid.
 #[derive(Debug, Default)]
 pub struct BufferedBody {
     bytes: Vec<u8>,
@@ -16,7 +14,7 @@ pub struct BufferedBody {
 }
 
 impl BufferedBody {
-    /// The bytes, for a plugin that makes another body of them.
+    /// The bytes, for a plugin that replaces the body.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

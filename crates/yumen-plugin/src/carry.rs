@@ -1,5 +1,6 @@
-//! State that outlives a snapshot: counters, health, balancer positions, found by name. Some of it outlives
-//! the process too: it can be told to the one that takes over. Knows no such state itself.
+//! Carried state, found by name: counters, health, balancer positions. It outlives snapshots, and portable
+//! state is
+//! exported to the successor in a handover.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -11,35 +12,36 @@ use yumen_base::Now;
 type Key = (TypeId, Box<str>);
 type Shared = Arc<dyn Any + Send + Sync>;
 
-/// What was told, by name.
+/// Exported state by name.
 pub type ExportedState = HashMap<String, Value>;
 
-/// State that the process which takes over goes on with.
+/// Carried state that a successor takes over.
 ///
-/// What is told is a document of the type's own; members it does not know are another version's and are
-/// passed over. Times in it are those of the machine's clocks.
+/// The exported document is private to the type. Unknown members, of another version, are ignored. Times are
+/// those of the
+/// machine's clocks.
 pub trait PortableState: Send + Sync + 'static {
-    /// All there is to tell; `Null` where a fresh one knows as much.
+    /// Exports the state; `Null` if it equals a fresh one.
     fn tell(&self) -> Value;
 
-    /// Goes on from what another process told. What was counted here meanwhile is kept.
+    /// Imports the state of another process. Counts of this process since its start are kept.
     fn take_over(&self, told: &Value, now: Now);
 
-    /// Whether what is counted here while both processes serve is told too.
+    /// Whether changes during the drain of the predecessor are exported too.
     fn exports_while_draining(&self) -> bool {
         false
     }
 
-    /// What has come between two tellings, for `take_over` to add. `Null` is nothing.
+    /// The difference between two exports, for `take_over` to add; `Null` for no difference.
     fn since(&self, _before: &Value, _now: &Value) -> Value {
         Value::Null
     }
 
-    /// The other process has ended: nothing more comes of it, and what it alone had is gone.
+    /// The predecessor has exited: its share of the state ends.
     fn go_on_alone(&self) {}
 }
 
-/// Named state. A name lives as long as some snapshot holds it.
+/// The registry of carried state. An entry lives as long as a snapshot references it.
 #[derive(Default)]
 pub struct Carry {
     kept: Mutex<HashMap<Key, CarriedEntry, foldhash::fast::RandomState>>,
@@ -47,7 +49,7 @@ pub struct Carry {
 
 struct CarriedEntry {
     state: Weak<dyn Any + Send + Sync>,
-    /// How to see it as what can be told, if it can.
+    /// Converts the state into portable state, if its type supports that.
     portable: Option<AsPortable>,
 }
 
@@ -59,17 +61,17 @@ fn as_portable<T: PortableState>(state: Shared) -> Option<Arc<dyn PortableState>
 }
 
 impl Carry {
-    /// The state under `name`, made now if no snapshot holds it.
+    /// The state under `name`, created if no snapshot references one.
     pub fn keep<T: Send + Sync + 'static>(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
         self.keep_as(name, make, None)
     }
 
-    /// As [`Self::keep`], for what a process that takes over goes on with. Names are known across versions.
+    /// [`Self::keep`] for portable state. Its name must be stable across versions.
     pub fn get_or_create_portable<T: PortableState>(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
         self.keep_as(name, make, Some(as_portable::<T>))
     }
 
-    /// The state under `name`, if a snapshot holds it.
+    /// The state under `name`, if a snapshot references one.
     pub fn held<T: Send + Sync + 'static>(&self, name: &str) -> Option<Arc<T>> {
         let key = (TypeId::of::<T>(), Box::from(name));
         self.kept().get(&key).and_then(|kept| kept.state.upgrade()).and_then(|any| any.downcast().ok())
@@ -93,13 +95,13 @@ impl Carry {
         made
     }
 
-    /// What a process that takes over goes on with.
+    /// Exports all portable state.
     pub fn tell(&self) -> ExportedState {
         let told = self.portables().into_iter().map(|(name, state)| (name, state.tell()));
         told.filter(|(_, told)| !told.is_null()).collect()
     }
 
-    /// What has come since `before` was told, and what is told now.
+    /// Exports the changes since `before`; also returns the new full export.
     pub fn export_since(&self, before: &ExportedState) -> (ExportedState, ExportedState) {
         let (mut since, mut told) = (ExportedState::new(), ExportedState::new());
         for (name, state) in self.portables().into_iter().filter(|(_, state)| state.exports_while_draining())
@@ -119,7 +121,7 @@ impl Carry {
         (since, told)
     }
 
-    /// Goes on from what another process told. What has no such name here is forgotten.
+    /// Imports the state of another process. Names that are not in use here are dropped.
     pub fn take_over(&self, told: &ExportedState, now: Now) {
         for (name, state) in self.portables() {
             if let Some(told) = told.get(&name) {
@@ -128,12 +130,12 @@ impl Carry {
         }
     }
 
-    /// The process that was taken over from has ended.
+    /// The predecessor has exited.
     pub fn go_on_alone(&self) {
         self.portables().iter().for_each(|(_, state)| state.go_on_alone());
     }
 
-    /// Held only while it is looked through: telling may take its time.
+    /// Clones the references, so that the lock is not held during an export.
     fn portables(&self) -> Vec<(String, Arc<dyn PortableState>)> {
         let kept = self.kept();
         let portable = kept.iter().filter_map(|((_, name), kept)| {
@@ -143,7 +145,7 @@ impl Carry {
         portable.collect()
     }
 
-    /// Forgets names that no snapshot holds any more.
+    /// Removes names that no snapshot references.
     pub fn sweep(&self) {
         let mut kept = self.kept();
         kept.retain(|_, kept| kept.state.strong_count() > 0);
@@ -152,12 +154,12 @@ impl Carry {
         }
     }
 
-    /// How many names are remembered.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.kept().len()
     }
 
-    /// Whether nothing is remembered.
+    /// Whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

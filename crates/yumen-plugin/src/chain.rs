@@ -1,4 +1,4 @@
-//! The ordered plugins of a route, flattened per phase when the configuration is compiled.
+//! Plugin chains: the sorted plugins of a route, split by phase at compile time.
 
 use std::sync::Arc;
 
@@ -6,39 +6,40 @@ use serde_json::Value;
 
 use crate::{ConditionExpr, Consumer, LocalResponse, PhaseSet, Plugin, VarInputs};
 
-/// The object a plugin's settings stand in, as `kind/id`: `routes/1`, `services/a`, `consumers/bob`.
+/// The object with a plugin's settings, as `kind/id`: `routes/1`, `services/a`, `consumers/bob`.
 pub type Origin = Arc<str>;
 
 /// The `_meta` of a plugin's settings, common to all plugins.
 #[derive(Debug, Default)]
 pub struct PluginMeta {
-    /// Run only where this holds.
+    /// Condition for running the plugin.
     pub filter: Option<ConditionExpr>,
-    /// Replaces the body of the plugin's own answers.
+    /// Replacement for the body of the plugin's local responses.
     pub error_response: Option<Value>,
-    /// Replaces the plugin's own priority.
+    /// Replacement for the priority of the plugin.
     pub priority: Option<i32>,
 }
 
-/// One configured plugin with its place in the order.
+/// A configured plugin with its position in the chain.
 pub struct PluginInstance {
     /// The plugin.
     pub plugin: Arc<dyn Plugin>,
-    /// Its name.
+    /// Name of the plugin.
     pub name: &'static str,
-    /// Higher runs first.
+    /// Priority; higher runs first.
     pub priority: i32,
-    /// The phases it takes part in.
+    /// Phases in which the plugin runs.
     pub phases: PhaseSet,
-    /// Its `_meta`.
+    /// The `_meta` of the settings.
     pub meta: PluginMeta,
-    /// Where its settings stand.
+    /// The object with the settings.
     pub origin: Origin,
-    /// Whether it finds out who the consumer is; such plugins of a consumer hold keys and do not run.
+    /// Whether the plugin identifies the consumer. In a consumer, such settings are credentials and do not
+    /// run.
     pub is_auth: bool,
-    /// Whether an instance on the route makes the one of a global rule step back.
+    /// Whether an instance on the route suppresses that of a global rule.
     pub prefers_route: bool,
-    /// What the variables that its settings or its filter name are in.
+    /// Inputs of the variables in the settings and the filter.
     pub reads: VarInputs,
 }
 
@@ -48,8 +49,7 @@ impl PluginInstance {
         self.reads.answer && runs_later
     }
 
-    /// The plugin's answer with the body `_meta.error_response` asks for, and the type of that: a text as it
-    /// was written, an object as JSON with a line end.
+    /// Applies `_meta.error_response` to a local response: text as it is, an object as JSON with a line end.
     pub fn apply_error_response(&self, response: LocalResponse) -> LocalResponse {
         let (content_type, body) = match &self.meta.error_response {
             None => return response,
@@ -72,7 +72,7 @@ impl std::fmt::Debug for PluginInstance {
     }
 }
 
-/// A moment of an exchange in which plugins run.
+/// A phase of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Phase {
@@ -85,7 +85,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The name of the trait's method.
+    /// The name of the trait method.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Rewrite => "rewrite",
@@ -98,17 +98,17 @@ impl Phase {
     }
 }
 
-/// What running a phase came to.
+/// The result of a phase.
 pub enum ChainVerdict {
-    /// Go on.
+    /// Continue with the next phase.
     Continue,
-    /// Answer this.
+    /// Send this local response.
     Respond(LocalResponse),
 }
 
 type List = Box<[Arc<PluginInstance>]>;
 
-/// Plugins in order, and for each phase just those that take part. An empty phase costs nothing.
+/// Plugins sorted by priority, with a list per phase. An empty phase costs nothing.
 #[derive(Debug, Default)]
 pub struct PluginChain {
     all: List,
@@ -125,14 +125,14 @@ pub struct PluginChain {
 }
 
 impl PluginChain {
-    /// A chain of these plugins, ordered by priority; equal priorities by name.
+    /// A chain sorted by priority; equal priorities by name.
     pub fn new(instances: impl IntoIterator<Item = Arc<PluginInstance>>) -> PluginChain {
         let mut all: Vec<Arc<PluginInstance>> = instances.into_iter().collect();
         all.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
         PluginChain::of_sorted(all, Box::default())
     }
 
-    /// Chains one after another, each keeping its own order: how several global rules run.
+    /// A concatenation of chains that keep their order, for several global rules.
     pub fn concat(instances: Vec<Arc<PluginInstance>>) -> PluginChain {
         PluginChain::of_sorted(instances, Box::default())
     }
@@ -155,8 +155,10 @@ impl PluginChain {
         }
     }
 
-    /// This chain with a consumer's plugins, which win by name, without those it switches off. Those the
-    /// route does not have also run their rewrite phase, late: [`PluginChain::rewrite_in_consumer`].
+    /// This chain merged with the plugins of a consumer, which take precedence by name, and without those
+    /// that the consumer
+    /// disables. Plugins that are not on the route run their rewrite phase late:
+    /// [`PluginChain::rewrite_in_consumer`].
     pub fn with_consumer(&self, consumer: &Consumer) -> PluginChain {
         let plugins = &consumer.plugins;
         let absent = |instance: &Arc<PluginInstance>| !self.has(instance.name);
@@ -175,24 +177,24 @@ impl PluginChain {
         PluginChain::of_sorted(all, late)
     }
 
-    /// Whether there is no plugin.
+    /// Whether the chain is empty.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Whether the request body must be read before its plugins can be asked.
+    /// Whether the request body must be buffered before plugins run.
     #[inline]
     pub fn needs_body(&self) -> bool {
         self.needs_body
     }
 
-    /// Whether the fields of the answer must be kept once its head is sent, for plugins that run later.
+    /// Whether the response fields must be kept after the head is sent, for plugins of later phases.
     #[inline]
     pub fn reads_sent_head(&self) -> bool {
         self.reads_sent_head
     }
 
-    /// Whether a plugin of this name is in the chain.
+    /// Whether the chain has a plugin with this name.
     pub fn has(&self, name: &str) -> bool {
         self.all.iter().any(|instance| instance.name == name)
     }
@@ -202,7 +204,7 @@ impl PluginChain {
         &self.all
     }
 
-    /// Those of a phase.
+    /// The plugins of a phase.
     #[inline]
     pub fn of(&self, phase: Phase) -> &[Arc<PluginInstance>] {
         match phase {
@@ -215,42 +217,42 @@ impl PluginChain {
         }
     }
 
-    /// Those of the rewrite phase.
+    /// The plugins of the rewrite phase.
     pub fn rewrite(&self) -> &[Arc<PluginInstance>] {
         &self.rewrite
     }
 
-    /// Those only the consumer has, for their rewrite phase.
+    /// The plugins that only the consumer has, for their late rewrite phase.
     pub fn rewrite_in_consumer(&self) -> &[Arc<PluginInstance>] {
         &self.rewrite_in_consumer
     }
 
-    /// Those of the access phase.
+    /// The plugins of the access phase.
     pub fn access(&self) -> &[Arc<PluginInstance>] {
         &self.access
     }
 
-    /// Those that look at the first bytes of a stream.
+    /// The plugins that inspect the first bytes of a stream.
     pub fn preread(&self) -> &[Arc<PluginInstance>] {
         &self.preread
     }
 
-    /// Those of the upstream request phase.
+    /// The plugins of the upstream request phase.
     pub fn upstream_request(&self) -> &[Arc<PluginInstance>] {
         &self.upstream_request
     }
 
-    /// Those of the response head phase.
+    /// The plugins of the response head phase.
     pub fn response_head(&self) -> &[Arc<PluginInstance>] {
         &self.response_head
     }
 
-    /// Those of the response body phase.
+    /// The plugins of the response body phase.
     pub fn response_body(&self) -> &[Arc<PluginInstance>] {
         &self.response_body
     }
 
-    /// Those of the log phase.
+    /// The plugins of the log phase.
     pub fn log(&self) -> &[Arc<PluginInstance>] {
         &self.log
     }

@@ -1,8 +1,8 @@
-//! Content codings of answers (RFC 9110 §8.4): who offers one, which the client prefers, what the head
-//! says then.
+//! Content codings of responses (RFC 9110 §8.4): offers of plugins, negotiation, and the fields of a coded
+//! response.
 //!
-//! Knows no concrete coding. The coder stands behind all plugins that edit the body: they see what the
-//! upstream said, whatever their order.
+//! The coder runs after all plugins that edit the body, so that they see the content of the upstream in any
+//! order.
 
 use std::sync::Arc;
 
@@ -10,54 +10,55 @@ use yumen_http::{KnownField, Method, ResponseHead};
 
 use crate::{BodyChunk, Exchange};
 
-/// A coding a plugin is set up for.
+/// A content coding that a plugin offers.
 pub trait ResponseCoding: Send + Sync + 'static {
-    /// Its name in `Accept-Encoding` and `Content-Encoding`.
+    /// Name in `Accept-Encoding` and `Content-Encoding`.
     fn name(&self) -> &'static str;
 
-    /// Whether its settings let this answer be coded.
+    /// Whether the settings admit this response.
     fn admits(&self, ex: &Exchange<'_>, head: &ResponseHead) -> bool;
 
-    /// Whether its settings could let the answer be coded that a 304 stands for, of which it tells little.
+    /// Whether the settings may admit the response that a 304 stands for, which lacks most fields.
     fn could_admit(&self, ex: &Exchange<'_>, not_modified: &ResponseHead) -> bool;
 
-    /// Whether the answer says that it depends on `Accept-Encoding`.
+    /// Whether the response carries `Vary: Accept-Encoding`.
     fn varies(&self) -> bool;
 
     /// Begins a body.
     fn begin(&self) -> Box<dyn BodyCoder>;
 }
 
-/// Codes one body.
+/// Coder of one body.
 pub trait BodyCoder {
-    /// The coded bytes of a piece. On a pause and at the end nothing may be held back.
+    /// Codes a chunk. After a pause and at the end, no input may remain buffered.
     fn code(&mut self, chunk: &BodyChunk) -> Vec<u8>;
 }
 
-/// Offers for the answer of one exchange, in the order of preference, and the one taken.
+/// The offered codings of one exchange in order of preference, and the coder in use.
 #[derive(Default)]
 pub struct CodingOffers {
     offers: Vec<Arc<dyn ResponseCoding>>,
     coder: Option<Box<dyn BodyCoder>>,
 }
 
-/// Fields that tell of a body as it was before it was coded.
+/// Fields that describe the body before it was coded.
 const OUTDATED: [&str; 5] = ["Accept-Ranges", "Content-MD5", "Digest", "Content-Digest", "Repr-Digest"];
 
 impl Exchange<'_> {
-    /// Offers to code the body of the answer; from the response head phase. Between codings the client
-    /// likes equally, the first offer wins.
+    /// Offers a coding for the response body, from the response head phase. Between codings of equal quality
+    /// the first offer
+    /// wins.
     pub fn offer_coding(&mut self, coding: Arc<dyn ResponseCoding>) {
         self.codings.get_or_insert_default().offers.push(coding);
     }
 
-    /// Decides on the offers when all plugins have seen the head.
+    /// Selects a coding after all plugins have seen the response head.
     pub fn choose_coding(&mut self, head: &mut ResponseHead) {
         let Some(mut codings) = self.codings.take() else { return };
         let offers = std::mem::take(&mut codings.offers);
         let admitted: Vec<_> =
             offers.iter().filter(|offer| may_code(head) && offer.admits(self, head)).collect();
-        // What a cache is told with the answer, it is told with a 304 in its place (RFC 9110 §15.4.5).
+        // A 304 carries the `Vary` of the 200 that it stands for (RFC 9110 §15.4.5).
         let is_unmodified = head.status == 304 && !is_settled(head);
         let could_admit = |offer: &Arc<dyn ResponseCoding>| is_unmodified && offer.could_admit(self, head);
         if admitted.iter().any(|offer| offer.varies())
@@ -65,7 +66,7 @@ impl Exchange<'_> {
         {
             add_vary(head);
         }
-        // The body of an answer to HEAD stays unsaid, so nothing is known of it coded.
+        // A response to HEAD has no body, so the length of a coded one is unknown.
         if self.request.client_method() == Method::Head {
             return;
         }
@@ -84,7 +85,7 @@ impl Exchange<'_> {
         self.edits_body = true;
     }
 
-    /// A piece of the body, coded if a coding was settled on.
+    /// Codes a chunk if a coding was selected.
     pub fn code(&mut self, chunk: BodyChunk) -> Vec<u8> {
         match self.codings.as_mut().and_then(|codings| codings.coder.as_mut()) {
             Some(coder) => coder.code(&chunk),
@@ -93,13 +94,13 @@ impl Exchange<'_> {
     }
 }
 
-/// Whether any coding may touch this answer: it has a whole body, nobody coded it, nobody forbade it.
+/// Whether the response may be coded: it has a complete body, no coding, and no `no-transform`.
 fn may_code(head: &ResponseHead) -> bool {
     let has_body = !matches!(head.status, 100..=199 | 204..=206 | 304);
     has_body && !head.fields.has("Content-Range") && !is_settled(head)
 }
 
-/// Whether the answer's coding is not ours to choose: somebody coded it, or forbade it.
+/// Whether the response has a coding already, or forbids one.
 fn is_settled(head: &ResponseHead) -> bool {
     let coded = head.fields.known(KnownField::ContentEncoding);
     coded.is_some_and(|coding| !coding.eq_ignore_ascii_case(b"identity")) || forbids_transforming(head)
@@ -122,7 +123,7 @@ fn add_vary(head: &mut ResponseHead) {
     }
 }
 
-/// The head of a coded body: its length is not known, byte for byte it is another one.
+/// Adjusts the head for a coded body: the length is unknown, and the entity tag becomes weak.
 fn code_head(head: &mut ResponseHead, coding: &str) {
     head.body_changes(None);
     head.fields.set("Content-Encoding", coding.as_bytes());
@@ -135,7 +136,7 @@ fn code_head(head: &mut ResponseHead, coding: &str) {
     }
 }
 
-/// What `Accept-Encoding` says (RFC 9110 §12.5.3): names and qualities in thousandths.
+/// The parsed `Accept-Encoding` (RFC 9110 §12.5.3): names and qualities in thousandths.
 struct AcceptedCodings<'a>(Vec<(&'a [u8], u16)>);
 
 impl<'a> AcceptedCodings<'a> {
@@ -149,12 +150,12 @@ impl<'a> AcceptedCodings<'a> {
         self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, quality)| *quality)
     }
 
-    /// 0 where the client does not take it.
+    /// Quality of a coding; 0 if the client does not accept it.
     fn quality(&self, name: &[u8]) -> u16 {
         self.find(name).or_else(|| self.find(b"*")).unwrap_or(0)
     }
 
-    /// How much the client asked for no coding at all; 0 where it did not say.
+    /// Explicit quality of `identity`; 0 without one.
     fn identity(&self) -> u16 {
         self.find(b"identity").unwrap_or(0)
     }
@@ -170,7 +171,7 @@ fn accepted(item: &[u8]) -> (&[u8], u16) {
     (name, weight.map_or(1000, thousandths))
 }
 
-/// `0.25` as 250; what is no quality counts as refusal.
+/// Parses a quality into thousandths: `0.25` is 250. An invalid one counts as 0.
 fn thousandths(text: &[u8]) -> u16 {
     let quality = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
     quality.filter(|quality| (0.0..=1.0).contains(quality)).map_or(0, |quality| (quality * 1000.0) as u16)

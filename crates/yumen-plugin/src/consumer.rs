@@ -1,4 +1,4 @@
-//! Consumers and the credentials that lead to them.
+//! Consumers and their credentials.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,21 +9,22 @@ use crate::PluginInstance;
 pub struct Consumer {
     /// Its name.
     pub username: Box<str>,
-    /// The group it belongs to.
+    /// Id of the consumer's group.
     pub group_id: Option<Box<str>>,
     /// Label `custom_id`, sent upstream as `X-Consumer-Custom-ID`.
     pub custom_id: Option<Box<str>>,
     /// Its labels.
     pub labels: Box<[(Box<str>, Box<str>)]>,
-    /// Its own plugins and, where it has none of a name, its group's; authentication left out.
-    /// Highest priority first.
+    /// Plugins of the consumer and, for other names, of its group, without authentication. Sorted by
+    /// priority, highest
+    /// first.
     pub plugins: Box<[Arc<PluginInstance>]>,
-    /// Names of plugins it, or its group, switches off: for it they run nowhere on the route either.
+    /// Names of plugins that the consumer or its group disables, also those of the route.
     pub switched_off: Box<[Box<str>]>,
 }
 
 impl Consumer {
-    /// Whether routes run other plugins once it is known.
+    /// Whether identifying the consumer changes the chain.
     pub fn changes_plugins(&self) -> bool {
         !(self.plugins.is_empty() && self.switched_off.is_empty())
     }
@@ -35,14 +36,14 @@ impl std::fmt::Debug for Consumer {
     }
 }
 
-/// What one key of one authentication plugin leads to.
+/// A consumer with the credential that identified it.
 #[derive(Clone)]
 pub struct ConsumerIdentity {
-    /// Who it is.
+    /// The consumer.
     pub consumer: Arc<Consumer>,
-    /// The credential's id, where the key is a credential's and not the consumer's own.
+    /// Id of the credential; `None` if the key is in the consumer itself.
     pub credential_id: Option<Box<str>>,
-    /// The plugin's parsed consumer settings; downcast to the plugin's own type.
+    /// Parsed credentials; downcast to the type of the plugin.
     pub auth: Arc<dyn Any + Send + Sync>,
 }
 
@@ -59,7 +60,7 @@ type Names = imbl::GenericHashMap<
     imbl::shared_ptr::DefaultSharedPtr,
 >;
 
-/// All consumers of a snapshot, by name and by key. Clones share structure.
+/// All consumers of a snapshot by name and by key. Clones share structure.
 #[derive(Clone, Default)]
 pub struct ConsumerIndex {
     by_name: Names,
@@ -67,13 +68,13 @@ pub struct ConsumerIndex {
 }
 
 impl ConsumerIndex {
-    /// The consumer that `key` of authentication plugin `plugin` leads to.
+    /// The identity for `key` of the authentication plugin `plugin`.
     pub fn find(&self, plugin: &str, key: &[u8]) -> Option<&ConsumerIdentity> {
         let (_, keys) = self.by_key.iter().find(|(name, _)| *name == plugin)?;
         keys.get(key).map(Arc::as_ref)
     }
 
-    /// The consumer of this name.
+    /// The consumer with this name.
     pub fn named(&self, username: &str) -> Option<&Consumer> {
         self.by_name.get(username).map(Arc::as_ref)
     }
@@ -83,12 +84,12 @@ impl ConsumerIndex {
         self.by_name.insert(consumer.username.clone(), consumer);
     }
 
-    /// Removes a consumer; its keys are removed one by one.
+    /// Removes a consumer, but not its keys.
     pub fn remove(&mut self, username: &str) {
         self.by_name.remove(username);
     }
 
-    /// Makes `key` of `plugin` lead to `identity`; says whom it led to before.
+    /// Assigns `key` of `plugin` to `identity`; returns the previous one.
     pub fn insert_key(
         &mut self,
         plugin: &'static str,
@@ -105,19 +106,19 @@ impl ConsumerIndex {
         self.by_key[at].1.insert(key.into(), identity)
     }
 
-    /// Makes `key` of `plugin` lead nowhere.
+    /// Removes `key` of `plugin`.
     pub fn remove_key(&mut self, plugin: &str, key: &[u8]) {
         if let Some((_, keys)) = self.by_key.iter_mut().find(|(name, _)| *name == plugin) {
             keys.remove(key);
         }
     }
 
-    /// How many consumers there are.
+    /// The number of consumers.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no consumers.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

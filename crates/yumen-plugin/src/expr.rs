@@ -1,6 +1,5 @@
-//! Conditions over variables: the `vars` of routes, plugins and `_meta.filter`.
-//!
-//! The language of lua-resty-expr, compiled once. Knows what operators mean, not where values come from.
+//! Conditions over variables: the `vars` of routes and plugins and `_meta.filter`, in the language of
+//! lua-resty-expr.
 
 use std::fmt;
 
@@ -12,7 +11,7 @@ mod operator;
 
 use operator::ConditionTest;
 
-/// A condition, understood once.
+/// A compiled condition.
 #[derive(Debug, Clone)]
 pub struct ConditionExpr {
     source: Value,
@@ -27,15 +26,16 @@ enum ExprNode {
 }
 
 impl ConditionExpr {
-    /// Reads `[[var, op, value], ...]`, where `op` may have a `!` before it and the list, or any rule
-    /// in it, may begin with `AND`, `OR`, `!AND` or `!OR`. An empty list holds always.
+    /// Parses `[[var, op, value], ...]`. A `!` before `op` negates it; the list, or any rule in it, may begin
+    /// with `AND`,
+    /// `OR`, `!AND` or `!OR`. An empty list is always true.
     ///
-    /// The messages are those of lua-resty-expr where it has one.
+    /// Messages equal those of lua-resty-expr where it has one.
     pub fn parse(value: &Value) -> Result<ConditionExpr, String> {
         let root = match value {
             Value::Null => return Err("missing argument rule".to_owned()),
             Value::Array(rules) if rules.is_empty() => always(),
-            // An empty list as Lua's encoder writes it.
+            // Lua's JSON encoder writes an empty list as `{}`.
             Value::Object(members) if members.is_empty() => always(),
             Value::Array(rules) if rules[0].is_array() || logic(&rules[0]).is_some() => node(value)?,
             _ => return Err("rule should be wrapped inside brackets".to_owned()),
@@ -43,27 +43,27 @@ impl ConditionExpr {
         Ok(ConditionExpr { source: value.clone(), root })
     }
 
-    /// Whether it holds in this exchange.
+    /// Whether the condition is true for this exchange.
     pub fn eval(&self, ex: &Exchange<'_>) -> bool {
         self.root.eval(ex)
     }
 
-    /// Whether it holds; `None` where only the body can tell, which was not read.
+    /// Whether the condition is true; `None` if that depends on a body that is not buffered yet.
     pub fn eval_before_body(&self, ex: &Exchange<'_>) -> Option<bool> {
         self.root.eval_before_body(ex)
     }
 
-    /// Whether it looks into the request body.
+    /// Whether a variable is in the request body.
     pub fn needs_body(&self) -> bool {
         self.root.needs_body()
     }
 
-    /// Whether all its variables have their values before there is an answer.
+    /// Whether all variables have their values before the response.
     pub fn reads_request_only(&self) -> bool {
         self.root.reads_request_only()
     }
 
-    /// The first rule that keeps it from holding; `None` where it holds.
+    /// The first rule that is false; `None` if the condition is true.
     pub fn failing(&self, ex: &Exchange<'_>) -> Option<FailedCondition> {
         if self.eval(ex) {
             return None;
@@ -77,25 +77,25 @@ impl ConditionExpr {
     }
 }
 
-/// Why a condition does not hold.
+/// A rule that is false.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedCondition {
-    /// The rule, as written.
+    /// The rule as configured.
     pub rule: Value,
-    /// The variable it asks for; `None` where it joins several rules.
+    /// The variable of the rule; `None` if it combines several rules.
     pub var: Option<String>,
-    /// The value of that variable, if it has one.
+    /// The value of the variable, if it has one.
     pub found: Option<String>,
 }
 
-/// Two are equal where they were written alike.
+/// Conditions are equal if their source is.
 impl PartialEq for ConditionExpr {
     fn eq(&self, other: &ConditionExpr) -> bool {
         self.source == other.source
     }
 }
 
-/// `["arg_v","==","2"] does not hold: arg_v is "1"`.
+/// Example: `["arg_v","==","2"] does not hold: arg_v is "1"`.
 impl fmt::Display for FailedCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} does not hold", self.rule)?;
@@ -155,7 +155,7 @@ fn always() -> ExprNode {
     ExprNode::All { nodes: Box::default(), negated: false }
 }
 
-/// A word that joins rules: whether it asks for all of them, and whether it turns the verdict around.
+/// Parses a logical operator: whether it combines by AND, and whether it negates.
 fn logic(word: &Value) -> Option<(bool, bool)> {
     let word = word.as_str()?;
     let (negated, word) = match word.strip_prefix('!') {
@@ -211,7 +211,7 @@ fn rule(parts: &[Value]) -> Result<ExprNode, String> {
     let test = match constant {
         Some(constant) => ConditionTest::parse(&operator, constant)?,
         None if ConditionTest::is_operator(&operator) => ConditionTest::parse(&operator, &Value::Null)?,
-        // Two parts without an operator are an equality, the older way to write one.
+        // The short form `[var, value]` is an equality.
         None => ConditionTest::parse("==", &Value::String(operator))?,
     };
     Ok(ExprNode::Rule { var: Var::parse(name), negated, test })

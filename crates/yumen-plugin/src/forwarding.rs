@@ -1,12 +1,13 @@
-//! The fields by which the gateway tells an endpoint who asked and how: one rule for who sends them and who explains.
+//! The forwarding fields of requests to endpoints, shared by the proxy and by `explain`.
 
 use yumen_http::KnownField;
 use yumen_http::fields::write_line;
 
 use crate::Exchange;
 
-/// Writes these fields as lines, for a client at the address of this text. What stands in the fields was said by a
-/// trusted peer or set by a plugin, and goes on as it is.
+/// Writes the forwarding fields as lines; `ip` is the client address as text. Values already in the request
+/// come from a
+/// trusted peer or a plugin and are kept.
 pub fn write(ex: &Exchange<'_>, ip: &[u8], out: &mut Vec<u8>) {
     let fields = &ex.request.fields;
     out.extend_from_slice(b"X-Forwarded-For: ");

@@ -1,7 +1,6 @@
-//! A pull scanner of JSON (RFC 8259) that builds no tree: it checks the grammar in bounded pieces and notes where the
-//! members of objects begin.
-//!
-//! Knows the grammar and its bounds, not what a document means.
+//! A pull scanner for JSON (RFC 8259) without a tree: it validates the grammar in bounded steps and records
+//! the positions
+//! of object members.
 
 #[cfg(test)]
 mod tests;
@@ -11,29 +10,29 @@ mod token;
 pub(crate) use token::string_end;
 use token::{literal_end, number_end, skip_space};
 
-/// Nesting of arrays and objects that a document may have, as serde_json allows it.
+/// Deepest nesting of arrays and objects, the same as in serde_json.
 pub const JSON_DEPTH_MAX: usize = 127;
 
-/// The reason why a scan ended before the end of its document.
+/// The reason why a scan failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonFault {
-    /// The text is no JSON.
+    /// The text is not JSON.
     Syntax {
-        /// The offset of the first byte that fits no production.
+        /// Offset of the first invalid byte.
         at: usize,
     },
-    /// Arrays and objects are nested more than [`JSON_DEPTH_MAX`] deep.
+    /// Arrays and objects are nested deeper than [`JSON_DEPTH_MAX`].
     TooDeep,
-    /// The document holds more values than the scan allows.
+    /// The document has more values than the scan allows.
     TooManyValues,
 }
 
-/// State of a scan after a piece.
+/// State of a scan after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanProgress {
-    /// The document goes on.
+    /// The document continues.
     More,
-    /// The value and everything inside it were scanned.
+    /// The value is complete.
     Done,
 }
 
@@ -51,46 +50,46 @@ enum Expected {
 /// A member of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JsonMember {
-    /// Offset of the quote before its name.
+    /// Offset of the opening quote of the name.
     pub(crate) start: u32,
-    /// Index of the next member of the same object in document order, and [`JsonMember::ESCAPED`].
+    /// Index of the next member of the same object in document order, and the flag [`JsonMember::ESCAPED`].
     link: u32,
 }
 
 impl JsonMember {
-    /// Set in `link` where the name holds an escape.
+    /// Flag in `link`: the name contains an escape.
     const ESCAPED: u32 = 1 << 31;
 
-    /// Whether its name holds an escape.
+    /// Whether the name contains an escape.
     pub(crate) fn has_escape(self) -> bool {
         self.link & JsonMember::ESCAPED != 0
     }
 
-    /// The index of the next member of the same object.
+    /// Index of the next member of the same object.
     pub(crate) fn next(self) -> Option<usize> {
         let index = self.link & !JsonMember::ESCAPED;
-        // No member comes after itself, so that the first index marks the end.
+        // 0 marks the end: no member precedes the first one.
         (index != 0).then_some(index as usize)
     }
 }
 
-/// A scan of one JSON value that can be interrupted between two tokens.
+/// A scan of one JSON value that can be interrupted between tokens.
 #[derive(Debug)]
 pub struct JsonScan {
     at: usize,
     expected: Expected,
-    /// Open containers from the outside in, one bit each: set for objects.
+    /// Open containers, the innermost in the lowest bit; 1 for objects.
     containers: u128,
     depth: usize,
     values: usize,
     values_max: usize,
     members: Option<Vec<JsonMember>>,
-    /// For each open container, one more than the index of its last member; 0 where it has none.
+    /// For each open container the index of its last member plus 1; 0 without members.
     last_members: Vec<u32>,
 }
 
 impl JsonScan {
-    /// A scan of a value of at most `values_max` values, itself and keys not counted, from the offset `at`.
+    /// A scan from offset `at` that allows `values_max` values inside the value, not counting keys.
     pub fn new(at: usize, values_max: usize) -> JsonScan {
         JsonScan {
             at,
@@ -104,27 +103,27 @@ impl JsonScan {
         }
     }
 
-    /// A scan that notes members, at most `members_max` of them.
+    /// A scan that records at most `members_max` members.
     pub(crate) fn noting_members(members_max: usize) -> JsonScan {
         JsonScan { members: Some(Vec::new()), values_max: members_max, ..JsonScan::new(0, 0) }
     }
 
-    /// The offset behind the last token.
+    /// Offset after the last token.
     pub fn offset(&self) -> usize {
         self.at
     }
 
-    /// The number of values scanned so far.
+    /// Number of values scanned.
     pub(crate) fn values(&self) -> usize {
         self.values
     }
 
-    /// The noted members, in document order.
+    /// The recorded members in document order.
     pub(crate) fn into_members(self) -> Vec<JsonMember> {
         self.members.unwrap_or_default()
     }
 
-    /// Scans at least `bytes` further, up to the end of the token there, or up to the end of the value.
+    /// Scans at least `bytes` further to the end of a token, or to the end of the value.
     pub fn advance(&mut self, text: &[u8], bytes: usize) -> Result<ScanProgress, JsonFault> {
         let until = self.at.saturating_add(bytes);
         loop {
@@ -139,13 +138,13 @@ impl JsonScan {
         }
     }
 
-    /// Scans the value whole, and nothing but space behind it.
+    /// Scans the complete value; only white space may follow.
     pub fn whole(&mut self, text: &[u8]) -> Result<(), JsonFault> {
         self.advance(text, text.len())?;
         self.ends(text)
     }
 
-    /// Checks that nothing but space follows the value.
+    /// Checks that only white space follows the value.
     pub fn ends(&mut self, text: &[u8]) -> Result<(), JsonFault> {
         self.at = skip_space(text, self.at);
         if self.at == text.len() { Ok(()) } else { Err(self.syntax()) }
@@ -185,7 +184,7 @@ impl JsonScan {
         };
         self.at = end.ok_or(self.syntax())?;
         self.after_value();
-        // Most values are followed by a comma at once: a round less for each.
+        // Fast path: most values are directly followed by a comma.
         if text.get(self.at) == Some(&b',') && self.depth > 0 {
             self.comma();
         }

@@ -1,6 +1,7 @@
-//! Plugins that a configuration may name and this version does not run, and the effect of their absence.
+//! Plugins that a configuration may contain but this version does not implement, and the effect of their
+//! absence.
 //!
-//! Knows no concrete plugin: the table comes from the crate that holds the built-in ones.
+//! The table of plugins comes from the crate with the built-in ones.
 
 use std::sync::Arc;
 
@@ -9,49 +10,51 @@ use crate::ServedTraffic;
 /// The effect of a plugin's absence on access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingRole {
-    /// It observes or decorates: without it the same clients reach the same upstream and see nothing that it hides.
+    /// Without the plugin, the same clients reach the same upstream and see nothing that the plugin hides.
     Harmless,
-    /// Without it clients get access that it denies, reach an upstream that it keeps them from, or see data that it
+    /// Without the plugin, clients get access that it denies, reach an upstream that it protects, or see data
+    /// that it
     /// hides.
     Guard,
-    /// A guard that identifies the client.
+    /// A guard that identifies the consumer.
     Authentication {
-        /// Whether consumers and credentials hold settings of it: those lead to a consumer and guard nothing.
+        /// Whether consumers and credentials have settings of the plugin. Such settings identify a consumer
+        /// and guard nothing.
         has_credentials: bool,
     },
 }
 
-/// A plugin that a configuration may name and this version does not run.
+/// A plugin that a configuration may contain but this version does not implement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissingPlugin {
-    /// Its name.
+    /// Name in the configuration.
     pub name: &'static str,
-    /// Its place in the order; higher runs first.
+    /// Priority; higher runs first.
     pub priority: i32,
     /// The effect of its absence.
     pub role: MissingRole,
-    /// The routes it may stand on.
+    /// The traffic that the plugin supports.
     pub serves: ServedTraffic,
 }
 
 impl MissingPlugin {
-    /// Whether its absence opens access.
+    /// Whether the absence of the plugin grants access.
     pub fn guards(&self) -> bool {
         self.role != MissingRole::Harmless
     }
 
-    /// Whether it identifies the client.
+    /// Whether the plugin identifies the consumer.
     pub fn is_auth(&self) -> bool {
         matches!(self.role, MissingRole::Authentication { .. })
     }
 
-    /// Whether consumers and credentials hold settings of it.
+    /// Whether consumers and credentials have settings of the plugin.
     pub fn has_credentials(&self) -> bool {
         matches!(self.role, MissingRole::Authentication { has_credentials: true })
     }
 }
 
-/// All missing plugins, and those that the node runs without.
+/// All missing plugins, and those whose absence the node settings accept.
 #[derive(Debug, Clone, Default)]
 pub struct MissingPlugins {
     table: &'static [MissingPlugin],
@@ -59,18 +62,17 @@ pub struct MissingPlugins {
 }
 
 impl MissingPlugins {
-    /// The plugins of a table, none of which the node runs without if it guards.
+    /// The plugins of a table; the absence of a guard is not accepted.
     pub fn of(table: &'static [MissingPlugin]) -> MissingPlugins {
         MissingPlugins { table, allowed: Arc::default() }
     }
 
-    /// The same, where the node runs without these plugins, whatever they guard. Names outside the table are
-    /// known from then on.
+    /// The same table, with the absence of these plugins accepted. Names outside the table become known.
     pub fn allowing<N: AsRef<str>>(self, names: &[N]) -> MissingPlugins {
         MissingPlugins { allowed: names.iter().map(|name| name.as_ref().into()).collect(), ..self }
     }
 
-    /// The entry of this name for routes, or for stream routes.
+    /// The table entry with this name for routes, or for stream routes.
     pub fn get(&self, name: &str, on_streams: bool) -> Option<&'static MissingPlugin> {
         let serves = |one: &&MissingPlugin| match on_streams {
             true => one.serves.streams(),
@@ -79,17 +81,17 @@ impl MissingPlugins {
         self.table.iter().filter(serves).find(|one| one.name == name)
     }
 
-    /// Whether the node runs without this plugin.
+    /// Whether the absence of this plugin is accepted.
     pub fn allows(&self, name: &str) -> bool {
         self.allowed.iter().any(|allowed| **allowed == *name)
     }
 
-    /// Whether routes may name this plugin.
+    /// Whether routes may contain this plugin.
     pub fn is_known(&self, name: &str) -> bool {
         self.get(name, false).is_some() || self.allows(name)
     }
 
-    /// The names that routes may use, those of the table first.
+    /// The names that routes may contain, those of the table first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let table = self.table.iter().filter(|one| one.serves.http()).map(|one| one.name);
         let is_new = |name: &&str| self.get(name, false).is_none();

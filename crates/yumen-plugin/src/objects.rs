@@ -1,6 +1,6 @@
-//! Other objects of the configuration that a plugin's settings name, as building it sees them.
+//! Other objects of the configuration that a plugin refers to.
 //!
-//! Knows no snapshot: an upstream is a slot, filled in by whoever compiles.
+//! An upstream is a slot, which the compiler fills.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,24 +9,26 @@ use yumen_config::schema::InvalidSettings;
 
 use crate::proto::ProtoDescriptors;
 
-/// The objects there are while a configuration is compiled. Whatever was asked for is noted: when it comes,
-/// goes or changes, the plugin is built again.
+/// The objects of the configuration during its compilation. Look-ups are recorded: if their result changes,
+/// the plugin is
+/// built again.
 pub trait ObjectLookup {
-    /// The proto object called `id`, unless none is in force.
+    /// The proto object with this id, if it could be compiled.
     fn proto(&self, id: &str) -> Option<Arc<ProtoDescriptors>>;
 
-    /// The upstream object called `id`, unless none is in force.
+    /// The upstream with this id, if it could be compiled.
     fn upstream(&self, id: &str) -> Option<UpstreamSlot>;
 
-    /// An upstream that stands in the plugin's settings at `path`.
+    /// Registers an inline upstream at `path` in the plugin's settings.
     fn inline_upstream(&self, path: &str, written: UpstreamSpec) -> Result<UpstreamSlot, InvalidSettings>;
 
-    /// Notes that these settings should be the same wherever plugins of this kind say `name` at `path`.
-    /// Objects whose settings differ all come into force, and are told.
+    /// Records the settings of a group, which should be equal wherever this plugin has `name` at `path`.
+    /// Different settings
+    /// are accepted and reported as a problem.
     fn agree(&self, _path: &str, _name: &str, _settings: &str) {}
 }
 
-/// An upstream a plugin may choose.
+/// An upstream that a plugin may select.
 #[derive(Debug, Clone, Default)]
 pub struct UpstreamSlot(Arc<OnceLock<u32>>);
 
@@ -38,13 +40,13 @@ impl UpstreamSlot {
         cell
     }
 
-    /// Says which slot it is, once.
+    /// Sets the slot, once.
     pub fn fill(&self, slot: u32) {
-        // The first one stands: nobody fills it twice.
+        // The compiler fills a slot once; a second value has no effect.
         let _ = self.0.set(slot);
     }
 
-    /// Which slot it is; `None` where there is no such upstream.
+    /// The slot; `None` if the upstream does not exist.
     pub fn get(&self) -> Option<u32> {
         self.0.get().copied()
     }

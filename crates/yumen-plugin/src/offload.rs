@@ -1,6 +1,6 @@
-//! Computations that would hold a worker up: beside it, in a bounded queue.
+//! Offloading of long computations from workers to other threads, through a bounded queue.
 //!
-//! Knows no thread; the host of an exchange decides where a job runs.
+//! The host of an exchange decides where a job runs.
 
 use std::fmt;
 use std::sync::mpsc;
@@ -8,14 +8,14 @@ use std::sync::mpsc;
 use crate::PluginHost;
 use crate::plugin::LocalFuture;
 
-/// A job for the threads beside a worker.
+/// A job for an offload thread.
 pub type OffloadJob = Box<dyn FnOnce() + Send>;
 
-/// The answer of a host to a job.
+/// The reply of a host to a job.
 pub enum Offload {
-    /// The host has no threads beside its own; the caller runs the job.
+    /// The host has no offload threads; the caller runs the job.
     Inline(OffloadJob),
-    /// The job runs beside the worker; done when it ran, or when it was given up.
+    /// The job is queued; the future resolves when it has run or was dropped.
     Queued(LocalFuture<'static, ()>),
     /// The queue is full.
     Refused,
@@ -31,19 +31,20 @@ impl fmt::Display for OffloadRefused {
     }
 }
 
-/// A result, or the way to it.
+/// The result of a computation.
 pub enum Computation<T> {
-    /// It was computed at once, or refused.
+    /// Available, or refused.
     Ready(Result<T, OffloadRefused>),
-    /// It is computed beside the worker.
+    /// Running on an offload thread.
     Pending(LocalFuture<'static, Result<T, OffloadRefused>>),
 }
 
-/// The most input bytes of a computation that runs on the worker. Parsed to a tree of one node per two bytes, they take
-/// half a millisecond.
+/// Largest input of a computation that runs on the worker. Parsing it into a tree with a node per two bytes
+/// takes half
+/// a millisecond.
 pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 
-/// Computes from `bytes` bytes of input: at once where they are few, else beside the worker.
+/// Computes from `bytes` bytes of input: on the worker up to [`INLINE_BYTES_MAX`], else on an offload thread.
 pub fn compute<T: Send + 'static>(
     host: &dyn PluginHost,
     bytes: usize,
@@ -53,7 +54,7 @@ pub fn compute<T: Send + 'static>(
         return Computation::Ready(Ok(work()));
     }
     let (sender, receiver) = mpsc::sync_channel(1);
-    // Nobody receives it where the client has left.
+    // The receiver is gone if the exchange was aborted.
     let job = Box::new(move || drop(sender.send(work())));
     let result = move || receiver.try_recv().map_err(|_| OffloadRefused);
     match host.offload(bytes, job) {

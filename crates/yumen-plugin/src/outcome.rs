@@ -1,11 +1,11 @@
-//! The record of one finished exchange: metrics and access log are made from it and nothing else.
+//! The outcome of an exchange, the only input of metrics and the access log.
 
 use std::net::SocketAddr;
 
-/// Who made the answer.
+/// The origin of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ResponseSource {
-    /// The gateway itself: a plugin, a refusal, a fault.
+    /// A local response: of a plugin, or for a fault.
     #[default]
     Gateway,
     /// An endpoint.
@@ -13,7 +13,7 @@ pub enum ResponseSource {
 }
 
 impl ResponseSource {
-    /// The word metrics use.
+    /// The value of the metric label.
     pub fn name(self) -> &'static str {
         match self {
             ResponseSource::Gateway => "gateway",
@@ -22,40 +22,41 @@ impl ResponseSource {
     }
 }
 
-/// How an exchange ended.
+/// The outcome of an exchange.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ExchangeOutcome<'a> {
-    /// Status sent to the client; 499 where it left before one was sent.
+    /// Status of the response; 499 if the client closed before one was sent.
     pub status: u16,
-    /// Who made the answer.
+    /// The origin of the response.
     pub source: ResponseSource,
-    /// Bytes received from the client, head included.
+    /// Bytes received from the client, including the head.
     pub received_bytes: u64,
-    /// Bytes sent to the client, head included.
+    /// Bytes sent to the client, including the head.
     pub sent_bytes: u64,
-    /// How many of those were the head of the response.
+    /// Of these, the bytes of the response head.
     pub sent_head_bytes: u64,
-    /// From the first byte of the request to the last of the response.
+    /// Time from the first byte of the request to the last byte of the response.
     pub duration_us: u64,
-    /// From the choice of an endpoint to the last byte of its response; `None` where none was asked.
+    /// Time from the choice of an endpoint to the last byte of its response; `None` without an attempt.
     pub upstream_us: Option<u64>,
-    /// The endpoint that answered, or was tried last.
+    /// The endpoint of the last attempt.
     pub endpoint: Option<SocketAddr>,
-    /// Its status, where it answered.
+    /// Status of its response, if there was one.
     pub upstream_status: Option<u16>,
-    /// How many endpoints were tried.
+    /// Number of attempts.
     pub attempts: u32,
-    /// What went wrong, in one word of the fault table; empty where nothing did.
+    /// The fault as a word of the fault table; empty without a fault.
     pub fault: &'a str,
-    /// The status that stands for it where it is the endpoint's: that one could not be reached, was silent for
-    /// too long or broke its answer off. What clients do, and how long they are willing to wait, is not.
+    /// Status for a fault of the endpoint: unreachable, timed out, or response incomplete. `None` for faults
+    /// of the client
+    /// and for deadlines.
     pub upstream_failure: Option<u16>,
 }
 
 impl ExchangeOutcome<'_> {
-    /// Bytes of the response sent behind its head.
+    /// Bytes of the response body that were sent.
     pub fn sent_body_bytes(&self) -> u64 {
-        // A client that left may have got a part of the head only.
+        // A client that closed early may have received only a part of the head.
         self.sent_bytes.saturating_sub(self.sent_head_bytes)
     }
 }

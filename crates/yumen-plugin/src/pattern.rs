@@ -1,7 +1,8 @@
-//! Regular expressions, as conditions and plugins match them with what clients send.
+//! Regular expressions for conditions and plugins, which match text of clients.
 //!
-//! Almost all run on an engine whose time is linear in the text. Those that need look-around or back-references run on
-//! one that backtracks, within bounds that keep a match to about a millisecond (decision 43). Knows nothing of who asks.
+//! Almost all patterns run on an engine with linear time. Those with look-around or back-references run on a
+//! backtracking
+//! engine, within bounds that limit a match to about a millisecond (decision 43).
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -12,24 +13,26 @@ use regex::bytes;
 
 mod cost;
 
-/// How many steps back a match is tried with, one after another until it ends: what most need is little, and what one
-/// took is known by where it ended.
+/// Backtracking limits, tried in order until a match completes. Most matches need few steps, and the cost of
+/// a match is
+/// known only from the limit with which it completed.
 const STEPS: [u32; 4] = [4, 32, 256, 2048];
 
-/// A longer text is not matched by an engine that backtracks.
+/// Longest text for the backtracking engine.
 const TEXT_BYTES_MAX: usize = 1 << 16;
 
-/// How many bytes a match may look at: each of its steps back may look at the whole text, more than once where its
-/// weight says so. An automaton does this in 1.5 ms.
+/// Most bytes that a match may examine. Each backtracking step may examine the whole text, several times
+/// according to the
+/// weight of the pattern. An automaton takes 1.5 ms for this number.
 const MATCH_BYTES_MAX: u32 = 1 << 21;
 
-/// How many bytes all matches of an exchange may look at.
+/// Most bytes that all matches of an exchange may examine.
 const EXCHANGE_BYTES_MAX: u32 = MATCH_BYTES_MAX * 4;
 
-/// A short text counts as so long, as to begin with a match takes time as well.
+/// Smallest length that is charged for a text, because starting a match takes time too.
 const TEXT_BYTES_MIN: u32 = 64;
 
-/// What is left of the bytes that backtracking may look at for one exchange, over all patterns and texts.
+/// The remaining bytes that backtracking may examine in one exchange, over all patterns and texts.
 #[derive(Debug, Clone)]
 pub struct BacktrackBudget(Cell<u32>);
 
@@ -40,35 +43,36 @@ impl Default for BacktrackBudget {
 }
 
 impl BacktrackBudget {
-    /// Takes so many, where there are as many.
+    /// Charges `bytes`, or fails if fewer are left.
     fn take(&self, bytes: u32) -> Result<(), BacktrackLimitExceeded> {
         let left = self.0.get().checked_sub(bytes);
-        // What was not enough for one is nothing for all others: the exchange is undecided, and its time is up.
+        // A failed charge empties the budget: the exchange is undecided, and further matches would only take
+        // time.
         self.0.set(left.unwrap_or(0));
         left.map(drop).ok_or(BacktrackLimitExceeded)
     }
 }
 
-/// The match was given up: it would have taken too long. Nobody knows whether the text matches.
+/// The match was aborted because it would take too long; the result is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BacktrackLimitExceeded;
 
-/// How a pattern is meant.
+/// Options of a pattern.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PatternOptions {
-    /// Whether capitals and small letters are alike.
+    /// Case-insensitive.
     pub ignores_case: bool,
-    /// Whether `^` and `$` match at ends of lines.
+    /// `^` and `$` match at line ends.
     pub is_multi_line: bool,
-    /// Whether a dot matches ends of lines.
+    /// `.` matches line ends.
     pub dot_matches_new_line: bool,
-    /// Whether white space in it means nothing.
+    /// White space in the pattern is ignored.
     pub is_verbose: bool,
-    /// Whether characters are those of Unicode, not bytes.
+    /// Characters are those of Unicode instead of bytes.
     pub is_unicode: bool,
 }
 
-/// A pattern, compiled once.
+/// A compiled pattern.
 #[derive(Debug, Clone)]
 pub struct RegexPattern(PatternEngine);
 
@@ -80,19 +84,19 @@ enum PatternEngine {
 
 #[derive(Debug, Clone)]
 struct BacktrackingRegex {
-    /// One for each number of steps.
+    /// One regex for each limit in [`STEPS`].
     by_steps: [fancy_regex::Regex; STEPS.len()],
-    /// How often it may look at the text for each step.
+    /// How many times a step may examine the text.
     weight: u32,
-    /// Whether it matches texts of Unicode only. Over bytes that are none this engine may panic in that mode.
+    /// Whether the text must be UTF-8. In this mode the engine may panic on other bytes.
     is_unicode: bool,
 }
 
 impl RegexPattern {
-    /// Compiles it for the engine it needs.
+    /// Compiles the pattern for the engine that it needs.
     ///
     /// # Errors
-    /// Why neither engine can run it, in one line.
+    /// The reason why neither engine supports the pattern, in one line.
     pub fn new(pattern: &str, options: PatternOptions) -> Result<RegexPattern, String> {
         match linear(pattern, options) {
             Ok(regex) => Ok(RegexPattern(PatternEngine::Linear(regex))),
@@ -106,12 +110,12 @@ impl RegexPattern {
         }
     }
 
-    /// Whether any of its matches takes time linear in the text.
+    /// Whether every match takes linear time.
     pub fn is_linear(&self) -> bool {
         matches!(self.0, PatternEngine::Linear(_))
     }
 
-    /// Whether it matches somewhere in `text`. Only backtracking takes of the budget.
+    /// Whether the pattern matches somewhere in `text`. Only backtracking is charged to the budget.
     pub fn is_match(&self, text: &[u8], budget: &BacktrackBudget) -> Result<bool, BacktrackLimitExceeded> {
         match &self.0 {
             PatternEngine::Linear(regex) => Ok(regex.is_match(text)),
@@ -135,7 +139,7 @@ impl RegexPattern {
 }
 
 impl BacktrackingRegex {
-    /// Tries with more and more steps, until it ends or neither the bounds nor the budget allow more.
+    /// Tries increasing limits until a match completes or the bounds are reached.
     fn run<T>(
         &self,
         text: &[u8],
@@ -185,27 +189,27 @@ impl BacktrackingRegex {
     }
 }
 
-/// A text of Unicode: whether another matches nobody can say.
+/// The text as UTF-8. For other bytes the result of a match is unknown.
 fn unicode(text: &[u8]) -> Result<&str, BacktrackLimitExceeded> {
     std::str::from_utf8(text).map_err(|_| BacktrackLimitExceeded)
 }
 
-/// Where a group begins and what it holds.
+/// Start and text of a group.
 type Group<'t> = (usize, &'t [u8]);
-/// Those of a match, where they took part.
+/// The groups of a match; `None` for one that did not participate.
 type Groups<'t> = Box<[Option<Group<'t>>]>;
 
-/// A match and its groups; group 0 is the match itself.
+/// A match and its groups; group 0 is the whole match.
 #[derive(Debug)]
 pub enum PatternCaptures<'t> {
-    /// As the linear engine tells it.
+    /// From the linear engine.
     Linear(bytes::Captures<'t>),
-    /// Each group that took part.
+    /// From the backtracking engine.
     Backtracking(Groups<'t>),
 }
 
 impl<'t> PatternCaptures<'t> {
-    /// How many groups the pattern has, with the match itself.
+    /// Number of groups, including group 0.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         match self {
@@ -214,7 +218,7 @@ impl<'t> PatternCaptures<'t> {
         }
     }
 
-    /// Where a group begins and what it holds, where it took part in the match.
+    /// Start and text of a group; `None` if it did not participate in the match.
     pub fn get(&self, group: usize) -> Option<Group<'t>> {
         match self {
             PatternCaptures::Linear(found) => found.get(group).map(|part| (part.start(), part.as_bytes())),
@@ -223,13 +227,13 @@ impl<'t> PatternCaptures<'t> {
     }
 }
 
-/// Compiles for the linear engine, for those who match with more than the bounds of the other allow.
+/// Compiles a pattern for the linear engine, for text beyond the bounds of backtracking.
 ///
 /// # Errors
-/// Why it cannot run there, in one line.
+/// The reason why the linear engine does not support the pattern, in one line.
 pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, String> {
     if may_be_possessive(pattern) && needs_backtracking(pattern, options) {
-        // The linear engine would read `a++` as `(?:a+)+`, which matches more.
+        // The linear engine would parse `a++` as `(?:a+)+`, which matches more.
         return Err("a possessive repetition needs an engine that backtracks".to_owned());
     }
     let mut builder = bytes::RegexBuilder::new(pattern);
@@ -242,12 +246,12 @@ pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, St
     builder.build().map_err(|error| last_line(&error.to_string()))
 }
 
-/// Whether a `+` stands where it would make the repetition before it possessive.
+/// Whether the pattern may contain a possessive repetition.
 fn may_be_possessive(pattern: &str) -> bool {
     pattern.as_bytes().windows(2).any(|pair| matches!(pair, [b'*' | b'+' | b'?' | b'}', b'+']))
 }
 
-/// Whether the pattern needs what only backtracking can do.
+/// Whether the pattern requires backtracking.
 pub fn needs_backtracking(pattern: &str, options: PatternOptions) -> bool {
     ParsedPattern::new(pattern, options.is_verbose).is_ok_and(|parsed| parsed.needs_backtracking())
 }

@@ -1,4 +1,4 @@
-//! The plugin trait: few phases, each given just its state.
+//! The plugin trait and its phases.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -11,80 +11,83 @@ use crate::{BufferedBody, Exchange, ExchangeOutcome, LocalResponse};
 /// A future that stays on its worker.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// A configured plugin. All workers share it: state of one request lives in the exchange.
+/// A configured plugin. All workers share it; the state of a request is in the exchange.
 pub trait Plugin: Send + Sync + 'static {
-    /// The phases the chain calls this plugin in; it is skipped in all others.
+    /// The phases in which the chain runs this plugin.
     fn phases(&self) -> PhaseSet;
 
-    /// Before the consumer's own plugins are known: authenticate, rewrite, redirect.
+    /// Runs before the plugins of the consumer are merged: authentication, rewriting, redirection.
     fn rewrite<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
         Step::Continue
     }
 
-    /// After the consumer's plugins were merged in: admit or refuse.
+    /// Runs after the plugins of the consumer are merged: admission.
     fn access<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
         Step::Continue
     }
 
-    /// The first bytes of a stream, where the protocol inside lets the client speak first: asked again
-    /// with more of them until it has seen enough. Runs after access, and never for a request.
+    /// Inspects the first bytes of a stream whose client sends first; called again with more bytes until it
+    /// has enough. Runs
+    /// after access, and never for a request.
     fn preread(&self, _ex: &mut Exchange<'_>, _bytes: &[u8]) -> PrereadStep {
         PrereadStep::Continue
     }
 
-    /// Once per attempt, just before the request head goes to an endpoint.
+    /// Runs once per attempt, before the request head is sent to the endpoint.
     fn upstream_request(&self, _ex: &mut Exchange<'_>) {}
 
-    /// When the head of the answer is known, the upstream's or the gateway's own.
+    /// Runs when the response head is known, for upstream and local responses.
     fn response_head(&self, _ex: &mut Exchange<'_>, _head: &mut ResponseHead) {}
 
-    /// For each piece of the answer's body, where a plugin said in the phase before that it will look
-    /// ([`Exchange::edits_body`]). A piece may be held back in part or whole until the source pauses.
+    /// Runs for each chunk of the response body if a plugin has set [`Exchange::edits_body`] in the response
+    /// head phase.
+    /// Bytes may be buffered until the source pauses.
     fn response_body(&self, _ex: &mut Exchange<'_>, chunk: BodyChunk) -> BodyChunk {
         chunk
     }
 
-    /// When all is over.
+    /// Runs after the exchange.
     fn log(&self, _ex: &Exchange<'_>, _outcome: &ExchangeOutcome<'_>) {}
 
-    /// Whether it stands in for a guard that is not in force, and refuses all that it sees.
+    /// Whether the plugin replaces a guard that could not be built, and refuses every request.
     fn is_stand_in(&self) -> bool {
         false
     }
 
-    /// What it would do in one phase of a request that is only thought through: nothing outside the
-    /// exchange may change or be asked, so nothing is counted. What it would do to the request it does.
+    /// The effect of one phase in a dry run. The plugin may change the exchange, but nothing outside of it:
+    /// no counter, no
+    /// subrequest.
     ///
-    /// A plugin whose phases change nothing but the exchange gives [`DryRunResult::by_running`], and so
-    /// cannot say one thing and do another.
+    /// A plugin whose phases only change the exchange uses [`DryRunResult::by_running`], which keeps both in
+    /// step.
     fn dry_run(&self, _phase: PhaseSet, _ex: &mut Exchange<'_>) -> DryRunResult {
         DryRunResult::Unknown
     }
 }
 
-/// What a plugin would do.
+/// The result of a dry run.
 #[derive(Debug)]
 pub enum DryRunResult {
-    /// Nobody can tell without doing it.
+    /// Unknown without side effects.
     Unknown,
-    /// Go on.
+    /// Continue.
     Continue,
-    /// Go on, with a remark for people.
+    /// Continue, with a remark for the operator.
     Note(Cow<'static, str>),
-    /// Answer this.
+    /// Respond locally.
     Respond(LocalResponse),
-    /// Answer this, for a reason that people should know and the client does not learn.
+    /// Respond locally, with a reason for the operator that the response does not contain.
     Refuse(LocalResponse, Cow<'static, str>),
 }
 
 impl DryRunResult {
-    /// What the phase itself comes to, for plugins whose phases change nothing but the exchange.
+    /// Runs the phase itself, for plugins whose phases only change the exchange.
     pub fn by_running(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         let needs_body = match run(plugin, phase, ex) {
             Ok(foreseen) => return foreseen,
             Err(needs_body) => needs_body,
         };
-        // A request that has no body is as good as one whose body was read.
+        // A request without a body needs no buffering: its body is empty.
         if !needs_body || ex.body.is_some() || ex.request.framing != Framing::None {
             return DryRunResult::Unknown;
         }
@@ -93,7 +96,7 @@ impl DryRunResult {
     }
 }
 
-/// Runs a phase; `Err` where it would wait, and whether that is for the body.
+/// Runs a phase; `Err` if it would wait, with true if it would wait for the body.
 fn run(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> Result<DryRunResult, bool> {
     let step = if phase == PhaseSet::REWRITE {
         plugin.rewrite(ex)
@@ -113,49 +116,50 @@ fn run(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> Result<Dr
     }
 }
 
-/// What the chain does after a plugin has run.
+/// The action of the chain after a plugin has run.
 pub enum Step<'a> {
-    /// Go on with the next plugin.
+    /// Continue with the next plugin.
     Continue,
-    /// Answer the client now. The response phases still run, the upstream ones do not.
+    /// Send this local response. The response phases still run, the upstream phases do not.
     Respond(LocalResponse),
-    /// Buffer the request body up to so many bytes and call this plugin again; a longer body is
-    /// answered 413.
+    /// Buffer the request body and call this plugin again; a body beyond the bound is refused with 413.
     NeedBody {
-        /// The most this plugin reads.
+        /// Largest body in bytes that the plugin accepts.
         bytes_max: usize,
     },
-    /// Resume when the future is done. Only plugins that wait pay for the box.
+    /// Continue when the future is ready. Only plugins that wait allocate.
     Wait(LocalFuture<'a, Step<'a>>),
 }
 
-/// What comes of the first bytes of a stream.
+/// The result of inspecting the first bytes of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrereadStep {
-    /// Enough was seen: go on.
+    /// Continue.
     Continue,
-    /// More bytes are needed to tell.
+    /// More bytes are needed.
     NeedMore,
-    /// Close the connection, for this reason.
+    /// Close the connection for this reason.
     Refuse(&'static str),
 }
 
-/// A piece of a response body.
+/// A chunk of a response body.
 #[derive(Debug, Default)]
 pub struct BodyChunk {
-    /// The bytes, which may be none.
+    /// The bytes; may be empty.
     pub data: Vec<u8>,
-    /// Whether nothing follows. A plugin that sets it ends the body here: what the source has still to say is not waited
-    /// for, nor its trailers. Calls of gRPC are waited for, since their status stands there.
+    /// Whether this is the last chunk. A plugin that sets it ends the body: the rest of the source and its
+    /// trailers are not
+    /// awaited, except for gRPC calls, because their status is in the trailers.
     pub last: bool,
-    /// Whether the source has nothing more for now: whatever was held back must go, or the client of a
-    /// stream of events would wait for the next one. Told before all data, too, where the source has only sent its head.
+    /// Whether the source has no more bytes for now. Buffered bytes must be sent then, or the client of an
+    /// event stream would
+    /// wait for the next event. Also set before the first chunk if the source has only sent its head.
     pub pause: bool,
-    /// With the last piece: the trailers behind the body, a line `name: value` with CRLF each. What is
-    /// left of them goes to the client.
+    /// With the last chunk: the trailers as lines `name: value` with CRLF. The client gets what remains of
+    /// them.
     pub trailers: Vec<u8>,
-    /// Set by whoever finds that the body is not what its head says: the answer is broken off, as it would be if
-    /// the upstream had done so.
+    /// Set if the body does not match its head: the response is aborted, as after an incomplete upstream
+    /// response.
     pub broken: bool,
 }
 
@@ -178,10 +182,10 @@ impl PhaseSet {
     pub const LOG: PhaseSet = PhaseSet(32);
     /// [`Plugin::preread`].
     pub const PREREAD: PhaseSet = PhaseSet(64);
-    /// None.
+    /// The empty set.
     pub const NONE: PhaseSet = PhaseSet(0);
 
-    /// Whether all of `other` are in this set.
+    /// Whether all phases of `other` are in this set.
     pub fn has(self, other: PhaseSet) -> bool {
         self.0 & other.0 == other.0
     }

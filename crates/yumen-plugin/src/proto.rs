@@ -1,6 +1,6 @@
-//! Proto objects: descriptions of protobuf messages and services, compiled from what users write.
-//!
-//! Knows no call. Imports are the files every compiler brings, nothing is read from disk.
+//! Proto objects: compiled descriptors of protobuf messages and services. Imports resolve to the well-known
+//! files; nothing
+//! is read from disk.
 
 mod nesting;
 
@@ -11,10 +11,10 @@ use prost_reflect::{DescriptorPool, MessageDescriptor, MethodDescriptor};
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 use yumen_config::schema::InvalidSettings;
 
-/// The name the text of an object has as a file, in messages.
+/// File name of an object's text in messages.
 const FILE: &str = "content.proto";
 
-/// Options of methods that say how they are called as REST: field numbers as Google publishes them.
+/// google/api/http.proto: the HTTP rules of methods, with the field numbers that Google publishes.
 const HTTP: &str = r#"syntax = "proto3";
 package google.api;
 message Http {
@@ -50,7 +50,7 @@ extend google.protobuf.MethodOptions {
 }
 "#;
 
-/// What services answer failures with beside their status.
+/// google/rpc/status.proto: the details of a failed call.
 const STATUS: &str = r#"syntax = "proto3";
 package google.rpc;
 import "google/protobuf/any.proto";
@@ -61,7 +61,7 @@ message Status {
 }
 "#;
 
-/// The message type of a whole status, as `grpc-status-details-bin` has it.
+/// The message type in `grpc-status-details-bin`.
 pub fn status() -> MessageDescriptor {
     static STATUS_TYPE: LazyLock<MessageDescriptor> = LazyLock::new(|| {
         let protos = compile_text(STATUS).expect("the text above is correct");
@@ -76,7 +76,7 @@ pub struct ProtoDescriptors {
     pool: DescriptorPool,
 }
 
-/// The object's own text as a file, and those that are there beside it.
+/// Resolves the text of the object and the bundled files.
 struct ProtoFiles(String);
 
 impl FileResolver for ProtoFiles {
@@ -92,8 +92,9 @@ impl FileResolver for ProtoFiles {
 }
 
 impl ProtoDescriptors {
-    /// Compiles the `content` of a proto object: source text, or a `FileDescriptorSet` in base64. It may nest 64
-    /// levels deep.
+    /// Compiles the `content` of a proto object: source text, or a `FileDescriptorSet` in Base64. Nesting is
+    /// limited to 64
+    /// levels.
     pub fn compile(content: &str) -> Result<ProtoDescriptors, InvalidSettings> {
         match decode_set(content) {
             Some(set) => {
@@ -110,7 +111,7 @@ impl ProtoDescriptors {
         }
     }
 
-    /// A method of a service, both by name; the service's with its package.
+    /// A method by the full name of its service and its own name.
     pub fn method(&self, service: &str, method: &str) -> Result<MethodDescriptor, UnknownProtoName> {
         let found = self.pool.get_service_by_name(service).ok_or_else(|| {
             UnknownProtoName::Service(self.pool.services().map(|one| one.full_name().to_owned()).collect())
@@ -121,7 +122,7 @@ impl ProtoDescriptors {
         })
     }
 
-    /// All methods of a service; the names of those there are where there is no such one.
+    /// All methods of a service; `Err` with the names of the existing services if it does not exist.
     pub fn methods(&self, service: &str) -> Result<Vec<MethodDescriptor>, Vec<String>> {
         match self.pool.get_service_by_name(service) {
             Some(service) => Ok(service.methods().collect()),
@@ -129,23 +130,22 @@ impl ProtoDescriptors {
         }
     }
 
-    /// All types there are.
+    /// All compiled types.
     pub fn pool(&self) -> &DescriptorPool {
         &self.pool
     }
 }
 
-/// A name that a proto object does not have; with those it has.
+/// A name that does not exist in a proto object, with the existing names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnknownProtoName {
-    /// There is no such service.
+    /// No such service.
     Service(Vec<String>),
     /// The service has no such method.
     Method(Vec<String>),
 }
 
-/// The bytes of a descriptor set, where the content is one. No source text is base64: it has spaces or
-/// braces.
+/// The bytes of a descriptor set; `None` for source text, which always has a brace, a semicolon or a quote.
 fn decode_set(content: &str) -> Option<Vec<u8>> {
     let letters: Vec<u8> = content.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let has_source = content.contains(['{', ';', '"']);
@@ -162,9 +162,9 @@ fn compile_text(text: &str) -> Result<ProtoDescriptors, InvalidSettings> {
     Ok(ProtoDescriptors { pool: compiler.descriptor_pool() })
 }
 
-/// `line 3, column 5: what is wrong`.
+/// Formats an error as `line 3, column 5: message`.
 fn told(error: &protox::Error) -> InvalidSettings {
-    // Where it is only shows in the form for programmers: `file:line:column: message`.
+    // Only the debug format contains the position, as `file:line:column: message`.
     let text = format!("{error:?}");
     let place = text.strip_prefix(FILE).and_then(|rest| {
         let mut parts = rest.strip_prefix(':')?.splitn(3, ':');

@@ -1,7 +1,6 @@
-//! The client's own address, as proxies before this gateway tell it: where it is said, and how far that is
-//! believed.
-//!
-//! Knows nothing of plugins; the node's settings use it too.
+//! The client address from forwarding fields: its source, and the peers that are trusted to set it. Used by
+//! the plugin
+//! `real-ip` and by the node settings.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,29 +9,31 @@ use yumen_http::{Fields, KnownField};
 
 use crate::{Exchange, Var};
 
-/// Where a client's address comes from.
+/// Settings of the search for the client address.
 #[derive(Debug, Clone)]
 pub struct RealIpFinder {
     source: RealIpSource,
-    /// Only these peers are believed; `None` is all.
+    /// Trusted peers; `None` trusts all.
     trusted: Option<IpSet>,
-    /// Whether trusted addresses in a list are stepped over.
+    /// Whether trusted addresses in a list are skipped.
     recursive: bool,
 }
 
 #[derive(Debug, Clone)]
 enum RealIpSource {
-    /// `X-Forwarded-For`: each proxy appends whom it heard.
+    /// `X-Forwarded-For`: each proxy appends the address of its peer.
     ForwardedFor,
-    /// The `for` of `Forwarded` (RFC 7239), which is such a list too.
+    /// The `for` parameters of `Forwarded` (RFC 7239), also a list.
     Forwarded,
     /// A variable with one address.
     Var(Var),
 }
 
 impl RealIpFinder {
-    /// From the variable `source`: `http_x_real_ip`, `arg_ip`, `cookie_ip`. `http_x_forwarded_for` and
-    /// `http_forwarded` are lists, whose last address counts; with `recursive`, the last that is not trusted.
+    /// A finder for the variable `source`: `http_x_real_ip`, `arg_ip`, `cookie_ip`. `http_x_forwarded_for`
+    /// and
+    /// `http_forwarded` are lists, in which the last address counts or, with `recursive`, the last untrusted
+    /// one.
     pub fn new(source: &str, trusted: Option<IpSet>, recursive: bool) -> RealIpFinder {
         let source = match Var::parse(source) {
             Var::RequestField(name) if &*name == "x-forwarded-for" => RealIpSource::ForwardedFor,
@@ -42,7 +43,7 @@ impl RealIpFinder {
         RealIpFinder { source, trusted, recursive }
     }
 
-    /// Makes the address that is said the client's, if whoever says it is believed and it is one.
+    /// Sets the client address of the exchange if the peer is trusted and the source has a valid address.
     pub fn apply(&self, ex: &mut Exchange<'_>) {
         if self.trusted.as_ref().is_some_and(|trusted| !trusted.contains(ex.remote_ip)) {
             return;
@@ -59,7 +60,7 @@ impl RealIpFinder {
             RealIpSource::ForwardedFor => {
                 let lines = ex.request.fields.all_known(KnownField::XForwardedFor);
                 let elements = lines.flat_map(|line| line.split(|byte| *byte == b','));
-                // Empty elements are none (RFC 9110 §5.6.1.2).
+                // Empty list elements are ignored (RFC 9110 §5.6.1.2).
                 let told = elements.filter(|element| !element.trim_ascii().is_empty());
                 self.walk(told.map(parse).collect())
             }
@@ -67,7 +68,7 @@ impl RealIpFinder {
         }
     }
 
-    /// The last of these that counts. An entry that is no address is nobody's word: it ends the search.
+    /// The last address that counts. A malformed entry ends the search without an address.
     fn walk(&self, mut hops: Vec<Option<(IpAddr, u16)>>) -> Option<(IpAddr, u16)> {
         let trusted = self.trusted.as_ref().filter(|_| self.recursive);
         let mut last = hops.pop()?;
@@ -83,7 +84,7 @@ impl RealIpFinder {
     }
 }
 
-/// An address, with a port if one is there; a port of 0 is none.
+/// Parses an address with an optional port. A port of 0 is invalid.
 fn parse(text: &[u8]) -> Option<(IpAddr, u16)> {
     let text = std::str::from_utf8(text).ok()?.trim();
     if let Ok(ip) = text.parse() {
@@ -96,13 +97,13 @@ fn parse(text: &[u8]) -> Option<(IpAddr, u16)> {
     Some((IpAddr::V6(inner.parse().ok()?), 0))
 }
 
-/// The `for` of every element of `Forwarded`; `None` for an element that has none or hides it.
+/// The `for` of every element of `Forwarded`; `None` for an element without an address.
 fn forwarded_for(fields: &Fields) -> Vec<Option<(IpAddr, u16)>> {
     let elements = fields.all_known(KnownField::Forwarded).flat_map(|line| split(line, b','));
     elements.map(|element| split(element, b';').into_iter().find_map(for_of)?).collect()
 }
 
-/// What `for` says in a pair, if this is one.
+/// The address of a `for` parameter; `None` for another parameter.
 fn for_of(pair: &[u8]) -> Option<Option<(IpAddr, u16)>> {
     let (name, value) = pair.split_at(pair.iter().position(|byte| *byte == b'=')?);
     if !name.trim_ascii().eq_ignore_ascii_case(b"for") {
@@ -113,9 +114,9 @@ fn for_of(pair: &[u8]) -> Option<Option<(IpAddr, u16)>> {
     Some(parse(inner.unwrap_or(value)))
 }
 
-/// The parts between separators that stand outside of quotes. Read from the end: there stands what proxies have
-/// appended, which is well-formed. A client can leave a quote open before it, and read from the beginning, that would
-/// take the proxies' words in; from the end, it is the client's own that come apart.
+/// Splits at separators outside of quotes, from the end. The last elements come from proxies and are
+/// well-formed. A
+/// client may leave a quote open before them; from the beginning, it would swallow those elements.
 fn split(text: &[u8], separator: u8) -> Vec<&[u8]> {
     let (mut quoted, mut end, mut parts) = (false, text.len(), Vec::new());
     for (at, byte) in text.iter().enumerate().rev() {
@@ -131,8 +132,9 @@ fn split(text: &[u8], separator: u8) -> Vec<&[u8]> {
     parts
 }
 
-/// Whether what follows this is escaped by it. Backslashes stand only in quotes, and each escapes what follows it
-/// (RFC 9110 §5.6.4).
+/// Whether the next character is escaped. Backslashes only occur in quoted strings, where each escapes the
+/// next
+/// character (RFC 9110 §5.6.4).
 fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }

@@ -1,51 +1,51 @@
-//! A request of a plugin's own: what it asks an upstream, and what can come of it.
+//! Subrequests of plugins.
 //!
-//! Plugins own no sockets: the worker that runs them asks, through [`crate::PluginHost::ask`].
+//! Plugins own no sockets: the worker sends a subrequest through [`crate::PluginHost::ask`].
 
 use yumen_http::{Fields, Method};
 
-/// What is asked.
+/// A subrequest.
 #[derive(Debug, Clone)]
 pub struct SubrequestSpec {
-    /// The slot of the upstream.
+    /// Slot of the upstream.
     pub upstream: u32,
     /// The method.
     pub method: Method,
     /// Path and query.
     pub target: String,
-    /// The host as the endpoint sees it.
+    /// The `Host` or `:authority`.
     pub authority: String,
-    /// Further fields; those that say where the body ends are written by whoever sends it.
+    /// Further fields, without those of the body framing, which the sender adds.
     pub fields: Fields,
     /// The body.
     pub body: Vec<u8>,
-    /// Whether the connection may be kept for the next question.
+    /// Whether the connection may be reused.
     pub keeps: bool,
-    /// How long all of it may take, in milliseconds.
+    /// Time limit of the whole subrequest in milliseconds.
     pub timeout_ms: u64,
 }
 
-/// What was answered.
+/// The response to a subrequest.
 #[derive(Debug, Clone, Default)]
 pub struct SubrequestResponse {
     /// The status.
     pub status: u16,
-    /// The fields, those about the connection included.
+    /// All fields, including those of the connection.
     pub fields: Fields,
-    /// The body; `None` where it is longer than a worker keeps one, broke off, or did not come in time.
+    /// The body; `None` if it is longer than the worker buffers, incomplete, or late.
     pub body: Option<Vec<u8>>,
-    /// Why the body ended before its end, where it is not its length: it is for who asked whether the head counts.
+    /// The reason of an incomplete body. The caller decides whether the head counts.
     pub fault: Option<SubrequestFault>,
 }
 
-/// Why there is no answer.
+/// The reason of a missing response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubrequestFault {
-    /// There is nobody to ask: no such upstream, or none of its names is resolved.
+    /// No such upstream, or none of its names is resolved.
     NoEndpoint,
-    /// Nobody could be reached, or the answer broke off or could not be read.
+    /// No endpoint was reachable, or the response was incomplete or malformed.
     ConnectionLost,
-    /// It took too long.
+    /// The time limit passed.
     Timeout,
 }
 

@@ -1,68 +1,67 @@
-//! What a TLS handshake told of the client: server name, protocol, and the certificate it showed.
-//!
-//! Knows no TLS library; whoever shook hands fills it in.
+//! Properties of a client's TLS connection: server name, protocol, and client certificate. Independent of the
+//! TLS library.
 
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-/// What TLS told about a client.
+/// Properties of a TLS connection.
 #[derive(Debug, Clone, Default)]
 pub struct TlsInfo {
-    /// The server name it asked for.
+    /// The server name (SNI).
     pub sni: Option<Box<str>>,
     /// `TLSv1.2` or `TLSv1.3`.
     pub version: &'static str,
-    /// The cipher suite's IANA name.
+    /// The IANA name of the cipher suite.
     pub cipher: &'static str,
-    /// The group keys were exchanged in, by its IANA name; empty where none was.
+    /// The IANA name of the key exchange group; empty without a key exchange.
     pub group: &'static str,
-    /// Whether an earlier session was resumed.
+    /// Whether a session was resumed.
     pub is_resumed: bool,
-    /// Whether its certificate holds.
+    /// The result of verifying the client certificate.
     pub verdict: ClientCertVerdict,
-    /// The certificate it showed.
+    /// The client certificate.
     pub certificate: Option<Arc<ClientCertificate>>,
-    /// Names the rules `verdict` was reached under; 0 where no certificate was asked for.
+    /// Identifies the handshake rules of `verdict`; 0 if no certificate was requested.
     pub rules: u128,
 }
 
-/// Whether a client's certificate holds.
+/// The result of verifying a client certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ClientCertVerdict {
-    /// None was shown.
+    /// The client presented none.
     #[default]
     Absent,
-    /// It leads to an authority asked for, and holds.
+    /// Valid under a requested authority.
     Verified,
-    /// It does not, for this reason.
+    /// Invalid, for this reason.
     Failed(Box<str>),
 }
 
-/// A client's certificate in the forms NGINX gives it.
+/// A client certificate in the forms that NGINX exposes.
 #[derive(Debug, Clone, Default)]
 pub struct ClientCertificate {
-    /// The certificate and the chain shown with it, DER.
+    /// The certificate and its chain, in DER.
     pub chain: Box<[Box<[u8]>]>,
-    /// Its subject, as RFC 2253 writes it.
+    /// Subject in the form of RFC 2253.
     pub subject: Box<str>,
-    /// Its issuer, as RFC 2253 writes it.
+    /// Issuer in the form of RFC 2253.
     pub issuer: Box<str>,
-    /// Its serial number, in capital hexadecimal digits.
+    /// Serial number in upper-case hexadecimal.
     pub serial: Box<str>,
-    /// Its SHA-1 digest, in hexadecimal digits.
+    /// SHA-1 digest in hexadecimal.
     pub fingerprint: Box<str>,
-    /// From when it holds, as in `Nov 21 15:00:00 2026 GMT`.
+    /// Begin of the validity, as in `Nov 21 15:00:00 2026 GMT`.
     pub valid_from: Box<str>,
-    /// Until when.
+    /// End of the validity in the same form.
     pub valid_until: Box<str>,
-    /// Until when, in seconds since the Unix epoch.
+    /// End of the validity in seconds since the Unix epoch.
     pub not_after_unix_s: i64,
 }
 
 impl ClientCertVerdict {
-    /// As `$ssl_client_verify` has it: `SUCCESS`, `FAILED:reason` or `NONE`.
+    /// Appends the value of `$ssl_client_verify`: `SUCCESS`, `FAILED:reason` or `NONE`.
     pub fn append(&self, out: &mut Vec<u8>) {
         match self {
             ClientCertVerdict::Absent => out.extend_from_slice(b"NONE"),
@@ -76,7 +75,7 @@ impl ClientCertVerdict {
 }
 
 impl ClientCertificate {
-    /// The certificate as PEM, each line but the first led in by `indent`, without a last line end.
+    /// The certificate in PEM, with `indent` before each line but the first, without a final line end.
     pub fn pem(&self, indent: &str) -> String {
         let text = BASE64.encode(self.chain.first().map_or(&[][..], |leaf| leaf));
         let mut pem = String::from("-----BEGIN CERTIFICATE-----");
@@ -91,7 +90,7 @@ impl ClientCertificate {
         pem
     }
 
-    /// How many days it still holds; 0 where it does not.
+    /// Days until the end of the validity; 0 after it.
     pub fn days_left(&self, now_unix_s: u64) -> u64 {
         const DAY_S: i64 = 24 * 60 * 60;
         let left_s = self.not_after_unix_s.saturating_sub(now_unix_s as i64);

@@ -1,32 +1,33 @@
-//! Answers that speak another protocol than the client: collected whole, then turned into its own.
+//! Translation of buffered responses from the protocol of the upstream to that of the client.
 
 use yumen_http::ResponseHead;
 
 use crate::LocalResponse;
 
-/// Turns an endpoint's whole answer into the client's, before any response phase sees it. Left in
-/// [`crate::Exchange::translate`] by the plugin that translated the request.
+/// Translates the complete response of an endpoint before the response phases. The plugin that translated the
+/// request
+/// stores it in [`crate::Exchange::translate`].
 pub trait ResponseTranslator: Send {
-    /// The longest body it takes; a longer one is answered 502.
+    /// Largest response body in bytes; a larger one is a 502.
     fn bytes_max(&self) -> usize;
 
-    /// The answer for the client. Long bodies are translated beside the worker.
+    /// The response for the client. Large bodies are translated on an offload thread.
     fn translate(&self, answer: BufferedResponse<'_>) -> LocalResponse;
 }
 
-/// What an endpoint answered.
+/// The complete response of an endpoint.
 #[derive(Debug, Clone, Copy)]
 pub struct BufferedResponse<'a> {
     /// Its head.
     pub head: &'a ResponseHead,
     /// Its body.
     pub body: &'a [u8],
-    /// The trailers behind it, a line `name: value` with CRLF each.
+    /// The trailers as lines `name: value` with CRLF.
     pub trailers: &'a [u8],
 }
 
 impl<'a> BufferedResponse<'a> {
-    /// The value of a trailer, or of a field where the answer was nothing but a head.
+    /// The value of a trailer, or of a field in a response without a body.
     pub fn trailer(&self, name: &str) -> Option<&'a [u8]> {
         let lines = self.trailers.split(|byte| *byte == b'\n');
         let mut named = lines.filter_map(|line| {

@@ -1,6 +1,4 @@
-//! Variables of an exchange by the names NGINX and APISIX give them.
-//!
-//! Names are understood once, when configuration is compiled; knows nothing of who asks for values.
+//! Variables of an exchange, with the names of NGINX and APISIX. Names are compiled with the configuration.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -33,39 +31,39 @@ pub use process::ProcessVars;
 pub use template::VarTemplate;
 pub use unknown::unknown_names;
 
-/// How the names of variables begin that are fields of the answer.
+/// Prefix of variables for response fields.
 const SENT: &str = "sent_http_";
 
-/// A variable, its name understood once.
+/// A variable with its parsed name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Var {
-    /// A name without a part of its own, such as `remote_addr`.
+    /// A fixed name, such as `remote_addr`.
     Fixed(FixedVar),
-    /// `http_x`: the request fields of this name, joined.
+    /// `http_x`: the request fields with this name, joined.
     RequestField(Box<str>),
-    /// `sent_http_x`: the fields of the answer of this name, joined: see [`Exchange::answer_fields`].
+    /// `sent_http_x`: the response fields with this name, joined; see [`Exchange::answer_fields`].
     ResponseField(Box<str>),
-    /// `arg_x`: the first query argument of exactly this name, both decoded.
+    /// `arg_x`: the first query argument with this name, decoded.
     Argument(Box<[u8]>),
     /// `cookie_x`.
     Cookie(Box<[u8]>),
-    /// `uri_param_x`: what a parameter of the route's path matched.
+    /// `uri_param_x`: the value of a parameter in the route's path.
     PathParam(Box<str>),
-    /// `post_arg_x` and `post_arg.a.b`: a field of a form or a place in a JSON body.
+    /// `post_arg_x` and `post_arg.a.b`: a field of a form, or a location in a JSON body.
     PostArgument(Box<str>),
-    /// No variable is called this; it never has a value. Whoever wrote it is told: see [`unknown_names`].
+    /// An unknown name, without a value. Reported as a problem: see [`unknown_names`].
     Unknown(Box<str>),
 }
 
 macro_rules! fixed {
     ($($variant:ident = $($name:literal)|+),* $(,)?) => {
-        /// A variable without a part of its own.
+        /// A variable with a fixed name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[allow(missing_docs)]
         pub enum FixedVar { $($variant),* }
 
         impl FixedVar {
-            /// The variable of this exact name.
+            /// The variable with this name.
             pub fn of(name: &str) -> Option<FixedVar> {
                 match name {
                     $($($name)|+ => Some(FixedVar::$variant),)*
@@ -73,7 +71,7 @@ macro_rules! fixed {
                 }
             }
 
-            /// The names there are, for telling which one was meant.
+            /// All names, for suggestions in problems.
             pub const NAMES: &[&str] = &[$($($name),+),*];
         }
     };
@@ -156,7 +154,7 @@ fixed! {
     BodyBytesSent = "body_bytes_sent",
 }
 
-/// A value with the type it has where it comes from: JSON and GraphQL know more than text.
+/// A value with its type: JSON and GraphQL have types other than text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum VarValue<'a> {
     Text(Cow<'a, [u8]>),
@@ -166,7 +164,7 @@ pub(crate) enum VarValue<'a> {
 }
 
 impl Var {
-    /// The variable of this name, without its dollar sign.
+    /// Parses a name without its dollar sign.
     pub fn parse(name: &str) -> Var {
         if let Some(fixed) = FixedVar::of(name) {
             return Var::Fixed(fixed);
@@ -195,8 +193,9 @@ impl Var {
         }
     }
 
-    /// Its value, for whoever compares; `None` where the exchange has none. What stands in the request is
-    /// borrowed; addresses, numbers and times are formatted into a new text.
+    /// The value for comparison; `None` without one. Values of the request are borrowed, while addresses,
+    /// numbers and times
+    /// are formatted.
     pub fn get<'a>(&self, ex: &'a Exchange<'_>) -> Option<Cow<'a, [u8]>> {
         match self {
             Var::Fixed(fixed) => fixed.get(ex),
@@ -210,7 +209,7 @@ impl Var {
         }
     }
 
-    /// Its value with its type, for conditions.
+    /// The value with its type, for conditions.
     pub(crate) fn value<'a>(&self, ex: &'a Exchange<'_>) -> Option<VarValue<'a>> {
         match self {
             Var::Fixed(FixedVar::GraphqlRootFields) => {
@@ -224,7 +223,7 @@ impl Var {
         }
     }
 
-    /// Its value as an address, without going through text where it is one.
+    /// The value as an IP address, without formatting where possible.
     pub(crate) fn ip(&self, ex: &Exchange<'_>) -> Option<IpAddr> {
         match self {
             Var::Fixed(FixedVar::RemoteAddr) => Some(ex.remote_ip),
@@ -233,8 +232,9 @@ impl Var {
         }
     }
 
-    /// Appends its value; says whether there was one. The path in `request_uri` is percent-encoded here, as the
-    /// text may become a URL or a field.
+    /// Appends the value; returns whether there is one. The path in `request_uri` is percent-encoded here,
+    /// because the text
+    /// may become a URL or a field.
     pub(crate) fn append(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         if let Var::Fixed(fixed) = self
             && fixed.format(ex, out)
@@ -246,18 +246,18 @@ impl Var {
         value.is_some()
     }
 
-    /// Whether its value is in the request body.
+    /// Whether the value is in the request body.
     pub fn needs_body(&self) -> bool {
         use FixedVar::{GraphqlName, GraphqlOperation, GraphqlRootFields};
         matches!(self, Var::PostArgument(_) | Var::Fixed(GraphqlOperation | GraphqlName | GraphqlRootFields))
     }
 
-    /// Whether its value is among the fields of the answer.
+    /// Whether the value is a response field.
     pub fn reads_answer(&self) -> bool {
         matches!(self, Var::ResponseField(_))
     }
 
-    /// Whether the request alone gives it its value: neither an upstream, nor the answer, nor bytes that come later.
+    /// Whether the value depends on the request only, not on upstream, response or later bytes.
     pub fn is_of_request(&self) -> bool {
         use FixedVar::{
             BalancerIp, BalancerPort, BodyBytesSent, BytesSent, MqttClientId, RequestBody, RequestLength,
@@ -286,8 +286,7 @@ impl Var {
         !is_late
     }
 
-    /// Whether only the body can tell its value, which was not read. Where its type is none that is looked into,
-    /// there is no value.
+    /// Whether the value is in a body that is not buffered yet. A body of a type without values has none.
     pub fn awaits_body(&self, ex: &Exchange<'_>) -> bool {
         self.needs_body()
             && ex.body.is_none()
@@ -323,7 +322,7 @@ impl FixedVar {
         }
     }
 
-    /// The value where it stands in the exchange as bytes.
+    /// The value if the exchange contains it as bytes.
     fn borrowed<'a>(self, ex: &'a Exchange<'_>) -> Option<&'a [u8]> {
         let present = |text: &'a str| (!text.is_empty()).then_some(text.as_bytes());
         let request = &ex.request;
@@ -373,7 +372,7 @@ impl FixedVar {
         }
     }
 
-    /// What a trusted peer or a plugin says of how the request came, else what is seen of it, as in APISIX.
+    /// The forwarded value of a trusted peer or a plugin, or that of the connection, as in APISIX.
     fn forwarded<'a>(self, ex: &'a Exchange<'_>) -> Cow<'a, [u8]> {
         let fields = &ex.request.fields;
         match self {
@@ -386,7 +385,7 @@ impl FixedVar {
         }
     }
 
-    /// Appends a value that has to be formatted; `false` where there is none, or it needs no formatting.
+    /// Appends a value that requires formatting; false for others and without a value.
     fn format(self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         let peer = ex.client.peer;
         match self {
@@ -407,7 +406,7 @@ impl FixedVar {
                 let spent_ms = ex.host.clock().mono_us.saturating_sub(ex.now.mono_us) / 1000;
                 text(out, format_args!("{}.{:03}", spent_ms / 1000, spent_ms % 1000));
             }
-            // Where no field tells one, it has one of its own, as NGINX's requests do.
+            // Without the field, the exchange has an id of its own, as requests have in NGINX.
             FixedVar::RequestId if ex.request.fields.known(yumen_http::KnownField::XRequestId).is_none() => {
                 let [high, low] = ex.own_id();
                 text(out, format_args!("{high:016x}{low:016x}"));
@@ -422,7 +421,7 @@ impl FixedVar {
             }
             FixedVar::Connection => number(out, ex.client.connection),
             FixedVar::Pid => number(out, ProcessVars::told().map_or(0, |process| process.pid).into()),
-            // 0 until the exchange is over, which plugins of the log phase and their filters see.
+            // 0 before the end of the exchange; the log phase and its filters see the final value.
             FixedVar::BytesSent => number(out, ex.sent_bytes),
             FixedVar::BodyBytesSent => number(out, ex.sent_body_bytes),
             FixedVar::Msec => {
@@ -457,11 +456,11 @@ impl FixedVar {
         true
     }
 
-    /// Appends what has to be made of a client's certificate.
+    /// Appends a value that is derived from the client certificate.
     fn format_certificate(self, certificate: &ClientCertificate, now_unix_s: u64, out: &mut Vec<u8>) {
         match self {
             FixedVar::SslClientDaysLeft => number(out, certificate.days_left(now_unix_s)),
-            // As NGINX writes it, so that it can stand in one field of several lines.
+            // As in NGINX: tabs make it valid as a folded field value.
             FixedVar::SslClientCert => text(out, certificate.pem("\t")),
             FixedVar::SslClientEscapedCert => {
                 let pem = certificate.pem("") + "\n";
@@ -472,7 +471,7 @@ impl FixedVar {
     }
 }
 
-/// What stands unescaped in `$ssl_client_escaped_cert` (RFC 3986 §2.3).
+/// The characters that `$ssl_client_escaped_cert` does not escape (RFC 3986 §2.3).
 const ESCAPED: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -521,7 +520,7 @@ fn request_line(ex: &Exchange<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(protocol(request.version));
 }
 
-/// Appends the user of basic authentication as the client says it, proved or not.
+/// Appends the user name of Basic authentication, verified or not.
 fn remote_user(ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
     let user = || {
         let (scheme, token) = ex.request.fields.get("authorization")?.split_at_checked(6)?;
@@ -535,7 +534,7 @@ fn remote_user(ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
     user.is_some()
 }
 
-/// The head as it would be written without edits of white space, and the announced body.
+/// Length of the head, calculated without optional white space, plus the announced body.
 fn request_length(ex: &Exchange<'_>) -> u64 {
     let request = &ex.request;
     let line = request.method_name().len() + request.target().len() + " HTTP/1.1\r\n".len() + 1;
@@ -548,7 +547,7 @@ fn request_length(ex: &Exchange<'_>) -> u64 {
     (line + fields + 2) as u64 + body
 }
 
-/// All values under `name`: cookies joined as cookies are, the rest as lists are (RFC 9110 §5.3).
+/// All values under `name`, joined by the rules of cookies or of lists (RFC 9110 §5.3).
 fn joined<'a>(fields: &'a Fields, name: &str) -> Option<Cow<'a, [u8]>> {
     let first = fields.get(name)?;
     let mut rest = fields.all(name).skip(1).peekable();
@@ -564,13 +563,13 @@ fn joined<'a>(fields: &'a Fields, name: &str) -> Option<Cow<'a, [u8]>> {
     Some(Cow::Owned(value))
 }
 
-/// The first argument whose decoded name is `name`; one without an equals sign is `true`, as APISIX
-/// has it. What holds no escape is borrowed.
+/// The first argument with the decoded name `name`. One without an equals sign has the value `true`, as in
+/// APISIX.
 fn argument<'a>(query: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
     query.split(|byte| *byte == b'&').find_map(|pair| {
         let equals = memchr::memchr(b'=', pair);
         let key = &pair[..equals.unwrap_or(pair.len())];
-        // Decoding never makes a name longer.
+        // Decoding never lengthens a name.
         if key.len() < name.len() || post::form_decode(key).as_ref() != name {
             return None;
         }

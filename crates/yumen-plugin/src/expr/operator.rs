@@ -1,4 +1,4 @@
-//! What each operator asks of a variable's value, following Lua's notions of equality and number.
+//! Operators of conditions, with Lua's rules for equality and numbers.
 
 use serde_json::Value;
 use yumen_base::IpSet;
@@ -6,12 +6,12 @@ use yumen_base::IpSet;
 use crate::vars::VarValue;
 use crate::{Exchange, PatternOptions, RegexPattern, Var};
 
-/// An operator with its right side.
+/// An operator with its right operand.
 #[derive(Debug, Clone)]
 pub(super) enum ConditionTest {
     Equal(ExprConstant),
     NotEqual(ExprConstant),
-    /// Compares as numbers; without a number on the right it never holds.
+    /// Compares numbers; false if the right operand is no number.
     Compare(OrderOperator, Option<f64>),
     Matches(RegexPattern),
     In(Box<[ExprConstant]>),
@@ -33,7 +33,7 @@ pub(super) enum ExprConstant {
     Text(Box<[u8]>),
     Number(f64),
     Bool(bool),
-    /// A list or an object, which no value is the same as.
+    /// A list or an object, which equals no value.
     Table,
 }
 
@@ -53,7 +53,7 @@ impl ConditionTest {
             "<=" => compare(OrderOperator::LessOrEqual),
             "~~" => regex(right, false).map(ConditionTest::Matches),
             "~*" => regex(right, true).map(ConditionTest::Matches),
-            // Membership of what is no list never holds.
+            // Membership in an operand that is no list is false.
             "in" => {
                 Ok(ConditionTest::In(right.as_array().into_iter().flatten().map(ExprConstant::of).collect()))
             }
@@ -118,7 +118,7 @@ impl ExprConstant {
         }
     }
 
-    /// Equality as `==` has it: a number on the right makes the left a number if it can be one.
+    /// The operator `==`: a numeric right operand converts the left one to a number.
     fn is(&self, value: Option<&VarValue<'_>>) -> bool {
         match (self, value) {
             (ExprConstant::Nil, None) => true,
@@ -128,7 +128,7 @@ impl ExprConstant {
         }
     }
 
-    /// Equality of Lua, which converts nothing: a text is never a number.
+    /// Lua equality without conversion: text never equals a number.
     fn is_same(&self, value: &VarValue<'_>) -> bool {
         match (self, value) {
             (ExprConstant::Text(right), VarValue::Text(left)) => **right == **left,
@@ -147,7 +147,7 @@ fn number_of(value: &VarValue<'_>) -> Option<f64> {
     }
 }
 
-/// The number a text stands for in Lua: decimal or hexadecimal, with white space around it.
+/// Converts text to a number as Lua does: decimal or hexadecimal, with white space around it.
 fn number(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
     let (negative, digits) = match text.as_bytes().first()? {
@@ -161,15 +161,16 @@ fn number(text: &[u8]) -> Option<f64> {
             u64::from_str_radix(hex, 16).ok()? as f64
         }
         Some(_) => return None,
-        // Rust would read the words for infinity and for no number too, and a second sign.
+        // Rust would also accept a second sign and words for infinity and NaN.
         None if digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') => digits.parse().ok()?,
         None => return None,
     };
     Some(if negative { -size } else { size })
 }
 
-/// Bytes are matched as bytes, as PCRE does without its UTF flag; a pattern that only means something
-/// in Unicode, such as `\p{Greek}`, is matched so.
+/// Matches bytes, as PCRE does without its UTF flag. A pattern that requires Unicode, such as `\p{Greek}`,
+/// matches
+/// characters.
 fn regex(pattern: &Value, ignore_case: bool) -> Result<RegexPattern, String> {
     let text = match pattern {
         Value::String(text) => text.clone(),

@@ -1,46 +1,49 @@
-//! What a pattern may cost on the engine that backtracks, by its parsed text. That engine counts its steps back and
-//! nothing else: here is told what it does between two of them, and what would have no end there is refused.
+//! The cost of a pattern on the backtracking engine. That engine only limits its backtracking steps: the
+//! weight bounds the
+//! work between two steps, and patterns with unbounded work are refused.
 
 use fancy_regex::{Assertion, Expr, LookAround};
 
-/// How often the text is looked at again where look-around or an atomic group cuts off what ran instruction by
-/// instruction, which is slower than an automaton by so much.
+/// Weight of look-around or an atomic group that the engine executes instruction by instruction, which is
+/// slower than an
+/// automaton by this factor.
 const STEPPED: u32 = 16;
 
-/// A counted repetition of so many turns at most may step by instruction without being weighed.
+/// Most iterations of a counted repetition that may run by instruction without additional weight.
 const TURNS_FEW: usize = 64;
 
-/// A pattern of so many characters, with what its counted repetitions stand for, looks at a text once: an automaton of
-/// more may step through as many places of it at each byte.
+/// Characters of a pattern, with its counted repetitions expanded, per unit of weight. A larger automaton may
+/// follow as
+/// many states at each byte.
 const CHARACTERS_FEW: usize = 16;
 
-/// A pattern of so many groups finds what each held before without looking for long among those of the others.
+/// Groups of a pattern per unit of weight: restoring groups takes time in proportion to their number.
 const GROUPS_FEW: usize = 32;
 
-/// A pattern as the engine that backtracks reads it.
+/// A pattern as parsed by the backtracking engine.
 #[derive(Debug)]
 pub(super) struct ParsedPattern(Expr);
 
 impl ParsedPattern {
-    /// Reads it.
+    /// Parses the pattern.
     ///
     /// # Errors
-    /// What cannot be read, in one line.
+    /// The syntax error, in one line.
     pub(super) fn new(pattern: &str, is_verbose: bool) -> Result<ParsedPattern, String> {
         let flags = if is_verbose { "(?x)" } else { "" };
         let tree = Expr::parse_tree(&format!("{flags}{pattern}"));
         tree.map(|tree| ParsedPattern(tree.expr)).map_err(|error| super::last_line(&error.to_string()))
     }
 
-    /// Whether something stands in it that no linear engine can do and the other does within bounds.
+    /// Whether the pattern contains an element that only the backtracking engine supports within bounds.
     pub(super) fn needs_backtracking(&self) -> bool {
         self.0.has_descendant_or_self(is_backtracking)
     }
 
-    /// How often the text may be looked at for one step back.
+    /// How many times a step may examine the text.
     ///
     /// # Errors
-    /// What in it would take time that no step counts, and what to write instead.
+    /// An element takes time without a bound; the message suggests an alternative.
     pub(super) fn weight(&self) -> Result<u32, &'static str> {
         let mut weight = 1;
         weigh(&self.0, false, &mut weight)?;
@@ -57,10 +60,10 @@ fn is_backtracking(expr: &Expr) -> bool {
     matches!(expr, Expr::LookAround(..) | Backref { .. } | AtomicGroup(_) | Conditional { .. })
 }
 
-/// Adds what is looked at without a step back; `repeats` tells whether it stands in a repetition.
+/// Adds the work without a step; `repeats` is true inside a repetition.
 fn weigh(expr: &Expr, repeats: bool, weight: &mut u32) -> Result<(), &'static str> {
     match expr {
-        // Whether its body matches or not, the engine goes one step back: the body runs once for each.
+        // The engine takes one step whether the body matches or not, so the body runs once per step.
         Expr::LookAround(body, LookAround::LookAheadNeg | LookAround::LookBehindNeg) => {
             *weight = weight.saturating_add(steps_within(body));
             return weigh(body, false, weight);
@@ -84,7 +87,7 @@ fn weigh(expr: &Expr, repeats: bool, weight: &mut u32) -> Result<(), &'static st
         Expr::Repeat { child, lo, hi, .. } => {
             let turns = if *hi == usize::MAX { *lo } else { *hi };
             if turns > 1 && may_be_empty(child) {
-                // Turns that take nothing of the text are as many as it says, each time.
+                // Iterations that consume no text all run, each time the repetition is entered.
                 if repeats || turns > TURNS_FEW {
                     return Err(
                         "a counted repetition of what may be empty takes time without bounds: let it \
@@ -112,15 +115,16 @@ fn weigh(expr: &Expr, repeats: bool, weight: &mut u32) -> Result<(), &'static st
     expr.children_iter().try_for_each(|child| weigh(child, repeats, weight))
 }
 
-/// What a body adds in which a repetition is not left to an automaton: when the body has matched, its places to go
-/// back to are cut off, so that the turns are never counted.
+/// Weight of a body with a repetition that does not run as an automaton. After the body has matched, its
+/// backtracking
+/// points are discarded, so its iterations are never counted.
 fn steps_within(body: &Expr) -> u32 {
     let repeats = |expr: &Expr| matches!(expr, Expr::Repeat { hi, .. } if *hi > 1);
     let is_stepped = body.has_descendant_or_self(is_backtracking) && body.has_descendant_or_self(repeats);
     if is_stepped { STEPPED } else { 0 }
 }
 
-/// How many characters it is about when its counted repetitions are written out.
+/// Number of characters with all counted repetitions expanded.
 fn characters(expr: &Expr) -> usize {
     match expr {
         Expr::Literal { val, .. } => val.len(),
@@ -132,20 +136,21 @@ fn characters(expr: &Expr) -> usize {
     }
 }
 
-/// How many groups keep what they held.
+/// Number of capture groups.
 fn groups(expr: &Expr) -> usize {
     let own = usize::from(matches!(expr, Expr::Group(_)));
     expr.children_iter().map(groups).fold(own, usize::saturating_add)
 }
 
-/// Whether it is a repetition of one character (`[^/]++`), which looks at what it takes and at no more.
+/// Whether the expression repeats a single character (`[^/]++`), which examines only the bytes that it
+/// consumes.
 fn is_run(expr: &Expr) -> bool {
     let Expr::Repeat { child, .. } = expr else { return false };
     matches!(**child, Expr::Any { .. } | Expr::Delegate { .. })
         || matches!(&**child, Expr::Literal { val, .. } if val.chars().count() == 1)
 }
 
-/// Whether it may match no byte at all. What is not known here may.
+/// Whether the expression may match the empty string; true for unknown expressions.
 fn may_be_empty(expr: &Expr) -> bool {
     match expr {
         Expr::Any { .. } | Expr::GeneralNewline { .. } | Expr::Delegate { .. } => false,

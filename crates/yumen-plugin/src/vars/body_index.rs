@@ -1,6 +1,6 @@
-//! Values inside a buffered request body, which is looked through once and in turns.
-//!
-//! Knows which formats have values: forms (urlencoded, multipart) and JSON; not who buffered the body.
+//! Values inside a buffered request body, which is indexed once, in bounded turns. Supported are forms
+//! (urlencoded and
+//! multipart) and JSON.
 
 use yumen_http::KnownField;
 
@@ -11,44 +11,45 @@ use super::post::{self, is_json, media_type};
 use crate::json_scan::{JsonFault, JsonScan, ScanProgress};
 use crate::{BacktrackLimitExceeded, Exchange};
 
-/// Fields of a urlencoded form. A form with more is refused.
+/// Most fields of a urlencoded form; one with more is refused.
 const FORM_FIELDS_MAX: usize = 10_000;
-/// Parts of a multipart form. A form with more is refused.
+/// Most parts of a multipart form; one with more is refused.
 const FORM_PARTS_MAX: usize = 1000;
-/// Bytes of a body that is looked through at all. Bodies that are read for variables are shorter; one that a plugin has
-/// rewritten may have grown, and one that a plugin has read for itself may be of any length.
+/// Largest body to index. Bodies that are buffered for variables are smaller, but one that a plugin has
+/// rewritten or
+/// buffered for itself may be larger.
 pub(super) const INDEXED_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Bytes of JSON that are looked through in a turn.
+/// Bytes of JSON in one turn.
 const TURN_BYTES: usize = 128 * 1024;
 
-/// The content of a body as variables see it.
+/// The index of a body.
 #[derive(Debug)]
 pub(crate) enum BodyIndex {
     Json(JsonIndex),
     Urlencoded,
     Multipart(MultipartParts),
-    /// It is empty, or of another type.
+    /// Empty, or a type without values.
     Nothing,
-    /// It does not follow the grammar of its type, or its type is ambiguous: upstreams may still read values in it.
+    /// Malformed, or of an ambiguous type: upstreams may still read values in it.
     Unreadable,
-    /// It holds more than is looked through.
+    /// Beyond the limits.
     TooComplex,
 }
 
-/// Looks through the body of an exchange, turn by turn, so that its variables have values at hand.
+/// Indexes the body of an exchange turn by turn, before variables are evaluated.
 #[derive(Debug)]
 pub struct BodyIndexing {
     scan: JsonScan,
 }
 
-/// State of a body after a turn.
+/// State of the index after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexingProgress {
     /// Another turn is needed.
     More,
-    /// Values are at hand.
+    /// The index is complete.
     Done,
-    /// The body holds more than is looked through: no variable of it has a value that could be trusted.
+    /// The body exceeds the limits: none of its values can be trusted.
     TooComplex,
 }
 
@@ -59,12 +60,12 @@ impl Default for BodyIndexing {
 }
 
 impl BodyIndexing {
-    /// Looks through the next part of the body.
+    /// Indexes the next part of the body.
     pub fn turn(&mut self, ex: &Exchange<'_>) -> IndexingProgress {
         let Some(body) = &ex.body else { return IndexingProgress::Done };
         if body.index.get().is_none() {
             let Some(index) = self.index(ex, body, TURN_BYTES) else { return IndexingProgress::More };
-            // It was empty.
+            // Cannot fail: the cell was empty.
             let _ = body.index.set(index);
         }
         match body.index.get() {
@@ -73,7 +74,7 @@ impl BodyIndexing {
         }
     }
 
-    /// `None` where another turn is needed.
+    /// Returns `None` if another turn is needed.
     fn index(&mut self, ex: &Exchange<'_>, body: &[u8], bytes: usize) -> Option<BodyIndex> {
         let Some(content_type) =
             ex.request.fields.known(KnownField::ContentType).filter(|_| !body.is_empty())
@@ -118,8 +119,7 @@ impl BodyIndexing {
     }
 }
 
-/// The form field or JSON place called `name`. In an exchange whose body was not looked through before, that is done
-/// here at once.
+/// The form field or JSON location `name`. Indexes the body at once if that was not done in turns.
 pub(super) fn argument<'a>(ex: &'a Exchange<'_>, name: &str) -> Option<VarValue<'a>> {
     let body = ex.body.as_ref()?;
     let whole = || BodyIndexing::default().index(ex, body, usize::MAX).unwrap_or(BodyIndex::Nothing);

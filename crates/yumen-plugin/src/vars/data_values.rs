@@ -1,7 +1,8 @@
-//! Texts in settings that a reference such as `$env://NAME` has brought: data, whatever they look like.
+//! Settings that come from a reference such as `$env://NAME`: data, whatever characters they contain.
 //!
-//! Every template is parsed from a whole setting, so a text that equals such a value is the value. Noting the values
-//! here spares plugins from carrying where each of their settings came from.
+//! Every template is parsed from a whole setting, so text that equals such a value is the value. Recording
+//! the values
+//! here spares plugins from tracking the origin of each setting.
 
 use std::cell::RefCell;
 
@@ -9,7 +10,7 @@ thread_local! {
     static DATA_VALUES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Does `work` while templates take these texts for data.
+/// Runs `work` with these texts registered as data.
 pub fn with_data_values<T>(values: Vec<String>, work: impl FnOnce() -> T) -> T {
     let outer = DATA_VALUES.replace(values);
     let done = work();

@@ -1,6 +1,4 @@
-//! What a GraphQL request asks for: kind and name of its operation, and the fields at its root.
-//!
-//! Knows where a request carries its document; limits what a hostile one can cost.
+//! The operation of a GraphQL request: kind, name and root fields, within limits on the cost of a document.
 
 use std::borrow::Cow;
 
@@ -12,23 +10,24 @@ use super::post::{form_field, has_ambiguous_type, is_json, media_type};
 use super::{VarValue, body_index};
 use crate::{BacktrackLimitExceeded, Exchange};
 
-/// Nesting of selections that a document may have.
+/// Deepest nesting of selections.
 const DEPTH_MAX: usize = 64;
-/// Tokens that a document may have.
+/// Most tokens of a document.
 const TOKENS_MAX: usize = 10_000;
 
-/// The operation that a GraphQL request asks for.
+/// The operation of a GraphQL request.
 #[derive(Debug, Clone)]
 pub(crate) struct GraphqlOperation {
     /// `query`, `mutation` or `subscription`.
     pub(super) kind: &'static str,
-    /// Empty for an anonymous operation.
+    /// Name; empty for an anonymous operation.
     pub(super) name: String,
     pub(super) root_fields: Vec<String>,
 }
 
-/// The first operation of the request's document; `None` where there is none or it is malformed. A document beyond the
-/// limits leaves the exchange undecided.
+/// The first operation of the document; `None` if there is none or it is malformed. A document beyond the
+/// limits leaves the
+/// exchange undecided.
 pub(super) fn operation<'a>(ex: &'a Exchange<'_>) -> Option<Cow<'a, GraphqlOperation>> {
     if ex.request.method() == Method::Get {
         let document = form_field(ex.request.query()?, b"query")?;
@@ -53,7 +52,7 @@ fn parse(document: &str) -> Result<Option<GraphqlOperation>, BacktrackLimitExcee
     }))
 }
 
-/// Whether the body is of a type that carries a document, and the request of a method that looks for it there.
+/// Whether the type of the body may carry a document and the method is not GET.
 pub(super) fn is_in_body(ex: &Exchange<'_>) -> bool {
     ex.request.method() != Method::Get
         && (has_ambiguous_type(ex)

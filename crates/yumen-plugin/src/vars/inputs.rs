@@ -1,25 +1,26 @@
-//! What a text with variables looks into, told before there is an exchange.
+//! Inputs of text with variables, determined at compile time.
 
 use std::ops::BitOr;
 
 use super::{Var, VarTemplate, unknown_names};
 
-/// What has to be at hand before values can be asked for: reading it costs, so that it is done only for who looks.
+/// Inputs that must be prepared before variables are evaluated. Preparing them costs, so only users of them
+/// do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VarInputs {
     /// The request body.
     pub body: bool,
-    /// The fields of the answer.
+    /// The response fields.
     pub answer: bool,
 }
 
 impl VarInputs {
-    /// What a setting looks into: it may be a variable's name by itself, or have names behind a `$`.
+    /// The inputs of a setting, which may be the name of a variable or contain names after a `$`.
     pub fn of(text: &str) -> VarInputs {
         let may_name_body = text.contains("post_arg") || text.contains("graphql_");
         let names_body = || Var::parse(text).needs_body() || VarTemplate::parse(text).needs_body();
         VarInputs {
-            // Any text may stand there, so that names nobody knows tell nothing.
+            // The text may be anything, so unknown names in it are not reported.
             body: may_name_body && unknown_names(names_body).0,
             answer: text.contains(super::SENT),
         }

@@ -1,28 +1,27 @@
-//! The process that serves, as variables name it.
+//! The process, for the variables `$hostname` and `$pid`.
 //!
-//! Told once by whoever starts it: here nobody asks the system. It is the same for all who evaluate variables, so
-//! that a condition holds alike where requests are served and where they are only thought through.
+//! Set once at start-up. All evaluations use the same values, so that `explain` agrees with the data plane.
 
 use std::sync::OnceLock;
 
 static PROCESS: OnceLock<ProcessVars> = OnceLock::new();
 
-/// What `$hostname` and `$pid` are.
+/// The values of `$hostname` and `$pid`.
 #[derive(Debug, Clone)]
 pub struct ProcessVars {
-    /// The host's name; empty where it has none.
+    /// The host name; empty without one.
     pub hostname: Box<str>,
-    /// The number of the process.
+    /// The process id.
     pub pid: u32,
 }
 
 impl ProcessVars {
-    /// Has variables tell this process; only the first one told counts.
+    /// Sets the values; only the first call has an effect.
     pub fn tell(self) {
         let _ = PROCESS.set(self);
     }
 
-    /// The process, where somebody told it.
+    /// The values, if they were set.
     pub(crate) fn told() -> Option<&'static ProcessVars> {
         PROCESS.get()
     }

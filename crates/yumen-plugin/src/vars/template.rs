@@ -1,4 +1,4 @@
-//! Text with variables in it. Knows how a template is written, not what a variable is worth.
+//! Text with variables.
 
 use super::{Var, is_data_value};
 use crate::Exchange;
@@ -9,17 +9,18 @@ enum TemplatePart {
     Var { var: Var, default: Option<Box<[u8]>> },
 }
 
-/// Text with `$name`, `${name}` and `${name ?? default}` in it.
+/// Text with `$name`, `${name}` and `${name ?? default}`.
 ///
-/// `${$}` is a dollar sign. As in APISIX a dollar sign behind a backslash starts no variable, and the backslash stays.
-/// A bare name goes on over dots only where it is a `post_arg.`.
+/// `${$}` is a dollar sign. As in APISIX, a dollar sign after a backslash begins no variable, and the
+/// backslash remains.
+/// A name without braces only contains dots if it begins with `post_arg.`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VarTemplate {
     parts: Box<[TemplatePart]>,
 }
 
 impl VarTemplate {
-    /// Understands the names in `text`, a whole setting, once. A value that came by a reference has none.
+    /// Compiles `text`, a whole setting. A value from a reference has no variables.
     pub fn parse(text: &str) -> VarTemplate {
         if is_data_value(text) {
             return VarTemplate { parts: Box::new([TemplatePart::Text(text.as_bytes().into())]) };
@@ -27,7 +28,7 @@ impl VarTemplate {
         VarTemplate::parse_written(text)
     }
 
-    /// [`VarTemplate::parse`] of a text that was written as a template.
+    /// [`VarTemplate::parse`] for text that is known to be a template.
     pub fn parse_written(text: &str) -> VarTemplate {
         let mut parts = Vec::new();
         let mut literal = String::new();
@@ -51,8 +52,9 @@ impl VarTemplate {
         VarTemplate { parts: parts.into_boxed_slice() }
     }
 
-    /// Appends the text with every variable in place; one without a value leaves nothing. Says how many
-    /// variables had a value; a default counts as one.
+    /// Appends the text with the values of its variables; those without a value are empty. Returns the number
+    /// of variables
+    /// with a value or default.
     pub fn render(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> usize {
         let mut resolved = 0;
         for part in &self.parts {
@@ -71,7 +73,7 @@ impl VarTemplate {
         resolved
     }
 
-    /// The variable and its default, where the template is nothing else.
+    /// The variable and its default, if the template consists of one variable.
     pub fn as_variable(&self) -> Option<(&Var, Option<&[u8]>)> {
         match &*self.parts {
             [TemplatePart::Var { var, default }] => Some((var, default.as_deref())),
@@ -79,7 +81,7 @@ impl VarTemplate {
         }
     }
 
-    /// The text, where the template is nothing else.
+    /// The text, if the template consists of it.
     pub fn as_plain(&self) -> Option<&[u8]> {
         match &*self.parts {
             [TemplatePart::Text(text)] => Some(text),
@@ -87,12 +89,12 @@ impl VarTemplate {
         }
     }
 
-    /// Whether there is no variable in it, so that it renders to the same text always.
+    /// Whether the template has no variables.
     pub fn is_constant(&self) -> bool {
         self.parts.iter().all(|part| matches!(part, TemplatePart::Text(_)))
     }
 
-    /// Whether one of its variables is in the request body.
+    /// Whether a variable is in the request body.
     pub fn needs_body(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, TemplatePart::Var { var, .. } if var.needs_body()))
     }

@@ -1,20 +1,21 @@
-//! Names that no variable has, noted while settings are understood.
+//! Names that no variable has, recorded while settings are compiled.
 //!
-//! All of them come past `Var::parse`, however deep in a plugin's settings they stand. Noting them there spares every
-//! plugin from telling them, and none can forget to.
+//! All names pass through `Var::parse`, at any depth of a plugin's settings. Recording them there spares
+//! every plugin
+//! from reporting them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// Names noted so far.
+/// Names recorded so far.
 type UnknownNames = BTreeSet<Box<str>>;
 
 thread_local! {
-    /// `None` where nobody asks, as on workers.
+    /// `None` if nothing records, as on workers.
     static NOTED: RefCell<Option<UnknownNames>> = const { RefCell::new(None) };
 }
 
-/// Does `work` and tells which names in what it understood no variable has, in order.
+/// Runs `work` and returns the unknown names that it compiled, sorted.
 pub fn unknown_names<T>(work: impl FnOnce() -> T) -> (T, BTreeSet<Box<str>>) {
     let outer = NOTED.replace(Some(BTreeSet::new()));
     let done = work();
