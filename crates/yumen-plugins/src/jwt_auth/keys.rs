@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
         {"properties": {"algorithm": {"enum": ["HS256", "HS384", "HS512"], "default": "HS256"}}},
         {
             "properties": {
-                "public_key": {"type": "string", "minLength": 1, "description": "The key of these algorithms, PEM."},
+                "public_key": {"type": "string", "minLength": 1, "description": "Public key of these algorithms, in PEM."},
                 "algorithm": {"enum": ["RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA"]},
             },
             "required": ["public_key"],
