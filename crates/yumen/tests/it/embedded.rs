@@ -1,4 +1,4 @@
-//! The embedded store from outside: crashes, damage, a full disk, lost keys, backups.
+//! The embedded store: crashes, damage, a full disk, lost keys, backups.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn put(gateway: &Gateway, key: &str, id: &str, route: &Value) -> Reply {
     ask(gateway, key, "PUT", &format!("/apisix/admin/routes/{id}?wait=applied"), &route.to_string())
 }
 
-/// Starts where it cannot, and tells what it said.
+/// Starts a gateway that must fail; returns its error output.
 fn refused_start(data_dir: &Path) -> String {
     let (any, data_dir) = ("127.0.0.1:0", data_dir.display().to_string());
     let listeners = ["--listen", any, "--listen-tls", any, "--admin", any, "--status", any];
@@ -48,7 +48,7 @@ fn refused_start(data_dir: &Path) -> String {
     err
 }
 
-/// Puts one route after another, notes those that were acknowledged, and ends with the gateway.
+/// Writes routes and records the acknowledged ones, until the gateway exits.
 fn write_until_it_ends(gateway: &Gateway, key: &str, round: usize, acknowledged: &Mutex<Vec<String>>) {
     let Ok(stream) = TcpStream::connect(gateway.admin) else { return };
     let mut client = Client::of(stream);
@@ -69,7 +69,7 @@ fn what_was_acknowledged_is_served_after_every_end() {
     let data = Scratch::new();
     let acknowledged = Mutex::new(Vec::new());
     let mut key = String::new();
-    // so many acknowledgements, then the end: by a signal that can be heeded, or by one that cannot
+    // A number of acknowledgements, then SIGTERM or SIGKILL.
     for (round, (count, is_killed)) in
         [(1, true), (7, false), (23, true), (40, true), (2, false), (11, true)].into_iter().enumerate()
     {
@@ -176,7 +176,7 @@ fn a_last_good_state_that_is_torn_is_a_problem() {
     gateway.wait(60);
     std::fs::write(data.file("yumen.redb"), "strange").unwrap();
     let mut bytes = std::fs::read(&kept).unwrap();
-    // The seal names the bytes of the state before the changes.
+    // The seal covers the bytes of the state before the appended changes.
     let head: Value = serde_json::from_slice(bytes.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
     let end =
         bytes.iter().position(|byte| *byte == b'\n').unwrap() + head["bytes"].as_u64().unwrap() as usize;
@@ -251,7 +251,7 @@ fn a_directory_in_use_and_a_lost_keyring_are_told_at_the_start() {
     assert_eq!(launch(data.path()).get("/hello").status, 200);
 }
 
-/// A small disk, unmounted at the end; `None` where one cannot be mounted here.
+/// A small file system, unmounted at the end; `None` if it cannot be mounted here.
 struct SmallDisk(Scratch);
 
 impl SmallDisk {

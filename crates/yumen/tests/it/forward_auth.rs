@@ -1,4 +1,4 @@
-//! Another service that says who may pass: real connections to it, kept, broken, silent and over TLS.
+//! An external authorization service: connections that are reused, broken, silent, and over TLS.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::harness::nginx::Nginx;
 use crate::harness::upstream::respond;
 use crate::harness::{Gateway, Options, Upstream, free_port};
 
-/// Lets in who says `open sesame`, by name; drops the connection of who says `drop`.
+/// Admits `open sesame` with a user name; closes the connection for `drop`.
 fn doorkeeper() -> Upstream {
     Upstream::start(|request, stream| match request.field("authorization") {
         Some("open sesame") => respond(stream, 200, "X-User: jack\r\n", b""),
@@ -51,7 +51,7 @@ fn whoever_the_service_lets_in_passes() {
     }
     // One connection to the service, one to the upstream.
     assert_eq!((doorkeeper.connections(), doorkeeper.requests()), (1, 6));
-    // An answer that breaks off is none.
+    // An incomplete response does not admit.
     assert_eq!(gateway.get_with("/", "Authorization: drop\r\n").status, 403);
     assert_eq!(gateway.get_with("/", "Authorization: open sesame\r\n").status, 200);
 }
@@ -122,7 +122,7 @@ fn a_refusal_stands_whatever_becomes_of_its_body_and_a_yes_must_come_whole() {
             let refused = get(403);
             assert_eq!((refused.status, refused.text().as_str()), (403, ""), "{body}");
             let seen = get(200);
-            // One that is longer than is read came as it should.
+            // The response was complete; only its body exceeds the buffer.
             let is_let_in = body == "long" || degrades;
             assert_eq!(seen.status, if is_let_in { 200 } else { 403 }, "{body}");
             if is_let_in {
@@ -138,7 +138,7 @@ fn a_refusal_stands_whatever_becomes_of_its_body_and_a_yes_must_come_whole() {
 fn a_kept_connection_that_was_closed_costs_no_request_of_any_method() {
     for method in ["GET", "POST"] {
         let upstream = Upstream::echo("a");
-        // Every connection is read from twice and answered on once.
+        // Every connection reads twice and responds once.
         let asked = std::sync::Mutex::new(std::collections::HashMap::new());
         let service = Upstream::start(move |_, stream| {
             let peer = stream.peer_addr().unwrap();

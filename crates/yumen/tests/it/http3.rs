@@ -1,4 +1,4 @@
-//! HTTP/3 from outside: bodies both ways, ends of all kinds.
+//! HTTP/3 from outside: bodies in both directions, and all kinds of ends.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::harness::http3::{Http3Client, request};
 use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Gateway, Options, Upstream, eventually, noise, run};
 
-/// A gateway that speaks HTTP/3 for `a.test`, and who vouches for it.
+/// A gateway with HTTP/3 for `a.test`, and the authority of its certificate.
 pub(crate) struct World {
     pub(crate) gateway: Gateway,
     authority: Authority,
@@ -27,7 +27,7 @@ impl World {
         World::with(routes, workers, more, &json!({}))
     }
 
-    /// `ssl` is what the certificate says beside its names.
+    /// `ssl` are further settings of the certificate object.
     fn with(routes: Value, workers: u32, more: &str, ssl: &Value) -> World {
         let authority = Authority::new("known");
         let pair = authority.sign("a", &["a.test"], certs::ecdsa());
@@ -48,7 +48,7 @@ impl World {
         Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, None).await
     }
 
-    /// A client that has room for so many bytes on each stream.
+    /// A client with this receive window for each stream.
     pub(crate) async fn client_with_window(&self, window_bytes: u32) -> Http3Client {
         Http3Client::with_window(self.gateway.https, "a.test", &self.authority.cert, window_bytes).await
     }
@@ -57,7 +57,7 @@ impl World {
         Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, Some(who)).await
     }
 
-    /// Whether a client gets an answer. It may learn only then that its certificate is refused.
+    /// Whether a client gets a response. A refused client certificate may only show then.
     async fn serves(&self, who: Option<&Pair>) -> bool {
         let connected = Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, who).await;
         let Ok(client) = connected else { return false };
@@ -134,7 +134,7 @@ fn many_streams_are_served_at_once() {
     });
 }
 
-/// Waits until a count has stood still for a while, and tells it.
+/// Waits until a count is stable, and returns it.
 async fn settled(count: &AtomicUsize) -> usize {
     let mut before = usize::MAX;
     loop {
@@ -148,7 +148,7 @@ async fn settled(count: &AtomicUsize) -> usize {
 }
 
 const LARGE: usize = 96 * 1024 * 1024;
-/// What the windows and the buffers of all sockets on the way hold at most, with room to spare.
+/// Upper bound of all windows and socket buffers on the path, with a margin.
 const HELD: usize = 48 * 1024 * 1024;
 
 #[test]
@@ -226,7 +226,7 @@ fn a_body_is_taken_no_faster_than_the_endpoint_reads_it() {
     });
 }
 
-/// All of them, begun in order.
+/// Runs all futures concurrently, started in order.
 async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut waiting: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
     std::future::poll_fn(|cx| {
@@ -378,12 +378,12 @@ fn requests_in_flight_are_answered_when_the_gateway_ends() {
         assert_eq!(client.get("/quick").await.status, 200);
         let slow = client.get("/slow");
         let ending = async {
-            // The request is on its way first.
+            // The request is in flight first.
             while upstream.requests() < 2 {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
             world.gateway.terminate();
-            // New clients are told to go elsewhere.
+            // New connections are refused.
             while world.try_client().await.is_ok() {}
             gate.open();
         };
@@ -452,7 +452,7 @@ fn a_certificate_of_the_client_is_asked_for_where_the_name_wants_one() {
             let client = world.client_as(&ada).await.expect("a handshake");
             let answer = client.get("/").await;
             assert_eq!((answer.status, answer.text()), (200, r"SUCCESS|O=Shop\, Inc,CN=ada|1A".into()));
-            // One that comes back is looked at again.
+            // A resumed session is verified again.
             if let Some(again) = client.again(world.gateway.https, "a.test").await {
                 assert_eq!(again.get("/").await.status, 200);
             }
@@ -498,7 +498,7 @@ fn suites_and_versions_of_a_name_hold_here_too() {
     assert!(!tells(json!({ "ssl_protocols": ["TLSv1.2"] })), "nobody is sent where he is refused");
     assert!(serves(json!({ "ssl_protocols": ["TLSv1.3"] })));
     assert!(serves(json!({ "ssl_protocols": ["TLSv1.2", "TLSv1.3"] })));
-    // QUIC knows no older version than TLS 1.3.
+    // QUIC requires TLS 1.3 (RFC 9001 §4.2).
     assert!(!serves(json!({ "ssl_protocols": ["TLSv1.2"] })));
     assert!(serves(json!({ "ssl_ciphers": ["TLS_CHACHA20_POLY1305_SHA256"] })));
 }
@@ -534,7 +534,7 @@ fn early_requests_are_served_where_that_is_wanted_and_only_what_changes_nothing(
     }
 }
 
-/// Passes datagrams on to `address`, and none back: a client behind it never hears of what it began.
+/// Forwards datagrams to `address` only: a client behind it never gets a reply.
 fn one_way(address: SocketAddr) -> SocketAddr {
     let (front, back) = (std::net::UdpSocket::bind("127.0.0.1:0"), std::net::UdpSocket::bind("127.0.0.1:0"));
     let (front, back) = (front.unwrap(), back.unwrap());
@@ -573,7 +573,7 @@ fn an_early_request_whose_client_is_never_heard_of_again_is_not_acted_on() {
         }
         drop(held);
     });
-    // Its handshake is given up after the time an idle connection has.
+    // Its handshake ends with the idle timeout.
     eventually("the connection is over", 20, || world.gateway.metric("yumen_connections") == 0.0);
     assert_eq!((gets.load(Ordering::Acquire), posts.load(Ordering::Acquire)), (2, 0));
 }

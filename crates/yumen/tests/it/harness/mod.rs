@@ -1,6 +1,6 @@
-//! What all integration tests stand on: the gateway as a process, scripted upstreams, raw clients.
+//! Common parts of the integration tests: the gateway as a process, scripted upstreams, raw clients.
 //!
-//! Knows nothing of the crates inside: what cannot be seen from outside is not tested here.
+//! The tests use only the interfaces of the binary, not the crates.
 
 pub(crate) mod certs;
 pub(crate) mod client;
@@ -46,7 +46,7 @@ pub(crate) fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> boo
     }
 }
 
-/// Runs a program to its end; standard output and error as text beside the exit status.
+/// Runs a program to its end; returns exit status, standard output and standard error.
 pub(crate) fn run(program: &str, args: &[&str]) -> (i32, String, String) {
     let output = std::process::Command::new(program)
         .args(args)
@@ -57,7 +57,7 @@ pub(crate) fn run(program: &str, args: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
 
-/// Some bytes that no compression and no shift would leave the same.
+/// Incompressible pseudorandom bytes, in which a shift is detectable.
 pub(crate) fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = |_| {

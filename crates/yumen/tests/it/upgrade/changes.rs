@@ -1,4 +1,4 @@
-//! What changes after an upgrade changes for those who are connected to processes before, too.
+//! Configuration changes after an upgrade also apply to connections of earlier processes.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use super::{Line, runs};
 use crate::harness::upstream::respond;
 use crate::harness::{Client, Reply, Upstream, eventually};
 
-/// A write that is answered when it is in force. A process that still hands the store over asks for a retry.
+/// A write that waits until it is applied. A process that is still handing over the store responds with a
+/// retry.
 fn write(line: &Line, key: &str, method: &str, path: &str, body: &Value) -> Reply {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let request = format!(
@@ -48,7 +49,8 @@ fn mock(plugins: &Value) -> Value {
     all
 }
 
-/// Asks on one old connection after the other, since each is answered once more, until one is answered so.
+/// Sends on old connections, one after another because each gets one more response, until one has this
+/// status.
 fn follows(clients: &mut Vec<Client>, path: &str, status: u16) {
     let until = Instant::now() + Duration::from_secs(20);
     while get(&mut clients.pop().expect("a connection that is left"), path) != status {
@@ -57,7 +59,7 @@ fn follows(clients: &mut Vec<Client>, path: &str, status: u16) {
     }
 }
 
-/// The problems an operator sees.
+/// The current problems.
 fn problems(line: &Line) -> String {
     line.gateway.status_json("/yumen/v1/problems").to_string()
 }
@@ -97,7 +99,7 @@ fn a_process_stays_for_as_long_as_one_before_it_has_connections() {
     let first = line.serving();
     let second = line.upgrade();
     line.upgrade();
-    // The first one hears of this by the second.
+    // The first process gets the change through the second.
     write(&line, &key, "DELETE", "routes/secret", &Value::Null);
     assert!(runs(first) && runs(second));
     assert_eq!(get(&mut client, "/secret"), 404);
@@ -132,7 +134,7 @@ fn a_resource_file_that_is_edited_counts_on_old_connections_too() {
     follows(&mut clients, "/secret", 200);
 }
 
-/// Says back what comes through tunnels.
+/// Echoes the bytes of tunnels.
 fn echoing() -> Upstream {
     Upstream::start(|request, stream| {
         if request.field("upgrade") != Some("websocket") {
@@ -177,7 +179,7 @@ fn tunnels_of_a_process_before_end_with_their_route_or_endpoint_as_it_says() {
         ["/kept", "/closed", "/drained"].iter().map(|path| tunnel(&line, path)).collect();
     line.upgrade();
     write(&line, &key, "DELETE", "routes/closed", &Value::Null);
-    // A closing frame is said before the end.
+    // The end is preceded by a close frame.
     assert_eq!(tunnels[1].bytes(4), [0x88, 2, 0x03, 0xe9]);
     write(&line, &key, "PUT", "upstreams/ws", &other.alone());
     assert_eq!(tunnels[2].bytes(4), [0x88, 2, 0x03, 0xe9]);
@@ -222,7 +224,7 @@ fn one_process_that_hangs_keeps_no_other_from_following() {
     line.upgrade();
     write(&line, &key, "PUT", "routes/other", &open);
     super::service::signal(first, rustix::process::Signal::STOP);
-    // The first of these is on its way for as long as the first process hangs.
+    // The first change is in flight as long as the first process hangs.
     for uri in ["/a", "/b", "/c"] {
         let put = json!({"uri": uri, "plugins": mock(&json!({}))}).to_string();
         let request = format!(
