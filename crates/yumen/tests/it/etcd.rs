@@ -340,8 +340,8 @@ fn what_is_held_is_put_back_by_an_import_of_an_export_and_by_a_rollback() {
     for (path, body, counted) in [("/yumen/v1/import", export.as_str(), "put"), (&rollback, "", "changed")] {
         etcd.ctl(&["del", "--prefix", "/apisix/routes"]).unwrap();
         eventually("it is held", WAIT_S, || one.metric("yumen_store_held_deletions") == 12.0);
-        let restored_entries = ask(&one, &key, "POST", path, body);
-        assert_eq!(restored_entries.json()[counted], 12, "{path}: {}", restored_entries.text());
+        let reply = ask(&one, &key, "POST", path, body);
+        assert_eq!(reply.json()[counted], 12, "{path}: {}", reply.text());
         assert_eq!(one.metric("yumen_store_held_deletions"), 0.0, "{path}");
         let keys = etcd.ctl(&["get", "--prefix", "--keys-only", "/apisix/routes"]).unwrap();
         assert_eq!(keys.matches("/apisix/routes/").count(), 12, "{path}: {keys}");

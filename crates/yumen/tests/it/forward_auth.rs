@@ -78,16 +78,16 @@ fn a_body_goes_to_the_service_and_still_to_the_upstream() {
 #[test]
 fn a_service_that_cannot_be_asked_refuses_unless_that_is_let_pass() {
     let upstream = Upstream::echo("a");
-    let missing_anonymous_consumers = format!("http://{}", free_port());
+    let unreachable = format!("http://{}", free_port());
     let silent = Upstream::start(|_, stream| {
         let _ = std::io::Read::read(stream, &mut [0; 1]);
         false
     });
     let silent = format!("http://{}", silent.address);
     for (uri, more, status) in [
-        (&missing_anonymous_consumers, json!({}), 403),
-        (&missing_anonymous_consumers, json!({ "status_on_error": 502 }), 502),
-        (&missing_anonymous_consumers, json!({ "allow_degradation": true }), 200),
+        (&unreachable, json!({}), 403),
+        (&unreachable, json!({ "status_on_error": 502 }), 502),
+        (&unreachable, json!({ "allow_degradation": true }), 200),
         (&silent, json!({ "timeout": 50 }), 403),
         (&silent, json!({ "timeout": 50, "allow_degradation": true }), 200),
     ] {

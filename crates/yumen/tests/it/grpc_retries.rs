@@ -72,7 +72,7 @@ fn told_in(fields: &HeaderMap) -> (&str, &str, &str) {
 }
 
 /// Nodes by priority, in this order.
-fn natural_order_key(nodes: &[SocketAddr]) -> Value {
+fn nodes_in_order(nodes: &[SocketAddr]) -> Value {
     let node = |(at, node): (usize, &SocketAddr)| json!({ "host": "127.0.0.1", "port": node.port(), "weight": 1, "priority": nodes.len() - at });
     nodes.iter().enumerate().map(node).collect()
 }
@@ -127,7 +127,7 @@ async fn held(client: &mut Http2Client, length: usize) -> (HeaderMap, SendStream
 #[track_caller]
 fn check_held(settings: &Value, calls: [(usize, &str); 3]) -> Gateway {
     let (lingering, well) = (lingering(0), Http2Upstream::echo());
-    let mut upstream = retrying(natural_order_key(&[lingering.address, well.address]));
+    let mut upstream = retrying(nodes_in_order(&[lingering.address, well.address]));
     upstream.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
     let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }));
     let statuses = http2::run(async {
@@ -165,7 +165,7 @@ fn a_refused_call_that_cannot_be_made_again_is_no_retry() {
 
 /// All calls go to the busy endpoint first, then to the other.
 fn refused_then_served(busy: &Http2Upstream, well: &Http2Upstream) -> Gateway {
-    let upstream = retrying(natural_order_key(&[busy.address, well.address]));
+    let upstream = retrying(nodes_in_order(&[busy.address, well.address]));
     Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }))
 }
 
@@ -227,13 +227,8 @@ fn a_call_without_a_message_is_made_again_to_its_end() {
 #[test]
 fn a_call_arrives_whole_and_once_wherever_it_was_refused_before() {
     let (first, second, well) = (lingering(0), lingering(1), Http2Upstream::echo());
-    let missing_anonymous_consumers = SocketAddr::from(([127, 0, 0, 1], 1));
-    let mut upstream = retrying(natural_order_key(&[
-        first.address,
-        missing_anonymous_consumers,
-        second.address,
-        well.address,
-    ]));
+    let unreachable = SocketAddr::from(([127, 0, 0, 1], 1));
+    let mut upstream = retrying(nodes_in_order(&[first.address, unreachable, second.address, well.address]));
     upstream["retries"] = json!(3);
     let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }));
     let message: Vec<u8> = (0..40_000u32).map(|at| (at * at / 7) as u8).collect();
@@ -290,10 +285,10 @@ fn a_call_that_is_longer_than_what_is_kept_is_made_once() {
 #[test]
 fn what_follows_a_call_that_was_kept_is_the_next_request() {
     let (busy, well) = (busy(), Http2Upstream::echo());
-    let missing_anonymous_consumers = SocketAddr::from(([127, 0, 0, 1], 1));
+    let unreachable = SocketAddr::from(([127, 0, 0, 1], 1));
     let gateway = Gateway::start(&json!({ "routes": [
-        { "id": "1", "uri": "/read/well", "upstream": retrying(natural_order_key(&[busy.address, well.address])) },
-        { "id": "2", "uri": "/read/dead", "upstream": retrying(natural_order_key(&[busy.address, missing_anonymous_consumers])) },
+        { "id": "1", "uri": "/read/well", "upstream": retrying(nodes_in_order(&[busy.address, well.address])) },
+        { "id": "2", "uri": "/read/dead", "upstream": retrying(nodes_in_order(&[busy.address, unreachable])) },
     ] }));
     for (path, status) in [("well", 200), ("dead", 502)] {
         let mut client = Client::connect(gateway.http);

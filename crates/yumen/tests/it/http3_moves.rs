@@ -52,9 +52,9 @@ fn telling() -> Upstream {
 
 /// The status of a request from a forged address, whose replies the client does not receive.
 async fn forged(client: &Http3Client, forger: &Forger, address: &str, path: &str) -> (u16, String) {
-    let predecessor_requests = UdpSocket::bind(address).await.unwrap();
-    predecessor_requests.writable().await.unwrap();
-    forger.pretend(Some(predecessor_requests));
+    let decoy = UdpSocket::bind(address).await.unwrap();
+    decoy.writable().await.unwrap();
+    forger.pretend(Some(decoy));
     let asking = exchange(client.begin(request("GET", path)).await, b"", None);
     let losing = async {
         let lost = forger.lost().await;

@@ -151,8 +151,8 @@ fn what_a_client_of_tls_said_before_it_left_without_goodbye_reaches_the_endpoint
 fn what_an_endpoint_of_tls_said_before_it_left_without_goodbye_reaches_the_client() {
     let pair = certs::simple("b", &["b.test"]);
     let said = noise(MUCH);
-    let write_lock = said.clone();
-    let endpoint = TlsUpstream::start(&pair, move |peer, _| say_without_goodbye(peer, &write_lock));
+    let sent = said.clone();
+    let endpoint = TlsUpstream::start(&pair, move |peer, _| say_without_goodbye(peer, &sent));
     let mut upstream = nodes(&[endpoint.address]);
     upstream["scheme"] = json!("tls");
     let (gateway, at) = start(TCP, &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }));
@@ -294,11 +294,11 @@ fn an_endpoint_that_never_ends_is_not_waited_for_when_the_client_has_left() {
 fn the_last_messages_of_a_websocket_reach_the_client_though_tls_was_not_said_goodbye_to() {
     let pair = certs::simple("b", &["b.test"]);
     let said = noise(MUCH);
-    let write_lock = said.clone();
+    let sent = said.clone();
     let endpoint = TlsUpstream::start(&pair, move |peer, _| {
         peer.request()?;
         let head = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-        say_without_goodbye(peer, &[&head[..], &write_lock].concat())
+        say_without_goodbye(peer, &[&head[..], &sent].concat())
     });
     let upstream = json!({ "scheme": "https", "nodes": { endpoint.address.to_string(): 1 } });
     let gateway = Gateway::start(&json!({ "routes": [

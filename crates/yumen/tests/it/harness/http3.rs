@@ -105,10 +105,10 @@ impl Http3Client {
     pub(crate) fn forger(&self) -> Forger {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let own = quinn::TokioRuntime.wrap_udp_socket(socket).unwrap();
-        let predecessor_requests = Arc::<Mutex<Option<Arc<UdpSocket>>>>::default();
-        let socket = Forging { own, predecessor_requests: predecessor_requests.clone() };
+        let decoy = Arc::<Mutex<Option<Arc<UdpSocket>>>>::default();
+        let socket = Forging { own, decoy: decoy.clone() };
         self.endpoint.rebind_abstract(Arc::new(socket)).unwrap();
-        Forger { predecessor_requests }
+        Forger { decoy }
     }
 
     /// Continues from this address over a link with this bandwidth towards the client.
@@ -173,19 +173,19 @@ async fn connect_over(
 
 /// Makes datagrams of a client seem to come from another address.
 pub(crate) struct Forger {
-    predecessor_requests: Arc<Mutex<Option<Arc<UdpSocket>>>>,
+    decoy: Arc<Mutex<Option<Arc<UdpSocket>>>>,
 }
 
 impl Forger {
     /// Sends from this socket from now on; the client receives nothing from it.
-    pub(crate) fn pretend(&self, predecessor_requests: Option<UdpSocket>) {
-        *self.predecessor_requests.lock().unwrap() = predecessor_requests.map(Arc::new);
+    pub(crate) fn pretend(&self, decoy: Option<UdpSocket>) {
+        *self.decoy.lock().unwrap() = decoy.map(Arc::new);
     }
 
     /// Waits for a datagram to the other address; returns its length.
     pub(crate) async fn lost(&self) -> usize {
-        let predecessor_requests = self.predecessor_requests.lock().unwrap().clone().expect("it pretends");
-        predecessor_requests.recv(&mut [0; 2048]).await.unwrap()
+        let decoy = self.decoy.lock().unwrap().clone().expect("it pretends");
+        decoy.recv(&mut [0; 2048]).await.unwrap()
     }
 }
 
@@ -193,7 +193,7 @@ impl Forger {
 #[derive(Debug)]
 struct Forging {
     own: Arc<dyn AsyncUdpSocket>,
-    predecessor_requests: Arc<Mutex<Option<Arc<UdpSocket>>>>,
+    decoy: Arc<Mutex<Option<Arc<UdpSocket>>>>,
 }
 
 impl AsyncUdpSocket for Forging {
@@ -202,10 +202,8 @@ impl AsyncUdpSocket for Forging {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        match &*self.predecessor_requests.lock().unwrap() {
-            Some(predecessor_requests) => {
-                predecessor_requests.try_send_to(transmit.contents, transmit.destination).map(drop)
-            }
+        match &*self.decoy.lock().unwrap() {
+            Some(decoy) => decoy.try_send_to(transmit.contents, transmit.destination).map(drop),
             None => self.own.try_send(transmit),
         }
     }

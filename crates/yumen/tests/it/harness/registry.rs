@@ -109,9 +109,9 @@ impl Registry {
                 book.busy += 1;
                 book.busy_max = book.busy_max.max(book.busy);
             }
-            let is_forwarded = answer(&kept, request, stream);
+            let continues = answer(&kept, request, stream);
             kept.0.lock().unwrap().busy -= 1;
-            is_forwarded
+            continues
         });
         Registry { book, upstream }
     }

@@ -54,7 +54,7 @@ impl Seen {
         self.told.lock().unwrap().insert(failure);
     }
 
-    fn is_forwarded(&self) -> bool {
+    fn is_running(&self) -> bool {
         !self.is_over.load(Relaxed)
     }
 
@@ -67,9 +67,9 @@ impl Seen {
 
 /// Sends requests, on one connection until a response announces its end.
 fn keep_asking<S: Read + Write>(connect: impl Fn() -> S, seen: &Seen) {
-    while seen.is_forwarded() {
+    while seen.is_running() {
         let mut stream = BufReader::new(connect());
-        while seen.is_forwarded() {
+        while seen.is_running() {
             let asked = stream.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n");
             let answer = asked.and_then(|()| answer(&mut stream));
             if let Err(error) = &answer {
@@ -112,10 +112,10 @@ fn keep_asking_many<C>(
     ask: impl AsyncFn(&C) -> Option<Result<Answer, String>>,
 ) {
     http2::run(async {
-        while seen.is_forwarded() {
+        while seen.is_running() {
             let client = connect().await;
             let mut is_over = false;
-            while seen.is_forwarded() && !is_over {
+            while seen.is_running() && !is_over {
                 for asked in futures((0..8).map(|_| ask(&client))).await {
                     let Some(answer) = asked else {
                         is_over = true;
