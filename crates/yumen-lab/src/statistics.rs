@@ -1,6 +1,6 @@
 //! Statistics of small samples: medians with intervals, rank tests, effect sizes.
 //!
-//! Knows numbers only. All results are deterministic: the bootstrap uses a fixed seed.
+//! Pure arithmetic. All results are deterministic: the bootstrap uses a fixed seed.
 
 mod resample;
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! One clock and one timer descriptor for all deadlines and due times of a thread.
-//! Must not know the purpose of a timer.
+//! Independent of the purpose of a timer.
 //!
 //! The runtime's own timers have millisecond resolution, which hides the latencies of an open loop, and cost
 //! more than the rest of a request.

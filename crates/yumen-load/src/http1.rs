@@ -1,5 +1,5 @@
 //! HTTP/1.1 client under load: one request, one response, no pipelining.
-//! Must not know the schedule of requests.
+//! Independent of the schedule of requests.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,5 +1,5 @@
-//! A plan prepared for execution: addresses resolved, requests encoded, TLS configured. Must not know
-//! connections.
+//! A plan prepared for execution: addresses resolved, requests encoded, TLS configured.
+//! Independent of connections.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! HTTP/1 response parser for the generator: end of the response, status, and persistence of the connection.
-//! Must not know sockets. Invalid input is a `MalformedResponse`; the parser never guesses.
+//! Independent of sockets. Invalid input is a `MalformedResponse`; the parser never guesses.
 
 use memchr::{memchr, memmem};
 

@@ -1,5 +1,5 @@
 //! A whole load run: starts the threads, sums up seconds, runs the steps of a ramp, and builds the result.
-//! Must not know protocols.
+//! Independent of protocols.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! TLS settings of the generator: versions, resumption and verification.
-//! Must not know connections.
+//! Independent of connections.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Lookups in a run for all parts of a report: styles of targets, values of cells, bottlenecks.
 //!
-//! Knows the record; must not know the layout of a report.
+//! Depends on the record, but not on the layout of a report.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! A report as data: sections of paragraphs, tables and charts. HTML and Markdown are both written from this
 //! form, so that their content is identical.
 //!
-//! Must not know the source of the figures or their presentation.
+//! Independent of the source of the figures and their presentation.
 
 use super::chart::ReportChart;
 

@@ -1,6 +1,6 @@
 //! Writes a document as one self-contained HTML page with inline style and graphics and without scripts.
 //!
-//! Knows documents; must not know their subject.
+//! Depends on documents, but not on their subject.
 
 use super::chart::ChartSize;
 use super::document::{

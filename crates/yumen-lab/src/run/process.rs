@@ -1,5 +1,5 @@
 //! A started program: pinned, observed in `/proc` with its descendants, and ended on drop.
-//! Must not know the purpose of the program.
+//! Independent of the purpose of the program.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

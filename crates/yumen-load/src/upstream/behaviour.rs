@@ -1,4 +1,4 @@
-//! Injected behaviour of the test upstream: latency, stalls, errors and a rate limit. Must not know HTTP.
+//! Injected behaviour of the test upstream: latency, stalls, errors and a rate limit. Independent of HTTP.
 //! Pure except for the counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 //! The test upstream: responses with configurable size, latency and failures.
-//! Must not know its clients.
+//! Independent of its clients.
 
 mod answer;
 mod behaviour;
