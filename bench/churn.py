@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What clients notice of endpoints that change a thousand times a second, by each door that carries such rates.
+"""The effect of a thousand endpoint changes per second on clients, by the source of the changes.
 
 Two equal gateways of one worker share core 0, each with its own store, 10 000 routes and 200 upstreams of five endpoints. One of
 them serves a constant open-loop load. Rounds of arms in random order: `idle` (nobody writes), `again` (the same, for the
@@ -28,7 +28,7 @@ POINTS = (0.5, 0.99, 0.999)
 
 
 def start_upstream(folder):
-    """One NGINX on many ports: endpoints that all answer, so that nothing but the change is seen."""
+    """One NGINX on many ports: all endpoints respond, so that only the changes have an effect."""
     ports = [free_port() for _ in range(PORTS)]
     listens = " ".join(f"listen 127.0.0.1:{port} backlog=16384;" for port in ports)
     upstream = nginx(folder, "upstream", f'server {{ {listens} location / {{ return 200 "hello\\n"; }} }}', LOAD_CORE)
@@ -39,7 +39,7 @@ def start_upstream(folder):
 
 
 def load(folder, gateway, options):
-    """A span of constant load: its histogram and what failed."""
+    """A span of constant load: its histogram and its failures."""
     out = folder / "load.json"
     args = ["taskset", "-c", LOAD_CORE, cluster.BENCH, "load", "--urls-file", gateway.urls, "-c", 64, "-q",
             "-d", f"{options.seconds}s", "-R", options.rate, "--warmup", "1s", "--json", out]
@@ -61,7 +61,7 @@ def one_arm(folder, arm, door, pair, options):
 
 
 def merged(spans):
-    """Several histograms as one."""
+    """The sum of several histograms."""
     total = {}
     for span in spans:
         for value, count in span:
