@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 """The effect of a thousand endpoint changes per second on clients, by the source of the changes.
 
-Two equal gateways of one worker share core 0, each with its own store, 10 000 routes and 200 upstreams of five endpoints. One of
-them serves a constant open-loop load. Rounds of arms in random order: `idle` (nobody writes), `again` (the same, for the
-noise), `beside` (the other gateway takes the changes) and `into` (the loaded one does); where the store is a program of its own
-also `away` (the store takes the changes and no gateway follows them). What `into` has over `beside` the gateway does to itself;
-what it has over `away` is that and its work of taking changes in; the rest over `idle` is the sharing of the machine with the
-writer and the store. Load and upstream have core 1; the writer and etcd run there too, but only where nobody else wants to.
+Two equal gateways with one worker share core 0, each with its own store, 10 000 routes and 200 upstreams of five endpoints. One
+of them serves a constant open-loop load. Every round runs these arms in random order:
+
+  idle    no writes
+  again   as idle, for the noise
+  beside  writes to the other gateway
+  into    writes to the loaded gateway
+  away    writes to a separate store that no gateway follows (only with a store that is a process of its own)
+
+The excess of `into` over `beside` is caused inside the loaded gateway; the excess over `away` includes the cost of receiving the
+changes; the remaining excess over `idle` comes from sharing the machine with the writer and the store. Load and upstream run on
+core 1, where the writer and etcd get only the idle time.
 Usage: bench/churn.py [--doors etcd,...] [--changes 1000] [--rounds 4] [--seconds 8] [--rate 3000] [--routes 10000]
 """
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Cost of a cluster on etcd: a write until it is applied on every other node, and the effect of an etcd outage on clients.
 
-One member of etcd and three nodes with one worker each, 10 000 routes. A write goes to the first node; the others are asked for it
-until they answer by it. Then a constant load on one node: a while as it is, the same while again, the same while with etcd
-stopped; the spans are compared by the probability that a request of one takes longer than a request of the other (0.5: no
-difference). Last, etcd comes back and it is measured how long the nodes need to follow it again.
+One etcd member and three nodes with one worker each, 10 000 routes. A write goes to the first node; the others are polled until
+their responses follow from it. Then one node gets a constant load in three spans of equal length: two as they are, one with etcd
+stopped. Spans are compared by the probability that a request of one takes longer than a request of the other (0.5: no
+difference). Finally etcd is restarted and the time until the nodes follow it again is measured.
 Usage: bench/cluster.py [--routes 10000] [--writes 200] [--rate 4000] [--seconds 30]
 """
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Memory of idle connections: resident bytes per connection of yumen beside NGINX, without and with TLS.
 
-Each gateway is started anew, with one worker; the lab's load generator opens the connections, makes one request on each and
-holds them while the gateway's memory is looked at. The kernel's own memory is not counted, for anyone.
+Each gateway is started anew, with one worker; the load generator of the lab opens the connections, sends one request on each
+and keeps them open while the memory of the gateway is read. Kernel memory is not included, for any gateway.
 Usage: bench/idle.py [--connections 10000] [--entrants yumen,nginx] [--rounds 3] [--json FILE]
 """
 

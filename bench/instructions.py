@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""User-space instructions per unit of work, counted by callgrind, which the noise of the machine does not affect.
+"""User-space instructions per unit of work, counted by callgrind and so independent of the noise of the machine.
 Fails above the ratchets in bench/instructions.max. Usage: bench/instructions.py [SCENARIO]...
 
-  plain      a request on a connection that is kept
+  plain      a request on a kept-alive connection
   close      a request on a connection of its own
-  websocket  a message that is echoed: to the endpoint and back
+  websocket  an echoed message: to the endpoint and back
 
-These have one client, one unit at a time. The others have h2load for a client and the benchmark's servers behind, many
-requests at once, which is when what a worker keeps for its next requests runs short:
+These have one client and one unit at a time. The others use h2load and the servers of the benchmark, with many concurrent
+requests, more than the spare state that a worker keeps for its next requests:
 
   plain-64      64 connections of HTTP/1.1
   h2            100 streams on each of 4 connections, to an endpoint of HTTP/1.1
   h2c-upstream  as plain-64, to an endpoint of HTTP/2
   grpc          25 calls on each of 4 connections
-  mock          as plain-64, answered here
-  limit-count   as plain-64, counted and told its quota
+  mock          as plain-64, with a response from the gateway itself
+  limit-count   as plain-64, with limit-count and its quota fields in the response
 
-The last four are counted only when they are named.
+The last four run only when named.
 
-No samples are taken: at callgrind's pace a far larger share of requests would be looked at closely than under load, where
-it is one in 16 at most. Counting starts after a warm-up, so that start-up, certificates and first allocations are not in
-it. `--profile FOLDER` keeps callgrind's output.
+Sampling is off: at the speed of callgrind a far larger share of requests would be sampled than under load, where it is at
+most one in 16. Counting starts after a warm-up, so start-up, certificates and first allocations are not included.
+`--profile FOLDER` keeps the output of callgrind.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Records an execution profile, by which the compiler lays out the program (decision 35).
+"""Records the execution profile by which the compiler lays out the program (decision 35).
 
-Drives a build with counters in it through everything a gateway does: the scenarios of bench.py, WebSockets, writes
-to the Admin API under load, and the conformance suites; then joins what it counted into profile/yumen.profdata.
-`make profile` builds that binary and calls this. Usage: bench/train.py COUNTING_BINARY RAW_DIR OUTPUT
+Runs an instrumented build through the work of a gateway: the scenarios of bench.py, WebSockets, writes to the Admin
+API under load, and the conformance suites; then merges the counts into profile/yumen.profdata.
+`make profile` builds the instrumented binary and runs this script. Usage: bench/train.py COUNTING_BINARY RAW_DIR OUTPUT
 """
 
 import os

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Cost of an upgrade for connected clients: failures, cut WebSockets, latency in the seconds around it.
 
-Requests are sent at a constant rate over kept-alive connections, each counted from the moment it was due, while WebSockets are
-spoken to once a second. Every few seconds `yumen upgrade` has a new process take over. Load and upstream share core 1; the
-processes of the gateway share core 0.
+Requests are sent at a constant rate over kept-alive connections; latencies count from the moment a request was due. Each
+WebSocket exchanges a message once per second. Every few seconds `yumen upgrade` starts a new process that takes over. Load and
+upstream share core 1; the processes of the gateway share core 0.
 Usage: bench/upgrade.py [--connections 1000] [--websockets 200] [--rate 2000] [--upgrades 3] [--seconds 10] [--json FILE]
 """
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Cost of a WebSocket message: frames sent through each gateway and echoed, in CPU time per round trip.
 
-Gateways run at once on core 0, one worker each, and take turns in random order; client and echo share core 1. Each connection
-sends its next frame when the last has come back, so the gateway passes two messages per round trip.
+All gateways run on core 0 with one worker each and are measured in random order; client and echo server share core 1. Each
+connection sends its next frame when the previous one has returned, so the gateway forwards two messages per round trip.
 Usage: bench/websockets.py [--rounds 5] [--seconds 3] [--connections 64] [--frame-bytes 131]
 """
 

@@ -1,6 +1,6 @@
 //! Comparison of yumen with each other gateway in every case: wins and losses.
 //!
-//! Knows the record. The result is computed for all measurements and cannot be edited.
+//! Computed from the record, over all measurements: no result can be left out.
 
 use serde::Serialize;
 
