@@ -1,6 +1,5 @@
 //! Configuration documents: any text is handled, every problem names an object, and serialized resources can
-//! be parsed
-//! again.
+//! be parsed again.
 
 #![no_main]
 

@@ -1,6 +1,5 @@
 //! HTTP/3 frames: the output is the same in one piece and in parts, and only lacks empty DATA frames and
-//! frames of unknown
-//! types.
+//! frames of unknown types.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,6 +1,5 @@
 //! PROXY headers: no panic, no more bytes are consumed than exist, further bytes do not change a complete
-//! header, and a
-//! parsed header can be encoded again.
+//! header, and a parsed header can be encoded again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

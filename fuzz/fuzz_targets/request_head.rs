@@ -1,6 +1,5 @@
 //! Request heads: no panic, the verdict does not depend on the segmentation, and the forwarded head parses to
-//! the same
-//! request.
+//! the same request.
 
 #![no_main]
 

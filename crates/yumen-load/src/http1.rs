@@ -1,5 +1,5 @@
-//! HTTP/1.1 client under load: one request, one response, no pipelining.
-//! Independent of the schedule of requests.
+//! HTTP/1.1 client under load: one request, one response, no pipelining. Independent of the schedule of
+//! requests.
 
 use std::future::poll_fn;
 use std::io;
@@ -21,8 +21,7 @@ pub(crate) struct Http1Connection {
     pub(crate) stream: CountedStream,
     reader: ResponseReader,
     /// The response ended before the request was sent in full. The server would parse the next request as the
-    /// rest of
-    /// this one, so the connection cannot be reused.
+    /// rest of this one, so the connection cannot be reused.
     cut_short: bool,
 }
 

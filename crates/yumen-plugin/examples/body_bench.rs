@@ -1,5 +1,5 @@
-//! Evaluates a condition over bodies and prints the CPU time for each:
-//! `cargo run --release -p yumen-plugin --example body_bench`.
+//! Evaluates a condition over bodies and prints the CPU time for each: `cargo run --release -p yumen-plugin
+//! --example body_bench`.
 
 // The measurements are the output.
 #![allow(clippy::print_stdout)]

@@ -20,8 +20,7 @@ pub trait BackgroundHost {
     /// Resolves after `delay`.
     fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()>;
     /// Resolves after `delay`, or as soon as the worker begins to end; false in the latter case. A worker
-    /// that ends waits a
-    /// moment for replies to calls made then.
+    /// that ends waits a moment for replies to calls made then.
     fn rest(&self, delay: Duration) -> LocalFuture<'static, bool> {
         let sleep = self.sleep(delay);
         Box::pin(async move {
@@ -120,8 +119,7 @@ impl std::fmt::Display for RedisFault {
 }
 
 /// A Redis deployment with its settings. Equal settings should share one target, through [`crate::Carry`],
-/// because
-/// connections are pooled by the address of the target in memory.
+/// because connections are pooled by the address of the target in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisTarget {
     /// Servers of the deployment.

@@ -1,6 +1,5 @@
 //! Carried state, found by name: counters, health, balancer positions. It outlives snapshots, and portable
-//! state is
-//! exported to the successor in a handover.
+//! state is exported to the successor in a handover.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -18,8 +17,7 @@ pub type ExportedState = HashMap<String, Value>;
 /// Carried state that a successor takes over.
 ///
 /// The exported document is private to the type. Unknown members, of another version, are ignored. Times are
-/// those of the
-/// machine's clocks.
+/// those of the machine's clocks.
 pub trait PortableState: Send + Sync + 'static {
     /// Exports the state; `Null` if it equals a fresh one.
     fn tell(&self) -> Value;

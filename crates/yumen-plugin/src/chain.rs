@@ -156,8 +156,7 @@ impl PluginChain {
     }
 
     /// This chain merged with the plugins of a consumer, which take precedence by name, and without those
-    /// that the consumer
-    /// disables. Plugins that are not on the route run their rewrite phase late:
+    /// that the consumer disables. Plugins that are not on the route run their rewrite phase late:
     /// [`PluginChain::rewrite_in_consumer`].
     pub fn with_consumer(&self, consumer: &Consumer) -> PluginChain {
         let plugins = &consumer.plugins;

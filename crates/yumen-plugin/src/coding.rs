@@ -46,8 +46,7 @@ const OUTDATED: [&str; 5] = ["Accept-Ranges", "Content-MD5", "Digest", "Content-
 
 impl Exchange<'_> {
     /// Offers a coding for the response body, from the response head phase. Between codings of equal quality
-    /// the first offer
-    /// wins.
+    /// the first offer wins.
     pub fn offer_coding(&mut self, coding: Arc<dyn ResponseCoding>) {
         self.codings.get_or_insert_default().offers.push(coding);
     }

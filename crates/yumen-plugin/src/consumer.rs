@@ -16,8 +16,7 @@ pub struct Consumer {
     /// Its labels.
     pub labels: Box<[(Box<str>, Box<str>)]>,
     /// Plugins of the consumer and, for other names, of its group, without authentication. Sorted by
-    /// priority, highest
-    /// first.
+    /// priority, highest first.
     pub plugins: Box<[Arc<PluginInstance>]>,
     /// Names of plugins that the consumer or its group disables, also those of the route.
     pub switched_off: Box<[Box<str>]>,

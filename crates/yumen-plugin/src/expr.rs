@@ -27,8 +27,7 @@ enum ExprNode {
 
 impl ConditionExpr {
     /// Parses `[[var, op, value], ...]`. A `!` before `op` negates it; the list, or any rule in it, may begin
-    /// with `AND`,
-    /// `OR`, `!AND` or `!OR`. An empty list is always true.
+    /// with `AND`, `OR`, `!AND` or `!OR`. An empty list is always true.
     ///
     /// Messages equal those of lua-resty-expr where it has one.
     pub fn parse(value: &Value) -> Result<ConditionExpr, String> {

@@ -6,8 +6,7 @@ use yumen_http::fields::write_line;
 use crate::Exchange;
 
 /// Writes the forwarding fields as lines; `ip` is the client address as text. Values already in the request
-/// come from a
-/// trusted peer or a plugin and are kept.
+/// come from a trusted peer or a plugin and are kept.
 pub fn write(ex: &Exchange<'_>, ip: &[u8], out: &mut Vec<u8>) {
     let fields = &ex.request.fields;
     out.extend_from_slice(b"X-Forwarded-For: ");

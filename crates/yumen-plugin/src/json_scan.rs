@@ -1,6 +1,5 @@
 //! A pull scanner for JSON (RFC 8259) without a tree: it validates the grammar in bounded steps and records
-//! the positions
-//! of object members.
+//! the positions of object members.
 
 #[cfg(test)]
 mod tests;

@@ -13,8 +13,7 @@ pub enum MissingRole {
     /// Without the plugin, the same clients reach the same upstream and see nothing that the plugin hides.
     Harmless,
     /// Without the plugin, clients get access that it denies, reach an upstream that it protects, or see data
-    /// that it
-    /// hides.
+    /// that it hides.
     Guard,
     /// A guard that identifies the consumer.
     Authentication {

@@ -10,8 +10,7 @@ use yumen_config::schema::InvalidSettings;
 use crate::proto::ProtoDescriptors;
 
 /// The objects of the configuration during its compilation. Look-ups are recorded: if their result changes,
-/// the plugin is
-/// built again.
+/// the plugin is built again.
 pub trait ObjectLookup {
     /// The proto object with this id, if it could be compiled.
     fn proto(&self, id: &str) -> Option<Arc<ProtoDescriptors>>;
@@ -23,8 +22,7 @@ pub trait ObjectLookup {
     fn inline_upstream(&self, path: &str, written: UpstreamSpec) -> Result<UpstreamSlot, InvalidSettings>;
 
     /// Records the settings of a group, which should be equal wherever this plugin has `name` at `path`.
-    /// Different settings
-    /// are accepted and reported as a problem.
+    /// Different settings are accepted and reported as a problem.
     fn agree(&self, _path: &str, _name: &str, _settings: &str) {}
 }
 

@@ -40,8 +40,7 @@ pub enum Computation<T> {
 }
 
 /// Largest input of a computation that runs on the worker. Parsing it into a tree with a node per two bytes
-/// takes half
-/// a millisecond.
+/// takes half a millisecond.
 pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 
 /// Computes from `bytes` bytes of input: on the worker up to [`INLINE_BYTES_MAX`], else on an offload thread.

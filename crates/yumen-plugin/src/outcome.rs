@@ -48,8 +48,7 @@ pub struct ExchangeOutcome<'a> {
     /// The fault as a word of the fault table; empty without a fault.
     pub fault: &'a str,
     /// Status for a fault of the endpoint: unreachable, timed out, or response incomplete. `None` for faults
-    /// of the client
-    /// and for deadlines.
+    /// of the client and for deadlines.
     pub upstream_failure: Option<u16>,
 }
 

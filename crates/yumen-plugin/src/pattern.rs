@@ -1,8 +1,7 @@
 //! Regular expressions for conditions and plugins, which match text of clients.
 //!
 //! Almost all patterns run on an engine with linear time. Those with look-around or back-references run on a
-//! backtracking
-//! engine, within bounds that limit a match to about a millisecond (decision 43).
+//! backtracking engine, within bounds that limit a match to about a millisecond (decision 43).
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -14,16 +13,14 @@ use regex::bytes;
 mod cost;
 
 /// Backtracking limits, tried in order until a match completes. Most matches need few steps, and the cost of
-/// a match is
-/// known only from the limit with which it completed.
+/// a match is known only from the limit with which it completed.
 const STEPS: [u32; 4] = [4, 32, 256, 2048];
 
 /// Longest text for the backtracking engine.
 const TEXT_BYTES_MAX: usize = 1 << 16;
 
 /// Most bytes that a match may examine. Each backtracking step may examine the whole text, several times
-/// according to the
-/// weight of the pattern. An automaton takes 1.5 ms for this number.
+/// according to the weight of the pattern. An automaton takes 1.5 ms for this number.
 const MATCH_BYTES_MAX: u32 = 1 << 21;
 
 /// Most bytes that all matches of an exchange may examine.

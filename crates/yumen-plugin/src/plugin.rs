@@ -27,8 +27,7 @@ pub trait Plugin: Send + Sync + 'static {
     }
 
     /// Inspects the first bytes of a stream whose client sends first; called again with more bytes until it
-    /// has enough. Runs
-    /// after access, and never for a request.
+    /// has enough. Runs after access, and never for a request.
     fn preread(&self, _ex: &mut Exchange<'_>, _bytes: &[u8]) -> PrereadStep {
         PrereadStep::Continue
     }
@@ -40,8 +39,7 @@ pub trait Plugin: Send + Sync + 'static {
     fn response_head(&self, _ex: &mut Exchange<'_>, _head: &mut ResponseHead) {}
 
     /// Runs for each chunk of the response body if a plugin has set [`Exchange::edits_body`] in the response
-    /// head phase.
-    /// Bytes may be buffered until the source pauses.
+    /// head phase. Bytes may be buffered until the source pauses.
     fn response_body(&self, _ex: &mut Exchange<'_>, chunk: BodyChunk) -> BodyChunk {
         chunk
     }
@@ -55,8 +53,7 @@ pub trait Plugin: Send + Sync + 'static {
     }
 
     /// The effect of one phase in a dry run. The plugin may change the exchange, but nothing outside of it:
-    /// no counter, no
-    /// subrequest.
+    /// no counter, no subrequest.
     ///
     /// A plugin whose phases only change the exchange uses [`DryRunResult::by_running`], which keeps both in
     /// step.
@@ -148,12 +145,11 @@ pub struct BodyChunk {
     /// The bytes; may be empty.
     pub data: Vec<u8>,
     /// Whether this is the last chunk. A plugin that sets it ends the body: the rest of the source and its
-    /// trailers are not
-    /// awaited, except for gRPC calls, because their status is in the trailers.
+    /// trailers are not awaited, except for gRPC calls, because their status is in the trailers.
     pub last: bool,
     /// Whether the source has no more bytes for now. Buffered bytes must be sent then, or the client of an
-    /// event stream would
-    /// wait for the next event. Also set before the first chunk if the source has only sent its head.
+    /// event stream would wait for the next event. Also set before the first chunk if the source has only
+    /// sent its head.
     pub pause: bool,
     /// With the last chunk: the trailers as lines `name: value` with CRLF. The client gets what remains of
     /// them.

@@ -1,6 +1,5 @@
 //! Proto objects: compiled descriptors of protobuf messages and services. Imports resolve to the well-known
-//! files; nothing
-//! is read from disk.
+//! files; nothing is read from disk.
 
 mod nesting;
 
@@ -93,8 +92,7 @@ impl FileResolver for ProtoFiles {
 
 impl ProtoDescriptors {
     /// Compiles the `content` of a proto object: source text, or a `FileDescriptorSet` in Base64. Nesting is
-    /// limited to 64
-    /// levels.
+    /// limited to 64 levels.
     pub fn compile(content: &str) -> Result<ProtoDescriptors, InvalidSettings> {
         match decode_set(content) {
             Some(set) => {

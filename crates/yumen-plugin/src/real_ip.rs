@@ -1,6 +1,5 @@
 //! The client address from forwarding fields: its source, and the peers that are trusted to set it. Used by
-//! the plugin
-//! `real-ip` and by the node settings.
+//! the plugin `real-ip` and by the node settings.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -31,9 +30,8 @@ enum RealIpSource {
 
 impl RealIpFinder {
     /// A finder for the variable `source`: `http_x_real_ip`, `arg_ip`, `cookie_ip`. `http_x_forwarded_for`
-    /// and
-    /// `http_forwarded` are lists, in which the last address counts or, with `recursive`, the last untrusted
-    /// one.
+    /// and `http_forwarded` are lists, in which the last address counts or, with `recursive`, the last
+    /// untrusted one.
     pub fn new(source: &str, trusted: Option<IpSet>, recursive: bool) -> RealIpFinder {
         let source = match Var::parse(source) {
             Var::RequestField(name) if &*name == "x-forwarded-for" => RealIpSource::ForwardedFor,
@@ -115,8 +113,8 @@ fn for_of(pair: &[u8]) -> Option<Option<(IpAddr, u16)>> {
 }
 
 /// Splits at separators outside of quotes, from the end. The last elements come from proxies and are
-/// well-formed. A
-/// client may leave a quote open before them; from the beginning, it would swallow those elements.
+/// well-formed. A client may leave a quote open before them; from the beginning, it would swallow those
+/// elements.
 fn split(text: &[u8], separator: u8) -> Vec<&[u8]> {
     let (mut quoted, mut end, mut parts) = (false, text.len(), Vec::new());
     for (at, byte) in text.iter().enumerate().rev() {
@@ -133,8 +131,7 @@ fn split(text: &[u8], separator: u8) -> Vec<&[u8]> {
 }
 
 /// Whether the next character is escaped. Backslashes only occur in quoted strings, where each escapes the
-/// next
-/// character (RFC 9110 §5.6.4).
+/// next character (RFC 9110 §5.6.4).
 fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }

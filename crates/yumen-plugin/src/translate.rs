@@ -5,8 +5,7 @@ use yumen_http::ResponseHead;
 use crate::LocalResponse;
 
 /// Translates the complete response of an endpoint before the response phases. The plugin that translated the
-/// request
-/// stores it in [`crate::Exchange::translate`].
+/// request stores it in [`crate::Exchange::translate`].
 pub trait ResponseTranslator: Send {
     /// Largest response body in bytes; a larger one is a 502.
     fn bytes_max(&self) -> usize;

@@ -194,8 +194,7 @@ impl Var {
     }
 
     /// The value for comparison; `None` without one. Values of the request are borrowed, while addresses,
-    /// numbers and times
-    /// are formatted.
+    /// numbers and times are formatted.
     pub fn get<'a>(&self, ex: &'a Exchange<'_>) -> Option<Cow<'a, [u8]>> {
         match self {
             Var::Fixed(fixed) => fixed.get(ex),
@@ -233,8 +232,7 @@ impl Var {
     }
 
     /// Appends the value; returns whether there is one. The path in `request_uri` is percent-encoded here,
-    /// because the text
-    /// may become a URL or a field.
+    /// because the text may become a URL or a field.
     pub(crate) fn append(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         if let Var::Fixed(fixed) = self
             && fixed.format(ex, out)

@@ -1,6 +1,5 @@
 //! `adaptive-concurrency`: limits the exchanges in flight to the number that the upstream serves without
-//! added
-//! latency. The limit is derived from measured latency; exchanges above it are refused.
+//! added latency. The limit is derived from measured latency; exchanges above it are refused.
 
 use std::sync::Arc;
 
@@ -172,8 +171,8 @@ impl Plugin for AdaptiveConcurrency {
     }
 
     /// Takes the latency sample and releases the guard at the response head. The time that a client takes to
-    /// read, or
-    /// a tunnel stays open, is not the upstream's latency, and a few such exchanges would block all others.
+    /// read, or a tunnel stays open, is not the upstream's latency, and a few such exchanges would block all
+    /// others.
     fn response_head(&self, ex: &mut Exchange<'_>, _head: &mut ResponseHead) {
         let ex = &*ex;
         let Some(guard) = self.guard(ex) else { return };
@@ -188,8 +187,7 @@ impl Plugin for AdaptiveConcurrency {
     }
 
     /// Counts an upstream failure before or after the response head. A client that disconnected is no failure
-    /// of the
-    /// upstream.
+    /// of the upstream.
     fn log(&self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
         if outcome.upstream_failure.is_some()
             && let Some(guard) = self.guard(ex)

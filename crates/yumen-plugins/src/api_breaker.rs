@@ -1,6 +1,5 @@
 //! `api-breaker`: a circuit breaker by host and path. After repeated failures of an upstream it responds
-//! locally for a
-//! while.
+//! locally for a while.
 
 use std::sync::Arc;
 

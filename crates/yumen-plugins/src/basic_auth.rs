@@ -110,8 +110,7 @@ fn identify(ex: &mut Exchange<'_>) -> Result<(), &'static str> {
     let identity = match split(decoded).and_then(|shown| proven(consumers, shown)) {
         Some(identity) => identity,
         // White space is part of a password (RFC 7617 §2). APISIX removes white space, so a second try does
-        // the same:
-        // clients often append a line end.
+        // the same: clients often append a line end.
         None => proven(consumers, split(pack(decoded)).ok_or(MALFORMED)?).ok_or(WRONG)?,
     };
     ex.identify_as(identity);

@@ -1,6 +1,5 @@
 //! Common parts of `gzip`, `brotli` and `zstd`: the rules which responses to compress, and a coder over any
-//! encoder
-//! that implements `Write`.
+//! encoder that implements `Write`.
 
 use std::io::Write;
 use std::sync::Arc;

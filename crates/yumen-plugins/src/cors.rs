@@ -1,6 +1,5 @@
 //! `cors`: adds the response fields of the Fetch standard that allow cross-origin reads, and responds to
-//! preflight
-//! requests.
+//! preflight requests.
 
 use std::collections::BTreeMap;
 
@@ -129,8 +128,7 @@ pub(crate) struct Cors {
 }
 
 /// The origin of the request as received, because later plugins may change the field. Its presence in the
-/// exchange
-/// also shows that a `cors` plugin controls the response.
+/// exchange also shows that a `cors` plugin controls the response.
 pub(crate) struct RequestOrigin(Option<Box<[u8]>>);
 
 impl PluginFactory for Cors {

@@ -70,8 +70,7 @@ impl ContentCoding {
 }
 
 /// Largest ratio of content to coded bytes. Repetitive text reaches 20 to 30; Envoy's decompressors have the
-/// same
-/// bound.
+/// same bound.
 const EXPANSION_MAX: usize = 100;
 /// Content up to this length is allowed at any ratio.
 const EXPANDED_BYTES_MIN: usize = 256 * 1024;

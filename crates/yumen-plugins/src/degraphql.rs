@@ -1,8 +1,7 @@
 //! `degraphql`: turns a REST request into a fixed GraphQL query with variables from its query or body.
 //!
 //! The plugin parses the document only to validate it. It builds the JSON envelope of GraphQL over HTTP; the
-//! upstream
-//! executes the query.
+//! upstream executes the query.
 
 use std::fmt;
 use std::sync::Arc;

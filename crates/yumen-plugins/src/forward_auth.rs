@@ -304,8 +304,7 @@ impl ForwardAuth {
     }
 
     /// Copies `upstream_headers` from the response. The client's fields with these names are removed in any
-    /// case,
-    /// because the upstream trusts them.
+    /// case, because the upstream trusts them.
     fn pass_on(&self, ex: &mut Exchange<'_>, answer: Option<&SubrequestResponse>) {
         let (names, fields) = (&self.config.upstream_headers, &mut ex.request.fields);
         for name in names {

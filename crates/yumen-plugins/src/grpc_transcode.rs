@@ -383,8 +383,7 @@ fn make_call<'a>(
 type RuledRequest = (usize, Vec<(String, String)>);
 
 /// The first rule that matches the request, with the path's variables. If only the method differs, the
-/// refusal is
-/// a 405 that lists the methods of the rules for this path.
+/// refusal is a 405 that lists the methods of the rules for this path.
 fn ruled(service: &str, calls: &RuledCalls, ex: &Exchange<'_>) -> Result<RuledRequest, LocalResponse> {
     let verb = ex.request.method_name();
     let mut others: Vec<&str> = Vec::new();

@@ -170,8 +170,7 @@ impl GrpcWeb {
 }
 
 /// Adds names to a list field that `cors` or the service may have set. `*` is extended as well: it covers
-/// neither
-/// `authorization` nor requests with credentials (Fetch §3.3.3).
+/// neither `authorization` nor requests with credentials (Fetch §3.3.3).
 fn allow_too(fields: &mut Fields, list: &str, names: &str) {
     let mut told = fields.all(list).filter(|value| !value.is_empty()).collect::<Vec<_>>().join(&b',');
     for name in names.split(',').map(str::trim) {

@@ -247,8 +247,7 @@ impl<'a> HmacSignature<'a> {
 }
 
 /// The target with its path decoded, as APISIX has it signed. `None` if it equals the target as received, or
-/// if the
-/// decoded path is ambiguous.
+/// if the decoded path is ambiguous.
 fn plain_request_uri(request: &RequestHead) -> Option<Cow<'_, [u8]>> {
     let is_plain = |byte: &u8| !matches!(byte, 0..=0x1f | b'#' | b'%' | b'?' | 0x7f);
     let target = request.request_uri();

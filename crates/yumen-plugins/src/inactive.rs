@@ -1,12 +1,9 @@
 //! Plugins of APISIX 3.18 that this gateway does not implement, and the effect of their absence.
 //!
 //! A test checks that no implemented plugin is in the table. Settings of these plugins are accepted, so that
-//! a
-//! configuration can be moved unchanged. A plugin is `harmless` only if, without it, the same clients reach
-//! the same
-//! upstream by the same protocol, and nothing becomes visible that the plugin hides. All other plugins are
-//! guards, and
-//! so is every plugin outside the table.
+//! a configuration can be moved unchanged. A plugin is `harmless` only if, without it, the same clients reach
+//! the same upstream by the same protocol, and nothing becomes visible that the plugin hides. All other
+//! plugins are guards, and so is every plugin outside the table.
 
 use yumen_plugin::{MissingPlugin, MissingPlugins, MissingRole, ServedTraffic};
 

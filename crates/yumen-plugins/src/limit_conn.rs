@@ -1,6 +1,5 @@
 //! `limit-conn`: limits the concurrent exchanges per key. Exchanges above the limit are delayed, those above
-//! the burst
-//! are refused.
+//! the burst are refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

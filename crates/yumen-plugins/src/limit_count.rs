@@ -1,8 +1,7 @@
 //! `limit-count`: limits the requests per time window and key.
 //!
 //! A limit of N admits exactly N requests with any number of workers: a window is only replaced while no
-//! worker counts
-//! in it, see [`crate::limits::table`].
+//! worker counts in it, see [`crate::limits::table`].
 
 use std::sync::Arc;
 
@@ -42,8 +41,7 @@ pub(crate) enum WindowType {
     #[default]
     Fixed,
     /// Windows begin at multiples of their length. The previous window counts by the share that the last
-    /// `time_window`
-    /// seconds still cover.
+    /// `time_window` seconds still cover.
     Sliding,
 }
 

@@ -63,8 +63,7 @@ pub(crate) struct LimitReqSettings {
 }
 
 /// The level of a bucket, stored as the time at which the bucket is empty, in nanoseconds of the monotonic
-/// clock. One
-/// word, so that concurrent updates are atomic.
+/// clock. One word, so that concurrent updates are atomic.
 #[derive(Debug, Default)]
 pub(crate) struct LeakyBucket {
     empty_at_ns: AtomicU64,

@@ -45,8 +45,7 @@ pub(crate) enum LimitKey {
 }
 
 /// Longest value that is part of a key as it is. Longer than usual values, because keys in Redis must equal
-/// those of
-/// other gateways.
+/// those of other gateways.
 const VALUE_BYTES_MAX: usize = 256;
 
 impl LimitKey {
@@ -108,8 +107,7 @@ impl LimitKey {
 }
 
 /// Replaces the end of the value with a digest. The result is one byte longer than any value that is stored
-/// as it is,
-/// so the two cannot be equal.
+/// as it is, so the two cannot be equal.
 #[cold]
 fn digest_end(out: &mut Vec<u8>, value_at: usize) {
     let digest = digest(&SHA256, &out[value_at..]);

@@ -18,8 +18,7 @@ pub(crate) fn compile(pattern: &str, path: &str) -> Result<RegexPattern, Invalid
 }
 
 /// [`compile`] with the option letters of `ngx.re`: `i`, `m`, `s`, `x`, `u`, `a`. `j` and `o` have no effect,
-/// because
-/// they only tune the engine of NGINX.
+/// because they only tune the engine of NGINX.
 pub(crate) fn with_options(
     pattern: &str,
     options: &str,

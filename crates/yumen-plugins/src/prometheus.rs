@@ -1,8 +1,7 @@
 //! `prometheus`: counts exchanges by route, service, consumer, endpoint and status, and streams by route.
 //!
 //! A worker finds its series by one hash over the labels and is the only writer of their counters. A lock is
-//! only taken
-//! for a new series and for the export.
+//! only taken for a new series and for the export.
 
 use std::sync::Arc;
 
@@ -22,8 +21,7 @@ pub use series::PrometheusMetrics;
 use series::{STREAM, SeriesLabels};
 
 /// The metrics of this process. The exporter must retain the returned reference; otherwise they are dropped
-/// when no
-/// configured plugin uses them.
+/// when no configured plugin uses them.
 pub fn metrics(carry: &Carry) -> Arc<PrometheusMetrics> {
     carry.keep("prometheus", PrometheusMetrics::default)
 }

@@ -1,6 +1,5 @@
 //! `proxy-control`: accepted for compatibility, without effect. Request bodies stream through bounded
-//! buffers, unless
-//! another plugin needs them.
+//! buffers, unless another plugin needs them.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

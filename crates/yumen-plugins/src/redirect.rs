@@ -165,8 +165,7 @@ fn keep_authority(location: &mut Vec<u8>) {
 }
 
 /// Escapes a colon in the first segment, so that client text cannot form a scheme. Only for a path, which
-/// contains no
-/// URL because its slashes are merged; a variable at the beginning of a target may contain one.
+/// contains no URL because its slashes are merged; a variable at the beginning of a target may contain one.
 fn keep_scheme(location: &mut Vec<u8>) {
     let end = location.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(location.len());
     let rest = location.split_off(end);

@@ -93,8 +93,7 @@ impl PluginFactory for RequestValidation {
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
 /// Refuses a schema with parts that have no effect: unknown types, properties that are no schemas, invalid
-/// patterns, and
-/// references without a target.
+/// patterns, and references without a target.
 fn check_schema(root: &Value, schema: &Value, path: &str) -> Result<(), InvalidSettings> {
     let Some(members) = schema.as_object() else {
         return if schema.is_boolean() {

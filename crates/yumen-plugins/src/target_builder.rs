@@ -1,6 +1,5 @@
 //! Builds request targets and locations from templates and client text. The position of a component, in path
-//! or query,
-//! determines its encoding.
+//! or query, determines its encoding.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,6 +1,5 @@
 //! Test harness for plugins: requests are text, responses and upstream requests are text, and only the test
-//! moves the
-//! clock.
+//! moves the clock.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -263,8 +262,7 @@ impl PluginBench {
     }
 
     /// An exchange after routing. `request` is a head with `\n` or CRLF line ends; the empty line is
-    /// optional, and
-    /// `Host: test.com` is added if absent.
+    /// optional, and `Host: test.com` is added if absent.
     pub(crate) fn exchange(&self, request: &str) -> Exchange<'_> {
         let (head, _) = read_request(request);
         let mut ex = Exchange::new(head, &self.client, self.host.clock(), &self.host, &self.consumers);

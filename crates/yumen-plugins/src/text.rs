@@ -9,8 +9,7 @@ use yumen_plugin::{Exchange, VarTemplate};
 use crate::target_builder::TargetBuilder;
 
 /// A status for a final response: one outside 200 to 999 becomes the nearest valid one. The schemas follow
-/// APISIX and
-/// admit more.
+/// APISIX and admit more.
 pub(crate) fn final_status(status: u64) -> u16 {
     status.clamp(200, 999) as u16
 }

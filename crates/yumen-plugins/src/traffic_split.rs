@@ -1,6 +1,5 @@
 //! `traffic-split`: sends shares of the traffic, or requests that meet conditions, to other upstreams than
-//! that of the
-//! route.
+//! that of the route.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

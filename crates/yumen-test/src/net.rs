@@ -1,6 +1,5 @@
 //! A test network: namespaces with links that can be cut, and packets that are lost in one direction,
-//! unnoticed by both
-//! sides.
+//! unnoticed by both sides.
 
 use std::net::Ipv4Addr;
 use std::process::Command;

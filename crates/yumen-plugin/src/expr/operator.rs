@@ -169,8 +169,7 @@ fn number(text: &[u8]) -> Option<f64> {
 }
 
 /// Matches bytes, as PCRE does without its UTF flag. A pattern that requires Unicode, such as `\p{Greek}`,
-/// matches
-/// characters.
+/// matches characters.
 fn regex(pattern: &Value, ignore_case: bool) -> Result<RegexPattern, String> {
     let text = match pattern {
         Value::String(text) => text.clone(),

@@ -13,8 +13,7 @@ const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
 /// Marks bytes that end a run of plain characters: quotes, backslashes and control characters. Only the
-/// lowest mark is
-/// exact, because a borrow may set marks after it.
+/// lowest mark is exact, because a borrow may set marks after it.
 fn special_bytes(word: u64) -> u64 {
     let zero = |word: u64| word.wrapping_sub(LOW) & !word & HIGH;
     let controls = word.wrapping_sub(LOW * 0x20) & !word & HIGH;
@@ -37,8 +36,7 @@ fn run_end(text: &[u8], mut at: usize) -> usize {
 }
 
 /// Offset after the closing quote of a string, and whether the string contains an escape. Unpaired surrogates
-/// are
-/// accepted here.
+/// are accepted here.
 pub(crate) fn string_end(text: &[u8], at: usize) -> Option<(usize, bool)> {
     let (mut at, mut has_escape) = (at + 1, false);
     loop {

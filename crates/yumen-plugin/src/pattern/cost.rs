@@ -1,20 +1,17 @@
 //! The cost of a pattern on the backtracking engine. That engine only limits its backtracking steps: the
-//! weight bounds the
-//! work between two steps, and patterns with unbounded work are refused.
+//! weight bounds the work between two steps, and patterns with unbounded work are refused.
 
 use fancy_regex::{Assertion, Expr, LookAround};
 
 /// Weight of look-around or an atomic group that the engine executes instruction by instruction, which is
-/// slower than an
-/// automaton by this factor.
+/// slower than an automaton by this factor.
 const STEPPED: u32 = 16;
 
 /// Most iterations of a counted repetition that may run by instruction without additional weight.
 const TURNS_FEW: usize = 64;
 
 /// Characters of a pattern, with its counted repetitions expanded, per unit of weight. A larger automaton may
-/// follow as
-/// many states at each byte.
+/// follow as many states at each byte.
 const CHARACTERS_FEW: usize = 16;
 
 /// Groups of a pattern per unit of weight: restoring groups takes time in proportion to their number.
@@ -116,8 +113,7 @@ fn weigh(expr: &Expr, repeats: bool, weight: &mut u32) -> Result<(), &'static st
 }
 
 /// Weight of a body with a repetition that does not run as an automaton. After the body has matched, its
-/// backtracking
-/// points are discarded, so its iterations are never counted.
+/// backtracking points are discarded, so its iterations are never counted.
 fn steps_within(body: &Expr) -> u32 {
     let repeats = |expr: &Expr| matches!(expr, Expr::Repeat { hi, .. } if *hi > 1);
     let is_stepped = body.has_descendant_or_self(is_backtracking) && body.has_descendant_or_self(repeats);

@@ -1,6 +1,5 @@
 //! Values inside a buffered request body, which is indexed once, in bounded turns. Supported are forms
-//! (urlencoded and
-//! multipart) and JSON.
+//! (urlencoded and multipart) and JSON.
 
 use yumen_http::KnownField;
 
@@ -16,8 +15,7 @@ const FORM_FIELDS_MAX: usize = 10_000;
 /// Most parts of a multipart form; one with more is refused.
 const FORM_PARTS_MAX: usize = 1000;
 /// Largest body to index. Bodies that are buffered for variables are smaller, but one that a plugin has
-/// rewritten or
-/// buffered for itself may be larger.
+/// rewritten or buffered for itself may be larger.
 pub(super) const INDEXED_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Bytes of JSON in one turn.
 const TURN_BYTES: usize = 128 * 1024;

@@ -1,8 +1,7 @@
 //! Settings that come from a reference such as `$env://NAME`: data, whatever characters they contain.
 //!
 //! Every template is parsed from a whole setting, so text that equals such a value is the value. Recording
-//! the values
-//! here spares plugins from tracking the origin of each setting.
+//! the values here spares plugins from tracking the origin of each setting.
 
 use std::cell::RefCell;
 

@@ -26,8 +26,7 @@ pub(crate) struct GraphqlOperation {
 }
 
 /// The first operation of the document; `None` if there is none or it is malformed. A document beyond the
-/// limits leaves the
-/// exchange undecided.
+/// limits leaves the exchange undecided.
 pub(super) fn operation<'a>(ex: &'a Exchange<'_>) -> Option<Cow<'a, GraphqlOperation>> {
     if ex.request.method() == Method::Get {
         let document = form_field(ex.request.query()?, b"query")?;

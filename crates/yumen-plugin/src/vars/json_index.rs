@@ -1,8 +1,7 @@
 //! Values in a JSON body by their paths, without a tree.
 //!
 //! One pass records the positions of object members. A path is then followed from member to member, and only
-//! its value is
-//! parsed.
+//! its value is parsed.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -56,8 +55,7 @@ impl JsonIndex {
     }
 
     /// The value at a dotted path. A number, plain or in brackets, is an array index from 0, and `*` all
-    /// elements or members,
-    /// which yields a list.
+    /// elements or members, which yields a list.
     pub(super) fn value(&self, body: &[u8], path: &str) -> Result<Option<VarValue<'static>>, UnreadValue> {
         let budget = Cell::new(FOUND_VALUES_MAX);
         if !path.contains('*') {

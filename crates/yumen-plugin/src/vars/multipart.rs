@@ -1,8 +1,7 @@
 //! Fields of a multipart form (RFC 7578), indexed once per body by a strict parser.
 //!
 //! Parsers disagree about forms that bend the grammar, so that a guard could see another value than the
-//! upstream does.
-//! Such forms are refused.
+//! upstream does. Such forms are refused.
 
 use std::ops::Range;
 
@@ -155,8 +154,7 @@ fn boundary(content_type: &[u8]) -> Result<&[u8], MultipartFault> {
 }
 
 /// Calls `visit` with name and range of each parameter; returns the text before the parameters. An escaped
-/// quote is
-/// malformed, because parsers disagree where the string ends.
+/// quote is malformed, because parsers disagree where the string ends.
 fn parameters<'a>(
     value: &'a [u8],
     mut visit: impl FnMut(&'a [u8], Range<usize>) -> Result<(), MultipartFault>,

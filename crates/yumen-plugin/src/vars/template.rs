@@ -12,8 +12,7 @@ enum TemplatePart {
 /// Text with `$name`, `${name}` and `${name ?? default}`.
 ///
 /// `${$}` is a dollar sign. As in APISIX, a dollar sign after a backslash begins no variable, and the
-/// backslash remains.
-/// A name without braces only contains dots if it begins with `post_arg.`.
+/// backslash remains. A name without braces only contains dots if it begins with `post_arg.`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VarTemplate {
     parts: Box<[TemplatePart]>,
@@ -53,8 +52,7 @@ impl VarTemplate {
     }
 
     /// Appends the text with the values of its variables; those without a value are empty. Returns the number
-    /// of variables
-    /// with a value or default.
+    /// of variables with a value or default.
     pub fn render(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> usize {
         let mut resolved = 0;
         for part in &self.parts {

@@ -1,8 +1,7 @@
 //! Names that no variable has, recorded while settings are compiled.
 //!
 //! All names pass through `Var::parse`, at any depth of a plugin's settings. Recording them there spares
-//! every plugin
-//! from reporting them.
+//! every plugin from reporting them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

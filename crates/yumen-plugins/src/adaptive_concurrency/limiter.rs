@@ -1,10 +1,8 @@
 //! The concurrency limit and its control loop. The limit follows the ratio of the baseline latency to the
-//! current
-//! latency, plus some headroom for growth, and drops at once after an overload.
+//! current latency, plus some headroom for growth, and drops at once after an overload.
 //!
 //! All workers share one limiter. The counts are atomics. The state of the control loop is behind a mutex
-//! that is
-//! only tried, because a lost sample does not matter.
+//! that is only tried, because a lost sample does not matter.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -31,8 +29,8 @@ const GRADIENT: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 const BACKOFF: f64 = 0.9;
 
 /// Bounds of the time for which requests are refused during a measurement of the baseline latency. Within
-/// these
-/// bounds it is a tenth of the measurement interval. A measurement without samples would never end otherwise.
+/// these bounds it is a tenth of the measurement interval. A measurement without samples would never end
+/// otherwise.
 const PATIENCE_US: (u64, u64) = (1_000_000, 10_000_000);
 
 /// The result of one exchange, as an input of the control loop.
@@ -58,8 +56,7 @@ pub(crate) struct AdaptiveLimiter {
 }
 
 /// The number of an epoch (high 32 bits) and the number of its exchanges in flight (low 32 bits, only counted
-/// while
-/// measuring). One atomic word holds both, so that no exchange is counted in another epoch.
+/// while measuring). One atomic word holds both, so that no exchange is counted in another epoch.
 #[derive(Debug, Clone, Copy)]
 struct MeasureEpoch(u64);
 

@@ -6,8 +6,7 @@ use super::*;
 use crate::testing::PluginBench;
 
 /// Checks the time left in milliseconds (0 for none) for these request fields, and the field that an endpoint
-/// gets 250 ms
-/// later.
+/// gets 250 ms later.
 #[track_caller]
 fn check(settings: Value, fields: &str, left_ms: u64, told: Option<&str>) {
     let bench = PluginBench::new();

@@ -1,6 +1,5 @@
 //! Translates JSON into a protobuf message by the proto3 mapping. Values are encoded while they are parsed,
-//! without a
-//! tree in between.
+//! without a tree in between.
 //!
 //! [`MessageWriter`] bounds the nesting of messages, and the JSON parser has a bound of its own.
 

@@ -1,12 +1,10 @@
 //! Translates a protobuf message into JSON by the proto3 mapping. JSON is written while the message is
-//! parsed, without a
-//! tree in between.
+//! parsed, without a tree in between.
 //!
 //! Memory consists of the JSON, which has a bound, and of notes about runs of fields and map entries that are
-//! out of
-//! order. A message with many of them needs many times its length in notes, so the notes have a bound too:
-//! four times
-//! that of the JSON. Members of an object are sorted by field number, entries of a map by key.
+//! out of order. A message with many of them needs many times its length in notes, so the notes have a bound
+//! too: four times that of the JSON. Members of an object are sorted by field number, entries of a map by
+//! key.
 
 mod notes;
 mod parts;
@@ -31,8 +29,7 @@ use super::json::FieldCardinality as Shape;
 const DEPTH_MAX: usize = 256;
 
 /// Writes the JSON of a message of type `of`. A malformed message is an error of kind `InvalidData`; part of
-/// the JSON
-/// may be in `out` then.
+/// the JSON may be in `out` then.
 pub(super) fn write_json(
     out: &mut JsonSink,
     types: &MessageTypeCache,

@@ -1,8 +1,7 @@
 //! Builds the message of a call from path, query and body of a request.
 //!
 //! Protobuf parsers use the last of duplicate scalar fields, and merge duplicate messages. Values of the path
-//! take
-//! precedence over the body, so they are written after it.
+//! take precedence over the body, so they are written after it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -138,8 +137,7 @@ struct TextFields {
 
 impl TextFields {
     /// Encodes the value of the field at path `name`: `a.b` is field `b` of message `a`. Unknown fields are
-    /// ignored, and so
-    /// are further values of a field that is not repeated.
+    /// ignored, and so are further values of a field that is not repeated.
     fn put(
         &mut self,
         of: &MessageDescriptor,

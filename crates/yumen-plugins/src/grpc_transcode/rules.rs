@@ -229,8 +229,7 @@ pub(super) struct TemplateSegments<'a>(Vec<&'a [u8]>);
 
 impl<'a> TemplateSegments<'a> {
     /// Splits the path. `None` if a segment is `.` or `..`, even escaped: the upstream could resolve it to a
-    /// path that
-    /// earlier rules did not check.
+    /// path that earlier rules did not check.
     pub(super) fn of(target: &'a [u8]) -> Option<TemplateSegments<'a>> {
         let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
         let segments: Vec<&[u8]> = path.strip_prefix(b"/")?.split(|byte| *byte == b'/').collect();
@@ -244,8 +243,7 @@ fn decoded(segment: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Decodes a variable of several segments by `google.api.http`: characters that RFC 6570 reserves stay
-/// escaped, so
-/// that an escaped slash is not confused with a separator.
+/// escaped, so that an escaped slash is not confused with a separator.
 fn decoded_but_reserved(path: &[u8]) -> Vec<u8> {
     let mut told = Vec::with_capacity(path.len());
     let mut rest = path;

@@ -18,8 +18,7 @@ impl fmt::Display for NestingTooDeep {
 }
 
 /// Encoder of one message. The length of a nested message comes before it on the wire but is only known after
-/// it.
-/// Lengths are stored separately and inserted at the end, so that no byte moves twice.
+/// it. Lengths are stored separately and inserted at the end, so that no byte moves twice.
 #[derive(Default)]
 pub(super) struct MessageWriter {
     bytes: Vec<u8>,

@@ -1,8 +1,7 @@
 //! Concurrent exchanges counted in Redis: each exchange is a member of the sorted set of its key.
 //!
 //! Members expire, so that those of a node that died do not remain; a live node renews its members in time.
-//! Removals
-//! run in the background and are repeated until Redis confirms them.
+//! Removals run in the background and are repeated until Redis confirms them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -22,8 +21,7 @@ use super::{LimitConn, LimitConnSettings};
 use crate::limits::{held_back, remote, with_scratch};
 
 /// Adds a member to each set until one is full. Returns the size of each set, 0 for the full one. Scores are
-/// the expiry
-/// times of the members, in milliseconds of Redis' clock.
+/// the expiry times of the members, in milliseconds of Redis' clock.
 const ENTER: RedisScript = RedisScript {
     text: "\
 local time = redis.call('TIME')
@@ -68,8 +66,7 @@ const AGAIN_BATCH: usize = 1000;
 /// Most unconfirmed removals per limit and worker. The oldest are dropped beyond this; their members expire.
 const OWED_MAX: usize = 1 << 16;
 /// Confirmations that a removal needs if an earlier call was aborted: that call may still arrive, on another
-/// connection,
-/// and add the member again.
+/// connection, and add the member again.
 const HEARD_WHEN_UNCERTAIN: u8 = 3;
 
 /// Expiry of members in seconds without `key_ttl`.

@@ -17,8 +17,7 @@ fn start<'b>(
 }
 
 /// Begins exchanges one after another that all keep running; cases are request fields, status (0 for passing)
-/// and delay
-/// in milliseconds.
+/// and delay in milliseconds.
 #[track_caller]
 fn check(settings: Value, cases: &[(&str, u16, u64)]) {
     let bench = PluginBench::new();

@@ -1,16 +1,12 @@
 //! Counters that are synchronized with Redis at intervals: no request waits, and nodes see each other's
-//! counts after one
-//! interval.
+//! counts after one interval.
 //!
 //! A node decides by the last count from Redis plus its own admissions since then. All nodes together exceed
-//! a limit by
-//! at most the admissions of the others during one interval and one round trip. While Redis is unreachable,
-//! each node
-//! decides alone and keeps its pending counts.
+//! a limit by at most the admissions of the others during one interval and one round trip. While Redis is
+//! unreachable, each node decides alone and keeps its pending counts.
 //!
 //! A successor continues the windows of its predecessor. The predecessor reports its own admissions to Redis,
-//! at the
-//! latest when it exits, so none is counted twice.
+//! at the latest when it exits, so none is counted twice.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,8 +50,7 @@ struct DelayedCounter {
 
 impl DelayedCounter {
     /// Replaces a window that has ended. Returns the unsent count of a sliding window, which still weighs in
-    /// the next one; that
-    /// of a fixed window is dropped.
+    /// the next one; that of a fixed window is dropped.
     ///
     /// Several workers may find the same window ended. Only the first replaces it, so counts in the new
     /// window are kept.
@@ -112,8 +107,7 @@ impl KeyedState for DelayedCounter {
     }
 
     /// The admissions that are not in Redis yet. All other counts reach the other process through Redis, and
-    /// would count
-    /// twice if they were handed over too.
+    /// would count twice if they were handed over too.
     fn since(before: Option<&[u64]>, now: &[u64]) -> Option<Vec<u64>> {
         let [_, end @ .., window_s, turns, admitted, owed] = now else { return None };
         let known = match before {
@@ -221,8 +215,7 @@ impl DelayedCounters {
     }
 
     /// Schedules the key for synchronization: within the interval, or at once if it is new here, because
-    /// other nodes may
-    /// have counted it for a while.
+    /// other nodes may have counted it for a while.
     #[cold]
     fn note(self: &Arc<Self>, ex: &Exchange<'_>, key: &[u8], is_new: bool) {
         self.owe(PendingSync { key: key.into(), rest: None });

@@ -1,8 +1,7 @@
 //! Request counts in Redis: one script call per request counts and decides in one step.
 //!
 //! A fixed window of a group has the key and the value that APISIX uses, so that both gateways can share it.
-//! The same
-//! holds for a sliding window outside a cluster; inside one, its two keys must be in one slot.
+//! The same holds for a sliding window outside a cluster; inside one, its two keys must be in one slot.
 
 use std::sync::Arc;
 

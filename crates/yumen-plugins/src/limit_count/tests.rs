@@ -7,8 +7,7 @@ use yumen_plugin::Plugin;
 use crate::testing::{PluginBench, TestReply};
 
 /// Milliseconds since the previous request, request fields, status, and `limit/remaining/reset` (empty
-/// without quota
-/// fields).
+/// without quota fields).
 type Case<'a> = (u64, &'a str, u16, &'a str);
 
 fn run(bench: &PluginBench, plugin: &Arc<dyn Plugin>, fields: &str) -> TestReply {

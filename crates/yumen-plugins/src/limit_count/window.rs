@@ -101,8 +101,7 @@ impl CountWindow {
     }
 
     /// Applies the global count and the end of the window. Replies may be out of order, so the count never
-    /// falls unless
-    /// the end shows that a new window began.
+    /// falls unless the end shows that a new window began.
     pub(crate) fn settle_fixed(&mut self, count: u64, left_ms: u64, length_ms: u64, now: Now) {
         let until_ms = now.mono_ms().saturating_add(left_ms);
         let is_next = until_ms > self.useless_at_ms.saturating_add(length_ms / 2);
@@ -143,8 +142,7 @@ impl CountWindow {
     }
 
     /// Counts a request if it is within the limit; `None` if the window is not the one of `now`. The previous
-    /// window counts
-    /// by the share that the last `length_ms` still cover.
+    /// window counts by the share that the last `length_ms` still cover.
     pub(crate) fn count_sliding(&self, limit: u64, length_ms: u64, now: Now) -> Option<WindowDecision> {
         let count = |within: &dyn Fn(u64) -> bool| {
             let more = |count: u64| within(count).then_some(count + 1);
@@ -196,8 +194,7 @@ impl CountWindow {
     }
 
     /// Whether the window is the one of `now` or the next one: the clocks of workers differ a little, and a
-    /// slow one must not
-    /// set the window back.
+    /// slow one must not set the window back.
     fn holds(&self, length_ms: u64, now: Now) -> bool {
         let number = now.unix_ms / length_ms;
         self.length_ms == length_ms && (self.number == number || self.number == number + 1)

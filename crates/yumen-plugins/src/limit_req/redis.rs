@@ -10,8 +10,7 @@ use super::{LimitReq, LimitReqSettings};
 use crate::limits::{held_back, remote, with_scratch};
 
 /// Stores the time at which the bucket is empty, in microseconds. Returns the excess over the rate in
-/// thousandths of a
-/// request, or -1 above the burst.
+/// thousandths of a request, or -1 above the burst.
 const POUR: RedisScript = RedisScript {
     text: "\
 local time = redis.call('TIME')

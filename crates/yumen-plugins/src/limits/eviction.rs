@@ -1,8 +1,7 @@
 //! Eviction from a full shard of a counter table: max-min fairness among the rules.
 //!
 //! A rule loses keys only while it has more keys than any rule that loses none. Invented keys of one rule
-//! evict each
-//! other and no key of another rule.
+//! evict each other and no key of another rule.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -73,8 +73,7 @@ fn written_key(rules: usize, rule: u8, key: &[u8]) -> String {
 }
 
 /// An imported key with the rules that it may belong to. A digest without a prefix, from an older version,
-/// may belong to
-/// every rule; requests of the other rules do not find it.
+/// may belong to every rule; requests of the other rules do not find it.
 fn read_key(rules: usize, written: &str) -> Option<(Range<u8>, Vec<u8>)> {
     let last = u8::try_from(rules.saturating_sub(1)).unwrap_or(u8::MAX);
     let one = |rule: u8| rule..rule.saturating_add(1);

@@ -174,8 +174,7 @@ fn login(username: Option<&String>, password: Option<&RedisPassword>) -> RedisLo
 }
 
 /// A digest that is equal on all nodes and in all versions, because equal settings must lead to equal
-/// counters. It need
-/// not be collision-resistant: its input comes from the configuration only.
+/// counters. It need not be collision-resistant: its input comes from the configuration only.
 pub(crate) fn digest(text: &str) -> u64 {
     // FNV-1a
     text.bytes()

@@ -1,10 +1,9 @@
 //! A table of counters that all workers share.
 //!
 //! Counters are atomics behind a sharded read-write lock. Requests take the lock for reading, so they contend
-//! no more
-//! than on the atomics. The write lock is taken for a new key, for a new window, and for eviction. A reader
-//! can therefore
-//! rely on the window of a counter, which makes limits exact without a packed word of count and window.
+//! no more than on the atomics. The write lock is taken for a new key, for a new window, and for eviction. A
+//! reader can therefore rely on the window of a counter, which makes limits exact without a packed word of
+//! count and window.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -19,12 +18,10 @@ use super::eviction::EvictionPlan;
 use super::usage::{self, LimitRecord, LimitTables, TableUsage};
 
 /// Most keys in a table, for all limits together. A full table evicts keys of the limits with the most keys,
-/// see
-/// [`super::eviction`]. Unit tests use a smaller table.
+/// see [`super::eviction`]. Unit tests use a smaller table.
 pub(crate) const KEYS_MAX: usize = if cfg!(test) { 1 << 14 } else { 1 << 20 };
 /// Longest key that is stored as it is, with the number of its limit. Clients choose the content of keys, so
-/// a bound
-/// on the number of keys alone would not bound memory.
+/// a bound on the number of keys alone would not bound memory.
 const KEY_BYTES_MAX: usize = 64;
 /// Length of the prefix of a key: the number of the limit, with the number of the rule in the last byte.
 const NUMBER_BYTES: usize = 8;
@@ -36,8 +33,7 @@ const SHARDS: usize = 256;
 /// The state of one key.
 pub(crate) trait KeyedState: Default {
     /// Time from which the state equals a fresh one, in milliseconds of the monotonic clock; `None` if it
-    /// must not be
-    /// evicted.
+    /// must not be evicted.
     fn useless_at_ms(&self) -> Option<u64>;
 
     /// State for the successor; `None` if there is none to hand over.
@@ -66,8 +62,7 @@ pub(crate) trait KeyedState: Default {
 enum StoredKey<'k> {
     Whole(&'k [u8]),
     /// The prefix, the beginning of the key, and a digest of all after the prefix; the prefix differs in the
-    /// next process.
-    /// One byte longer than any key that is stored as it is, so the two cannot be equal.
+    /// next process. One byte longer than any key that is stored as it is, so the two cannot be equal.
     Digested([u8; KEY_BYTES_MAX + 1]),
 }
 
@@ -203,8 +198,7 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
     }
 
     /// Removes ended state and that of removed limits. If the shard is still full, evicts a quarter of the
-    /// rest by
-    /// [`EvictionPlan`].
+    /// rest by [`EvictionPlan`].
     fn make_room(&self, inner: &mut ShardMap<V>, now_ms: u64) {
         let limits = self.limits();
         let limit_of = |key: &[u8]| limits.get(&split_number(key)?.0);
@@ -323,8 +317,7 @@ impl<V: KeyedState + Send + Sync> Drop for TableShare<V> {
 }
 
 /// The share carried under `plugin/name` of a limit with this number of rules. All limits of a plugin share
-/// one table
-/// per process, so the bound applies to the process and an idle limit costs almost nothing.
+/// one table per process, so the bound applies to the process and an idle limit costs almost nothing.
 pub(crate) fn share<V: KeyedState + Send + Sync + 'static>(
     setup: &PluginBuildContext<'_>,
     plugin: &str,

@@ -199,8 +199,7 @@ impl PrometheusMetrics {
     }
 
     /// Drops series without a write since `before_s`, in seconds since the Unix epoch, such as those of
-    /// removed routes.
-    /// Returns their number. A series that reappears starts at zero, as after a restart.
+    /// removed routes. Returns their number. A series that reappears starts at zero, as after a restart.
     pub fn retire(&self, before_s: u64) -> usize {
         let mut all = lock(&self.all);
         let before = all.len();

@@ -1,8 +1,7 @@
 //! Inserts the defaults of a schema into the text of a JSON body.
 //!
 //! The rest of the text remains as received, because serializing a tree would change numbers such as `3.00`
-//! or one with
-//! thirty digits.
+//! or one with thirty digits.
 
 use std::collections::HashSet;
 

@@ -92,8 +92,7 @@ fn step(words: &[&str], body: &str) -> Step {
 }
 
 /// Parses bytes: lines are joined, `\r`, `\n`, `\t`, `\\` and `\xHH` are single bytes, `\{30 ab}` is `ab`
-/// thirty
-/// times. Lines that begin with `#` are comments.
+/// thirty times. Lines that begin with `#` are comments.
 pub(crate) fn bytes(text: &str) -> Vec<u8> {
     let joined: String = text.lines().filter(|line| !line.starts_with('#')).collect();
     let mut out = Vec::new();

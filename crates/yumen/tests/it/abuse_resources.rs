@@ -300,8 +300,7 @@ fn idle_connections_of_http3_give_way_where_there_are_as_many_as_may_be() {
 }
 
 /// Other clients are served between the requests of the flood, although each of its responses and next
-/// requests are ready
-/// at once.
+/// requests are ready at once.
 #[test]
 fn who_asks_ahead_without_end_does_not_keep_the_worker_to_himself() {
     let gateway = Gateway::with(&mock(), &Options { workers: 1, ..Options::default() });

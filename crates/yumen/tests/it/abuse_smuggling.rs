@@ -1,6 +1,5 @@
 //! Request smuggling: every form is refused, or parsed in one way and forwarded in an unambiguous form. The
-//! same for
-//! responses.
+//! same for responses.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

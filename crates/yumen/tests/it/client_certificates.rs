@@ -54,8 +54,7 @@ impl Edge {
     }
 
     /// The output of openssl for a request to `a.test` in this version. The option stores the session
-    /// (`-sess_out`) or resumes
-    /// it (`-sess_in`).
+    /// (`-sess_out`) or resumes it (`-sess_in`).
     fn talker(&self, who: &Pair) -> impl Fn(&str, &str) -> String + use<> {
         let (cert, key) = (self.scratch.write("a.pem", &who.cert), self.scratch.write("a.key", &who.key));
         let session = self.scratch.file("session").display().to_string();

@@ -34,8 +34,7 @@ pub(crate) fn udp_echo(name: &'static str) -> SocketAddr {
 }
 
 /// The response to a datagram from the address that it was sent to. Repeats the datagram, because one may be
-/// lost, and
-/// ignores late responses from others.
+/// lost, and ignores late responses from others.
 fn ask(socket: &UdpSocket, at: SocketAddr, datagram: &[u8]) -> Vec<u8> {
     let mut room = vec![0; 65_536];
     socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();

@@ -1,6 +1,5 @@
 //! Listeners open after the first publication: at a start and at an upgrade, no client gets a response before
-//! it, whatever
-//! is wrong with the configuration.
+//! it, whatever is wrong with the configuration.
 
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};

@@ -148,8 +148,7 @@ const LONG: usize = 66_000;
 fn a_refused_call_takes_no_room_elsewhere_and_keeps_its_own() {
     let limits = json!({ "limits": { "per_endpoint": { "max_requests": 1 } } });
     // The first call cannot be repeated and stays at the first endpoint. The second goes to the other at
-    // once, and no
-    // endpoint has room for the third.
+    // once, and no endpoint has room for the third.
     check_held(&limits, [(LONG, "8"), (2, ""), (2, "14")]);
     // The first call is retried on the second endpoint, which then has no room for the second call.
     check_held(&limits, [(2, ""), (2, "8"), (2, "14")]);

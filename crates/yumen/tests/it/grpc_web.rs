@@ -15,8 +15,7 @@ const MESSAGE: &[u8] = b"\0\0\0\0\x02hi";
 const OK: &[u8] = b"\x80\0\0\0\x10grpc-status: 0\r\n";
 
 /// Echoes the message with status 0. `/s.S/Refuse` responds with a head only, `/s.S/Break` breaks off,
-/// `/s.S/Stream` echoes
-/// each message on arrival.
+/// `/s.S/Stream` echoes each message on arrival.
 fn service() -> Http2Upstream {
     Http2Upstream::start(|call, mut respond| async move {
         let (parts, mut incoming) = call.into_parts();

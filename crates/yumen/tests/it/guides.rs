@@ -1,8 +1,7 @@
 //! Every command in the guides runs and prints the documented output.
 //!
 //! In a `console` block, a line `$ command` is run, by one shell per guide. The lines below it must appear in
-//! its output
-//! in the same order, with any lines in between. `...` matches any text.
+//! its output in the same order, with any lines in between. `...` matches any text.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -107,8 +106,7 @@ fn check(guide: &Path) {
 }
 
 /// Replaces addresses in a text; the earlier entry wins for a common prefix. Replacements are not searched
-/// again, because
-/// ports share digits.
+/// again, because ports share digits.
 fn replaced(text: &str, actual: &[(&str, String)]) -> String {
     let (mut done, mut rest) = (String::new(), text);
     while let Some(next) = rest.chars().next() {

@@ -1,6 +1,5 @@
 //! HTTP/2 control frames that belong to traffic: a peer that only reacts to received frames does not count as
-//! a flood, and
-//! a flooding endpoint is reported.
+//! a flood, and a flooding endpoint is reported.
 
 use crate::harness::http2::{
     DATA, END_HEADERS, END_STREAM, GET, HEADERS, Http2Upstream, PING, POST, RST_STREAM, RawClient,

@@ -14,8 +14,7 @@ const CLIENTS: usize = 12;
 /// All but one are killed, one after another.
 const ENDPOINTS: usize = 3;
 /// Longest time for a worker to see the end of a connection: without a pause between two requests it does not
-/// poll the
-/// reactor.
+/// poll the reactor.
 const NOTICE_MAX: Duration = Duration::from_millis(250);
 
 /// The protocol between gateway and upstream.

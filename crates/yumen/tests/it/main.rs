@@ -1,8 +1,7 @@
 //! The real binary on real sockets: one test for each promise that is visible from outside.
 //!
 //! Requires nginx, curl and openssl (`scripts/deps.sh test`). The only crates of the workspace in use are the
-//! load
-//! generator and the test support.
+//! load generator and the test support.
 
 // A panic in a helper already shows its location.
 #![allow(clippy::unwrap_used)]

@@ -1,6 +1,5 @@
 //! Three gateways, three etcd members and a Redis in separate network namespaces: correctness during
-//! partitions in both
-//! directions or one.
+//! partitions in both directions or one.
 //!
 //! Namespaces require root; without them, the test prints that and is skipped.
 

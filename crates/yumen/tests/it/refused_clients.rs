@@ -18,8 +18,7 @@ use crate::harness::upstream::Gate;
 use crate::harness::{Gateway, Options, Upstream};
 
 /// A gateway that serves `www.open.test` to all clients and `closed.open.test` with a client certificate,
-/// both under one
-/// wildcard certificate.
+/// both under one wildcard certificate.
 struct World {
     gateway: Gateway,
     upstream: Upstream,

@@ -1,6 +1,5 @@
 //! Clients that read slowly under a minimum rate: the rate counts the bytes that they acknowledge, not those
-//! in sockets and
-//! TLS sessions of the node.
+//! in sockets and TLS sessions of the node.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

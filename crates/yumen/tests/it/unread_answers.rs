@@ -22,8 +22,7 @@ const EXCHANGES_MIB: u64 = 56;
 const NODE: &str = "limits: {backlog_bytes_per_worker: 16777216}";
 
 /// Serializes the tests with thousands of connections, whose endpoints are in this process: together they
-/// would exceed the
-/// descriptor limit.
+/// would exceed the descriptor limit.
 static DESCRIPTORS: Mutex<()> = Mutex::new(());
 
 /// Waits for the other such tests, and raises the descriptor limit to its maximum.

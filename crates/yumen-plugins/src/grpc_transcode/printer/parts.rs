@@ -176,10 +176,8 @@ impl<'a> WireReader<'a> {
 }
 
 /// The fields of a message in the order of its type. The spans of a message that is split into several fields
-/// are
-/// merged. Of a oneof only the last field remains. A field with the wrong wire type is unknown, as in every
-/// protobuf
-/// parser.
+/// are merged. Of a oneof only the last field remains. A field with the wrong wire type is unknown, as in
+/// every protobuf parser.
 pub(super) fn runs(
     bytes: &[u8],
     parts: &[WireSpan],

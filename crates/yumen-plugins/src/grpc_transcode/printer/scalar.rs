@@ -55,9 +55,8 @@ impl JsonSink {
         self.bytes.len()
     }
 
-    /// Discards the output after this length. The total is bounded, because each nested message may discard
-    /// what the
-    /// messages inside it had written again.
+    /// Discards the output after this length. The discarded total is bounded: each level of nested messages
+    /// may discard the output of the levels inside it again.
     pub(in super::super) fn cut(&mut self, length: usize) -> io::Result<()> {
         self.bytes_taken_back += self.bytes.len() - length;
         self.bytes.truncate(length);

@@ -1,7 +1,6 @@
 //! Message types with a special JSON form. A value that has none, such as a time after the year 9999, becomes
-//! an
-//! object of its fields, and an `Any` of an unknown type its encoded bytes: a partial response is better than
-//! an error.
+//! an object of its fields, and an `Any` of an unknown type its encoded bytes: a partial response is better
+//! than an error.
 
 use std::io::{self, Write};
 use std::ops::RangeInclusive;

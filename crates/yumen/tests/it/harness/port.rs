@@ -1,8 +1,7 @@
 //! Ports for servers that tests start later, or never.
 //!
 //! A port that the system assigned and that was closed may be assigned to another test. These ports are below
-//! the
-//! ephemeral range (on Linux from 32768 by default), and each is used once.
+//! the ephemeral range (on Linux from 32768 by default), and each is used once.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::OnceLock;
@@ -13,8 +12,7 @@ const FIRST: u16 = 12_000;
 const END: u16 = 32_700;
 
 /// A port without a listener for TCP or UDP. The port 10000 above is reserved too, because nodes of a Redis
-/// cluster use
-/// it for their bus.
+/// cluster use it for their bus.
 pub(crate) fn free_port() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {

@@ -120,8 +120,7 @@ impl TlsPeer {
 type Script = dyn Fn(&mut TlsPeer, usize) -> Option<()> + Send + Sync;
 
 /// A listening upstream with a thread per connection, which the script serves to its end. The script gets the
-/// number of
-/// previous connections.
+/// number of previous connections.
 pub(crate) struct TlsUpstream {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
