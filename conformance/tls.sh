@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Checks the result of a TLS scanner for a listener with default settings: exactly the listed protocols,
-# suites and groups.
-# Additional ones fail too. Requires sslscan, openssl and curl (scripts/deps.sh test).
+# suites and groups; additional ones fail too. Requires sslscan, openssl and curl (scripts/deps.sh test).
 # Usage: [BINARY=target/release/yumen] conformance/tls.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

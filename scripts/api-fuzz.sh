@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes the Admin API by its own OpenAPI document: no response may be a server error.
-# Usage: scripts/api-fuzz.sh [SECONDS [SEED]]   (default: 75 1; the same seed sends the same requests in the
-# same order)
+# Usage: scripts/api-fuzz.sh [SECONDS [SEED]]   (default: 75 1)
+# The same seed sends the same requests in the same order.
 # BINARY names the gateway (default target/debug/yumen). Needs python3; tools come from PyPI into target/api-fuzz.
 # Fails without PyPI; with SKIP_IF_OFFLINE=1 it prints a message and passes.
 set -euo pipefail
@@ -61,8 +61,7 @@ curl -fsS -o "$work/openapi.json" -H "X-API-KEY: $key" "$url/yumen/v1/openapi.js
 "$venv/bin/openapi-spec-validator" --subschema-errors all "$work/openapi.json" | tail -5
 
 # Arguments: seconds, then options that select operations. A refusal may contain more than the document
-# describes, so only
-# documented properties of responses are checked. Working files remain in the current directory.
+# describes, so only documented properties of responses are checked. Working files remain in the current directory.
 ask() {
     local status=0
     (cd "$work" && timeout --kill-after=10 $(($1 + 60)) "$venv/bin/schemathesis" run openapi.json --url "$url" \

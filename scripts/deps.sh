@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
-# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|lab|profile]...   (default: test; the needs of the
-# build are always included)
+# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|lab|profile]...   (default: test)
+# The tools of the build are always included.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 groups=(build "${@:-test}")
@@ -9,8 +9,7 @@ groups=(build "${@:-test}")
 wanted() { [[ " ${groups[*]} " == *" $1 "* ]]; }
 
 # One line per tool: the group, the program that shows its presence (or python3:module, or alternatives with
-# `|`), and the
-# package with it.
+# `|`), and the package with it.
 debian_needs() {
     cat <<'LIST'
 build cc          gcc
@@ -72,8 +71,7 @@ lab=${HOME:-/root}/.cache/yumen-lab
 python_packages="aioquic==1.7.2 h2==4.4.1 websockets==17.4 wsproto==1.3.2"
 
 # The gRPC-Web client of conformance/grpc_web.cjs, pinned in conformance/grpc-web. Without Node or a registry
-# it prints a
-# message; conformance/run.py handles the absence.
+# it prints a message; conformance/run.py handles the absence.
 install_grpc_web() {
     wanted conformance || return 0
     local folder=$root/target/tools/grpc-web pinned=$root/conformance/grpc-web

@@ -11,8 +11,7 @@ export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-co
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
 # The explicit target triple makes the flags apply to the fuzz targets only, not to build scripts. The lock
-# file follows
-# the crates, so `--locked` is not used.
+# file follows the crates, so `--locked` is not used.
 cargo build -q --release --target "$host"
 
 for source in fuzz_targets/*.rs; do
