@@ -112,6 +112,7 @@ impl KeyedState for BreakerState {
     }
 
     fn take_over(&mut self, numbers: &[u64], _now: Now) {
+        // The state that changed last wins.
         if let [failures, successes, changed_at_ms, ref broken @ ..] = *numbers
             && self.changed_at_ms < changed_at_ms
         {
@@ -184,6 +185,7 @@ impl ApiBreaker {
         if unhealthy.http_statuses.contains(&status) {
             row.failures = row.failures.saturating_add(1);
             row.successes = 0;
+            // Every further `failures` failures open the circuit again, for twice the time.
             if row.failures.is_multiple_of(unhealthy.failures) {
                 row.broken_at_s = Some(now_ms / 1000);
             }
@@ -215,6 +217,7 @@ impl Plugin for ApiBreaker {
         let Some(status) = outcome.upstream_status.or(outcome.upstream_failure) else { return };
         let is_failure = self.config.unhealthy.http_statuses.contains(&status);
         let key = self.key(ex);
+        // Successes matter only after failures, so healthy paths need no state.
         let has_failed = || self.rows.table().look(&key, |row| (row.failures > 0).then_some(())).is_some();
         if is_failure || has_failed() {
             let now_ms = ex.host.clock().mono_ms();

@@ -103,6 +103,7 @@ fn identify(ex: &mut Exchange<'_>) -> Result<(), &'static str> {
     const WRONG: &str = "Invalid user authorization";
     let header = ex.request.fields.get("Authorization").ok_or("Missing authorization in request")?;
     let encoded = basic_credentials(header).ok_or(MALFORMED)?;
+    // Usual credentials fit on the stack.
     let mut buffer = [0; 256];
     let mut long = Vec::new();
     let decoded = decode(encoded, &mut buffer, &mut long).ok_or(MALFORMED)?;

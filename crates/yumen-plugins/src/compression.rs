@@ -176,6 +176,7 @@ impl<E: BodyEncoder> BodyCoder for EncodingBody<E> {
             return encoder.end().expect(SINK);
         }
         self.is_holding |= !chunk.data.is_empty();
+        // The upstream pauses: the client gets all content so far.
         if chunk.pause && std::mem::take(&mut self.is_holding) {
             encoder.flush().expect(SINK);
         }

@@ -74,6 +74,7 @@ impl Csrf {
         let read = || -> Option<(Value, i64, String)> {
             let token: Value = serde_json::from_slice(&STANDARD.decode(token).ok()?).ok()?;
             let random = token.get("random").filter(|random| random.is_number())?;
+            // `expires` contains the time of issue, as in APISIX.
             Some((random.clone(), token.get("expires")?.as_i64()?, token.get("sign")?.as_str()?.to_owned()))
         };
         let Some((random, made_s, sign)) = read() else { return false };
@@ -98,6 +99,7 @@ impl Csrf {
 
 /// Formats a time as NGINX does in cookies: with a two-digit year until 2037, for old browsers.
 fn cookie_time(unix_s: u64) -> String {
+    // The end of the year 9999, the last second that an HTTP date can express.
     const LAST_S: u64 = 253_402_300_799;
     let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(unix_s.min(LAST_S)));
     let words: Vec<&str> = date.split(' ').collect();

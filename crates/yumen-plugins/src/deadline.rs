@@ -93,6 +93,7 @@ impl DeadlineFormat {
             DeadlineFormat::Milliseconds => left_ms.to_string(),
             DeadlineFormat::Seconds => format!("{}.{:03}", left_ms / 1000, left_ms % 1000),
             DeadlineFormat::UnixMilliseconds => (unix_ms + left_ms).to_string(),
+            // The gRPC protocol allows at most eight digits.
             DeadlineFormat::Grpc => format!("{}m", left_ms.min(99_999_999)),
         }
     }

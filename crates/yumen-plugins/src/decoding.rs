@@ -62,6 +62,7 @@ impl ContentCoding {
             }
             ContentCoding::Zstd => {
                 let mut decoder = ::zstd::Decoder::new(coded)?;
+                // Bounds the memory that a frame can demand.
                 decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
                 read(decoder, bytes_max, expanded_max)
             }
@@ -82,6 +83,7 @@ fn expanded_bytes_max(coded_bytes: usize) -> usize {
 
 fn read(decoder: impl Read, bytes_max: usize, expanded_max: usize) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
+    // One byte more than allowed, to detect an excess.
     decoder.take(bytes_max.min(expanded_max.saturating_add(1)) as u64).read_to_end(&mut content)?;
     if content.len() > expanded_max {
         return Err(io::Error::other("the content is too many times as long as its coding"));

@@ -77,6 +77,7 @@ impl Degraphql {
         let mut given = Map::new();
         for (name, value) in pairs(ex.request.query().unwrap_or_default()) {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            // The first of several values applies.
             given.entry(text(&name)).or_insert_with(|| text(&value).into());
         }
         let asked = ex.request.upstream_target();

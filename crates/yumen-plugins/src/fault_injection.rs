@@ -109,6 +109,7 @@ impl PreparedAbort {
         let aim = FaultSelector::new(abort.percentage, abort.vars, "abort.vars")?;
         let mut prepared = LocalResponse::status(final_status(abort.http_status));
         let mut body = abort.body.as_deref().map(TextTemplate::parse);
+        // A body without variables is shared by all responses.
         if body.as_ref().is_some_and(|text| text.as_plain().is_some()) {
             prepared = prepared.body(abort.body.unwrap_or_default());
             body = None;

@@ -195,6 +195,7 @@ impl AuthServiceUrl<'_> {
             _ => return Err(refused()),
         };
         let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        // In an IPv6 address in brackets, the last colon begins no port.
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !authority.ends_with(']') => (host, url::port(port).ok_or_else(refused)?),
             _ => (authority, if is_https { 443 } else { 80 }),
@@ -209,6 +210,7 @@ impl AuthServiceUrl<'_> {
         if host.is_empty() || !is_plain(uri) {
             return Err(refused());
         }
+        // The origin form of a target begins with a slash (RFC 9112 §3.2.1).
         let slash = if target.starts_with('/') { "" } else { "/" };
         Ok(AuthServiceUrl { is_https, authority, host, port, target: format!("{slash}{target}") })
     }
@@ -262,6 +264,7 @@ impl ForwardAuth {
         fields.add("X-Forwarded-Host", request.host());
         fields.add("X-Forwarded-Uri", &request.forwarded_request_uri());
         fields.add("X-Forwarded-For", ex.remote_ip.to_string().as_bytes());
+        // The body is sent as received, so its coding applies.
         if is_post && let Some(coding) = request.fields.get("content-encoding") {
             fields.add("Content-Encoding", coding);
         }
@@ -311,6 +314,7 @@ impl ForwardAuth {
             fields.remove_equivalent(name);
         }
         for (at, name) in names.iter().enumerate() {
+            // A name that is listed twice must not add its values twice.
             let is_first = !names[..at].iter().any(|before| before.eq_ignore_ascii_case(name));
             for value in answer.iter().filter(|_| is_first).flat_map(|answer| answer.fields.all(name)) {
                 fields.add(name, value);

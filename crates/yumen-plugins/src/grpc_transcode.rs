@@ -220,6 +220,7 @@ impl CallTable {
             );
             return Err(InvalidSettings::at("method", message));
         }
+        // More specific paths come first, because the first match applies.
         calls.sort_by(|a, b| a.0.path.order(&b.0.path));
         Ok(CallTable::Ruled { service: service.clone(), calls: Arc::new(calls) })
     }
@@ -327,6 +328,7 @@ impl Plugin for GrpcTranscode {
                 Err(response) => return Step::Respond(response),
             },
         };
+        // Owned values, because the work may run on another thread.
         let input = MessageInput::take(ex);
         let bytes = input.body.len();
         let called = call.clone();
@@ -370,7 +372,9 @@ fn make_call<'a>(
     request.set_method("POST");
     request.set_upstream_target(call.target.as_bytes());
     request.fields.set("Content-Type", b"application/grpc");
+    // gRPC requires this field (gRPC over HTTP/2).
     request.fields.set("TE", b"trailers");
+    // The new body has no coding.
     request.fields.remove("Content-Encoding");
     if let Some(timeout) = &call.timeout {
         request.fields.set("grpc-timeout", timeout.as_bytes());

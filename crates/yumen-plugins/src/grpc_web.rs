@@ -109,6 +109,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
 fn trailers_frame(lines: &[u8]) -> Vec<u8> {
     const NONE: &[u8] = b"grpc-status:2\r\ngrpc-message:upstream grpc status not received\r\n";
     let lines = if lines.is_empty() { NONE } else { lines };
+    // The most significant bit of the flags marks a frame of trailers (gRPC-Web protocol).
     let mut frame = vec![0x80];
     frame.extend_from_slice(&u32::try_from(lines.len()).unwrap_or(u32::MAX).to_be_bytes());
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
@@ -142,6 +143,7 @@ impl GrpcWeb {
         ex.leave(call);
         ex.is_call = Some(true);
         ex.request.fields.set("Content-Type", &native);
+        // gRPC requires this field (gRPC over HTTP/2).
         ex.request.fields.set("TE", b"trailers");
         if let Some(path) = path_in_folder(ex) {
             ex.request.set_upstream_target(&path);
@@ -192,6 +194,7 @@ impl GrpcWebResponse {
             return data;
         }
         self.held.extend_from_slice(&data);
+        // Only whole groups of three bytes encode without padding.
         let whole = if flush { self.held.len() } else { self.held.len() / 3 * 3 };
         let rest = self.held.split_off(whole);
         let ready = std::mem::replace(&mut self.held, rest);

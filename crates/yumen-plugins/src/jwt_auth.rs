@@ -127,6 +127,7 @@ impl JwtAuth {
                 number("nbf").map(|from_s| from_s.is_some_and(|from_s| from_s <= now_s + grace_s))
             }
         };
+        // Without a list, a claim is checked only if the token has it.
         match &self.config.claims_to_verify {
             Some(claims) => claims.iter().all(|claim| is_met(claim) == Some(true)),
             None => [TimeClaim::Exp, TimeClaim::Nbf].iter().all(|claim| is_met(claim) != Some(false)),

@@ -281,6 +281,7 @@ impl LimitConn {
             if let Some(guard) = guard {
                 ex.leave(guard);
             }
+            // One delay for each full multiple of `conn` that is already in flight.
             delay_s += self.delay_s * ((running - 1) / conn) as f64;
         }
         if applying == 0 && !self.allow_degradation {

@@ -64,6 +64,7 @@ impl LimitKey {
     pub(crate) fn write(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let found = self.write_value(ex, out);
+        // One byte before the value marks its kind.
         if out.len() > start + 1 + VALUE_BYTES_MAX {
             digest_end(out, start + 1);
         }
@@ -94,6 +95,7 @@ impl LimitKey {
                 true
             }
         };
+        // Without a value the client address is the key; the mark distinguishes it from equal text.
         if !found {
             out.pop();
             out.push(b'@');
@@ -206,6 +208,7 @@ fn number<const MIN: u64>(text: &[u8]) -> Option<u64> {
     let found = match text.parse::<u64>() {
         Ok(found) => found,
         Err(_) => {
+            // Whole numbers such as `1e3` and `5.0` are valid too.
             let found = text.parse::<f64>().ok()?;
             let whole = found.fract() == 0.0 && (0.0..=NUMBER_MAX as f64).contains(&found);
             whole.then_some(found as u64)?
@@ -266,6 +269,7 @@ pub(crate) fn with_scratch<R>(run: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     }
     SCRATCH.with_borrow_mut(|scratch| {
         scratch.clear();
+        // One long key must not occupy memory on every worker for good.
         if scratch.capacity() > 16 * 1024 {
             *scratch = Vec::new();
         }

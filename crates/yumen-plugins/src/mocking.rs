@@ -200,6 +200,7 @@ fn object(schema: &Map<String, Value>, host: &dyn PluginHost, depth: usize) -> V
 
 /// Generates a value of the schema, from its example if that has the right type.
 fn make(schema: &Value, host: &dyn PluginHost, depth: usize) -> Option<Value> {
+    // Values beyond the depth limit are left out.
     let schema = schema.as_object().filter(|_| depth <= DEPTH_MAX)?;
     let example = schema.get("example");
     let between = |low: u64, high: u64| low + host.random() % (high - low + 1);
@@ -218,6 +219,7 @@ fn make(schema: &Value, host: &dyn PluginHost, depth: usize) -> Option<Value> {
         },
         "number" => match example {
             Some(Value::Number(number)) => Some(number.clone().into()),
+            // 53 random bits, the precision of a double.
             _ => Some(((host.random() >> 11) as f64 / (1u64 << 53) as f64 * 10_000.0).into()),
         },
         "integer" => match example.and_then(Value::as_f64) {

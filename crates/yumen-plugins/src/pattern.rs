@@ -77,6 +77,7 @@ pub(crate) fn any_matches(
         match pattern.is_match(text, budget) {
             Ok(false) => {}
             Ok(true) => return Ok(true),
+            // Another pattern may still match.
             Err(BacktrackLimitExceeded) => found = Err(BacktrackLimitExceeded),
         }
     }
@@ -100,6 +101,7 @@ fn read(pattern: &str, options: &str, path: &str) -> Result<(String, PatternOpti
             }
         };
     }
+    // The option `a` anchors the match at the beginning of the text.
     let text = if options.contains('a') { format!(r"\A(?:{pattern})") } else { pattern.to_owned() };
     Ok((text, read))
 }

@@ -94,6 +94,7 @@ impl PluginFactory for ProxyMirror {
 fn upstream(host: &str) -> Result<UpstreamSpec, InvalidSettings> {
     let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
     let usual = if scheme.ends_with('s') { 443 } else { 80 };
+    // In an IPv6 address in brackets, the last colon begins no port.
     let (name, port) = match rest.rsplit_once(':') {
         Some((name, port)) if !rest.ends_with(']') => {
             let refused = || InvalidSettings::at("host", format!("\"{port}\" is not a port"));

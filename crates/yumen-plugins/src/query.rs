@@ -54,6 +54,7 @@ fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
     while at < text.len() {
+        // An invalid escape remains as it is.
         let escaped = (text[at] == b'%').then(|| hex(text.get(at + 1..at + 3)?)).flatten();
         match escaped {
             Some(byte) => {

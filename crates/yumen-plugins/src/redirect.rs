@@ -209,6 +209,7 @@ impl Plugin for Redirect {
                     "a request without a host cannot be sent to https",
                 ));
             }
+            // 301 lets clients change other methods to GET (RFC 9110 §15.4.2); 308 does not.
             status = if matches!(ex.request.method(), Method::Get | Method::Head) { 301 } else { 308 };
         }
         let location = match self.location(ex) {

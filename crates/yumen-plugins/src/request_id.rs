@@ -200,6 +200,7 @@ fn uuid_v7(host: &dyn PluginHost, now: Now) -> [u8; 36] {
         false => (last_ms + 1, 0),
     };
     SEQUENCE.set((ms, count));
+    // 12 bits of the counter follow the time, 6 bits follow the variant.
     let low = ((count & 0x3f) << 56) | (host.random() >> 8);
     uuid((ms << 16) | (count >> 6), low, 7)
 }
@@ -207,6 +208,7 @@ fn uuid_v7(host: &dyn PluginHost, now: Now) -> [u8; 36] {
 fn nanoid(host: &dyn PluginHost) -> [u8; 21] {
     const ALPHABET: &[u8; 64] = b"-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let mut id = [0; 21];
+    // One random number is enough for ten characters of six bits.
     for ten in id.chunks_mut(10) {
         let mut bits = host.random();
         for byte in ten {
@@ -224,6 +226,7 @@ fn ksuid(host: &dyn PluginHost, now: Now) -> [u8; 27] {
     let (high, low) = (host.random(), host.random());
     let mut words = [seconds, (high >> 32) as u32, high as u32, (low >> 32) as u32, low as u32];
     let mut id = [b'0'; 27];
+    // Long division by 62 gives the digits, last one first.
     for byte in id.iter_mut().rev() {
         let mut rest = 0u64;
         for word in &mut words {

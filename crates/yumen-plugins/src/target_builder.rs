@@ -257,6 +257,7 @@ impl TargetBuilder {
         if query.is_empty() || self.carries_query {
             return;
         }
+        // The query precedes the fragment.
         let fragment = self.fragment.map(|at| self.out.split_off(at)).unwrap_or_default();
         self.out.push(if self.question.is_some() { b'&' } else { b'?' });
         self.out.extend_from_slice(query);

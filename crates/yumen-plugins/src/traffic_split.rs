@@ -139,6 +139,7 @@ fn split(
     }
     let total = choices.iter().map(|choice| choice.weight).sum();
     let weights: Vec<_> = choices.iter().map(|choice| (&choice.label, choice.weight)).collect();
+    // With changed weights the sequence of picks starts again; other changes continue it.
     let name = format!("split {} {path} {weights:?}", setup.owner);
     Ok(SplitRule {
         any_of,

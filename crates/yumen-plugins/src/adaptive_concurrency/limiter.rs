@@ -111,6 +111,7 @@ pub(super) struct AdaptiveLimitGuard {
 impl AdaptiveLimitGuard {
     /// Counts one more exchange, or returns `None` at the limit.
     pub(super) fn enter(limiter: &Arc<AdaptiveLimiter>, now_us: u64) -> Option<AdaptiveLimitGuard> {
+        // A measurement that refuses for too long is aborted; the usual limit decides then.
         let again = || if limiter.aborts_measurement(now_us) { limiter.count_in() } else { None };
         let Some(epoch) = limiter.count_in().or_else(again) else {
             limiter.refused.fetch_add(1, Relaxed);
@@ -224,8 +225,10 @@ impl AdaptiveLimiter {
     /// Feeds the sample of one exchange to the control loop. `lot` is a random number that spreads the
     /// measurements.
     pub(super) fn learn(&self, guard: &AdaptiveLimitGuard, sample: ConcurrencySample, now_us: u64, lot: u64) {
+        // Under contention the sample is skipped: a response never waits for the state.
         let Ok(mut state) = self.state.try_lock() else { return };
         let epoch = self.epoch();
+        // Only exchanges that began in the measurement show the latency without load.
         if epoch.is_measuring() && guard.epoch != epoch.number() {
             return;
         }

@@ -257,6 +257,7 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
         let FieldSeed { place, to } = self;
         if place.form == (FieldCardinality::List { is_packed: true }) {
+            // Packed elements share one record and have no field numbers of their own.
             let open = to.packed(place.number);
             while values
                 .next_element_seed(ScalarSeed { kind: &place.kind, number: None, to: &mut *to })?
@@ -315,6 +316,7 @@ impl<'de> DeserializeSeed<'de> for SingularSeed<'_> {
                 | WellKnownType::Duration
                 | WellKnownType::FieldMask,
             ) => {
+                // `prost-reflect` implements the special JSON forms of these types.
                 let lenient = DeserializeOptions::new().deny_unknown_fields(false);
                 let message = DynamicMessage::deserialize_with_options(of.clone(), json, &lenient)?;
                 to.raw(&message.encode_to_vec());

@@ -177,6 +177,7 @@ impl JsonPrinter<'_> {
             self.out.comma(&mut is_first)?;
             self.out.map_key(self.bytes, &key.place.kind, entry.key)?;
             let runs = parts::runs(self.bytes, &[entry.whole], of, &mut self.notes)?;
+            // Runs are sorted by field, and the key is the first field.
             let behind_keys = runs.partition_point(|run| run.field == 0);
             self.content(value, &runs[behind_keys..])?;
             self.notes.free(runs);

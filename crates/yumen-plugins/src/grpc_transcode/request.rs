@@ -53,6 +53,7 @@ pub(super) fn message(call: &TranscodedCall, input: &MessageInput) -> Result<Vec
     let of = call.method.input();
     let mut to = MessageWriter::default();
     body_or_query(&of, input, &mut to)?;
+    // Last, because decoders use the last value of a field.
     for (name, value) in &input.path_params {
         TextFields::default().put(&of, &mut to, name, &String::from_utf8_lossy(value))?;
     }
@@ -88,6 +89,7 @@ pub(super) fn ruled_message(
             }
         }
     }
+    // Last, because decoders use the last value of a field.
     for (name, value) in told {
         TextFields::default().put(&of, &mut to, name, value)?;
     }

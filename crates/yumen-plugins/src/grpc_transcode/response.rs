@@ -58,6 +58,7 @@ fn is_framing(name: &str) -> bool {
 
 /// The JSON of the only message in a body.
 fn decoded(call: &TranscodedCall, body: &[u8]) -> io::Result<Vec<u8>> {
+    // A gRPC frame: one byte for the compression, four for the length.
     let (head, rest) = body.split_at_checked(5).ok_or_else(|| malformed("it has no message"))?;
     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
     if head[0] != 0 {
@@ -79,6 +80,7 @@ fn decoded(call: &TranscodedCall, body: &[u8]) -> io::Result<Vec<u8>> {
 
 /// The value of a member of a JSON object, as a slice of its text.
 fn member<'j>(object: &'j [u8], name: &str) -> Option<&'j [u8]> {
+    // The printer writes no white space, so each token follows the previous one directly.
     let mut rest = object.get(1..)?;
     loop {
         let mut names = serde_json::Deserializer::from_slice(rest).into_iter::<String>();

@@ -97,6 +97,7 @@ impl MessageWriter {
                 self.depth -= 1;
             }
             OpenField::Sized { length, lengths_bytes, is_message } => {
+                // The lengths inside are not part of `bytes` yet.
                 let inside = self.lengths_bytes - lengths_bytes;
                 let length = &mut self.lengths[length];
                 let bytes = self.bytes.len() - length.at as usize + inside;

@@ -129,6 +129,7 @@ fn public_key(written: &JwtCredentialSpec) -> Result<ParsedPublicKey, String> {
         "ES256" => &signature::ECDSA_P256_SHA256_FIXED,
         "ES384" => &signature::ECDSA_P384_SHA384_FIXED,
         "ES512" => &signature::ECDSA_P521_SHA512_FIXED,
+        // The schema admits only `EdDSA` besides.
         _ => &signature::ED25519,
     };
     let pem = written.public_key.as_deref().unwrap_or_default();
@@ -162,6 +163,7 @@ impl JwtCredential {
     /// Whether the token is signed with this key and its algorithm.
     pub(crate) fn has_signed(&self, token: &JwtToken<'_>) -> bool {
         let message = token.signed.as_bytes();
+        // The key determines the algorithm. If the token did, a public key could serve as an HMAC secret.
         token.algorithm == self.algorithm
             && match &self.verifier {
                 JwtVerifier::Secret(key) => hmac::verify(key, message, &token.signature).is_ok(),

@@ -352,6 +352,7 @@ impl LimitConn {
                 false => Step::Respond(LocalResponse::status(500)),
             };
         }
+        // In a cluster the keys may be on different servers, so each is sent separately.
         let at_once = if matches!(remote.target.place, RedisTopology::Cluster(_)) { 1 } else { asked.len() };
         let number = ex.host.random();
         let first = outbound.redis(&remote.target, remote.enter(&asked[..at_once], number));
@@ -403,6 +404,7 @@ impl LimitConn {
             let answer = answer.unwrap_or_else(|| outbound.redis(&remote.target, remote.enter(some, number)));
             let told = remote::numbers(&answer.await?, 1)?;
             for (one, running) in some.iter().zip(told) {
+                // This set is full; the sets before it contain the member.
                 if running <= 0 {
                     return Ok((taken, delay_s));
                 }

@@ -324,6 +324,7 @@ impl DelayedCounters {
     fn add(&self, key: &[u8], number: u64, told: u64, window_s: u64) -> RedisScriptCall {
         let keys =
             [number, number.saturating_sub(1)].map(|number| self.remote.sliding_key(written(key), number));
+        // The key lives for two windows, because its count weighs in the next window too.
         let args =
             [told, window_s.min(remote::EXPIRY_S_MAX) * 2000].map(|number| number.to_string().into_bytes());
         RedisScriptCall { script: ADD, keys: keys.into(), args: args.into() }
@@ -341,6 +342,7 @@ impl DelayedCounters {
             return;
         }
         let is_untold = self.tallies.table().change(&settling.key, now.mono_ms(), |tally| {
+            // The counter began another window after the call was sent.
             if tally.turns != settling.turns {
                 return false;
             }
@@ -349,6 +351,7 @@ impl DelayedCounters {
                 *tally.untold.get_mut() += settling.told;
                 return true;
             };
+            // The reply includes no admissions since the call and none of other calls in flight.
             let ours = *tally.untold.get_mut() + *tally.telling.get_mut();
             let count = count.saturating_add(ours);
             match self.window_type {

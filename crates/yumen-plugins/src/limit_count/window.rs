@@ -76,6 +76,7 @@ impl CountWindow {
             return WindowImport::Nothing;
         }
         let is_open = self.useless_at_ms > now.mono_ms();
+        // Both processes counted in the same window.
         if is_open && (self.number, self.length_ms) == (number, length_ms) {
             *self.count.get_mut() += count;
             self.before = self.before.max(before);
@@ -104,6 +105,7 @@ impl CountWindow {
     /// falls unless the end shows that a new window began.
     pub(crate) fn settle_fixed(&mut self, count: u64, left_ms: u64, length_ms: u64, now: Now) {
         let until_ms = now.mono_ms().saturating_add(left_ms);
+        // A late reply moves the end by less than half a window; the next window ends a whole window later.
         let is_next = until_ms > self.useless_at_ms.saturating_add(length_ms / 2);
         let known = *self.count.get_mut();
         *self.count.get_mut() = if is_next { count } else { known.max(count) };
@@ -183,12 +185,14 @@ impl CountWindow {
             return false;
         }
         let number = now.unix_ms / length_ms;
+        // Only the directly preceding window overlaps the sliding one.
         let follows = self.length_ms == length_ms && self.number + 1 == number;
         let count = std::mem::take(self.count.get_mut());
         self.before = if follows { count } else { 0 };
         self.number = number;
         self.length_ms = length_ms;
         let left_ms = length_ms - now.unix_ms % length_ms;
+        // The count still weighs in the window that follows.
         self.useless_at_ms = now.mono_ms().saturating_add(left_ms).saturating_add(length_ms);
         true
     }

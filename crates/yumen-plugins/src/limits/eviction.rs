@@ -54,6 +54,7 @@ impl<R: Hash + Eq + Copy> EvictionPlan<R> {
         let (Some(cut), Some(end_ms)) = (self.cuts.get_mut(&self.is_by_rule.then_some(rule)), end_ms) else {
             return false;
         };
+        // Of the keys that end at the same time, only as many as needed are evicted.
         if end_ms == cut.until_ms && cut.ties > 0 {
             cut.ties -= 1;
             return true;
@@ -77,6 +78,7 @@ fn fair_level(mut sizes: Vec<usize>, room: usize) -> usize {
     let mut left = room;
     for (at, size) in sizes.iter().enumerate() {
         let rules = sizes.len() - at;
+        // Sizes ascend, so every remaining rule is at least this large.
         if size * rules > left {
             return left / rules;
         }

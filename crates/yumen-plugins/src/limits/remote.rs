@@ -84,6 +84,7 @@ impl RedisPolicySettings {
         let target = RedisTarget {
             place,
             login: login(self.redis_username.as_ref(), self.redis_password.as_ref()),
+            // A cluster only has database 0.
             database: if policy == CounterPolicy::RedisCluster {
                 0
             } else {
@@ -93,6 +94,7 @@ impl RedisPolicySettings {
             timeout_ms: timeout_ms.unwrap_or(1000),
             idle_ms: self.redis_keepalive_timeout.unwrap_or(10_000),
         };
+        // The debug output of a target contains no passwords, so they are added here.
         let secrets = (&self.redis_password, &self.sentinel_password);
         Ok(Some(carry.keep(&format!("redis/{target:?}/{secrets:?}"), || target)))
     }

@@ -206,6 +206,7 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
         inner.map.retain(|key, slot| is_open(slot) && limit_of(key).is_some());
         let keys_max = self.shard_keys_max;
         if inner.map.len() >= keys_max {
+            // A quarter at once, so that evictions are rare.
             let keys_left = keys_max - (keys_max / 4).max(1);
             let keys = inner.map.iter().map(|(key, slot)| (rule_of(key), slot.useless_at_ms()));
             let mut plan = EvictionPlan::new(keys, keys_left);
@@ -220,6 +221,7 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
         let len = inner.map.len();
         // State that must stay may have prevented evictions: the next attempt waits for more keys.
         inner.sweep_at = if len < keys_max { (len * 2).max(16).min(keys_max) } else { len + len / 4 + 1 };
+        // Returns memory after a flood of keys.
         if inner.map.capacity() > 4 * inner.sweep_at {
             inner.map.shrink_to(inner.sweep_at);
         }

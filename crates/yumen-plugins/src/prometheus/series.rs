@@ -205,6 +205,7 @@ impl PrometheusMetrics {
         let before = all.len();
         all.retain(|series| {
             let stays = series.used_s.load(Relaxed) >= before_s;
+            // The worker that owns the series checks the flag and creates a new series.
             series.retired.store(!stays, Relaxed);
             stays
         });
@@ -243,6 +244,7 @@ impl SeriesTable {
             match self.series.get(&key) {
                 None => return (key, false),
                 Some(series) if series.is(labels) => return (key, !series.retired.load(Relaxed)),
+                // Another series has this hash: try the next key.
                 Some(_) => key = key.wrapping_add(1),
             }
         }
@@ -257,6 +259,7 @@ impl SeriesTable {
             key = self.seek(labels).0;
         }
         let mut labels = *labels;
+        // Beyond the bound, all other labels are folded into one series per status and source.
         if self.series.len() >= SERIES_MAX {
             labels = labels.folded();
             let (folded, found) = self.seek(&labels);
@@ -272,6 +275,7 @@ impl SeriesTable {
     }
 
     fn drop_retired(&mut self) {
+        // Every series is inserted again, because removals would break the search for colliding hashes.
         for (_, series) in std::mem::take(&mut self.series) {
             if !series.retired.load(Relaxed) {
                 let key = self.seek(&series.labels()).0;

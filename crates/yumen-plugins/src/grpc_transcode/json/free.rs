@@ -101,6 +101,7 @@ impl<'de> Visitor<'de> for FreeFormSeed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
         let FreeFormSeed { is, to } = self;
+        // Inside a `Value`, the list is a nested message.
         let open = match is {
             FreeFormType::List => None,
             FreeFormType::Value => Some(to.message(VALUE_LIST, false).map_err(de::Error::custom)?),
@@ -115,6 +116,7 @@ impl<'de> Visitor<'de> for FreeFormSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let FreeFormSeed { is, to } = self;
+        // Inside a `Value`, the struct is a nested message.
         let open = match is {
             FreeFormType::Struct => None,
             FreeFormType::Value => Some(to.message(VALUE_STRUCT, false).map_err(de::Error::custom)?),

@@ -89,6 +89,7 @@ impl Visitor<'_> for ScalarSeed<'_> {
             },
             Kind::Bool | Kind::Message(_) => return Err(E::invalid_type(Unexpected::Str(text), &self)),
             kind => {
+                // APISIX (lua-protobuf) marks 64-bit integers in strings with `#`.
                 let marked = if is_wide(kind) { text.strip_prefix('#') } else { None };
                 return match marked.map_or_else(|| text.parse().ok(), number) {
                     Some(value) => self.integer(value),
@@ -250,6 +251,7 @@ impl Visitor<'_> for MapEntrySeed<'_> {
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<OpenField, E> {
         let open = self.place.begin(self.to)?;
+        // A map entry is a message with the key as field 1 and the value as field 2.
         let seed = ScalarSeed { kind: self.key, number: Some(1), to: self.to };
         match (self.key, text) {
             (Kind::Bool, "true") => seed.visit_bool(true)?,

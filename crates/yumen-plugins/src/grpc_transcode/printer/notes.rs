@@ -31,6 +31,7 @@ impl NoteBudget {
     #[cold]
     fn grow<T>(&mut self, list: &mut Vec<T>) -> io::Result<()> {
         let (before, after) = (list.capacity(), (list.capacity() * 2).max(4));
+        // The old and the new allocation exist at once while the elements move.
         let left = self.bytes_left.checked_sub(after * size_of::<T>());
         self.bytes_left = left.ok_or_else(|| self.too_many())? + before * size_of::<T>();
         list.reserve_exact(after - list.len());

@@ -216,6 +216,7 @@ pub(super) fn runs(
     if !chosen.is_empty() {
         runs.retain(is_chosen);
     }
+    // Encoders usually write fields in the order of their numbers.
     if !runs.is_sorted_by_key(|run| run.field) {
         runs.sort_unstable_by_key(|run| (run.field, run.span.start));
     }

@@ -125,6 +125,7 @@ impl JsonSink {
 
     /// Writes an integer. One beyond 32 bits takes the configured form, as text that no parser rounds.
     fn integer(&mut self, value: i128) -> io::Result<()> {
+        // As in lua-protobuf, integers of up to 32 bits remain numbers.
         let is_large = !(i128::from(i32::MIN)..=i128::from(u32::MAX)).contains(&value);
         let (sign, digits) = (if value < 0 { "-" } else { "" }, value.unsigned_abs());
         match self.form.large_integers {

@@ -47,6 +47,7 @@ impl JsonPrinter<'_> {
         let Some(field) = runs.last().and_then(|run| of.fields.get(run.field as usize)) else {
             return self.out.write_all(b"null").map(|()| true);
         };
+        // JSON has no infinities and no NaN: such a value prints as an ordinary message.
         let is_number = matches!(field.place.kind, Kind::Double);
         if is_number
             && !matches!(self.last(runs)?, Some(WireValue::Fixed64(bits)) if f64::from_bits(bits).is_finite())
@@ -149,8 +150,10 @@ impl JsonPrinter<'_> {
 
     /// Writes the message in an `Any` after its type.
     fn typed(&mut self, url: &str, value: WireSpan) -> io::Result<()> {
+        // The type name follows the last slash of the URL.
         let name = url.rsplit_once('/').map_or("", |(_, name)| name);
         let of = self.types.named(name).ok_or_else(|| malformed("unknown type"))?;
+        // A type with a special JSON form is nested under `value`.
         if of.special.is_some() || name == "google.protobuf.Empty" {
             self.out.write_all(b",\"value\":")?;
             return self.message(of, &[value]);

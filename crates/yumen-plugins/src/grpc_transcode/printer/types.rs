@@ -137,6 +137,7 @@ impl MessageTypeCache {
     }
 
     fn at(&self, place: u32, of: &MessageDescriptor) -> &MessageType {
+        // Chunk n has room for 2^n types, so types never move and reads need no lock.
         let number = place as usize + 1;
         let chunk = number.ilog2() as usize;
         let first = 1 << chunk;
