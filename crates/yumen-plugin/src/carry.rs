@@ -147,6 +147,7 @@ impl Carry {
     pub fn sweep(&self) {
         let mut kept = self.kept();
         kept.retain(|_, kept| kept.state.strong_count() > 0);
+        // Returns memory after a large configuration was replaced by a small one.
         if kept.capacity() > 4 * kept.len().max(64) {
             kept.shrink_to_fit();
         }

@@ -129,6 +129,7 @@ fn code_head(head: &mut ResponseHead, coding: &str) {
     for name in OUTDATED {
         head.fields.remove(name);
     }
+    // The coded body is only semantically equal, so a strong tag becomes weak (RFC 9110 §8.8.1).
     if let Some(tag) = head.fields.get("ETag").filter(|tag| tag.starts_with(b"\"")) {
         let weak = [b"W/", tag].concat();
         head.fields.set("ETag", &weak);

@@ -124,6 +124,7 @@ impl ExprNode {
         let mut is_open = false;
         for node in nodes {
             match node.eval_before_body(ex) {
+                // One decisive operand settles the group, even if others still need the body.
                 Some(held) if held == decisive => return Some(decisive != negated),
                 held => is_open |= held.is_none(),
             }

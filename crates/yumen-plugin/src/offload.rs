@@ -52,6 +52,7 @@ pub fn compute<T: Send + 'static>(
     if bytes <= INLINE_BYTES_MAX {
         return Computation::Ready(Ok(work()));
     }
+    // Room for the only result, so that sending never blocks the thread.
     let (sender, receiver) = mpsc::sync_channel(1);
     // The receiver is gone if the exchange was aborted.
     let job = Box::new(move || drop(sender.send(work())));

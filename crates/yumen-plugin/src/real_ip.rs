@@ -47,6 +47,7 @@ impl RealIpFinder {
             return;
         }
         if let Some((ip, port)) = self.find(ex) {
+            // An IPv4-mapped IPv6 address must equal its IPv4 form in rules and keys.
             ex.remote_ip = ip.to_canonical();
             ex.remote_port = port;
         }

@@ -169,6 +169,7 @@ impl Var {
         if let Some(fixed) = FixedVar::of(name) {
             return Var::Fixed(fixed);
         }
+        // As in NGINX, an underscore in the variable stands for a dash in the field name.
         let field = |name: &str| name.to_ascii_lowercase().replace('_', "-").into_boxed_str();
         if let Some(name) = name.strip_prefix("http_") {
             match &*field(name) {
@@ -536,6 +537,7 @@ fn remote_user(ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
 fn request_length(ex: &Exchange<'_>) -> u64 {
     let request = &ex.request;
     let line = request.method_name().len() + request.target().len() + " HTTP/1.1\r\n".len() + 1;
+    // Four bytes for the colon, the space and the line break.
     let fields: usize = request.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
     let body = match (request.framing, &ex.body) {
         (Framing::Length(length), _) => length,
@@ -552,6 +554,7 @@ fn joined<'a>(fields: &'a Fields, name: &str) -> Option<Cow<'a, [u8]>> {
     if rest.peek().is_none() {
         return Some(Cow::Borrowed(first));
     }
+    // Several cookie lines are one list of pairs (RFC 9113 §8.2.3).
     let separator: &[u8] = if name == "cookie" { b"; " } else { b", " };
     let mut value = first.to_vec();
     for next in rest {

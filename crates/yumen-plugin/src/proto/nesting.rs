@@ -77,6 +77,7 @@ fn quoted(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(byte) = text.get(at) {
         match byte {
+            // A string literal ends with its line even without a closing quote.
             b'\n' => return at,
             b'\\' if text.get(at + 1) != Some(&b'\n') => at += 2,
             byte if *byte == text[0] => return at + 1,

@@ -107,6 +107,7 @@ impl BodyIndexing {
     fn index_json(&mut self, body: &[u8], bytes: usize) -> Option<BodyIndex> {
         Some(match self.scan.advance(body, bytes) {
             Ok(ScanProgress::More) => return None,
+            // JSON text is UTF-8 (RFC 8259 §8.1).
             Ok(ScanProgress::Done) if self.scan.ends(body).is_ok() && std::str::from_utf8(body).is_ok() => {
                 let scan = std::mem::replace(&mut self.scan, JsonScan::new(0, 0));
                 BodyIndex::Json(JsonIndex::new(scan.into_members()))

@@ -39,6 +39,7 @@ pub(super) fn operation<'a>(ex: &'a Exchange<'_>) -> Option<Cow<'a, GraphqlOpera
 
 fn parse(document: &str) -> Result<Option<GraphqlOperation>, BacktrackLimitExceeded> {
     let tree = Parser::new(document).recursion_limit(DEPTH_MAX).token_limit(TOKENS_MAX).parse();
+    // A document beyond the limits is undecided, not invalid.
     if tree.errors().any(|error| error.is_limit()) {
         return Err(BacktrackLimitExceeded);
     }

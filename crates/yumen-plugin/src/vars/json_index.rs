@@ -111,6 +111,7 @@ impl JsonIndex {
 
     /// The members of the object at an offset.
     fn members_of(&self, body: &[u8], at: usize) -> impl Iterator<Item = JsonMember> {
+        // The next member in the list would belong to another object.
         let is_empty = body.get(after_space(body, at + 1)) == Some(&b'}');
         let first = self.members.partition_point(|member| (member.start as usize) < at);
         let mut index = (!is_empty).then_some(first);

@@ -53,6 +53,7 @@ impl MultipartParts {
                 if form.parts.len() == parts_max {
                     return Err(MultipartFault::TooManyParts);
                 }
+                // The line break before a delimiter is part of the delimiter (RFC 2046 §5.1.1).
                 let end = at.checked_sub(2).filter(|end| start <= *end).ok_or(Malformed)?;
                 form.parts.push(part(body, start..end)?);
             }

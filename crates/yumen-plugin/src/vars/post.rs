@@ -49,6 +49,7 @@ fn is_decoded_as(mut text: &[u8], name: &[u8]) -> bool {
             [b'+', ..] => (b' ', 1),
             [b'%', high, low, ..] => match (hex_digit(*high), hex_digit(*low)) {
                 (Some(high), Some(low)) => (high << 4 | low, 3),
+                // An invalid escape remains as it is.
                 _ => (b'%', 1),
             },
             [byte, ..] => (*byte, 1),

@@ -122,6 +122,7 @@ fn bare(after: &str) -> Option<(TemplatePart, usize)> {
     let dotted = after.starts_with("post_arg.");
     let in_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || (dotted && c == '.');
     let end = after.find(|c| !in_name(c)).unwrap_or(after.len());
+    // A dot at the end belongs to the text after the variable.
     let name = after[..end].trim_end_matches('.');
     (!name.is_empty()).then(|| (TemplatePart::Var { var: Var::parse(name), default: None }, name.len()))
 }
