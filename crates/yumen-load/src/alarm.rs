@@ -156,6 +156,7 @@ impl AlarmQueue {
     }
 
     fn arm(&self, at_ns: u64) {
+        // The descriptor already fires in time.
         if at_ns >= self.armed_ns.get() {
             return;
         }

@@ -73,6 +73,7 @@ impl Http1Client {
         })
         .await?;
         let status = link.reader.status();
+        // After a response to a partly sent request, the connection cannot be reused.
         if link.reader.keep_alive() && !link.cut_short && !worker.prepared.plan.new_connection {
             self.links[target.origin] = Some(link);
         }

@@ -153,6 +153,7 @@ fn origin_key(uri: &Uri) -> Result<(bool, String, u16), String> {
     };
     let host = uri.host().filter(|host| !host.is_empty()).ok_or("there is no host")?;
     let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    // The resolver takes IPv6 addresses without their brackets.
     Ok((secure, host.trim_matches(['[', ']']).to_owned(), port))
 }
 
@@ -244,6 +245,7 @@ fn mix(plan: &LoadPlan) -> Result<Vec<u32>, LoadError> {
     for (index, url) in plan.urls.iter().enumerate() {
         order.extend(std::iter::repeat_n(index as u32, (url.weight / divisor) as usize));
     }
+    // A fixed seed, so that equal plans send their requests in the same order.
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     for last in (1..order.len()).rev() {
         order.swap(last, (next_random(&mut state) % (last as u64 + 1)) as usize);

@@ -82,6 +82,7 @@ fn phase(
     let shared = PhaseShared::new(prepared.clone(), step);
     let (sender, intervals) = channel();
     let threads = start(&shared, &sender)?;
+    // The receiver then disconnects when the last thread ends.
     drop(sender);
     let mut timeline = LoadTimeline::new(prepared.plan.threads);
     let before = gather(&shared, &intervals, &mut timeline, &mut idle, progress, watch);

@@ -131,6 +131,7 @@ fn servers(plan: &GatewayPlan) -> String {
     for (slot, endpoint) in plan.endpoints.iter().enumerate() {
         text += &format!("  server s{} {endpoint} {pool}\n", slot + 1);
     }
+    // Slots for the endpoints that changes add.
     let empty = if plan.dynamic { plan.endpoints.len()..plan.endpoints_max } else { 0..0 };
     for slot in empty {
         text += &format!("  server s{} 127.0.0.1:1 {pool} disabled\n", slot + 1);

@@ -57,6 +57,7 @@ impl Client {
         let status = head.get(9..12).and_then(|code| code.parse().ok());
         let status = status.ok_or_else(|| std::io::Error::other(format!("no status in {head:?}")))?;
         let mut reply = Reply { status, head, body: Vec::new() };
+        // These responses have no body (RFC 9112 §6.3).
         if to_head || status < 200 || status == 204 || status == 304 {
             return Ok(reply);
         }
@@ -94,6 +95,7 @@ impl Client {
         (&mut self.stream).take(size).read_to_end(body)?;
         let mut end = String::new();
         self.stream.read_line(&mut end)?;
+        // The trailer section is discarded.
         while size == 0 && !end.trim().is_empty() {
             end.clear();
             self.stream.read_line(&mut end)?;

@@ -134,6 +134,7 @@ impl Gateway {
             }
         }
         let [http, https, status, mut admin] = address.map(|one| one.expect("every listener is announced"));
+        // The admin listener is on the loopback interface of another namespace.
         if !options.place.is_here() {
             admin = Cable::from(options.place.clone(), admin).address();
         }

@@ -342,6 +342,7 @@ impl RawClient {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut client = RawClient(stream);
+        // The connection preface of a client (RFC 9113 §3.4).
         client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         client.send(&frame(SETTINGS, 0, 0, b""));
         client
@@ -394,6 +395,7 @@ pub(crate) struct Received {
 
 /// Reads the next frame.
 fn receive(stream: &mut TcpStream) -> Option<Received> {
+    // A frame header: length in three bytes, type, flags, stream (RFC 9113 §4.1).
     let mut head = [0; 9];
     stream.read_exact(&mut head).ok()?;
     let number = |at: usize, mask| u32::from_be_bytes(head[at..at + 4].try_into().unwrap()) & mask;
@@ -426,6 +428,7 @@ impl RawUpstream {
 
     fn serve(mut stream: TcpStream, script: impl Fn(Received) -> Vec<u8>) -> Option<()> {
         stream.set_nodelay(true).unwrap();
+        // The connection preface of the client.
         stream.read_exact(&mut [0; 24]).ok()?;
         stream.write_all(&[frame(SETTINGS, 0, 0, b""), frame(SETTINGS, ACK, 0, b"")].concat()).ok()?;
         loop {

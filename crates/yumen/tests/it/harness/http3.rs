@@ -252,6 +252,7 @@ impl AsyncUdpSocket for Narrow {
     ) -> Poll<io::Result<usize>> {
         let mut free = self.free.lock().unwrap();
         ready!(free.as_mut().poll(cx));
+        // One datagram at a time, so that the rate applies to each.
         let count = ready!(self.own.poll_recv(cx, &mut bufs[..1], &mut meta[..1]))?;
         let nanos = meta[0].len as u64 * 1_000_000_000 / self.bytes_per_s;
         let at = free.deadline().max(Instant::now() - BURST) + Duration::from_nanos(nanos);

@@ -42,6 +42,7 @@ pub(crate) fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> boo
     }
     if started.elapsed() > Duration::from_secs(seconds) {
         let line = format!("slow: {what}: {:.1?} instead of {seconds} s\n", started.elapsed());
+        // Written directly, because the test harness captures the output of `eprintln!`.
         let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
     }
 }

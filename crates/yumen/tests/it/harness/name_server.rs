@@ -61,9 +61,11 @@ impl NameServer {
 fn reply(query: &[u8], fails: bool) -> Vec<u8> {
     const HEADER: usize = 12;
     let name = query[HEADER..].iter().position(|byte| *byte == 0).expect("the root ends a name");
+    // After the name: two bytes for the type, of which the low one decides here, and two for the class.
     let (kind, end) = (query[HEADER + name + 2], HEADER + name + 5);
     let has_address = kind == 1 && !fails;
     let mut reply = query[..2].to_vec();
+    // A response with the recursion flags, SERVFAIL (2) on failure, one question and at most one answer.
     reply.extend([0x81, if fails { 0x82 } else { 0x80 }, 0, 1, 0, has_address.into(), 0, 0, 0, 0]);
     reply.extend(&query[HEADER..end]);
     if has_address {

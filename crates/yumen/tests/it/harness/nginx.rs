@@ -71,6 +71,7 @@ impl Nginx {
              }}"
         );
         let config = scratch.write("nginx.conf", config);
+        // Debian installs NGINX in /usr/sbin, which is often not in PATH.
         let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
         let child = Command::new("nginx")
             .env("PATH", path)

@@ -43,6 +43,7 @@ fn spread(next: &AtomicU16, first: u16, end: u16) -> u16 {
              sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\""
         );
     }
+    // Test processes that run at the same time begin at different ports.
     let number = next.fetch_add(1, Ordering::Relaxed);
     first + number.wrapping_add((std::process::id() as u16).wrapping_mul(31)) % (end - first)
 }

@@ -55,6 +55,7 @@ impl Registry {
                 .and_then(|wait| wait.trim_end_matches('s').parse().ok())
                 .unwrap_or(60);
             let (lock, changed) = &**book;
+            // A blocking query waits until the index passes the one in the query.
             let still = |book: &mut Book| known > 0 && book.index <= known && book.broken.is_none();
             let held = changed.wait_timeout_while(lock.lock().unwrap(), Duration::from_secs(wait), still);
             let book = held.unwrap().0;

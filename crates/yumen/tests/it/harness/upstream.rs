@@ -84,6 +84,7 @@ impl Upstream {
                 }
                 kept.connections.fetch_add(1, Ordering::AcqRel);
                 let (script, counts) = (script.clone(), kept.clone());
+                // Small stacks, because some tests open thousands of connections.
                 let small = std::thread::Builder::new().stack_size(128 * 1024);
                 let _ = small.spawn(move || serve(stream, &*script, &counts));
             }
