@@ -108,7 +108,7 @@ impl AlarmQueue {
         }))
     }
 
-    /// Wakes tasks whose timers expire; runs for the lifetime of the thread.
+    /// Wakes the tasks of expired timers; runs for the lifetime of the thread.
     pub(crate) async fn drive(self: Rc<Self>) -> io::Result<()> {
         loop {
             // `timerfd_settime` resets the expiration count, so the descriptor needs no read.

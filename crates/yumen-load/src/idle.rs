@@ -23,7 +23,7 @@ const LOOK_NS: u64 = 10_000_000;
 pub(crate) struct IdleBarrier {
     /// Connections open, with their first requests finished.
     pub(crate) opened: AtomicU64,
-    /// Connections whose opening or first requests failed.
+    /// Connections that failed to open, or in their first requests.
     pub(crate) failed: AtomicU64,
     /// Connections closed by the peer during the hold.
     pub(crate) lost: AtomicU64,

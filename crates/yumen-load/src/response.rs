@@ -56,7 +56,7 @@ pub(crate) struct ResponseReader {
     state: ResponseState,
     /// Beginning of a head that arrived in several chunks.
     head: Vec<u8>,
-    /// Whether the request was HEAD, whose response has no body.
+    /// Whether the request was HEAD: its response has no body.
     bodiless: bool,
     status: u16,
     keep_alive: bool,

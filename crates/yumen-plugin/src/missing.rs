@@ -53,7 +53,7 @@ impl MissingPlugin {
     }
 }
 
-/// All missing plugins, and those whose absence the node settings accept.
+/// All missing plugins, and those that may be absent by the node settings.
 #[derive(Debug, Clone, Default)]
 pub struct MissingPlugins {
     table: &'static [MissingPlugin],

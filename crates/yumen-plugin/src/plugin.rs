@@ -78,7 +78,7 @@ pub enum DryRunResult {
 }
 
 impl DryRunResult {
-    /// Runs the phase itself, for plugins whose phases only change the exchange.
+    /// Runs the phase itself, for plugins that only change the exchange.
     pub fn by_running(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         let needs_body = match run(plugin, phase, ex) {
             Ok(foreseen) => return foreseen,

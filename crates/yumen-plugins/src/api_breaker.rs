@@ -213,7 +213,7 @@ impl Plugin for ApiBreaker {
     }
 
     fn log(&self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
-        // An exchange that the client aborted, or whose deadline passed, is no evidence about the upstream.
+        // An exchange that was aborted by the client or its deadline is no evidence about the upstream.
         let Some(status) = outcome.upstream_status.or(outcome.upstream_failure) else { return };
         let is_failure = self.config.unhealthy.http_statuses.contains(&status);
         let key = self.key(ex);

@@ -126,7 +126,7 @@ pub const TABLE: &[MissingPlugin] = &[
     harmless("zipkin", 12011),
 ];
 
-/// The table for the compiler. `allowed` are the plugins whose absence the node settings accept.
+/// The table for the compiler. `allowed` are the plugins that may be absent by the node settings.
 pub fn missing<N: AsRef<str>>(allowed: &[N]) -> MissingPlugins {
     MissingPlugins::of(TABLE).allowing(allowed)
 }

@@ -1,4 +1,4 @@
-//! `request-validation`: refuses requests whose fields or body do not match a JSON schema.
+//! `request-validation`: refuses requests if their fields or body do not match a JSON schema.
 
 use std::sync::Arc;
 

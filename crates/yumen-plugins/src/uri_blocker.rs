@@ -1,4 +1,4 @@
-//! `uri-blocker`: refuses requests whose target matches a pattern.
+//! `uri-blocker`: refuses requests with a target that matches a pattern.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -205,7 +205,7 @@ pub(crate) fn plain(value: &Value) -> String {
     }
 }
 
-/// The round whose value is closest to the median: shown where only one round fits.
+/// The round with the value closest to the median: shown where only one round fits.
 pub(crate) fn typical_round(
     result: &TargetResult,
     metric: RoundMetric,

@@ -102,7 +102,7 @@ pub enum CellEmphasis {
 }
 
 impl ReportTable {
-    /// An empty table whose first column names the rows; the other columns are numeric.
+    /// An empty table. The first column names the rows; the other columns are numeric.
     pub fn of_numbers(caption: impl Into<String>, first: &str, numbers: &[String]) -> Self {
         let mut columns = vec![TableColumn { label: first.to_owned(), numeric: false }];
         columns.extend(numbers.iter().map(|label| TableColumn { label: label.clone(), numeric: true }));

@@ -11,7 +11,7 @@ use crate::quantity::QuantityUnit;
 use crate::record::{MeasuredTarget, RunCase, RunRecord, TargetRole};
 use crate::verdict::{Verdict, VerdictDecision, VerdictLimits};
 
-/// Adapter whose targets are compared with the others.
+/// The adapter of the targets that are compared with the others.
 const SUBJECT: &str = "yumen";
 
 /// One figure of one case for a target of yumen and another gateway.

@@ -130,7 +130,7 @@ fn read<'de>(seed: impl DeserializeSeed<'de>, body: &'de [u8]) -> Result<(), Str
     })
 }
 
-/// Encoder of fields whose values are text, one at a time.
+/// Encoder of fields with text values, one at a time.
 #[derive(Default)]
 struct TextFields {
     /// Fields and oneofs that have a value already, by the field numbers on their path.

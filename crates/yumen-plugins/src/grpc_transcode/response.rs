@@ -115,7 +115,7 @@ fn http_status(status: &str) -> u16 {
 }
 
 fn failed(call: &TranscodedCall, answer: BufferedResponse<'_>, status: &str) -> LocalResponse {
-    // The fields belong to the service, whose HTTP status is 200 even if the call failed.
+    // The fields belong to the service; its HTTP status is 200 even if the call failed.
     let mut response = passed_on(answer, 200).field("grpc-status", status);
     response.status = http_status(status);
     let message = answer.trailer("grpc-message").unwrap_or_default();

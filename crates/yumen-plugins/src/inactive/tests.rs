@@ -25,7 +25,7 @@ const ON_ROUTES: &str = "
 /// Those for stream routes.
 const ON_STREAM_ROUTES: &str = "ip-restriction limit-conn mqtt-proxy prometheus syslog traffic-split";
 
-/// The only plugins whose absence does not grant access.
+/// The only plugins that can be absent without granting access.
 const HARMLESS: &str = "
     ai ai-cache ai-rag batch-requests clickhouse-logger datadog elasticsearch-logger error-log-logger
     error-page exit-transformer file-logger gm google-cloud-logging graphql-proxy-cache http-logger inspect

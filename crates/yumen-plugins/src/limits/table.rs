@@ -44,7 +44,7 @@ pub(crate) trait KeyedState: Default {
     /// Adds state that another process exported by [`KeyedState::numbers`] or [`KeyedState::since`].
     fn take_over(&mut self, _numbers: &[u64], _now: Now) {}
 
-    /// Export for a key whose state is gone; `None` for no export.
+    /// Export for a key without state; `None` for no export.
     fn gone() -> Option<Vec<u64>> {
         None
     }
@@ -255,7 +255,7 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
         self.limits().iter().map(|(number, limit)| (limit.name.clone(), (*number, limit.rules))).collect()
     }
 
-    /// Evicted keys whose counters had not ended, by the object with the limit.
+    /// Keys evicted before their counters had ended, by the object with the limit.
     #[cfg(test)]
     pub(crate) fn evictions(&self) -> impl Iterator<Item = (String, u64)> {
         self.records().into_iter().map(|limit| (limit.owner.to_string(), limit.evicted()))

@@ -24,12 +24,12 @@ impl LimitRecord {
         LimitRecord { name: name.into(), owner: owner.into(), rules, evicted: AtomicU64::new(0) }
     }
 
-    /// Number of evicted keys whose counters had not ended.
+    /// Number of keys that were evicted before their counters had ended.
     pub(super) fn evicted(&self) -> u64 {
         self.evicted.load(Relaxed)
     }
 
-    /// Counts an evicted key whose counter had not ended.
+    /// Counts a key that was evicted before its counter had ended.
     pub(super) fn count_eviction(&self) {
         self.evicted.fetch_add(1, Relaxed);
     }
@@ -53,7 +53,7 @@ pub struct LimitEvictions {
     pub plugin: Box<str>,
     /// The object that lost the keys, as `kind/id`.
     pub owner: Box<str>,
-    /// Number of evicted keys whose counters had not ended.
+    /// Number of keys that were evicted before their counters had ended.
     pub evicted: u64,
 }
 

@@ -148,7 +148,7 @@ fn names_of_endpoints_are_resolved() {
     });
 }
 
-/// A gRPC service that responds with its name, and whose health service reports the switch.
+/// A gRPC service that responds with its name; its health service reports the switch.
 fn healthy_service(name: &'static str) -> (Http2Upstream, Arc<AtomicBool>) {
     let ill = Arc::<AtomicBool>::default();
     let switch = ill.clone();

@@ -50,7 +50,7 @@ fn telling() -> Upstream {
     })
 }
 
-/// The status of a request from a forged address, whose replies the client does not receive.
+/// The status of a request from a forged address: the client does not receive the replies.
 async fn forged(client: &Http3Client, forger: &Forger, address: &str, path: &str) -> (u16, String) {
     let decoy = UdpSocket::bind(address).await.unwrap();
     decoy.writable().await.unwrap();

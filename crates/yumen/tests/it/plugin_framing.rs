@@ -313,7 +313,7 @@ fn nobody_waits_for_what_is_said_behind_a_replaced_answer_and_its_endpoint_is_ke
     }
 }
 
-/// The next request uses the same upstream connection, whose response ended after the client's response.
+/// The next request uses the same upstream connection; its response ended after that of the client.
 #[test]
 fn a_replaced_answer_leaves_its_place_to_the_next_request() {
     let upstream = Upstream::start(|_, stream| {

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::harness::gateway::YUMEN;
 use crate::harness::{Gateway, eventually};
 
-/// A gateway whose processes follow each other; all of them end with the value.
+/// A gateway with processes that follow each other; all of them end with the value.
 pub(crate) struct Line {
     pub(crate) gateway: Gateway,
     pids: Vec<u32>,

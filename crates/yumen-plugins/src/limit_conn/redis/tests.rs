@@ -8,7 +8,7 @@ use yumen_plugin::background::{BackgroundHost, RedisReply};
 use super::*;
 use crate::testing::PluginBench;
 
-/// A Redis whose replies and sleeps the test controls.
+/// A Redis with replies and sleeps under the control of the test.
 #[derive(Default)]
 struct Held {
     asked: RefCell<Vec<RedisScript>>,

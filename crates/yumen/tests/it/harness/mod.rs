@@ -27,11 +27,12 @@ pub(crate) use port::free_port;
 pub(crate) use scratch::Scratch;
 pub(crate) use upstream::Upstream;
 
-/// Multiplies the bounds of [`eventually`]: two cores run many tests at once. `YUMEN_TEST_SLOWNESS` overrides it.
+/// Multiplies the bounds of [`eventually`], because two cores run many tests at once. `YUMEN_TEST_SLOWNESS`
+/// overrides it.
 const SLOWNESS: u64 = 4;
 
-/// Waits until `done` returns true; fails the test with `what` after `seconds`, times the slowness factor. A wait that
-/// exceeds `seconds` itself is reported, so that a regression shows before it fails.
+/// Waits until `done` returns true; fails the test with `what` after `seconds`, times the slowness factor. A
+/// wait that exceeds `seconds` itself is reported, so that a regression shows before it fails.
 pub(crate) fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
     let configured = std::env::var("YUMEN_TEST_SLOWNESS").ok().and_then(|text| text.parse().ok());
     let bound = Duration::from_secs(seconds * configured.unwrap_or(SLOWNESS));

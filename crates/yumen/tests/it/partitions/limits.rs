@@ -116,7 +116,7 @@ impl World {
             self.nodes.iter().all(|node| (0..8).all(|_| asked(node)))
         });
         let (who, (admitted, unheard)) = (name(case), *self.limits.delayed.lock().unwrap());
-        // A count whose acknowledgement was lost is sent again.
+        // A count is sent again if its acknowledgement was lost.
         self.wait(case, "all that was admitted is told", || {
             (admitted..=admitted + unheard).contains(&self.limits.counted("delayed", &who))
         });
