@@ -147,6 +147,7 @@ fn codings_beside_lengths_and_codings_in_disguise_are_refused() {
 fn chunks_that_could_be_counted_differently_are_refused() {
     let (upstream, seen) = recorder();
     let gateway = Gateway::start(&upstream.everything());
+    // Chunk extensions beyond the limits, one long and many in total.
     let long = format!("1;{}\r\na\r\n0\r\n\r\n", "x".repeat(5000));
     let many = format!("{}0\r\n\r\n", format!("1;{}\r\na\r\n", "x".repeat(4000)).repeat(20));
     for body in [

@@ -79,6 +79,7 @@ impl Pebble {
             settings[name] = value.clone();
         }
         let config = scratch.write("pebble.json", json!({ "pebble": settings }).to_string());
+        // This server only resolves names; the gateway itself answers the challenges.
         let off = ["-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "", "-defaultIPv6", ""];
         let (dns, dns_manage) = (dns.to_string(), dns_manage.to_string());
         let mut names = Command::new(names);
@@ -153,6 +154,7 @@ fn wait_for_certificate(gateway: &Gateway, pebble: &Pebble, name: &str) -> Strin
 
 #[test]
 fn a_certificate_is_fetched_renewed_and_kept_over_a_restart() {
+    // A validity of 24 seconds, so that the renewal is due during the test.
     let short = json!({ "profiles": { "default": { "description": "short", "validityPeriod": 24 } } });
     let Some(mut pebble) = Pebble::start(&short) else { return };
     let node = pebble.node("http-01", "shop.test, www.shop.test", "") + "tls: {expiry_warning_days: 0}\n";
@@ -182,6 +184,7 @@ fn a_certificate_is_fetched_renewed_and_kept_over_a_restart() {
     // The challenge is gone, and the store contains nothing of it.
     assert_eq!(gateway.revision(), revision);
     assert_eq!(gateway.status_json("/yumen/v1/problems"), json!([]));
+    // Without the server, only the stored certificate can be served.
     pebble.server = None;
     let last = shown(&gateway, "shop.test").1;
     let kept = data.file("acme");
@@ -198,6 +201,7 @@ fn a_certificate_is_fetched_renewed_and_kept_over_a_restart() {
 
 #[test]
 fn a_server_that_has_forgotten_the_account_is_given_another() {
+    // A validity of 24 seconds, so that the renewal is due during the test.
     let short = json!({ "profiles": { "default": { "description": "short", "validityPeriod": 24 } } });
     let Some(mut pebble) = Pebble::start(&short) else { return };
     let node = pebble.node("http-01", "shop.test", "") + "tls: {expiry_warning_days: 0}\n";
@@ -208,6 +212,7 @@ fn a_server_that_has_forgotten_the_account_is_given_another() {
     let first = wait_for_certificate(&gateway, &pebble, "shop.test");
     let kept = || kept_accounts(gateway.scratch.file("data/acme"));
     let before = kept();
+    // Pebble keeps accounts in memory only.
     pebble.serve();
     eventually("the certificate is renewed", 40, || {
         let (issuer, serial) = shown(&gateway, "shop.test");
@@ -254,6 +259,7 @@ fn an_account_that_cannot_be_opened_any_more_is_set_aside_for_another() {
     let before = kept_accounts(data.file("acme"));
     gateway.terminate();
     gateway.wait(10);
+    // The stored account is encrypted by the keyring.
     std::fs::remove_file(data.file("keyring")).unwrap();
     let mut gateway = launch();
     let second = wait_for_certificate(&gateway, &pebble, "shop.test");
@@ -274,6 +280,7 @@ fn an_account_that_cannot_be_opened_any_more_is_set_aside_for_another() {
 
 #[test]
 fn an_order_is_finished_before_another_process_takes_over() {
+    // A slow validation keeps the order in progress.
     let slow = Pebble::start_with(&json!({}), ("PEBBLE_VA_SLEEPTIME", "5"));
     let Some(pebble) = slow else { return };
     let node = pebble.node("http-01", "shop.test", "");

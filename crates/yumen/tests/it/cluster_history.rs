@@ -255,6 +255,7 @@ fn break_and_mend(etcd: &mut Etcd, cables: &Cables, nodes: &Nodes, fault: Fault,
             *nodes[node].write().unwrap() = fresh;
         }
     }
+    // The operations continue after the repair.
     meanwhile();
 }
 

@@ -33,6 +33,7 @@ impl World {
         let pair = authority.sign("a", &["a.test"], certs::ecdsa());
         let mut object = json!({ "id": "a", "cert": pair.cert, "key": pair.key, "snis": ["a.test"] });
         object.as_object_mut().unwrap().extend(ssl.as_object().unwrap().clone());
+        // The system chooses the ports.
         let any = "address: '127.0.0.1:0'";
         let node = format!("listen: [{{{any}}}, {{{any}, tls: true, http3: true}}]\n{more}");
         let options = Options { node: &node, own_listeners: true, workers, ..Options::default() };
@@ -93,6 +94,7 @@ fn bodies_of_all_sizes_go_both_ways_to_upstreams_of_both_versions() {
         let head = client.ask(request("HEAD", "/1"), b"").await;
         assert_eq!((head.status, head.body.len(), head.field("content-length")), (200, 0, "0"));
     });
+    // All requests shared one connection.
     assert_eq!(world.gateway.metric("yumen_http3_connections_total"), 1.0);
     assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
 }
@@ -108,9 +110,11 @@ fn an_endpoint_gets_the_path_that_the_route_was_chosen_by() {
     let world = World::start(routes, 1, "");
     http2::run(async {
         let client = world.client().await;
+        // The endpoint gets the normalized path, by which the route was chosen.
         for path in ["/admin/../pub/y", "/admin/%2e%2e/pub/y", "/admin/x%2F..%2F..%2Fpub/y"] {
             assert_eq!(client.ask(request("GET", path), b"").await.field("x-target"), "/pub/y", "{path}");
         }
+        // Other servers resolve these forms as dot segments, so they belong to the guarded route.
         for path in ["/pub/..;/admin/x", "/pub/..%5cadmin/x"] {
             assert_eq!(client.ask(request("GET", path), b"").await.status, 403, "{path}");
         }
@@ -170,6 +174,7 @@ fn an_answer_is_read_no_faster_than_the_client_takes_it() {
         let mut stream = client.begin(request("GET", "/")).await;
         stream.finish().await.unwrap();
         assert_eq!(stream.recv_response().await.unwrap().status(), 200);
+        // Nothing is read until here, so every buffer on the path fills.
         let held = settled(&written).await;
         assert!(held < HELD, "{held} bytes were taken of the endpoint");
         let mut received = 0;
@@ -188,6 +193,7 @@ fn a_body_is_taken_no_faster_than_the_endpoint_reads_it() {
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
+        // Nothing is read until the gate opens.
         waits.pass();
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let mut line = String::new();
@@ -274,6 +280,7 @@ fn the_protocol_is_told_to_plugins_logs_and_clients() {
         let told = format!("alt-svc: h3=\":{}\"; ma=86400", address.port());
         assert!(out.to_ascii_lowercase().contains(&told), "{out}{err}");
     }
+    // HTTP/3 is announced over TLS only.
     let plain = world.gateway.get("/mock");
     assert_eq!(plain.field("alt-svc"), None, "nobody is told in the clear");
 }
@@ -340,6 +347,7 @@ fn what_is_too_large_or_unknown_is_refused_and_the_connection_lives_on() {
     http2::run(async {
         let client = world.client().await;
         assert_eq!(client.get("/none").await.status, 404);
+        // More fields than the limit.
         let mut large = request("GET", "/up");
         for i in 0..70 {
             let name: http::HeaderName = format!("x-{i}").parse().unwrap();
@@ -403,6 +411,7 @@ fn a_client_that_takes_back_all_it_asks_is_sent_away() {
     http2::run(async {
         let client = world.client().await;
         let mut sent = 0;
+        // Far more cancelled requests than the limit of control frames.
         while client.quic.close_reason().is_none() && sent < 20_000 {
             let Ok(mut stream) = client.sender.clone().send_request(request("POST", "/")).await else {
                 break;
@@ -430,6 +439,7 @@ fn what_endpoints_break_off_is_not_held_against_the_client() {
     let world = World::start(routes, 1, "http2: {control_frames: 100}\n");
     http2::run(async {
         let client = world.client().await;
+        // More streams than the limit, but the endpoint breaks them off.
         for _ in 0..300 {
             assert!(client.ask_with(request("GET", "/"), b"", None).await.is_err(), "it is not whole");
         }
@@ -507,6 +517,7 @@ fn suites_and_versions_of_a_name_hold_here_too() {
 fn early_requests_are_served_where_that_is_wanted_and_only_what_changes_nothing() {
     let upstream = Upstream::echo("up");
     let routes = json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]);
+    // The gateway marks early requests with `Early-Data` (RFC 8470 §5.1).
     let early = |seen: &[u8]| {
         let seen: Value = serde_json::from_slice(seen).unwrap();
         seen["fields"].get("early-data").is_some()
@@ -517,6 +528,7 @@ fn early_requests_are_served_where_that_is_wanted_and_only_what_changes_nothing(
         http2::run(async {
             let mut client = world.client().await;
             assert_eq!(client.get("/").await.status, 200);
+            // Several attempts, because a resumed connection need not accept early data.
             for _ in 0..20 {
                 let Some(again) = client.again(world.gateway.https, "a.test").await else { break };
                 let get = again.ask_with(request("GET", "/"), b"", None);
@@ -568,6 +580,7 @@ fn an_early_request_whose_client_is_never_heard_of_again_is_not_acted_on() {
         let post = again.begin(request("POST", "/")).await;
         let held =
             [get, post].map(|mut stream| tokio::spawn(async move { stream.finish().await.map(|()| stream) }));
+        // The early GET is forwarded; the POST waits for the end of the handshake.
         while gets.load(Ordering::Acquire) < 2 {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }

@@ -111,6 +111,7 @@ pub(crate) fn first(stream: &mut TcpStream) -> String {
 #[test]
 fn streams_that_idle_hold_no_pipe() {
     let (gateway, at) = start(TCP, &everything_to(echo()));
+    // Large enough to be spliced through a pipe.
     let sent = noise(4 << 20);
     let idle: Vec<TcpStream> = (0..40)
         .map(|_| {
@@ -126,6 +127,7 @@ fn streams_that_idle_hold_no_pipe() {
     let open = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap();
     let names = open.filter_map(|one| std::fs::read_link(one.ok()?.path()).ok());
     let pipes = names.filter(|name| name.to_string_lossy().starts_with("pipe:")).count();
+    // Each stream with a pipe would hold two ends.
     assert!(pipes < idle.len(), "{pipes} ends of pipes");
 }
 
@@ -190,6 +192,7 @@ fn a_client_that_has_said_all_still_gets_its_answer() {
     let counting = server(|mut stream| {
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
+        // The response follows after the end of the other direction.
         std::thread::sleep(Duration::from_millis(100));
         let _ = stream.write_all(format!("got {}", bytes.len()).as_bytes());
     });
@@ -213,6 +216,7 @@ fn a_reader_that_is_behind_holds_the_writer_up_and_loses_nothing() {
     });
     let (gateway, at) = start(TCP, &everything_to(slow));
     let mut client = connect(at[0]);
+    // A write that times out shows that all buffers on the path are full.
     client.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     let block = noise(1 << 20);
     let mut written = 0;
@@ -435,6 +439,7 @@ fn a_proxy_header_that_ends_too_soon_ends_its_connection_and_nothing_else() {
             client.write_all(header).unwrap();
             std::thread::sleep(Duration::from_millis(10));
             if is_reset {
+                // A close without linger sends a reset.
                 socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
             } else {
                 client.shutdown(std::net::Shutdown::Write).unwrap();

@@ -64,6 +64,7 @@ fn unacknowledged(stream: &TcpStream) -> usize {
 }
 
 fn reset(stream: TcpStream) {
+    // A close without linger sends a reset.
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
@@ -115,6 +116,7 @@ fn both_ways(timeouts: &str, serve: impl Fn(TcpStream) + Clone + Send + 'static)
         let _ = stream.write_all(UPGRADED);
         serve(stream);
     });
+    // One tunnel at a time, so that a second one shows whether the first gave its slot back.
     let limit = json!({ "conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "remote_addr" });
     let tunnel = json!({ "id": "r", "uri": "/*", "enable_websocket": true, "plugins": { "limit-conn": limit },
         "upstream": { "nodes": { upgrading.to_string(): 1 } } });
@@ -133,6 +135,7 @@ fn what_a_client_of_tls_said_before_it_left_without_goodbye_reaches_the_endpoint
     let said = noise(MUCH);
     let mut client = over_tls(connect(at[0]), &trusting(&authority.cert));
     let opener = gate.clone();
+    // The buffers on the path fill before the endpoint reads.
     let opening = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));
         opener.open();
@@ -157,6 +160,7 @@ fn what_an_endpoint_of_tls_said_before_it_left_without_goodbye_reaches_the_clien
     upstream["scheme"] = json!("tls");
     let (gateway, at) = start(TCP, &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }));
     let mut client = connect(at[0]);
+    // The end of the endpoint arrives before the client reads.
     std::thread::sleep(Duration::from_millis(300));
     let mut bytes = Vec::new();
     client.read_to_end(&mut bytes).unwrap();
@@ -199,6 +203,7 @@ fn what_a_client_said_before_it_broke_off_reaches_an_endpoint_that_speaks_itself
         let mut client = through(&gateway, at, is_tunnel);
         let sent = fill(&mut client);
         reset(client);
+        // The reset arrives before the endpoint reads.
         std::thread::sleep(Duration::from_millis(300));
         gate.open();
         let (received, _) = told.recv_timeout(Duration::from_secs(20)).unwrap();
