@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What configuration costs: loading routes one PUT at a time, a write until it is effective under load, reads.
+"""Cost of configuration: loading routes one PUT at a time, a write until it is applied under load, reads.
 
 Starts the gateway on an empty embedded store, an NGINX as upstream and wrk; prints figures, asserts nothing.
 Usage: bench/admin.py [--routes 10000] [--seconds 10] [--writes 10] [--churn-seconds 60] [--data-dir DIR]
@@ -29,20 +29,20 @@ end
 
 
 def percentile(values, share):
-    """The value below which this share lies."""
+    """The quantile of the values for this share."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 class Admin:
-    """One kept connection to the admin listener."""
+    """A kept connection to the admin listener."""
 
     def __init__(self, port, key):
         self.port, self.key, self.link, self.used = port, key, None, 0.0
 
     def ask(self, method, path, body=None):
         """Status and document."""
-        # the listener closes connections that say nothing for half a minute
+        # The listener closes connections that are idle for 30 s.
         if self.link is None or time.monotonic() - self.used > 10:
             self.link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         self.used = time.monotonic()
@@ -53,15 +53,15 @@ class Admin:
 
 
 def start(folder, data_dir):
-    """The gateway on an empty store, and its admin key."""
-    # unpinned: the store and the compiler have threads of their own
+    """The gateway with an empty store, and its admin key."""
+    # Not pinned: store and compiler have their own threads.
     gateway = run_yumen(folder / "yumen.log", "--data-dir", data_dir, core=None)
     gateway.wait_listening(gateway.admin)
     return gateway, gateway.admin, key_of([folder / "yumen.log"])
 
 
 def key_of(logs):
-    """The admin key that is printed once on a new store; where nodes share it, by one of them."""
+    """The admin key, printed once for a new store; with a shared store by one of the nodes."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
         if found := re.search(r"^  admin    ([0-9a-f]{40})$", "".join(log.read_text() for log in logs), re.M):
@@ -71,14 +71,14 @@ def key_of(logs):
 
 
 def wrk(url, connections, seconds, script=None, core=LOAD_CORE):
-    """Starts wrk; its report is its standard output."""
+    """Starts wrk, which reports on standard output."""
     args = ["taskset", "-c", str(core), "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency"]
     args += ["-s", str(script)] if script else []
     return subprocess.Popen([*args, url], stdout=subprocess.PIPE, text=True)
 
 
 def report(text):
-    """Requests per second, p50, p99 and errors of a report of wrk."""
+    """Requests per second, p50, p99 and errors from a report of wrk."""
     rate = float(re.search(r"Requests/sec:\s+([\d.]+)", text).group(1))
     units = {"us": 1e-3, "ms": 1, "s": 1e3}
     points = {name: float(value) * units[unit] for name, value, unit in
@@ -89,7 +89,7 @@ def report(text):
 
 
 def load_routes(folder, port, key, routes, connections, seconds):
-    """PUTs per second with so many clients, each one PUT at a time; after the last it starts over."""
+    """PUTs per second with this number of clients, one PUT at a time each; wraps around after the last route."""
     script = folder / f"put-{connections}.lua"
     script.write_text(PUT_SCRIPT.format(first=0, last=routes, key=key))
     text = wrk(f"http://127.0.0.1:{port}", connections, seconds, script).communicate()[0]
@@ -99,7 +99,7 @@ def load_routes(folder, port, key, routes, connections, seconds):
 
 
 def write_for(admin, seconds, per_second):
-    """Writes so many routes a second; how long each took until it was effective, in milliseconds."""
+    """Writes this number of routes per second; returns the time until each was applied, in milliseconds."""
     waits, end, turn = [], time.monotonic() + seconds, 0
     while time.monotonic() < end:
         turn += 1
@@ -113,9 +113,9 @@ def write_for(admin, seconds, per_second):
 
 
 def writes_under_load(gateway, admin, routes, seconds, per_second, rounds=5):
-    """A write until it is effective while the gateway carries what it can; and what the load notices.
+    """A write until it is applied while the gateway is saturated, and the effect on the load.
 
-    `elsewhere` has the writes go to another gateway on the same cores: what the writing client and the disk cost anyone."""
+    `elsewhere` sends the writes to another gateway on the same cores, as a baseline for the cost of writer and disk."""
     with tempfile.TemporaryDirectory(dir=ROOT / "target") as folder:
         folder = Path(folder).resolve()
         other, port, key = start(folder, folder / "data")
@@ -145,7 +145,7 @@ def writes_under_load(gateway, admin, routes, seconds, per_second, rounds=5):
 
 
 def write_cost(gateway, admin, routes, count=200, per_second=50):
-    """Processor time of one write by thread, while nothing else is asked of the gateway."""
+    """CPU time of one write by thread, on an otherwise idle gateway."""
     write = lambda turn: admin.ask("PUT", f"/apisix/admin/routes/cost{turn % 50}?wait=applied",
                                    {"uri": f"/cost/{turn}", "upstream_id": "up"})
     for turn in range(50):
@@ -174,7 +174,7 @@ def reads(admin, count=300):
 
 
 def churn(gateway, admin, seconds, per_second=50):
-    """So many changes a second, and what becomes of memory."""
+    """A constant rate of changes, and the resident memory."""
     load = wrk(f"http://127.0.0.1:{gateway.http}/r/1", 4, seconds)
     begin, turn, seen = time.monotonic(), 0, []
     while time.monotonic() - begin < seconds:
@@ -189,7 +189,7 @@ def churn(gateway, admin, seconds, per_second=50):
 
 
 def main():
-    """Runs all of it once."""
+    """Runs all measurements once."""
     args = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     args.add_argument("--routes", type=int, default=10000)
     args.add_argument("--seconds", type=int, default=10)

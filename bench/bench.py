@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""CPU time per request of yumen beside NGINX and HAProxy, and what else the project promises.
+"""CPU time per request of yumen beside NGINX and HAProxy, and the other figures with a target.
 
 Every gateway has one worker on core 0; wrk and the upstream share core 1. Rounds are interleaved in
 random order, and ratios are medians of per-round ratios, because the machine drifts between rounds.
-A miss is printed, never an exit code: noise must not fail a build. `bench/instructions.py` does that.
+A missed target is printed and never fails the build, because of the noise; `bench/instructions.py` does fail it.
 """
 
 import argparse
@@ -28,15 +28,15 @@ import gateways as gw
 
 HERE = Path(__file__).resolve().parent
 ALL = ("yumen", "nginx", "haproxy")
-# Yumen again, to compare with: what the entrant is called, and its flavour.
+# Further configurations of yumen for comparison: name of the entrant, and its flavour.
 OWN = {"plain": "plain", "local": "limit-count", "over-h1": "h1-upstream"}
-# Small messages over plain TCP: what forwarding them without understanding anything costs.
+# Small messages over plain TCP: the cost of forwarding without parsing.
 WITH_FLOOR = (*ALL, "floor")
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One table: which configuration, which load, which gateways, against what."""
+    """A table: configuration, load, gateways, and the base of the ratios."""
     name: str
     flavour: str = "plain"
     path: str = "/"
@@ -74,7 +74,7 @@ SCENARIOS = [
     own("key-auth", 1.03, headers=APIKEY),
     own("limit-count", 1.03),
     own("key-auth+limit-count", 1.05, headers=APIKEY),
-    # A question to Redis is one more send and receive, beside the two of each that a plain request has.
+    # A Redis call adds one send and receive to the two of each that a plain request has.
     Scenario("limit-count-redis", flavour="limit-count-redis", base="local", entrants=("yumen", "local"), target=1.6),
     Scenario("limit-count-delayed", flavour="limit-count-delayed", base="local", entrants=("yumen", "local"),
              target=1.03),
@@ -82,7 +82,7 @@ SCENARIOS = [
     Scenario("h2-tls", flavour="h2", tls=True, connections=4, streams=100, target=0.80, entrants=("yumen", "nginx")),
     Scenario("h2c-upstream", flavour="h2c-upstream", connections=64, base="over-h1", target=1.0,
              entrants=("yumen", "over-h1")),
-    # NGINX sends each answer in two segments of its own, and takes the load's core with that.
+    # NGINX sends each response in two segments, which costs the load's core.
     own("h2c-nginx", 1.0, entrants=("yumen", "plain"), connections=64),
     Scenario("grpc", flavour="grpc", path=gw.CALL, connections=4, streams=25, call=True, base="envoy", target=0.60,
              entrants=("yumen", "envoy", "nginx")),
@@ -92,7 +92,7 @@ SPECIAL = ("startup", "reload")
 
 @dataclass
 class Round:
-    """What one run of the load generator measured."""
+    """The result of one run of the load generator."""
     cpu_us: float
     rate: float
     p50_us: int
@@ -102,7 +102,7 @@ class Round:
 
 
 def load_streams(gateway, scenario, seconds):
-    """One run of h2load against one gateway. It tells no percentiles."""
+    """One run of h2load against one gateway, without percentiles."""
     args = ["h2load", "-t1", f"-c{scenario.connections}", f"-m{scenario.streams}", f"-D{seconds}"]
     if scenario.call:
         args += ["-d", gw.call_body(), "-H", "content-type: application/grpc", "-H", "te: trailers"]
@@ -172,14 +172,14 @@ def measure(scenario, options, folder, upstream, cert):
 
 
 def ratio(rounds, entrant, base):
-    """Median of per-round ratios of CPU per request; None where there is nothing to compare."""
+    """Median of per-round ratios of CPU per request; None without a comparison."""
     pairs = zip(rounds.get(entrant, []), rounds.get(base, []))
     ratios = [a.cpu_us / b.cpu_us for a, b in pairs if a.cpu_us and b.cpu_us]
     return median(ratios) if ratios else None
 
 
 def verdict(scenario, entrant, measured):
-    """What the target column says."""
+    """The text of the target column."""
     if entrant != "yumen" or scenario.target is None or measured is None:
         return ""
     return f"{'ok' if measured <= scenario.target else 'MISS'} (<= {scenario.target:.2f})"
@@ -209,7 +209,7 @@ def report(scenario, rounds, resident):
 
 
 def startup(options, folder, upstream, cert):
-    """Time from exec to the first proxied answer, and memory, with one route and with 100 000."""
+    """Time from exec to the first proxied response, and memory, with one route and with 100 000."""
     say("\nstartup: from exec to the first proxied answer")
     say(f"  {'routes':<9}{'ready ms':>10}{'RSS MiB':>9}  target")
     table = {}
@@ -219,7 +219,7 @@ def startup(options, folder, upstream, cert):
         for attempt in range(3):
             begun = time.monotonic()
             gateway = gw.start_yumen(folder, f"startup-{count}-{attempt}", flavour, upstream, cert, wait=False)
-            # Writing the routes file is not the gateway's time.
+            # Writing the routes file is not part of the gateway's time.
             begun = max(begun, gateway.routes.stat().st_mtime - time.time() + time.monotonic())
             try:
                 path = "/" if count == 1 else f"/r/{count - 1}"
@@ -253,10 +253,10 @@ def scrape(gateway, name):
 
 
 def reload(options, folder, upstream, cert):
-    """Changes one of 100 000 routes under load: time to compile and publish, and what requests felt."""
+    """Changes one of 100 000 routes under load: time to compile and publish, and the latency of requests."""
     say("\nreload: one change among 100 000 routes, under load")
     flavour = "routes-100000"
-    # The worker keeps core 0; the control runtime may use what the load leaves of the others.
+    # The worker has core 0; the control runtime may use the rest of the other cores.
     gateway = gw.start_yumen(folder, "reload", flavour, upstream, cert, core=None)
     scenario = Scenario("reload", flavour=flavour)
     edits, seen = 5, []
@@ -299,7 +299,7 @@ def reload(options, folder, upstream, cert):
 
 
 def facts():
-    """The machine and the versions, because a figure without them says nothing."""
+    """The machine and the versions, which belong to every figure."""
     def first(args):
         try:
             run = subprocess.run(args, capture_output=True, text=True, timeout=10)
@@ -371,7 +371,7 @@ def run(options, folder, results):
 
 def main():
     options = arguments()
-    # Ends through the finally blocks, so that what was started is stopped.
+    # Exits through the finally blocks, which stop the started programs.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if (os.cpu_count() or 1) < 2:
         sys.exit("bench: needs two cores, one for the gateway and one for the load")
@@ -383,7 +383,7 @@ def main():
     results = {}
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="yumen-bench-", dir=memory) as folder:
-        # NGINX drops to an unprivileged user, who must be able to read the 100 KB file.
+        # NGINX drops to an unprivileged user, which must be able to read the 100 KB file.
         os.chmod(folder, 0o755)
         run(options, Path(folder), results)
     if options.json:

@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""What clients notice of endpoints that change a thousand times a second, by each source that carries such rates.
+"""The effect of a thousand endpoint changes per second on clients, by the source of the changes.
 
-Two equal gateways of one worker share core 0, each with its own store, 10 000 routes and 200 upstreams of five endpoints. One of
-them serves a constant open-loop load. Rounds of arms in random order: `idle` (nobody writes), `again` (the same, for the
-noise), `beside` (the other gateway takes the changes) and `into` (the loaded one does); where the store is a program of its own
-also `away` (the store takes the changes and no gateway follows them). What `into` has over `beside` the gateway does to itself;
-what it has over `away` is that and its work of taking changes in; the rest over `idle` is the sharing of the machine with the
-writer and the store. Load and upstream have core 1; the writer and etcd run there too, but only where nobody else wants to.
+Two equal gateways with one worker share core 0, each with its own store, 10 000 routes and 200 upstreams of five endpoints. One
+of them serves a constant open-loop load. Every round runs these arms in random order:
+
+  idle    no writes
+  again   as idle, for the noise
+  beside  writes to the other gateway
+  into    writes to the loaded gateway
+  away    writes to a separate store that no gateway follows (only with a store that is a process of its own)
+
+The excess of `into` over `beside` is caused inside the loaded gateway; the excess over `away` includes the cost of receiving the
+changes; the remaining excess over `idle` comes from sharing the machine with the writer and the store. Load and upstream run on
+core 1, where the writer and etcd get only the idle time.
 Usage: bench/churn.py [--sources etcd,...] [--changes 1000] [--rounds 4] [--seconds 8] [--rate 3000] [--routes 10000]
 """
 
@@ -28,7 +34,7 @@ POINTS = (0.5, 0.99, 0.999)
 
 
 def start_upstream(folder):
-    """One NGINX on many ports: endpoints that all answer, so that nothing but the change is seen."""
+    """One NGINX on many ports: all endpoints respond, so that only the changes have an effect."""
     ports = [free_port() for _ in range(PORTS)]
     listens = " ".join(f"listen 127.0.0.1:{port} backlog=16384;" for port in ports)
     upstream = nginx(folder, "upstream", f'server {{ {listens} location / {{ return 200 "hello\\n"; }} }}', LOAD_CORE)
@@ -39,7 +45,7 @@ def start_upstream(folder):
 
 
 def load(folder, gateway, options):
-    """A span of constant load: its histogram and what failed."""
+    """A span of constant load: its histogram and its failures."""
     out = folder / "load.json"
     args = ["taskset", "-c", LOAD_CORE, cluster.BENCH, "load", "--urls-file", gateway.urls, "-c", 64, "-q",
             "-d", f"{options.seconds}s", "-R", options.rate, "--warmup", "1s", "--json", out]
@@ -61,7 +67,7 @@ def one_arm(folder, arm, source, pair, options):
 
 
 def merged(spans):
-    """Several histograms as one."""
+    """The sum of several histograms."""
     total = {}
     for span in spans:
         for value, count in span:

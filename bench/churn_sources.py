@@ -1,6 +1,6 @@
-"""Sources of endpoint changes for bench/churn.py: how a gateway with each is started, and what writes.
+"""Sources of endpoint changes for bench/churn.py: start of a gateway with each, and its writer.
 
-A writer is a process of its own on the load's core that runs only when nobody else wants to (SCHED_IDLE).
+A writer is a separate process on the load's core that only runs when the core is idle (SCHED_IDLE).
 """
 
 import base64
@@ -21,13 +21,13 @@ SERVICES = 50
 
 
 def yield_to_all():
-    """What a child does first: core of the load, and only when nobody else wants it."""
+    """Runs first in a child: moves it to the load's core, with idle priority."""
     os.sched_setaffinity(0, {LOAD_CORE} & os.sched_getaffinity(0) or os.sched_getaffinity(0))
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def chosen(ports, at, turn, count=ENDPOINTS):
-    """The endpoints of an upstream after so many changes: each replaces one port by another."""
+    """The endpoints of an upstream after this number of changes: each replaces one port with another."""
     return {f"127.0.0.1:{ports[(at + turn + one) % len(ports)]}": 1 for one in range(count)}
 
 
@@ -36,12 +36,12 @@ def upstream(ports, at, turn):
 
 
 def routes(count):
-    """As (id, object)."""
+    """The pair (id, object)."""
     return [(f"r{at}", {"uri": f"/r/{at}", "upstream_id": f"u{at % UPSTREAMS}"}) for at in range(count)]
 
 
 class Link:
-    """A kept connection that sends requests written beforehand and reads the answers' lengths only."""
+    """A kept connection that sends prepared requests and only parses the lengths of responses."""
 
     def __init__(self, port):
         self.stream = socket.create_connection(("127.0.0.1", port))
@@ -76,7 +76,7 @@ class Link:
 
 
 class Writer:
-    """A process that calls `step(state, turn)` at a constant rate until it is told to end; tells how many changes that were."""
+    """A process that calls `step(state, turn)` at a constant rate until stopped; returns the number of changes."""
 
     def __init__(self, prepare, step, changes_per_step, rate, hands=1):
         self.stop, self.made = multiprocessing.Event(), multiprocessing.Value("l", 0)
@@ -114,7 +114,7 @@ class Writer:
 class ChangeSource:
     """Common parts of all sources."""
 
-    # whom a writer writes for without any gateway following, where that can be
+    # Target of a writer without a gateway that follows it, if the source supports that.
     nobody = None
 
     def __init__(self, folder):
@@ -129,7 +129,7 @@ class ChangeSource:
 
 
 def start_etcd(folder, core=LOAD_CORE):
-    """One member that keeps out of the load's way."""
+    """A single member with low priority."""
     port, peer = free_port(), free_port()
     url, own = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
     args = ["chrt", "--idle", "0", shutil.which("etcd"), "--name", "m0", "--data-dir", folder / "etcd", "--listen-client-urls", url,
@@ -147,7 +147,7 @@ def key_value(prefix, kind, name, value):
 
 
 class Etcd(ChangeSource):
-    """Keys written by somebody else, several to a transaction."""
+    """Keys written by another program, several in a transaction."""
 
     keys, hands = 20, 2
     nobody = SimpleNamespace(prefix="/nobody")
@@ -235,7 +235,7 @@ class Apply(Patch):
 
 
 class Writes(Patch):
-    """Routes by the Admin API, ten a second or as many as `--changes` says: what issue 3 asks about."""
+    """Routes by the Admin API, ten per second or `--changes`: the question of issue 3."""
 
     def write(self, gateway, options):
         def step(link, turn):
@@ -246,7 +246,7 @@ class Writes(Patch):
 
 
 class Watched(ChangeSource):
-    """The watched file, written anew once a second with everything changed that can be."""
+    """The watched file, rewritten once per second with all changes."""
 
     def document(self, count, turn):
         lines = ["upstreams:"]
@@ -277,12 +277,12 @@ class Watched(ChangeSource):
 
 
 class Consul(ChangeSource):
-    """Services of a Consul that answers blocking queries; each answer has four endpoints another than the last."""
+    """Services of a Consul with blocking queries; each result differs in four endpoints from the previous one."""
 
     changed = 4
 
     def gateway(self, own, count):
-        # An agent for each gateway, so that only one of them has news.
+        # An agent per gateway, so that only one of them has changes.
         agent = Agent(self.ports)
         place = own / "routes.yaml"
         lines = ["upstreams:"]
@@ -305,7 +305,7 @@ class Consul(ChangeSource):
 
 
 class Agent:
-    """Consul's health endpoint, for services that exist only here."""
+    """Consul's health endpoint, for services that only exist here."""
 
     def __init__(self, ports):
         self.ports, self.port = ports, free_port()
@@ -314,7 +314,7 @@ class Agent:
         self.child.start()
 
     def work(self, changed, rate):
-        """Changes so many endpoints a second until the end; the writer's part of it."""
+        """Changes endpoints at this rate until the end; runs in the writer."""
         self.made.value, self.rate.value = 0, rate / changed
         return self
 

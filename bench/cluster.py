@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What a cluster on etcd costs: a write until it is in force on every other node, and what clients notice when etcd is gone.
+"""Cost of a cluster on etcd: a write until it is applied on every other node, and the effect of an etcd outage on clients.
 
-One member of etcd and three nodes with one worker each, 10 000 routes. A write goes to the first node; the others are asked for it
-until they answer by it. Then a constant load on one node: a while as it is, the same while again, the same while with etcd
-stopped; the spans are compared by the probability that a request of one takes longer than a request of the other (0.5: no
-difference). Last, etcd comes back and it is measured how long the nodes need to follow it again.
+One etcd member and three nodes with one worker each, 10 000 routes. A write goes to the first node; the others are polled until
+their responses follow from it. Then one node gets a constant load in three spans of equal length: two as they are, one with etcd
+stopped. Spans are compared by the probability that a request of one takes longer than a request of the other (0.5: no
+difference). Finally etcd is restarted and the time until the nodes follow it again is measured.
 Usage: bench/cluster.py [--routes 10000] [--writes 200] [--rate 4000] [--seconds 30]
 """
 
@@ -27,7 +27,7 @@ BENCH = ROOT / "target/dist/yumen-bench"
 
 
 def start_etcd(folder, port, peer):
-    """One member, on the data it left."""
+    """A single member, with its previous data."""
     url = f"http://127.0.0.1:{port}"
     args = [shutil.which("etcd"), "--name", "m0", "--data-dir", folder / "etcd", "--listen-client-urls", url,
             "--advertise-client-urls", url, "--listen-peer-urls", f"http://127.0.0.1:{peer}",
@@ -50,7 +50,7 @@ def start_node(folder, name, etcd):
 
 
 class Asker:
-    """One kept connection to a node's clients' side."""
+    """A kept connection to the client listener of a node."""
 
     def __init__(self, port):
         self.link = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
@@ -62,7 +62,8 @@ class Asker:
 
 
 def effective(admin, nodes, writes):
-    """From the answer of a write, which is in force on its own node, and from its beginning, until the last other node has it."""
+    """The time from the response of a write (applied on its own node), and from its begin, until the last node has applied
+    it."""
     askers = [Asker(node.http) for node in nodes]
     after_answer, after_begin = [], []
     for turn in range(writes):
@@ -114,7 +115,7 @@ def counts(text):
 
 
 def superiority(one, other):
-    """The probability that a value of `one` is above one of `other`; equal ones count half."""
+    """The probability that a value of `one` is above one of `other`; equal values count half."""
     total, below, at = 0, 0, 0
     for value, count in one:
         while at < len(other) and other[at][0] < value:
@@ -146,7 +147,7 @@ def quantile(span, share):
 
 
 def outage(folder, etcd, ports, nodes, admin, options):
-    """What clients of a node notice of etcd's absence, and how soon all follow it again."""
+    """The effect of an etcd outage on clients of a node, and the time until all nodes follow again."""
     spans = {}
     for name in ("before", "again", "without etcd"):
         if name == "without etcd":

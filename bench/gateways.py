@@ -1,6 +1,6 @@
-"""The programs a benchmark runs: how each is configured, started, measured and stopped.
+"""The programs of a benchmark: configuration, start, measurement and stop.
 
-Knows nothing of scenarios beyond the names of the flavours it can write a configuration for.
+Independent of scenarios, except for the names of the flavours of configurations.
 """
 
 import json
@@ -23,19 +23,19 @@ INTEROP = ROOT / "target/tools/grpc-interop-server"
 CALL = "/grpc.testing.TestService/EmptyCall"
 KEY = "bench-key"
 
-# Node settings beside the command line; empty means the defaults, which are what is measured.
+# Node settings in addition to the command line; empty to measure the defaults.
 YUMEN_NODE = ""
 
 
 def free_port():
-    """A port nobody listens on now."""
+    """A port without a listener."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
 
 
 def on_core(core):
-    """What a child runs before exec: stay on this core, end with its session."""
+    """Runs in a child before exec: pins it to this core, and ends it with its session."""
     cores = {core} if core is not None else set(range(os.cpu_count()))
 
     def prepare():
@@ -45,7 +45,7 @@ def on_core(core):
 
 
 class Process:
-    """A started program with all processes and threads it makes."""
+    """A started program with its processes and threads."""
 
     def __init__(self, args, log, core, env=None):
         self.log = open(log, "wb")
@@ -68,7 +68,7 @@ class Process:
         return found
 
     def thread_ns(self):
-        """Time on a core so far, by the names of threads."""
+        """CPU time by thread name."""
         found = {}
         for pid in self.pids():
             try:
@@ -81,11 +81,11 @@ class Process:
         return found
 
     def cpu_ns(self):
-        """Time on a core so far, all threads."""
+        """CPU time of all threads."""
         return sum(self.thread_ns().values())
 
     def rss_kib(self):
-        """Resident memory; where there are several processes, pages they share are counted once."""
+        """Resident memory; pages that several processes share count once."""
         total, pids = 0, self.pids()
         key = "Rss:" if len(pids) == 1 else "Pss:"
         for pid in pids:
@@ -98,7 +98,7 @@ class Process:
         return total
 
     def wait_listening(self, port, seconds=30):
-        """Until the port accepts."""
+        """Waits until the port accepts."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.child.poll() is not None:
@@ -113,7 +113,7 @@ class Process:
         raise RuntimeError(f"{self.child.args[0]} does not listen on {port}:\n{tail}")
 
     def stop(self):
-        """Ends this program and what it started."""
+        """Stops the program and its children."""
         pids = self.pids()
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGINT if "haproxy" in str(self.child.args[0]) else signal.SIGTERM)
@@ -130,7 +130,7 @@ class Process:
 
 
 class Gateway(Process):
-    """A gateway with the URLs it answers on."""
+    """A gateway with its URLs."""
 
     http = https = admin = status = None
 
@@ -150,14 +150,14 @@ def make_certificate(folder):
 
 
 def make_full_handshake():
-    """The library that keeps wrk from resuming TLS sessions. Not in /dev/shm, which may forbid execution."""
+    """A library that prevents wrk from resuming TLS sessions. Not in /dev/shm, which may be mounted noexec."""
     FULL_HANDSHAKE.parent.mkdir(parents=True, exist_ok=True)
     source = ROOT / "bench/full_handshake.c"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", FULL_HANDSHAKE, source, "-ldl"], check=True)
 
 
 def make_floor():
-    """The forwarder that shows what the kernel's calls alone cost."""
+    """A forwarder without parsing: the cost of the system calls alone."""
     FLOOR.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(["cc", "-O2", "-Wall", "-o", FLOOR, ROOT / "bench/floor.c"], check=True)
 
@@ -183,7 +183,7 @@ http {{
 
 
 def nginx(folder, name, body, core, under=()):
-    """Writes and starts an NGINX with this http block; under a tool, as one process."""
+    """Writes a configuration with this http block and starts NGINX; under a tool as one process."""
     own = folder / name
     own.mkdir()
     conf = own / "nginx.conf"
@@ -194,7 +194,7 @@ def nginx(folder, name, body, core, under=()):
 
 
 def call_body():
-    """A file with an empty message in its frame."""
+    """A file with an empty gRPC message in its frame."""
     path = ROOT / "target/bench/call"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bytes(5))
@@ -202,7 +202,7 @@ def call_body():
 
 
 def start_grpc(folder, upstream):
-    """gRPC's interop server beside the upstream; None where scripts/deps.sh conformance did not build it."""
+    """gRPC's interop server as an upstream; None unless scripts/deps.sh conformance built it."""
     if not INTEROP.exists():
         return None
     upstream.grpc = free_port()
@@ -212,7 +212,7 @@ def start_grpc(folder, upstream):
 
 
 def start_redis(folder, upstream):
-    """A Redis beside the upstream, where limits are counted; None where scripts/deps.sh bench did not install one."""
+    """A Redis for limits; None unless scripts/deps.sh bench installed one."""
     if not shutil.which("redis-server"):
         return None
     upstream.redis = free_port()
@@ -223,7 +223,7 @@ def start_redis(folder, upstream):
 
 
 def start_upstream(folder):
-    """The server behind every gateway: small and 1 KB bodies from memory, 100 KB from a cached file."""
+    """The upstream of every gateway: small and 1 KB bodies from memory, 100 KB from a cached file."""
     (folder / "100k").write_bytes(b"x" * 102400)
     port, h2c = free_port(), free_port()
     body = f"""
@@ -243,7 +243,7 @@ def start_upstream(folder):
 
 
 def route_names(flavour):
-    """How many routes a flavour has besides the catch-all."""
+    """Number of routes of a flavour besides the catch-all."""
     return int(flavour.split("-")[1]) if flavour.startswith("routes-") else 0
 
 
@@ -326,8 +326,8 @@ backend b
 
 
 def start_either(folder, upstream):
-    """A server that gives the small answer over HTTP/1.1 and HTTP/2 on one port: HAProxy, from memory. The gateway's costs
-    over the two are compared before one and the same server; `upstream` is told its port."""
+    """An upstream with the small response over HTTP/1.1 and HTTP/2 on one port: HAProxy, from memory. The cost of the
+    gateway for both protocols is compared with the same server. Sets `upstream.either` to its port."""
     upstream.either = free_port()
     conf = folder / "either.cfg"
     conf.write_text(f"""
@@ -343,13 +343,13 @@ frontend f
 
 
 def find_envoy():
-    """Envoy's program, as scripts/deps.sh lab installs it; None where it did not."""
+    """Envoy's binary from scripts/deps.sh lab; None without it."""
     here = Path.home() / ".cache/yumen-lab/bin"
     return shutil.which("envoy", path=f"{here}{os.pathsep}{os.environ['PATH']}")
 
 
 def start_envoy(folder, name, flavour, upstream, cert):
-    """Envoy for calls of gRPC: HTTP/2 on both sides, one worker, no log."""
+    """Envoy for gRPC calls: HTTP/2 on both sides, one worker, no log."""
     assert flavour == "grpc", flavour
     http = free_port()
     address = lambda port: {"socket_address": {"address": "127.0.0.1", "port_value": port}}
@@ -428,7 +428,7 @@ def routes_file(flavour, upstream, cert, marker=0):
 
 
 def run_yumen(log, *more, core=GATEWAY_CORE, under=()):
-    """A gateway of one worker on ports of its own, which it knows; `more` says what it serves from."""
+    """A gateway with one worker on its own ports; `more` are the arguments for its configuration source."""
     ports = {option: free_port() for option in ("listen", "listen-tls", "admin", "status")}
     listen = [word for option, port in ports.items() for word in (f"--{option}", f"127.0.0.1:{port}")]
     gateway = Gateway([*under, YUMEN, "run", "--workers", "1", *listen, *more], log, core)
@@ -457,7 +457,7 @@ START = {"yumen": start_yumen, "nginx": start_nginx, "haproxy": start_haproxy, "
 
 
 def answers(url, seconds, headers=None, pause=0.001):
-    """Seconds until the URL answers 200; None where it does not in time."""
+    """Seconds until the URL responds with 200; None after the timeout."""
     begun = time.monotonic()
     request = urllib.request.Request(url, headers=headers or {})
     while time.monotonic() - begun < seconds:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Memory of connections that are held open: resident bytes per connection of yumen beside NGINX, without and with TLS.
+"""Memory of idle connections: resident bytes per connection of yumen beside NGINX, without and with TLS.
 
-Each gateway is started anew, with one worker; the lab's load generator opens the connections, makes one request on each and
-holds them while the gateway's memory is looked at. The kernel's own memory is not counted, for anyone.
+Each gateway is started anew, with one worker; the load generator of the lab opens the connections, sends one request on each
+and keeps them open while the memory of the gateway is read. Kernel memory is not included, for any gateway.
 Usage: bench/idle.py [--connections 10000] [--entrants yumen,nginx] [--rounds 3] [--json FILE]
 """
 
@@ -18,15 +18,15 @@ from pathlib import Path
 import gateways as gw
 
 LAB = Path(os.environ.get("YUMEN_BENCH", gw.ROOT / "target/dist/yumen-bench"))
-# What a connection with TLS is to stay under, beyond one without, is the library's; this is all of it.
+# Limit of a TLS connection beyond a plain one; the TLS library uses all of it.
 TARGET_BYTES = 12 * 1024
 
 
 def measure(folder, name, tls, connections, upstream, cert):
-    """Resident bytes per connection of a gateway that was just started."""
+    """Resident bytes per connection of a fresh gateway."""
     gateway = gw.START[name](folder, f"{name}-{'tls' if tls else 'plain'}", "plain", upstream, cert)
     try:
-        # Once before, so that what the first request needs is there.
+        # One load before the measurement, so that the allocations of the first request exist.
         assert gw.answers(gateway.url(), 30) is not None, f"{name} does not answer"
         pids = [part for pid in gateway.pids() for part in ("--pid", str(pid))][:2]
         run = subprocess.run(

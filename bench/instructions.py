@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""User-space instructions per unit of work, counted by callgrind: figures that the machine's noise cannot reach.
+"""User-space instructions per unit of work, counted by callgrind and so independent of the noise of the machine.
 Fails above the ratchets in bench/instructions.max. Usage: bench/instructions.py [SCENARIO]...
 
-  plain      a request on a connection that is kept
+  plain      a request on a kept-alive connection
   close      a request on a connection of its own
-  websocket  a message that is echoed: to the endpoint and back
+  websocket  an echoed message: to the endpoint and back
 
-These have one client, one unit at a time. The others have h2load for a client and the benchmark's servers behind, many
-requests at once, which is when what a worker keeps for its next requests runs short:
+These have one client and one unit at a time. The others use h2load and the servers of the benchmark, with many concurrent
+requests, more than the spare state that a worker keeps for its next requests:
 
   plain-64      64 connections of HTTP/1.1
   h2            100 streams on each of 4 connections, to an endpoint of HTTP/1.1
   h2c-upstream  as plain-64, to an endpoint of HTTP/2
   grpc          25 calls on each of 4 connections
-  mock          as plain-64, answered here
-  limit-count   as plain-64, counted and told its quota
+  mock          as plain-64, with a response from the gateway itself
+  limit-count   as plain-64, with limit-count and its quota fields in the response
 
-The last four are counted only when they are named.
+The last four run only when named.
 
-No samples are taken: at callgrind's pace a far larger share of requests would be looked at closely than under load, where
-it is one in 16 at most. Counting starts after a warm-up, so that start-up, certificates and first allocations are not in
-it. `--profile FOLDER` keeps callgrind's output.
+Sampling is off: at the speed of callgrind a far larger share of requests would be sampled than under load, where it is at
+most one in 16. Counting starts after a warm-up, so start-up, certificates and first allocations are not included.
+`--profile FOLDER` keeps the output of callgrind.
 """
 
 import argparse
@@ -48,7 +48,7 @@ MESSAGE = frame(131)
 
 
 class Upstream:
-    """Answers every request head with the same small reply; echoes once it was asked to change protocols."""
+    """Responds to every request head with the same small response; echoes after an upgrade."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -79,7 +79,7 @@ class Upstream:
 
 
 def receive(client, is_whole):
-    """What came until it was whole; all of it."""
+    """Reads until a response is complete; returns all bytes."""
     reply = b""
     while not is_whole(reply):
         data = client.recv(65536)
@@ -104,7 +104,7 @@ def open_client(port):
 
 
 def plain(gateway):
-    """Does so many requests on one connection."""
+    """Sends this number of requests on one connection."""
     client = open_client(gateway.http)
     while True:
         for _ in range((yield)):
@@ -112,7 +112,7 @@ def plain(gateway):
 
 
 def close(gateway):
-    """Does so many requests, each on a connection that is seen to end."""
+    """Sends this number of requests, each on its own connection up to its end."""
     while True:
         for _ in range((yield)):
             with open_client(gateway.http) as client:
@@ -121,7 +121,7 @@ def close(gateway):
 
 
 def websocket(gateway):
-    """Has so many messages echoed."""
+    """Sends this number of messages to be echoed."""
     client = connect(gateway.http)
     client.settimeout(60)
     while True:
@@ -132,9 +132,9 @@ def websocket(gateway):
 
 @dataclass(frozen=True)
 class Streams:
-    """Does so many requests by h2load, many at once."""
+    """Sends this number of requests by h2load, many at once."""
     connections: int
-    streams: int = 0         # requests at once on a connection of HTTP/2; 0 is HTTP/1.1
+    streams: int = 0 # HTTP/2 streams in flight per connection; 0 is HTTP/1.1
     call: bool = False       # each request is a gRPC call
 
     def __call__(self, gateway):
@@ -150,7 +150,7 @@ class Streams:
                 sys.exit(f"instructions: h2load: {(run.stderr or run.stdout).strip()[-400:]}")
 
 
-# What is done, and with which configuration; "upgrade" is plain, with WebSockets.
+# The work and the configuration of each scenario; "upgrade" is plain, with WebSockets.
 SCENARIOS = {
     "plain": (plain, "upgrade"),
     "close": (close, "upgrade"),
@@ -166,21 +166,21 @@ USUAL = ("plain", "close", "websocket", "plain-64", "h2")
 
 
 def control(pid, action):
-    """Asks the running callgrind to zero its counters or to write them out."""
+    """Makes the running callgrind reset its counters or write them out."""
     run = subprocess.run(["callgrind_control", action, str(pid)], capture_output=True, text=True, timeout=120)
     if run.returncode != 0:
         sys.exit(f"instructions: callgrind_control {action}: {run.stderr or run.stdout}")
 
 
 class Dumps:
-    """What a process under callgrind has written."""
+    """The output of a process under callgrind."""
 
     def __init__(self, pid, output):
         self.pid, self.output, self.count = pid, output, 0
 
     def next(self):
-        """The instructions since the last dump of its busiest thread, the worker, and its file: what other threads
-        do in the meantime, at callgrind's pace, is no cost of a request."""
+        """The instructions of the worker, its busiest thread, since the last dump, and the file. Other threads run at
+        callgrind's pace meanwhile, which is no cost of a request."""
         control(self.pid, "-d")
         self.count += 1
         threads = {}
@@ -192,7 +192,7 @@ class Dumps:
 
 
 def per_unit(work, dumps):
-    """Instructions of LONG units less those of SHORT, per unit: fixed costs cancel out."""
+    """Instructions of LONG units minus those of SHORT, per unit: fixed costs cancel out."""
     next(work)
     work.send(WARM_UP)
     control(dumps.pid, "-z")
@@ -204,7 +204,7 @@ def per_unit(work, dumps):
 
 
 def start(kind, flavour, folder, upstream):
-    """The gateway under callgrind, listening; and where its dumps go."""
+    """The gateway under callgrind, and the prefix of its dumps."""
     output = folder / "callgrind.out"
     under = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}", "--fair-sched=try",
              "--separate-threads=yes"]
@@ -256,7 +256,7 @@ def main():
         parser.error(f"unknown scenario {', '.join(sorted(unknown))}; there are: {' '.join(SCENARIOS)}")
     if options.gateway == "yumen" and not gw.YUMEN.exists():
         sys.exit(f"instructions: {gw.YUMEN} does not exist (make build)")
-    # Ends through the finally block, so that what was started is stopped.
+    # Exits through the finally block, which stops the started programs.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     ratchets = {scenario: int(most) for scenario, most in map(str.split, RATCHETS.read_text().splitlines())}
     gw.YUMEN_NODE = "observe: {samples_per_second: 0}\n"

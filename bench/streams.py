@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What passing bytes costs: TCP streams in 64 KiB writes through each gateway, in bytes per CPU second.
+"""Cost of forwarding bytes: TCP streams in 64 KiB writes through each gateway, in bytes per CPU second.
 
 Gateways run at once on core 0, one worker each, and take turns in random order; the sender and the sink share core 1.
 `haproxy` is HAProxy as configured in most places, `haproxy-splice` with `option splice-auto`.
@@ -41,7 +41,7 @@ def pin():
 
 
 def sink(listener):
-    """Reads whatever comes, from all connections at once."""
+    """Reads from all connections concurrently."""
     pin()
     import selectors
     selector = selectors.DefaultSelector()
@@ -57,7 +57,7 @@ def sink(listener):
 
 
 def is_over(connection, room):
-    """A gateway that is ended resets what it carries."""
+    """A gateway that is stopped resets its connections."""
     try:
         return not connection.recv_into(room)
     except ConnectionResetError:
@@ -65,7 +65,7 @@ def is_over(connection, room):
 
 
 def send(port, options, seconds):
-    """Writes as much as is taken; gives the bytes."""
+    """Writes as fast as the connection accepts; returns the number of bytes."""
     import selectors
     block = memoryview(os.urandom(options.write_bytes))
     selector = selectors.DefaultSelector()
@@ -105,7 +105,7 @@ def start_yumen(folder, name, sink_port):
 
 
 def measure(gateway, options):
-    """Bytes per second of CPU, and per second."""
+    """Bytes per CPU second, and per second."""
     time.sleep(0.05)
     before, began = gateway.cpu_ns(), time.monotonic()
     sent = send(gateway.port, options, options.seconds)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Records how traffic runs through the program, so that the compiler can lay the program out for it (decision 35).
+"""Records the execution profile by which the compiler lays out the program (decision 35).
 
-Drives a build with counters in it through everything a gateway does: the scenarios of bench.py, WebSockets, writes
-to the Admin API under load, and the conformance suites; then joins what it counted into profile/yumen.profdata.
-`make profile` builds that binary and calls this. Usage: bench/train.py COUNTING_BINARY RAW_DIR OUTPUT
+Runs an instrumented build through the work of a gateway: the scenarios of bench.py, WebSockets, writes to the Admin
+API under load, and the conformance suites; then merges the counts into profile/yumen.profdata.
+`make profile` builds the instrumented binary and runs this script. Usage: bench/train.py COUNTING_BINARY RAW_DIR OUTPUT
 """
 
 import os
@@ -16,12 +16,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 3
-# No scenario of the same paths again with more routes, and none that waits for others.
+# Without scenarios that repeat a path with more routes, and without those that mostly wait.
 LEFT_OUT = ("routes-100000",)
 
 
 def drive_scenarios(folder, bench, gw):
-    """Every scenario against yumen alone, each for a moment."""
+    """Every scenario against yumen alone, briefly."""
     upstream = gw.start_upstream(folder)
     beside = [gw.start_grpc(folder, upstream), gw.start_redis(folder, upstream), gw.start_either(folder, upstream)]
     try:
@@ -43,13 +43,13 @@ def drive_scenarios(folder, bench, gw):
 
 
 def drive(script, *args, env):
-    """One of the project's own scripts; what it measures is of no interest here."""
+    """Runs one of the project's scripts; its measurements are not used here."""
     run = subprocess.run([sys.executable, script, *args], env=env, capture_output=True, text=True)
     print(f"  {Path(script).name:<24}{'done' if run.returncode == 0 else 'ended with ' + str(run.returncode)}", flush=True)
 
 
 def joiner():
-    """The program that joins profiles, of the LLVM the pinned compiler has: Debian's, or rustup's component."""
+    """The llvm-profdata of the LLVM version of the pinned compiler: Debian's, or rustup's component."""
     version = subprocess.run(["rustc", "-vV"], capture_output=True, text=True, check=True).stdout
     major = re.search(r"LLVM version: (\d+)", version)[1]
     sysroot = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True).stdout.strip()
@@ -59,12 +59,12 @@ def joiner():
 
 def main():
     binary, raw, output = (Path(arg).resolve() for arg in sys.argv[1:])
-    # one file for all runs, joined by the runtime as each ends
+    # One file for all runs, merged by the runtime at each exit.
     os.environ["LLVM_PROFILE_FILE"] = str(raw / "run-%2m.profraw")
     os.environ["YUMEN"] = os.environ["BINARY"] = str(binary)
     import bench
     import gateways as gw
-    for stale in raw.glob("*.profraw"):  # left by build scripts and macros, which are counted too
+    for stale in raw.glob("*.profraw"): # left by build scripts and macros, which are instrumented too
         stale.unlink()
     with tempfile.TemporaryDirectory(prefix="yumen-train-") as folder:
         os.chmod(folder, 0o755)

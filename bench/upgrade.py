@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What an upgrade costs those who are connected: failures, cut WebSockets, latency in the seconds around it.
+"""Cost of an upgrade for connected clients: failures, cut WebSockets, latency in the seconds around it.
 
-Requests are sent at a constant rate over kept-alive connections, each counted from the moment it was due, while WebSockets are
-spoken to once a second. After some seconds `yumen upgrade` has a new process take over. Another upgrade is refused while the
-predecessor has WebSockets, so `--upgrades` above 1 needs `--websockets 0`. Load and upstream share core 1; the
-processes of the gateway share core 0.
+Requests are sent at a constant rate over kept-alive connections; latencies count from the moment a request was due. Each
+WebSocket exchanges a message once per second. After some seconds `yumen upgrade` starts a new process that takes over. Another
+upgrade is refused while the predecessor has WebSockets, so `--upgrades` above 1 needs `--websockets 0`. Load and upstream share
+core 1; the processes of the gateway share core 0.
 Usage: bench/upgrade.py [--connections 1000] [--websockets 200] [--rate 2000] [--upgrades 1] [--seconds 10] [--json FILE]
 """
 
@@ -31,7 +31,7 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n"
 OPEN = (b"GET /ws HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 PING = b"\x89\x85\x00\x00\x00\x00hello"
-# So long before and after the moment of an upgrade is around it.
+# Time before and after an upgrade that counts as around it.
 BEFORE_S, AFTER_S = 1.0, 3.0
 
 
@@ -40,7 +40,7 @@ def pin():
 
 
 def upstream(listener):
-    """Answers requests, and gives back all that comes through a WebSocket."""
+    """Responds to requests, and echoes the bytes of WebSockets."""
     pin()
     listener.setblocking(False)
     selector, tunnels = selectors.DefaultSelector(), set()
@@ -133,7 +133,7 @@ class Load:
         elif not data:
             if state["due"] is not None:
                 return self.fail(stream, reason)
-            # Idle: nothing was asked, and nothing is lost.
+            # Idle: no request is in flight, so nothing is lost.
             self.free.remove(stream)
             self.replace(stream)
         else:
@@ -162,7 +162,7 @@ class Load:
         self.free.append(stream)
 
     def run(self, until):
-        """Sends what is due when it is due, or as soon as a connection is free."""
+        """Sends each request when it is due, or as soon as a connection is free."""
         began, count, pinged = time.monotonic(), 0, time.monotonic()
         while (now := time.monotonic()) < until or self.waiting:
             while now < until and began + count / self.options.rate <= now:
@@ -225,7 +225,7 @@ def measure(folder, gateway, options):
     load.run(time.monotonic() + options.seconds * (options.upgrades + 1))
     upgrading.join()
     is_around = lambda at: any(begin - BEFORE_S <= at <= end + AFTER_S for begin, end in moments)
-    # A request belongs to the moment it was due at.
+    # A request belongs to the moment at which it was due.
     around = [latency for at, latency in load.latencies if is_around(at - latency)]
     apart = [latency for at, latency in load.latencies if not is_around(at - latency)]
     return {
@@ -271,7 +271,7 @@ def main():
         try:
             found = measure(folder, gateway, options)
         finally:
-            # The last process is nobody's child; those before end by themselves when their clients have gone.
+            # The last process is no child of this script; its predecessors exit when their clients have left.
             try:
                 os.kill(status(gateway.status)["pid"], signal.SIGTERM)
             except OSError:

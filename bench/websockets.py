@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What a message over a WebSocket costs: frames sent through each gateway and echoed, in CPU time per round trip.
+"""Cost of a WebSocket message: frames sent through each gateway and echoed, in CPU time per round trip.
 
-Gateways run at once on core 0, one worker each, and take turns in random order; client and echo share core 1. Each connection
-sends its next frame when the last has come back, so the gateway passes two messages per round trip.
+All gateways run on core 0 with one worker each and are measured in random order; client and echo server share core 1. Each
+connection sends its next frame when the previous one has returned, so the gateway forwards two messages per round trip.
 Usage: bench/websockets.py [--rounds 5] [--seconds 3] [--connections 64] [--frame-bytes 131]
 """
 
@@ -40,14 +40,14 @@ def connect(port):
 
 
 def frame(length):
-    """A masked binary frame of so many bytes, its head included."""
+    """A masked binary frame of this size, including its head."""
     head, body = (6, length - 6) if length - 6 < 126 else (8, length - 8)
     text = bytes([0x82, 0x80 | body]) if head == 6 else bytes([0x82, 0xFE]) + body.to_bytes(2, "big")
     return text + os.urandom(4 + body)
 
 
 def make():
-    """The two ends, in C: in Python they would be what is full, not the gateway between them."""
+    """Both ends, in C: in Python they would be the bottleneck instead of the gateway."""
     ENDS.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(["cc", "-O2", "-Wall", "-o", ENDS, ROOT / "bench/websockets.c"], check=True)
 

@@ -1,5 +1,5 @@
-// gRPC-Web by its official client, through the gateway, against the interop server.
-// Prints one line per case: its name, a tab, and why it failed; nothing behind the tab where it passed.
+// gRPC-Web: the official client calls the interop server through the gateway.
+// Prints one line per case: its name, a tab, and the reason for a failure; empty after the tab if it passed.
 // Usage: node grpc_web.cjs PACKAGES URL
 "use strict";
 
@@ -14,7 +14,7 @@ function createRequire(folder) {
   return createRequire(path.join(folder, "x.js"));
 }
 
-// The few messages of the interop service, as bytes: fields in the order of their numbers.
+// Protobuf encoding of the interop messages in use: fields in the order of their numbers.
 const varint = (number) => {
   const out = [];
   for (; number > 127; number >>>= 7) out.push((number & 127) | 128);
@@ -28,7 +28,7 @@ const bytes = (field, data) => {
 const payload = (size) => bytes(2, Buffer.alloc(size));
 const echoStatus = (code, message) => bytes(7, Buffer.concat([integer(1, code), bytes(2, message)]));
 
-// How many bytes of payload an answer brings: field 1 is the payload, whose field 2 is its body.
+// Payload length of a response, in bytes: field 1 is the payload, field 2 of the payload is its body.
 function payloadLength(message) {
   const inner = field(message, 1);
   return inner ? (field(inner, 2) || []).length : 0;
@@ -62,7 +62,7 @@ const method = (name, type = MethodType.UNARY) =>
 
 const SERVICE = "/grpc.testing.TestService/";
 
-// One call: its messages' payload lengths, the status it ended with, and its metadata.
+// One call: the payload lengths of its messages, its final status, and its metadata.
 function call(format, name, message, { metadata = {}, streams = false } = {}) {
   const client = new GrpcWebClientBase({ format });
   const type = streams ? MethodType.SERVER_STREAMING : MethodType.UNARY;
@@ -77,7 +77,7 @@ function call(format, name, message, { metadata = {}, streams = false } = {}) {
       stream.on("metadata", (found) => (said.metadata = found));
       stream.on("status", (status) => {
         said.trailers = status.metadata || {};
-        // The metadata of the head is told last.
+        // The client emits the metadata of the response head after the status.
         setImmediate(finish, status.code, status.details);
       });
       return;
@@ -116,7 +116,7 @@ const CASES = {
     const said = await call(format, SERVICE + "StreamingOutputCall", streamed(), { streams: true });
     same([said.code, said.sizes], [StatusCode.OK, SIZES]);
   },
-  // The official client under Node gets an answer whole, so this one is asked for and read by hand.
+  // Under Node the official client delivers a response only when complete, so this case uses fetch.
   async a_message_comes_before_the_next_is_sent(format) {
     const asked = Buffer.concat([bytes(2, integer(1, 10)), bytes(2, Buffer.concat([integer(1, 10), integer(2, 60e6)]))]);
     const frame = Buffer.concat([Buffer.from([0, 0, 0, 0, asked.length]), asked]);
@@ -128,7 +128,7 @@ const CASES = {
       signal: giveUp.signal,
     });
     let read = Buffer.alloc(0);
-    // Each piece of text may be padded, so groups of four are decoded one by one.
+    // Each piece of base64 may be padded, so every group of four is decoded separately.
     const groups = () => read.toString().match(/.{4}/g) || [];
     const message = () => (format === "text" ? Buffer.concat(groups().map((four) => Buffer.from(four, "base64"))) : read);
     const isWhole = (bytes) => bytes.length >= 5 && bytes.length >= 5 + bytes.readUInt32BE(1);

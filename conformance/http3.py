@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Asks a server for HTTP/3 with aioquic, a client that shares no code with it; rules are broken on purpose too.
+"""Checks the HTTP/3 of a server with aioquic, an independent implementation; also with deliberate violations.
 
-Prints `case TAB why it failed` for each case, with nothing behind the tab where it passed.
-Usage: http3.py PORT CA-FILE, in an environment that has aioquic. GET / must answer with a body, POST / as well.
+Prints `case TAB failure` for each case, with an empty failure for a passed one.
+Usage: http3.py PORT CA-FILE, in an environment with aioquic. GET / and POST / must have responses with a body.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Client(QuicConnectionProtocol):
     def open(self):
         stream = self._quic.get_next_available_stream_id()
         self.events[stream], self.ends[stream] = [], self._loop.create_future()
-        # so that the next one is another
+        # Reserves the stream id.
         self._quic.send_stream_data(stream, b"")
         return stream
 
@@ -57,7 +57,7 @@ class Client(QuicConnectionProtocol):
         return [(name.encode(), value.encode()) for name, value in named]
 
     async def answer(self, stream):
-        """Status, or the code the stream was reset with, and the body."""
+        """Status, or the code of the reset, and the body."""
         self.transmit()
         await asyncio.wait_for(self.ends[stream], SECONDS)
         events = self.events[stream]
@@ -127,7 +127,7 @@ async def unknown_frames_and_streams_are_ignored(client):
 
 
 async def refused_stream(client, fields):
-    """What cannot be a request is refused, and the connection goes on."""
+    """Malformed requests are refused, and the connection continues."""
     status, _ = await client.ask(fields)
     assert status == ErrorCode.H3_MESSAGE_ERROR or 400 <= status < 500, f"status {status}"
     await get(client)

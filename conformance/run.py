@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Conformance to protocols, by other people's programs: h2spec, aioquic, wsproto, the gRPC interop client and server, and
-the client of gRPC-Web.
+"""Conformance to protocols, with independent programs: h2spec, aioquic, wsproto, and the interop clients and servers of gRPC
+and gRPC-Web.
 
-Every case that fails must stand in known_failures.txt with its reason; one that stands there and passes
-fails too. Programs are built by scripts/deps.sh conformance. Usage: conformance/run.py [SUITE]...
+Every failing case must be listed in known_failures.txt with its reason; a listed case that passes is a failure too.
+scripts/deps.sh conformance builds the programs. Usage: conformance/run.py [SUITE]...
 """
 
 import http.server
@@ -25,14 +25,14 @@ YUMEN = Path(os.environ.get("BINARY", ROOT / "target/release/yumen"))
 TOOLS = ("h2spec", "grpc-interop-client", "grpc-interop-server", "python/version",
          "grpc-web/node_modules/grpc-web/package.json")
 PYTHON = BIN / "python/bin/python"
-# What the interop client knows that needs no account anywhere.
+# The interop cases that need no account.
 GRPC_CASES = """empty_unary large_unary client_streaming server_streaming ping_pong empty_stream custom_metadata
 status_code_and_message special_status_message unimplemented_method unimplemented_service cancel_after_begin
 cancel_after_first_response timeout_on_sleeping_server""".split()
 
 
 class Hello(http.server.BaseHTTPRequestHandler):
-    """An upstream that reads what it gets and says hello."""
+    """An upstream that reads requests and responds with a greeting."""
 
     protocol_version = "HTTP/1.1"
 
@@ -62,7 +62,7 @@ class Hello(http.server.BaseHTTPRequestHandler):
 
 
 class Quiet(http.server.ThreadingHTTPServer):
-    """Clients that give up are what these suites are made of, and clients that come all at once."""
+    """A server for suites with aborted and simultaneous connections."""
 
     request_queue_size = 256
 
@@ -89,7 +89,7 @@ def listens(port, child, seconds=60):
 
 
 class World:
-    """The gateway, what stands behind it, and a certificate for both."""
+    """The gateway, its upstreams, and a certificate for both."""
 
     def __init__(self, folder):
         self.folder, self.children = folder, []
@@ -161,7 +161,7 @@ ssls:
 
 
 def h2spec(world, port, *more):
-    """Case -> why it failed, empty where it passed."""
+    """Case -> failure; empty if it passed."""
     report = world.folder / f"h2spec-{port}.xml"
     args = [BIN / "h2spec", "-h", "127.0.0.1", "-p", port, "-S", "-o", 10, "-j", report, *more]
     run = subprocess.run([str(arg) for arg in args], capture_output=True, text=True, timeout=600)
@@ -191,7 +191,7 @@ def grpc_interop(world, port, *more):
 
 
 def cases_of(*args):
-    """Case -> why it failed, as a program of ours prints them."""
+    """Case -> failure, from the output of one of the programs in this folder."""
     run = subprocess.run([str(arg) for arg in args], capture_output=True, text=True, timeout=600)
     if run.returncode:
         sys.exit(f"conformance: {Path(args[1]).name}: {run.stderr[-500:]}")
@@ -233,7 +233,7 @@ def known_failures():
 
 
 def judge(suite, results, known):
-    """Prints what was not expected; says how many passed, and how many results are wrong."""
+    """Prints unexpected results; returns the numbers of passed and of unexpected cases."""
     wrong = 0
     for case, why in results.items():
         reason = known.pop((suite, case), None)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a TLS scanner finds at a listener on its defaults: exactly the protocols, suites and groups listed here.
-# More is as much a failure as less. Needs sslscan, openssl, curl (scripts/deps.sh test).
+# Checks the result of a TLS scanner for a listener with default settings: exactly the listed protocols,
+# suites and groups; additional ones fail too. Requires sslscan, openssl and curl (scripts/deps.sh test).
 # Usage: [BINARY=target/release/yumen] conformance/tls.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

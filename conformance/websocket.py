@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""WebSockets through the gateway: frames of wsproto from one side, the server of `websockets` at the other.
+"""WebSockets through the gateway: wsproto as the client, the library `websockets` as the server.
 
 Prints `case TAB why it failed` for each case, with nothing behind the tab where it passed.
 Usage: websocket.py serve PORT TLS-PORT CERT KEY | websocket.py ask KIND HTTP-PORT HTTPS-PORT CA-FILE
@@ -26,7 +26,7 @@ closed, flooded = {}, {}
 
 
 async def count_fragments(ws):
-    """Sends each message back in the fragments it came in, and behind it how many they were."""
+    """Echoes each message in the same fragments, followed by their number."""
     while True:
         count = 0
 
@@ -76,7 +76,7 @@ def refuse(connection, request):
 
 
 def choose(connection, offered):
-    """The server's own order; a client may do without."""
+    """The server's preference; a client may ignore it."""
     return next((name for name in ("chat.v2", "chat.v1") if name in offered), None)
 
 
@@ -90,7 +90,7 @@ async def serve(port, tls_port, cert, key):
         await asyncio.get_running_loop().create_future()
 
 
-# Ways to the gateway: each opens one stream of bytes, and says how it was answered.
+# Transports to the gateway: each opens one byte stream, and reports the response status.
 
 
 class Http1:
@@ -152,7 +152,7 @@ def extended(path, fields):
 
 class Http2:
     can_half_close = True
-    # How a stream ends whose other side broke off, where it is told at all.
+    # The opcode of the end after the other side broke off, if any.
     broken_off, reset_with = 8, None
 
     def __init__(self, ports, ca, tls=False):
@@ -228,7 +228,7 @@ class Http2:
     async def read(self):
         data, taken = await self.waiting.get()
         self.read_bytes += len(data)
-        # The window opens as bytes are taken, so whoever does not read holds the other side up.
+        # The window only opens as bytes are read, so a client that stops reading blocks the server.
         if taken and not self.ended:
             self.http.acknowledge_received_data(taken, self.stream)
             self.flush()
@@ -323,7 +323,7 @@ class Http3:
         self.read_bytes += len(data)
         return data
 
-    # The library takes whatever comes, so nobody looks at the socket.
+    # The library reads everything, so pausing removes its socket reader.
     def pause(self):
         asyncio.get_running_loop()._remove_reader(self.client._transport._sock_fd)
 
@@ -359,7 +359,7 @@ WAYS = {
 
 
 class Socket:
-    """Frames over one of the ways."""
+    """Frames over a transport."""
 
     def __init__(self, way):
         self.way, self.frames = way, None
@@ -387,7 +387,7 @@ class Socket:
         while True:
             data = await self.way.read()
             if not data:
-                # Servers wait for it.
+                # Servers wait for the close.
                 await self.way.finish()
                 return
             self.frames.receive_data(data)
@@ -398,11 +398,11 @@ class Socket:
         await self.way.write(self.frames.send(event))
 
     async def next(self):
-        """The next frame's event, `None` at the end."""
+        """The event of the next frame; `None` at the end."""
         return await anext(self.events, None)
 
     async def message(self):
-        """The next message whole, and in how many frames it came."""
+        """The next complete message, and its number of frames."""
         from wsproto.events import BytesMessage, Ping, TextMessage
 
         whole, count = [], 0
@@ -577,7 +577,7 @@ async def a_slow_reader_holds_the_server_up_and_loses_nothing(open):
             break
         before = sent
         await asyncio.sleep(1)
-    # what Linux itself holds of a fast flow: 33 MB received, 4 MB to be sent on either connection
+    # Linux itself buffers much of a fast flow: 33 MB received, and 4 MB to send per connection.
     assert sent < FLOOD_BYTES * 3 / 4, f"{sent} bytes were taken of the server"
     ws.way.resume()
     for at in range(FLOOD_BYTES // FLOOD_PIECE):

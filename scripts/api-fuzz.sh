@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Asks the Admin API what nobody thought of, from its own OpenAPI document: no answer may be a server's error.
-# Usage: scripts/api-fuzz.sh [SECONDS [SEED]]   (default: 75 1; the same seed asks the same questions in the same order)
+# Fuzzes the Admin API by its own OpenAPI document: no response may be a server error.
+# Usage: scripts/api-fuzz.sh [SECONDS [SEED]]   (default: 75 1)
+# The same seed sends the same requests in the same order.
 # BINARY names the gateway (default target/debug/yumen). Needs python3; tools come from PyPI into target/api-fuzz.
-# Without PyPI it fails; with SKIP_IF_OFFLINE=1 it says so and passes.
+# Fails without PyPI; with SKIP_IF_OFFLINE=1 it prints a message and passes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-75}
@@ -10,7 +11,7 @@ seed=${2:-1}
 binary=${BINARY:-target/debug/yumen}
 
 venv=$PWD/target/api-fuzz
-# Versions that were tried: the options below are theirs.
+# Tested versions: the options below belong to them.
 tools=(schemathesis==4.32.5 openapi-spec-validator==0.9.0)
 if [[ $(cat "$venv/tools" 2>/dev/null) != "${tools[*]}" ]]; then
     python3 -m venv --clear "$venv"
@@ -46,7 +47,7 @@ echo "{}" >"$work/yumen.yaml"
 "$binary" run --config "$work/yumen.yaml" --data-dir "$work/data" --listen $any --listen-tls $any --status $any \
     --admin $any >"$work/out" 2>"$work/log" &
 gateway=$!
-# What it prints when it is ready ends with something to try.
+# The output ends with a curl example when the gateway is ready.
 for _ in $(seq 600); do
     grep -q curl "$work/out" && break
     kill -0 "$gateway" 2>/dev/null || fail "$binary does not start"
@@ -59,8 +60,8 @@ key=$(sed -n '/^Keys of/,$ s|^ *admin  *||p' "$work/out")
 curl -fsS -o "$work/openapi.json" -H "X-API-KEY: $key" "$url/yumen/v1/openapi.json"
 "$venv/bin/openapi-spec-validator" --subschema-errors all "$work/openapi.json" | tail -5
 
-# Arguments: seconds, the patience of an end, then which operations. A refusal may carry what the document
-# does not describe, so only what is promised of answers is checked. It leaves notes where it runs.
+# Arguments: seconds, then options that select operations. A refusal may contain more than the document
+# describes, so only documented properties of responses are checked. Working files remain in the current directory.
 ask() {
     local status=0
     (cd "$work" && timeout --kill-after=10 $(($1 + 60)) "$venv/bin/schemathesis" run openapi.json --url "$url" \
@@ -75,7 +76,7 @@ ask() {
     grep -E ' generated' "$work/report" || tail -5 "$work/report"
 }
 
-# Requests that replace everything come last: they delete the objects of the others.
+# Operations that replace all resources come last, because they would disturb the others.
 replacing='^/apisix/admin/configs$|^/yumen/v1/(import|apply|revisions/.*/rollback)$'
 ask $((seconds * 4 / 5)) --exclude-path-regex "$replacing"
 ask $((seconds / 5)) --include-path-regex "$replacing"

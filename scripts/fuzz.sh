@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes targets of fuzz/, all unless named, for so many seconds each. Usage: scripts/fuzz.sh [SECONDS [TARGET]...]
-# Stable Rust and libFuzzer: coverage comes from LLVM's pass by flags, so no nightly and no cargo-fuzz.
+# Fuzzes targets of fuzz/, by default all, for some seconds each. Usage: scripts/fuzz.sh [SECONDS [TARGET]...]
+# Uses stable Rust and libFuzzer: coverage comes from LLVM's pass by flags, without nightly or cargo-fuzz.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
 seconds=${1:-60}
@@ -10,14 +10,14 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
-# The target is named so that the flags reach the targets only, not build scripts. The lock file follows
-# the crates, so it is not held still here.
+# The explicit target triple makes the flags apply to the fuzz targets only, not to build scripts. The lock
+# file follows the crates, so `--locked` is not used.
 cargo build -q --release --target "$host"
 
 for source in fuzz_targets/*.rs; do
     name=$(basename "$source" .rs)
     [[ ${#wanted[@]} -eq 0 || " ${wanted[*]} " == *" $name "* ]] || continue
-    # What is found stays in corpus/, which git ignores; what is worth keeping is committed under seeds/.
+    # Findings stay in corpus/, which git ignores; useful ones are committed under seeds/.
     found=corpus/$name
     mkdir -p "$found" artifacts
     seeds=()

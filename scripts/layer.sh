@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one layer of the tests, reports how long it took, and fails if it took longer than its budget.
+# Runs one layer of the tests, prints its duration, and fails if it exceeds the budget.
 # Usage: scripts/layer.sh NAME SECONDS COMMAND...   Budgets are for two cores; YUMEN_TEST_SLOWNESS multiplies them.
 set -euo pipefail
 name=$1

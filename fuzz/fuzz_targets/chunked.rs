@@ -1,11 +1,11 @@
-//! A chunked body: the same data, trailers and verdict whether it arrives whole or byte by byte.
+//! Chunked bodies: data, trailers and verdict are the same in one piece and byte by byte.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use yumen_http::{BodyError, ChunkedDecoder, ChunkDecodeStep};
 
-/// Data, trailers, bytes used, and whether the body ended.
+/// Data, trailers, consumed bytes, and whether the body is complete.
 type Read = Result<(Vec<u8>, Vec<u8>, usize, bool), BodyError>;
 
 fn decode(input: &[u8], piece: usize) -> Read {

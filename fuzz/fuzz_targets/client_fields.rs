@@ -1,4 +1,5 @@
-//! Fields that say what a client is and takes: no panic, and nothing believed or chosen that was not said.
+//! Fields with client addresses and preferences: no panic, and no address or coding that the fields do not
+//! contain.
 
 #![no_main]
 

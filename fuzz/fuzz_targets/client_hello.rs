@@ -1,4 +1,4 @@
-//! The first message of TLS clients: nothing panics, and more bytes change nothing that was decided.
+//! The first message of TLS clients: no panic, and further bytes do not change a decision.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! A configuration document: total, whatever the text; every problem names an object, and what was
-//! read is read again from what is written of it.
+//! Configuration documents: any text is handled, every problem names an object, and serialized resources can
+//! be parsed again.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Conditions and templates: no panic while parsing or looking at a request.
+//! Conditions and templates: no panic during compilation or evaluation.
 
 #![no_main]
 
@@ -32,7 +32,7 @@ impl PluginHost for NoHost {
 const HEAD: &[u8] = b"POST /a?b=1&query=%7Ba%7D HTTP/1.1\r\nHost: a\r\nCookie: c=d\r\n\
     Content-Type: application/json\r\nContent-Length: 1\r\n\r\n";
 
-// The rules, a line break, the body they are asked about.
+// The rules, a line break, and the request body for them.
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (rules, body) = text.split_once('\n').unwrap_or((text, "{\"a\":[1]}"));

@@ -1,4 +1,4 @@
-//! Compressed heads of HTTP/3: nothing panics, what is left is the rest, and no second line names a protocol.
+//! HTTP/3 field sections: no panic, the rest is a suffix of the input, and the protocol occurs at most once.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,23 +1,23 @@
-//! Frames of HTTP/3: whole, in pieces and byte by byte hand on the same, and what is missing of it is frames of
-//! data that hold none, and those of unknown types.
+//! HTTP/3 frames: the output is the same in one piece and in parts, and only lacks empty DATA frames and
+//! frames of unknown types.
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use yumen_http::http3_frames::{Http3StreamEnd, Http3FrameFilter, Http3FrameTooLong};
 
-/// Short, so that what comes is often longer.
+/// Small, so that inputs often exceed it.
 const SECTION_BYTES_MAX: u64 = 40;
 
 #[derive(Debug, PartialEq)]
 enum End {
     Told,
-    /// Within data.
+    /// Truncated within a DATA frame.
     Cut,
     Refused(Http3FrameTooLong),
 }
 
-/// What is handed on, and how the stream ended.
+/// The output, and the end of the stream.
 fn handed_on(mut frames: Http3FrameFilter, came: &[u8], piece: usize) -> (Vec<u8>, End) {
     let mut out = Vec::new();
     for piece in came.chunks(piece) {
@@ -42,7 +42,7 @@ fn check(frames: fn() -> Http3FrameFilter, came: &[u8]) {
     let whole = handed_on(frames(), came, came.len().max(1));
     assert_eq!(whole, handed_on(frames(), came, 1));
     assert_eq!(whole, handed_on(frames(), came, 7));
-    // What is handed on has nothing to be taken out or refused, and every byte of it came, in this order.
+    // Filtering the output again changes nothing, and the output is a subsequence of the input.
     let again = handed_on(frames(), &whole.0, whole.0.len().max(1));
     assert_eq!(whole.0, again.0);
     assert_eq!(if let End::Refused(_) = whole.1 { End::Told } else { whole.1 }, again.1);

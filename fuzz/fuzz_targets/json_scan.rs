@@ -1,4 +1,5 @@
-//! Scans of JSON: the same verdict whole and token by token, and no document refused that serde_json reads.
+//! JSON scans: the verdict is the same at once and token by token, and every document that serde_json accepts
+//! passes.
 
 #![no_main]
 
@@ -17,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
         }
     };
     assert_eq!(whole, stepwise);
-    // Numbers beyond all floats and unpaired surrogates pass the scan.
+    // Numbers out of range and unpaired surrogates pass the scan.
     if serde_json::from_slice::<serde_json::Value>(data).is_ok() {
         assert_eq!(whole, Ok(()));
     }

@@ -1,5 +1,5 @@
-//! PROXY headers: nothing panics, no more is used than there is, more bytes change no header that was whole,
-//! and what was told can be told on.
+//! PROXY headers: no panic, no more bytes are consumed than exist, further bytes do not change a complete
+//! header, and a parsed header can be encoded again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

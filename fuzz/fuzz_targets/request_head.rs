@@ -1,5 +1,5 @@
-//! A request head: no panic, the same verdict however the bytes arrive, and what goes upstream is
-//! read back as the same request.
+//! Request heads: no panic, the verdict does not depend on the segmentation, and the forwarded head parses to
+//! the same request.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A response head: no panic, and what goes to the client is read back as the same response.
+//! Response heads: no panic, and the forwarded head parses to the same response.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Paths: a normal form has no empty or dot segment, and one that `is_normal` stays as it is.
+//! Paths: a normalized path has no empty or dot segment, and one that `is_normal` is unchanged.
 
 #![no_main]
 

@@ -1,8 +1,7 @@
 //! `yumen-bench compare`: compares two records of the same scenario and reports regressions to CI by exit
 //! code.
 //!
-//! Knows the record and the verdicts. A difference counts only if it exceeds the threshold and is
-//! significant.
+//! A difference counts only if it exceeds the threshold and is significant.
 
 mod text;
 

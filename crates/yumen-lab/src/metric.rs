@@ -1,6 +1,6 @@
 //! Metrics of a round, with their units and their better direction.
 //!
-//! Knows the record of a run; must not know charts or verdicts.
+//! Depends on the record of a run, but not on charts or verdicts.
 
 use serde::Serialize;
 use yumen_load::{LatencySummary, LoadShape};

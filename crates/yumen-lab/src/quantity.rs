@@ -1,6 +1,6 @@
 //! Formatting of quantities: three significant digits and a fitting unit, identical in all output formats.
 //!
-//! Knows numbers only.
+//! Pure arithmetic.
 
 /// Narrow no-break space, between a number and its unit and between thousands.
 const THIN: char = '\u{202f}';

@@ -1,5 +1,5 @@
 //! The record of a run: machine, findings, scenario, targets, and every round with its samples and marks.
-//! `run` writes it as JSON; reports and comparisons read it. Must not know the measurement.
+//! `run` writes it as JSON; reports and comparisons read it. Independent of the measurement.
 
 use std::collections::BTreeMap;
 

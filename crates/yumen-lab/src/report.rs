@@ -1,6 +1,6 @@
 //! Reports of a run: a self-contained HTML page, Markdown, or JSON.
 //!
-//! Knows the record of a run. All statements are computed from the record; none is written by hand.
+//! Every statement of a report is computed from the record of the run.
 
 mod build;
 pub mod chart;

@@ -1,5 +1,5 @@
-//! Scenarios: load, cases, scaling and traps.
-//! Pure: parses text into cases. Must not know any gateway or the generation of load.
+//! Scenarios: load, cases, scaling and traps. Pure: parses text into cases. Independent of any gateway and
+//! the generation of load.
 
 mod case_file;
 mod settings;

@@ -1,6 +1,6 @@
 //! Statistics of small samples: medians with intervals, rank tests, effect sizes.
 //!
-//! Knows numbers only. All results are deterministic: the bootstrap uses a fixed seed.
+//! Pure arithmetic. All results are deterministic: the bootstrap uses a fixed seed.
 
 mod resample;
 #[cfg(test)]
@@ -124,6 +124,7 @@ pub fn mann_whitney(first: &[f64], second: &[f64], tail: TestTail) -> Option<Ran
         return Some(RankTest { statistic, p_value: exact_p(&counts, rank_sum, tail), exact: true });
     }
     let total = (n + m) as f64;
+    // Ties reduce the variance of the statistic.
     let ties = tie_term(&all) / (total * (total - 1.0));
     let variance = (n * m) as f64 / 12.0 * (total + 1.0 - ties);
     let p_value = normal_p(statistic, (n * m) as f64 / 2.0, variance, tail);
@@ -337,6 +338,7 @@ fn normal_p(statistic: f64, mean: f64, variance: f64, tail: TestTail) -> f64 {
         TestTail::Less => (mean - statistic, 1.0),
         TestTail::Both => ((statistic - mean).abs(), 2.0),
     };
+    // With the continuity correction of one half.
     f64::min(1.0, sides * upper_tail((distance - 0.5) / variance.sqrt()))
 }
 

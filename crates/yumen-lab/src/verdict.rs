@@ -1,6 +1,6 @@
 //! Decides whether two sets of rounds differ, by size and by significance.
 //!
-//! Knows numbers and their better direction; must not know the measurement.
+//! Depends on numbers and their better direction, but not on the measurement.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! The binary as a shell meets it: addresses on the standard output, silence in pipes, exit codes.
+//! The binary in a shell: addresses on standard output, no progress in pipes, exit codes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set itself up fails")]
 
@@ -13,7 +13,7 @@ fn bench(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_yumen-bench")).args(args).output().unwrap()
 }
 
-/// An upstream of its own for one test.
+/// An upstream process of one test.
 struct Upstream {
     child: Child,
     address: String,
@@ -98,7 +98,7 @@ fn steps_of_a_ramp_are_written_for_plotting() {
 
 #[test]
 fn a_run_in_which_nothing_was_answered_fails_and_shows_what_it_has() {
-    // Nobody listens on port 1.
+    // Port 1 has no listener.
     let load = ["load", "--duration", "100ms", "--connections", "1", "http://127.0.0.1:1/"];
     let output = bench(&load);
     let said = String::from_utf8_lossy(&output.stderr);

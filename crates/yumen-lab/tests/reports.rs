@@ -1,4 +1,4 @@
-//! Reports and comparisons of synthetic runs: what they say, that they are well-formed, and how Chromium lays them out.
+//! Reports and comparisons of synthetic runs: content, well-formed markup, and layout in Chromium.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

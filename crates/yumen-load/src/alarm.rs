@@ -1,5 +1,5 @@
 //! One clock and one timer descriptor for all deadlines and due times of a thread.
-//! Must not know the purpose of a timer.
+//! Independent of the purpose of a timer.
 //!
 //! The runtime's own timers have millisecond resolution, which hides the latencies of an open loop, and cost
 //! more than the rest of a request.
@@ -108,7 +108,7 @@ impl AlarmQueue {
         }))
     }
 
-    /// Wakes tasks whose timers expire; runs for the lifetime of the thread.
+    /// Wakes the tasks of expired timers; runs for the lifetime of the thread.
     pub(crate) async fn drive(self: Rc<Self>) -> io::Result<()> {
         loop {
             // `timerfd_settime` resets the expiration count, so the descriptor needs no read.
@@ -156,6 +156,7 @@ impl AlarmQueue {
     }
 
     fn arm(&self, at_ns: u64) {
+        // The descriptor already fires in time.
         if at_ns >= self.armed_ns.get() {
             return;
         }

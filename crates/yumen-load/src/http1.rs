@@ -1,5 +1,5 @@
-//! HTTP/1.1 client under load: one request, one response, no pipelining.
-//! Must not know the schedule of requests.
+//! HTTP/1.1 client under load: one request, one response, no pipelining. Independent of the schedule of
+//! requests.
 
 use std::future::poll_fn;
 use std::io;
@@ -20,8 +20,8 @@ use crate::worker::{LoadWorker, RequestLoop};
 pub(crate) struct Http1Connection {
     pub(crate) stream: CountedStream,
     reader: ResponseReader,
-    /// The response ended before the request was sent in full. The connection cannot be reused: the server would parse
-    /// the next request as the rest of this one.
+    /// The response ended before the request was sent in full. The server would parse the next request as the
+    /// rest of this one, so the connection cannot be reused.
     cut_short: bool,
 }
 
@@ -73,6 +73,7 @@ impl Http1Client {
         })
         .await?;
         let status = connection.reader.status();
+        // After a response to a partly sent request, the connection cannot be reused.
         if connection.reader.keep_alive() && !connection.cut_short && !worker.prepared.plan.new_connection {
             self.connections[target.origin] = Some(connection);
         }

@@ -1,5 +1,5 @@
 //! HTTP/2 client under load: many streams per connection, one per request loop.
-//! Must not know the schedule of requests.
+//! Independent of the schedule of requests.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

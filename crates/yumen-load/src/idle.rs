@@ -1,5 +1,5 @@
 //! Idle connections: opened, optionally used for some requests, and held during the memory measurement.
-//! Must not know the measurement.
+//! Independent of the measurement.
 
 use std::future::poll_fn;
 use std::rc::Rc;

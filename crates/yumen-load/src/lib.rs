@@ -1,5 +1,5 @@
-//! The load generator of the lab, and the test upstream that it loads.
-//! Must not know gateways, scenarios or the presentation of results.
+//! The load generator of the lab, and the test upstream that it loads. Independent of gateways, scenarios and
+//! the presentation of results.
 
 mod alarm;
 mod error;

@@ -35,6 +35,7 @@ pub fn own_cost() -> GeneratorCost {
     // The clock is exact but has only the total. The ticks have the split, but in coarse units.
     let stat = read("/proc/self/stat");
     let ticks = |index: usize| after_name(&stat).nth(index).and_then(|text| text.parse::<u64>().ok());
+    // User and system time are fields 14 and 15 in proc(5); the first one here is field 3.
     let (user, system) = (ticks(11).unwrap_or(0), ticks(12).unwrap_or(0));
     let share = if user + system == 0 { 1.0 } else { user as f64 / (user + system) as f64 };
     let cpu_user_ns = (total_ns as f64 * share) as u64;
@@ -62,6 +63,7 @@ pub(crate) fn with_children(pids: &[u32]) -> Vec<u32> {
             continue;
         };
         let stat = read(&format!("/proc/{pid}/stat"));
+        // Field 4 in proc(5): the parent process.
         if let Some(parent) = after_name(&stat).nth(1).and_then(|text| text.parse().ok()) {
             children.entry(parent).or_default().push(pid);
         }

@@ -1,5 +1,5 @@
-//! A plan prepared for execution: addresses resolved, requests encoded, TLS configured. Must not know
-//! connections.
+//! A plan prepared for execution: addresses resolved, requests encoded, TLS configured.
+//! Independent of connections.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -170,6 +170,7 @@ fn origin_key(uri: &Uri) -> Result<OriginKey, String> {
     };
     let host = uri.host().filter(|host| !host.is_empty()).ok_or("there is no host")?;
     let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+    // The resolver takes IPv6 addresses without their brackets.
     Ok(OriginKey { is_https, host: host.trim_matches(['[', ']']).to_owned(), port })
 }
 
@@ -264,6 +265,7 @@ fn mix(plan: &LoadPlan) -> Result<Vec<u32>, LoadError> {
     for (index, url) in plan.request.urls.iter().enumerate() {
         order.extend(std::iter::repeat_n(index as u32, (url.weight / divisor) as usize));
     }
+    // A fixed seed, so that equal plans send their requests in the same order.
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     for last in (1..order.len()).rev() {
         order.swap(last, (next_random(&mut state) % (last as u64 + 1)) as usize);

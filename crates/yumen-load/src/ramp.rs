@@ -1,6 +1,5 @@
 //! One step of a rate ramp, as in httperf: connections start at a constant rate, and each sends its calls in
-//! sequence.
-//! Must not know the other steps.
+//! sequence. Independent of the other steps.
 
 use std::rc::Rc;
 

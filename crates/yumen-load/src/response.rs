@@ -1,5 +1,5 @@
 //! HTTP/1 response parser for the generator: end of the response, status, and persistence of the connection.
-//! Must not know sockets. Invalid input is a `MalformedResponse`; the parser never guesses.
+//! Independent of sockets. Invalid input is a `MalformedResponse`; the parser never guesses.
 
 use memchr::{memchr, memmem};
 
@@ -56,7 +56,7 @@ pub(crate) struct ResponseReader {
     state: ResponseState,
     /// Beginning of a head that arrived in several chunks.
     head: Vec<u8>,
-    /// Whether the request was HEAD, whose response has no body.
+    /// Whether the request was HEAD: its response has no body.
     bodiless: bool,
     status: u16,
     keep_alive: bool,
@@ -137,6 +137,7 @@ impl ResponseReader {
         }
         let before = self.head.len();
         self.head.extend_from_slice(bytes);
+        // The end of the head may be split between two reads.
         let Some(end) = memmem::find(&self.head[before.saturating_sub(3)..], b"\r\n\r\n") else {
             if self.head.len() > HEAD_BYTES_MAX {
                 return Err(MalformedResponse::HeadTooLong);
@@ -147,6 +148,7 @@ impl ResponseReader {
         let end = before.saturating_sub(3) + end;
         let head = std::mem::take(&mut self.head);
         self.read_head(&head[..end + 2])?;
+        // The buffer is kept for the next response.
         self.head = head;
         self.head.clear();
         Ok(end + 4 - before)
@@ -167,6 +169,7 @@ impl ResponseReader {
         let end = memchr(b'\n', head).ok_or(MalformedResponse::StatusLine)?;
         let (status, minor) = status_line(&head[..end])?;
         let fields = FramingFields::read(&head[end + 1..])?;
+        // The final response follows an interim one (RFC 9110 §15.2).
         if status < 200 {
             return if status == 101 { Err(MalformedResponse::Switched) } else { Ok(()) };
         }
@@ -288,6 +291,7 @@ impl ChunkState {
                 return Ok((taken as usize, Some(next)));
             }
             Self::Size { size, digits } => match (byte as char).to_digit(16) {
+                // Sixteen digits fill 64 bits.
                 Some(digit) if digits < 16 => {
                     Self::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
                 }

@@ -1,5 +1,5 @@
 //! A whole load run: starts the threads, sums up seconds, runs the steps of a ramp, and builds the result.
-//! Must not know protocols.
+//! Independent of protocols.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -83,6 +83,7 @@ fn phase(
     let shared = PhaseShared::new(prepared.clone(), step);
     let (sender, intervals) = channel();
     let threads = start(&shared, &sender)?;
+    // The receiver then disconnects when the last thread ends.
     drop(sender);
     let mut timeline = LoadTimeline::new(prepared.plan.threads);
     let before = gather(&shared, &intervals, &mut timeline, &mut idle, progress, watch);

@@ -1,5 +1,5 @@
 //! A connection to the server, in clear text or TLS, with its handshake counted.
-//! Must not know the application protocol.
+//! Independent of the application protocol.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! The result of a load run: plan, counters, latencies and machine.
-//! This is the JSON result of `yumen-bench load`. Must not know the measurement.
+//! The result of a load run: plan, counters, latencies and machine. This is the JSON result of `yumen-bench
+//! load`. Independent of the measurement.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Counters of one thread. Must not know the requests or the presentation of results.
+//! Counters of one thread. Independent of the requests and the presentation of results.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;

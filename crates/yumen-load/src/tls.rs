@@ -1,5 +1,4 @@
-//! TLS settings of the generator: versions, resumption and verification.
-//! Must not know connections.
+//! TLS settings of the generator: versions, resumption and verification. Independent of connections.
 
 use std::sync::Arc;
 

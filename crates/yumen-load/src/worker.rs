@@ -1,4 +1,4 @@
-//! State of one thread's tasks, and the schedule of its request loops. Must not know protocols.
+//! One thread of the generator: its runtime, its request loops and their schedule. Independent of protocols.
 //! A request loop has one request in flight: an HTTP/1.1 connection or an HTTP/2 stream.
 
 use std::cell::{Cell, RefCell};

@@ -1,4 +1,4 @@
-//! Loads against servers that do just what a test tells them: every count must be exact.
+//! Loads against scripted servers: every count must be exact.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set itself up fails")]
 

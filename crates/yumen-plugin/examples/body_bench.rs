@@ -1,7 +1,7 @@
-//! Looks through bodies for a condition and prints the time of the processor for each:
-//! `cargo run --release -p yumen-plugin --example body_bench`.
+//! Evaluates a condition over bodies and prints the CPU time for each: `cargo run --release -p yumen-plugin
+//! --example body_bench`.
 
-// The figures are the output.
+// The measurements are the output.
 #![allow(clippy::print_stdout)]
 
 use std::time::Duration;
@@ -92,7 +92,7 @@ fn measure(name: &str, content_type: &str, body: &[u8]) {
     println!("{name:>15}: {bytes} bytes, {mean:?} of the processor, {} turns", turns / ROUNDS + 1);
 }
 
-/// Time of the processor that this thread has used. The kernel counts it exactly when the thread gives way.
+/// CPU time of this thread in nanoseconds. The yield makes the kernel update the value.
 fn processor_ns() -> u64 {
     std::thread::yield_now();
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Access of plugins to Redis: scripts, replies and faults.
+//! Background work of plugins: Redis calls and tasks outside of an exchange.
 //!
-//! Plugins own no sockets. The worker does, and offers them through [`BackgroundHost`].
+//! Plugins own no sockets. The worker executes their calls through [`BackgroundHost`].
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use yumen_base::Now;
 
 use crate::plugin::LocalFuture;
 
-/// Services of a worker outside of an exchange. The host stays on its worker and may outlive the exchange
-/// that provided it.
+/// Services of a worker outside of an exchange. A host stays on its worker and may be retained after the
+/// exchange.
 pub trait BackgroundHost {
-    /// Sends a script at once; the future completes with the reply, within the timeout of the target.
+    /// Sends a script call at once; the future resolves within the timeout of the target.
     fn redis(&self, target: &Arc<RedisTarget>, call: RedisScriptCall) -> LocalFuture<'static, RedisResult>;
-    /// Runs a task beside all exchanges, until it completes or the worker ends.
+    /// Runs a task independently of exchanges, until it completes or the worker ends.
     fn spawn(&self, task: LocalFuture<'static, ()>);
-    /// Completes after `delay`.
+    /// Resolves after `delay`.
     fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()>;
-    /// Completes after `delay`, or as soon as the worker is about to end; false then. A worker that ends
-    /// waits briefly for replies to what is sent at that point.
+    /// Resolves after `delay`, or as soon as the worker begins to end; false in the latter case. A worker
+    /// that ends waits a moment for replies to calls made then.
     fn rest(&self, delay: Duration) -> LocalFuture<'static, bool> {
         let sleep = self.sleep(delay);
         Box::pin(async move {
@@ -30,55 +30,55 @@ pub trait BackgroundHost {
     }
     /// The current time.
     fn now(&self) -> Now;
-    /// Counts a request that was admitted because its limit was unavailable.
+    /// Counts a request that passed because its limit could not be determined.
     fn count_degraded(&self);
 }
 
-/// A [`BackgroundHost`] that may be retained.
+/// A shared [`BackgroundHost`].
 pub type SharedOutbound = Rc<dyn BackgroundHost>;
 
-/// The result of a script.
+/// The result of a script call.
 pub type RedisResult = Result<RedisReply, RedisFault>;
 
-/// A script for Redis. Its text is a constant, so that each worker computes its digest once.
+/// A Lua script for Redis. A constant, so that each worker computes its digest once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RedisScript {
-    /// Lua.
+    /// Lua source.
     pub text: &'static str,
 }
 
-/// A script with its input.
+/// A script with its keys and arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisScriptCall {
     /// The script.
     pub script: RedisScript,
-    /// The keys; in a cluster all must be in one slot.
+    /// Keys; in a cluster all must be in one slot.
     pub keys: Vec<Vec<u8>>,
-    /// The other arguments.
+    /// Further arguments.
     pub args: Vec<Vec<u8>>,
 }
 
 /// A reply of Redis other than an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedisReply {
-    /// Nil.
+    /// A null reply.
     Nil,
     /// An integer.
     Integer(i64),
-    /// A string: a status or a value.
+    /// A status or a bulk string.
     Text(Vec<u8>),
-    /// An array.
+    /// An array of replies.
     Array(Vec<RedisReply>),
 }
 
 impl RedisReply {
-    /// The integers of an array, sent as integers or strings; `None` for other replies.
+    /// The integers of an array, sent as integers or text; `None` for any other reply.
     pub fn integers(&self) -> Option<Vec<i64>> {
         let RedisReply::Array(items) = self else { return None };
         items.iter().map(RedisReply::integer).collect()
     }
 
-    /// The integer of the reply, sent as an integer or a string.
+    /// The integer of a reply, sent as integer or text.
     pub fn integer(&self) -> Option<i64> {
         match self {
             RedisReply::Integer(number) => Some(*number),
@@ -88,20 +88,20 @@ impl RedisReply {
     }
 }
 
-/// The reason why a script has no reply.
+/// The reason of a failed call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedisFault {
-    /// The server is known to be unreachable, and nothing was sent.
+    /// The server is known to be unreachable; nothing was sent.
     Down,
-    /// The queue is full.
+    /// The queue of calls is full; nothing was sent.
     Busy,
-    /// The connection failed.
+    /// The connection could not be established.
     Connect(String),
-    /// The connection broke before the reply, so the script may have run.
+    /// The connection closed before the reply; the script may have run.
     ConnectionLost(String),
-    /// The reply timed out, so the script may have run.
+    /// No reply within the timeout; the script may have run.
     Timeout,
-    /// The server replied with an error.
+    /// Redis replied with an error.
     Refused(String),
 }
 
@@ -118,43 +118,43 @@ impl std::fmt::Display for RedisFault {
     }
 }
 
-/// A Redis server, cluster or sentinel group. Equal settings should share one through [`crate::Carry`]:
-/// connections are pooled by its address in memory.
+/// A Redis deployment with its settings. Equal settings should share one target, through [`crate::Carry`],
+/// because connections are pooled by the address of the target in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisTarget {
-    /// The servers.
+    /// Servers of the deployment.
     pub place: RedisTopology,
-    /// The credentials.
+    /// Credentials.
     pub login: RedisLogin,
-    /// The database; 0 in a cluster.
+    /// Number of the database; 0 in a cluster.
     pub database: u64,
-    /// Settings of TLS; `None` for plaintext.
+    /// TLS settings; `None` for plain TCP.
     pub tls: Option<RedisTls>,
-    /// Timeout of a reply and of a connect, in milliseconds.
+    /// Timeout of a call, and of establishing a connection, in milliseconds.
     pub timeout_ms: u64,
-    /// Idle timeout of a connection, in milliseconds.
+    /// Idle timeout of a connection in milliseconds.
     pub idle_ms: u64,
 }
 
-/// The topology of Redis.
+/// Servers of a Redis deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedisTopology {
     /// One server.
     Server(RedisAddress),
-    /// A cluster, by its seed nodes.
+    /// A cluster, with the nodes to contact first.
     Cluster(Vec<RedisAddress>),
     /// A server that sentinels monitor.
     Sentinel {
         /// The sentinels.
         sentinels: Vec<RedisAddress>,
-        /// The name of the master.
+        /// Name of the server at the sentinels.
         master_name: String,
-        /// The credentials of the sentinels.
+        /// Credentials for the sentinels.
         login: RedisLogin,
     },
 }
 
-/// Formats the topology for logs.
+/// The form for logs.
 impl std::fmt::Display for RedisTopology {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -171,7 +171,7 @@ impl std::fmt::Display for RedisTopology {
 /// Host and port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RedisAddress {
-    /// A name or an address.
+    /// A host name or an IP address.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -186,25 +186,25 @@ impl std::fmt::Display for RedisAddress {
     }
 }
 
-/// TLS settings of a connection to Redis.
+/// TLS settings of a Redis connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RedisTls {
-    /// Whether the certificate is verified.
+    /// Whether the certificate of the server is verified.
     pub verify: bool,
 }
 
-/// A user and a password; both empty without authentication.
+/// User name and password; both empty without authentication.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct RedisLogin {
-    /// The user; the default user if empty.
+    /// User name; empty for the default user.
     pub username: String,
-    /// The password; none is sent if empty.
+    /// Password; empty for no authentication.
     pub password: String,
 }
 
 impl std::fmt::Debug for RedisLogin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A password must not appear in a log.
+        // The password must not appear in logs.
         f.debug_struct("RedisLogin").field("username", &self.username).finish_non_exhaustive()
     }
 }

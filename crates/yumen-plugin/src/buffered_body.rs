@@ -1,13 +1,11 @@
-//! A buffered request body, with the values that variables have found in it.
-//!
-//! The index lives exactly as long as the bytes that it describes.
+//! A buffered request body, with the values that variables found in it. They never outlive the bytes.
 
 use std::cell::OnceCell;
 use std::ops::Deref;
 
 use crate::vars::{BodyIndex, GraphqlOperation};
 
-/// The bytes of a buffered request body. They are replaced, never changed, so that their index stays valid.
+/// A buffered request body. Its bytes can only be replaced as a whole, so that its index remains valid.
 #[derive(Debug, Default)]
 pub struct BufferedBody {
     bytes: Vec<u8>,
@@ -16,7 +14,7 @@ pub struct BufferedBody {
 }
 
 impl BufferedBody {
-    /// Returns the bytes, for a plugin that replaces the body.
+    /// The bytes, for a plugin that replaces the body.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

@@ -1,5 +1,5 @@
-//! State that outlives a snapshot, by name: counters, health, balancer positions. Portable state also outlives the
-//! process: a predecessor exports it to its successor. Knows no concrete state.
+//! Carried state, found by name: counters, health, balancer positions. It outlives snapshots, and portable
+//! state is exported to the successor in a handover.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -30,16 +30,16 @@ pub trait PortableState: Send + Sync + 'static {
         false
     }
 
-    /// Difference of two exports, for `take_over` to add; `Null` if there is none.
+    /// The difference between two exports, for `take_over` to add; `Null` for no difference.
     fn since(&self, _before: &Value, _now: &Value) -> Value {
         Value::Null
     }
 
-    /// The predecessor has exited: removes the counts that only it had.
+    /// The predecessor has exited: its share of the state ends.
     fn go_on_alone(&self) {}
 }
 
-/// Named state. A name lives as long as a snapshot uses it.
+/// The registry of carried state. An entry lives as long as a snapshot references it.
 #[derive(Default)]
 pub struct Carry {
     kept: Mutex<HashMap<Key, CarriedEntry, foldhash::fast::RandomState>>,
@@ -47,7 +47,7 @@ pub struct Carry {
 
 struct CarriedEntry {
     state: Weak<dyn Any + Send + Sync>,
-    /// Conversion to portable state, if the type is portable.
+    /// Converts the state into portable state, if its type supports that.
     portable: Option<AsPortable>,
 }
 
@@ -59,17 +59,17 @@ fn as_portable<T: PortableState>(state: Shared) -> Option<Arc<dyn PortableState>
 }
 
 impl Carry {
-    /// Returns the state under `name`, created if no snapshot uses it.
+    /// The state under `name`, created if no snapshot references one.
     pub fn keep<T: Send + Sync + 'static>(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
         self.keep_as(name, make, None)
     }
 
-    /// As [`Self::keep`], for state that a successor continues. Names are stable across versions.
+    /// [`Self::keep`] for portable state. Its name must be stable across versions.
     pub fn get_or_create_portable<T: PortableState>(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
         self.keep_as(name, make, Some(as_portable::<T>))
     }
 
-    /// Returns the state under `name`, if a snapshot uses it.
+    /// The state under `name`, if a snapshot references one.
     pub fn held<T: Send + Sync + 'static>(&self, name: &str) -> Option<Arc<T>> {
         let key = (TypeId::of::<T>(), Box::from(name));
         self.kept().get(&key).and_then(|kept| kept.state.upgrade()).and_then(|any| any.downcast().ok())
@@ -133,7 +133,7 @@ impl Carry {
         self.portables().iter().for_each(|(_, state)| state.go_on_alone());
     }
 
-    /// Portable state, copied so that exports run without the lock.
+    /// Clones the references, so that the lock is not held during an export.
     fn portables(&self) -> Vec<(String, Arc<dyn PortableState>)> {
         let kept = self.kept();
         let portable = kept.iter().filter_map(|((_, name), kept)| {
@@ -143,16 +143,17 @@ impl Carry {
         portable.collect()
     }
 
-    /// Removes names that no snapshot uses any more.
+    /// Removes names that no snapshot references.
     pub fn sweep(&self) {
         let mut kept = self.kept();
         kept.retain(|_, kept| kept.state.strong_count() > 0);
+        // Returns memory after a large configuration was replaced by a small one.
         if kept.capacity() > 4 * kept.len().max(64) {
             kept.shrink_to_fit();
         }
     }
 
-    /// Number of names.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.kept().len()
     }

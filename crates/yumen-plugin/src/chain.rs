@@ -1,4 +1,4 @@
-//! The ordered plugins of a route, flattened per phase when the configuration is compiled.
+//! Plugin chains: the sorted plugins of a route, split by phase at compile time.
 
 use std::sync::Arc;
 
@@ -6,40 +6,40 @@ use serde_json::Value;
 
 use crate::{ConditionExpr, Consumer, LocalResponse, PhaseSet, Plugin, VarInputs};
 
-/// The object that contains the settings of a plugin, as `kind/id`: `routes/1`, `services/a`,
-/// `consumers/bob`.
+/// The object with a plugin's settings, as `kind/id`: `routes/1`, `services/a`, `consumers/bob`.
 pub type Origin = Arc<str>;
 
 /// The `_meta` settings, common to all plugins.
 #[derive(Debug, Default)]
 pub struct PluginMeta {
-    /// The condition under which the plugin runs.
+    /// Condition for running the plugin.
     pub filter: Option<ConditionExpr>,
-    /// Replaces the body of the plugin's responses.
+    /// Replacement for the body of the plugin's local responses.
     pub error_response: Option<Value>,
-    /// Replaces the priority of the plugin.
+    /// Replacement for the priority of the plugin.
     pub priority: Option<i32>,
 }
 
-/// A configured plugin with its position in the order.
+/// A configured plugin with its position in the chain.
 pub struct PluginInstance {
     /// The plugin.
     pub plugin: Arc<dyn Plugin>,
-    /// The name of the plugin.
+    /// Name of the plugin.
     pub name: &'static str,
-    /// Position in the order: higher runs first.
+    /// Priority; higher runs first.
     pub priority: i32,
-    /// The phases in which the plugin runs.
+    /// Phases in which the plugin runs.
     pub phases: PhaseSet,
-    /// The `_meta` settings.
+    /// The `_meta` of the settings.
     pub meta: PluginMeta,
-    /// The object that contains the settings.
+    /// The object with the settings.
     pub origin: Origin,
-    /// Whether the plugin identifies the consumer. Such plugins of a consumer hold keys and do not run.
+    /// Whether the plugin identifies the consumer. In a consumer, such settings are credentials and do not
+    /// run.
     pub is_auth: bool,
-    /// Whether an instance on the route replaces the one of a global rule.
+    /// Whether an instance on the route suppresses that of a global rule.
     pub prefers_route: bool,
-    /// The inputs of the variables in its settings and its filter.
+    /// Inputs of the variables in the settings and the filter.
     pub reads: VarInputs,
 }
 
@@ -49,8 +49,7 @@ impl PluginInstance {
         self.reads.answer && runs_later
     }
 
-    /// Returns the response with the body and type of `_meta.error_response`: a string unchanged, an object
-    /// as JSON with a line end.
+    /// Applies `_meta.error_response` to a local response: text as it is, an object as JSON with a line end.
     pub fn apply_error_response(&self, response: LocalResponse) -> LocalResponse {
         let (content_type, body) = match &self.meta.error_response {
             None => return response,
@@ -73,7 +72,7 @@ impl std::fmt::Debug for PluginInstance {
     }
 }
 
-/// A phase of an exchange in which plugins run.
+/// A phase of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Phase {
@@ -86,7 +85,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns the name of the trait's method.
+    /// The name of the trait method.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Rewrite => "rewrite",
@@ -99,17 +98,17 @@ impl Phase {
     }
 }
 
-/// The result of running a phase.
+/// The result of a phase.
 pub enum ChainVerdict {
-    /// The next phase runs.
+    /// Continue with the next phase.
     Continue,
-    /// A plugin responds.
+    /// Send this local response.
     Respond(LocalResponse),
 }
 
 type List = Box<[Arc<PluginInstance>]>;
 
-/// Plugins in order, and for each phase those that take part. An empty phase costs nothing.
+/// Plugins sorted by priority, with a list per phase. An empty phase costs nothing.
 #[derive(Debug, Default)]
 pub struct PluginChain {
     all: List,
@@ -126,14 +125,14 @@ pub struct PluginChain {
 }
 
 impl PluginChain {
-    /// Returns a chain ordered by priority, then by name.
+    /// A chain sorted by priority; equal priorities by name.
     pub fn new(instances: impl IntoIterator<Item = Arc<PluginInstance>>) -> PluginChain {
         let mut all: Vec<Arc<PluginInstance>> = instances.into_iter().collect();
         all.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
         PluginChain::of_sorted(all, Box::default())
     }
 
-    /// Returns a chain in the given order, for several global rules that each keep theirs.
+    /// A concatenation of chains that keep their order, for several global rules.
     pub fn concat(instances: Vec<Arc<PluginInstance>>) -> PluginChain {
         PluginChain::of_sorted(instances, Box::default())
     }
@@ -156,8 +155,8 @@ impl PluginChain {
         }
     }
 
-    /// Returns this chain with the plugins of a consumer. They replace those of the same name; plugins that
-    /// the consumer disables are removed. Plugins that the route lacks run their rewrite phase late:
+    /// This chain merged with the plugins of a consumer, which take precedence by name, and without those
+    /// that the consumer disables. Plugins that are not on the route run their rewrite phase late:
     /// [`PluginChain::rewrite_in_consumer`].
     pub fn with_consumer(&self, consumer: &Consumer) -> PluginChain {
         let plugins = &consumer.plugins;
@@ -177,24 +176,24 @@ impl PluginChain {
         PluginChain::of_sorted(all, late)
     }
 
-    /// Whether the chain has no plugin.
+    /// Whether the chain is empty.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Whether the request body must be read before the plugins run.
+    /// Whether the request body must be buffered before plugins run.
     #[inline]
     pub fn needs_body(&self) -> bool {
         self.needs_body
     }
 
-    /// Whether response fields must be retained after the head was sent, for later phases.
+    /// Whether the response fields must be kept after the head is sent, for plugins of later phases.
     #[inline]
     pub fn reads_sent_head(&self) -> bool {
         self.reads_sent_head
     }
 
-    /// Whether the chain has a plugin of this name.
+    /// Whether the chain has a plugin with this name.
     pub fn has(&self, name: &str) -> bool {
         self.all.iter().any(|instance| instance.name == name)
     }
@@ -204,7 +203,7 @@ impl PluginChain {
         &self.all
     }
 
-    /// Plugins of a phase.
+    /// The plugins of a phase.
     #[inline]
     pub fn of(&self, phase: Phase) -> &[Arc<PluginInstance>] {
         match phase {
@@ -217,42 +216,42 @@ impl PluginChain {
         }
     }
 
-    /// Plugins of the rewrite phase.
+    /// The plugins of the rewrite phase.
     pub fn rewrite(&self) -> &[Arc<PluginInstance>] {
         &self.rewrite
     }
 
-    /// Plugins that only the consumer has, for their rewrite phase.
+    /// The plugins that only the consumer has, for their late rewrite phase.
     pub fn rewrite_in_consumer(&self) -> &[Arc<PluginInstance>] {
         &self.rewrite_in_consumer
     }
 
-    /// Plugins of the access phase.
+    /// The plugins of the access phase.
     pub fn access(&self) -> &[Arc<PluginInstance>] {
         &self.access
     }
 
-    /// Plugins that inspect the first bytes of a stream.
+    /// The plugins that inspect the first bytes of a stream.
     pub fn preread(&self) -> &[Arc<PluginInstance>] {
         &self.preread
     }
 
-    /// Plugins of the upstream request phase.
+    /// The plugins of the upstream request phase.
     pub fn upstream_request(&self) -> &[Arc<PluginInstance>] {
         &self.upstream_request
     }
 
-    /// Plugins of the response head phase.
+    /// The plugins of the response head phase.
     pub fn response_head(&self) -> &[Arc<PluginInstance>] {
         &self.response_head
     }
 
-    /// Plugins of the response body phase.
+    /// The plugins of the response body phase.
     pub fn response_body(&self) -> &[Arc<PluginInstance>] {
         &self.response_body
     }
 
-    /// Plugins of the log phase.
+    /// The plugins of the log phase.
     pub fn log(&self) -> &[Arc<PluginInstance>] {
         &self.log
     }

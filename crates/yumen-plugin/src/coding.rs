@@ -1,7 +1,8 @@
-//! Content codings of responses (RFC 9110 §8.4): offers, the preference of the client, fields of the head.
+//! Content codings of responses (RFC 9110 §8.4): offers of plugins, negotiation, and the fields of a coded
+//! response.
 //!
-//! Knows no concrete coding. The coder runs after all plugins that edit the body, so they see the body of the
-//! upstream in any order.
+//! The coder runs after all plugins that edit the body, so that they see the content of the upstream in any
+//! order.
 
 use std::sync::Arc;
 
@@ -9,31 +10,31 @@ use yumen_http::{KnownField, Method, ResponseHead};
 
 use crate::{BodyChunk, Exchange};
 
-/// A coding that a plugin is configured for.
+/// A content coding that a plugin offers.
 pub trait ResponseCoding: Send + Sync + 'static {
-    /// The name in `Accept-Encoding` and `Content-Encoding`.
+    /// Name in `Accept-Encoding` and `Content-Encoding`.
     fn name(&self) -> &'static str;
 
     /// Whether the settings admit this response.
     fn admits(&self, ex: &Exchange<'_>, head: &ResponseHead) -> bool;
 
-    /// Whether the settings could admit the response that a 304 represents; its head has few of the fields.
+    /// Whether the settings may admit the response that a 304 stands for, which lacks most fields.
     fn could_admit(&self, ex: &Exchange<'_>, not_modified: &ResponseHead) -> bool;
 
-    /// Whether the response depends on `Accept-Encoding`.
+    /// Whether the response carries `Vary: Accept-Encoding`.
     fn varies(&self) -> bool;
 
     /// Begins a body.
     fn begin(&self) -> Box<dyn BodyCoder>;
 }
 
-/// Encoder of one body.
+/// Coder of one body.
 pub trait BodyCoder {
-    /// Returns the coded bytes of a chunk. At a pause and at the end, nothing may be retained.
+    /// Codes a chunk. After a pause and at the end, no input may remain buffered.
     fn code(&mut self, chunk: &BodyChunk) -> Vec<u8>;
 }
 
-/// Offers for one response in the order of preference, and the selected one.
+/// The offered codings of one exchange in order of preference, and the coder in use.
 #[derive(Default)]
 pub struct CodingOffers {
     offers: Vec<Arc<dyn ResponseCoding>>,
@@ -55,7 +56,7 @@ impl Exchange<'_> {
         let offers = std::mem::take(&mut codings.offers);
         let admitted: Vec<_> =
             offers.iter().filter(|offer| may_code(head) && offer.admits(self, head)).collect();
-        // A 304 carries the `Vary` field of the response that it represents (RFC 9110 §15.4.5).
+        // A 304 carries the `Vary` of the 200 that it stands for (RFC 9110 §15.4.5).
         let is_unmodified = head.status == 304 && !is_settled(head);
         let could_admit = |offer: &Arc<dyn ResponseCoding>| is_unmodified && offer.could_admit(self, head);
         if admitted.iter().any(|offer| offer.varies())
@@ -63,7 +64,7 @@ impl Exchange<'_> {
         {
             add_vary(head);
         }
-        // A response to HEAD has no body, so the effect of a coding on it is unknown.
+        // A response to HEAD has no body, so the length of a coded one is unknown.
         if self.request.client_method() == Method::Head {
             return;
         }
@@ -82,7 +83,7 @@ impl Exchange<'_> {
         self.response.edit_body();
     }
 
-    /// Returns the bytes of a chunk, coded if a coding was selected.
+    /// Codes a chunk if a coding was selected.
     pub fn code(&mut self, chunk: BodyChunk) -> Vec<u8> {
         match self.response.codings.as_mut().and_then(|codings| codings.coder.as_mut()) {
             Some(coder) => coder.code(&chunk),
@@ -91,13 +92,13 @@ impl Exchange<'_> {
     }
 }
 
-/// Whether a coding may be applied: the body is complete, not coded yet, and may be transformed.
+/// Whether the response may be coded: it has a complete body, no coding, and no `no-transform`.
 fn may_code(head: &ResponseHead) -> bool {
     let has_body = !matches!(head.status, 100..=199 | 204..=206 | 304);
     has_body && !head.fields.has("Content-Range") && !is_settled(head)
 }
 
-/// Whether the coding is fixed: the body is coded already, or may not be transformed.
+/// Whether the response has a coding already, or forbids one.
 fn is_settled(head: &ResponseHead) -> bool {
     let coded = head.fields.known(KnownField::ContentEncoding);
     coded.is_some_and(|coding| !coding.eq_ignore_ascii_case(b"identity")) || forbids_transforming(head)
@@ -120,20 +121,21 @@ fn add_vary(head: &mut ResponseHead) {
     }
 }
 
-/// Adapts the head to a coded body, whose length is unknown and whose bytes differ.
+/// Adjusts the head for a coded body: the length is unknown, and the entity tag becomes weak.
 fn code_head(head: &mut ResponseHead, coding: &str) {
     head.body_changes(None);
     head.fields.set("Content-Encoding", coding.as_bytes());
     for name in OUTDATED {
         head.fields.remove(name);
     }
+    // The coded body is only semantically equal, so a strong tag becomes weak (RFC 9110 §8.8.1).
     if let Some(tag) = head.fields.get("ETag").filter(|tag| tag.starts_with(b"\"")) {
         let weak = [b"W/", tag].concat();
         head.fields.set("ETag", &weak);
     }
 }
 
-/// The codings of `Accept-Encoding` (RFC 9110 §12.5.3): names and qualities in thousandths.
+/// The parsed `Accept-Encoding` (RFC 9110 §12.5.3): names and qualities in thousandths.
 struct AcceptedCodings<'a>(Vec<(&'a [u8], u16)>);
 
 impl<'a> AcceptedCodings<'a> {
@@ -147,12 +149,12 @@ impl<'a> AcceptedCodings<'a> {
         self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, quality)| *quality)
     }
 
-    /// 0 if the client does not accept the coding.
+    /// Quality of a coding; 0 if the client does not accept it.
     fn quality(&self, name: &[u8]) -> u16 {
         self.find(name).or_else(|| self.find(b"*")).unwrap_or(0)
     }
 
-    /// The quality of an uncoded body; 0 if the client names none.
+    /// Explicit quality of `identity`; 0 without one.
     fn identity(&self) -> u16 {
         self.find(b"identity").unwrap_or(0)
     }
@@ -168,7 +170,7 @@ fn accepted(item: &[u8]) -> (&[u8], u16) {
     (name, weight.map_or(1000, thousandths))
 }
 
-/// Returns `0.25` as 250; an invalid quality counts as 0.
+/// Parses a quality into thousandths: `0.25` is 250. An invalid one counts as 0.
 fn thousandths(text: &[u8]) -> u16 {
     let quality = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
     quality.filter(|quality| (0.0..=1.0).contains(quality)).map_or(0, |quality| (quality * 1000.0) as u16)

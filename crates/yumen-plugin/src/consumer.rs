@@ -1,4 +1,4 @@
-//! Consumers, and the keys that identify them.
+//! Consumers and their credentials.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use crate::PluginInstance;
 pub struct Consumer {
     /// The name.
     pub username: Box<str>,
-    /// The consumer group.
+    /// Id of the consumer's group.
     pub group_id: Option<Box<str>>,
     /// Label `custom_id`, forwarded as `X-Consumer-Custom-ID`.
     pub custom_id: Option<Box<str>>,
     /// Its labels.
     pub labels: Box<[(Box<str>, Box<str>)]>,
-    /// The plugins of the consumer, then those of its group that it does not override, without authentication
-    /// plugins. Highest priority first.
+    /// Plugins of the consumer and, for other names, of its group, without authentication. Sorted by
+    /// priority, highest first.
     pub plugins: Box<[Arc<PluginInstance>]>,
-    /// Plugins that the consumer or its group disables, including those of the route.
+    /// Names of plugins that the consumer or its group disables, also those of the route.
     pub switched_off: Box<[Box<str>]>,
 }
 
 impl Consumer {
-    /// Whether routes run other plugins for this consumer.
+    /// Whether identifying the consumer changes the chain.
     pub fn changes_plugins(&self) -> bool {
         !(self.plugins.is_empty() && self.switched_off.is_empty())
     }
@@ -35,14 +35,14 @@ impl std::fmt::Debug for Consumer {
     }
 }
 
-/// The owner of one key of one authentication plugin.
+/// A consumer with the credential that identified it.
 #[derive(Clone)]
 pub struct ConsumerIdentity {
-    /// The owner.
+    /// The consumer.
     pub consumer: Arc<Consumer>,
-    /// The id of the credential, if the key belongs to one and not to the consumer itself.
+    /// Id of the credential; `None` if the key is in the consumer itself.
     pub credential_id: Option<Box<str>>,
-    /// The parsed consumer settings of the plugin, for a downcast to its type.
+    /// Parsed credentials; downcast to the type of the plugin.
     pub auth: Arc<dyn Any + Send + Sync>,
 }
 
@@ -59,7 +59,7 @@ type Names = imbl::GenericHashMap<
     imbl::shared_ptr::DefaultSharedPtr,
 >;
 
-/// All consumers of a snapshot, by name and by key. Clones share structure.
+/// All consumers of a snapshot by name and by key. Clones share structure.
 #[derive(Clone, Default)]
 pub struct ConsumerIndex {
     by_name: Names,
@@ -67,13 +67,13 @@ pub struct ConsumerIndex {
 }
 
 impl ConsumerIndex {
-    /// Returns the owner of `key` of the authentication plugin `plugin`.
+    /// The identity for `key` of the authentication plugin `plugin`.
     pub fn find(&self, plugin: &str, key: &[u8]) -> Option<&ConsumerIdentity> {
         let (_, keys) = self.by_key.iter().find(|(name, _)| *name == plugin)?;
         keys.get(key).map(Arc::as_ref)
     }
 
-    /// Returns the consumer of this name.
+    /// The consumer with this name.
     pub fn named(&self, username: &str) -> Option<&Consumer> {
         self.by_name.get(username).map(Arc::as_ref)
     }
@@ -83,12 +83,12 @@ impl ConsumerIndex {
         self.by_name.insert(consumer.username.clone(), consumer);
     }
 
-    /// Removes a consumer; its keys are removed one by one.
+    /// Removes a consumer, but not its keys.
     pub fn remove(&mut self, username: &str) {
         self.by_name.remove(username);
     }
 
-    /// Assigns `key` of `plugin` to `identity`; returns the former owner.
+    /// Assigns `key` of `plugin` to `identity`; returns the previous one.
     pub fn insert_key(
         &mut self,
         plugin: &'static str,
@@ -112,7 +112,7 @@ impl ConsumerIndex {
         }
     }
 
-    /// Number of consumers.
+    /// The number of consumers.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }

@@ -1,6 +1,5 @@
-//! Conditions over variables: the `vars` of routes, plugins and `_meta.filter`.
-//!
-//! The language of lua-resty-expr, compiled once. Knows the operators, not the source of values.
+//! Conditions over variables: the `vars` of routes and plugins and `_meta.filter`, in the language of
+//! lua-resty-expr.
 
 use std::fmt;
 
@@ -27,15 +26,15 @@ enum ExprNode {
 }
 
 impl ConditionExpr {
-    /// Parses `[[var, op, value], ...]`. `op` may follow a `!`; the list and any rule in it may begin with
-    /// `AND`, `OR`, `!AND` or `!OR`. An empty list always holds.
+    /// Parses `[[var, op, value], ...]`. A `!` before `op` negates it; the list, or any rule in it, may begin
+    /// with `AND`, `OR`, `!AND` or `!OR`. An empty list is always true.
     ///
-    /// Error messages are those of lua-resty-expr if it has one.
+    /// Messages equal those of lua-resty-expr where it has one.
     pub fn parse(value: &Value) -> Result<ConditionExpr, String> {
         let root = match value {
             Value::Null => return Err("missing argument rule".to_owned()),
             Value::Array(rules) if rules.is_empty() => always(),
-            // Lua's encoder writes an empty list as an empty object.
+            // Lua's JSON encoder writes an empty list as `{}`.
             Value::Object(members) if members.is_empty() => always(),
             Value::Array(rules) if rules[0].is_array() || logic(&rules[0]).is_some() => node(value)?,
             _ => return Err("rule should be wrapped inside brackets".to_owned()),
@@ -43,17 +42,17 @@ impl ConditionExpr {
         Ok(ConditionExpr { source: value.clone(), root })
     }
 
-    /// Whether the condition holds.
+    /// Whether the condition is true for this exchange.
     pub fn eval(&self, ex: &Exchange<'_>) -> bool {
         self.root.eval(ex)
     }
 
-    /// Whether the condition holds; `None` if that depends on a body that was not read.
+    /// Whether the condition is true; `None` if that depends on a body that is not buffered yet.
     pub fn eval_before_body(&self, ex: &Exchange<'_>) -> Option<bool> {
         self.root.eval_before_body(ex)
     }
 
-    /// Whether the condition reads the request body.
+    /// Whether a variable is in the request body.
     pub fn needs_body(&self) -> bool {
         self.root.needs_body()
     }
@@ -63,7 +62,7 @@ impl ConditionExpr {
         self.root.reads_request_only()
     }
 
-    /// The first rule that fails; `None` if the condition holds.
+    /// The first rule that is false; `None` if the condition is true.
     pub fn failing(&self, ex: &Exchange<'_>) -> Option<FailedCondition> {
         if self.eval(ex) {
             return None;
@@ -77,25 +76,25 @@ impl ConditionExpr {
     }
 }
 
-/// The reason why a condition does not hold.
+/// A rule that is false.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedCondition {
     /// The rule as configured.
     pub rule: Value,
-    /// The variable of the rule; `None` for a group of rules.
+    /// The variable of the rule; `None` if it combines several rules.
     pub var: Option<String>,
     /// The value of the variable, if it has one.
     pub found: Option<String>,
 }
 
-/// Conditions are equal if their sources are.
+/// Conditions are equal if their source is.
 impl PartialEq for ConditionExpr {
     fn eq(&self, other: &ConditionExpr) -> bool {
         self.source == other.source
     }
 }
 
-/// `["arg_v","==","2"] does not hold: arg_v is "1"`.
+/// Example: `["arg_v","==","2"] does not hold: arg_v is "1"`.
 impl fmt::Display for FailedCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} does not hold", self.rule)?;
@@ -125,6 +124,7 @@ impl ExprNode {
         let mut is_open = false;
         for node in nodes {
             match node.eval_before_body(ex) {
+                // One decisive operand settles the group, even if others still need the body.
                 Some(held) if held == decisive => return Some(decisive != negated),
                 held => is_open |= held.is_none(),
             }
@@ -155,7 +155,7 @@ fn always() -> ExprNode {
     ExprNode::All { nodes: Box::default(), negated: false }
 }
 
-/// Parses a word that joins rules: whether all of them must hold, and whether the result is negated.
+/// Parses a logical operator: whether it combines by AND, and whether it negates.
 fn logic(word: &Value) -> Option<(bool, bool)> {
     let word = word.as_str()?;
     let (negated, word) = match word.strip_prefix('!') {
@@ -211,7 +211,7 @@ fn rule(parts: &[Value]) -> Result<ExprNode, String> {
     let test = match constant {
         Some(constant) => ConditionTest::parse(&operator, constant)?,
         None if ConditionTest::is_operator(&operator) => ConditionTest::parse(&operator, &Value::Null)?,
-        // A rule of two elements is an equality, in the older syntax.
+        // The short form `[var, value]` is an equality.
         None => ConditionTest::parse("==", &Value::String(operator))?,
     };
     Ok(ExprNode::Rule { var: Var::parse(name), negated, test })

@@ -1,12 +1,12 @@
-//! Fields that describe the client to an endpoint, shared by forwarding and `explain`.
+//! The forwarding fields of requests to endpoints, shared by the proxy and by `explain`.
 
 use yumen_http::KnownField;
 use yumen_http::fields::write_line;
 
 use crate::Exchange;
 
-/// Writes the fields as lines, with `address` as the client address. A field that is present was set by a
-/// trusted peer or by a plugin, and is forwarded unchanged.
+/// Writes the forwarding fields as lines; `ip` is the client address as text. Values already in the request
+/// come from a trusted peer or a plugin and are kept.
 pub fn write(ex: &Exchange<'_>, ip: &[u8], out: &mut Vec<u8>) {
     let fields = &ex.request.fields;
     out.extend_from_slice(b"X-Forwarded-For: ");

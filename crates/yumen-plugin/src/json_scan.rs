@@ -1,7 +1,5 @@
-//! A pull scanner of JSON (RFC 8259) without a tree: it checks the grammar in bounded chunks and records
-//! where the members of objects begin.
-//!
-//! Knows the grammar and its bounds, not the meaning of a document.
+//! A pull scanner for JSON (RFC 8259) without a tree: it validates the grammar in bounded steps and records
+//! the positions of object members.
 
 #[cfg(test)]
 mod tests;
@@ -11,29 +9,29 @@ mod token;
 pub(crate) use token::string_end;
 use token::{literal_end, number_end, skip_space};
 
-/// Maximum nesting of arrays and objects, as in serde_json.
+/// Deepest nesting of arrays and objects, the same as in serde_json.
 pub const JSON_DEPTH_MAX: usize = 127;
 
-/// The reason why a scan ended before the end of its document.
+/// The reason why a scan failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonFault {
     /// The text is not JSON.
     Syntax {
-        /// The offset of the first invalid byte.
+        /// Offset of the first invalid byte.
         at: usize,
     },
-    /// Arrays and objects are nested more than [`JSON_DEPTH_MAX`] deep.
+    /// Arrays and objects are nested deeper than [`JSON_DEPTH_MAX`].
     TooDeep,
-    /// The document contains more values than the scan allows.
+    /// The document has more values than the scan allows.
     TooManyValues,
 }
 
-/// State of a scan after a chunk.
+/// State of a scan after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanProgress {
     /// The document continues.
     More,
-    /// The value was scanned to its end.
+    /// The value is complete.
     Done,
 }
 
@@ -51,14 +49,14 @@ enum Expected {
 /// A member of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JsonMember {
-    /// Offset of the quote before its name.
+    /// Offset of the opening quote of the name.
     pub(crate) start: u32,
-    /// Index of the next member of the same object in document order, and [`JsonMember::ESCAPED`].
+    /// Index of the next member of the same object in document order, and the flag [`JsonMember::ESCAPED`].
     link: u32,
 }
 
 impl JsonMember {
-    /// Set in `link` if the name contains an escape.
+    /// Flag in `link`: the name contains an escape.
     const ESCAPED: u32 = 1 << 31;
 
     /// Whether the name contains an escape.
@@ -66,31 +64,31 @@ impl JsonMember {
         self.link & JsonMember::ESCAPED != 0
     }
 
-    /// The index of the next member of the same object.
+    /// Index of the next member of the same object.
     pub(crate) fn next(self) -> Option<usize> {
         let index = self.link & !JsonMember::ESCAPED;
-        // Index 0 marks the end: the first member follows no other.
+        // 0 marks the end: no member precedes the first one.
         (index != 0).then_some(index as usize)
     }
 }
 
-/// A scan of one JSON value that can be interrupted between two tokens.
+/// A scan of one JSON value that can be interrupted between tokens.
 #[derive(Debug)]
 pub struct JsonScan {
     at: usize,
     expected: Expected,
-    /// Open containers from the outside in, one bit each: set for objects.
+    /// Open containers, the innermost in the lowest bit; 1 for objects.
     containers: u128,
     depth: usize,
     values: usize,
     values_max: usize,
     members: Option<Vec<JsonMember>>,
-    /// For each open container, one more than the index of its last member; 0 without members.
+    /// For each open container the index of its last member plus 1; 0 without members.
     last_members: Vec<u32>,
 }
 
 impl JsonScan {
-    /// A scan of a value of at most `values_max` values, itself and keys not counted, from the offset `at`.
+    /// A scan from offset `at` that allows `values_max` values inside the value, not counting keys.
     pub fn new(at: usize, values_max: usize) -> JsonScan {
         JsonScan {
             at,
@@ -104,27 +102,27 @@ impl JsonScan {
         }
     }
 
-    /// Records members, at most `members_max`.
+    /// A scan that records at most `members_max` members.
     pub(crate) fn noting_members(members_max: usize) -> JsonScan {
         JsonScan { members: Some(Vec::new()), values_max: members_max, ..JsonScan::new(0, 0) }
     }
 
-    /// The offset behind the last token.
+    /// Offset after the last token.
     pub fn offset(&self) -> usize {
         self.at
     }
 
-    /// The number of values scanned so far.
+    /// Number of values scanned.
     pub(crate) fn values(&self) -> usize {
         self.values
     }
 
-    /// The recorded members, in document order.
+    /// The recorded members in document order.
     pub(crate) fn into_members(self) -> Vec<JsonMember> {
         self.members.unwrap_or_default()
     }
 
-    /// Scans at least `bytes` further, up to the end of the token there, or up to the end of the value.
+    /// Scans at least `bytes` further to the end of a token, or to the end of the value.
     pub fn advance(&mut self, text: &[u8], bytes: usize) -> Result<ScanProgress, JsonFault> {
         let until = self.at.saturating_add(bytes);
         loop {
@@ -139,7 +137,7 @@ impl JsonScan {
         }
     }
 
-    /// Scans the whole value, and white space after it.
+    /// Scans the complete value; only white space may follow.
     pub fn whole(&mut self, text: &[u8]) -> Result<(), JsonFault> {
         self.advance(text, text.len())?;
         self.ends(text)
@@ -185,7 +183,7 @@ impl JsonScan {
         };
         self.at = end.ok_or(self.syntax())?;
         self.after_value();
-        // Most values are followed by a comma, so this saves a round for each.
+        // Fast path: most values are directly followed by a comma.
         if text.get(self.at) == Some(&b',') && self.depth > 0 {
             self.comma();
         }

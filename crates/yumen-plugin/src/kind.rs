@@ -1,4 +1,4 @@
-//! The kinds of plugins: name, priority, settings, and construction from settings.
+//! Registration of plugins: name, priority, settings and constructor.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,22 +14,22 @@ use crate::{Carry, ObjectLookup, Plugin};
 /// The traffic that a plugin supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ServedTraffic {
-    /// Requests.
+    /// HTTP requests.
     #[default]
     Http,
     /// TCP streams and UDP sessions.
     Streams,
-    /// Requests and streams.
+    /// HTTP requests and streams.
     Both,
 }
 
 impl ServedTraffic {
-    /// Whether the plugin is allowed on a stream route.
+    /// Whether stream routes may have the plugin.
     pub fn streams(self) -> bool {
         self != ServedTraffic::Http
     }
 
-    /// Whether the plugin is allowed on a route.
+    /// Whether routes may have the plugin.
     pub fn http(self) -> bool {
         self != ServedTraffic::Streams
     }
@@ -37,58 +37,58 @@ impl ServedTraffic {
 
 /// A plugin that is built from settings.
 pub trait PluginFactory: Plugin + Sized {
-    /// The name in the configuration.
+    /// Name in the configuration.
     const NAME: &'static str;
-    /// Position in the order: higher runs first.
+    /// Priority; higher runs first.
     const PRIORITY: i32;
-    /// The version, shown by the plugin list.
+    /// Version in the plugin list.
     const VERSION: &'static str = "0.1";
     /// Whether the plugin identifies the consumer.
     const IS_AUTH: bool = false;
-    /// Whether the plugin refuses requests: without it, its route would be unprotected.
+    /// Whether the plugin is a guard: its absence would grant access.
     const GUARDS: bool = Self::IS_AUTH;
-    /// Whether an instance on the route replaces the one of a global rule.
+    /// Whether an instance on the route suppresses that of a global rule.
     const PREFERS_ROUTE: bool = false;
     /// The supported traffic.
     const SERVES: ServedTraffic = ServedTraffic::Http;
-    /// The settings. Validation, defaults and reference follow from their schema.
+    /// Type of the settings. The JSON schema for validation, defaults and reference derives from it.
     type Config: DeserializeOwned + JsonSchema;
 
-    /// Rewrites problems that the schema found, if the API contract requires other words.
+    /// Replaces the message of a schema violation, if APISIX has another one.
     fn reword(refusal: InvalidSettings, _settings: &Value) -> InvalidSettings {
         refusal
     }
 
-    /// Builds the plugin. An error may name the path inside the settings.
+    /// Builds the plugin. An error may contain the path in the settings.
     fn build(config: Self::Config, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings>;
 }
 
-/// An authentication plugin: consumers and credentials contain settings of it and are found by a key.
+/// An authentication plugin. Consumers and credentials have settings of it, which are found by a key.
 pub trait ConsumerAuth: PluginFactory {
-    /// The settings of a consumer or credential.
+    /// Type of the credentials in consumers.
     type Consumer: DeserializeOwned + JsonSchema + Send + Sync + 'static;
-    /// The setting that is unique among all consumers: `key`, `username`.
+    /// The setting that must be unique over all consumers: `key`, `username`.
     const KEY_FIELD: &'static str;
 
-    /// Returns the value of that setting.
+    /// The value of this setting.
     fn key(consumer: &Self::Consumer) -> &str;
 }
 
-/// Inputs of building a plugin.
+/// The environment in which a plugin is built.
 pub struct PluginBuildContext<'a> {
-    /// State that outlives snapshots, such as counters.
+    /// Carried state, such as counters.
     pub carry: &'a Carry,
-    /// The object that contains the settings, as `kind/id`; part of the name of carried state.
+    /// The object with the settings, as `kind/id`; part of the names of carried state.
     pub owner: &'a str,
-    /// The plugin's metadata object, validated.
+    /// The validated metadata of the plugin, if configured.
     pub metadata: Option<&'a Value>,
     /// Facts about the node.
     pub node: &'a NodeFacts,
-    /// The other objects of the configuration; `None` in validation of a single object.
+    /// Other objects; `None` if the settings are only validated and nothing will run.
     pub objects: Option<&'a dyn ObjectLookup>,
 }
 
-/// Facts about the node that plugins depend on.
+/// Properties of the node that plugins depend on.
 #[derive(Debug, Clone, Default)]
 pub struct NodeFacts {
     /// Number of workers.
@@ -98,36 +98,36 @@ pub struct NodeFacts {
 }
 
 type BuildFn = fn(Value, &PluginBuildContext<'_>) -> Result<Arc<dyn Plugin>, InvalidSettings>;
-/// The key and the settings of one consumer or credential.
+/// Key and parsed credentials of one consumer or credential object.
 pub type ConsumerKey = (Box<[u8]>, Arc<dyn Any + Send + Sync>);
 
 /// The consumer settings of an authentication plugin.
 #[derive(Clone, Copy)]
 pub struct ConsumerSettingsKind {
-    /// The setting that is unique among all consumers.
+    /// The setting that must be unique over all consumers.
     pub key_field: &'static str,
     schema: fn() -> Value,
     parse: fn(Value) -> Result<ConsumerKey, InvalidSettings>,
 }
 
-/// A kind of plugin, with its type erased.
+/// A kind of plugin.
 #[derive(Clone, Copy)]
 pub struct PluginKind {
-    /// The name.
+    /// Name in the configuration.
     pub name: &'static str,
-    /// Position in the order: higher runs first.
+    /// Priority; higher runs first.
     pub priority: i32,
-    /// The version.
+    /// Version in the plugin list.
     pub version: &'static str,
     /// Whether the plugin identifies the consumer.
     pub is_auth: bool,
-    /// Whether the plugin refuses requests: without it, its route would be unprotected.
+    /// Whether the plugin is a guard: its absence would grant access.
     pub guards: bool,
-    /// Whether an instance on the route replaces the one of a global rule.
+    /// Whether an instance on the route suppresses that of a global rule.
     pub prefers_route: bool,
     /// The supported traffic.
     pub serves: ServedTraffic,
-    /// The consumer settings, for authentication plugins.
+    /// Consumer settings, for authentication plugins.
     pub consumer: Option<ConsumerSettingsKind>,
     schema: fn() -> Value,
     metadata_schema: Option<fn() -> Value>,
@@ -173,14 +173,14 @@ impl PluginKind {
         kind
     }
 
-    /// Adds a metadata object of shape `M`.
+    /// The same kind with metadata of type `M`.
     pub const fn with_metadata<M: JsonSchema>(mut self) -> PluginKind {
         self.metadata_schema = Some(schema::of::<M>);
         self
     }
 }
 
-/// A kind with its schemas.
+/// A kind with its JSON schemas, which are generated on first use.
 pub struct RegisteredPlugin {
     /// The kind.
     pub kind: PluginKind,
@@ -194,7 +194,7 @@ impl RegisteredPlugin {
         self.schema.get_or_init(self.kind.schema)
     }
 
-    /// The JSON schema of the settings of consumers.
+    /// The JSON schema of the credentials in consumers.
     pub fn consumer_schema(&self) -> Option<&Value> {
         let consumer = self.kind.consumer.as_ref()?;
         Some(self.consumer_schema.get_or_init(consumer.schema))
@@ -205,7 +205,7 @@ impl RegisteredPlugin {
         self.kind.metadata_schema.map(|schema| schema())
     }
 
-    /// Validates settings, fills in defaults and builds the plugin. The caller has removed `_meta`.
+    /// Validates the settings, applies defaults and builds the plugin. The caller has removed `_meta`.
     pub fn build(
         &self,
         mut settings: Value,
@@ -217,8 +217,7 @@ impl RegisteredPlugin {
         (self.kind.build)(settings, setup)
     }
 
-    /// Validates the settings of a consumer and returns its key; `None` for other than authentication
-    /// plugins.
+    /// Validates credentials and extracts their key; `None` if the plugin does not authenticate.
     pub fn consumer_key(&self, mut settings: Value) -> Option<Result<ConsumerKey, InvalidSettings>> {
         let consumer = self.kind.consumer?;
         let schema = self.consumer_schema()?;
@@ -226,7 +225,7 @@ impl RegisteredPlugin {
     }
 }
 
-/// All plugins, by name.
+/// All plugins by name.
 pub struct PluginRegistry {
     kinds: BTreeMap<&'static str, RegisteredPlugin>,
 }
@@ -242,7 +241,7 @@ impl PluginRegistry {
         PluginRegistry { kinds: kinds.iter().map(registered).collect() }
     }
 
-    /// Returns the plugin of this name.
+    /// The plugin with this name.
     pub fn get(&self, name: &str) -> Option<&RegisteredPlugin> {
         self.kinds.get(name)
     }

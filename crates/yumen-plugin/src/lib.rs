@@ -1,6 +1,6 @@
-//! The plugin API: the trait, the exchange that plugins see, and the chain that runs them in order.
+//! The plugin interface: the trait, the exchange that plugins see, and the chain that runs them in order.
 //!
-//! Knows no concrete plugin, no socket, no store. Time, randomness and delays come in with the exchange.
+//! Plugins access no socket, no store and no clock. Time, randomness and delays come with the exchange.
 
 pub mod background;
 pub mod buffered_body;

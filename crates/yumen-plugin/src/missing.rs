@@ -1,6 +1,7 @@
-//! Plugins that a configuration may name and this version does not run, and the effect of their absence.
+//! Plugins that a configuration may contain but this version does not implement, and the effect of their
+//! absence.
 //!
-//! Knows no concrete plugin: the table comes from the crate that holds the built-in ones.
+//! The table of plugins comes from the crate with the built-in ones.
 
 use std::sync::Arc;
 
@@ -9,51 +10,50 @@ use crate::ServedTraffic;
 /// The effect of a plugin's absence on access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingRole {
-    /// The plugin observes or decorates: without it the same clients reach the same upstream and receive the
-    /// same data.
+    /// Without the plugin, the same clients reach the same upstream and see nothing that the plugin hides.
     Harmless,
-    /// Without the plugin, clients gain access that it denies, reach an upstream that it shields, or receive
-    /// data that it hides.
+    /// Without the plugin, clients get access that it denies, reach an upstream that it protects, or see data
+    /// that it hides.
     Guard,
-    /// A guard that identifies the client.
+    /// A guard that identifies the consumer.
     Authentication {
-        /// Whether consumers and credentials contain settings of the plugin: those identify a consumer and
-        /// guard nothing.
+        /// Whether consumers and credentials have settings of the plugin. Such settings identify a consumer
+        /// and guard nothing.
         has_credentials: bool,
     },
 }
 
-/// A plugin that a configuration may name and this version does not run.
+/// A plugin that a configuration may contain but this version does not implement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissingPlugin {
-    /// The name of the plugin.
+    /// Name in the configuration.
     pub name: &'static str,
-    /// Position in the order: higher runs first.
+    /// Priority; higher runs first.
     pub priority: i32,
     /// The effect of its absence.
     pub role: MissingRole,
-    /// The routes that may name the plugin.
+    /// The traffic that the plugin supports.
     pub serves: ServedTraffic,
 }
 
 impl MissingPlugin {
-    /// Whether the absence opens access.
+    /// Whether the absence of the plugin grants access.
     pub fn guards(&self) -> bool {
         self.role != MissingRole::Harmless
     }
 
-    /// Whether the plugin identifies the client.
+    /// Whether the plugin identifies the consumer.
     pub fn is_auth(&self) -> bool {
         matches!(self.role, MissingRole::Authentication { .. })
     }
 
-    /// Whether consumers and credentials contain settings of the plugin.
+    /// Whether consumers and credentials have settings of the plugin.
     pub fn has_credentials(&self) -> bool {
         matches!(self.role, MissingRole::Authentication { has_credentials: true })
     }
 }
 
-/// All missing plugins, and those that the node is configured to run without.
+/// All missing plugins, and those that may be absent by the node settings.
 #[derive(Debug, Clone, Default)]
 pub struct MissingPlugins {
     table: &'static [MissingPlugin],
@@ -61,18 +61,17 @@ pub struct MissingPlugins {
 }
 
 impl MissingPlugins {
-    /// The plugins of a table. The node runs without none of those that guard.
+    /// The plugins of a table; the absence of a guard is not accepted.
     pub fn of(table: &'static [MissingPlugin]) -> MissingPlugins {
         MissingPlugins { table, allowed: Arc::default() }
     }
 
-    /// The plugins of a table, where the node is configured to run without these, guards included. Names
-    /// outside the table are added.
+    /// The same table, with the absence of these plugins accepted. Names outside the table become known.
     pub fn allowing<N: AsRef<str>>(self, names: &[N]) -> MissingPlugins {
         MissingPlugins { allowed: names.iter().map(|name| name.as_ref().into()).collect(), ..self }
     }
 
-    /// Returns the entry of this name for routes, or for stream routes.
+    /// The table entry with this name for routes, or for stream routes.
     pub fn get(&self, name: &str, on_streams: bool) -> Option<&'static MissingPlugin> {
         let serves = |one: &&MissingPlugin| match on_streams {
             true => one.serves.streams(),
@@ -81,17 +80,17 @@ impl MissingPlugins {
         self.table.iter().filter(serves).find(|one| one.name == name)
     }
 
-    /// Whether the node is configured to run without this plugin.
+    /// Whether the absence of this plugin is accepted.
     pub fn allows(&self, name: &str) -> bool {
         self.allowed.iter().any(|allowed| **allowed == *name)
     }
 
-    /// Whether routes may name this plugin.
+    /// Whether routes may contain this plugin.
     pub fn is_known(&self, name: &str) -> bool {
         self.get(name, false).is_some() || self.allows(name)
     }
 
-    /// The names that routes may use, those of the table first.
+    /// The names that routes may contain, those of the table first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let table = self.table.iter().filter(|one| one.serves.http()).map(|one| one.name);
         let is_new = |name: &&str| self.get(name, false).is_none();

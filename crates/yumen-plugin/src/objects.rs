@@ -1,6 +1,6 @@
-//! Other objects of the configuration that the settings of a plugin reference.
+//! Other objects of the configuration that a plugin refers to.
 //!
-//! Knows no snapshot: an upstream is a slot, which the compiler fills in.
+//! An upstream is a slot, which the compiler fills.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,20 +9,20 @@ use yumen_config::schema::InvalidSettings;
 
 use crate::proto::ProtoDescriptors;
 
-/// The objects of a configuration during its compilation. Each lookup is recorded: when the object is added,
-/// removed or changed, the plugin is built again.
+/// The objects of the configuration during its compilation. Look-ups are recorded: if their result changes,
+/// the plugin is built again.
 pub trait ObjectLookup {
-    /// Returns the proto object `id`, if it is in force.
+    /// The proto object with this id, if it could be compiled.
     fn proto(&self, id: &str) -> Option<Arc<ProtoDescriptors>>;
 
-    /// Returns the upstream object `id`, if it is in force.
+    /// The upstream with this id, if it could be compiled.
     fn upstream(&self, id: &str) -> Option<UpstreamSlot>;
 
-    /// Returns a slot for an upstream that is embedded in the settings at `path`.
+    /// Registers an inline upstream at `path` in the plugin's settings.
     fn inline_upstream(&self, path: &str, written: UpstreamSpec) -> Result<UpstreamSlot, InvalidSettings>;
 
-    /// Records that these settings should be equal in all plugins of this kind that use `name` at `path`.
-    /// Objects with different settings come into force and are reported.
+    /// Records the settings of a group, which should be equal wherever this plugin has `name` at `path`.
+    /// Different settings are accepted and reported as a problem.
     fn agree(&self, _path: &str, _name: &str, _settings: &str) {}
 }
 
@@ -40,7 +40,7 @@ impl UpstreamSlot {
 
     /// Sets the slot, once.
     pub fn fill(&self, slot: u32) {
-        // The first value stays; the compiler sets it once.
+        // The compiler fills a slot once; a second value has no effect.
         let _ = self.0.set(slot);
     }
 

@@ -1,6 +1,6 @@
-//! Computations that would block a worker, run in other threads through a bounded queue.
+//! Offloading of long computations from workers to other threads, through a bounded queue.
 //!
-//! Knows no thread; the host of an exchange decides where a job runs.
+//! The host of an exchange decides where a job runs.
 
 use std::fmt;
 use std::sync::mpsc;
@@ -8,14 +8,14 @@ use std::sync::mpsc;
 use crate::PluginHost;
 use crate::plugin::LocalFuture;
 
-/// A job for another thread.
+/// A job for an offload thread.
 pub type OffloadJob = Box<dyn FnOnce() + Send>;
 
-/// The decision of a host about a job.
+/// The reply of a host to a job.
 pub enum Offload {
-    /// The host has no other threads; the caller runs the job.
+    /// The host has no offload threads; the caller runs the job.
     Inline(OffloadJob),
-    /// The job runs in another thread; completes when it has run or was dropped.
+    /// The job is queued; the future resolves when it has run or was dropped.
     Queued(LocalFuture<'static, ()>),
     /// The queue is full.
     Refused,
@@ -31,19 +31,19 @@ impl fmt::Display for OffloadRefused {
     }
 }
 
-/// A result, or the future of it.
+/// The result of a computation.
 pub enum Computation<T> {
-    /// The computation was run at once, or refused.
+    /// Available, or refused.
     Ready(Result<T, OffloadRefused>),
-    /// The computation runs in another thread.
+    /// Running on an offload thread.
     Pending(LocalFuture<'static, Result<T, OffloadRefused>>),
 }
 
-/// Maximum input of a computation that runs on the worker, in bytes. Parsed to a tree of one node per two
-/// bytes, it takes half a millisecond.
+/// Largest input of a computation that runs on the worker. Parsing it into a tree with a node per two bytes
+/// takes half a millisecond.
 pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 
-/// Runs a computation on `bytes` bytes of input: at once if they are few, else in another thread.
+/// Computes from `bytes` bytes of input: on the worker up to [`INLINE_BYTES_MAX`], else on an offload thread.
 pub fn compute<T: Send + 'static>(
     host: &dyn PluginHost,
     bytes: usize,
@@ -52,8 +52,9 @@ pub fn compute<T: Send + 'static>(
     if bytes <= INLINE_BYTES_MAX {
         return Computation::Ready(Ok(work()));
     }
+    // Room for the only result, so that sending never blocks the thread.
     let (sender, receiver) = mpsc::sync_channel(1);
-    // The receiver is gone if the client has disconnected.
+    // The receiver is gone if the exchange was aborted.
     let job = Box::new(move || drop(sender.send(work())));
     let result = move || receiver.try_recv().map_err(|_| OffloadRefused);
     match host.offload(bytes, job) {

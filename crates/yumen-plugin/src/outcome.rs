@@ -1,11 +1,11 @@
-//! The summary of an ended exchange, from which metrics and the access log are written.
+//! The outcome of an exchange, the only input of metrics and the access log.
 
 use std::net::SocketAddr;
 
-/// The source of a response.
+/// The origin of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ResponseSource {
-    /// The gateway itself: a plugin, a refusal, a fault.
+    /// A local response: of a plugin, or for a fault.
     #[default]
     Gateway,
     /// An endpoint.
@@ -13,7 +13,7 @@ pub enum ResponseSource {
 }
 
 impl ResponseSource {
-    /// Returns the label value of metrics.
+    /// The value of the metric label.
     pub fn name(self) -> &'static str {
         match self {
             ResponseSource::Gateway => "gateway",
@@ -22,40 +22,40 @@ impl ResponseSource {
     }
 }
 
-/// How an exchange ended.
+/// The outcome of an exchange.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ExchangeOutcome<'a> {
-    /// Status sent to the client; 499 if the client disconnected before one was sent.
+    /// Status of the response; 499 if the client closed before one was sent.
     pub status: u16,
-    /// The source of the response.
+    /// The origin of the response.
     pub source: ResponseSource,
-    /// Bytes received from the client, head included.
+    /// Bytes received from the client, including the head.
     pub received_bytes: u64,
-    /// Bytes sent to the client, head included.
+    /// Bytes sent to the client, including the head.
     pub sent_bytes: u64,
-    /// Of `sent_bytes`, the bytes of the response head.
+    /// Of these, the bytes of the response head.
     pub sent_head_bytes: u64,
-    /// Time from the first byte of the request to the last of the response.
+    /// Time from the first byte of the request to the last byte of the response.
     pub duration_us: u64,
     /// Time from the choice of an endpoint to the last byte of its response; `None` without an attempt.
     pub upstream_us: Option<u64>,
     /// The endpoint of the last attempt.
     pub endpoint: Option<SocketAddr>,
-    /// The status that the endpoint sent.
+    /// Status of its response, if there was one.
     pub upstream_status: Option<u16>,
     /// Number of attempts.
     pub attempts: u32,
-    /// The word of the fault; empty without one.
+    /// The fault as a word of the fault table; empty without a fault.
     pub fault: &'a str,
-    /// The status of a fault of the endpoint: unreachable, timed out, or aborted its response. `None` for
-    /// faults of the client and for deadlines that the client has set.
+    /// Status for a fault of the endpoint: unreachable, timed out, or response incomplete. `None` for faults
+    /// of the client and for deadlines.
     pub upstream_failure: Option<u16>,
 }
 
 impl ExchangeOutcome<'_> {
-    /// Bytes of the response after its head.
+    /// Bytes of the response body that were sent.
     pub fn sent_body_bytes(&self) -> u64 {
-        // A client that disconnected may have received only a part of the head.
+        // A client that closed early may have received only a part of the head.
         self.sent_bytes.saturating_sub(self.sent_head_bytes)
     }
 }

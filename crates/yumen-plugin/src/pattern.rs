@@ -1,7 +1,7 @@
-//! Regular expressions of conditions and plugins, matched with input of clients.
+//! Regular expressions for conditions and plugins, which match text of clients.
 //!
-//! Most run on an engine whose time is linear in the text. Patterns with look-around or back-references run
-//! on an engine that backtracks, within bounds that limit a match to about a millisecond (decision 43).
+//! Almost all patterns run on an engine with linear time. Those with look-around or back-references run on a
+//! backtracking engine, within bounds that limit a match to about a millisecond (decision 43).
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -12,24 +12,24 @@ use regex::bytes;
 
 mod cost;
 
-/// Backtracking limits of a match, tried in turn: most matches need few steps, and the first limit under
-/// which a match ends bounds its cost.
+/// Backtracking limits, tried in order until a match completes. Most matches need few steps, and the cost of
+/// a match is known only from the limit with which it completed.
 const STEPS: [u32; 4] = [4, 32, 256, 2048];
 
-/// Longest text for the engine that backtracks.
+/// Longest text for the backtracking engine.
 const TEXT_BYTES_MAX: usize = 1 << 16;
 
-/// Bytes that one match may read: each step back may read the whole text, several times if the weight of the
-/// pattern says so. An automaton reads them in 1.5 ms.
+/// Most bytes that a match may examine. Each backtracking step may examine the whole text, several times
+/// according to the weight of the pattern. An automaton takes 1.5 ms for this number.
 const MATCH_BYTES_MAX: u32 = 1 << 21;
 
-/// Bytes that all matches of an exchange may read.
+/// Most bytes that all matches of an exchange may examine.
 const EXCHANGE_BYTES_MAX: u32 = MATCH_BYTES_MAX * 4;
 
-/// Minimum charge for a text, since starting a match takes time as well.
+/// Smallest length that is charged for a text, because starting a match takes time too.
 const TEXT_BYTES_MIN: u32 = 64;
 
-/// Bytes that backtracking may still read in one exchange, over all patterns and texts.
+/// The remaining bytes that backtracking may examine in one exchange, over all patterns and texts.
 #[derive(Debug, Clone)]
 pub struct BacktrackBudget(Cell<u32>);
 
@@ -40,16 +40,17 @@ impl Default for BacktrackBudget {
 }
 
 impl BacktrackBudget {
-    /// Charges `bytes`; fails if fewer are left.
+    /// Charges `bytes`, or fails if fewer are left.
     fn take(&self, bytes: u32) -> Result<(), BacktrackLimitExceeded> {
         let left = self.0.get().checked_sub(bytes);
-        // An exchange that exceeds the budget is undecided, so no later match may use the rest.
+        // A failed charge empties the budget: the exchange is undecided, and further matches would only take
+        // time.
         self.0.set(left.unwrap_or(0));
         left.map(drop).ok_or(BacktrackLimitExceeded)
     }
 }
 
-/// The match was aborted at its limit. The result is unknown.
+/// The match was aborted because it would take too long; the result is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BacktrackLimitExceeded;
 
@@ -64,7 +65,7 @@ pub struct PatternOptions {
     pub case: PatternCase,
     /// Whether `^` and `$` match at ends of lines.
     pub is_multi_line: bool,
-    /// Whether a dot matches ends of lines.
+    /// `.` matches line ends.
     pub dot_matches_new_line: bool,
 }
 
@@ -98,7 +99,7 @@ pub enum PatternCase {
     Insensitive,
 }
 
-/// A pattern, compiled once.
+/// A compiled pattern.
 #[derive(Debug, Clone)]
 pub struct RegexPattern(PatternEngine);
 
@@ -122,7 +123,7 @@ impl RegexPattern {
     /// Compiles the pattern for the engine that it needs.
     ///
     /// # Errors
-    /// The reason why neither engine can run it, in one line.
+    /// The reason why neither engine supports the pattern, in one line.
     pub fn new(pattern: &str, options: PatternOptions) -> Result<RegexPattern, String> {
         match linear(pattern, options) {
             Ok(regex) => Ok(RegexPattern(PatternEngine::Linear(regex))),
@@ -136,12 +137,12 @@ impl RegexPattern {
         }
     }
 
-    /// Whether every match takes time linear in the text.
+    /// Whether every match takes linear time.
     pub fn is_linear(&self) -> bool {
         matches!(self.0, PatternEngine::Linear(_))
     }
 
-    /// Whether the pattern matches in `text`. Only backtracking uses the budget.
+    /// Whether the pattern matches somewhere in `text`. Only backtracking is charged to the budget.
     pub fn is_match(&self, text: &[u8], budget: &BacktrackBudget) -> Result<bool, BacktrackLimitExceeded> {
         match &self.0 {
             PatternEngine::Linear(regex) => Ok(regex.is_match(text)),
@@ -165,7 +166,7 @@ impl RegexPattern {
 }
 
 impl BacktrackingRegex {
-    /// Runs a match with increasing limits until it ends, or until a bound or the budget is exceeded.
+    /// Tries increasing limits until a match completes or the bounds are reached.
     fn run<T>(
         &self,
         text: &[u8],
@@ -215,27 +216,27 @@ impl BacktrackingRegex {
     }
 }
 
-/// Returns the text as UTF-8. Whether other text matches is undefined.
+/// The text as UTF-8. For other bytes the result of a match is unknown.
 fn unicode(text: &[u8]) -> Result<&str, BacktrackLimitExceeded> {
     std::str::from_utf8(text).map_err(|_| BacktrackLimitExceeded)
 }
 
-/// Offset and bytes of a group.
+/// Start and text of a group.
 type Group<'t> = (usize, &'t [u8]);
-/// Groups of a match; `None` for those that did not take part.
+/// The groups of a match; `None` for one that did not participate.
 type Groups<'t> = Box<[Option<Group<'t>>]>;
 
-/// A match and its groups; group 0 is the match itself.
+/// A match and its groups; group 0 is the whole match.
 #[derive(Debug)]
 pub enum PatternCaptures<'t> {
-    /// Captures of the linear engine.
+    /// From the linear engine.
     Linear(bytes::Captures<'t>),
-    /// Captures of the engine that backtracks.
+    /// From the backtracking engine.
     Backtracking(Groups<'t>),
 }
 
 impl<'t> PatternCaptures<'t> {
-    /// Number of groups of the pattern, including the match itself.
+    /// Number of groups, including group 0.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         match self {
@@ -244,7 +245,7 @@ impl<'t> PatternCaptures<'t> {
         }
     }
 
-    /// Offset and bytes of a group; `None` if it did not take part.
+    /// Start and text of a group; `None` if it did not participate in the match.
     pub fn get(&self, group: usize) -> Option<Group<'t>> {
         match self {
             PatternCaptures::Linear(found) => found.get(group).map(|part| (part.start(), part.as_bytes())),
@@ -253,13 +254,13 @@ impl<'t> PatternCaptures<'t> {
     }
 }
 
-/// Compiles the pattern for the linear engine only, for callers that exceed the bounds of the other.
+/// Compiles a pattern for the linear engine, for text beyond the bounds of backtracking.
 ///
 /// # Errors
-/// The reason why that engine cannot run it, in one line.
+/// The reason why the linear engine does not support the pattern, in one line.
 pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, String> {
     if may_be_possessive(pattern) && needs_backtracking(pattern, options) {
-        // The linear engine would read `a++` as `(?:a+)+`, which matches more.
+        // The linear engine would parse `a++` as `(?:a+)+`, which matches more.
         return Err("a possessive repetition needs an engine that backtracks".to_owned());
     }
     let mut builder = bytes::RegexBuilder::new(pattern);
@@ -272,12 +273,12 @@ pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, St
     builder.build().map_err(|error| last_line(&error.to_string()))
 }
 
-/// Whether a `+` could make a repetition possessive.
+/// Whether the pattern may contain a possessive repetition.
 fn may_be_possessive(pattern: &str) -> bool {
     pattern.as_bytes().windows(2).any(|pair| matches!(pair, [b'*' | b'+' | b'?' | b'}', b'+']))
 }
 
-/// Whether the pattern needs an engine that backtracks.
+/// Whether the pattern requires backtracking.
 pub fn needs_backtracking(pattern: &str, options: PatternOptions) -> bool {
     ParsedPattern::new(pattern, options.syntax).is_ok_and(|parsed| parsed.needs_backtracking())
 }

@@ -1,4 +1,4 @@
-//! The plugin trait: one method per phase, each with the state that the phase can still change.
+//! The plugin trait and its phases.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -14,17 +14,17 @@ use crate::{
 /// A future that is polled on the thread that made it.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// A configured plugin, shared by all workers. State of one request is kept in the exchange.
+/// A configured plugin. All workers share it; the state of a request is in the exchange.
 pub trait Plugin: Send + Sync + 'static {
-    /// The phases in which the chain calls the plugin.
+    /// The phases in which the chain runs this plugin.
     fn phases(&self) -> PhaseSet;
 
-    /// Runs before the plugins of the consumer are known: authenticate, rewrite, redirect.
+    /// Runs before the plugins of the consumer are merged: authentication, rewriting, redirection.
     fn rewrite<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
         Step::Continue
     }
 
-    /// Runs after the plugins of the consumer were merged in: admit or refuse.
+    /// Runs after the plugins of the consumer are merged: admission.
     fn access<'a>(&'a self, _ex: &'a mut Exchange<'_>) -> Step<'a> {
         Step::Continue
     }
@@ -55,33 +55,33 @@ pub trait Plugin: Send + Sync + 'static {
         false
     }
 
-    /// Simulates one phase of a request for `explain`. The exchange is changed as in the phase; nothing
-    /// outside of it is changed, asked or counted.
+    /// The effect of one phase in a dry run. The plugin may change the exchange, but nothing outside of it:
+    /// no counter, no subrequest.
     ///
-    /// A plugin whose phases change only the exchange returns [`DryRunResult::by_running`], so that the
-    /// simulation cannot differ from the phase.
+    /// A plugin whose phases only change the exchange uses [`DryRunResult::by_running`], which keeps both in
+    /// step.
     fn dry_run(&self, _phase: PhaseSet, _ex: &mut Exchange<'_>) -> DryRunResult {
         DryRunResult::Unknown
     }
 }
 
-/// The result of a simulated phase.
+/// The result of a dry run.
 #[derive(Debug)]
 pub enum DryRunResult {
-    /// The result depends on state outside the exchange.
+    /// Unknown without side effects.
     Unknown,
-    /// The next plugin runs.
+    /// Continue.
     Continue,
-    /// The next plugin runs; the remark is shown to the operator.
+    /// Continue, with a remark for the operator.
     Note(Cow<'static, str>),
-    /// The plugin responds.
+    /// Respond locally.
     Respond(LocalResponse),
-    /// The plugin responds; the reason is shown to the operator and not to the client.
+    /// Respond locally, with a reason for the operator that the response does not contain.
     Refuse(LocalResponse, Cow<'static, str>),
 }
 
 impl DryRunResult {
-    /// Runs the phase itself, for plugins whose phases change only the exchange.
+    /// Runs the phase itself, for plugins that only change the exchange.
     pub fn by_running(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         let needs_body = match run(plugin, phase, ex) {
             Ok(foreseen) => return foreseen,
@@ -96,7 +96,7 @@ impl DryRunResult {
     }
 }
 
-/// Runs a phase. `Err` if the plugin waits: true for the body, false for a future.
+/// Runs a phase; `Err` if it would wait, with true if it would wait for the body.
 fn run(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> Result<DryRunResult, bool> {
     let step = if phase == PhaseSet::REWRITE {
         plugin.rewrite(ex)
@@ -116,51 +116,49 @@ fn run(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> Result<Dr
     }
 }
 
-/// The step of the chain after a plugin.
+/// The action of the chain after a plugin has run.
 pub enum Step<'a> {
-    /// Run the next plugin.
+    /// Continue with the next plugin.
     Continue,
-    /// Respond to the client. The response phases still run, the upstream phases do not.
+    /// Send this local response. The response phases still run, the upstream phases do not.
     Respond(LocalResponse),
-    /// Buffer the request body up to `bytes_max` and call this plugin again; a longer body is refused with
-    /// 413.
+    /// Buffer the request body and call this plugin again; a body beyond the bound is refused with 413.
     NeedBody {
-        /// Maximum number of bytes that the plugin reads.
+        /// Largest body in bytes that the plugin accepts.
         bytes_max: usize,
     },
-    /// Continue with the result of the future. Only plugins that wait allocate.
+    /// Continue when the future is ready. Only plugins that wait allocate.
     Wait(LocalFuture<'a, Step<'a>>),
 }
 
 /// The result of inspecting the first bytes of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrereadStep {
-    /// The plugin needs no more bytes.
+    /// Continue.
     Continue,
-    /// The plugin needs more bytes.
+    /// More bytes are needed.
     NeedMore,
-    /// The connection is closed for this reason.
+    /// Close the connection for this reason.
     Refuse(&'static str),
 }
 
 /// A chunk of a response body.
 #[derive(Debug, Default)]
 pub struct BodyChunk {
-    /// The bytes; possibly none.
+    /// The bytes; may be empty.
     pub data: Vec<u8>,
-    /// Whether the body ends with this chunk. A plugin that sets it ends the body early: the rest of the
-    /// source and its trailers are not awaited. The rest of a gRPC call is, since its status is in the
-    /// trailers.
+    /// Whether this is the last chunk. A plugin that sets it ends the body: the rest of the source and its
+    /// trailers are not awaited, except for gRPC calls, because their status is in the trailers.
     pub last: bool,
-    /// Whether the source has no more data for now. Plugins must release retained data, or the client of an
-    /// event stream would wait for the next event. Also set before any data while the source has sent only
-    /// its head.
+    /// Whether the source has no more bytes for now. Buffered bytes must be sent then, or the client of an
+    /// event stream would wait for the next event. Also set before the first chunk if the source has only
+    /// sent its head.
     pub pause: bool,
-    /// The trailers, with the last chunk: one line `name: value` with CRLF each. The client receives those
-    /// that plugins leave.
+    /// With the last chunk: the trailers as lines `name: value` with CRLF. The client gets what remains of
+    /// them.
     pub trailers: Vec<u8>,
-    /// Set by a plugin if the body contradicts its head. The response is aborted, as if the upstream had
-    /// aborted it.
+    /// Set if the body does not match its head: the response is aborted, as after an incomplete upstream
+    /// response.
     pub broken: bool,
 }
 
@@ -183,10 +181,10 @@ impl PhaseSet {
     pub const LOG: PhaseSet = PhaseSet(32);
     /// [`Plugin::preread`].
     pub const PREREAD: PhaseSet = PhaseSet(64);
-    /// No phase.
+    /// The empty set.
     pub const NONE: PhaseSet = PhaseSet(0);
 
-    /// Whether the set contains all phases of `other`.
+    /// Whether all phases of `other` are in this set.
     pub fn has(self, other: PhaseSet) -> bool {
         self.0 & other.0 == other.0
     }

@@ -1,7 +1,5 @@
-//! Proto objects: descriptors of protobuf messages and services, compiled from source text or a descriptor
-//! set.
-//!
-//! Knows no call. Imports are the files that every compiler includes; nothing is read from disk.
+//! Proto objects: compiled descriptors of protobuf messages and services. Imports resolve to the well-known
+//! files; nothing is read from disk.
 
 mod nesting;
 
@@ -12,10 +10,10 @@ use prost_reflect::{DescriptorPool, MessageDescriptor, MethodDescriptor};
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 use yumen_config::schema::InvalidSettings;
 
-/// The file name of an object's text, in messages.
+/// File name of an object's text in messages.
 const FILE: &str = "content.proto";
 
-/// Options that map methods to REST: field numbers as published by Google.
+/// google/api/http.proto: the HTTP rules of methods, with the field numbers that Google publishes.
 const HTTP: &str = r#"syntax = "proto3";
 package google.api;
 message Http {
@@ -51,7 +49,7 @@ extend google.protobuf.MethodOptions {
 }
 "#;
 
-/// The error details that services send beside their status.
+/// google/rpc/status.proto: the details of a failed call.
 const STATUS: &str = r#"syntax = "proto3";
 package google.rpc;
 import "google/protobuf/any.proto";
@@ -62,7 +60,7 @@ message Status {
 }
 "#;
 
-/// The message type of `grpc-status-details-bin`.
+/// The message type in `grpc-status-details-bin`.
 pub fn status() -> MessageDescriptor {
     static STATUS_TYPE: LazyLock<MessageDescriptor> = LazyLock::new(|| {
         let protos = compile_text(STATUS).expect("the text above is correct");
@@ -77,7 +75,7 @@ pub struct ProtoDescriptors {
     pool: DescriptorPool,
 }
 
-/// The text of the object as a file, and the files that are always available.
+/// Resolves the text of the object and the bundled files.
 struct ProtoFiles(String);
 
 impl FileResolver for ProtoFiles {
@@ -93,7 +91,7 @@ impl FileResolver for ProtoFiles {
 }
 
 impl ProtoDescriptors {
-    /// Compiles the `content` of a proto object: source text, or a `FileDescriptorSet` in base64. Nesting is
+    /// Compiles the `content` of a proto object: source text, or a `FileDescriptorSet` in Base64. Nesting is
     /// limited to 64 levels.
     pub fn compile(content: &str) -> Result<ProtoDescriptors, InvalidSettings> {
         match decode_set(content) {
@@ -111,7 +109,7 @@ impl ProtoDescriptors {
         }
     }
 
-    /// Returns a method by the name of its service, with package, and its own.
+    /// A method by the full name of its service and its own name.
     pub fn method(&self, service: &str, method: &str) -> Result<MethodDescriptor, UnknownProtoName> {
         let found = self.pool.get_service_by_name(service).ok_or_else(|| {
             UnknownProtoName::Service(self.pool.services().map(|one| one.full_name().to_owned()).collect())
@@ -122,7 +120,7 @@ impl ProtoDescriptors {
         })
     }
 
-    /// Returns all methods of a service; the names of the existing services if there is none of this name.
+    /// All methods of a service; `Err` with the names of the existing services if it does not exist.
     pub fn methods(&self, service: &str) -> Result<Vec<MethodDescriptor>, Vec<String>> {
         match self.pool.get_service_by_name(service) {
             Some(service) => Ok(service.methods().collect()),
@@ -130,23 +128,22 @@ impl ProtoDescriptors {
         }
     }
 
-    /// All message types.
+    /// All compiled types.
     pub fn pool(&self) -> &DescriptorPool {
         &self.pool
     }
 }
 
-/// A name that a proto object lacks, with the names that it has.
+/// A name that does not exist in a proto object, with the existing names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnknownProtoName {
-    /// The service does not exist.
+    /// No such service.
     Service(Vec<String>),
     /// The service has no such method.
     Method(Vec<String>),
 }
 
-/// Returns the bytes of a descriptor set, if the content is one. Source text is never base64: it contains
-/// spaces or braces.
+/// The bytes of a descriptor set; `None` for source text, which always has a brace, a semicolon or a quote.
 fn decode_set(content: &str) -> Option<Vec<u8>> {
     let letters: Vec<u8> = content.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let has_source = content.contains(['{', ';', '"']);
@@ -163,9 +160,9 @@ fn compile_text(text: &str) -> Result<ProtoDescriptors, InvalidSettings> {
     Ok(ProtoDescriptors { pool: compiler.descriptor_pool() })
 }
 
-/// `line 3, column 5: what is wrong`.
+/// Formats an error as `line 3, column 5: message`.
 fn told(error: &protox::Error) -> InvalidSettings {
-    // The position is only in the debug form: `file:line:column: message`.
+    // Only the debug format contains the position, as `file:line:column: message`.
     let text = format!("{error:?}");
     let place = text.strip_prefix(FILE).and_then(|rest| {
         let mut parts = rest.strip_prefix(':')?.splitn(3, ':');

@@ -1,6 +1,5 @@
-//! The client address as trusted proxies forward it.
-//!
-//! Independent of plugins; the node settings use it too.
+//! The client address from forwarding fields: its source, and the peers that are trusted to set it. Used by
+//! the plugin `real-ip` and by the node settings.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,11 +8,11 @@ use yumen_http::{Fields, KnownField};
 
 use crate::{Exchange, Var};
 
-/// Source of a client address.
+/// Settings of the search for the client address.
 #[derive(Debug, Clone)]
 pub struct RealIpFinder {
     source: RealIpSource,
-    /// Peers whose fields are trusted; `None` trusts all.
+    /// Trusted peers; `None` trusts all.
     trusted: Option<IpSet>,
     /// Whether trusted addresses in a list are skipped.
     recursive: bool,
@@ -23,16 +22,16 @@ pub struct RealIpFinder {
 enum RealIpSource {
     /// `X-Forwarded-For`: each proxy appends the address of its peer.
     ForwardedFor,
-    /// The `for` parameter of `Forwarded` (RFC 7239), a list of the same kind.
+    /// The `for` parameters of `Forwarded` (RFC 7239), also a list.
     Forwarded,
     /// A variable with one address.
     Var(Var),
 }
 
 impl RealIpFinder {
-    /// The address in the variable `source`: `http_x_real_ip`, `arg_ip`, `cookie_ip`. `http_x_forwarded_for`
-    /// and `http_forwarded` are lists, whose last address counts; with `recursive`, the last address that is
-    /// not trusted.
+    /// A finder for the variable `source`: `http_x_real_ip`, `arg_ip`, `cookie_ip`. `http_x_forwarded_for`
+    /// and `http_forwarded` are lists, in which the last address counts or, with `recursive`, the last
+    /// untrusted one.
     pub fn new(source: &str, trusted: Option<IpSet>, recursive: bool) -> RealIpFinder {
         let source = match Var::parse(source) {
             Var::RequestField(name) if &*name == "x-forwarded-for" => RealIpSource::ForwardedFor,
@@ -42,7 +41,7 @@ impl RealIpFinder {
         RealIpFinder { source, trusted, recursive }
     }
 
-    /// Sets the client address of the exchange, if the peer is trusted and the source has a valid address.
+    /// Sets the client address of the exchange if the peer is trusted and the source has a valid address.
     pub fn apply(&self, ex: &mut Exchange<'_>) {
         if self.trusted.as_ref().is_some_and(|trusted| !trusted.contains(ex.client.ip)) {
             return;
@@ -59,7 +58,7 @@ impl RealIpFinder {
             RealIpSource::ForwardedFor => {
                 let lines = ex.request.fields.all_known(KnownField::XForwardedFor);
                 let elements = lines.flat_map(|line| line.split(|byte| *byte == b','));
-                // Empty elements are ignored (RFC 9110 §5.6.1.2).
+                // Empty list elements are ignored (RFC 9110 §5.6.1.2).
                 let told = elements.filter(|element| !element.trim_ascii().is_empty());
                 self.walk(told.map(parse).collect())
             }
@@ -67,8 +66,7 @@ impl RealIpFinder {
         }
     }
 
-    /// Returns the address that counts. An entry that is no address has no known author, so the search ends
-    /// there.
+    /// The last address that counts. A malformed entry ends the search without an address.
     fn walk(&self, mut hops: Vec<Option<(IpAddr, u16)>>) -> Option<(IpAddr, u16)> {
         let trusted = self.trusted.as_ref().filter(|_| self.recursive);
         let mut last = hops.pop()?;
@@ -84,7 +82,7 @@ impl RealIpFinder {
     }
 }
 
-/// Parses an address with an optional port; port 0 means none.
+/// Parses an address with an optional port. A port of 0 is invalid.
 fn parse(text: &[u8]) -> Option<(IpAddr, u16)> {
     let text = std::str::from_utf8(text).ok()?.trim();
     if let Ok(ip) = text.parse() {
@@ -97,13 +95,13 @@ fn parse(text: &[u8]) -> Option<(IpAddr, u16)> {
     Some((IpAddr::V6(inner.parse().ok()?), 0))
 }
 
-/// The `for` parameter of each element of `Forwarded`; `None` if an element lacks or hides it.
+/// The `for` of every element of `Forwarded`; `None` for an element without an address.
 fn forwarded_for(fields: &Fields) -> Vec<Option<(IpAddr, u16)>> {
     let elements = fields.all_known(KnownField::Forwarded).flat_map(|line| split(line, b','));
     elements.map(|element| split(element, b';').into_iter().find_map(for_of)?).collect()
 }
 
-/// The value of `for`, if the pair is one.
+/// The address of a `for` parameter; `None` for another parameter.
 fn for_of(pair: &[u8]) -> Option<Option<(IpAddr, u16)>> {
     let (name, value) = pair.split_at(pair.iter().position(|byte| *byte == b'=')?);
     if !name.trim_ascii().eq_ignore_ascii_case(b"for") {
@@ -114,9 +112,9 @@ fn for_of(pair: &[u8]) -> Option<Option<(IpAddr, u16)>> {
     Some(parse(inner.unwrap_or(value)))
 }
 
-/// Splits at separators outside of quotes, from the end. The end is what proxies have appended and is
-/// well-formed. A client can leave a quote open before it; read from the start, that quote would include the
-/// values of the proxies.
+/// Splits at separators outside of quotes, from the end. The last elements come from proxies and are
+/// well-formed. A client may leave a quote open before them; from the beginning, it would swallow those
+/// elements.
 fn split(text: &[u8], separator: u8) -> Vec<&[u8]> {
     let (mut quoted, mut end, mut parts) = (false, text.len(), Vec::new());
     for (at, byte) in text.iter().enumerate().rev() {
@@ -132,8 +130,8 @@ fn split(text: &[u8], separator: u8) -> Vec<&[u8]> {
     parts
 }
 
-/// Whether the byte after `before` is escaped. Backslashes occur only in quotes, and each escapes the next
-/// byte (RFC 9110 §5.6.4).
+/// Whether the next character is escaped. Backslashes only occur in quoted strings, where each escapes the
+/// next character (RFC 9110 §5.6.4).
 fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }

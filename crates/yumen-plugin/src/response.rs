@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use yumen_http::Fields;
 
-/// A local response. A clone shares fields and body, so a constant response is built once, with its plugin.
+/// A local response. Clones share fields and body, so a constant response is built once, with its plugin.
 #[derive(Debug, Clone, Default)]
 pub struct LocalResponse {
     /// Status code.
     pub status: u16,
     fields: Arc<Fields>,
-    /// The body.
+    /// Response body.
     pub body: Bytes,
 }
 
@@ -21,40 +21,40 @@ impl LocalResponse {
         LocalResponse { status, ..LocalResponse::default() }
     }
 
-    /// A response with a JSON body and a line end.
+    /// A JSON response that ends with a line feed.
     pub fn json(status: u16, body: &serde_json::Value) -> LocalResponse {
         let mut bytes = body.to_string().into_bytes();
         bytes.push(b'\n');
         LocalResponse::status(status).field("Content-Type", "application/json").body(bytes)
     }
 
-    /// `{"message": message}`, the form of authentication and restriction plugins.
+    /// `{"message": message}`, the refusal of authentication and restriction plugins.
     pub fn message(status: u16, message: &str) -> LocalResponse {
         LocalResponse::json(status, &serde_json::json!({ "message": message }))
     }
 
-    /// `{"error_msg": message}`, the form of routing and limits.
+    /// `{"error_msg": message}`, the refusal of routing and limits.
     pub fn error_msg(status: u16, message: &str) -> LocalResponse {
         LocalResponse::json(status, &serde_json::json!({ "error_msg": message }))
     }
 
-    /// The fields, in order; the encoder adds the length.
+    /// The fields in order; the encoder adds the length.
     pub fn fields(&self) -> &Fields {
         &self.fields
     }
 
-    /// The fields, for edits.
+    /// Mutable fields; copies them if they are shared.
     pub fn fields_mut(&mut self) -> &mut Fields {
         Arc::make_mut(&mut self.fields)
     }
 
-    /// Adds a field.
+    /// The same response with a further field.
     pub fn field(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> LocalResponse {
         self.fields_mut().add(name.as_ref(), value.as_ref().as_bytes());
         self
     }
 
-    /// Sets the body.
+    /// The same response with this body.
     pub fn body(mut self, body: impl Into<Bytes>) -> LocalResponse {
         self.body = body.into();
         self

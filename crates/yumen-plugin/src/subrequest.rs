@@ -1,27 +1,27 @@
-//! A request that a plugin sends to an upstream.
+//! Subrequests of plugins.
 //!
-//! Plugins own no sockets: the worker sends it, through [`crate::PluginHost::ask`].
+//! Plugins own no sockets: the worker sends a subrequest through [`crate::PluginHost::ask`].
 
 use yumen_http::{Fields, Method};
 
 /// A subrequest.
 #[derive(Debug, Clone)]
 pub struct SubrequestSpec {
-    /// The slot of the upstream.
+    /// Slot of the upstream.
     pub upstream: u32,
     /// The method.
     pub method: Method,
     /// Path and query.
     pub target: String,
-    /// The host as the endpoint sees it.
+    /// The `Host` or `:authority`.
     pub authority: String,
-    /// Further fields; the sender adds those of the framing.
+    /// Further fields, without those of the body framing, which the sender adds.
     pub fields: Fields,
     /// The body.
     pub body: Vec<u8>,
-    /// Whether the connection may be reused for the next subrequest.
+    /// Whether the connection may be reused.
     pub keeps: bool,
-    /// Timeout of the whole subrequest, in milliseconds.
+    /// Time limit of the whole subrequest in milliseconds.
     pub timeout_ms: u64,
 }
 
@@ -30,23 +30,22 @@ pub struct SubrequestSpec {
 pub struct SubrequestResponse {
     /// The status.
     pub status: u16,
-    /// The fields, including those of the connection.
+    /// All fields, including those of the connection.
     pub fields: Fields,
-    /// The body; `None` if it exceeds the limit of a worker, was aborted, or timed out.
+    /// The body; `None` if it is longer than the worker buffers, incomplete, or late.
     pub body: Option<Vec<u8>>,
-    /// The reason why the body is incomplete, unless it was too long. The caller decides whether the head
-    /// suffices.
+    /// The reason of an incomplete body. The caller decides whether the head counts.
     pub fault: Option<SubrequestFault>,
 }
 
-/// The reason why a subrequest has no response.
+/// The reason of a missing response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubrequestFault {
     /// No such upstream, or none of its names is resolved.
     NoEndpoint,
-    /// No endpoint was reachable, or the response was aborted or malformed.
+    /// No endpoint was reachable, or the response was incomplete or malformed.
     ConnectionLost,
-    /// The timeout has passed.
+    /// The time limit passed.
     Timeout,
 }
 

@@ -1,4 +1,4 @@
-//! Exchanges for the tests of this crate: a request text, fixed addresses, a fixed time.
+//! Exchanges for the tests of this crate, from request text, with fixed addresses and time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub(crate) fn client(tls: bool) -> ClientInfo {
     }
 }
 
-/// Runs `look` on the exchange of a request written with plain line ends.
+/// Runs `look` on the exchange of a request with `\n` line ends.
 pub(crate) fn with_exchange<T>(tls: bool, text: &str, look: impl FnOnce(&mut Exchange<'_>) -> T) -> T {
     let (head_text, body) = text.split_once("\n\n").unwrap_or((text.trim_end(), ""));
     let bytes = format!("{}\r\n\r\n", head_text.replace('\n', "\r\n"));

@@ -1,16 +1,15 @@
-//! The TLS session of a client: server name, protocol and certificate.
-//!
-//! Independent of the TLS library.
+//! Properties of a client's TLS connection: server name, protocol, and client certificate. Independent of the
+//! TLS library.
 
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-/// The TLS session of a client.
+/// Properties of a TLS connection.
 #[derive(Debug, Clone, Default)]
 pub struct TlsInfo {
-    /// The server name that the client requested.
+    /// The server name (SNI).
     pub sni: Option<Box<str>>,
     /// `TLSv1.2` or `TLSv1.3`.
     pub version: &'static str,
@@ -18,51 +17,51 @@ pub struct TlsInfo {
     pub cipher: &'static str,
     /// The IANA name of the key exchange group; empty without a key exchange.
     pub group: &'static str,
-    /// Whether the session was resumed.
+    /// Whether a session was resumed.
     pub is_resumed: bool,
-    /// The result of the certificate verification.
+    /// The result of verifying the client certificate.
     pub verdict: ClientCertVerdict,
-    /// The certificate of the client.
+    /// The client certificate.
     pub certificate: Option<Arc<ClientCertificate>>,
-    /// Number of the rules that `verdict` applies; 0 if no certificate was requested.
+    /// Identifies the handshake rules of `verdict`; 0 if no certificate was requested.
     pub rules: u128,
 }
 
 /// The result of verifying a client certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ClientCertVerdict {
-    /// The client has sent no certificate.
+    /// The client presented none.
     #[default]
     Absent,
-    /// The certificate is valid and issued by a requested authority.
+    /// Valid under a requested authority.
     Verified,
-    /// The certificate is invalid, for this reason.
+    /// Invalid, for this reason.
     Failed(Box<str>),
 }
 
-/// A client certificate in the formats of NGINX.
+/// A client certificate in the forms that NGINX exposes.
 #[derive(Debug, Clone, Default)]
 pub struct ClientCertificate {
-    /// The certificate and the chain that the client sent, DER.
+    /// The certificate and its chain, in DER.
     pub chain: Box<[Box<[u8]>]>,
-    /// The subject, as in RFC 2253.
+    /// Subject in the form of RFC 2253.
     pub subject: Box<str>,
-    /// The issuer, as in RFC 2253.
+    /// Issuer in the form of RFC 2253.
     pub issuer: Box<str>,
-    /// The serial number, in upper-case hexadecimal digits.
+    /// Serial number in upper-case hexadecimal.
     pub serial: Box<str>,
-    /// The SHA-1 digest, in hexadecimal digits.
+    /// SHA-1 digest in hexadecimal.
     pub fingerprint: Box<str>,
-    /// Start of the validity, as in `Nov 21 15:00:00 2026 GMT`.
+    /// Begin of the validity, as in `Nov 21 15:00:00 2026 GMT`.
     pub valid_from: Box<str>,
-    /// End of the validity.
+    /// End of the validity in the same form.
     pub valid_until: Box<str>,
-    /// End of the validity, in seconds since the Unix epoch.
+    /// End of the validity in seconds since the Unix epoch.
     pub not_after_unix_s: i64,
 }
 
 impl ClientCertVerdict {
-    /// The value of `$ssl_client_verify`: `SUCCESS`, `FAILED:reason` or `NONE`.
+    /// Appends the value of `$ssl_client_verify`: `SUCCESS`, `FAILED:reason` or `NONE`.
     pub fn append(&self, out: &mut Vec<u8>) {
         match self {
             ClientCertVerdict::Absent => out.extend_from_slice(b"NONE"),
@@ -76,7 +75,7 @@ impl ClientCertVerdict {
 }
 
 impl ClientCertificate {
-    /// The certificate as PEM, each line but the first after `indent`, without the last line end.
+    /// The certificate in PEM, with `indent` before each line but the first, without a final line end.
     pub fn pem(&self, indent: &str) -> String {
         let text = BASE64.encode(self.chain.first().map_or(&[][..], |leaf| leaf));
         let mut pem = String::from("-----BEGIN CERTIFICATE-----");
@@ -91,7 +90,7 @@ impl ClientCertificate {
         pem
     }
 
-    /// Number of days until the end of the validity; 0 after it.
+    /// Days until the end of the validity; 0 after it.
     pub fn days_left(&self, now_unix_s: u64) -> u64 {
         const DAY_S: i64 = 24 * 60 * 60;
         let left_s = self.not_after_unix_s.saturating_sub(now_unix_s as i64);

@@ -1,32 +1,32 @@
-//! Translation of whole responses from the protocol of the endpoint into that of the client.
+//! Translation of buffered responses from the protocol of the upstream to that of the client.
 
 use yumen_http::ResponseHead;
 
 use crate::LocalResponse;
 
-/// Translates a whole response before the response phases. Set in
-/// [`ExchangeResponse::translator`](crate::ExchangeResponse) by the plugin that translated the request.
+/// Translates the complete response of an endpoint before the response phases. The plugin that translated the
+/// request stores it in [`crate::Exchange::translate`].
 pub trait ResponseTranslator: Send {
-    /// Maximum size of the body, in bytes; a longer one becomes 502.
+    /// Largest response body in bytes; a larger one is a 502.
     fn bytes_max(&self) -> usize;
 
-    /// Returns the response for the client. Long bodies are translated in another thread.
+    /// The response for the client. Large bodies are translated on an offload thread.
     fn translate(&self, answer: BufferedResponse<'_>) -> LocalResponse;
 }
 
-/// A response of an endpoint, read to its end.
+/// The complete response of an endpoint.
 #[derive(Debug, Clone, Copy)]
 pub struct BufferedResponse<'a> {
     /// The head.
     pub head: &'a ResponseHead,
     /// The body.
     pub body: &'a [u8],
-    /// The trailers, one line `name: value` with CRLF each.
+    /// The trailers as lines `name: value` with CRLF.
     pub trailers: &'a [u8],
 }
 
 impl<'a> BufferedResponse<'a> {
-    /// Returns the value of a trailer, or of a field if the response has only a head.
+    /// The value of a trailer, or of a field in a response without a body.
     pub fn trailer(&self, name: &str) -> Option<&'a [u8]> {
         let lines = self.trailers.split(|byte| *byte == b'\n');
         let mut named = lines.filter_map(|line| {

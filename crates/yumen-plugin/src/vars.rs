@@ -1,6 +1,4 @@
-//! Variables of an exchange by the names of NGINX and APISIX.
-//!
-//! Names are resolved when configuration is compiled. Independent of the purpose of a value.
+//! Variables of an exchange, with the names of NGINX and APISIX. Names are compiled with the configuration.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -33,27 +31,27 @@ pub use process::ProcessVars;
 pub use template::VarTemplate;
 pub use unknown::unknown_names;
 
-/// Prefix of variables that are response fields.
+/// Prefix of variables for response fields.
 const SENT: &str = "sent_http_";
 
-/// A variable with its name resolved.
+/// A variable with its parsed name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Var {
-    /// A variable with a fixed name, such as `remote_addr`.
+    /// A fixed name, such as `remote_addr`.
     Fixed(FixedVar),
-    /// `http_x`: the request fields of this name, joined.
+    /// `http_x`: the request fields with this name, joined.
     RequestField(Box<str>),
-    /// `sent_http_x`: the response fields of this name, joined; see `ExchangeResponse::visible_fields`.
+    /// `sent_http_x`: the response fields with this name, joined; see [`Exchange::answer_fields`].
     ResponseField(Box<str>),
-    /// `arg_x`: the first query argument of exactly this name, both decoded.
+    /// `arg_x`: the first query argument with this name, decoded.
     Argument(Box<[u8]>),
     /// `cookie_x`.
     Cookie(Box<[u8]>),
-    /// `uri_param_x`: the value of a path parameter.
+    /// `uri_param_x`: the value of a parameter in the route's path.
     PathParam(Box<str>),
-    /// `post_arg_x` and `post_arg.a.b`: a form field or a path in a JSON body.
+    /// `post_arg_x` and `post_arg.a.b`: a field of a form, or a location in a JSON body.
     PostArgument(Box<str>),
-    /// An unknown name, without a value. It is reported: see [`unknown_names`].
+    /// An unknown name, without a value. Reported as a problem: see [`unknown_names`].
     Unknown(Box<str>),
 }
 
@@ -65,7 +63,7 @@ macro_rules! fixed {
         pub enum FixedVar { $($variant),* }
 
         impl FixedVar {
-            /// Returns the variable of exactly this name.
+            /// The variable with this name.
             pub fn of(name: &str) -> Option<FixedVar> {
                 match name {
                     $($($name)|+ => Some(FixedVar::$variant),)*
@@ -73,7 +71,7 @@ macro_rules! fixed {
                 }
             }
 
-            /// All names, for suggestions.
+            /// All names, for suggestions in problems.
             pub const NAMES: &[&str] = &[$($($name),+),*];
         }
     };
@@ -156,7 +154,7 @@ fixed! {
     BodyBytesSent = "body_bytes_sent",
 }
 
-/// A value with the type of its source: JSON and GraphQL have other types than text.
+/// A value with its type: JSON and GraphQL have types other than text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum VarValue<'a> {
     Text(Cow<'a, [u8]>),
@@ -171,6 +169,7 @@ impl Var {
         if let Some(fixed) = FixedVar::of(name) {
             return Var::Fixed(fixed);
         }
+        // As in NGINX, an underscore in the variable stands for a dash in the field name.
         let field = |name: &str| name.to_ascii_lowercase().replace('_', "-").into_boxed_str();
         if let Some(name) = name.strip_prefix("http_") {
             match &*field(name) {
@@ -195,8 +194,8 @@ impl Var {
         }
     }
 
-    /// Returns the value for comparisons; `None` if the exchange has none. Parts of the request are borrowed;
-    /// addresses, numbers and times are formatted.
+    /// The value for comparison; `None` without one. Values of the request are borrowed, while addresses,
+    /// numbers and times are formatted.
     pub fn get<'a>(&self, ex: &'a Exchange<'_>) -> Option<Cow<'a, [u8]>> {
         match self {
             Var::Fixed(fixed) => fixed.get(ex),
@@ -210,7 +209,7 @@ impl Var {
         }
     }
 
-    /// Returns the value with its type, for conditions.
+    /// The value with its type, for conditions.
     pub(crate) fn value<'a>(&self, ex: &'a Exchange<'_>) -> Option<VarValue<'a>> {
         match self {
             Var::Fixed(FixedVar::GraphqlRootFields) => {
@@ -224,7 +223,7 @@ impl Var {
         }
     }
 
-    /// Returns the value as an address; addresses of the connection are not converted to text.
+    /// The value as an IP address, without formatting where possible.
     pub(crate) fn ip(&self, ex: &Exchange<'_>) -> Option<IpAddr> {
         match self {
             Var::Fixed(FixedVar::RemoteAddr) => Some(ex.client.ip),
@@ -233,8 +232,8 @@ impl Var {
         }
     }
 
-    /// Appends the value; false if there is none. The path in `request_uri` is percent-encoded here, as the
-    /// text may become a URL or a field.
+    /// Appends the value; returns whether there is one. The path in `request_uri` is percent-encoded here,
+    /// because the text may become a URL or a field.
     pub(crate) fn append(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         if let Var::Fixed(fixed) = self
             && fixed.format(ex, out)
@@ -246,7 +245,7 @@ impl Var {
         value.is_some()
     }
 
-    /// Whether the value is taken from the request body.
+    /// Whether the value is in the request body.
     pub fn needs_body(&self) -> bool {
         use FixedVar::{GraphqlName, GraphqlOperation, GraphqlRootFields};
         matches!(self, Var::PostArgument(_) | Var::Fixed(GraphqlOperation | GraphqlName | GraphqlRootFields))
@@ -257,7 +256,7 @@ impl Var {
         matches!(self, Var::ResponseField(_))
     }
 
-    /// Whether the value depends on the request alone, and not on an upstream, the response or later bytes.
+    /// Whether the value depends on the request only, not on upstream, response or later bytes.
     pub fn is_of_request(&self) -> bool {
         use FixedVar::{
             BalancerIp, BalancerPort, BodyBytesSent, BytesSent, MqttClientId, RequestBody, RequestLength,
@@ -286,7 +285,7 @@ impl Var {
         !is_late
     }
 
-    /// Whether the value depends on a body that was not read. A body of an unsupported type has no values.
+    /// Whether the value is in a body that is not buffered yet. A body of a type without values has none.
     pub fn awaits_body(&self, ex: &Exchange<'_>) -> bool {
         self.needs_body()
             && ex.body.buffered.is_none()
@@ -322,7 +321,7 @@ impl FixedVar {
         }
     }
 
-    /// Returns a value that the exchange contains as bytes.
+    /// The value if the exchange contains it as bytes.
     fn borrowed<'a>(self, ex: &'a Exchange<'_>) -> Option<&'a [u8]> {
         let present = |text: &'a str| (!text.is_empty()).then_some(text.as_bytes());
         let request = &ex.request;
@@ -372,7 +371,7 @@ impl FixedVar {
         }
     }
 
-    /// The value that a trusted peer or a plugin has set, or that of the connection, as in APISIX.
+    /// The forwarded value of a trusted peer or a plugin, or that of the connection, as in APISIX.
     fn forwarded<'a>(self, ex: &'a Exchange<'_>) -> Cow<'a, [u8]> {
         let fields = &ex.request.fields;
         match self {
@@ -385,7 +384,7 @@ impl FixedVar {
         }
     }
 
-    /// Appends a value that has to be formatted; false if there is none or it needs no formatting.
+    /// Appends a value that requires formatting; false for others and without a value.
     fn format(self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         let peer = ex.client.connection.peer;
         match self {
@@ -406,7 +405,7 @@ impl FixedVar {
                 let spent_ms = ex.host.clock().mono_us.saturating_sub(ex.now.mono_us) / 1000;
                 text(out, format_args!("{}.{:03}", spent_ms / 1000, spent_ms % 1000));
             }
-            // Without the field, the exchange draws an id, as NGINX does.
+            // Without the field, the exchange has an id of its own, as requests have in NGINX.
             FixedVar::RequestId if ex.request.fields.known(yumen_http::KnownField::XRequestId).is_none() => {
                 let [high, low] = ex.own_id();
                 text(out, format_args!("{high:016x}{low:016x}"));
@@ -456,11 +455,11 @@ impl FixedVar {
         true
     }
 
-    /// Appends a value derived from the client certificate.
+    /// Appends a value that is derived from the client certificate.
     fn format_certificate(self, certificate: &ClientCertificate, now_unix_s: u64, out: &mut Vec<u8>) {
         match self {
             FixedVar::SslClientDaysLeft => number(out, certificate.days_left(now_unix_s)),
-            // The format of NGINX, which is valid in one folded field.
+            // As in NGINX: tabs make it valid as a folded field value.
             FixedVar::SslClientCert => text(out, certificate.pem("\t")),
             FixedVar::SslClientEscapedCert => {
                 let pem = certificate.pem("") + "\n";
@@ -471,7 +470,7 @@ impl FixedVar {
     }
 }
 
-/// Characters that `$ssl_client_escaped_cert` does not escape (RFC 3986 §2.3).
+/// The characters that `$ssl_client_escaped_cert` does not escape (RFC 3986 §2.3).
 const ESCAPED: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -520,7 +519,7 @@ fn request_line(ex: &Exchange<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(protocol(request.version));
 }
 
-/// Appends the user of basic authentication, verified or not.
+/// Appends the user name of Basic authentication, verified or not.
 fn remote_user(ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
     let user = || {
         let (scheme, token) = ex.request.fields.get("authorization")?.split_at_checked(6)?;
@@ -534,10 +533,11 @@ fn remote_user(ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
     user.is_some()
 }
 
-/// The size of the head as serialized from its parsed form, plus the announced body.
+/// Length of the head, calculated without optional white space, plus the announced body.
 fn request_length(ex: &Exchange<'_>) -> u64 {
     let request = &ex.request;
     let line = request.method_name().len() + request.target().len() + " HTTP/1.1\r\n".len() + 1;
+    // Four bytes for the colon, the space and the line break.
     let fields: usize = request.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
     let body = match (request.framing, &ex.body.buffered) {
         (Framing::Length(length), _) => length,
@@ -547,13 +547,14 @@ fn request_length(ex: &Exchange<'_>) -> u64 {
     (line + fields + 2) as u64 + body
 }
 
-/// All values of a field: cookies joined by `; `, others as lists (RFC 9110 §5.3).
+/// All values under `name`, joined by the rules of cookies or of lists (RFC 9110 §5.3).
 fn joined<'a>(fields: &'a Fields, name: &str) -> Option<Cow<'a, [u8]>> {
     let first = fields.get(name)?;
     let mut rest = fields.all(name).skip(1).peekable();
     if rest.peek().is_none() {
         return Some(Cow::Borrowed(first));
     }
+    // Several cookie lines are one list of pairs (RFC 9113 §8.2.3).
     let separator: &[u8] = if name == "cookie" { b"; " } else { b", " };
     let mut value = first.to_vec();
     for next in rest {
@@ -563,13 +564,13 @@ fn joined<'a>(fields: &'a Fields, name: &str) -> Option<Cow<'a, [u8]>> {
     Some(Cow::Owned(value))
 }
 
-/// The first argument whose decoded name is `name`; without an equals sign its value is `true`, as in APISIX.
-/// A value without an escape is borrowed.
+/// The first argument with the decoded name `name`. One without an equals sign has the value `true`, as in
+/// APISIX.
 fn argument<'a>(query: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
     query.split(|byte| *byte == b'&').find_map(|pair| {
         let equals = memchr::memchr(b'=', pair);
         let key = &pair[..equals.unwrap_or(pair.len())];
-        // Decoding never makes a name longer.
+        // Decoding never lengthens a name.
         if key.len() < name.len() || post::form_decode(key).as_ref() != name {
             return None;
         }

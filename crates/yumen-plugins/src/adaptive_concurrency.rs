@@ -1,5 +1,5 @@
-//! `adaptive-concurrency`: limits concurrent exchanges to the number that the upstream serves without added
-//! latency, found by measurement. Exchanges above the limit are refused.
+//! `adaptive-concurrency`: limits the exchanges in flight to the number that the upstream serves without
+//! added latency. The limit is derived from measured latency; exchanges above it are refused.
 
 use std::sync::Arc;
 
@@ -21,32 +21,32 @@ pub use metrics::{AdaptiveLimiters, example, metrics};
 /// Settings of `adaptive-concurrency`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct AdaptiveConcurrencySettings {
-    /// Never fewer exchanges at a time; so many while the upstream's own latency is measured.
+    /// Smallest concurrency limit, and the limit while the baseline latency is measured.
     #[serde(default = "min_concurrency")]
     #[schemars(range(min = 1, max = 1000000))]
     min_concurrency: u32,
-    /// Never more exchanges at a time.
+    /// Largest concurrency limit.
     #[serde(default = "max_concurrency")]
     #[schemars(range(min = 1, max = 1000000))]
     max_concurrency: u32,
-    /// So many at first.
+    /// Concurrency limit before the first adjustment.
     #[serde(default = "initial_concurrency")]
     #[schemars(range(min = 1, max = 1000000))]
     initial_concurrency: u32,
-    /// How much slower than its own latency the upstream may be before it gets less, in percent.
+    /// Latency above the baseline, in percent, up to which the limit does not shrink.
     #[serde(default = "tolerance_percent")]
     #[schemars(range(min = 0, max = 1000))]
     tolerance_percent: u32,
-    /// Over what time latency is looked at, in seconds.
+    /// Interval between two adjustments of the limit, in seconds.
     #[serde(default = "window")]
     #[schemars(extend("exclusiveMinimum" = 0))]
     window: f64,
-    /// How often the upstream's own latency is measured again, in seconds; each time up to a tenth earlier or
-    /// later, so that nodes do not all do it at once.
+    /// Interval between two measurements of the baseline latency, in seconds. Each interval varies by up to a
+    /// tenth, so that the nodes do not measure at the same time.
     #[serde(default = "measure_interval")]
     #[schemars(extend("exclusiveMinimum" = 0))]
     measure_interval: f64,
-    /// Over how many exchanges it is measured.
+    /// Number of exchanges in one measurement of the baseline latency.
     #[serde(default = "measure_requests")]
     #[schemars(range(min = 1, max = 100000))]
     measure_requests: u32,
@@ -54,7 +54,7 @@ pub(crate) struct AdaptiveConcurrencySettings {
     #[serde(default = "rejected_code")]
     #[schemars(range(min = 200, max = 599))]
     rejected_code: u16,
-    /// What a refused client is told.
+    /// Message in the body of the refusal.
     #[serde(default = "rejected_msg")]
     #[schemars(length(min = 1))]
     rejected_msg: String,
@@ -96,7 +96,7 @@ fn rejected_msg() -> String {
     "the upstream is at its concurrency limit".to_owned()
 }
 
-/// The plugin.
+/// The compiled settings: the shared limiter and the response for refused exchanges.
 pub(crate) struct AdaptiveConcurrency {
     limiter: Arc<AdaptiveLimiter>,
     rejected: LocalResponse,
@@ -116,7 +116,7 @@ impl PluginFactory for AdaptiveConcurrency {
             let message = "`min_concurrency` is larger than `max_concurrency`";
             return Err(InvalidSettings::at("min_concurrency", message));
         }
-        // Longer than any process runs, and small enough for sums.
+        // Bounds the settings so that sums of two times cannot overflow.
         const LONGEST_US: u64 = 365 * 86_400 * 1_000_000;
         let micros = |seconds: f64| ((seconds * 1e6).ceil() as u64).clamp(1, LONGEST_US);
         let rules = AdaptiveLimitRules {
@@ -139,7 +139,7 @@ impl PluginFactory for AdaptiveConcurrency {
 }
 
 impl AdaptiveConcurrency {
-    /// The guard of this limiter; a global rule with the plugin has left another one.
+    /// The guard of this limiter. A global rule may have left a guard of another limiter in the exchange.
     fn guard<'e>(&self, ex: &'e Exchange<'_>) -> Option<&'e AdaptiveLimitGuard> {
         ex.notes::<AdaptiveLimitGuard>().find(|guard| guard.is_of(&self.limiter))
     }
@@ -185,8 +185,8 @@ impl Plugin for AdaptiveConcurrency {
         guard.release();
     }
 
-    /// Counts faults of the upstream before or after the response head. Clients that disconnect say nothing
-    /// about the upstream.
+    /// Counts an upstream failure before or after the response head. A client that disconnected is no failure
+    /// of the upstream.
     fn log(&self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
         if outcome.upstream_failure.is_some()
             && let Some(guard) = self.guard(ex)

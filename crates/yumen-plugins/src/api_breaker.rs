@@ -1,4 +1,5 @@
-//! `api-breaker`: a circuit breaker with local responses after repeated failures of an upstream.
+//! `api-breaker`: a circuit breaker by host and path. After repeated failures of an upstream it responds
+//! locally for a while.
 
 use std::sync::Arc;
 
@@ -16,21 +17,21 @@ use crate::text::TextTemplate;
 /// Settings of `api-breaker`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ApiBreakerSettings {
-    /// Status of the answer while the upstream is not asked.
+    /// Status of the local response while the circuit is open.
     #[schemars(range(min = 200, max = 599))]
     break_response_code: u16,
-    /// Body of that answer.
+    /// Body of the local response.
     break_response_body: Option<String>,
-    /// Fields of that answer, where it has a body.
+    /// Fields of the local response; only used together with a body.
     break_response_headers: Option<Vec<BreakResponseHeader>>,
-    /// The longest time without asking, in seconds.
+    /// Longest time that the circuit stays open, in seconds.
     #[serde(default = "max_breaker_sec")]
     #[schemars(range(min = 3))]
     max_breaker_sec: u64,
-    /// What counts as a failure, and how many make a break.
+    /// Statuses that count as failures, and the number of failures that opens the circuit.
     #[serde(default)]
     unhealthy: BreakerUnhealthy,
-    /// What counts as a success, and how many end a break.
+    /// Statuses that count as successes, and the number of successes that closes the circuit.
     #[serde(default)]
     healthy: BreakerHealthy,
 }
@@ -39,14 +40,14 @@ fn max_breaker_sec() -> u64 {
     300
 }
 
-/// A field.
+/// A field of the local response.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct BreakResponseHeader {
-    /// Its name.
+    /// Name of the field.
     #[schemars(length(min = 1))]
     key: String,
-    /// Its value, in which variables are filled in.
+    /// Value of the field; may contain variables.
     #[schemars(length(min = 1))]
     value: String,
 }
@@ -55,10 +56,10 @@ struct BreakResponseHeader {
 #[serde(default)]
 #[schemars(inline)]
 struct BreakerUnhealthy {
-    /// The statuses that are failures.
+    /// Statuses that count as failures.
     #[schemars(length(min = 1), inner(range(min = 500, max = 599)), extend("uniqueItems" = true))]
     http_statuses: Vec<u16>,
-    /// So many of them.
+    /// Number of failures that opens the circuit. Every further multiple doubles the time that it stays open.
     #[schemars(range(min = 1))]
     failures: u32,
 }
@@ -73,10 +74,10 @@ impl Default for BreakerUnhealthy {
 #[serde(default)]
 #[schemars(inline)]
 struct BreakerHealthy {
-    /// The statuses that are successes.
+    /// Statuses that count as successes.
     #[schemars(length(min = 1), inner(range(min = 200, max = 499)), extend("uniqueItems" = true))]
     http_statuses: Vec<u16>,
-    /// So many of them, with no failure between.
+    /// Number of successes without a failure in between that closes the circuit.
     #[schemars(range(min = 1))]
     successes: u32,
 }
@@ -87,17 +88,17 @@ impl Default for BreakerHealthy {
     }
 }
 
-/// State of one host and path.
+/// Counts of one host and path.
 #[derive(Debug, Default)]
 pub(crate) struct BreakerState {
     failures: u32,
     successes: u32,
-    /// Start of the last break, in seconds.
+    /// Time of the last opening in seconds.
     broken_at_s: Option<u64>,
     changed_at_ms: u64,
 }
 
-/// Age after which an unchanged row may be evicted, in seconds.
+/// A full table evicts rows that did not change for this time.
 const FORGET_MS: u64 = 60 * 60 * 1000;
 
 impl KeyedState for BreakerState {
@@ -111,6 +112,7 @@ impl KeyedState for BreakerState {
     }
 
     fn take_over(&mut self, numbers: &[u64], _now: Now) {
+        // The state that changed last wins.
         if let [failures, successes, changed_at_ms, ref broken @ ..] = *numbers
             && self.changed_at_ms < changed_at_ms
         {
@@ -126,7 +128,7 @@ impl KeyedState for BreakerState {
     }
 }
 
-/// The plugin.
+/// The compiled settings and the counts, which all workers share.
 pub(crate) struct ApiBreaker {
     config: ApiBreakerSettings,
     fields: Vec<(String, TextTemplate)>,
@@ -154,7 +156,7 @@ impl ApiBreaker {
         key
     }
 
-    /// Duration of a break after this number of failures, in seconds.
+    /// The time that the circuit stays open after this number of failures, in seconds.
     fn break_s(&self, failures: u32) -> u64 {
         let times = failures.div_ceil(self.config.unhealthy.failures).max(1);
         1u64.checked_shl(times).unwrap_or(u64::MAX).min(self.config.max_breaker_sec)
@@ -183,6 +185,7 @@ impl ApiBreaker {
         if unhealthy.http_statuses.contains(&status) {
             row.failures = row.failures.saturating_add(1);
             row.successes = 0;
+            // Every further `failures` failures open the circuit again, for twice the time.
             if row.failures.is_multiple_of(unhealthy.failures) {
                 row.broken_at_s = Some(now_ms / 1000);
             }
@@ -210,10 +213,11 @@ impl Plugin for ApiBreaker {
     }
 
     fn log(&self, ex: &Exchange<'_>, outcome: &ExchangeOutcome<'_>) {
-        // A client that disconnects or times out says nothing about the upstream.
+        // An exchange that was aborted by the client or its deadline is no evidence about the upstream.
         let Some(status) = outcome.upstream_status.or(outcome.upstream_failure) else { return };
         let is_failure = self.config.unhealthy.http_statuses.contains(&status);
         let key = self.key(ex);
+        // Successes matter only after failures, so healthy paths need no state.
         let has_failed = || self.rows.table().look(&key, |row| (row.failures > 0).then_some(())).is_some();
         if is_failure || has_failed() {
             let now_ms = ex.host.clock().mono_ms();

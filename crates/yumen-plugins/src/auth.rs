@@ -1,4 +1,4 @@
-//! Common parts of authentication plugins: the refusal and the anonymous consumer.
+//! Common parts of the authentication plugins: the refusal and the anonymous consumer.
 
 use yumen_plugin::{Exchange, LocalResponse};
 
@@ -7,7 +7,7 @@ pub(crate) fn refuse(message: &str, challenge: &str) -> LocalResponse {
     LocalResponse::message(401, message).field("WWW-Authenticate", challenge)
 }
 
-/// Identifies the client as the consumer of this name. The error is the message for the client.
+/// Makes the named consumer the one of this exchange. An unknown name returns the message for the client.
 pub(crate) fn identify_anonymous(ex: &mut Exchange<'_>, username: &str) -> Result<(), &'static str> {
     let consumers = ex.consumers;
     let consumer = consumers.named(username).ok_or("Invalid user authorization")?;
@@ -15,7 +15,7 @@ pub(crate) fn identify_anonymous(ex: &mut Exchange<'_>, username: &str) -> Resul
     Ok(())
 }
 
-/// Compares secrets in a time that depends only on their lengths.
+/// Compares secrets in constant time; only their lengths can be observed.
 pub(crate) fn same_secret(left: &[u8], right: &[u8]) -> bool {
     let differing = left.iter().zip(right).fold(0, |bits, (left, right)| bits | (left ^ right));
     left.len() == right.len() && std::hint::black_box(differing) == 0

@@ -1,4 +1,4 @@
-//! `basic-auth`: identifies the consumer by user name and password (RFC 7617).
+//! `basic-auth`: authenticates consumers by user name and password (RFC 7617).
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -20,14 +20,14 @@ mod tests;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(title = "work with route or service object")]
 pub(crate) struct BasicAuthSettings {
-    /// Whether the `Authorization` field is kept from the upstream.
+    /// Whether the `Authorization` field is removed before the request goes to the upstream.
     #[serde(default)]
     pub hide_credentials: bool,
     /// Realm of the challenge.
     #[serde(default = "realm")]
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[ -!#-[\]-~]+$"))]
     pub realm: String,
-    /// Who the client is that shows no valid password, instead of being refused.
+    /// Consumer of requests without valid credentials. Without this setting such requests are refused.
     #[schemars(length(min = 1))]
     pub anonymous_consumer: Option<String>,
 }
@@ -36,17 +36,17 @@ fn realm() -> String {
     "basic".to_owned()
 }
 
-/// What a consumer or credential holds of `basic-auth`.
+/// Credentials of a consumer for `basic-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(title = "work with consumer object", extend("encrypt_fields" = ["password"]))]
 pub(crate) struct BasicAuthCredential {
-    /// The name the client shows.
+    /// User name.
     pub username: String,
-    /// The password.
+    /// Password.
     pub password: String,
 }
 
-/// The plugin.
+/// The compiled settings with the challenge of the refusal.
 #[derive(Debug)]
 pub(crate) struct BasicAuth {
     config: BasicAuthSettings,
@@ -103,6 +103,7 @@ fn identify(ex: &mut Exchange<'_>) -> Result<(), &'static str> {
     const WRONG: &str = "Invalid user authorization";
     let header = ex.request.fields.get("Authorization").ok_or("Missing authorization in request")?;
     let encoded = basic_credentials(header).ok_or(MALFORMED)?;
+    // Usual credentials fit on the stack.
     let mut buffer = [0; 256];
     let mut long = Vec::new();
     let decoded = decode(encoded, &mut buffer, &mut long).ok_or(MALFORMED)?;
@@ -129,14 +130,14 @@ fn authenticate<'c>(
     same_secret(held.password.as_bytes(), password).then_some(identity)
 }
 
-/// The part after the scheme, whose case is ignored, and one space.
+/// The credentials after the scheme and one space. The scheme is case-insensitive (RFC 9110 §11.1).
 fn basic_credentials(header: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = header.split_at_checked(5)?;
     let is_basic = scheme.eq_ignore_ascii_case(b"basic") && matches!(rest.first()?, b' ' | b'\t');
     (is_basic && rest.len() > 1).then(|| &rest[1..])
 }
 
-/// Decodes into `buffer`, or into `long` if that is too short. Padding may be missing.
+/// Decodes into `buffer`, or into `long` if the credentials do not fit. Padding is optional.
 fn decode<'a>(encoded: &[u8], buffer: &'a mut [u8], long: &'a mut Vec<u8>) -> Option<&'a mut [u8]> {
     const TOLERANT: GeneralPurpose = GeneralPurpose::new(
         &STANDARD,
@@ -154,13 +155,13 @@ fn decode<'a>(encoded: &[u8], buffer: &'a mut [u8], long: &'a mut Vec<u8>) -> Op
     Some(&mut buffer[..length])
 }
 
-/// User name and password, separated by the first colon (RFC 7617 §2); neither is empty.
+/// Splits the user name from the password at the first colon (RFC 7617 §2). An empty password is malformed.
 fn split(decoded: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = decoded.iter().position(|byte| *byte == b':')?;
     (colon + 1 < decoded.len()).then(|| (&decoded[..colon], &decoded[colon + 1..]))
 }
 
-/// Removes white space.
+/// Removes white space in place.
 fn pack(decoded: &mut [u8]) -> &[u8] {
     let mut length = 0;
     for at in 0..decoded.len() {

@@ -1,4 +1,4 @@
-//! `brotli`: compresses responses for clients that accept brotli.
+//! `brotli`: compresses responses with Brotli (RFC 7932).
 
 use std::sync::Arc;
 
@@ -17,34 +17,35 @@ use crate::compression::{self, BodyEncoder, CompressibleTypes, CompressionCoding
 /// Settings of `brotli`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct BrotliSettings {
-    /// The media types that are compressed, or `*` for all.
+    /// Media types of the responses to compress, or `*` for all.
     #[serde(default)]
     types: CompressibleTypes,
-    /// Answers of fewer bytes are left alone, where their length is known.
+    /// Shortest response to compress, in bytes. A response of unknown length is compressed.
     #[serde(default = "compression::min_length")]
     #[schemars(range(min = 1))]
     min_length: u64,
-    /// What the bodies are: 0 anything, 1 text, 2 fonts.
+    /// Type of the content: 0 generic, 1 text, 2 fonts.
     #[serde(default)]
     #[schemars(range(min = 0, max = 2))]
     mode: u8,
-    /// From fast to small. From 10 on, an answer costs tens of megabytes.
+    /// Compression level, from fastest to smallest. From 10 on, each response needs tens of megabytes of
+    /// memory.
     #[serde(default = "comp_level")]
     #[schemars(range(min = 0, max = 11))]
     comp_level: i32,
-    /// Size of the window as a power of two; each answer on its way holds a few windows of memory.
+    /// Window size as a power of two, 0 for automatic. Each response in flight holds a few windows in memory.
     #[serde(default = "lgwin")]
     #[schemars(extend("enum" = [0, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24]))]
     lgwin: i32,
-    /// Largest block as a power of two; 0 leaves it to the level.
+    /// Largest input block as a power of two; 0 lets the level decide.
     #[serde(default)]
     #[schemars(extend("enum" = [0, 16, 17, 18, 19, 20, 21, 22, 23, 24]))]
     lgblock: i32,
-    /// The oldest version of HTTP that gets compressed answers.
+    /// Lowest HTTP version of requests to compress responses for.
     #[serde(default = "compression::http_version")]
     #[schemars(schema_with = "compression::http_version_schema")]
     http_version: f64,
-    /// Whether the answer says `Vary: Accept-Encoding`.
+    /// Whether the response carries `Vary: Accept-Encoding`.
     vary: Option<bool>,
 }
 
@@ -56,10 +57,10 @@ fn lgwin() -> i32 {
     19
 }
 
-/// Size of the output buffer; output is taken after each chunk.
+/// Initial size of the output buffer. The output is drained after each chunk.
 const BUFFER_BYTES: usize = 4096;
 
-/// The plugin.
+/// The plugin: offers the coding to the exchange.
 pub(crate) struct Brotli(Arc<dyn ResponseCoding>);
 
 impl PluginFactory for Brotli {

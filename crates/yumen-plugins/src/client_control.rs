@@ -1,4 +1,4 @@
-//! `client-control`: the maximum request body size of a route.
+//! `client-control`: limits the size of request bodies.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,11 +8,11 @@ use yumen_plugin::{DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext,
 /// Settings of `client-control`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ClientControlSettings {
-    /// Maximum message body size in bytes. No restriction when set to 0.
+    /// Largest request body in bytes; 0 means no limit.
     max_body_size: Option<u64>,
 }
 
-/// The plugin.
+/// The limit in bytes; 0 disables the node's limit, `None` leaves it in place.
 #[derive(Debug)]
 pub(crate) struct ClientControl(Option<u64>);
 

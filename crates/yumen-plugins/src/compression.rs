@@ -1,5 +1,5 @@
-//! Common parts of `gzip`, `brotli` and `zstd`: the responses that they code, and a coder over any encoder
-//! that implements `Write`.
+//! Common parts of `gzip`, `brotli` and `zstd`: the rules which responses to compress, and a coder over any
+//! encoder that implements `Write`.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use serde::Deserialize;
 use yumen_http::{Framing, HttpVersion, KnownField};
 use yumen_plugin::{BodyChunk, BodyCoder, Exchange, ResponseCoding, ResponseHead};
 
-/// The media types whose answers are coded.
+/// Media types of the responses to compress.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum CompressibleTypes {
-    /// These.
+    /// Exactly these types; parameters are ignored.
     Listed(Vec<String>),
-    /// `*`: all.
+    /// `*`: every type.
     All(String),
 }
 
@@ -63,16 +63,16 @@ pub(crate) fn http_version_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"enum": [1.1, 1]})
 }
 
-/// Conditions for coding a response.
+/// The rules which responses to compress.
 #[derive(Debug)]
 pub(crate) struct CompressionRules {
     pub(crate) types: CompressibleTypes,
-    /// Shorter answers are left alone, where their length is known.
+    /// Shortest response to compress in bytes. A response of unknown length is compressed.
     pub(crate) length_min: u64,
-    /// The oldest version of HTTP that gets coded answers.
+    /// Lowest HTTP version of requests to compress responses for.
     pub(crate) http_version: f64,
     pub(crate) varies: bool,
-    /// The only statuses that are coded; empty is all.
+    /// The only statuses to compress; empty means every status.
     pub(crate) statuses: &'static [u16],
 }
 
@@ -83,7 +83,7 @@ impl CompressionRules {
         is_status && !self.is_too_old(ex) && !is_short && self.names(head)
     }
 
-    /// A 304 may lack the type of the response, and mostly lacks its length.
+    /// A 304 may lack the type and the length of the content that it confirms (RFC 9110 §15.4.5).
     fn could_admit(&self, ex: &Exchange<'_>, not_modified: &ResponseHead) -> bool {
         let tells_type = not_modified.fields.known(KnownField::ContentType).is_some();
         !self.is_too_old(ex) && (!tells_type || self.names(not_modified))
@@ -93,7 +93,7 @@ impl CompressionRules {
         self.http_version > 1.0 && ex.request.version == HttpVersion::Http10
     }
 
-    /// Whether the media type is configured. Messages of gRPC are compressed individually, if at all.
+    /// Whether the media type matches. `*` excludes gRPC, which compresses message by message.
     fn names(&self, head: &ResponseHead) -> bool {
         let Some(content_type) = head.fields.known(KnownField::ContentType) else { return false };
         let end = content_type.iter().position(|byte| *byte == b';').unwrap_or(content_type.len());
@@ -109,14 +109,14 @@ impl CompressionRules {
 
 /// An encoder that writes into memory.
 pub(crate) trait BodyEncoder: Write + 'static {
-    /// The output of the encoder.
+    /// Compressed bytes that are not taken yet.
     fn output(&mut self) -> &mut Vec<u8>;
 
-    /// Finishes the stream and returns the remaining output.
+    /// Ends the stream and returns the remaining bytes.
     fn end(self) -> std::io::Result<Vec<u8>>;
 }
 
-/// A coding: conditions, and a constructor of encoders.
+/// A content coding from rules and a constructor of encoders.
 pub(crate) struct CompressionCoding<B> {
     pub(crate) name: &'static str,
     pub(crate) terms: CompressionRules,
@@ -159,11 +159,11 @@ where
     }
 }
 
-/// A body in transfer through an encoder.
+/// A response body that streams through an encoder.
 struct EncodingBody<E> {
-    /// `None` after the end was written.
+    /// `None` after the end of the stream.
     encoder: Option<E>,
-    /// Whether data was written since the last flush: an empty flush would emit an empty block.
+    /// Whether the encoder has input since the last flush. A flush without input would emit an empty block.
     is_holding: bool,
 }
 
@@ -176,6 +176,7 @@ impl<E: BodyEncoder> BodyCoder for EncodingBody<E> {
             return encoder.end().expect(SINK);
         }
         self.is_holding |= !chunk.data.is_empty();
+        // The upstream pauses: the client gets all content so far.
         if chunk.pause && std::mem::take(&mut self.is_holding) {
             encoder.flush().expect(SINK);
         }

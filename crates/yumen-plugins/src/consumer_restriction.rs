@@ -1,4 +1,4 @@
-//! `consumer-restriction`: admits or refuses by consumer, consumer group, service or route.
+//! `consumer-restriction`: admits or refuses requests by consumer, consumer group, service or route.
 
 use std::collections::HashSet;
 
@@ -14,16 +14,16 @@ use crate::text::final_status;
 #[cfg(test)]
 mod tests;
 
-/// What is restricted.
+/// The property of a request that the lists contain.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RestrictionType {
-    /// The consumer's name.
+    /// The name of the consumer.
     #[default]
     ConsumerName,
-    /// The service's id.
+    /// The id of the service.
     ServiceId,
-    /// The route's id.
+    /// The id of the route.
     RouteId,
     /// The id of the consumer's group.
     ConsumerGroupId,
@@ -48,18 +48,18 @@ fn type_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     })
 }
 
-/// The methods one consumer may use.
+/// The methods that one entry may use.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub(crate) struct AllowedMethods {
-    /// What is restricted: a name or an id.
+    /// Name or id, according to `type`.
     pub user: Option<String>,
-    /// What it may use.
+    /// Methods that are allowed for it.
     #[schemars(length(min = 1))]
     pub methods: Option<Vec<AllowedMethod>>,
 }
 
-/// A method.
+/// One HTTP method.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline, description = "HTTP method", extend("enum" = [
@@ -73,23 +73,23 @@ pub(crate) struct AllowedMethod(String);
     {"required": ["blacklist"]}, {"required": ["whitelist"]}, {"required": ["allowed_by_methods"]}
 ]))]
 pub(crate) struct ConsumerRestrictionSettings {
-    /// What is restricted.
+    /// The property that is compared with the lists.
     #[serde(rename = "type", default)]
     #[schemars(schema_with = "type_schema")]
     pub kind: RestrictionType,
-    /// Who is refused.
+    /// Names or ids that are refused.
     #[schemars(length(min = 1))]
     pub blacklist: Option<Vec<String>>,
-    /// Who alone is admitted.
+    /// The only names or ids that are admitted.
     #[schemars(length(min = 1))]
     pub whitelist: Option<Vec<String>>,
-    /// Who may use just some methods. Who is in the whitelist may use all.
+    /// Methods by name or id. An entry of the whitelist may use all methods.
     pub allowed_by_methods: Option<Vec<AllowedMethods>>,
     /// Status of the refusal.
     #[serde(default = "rejected_code")]
     #[schemars(range(min = 200))]
     pub rejected_code: u64,
-    /// What a refused client is told.
+    /// Message in the body of the refusal.
     pub rejected_msg: Option<String>,
 }
 
@@ -99,7 +99,7 @@ fn rejected_code() -> u64 {
 
 type Names = HashSet<Box<str>, foldhash::fast::RandomState>;
 
-/// The plugin.
+/// The compiled lists.
 #[derive(Debug)]
 pub(crate) struct ConsumerRestriction {
     kind: RestrictionType,
@@ -130,7 +130,7 @@ impl PluginFactory for ConsumerRestriction {
             blacklist: names(config.blacklist),
             whitelist: names(config.whitelist),
             allowed_by_methods: config.allowed_by_methods.unwrap_or_default().into(),
-            // A status line has three digits (RFC 9112 §4).
+            // A status has three digits (RFC 9112 §4).
             rejected_code: final_status(config.rejected_code),
             rejected_msg: rejected_msg.into(),
         })
@@ -179,7 +179,7 @@ impl ConsumerRestriction {
         self.whitelist.is_empty() && self.allows_method(value, method)
     }
 
-    /// The first entry of a consumer counts; a consumer without an entry may use all methods.
+    /// The first entry for the value decides. A value without an entry may use all methods.
     fn allows_method(&self, value: &str, method: &[u8]) -> bool {
         let mut entries = self.allowed_by_methods.iter();
         let Some(entry) = entries.find(|entry| entry.user.as_deref() == Some(value)) else {

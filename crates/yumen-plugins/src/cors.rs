@@ -1,4 +1,5 @@
-//! `cors`: the CORS fields of responses (Fetch §3.2), and local responses to preflight requests.
+//! `cors`: adds the response fields of the Fetch standard that allow cross-origin reads, and responds to
+//! preflight requests.
 
 use std::collections::BTreeMap;
 
@@ -12,37 +13,38 @@ use yumen_plugin::{
 
 use crate::pattern;
 
-/// The settings.
+/// Settings of `cors`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct CorsSettings {
-    /// Origins that may read answers: a list, `*` without credentials, `**` for whoever asks.
+    /// Origins that may read responses: a list, `*` for all without credentials, `**` for all.
     #[serde(default = "star")]
     #[schemars(regex(pattern = r"^(\*|\*\*|null|\w+://[^,]+(,\w+://[^,]+)*)$"))]
     allow_origins: String,
-    /// Methods they may use: a list, `*` without credentials, `**` for all.
+    /// Methods for these origins: a list, `*` for all without credentials, `**` for all.
     #[serde(default = "star")]
     allow_methods: String,
-    /// Fields they may send: a list, `*` without credentials, `**` for those they ask for.
+    /// Request fields for these origins: a list, `*` for all without credentials, `**` for all that the
+    /// preflight requests.
     #[serde(default = "star")]
     allow_headers: String,
-    /// Fields they may read.
+    /// Response fields that these origins may read.
     expose_headers: Option<String>,
-    /// Seconds a browser may remember this.
+    /// Time for which browsers may cache the preflight response, in seconds.
     #[serde(default = "five")]
     max_age: i64,
-    /// Whether requests may carry credentials; `*` is not allowed then.
+    /// Whether requests may carry credentials; excludes `*` in all other settings.
     #[serde(default)]
     allow_credential: bool,
-    /// Patterns of origins that may read answers; the list of origins does not count then.
+    /// Patterns of origins that may read responses; replaces `allow_origins`.
     #[schemars(length(min = 1), inner(length(min = 1, max = 4096)), extend("uniqueItems" = true))]
     allow_origins_by_regex: Option<Vec<String>>,
-    /// Names of origin lists in the metadata.
+    /// Names of origin lists in the plugin metadata.
     #[schemars(length(min = 1), inner(length(min = 1, max = 4096)), extend("uniqueItems" = true))]
     allow_origins_by_metadata: Option<Vec<String>>,
-    /// Origins that may read timings.
+    /// Origins that may read resource timings.
     #[schemars(regex(pattern = r"^(\*|\*\*|null|\w+://[^,]+(,\w+://[^,]+)*)$"))]
     timing_allow_origins: Option<String>,
-    /// Patterns of origins that may read timings.
+    /// Patterns of origins that may read resource timings.
     #[schemars(length(min = 1), inner(length(min = 1, max = 4096)), extend("uniqueItems" = true))]
     timing_allow_origins_by_regex: Option<Vec<String>>,
 }
@@ -55,7 +57,7 @@ fn five() -> i64 {
     5
 }
 
-/// Metadata of the plugin.
+/// Plugin metadata of `cors`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct CorsMetadata {
     /// Lists of origins by name.
@@ -68,9 +70,9 @@ pub(crate) struct CorsMetadata {
 
 /// A rule over origins.
 enum OriginRule {
-    /// Any origin; the response repeats it.
+    /// Every origin; the response repeats it.
     Asking,
-    /// One constant value for all clients.
+    /// This text for every request, even one of another origin.
     One(Box<[u8]>),
     Many(Box<[Box<[u8]>]>),
     Matching(Box<[RegexPattern]>),
@@ -91,32 +93,32 @@ impl OriginRule {
         Ok(OriginRule::Matching(pattern::any_of(patterns, "", path)?))
     }
 
-    /// Returns the allowed origin for the response, which may differ from the client's.
+    /// The value of `Access-Control-Allow-Origin`. It may name another origin than that of the request.
     fn told<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
         match self {
             OriginRule::Asking => Some(origin.unwrap_or(b"*")),
             OriginRule::One(one) => Some(one),
             OriginRule::Many(many) => origin.filter(|asking| many.iter().any(|one| **one == **asking)),
-            // An undecided match counts as none.
+            // A pattern that exceeds the backtracking budget does not match.
             OriginRule::Matching(patterns) => {
                 origin.filter(|asking| pattern::any_matches(patterns, asking, budget) == Ok(true))
             }
         }
     }
 
-    /// [`OriginRule::told`] if it admits the client.
+    /// [`OriginRule::told`] if the value admits the origin of the request.
     fn admits<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
         self.told(origin, budget).filter(|told| *told == b"*" || origin == Some(*told))
     }
 }
 
-/// The plugin.
+/// The compiled settings.
 pub(crate) struct Cors {
-    /// `None` if only the lists of the metadata apply.
+    /// `None` if only the lists of the metadata count.
     origins: Option<OriginRule>,
     named: Vec<OriginRule>,
     varies: bool,
-    /// `None` repeats the fields that the client requested.
+    /// `None` if the response repeats the requested fields.
     headers: Option<String>,
     methods: String,
     expose: Option<String>,
@@ -125,8 +127,8 @@ pub(crate) struct Cors {
     timing: Option<OriginRule>,
 }
 
-/// The `Origin` field as received: later plugins may change the request. Its presence in the exchange shows
-/// that `cors` decides on access to the response.
+/// The origin of the request as received, because later plugins may change the field. Its presence in the
+/// exchange also shows that a `cors` plugin controls the response.
 pub(crate) struct RequestOrigin(Option<Box<[u8]>>);
 
 impl PluginFactory for Cors {
@@ -153,7 +155,7 @@ impl PluginFactory for Cors {
             (Some(patterns), _) => Some(OriginRule::matching(patterns, "timing_allow_origins_by_regex")?),
             (None, list) => list.as_deref().map(OriginRule::list),
         };
-        // The default origins are replaced by named lists; configured origins are not.
+        // The default `*` does not apply next to named lists; explicit origins do.
         let counts = config.allow_origins_by_metadata.is_none() || !is_star;
         let methods = match config.allow_methods.as_str() {
             "**" => "GET,POST,PUT,DELETE,PATCH,HEAD,OPTIONS,CONNECT,TRACE".to_owned(),
@@ -162,7 +164,7 @@ impl PluginFactory for Cors {
         Ok(Cors {
             origins: counts.then_some(origins),
             named: named(config.allow_origins_by_metadata.as_deref().unwrap_or(&[]), setup)?,
-            // The response depends on the origin unless its value is constant.
+            // The response depends on the origin unless every origin gets the same value.
             varies: !is_star || by_regex.is_some() || config.allow_origins_by_metadata.is_some(),
             headers: Some(config.allow_headers).filter(|list| list != "**"),
             methods,
@@ -174,7 +176,7 @@ impl PluginFactory for Cors {
     }
 }
 
-/// The lists of the metadata with these names; a missing list admits no origin.
+/// The lists of the metadata with these names. A name without a list admits no origin.
 fn named(names: &[String], setup: &PluginBuildContext<'_>) -> Result<Vec<OriginRule>, InvalidSettings> {
     let metadata = match setup.metadata {
         Some(value) => CorsMetadata::deserialize(value).map_err(InvalidSettings::from_serde)?,
@@ -189,7 +191,7 @@ fn named(names: &[String], setup: &PluginBuildContext<'_>) -> Result<Vec<OriginR
 
 impl Cors {
     fn told<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
-        // A named list admits an origin by repeating it, even if the list is `*`.
+        // A named list repeats the origin of the request even if it contains `*`.
         let by_name = || self.named.iter().find_map(|list| list.admits(origin, budget)).and(origin);
         by_name().or_else(|| self.origins.as_ref()?.admits(origin, budget))
     }
@@ -229,7 +231,7 @@ impl Plugin for Cors {
 
     fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         if ex.note::<RequestOrigin>().is_none() {
-            // Another plugin responded before the rewrite phase of this one, so the request is as received.
+            // A local response of an earlier plugin skipped `rewrite`. The field is unchanged then.
             let origin = ex.request.fields.known(KnownField::Origin).map(Box::from);
             ex.leave(RequestOrigin(origin));
         }

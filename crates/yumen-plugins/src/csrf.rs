@@ -1,4 +1,4 @@
-//! `csrf`: an unsafe request must repeat the token of its cookie in a field.
+//! `csrf`: requires requests with unsafe methods to repeat the token of a cookie in a field.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -21,12 +21,12 @@ use crate::auth::same_secret;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("encrypt_fields" = ["key"]))]
 pub(crate) struct CsrfSettings {
-    /// use to generate csrf token
+    /// Key of the token's signature.
     key: String,
-    /// expires time(s) for csrf token
+    /// Lifetime of a token in seconds; 0 means no expiry.
     #[serde(default = "expires")]
     expires: i64,
-    /// the csrf token name
+    /// Name of the cookie and of the field that carry the token.
     #[serde(default = "name")]
     name: String,
 }
@@ -39,7 +39,7 @@ fn name() -> String {
     "apisix-csrf-token".to_owned()
 }
 
-/// The plugin.
+/// The plugin holds its settings unchanged.
 #[derive(Debug)]
 pub(crate) struct Csrf(CsrfSettings);
 
@@ -74,6 +74,7 @@ impl Csrf {
         let read = || -> Option<(Value, i64, String)> {
             let token: Value = serde_json::from_slice(&STANDARD.decode(token).ok()?).ok()?;
             let random = token.get("random").filter(|random| random.is_number())?;
+            // `expires` contains the time of issue, as in APISIX.
             Some((random.clone(), token.get("expires")?.as_i64()?, token.get("sign")?.as_str()?.to_owned()))
         };
         let Some((random, made_s, sign)) = read() else { return false };
@@ -81,14 +82,14 @@ impl Csrf {
         !expired && same_secret(self.sign(&random, made_s).as_bytes(), sign.as_bytes())
     }
 
-    /// The digest over the token's parts and the key, in the serialization of APISIX.
+    /// The SHA-256 digest over the token and the key, in hexadecimal and over the same text as in APISIX.
     fn sign(&self, random: &Value, made_s: i64) -> String {
         let text = format!("{{expires:{made_s},random:{random},key:{}}}", self.0.key);
         digest(&SHA256, text.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn token(&self, ex: &Exchange<'_>) -> String {
-        // All JSON libraries read and write these digits alike.
+        // At most 12 decimals, so that every JSON library parses and prints the same digits.
         let random = Value::from((ex.host.random() % 899_999_999_999 + 100_000_000_000) as f64 / 1e12);
         let made_s = ex.now.unix_s() as i64;
         let sign = self.sign(&random, made_s);
@@ -96,8 +97,9 @@ impl Csrf {
     }
 }
 
-/// The date format of NGINX cookies: a two-digit year up to 2038, for old browsers.
+/// Formats a time as NGINX does in cookies: with a two-digit year until 2037, for old browsers.
 fn cookie_time(unix_s: u64) -> String {
+    // The end of the year 9999, the last second that an HTTP date can express.
     const LAST_S: u64 = 253_402_300_799;
     let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(unix_s.min(LAST_S)));
     let words: Vec<&str> = date.split(' ').collect();

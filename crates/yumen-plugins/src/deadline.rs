@@ -1,4 +1,5 @@
-//! `deadline`: deadlines that clients send in a field, forwarded to endpoints.
+//! `deadline`: derives the deadline of an exchange from request fields and passes the remaining time to
+//! endpoints.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,47 +11,47 @@ use yumen_plugin::{
 /// Settings of `deadline`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct DeadlineSettings {
-    /// The fields that may tell it; the earliest of those told counts.
+    /// Request fields that may carry a deadline; the earliest deadline counts.
     #[serde(default = "request_headers")]
     #[schemars(length(max = 16))]
     request_headers: Vec<DeadlineHeader>,
-    /// Whether endpoints are told what is left.
+    /// Whether requests to endpoints carry the remaining time.
     #[serde(default = "yes")]
     tell_upstream: bool,
-    /// The field that tells them.
+    /// Field of the requests to endpoints that carries the remaining time.
     #[serde(default = "upstream_header")]
     upstream_header: DeadlineHeader,
-    /// How long a client waits that does not say, in seconds; absent means for ever.
+    /// Deadline of requests without such a field, in seconds; without this setting there is none.
     #[schemars(extend("exclusiveMinimum" = 0))]
     default_timeout: Option<f64>,
-    /// The longest a client may ask for, in seconds; absent means any time.
+    /// Latest deadline that a client may request, in seconds; without this setting there is no bound.
     #[schemars(extend("exclusiveMinimum" = 0))]
     max_timeout: Option<f64>,
 }
 
-/// A field that tells a deadline.
+/// A field that carries a deadline.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 struct DeadlineHeader {
-    /// Its name.
+    /// Name of the field.
     #[schemars(regex(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"))]
     name: String,
-    /// What its value means.
+    /// Format of the value.
     format: DeadlineFormat,
 }
 
-/// The format of a deadline.
+/// Format of a deadline in a field value.
 #[derive(Debug, Clone, Copy, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
 enum DeadlineFormat {
     /// Milliseconds from now.
     Milliseconds,
-    /// Seconds from now, fractions allowed.
+    /// Seconds from now, with optional decimals.
     Seconds,
-    /// A time, in milliseconds since 1970.
+    /// A point in time in milliseconds since 1970-01-01 UTC.
     UnixMilliseconds,
-    /// Digits and a unit, as `grpc-timeout` has it.
+    /// Digits and a unit, as in `grpc-timeout`.
     Grpc,
 }
 
@@ -75,7 +76,7 @@ fn yes() -> bool {
 }
 
 impl DeadlineFormat {
-    /// Returns the remaining milliseconds; `None` if the value is malformed.
+    /// Milliseconds until the deadline; `None` if the value is malformed.
     fn read(self, value: &[u8], unix_ms: u64) -> Option<u64> {
         let text = std::str::from_utf8(value).ok()?.trim_ascii();
         match self {
@@ -94,6 +95,7 @@ impl DeadlineFormat {
             DeadlineFormat::Milliseconds => left_ms.to_string(),
             DeadlineFormat::Seconds => format!("{}.{:03}", left_ms / 1000, left_ms % 1000),
             DeadlineFormat::UnixMilliseconds => (unix_ms + left_ms).to_string(),
+            // The gRPC protocol allows at most eight digits.
             DeadlineFormat::Grpc => format!("{}m", left_ms.min(99_999_999)),
         }
     }
@@ -113,10 +115,10 @@ fn grpc(text: &str) -> Option<u64> {
     }
 }
 
-/// One year counts as no deadline, which keeps sums in range.
+/// A deadline of a year or more counts as none, which keeps sums in range.
 const FOREVER_MS: u64 = 365 * 86_400_000;
 
-/// The plugin.
+/// The compiled settings.
 pub(crate) struct DeadlinePlugin {
     config: DeadlineSettings,
     default_ms: Option<u64>,
@@ -141,7 +143,7 @@ impl PluginFactory for DeadlinePlugin {
 }
 
 impl DeadlinePlugin {
-    /// The remaining time of the client, in milliseconds. Malformed values are ignored.
+    /// Milliseconds until the deadline. Malformed values are ignored.
     fn left_ms(&self, ex: &Exchange<'_>) -> Option<u64> {
         let told =
             self.config.request_headers.iter().filter_map(|header| {

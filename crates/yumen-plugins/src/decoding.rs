@@ -1,16 +1,16 @@
-//! Decodes content codings of responses (RFC 9110 §8.4.1) for plugins that search in text.
+//! Decodes content codings of responses (RFC 9110 §8.4.1) for plugins that search the content.
 
 use std::io::{self, Read};
 
 use yumen_http::KnownField;
 use yumen_plugin::ResponseHead;
 
-/// Buffer size of the brotli decoder, in bytes.
+/// Buffer of the Brotli decoder.
 const BUFFER_BYTES: usize = 4096;
-/// The largest window that decoders accept (RFC 9659 §3).
+/// Largest window that RFC 9659 §3 allows, independent of the frame header.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// A content coding that can be decoded.
+/// A supported content coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentCoding {
     Gzip,
@@ -19,12 +19,12 @@ pub(crate) enum ContentCoding {
     Zstd,
 }
 
-/// An unknown coding, or several.
+/// A coding that is not supported, or more than one coding.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnsupportedCoding;
 
 impl ContentCoding {
-    /// Returns the coding of a response; `None` if it is not coded.
+    /// The coding of a response; `None` for identity.
     pub(crate) fn of(head: &ResponseHead) -> Result<Option<ContentCoding>, UnsupportedCoding> {
         let names = head
             .fields
@@ -47,8 +47,8 @@ impl ContentCoding {
         Ok(coding)
     }
 
-    /// Returns at most `bytes_max` bytes of content; fails if the data violates the coding, is incomplete, or
-    /// exceeds [`expanded_bytes_max`].
+    /// Decodes at most `bytes_max` bytes of content. Malformed or truncated input and content larger than
+    /// [`expanded_bytes_max`] are errors.
     pub(crate) fn decode(self, coded: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {
         if coded.is_empty() {
             return Ok(Vec::new());
@@ -62,6 +62,7 @@ impl ContentCoding {
             }
             ContentCoding::Zstd => {
                 let mut decoder = ::zstd::Decoder::new(coded)?;
+                // Bounds the memory that a frame can demand.
                 decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
                 read(decoder, bytes_max, expanded_max)
             }
@@ -69,19 +70,20 @@ impl ContentCoding {
     }
 }
 
-/// Maximum ratio of content to coded bytes. Repetitive text reaches 20 to 30; the decompressors of Envoy have
-/// the same bound.
+/// Largest ratio of content to coded bytes. Repetitive text reaches 20 to 30; Envoy's decompressors have the
+/// same bound.
 const EXPANSION_MAX: usize = 100;
-/// Content up to this size is exempt from the ratio.
+/// Content up to this length is allowed at any ratio.
 const EXPANDED_BYTES_MIN: usize = 256 * 1024;
 
-/// Maximum content of this number of coded bytes.
+/// Largest content that this number of coded bytes may expand to.
 fn expanded_bytes_max(coded_bytes: usize) -> usize {
     coded_bytes.saturating_mul(EXPANSION_MAX).max(EXPANDED_BYTES_MIN)
 }
 
 fn read(decoder: impl Read, bytes_max: usize, expanded_max: usize) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
+    // One byte more than allowed, to detect an excess.
     decoder.take(bytes_max.min(expanded_max.saturating_add(1)) as u64).read_to_end(&mut content)?;
     if content.len() > expanded_max {
         return Err(io::Error::other("the content is too many times as long as its coding"));

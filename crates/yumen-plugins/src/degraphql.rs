@@ -1,7 +1,7 @@
-//! `degraphql`: converts a REST request into a configured GraphQL query, with variables from its query or
-//! body.
+//! `degraphql`: turns a REST request into a fixed GraphQL query with variables from its query or body.
 //!
-//! Knows the envelope of GraphQL over HTTP, not the query.
+//! The plugin parses the document only to validate it. It builds the JSON envelope of GraphQL over HTTP; the
+//! upstream executes the query.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use crate::query::pairs;
 /// Settings of `degraphql`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct DegraphqlSettings {
-    /// The GraphQL document.
+    /// GraphQL document.
     #[schemars(length(min = 1, max = 1024))]
     query: String,
     /// Names of the variables that are taken from the request.
     #[schemars(length(min = 1))]
     variables: Option<Vec<String>>,
-    /// Which operation of the document is meant.
+    /// Name of the operation to execute; required if the document has several.
     #[schemars(length(min = 1, max = 1024))]
     operation_name: Option<String>,
-    /// maximum request body size in bytes buffered into memory; larger request bodies are rejected
+    /// Largest request body in bytes; a larger one is refused with 413.
     #[serde(default = "max_req_body_size")]
     #[schemars(range(min = 1))]
     max_req_body_size: usize,
@@ -44,10 +44,10 @@ fn max_req_body_size() -> usize {
     1 << 20
 }
 
-/// Maximum number of JSON values in a body with variables.
+/// Most JSON values in a request body with variables.
 const BODY_VALUES_MAX: usize = 100_000;
 
-/// The plugin.
+/// The compiled settings; shared with the threads that build large envelopes.
 pub(crate) struct Degraphql(Arc<DegraphqlSettings>);
 
 impl PluginFactory for Degraphql {
@@ -72,11 +72,12 @@ impl PluginFactory for Degraphql {
 }
 
 impl Degraphql {
-    /// Replaces the query of the request by the GraphQL query.
+    /// Replaces the query of the target with the GraphQL parameters.
     fn rewrite_get(&self, ex: &mut Exchange<'_>) {
         let mut given = Map::new();
         for (name, value) in pairs(ex.request.query().unwrap_or_default()) {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            // The first of several values applies.
             given.entry(text(&name)).or_insert_with(|| text(&value).into());
         }
         let asked = ex.request.upstream_target();
@@ -98,7 +99,7 @@ impl Degraphql {
         ex.request.set_upstream_target(&target);
     }
 
-    /// Replaces the body of the request by the GraphQL query.
+    /// Replaces the body with the JSON envelope of the query.
     fn rewrite_post<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let body = ex.body.buffered.take().unwrap_or_default();
         let config = self.0.clone();
@@ -112,7 +113,7 @@ impl Degraphql {
     }
 }
 
-/// Replaces the body of the request, or refuses it.
+/// Continues with the new body, or responds with the problem.
 fn send<'a>(ex: &mut Exchange<'_>, envelope: Result<Result<Vec<u8>, &str>, OffloadRefused>) -> Step<'a> {
     match envelope {
         Ok(Ok(envelope)) => {
@@ -126,14 +127,14 @@ fn send<'a>(ex: &mut Exchange<'_>, envelope: Result<Result<Vec<u8>, &str>, Offlo
 }
 
 impl DegraphqlSettings {
-    /// The configured variables that the request contains.
+    /// The configured variables that the request has.
     fn variables(&self, mut given: Map<String, Value>) -> Option<Value> {
         let names = self.variables.as_ref()?;
         let taken = names.iter().filter_map(|name| Some((name.clone(), given.remove(name)?)));
         Some(Value::Object(taken.collect()))
     }
 
-    /// Builds the body with the query.
+    /// The JSON body that carries the query.
     fn envelope(&self, body: &[u8]) -> Result<Vec<u8>, &'static str> {
         let mut envelope = Map::new();
         envelope.insert("query".into(), self.query.as_str().into());
@@ -151,8 +152,8 @@ impl DegraphqlSettings {
     }
 }
 
-/// The members of a JSON object with one of these names, the others skipped unparsed; `None` if the body is
-/// no object.
+/// The members with these names of a JSON object; `None` if the body is no object. Other members are skipped
+/// without an allocation.
 fn picked(names: &[String], body: &[u8]) -> Option<Map<String, Value>> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let members = json.deserialize_map(PickedMembers(names)).ok()?;

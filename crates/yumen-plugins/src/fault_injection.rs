@@ -13,47 +13,47 @@ use yumen_plugin::{
 
 use crate::text::{HeaderEntries, TextTemplate, final_status, header_map_schema};
 
-/// The settings.
+/// Settings of `fault-injection`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("minProperties" = 1))]
 pub(crate) struct FaultInjectionSettings {
-    /// Answer instead of the upstream.
+    /// Local response instead of a request to the upstream.
     abort: Option<AbortSettings>,
-    /// Wait before going on.
+    /// Delay before the exchange continues.
     delay: Option<DelaySettings>,
 }
 
-/// An answer instead of the upstream's.
+/// The local response of an abort.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct AbortSettings {
-    /// Its status; above 999 is 999.
+    /// Status of the response; a number above 999 counts as 999.
     #[schemars(range(min = 200))]
     http_status: u64,
-    /// Its body; variables are filled in.
+    /// Body of the response; may contain variables.
     #[schemars(length(min = 0))]
     body: Option<String>,
-    /// Its fields; variables are filled in.
+    /// Fields of the response; values may contain variables.
     #[serde(default)]
     #[schemars(schema_with = "header_map_schema")]
     headers: Option<HeaderEntries>,
-    /// The share of requests it happens to.
+    /// Share of the requests to abort, in percent.
     #[schemars(range(min = 0, max = 100))]
     percentage: Option<u8>,
-    /// Conditions, one of which has to hold.
+    /// Conditions, combined by OR; without them every request matches.
     #[schemars(length(max = 20))]
     vars: Option<Vec<Vec<Value>>>,
 }
 
-/// A wait.
+/// The delay of a request.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct DelaySettings {
-    /// Seconds.
+    /// Delay in seconds.
     #[schemars(range(min = 0))]
     duration: f64,
-    /// The share of requests it happens to.
+    /// Share of the requests to delay, in percent.
     #[schemars(range(min = 0, max = 100))]
     percentage: Option<u8>,
-    /// Conditions, one of which has to hold.
+    /// Conditions, combined by OR; without them every request matches.
     #[schemars(length(max = 20))]
     vars: Option<Vec<Vec<Value>>>,
 }
@@ -83,7 +83,7 @@ impl FaultSelector {
         self.any_of.as_ref().is_none_or(|any_of| any_of.iter().any(|expr| expr.eval(ex)))
     }
 
-    /// Percentage of requests like this one that the fault applies to.
+    /// Share of the requests like this one that the fault applies to, in percent.
     fn share(&self, ex: &Exchange<'_>) -> u8 {
         if self.holds(ex) { self.percentage.unwrap_or(100) } else { 0 }
     }
@@ -109,6 +109,7 @@ impl PreparedAbort {
         let aim = FaultSelector::new(abort.percentage, abort.vars, "abort.vars")?;
         let mut prepared = LocalResponse::status(final_status(abort.http_status));
         let mut body = abort.body.as_deref().map(TextTemplate::parse);
+        // A body without variables is shared by all responses.
         if body.as_ref().is_some_and(|text| text.as_plain().is_some()) {
             prepared = prepared.body(abort.body.unwrap_or_default());
             body = None;
@@ -135,10 +136,10 @@ impl PreparedAbort {
     }
 }
 
-/// Maximum size of a body that conditions read, in bytes.
+/// Longest request body that conditions can refer to.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// The plugin.
+/// The compiled settings.
 pub(crate) struct FaultInjection {
     delay: Option<(FaultSelector, Duration)>,
     abort: Option<PreparedAbort>,

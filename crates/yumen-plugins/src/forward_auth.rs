@@ -1,6 +1,6 @@
-//! `forward-auth`: an external service admits or refuses requests.
+//! `forward-auth`: lets an external service authorize requests.
 //!
-//! Builds the subrequest and evaluates its response; the worker sends it.
+//! The plugin builds the subrequest and evaluates the response; the worker sends it.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -19,53 +19,54 @@ use crate::text::{HeaderEntries, TextTemplate, is_field_name};
 /// Settings of `forward-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ForwardAuthSettings {
-    /// Who is asked: an URL of http or https.
+    /// URL of the authorization service; http or https.
     uri: String,
-    /// Whether requests pass where nobody answers, or lets them in with an answer that breaks off or takes too long.
+    /// Whether requests pass if the service does not respond, or if an admitting response is incomplete or
+    /// late.
     #[serde(default)]
     allow_degradation: bool,
-    /// Status of the refusal where nobody answers, or not to the end.
+    /// Status of the refusal if the service does not respond completely.
     #[serde(default = "forbidden")]
     #[schemars(range(min = 200, max = 599))]
     status_on_error: u16,
     /// Whether the certificate of the service is verified.
     #[serde(default = "yes")]
     ssl_verify: bool,
-    /// How the service is asked.
+    /// Method of the subrequest.
     #[serde(default)]
     #[schemars(schema_with = "method_schema")]
     request_method: AuthRequestMethod,
-    /// Fields of the request that the service gets.
+    /// Fields of the request that the subrequest repeats.
     #[serde(default)]
     request_headers: Vec<String>,
-    /// Further fields for the service; variables are filled in. `Host` is the host it is asked for; other fields of
-    /// the connection or the body's end are left out.
+    /// Further fields of the subrequest; values may contain variables. `Host` sets the host of the
+    /// subrequest. Fields of the connection and of the body framing are left out.
     #[serde(default)]
     #[schemars(schema_with = "extra_schema")]
     extra_headers: Option<HeaderEntries>,
-    /// Fields of its answer that the upstream gets, instead of what the client says under these names, or under
-    /// names that differ in nothing but `_` for `-`.
+    /// Fields of the response that the upstream gets. They replace the client's fields with these names, also
+    /// those that differ only in `_` for `-`.
     #[serde(default)]
     upstream_headers: Vec<String>,
-    /// Fields of its answer that a refused client gets.
+    /// Fields of the response that a refused client gets.
     #[serde(default)]
     client_headers: Vec<String>,
-    /// How long it may take to answer, in milliseconds.
+    /// Time limit of the subrequest in milliseconds.
     #[serde(default = "timeout_ms")]
     #[schemars(range(min = 1, max = 60000))]
     timeout: u64,
-    /// Whether connections to the service are kept.
+    /// Whether connections to the service are reused.
     #[serde(default = "yes")]
     keepalive: bool,
-    /// How long an idle one is kept, in milliseconds.
+    /// Idle timeout of connections to the service in milliseconds.
     #[serde(default = "keepalive_ms")]
     #[schemars(range(min = 1000))]
     keepalive_timeout: u64,
-    /// How many idle ones a worker keeps.
+    /// Most idle connections to the service in each worker.
     #[serde(default = "keepalive_pool")]
     #[schemars(range(min = 1))]
     keepalive_pool: u64,
-    /// The longest request body that goes to the service, in bytes, where it is asked by POST.
+    /// Largest request body in bytes that a POST subrequest carries.
     #[serde(default = "body_bytes_max")]
     #[schemars(range(min = 1))]
     max_req_body_size: usize,
@@ -95,7 +96,7 @@ fn body_bytes_max() -> usize {
     64 << 20
 }
 
-/// How the service is asked.
+/// Method of the subrequest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 enum AuthRequestMethod {
@@ -116,13 +117,13 @@ fn extra_schema(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The plugin.
+/// The compiled settings.
 pub(crate) struct ForwardAuth {
     upstream: UpstreamSlot,
     uri: String,
     authority: String,
     target: String,
-    /// The `Host` of the subrequest, instead of the authority.
+    /// The `Host` of the subrequest if it differs from the authority.
     host: Option<TextTemplate>,
     extra: Vec<(String, TextTemplate)>,
     config: ForwardAuthSettings,
@@ -172,7 +173,7 @@ impl PluginFactory for ForwardAuth {
     }
 }
 
-/// The parts of a URL.
+/// The components of the service URL.
 struct AuthServiceUrl<'a> {
     is_https: bool,
     authority: &'a str,
@@ -183,7 +184,8 @@ struct AuthServiceUrl<'a> {
 
 impl AuthServiceUrl<'_> {
     fn parse(uri: &str) -> Result<AuthServiceUrl<'_>, InvalidSettings> {
-        // The rest may contain a password, and more people read messages than settings.
+        // The message does not repeat the URL: it may contain a password, and problems have more readers than
+        // settings.
         let refused =
             || InvalidSettings::at("uri", "not an http or https URL such as http://127.0.0.1:9000/check");
         let (scheme, rest) = uri.split_once("://").ok_or_else(refused)?;
@@ -193,6 +195,7 @@ impl AuthServiceUrl<'_> {
             _ => return Err(refused()),
         };
         let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        // In an IPv6 address in brackets, the last colon begins no port.
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !authority.ends_with(']') => (host, url::port(port).ok_or_else(refused)?),
             _ => (authority, if is_https { 443 } else { 80 }),
@@ -207,12 +210,13 @@ impl AuthServiceUrl<'_> {
         if host.is_empty() || !is_plain(uri) {
             return Err(refused());
         }
+        // The origin form of a target begins with a slash (RFC 9112 §3.2.1).
         let slash = if target.starts_with('/') { "" } else { "/" };
         Ok(AuthServiceUrl { is_https, authority, host, port, target: format!("{slash}{target}") })
     }
 }
 
-/// The upstream of a URL.
+/// The inline upstream with the endpoint of the URL.
 fn upstream(url: &AuthServiceUrl<'_>, config: &ForwardAuthSettings) -> Result<UpstreamSpec, InvalidSettings> {
     let mut written = json!({
         "nodes": [{ "host": url.host, "port": url.port, "weight": 1 }],
@@ -244,7 +248,7 @@ impl ForwardAuth {
         }
     }
 
-    /// The `Host` among the configured fields, if its value is a valid host.
+    /// The `Host` from `extra_headers`, if its rendered value is a possible host.
     fn host(&self, ex: &Exchange<'_>) -> Option<String> {
         let mut host = Vec::new();
         self.host.as_ref()?.render(ex, &mut host);
@@ -252,7 +256,7 @@ impl ForwardAuth {
         String::from_utf8(host).ok().filter(|_| is_plain)
     }
 
-    /// Builds the fields of the subrequest. Facts of the gateway replace fields of the client.
+    /// Fields of the subrequest. The gateway's own fields take precedence over those of the client.
     fn fields(&self, is_post: bool, ex: &Exchange<'_>) -> Fields {
         let (request, mut fields) = (&ex.request, Fields::default());
         fields.add("X-Forwarded-Proto", ex.client.scheme().as_bytes());
@@ -260,6 +264,7 @@ impl ForwardAuth {
         fields.add("X-Forwarded-Host", request.host());
         fields.add("X-Forwarded-Uri", &request.forwarded_request_uri());
         fields.add("X-Forwarded-For", ex.client.ip.to_string().as_bytes());
+        // The body is sent as received, so its coding applies.
         if is_post && let Some(coding) = request.fields.get("content-encoding") {
             fields.add("Content-Encoding", coding);
         }
@@ -279,7 +284,7 @@ impl ForwardAuth {
         fields
     }
 
-    /// Evaluates the response of the service.
+    /// The step that follows from the response.
     fn judge<'a>(
         &self,
         ex: &mut Exchange<'_>,
@@ -292,7 +297,7 @@ impl ForwardAuth {
             }
             Err(_) => Step::Respond(LocalResponse::status(self.config.status_on_error)),
             Ok(answer) if answer.status >= 300 => Step::Respond(self.refusal(answer)),
-            // An incomplete response admits nothing; a refusal counts without its body.
+            // An incomplete response does not admit the request; an incomplete refusal still refuses it.
             Ok(SubrequestResponse { fault: Some(fault), .. }) => self.judge(ex, Err(fault)),
             Ok(answer) => {
                 self.pass_on(ex, Some(&answer));
@@ -301,14 +306,15 @@ impl ForwardAuth {
         }
     }
 
-    /// Forwards fields of the service's response. Without a response the fields of the client are removed,
-    /// since the upstream would take them for the service's.
+    /// Copies `upstream_headers` from the response. The client's fields with these names are removed in any
+    /// case, because the upstream trusts them.
     fn pass_on(&self, ex: &mut Exchange<'_>, answer: Option<&SubrequestResponse>) {
         let (names, fields) = (&self.config.upstream_headers, &mut ex.request.fields);
         for name in names {
             fields.remove_equivalent(name);
         }
         for (at, name) in names.iter().enumerate() {
+            // A name that is listed twice must not add its values twice.
             let is_first = !names[..at].iter().any(|before| before.eq_ignore_ascii_case(name));
             for value in answer.iter().filter(|_| is_first).flat_map(|answer| answer.fields.all(name)) {
                 fields.add(name, value);
@@ -324,11 +330,11 @@ impl ForwardAuth {
             }
         };
         self.config.client_headers.iter().filter(|name| !is_of_connection(name)).for_each(|name| copy(name));
-        // Without its type, browsers would guess the type of a body.
+        // Without its type, clients would have to guess the type of the body.
         if !self.config.client_headers.iter().any(|name| name.eq_ignore_ascii_case("content-type")) {
             copy("Content-Type");
         }
-        // An incomplete body is dropped.
+        // An incomplete body is left out.
         response.body(answer.body.unwrap_or_default())
     }
 
@@ -342,7 +348,7 @@ impl ForwardAuth {
     }
 }
 
-/// Whether a field belongs to the connection or to the framing, which differ on the other side.
+/// Whether a field belongs to the connection or to the body framing, which the subrequest sets itself.
 fn is_of_connection(name: &str) -> bool {
     let of_connection =
         ["host", "connection", "content-length", "transfer-encoding", "upgrade", "te", "expect"];

@@ -1,6 +1,6 @@
-//! `grpc-transcode`: lets clients of JSON call a unary method of a gRPC service.
+//! `grpc-transcode`: translates JSON requests into unary gRPC calls, and their responses into JSON.
 //!
-//! Knows protobuf through the compiled proto object only, and nothing of connections.
+//! Message types come from the compiled proto object.
 
 mod json;
 mod printer;
@@ -25,43 +25,42 @@ use yumen_plugin::{
     PluginBuildContext, PluginFactory, ResponseProtocol, ResponseTranslator, Step, compute,
 };
 
-/// What is wrong with a request is told at this length.
+/// Most characters of a problem in a response.
 const PROBLEM_LETTERS_MAX: usize = 300;
 
 /// Settings of `grpc-transcode`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct GrpcTranscodeSettings {
-    /// The proto object that describes the service.
+    /// Id of the proto object with the service.
     proto_id: ResourceId,
-    /// the grpc service name
+    /// Full name of the gRPC service.
     service: String,
-    /// the method name in the grpc service. Without it, the `google.api.http` options of the service's methods
-    /// say which request calls which. Beyond APISIX.
+    /// Name of the method. Without it, the `google.api.http` options of the service's methods map requests to
+    /// methods. Beyond APISIX.
     method: Option<String>,
-    /// deadline for grpc, millisecond
+    /// Deadline of the call in milliseconds; 0 means none.
     #[serde(default)]
     deadline: f64,
-    /// How messages become JSON.
+    /// Options of the JSON that messages become.
     #[serde(default = "pb_options")]
     #[schemars(length(min = 1))]
     pb_option: Vec<PbOption>,
-    /// Whether a failure's status is also told in the body.
+    /// Whether the body of a failed call contains its status.
     #[serde(default)]
     show_status_in_body: bool,
-    /// The message type of the details in such a status.
+    /// Message type of the details in this status.
     status_detail_type: Option<String>,
-    /// The longest body of a request that is read, in bytes; a longer one is answered 413. Beyond APISIX.
+    /// Largest request body in bytes; a larger one is refused with 413. Beyond APISIX.
     #[serde(default = "request_bytes_max")]
     #[schemars(range(min = 1))]
     max_req_body_size: usize,
-    /// The longest answer that is read, in bytes, and the longest JSON that is made of one; what is longer is
-    /// answered 502.
+    /// Largest response in bytes, and the largest JSON that it becomes; more is a 502.
     #[serde(default = "body_bytes_max")]
     #[schemars(range(min = 1))]
     max_resp_body_size: usize,
 }
 
-/// Servers of gRPC take no longer message unless configured to.
+/// The default limit of gRPC servers for a message: 4 MiB.
 fn request_bytes_max() -> usize {
     4 << 20
 }
@@ -75,7 +74,7 @@ fn pb_options() -> Vec<PbOption> {
     vec![EnumAsName, Int64AsNumber, AutoDefaultValues, DisableHooks]
 }
 
-/// How messages become JSON, in the words of APISIX.
+/// Options of the JSON form, with the names of APISIX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -93,7 +92,7 @@ enum PbOption {
     DisableHooks,
 }
 
-/// The form of JSON.
+/// The form of the JSON that messages become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct JsonForm {
     large_integers: LargeIntegers,
@@ -101,7 +100,7 @@ struct JsonForm {
     defaults: bool,
 }
 
-/// How integers beyond 32 bits are written.
+/// The form of integers beyond 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LargeIntegers {
     Numbers,
@@ -123,7 +122,7 @@ impl JsonForm {
                 PbOption::EnumAsName => form.enum_numbers = false,
                 PbOption::EnumAsValue => form.enum_numbers = true,
                 PbOption::AutoDefaultValues => form.defaults = is_proto3,
-                // Defaults behind the scenes do not show in JSON.
+                // A metatable supplies defaults on access and is not visible in JSON.
                 PbOption::NoDefaultValues | PbOption::UseDefaultMetatable => form.defaults = false,
                 PbOption::UseDefaultValues => form.defaults = true,
                 PbOption::EnableHooks | PbOption::DisableHooks => {}
@@ -133,41 +132,41 @@ impl JsonForm {
     }
 }
 
-/// Transcodes calls of one method.
+/// The compiled settings.
 pub(crate) struct GrpcTranscode {
     calls: CallTable,
     body_bytes_max: usize,
 }
 
-/// What requests may call.
+/// The calls that requests map to.
 enum CallTable {
-    /// Nothing: the settings were only judged.
+    /// No objects were at hand: the settings were only validated.
     Unknown,
     One(Arc<TranscodedCall>),
-    /// What rules say, those of narrower paths first.
+    /// One call per HTTP rule, sorted from narrow to wide paths.
     Ruled {
         service: String,
         calls: Arc<RuledCalls>,
     },
 }
 
-/// Calls with the rules that lead to them.
+/// Calls with the HTTP rules that map to them.
 type RuledCalls = Vec<(HttpRule, Arc<TranscodedCall>)>;
 
-/// The method and how it is called.
+/// A method with the options of its calls.
 struct TranscodedCall {
     method: MethodDescriptor,
-    /// Those that answers had messages of, in all calls.
+    /// The message types that responses have used, shared by all calls.
     types: Arc<MessageTypeCache>,
     /// `/package.Service/Method`.
     target: String,
-    /// `grpc-timeout`, where a call has one.
+    /// Value of `grpc-timeout`.
     timeout: Option<String>,
     form: JsonForm,
     show_status: bool,
     detail: Option<MessageDescriptor>,
     body_bytes_max: usize,
-    /// The field of the answer that is the whole of what the client gets.
+    /// The field of the message that is the whole response body.
     response_body: Option<String>,
 }
 
@@ -193,7 +192,7 @@ impl PluginFactory for GrpcTranscode {
 }
 
 impl CallTable {
-    /// All methods of the service that have rules, those of narrower paths first.
+    /// Calls for all methods with HTTP rules, sorted from narrow to wide paths.
     fn ruled(
         config: &GrpcTranscodeSettings,
         protos: &ProtoDescriptors,
@@ -221,6 +220,7 @@ impl CallTable {
             );
             return Err(InvalidSettings::at("method", message));
         }
+        // More specific paths come first, because the first match applies.
         calls.sort_by(|a, b| a.0.path.order(&b.0.path));
         Ok(CallTable::Ruled { service: service.clone(), calls: Arc::new(calls) })
     }
@@ -275,7 +275,7 @@ impl TranscodedCall {
         let is_proto3 = method.output().parent_file().syntax() == prost_reflect::Syntax::Proto3;
         Ok(TranscodedCall {
             target: format!("/{}/{}", config.service, method.name()),
-            // At most eight digits (see the protocol's documents).
+            // The gRPC protocol allows at most eight digits.
             timeout: (config.deadline >= 1.0)
                 .then(|| format!("{}m", config.deadline.min(99_999_999.0) as u64)),
             form: JsonForm::of(&config.pb_option, is_proto3),
@@ -293,7 +293,7 @@ fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// What turns the answer back.
+/// Translates the response of a call into JSON.
 struct TranscodeTranslator(Arc<TranscodedCall>);
 
 impl ResponseTranslator for TranscodeTranslator {
@@ -312,11 +312,11 @@ impl Plugin for GrpcTranscode {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        // In a global rule and on the route, the first makes the call: it has taken the request apart.
+        // A global rule has already translated this request.
         if matches!(self.calls, CallTable::Unknown) || ex.response.translator.is_some() {
             return Step::Continue;
         }
-        // Also where it is not looked at: what is sent instead must not leave it behind.
+        // The body is buffered even if the message does not use it, because the message replaces it.
         if ex.lacks_body(self.body_bytes_max) {
             return Step::NeedBody { bytes_max: self.body_bytes_max };
         }
@@ -328,6 +328,7 @@ impl Plugin for GrpcTranscode {
                 Err(response) => return Step::Respond(response),
             },
         };
+        // Owned values, because the work may run on another thread.
         let input = MessageInput::take(ex);
         let bytes = input.body.len();
         let called = call.clone();
@@ -349,7 +350,7 @@ impl Plugin for GrpcTranscode {
     }
 }
 
-/// Lets a request go on as a call with this message, or refuses it.
+/// Continues with the message as a gRPC call, or responds with the problem.
 fn make_call<'a>(
     ex: &mut Exchange<'_>,
     call: Arc<TranscodedCall>,
@@ -358,7 +359,7 @@ fn make_call<'a>(
     let message = match message {
         Ok(Ok(message)) => message,
         Ok(Err(problem)) => {
-            // It shows values, and those may be as long as the body.
+            // The problem may quote a value as long as the body.
             let problem: String = problem.chars().take(PROBLEM_LETTERS_MAX).collect();
             let message = format!("the request is no {}: {problem}", call.method.input().name());
             return Step::Respond(LocalResponse::error_msg(400, &message));
@@ -371,7 +372,9 @@ fn make_call<'a>(
     request.set_method("POST");
     request.set_upstream_target(call.target.as_bytes());
     request.fields.set("Content-Type", b"application/grpc");
+    // gRPC requires this field (gRPC over HTTP/2).
     request.fields.set("TE", b"trailers");
+    // The new body has no coding.
     request.fields.remove("Content-Encoding");
     if let Some(timeout) = &call.timeout {
         request.fields.set("grpc-timeout", timeout.as_bytes());
@@ -380,11 +383,11 @@ fn make_call<'a>(
     Step::Continue
 }
 
-/// The position of a rule, with the values that the path has for it.
+/// The position of a rule with the path's variables.
 type RuledRequest = (usize, Vec<(String, String)>);
 
-/// The first call whose rule the request fits, with the values in its path; or a refusal that names the methods that
-/// other rules have for the path.
+/// The first rule that matches the request, with the path's variables. If only the method differs, the
+/// refusal is a 405 that lists the methods of the rules for this path.
 fn ruled(service: &str, calls: &RuledCalls, ex: &Exchange<'_>) -> Result<RuledRequest, LocalResponse> {
     let verb = ex.request.method_name();
     let mut others: Vec<&str> = Vec::new();

@@ -1,6 +1,4 @@
-//! `grpc-web`: translates gRPC-Web calls of browsers into gRPC calls and back.
-//!
-//! Knows the two encodings of gRPC-Web, not the messages inside.
+//! `grpc-web`: translates gRPC-Web calls of browsers into gRPC. Messages are not decoded.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD_NO_PAD};
@@ -20,11 +18,11 @@ use crate::cors::RequestOrigin;
 /// Settings of `grpc-web`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct GrpcWebSettings {
-    /// Fields a browser may send, as answers to preflight requests list them; those that `cors` beside it allows
-    /// stay allowed.
+    /// Request fields in responses to preflight requests. Fields that `cors` allows on the same route remain
+    /// allowed.
     #[serde(default = "allow_headers")]
     cors_allow_headers: String,
-    /// maximum request body size in bytes buffered into memory; larger request bodies are rejected
+    /// Largest request body in bytes; a larger one is refused with 413.
     #[serde(default = "max_req_body_size")]
     #[schemars(range(min = 1))]
     max_req_body_size: usize,
@@ -38,7 +36,7 @@ fn max_req_body_size() -> usize {
     64 << 20
 }
 
-/// The plugin.
+/// The compiled settings.
 pub(crate) struct GrpcWeb {
     allow_headers: String,
     body_bytes_max: usize,
@@ -54,28 +52,29 @@ impl PluginFactory for GrpcWeb {
     }
 }
 
-/// A call that was translated. A global rule and the route may have the plugin; the first one translates.
+/// The state of a call. A global rule and the route may both have the plugin; the first one translates the
+/// call.
 struct GrpcWebCall {
-    /// The content type of the response, equal to that of the request.
+    /// Content type of the request, which is also that of the response.
     content_type: Box<[u8]>,
-    /// Whether both bodies are in base64.
+    /// Whether both bodies are in Base64 (`application/grpc-web-text`).
     is_text: bool,
-    /// Whether the request body is still in base64.
+    /// Whether the request body is still in Base64.
     is_encoded: bool,
 }
 
-/// A response whose body is translated. Responses without a body, or to other requests, are not.
+/// A response body that is being translated. Responses without a body and those of other types are not.
 struct GrpcWebResponse {
-    /// The instance that translates.
+    /// The plugin instance that translates it.
     by: usize,
     is_text: bool,
-    /// Up to two bytes of an incomplete base64 group.
+    /// Up to two bytes that do not complete a Base64 group.
     held: Vec<u8>,
     /// Whether the trailers were written into the body.
     told: bool,
 }
 
-/// Parses a media type of gRPC-Web: whether it is in base64, and the message format.
+/// Whether a gRPC-Web media type is in Base64, with the message format after it; `None` for other types.
 fn encoding(content_type: &[u8]) -> Option<(bool, &[u8])> {
     let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     let name = b"application/grpc-web";
@@ -90,7 +89,7 @@ fn encoding(content_type: &[u8]) -> Option<(bool, &[u8])> {
     matches!(format.first(), None | Some(b'+')).then_some((is_text, format))
 }
 
-/// Decodes base64 that may be padded after each message.
+/// Decodes a Base64 body. Padding is valid after each message, not only at the end.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     const INDIFFERENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
@@ -111,6 +110,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
 fn trailers_frame(lines: &[u8]) -> Vec<u8> {
     const NONE: &[u8] = b"grpc-status:2\r\ngrpc-message:upstream grpc status not received\r\n";
     let lines = if lines.is_empty() { NONE } else { lines };
+    // The most significant bit of the flags marks a frame of trailers (gRPC-Web protocol).
     let mut frame = vec![0x80];
     frame.extend_from_slice(&u32::try_from(lines.len()).unwrap_or(u32::MAX).to_be_bytes());
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
@@ -121,13 +121,13 @@ fn trailers_frame(lines: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The path of the call after the prefix of the route.
+/// The path of the call after the prefix of a route such as `/prefix/*`.
 fn path_in_folder(ex: &Exchange<'_>) -> Option<Vec<u8>> {
     let folder =
         ex.route.uri().strip_suffix('*').filter(|prefix| prefix.len() > 1 && prefix.ends_with('/'))?;
     let target = ex.request.upstream_target();
     let path = target.strip_prefix(folder.as_bytes())?;
-    // A prefix that is the name of a service belongs to the path of the call.
+    // A prefix that is the name of the service belongs to the path of the call.
     path.contains(&b'/').then(|| [b"/", path].concat())
 }
 
@@ -144,6 +144,7 @@ impl GrpcWeb {
         ex.leave(call);
         ex.response.protocol = ResponseProtocol::Grpc;
         ex.request.fields.set("Content-Type", &native);
+        // gRPC requires this field (gRPC over HTTP/2).
         ex.request.fields.set("TE", b"trailers");
         if let Some(path) = path_in_folder(ex) {
             ex.request.set_upstream_target(&path);
@@ -151,15 +152,15 @@ impl GrpcWeb {
         Ok(())
     }
 
-    /// Identifies this instance among those of its kind.
+    /// Identity of this plugin instance.
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Fields of every response.
+    /// Adds the CORS fields, to every response.
     fn allow(&self, ex: &Exchange<'_>, head: &mut ResponseHead) {
         let fields = &mut head.fields;
-        // An origin that `cors` refuses gets no fields.
+        // `cors` sends no origin to those that it does not admit, and that must remain so.
         if ex.note::<RequestOrigin>().is_none() && !fields.has("Access-Control-Allow-Origin") {
             fields.set("Access-Control-Allow-Origin", b"*");
         }
@@ -171,8 +172,8 @@ impl GrpcWeb {
     }
 }
 
-/// Adds names to a list that `cors` or the service has begun, also beside `*`: that covers neither
-/// `authorization` nor requests with credentials (Fetch §3.3).
+/// Adds names to a list field that `cors` or the service may have set. `*` is extended as well: it covers
+/// neither `authorization` nor requests with credentials (Fetch §3.3.3).
 fn allow_too(fields: &mut Fields, list: &str, names: &str) {
     let mut told = fields.all(list).filter(|value| !value.is_empty()).collect::<Vec<_>>().join(&b',');
     for name in names.split(',').map(str::trim) {
@@ -194,6 +195,7 @@ impl GrpcWebResponse {
             return data;
         }
         self.held.extend_from_slice(&data);
+        // Only whole groups of three bytes encode without padding.
         let whole = if flush { self.held.len() } else { self.held.len() / 3 * 3 };
         let rest = self.held.split_off(whole);
         let ready = std::mem::replace(&mut self.held, rest);
@@ -201,7 +203,7 @@ impl GrpcWebResponse {
     }
 }
 
-/// Replaces the body of the call, or refuses it.
+/// Continues with the decoded body, or responds with the problem.
 fn take_decoded<'a>(ex: &mut Exchange<'_>, decoded: Result<Option<Vec<u8>>, OffloadRefused>) -> Step<'a> {
     match decoded {
         Ok(Some(body)) => {
@@ -255,13 +257,13 @@ impl Plugin for GrpcWeb {
     fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         self.allow(ex, head);
         let Some(call) = ex.note::<GrpcWebCall>() else { return };
-        // Another instance of the plugin may have translated already.
+        // Another instance may have translated the response already.
         let is_grpc = |value: &[u8]| value.starts_with(b"application/grpc") && encoding(value).is_none();
         if !head.fields.known(KnownField::ContentType).is_some_and(is_grpc) {
             return;
         }
         head.fields.set("Content-Type", &call.content_type);
-        // The head of a trailers-only response contains the status.
+        // A response without a body carries its status in the head.
         if head.fields.has("grpc-status") || matches!(head.framing, Framing::None) {
             return;
         }

@@ -1,4 +1,4 @@
-//! `gzip`: compresses responses for clients that accept gzip.
+//! `gzip`: compresses responses with gzip (RFC 1952).
 
 use std::sync::Arc;
 
@@ -15,26 +15,26 @@ use crate::compression::{self, BodyEncoder, CompressibleTypes, CompressionCoding
 /// Settings of `gzip`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct GzipSettings {
-    /// The media types that are compressed, or `*` for all.
+    /// Media types of the responses to compress, or `*` for all.
     #[serde(default)]
     types: CompressibleTypes,
-    /// Answers of fewer bytes are left alone, where their length is known.
+    /// Shortest response to compress, in bytes. A response of unknown length is compressed.
     #[serde(default = "compression::min_length")]
     #[schemars(range(min = 1))]
     min_length: u64,
-    /// From fast to small.
+    /// Compression level, from fastest to smallest.
     #[serde(default = "comp_level")]
     #[schemars(range(min = 1, max = 9))]
     comp_level: u32,
-    /// The oldest version of HTTP that gets compressed answers.
+    /// Lowest HTTP version of requests to compress responses for.
     #[serde(default = "compression::http_version")]
     #[schemars(schema_with = "compression::http_version_schema")]
     http_version: f64,
-    /// Buffers of NGINX. Yumen needs none: a piece leaves before the next is read.
+    /// Accepted without effect. Yumen compresses chunk by chunk and needs no such buffers.
     #[serde(default)]
     #[expect(dead_code, reason = "part of the contract")]
     buffers: GzipBuffers,
-    /// Whether the answer says `Vary: Accept-Encoding`.
+    /// Whether the response carries `Vary: Accept-Encoding`.
     vary: Option<bool>,
 }
 
@@ -46,10 +46,10 @@ fn comp_level() -> u32 {
 #[serde(default)]
 #[schemars(inline)]
 struct GzipBuffers {
-    /// How many.
+    /// Number of buffers.
     #[schemars(range(min = 1))]
     number: u64,
-    /// Bytes of each.
+    /// Size of each buffer in bytes.
     #[schemars(range(min = 1))]
     size: u64,
 }
@@ -60,10 +60,10 @@ impl Default for GzipBuffers {
     }
 }
 
-/// The statuses that NGINX compresses.
+/// Statuses of responses to compress, as in NGINX.
 const STATUSES: &[u16] = &[200, 403, 404];
 
-/// The plugin.
+/// The plugin: offers the coding to the exchange.
 pub(crate) struct Gzip(Arc<dyn ResponseCoding>);
 
 impl PluginFactory for Gzip {

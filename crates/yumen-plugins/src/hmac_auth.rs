@@ -1,5 +1,4 @@
-//! `hmac-auth`: the client signs what it asks with a key it shares with the gateway, as HTTP signatures
-//! have it (draft-cavage-http-signatures).
+//! `hmac-auth`: authenticates consumers by an HMAC signature of the request (draft-cavage-http-signatures).
 
 use std::borrow::Cow;
 use std::time::{Duration, UNIX_EPOCH};
@@ -30,11 +29,11 @@ use nonces::{NonceTable, NonceUse};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(title = "work with route or service object")]
 pub(crate) struct HmacAuthSettings {
-    /// The algorithms a client may sign with.
+    /// Algorithms that signatures may use.
     #[serde(default = "allowed_algorithms")]
     #[schemars(length(min = 1))]
     allowed_algorithms: Vec<HmacAlgorithm>,
-    /// How far the client's `Date` may be off, in seconds.
+    /// Largest difference between the `Date` field and the clock of the node, in seconds.
     #[serde(default = "clock_skew")]
     #[schemars(range(min = 1))]
     clock_skew: u64,
@@ -42,23 +41,23 @@ pub(crate) struct HmacAuthSettings {
     #[serde(default = "signed_headers")]
     #[schemars(inner(length(min = 1, max = 50)))]
     signed_headers: Vec<String>,
-    /// Whether the body must have the SHA-256 of the field `Digest`, which the client must then sign: `digest` is among
-    /// its `headers`.
+    /// Whether the body must match the SHA-256 digest in the `Digest` field. This field must be signed:
+    /// `digest` is among `headers` of the signature.
     #[serde(default)]
     validate_request_body: bool,
-    /// The field of a nonce. A nonce that the client signs admits one request until the client's `Date` is outside
-    /// `clock_skew`; listed in `signed_headers`, it is mandatory. Beyond APISIX.
+    /// Name of the nonce field. A signed nonce admits one request until `Date` is outside `clock_skew`. If
+    /// the field is listed in `signed_headers`, a nonce is mandatory. Beyond APISIX.
     #[serde(default = "nonce_header")]
     #[schemars(length(min = 1, max = 50))]
     nonce_header: String,
-    /// The longest body that is validated, in bytes; a longer one is refused.
+    /// Largest request body in bytes that is validated; a larger one is refused with 413.
     #[serde(default = "max_req_body_size")]
     #[schemars(range(min = 1))]
     max_req_body_size: usize,
-    /// Whether the signature is kept from the upstream.
+    /// Whether the `Authorization` field is removed before the request goes to the upstream.
     #[serde(default)]
     hide_credentials: bool,
-    /// Who the client is that shows no valid signature, instead of being refused.
+    /// Consumer of requests without a valid signature. Without this setting such requests are refused.
     #[schemars(length(min = 1))]
     anonymous_consumer: Option<String>,
     /// Realm of the challenge.
@@ -67,7 +66,7 @@ pub(crate) struct HmacAuthSettings {
     realm: String,
 }
 
-/// What a client may sign with.
+/// Signature algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 enum HmacAlgorithm {
@@ -122,23 +121,23 @@ fn realm() -> String {
     "hmac".to_owned()
 }
 
-/// What a consumer or credential holds of `hmac-auth`.
+/// Credentials of a consumer for `hmac-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(title = "work with consumer object", extend("encrypt_fields" = ["secret_key"]))]
 pub(crate) struct HmacCredential {
-    /// The name of the key.
+    /// Id of the key.
     #[schemars(length(min = 1, max = 256))]
     key_id: String,
-    /// The key.
+    /// The secret key, shared with the client.
     #[schemars(length(min = 1, max = 256))]
     secret_key: String,
 }
 
-/// The plugin.
+/// The compiled settings with the used nonces.
 pub(crate) struct HmacAuth {
     config: HmacAuthSettings,
     challenge: Box<str>,
-    /// Whether a request without a nonce is refused.
+    /// Whether requests without a signed nonce are refused.
     needs_nonce: bool,
     nonces: NonceTable,
 }
@@ -166,12 +165,12 @@ impl ConsumerAuth for HmacAuth {
     }
 }
 
-/// Why nobody was identified.
+/// The reason why no consumer was identified.
 enum HmacFailure {
     Refused(&'static str),
-    /// The body must be looked at first.
+    /// The body must be buffered first.
     NeedsBody,
-    /// The body is long, so that its digest is computed beside the worker.
+    /// The body is so long that its digest is computed on another thread.
     NeedsDigest,
 }
 
@@ -183,7 +182,7 @@ impl From<&'static str> for HmacFailure {
 
 const INVALID: &str = "client request can't be validated";
 
-/// The parts of `Authorization: Signature …`.
+/// The parameters of `Authorization: Signature`.
 struct HmacSignature<'a> {
     key_id: &'a str,
     algorithm: &'a str,
@@ -213,7 +212,7 @@ impl<'a> HmacSignature<'a> {
         Ok(read)
     }
 
-    /// What the client signed if it asked for `target`: the key's name, then the fields it lists, those there are.
+    /// The signing string for the target: the key id, then the listed fields that the request has.
     fn text(&self, request: &RequestHead, target: &[u8]) -> Vec<u8> {
         let mut text = format!("{}\n", self.key_id).into_bytes();
         for name in &self.headers {
@@ -232,7 +231,7 @@ impl<'a> HmacSignature<'a> {
         text
     }
 
-    /// Whether the client lists the field among those it signed. A field that is not there is not signed either.
+    /// Whether the signature covers the field. An absent field is not covered.
     fn covers(&self, request: &RequestHead, field: &str) -> bool {
         self.headers.iter().any(|name| name.eq_ignore_ascii_case(field))
             && request.fields.get(field).is_some()
@@ -247,8 +246,8 @@ impl<'a> HmacSignature<'a> {
     }
 }
 
-/// The target as APISIX has it signed, its path decoded; `None` where it is the one that was sent, or where it
-/// might be read as that of another path.
+/// The target with its path decoded, as APISIX has it signed. `None` if it equals the target as received, or
+/// if the decoded path is ambiguous.
 fn plain_request_uri(request: &RequestHead) -> Option<Cow<'_, [u8]>> {
     let is_plain = |byte: &u8| !matches!(byte, 0..=0x1f | b'#' | b'%' | b'?' | 0x7f);
     let target = request.request_uri();
@@ -274,20 +273,20 @@ impl HmacAuth {
         let good_for = self.good_for(ex).ok_or(INVALID)?;
         signature.verify(&ex.request, algorithm, &held.secret_key).ok_or(INVALID)?;
         if self.config.validate_request_body {
-            // A digest that is not signed could be replaced together with the body.
+            // An unsigned digest could be replaced together with the body.
             if !signature.covers(&ex.request, "Digest") {
                 return Err(INVALID.into());
             }
             self.check_digest(ex)?;
         }
-        // Last, so that a request that is refused for another reason, or waits for its body, uses up no nonce.
+        // Last, so that a request that is refused, or waits for its body, does not use up its nonce.
         if !self.check_nonce(ex, &signature, good_for, nonce_use) {
             return Err(INVALID.into());
         }
         Ok(identity)
     }
 
-    /// For how long the request would still be accepted; `None` where its `Date` is outside the skew.
+    /// Time until the `Date` field is too old; `None` if it is outside the skew.
     fn good_for(&self, ex: &Exchange<'_>) -> Option<Duration> {
         let date = ex.request.fields.get("Date").and_then(|value| std::str::from_utf8(value).ok());
         let date = httpdate::parse_http_date(date?).ok()?;
@@ -295,11 +294,11 @@ impl HmacAuth {
         let skew = Duration::from_secs(self.config.clock_skew);
         let off = now.duration_since(date).unwrap_or_else(|ahead| ahead.duration());
         let end = date.checked_add(skew)?.duration_since(now).unwrap_or_default();
-        // The last second counts as a whole.
+        // `Date` has a resolution of one second, so the last second counts in full.
         (off <= skew).then(|| end.saturating_add(Duration::from_secs(1)))
     }
 
-    /// Whether the request brings no signed nonce, or one that was not used with this key.
+    /// Whether the nonce is unused or, if optional, absent or unsigned.
     fn check_nonce(
         &self,
         ex: &Exchange<'_>,
@@ -316,10 +315,10 @@ impl HmacAuth {
         }
     }
 
-    /// Identifies the consumer, or the anonymous one in place of a refusal.
+    /// Identifies the consumer, or the anonymous consumer instead of a refusal.
     fn admit(&self, ex: &mut Exchange<'_>, nonce_use: NonceUse) -> Result<(), HmacFailure> {
         let identity = self.identify(ex, nonce_use);
-        // Another instance may see another body.
+        // Another instance of the plugin may see another body.
         ex.take_extension::<BodyDigest>();
         match (identity, &self.config.anonymous_consumer) {
             (Ok(identity), _) => ex.identify_as(identity),
@@ -332,7 +331,7 @@ impl HmacAuth {
         Ok(())
     }
 
-    /// Whether the body is the one the field `Digest` tells of.
+    /// Whether the body matches the `Digest` field.
     fn check_digest(&self, ex: &Exchange<'_>) -> Result<(), HmacFailure> {
         let shown = ex.request.fields.get("Digest").ok_or(INVALID)?;
         if ex.lacks_body(self.config.max_req_body_size) {
@@ -348,15 +347,15 @@ impl HmacAuth {
     }
 }
 
-/// The digest of a long body, computed beside the worker.
+/// The digest of a large body, computed on another thread.
 struct BodyDigest(String);
 
-/// A digest as the field `Digest` has it (RFC 3230).
+/// A digest in the form of the `Digest` field (RFC 3230).
 fn shown_digest(body: &[u8]) -> String {
     format!("SHA-256={}", STANDARD.encode(digest(&SHA256, body)))
 }
 
-/// Gives the body back with its digest; a refusal where it could not be computed.
+/// Restores the body and stores its digest, or returns a refusal if the computation was refused.
 fn keep_digest<'a>(
     ex: &mut Exchange<'_>,
     digested: Result<(String, Vec<u8>), OffloadRefused>,
@@ -372,7 +371,7 @@ fn keep_digest<'a>(
 }
 
 impl HmacAuth {
-    /// Leaves the digest of the body and has the plugin called again.
+    /// Computes and stores the digest of the body, then runs the plugin again.
     fn digest_body<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let again = Step::NeedBody { bytes_max: self.config.max_req_body_size };
         let body = ex.body.buffered.take().unwrap_or_default().into_bytes();
@@ -403,7 +402,7 @@ impl Plugin for HmacAuth {
 
     fn dry_run(&self, _phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         let mut admitted = self.admit(ex, NonceUse::Peek);
-        // A request that has no body is as good as one whose body was read.
+        // A request without a body needs no buffering: its body is empty.
         if matches!(admitted, Err(HmacFailure::NeedsBody)) && ex.request.framing == Framing::None {
             ex.body.buffered = Some(Vec::new().into());
             admitted = self.admit(ex, NonceUse::Peek);

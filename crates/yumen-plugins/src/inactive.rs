@@ -1,8 +1,9 @@
-//! Plugins that APISIX 3.18 knows and this gateway does not run, and the effect of their absence.
+//! Plugins of APISIX 3.18 that this gateway does not implement, and the effect of their absence.
 //!
-//! A plugin that gets built leaves this list; a test checks that. The settings of all of them are accepted, so that a
-//! configuration can move over unchanged. A plugin is `harmless` only if, without it, the same clients reach the same
-//! upstream in the same protocol and see nothing that it hides. All others guard, as does any plugin outside the table.
+//! A test checks that no implemented plugin is in the table. Settings of these plugins are accepted, so that
+//! a configuration can be moved unchanged. A plugin is `harmless` only if, without it, the same clients reach
+//! the same upstream by the same protocol, and nothing becomes visible that the plugin hides. All other
+//! plugins are guards, and so is every plugin outside the table.
 
 use yumen_plugin::{MissingPlugin, MissingPlugins, MissingRole, ServedTraffic};
 
@@ -10,22 +11,23 @@ const fn entry(name: &'static str, priority: i32, role: MissingRole) -> MissingP
     MissingPlugin { name, priority, role, serves: ServedTraffic::Http }
 }
 
-/// Logs, traces, caches, and edits that expose nothing.
+/// Logs, traces, caches, and changes to messages that expose nothing.
 const fn harmless(name: &'static str, priority: i32) -> MissingPlugin {
     entry(name, priority, MissingRole::Harmless)
 }
 
-/// Refuses, limits, checks or hides; or chooses the destination; or runs code of the user, which may do any of that.
+/// Guards: refuses, limits, checks or hides; selects the upstream; or runs user code, which may do any of
+/// this.
 const fn guard(name: &'static str, priority: i32) -> MissingPlugin {
     entry(name, priority, MissingRole::Guard)
 }
 
-/// Identifies the client by an identity provider.
+/// Authenticates by an identity provider.
 const fn login(name: &'static str, priority: i32) -> MissingPlugin {
     entry(name, priority, MissingRole::Authentication { has_credentials: false })
 }
 
-/// Identifies the client by settings that consumers hold.
+/// Authenticates by credentials in the consumers.
 const fn credentials(name: &'static str, priority: i32) -> MissingPlugin {
     entry(name, priority, MissingRole::Authentication { has_credentials: true })
 }
@@ -34,7 +36,7 @@ const fn on(serves: ServedTraffic, plugin: MissingPlugin) -> MissingPlugin {
     MissingPlugin { serves, ..plugin }
 }
 
-/// All of them, by name.
+/// The table, sorted by name.
 pub const TABLE: &[MissingPlugin] = &[
     guard("acl", 2410),
     harmless("ai", 22900),
@@ -124,7 +126,7 @@ pub const TABLE: &[MissingPlugin] = &[
     harmless("zipkin", 12011),
 ];
 
-/// The table as the compiler takes it, with the plugins that the node runs without.
+/// The table for the compiler. `allowed` are the plugins that may be absent by the node settings.
 pub fn missing<N: AsRef<str>>(allowed: &[N]) -> MissingPlugins {
     MissingPlugins::of(TABLE).allowing(allowed)
 }

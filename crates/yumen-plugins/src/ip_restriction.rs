@@ -16,13 +16,13 @@ mod tests;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("oneOf" = [{"required": ["whitelist"]}, {"required": ["blacklist"]}]))]
 pub(crate) struct IpRestrictionSettings {
-    /// The only addresses and CIDR blocks that are admitted.
+    /// Addresses and CIDR blocks that are admitted; all others are refused.
     #[schemars(length(min = 1))]
     pub whitelist: Option<Vec<AddressEntry>>,
     /// Addresses and CIDR blocks that are refused.
     #[schemars(length(min = 1))]
     pub blacklist: Option<Vec<AddressEntry>>,
-    /// What a refused client is told.
+    /// Message in the body of the refusal.
     #[serde(default = "message")]
     #[schemars(length(min = 1, max = 1024))]
     pub message: String,
@@ -42,13 +42,13 @@ fn response_code() -> u16 {
 
 const OCTET: &str = r"([0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])";
 
-/// An address or a CIDR block.
+/// An IP address or a CIDR block.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct AddressEntry(String);
 
 impl AddressEntry {
-    /// As it was written.
+    /// The text from the configuration.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -75,11 +75,11 @@ impl JsonSchema for AddressEntry {
     }
 }
 
-/// The plugin.
+/// The compiled settings.
 #[derive(Debug)]
 pub(crate) struct IpRestriction {
     addresses: IpSet,
-    /// Whether the addresses are the ones refused.
+    /// Whether the list is a blacklist.
     refuses: bool,
     message: Box<str>,
     response_code: u16,

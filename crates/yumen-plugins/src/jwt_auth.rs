@@ -1,4 +1,4 @@
-//! `jwt-auth`: the client shows a JSON Web Token (RFC 7519) that a consumer's key has signed.
+//! `jwt-auth`: authenticates consumers by a signed JSON Web Token (RFC 7519).
 
 mod keys;
 
@@ -18,30 +18,30 @@ use keys::{JwtCredential, JwtToken};
 /// Settings of `jwt-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct JwtAuthSettings {
-    /// Field the token is in, alone or behind `Bearer`.
+    /// Field that carries the token, with or without `Bearer`.
     #[serde(default = "authorization")]
     header: String,
-    /// Query argument the token is in, where the field is absent.
+    /// Query argument that carries the token; used if the field is absent.
     #[serde(default = "jwt")]
     query: String,
-    /// Cookie the token is in, where both are absent.
+    /// Cookie that carries the token; used if field and query argument are absent.
     #[serde(default = "jwt")]
     cookie: String,
-    /// Whether the token is kept from the upstream.
+    /// Whether the token is removed before the request goes to the upstream.
     #[serde(default)]
     hide_credentials: bool,
-    /// The claim that names the consumer's key.
+    /// Claim with the key of the consumer.
     #[serde(default = "key")]
     #[schemars(length(min = 1))]
     key_claim_name: String,
-    /// Taken and without effect: no plugin here reads tokens of others.
+    /// Accepted without effect: no plugin of Yumen uses the payload.
     #[serde(default)]
     #[expect(dead_code, reason = "part of the contract")]
     store_in_ctx: bool,
-    /// Claims that must be there; without it, those that are there must hold.
+    /// Claims that are required. Without this setting, `exp` and `nbf` are optional but verified if present.
     #[schemars(extend("uniqueItems" = true))]
     claims_to_verify: Option<Vec<TimeClaim>>,
-    /// Who the client is that shows no valid token, instead of being refused.
+    /// Consumer of requests without a valid token. Without this setting such requests are refused.
     #[schemars(length(min = 1))]
     anonymous_consumer: Option<String>,
     /// Realm of the challenge.
@@ -50,7 +50,7 @@ pub(crate) struct JwtAuthSettings {
     realm: String,
 }
 
-/// A claim about time.
+/// A claim about time (RFC 7519 §4.1.4 and §4.1.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -71,7 +71,7 @@ fn key() -> String {
     "key".to_owned()
 }
 
-/// The plugin.
+/// The compiled settings with the challenge of the refusal.
 #[derive(Debug)]
 pub(crate) struct JwtAuth {
     config: JwtAuthSettings,
@@ -127,13 +127,14 @@ impl JwtAuth {
                 number("nbf").map(|from_s| from_s.is_some_and(|from_s| from_s <= now_s + grace_s))
             }
         };
+        // Without a list, a claim is checked only if the token has it.
         match &self.config.claims_to_verify {
             Some(claims) => claims.iter().all(|claim| is_met(claim) == Some(true)),
             None => [TimeClaim::Exp, TimeClaim::Nbf].iter().all(|claim| is_met(claim) != Some(false)),
         }
     }
 
-    /// The token as it was shown, kept from the upstream where asked.
+    /// The token of the request. With `hide_credentials` it is removed from the request.
     fn take_token(&self, ex: &mut Exchange<'_>) -> Option<String> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let JwtAuthSettings { header, query, cookie, hide_credentials, .. } = &self.config;
@@ -161,7 +162,7 @@ impl JwtAuth {
     }
 }
 
-/// Takes a cookie out of what goes upstream.
+/// Removes a cookie from the request.
 fn hide_cookie(ex: &mut Exchange<'_>, name: &str) {
     let is_other = |pair: &&[u8]| {
         let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();

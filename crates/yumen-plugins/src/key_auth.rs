@@ -1,4 +1,4 @@
-//! `key-auth`: the client is the consumer whose key it shows in a header or a query argument.
+//! `key-auth`: authenticates consumers by a key in a field or query argument.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,20 +16,20 @@ mod tests;
 /// Settings of `key-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct KeyAuthSettings {
-    /// Header the key is in.
+    /// Field that carries the key.
     #[serde(default = "apikey")]
     pub header: String,
-    /// Query argument the key is in, where the header is absent.
+    /// Query argument that carries the key; used if the field is absent.
     #[serde(default = "apikey")]
     pub query: String,
     /// Realm of the challenge.
     #[serde(default = "realm")]
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[ -!#-[\]-~]+$"))]
     pub realm: String,
-    /// Whether the key is kept from the upstream.
+    /// Whether the key is removed before the request goes to the upstream.
     #[serde(default)]
     pub hide_credentials: bool,
-    /// Who the client is that shows no valid key, instead of being refused.
+    /// Consumer of requests without a valid key. Without this setting such requests are refused.
     #[schemars(length(min = 1))]
     pub anonymous_consumer: Option<String>,
 }
@@ -42,15 +42,15 @@ fn realm() -> String {
     "key".to_owned()
 }
 
-/// What a consumer or credential holds of `key-auth`.
+/// Credentials of a consumer for `key-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("encrypt_fields" = ["key"]))]
 pub(crate) struct KeyAuthCredential {
-    /// The key.
+    /// The API key.
     pub key: String,
 }
 
-/// The plugin.
+/// The compiled settings with the challenge of the refusal.
 #[derive(Debug)]
 pub(crate) struct KeyAuth {
     config: KeyAuthSettings,
@@ -89,7 +89,7 @@ impl Plugin for KeyAuth {
             return Step::Respond(refuse(message, &self.challenge));
         };
         if self.config.hide_credentials {
-            // An invalid key may be a mistyped valid one, so it is hidden too.
+            // An invalid key is removed too, because it may be a mistyped valid key.
             ex.request.fields.remove(&self.config.header);
             remove_argument(&mut ex.request, self.config.query.as_bytes());
         }

@@ -1,6 +1,6 @@
-//! The built-in plugins, one file each. No other crate names a plugin.
+//! The built-in plugins, one file each. Other crates use them only through the list [`BUILTIN`].
 //!
-//! Plugins know no socket, file, runtime or clock: all they need comes with the exchange.
+//! Plugins access no socket, file, runtime or clock: all inputs come with the exchange.
 
 use yumen_plugin::PluginKind;
 
@@ -61,10 +61,10 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-/// The APISIX release whose resource model and plugin behaviour this one follows.
+/// The release whose resource model and plugin behaviour Yumen follows, as sent in response fields.
 pub const MODEL: &str = "APISIX/3.18.0";
 
-/// Every built-in plugin.
+/// All built-in plugins.
 pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<adaptive_concurrency::AdaptiveConcurrency>(),
     PluginKind::of::<api_breaker::ApiBreaker>(),

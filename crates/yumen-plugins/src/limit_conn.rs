@@ -1,5 +1,5 @@
-//! `limit-conn`: limits concurrent exchanges per key. Exchanges above the limit are delayed; those above the
-//! burst are refused.
+//! `limit-conn`: limits the concurrent exchanges per key. Exchanges above the limit are delayed, those above
+//! the burst are refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,11 +29,11 @@ use redis::LimitConnRedis;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub(crate) struct LimitConnRuleSettings {
-    /// Exchanges at a time.
+    /// Most concurrent exchanges without delay.
     pub conn: LimitAmount<1>,
-    /// Exchanges that may wait.
+    /// Most further exchanges, which are delayed.
     pub burst: LimitAmount<0>,
-    /// A text with variables; the rule does not apply where none of them has a value.
+    /// Key, a template. The rule does not apply if none of its variables has a value.
     pub key: String,
 }
 
@@ -48,24 +48,24 @@ pub(crate) struct LimitConnRuleSettings {
     transform = schema::redis_with_ttl
 )]
 pub(crate) struct LimitConnSettings {
-    /// Exchanges at a time.
+    /// Most concurrent exchanges without delay.
     pub conn: Option<LimitAmount<1>>,
-    /// Exchanges that may wait.
+    /// Most further exchanges, which are delayed.
     pub burst: Option<LimitAmount<0>>,
-    /// Seconds that an exchange above the limit waits.
+    /// Delay in seconds of an exchange above the limit.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub default_conn_delay: Option<f64>,
-    /// Whether waiting is told by `default_conn_delay` alone, which it always is.
+    /// Accepted without effect: the delay is always `default_conn_delay`.
     #[serde(default)]
     #[allow(dead_code, reason = "settings that other gateways took are accepted")]
     pub only_use_default_delay: bool,
-    /// What exchanges are told apart by.
+    /// Key; the exchanges of each value are counted separately.
     pub key: Option<String>,
-    /// How the key is understood.
+    /// Form of the key.
     #[serde(default)]
     #[schemars(schema_with = "schema::key_type")]
     pub key_type: LimitKeyType,
-    /// Where the counters are kept.
+    /// Storage of the counters.
     #[serde(default)]
     #[schemars(schema_with = "schema::policy")]
     pub policy: CounterPolicy,
@@ -73,34 +73,35 @@ pub(crate) struct LimitConnSettings {
     #[serde(default = "rejected_code")]
     #[schemars(range(min = 200, max = 599))]
     pub rejected_code: u16,
-    /// What a refused client is told.
+    /// Message in the body of the refusal.
     #[schemars(length(min = 1))]
     pub rejected_msg: Option<String>,
-    /// Whether requests pass where the limit cannot be told.
+    /// Whether requests pass if the limit cannot be determined.
     #[serde(default)]
     pub allow_degradation: bool,
     /// Several limits instead of one.
     pub rules: Option<Vec<LimitConnRuleSettings>>,
-    /// Seconds after which Redis forgets an exchange whose node has died.
+    /// Seconds after which Redis drops an exchange whose node does not renew it.
     #[schemars(skip)]
     pub key_ttl: Option<i64>,
-    /// What the Redis policies ask for.
+    /// Settings of the Redis policies.
     #[serde(flatten)]
     #[schemars(skip)]
     pub redis: RedisPolicySettings,
 }
 
-/// Number of exchanges of a key.
+/// The number of concurrent exchanges with one key.
 #[derive(Debug, Default)]
 pub(crate) struct KeyedConcurrency {
     here: Arc<AtomicU64>,
-    /// Number in the predecessor process, as last exported.
+    /// Exchanges of the predecessor, as it last exported them during a handover.
     before: AtomicU64,
 }
 
 impl KeyedState for KeyedConcurrency {
     fn useless_at_ms(&self) -> Option<u64> {
-        // Guards hold the counter too; none is created while the table is being changed.
+        // Guards hold the counter too. No new guard can appear meanwhile, because the caller holds the
+        // table's lock.
         let is_idle = Arc::strong_count(&self.here) == 1 && self.before.load(Ordering::Relaxed) == 0;
         is_idle.then_some(0)
     }
@@ -128,7 +129,7 @@ impl KeyedState for KeyedConcurrency {
     }
 }
 
-/// The count of one exchange; released on drop.
+/// Counts one exchange until it is dropped.
 struct LimitConnGuard(Arc<AtomicU64>);
 
 impl Drop for LimitConnGuard {
@@ -138,7 +139,7 @@ impl Drop for LimitConnGuard {
 }
 
 impl KeyedConcurrency {
-    /// Counts an exchange unless there are `most`; returns the new number.
+    /// Counts one more exchange and returns the new number, or `None` at `most`.
     fn enter(&self, most: u64) -> Option<(LimitConnGuard, u64)> {
         let predecessor_requests = self.before.load(Ordering::Relaxed);
         let more =
@@ -147,7 +148,7 @@ impl KeyedConcurrency {
         Some((LimitConnGuard(self.here.clone()), running.saturating_add(predecessor_requests) + 1))
     }
 
-    /// Number of exchanges in both processes.
+    /// The number of exchanges in this process and in its predecessor.
     fn count(&self) -> u64 {
         self.here.load(Ordering::Relaxed).saturating_add(self.before.load(Ordering::Relaxed))
     }
@@ -159,16 +160,16 @@ struct LimitConnRule {
     burst: LimitQuantity<0>,
 }
 
-/// The plugin.
+/// The compiled settings with the counters.
 pub(crate) struct LimitConn {
     rules: Box<[LimitConnRule]>,
-    /// Whether a rule whose key has no value is skipped.
+    /// Whether the limits come from `rules`, which do not apply without a value of their key.
     is_ruled: bool,
     delay_s: f64,
     rejected: LocalResponse,
     allow_degradation: bool,
     running: Arc<TableShare<KeyedConcurrency>>,
-    /// The remote counters; `None` for local ones.
+    /// Redis counters; `None` with the policy `local`.
     remote: Option<LimitConnRedis>,
 }
 
@@ -196,7 +197,8 @@ impl PluginFactory for LimitConn {
     }
 }
 
-/// Identity of a limit's counters, here and in Redis; other settings may change without a reset.
+/// The settings that identify a limit, here and in Redis. Other settings may change and the limit keeps its
+/// counters.
 fn meaning(config: &LimitConnSettings) -> String {
     let LimitConnSettings { conn, burst, key, key_type, rules, .. } = config;
     format!("{conn:?} {burst:?} {key:?} {key_type:?} {rules:?}")
@@ -254,7 +256,7 @@ impl Plugin for LimitConn {
 }
 
 impl LimitConn {
-    /// Counts the exchange under every rule that applies; returns its delay in seconds.
+    /// Counts the exchange under every rule that applies, and returns the total delay in seconds.
     fn enter(
         &self,
         ex: &mut Exchange<'_>,
@@ -279,6 +281,7 @@ impl LimitConn {
             if let Some(guard) = guard {
                 ex.leave(guard);
             }
+            // One delay for each full multiple of `conn` that is already in flight.
             delay_s += self.delay_s * ((running - 1) / conn) as f64;
         }
         if applying == 0 && !self.allow_degradation {
@@ -287,7 +290,7 @@ impl LimitConn {
         Ok(delay_s)
     }
 
-    /// Appends the key of the exchange under a rule; returns whether it has a value.
+    /// Appends the key of the exchange under a rule; returns whether the key had a value.
     fn write_key(&self, rule: usize, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         let has_key = self.rules[rule].key.write(ex, out);
         if self.is_ruled {
@@ -298,6 +301,7 @@ impl LimitConn {
 
     fn count(&self, ex: &Exchange<'_>, key: &[u8], most: u64) -> Option<(LimitConnGuard, u64)> {
         let table = self.running.table();
+        // First under the read lock of the table: most keys exist already.
         table
             .look(key, |running| Some(running.enter(most)))
             .unwrap_or_else(|| table.change(key, ex.now.mono_ms(), |running| running.enter(most)))

@@ -1,7 +1,7 @@
-//! `limit-count`: limits requests per time window and key.
+//! `limit-count`: limits the requests per time window and key.
 //!
-//! A limit of N admits exactly N, independent of the number of workers: a window turns only while no worker
-//! counts in it, see [`crate::limits::table`].
+//! A limit of N admits exactly N requests with any number of workers: a window is only replaced while no
+//! worker counts in it, see [`crate::limits::table`].
 
 use std::sync::Arc;
 
@@ -33,14 +33,15 @@ use headers::QuotaHeaderNames;
 use redis::LimitCountRedis;
 use window::{CountWindow, WindowDecision};
 
-/// How windows follow each other.
+/// The algorithm of the windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WindowType {
-    /// A window begins with the first request and ends for good.
+    /// A window begins with its first request and has a fixed length.
     #[default]
     Fixed,
-    /// Windows begin at round times, and the one before counts by the part still in view.
+    /// Windows begin at multiples of their length. The previous window counts by the share that the last
+    /// `time_window` seconds still cover.
     Sliding,
 }
 
@@ -52,13 +53,13 @@ fn window_type_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub(crate) struct LimitCountRuleSettings {
-    /// Requests per window.
+    /// Most requests per window.
     pub count: LimitAmount<1>,
-    /// Seconds.
+    /// Length of the window in seconds.
     pub time_window: LimitAmount<1>,
-    /// A text with variables; the rule does not apply where none of them has a value.
+    /// Key, a template. The rule does not apply if none of its variables has a value.
     pub key: String,
-    /// prefix for rate limit headers
+    /// Prefix of the quota fields, such as `X-PREFIX-RateLimit-Limit`.
     pub header_prefix: Option<String>,
 }
 
@@ -70,22 +71,22 @@ pub(crate) struct LimitCountRuleSettings {
     transform = schema::redis_with_sentinel
 )]
 pub(crate) struct LimitCountSettings {
-    /// Requests per window.
+    /// Most requests per window.
     pub count: Option<LimitAmount<1>>,
-    /// Seconds.
+    /// Length of the window in seconds.
     pub time_window: Option<LimitAmount<1>>,
-    /// How windows follow each other.
+    /// Algorithm of the windows.
     #[serde(default)]
     #[schemars(schema_with = "window_type_schema")]
     pub window_type: WindowType,
     /// Several limits instead of one.
     pub rules: Option<Vec<LimitCountRuleSettings>>,
-    /// Counters are shared by all that name this group and have the same settings.
+    /// Name of a group. All limits of a group with the same settings share their counters.
     pub group: Option<String>,
-    /// What requests are told apart by.
+    /// Key; the requests of each value are counted separately.
     #[serde(default = "remote_addr")]
     pub key: String,
-    /// How the key is understood.
+    /// Form of the key.
     #[serde(default)]
     #[schemars(schema_with = "schema::key_type_or_constant")]
     pub key_type: LimitKeyType,
@@ -93,23 +94,24 @@ pub(crate) struct LimitCountSettings {
     #[serde(default = "rejected_code")]
     #[schemars(range(min = 200, max = 599))]
     pub rejected_code: u16,
-    /// What a refused client is told.
+    /// Message in the body of the refusal.
     #[schemars(length(min = 1))]
     pub rejected_msg: Option<String>,
-    /// Where counters are kept.
+    /// Storage of the counters.
     #[serde(default)]
     #[schemars(schema_with = "schema::policy_or_sentinel")]
     pub policy: CounterPolicy,
-    /// Whether requests pass where the limit cannot be told.
+    /// Whether requests pass if the limit cannot be determined.
     #[serde(default)]
     pub allow_degradation: bool,
-    /// Whether clients are told their quota.
+    /// Whether responses carry the quota fields.
     #[serde(default = "yes")]
     pub show_limit_quota_header: bool,
-    /// Seconds between exchanges with Redis, -1 for at once; not used by `local`.
+    /// Interval between two synchronizations with Redis in seconds; -1 counts each request in Redis. Not used
+    /// with the policy `local`.
     #[serde(default = "at_once")]
     pub sync_interval: f64,
-    /// What the Redis policies ask for.
+    /// Settings of the Redis policies.
     #[serde(flatten)]
     #[schemars(skip)]
     pub redis: RedisPolicySettings,
@@ -134,10 +136,10 @@ struct LimitCountRule {
     names: QuotaHeaderNames,
 }
 
-/// The plugin.
+/// The compiled settings with the counters.
 pub(crate) struct LimitCount {
     rules: Box<[LimitCountRule]>,
-    /// Whether a rule whose key has no value is skipped.
+    /// Whether the limits come from `rules`, which do not apply without a value of their key.
     is_ruled: bool,
     window_type: WindowType,
     counters: Arc<TableShare<CountWindow>>,
@@ -147,13 +149,13 @@ pub(crate) struct LimitCount {
     place: CounterBackend,
 }
 
-/// The location of counters.
+/// Storage of the counters.
 enum CounterBackend {
-    /// In this process.
+    /// In this node.
     Local,
-    /// In Redis, per request.
+    /// In Redis, request by request.
     Redis(LimitCountRedis),
-    /// In this process, synchronized with Redis periodically.
+    /// In this node, synchronized with Redis at intervals.
     Delayed(Arc<DelayedCounters>),
 }
 
@@ -196,8 +198,8 @@ impl PluginFactory for LimitCount {
         if let (Some(group), Some(objects)) = (&config.group, setup.objects) {
             objects.agree("group", group, &settings);
         }
-        // Members of a group with different settings are counted apart: a common counter would have no
-        // defined meaning.
+        // Members of a group with different limits do not share counters, because their counts would not be
+        // comparable.
         let name = match &config.group {
             Some(name) => format!("group/{name}/{}", meaning(&config)),
             None => format!("{}/{}", setup.owner, meaning(&config)),
@@ -218,7 +220,8 @@ impl PluginFactory for LimitCount {
 
 const BOTH: &str = "count/time_window and rules cannot be specified at the same time";
 
-/// Identity of a limit's counters, here and in Redis; other settings may change without a reset.
+/// The settings that identify a limit, here and in Redis. Other settings may change and the limit keeps its
+/// counters.
 fn meaning(config: &LimitCountSettings) -> String {
     let LimitCountSettings { count, time_window, window_type, rules, key, key_type, .. } = config;
     format!("{count:?} {time_window:?} {window_type:?} {rules:?} {key} {key_type:?}")
@@ -307,15 +310,15 @@ impl Plugin for LimitCount {
 }
 
 impl LimitCount {
-    /// Whether all rules that apply admit the request; `count_request` counts it under one rule and returns
-    /// the verdict.
+    /// Whether all rules that apply admit the request; `count_request` counts it in one window.
     fn admit(
         &self,
         ex: &mut Exchange<'_>,
         scratch: &mut Vec<u8>,
         count_request: impl Fn(&Exchange<'_>, &[u8], u64, u64) -> WindowDecision,
     ) -> Result<(), LocalResponse> {
-        // Rules count one after another, so all are validated before the first counts.
+        // A rule counts before the next one is evaluated, so all amounts must be valid before the first rule
+        // counts.
         if self.is_ruled && !self.rules_have_limits(ex, scratch) {
             return self.degrade();
         }
@@ -344,7 +347,7 @@ impl LimitCount {
         Ok(())
     }
 
-    /// Appends the key of the exchange under a rule; returns whether the rule applies.
+    /// Appends the key of the request under a rule; returns whether the rule applies.
     fn write_key(&self, rule: usize, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         let has_key = self.rules[rule].key.write(ex, out);
         if self.is_ruled {
@@ -353,7 +356,7 @@ impl LimitCount {
         has_key || !self.is_ruled
     }
 
-    /// Whether a rule applies, and all that do have valid amounts.
+    /// Whether some rule applies and all that apply have valid amounts.
     fn rules_have_limits(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> bool {
         let mut applying = 0;
         for rule in &self.rules {
@@ -373,7 +376,7 @@ impl LimitCount {
         if self.allow_degradation { Ok(()) } else { Err(LocalResponse::status(500)) }
     }
 
-    /// Returns the verdict of [`LimitCount::count`] without counting.
+    /// The result of [`LimitCount::count`] without counting.
     fn peek(&self, ex: &Exchange<'_>, key: &[u8], limit: u64, window_ms: u64) -> WindowDecision {
         let in_window = |window: &CountWindow| match self.window_type {
             WindowType::Fixed => window.peek_fixed(limit, ex.now),
@@ -389,7 +392,8 @@ impl LimitCount {
             WindowType::Fixed => window.count_fixed(limit, now),
             WindowType::Sliding => window.count_sliding(limit, window_ms, now),
         };
-        // A turned window counts at once: only a leap of the clock could have ended it again.
+        // A window that was just replaced counts in the next iteration, unless the clock leaps by a whole
+        // window.
         loop {
             if let Some(verdict) = table.look(key, in_window) {
                 return verdict;

@@ -1,4 +1,4 @@
-//! `limit-req`: a leaky bucket per key. Requests above the rate are delayed; those above the burst are
+//! `limit-req`: a leaky bucket per key. Requests above the rate are delayed, those above the burst are
 //! refused.
 
 use std::sync::Arc;
@@ -30,16 +30,16 @@ pub(crate) struct LimitReqSettings {
     /// Requests per second.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub rate: f64,
-    /// Requests that may wait.
+    /// Most requests above the rate, which are delayed.
     #[schemars(range(min = 0))]
     pub burst: f64,
-    /// What requests are told apart by.
+    /// Key; each value has its own bucket.
     pub key: String,
-    /// How the key is understood.
+    /// Form of the key.
     #[serde(default)]
     #[schemars(schema_with = "schema::key_type")]
     pub key_type: LimitKeyType,
-    /// Where the buckets are kept.
+    /// Storage of the buckets.
     #[serde(default)]
     #[schemars(schema_with = "schema::policy")]
     pub policy: CounterPolicy,
@@ -47,23 +47,23 @@ pub(crate) struct LimitReqSettings {
     #[serde(default = "rejected_code")]
     #[schemars(range(min = 200, max = 599))]
     pub rejected_code: u16,
-    /// What a refused client is told.
+    /// Message in the body of the refusal.
     #[schemars(length(min = 1))]
     pub rejected_msg: Option<String>,
-    /// Whether requests within the burst pass without waiting.
+    /// Whether requests within the burst pass without delay.
     #[serde(default)]
     pub nodelay: bool,
-    /// Whether requests pass where the limit cannot be told; never so with local buckets.
+    /// Whether requests pass if Redis fails. Local buckets cannot fail.
     #[serde(default)]
     pub allow_degradation: bool,
-    /// What the Redis policies ask for.
+    /// Settings of the Redis policies.
     #[serde(flatten)]
     #[schemars(skip)]
     pub redis: RedisPolicySettings,
 }
 
-/// The level of a bucket, stored as the time at which it is empty, in nanoseconds of the monotonic clock: one
-/// word, so that concurrent requests cannot tear it.
+/// The level of a bucket, stored as the time at which the bucket is empty, in nanoseconds of the monotonic
+/// clock. One word, so that concurrent updates are atomic.
 #[derive(Debug, Default)]
 pub(crate) struct LeakyBucket {
     empty_at_ns: AtomicU64,
@@ -78,7 +78,7 @@ impl KeyedState for LeakyBucket {
         Some(vec![self.empty_at_ns.load(Relaxed)])
     }
 
-    /// The fuller bucket of two processes: what both admit at the same time is not added up.
+    /// The fuller level of the two processes; levels are not added.
     fn take_over(&mut self, numbers: &[u64], _now: Now) {
         if let [empty_at_ns] = *numbers {
             self.empty_at_ns.fetch_max(empty_at_ns, Relaxed);
@@ -91,7 +91,8 @@ impl KeyedState for LeakyBucket {
 }
 
 impl LeakyBucket {
-    /// Thousandths of requests above the rate after this request; `None` above the burst.
+    /// Adds a request and returns the excess over the rate in thousandths of a request; `None` above the
+    /// burst.
     fn pour(&self, pace: &BucketRate, now: Now) -> Option<u64> {
         let now_ns = now.mono_us.saturating_mul(1000);
         let pour = |empty_at_ns: u64| {
@@ -102,7 +103,7 @@ impl LeakyBucket {
         Some(pace.excess(before, now_ns))
     }
 
-    /// Returns the result of [`LeakyBucket::pour`] without changing the bucket.
+    /// The result of [`LeakyBucket::pour`] without adding a request.
     fn peek(&self, pace: &BucketRate, now: Now) -> Option<u64> {
         let excess = pace.excess(self.empty_at_ns.load(Relaxed), now.mono_us.saturating_mul(1000));
         pace.fits(excess).then_some(excess)
@@ -113,14 +114,14 @@ impl LeakyBucket {
 struct BucketRate {
     /// Requests per second.
     rate: f64,
-    /// Requests.
+    /// Excess over the rate, in requests.
     burst: f64,
-    /// Time in which one request leaks out.
+    /// Time in which the bucket leaks one request.
     request_ns: u64,
 }
 
 impl BucketRate {
-    /// Thousandths of requests above the rate.
+    /// Excess over the rate in thousandths of a request.
     fn excess(&self, empty_at_ns: u64, now_ns: u64) -> u64 {
         (empty_at_ns.saturating_sub(now_ns) as f64 / 1e6 * self.rate) as u64
     }
@@ -130,14 +131,14 @@ impl BucketRate {
     }
 }
 
-/// The plugin.
+/// The compiled settings with the buckets.
 pub(crate) struct LimitReq {
     key: LimitKey,
     pace: BucketRate,
     waits: bool,
     rejected: LocalResponse,
     buckets: Arc<TableShare<LeakyBucket>>,
-    /// The remote buckets; `None` for local ones.
+    /// Redis buckets; `None` with the policy `local`.
     remote: Option<LimitReqRedis>,
 }
 
@@ -164,7 +165,8 @@ impl PluginFactory for LimitReq {
     }
 }
 
-/// Identity of a limit's buckets, here and in Redis; other settings may change without a reset.
+/// The settings that identify a limit, here and in Redis. Other settings may change and the limit keeps its
+/// buckets.
 fn meaning(config: &LimitReqSettings) -> String {
     let LimitReqSettings { rate, burst, key, key_type, .. } = config;
     format!("{rate} {burst} {key} {key_type:?}")
@@ -216,6 +218,7 @@ impl LimitReq {
         self.key.write(ex, key);
         let table = self.buckets.table();
         let pour = |bucket: &LeakyBucket| bucket.pour(&self.pace, ex.now);
+        // First under the read lock of the table: most keys exist already.
         table
             .look(key, |bucket| Some(pour(bucket)))
             .unwrap_or_else(|| table.change(key, ex.now.mono_ms(), |bucket| pour(bucket)))

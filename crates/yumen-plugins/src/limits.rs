@@ -1,5 +1,4 @@
 //! Common parts of the limit plugins: keys, amounts that may contain variables, and the table of counters.
-//! Knows none of the plugins.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -19,41 +18,41 @@ pub(crate) mod table;
 mod tests;
 pub mod usage;
 
-/// How a key is understood.
+/// Form of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LimitKeyType {
     /// The name of a variable.
     #[default]
     Var,
-    /// A text with variables in it.
+    /// A template.
     VarCombination,
-    /// A text as it stands.
+    /// Constant text.
     Constant,
 }
 
-/// The key by which requests are counted.
+/// The key under which a request is counted.
 #[derive(Debug)]
 pub(crate) enum LimitKey {
     /// The client address.
     Address,
-    /// A variable; the client address if it has no value.
+    /// A variable, or the client address if it has no value.
     Var(Var),
-    /// A template; the client address if none of its variables has a value.
+    /// A template, or the client address if none of its variables has a value.
     Template(VarTemplate),
     /// One key for all requests.
     Constant(Box<str>),
 }
 
-/// Maximum length of a value that is stored unchanged. Most keys are shorter, and Redis stores the same names
-/// as other gateways.
+/// Longest value that is part of a key as it is. Longer than usual values, because keys in Redis must equal
+/// those of other gateways.
 const VALUE_BYTES_MAX: usize = 256;
 
 impl LimitKey {
     /// Compiles a key.
     pub(crate) fn new(key: &str, key_type: LimitKeyType) -> LimitKey {
         match key_type {
-            // The most common key, which needs no text.
+            // The most frequent key; it needs no text.
             LimitKeyType::Var if key == "remote_addr" => LimitKey::Address,
             LimitKeyType::Var => LimitKey::Var(Var::parse(key)),
             LimitKeyType::VarCombination => LimitKey::Template(VarTemplate::parse(key)),
@@ -61,10 +60,11 @@ impl LimitKey {
         }
     }
 
-    /// Appends the key of the request; returns whether the configured key had a value.
+    /// Appends the key of the request; returns whether the key itself had a value.
     pub(crate) fn write(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let found = self.write_value(ex, out);
+        // One byte before the value marks its kind.
         if out.len() > start + 1 + VALUE_BYTES_MAX {
             digest_end(out, start + 1);
         }
@@ -95,6 +95,7 @@ impl LimitKey {
                 true
             }
         };
+        // Without a value the client address is the key; the mark distinguishes it from equal text.
         if !found {
             out.pop();
             out.push(b'@');
@@ -107,8 +108,8 @@ impl LimitKey {
     }
 }
 
-/// Replaces the end of a long value by a digest. The result is one byte longer than any unchanged value, so
-/// they never collide.
+/// Replaces the end of the value with a digest. The result is one byte longer than any value that is stored
+/// as it is, so the two cannot be equal.
 #[cold]
 fn digest_end(out: &mut Vec<u8>, value_at: usize) {
     let digest = digest(&SHA256, &out[value_at..]);
@@ -118,7 +119,7 @@ fn digest_end(out: &mut Vec<u8>, value_at: usize) {
     }
 }
 
-/// Ends the key of one of several rules, so that equal values of two rules are counted apart.
+/// Marks the key of one of several rules, so that rules with equal values count separately.
 pub(crate) fn end_key_of_rule(rule: usize, key: &mut Vec<u8>) {
     let _ = write!(key, "#{}", rule + 1);
 }
@@ -130,13 +131,13 @@ fn rule_of_key(key: &[u8]) -> Option<u8> {
     Some(u8::try_from(number.checked_sub(1)?).unwrap_or(u8::MAX))
 }
 
-/// A number, or a template that results in one.
+/// A number, or a template that yields one.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum LimitAmount<const MIN: u64> {
     /// A number.
     Number(u64),
-    /// A text with variables in it.
+    /// A template.
     Text(String),
 }
 
@@ -159,7 +160,7 @@ impl<const MIN: u64> JsonSchema for LimitAmount<MIN> {
     }
 }
 
-/// The largest integer that APISIX counts exactly.
+/// The largest number that APISIX counts exactly: the integers of an IEEE 754 double.
 const NUMBER_MAX: u64 = (1 << 53) - 1;
 
 /// A compiled [`LimitAmount`].
@@ -167,9 +168,9 @@ const NUMBER_MAX: u64 = (1 << 53) - 1;
 pub(crate) enum LimitQuantity<const MIN: u64> {
     /// A constant.
     Fixed(u64),
-    /// A template.
+    /// The number that the template yields.
     Varying(VarTemplate),
-    /// A text without variables that is not a valid number.
+    /// Constant text that is not a valid amount.
     Wrong,
 }
 
@@ -185,7 +186,7 @@ impl<const MIN: u64> LimitQuantity<MIN> {
         }
     }
 
-    /// Returns the number for this exchange; `None` if the text is no integer of at least `MIN`.
+    /// The number for this exchange; `None` if the text is not an integer of at least `MIN`.
     pub(crate) fn get(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> Option<u64> {
         match self {
             LimitQuantity::Fixed(number) => Some(*number),
@@ -201,12 +202,13 @@ impl<const MIN: u64> LimitQuantity<MIN> {
     }
 }
 
-/// Parses an integer as written by people: `10`, ` 10 `, `1e3`, `10.0`.
+/// Parses an integer in decimal or scientific notation: `10`, ` 10 `, `1e3`, `10.0`.
 fn number<const MIN: u64>(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?.trim();
     let found = match text.parse::<u64>() {
         Ok(found) => found,
         Err(_) => {
+            // Whole numbers such as `1e3` and `5.0` are valid too.
             let found = text.parse::<f64>().ok()?;
             let whole = found.fract() == 0.0 && (0.0..=NUMBER_MAX as f64).contains(&found);
             whole.then_some(found as u64)?
@@ -215,7 +217,7 @@ fn number<const MIN: u64>(text: &[u8]) -> Option<u64> {
     (MIN..=NUMBER_MAX).contains(&found).then_some(found)
 }
 
-/// Where counters are kept.
+/// Storage of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CounterPolicy {
@@ -226,16 +228,16 @@ pub(crate) enum CounterPolicy {
     Redis,
     /// In a Redis cluster.
     RedisCluster,
-    /// In a Redis server found through sentinels.
+    /// In a Redis server that sentinels name.
     RedisSentinel,
 }
 
-/// Status of a refusal by default.
+/// Default status of a refusal.
 pub(crate) fn rejected_code() -> u16 {
     503
 }
 
-/// The response to a refused request.
+/// The response for refused requests.
 pub(crate) fn refusal(status: u16, message: Option<&str>) -> LocalResponse {
     match message {
         Some(message) => LocalResponse::error_msg(status, message),
@@ -243,7 +245,7 @@ pub(crate) fn refusal(status: u16, message: Option<&str>) -> LocalResponse {
     }
 }
 
-/// Delays an exchange by this number of seconds.
+/// Delays an exchange.
 pub(crate) fn wait<'a>(ex: &Exchange<'_>, delay_s: f64) -> Step<'a> {
     let Some(delay) = held_back(delay_s) else { return Step::Continue };
     let sleep = ex.host.sleep(delay);
@@ -253,20 +255,21 @@ pub(crate) fn wait<'a>(ex: &Exchange<'_>, delay_s: f64) -> Step<'a> {
     }))
 }
 
-/// The delay of an exchange: 0 if it is below a millisecond, at most one day.
+/// The delay of an exchange: none below one millisecond, and at most one day for any burst.
 pub(crate) fn held_back(delay_s: f64) -> Option<Duration> {
     const DELAY_S_MAX: f64 = 86_400.0;
     let delay = Duration::from_secs_f64(delay_s.min(DELAY_S_MAX));
     (delay >= Duration::from_millis(1)).then_some(delay)
 }
 
-/// Runs with a buffer that is reused by the next call on this thread.
+/// Runs `run` with a buffer that is reused by the next call on this thread.
 pub(crate) fn with_scratch<R>(run: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     thread_local! {
         static SCRATCH: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
     }
     SCRATCH.with_borrow_mut(|scratch| {
         scratch.clear();
+        // One long key must not occupy memory on every worker for good.
         if scratch.capacity() > 16 * 1024 {
             *scratch = Vec::new();
         }

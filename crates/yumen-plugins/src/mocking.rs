@@ -1,4 +1,4 @@
-//! `mocking`: responds with an example, or with random values for a schema.
+//! `mocking`: responds locally with an example, or with random values of a JSON schema.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use yumen_plugin::{
 
 use crate::text::{HeaderEntries, TextTemplate, final_status, header_map_schema};
 
-/// The settings.
+/// Settings of `mocking`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("anyOf" = [{"required": ["response_example"]}, {"required": ["response_schema"]}]))]
 pub(crate) struct MockingSettings {
-    /// Seconds to wait before the answer.
+    /// Delay of the response in seconds.
     #[serde(default)]
     delay: i64,
-    /// Status of the answer; below 200 is 200, above 999 is 999.
+    /// Status of the response; a number below 200 counts as 200, one above 999 as 999.
     #[serde(default = "ok")]
     #[schemars(range(min = 100))]
     response_status: u64,
-    /// Type of the body: JSON, XML, plain text or HTML.
+    /// Media type of the body: JSON, XML, plain text or HTML.
     #[serde(default = "json_type")]
     content_type: String,
-    /// The body; variables are filled in.
+    /// Body of the response; may contain variables.
     response_example: Option<String>,
-    /// A JSON schema that a body is made up from.
+    /// JSON schema from which a random body is generated.
     response_schema: Option<Map<String, Value>>,
-    /// Whether the answer says that it is mocked.
+    /// Whether the response carries the field `x-mock-by`.
     #[serde(default = "yes")]
     with_mock_header: bool,
-    /// Further fields of the answer.
+    /// Further fields of the response; values may contain variables.
     #[serde(default)]
     #[schemars(schema_with = "header_map_schema")]
     response_headers: Option<HeaderEntries>,
@@ -54,7 +54,7 @@ fn json_type() -> String {
 
 const JSON: &str = "application/json;charset=utf8";
 
-/// The format of a generated body.
+/// Format of a generated body.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum MockFormat {
     Json,
@@ -74,15 +74,15 @@ impl MockFormat {
 }
 
 enum MockBody {
-    /// The body is part of the prepared response.
+    /// The prepared response contains the body.
     Fixed,
     Text(TextTemplate),
     Shape(Map<String, Value>, MockFormat),
 }
 
-/// The plugin.
+/// The compiled settings.
 pub(crate) struct Mocking {
-    /// The constant part of the response.
+    /// The part of the response that is equal for all requests.
     prepared: LocalResponse,
     fields: Vec<(String, TextTemplate)>,
     body: MockBody,
@@ -187,7 +187,7 @@ impl Plugin for Mocking {
     }
 }
 
-/// Maximum nesting of schemas in a generated body.
+/// Deepest nesting of a generated body.
 const DEPTH_MAX: usize = 32;
 
 fn object(schema: &Map<String, Value>, host: &dyn PluginHost, depth: usize) -> Value {
@@ -198,8 +198,9 @@ fn object(schema: &Map<String, Value>, host: &dyn PluginHost, depth: usize) -> V
     Value::Object(properties.iter().filter_map(made).collect())
 }
 
-/// Returns a value for a schema; its example if that has the right type.
+/// Generates a value of the schema, from its example if that has the right type.
 fn make(schema: &Value, host: &dyn PluginHost, depth: usize) -> Option<Value> {
+    // Values beyond the depth limit are left out.
     let schema = schema.as_object().filter(|_| depth <= DEPTH_MAX)?;
     let example = schema.get("example");
     let between = |low: u64, high: u64| low + host.random() % (high - low + 1);
@@ -218,6 +219,7 @@ fn make(schema: &Value, host: &dyn PluginHost, depth: usize) -> Option<Value> {
         },
         "number" => match example {
             Some(Value::Number(number)) => Some(number.clone().into()),
+            // 53 random bits, the precision of a double.
             _ => Some(((host.random() >> 11) as f64 / (1u64 << 53) as f64 * 10_000.0).into()),
         },
         "integer" => match example.and_then(Value::as_f64) {

@@ -1,7 +1,7 @@
-//! `mqtt-proxy`: admits MQTT clients of one protocol version and records their client identifier.
+//! `mqtt-proxy`: admits MQTT clients of one protocol version and extracts their client identifier.
 //!
-//! Parses `CONNECT`, the first packet of a connection, up to the client identifier. All bytes are forwarded
-//! unchanged.
+//! The plugin parses the first packet of a connection, `CONNECT`, up to the client identifier, and forwards
+//! it unchanged.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,10 +16,10 @@ mod tests;
 /// Settings of `mqtt-proxy`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct MqttProxySettings {
-    /// The protocol's name as clients say it: `MQTT`, or `MQIsdp` for version 3.1.
+    /// Protocol name in the CONNECT packet: `MQTT`, or `MQIsdp` for version 3.1.
     #[serde(default = "protocol_name")]
     pub protocol_name: String,
-    /// The protocol's version as clients say it: 3 for 3.1, 4 for 3.1.1, 5 for 5.0.
+    /// Protocol level in the CONNECT packet: 3 for version 3.1, 4 for 3.1.1, 5 for 5.0.
     pub protocol_level: i64,
 }
 
@@ -27,7 +27,7 @@ fn protocol_name() -> String {
     "MQTT".to_owned()
 }
 
-/// The plugin.
+/// The compiled settings.
 #[derive(Debug)]
 pub(crate) struct MqttProxy {
     protocol_name: Box<str>,
@@ -67,7 +67,7 @@ impl Plugin for MqttProxy {
     }
 }
 
-/// The inspected part of a `CONNECT` packet.
+/// The relevant fields of a `CONNECT` packet (MQTT 5.0 §3.1).
 #[derive(Debug, PartialEq, Eq)]
 struct ConnectPacket<'p> {
     protocol_name: &'p [u8],
@@ -76,12 +76,12 @@ struct ConnectPacket<'p> {
 }
 
 const PACKET_CONNECT: u8 = 0x10;
-/// Lowest version with properties before the client identifier.
+/// From this level on the packet has properties before the client identifier.
 const LEVEL_WITH_PROPERTIES: u8 = 5;
 const NO_CONNECT: &str = "the first packet is not an MQTT CONNECT";
 const MALFORMED: &str = "the MQTT CONNECT packet is malformed";
 
-/// Parses the first bytes of a connection; `None` if the client identifier is incomplete.
+/// Parses the beginning of a connection; `None` if the client identifier is incomplete.
 fn connect(bytes: &[u8]) -> Result<Option<ConnectPacket<'_>>, &'static str> {
     match bytes.first() {
         None => return Ok(None),
@@ -90,7 +90,7 @@ fn connect(bytes: &[u8]) -> Result<Option<ConnectPacket<'_>>, &'static str> {
     }
     let mut rest = &bytes[1..];
     let Some(packet_bytes) = number(&mut rest)? else { return Ok(None) };
-    // Data beyond the packet's length is malformed; data within it may still arrive.
+    // An incomplete packet is malformed if its declared length is reached; otherwise more bytes are needed.
     let is_whole = rest.len() >= packet_bytes;
     let mut packet = &rest[..rest.len().min(packet_bytes)];
     match fields(&mut packet) {
@@ -102,7 +102,7 @@ fn connect(bytes: &[u8]) -> Result<Option<ConnectPacket<'_>>, &'static str> {
 
 fn fields<'p>(packet: &mut &'p [u8]) -> Result<Option<ConnectPacket<'p>>, &'static str> {
     let Some(protocol_name) = text(packet) else { return Ok(None) };
-    // The level, a byte of flags, and the keep-alive time.
+    // Protocol level, flags (1 byte), keep-alive time (2 bytes).
     let Some(([protocol_level, _, _, _], rest)) = packet.split_first_chunk::<4>() else { return Ok(None) };
     *packet = rest;
     if *protocol_level >= LEVEL_WITH_PROPERTIES {
@@ -115,7 +115,7 @@ fn fields<'p>(packet: &mut &'p [u8]) -> Result<Option<ConnectPacket<'p>>, &'stat
     Ok(Some(ConnectPacket { protocol_name, protocol_level: *protocol_level, client_id }))
 }
 
-/// Bytes after their length in two bytes.
+/// A string with its length in two bytes before it.
 fn text<'p>(packet: &mut &'p [u8]) -> Option<&'p [u8]> {
     let (length, rest) = packet.split_first_chunk::<2>()?;
     let (text, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
@@ -123,7 +123,7 @@ fn text<'p>(packet: &mut &'p [u8]) -> Option<&'p [u8]> {
     Some(text)
 }
 
-/// A number in one to four bytes of seven bits each, the lowest first.
+/// A variable byte integer: one to four bytes of seven bits, lowest first (MQTT 5.0 §1.5.5).
 fn number(bytes: &mut &[u8]) -> Result<Option<usize>, &'static str> {
     let mut value = 0;
     for at in 0..4 {

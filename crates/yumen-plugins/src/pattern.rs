@@ -1,6 +1,5 @@
-//! Regular expressions in the dialect of APISIX, compiled once.
-//!
-//! Knows the options and the replacements; [`RegexPattern`] knows the engines.
+//! Regular expressions in the dialect of APISIX: options, and replacements with groups. [`RegexPattern`] runs
+//! them.
 
 use regex::bytes::Regex;
 use yumen_config::schema::InvalidSettings;
@@ -13,16 +12,16 @@ use yumen_plugin::{
 
 use crate::target_builder::TargetBuilder;
 
-/// Compiles `pattern`; `path` is that of the setting.
+/// Compiles `pattern`; `path` is the setting with it.
 ///
 /// # Errors
-/// The reason why no engine can run the pattern.
+/// The pattern has syntax that no engine supports.
 pub(crate) fn compile(pattern: &str, path: &str) -> Result<RegexPattern, InvalidSettings> {
     with_options(pattern, "", path)
 }
 
-/// [`compile`] with the option letters of `ngx.re`: `i`, `m`, `s`, `x`, `u`, `a`. `j` and `o` tune another
-/// engine and are ignored.
+/// [`compile`] with the option letters of `ngx.re`: `i`, `m`, `s`, `x`, `u`, `a`. `j` and `o` have no effect,
+/// because they only tune the engine of NGINX.
 pub(crate) fn with_options(
     pattern: &str,
     options: &str,
@@ -32,7 +31,7 @@ pub(crate) fn with_options(
     RegexPattern::new(&text, read).map_err(|reason| refuse(pattern, &reason, path))
 }
 
-/// [`with_options`] for texts of any length, which exceed the bounds of backtracking.
+/// [`with_options`] for text of any length, without backtracking and its limits.
 pub(crate) fn linear_with_options(
     pattern: &str,
     options: &str,
@@ -46,10 +45,10 @@ pub(crate) fn linear_with_options(
     })
 }
 
-/// Compiles a list of patterns of which any may match. Patterns of linear time are joined into one.
+/// Compiles a list of alternatives. All patterns with linear run time become one.
 ///
 /// # Errors
-/// The reason why no engine can run the first invalid pattern.
+/// A pattern has syntax that no engine supports; the first such pattern is reported.
 pub(crate) fn any_of(
     patterns: &[String],
     options: &str,
@@ -58,7 +57,7 @@ pub(crate) fn any_of(
     let (mut joined, mut all) = (Vec::new(), Vec::new());
     for (at, text) in patterns.iter().enumerate() {
         let pattern = with_options(text, options, &format!("{path}.{at}"))?;
-        // Back-references count the groups of their own pattern.
+        // Patterns with backreferences stay separate, because joining them would renumber their groups.
         match pattern.is_linear() {
             true => joined.push(format!("(?:{text})")),
             false => all.push(pattern),
@@ -70,7 +69,7 @@ pub(crate) fn any_of(
     Ok(all.into())
 }
 
-/// Whether any pattern matches.
+/// Whether any of the patterns matches.
 pub(crate) fn any_matches(
     patterns: &[RegexPattern],
     text: &[u8],
@@ -81,13 +80,14 @@ pub(crate) fn any_matches(
         match pattern.is_match(text, budget) {
             Ok(false) => {}
             Ok(true) => return Ok(true),
+            // Another pattern may still match.
             Err(BacktrackLimitExceeded) => found = Err(BacktrackLimitExceeded),
         }
     }
     found
 }
 
-/// The text of the pattern to compile, and its options.
+/// The text to compile and its options.
 fn read(pattern: &str, options: &str, path: &str) -> Result<(String, PatternOptions), InvalidSettings> {
     let mut read = PatternOptions::default();
     for option in options.chars() {
@@ -104,6 +104,7 @@ fn read(pattern: &str, options: &str, path: &str) -> Result<(String, PatternOpti
             }
         };
     }
+    // The option `a` anchors the match at the beginning of the text.
     let text = if options.contains('a') { format!(r"\A(?:{pattern})") } else { pattern.to_owned() };
     Ok((text, read))
 }
@@ -118,12 +119,12 @@ enum ReplacementPart {
     Group(usize),
 }
 
-/// The replacement of a match: text with `$1`, `${1}` and `$$`.
+/// A compiled replacement with `$1`, `${1}` and `$$`.
 #[derive(Debug)]
 pub(crate) struct MatchReplacement(Box<[ReplacementPart]>);
 
 impl MatchReplacement {
-    /// Parses the template; groups are numbers, as in `ngx.re.sub`.
+    /// Compiles a replacement; groups are numbers, as in `ngx.re.sub`.
     pub(crate) fn parse(text: &str, path: &str) -> Result<MatchReplacement, InvalidSettings> {
         if is_data_value(text) {
             return Ok(MatchReplacement(Box::new([ReplacementPart::Literal(text.as_bytes().into())])));
@@ -168,7 +169,7 @@ impl MatchReplacement {
     }
 }
 
-/// The number of a group at the start of `text`, and the rest.
+/// The number of a group at the beginning of `text`, and the rest.
 pub(crate) fn group(text: &str) -> Option<(usize, &str)> {
     let braced = text.strip_prefix('{');
     let digits = braced.unwrap_or(text);
@@ -178,7 +179,7 @@ pub(crate) fn group(text: &str) -> Option<(usize, &str)> {
     Some((number, if braced.is_some() { after.strip_prefix('}')? } else { after }))
 }
 
-/// A pattern with the replacement of its match.
+/// A pattern with the replacement for its match.
 #[derive(Debug)]
 pub(crate) struct PatternSubstitution {
     pattern: RegexPattern,
@@ -186,7 +187,7 @@ pub(crate) struct PatternSubstitution {
 }
 
 impl PatternSubstitution {
-    /// Compiles both.
+    /// A substitution of `by` for the match of `pattern`.
     pub(crate) fn new(pattern: RegexPattern, by: MatchReplacement) -> PatternSubstitution {
         PatternSubstitution { pattern, by }
     }
@@ -206,7 +207,7 @@ impl PatternSubstitution {
         Ok(Some((out, captures)))
     }
 
-    /// Builds a target from the path of the request with its first match replaced; `None` without a match.
+    /// Builds a target from the request's path with its first match replaced; `None` without a match.
     pub(crate) fn first_in_path<'t>(
         &self,
         request: &'t RequestHead,
@@ -232,7 +233,7 @@ impl PatternSubstitution {
     }
 }
 
-/// A pattern with its replacement, for texts of any length.
+/// A substitution without backtracking, for text of any length.
 #[derive(Debug)]
 pub(crate) struct LinearSubstitution {
     regex: Regex,
@@ -240,12 +241,12 @@ pub(crate) struct LinearSubstitution {
 }
 
 impl LinearSubstitution {
-    /// Compiles both.
+    /// A substitution of `by` for the matches of `regex`.
     pub(crate) fn new(regex: Regex, by: MatchReplacement) -> LinearSubstitution {
         LinearSubstitution { regex, by }
     }
 
-    /// The text with at most `count` matches replaced; `None` without a match.
+    /// The text with at most `at_most` matches replaced; `None` without a match.
     pub(crate) fn replaced(&self, text: &[u8], at_most: usize) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let mut copied = 0;

@@ -1,7 +1,7 @@
-//! `prometheus`: counts exchanges by route, service, consumer, endpoint and status; streams by route.
+//! `prometheus`: counts exchanges by route, service, consumer, endpoint and status, and streams by route.
 //!
-//! A worker finds its series by one hash over the labels and updates counters that no other thread writes. A
-//! lock is taken only for a new series and by readers.
+//! A worker finds its series by one hash over the labels and is the only writer of their counters. A lock is
+//! only taken for a new series and for the export.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ pub use export::DisabledLabels;
 pub use series::PrometheusMetrics;
 use series::{STREAM, SeriesLabels};
 
-/// The metrics of this process. The exporter retains the result; otherwise the metrics are dropped when no
-/// configured plugin uses them.
+/// The metrics of this process. The exporter must retain the returned reference; otherwise they are dropped
+/// when no configured plugin uses them.
 pub fn metrics(carry: &Carry) -> Arc<PrometheusMetrics> {
     carry.keep("prometheus", PrometheusMetrics::default)
 }
 
-/// Metrics with one series of each family, for the reference.
+/// Metrics with one series of each family, for the reference page.
 pub fn example() -> PrometheusMetrics {
     let metrics = PrometheusMetrics::default();
     let labels = SeriesLabels {
@@ -44,15 +44,15 @@ pub fn example() -> PrometheusMetrics {
     metrics
 }
 
-/// The settings.
+/// Settings of `prometheus`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct PrometheusSettings {
-    /// Whether routes and services are told by name rather than by id.
+    /// Whether labels contain the names of routes and services instead of their ids.
     #[serde(default)]
     prefer_name: bool,
 }
 
-/// What all `prometheus` plugins share.
+/// Plugin metadata of `prometheus`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 pub struct PrometheusMetadata {
     /// Labels to leave empty, by metric.
@@ -60,7 +60,7 @@ pub struct PrometheusMetadata {
     disabled_labels: DisabledLabels,
 }
 
-/// The plugin.
+/// The compiled settings with the metrics of the process.
 pub struct Prometheus {
     prefer_name: bool,
     metrics: Arc<PrometheusMetrics>,
@@ -108,7 +108,8 @@ impl Plugin for Prometheus {
         }
         let source = match outcome.source {
             ResponseSource::Upstream => "upstream",
-            // An endpoint was tried and sent no response. APISIX leaves this case to NGINX.
+            // The gateway made the response after an attempt failed. APISIX counts such responses under
+            // `nginx`.
             ResponseSource::Gateway if outcome.attempts > 0 => "nginx",
             ResponseSource::Gateway => "apisix",
         };

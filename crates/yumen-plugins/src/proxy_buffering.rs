@@ -1,5 +1,5 @@
-//! `proxy-buffering`: whether answers are collected before they go on. They never are here: bodies stream through
-//! bounded buffers, whatever this says.
+//! `proxy-buffering`: accepted for compatibility, without effect. Response bodies always stream through
+//! bounded buffers.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use yumen_plugin::{PhaseSet, Plugin, PluginBuildContext, PluginFactory};
 /// Settings of `proxy-buffering`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ProxyBufferingSettings {
-    /// Taken and without effect: Yumen streams answers as they come.
+    /// Accepted without effect: Yumen always streams responses.
     #[serde(default = "default_setting")]
     #[expect(dead_code, reason = "part of the contract")]
     disable_proxy_buffering: bool,
@@ -19,7 +19,7 @@ fn default_setting() -> bool {
     false
 }
 
-/// The plugin.
+/// The plugin runs in no phase.
 #[derive(Debug)]
 pub(crate) struct ProxyBuffering;
 

@@ -1,5 +1,5 @@
-//! `proxy-control`: whether requests are collected before they go on. They never are here: bodies stream through
-//! bounded buffers, whatever this says.
+//! `proxy-control`: accepted for compatibility, without effect. Request bodies stream through bounded
+//! buffers, unless another plugin needs them.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use yumen_plugin::{PhaseSet, Plugin, PluginBuildContext, PluginFactory};
 /// Settings of `proxy-control`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ProxyControlSettings {
-    /// Taken and without effect: Yumen streams requests as they come.
+    /// Accepted without effect: Yumen always streams requests.
     #[serde(default = "default_setting")]
     #[expect(dead_code, reason = "part of the contract")]
     request_buffering: bool,
@@ -19,7 +19,7 @@ fn default_setting() -> bool {
     true
 }
 
-/// The plugin.
+/// The plugin runs in no phase.
 #[derive(Debug)]
 pub(crate) struct ProxyControl;
 

@@ -1,6 +1,7 @@
-//! `proxy-mirror`: sends a copy of requests to another host; its responses are discarded and delay no client.
+//! `proxy-mirror`: sends copies of requests to another host. The responses are discarded, and no client waits
+//! for them.
 //!
-//! Selects the requests; the proxy sends the copies.
+//! The plugin selects the requests; the worker sends the copies.
 
 use std::sync::Arc;
 
@@ -19,20 +20,21 @@ use yumen_plugin::{
 /// Settings of `proxy-mirror`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ProxyMirrorSettings {
-    /// Who gets the copies: a scheme (http, https, grpc or grpcs), a host, and a port if it is not the usual one.
+    /// Target of the copies: scheme (http, https, grpc or grpcs) and host, with a port if it is not the
+    /// default port.
     #[schemars(regex(pattern = r"^(http(s)?|grpc(s)?):\/\/([\da-zA-Z._-]+|\[[\da-fA-F:]+\])(:\d+)?$"))]
     host: String,
-    /// The path of the copies.
+    /// Path of the copies.
     #[schemars(regex(pattern = r"^/[^?&]+$"))]
     path: Option<String>,
-    /// the concatenation mode for custom path
+    /// Whether `path` replaces the path of the request or is a prefix of it.
     #[serde(default)]
     path_concat_mode: MirrorPathMode,
-    /// Which share of the requests is copied.
+    /// Share of the requests to copy, from 0.00001 to 1.
     #[serde(default = "all")]
     #[schemars(range(min = 0.00001, max = 1))]
     sample_ratio: f64,
-    /// The longest request body that is copied, in bytes; requests with a longer one, or one of unknown length,
+    /// Largest request body in bytes that is copied. Requests with a larger body, or one of unknown length,
     /// are not copied. Beyond APISIX.
     #[serde(default = "body_bytes_max")]
     #[schemars(range(min = 0, max = 16777216))]
@@ -47,7 +49,7 @@ fn body_bytes_max() -> usize {
     1024 * 1024
 }
 
-/// Whether a path of its own stands for the request's or before it.
+/// Whether the configured path replaces the path of the request or is a prefix of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -57,7 +59,7 @@ enum MirrorPathMode {
     Prefix,
 }
 
-/// The plugin.
+/// The compiled settings.
 pub(crate) struct ProxyMirror {
     mirror: MirrorTarget,
     host: String,
@@ -88,10 +90,11 @@ impl PluginFactory for ProxyMirror {
     }
 }
 
-/// The upstream of a URL.
+/// The inline upstream with the endpoint of the URL.
 fn upstream(host: &str) -> Result<UpstreamSpec, InvalidSettings> {
     let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
     let usual = if scheme.ends_with('s') { 443 } else { 80 };
+    // In an IPv6 address in brackets, the last colon begins no port.
     let (name, port) = match rest.rsplit_once(':') {
         Some((name, port)) if !rest.ends_with(']') => {
             let refused = || InvalidSettings::at("host", format!("\"{port}\" is not a port"));
@@ -116,7 +119,7 @@ impl Plugin for ProxyMirror {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        // The second call, after the body was read, finds the mirror set.
+        // Set already if this is the second call, after the body was buffered: draw only once.
         if ex.upstream.mirror.is_some() || !self.draws(ex) {
             return Step::Continue;
         }

@@ -1,4 +1,4 @@
-//! `proxy-rewrite`: changes target, host, method and fields of the forwarded request.
+//! `proxy-rewrite`: changes the request for the upstream: target, host, method and fields.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -12,32 +12,32 @@ use crate::pattern::{self, MatchReplacement, PatternSubstitution};
 use crate::target_builder::{LiteralEncoding, TargetBuilder};
 use crate::text::{HeaderEdits, HeaderEntries, MatchGroups, TextTemplate, header_map_schema, is_field_name};
 
-/// The settings.
+/// Settings of `proxy-rewrite`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("minProperties" = 1))]
 pub(crate) struct ProxyRewriteSettings {
-    /// The new target; variables are filled in, their values encoded for their place, path or query. The query of
-    /// the request is added unless `$request_uri` or `$args` brings it. `${$}` is a dollar sign. Wins over
-    /// `regex_uri`.
+    /// New target; may contain variables, whose values are encoded for their position in path or query. The
+    /// query of the request is appended unless `$request_uri` or `$args` contains it. `${$}` is a dollar
+    /// sign. Takes precedence over `regex_uri`.
     #[schemars(length(min = 1, max = 4096), regex(pattern = r"^\/.*"))]
     uri: Option<String>,
-    /// The new method.
+    /// New method.
     #[schemars(extend("enum" = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "LOCK", "TRACE",
         "UNLOCK", "PROPFIND", "MOVE", "COPY", "MKCOL"]))]
     method: Option<String>,
-    /// Patterns over the decoded path, each followed by what its match becomes; the first that matches counts.
-    /// Groups keep their encoding in a path and are encoded as values in a query.
+    /// Patterns over the decoded path, each followed by the replacement for its match; the first pattern that
+    /// matches counts. Groups keep their encoding in a path and are encoded as values in a query.
     #[schemars(length(min = 2))]
     regex_uri: Option<Vec<String>>,
-    /// The new host, with a port if need be.
+    /// New host, with a port if needed.
     #[schemars(regex(pattern = r"^[0-9a-zA-Z-._]+(:\d{1,5})?$"))]
     host: Option<String>,
     /// Fields to add, set and remove; or a map of fields to set.
     #[serde(default)]
     #[schemars(schema_with = "headers_schema")]
     headers: Option<HeaderEdits<HeaderEntries>>,
-    /// Work on the target as received. Unsafe: rules that looked at the normal form can be evaded, and a credential
-    /// that `hide_credentials` took out of the query goes upstream.
+    /// Rewrite the target as received. Unsafe: rules that check the normalized path can be bypassed, and a
+    /// credential that `hide_credentials` removed from the query goes upstream.
     #[serde(default)]
     use_real_request_uri_unsafe: bool,
 }
@@ -74,12 +74,12 @@ enum RewriteTarget {
     AsItCame,
 }
 
-/// Client text has resulted in a dot segment of a rewritten path, which would leave the prefix of the
+/// Client text formed a dot segment in a rewritten path. The upstream would resolve it to a path outside the
 /// template.
 #[derive(Debug)]
 struct DotSegmentInRewrite;
 
-/// The plugin.
+/// The compiled settings.
 pub(crate) struct ProxyRewrite {
     target: RewriteTarget,
     raw: bool,
@@ -153,7 +153,7 @@ impl ProxyRewrite {
         !(self.add.is_empty() && self.set.is_empty())
     }
 
-    /// The new target; `None` if it is unchanged.
+    /// The new target; `None` if it does not change.
     fn safe_target(
         &self,
         ex: &Exchange<'_>,
@@ -175,7 +175,7 @@ impl ProxyRewrite {
         self.without_dot_segment(target.finish()).map(Some)
     }
 
-    /// Returns the target, unless client text may have formed a dot segment in its path.
+    /// The target, or an error if client text may have formed a dot segment in its path.
     fn without_dot_segment(&self, target: Vec<u8>) -> Result<Vec<u8>, DotSegmentInRewrite> {
         let path_end = position(&target, b'?').unwrap_or(target.len());
         match !self.is_constant() && has_dot_segment(&target[..path_end]) {
@@ -202,7 +202,8 @@ impl ProxyRewrite {
                 if let Some(at) = position(source, b'?') {
                     target.add_query(&source[at + 1..]);
                 }
-                // A template does not forward the received target: its variables are client text.
+                // The target of a template is not the target as received: its variables are client text and
+                // are checked.
                 self.without_dot_segment(target.finish())?
             }
             RewriteTarget::Patterns(patterns) => {
@@ -223,7 +224,7 @@ impl ProxyRewrite {
             ex.request.fields.add(name, &value);
         }
         for (name, texts) in &self.set {
-            // An empty result is no value and removes the field.
+            // An empty value counts as absent; without any value the field is removed.
             let mut has_value = false;
             for text in texts {
                 value.clear();

@@ -1,4 +1,4 @@
-//! Arguments of a query: names and values decoded, in order.
+//! Query arguments, decoded and in their order.
 
 use std::borrow::Cow;
 
@@ -8,18 +8,18 @@ use yumen_plugin::RequestHead;
 #[cfg(test)]
 mod tests;
 
-/// The occurrences of one argument.
+/// Result of the search for one argument.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum QueryArgument<'a> {
-    /// The argument is absent.
+    /// No such argument.
     Absent,
-    /// The argument occurs once and has a value.
+    /// Exactly one, with a value.
     One(Cow<'a, [u8]>),
-    /// The argument occurs several times, or without an equals sign.
+    /// Several, or one without an equals sign.
     Other,
 }
 
-/// Finds an argument. Names and values are percent-decoded, and a plus is a space.
+/// Finds an argument. Names and values are percent-decoded, and a plus sign is a space.
 pub(crate) fn argument<'a>(query: &'a [u8], name: &[u8]) -> QueryArgument<'a> {
     let mut values = query_arguments(query).filter(|(key, _)| decode(key).as_ref() == name);
     match (values.next(), values.next()) {
@@ -34,7 +34,7 @@ pub(crate) fn pairs(query: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_
     query_arguments(query).filter(|(key, _)| !key.is_empty()).map(|(key, value)| (decode(key), decode(value)))
 }
 
-/// Whether the pair, two slices of `query`, has an equals sign.
+/// Whether the pair has an equals sign; `key` and `value` are slices of `query`.
 fn has_equals(query: &[u8], key: &[u8], value: &[u8]) -> bool {
     !value.is_empty() || {
         let mut pairs = query.split(|byte| *byte == b'&');
@@ -42,7 +42,7 @@ fn has_equals(query: &[u8], key: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// Removes every argument called `name`, so that neither later plugins nor the upstream see it.
+/// Removes all arguments with this name, so that neither later plugins nor the upstream receive them.
 pub(crate) fn remove_argument(request: &mut RequestHead, name: &[u8]) {
     request.remove_arguments(|key| decode(key).as_ref() == name);
 }
@@ -54,6 +54,7 @@ fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
     while at < text.len() {
+        // An invalid escape remains as it is.
         let escaped = (text[at] == b'%').then(|| hex(text.get(at + 1..at + 3)?)).flatten();
         match escaped {
             Some(byte) => {

@@ -1,4 +1,4 @@
-//! `real-ip`: takes the client's address from a field, an argument or a cookie.
+//! `real-ip`: takes the client address from a field, a query argument or a cookie.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,20 +12,20 @@ use crate::ip_restriction::AddressEntry;
 /// Settings of `real-ip`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct RealIpSettings {
-    /// The variable that holds the address: `http_x_real_ip`, `arg_realip`, `cookie_realip`. Of the lists
-    /// `http_x_forwarded_for` and `http_forwarded` the last address counts. `Forwarded` is there only from the
-    /// node's `trusted_addresses`, and `X-Forwarded-For` too where those are set.
+    /// Variable with the address: `http_x_real_ip`, `arg_realip`, `cookie_realip`. Of the lists
+    /// `http_x_forwarded_for` and `http_forwarded` the last address counts. `Forwarded` is only available
+    /// from the node's `trusted_addresses`, and `X-Forwarded-For` too if these are configured.
     #[schemars(length(min = 1))]
     source: String,
-    /// Peers that are believed, addresses and CIDR blocks; without it, all are.
+    /// Addresses and CIDR blocks of trusted peers; without this setting all peers are trusted.
     #[schemars(length(min = 1))]
     trusted_addresses: Option<Vec<AddressEntry>>,
-    /// Whether the trusted addresses at the end of a list are stepped over.
+    /// Whether trusted addresses at the end of a list are skipped.
     #[serde(default)]
     recursive: bool,
 }
 
-/// The plugin.
+/// The compiled settings.
 #[derive(Debug)]
 pub(crate) struct RealIp(Finder);
 

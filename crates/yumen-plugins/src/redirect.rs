@@ -1,4 +1,4 @@
-//! `redirect`: sends clients elsewhere: to HTTPS, to a fixed target, or to what a pattern makes of theirs.
+//! `redirect`: redirects clients to HTTPS, to a fixed target, or to a rewritten path.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,30 +12,30 @@ use crate::pattern::{self, MatchReplacement, PatternSubstitution};
 use crate::target_builder::{LiteralEncoding, TargetBuilder};
 use crate::text::{TextTemplate, final_status};
 
-/// The settings.
+/// Settings of `redirect`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("oneOf" = [{"required": ["uri"]}, {"required": ["regex_uri"]}, {"required": ["http_to_https"]}]))]
 pub(crate) struct RedirectSettings {
-    /// Status of the redirection; above 999 is 999.
+    /// Status of the redirection; a number above 999 counts as 999.
     #[serde(default = "found")]
     #[schemars(range(min = 200))]
     ret_code: u64,
-    /// Where to; variables are filled in. Their values are encoded for their place, path or query; a variable that
-    /// begins the target may hold a URL. `${$}` is a dollar sign.
+    /// Target; may contain variables, whose values are encoded for their position in path or query. A
+    /// variable at the beginning of the target may contain a URL. `${$}` is a dollar sign.
     #[schemars(
         length(min = 2),
         regex(pattern = r"(\\\$[0-9a-zA-Z_]+)|\$\{([0-9a-zA-Z_]+)\}|\$([0-9a-zA-Z_]+)|(\$|[^$\\]+)")
     )]
     uri: Option<String>,
-    /// A pattern over the decoded path, and the target its match becomes; groups are encoded for their place.
+    /// Pattern over the decoded path, and the target for its match; groups are encoded for their position.
     #[schemars(length(min = 2, max = 2))]
     regex_uri: Option<Vec<String>>,
-    /// Send plain requests to HTTPS: with 301 for GET and HEAD, with 308 for others.
+    /// Redirect http requests to https, with 301 for GET and HEAD and 308 for other methods.
     http_to_https: Option<bool>,
-    /// Whether the path of the new target is percent-encoded.
+    /// Whether the path of the target is percent-encoded.
     #[serde(default)]
     encode_uri: bool,
-    /// Whether the query of the request is added.
+    /// Whether the query of the request is appended.
     #[serde(default)]
     append_query_string: bool,
 }
@@ -45,19 +45,19 @@ fn found() -> u64 {
 }
 
 enum RedirectTarget {
-    /// To HTTPS on one of these ports; none stands for 443.
+    /// To HTTPS on one of these ports; an empty list means 443.
     Https(Box<[u16]>),
     Uri(RedirectTemplate<TextTemplate>),
     Path(RedirectTemplate<PatternSubstitution>),
     Unset,
 }
 
-/// What makes a target of a request.
+/// A template for the location.
 struct RedirectTemplate<T> {
     makes: T,
-    /// Whether the settings name a scheme or an authority. Where they name none, no request may.
+    /// Whether the template contains a scheme or an authority. Otherwise client text must not introduce one.
     names_where: bool,
-    /// Whether a variable begins the template: its value may be a whole URL.
+    /// Whether the template begins with a variable, which may contain a URL.
     begins_with_variable: bool,
 }
 
@@ -72,7 +72,7 @@ impl<T> RedirectTemplate<T> {
     }
 }
 
-/// Sends clients elsewhere.
+/// The compiled settings.
 pub(crate) struct Redirect {
     status: u16,
     target: RedirectTarget,
@@ -154,18 +154,18 @@ impl Redirect {
     }
 }
 
-/// The refusal of a location whose host would be the choice of the request.
+/// Client text would choose the host of the location.
 #[derive(Debug)]
 struct ClientTextInAuthority;
 
-/// Keeps a path whose beginning a request has made from naming an authority.
+/// Removes leading slashes that would make a path begin with an authority.
 fn keep_authority(location: &mut Vec<u8>) {
     let slashes = location.iter().take_while(|byte| **byte == b'/').count();
     location.drain(..slashes.saturating_sub(1));
 }
 
-/// Keeps a first segment that a request has made from naming a scheme. A path holds no whole URL, since slashes are
-/// merged in it; a variable that begins a target may.
+/// Escapes a colon in the first segment, so that client text cannot form a scheme. Only for a path, which
+/// contains no URL because its slashes are merged; a variable at the beginning of a target may contain one.
 fn keep_scheme(location: &mut Vec<u8>) {
     let end = location.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(location.len());
     let rest = location.split_off(end);
@@ -186,7 +186,7 @@ fn https(ports: &[u16], ex: &Exchange<'_>) -> Vec<u8> {
     if port != 443 && port != 0 {
         out.extend_from_slice(format!(":{port}").as_bytes());
     }
-    // The client gets back what it said, a credential that is hidden from the upstream included.
+    // The target as the client sent it, with any credential that is hidden from the upstream.
     out.extend_from_slice(&ex.request.forwarded_request_uri_for_client());
     out
 }
@@ -209,6 +209,7 @@ impl Plugin for Redirect {
                     "a request without a host cannot be sent to https",
                 ));
             }
+            // 301 lets clients change other methods to GET (RFC 9110 §15.4.2); 308 does not.
             status = if matches!(ex.request.method(), Method::Get | Method::Head) { 301 } else { 308 };
         }
         let location = match self.location(ex) {

@@ -1,4 +1,4 @@
-//! `referer-restriction`: admits or refuses requests by the host in their `Referer`.
+//! `referer-restriction`: admits or refuses requests by the host in their `Referer` field.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,16 +12,16 @@ use yumen_plugin::{
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("oneOf" = [{"required": ["whitelist"]}, {"required": ["blacklist"]}]))]
 pub(crate) struct RefererRestrictionSettings {
-    /// Whether requests without the field, or with one that cannot be read, pass.
+    /// Whether requests with a missing or malformed `Referer` pass.
     #[serde(default)]
     bypass_missing: bool,
-    /// The only hosts that are admitted; `*.example.com` is all under it.
+    /// Hosts that are admitted, all others are refused; `*.example.com` matches all subdomains.
     #[schemars(length(min = 1), inner(regex(pattern = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$")))]
     whitelist: Option<Vec<String>>,
     /// Hosts that are refused.
     #[schemars(length(min = 1), inner(regex(pattern = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$")))]
     blacklist: Option<Vec<String>>,
-    /// What a refused client is told.
+    /// Message in the body of the refusal.
     #[serde(default = "message")]
     #[schemars(length(min = 1, max = 1024))]
     message: String,
@@ -31,13 +31,13 @@ fn message() -> String {
     "Your referer host is not allowed".to_owned()
 }
 
-/// The plugin.
+/// The compiled settings.
 #[derive(Debug)]
 pub(crate) struct RefererRestriction {
     hosts: Vec<String>,
-    /// Ends of hosts.
+    /// Entries that begin with `*`, without it.
     suffixes: Vec<String>,
-    /// Whether the hosts are the ones refused.
+    /// Whether the list is a blacklist.
     refuses: bool,
     bypass_missing: bool,
     refusal: LocalResponse,
@@ -80,7 +80,7 @@ impl RefererRestriction {
     }
 }
 
-/// The host of an `http` URL, its scheme there or not.
+/// The host of an http or https URL, with or without a scheme.
 fn host_of(url: &str) -> Option<&str> {
     let rest = url.strip_prefix("http:").or_else(|| url.strip_prefix("https:")).unwrap_or(url);
     let rest = rest.strip_prefix("//")?;

@@ -1,4 +1,4 @@
-//! `request-id`: adds an id to each request, and to its response.
+//! `request-id`: assigns an id to every request, for the upstream and the client.
 
 use std::cell::Cell;
 
@@ -10,19 +10,19 @@ use yumen_plugin::{
     ResponseHead, ResponseHeadPhase, Step,
 };
 
-/// The settings.
+/// Settings of `request-id`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct RequestIdSettings {
-    /// The field that carries the id.
+    /// Field with the id.
     #[serde(default = "x_request_id")]
     header_name: String,
-    /// Whether the client is told.
+    /// Whether the response carries the id.
     #[serde(default = "yes")]
     include_in_response: bool,
-    /// How an id is made.
+    /// Algorithm of the id.
     #[serde(default)]
     algorithm: IdAlgorithm,
-    /// What `range_id` draws from.
+    /// Characters and length for the algorithm `range_id`.
     #[serde(default)]
     range_id: IdCharset,
 }
@@ -35,7 +35,7 @@ fn yes() -> bool {
     true
 }
 
-/// How an id is made.
+/// Algorithm of the id.
 #[derive(Debug, Clone, Copy, Default, Deserialize, serde::Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -48,15 +48,15 @@ enum IdAlgorithm {
     Uuidv7,
 }
 
-/// What `range_id` draws from.
+/// Parameters of the algorithm `range_id`.
 #[derive(Debug, Deserialize, serde::Serialize, JsonSchema)]
 #[schemars(inline)]
 struct IdCharset {
-    /// Characters of an id.
+    /// Length of an id in characters.
     #[serde(default = "sixteen")]
     #[schemars(range(min = 6))]
     length: usize,
-    /// The characters to draw from.
+    /// Characters of an id.
     #[serde(default = "char_set")]
     #[schemars(length(min = 6))]
     char_set: String,
@@ -66,7 +66,7 @@ fn sixteen() -> usize {
     16
 }
 
-/// The doubled `G` is part of the default in APISIX.
+/// The default of APISIX, in which `G` occurs twice and `J` is missing.
 fn char_set() -> String {
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIGKLMNOPQRSTUVWXYZ0123456789".to_owned()
 }
@@ -77,10 +77,10 @@ impl Default for IdCharset {
     }
 }
 
-/// Maximum length of an id, since each request carries it.
+/// Longest id in characters, because every request carries one.
 const LENGTH_MAX: usize = 1024;
 
-/// The plugin.
+/// The compiled settings.
 pub(crate) struct RequestId {
     header_name: String,
     in_response: bool,
@@ -157,14 +157,14 @@ impl Plugin for RequestId {
         if head.fields.get(&self.header_name).is_some_and(|id| !id.is_empty()) {
             return;
         }
-        // The id is stored in the request field, so that nothing is stored beside it.
+        // The request field is the storage of the id, so none is kept separately.
         if let Some(id) = ex.request.fields.get(&self.header_name) {
             head.fields.set(&self.header_name, id);
         }
     }
 }
 
-/// A UUID of these bits with its version (RFC 9562 §4).
+/// A UUID from 128 bits, with version and variant set (RFC 9562 §4).
 fn uuid(high: u64, low: u64, version: u64) -> [u8; 36] {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let high = (high & !0xf000) | (version << 12);
@@ -186,11 +186,11 @@ fn uuid_v4(host: &dyn PluginHost) -> [u8; 36] {
 }
 
 thread_local! {
-    /// The last millisecond with an id of this worker, and the number of its ids.
+    /// The millisecond of the last id on this worker, and the number of ids in it.
     static SEQUENCE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Ids of one worker ascend: 18 bits after the time count the ids of one millisecond (RFC 9562 §6.2, method
+/// The ids of a worker ascend: 18 bits after the time count the ids of one millisecond (RFC 9562 §6.2, method
 /// 1).
 fn uuid_v7(host: &dyn PluginHost, now: Now) -> [u8; 36] {
     let (last_ms, count) = SEQUENCE.get();
@@ -200,6 +200,7 @@ fn uuid_v7(host: &dyn PluginHost, now: Now) -> [u8; 36] {
         false => (last_ms + 1, 0),
     };
     SEQUENCE.set((ms, count));
+    // 12 bits of the counter follow the time, 6 bits follow the variant.
     let low = ((count & 0x3f) << 56) | (host.random() >> 8);
     uuid((ms << 16) | (count >> 6), low, 7)
 }
@@ -207,6 +208,7 @@ fn uuid_v7(host: &dyn PluginHost, now: Now) -> [u8; 36] {
 fn nanoid(host: &dyn PluginHost) -> [u8; 21] {
     const ALPHABET: &[u8; 64] = b"-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let mut id = [0; 21];
+    // One random number is enough for ten characters of six bits.
     for ten in id.chunks_mut(10) {
         let mut bits = host.random();
         for byte in ten {
@@ -217,13 +219,14 @@ fn nanoid(host: &dyn PluginHost) -> [u8; 21] {
     id
 }
 
-/// Seconds since 2014-05-13, the epoch of KSUID, and 128 random bits, in base 62.
+/// Seconds since the epoch of KSUID, 2014-05-13, and 128 random bits, in base 62.
 fn ksuid(host: &dyn PluginHost, now: Now) -> [u8; 27] {
     const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let seconds = now.unix_s().saturating_sub(1_400_000_000) as u32;
     let (high, low) = (host.random(), host.random());
     let mut words = [seconds, (high >> 32) as u32, high as u32, (low >> 32) as u32, low as u32];
     let mut id = [b'0'; 27];
+    // Long division by 62 gives the digits, last one first.
     for byte in id.iter_mut().rev() {
         let mut rest = 0u64;
         for word in &mut words {

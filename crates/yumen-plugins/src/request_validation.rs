@@ -1,4 +1,4 @@
-//! `request-validation`: refuses requests whose fields or body do not follow a JSON schema.
+//! `request-validation`: refuses requests if their fields or body do not match a JSON schema.
 
 use std::sync::Arc;
 
@@ -20,19 +20,19 @@ mod splice;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("anyOf" = [{"required": ["header_schema"]}, {"required": ["body_schema"]}]))]
 pub(crate) struct RequestValidationSettings {
-    /// The schema of the fields, as an object of texts; names are in lower case.
+    /// JSON schema of the fields, as an object of strings with names in lower case.
     #[schemars(extend("type" = "object"))]
     header_schema: Option<Value>,
-    /// The schema of the body, which is a form or JSON. A `$ref` leads to another part of
-    /// it, such as `#/$defs/name`.
+    /// JSON schema of the body, a form or JSON. `$ref` may only refer to a location in the schema itself,
+    /// such as `#/$defs/name`.
     #[schemars(extend("type" = "object"))]
     body_schema: Option<Value>,
-    /// maximum request body size in bytes buffered into memory; larger request bodies are rejected
+    /// Largest request body in bytes; a larger one is refused with 413.
     #[serde(default = "max_req_body_size")]
     #[schemars(range(min = 1))]
     max_req_body_size: usize,
-    /// The most values a body may hold: members of objects and elements of arrays in JSON, fields in a form. A body
-    /// with more is refused before a tree is made of it. Beyond APISIX.
+    /// Most values in a body: members of objects and elements of arrays in JSON, fields in a form. A body
+    /// with more is refused before it is parsed into a tree. Beyond APISIX.
     #[serde(default = "max_body_values")]
     #[schemars(range(min = 1))]
     max_body_values: usize,
@@ -40,7 +40,7 @@ pub(crate) struct RequestValidationSettings {
     #[serde(default = "rejected_code")]
     #[schemars(range(min = 200, max = 599))]
     rejected_code: u16,
-    /// Text of the refusal, instead of what is wrong.
+    /// Body of the refusal, instead of the validation error.
     #[schemars(length(min = 1, max = 256))]
     rejected_msg: Option<String>,
 }
@@ -57,14 +57,14 @@ fn rejected_code() -> u16 {
     400
 }
 
-/// The plugin.
+/// The compiled settings.
 #[derive(Debug)]
 pub(crate) struct RequestValidation {
     config: RequestValidationSettings,
     body_rules: Option<Arc<BodyRules>>,
 }
 
-/// Rules for bodies, as a thread beside the worker needs them.
+/// Rules for bodies; shared with the threads that validate large ones.
 #[derive(Debug)]
 struct BodyRules {
     schema: Value,
@@ -92,8 +92,8 @@ impl PluginFactory for RequestValidation {
 
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
-/// Finds what would make a schema mean nothing: unknown types, properties that are no schemas, patterns
-/// that do not compile, references to what is not there.
+/// Refuses a schema with parts that have no effect: unknown types, properties that are no schemas, invalid
+/// patterns, and references without a target.
 fn check_schema(root: &Value, schema: &Value, path: &str) -> Result<(), InvalidSettings> {
     let Some(members) = schema.as_object() else {
         return if schema.is_boolean() {
@@ -172,7 +172,7 @@ impl RequestValidation {
         Step::Respond(LocalResponse::status(self.config.rejected_code).body(text.to_owned()))
     }
 
-    /// Lets a request go on with the body that was judged, or refuses it.
+    /// Continues with the validated body, or responds with a refusal.
     fn conclude<'a>(&self, ex: &mut Exchange<'_>, judged: Judged) -> Step<'a> {
         match judged {
             Ok(Ok(body)) => {
@@ -185,7 +185,7 @@ impl RequestValidation {
     }
 }
 
-/// The body that goes on, or the fault that was found in it.
+/// The validated body, or the validation error.
 type Judged = Result<Result<Vec<u8>, String>, OffloadRefused>;
 
 impl BodyRules {
@@ -199,15 +199,16 @@ impl BodyRules {
         if let Some(completed) = splice::completed(&bytes, &value) {
             return Ok(completed);
         }
-        // Readers disagree about doubled names: the upstream gets the members that the schema was applied to.
+        // Parsers differ in which of duplicate names they use. The upstream gets the members that were
+        // validated.
         serde_json::to_vec(&value).map_err(|error| error.to_string())
     }
 
     fn json(&self, body: &[u8]) -> Result<Value, String> {
-        // A node of the tree takes up to 18 times the text it was read from.
+        // Bounds memory: a tree takes up to 18 times the size of its text.
         match JsonScan::new(0, self.values_max).whole(body) {
             Err(JsonFault::TooManyValues) => Err(self.too_many()),
-            // The parser has a message for any other fault.
+            // The parser reports any other fault with a better message.
             _ => serde_json::from_slice(body).map_err(|error| error.to_string()),
         }
     }
@@ -224,7 +225,7 @@ impl BodyRules {
     }
 }
 
-/// A form as an object: a name that comes twice is a list.
+/// A form as an object; a name that occurs several times becomes an array.
 fn form(body: &[u8]) -> Value {
     let mut members = Map::new();
     for (name, value) in pairs(body) {

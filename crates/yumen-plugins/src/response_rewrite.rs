@@ -1,4 +1,4 @@
-//! `response-rewrite`: changes status, fields and body of responses.
+//! `response-rewrite`: changes status, fields and body of the response.
 
 use std::io;
 use std::sync::Arc;
@@ -18,33 +18,34 @@ use crate::decoding::{ContentCoding, UnsupportedCoding};
 use crate::pattern::{self, LinearSubstitution, MatchReplacement};
 use crate::text::{HeaderEdits, TextTemplate, header_map_schema, is_field_name};
 
-/// The settings.
+/// Settings of `response-rewrite`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("dependencies" = {
     "body": {"not": {"required": ["filters"]}}, "filters": {"not": {"required": ["body"]}}
 }))]
 pub(crate) struct ResponseRewriteSettings {
-    /// The new status.
+    /// New status.
     #[schemars(range(min = 200, max = 598))]
     status_code: Option<u16>,
     /// Fields to add, set and remove; or a map of fields to set.
     #[serde(default)]
     #[schemars(schema_with = "headers_schema")]
     headers: Option<HeaderEdits<Vec<String>>>,
-    /// The new body.
+    /// New body.
     body: Option<String>,
-    /// Whether the new body is written in base64.
+    /// Whether the new body is in Base64.
     #[serde(default)]
     body_base64: bool,
-    /// Replacements in the body, which is decoded before (gzip, deflate, br, zstd); one in another content coding
-    /// passes as it is. A body that decodes to more than 256 KiB and more than 100 times its length breaks off.
+    /// Replacements in the body, after its content coding was decoded (gzip, deflate, br, zstd). A body in
+    /// another coding passes unchanged. A body that decodes to more than 256 KiB and more than 100 times its
+    /// length is cut off as incomplete.
     #[schemars(length(min = 1))]
     filters: Option<Vec<BodyReplacement>>,
-    /// The most of a body that is collected for the replacements; what follows is cut off.
+    /// Most bytes of a body that are collected for the replacements; the rest is discarded.
     #[serde(default = "body_bytes_max")]
     #[schemars(range(min = 1))]
     max_resp_body_size: usize,
-    /// Conditions over the answer.
+    /// Conditions on the response.
     vars: Option<Vec<Value>>,
 }
 
@@ -65,13 +66,13 @@ fn headers_schema(generator: &mut SchemaGenerator) -> Schema {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct BodyReplacement {
-    /// What is looked for.
+    /// Pattern to replace.
     #[schemars(length(min = 1))]
     regex: String,
-    /// Whether one match is replaced, or all.
+    /// Whether the first match is replaced, or all matches.
     #[serde(default)]
     scope: ReplacementScope,
-    /// What the match becomes.
+    /// Replacement for the match.
     replace: String,
     /// Option letters of the pattern.
     #[serde(default = "jo")]
@@ -82,7 +83,7 @@ fn jo() -> String {
     "jo".to_owned()
 }
 
-/// The number of matches that are replaced.
+/// Number of matches to replace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, serde::Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -98,7 +99,7 @@ enum BodyRewrite {
     Filter { filters: Arc<BodyFilters>, bytes_max: usize },
 }
 
-/// The plugin.
+/// The compiled settings.
 pub(crate) struct ResponseRewrite {
     condition: Option<ConditionExpr>,
     status: Option<u16>,
@@ -108,11 +109,11 @@ pub(crate) struct ResponseRewrite {
     body: BodyRewrite,
 }
 
-/// A body in transfer through one instance of the plugin.
+/// A response body that is being collected for one instance of the plugin.
 struct FilterBody {
     of: usize,
     bytes: Vec<u8>,
-    /// The content coding of the body.
+    /// Content coding of the collected bytes.
     coding: Option<ContentCoding>,
     done: bool,
 }
@@ -187,7 +188,7 @@ fn added(line: &str) -> Result<(String, TextTemplate), InvalidSettings> {
 }
 
 impl ResponseRewrite {
-    /// Identifies this instance among others in the same exchange.
+    /// Identity of this plugin instance.
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -196,7 +197,7 @@ impl ResponseRewrite {
         let (length, coding) = match &self.body {
             BodyRewrite::Keep => return,
             BodyRewrite::Replace(body) => (Some(body.len() as u64), None),
-            // Patterns match text, and a part of a coded body cannot be decoded.
+            // A pattern cannot be applied to a range of a coded body (206).
             BodyRewrite::Filter { .. } => match ContentCoding::of(head) {
                 Ok(coding) if coding.is_none() || head.status != 206 => (None, coding),
                 Ok(_) | Err(UnsupportedCoding) => return,
@@ -225,7 +226,7 @@ impl ResponseRewrite {
         for (name, text) in &self.set {
             value.clear();
             text.render(ex, &mut value);
-            // An empty result removes the field.
+            // An empty value counts as absent and removes the field.
             if value.is_empty() {
                 head.fields.remove(name);
             } else {
@@ -238,11 +239,11 @@ impl ResponseRewrite {
     }
 }
 
-/// Replacements in order, shared with the offload threads.
+/// Replacements in order; shared with the threads that process large bodies.
 struct BodyFilters(Vec<(ReplacementScope, LinearSubstitution)>);
 
 impl BodyFilters {
-    /// Returns the decoded body with its replacements; fails if the body violates its coding.
+    /// The decoded body with its replacements, or an error if decoding failed.
     fn replaced(
         &self,
         body: Vec<u8>,
@@ -264,7 +265,7 @@ impl BodyFilters {
     }
 }
 
-/// Replaces in a whole body, at once or in another thread.
+/// Applies the replacements, on another thread if the body is large.
 fn replace(
     filters: &Arc<BodyFilters>,
     body: Vec<u8>,
@@ -272,7 +273,7 @@ fn replace(
     bytes_max: usize,
     host: &dyn PluginHost,
 ) -> Computation<io::Result<Vec<u8>>> {
-    /// Cost of one coded byte, in bytes that are not coded.
+    /// Cost of a coded byte relative to one that is not coded.
     const CODED_WEIGHT: usize = 16;
     let weight = if coding.is_some() { body.len().saturating_mul(CODED_WEIGHT) } else { body.len() };
     let filters = filters.clone();
@@ -291,7 +292,7 @@ impl Plugin for ResponseRewrite {
         if self.condition.as_ref().is_some_and(|condition| !condition.eval(ex)) {
             return;
         }
-        // A change of protocols keeps its status and has no body.
+        // After 101 the connection changes its protocol: the status is fixed and there is no body.
         if head.status != 101 {
             if let Some(status) = self.status {
                 head.set_status(status);

@@ -1,6 +1,5 @@
-//! Request targets and locations made of a template and of client text.
-//!
-//! Owns which encoding a part gets from its place, path or query. Knows neither patterns nor settings.
+//! Builds request targets and locations from templates and client text. The position of a component, in path
+//! or query, determines its encoding.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,7 +8,7 @@ use yumen_http::uri::{encode_path, encode_query_value, escape, raw_part, raw_rou
 use yumen_plugin::vars::{FixedVar, Var};
 use yumen_plugin::{Exchange, RequestHead};
 
-/// The place that the next part of a target goes to.
+/// The position of the next component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TargetPlace {
     Path,
@@ -17,12 +16,12 @@ enum TargetPlace {
     Fragment,
 }
 
-/// How the literals of a template are written.
+/// The encoding of the literals of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LiteralEncoding {
     /// As in the settings.
     AsWritten,
-    /// Percent-encoded as decoded text, up to the query.
+    /// Percent-encoded like decoded text, up to the query.
     Path,
 }
 
@@ -32,13 +31,13 @@ pub(crate) struct TargetBuilder {
     out: Vec<u8>,
     place: TargetPlace,
     literals: LiteralEncoding,
-    /// Whether the value of a variable that begins the target is a URL.
+    /// Whether a variable at the beginning of the target is inserted as a URL.
     begins_with_url: bool,
-    /// Where the question mark of the query is.
+    /// Offset of the question mark.
     question: Option<usize>,
     fragment: Option<usize>,
     carries_query: bool,
-    /// Where client text is, noted for locations only.
+    /// Ranges with client text; recorded for locations only.
     client_text: Option<Vec<Range<usize>>>,
 }
 
@@ -57,20 +56,20 @@ impl TargetBuilder {
         }
     }
 
-    /// The same target, with the places of client text noted: see [`TargetBuilder::has_client_text_in_authority`].
+    /// Records the ranges with client text, for [`TargetBuilder::has_client_text_in_authority`].
     pub(crate) fn noting_client_text(self) -> TargetBuilder {
         TargetBuilder { client_text: Some(Vec::new()), ..self }
     }
 
-    /// The same for a location, which may begin with a variable that holds a URL.
+    /// An empty location, which may begin with a variable that contains a URL.
     pub(crate) fn location(literals: LiteralEncoding) -> TargetBuilder {
         TargetBuilder { begins_with_url: true, ..TargetBuilder::new(literals) }
     }
 
-    /// Appends text of the settings. A question mark in it begins the query.
+    /// Appends text of the settings. Its first question mark begins the query.
     pub(crate) fn literal(&mut self, text: &[u8]) {
         let mut rest = text;
-        // In a template that is encoded as a path, a hash sign is text.
+        // In a template that is percent-encoded, a number sign is text.
         let is_mark =
             |byte: &u8| *byte == b'?' || (*byte == b'#' && self.literals == LiteralEncoding::AsWritten);
         if self.place == TargetPlace::Path
@@ -120,7 +119,7 @@ impl TargetBuilder {
         }
     }
 
-    /// Appends a part of the request's path: in a path its octets as received.
+    /// Appends a range of the request's path. Within a path its octets remain as received.
     pub(crate) fn path_part(&mut self, request: &RequestHead, decoded: Range<usize>) {
         let start = self.out.len();
         match self.place {
@@ -130,7 +129,7 @@ impl TargetBuilder {
         self.note_client_text(start);
     }
 
-    /// Appends the value of a variable, or else `default`.
+    /// Appends the value of a variable, or `default` without a value.
     pub(crate) fn variable(&mut self, var: &Var, default: Option<&[u8]>, ex: &Exchange<'_>) {
         let start = self.out.len();
         self.value(var, default, ex);
@@ -146,9 +145,9 @@ impl TargetBuilder {
         }
     }
 
-    /// Whether client text stands in the authority of the location so far, or names its scheme.
+    /// Whether client text is in the authority of the location, or forms its scheme.
     ///
-    /// A part of a label is allowed in front of a suffix that the settings give: `//$arg_tenant.example.com`.
+    /// Client text may be a label before a constant suffix, as in `//$arg_tenant.example.com`.
     pub(crate) fn has_client_text_in_authority(&self) -> bool {
         let out = &self.out;
         let is_after_scheme = |at: usize| {
@@ -197,7 +196,7 @@ impl TargetBuilder {
         }
     }
 
-    /// Appends text that is encoded already, without octets that no URL has.
+    /// Appends encoded text. Octets that are invalid in a URL are escaped.
     fn encoded(&mut self, text: &[u8]) {
         for &byte in text {
             match byte {
@@ -207,7 +206,7 @@ impl TargetBuilder {
         }
     }
 
-    /// Appends path and query of the request; in a query they are a value.
+    /// Appends path and query of the request; within a query they are one value.
     fn whole_target(&mut self, target: &[u8]) {
         if self.place == TargetPlace::Query {
             return self.text(target);
@@ -216,7 +215,7 @@ impl TargetBuilder {
         self.url(target);
     }
 
-    /// Appends text that may bring a query.
+    /// Appends text that may contain a query.
     fn url(&mut self, url: &[u8]) {
         let question = url.iter().position(|byte| *byte == b'?').unwrap_or(url.len());
         self.encoded(&url[..question]);
@@ -236,7 +235,7 @@ impl TargetBuilder {
         }
     }
 
-    /// Appends the query of the request, which is encoded already.
+    /// Appends the encoded query of the request.
     fn args(&mut self, query: &[u8]) {
         if self.place == TargetPlace::Query {
             self.carries_query = true;
@@ -253,24 +252,25 @@ impl TargetBuilder {
         }
     }
 
-    /// Adds a query before the fragment, unless a variable has brought the query of the request.
+    /// Inserts a query before the fragment, unless a variable has already inserted that of the request.
     pub(crate) fn add_query(&mut self, query: &[u8]) {
         if query.is_empty() || self.carries_query {
             return;
         }
+        // The query precedes the fragment.
         let fragment = self.fragment.map(|at| self.out.split_off(at)).unwrap_or_default();
         self.out.push(if self.question.is_some() { b'&' } else { b'?' });
         self.out.extend_from_slice(query);
         self.out.extend_from_slice(&fragment);
     }
 
-    /// The target.
+    /// The finished target.
     pub(crate) fn finish(self) -> Vec<u8> {
         self.out
     }
 }
 
-/// Whether a variable holds the host or port that the client has connected to, which no third party chooses.
+/// Whether the variable is the host or port that the client connected to, which no third party can choose.
 fn names_own_host(var: &Var) -> bool {
     use FixedVar::{Host, ServerAddr, ServerName, ServerPort, SslServerName};
     match var {

@@ -1,5 +1,5 @@
-//! A bench for plugins: requests as text in, answers and upstream heads as text out, with a clock
-//! that only the test moves. Knows no concrete plugin.
+//! Test harness for plugins: requests are text, responses and upstream requests are text, and only the test
+//! moves the clock.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -20,21 +20,21 @@ use yumen_plugin::{
     SharedOutbound, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamRequestPhase,
 };
 
-/// A worker whose clock stands still until the test or a sleep moves it.
+/// A worker with a clock that only the test and sleeps move.
 #[derive(Default)]
 pub(crate) struct ManualHost {
     now: Cell<Now>,
     random: Cell<u64>,
     slept: RefCell<Vec<Duration>>,
-    /// The way out, where the test gives one.
+    /// The outbound connections, if the test provides them.
     pub(crate) outbound: Option<SharedOutbound>,
-    /// What questions are answered, and what was asked.
+    /// The response to subrequests, and the subrequests that were made.
     pub(crate) answer: Option<Result<SubrequestResponse, SubrequestFault>>,
     pub(crate) asked: RefCell<Vec<SubrequestSpec>>,
 }
 
 impl ManualHost {
-    /// Moves the clock.
+    /// Advances the clock.
     pub(crate) fn advance(&self, by: Duration) {
         let now = self.now.get();
         self.now.set(Now {
@@ -45,7 +45,7 @@ impl ManualHost {
 }
 
 impl ManualHost {
-    /// What the clock shows.
+    /// The current time.
     pub(crate) fn now(&self) -> Now {
         self.now.get()
     }
@@ -55,7 +55,7 @@ impl ManualHost {
         self.now.set(now);
     }
 
-    /// The waits since the last call.
+    /// The sleeps since the last call.
     pub(crate) fn take_slept(&self) -> Vec<Duration> {
         self.slept.take()
     }
@@ -69,7 +69,7 @@ impl PluginHost for ManualHost {
     }
 
     fn random(&self) -> u64 {
-        // splitmix64: every test sees the same sequence.
+        // splitmix64: the same sequence in every test.
         self.random.set(self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
         let mut mixed = self.random.get();
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -99,36 +99,36 @@ impl PluginHost for ManualHost {
     }
 }
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Debug, Default)]
 pub(crate) struct TestReply {
-    /// Status the client gets.
+    /// Status for the client.
     pub(crate) status: u16,
-    /// Fields the client gets, a line `Name: value` each, in order.
+    /// Fields for the client as lines `Name: value`, in order.
     pub(crate) fields: Vec<String>,
-    /// Body the client gets.
+    /// Body for the client.
     pub(crate) body: String,
-    /// The same as bytes.
+    /// The body as bytes.
     pub(crate) raw: Vec<u8>,
-    /// What goes upstream, `METHOD target` and then a line `Name: value` per field; `None` where the
-    /// gateway answered itself.
+    /// The request to the upstream: `METHOD target`, then a line `Name: value` per field; `None` for a local
+    /// response.
     pub(crate) upstream: Option<Vec<String>>,
-    /// How long plugins waited, one entry per wait.
+    /// The duration of each wait of a plugin.
     pub(crate) slept: Vec<Duration>,
 }
 
 impl TestReply {
-    /// The values the client gets under `name`, joined by `|`; `None` where there is none.
+    /// The values of a response field, joined by `|`; `None` if it is absent.
     pub(crate) fn field(&self, name: &str) -> Option<String> {
         find(&self.fields, name)
     }
 
-    /// The values the upstream gets under `name`, joined by `|`.
+    /// The values of an upstream request field, joined by `|`.
     pub(crate) fn upstream_field(&self, name: &str) -> Option<String> {
         find(self.upstream.as_deref().expect("the request went upstream"), name)
     }
 
-    /// The first line that goes upstream: `METHOD target`.
+    /// The first line of the upstream request: `METHOD target`.
     pub(crate) fn upstream_line(&self) -> &str {
         &self.upstream.as_ref().expect("the request went upstream")[0]
     }
@@ -143,27 +143,27 @@ fn find(lines: &[String], name: &str) -> Option<String> {
     (!values.is_empty()).then(|| values.join("|"))
 }
 
-/// Everything around a plugin: registry, consumers, route, client, clock.
+/// The environment of a plugin: registry, consumers, route, client, clock.
 pub(crate) struct PluginBench {
-    /// The worker, whose clock the test moves.
+    /// The worker with the clock that the test moves.
     pub(crate) host: ManualHost,
     /// All consumers.
     pub(crate) consumers: ConsumerIndex,
-    /// Who asks.
+    /// The client.
     pub(crate) client: ClientInfo,
-    /// The route that matched.
+    /// The matched route.
     pub(crate) route: RouteInfo,
-    /// Its path pattern.
+    /// The path pattern of the route.
     pub(crate) uris: [Box<str>; 1],
-    /// The object the plugin's settings stand in.
+    /// The object with the settings of the plugin.
     pub(crate) owner: String,
-    /// The plugin's metadata.
+    /// The metadata of the plugin.
     pub(crate) metadata: Option<Value>,
     /// The node.
     pub(crate) node: NodeFacts,
-    /// State that outlives snapshots.
+    /// Carried state.
     pub(crate) carry: Carry,
-    /// What the upstream answers.
+    /// The response of the upstream.
     pub(crate) upstream_reply: String,
     /// Other objects of the configuration.
     pub(crate) objects: Option<Box<dyn ObjectLookup>>,
@@ -171,7 +171,8 @@ pub(crate) struct PluginBench {
 }
 
 impl PluginBench {
-    /// A bench with client 127.0.0.1, route 1 of service `s1`, one worker, and an upstream that says `ok`.
+    /// A harness with client 127.0.0.1, route 1 of service `s1`, one worker, and an upstream that responds
+    /// `ok`.
     pub(crate) fn new() -> PluginBench {
         let host = ManualHost::default();
         host.now.set(Now { mono_us: 5_000_000, unix_ms: 1_700_000_000_000 });
@@ -201,7 +202,7 @@ impl PluginBench {
         }
     }
 
-    /// Builds a plugin from its settings, or says why not.
+    /// Builds a plugin from its settings.
     pub(crate) fn build(&self, name: &str, settings: Value) -> Result<Arc<dyn Plugin>, InvalidSettings> {
         let registered = self.registry.get(name).expect("the plugin is in the list");
         let setup = PluginBuildContext {
@@ -214,17 +215,17 @@ impl PluginBench {
         registered.build(settings, &setup)
     }
 
-    /// Builds a plugin from settings that are right.
+    /// Builds a plugin from valid settings.
     pub(crate) fn plugin(&self, name: &str, settings: Value) -> Arc<dyn Plugin> {
         self.build(name, settings).expect("the settings are right")
     }
 
-    /// Adds a consumer without any key.
+    /// Adds a consumer without credentials.
     pub(crate) fn add_consumer(&mut self, username: &str) -> Arc<Consumer> {
         self.add_consumer_of(username, None)
     }
 
-    /// Adds a consumer of a group without any key.
+    /// Adds a consumer of a group without credentials.
     pub(crate) fn add_consumer_of(&mut self, username: &str, group_id: Option<&str>) -> Arc<Consumer> {
         let consumer = Arc::new(Consumer {
             username: username.into(),
@@ -238,7 +239,8 @@ impl PluginBench {
         consumer
     }
 
-    /// Makes settings of an authentication plugin lead to a consumer, as a credential if `credential_id`.
+    /// Adds credentials of an authentication plugin to a consumer, as a credential object if `credential_id`
+    /// is set.
     pub(crate) fn add_key(
         &mut self,
         consumer: &Arc<Consumer>,
@@ -259,8 +261,8 @@ impl PluginBench {
         self.consumers.insert_key(name, &key, Arc::new(identity));
     }
 
-    /// An exchange at the moment its route was found. `request` is a head with `\n` or CRLF line ends and
-    /// may leave out the empty line; `Host: test.com` is added where there is none.
+    /// An exchange after routing. `request` is a head with `\n` or CRLF line ends; the empty line is
+    /// optional, and `Host: test.com` is added if absent.
     pub(crate) fn exchange(&self, request: &str) -> Exchange<'_> {
         let (head, _) = read_request(request);
         let mut ex = Exchange::new(head, &self.client, self.host.clock(), &self.host, &self.consumers);
@@ -269,7 +271,7 @@ impl PluginBench {
         ex
     }
 
-    /// Runs a request through one plugin and, if that lets it pass, on to the upstream.
+    /// Runs a request through one plugin and, if it passes, to the upstream.
     pub(crate) fn run(&self, plugin: &Arc<dyn Plugin>, request: &str) -> TestReply {
         self.run_all(std::slice::from_ref(plugin), request)
     }
@@ -281,7 +283,7 @@ impl PluginBench {
         self.finish(plugins, ex, answer)
     }
 
-    /// The rewrite and access phases; the answer is the one a plugin gave.
+    /// Runs the rewrite and access phases; returns the local response of a plugin.
     pub(crate) fn admit(
         &self,
         plugins: &[Arc<dyn Plugin>],
@@ -298,7 +300,7 @@ impl PluginBench {
         None
     }
 
-    /// The phases from the upstream request on; the exchange is over then.
+    /// Runs the phases from the upstream request to the end of the exchange.
     pub(crate) fn finish(
         &self,
         plugins: &[Arc<dyn Plugin>],
@@ -355,7 +357,7 @@ impl PluginBench {
     }
 }
 
-/// The answer a plugin gives in one phase, waits and body reads included.
+/// The response of a plugin in one phase, including waits and buffering of the body.
 fn run_phase(
     plugin: &dyn Plugin,
     phase: PhaseSet,
@@ -386,7 +388,7 @@ fn settle(mut step: Step<'_>) -> Step<'_> {
     step
 }
 
-/// What a future gives that is done at once, as all futures of [`ManualHost`] are.
+/// The result of a future that is ready at once, as all futures of [`ManualHost`] are.
 pub(crate) fn ready<T>(mut future: Pin<Box<dyn Future<Output = T> + '_>>) -> T {
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,

@@ -1,11 +1,11 @@
-//! What plugins say they would do is what they do, and saying it changes nothing.
+//! Dry runs of plugins agree with their real effects and have none of their own.
 
 use serde_json::{Value, json};
 use yumen_plugin::{DryRunResult, PhaseSet, Plugin};
 
 use crate::testing::{PluginBench, TestReply};
 
-/// The phases of the request, foreseen: the status of an answer, or the request as it would go on.
+/// A dry run of the request phases: the status of a local response, or the resulting request.
 fn foreseen(bench: &PluginBench, plugin: &dyn Plugin, request: &str) -> Result<Vec<String>, u16> {
     let mut ex = bench.exchange(request);
     for phase in [PhaseSet::REWRITE, PhaseSet::ACCESS] {
@@ -38,7 +38,7 @@ fn bench() -> PluginBench {
     bench
 }
 
-/// Each request foreseen twice, then run, on a bench of its own for each.
+/// Runs each request dry twice and then for real, each on its own harness.
 fn check(name: &str, settings: Value, requests: &[&str]) {
     for request in requests {
         let (asked, ran) = (bench(), bench());
@@ -52,7 +52,7 @@ fn check(name: &str, settings: Value, requests: &[&str]) {
 #[test]
 fn a_plugin_does_what_it_says_it_would() {
     check("adaptive-concurrency", json!({}), &["GET /a HTTP/1.1"]);
-    // What it tells endpoints is told when they are asked.
+    // Without `tell_upstream`, because the field for endpoints is only set for an attempt.
     check(
         "deadline",
         json!({"tell_upstream": false}),
@@ -144,14 +144,14 @@ fn a_plugin_does_what_it_says_it_would() {
     );
     let user = json!({"query": "query { user { id } }", "variables": ["id"]});
     check("degraphql", user, &["GET /a?id=1 HTTP/1.1", "PUT /a HTTP/1.1"]);
-    // Judged without the proto, it lets all pass; its own tests know more.
+    // Without the proto it lets all requests pass; the plugin's own tests cover the rest.
     let shop = json!({"proto_id": 1, "service": "a.B", "method": "C"});
     check("grpc-transcode", shop, &["GET /a HTTP/1.1"]);
     let alone = json!({"rules": [{"weighted_upstreams": [{"weight": 1}]}]});
     check("traffic-split", alone, &["GET /a HTTP/1.1"]);
 }
 
-/// Foresees and then runs, again and again on the same bench: what is foreseen is what comes next.
+/// Alternates dry and real runs on one harness: each dry run must predict the next real one.
 fn check_in_turn(name: &str, settings: Value, times: usize, refused: usize) {
     let bench = bench();
     let plugin = bench.plugin(name, settings.clone());
@@ -164,7 +164,7 @@ fn check_in_turn(name: &str, settings: Value, times: usize, refused: usize) {
             "{name} {settings}: asking counts nothing"
         );
         refusals += usize::from(told.is_err());
-        // The requests stay under way: nothing that counts them lets go.
+        // The exchanges keep running, so that no count is released.
         let mut ex = bench.exchange("GET /a HTTP/1.1");
         let answer = bench.admit(std::slice::from_ref(&plugin), &mut ex, "GET /a HTTP/1.1");
         assert_eq!(told.err(), answer.map(|response| response.status), "{name} {settings}, request {turn}");
@@ -203,7 +203,7 @@ fn what_is_left_to_chance_is_said() {
     assert!(bench.host.asked.borrow().is_empty());
 }
 
-/// A plugin with a phase of the request says what it does there.
+/// Every plugin with a request phase implements its dry run.
 #[test]
 fn no_plugin_is_silent() {
     let bench = bench();
@@ -252,7 +252,7 @@ fn no_plugin_is_silent() {
         "limit-count",
         "limit-req",
         "mocking",
-        // Stands on stream routes only.
+        // Only for stream routes.
         "mqtt-proxy",
         "proxy-rewrite",
         "real-ip",

@@ -1,6 +1,5 @@
-//! `traffic-split`: selects another upstream for a share of the requests or by conditions.
-//!
-//! Knows upstreams by their slots only.
+//! `traffic-split`: sends shares of the traffic, or requests that meet conditions, to other upstreams than
+//! that of the route.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,27 +16,27 @@ use yumen_plugin::{
     UpstreamSlot,
 };
 
-/// Maximum size of a body that conditions read, in bytes.
+/// Largest request body that conditions can refer to.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// Settings of `traffic-split`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TrafficSplitSettings {
-    /// The first rule that matches decides.
+    /// Rules; the first one that matches applies.
     #[serde(default)]
     rules: Option<Vec<SplitRuleSettings>>,
 }
 
-/// Which requests, and where they go.
+/// Conditions on requests, and upstreams for them.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 struct SplitRuleSettings {
-    /// Conditions of which one must hold; none is always.
+    /// Conditions, combined by OR; without them every request matches.
     #[serde(default, rename = "match")]
     matches: Option<Vec<SplitMatch>>,
-    /// Where the requests go, by weight.
+    /// Upstreams for the requests, by weight.
     #[serde(default = "only_default")]
     #[schemars(length(min = 1, max = 20))]
     weighted_upstreams: Vec<WeightedUpstream>,
@@ -47,22 +46,22 @@ struct SplitRuleSettings {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct SplitMatch {
-    /// What must hold of the request.
+    /// Expression over the request.
     vars: Option<Vec<Value>>,
 }
 
-/// An upstream and its share; the route's own where it names none.
+/// An upstream and its weight. Without an upstream, the entry means the upstream of the route.
 #[derive(Debug, Deserialize, serde::Serialize, JsonSchema)]
 #[schemars(inline)]
 struct WeightedUpstream {
-    /// An upstream object.
+    /// Id of an upstream object.
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream_id: Option<ResourceId>,
-    /// An upstream of its own.
+    /// Inline upstream.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("type" = "object"))]
     upstream: Option<Value>,
-    /// used to split traffic between different upstreams for plugin configuration
+    /// Weight relative to the other entries.
     #[serde(default = "one")]
     weight: u32,
 }
@@ -75,23 +74,23 @@ fn only_default() -> Vec<WeightedUpstream> {
     vec![WeightedUpstream { upstream_id: None, upstream: None, weight: 1 }]
 }
 
-/// The plugin.
+/// The compiled settings.
 pub(crate) struct TrafficSplit {
     rules: Vec<SplitRule>,
 }
 
 /// A compiled rule.
 struct SplitRule {
-    /// Empty: the rule always matches.
+    /// Combined by OR; empty matches every request.
     any_of: Vec<ConditionExpr>,
     choices: Vec<SplitChoice>,
     total: u64,
-    /// Distance of two successive picks, coprime to the total.
+    /// Distance between two consecutive picks; coprime to `total`.
     stride: u64,
     picks: Arc<AtomicU64>,
 }
 
-/// The target of a share.
+/// A compiled entry of `weighted_upstreams`.
 struct SplitChoice {
     weight: u64,
     goes: SplitTarget,
@@ -140,6 +139,7 @@ fn split(
     }
     let total = choices.iter().map(|choice| choice.weight).sum();
     let weights: Vec<_> = choices.iter().map(|choice| (&choice.label, choice.weight)).collect();
+    // With changed weights the sequence of picks starts again; other changes continue it.
     let name = format!("split {} {path} {weights:?}", setup.owner);
     Ok(SplitRule {
         any_of,
@@ -186,7 +186,8 @@ fn choice(
     Ok(SplitChoice { weight, goes: SplitTarget::Upstream(slot), label })
 }
 
-/// A step that visits every position of a cycle once, with successive positions far apart.
+/// A step, coprime to `total`, that visits every position once and spreads consecutive picks by the golden
+/// ratio.
 fn stride(total: u64) -> u64 {
     let golden = (total as f64 * 0.618) as u64;
     (golden.max(1)..).find(|step| gcd(*step, total) == 1).unwrap_or(1)
@@ -214,7 +215,7 @@ impl SplitRule {
         })
     }
 
-    /// The only target, if there is one.
+    /// The choice that all requests get, if there is only one.
     fn only(&self) -> Option<&SplitChoice> {
         self.choices.iter().find(|choice| choice.weight == self.total)
     }
@@ -233,7 +234,7 @@ impl SplitRule {
 impl SplitChoice {
     fn take(&self, ex: &mut Exchange<'_>) {
         if let SplitTarget::Upstream(slot) = &self.goes {
-            // An empty slot has no upstream, so that the request is refused.
+            // A slot that was never filled must not select another upstream by accident.
             ex.upstream.slot = Some(slot.get().unwrap_or(u32::MAX));
         }
     }

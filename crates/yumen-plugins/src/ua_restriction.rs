@@ -1,4 +1,4 @@
-//! `ua-restriction`: admits or refuses clients by their `User-Agent`.
+//! `ua-restriction`: admits or refuses requests by their `User-Agent` field.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -15,16 +15,16 @@ use crate::pattern;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("oneOf" = [{"required": ["allowlist"]}, {"required": ["denylist"]}]))]
 pub(crate) struct UaRestrictionSettings {
-    /// Whether requests without the field pass.
+    /// Whether requests without `User-Agent` pass.
     #[serde(default)]
     bypass_missing: bool,
-    /// Patterns of the only agents that are admitted.
+    /// Patterns of user agents that are admitted; all others are refused.
     #[schemars(length(min = 1), inner(length(min = 1)))]
     allowlist: Option<Vec<String>>,
-    /// Patterns of agents that are refused.
+    /// Patterns of user agents that are refused.
     #[schemars(length(min = 1), inner(length(min = 1)))]
     denylist: Option<Vec<String>>,
-    /// What a refused client is told.
+    /// Message in the body of the refusal.
     #[serde(default = "message")]
     #[schemars(length(min = 1, max = 1024))]
     message: String,
@@ -34,10 +34,10 @@ fn message() -> String {
     "Not allowed".to_owned()
 }
 
-/// The plugin.
+/// The compiled settings.
 pub(crate) struct UaRestriction {
     patterns: Vec<RegexPattern>,
-    /// Whether the patterns are of agents that are refused.
+    /// Whether the patterns are a denylist.
     refuses: bool,
     bypass_missing: bool,
     refusal: LocalResponse,
@@ -67,14 +67,14 @@ impl PluginFactory for UaRestriction {
 }
 
 impl UaRestriction {
-    /// One agent on the list is enough, be it to pass or to be refused.
+    /// One matching field line decides, for admission as for refusal.
     fn admits(&self, ex: &Exchange<'_>) -> bool {
         let mut agents = ex.request.fields.all_known(KnownField::UserAgent).peekable();
         if agents.peek().is_none() {
             return self.bypass_missing;
         }
         let is_listed = |agent: &[u8]| {
-            // An agent that takes too long to match is refused.
+            // Fail closed: a user agent that exceeds the backtracking budget is refused.
             pattern::any_matches(&self.patterns, agent.trim_ascii(), ex.budget()).unwrap_or(self.refuses)
         };
         agents.any(is_listed) != self.refuses

@@ -1,4 +1,4 @@
-//! `uri-blocker`: refuses requests whose target matches one of a list of patterns.
+//! `uri-blocker`: refuses requests with a target that matches a pattern.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,20 +11,20 @@ use yumen_plugin::{
 use crate::pattern;
 use crate::text::final_status;
 
-/// The settings.
+/// Settings of `uri-blocker`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct UriBlockerSettings {
-    /// Patterns looked for in `$request_uri`: the path in its normal form, decoded, and the query as it came.
+    /// Patterns over `$request_uri`: the normalized and decoded path, and the query as received.
     #[schemars(extend("uniqueItems" = true), inner(length(min = 1, max = 4096)))]
     block_rules: Vec<String>,
-    /// Status of the refusal; above 999 is 999.
+    /// Status of the refusal; a number above 999 counts as 999.
     #[serde(default = "forbidden")]
     #[schemars(range(min = 200))]
     rejected_code: u64,
-    /// Text of the refusal.
+    /// Message in the body of the refusal.
     #[schemars(length(min = 1))]
     rejected_msg: Option<String>,
-    /// Whether the case of letters does not matter.
+    /// Whether the patterns are case-insensitive.
     #[serde(default)]
     case_insensitive: bool,
 }
@@ -33,7 +33,7 @@ fn forbidden() -> u64 {
     403
 }
 
-/// Refuses by target.
+/// The compiled settings.
 pub(crate) struct UriBlocker {
     rules: Box<[RegexPattern]>,
     refusal: LocalResponse,
@@ -47,7 +47,7 @@ impl PluginFactory for UriBlocker {
 
     fn build(config: UriBlockerSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let options = if config.case_insensitive { "i" } else { "" };
-        // No rule at all blocks everything, as it does in APISIX: the empty pattern matches.
+        // As in APISIX, an empty list blocks everything: the empty pattern matches.
         let rules = pattern::any_of(&config.block_rules, options, "block_rules")?;
         let status = final_status(config.rejected_code);
         let refusal = match &config.rejected_msg {
@@ -64,7 +64,7 @@ impl Plugin for UriBlocker {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        // A target that takes too long to match is not let through for that.
+        // Fail closed: a target that exceeds the backtracking budget is refused.
         if pattern::any_matches(&self.rules, &ex.request.request_uri(), ex.budget()) != Ok(false) {
             return Step::Respond(self.refusal.clone());
         }

@@ -1,4 +1,4 @@
-//! `zstd`: compresses responses for clients that accept Zstandard (RFC 8878).
+//! `zstd`: compresses responses with Zstandard (RFC 8878).
 
 use std::sync::Arc;
 
@@ -15,27 +15,27 @@ use crate::compression::{self, BodyEncoder, CompressibleTypes, CompressionCoding
 /// Settings of `zstd`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ZstdSettings {
-    /// The media types that are compressed, or `*` for all.
+    /// Media types of the responses to compress, or `*` for all.
     #[serde(default)]
     types: CompressibleTypes,
-    /// Answers of fewer bytes are left alone, where their length is known.
+    /// Shortest response to compress, in bytes. A response of unknown length is compressed.
     #[serde(default = "compression::min_length")]
     #[schemars(range(min = 1))]
     min_length: u64,
-    /// From fast to small.
+    /// Compression level, from fastest to smallest.
     #[serde(default = "comp_level")]
     #[schemars(range(min = 1, max = 19))]
     comp_level: i32,
-    /// Size of the window as a power of two; each answer on its way holds a few windows of memory. Clients
-    /// need not accept more than 23 (RFC 9659).
+    /// Window size as a power of two. Each response in flight holds a few windows in memory. Clients need not
+    /// support more than 23 (RFC 9659).
     #[serde(default = "window_log")]
     #[schemars(range(min = 10, max = 23))]
     window_log: u32,
-    /// The oldest version of HTTP that gets compressed answers.
+    /// Lowest HTTP version of requests to compress responses for.
     #[serde(default = "compression::http_version")]
     #[schemars(schema_with = "compression::http_version_schema")]
     http_version: f64,
-    /// Whether the answer says `Vary: Accept-Encoding`.
+    /// Whether the response carries `Vary: Accept-Encoding`.
     vary: Option<bool>,
 }
 
@@ -47,7 +47,7 @@ fn window_log() -> u32 {
     19
 }
 
-/// The plugin.
+/// The plugin: offers the coding to the exchange.
 pub(crate) struct Zstd(Arc<dyn ResponseCoding>);
 
 impl PluginFactory for Zstd {

@@ -1,4 +1,4 @@
-//! Wire goldens: what goes in and out of a real worker, byte for byte, however the bytes are cut.
+//! Wire goldens: the exact bytes in and out of a real worker, for every segmentation of the input.
 //!
 //! One `wire/*.wire` file per case; `wire/README.md` describes the format.
 
@@ -15,10 +15,10 @@ use std::sync::Mutex;
 use case::Case;
 use replay::{Cut, Gateway};
 
-/// Cases that run at the same time; most of their time they wait.
+/// Cases that run concurrently; they wait most of the time.
 const LANES: usize = 8;
 
-/// More splits than this are sampled evenly.
+/// Most splits of a case; more are sampled evenly.
 const SPLITS_MAX: usize = 400;
 
 #[test]

@@ -1,18 +1,16 @@
-//! A network of the test's own: places in namespaces, each on a cable that can be cut, and packets that are lost on
-//! their way from one place to another, without anybody's being told.
-//!
-//! Knows nothing of what runs in the places.
+//! A test network: namespaces with links that can be cut, and packets that are lost in one direction,
+//! unnoticed by both sides.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where packets go that shall be lost: nobody has this address.
+/// Destination of lost packets: no interface has this address.
 const NOBODY: &str = "02:00:00:00:00:ff";
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A switch, the cables of the places, and this machine's own. Gone when dropped.
+/// A bridge with the links of the namespaces and of this machine; removed on drop.
 pub struct TestNetwork {
     name: String,
     network: String,
@@ -24,14 +22,14 @@ impl TestNetwork {
     pub fn new(places: u8) -> Option<TestNetwork> {
         let (id, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let network = format!("10.{}.{}", 100 + (id / 250 + number * 37) % 100, id % 250);
-        // Names of links have 15 letters at most.
+        // Names of links have at most 15 characters.
         let net =
             TestNetwork { name: format!("y{}{id}", (b'a' + (number % 26) as u8) as char), network, places };
         let made = net.make();
         if let Err(why) = &made {
             crate::missing_prerequisite(&format!("network namespaces cannot be created: {why}"));
         }
-        // What was made so far is taken away by dropping it.
+        // The drop removes the parts that exist so far.
         made.is_ok().then_some(net)
     }
 
@@ -39,7 +37,7 @@ impl TestNetwork {
         let TestNetwork { name, network, .. } = self;
         ip(&format!("link add {name} type bridge"))?;
         ip(&format!("link set {name} up"))?;
-        // This machine is on a cable of its own, so that it can be cut off too.
+        // This machine has a link too, so that it can be cut off.
         ip(&format!("link add {name}h type veth peer name {name}p"))?;
         ip(&format!("link set {name}p master {name} up"))?;
         ip(&format!("addr add {network}.1/24 dev {name}h"))?;
@@ -61,7 +59,7 @@ impl TestNetwork {
         self.at(1)
     }
 
-    /// The address of a place.
+    /// The address of a namespace.
     pub fn address(&self, place: u8) -> Ipv4Addr {
         self.at(place + 2)
     }
@@ -70,27 +68,27 @@ impl TestNetwork {
         format!("{}.{number}", self.network).parse().expect("three numbers and a fourth")
     }
 
-    /// What is put before a command, so that it runs in a place.
+    /// The prefix of a command that runs in a namespace.
     pub fn within(&self, place: u8) -> Vec<String> {
         ["ip", "netns", "exec", &self.namespace(place)].map(str::to_owned).to_vec()
     }
 
-    /// What the namespace of a place is called.
+    /// The name of a namespace.
     pub fn namespace(&self, place: u8) -> String {
         format!("{}n{place}", self.name)
     }
 
-    /// Cuts a place's cable, or mends it.
+    /// Cuts or restores the link of a namespace.
     pub fn cut(&self, place: u8, is_cut: bool) {
         self.set(&format!("{}m{place}", self.name), is_cut);
     }
 
-    /// Cuts this machine off from all places, or mends that.
+    /// Cuts or restores the link of this machine.
     pub fn cut_here(&self, is_cut: bool) {
         self.set(&format!("{}p", self.name), is_cut);
     }
 
-    /// Loses all packets from one place to another, or no longer does. What goes the other way arrives.
+    /// Loses all packets from one namespace to another, or stops losing them. The reverse direction works.
     pub fn lose(&self, from: u8, to: u8, is_lost: bool) {
         let (name, to) = (&self.name, self.address(to));
         let neighbour = format!("-n {name}n{from} neigh");
@@ -110,7 +108,7 @@ impl TestNetwork {
 impl Drop for TestNetwork {
     fn drop(&mut self) {
         let name = &self.name;
-        // What was never made cannot be taken away.
+        // Errors are ignored: parts may be missing.
         for place in 0..self.places {
             let _ = ip(&format!("netns del {name}n{place}"));
             let _ = ip(&format!("link del {name}m{place}"));

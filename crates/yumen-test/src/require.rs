@@ -2,10 +2,11 @@
 
 use std::io::Write;
 
-/// Set by `make test` and so by CI: a test that cannot run fails instead of passing.
+/// Set by `make test` and in CI: a test that cannot run fails.
 const REQUIRE_ALL: &str = "YUMEN_REQUIRE_ALL";
 
-/// Reports a test that cannot run here. The report goes past the test runner's capture, so that a passing run shows it.
+/// Reports a test that cannot run here. The message bypasses the capture of the test runner, so that a
+/// passing run shows it.
 ///
 /// # Panics
 /// If `YUMEN_REQUIRE_ALL` is set: a skipped test proves nothing.

@@ -1,4 +1,4 @@
-//! Every YAML example of the documents is what the binary accepts, and the reference is what it says of itself.
+//! The binary accepts every YAML example of the documents, and the reference pages equal its output.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use yumen_config::resource::Kind;
 
 const DOCUMENTS: [&str; 3] = ["docs/guide.md", "README.md", "README.zh-CN.md"];
 
-/// What an example is a file of.
+/// The type of file that an example is.
 #[derive(Debug, PartialEq)]
 enum Sort {
     Resources,
@@ -97,7 +97,7 @@ fn the_reference_is_what_the_code_says() {
 #[test]
 fn both_readmes_show_the_same() {
     let blocks = |text: &str| -> Vec<String> {
-        // What is cloned is named in each reader's language.
+        // The placeholder of the clone URL is in the language of each README.
         let same = text.replace("<本仓库地址>", "<this repository>");
         same.split("```").skip(1).step_by(2).map(str::to_owned).collect()
     };

@@ -1,6 +1,6 @@
 //! A comparison as aligned columns for a terminal or a CI log.
 //!
-//! Knows the outcome; must not know the method.
+//! Depends on the outcome, but not on the method.
 
 use std::fmt::Write;
 

@@ -1,6 +1,6 @@
 //! Assembles a report: conclusions first, details last.
 //!
-//! Knows the sections and their order; must not know their content.
+//! Depends on the sections and their order, but not on their content.
 
 use super::context::ReportContext;
 use super::document::{ReportDocument, ReportSection};

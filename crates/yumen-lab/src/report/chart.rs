@@ -1,7 +1,7 @@
 //! Charts as data and as SVG: lines over an axis, or dots in rows. Each chart is drawn twice, for wide and
 //! for narrow pages, with CSS classes for colours.
 //!
-//! Must not know scenarios or targets: names, values and styles are inputs.
+//! Independent of scenarios and targets: names, values and styles are inputs.
 
 mod dots;
 mod frame;

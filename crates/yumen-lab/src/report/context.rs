@@ -1,6 +1,6 @@
 //! Lookups in a run for all parts of a report: styles of targets, values of cells, bottlenecks.
 //!
-//! Knows the record; must not know the layout of a report.
+//! Depends on the record, but not on the layout of a report.
 
 use std::collections::BTreeSet;
 
@@ -205,7 +205,7 @@ pub(crate) fn plain(value: &Value) -> String {
     }
 }
 
-/// The round whose value is closest to the median: shown where only one round fits.
+/// The round with the value closest to the median: shown where only one round fits.
 pub(crate) fn typical_round(
     result: &TargetResult,
     metric: RoundMetric,

@@ -1,7 +1,7 @@
 //! A report as data: sections of paragraphs, tables and charts. HTML and Markdown are both written from this
 //! form, so that their content is identical.
 //!
-//! Must not know the source of the figures or their presentation.
+//! Independent of the source of the figures and their presentation.
 
 use super::chart::ReportChart;
 
@@ -102,7 +102,7 @@ pub enum CellEmphasis {
 }
 
 impl ReportTable {
-    /// An empty table whose first column names the rows; the other columns are numeric.
+    /// An empty table. The first column names the rows; the other columns are numeric.
     pub fn of_numbers(caption: impl Into<String>, first: &str, numbers: &[String]) -> Self {
         let mut columns = vec![TableColumn { label: first.to_owned(), numeric: false }];
         columns.extend(numbers.iter().map(|label| TableColumn { label: label.clone(), numeric: true }));

@@ -1,6 +1,6 @@
 //! Writes a document as one self-contained HTML page with inline style and graphics and without scripts.
 //!
-//! Knows documents; must not know their subject.
+//! Depends on documents, but not on their subject.
 
 use super::chart::ChartSize;
 use super::document::{
@@ -166,7 +166,7 @@ fn column_class(column: &TableColumn) -> &'static str {
     if column.numeric { "number" } else { "word" }
 }
 
-/// An element whose text may contain code in backticks.
+/// An element with text that may contain code in backticks.
 fn rich(page: &mut MarkupWriter, name: &'static str, attributes: &[(&str, &str)], text: &str) {
     page.open(name, attributes);
     rich_text(page, text);

@@ -1,7 +1,7 @@
 //! Writes the computed content of a report as JSON: figures with their spread, comparisons, losses. Single
 //! rounds remain in the record of the run.
 //!
-//! Knows the record; must not know page layout.
+//! Depends on the record, but not on page layout.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};

@@ -1,6 +1,6 @@
 //! Writes a document as Markdown. Tables replace the charts.
 //!
-//! Knows documents; must not know their subject.
+//! Depends on documents, but not on their subject.
 
 use std::fmt::Write;
 

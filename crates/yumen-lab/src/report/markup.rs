@@ -1,6 +1,6 @@
 //! Writes HTML and SVG elements. Elements always nest, and recorded text is always escaped.
 //!
-//! Must not know charts or reports.
+//! Independent of charts and reports.
 
 use std::fmt::Write;
 

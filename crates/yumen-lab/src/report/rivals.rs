@@ -1,6 +1,6 @@
 //! Comparison of yumen with each other gateway in every case: wins and losses.
 //!
-//! Knows the record. The result is computed for all measurements and cannot be edited.
+//! Computed from the record, over all measurements: no result can be left out.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::quantity::QuantityUnit;
 use crate::record::{MeasuredTarget, RunCase, RunRecord, TargetRole};
 use crate::verdict::{Verdict, VerdictDecision, VerdictLimits};
 
-/// Adapter whose targets are compared with the others.
+/// The adapter of the targets that are compared with the others.
 const SUBJECT: &str = "yumen";
 
 /// One figure of one case for a target of yumen and another gateway.

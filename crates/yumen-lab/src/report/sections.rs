@@ -1,6 +1,6 @@
 //! Sections of every report, independent of the scenario: summary, traps, rounds, repetition.
 //!
-//! Knows the record through its context.
+//! Reads the record through its context.
 
 pub(crate) mod setup;
 pub(crate) mod usage;

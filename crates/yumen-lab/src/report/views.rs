@@ -1,6 +1,6 @@
 //! Views of the cases of a run, one file each. A scenario lists the views of its report.
 //!
-//! Knows the record; the chart modules must not.
+//! Views read the record; the chart modules are independent of it.
 
 mod connections;
 mod curves;

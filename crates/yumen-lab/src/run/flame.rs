@@ -45,6 +45,7 @@ fn fold(script: &str) -> Folded {
         let Some(program) = lines.next() else { continue };
         let mut stack: Vec<String> = lines.filter_map(frame).collect();
         stack.push(program.trim().to_owned());
+        // perf lists the innermost frame first; the root of the graph is the program.
         stack.reverse();
         *folded.entry(stack).or_default() += 1;
     }

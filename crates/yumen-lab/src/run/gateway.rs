@@ -158,6 +158,7 @@ fn plan(shape: &GatewayShape, site: &GatewaySite<'_>) -> Result<GatewayPlan> {
 
 /// Free ports, all different.
 pub(super) fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    // All listeners exist at once, so that the ports differ.
     let listeners: Vec<std::net::TcpListener> =
         (0..N).map(|_| std::net::TcpListener::bind(("127.0.0.1", 0))).collect::<Result<_, _>>()?;
     let mut ports = [0; N];

@@ -227,6 +227,7 @@ impl<'a> GatewayGroup<'a> {
         let mut slowest: Option<(f64, usize)> = None;
         for place in self.gateways.keys().copied().collect::<Vec<_>>() {
             let rate = self.turn(&probe, PROBE_SECONDS, place, progress)?.summary.responses_per_second();
+            // Every gateway must be able to sustain the rate, so the slowest one determines it.
             if slowest.is_none_or(|(known, _)| rate < known) {
                 slowest = Some((rate, place));
             }

@@ -74,6 +74,7 @@ fn parse(bytes: &[u8], ended: bool) -> Result<Option<LabResponse>> {
     let rest = &bytes[end + 4..];
     let status = head.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok());
     let Some(status) = status else { bail!("not an HTTP answer: {head}") };
+    // The final response follows an interim one.
     if (100..200).contains(&status) {
         return parse(rest, ended);
     }

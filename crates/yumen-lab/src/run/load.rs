@@ -20,7 +20,7 @@ pub(super) struct LoadInput<'a> {
     pub(super) seconds: f64,
     /// Processors available to the generator.
     pub(super) cpus: usize,
-    /// Processes whose memory is measured for idle connections.
+    /// Processes for the measurement of memory, with idle connections.
     pub(super) pids: &'a [u32],
 }
 

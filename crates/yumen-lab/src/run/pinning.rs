@@ -10,6 +10,7 @@ pub(super) fn split(cpus: &[usize], workers: usize) -> CpuPinning {
         return CpuPinning::default();
     }
     let (gateway, rest) = cpus.split_at(workers.clamp(1, workers_max(cpus.len())));
+    // Upstream and generator share the only remaining processor.
     if rest.len() == 1 {
         return CpuPinning { gateway: gateway.to_vec(), upstream: rest.to_vec(), generator: rest.to_vec() };
     }

@@ -1,5 +1,5 @@
 //! A started program: pinned, observed in `/proc` with its descendants, and ended on drop.
-//! Must not know the purpose of the program.
+//! Independent of the purpose of the program.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -52,6 +52,7 @@ impl RunningProcess {
             pin_this_thread(launch.cpus)?;
             command.spawn().with_context(|| format!("start of {}", launch.program.display()))
         };
+        // The process inherits the affinity of its thread; this thread keeps its own.
         let child = std::thread::scope(|scope| scope.spawn(spawn).join());
         let child = child.map_err(|_| anyhow::anyhow!("the starting thread panicked"))??;
         let name = launch.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -222,6 +223,7 @@ pub(super) fn cpu_ns_by_thread(roots: &[u32]) -> BTreeMap<u32, u64> {
 /// Resident memory of the processes and their descendants; shared pages count once.
 pub(super) fn rss_bytes(roots: &[u32]) -> u64 {
     let pids: Vec<u32> = roots.iter().flat_map(|root| descendants(*root)).collect();
+    // Pages that several processes share must be counted once.
     let key = if pids.len() == 1 { "Rss:" } else { "Pss:" };
     let of = |pid: &u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;

@@ -157,6 +157,7 @@ fn connections(
     upstream: Option<u64>,
     is_gateway: bool,
 ) -> RoundConnections {
+    // The kernel counts every accepted connection of the machine, including those of the upstream.
     let door = match (opened, upstream) {
         (Some(opened), Some(upstream)) if is_gateway => Some(opened.saturating_sub(upstream)),
         (Some(opened), _) if !is_gateway => Some(opened),

@@ -49,6 +49,7 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     let path = folder.join(name);
     let parent = path.parent().context("a file in a folder")?;
     fs::create_dir_all(parent)?;
+    // A rename replaces the file at once, so a gateway that watches it never reads a part.
     let fresh = folder.join(format!(".{}.new", name.replace('/', "-")));
     fs::write(&fresh, text).with_context(|| format!("{}", fresh.display()))?;
     fs::rename(&fresh, &path).with_context(|| format!("{}", path.display()))

@@ -97,6 +97,7 @@ impl CpuMeter {
         if roots.is_empty() {
             return;
         }
+        // Threads that have ended keep their last value.
         self.last.extend(process::cpu_ns_by_thread(&roots));
         let used = |(thread, ns): (&u32, &u64)| ns.saturating_sub(*self.before.get(thread).unwrap_or(&0));
         let used_ns: u64 = self.last.iter().map(used).sum();

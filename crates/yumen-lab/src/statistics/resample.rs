@@ -1,6 +1,6 @@
 //! Bootstrap confidence intervals: resamples with replacement from a fixed seed.
 //!
-//! Knows numbers only. The same sample gives the same interval on every machine.
+//! Pure arithmetic. The same sample gives the same interval on every machine.
 
 use super::{ConfidenceInterval, quantile_of_sorted, sorted};
 

@@ -151,6 +151,7 @@ fn credential(number: usize, key: &str) -> Value {
 }
 
 fn cluster(plan: &GatewayPlan) -> Value {
+    // The default limits of a cluster would refuse requests under load.
     let unbounded = json!({ "max_connections": 1_000_000, "max_pending_requests": 1_000_000,
         "max_requests": 1_000_000, "max_retries": 1_000_000 });
     json!({

@@ -132,6 +132,7 @@ fn servers(plan: &GatewayPlan) -> String {
     for (slot, endpoint) in plan.endpoints.iter().enumerate() {
         text += &format!("  server s{} {endpoint} {pool}\n", slot + 1);
     }
+    // Slots for the endpoints that changes add.
     let empty = plan.dynamic_endpoints_max.map_or(0..0, |most| plan.endpoints.len()..most);
     for slot in empty {
         text += &format!("  server s{} 127.0.0.1:1 {pool} disabled\n", slot + 1);

@@ -1,4 +1,4 @@
-//! Input and output of adapters. Must not know any gateway.
+//! Input and output of adapters. Independent of any gateway.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! Pages as Chromium lays them out: nothing overflows, no texts overlap, colours can be told apart, nothing complains.
+//! Layout of pages in Chromium: nothing overflows, no texts overlap, colours are distinguishable, no errors
+//! are logged.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,10 +12,10 @@ use super::pages::pages;
 /// One of these is installed by `scripts/deps.sh`.
 const BROWSERS: [&str; 4] = ["chromium-headless-shell", "chromium", "google-chrome", "chromium-browser"];
 
-/// Widths of pages and colour schemes in which every report is laid out.
+/// Page widths and colour schemes for every report.
 const SHEETS: [(u32, &str); 4] = [(1280, "light"), (1280, "dark"), (700, "light"), (360, "dark")];
 
-/// Lays the pages out in frames, looks at each, and leaves what it saw in the document's title.
+/// Lays out the pages in frames, inspects each, and writes its findings into the document.
 const PROBE: &str = include_str!("probe.js");
 
 #[test]
@@ -22,7 +23,7 @@ fn pages_are_laid_out_without_a_flaw() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
     std::fs::create_dir_all(&folder).unwrap();
     for (name, page) in pages() {
-        // left there for whoever wants to look
+        // Left in the folder for manual inspection.
         std::fs::write(folder.join(format!("{name}.page.html")), page).unwrap();
         let figures = page.matches("<figure>").count() as u64;
         let (dom, messages) = open(&folder, name, &harness(page));
@@ -42,7 +43,7 @@ fn pages_are_laid_out_without_a_flaw() {
     }
 }
 
-/// A page with a frame for each sheet; frames have their own width, and their scheme is that of their element.
+/// A page with a frame per sheet. A frame has its own width, and the scheme of its element.
 fn harness(page: &str) -> String {
     let source = page.replace('&', "&amp;").replace('"', "&quot;");
     let frames: Vec<String> = SHEETS
@@ -57,7 +58,7 @@ fn harness(page: &str) -> String {
     )
 }
 
-/// Opens a page and gives back the document as it is in the end, and what the browser said meanwhile.
+/// Opens a page; returns the final document and the messages of the browser.
 fn open(folder: &Path, name: &str, page: &str) -> (String, String) {
     let file = folder.join(format!("{name}.html"));
     std::fs::write(&file, page).unwrap();

@@ -1,4 +1,4 @@
-//! What counts as a regression between two runs, and what CI is told.
+//! Regressions between two runs, and the resulting output and exit code for CI.
 
 use yumen_lab::compare::{ComparisonOutcome, compare};
 use yumen_lab::metric::RoundMetric;
@@ -8,7 +8,7 @@ use yumen_lab::verdict::{VerdictDecision, VerdictLimits};
 use super::pages::bench;
 use super::synthetic::*;
 
-/// A plain run in which targets have so much of their capacity.
+/// A plain run in which each target has this fraction of its capacity.
 fn plain(rounds: usize, seed: u64, scale: &[f64]) -> RunRecord {
     let models: Vec<Model> = MODELS[1..]
         .iter()

@@ -1,4 +1,4 @@
-//! What pages say, in all three formats.
+//! Content of the pages in all three formats.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use yumen_lab::report::{ReportFormat, read_run, render};
 
 use super::synthetic::*;
 
-/// Where goldens stand. With `UPDATE_GOLDENS=1` they are written instead of read; look at the difference then.
+/// Folder of the goldens. `UPDATE_GOLDENS=1` writes them; check the difference then.
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
 
 #[track_caller]
@@ -46,14 +46,14 @@ fn larger_runs_read_as_their_goldens() {
     }
 }
 
-/// The pages of all synthetic runs by name, made once.
+/// The pages of all synthetic runs by name, rendered once.
 pub(crate) fn pages() -> &'static [(String, String)] {
     static PAGES: OnceLock<Vec<(String, String)>> = OnceLock::new();
     let page = |run: RunRecord| (run.scenario.name.clone(), render(&run, ReportFormat::Html).unwrap());
     PAGES.get_or_init(|| all().into_iter().map(page).collect())
 }
 
-/// Start tags, attributes and end tags of a page, style left out.
+/// Start tags, attributes and end tags of a page, without the style.
 fn tags(page: &str) -> Vec<&str> {
     let body = page.split_once("</style>").map_or(page, |(_, body)| body);
     let parts = body.split('<').skip(1);
@@ -68,7 +68,7 @@ fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
 #[test]
 fn pages_nest() {
     for (_, page) in pages() {
-        // html is open; head was opened before the style
+        // `html` is open; `head` was opened before the style.
         let mut open = vec!["html", "head"];
         for tag in tags(page) {
             match tag.strip_prefix('/') {
@@ -138,7 +138,7 @@ fn what_a_run_recorded_is_never_read_as_markup() {
     assert!(text.contains("A | pipe, a \\*star\\*, an \\<img src=x\\>"));
 }
 
-/// The lines of a table in Markdown whose caption begins like this.
+/// The lines of a Markdown table with this beginning of its caption.
 fn rows<'a>(text: &'a str, caption: &str) -> Vec<&'a str> {
     let start = text.find(&format!("**{caption}")).map_or("", |start| &text[start..]);
     start
@@ -153,7 +153,7 @@ fn rows<'a>(text: &'a str, caption: &str) -> Vec<&'a str> {
 fn losses_are_computed_and_said() {
     let text = render(&rate_ramp(), ReportFormat::Markdown).unwrap();
     let losses = rows(&text, "Where yumen loses");
-    // the synthetic nginx needs less memory, and nothing else of it is better
+    // The synthetic nginx needs less memory, and is better in nothing else.
     assert_eq!(losses.len(), 1, "{losses:?}");
     assert!(losses[0].starts_with("| memory | all | nginx"), "{losses:?}");
 }
@@ -220,7 +220,7 @@ fn kept_connections_are_counted_and_never_win() {
     assert!(text.contains(
         "Kept connections although the request said to close: kong at `Connection: Close, connections=100`"
     ));
-    // however fast it is
+    // At any speed.
     for result in
         run.cases.iter_mut().flat_map(|case| &mut case.results).filter(|result| result.target == "kong")
     {
@@ -270,7 +270,7 @@ fn a_record_survives_writing_and_reading() {
     assert_eq!(render(&read, ReportFormat::Markdown).unwrap(), render(&run, ReportFormat::Markdown).unwrap());
 }
 
-/// Runs `yumen-bench` on records in a folder of its own.
+/// Runs `yumen-bench` on records in its own folder.
 pub(crate) fn bench(name: &str, runs: &[RunRecord], arguments: &[&str]) -> (Output, std::path::PathBuf) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).unwrap();

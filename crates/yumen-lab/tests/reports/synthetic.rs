@@ -1,4 +1,4 @@
-//! Runs that were never measured: seeded, plausible, and with everything in them that a report must cope with.
+//! Synthetic runs: seeded, plausible, and with every case that a report must handle.
 
 use serde_json::{Map, Value, json};
 use yumen_lab::record::*;
@@ -7,17 +7,17 @@ use yumen_load::{
     LoadShape, LoadSummary, RampStep, RequestPlan, RequestTotals, SecondSummary,
 };
 
-/// A gateway as the generator imagines it.
+/// A simulated gateway.
 #[derive(Clone, Copy)]
 pub(crate) struct Model {
     pub(crate) name: &'static str,
-    /// Responses per second at its limit.
+    /// Responses per second at saturation.
     pub(crate) capacity: f64,
-    /// Median latency without a queue, microseconds.
+    /// Median latency without a queue, in microseconds.
     pub(crate) base_us: f64,
-    /// How fast latency grows with every nine.
+    /// Growth of the latency with every further nine.
     pub(crate) tail: f64,
-    /// Resident memory, MiB.
+    /// Resident memory in MiB.
     pub(crate) memory_mib: f64,
 }
 
@@ -30,7 +30,7 @@ pub(crate) const MODELS: [Model; 6] = [
     Model { name: "kong", capacity: 19_800.0, base_us: 310.0, tail: 3.4, memory_mib: 118.0 },
 ];
 
-/// Numbers that look random and are the same every time.
+/// Pseudorandom numbers, equal in every run.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -38,13 +38,13 @@ impl Random {
         Self(seed)
     }
 
-    /// From 0 to 1.
+    /// A number from 0 to 1.
     pub(crate) fn share(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Near 1, by so much at most.
+    /// A number near 1, at most this far away.
     pub(crate) fn near_one(&mut self, by: f64) -> f64 {
         1.0 + (self.share() - 0.5) * 2.0 * by
     }
@@ -84,14 +84,14 @@ pub(crate) fn latency(count: u64, median_ns: f64, tail: f64, random: &mut Random
     }
 }
 
-/// What differs from case to case, and what it does to a gateway.
+/// The parameters of a case, and their effects on a gateway.
 #[derive(Clone)]
 pub(crate) struct Point {
     pub(crate) label: String,
     pub(crate) parameters: Map<String, Value>,
     pub(crate) plan: LoadPlan,
     pub(crate) seconds: f64,
-    /// What is left of the capacity.
+    /// Remaining share of the capacity.
     pub(crate) factor: f64,
     pub(crate) who: fn(&Model) -> BottleneckPart,
     /// Share of requests that fail.
@@ -281,7 +281,7 @@ fn usage(point: &Point, model: &Model, responses: u64, elapsed_ns: u64, random: 
     }
 }
 
-/// A run of the points over models, rounds interleaved.
+/// A run of the points over models, with interleaved rounds.
 pub(crate) fn run(
     name: &str,
     report: &str,
@@ -424,7 +424,7 @@ pub(crate) fn view(kind: ViewKind, over: Option<&str>) -> ReportView {
     ReportView { kind, over: over.map(str::to_owned), title: None }
 }
 
-/// R3: two spellings over connections; one gateway keeps connections on `Close`, two fail at a thousand.
+/// R3: two spellings over connections; one gateway ignores `Close`, two fail at a thousand connections.
 pub(crate) fn connection_close() -> RunRecord {
     let mut points = Vec::new();
     for field in ["Close", "close"] {
@@ -499,7 +499,7 @@ pub(crate) fn plugin_cost() -> RunRecord {
     run("plugin-cost", "R4", views, &points, &MODELS, 5, 4)
 }
 
-/// R5: a rate that rises beyond what one of them can do.
+/// R5: a rate that rises beyond the capacity of one gateway.
 pub(crate) fn rate_ramp() -> RunRecord {
     let kind =
         LoadShape::Ramp { low: 200.0, high: 2000.0, step: 200.0, calls: 10, connections_per_step: 5000 };
@@ -509,7 +509,7 @@ pub(crate) fn rate_ramp() -> RunRecord {
     run("rate-ramp", "R5", vec![view(ViewKind::Ramp, None)], &[point], &MODELS, 3, 5)
 }
 
-/// Held connections.
+/// Idle connections.
 pub(crate) fn idle_connections() -> RunRecord {
     let point = |connections: usize| {
         let kind = LoadShape::Idle { hold_ms: 5000, requests_first: 1, pids: Vec::new() };
@@ -531,7 +531,7 @@ pub(crate) fn idle_connections() -> RunRecord {
     )
 }
 
-/// As little as a run can hold, with texts that try to be markup.
+/// The smallest possible run, with texts that resemble markup.
 pub(crate) fn smallest() -> RunRecord {
     let points = [Point::new("<script>alert(1)</script> & `odd", json!({}), closed(1), 0.2)];
     let mut run = run("smallest", "R1", Vec::new(), &points, &MODELS[1..3], 1, 1);
@@ -545,7 +545,7 @@ pub(crate) fn smallest() -> RunRecord {
     run
 }
 
-/// All of them, by name.
+/// All synthetic runs by name.
 pub(crate) fn all() -> Vec<RunRecord> {
     vec![connection_close(), dynamic_endpoints(), plugin_cost(), rate_ramp(), idle_connections(), smallest()]
 }

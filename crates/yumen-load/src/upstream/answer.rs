@@ -1,4 +1,4 @@
-//! Responses of the test upstream by path. Must not know connections.
+//! Responses of the test upstream by path. Independent of connections.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! Injected behaviour of the test upstream: latency, stalls, errors and a rate limit. Must not know HTTP.
+//! Injected behaviour of the test upstream: latency, stalls, errors and a rate limit. Independent of HTTP.
 //! Pure except for the counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,6 +90,7 @@ impl BehaviourState {
             return BehaviourVerdict::Good;
         }
         let number = self.counted.fetch_add(1, Ordering::Relaxed);
+        // Errors are evenly spread: one whenever the expected number reaches the next integer.
         let errors_until = |count: u64| (count as f64 * share).floor();
         if errors_until(number + 1) > errors_until(number) {
             return BehaviourVerdict::Error(self.behaviour.error_status);
@@ -116,6 +117,7 @@ impl BehaviourState {
         let space_ns = (SECOND_NS / rate) as u64;
         let burst_ns = 100 * MILLISECOND_NS;
         let take = |next_ns: u64| {
+            // Unused time allows a burst of 100 ms at most.
             let next_ns = next_ns.max(now_ns.saturating_sub(burst_ns));
             (next_ns <= now_ns).then_some(next_ns + space_ns)
         };

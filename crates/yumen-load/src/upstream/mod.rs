@@ -1,5 +1,5 @@
 //! The test upstream: responses with configurable size, latency and failures.
-//! Must not know its clients.
+//! Independent of its clients.
 
 mod answer;
 mod behaviour;
@@ -189,6 +189,7 @@ impl UpstreamServer {
 fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    // Each thread has its own listener at the same port.
     socket.set_reuse_port(true)?;
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! HTTP/1 request parser of the test upstream: method, path and framing. Must not know sockets.
+//! HTTP/1 request parser of the test upstream: method, path and framing. Independent of sockets.
 
 use memchr::{memchr, memmem};
 

@@ -1,5 +1,5 @@
 //! One thread of the test upstream: accepts connections, reads requests, and responds after a delay.
-//! Must not know the rules for delays and failures.
+//! Independent of the rules for delays and failures.
 
 use std::cell::Cell;
 use std::io;

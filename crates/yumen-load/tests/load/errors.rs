@@ -1,4 +1,4 @@
-//! Every class of error is provoked and counted exactly.
+//! Every class of error is provoked and must be counted exactly.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -8,7 +8,8 @@ use yumen_load::{LoadLimits, LoadPlan, RequestPlan, StatusRange};
 
 use crate::scripted::{OK, errors, plan, run, serve};
 
-/// Nobody listens there, and nobody is given it: of a port that was free a moment ago that is not sure.
+/// A port without a listener. The kernel never assigns port 1 on its own, unlike a port that was just
+/// released.
 const CLOSED: &str = "127.0.0.1:1";
 
 #[test]
@@ -25,7 +26,7 @@ fn connections_nobody_takes_time_out() {
     listener.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
     listener.listen(1).unwrap();
     let address = listener.local_addr().unwrap().as_socket().unwrap();
-    // The queue is filled until the kernel takes no more.
+    // Fill the accept queue until the kernel drops further connection attempts.
     let waiting: Vec<TcpStream> =
         std::iter::from_fn(|| TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok())
             .collect();
@@ -79,7 +80,7 @@ fn connections_that_end_before_their_response_are_errors_of_reading() {
 fn requests_that_cannot_be_written_are_errors_of_writing() {
     let server = serve(|peer| {
         peer.read();
-        // Unread bytes and no patience: the client is reset while it writes.
+        // Closing with unread bytes and no linger sends a reset while the client is still writing.
         SockRef::from(&peer.stream).set_linger(Some(Duration::ZERO)).unwrap();
     });
     let body = vec![b'x'; 64 << 20];
@@ -153,7 +154,7 @@ fn a_connection_ended_between_requests_is_no_error() {
         peer.read();
         peer.write(OK);
     });
-    // Far enough apart that the end is seen before the next request is due.
+    // One request per second: the end of the connection is noticed before the next request is due.
     let kind = yumen_load::LoadShape::Open { rate: 1.0 };
     let summary = run(&LoadPlan { kind, limits: LoadLimits::count(3), ..server.plan() });
     assert_eq!(errors(&summary), []);

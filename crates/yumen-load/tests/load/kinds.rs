@@ -1,4 +1,4 @@
-//! The kinds of load: what each sends, and what each shows of a server that stalls.
+//! Closed and open loops: their requests and their latencies when the server stalls.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn histogram(latency: &LatencySummary) -> Histogram<u64> {
     Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap()
 }
 
-/// How many took that long or longer.
+/// Number of responses with a latency of at least `ms`.
 fn slower_than(latency: &LatencySummary, ms: u64) -> u64 {
     histogram(latency).count_between(ms * MS, u64::MAX)
 }
@@ -29,7 +29,7 @@ fn answer_all(peer: &mut Peer) {
     }
 }
 
-/// Answers at once but for one request, which it leaves lying for a second.
+/// Responds at once, except to request 101, which is delayed by one second.
 fn stalls_once() -> impl Fn(&mut Peer) {
     let served = AtomicUsize::new(0);
     move |peer| {
@@ -62,14 +62,14 @@ fn a_closed_loop_hides_a_stall_and_an_open_loop_shows_it() {
     let open = run(&LoadPlan { kind, limits: LoadLimits::count(600), ..serve(stalls_once()).plan() });
     assert_eq!((errors(&closed), errors(&open)), (vec![], vec![]));
     assert_eq!((closed.totals.responses, open.totals.responses), (600, 600));
-    // Both met the same stall of a second.
+    // Both loads met the stall of one second.
     assert!(closed.latencies.response.max_ns >= 1000 * MS && open.latencies.response.max_ns >= 1000 * MS);
-    // Whoever sends 200 a second has at least 99 requests due in its first half, each late by half a second
-    // or more.
+    // At 200 per second, at least 99 requests are due in the first half of the stall; each is late by
+    // half a second or more.
     let corrected = open.latencies.corrected.as_ref().unwrap();
     assert!(slower_than(corrected, 500) >= 99, "{corrected:?}");
     assert!(corrected.at(90.0).unwrap() >= 300 * MS);
-    // Counted from sending there was one slow request: what the others waited is nowhere.
+    // Measured from the moment of sending, only one request was slow: the wait of the others is not included.
     assert!(slower_than(&closed.latencies.response, 500) < 20, "{:?}", closed.latencies.response);
     assert!(slower_than(&open.latencies.response, 500) < 20, "{:?}", open.latencies.response);
 }
@@ -114,7 +114,7 @@ fn a_known_latency_is_measured_as_such() {
             peer.write(OK);
         }
     });
-    // One of the two connections takes three times as long: about one answer in four is its.
+    // One of the two connections takes three times as long, so it carries about a quarter of the responses.
     let summary = run(&LoadPlan { limits: LoadLimits::count(40), connections: 2, ..server.plan() });
     let measured = histogram(&summary.latencies.response);
     assert!(measured.min() >= 20 * MS - 20 * MS / 1000);

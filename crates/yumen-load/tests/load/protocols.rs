@@ -1,4 +1,4 @@
-//! HTTP/2 and TLS against the upstream of this crate, and the upstream itself.
+//! HTTP/2 and TLS against the test upstream of this crate, and the test upstream itself.
 
 use std::net::SocketAddr;
 
@@ -162,7 +162,7 @@ fn the_upstream_counts_what_it_is_asked() {
         UpstreamBehaviour { rate_limit: Some(1e-6), ..UpstreamBehaviour::default() },
     );
     let summary = run(&LoadPlan { limits: LoadLimits::count(10), connections: 2, ..plain(&upstream, "/") });
-    // The first is within the limit of one in eleven days.
+    // Only the first is within the limit of one request in eleven days.
     assert_eq!((errors(&summary), summary.statuses[&200]), (vec![("bad_status", 9)], 1));
     let stats = upstream.stats();
     assert_eq!((stats.connections, stats.requests, stats.limited), (2, 10, 9));
@@ -177,7 +177,7 @@ fn the_upstream_takes_the_time_it_is_told_to() {
     let summary =
         run(&LoadPlan { limits: LoadLimits::count(1000), connections: 20, ..plain(&upstream, "/") });
     let at = |percentile| summary.latencies.response.at(percentile).unwrap() as f64 / 1e6;
-    // Never less than the distribution says; how much more is the machine's affair.
+    // At least the values of the distribution; the machine may add to them.
     assert!(summary.latencies.response.min_ns >= 1_990_000);
     assert!(at(50.0) >= 5.5 && at(90.0) >= 8.8, "{} {}", at(50.0), at(90.0));
 }
@@ -192,7 +192,7 @@ fn a_stall_of_the_upstream_shows_in_an_open_loop() {
     let summary =
         run(&LoadPlan { kind, limits: LoadLimits::count(100), connections: 4, ..plain(&upstream, "/") });
     assert_eq!((errors(&summary), summary.totals.responses), (vec![], 100));
-    // The first request was due when the run began and not answered before the stall was over.
+    // The first request was due at the begin of the run, and got its response after the stall.
     let began_ms = upstream.stats().uptime_ms - summary.elapsed_ns / 1_000_000;
     let longest_ms = summary.latencies.corrected.unwrap().max_ns / 1_000_000;
     assert!(longest_ms + began_ms + 2 >= for_ms, "{longest_ms} ms from {began_ms} ms on");

@@ -1,4 +1,4 @@
-//! A server that does just what a test tells it, connection by connection.
+//! A scripted server, connection by connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,21 +8,21 @@ use yumen_load::{LoadPlan, LoadSummary, RequestPlan};
 
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// Where it listens, and the heads of the requests it read.
+/// A scripted server: its address, and the request heads that it read.
 pub(crate) struct Scripted {
     pub(crate) address: SocketAddr,
     pub(crate) heads: Arc<Mutex<Vec<String>>>,
 }
 
-/// One connection of it.
+/// A connection of the server.
 pub(crate) struct Peer {
     pub(crate) stream: TcpStream,
-    /// From 0, in the order they were accepted.
+    /// Index of the connection in the order of acceptance.
     pub(crate) number: usize,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
-/// Serves every connection on a thread of its own with the script, until the test's process ends.
+/// Serves every connection on its own thread with the script, until the test process exits.
 pub(crate) fn serve(script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Scripted {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -39,7 +39,7 @@ pub(crate) fn serve(script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Scrip
 }
 
 impl Peer {
-    /// Reads one request without a body; false at the end of the connection.
+    /// Reads one request without a body; returns false at the end of the connection.
     pub(crate) fn read(&mut self) -> bool {
         let mut head = Vec::new();
         let mut byte = [0];
@@ -53,12 +53,12 @@ impl Peer {
         true
     }
 
-    /// A client that is gone is no failure of the script.
+    /// Writes bytes. A client that has closed is no failure of the script.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Keeps the connection open, silent, until the client ends it.
+    /// Keeps the connection open without traffic until the client closes it.
     pub(crate) fn stay(&mut self) {
         let mut bytes = [0; 4096];
         while matches!(self.stream.read(&mut bytes), Ok(count) if count > 0) {}
@@ -71,7 +71,7 @@ impl Scripted {
     }
 }
 
-/// One connection, to be given a count or a duration. Nothing times out unless a test is about that.
+/// A plan for one connection, without count or duration. Timeouts are disabled by default.
 pub(crate) fn plan(url: String) -> LoadPlan {
     LoadPlan {
         request: RequestPlan::get(url),
@@ -82,7 +82,7 @@ pub(crate) fn plan(url: String) -> LoadPlan {
     }
 }
 
-/// Runs the plan; what has to hold of every result is looked at.
+/// Runs the plan and checks the invariants of every result.
 pub(crate) fn run(plan: &LoadPlan) -> LoadSummary {
     let summary = yumen_load::run(plan, |_| {}).unwrap();
     let text = serde_json::to_string(&summary).unwrap();
@@ -115,7 +115,7 @@ pub(crate) fn run(plan: &LoadPlan) -> LoadSummary {
     summary
 }
 
-/// The classes that are not 0.
+/// The error classes with a count.
 pub(crate) fn errors(summary: &LoadSummary) -> Vec<(&'static str, u64)> {
     summary.errors.by_class().into_iter().filter(|(_, count)| *count > 0).collect()
 }

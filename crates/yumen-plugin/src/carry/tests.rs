@@ -1,4 +1,4 @@
-//! What outlives a snapshot, and what is forgotten.
+//! State across snapshots and processes, and its removal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -42,7 +42,7 @@ fn sweeping_forgets_only_what_nobody_holds() {
     assert!(Arc::ptr_eq(&held, &carry.keep("held", || 3u64)));
 }
 
-/// Counts, and settles while two processes count.
+/// A counter that also exports changes during the drain.
 #[derive(Default)]
 struct Count(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! The order of plugins, the phases they run in, and what a consumer changes of both.
+//! Order and phases of plugins, and the effect of a consumer on both.
 
 use std::sync::Arc;
 

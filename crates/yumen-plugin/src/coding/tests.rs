@@ -1,4 +1,4 @@
-//! Which coding wins, and what the head says then.
+//! Selection of a coding, and the resulting head.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{BodyCoder, ResponseCoding};
 use crate::test_exchange::with_exchange;
 use crate::{BodyChunk, Exchange};
 
-/// A coding that puts its name before each piece.
+/// A coding that writes its name before each chunk.
 struct Named(&'static str);
 
 impl ResponseCoding for Named {
@@ -47,7 +47,7 @@ fn head(fields: &str) -> ResponseHead {
     head
 }
 
-/// Offers `zstd`, `br` and `gzip`, in that order; gives the coding of the answer.
+/// Offers `zstd`, `br` and `gzip` in this order; returns the coding of the response.
 fn settled(request: &str, head: &mut ResponseHead) -> Option<String> {
     with_exchange(false, request, |ex| {
         for name in ["zstd", "br", "gzip"] {

@@ -1,4 +1,4 @@
-//! Consumers by name and by key, in copies that share.
+//! Consumers by name and key, in clones that share structure.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Operators of conditions, with Lua's notions of equality and number.
+//! Operators of conditions, with Lua's rules for equality and numbers.
 
 use serde_json::Value;
 use yumen_base::IpSet;
@@ -11,7 +11,7 @@ use crate::{Exchange, PatternCase, PatternOptions, PatternUnit, RegexPattern, Va
 pub(super) enum ConditionTest {
     Equal(ExprConstant),
     NotEqual(ExprConstant),
-    /// Compares numbers; without a number on the right it never holds.
+    /// Compares numbers; false if the right operand is no number.
     Compare(OrderOperator, Option<f64>),
     Matches(RegexPattern),
     In(Box<[ExprConstant]>),
@@ -118,7 +118,7 @@ impl ExprConstant {
         }
     }
 
-    /// Equality of `==`: if the right operand is a number, the left one is converted if possible.
+    /// The operator `==`: a numeric right operand converts the left one to a number.
     fn is(&self, value: Option<&VarValue<'_>>) -> bool {
         match (self, value) {
             (ExprConstant::Nil, None) => true,
@@ -128,7 +128,7 @@ impl ExprConstant {
         }
     }
 
-    /// Equality of Lua, without conversion: a string never equals a number.
+    /// Lua equality without conversion: text never equals a number.
     fn is_same(&self, value: &VarValue<'_>) -> bool {
         match (self, value) {
             (ExprConstant::Text(right), VarValue::Text(left)) => **right == **left,
@@ -147,7 +147,7 @@ fn number_of(value: &VarValue<'_>) -> Option<f64> {
     }
 }
 
-/// The number that a string represents in Lua: decimal or hexadecimal, with white space around it.
+/// Converts text to a number as Lua does: decimal or hexadecimal, with white space around it.
 fn number(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
     let (negative, digits) = match text.as_bytes().first()? {
@@ -161,7 +161,7 @@ fn number(text: &[u8]) -> Option<f64> {
             u64::from_str_radix(hex, 16).ok()? as f64
         }
         Some(_) => return None,
-        // Rust also accepts the words for infinity and NaN, and a second sign.
+        // Rust would also accept a second sign and words for infinity and NaN.
         None if digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') => digits.parse().ok()?,
         None => return None,
     };

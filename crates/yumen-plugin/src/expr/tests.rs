@@ -1,4 +1,4 @@
-//! Conditions in tables: what is refused, and what holds for one request.
+//! Tables of conditions: refused ones, and results for one request.
 
 use serde_json::{Value, json};
 

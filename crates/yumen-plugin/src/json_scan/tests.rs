@@ -10,7 +10,7 @@ fn accepts(text: &[u8]) -> Result<(), JsonFault> {
 fn check(text: &str) {
     let expected = serde_json::from_str::<Value>(text);
     assert_eq!(accepts(text.as_bytes()).is_ok(), expected.is_ok(), "{text:?} {expected:?}");
-    // Interrupted behind every token, a scan comes to the same verdict.
+    // A scan that is interrupted after every token has the same result.
     let mut scan = JsonScan::new(0, usize::MAX);
     let stepwise = loop {
         match scan.advance(text.as_bytes(), 1) {

@@ -1,6 +1,6 @@
-//! Ends of the tokens of JSON. Each function takes the offset of a token's first byte.
+//! Ends of JSON tokens. Each function takes the offset of the first byte of a token.
 
-/// The offset of the first byte that is no space (RFC 8259 §2).
+/// Offset of the first byte that is not white space (RFC 8259 §2).
 #[inline]
 pub(super) fn skip_space(text: &[u8], mut at: usize) -> usize {
     while let Some(b' ' | b'\t' | b'\n' | b'\r') = text.get(at) {
@@ -12,15 +12,15 @@ pub(super) fn skip_space(text: &[u8], mut at: usize) -> usize {
 const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// Marks, with the high bit of the first marked byte exact, bytes that end a run of plain characters: a quote, a
-/// backslash, a control character.
+/// Marks bytes that end a run of plain characters: quotes, backslashes and control characters. Only the
+/// lowest mark is exact, because a borrow may set marks after it.
 fn special_bytes(word: u64) -> u64 {
     let zero = |word: u64| word.wrapping_sub(LOW) & !word & HIGH;
     let controls = word.wrapping_sub(LOW * 0x20) & !word & HIGH;
     zero(word ^ (LOW * u64::from(b'"'))) | zero(word ^ (LOW * u64::from(b'\\'))) | controls
 }
 
-/// The offset of the first quote, backslash or control character.
+/// Offset of the first quote, backslash or control character.
 fn run_end(text: &[u8], mut at: usize) -> usize {
     while let Some(word) = text.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let found = special_bytes(u64::from_le_bytes(*word));
@@ -35,8 +35,8 @@ fn run_end(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The offset behind a string's last quote, and whether the string holds an escape. Unpaired surrogates pass: a reader
-/// of the string decides about them.
+/// Offset after the closing quote of a string, and whether the string contains an escape. Unpaired surrogates
+/// are accepted here.
 pub(crate) fn string_end(text: &[u8], at: usize) -> Option<(usize, bool)> {
     let (mut at, mut has_escape) = (at + 1, false);
     loop {
@@ -50,7 +50,7 @@ pub(crate) fn string_end(text: &[u8], at: usize) -> Option<(usize, bool)> {
     }
 }
 
-/// The length of an escape, its backslash included; `behind` follows that.
+/// Length of an escape including its backslash; `behind` begins after the backslash.
 fn escape_length(behind: &[u8]) -> Option<usize> {
     match behind.first()? {
         b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
@@ -59,7 +59,7 @@ fn escape_length(behind: &[u8]) -> Option<usize> {
     }
 }
 
-/// The offset behind a number (RFC 8259 §6).
+/// Offset after a number (RFC 8259 §6).
 #[inline]
 pub(super) fn number_end(text: &[u8], mut at: usize) -> Option<usize> {
     at += usize::from(text.get(at) == Some(&b'-'));
@@ -77,7 +77,7 @@ pub(super) fn number_end(text: &[u8], mut at: usize) -> Option<usize> {
     Some(at)
 }
 
-/// The offset behind at least one digit.
+/// Offset after one or more digits.
 #[inline]
 fn digits_end(text: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
@@ -87,7 +87,7 @@ fn digits_end(text: &[u8], start: usize) -> Option<usize> {
     (at > start).then_some(at)
 }
 
-/// The offset behind `true`, `false` or `null`.
+/// Offset after `true`, `false` or `null`.
 pub(super) fn literal_end(text: &[u8], at: usize) -> Option<usize> {
     let rest = text.get(at..)?;
     let literal = [&b"true"[..], b"false", b"null"].into_iter().find(|literal| rest.starts_with(literal))?;

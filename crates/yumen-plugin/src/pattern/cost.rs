@@ -37,16 +37,15 @@ impl ParsedPattern {
         tree.map(|tree| ParsedPattern(tree.expr)).map_err(|error| super::last_line(&error.to_string()))
     }
 
-    /// Whether the pattern uses a feature that no linear engine supports and that the other supports within
-    /// bounds.
+    /// Whether the pattern contains an element that only the backtracking engine supports within bounds.
     pub(super) fn needs_backtracking(&self) -> bool {
         self.0.has_descendant_or_self(is_backtracking)
     }
 
-    /// Number of times that one step back may read the text.
+    /// How many times a step may examine the text.
     ///
     /// # Errors
-    /// The part whose time no step bounds, and the pattern to write instead.
+    /// An element takes time without a bound; the message suggests an alternative.
     pub(super) fn weight(&self) -> Result<u32, &'static str> {
         let mut weight = 1;
         weigh(&self.0, false, &mut weight)?;
@@ -63,10 +62,10 @@ fn is_backtracking(expr: &Expr) -> bool {
     matches!(expr, Expr::LookAround(..) | Backref { .. } | AtomicGroup(_) | Conditional { .. })
 }
 
-/// Adds the reads without a step back; `repeats` is set inside a repetition.
+/// Adds the work without a step; `repeats` is true inside a repetition.
 fn weigh(expr: &Expr, repeats: bool, weight: &mut u32) -> Result<(), &'static str> {
     match expr {
-        // The engine goes one step back whether or not the body matches, so the body runs once for each.
+        // The engine takes one step whether the body matches or not, so the body runs once per step.
         Expr::LookAround(body, LookAround::LookAheadNeg | LookAround::LookBehindNeg) => {
             *weight = weight.saturating_add(steps_within(body));
             return weigh(body, false, weight);
@@ -90,7 +89,7 @@ fn weigh(expr: &Expr, repeats: bool, weight: &mut u32) -> Result<(), &'static st
         Expr::Repeat { child, lo, hi, .. } => {
             let turns = if *hi == usize::MAX { *lo } else { *hi };
             if turns > 1 && may_be_empty(child) {
-                // Turns that match the empty string run as often as the count says.
+                // Iterations that consume no text all run, each time the repetition is entered.
                 if repeats || turns > TURNS_FEW {
                     return Err(
                         "a counted repetition of what may be empty takes time without bounds: let it \
@@ -118,15 +117,15 @@ fn weigh(expr: &Expr, repeats: bool, weight: &mut u32) -> Result<(), &'static st
     expr.children_iter().try_for_each(|child| weigh(child, repeats, weight))
 }
 
-/// Weight of a body with a repetition that no automaton runs: after a match of the body its positions to
-/// return to are dropped, so its turns are not counted as steps.
+/// Weight of a body with a repetition that does not run as an automaton. After the body has matched, its
+/// backtracking points are discarded, so its iterations are never counted.
 fn steps_within(body: &Expr) -> u32 {
     let repeats = |expr: &Expr| matches!(expr, Expr::Repeat { hi, .. } if *hi > 1);
     let is_stepped = body.has_descendant_or_self(is_backtracking) && body.has_descendant_or_self(repeats);
     if is_stepped { STEPPED } else { 0 }
 }
 
-/// Number of characters with counted repetitions expanded.
+/// Number of characters with all counted repetitions expanded.
 fn characters(expr: &Expr) -> usize {
     match expr {
         Expr::Literal { val, .. } => val.len(),
@@ -138,20 +137,21 @@ fn characters(expr: &Expr) -> usize {
     }
 }
 
-/// Number of groups that capture.
+/// Number of capture groups.
 fn groups(expr: &Expr) -> usize {
     let own = usize::from(matches!(expr, Expr::Group(_)));
     expr.children_iter().map(groups).fold(own, usize::saturating_add)
 }
 
-/// Whether the expression repeats one character (`[^/]++`), which reads only the bytes that it matches.
+/// Whether the expression repeats a single character (`[^/]++`), which examines only the bytes that it
+/// consumes.
 fn is_run(expr: &Expr) -> bool {
     let Expr::Repeat { child, .. } = expr else { return false };
     matches!(**child, Expr::Any { .. } | Expr::Delegate { .. })
         || matches!(&**child, Expr::Literal { val, .. } if val.chars().count() == 1)
 }
 
-/// Whether the expression may match the empty string; true if unknown.
+/// Whether the expression may match the empty string; true for unknown expressions.
 fn may_be_empty(expr: &Expr) -> bool {
     match expr {
         Expr::Any { .. } | Expr::GeneralNewline { .. } | Expr::Delegate { .. } => false,

@@ -1,4 +1,4 @@
-//! Which engine a pattern gets, what it matches there, and where that gives up.
+//! Engines of patterns, their matches, and their bounds.
 
 use super::{
     BacktrackBudget, BacktrackLimitExceeded, EXCHANGE_BYTES_MAX, PatternCase, PatternOptions, PatternUnit,
@@ -70,7 +70,7 @@ fn patterns_match_bytes_with_look_around_and_back_references() {
     let alpha = "\u{3b1}".as_bytes();
     assert_eq!(greek.is_match(alpha, &BacktrackBudget::default()), Ok(true));
     assert_eq!(greek.captures(alpha, &BacktrackBudget::default()).unwrap().unwrap().get(0), Some((0, alpha)));
-    // Bytes that are no Unicode, over which the engine would panic.
+    // Invalid UTF-8, on which the engine would panic.
     let pattern = RegexPattern::new(r"(?!.*b).+\b++.(?:a|b)+", unicode).unwrap();
     let bytes = b"a1\xc3a\xe9a\xa9b=\xc311\xc3/11b\xc3a\xc31o1abab1\xfe";
     assert_eq!(pattern.is_match(bytes, &BacktrackBudget::default()), Err(BacktrackLimitExceeded));
@@ -105,7 +105,7 @@ fn a_match_that_would_take_too_long_is_given_up() {
             "{text}"
         );
     }
-    // What begins at one place only needs few steps however long the text is.
+    // An anchored pattern needs few steps for any length of text.
     let anchored = pattern(r"^(?!.*\.\.)a");
     for bytes in [10, 1025, 1 << 16] {
         assert_eq!(anchored.is_match(&long(bytes), &BacktrackBudget::default()), Ok(true));

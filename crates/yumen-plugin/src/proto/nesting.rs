@@ -1,7 +1,6 @@
-//! How deep a proto nests, told before anything reads it that goes into it by recursion: compilers of protos do, and
-//! some run on the stacks of workers.
+//! Checks the nesting of a proto before it is parsed. Parsers recurse, some of them on the stack of a worker.
 //!
-//! Knows what brackets, texts and comments look like, and descriptors; no grammar.
+//! The scanner distinguishes brackets, strings and comments, without a grammar.
 
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::field_descriptor_proto::{Label, Type};
@@ -9,10 +8,10 @@ use prost_reflect::prost_types::{DescriptorProto, FileDescriptorSet};
 use prost_reflect::{DescriptorPool, DynamicMessage, Value};
 use yumen_config::schema::InvalidSettings;
 
-/// Messages, groups and values of options stand in each other at most so deep. `protoc` takes 32 messages.
+/// Deepest nesting of messages, groups and option values. `protoc` accepts 32 messages.
 const DEPTH_MAX: usize = 64;
 
-/// Refuses a text in which brackets are open in brackets too deep.
+/// Refuses text with brackets that are nested too deep.
 pub(super) fn check_text(text: &str) -> Result<(), InvalidSettings> {
     let refused = |at: usize, what: String| {
         let line = text[..at].bytes().filter(|byte| *byte == b'\n').count() + 1;
@@ -28,16 +27,16 @@ pub(super) fn check_text(text: &str) -> Result<(), InvalidSettings> {
 #[derive(Debug, PartialEq, Eq)]
 enum NestingScan {
     Fine,
-    /// The bracket that is one too many.
+    /// Offset of the first bracket beyond the limit.
     TooDeep(usize),
-    /// No proto has these; what is outside of comments behind one, readers see differently.
+    /// Invalid in a proto, and parsers disagree where the outer comment ends.
     NestedComment(usize),
 }
 
 fn scan(text: &[u8]) -> NestingScan {
     const OPENING: &[u8] = b"{[(<";
     const CLOSING: &[u8] = b"}])>";
-    // Each closes its own kind only: another is a mistake, and whoever reads on behind it is still as deep.
+    // Counted by kind: an unmatched bracket is an error, but a parser that continues is still as deep.
     let mut open = [0_usize; 4];
     let mut at = 0;
     while at < text.len() {
@@ -68,16 +67,17 @@ fn scan(text: &[u8]) -> NestingScan {
     NestingScan::Fine
 }
 
-/// Up to the end of the line.
+/// Length up to the end of the line.
 fn line(text: &[u8]) -> usize {
     text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len())
 }
 
-/// A text with its quotes; one ends with its line at the latest.
+/// Length of a string with its quotes; an unterminated one ends with its line.
 fn quoted(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(byte) = text.get(at) {
         match byte {
+            // A string literal ends with its line even without a closing quote.
             b'\n' => return at,
             b'\\' if text.get(at + 1) != Some(&b'\n') => at += 2,
             byte if *byte == text[0] => return at + 1,
@@ -87,7 +87,7 @@ fn quoted(text: &[u8]) -> usize {
     text.len()
 }
 
-/// A comment with its marks; or where another begins in it.
+/// Length of a comment with its delimiters, or the offset of a comment inside it.
 fn comment(text: &[u8]) -> Result<usize, usize> {
     let mut at = 2;
     while let Some(pair) = text.get(at..at + 2) {
@@ -100,11 +100,11 @@ fn comment(text: &[u8]) -> Result<usize, usize> {
     Ok(text.len())
 }
 
-/// Refuses a descriptor set that nests too deep, or whose maps are none.
+/// Refuses a descriptor set that is nested too deep or has malformed map entries.
 pub(super) fn check_set(set: &[u8]) -> Result<(), InvalidSettings> {
     let refused =
         |what: String| InvalidSettings::at("content", format!("the descriptor set cannot be read: {what}"));
-    // What cannot be decoded is told as that by who decodes it.
+    // The caller decodes the set again and reports the error.
     let Ok(files) = FileDescriptorSet::decode(set) else { return Ok(()) };
     for file in &files.file {
         file.message_type.iter().try_for_each(|message| check_message(message, 1)).map_err(refused)?;
@@ -135,11 +135,11 @@ fn has_key_and_value(entry: &DescriptorProto) -> bool {
         let mut fields = entry.field.iter().filter(|field| field.number() == number);
         fields.next().filter(|field| field.label() != Label::Repeated)
     };
-    // A field that names its type only is of a message or an enum.
+    // A field without a type, which has only a type name, is a message or an enum.
     one(1).is_some_and(|key| key.r#type.is_some() && is_key(key.r#type())) && one(2).is_some()
 }
 
-/// Options nobody resolved are text; that is read when the set is.
+/// Uninterpreted options contain text, which is parsed when the set is loaded.
 fn check_options(message: &DynamicMessage) -> Result<(), String> {
     for (field, value) in message.fields() {
         let values = match value {

@@ -1,4 +1,4 @@
-//! Which address counts as the client's. The peer is 192.0.2.7, port 4711.
+//! The client address from forwarding fields. The peer is 192.0.2.7, port 4711.
 
 use yumen_base::IpSet;
 
@@ -106,7 +106,7 @@ fn what_a_client_leaves_open_does_not_take_in_what_a_proxy_appends() {
         ("for=9.9.9.9;host=\"a\\\"b\"", ("9.9.9.9", 0)),
         ("for=9.9.9.9;host=\"a\\\\\"", ("9.9.9.9", 0)),
         ("host=\",for=10.0.0.6\\\",for=10.0.0.7\";for=9.9.9.9", ("9.9.9.9", 0)),
-        // One more trusted proxy behind it.
+        // Another trusted proxy after it.
         ("for=9.9.9.9;host=\"a\\\"b\", for=10.0.0.1;host=\"c\\\"d\"", ("9.9.9.9", 0)),
         ("for=9.9.9.9\nForwarded: for=10.0.0.1", ("9.9.9.9", 0)),
     ];

@@ -1,4 +1,4 @@
-//! Answers the gateway gives itself.
+//! Local responses.
 
 use serde_json::json;
 

@@ -1,7 +1,5 @@
-//! Values inside a buffered request body, indexed once and in turns.
-//!
-//! Knows the formats that have values: forms (urlencoded, multipart) and JSON. Independent of the reader of
-//! the body.
+//! Values inside a buffered request body, which is indexed once, in bounded turns. Supported are forms
+//! (urlencoded and multipart) and JSON.
 
 use yumen_http::KnownField;
 
@@ -12,45 +10,44 @@ use super::post::{self, is_json, media_type};
 use crate::json_scan::{JsonFault, JsonScan, ScanProgress};
 use crate::{BacktrackLimitExceeded, Exchange};
 
-/// Maximum number of fields of a urlencoded form.
+/// Most fields of a urlencoded form; one with more is refused.
 const FORM_FIELDS_MAX: usize = 10_000;
-/// Maximum number of parts of a multipart form.
+/// Most parts of a multipart form; one with more is refused.
 const FORM_PARTS_MAX: usize = 1000;
-/// Maximum size of an indexed body, in bytes. Bodies that are read for variables are shorter; a body that a
-/// plugin has replaced or read for itself may be of any size.
+/// Largest body to index. Bodies that are buffered for variables are smaller, but one that a plugin has
+/// rewritten or buffered for itself may be larger.
 pub(super) const INDEXED_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Bytes of JSON that are indexed in a turn.
+/// Bytes of JSON in one turn.
 const TURN_BYTES: usize = 128 * 1024;
 
-/// The values of a body.
+/// The index of a body.
 #[derive(Debug)]
 pub(crate) enum BodyIndex {
     Json(JsonIndex),
     Urlencoded,
     Multipart(MultipartParts),
-    /// The body is empty, or of another type.
+    /// Empty, or a type without values.
     Nothing,
-    /// The body violates the grammar of its type, or its type is ambiguous: upstreams may still find values
-    /// in it.
+    /// Malformed, or of an ambiguous type: upstreams may still read values in it.
     Unreadable,
-    /// The body exceeds a limit of the index.
+    /// Beyond the limits.
     TooComplex,
 }
 
-/// Indexes the body of an exchange in turns.
+/// Indexes the body of an exchange turn by turn, before variables are evaluated.
 #[derive(Debug)]
 pub struct BodyIndexing {
     scan: JsonScan,
 }
 
-/// State of a body after a turn.
+/// State of the index after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexingProgress {
     /// Another turn is needed.
     More,
     /// The index is complete.
     Done,
-    /// The body exceeds a limit of the index, so its variables have no reliable value.
+    /// The body exceeds the limits: none of its values can be trusted.
     TooComplex,
 }
 
@@ -66,7 +63,7 @@ impl BodyIndexing {
         let Some(body) = &ex.body.buffered else { return IndexingProgress::Done };
         if body.index.get().is_none() {
             let Some(index) = self.index(ex, body, TURN_BYTES) else { return IndexingProgress::More };
-            // An empty body has no values.
+            // Cannot fail: the cell was empty.
             let _ = body.index.set(index);
         }
         match body.index.get() {
@@ -75,7 +72,7 @@ impl BodyIndexing {
         }
     }
 
-    /// `None` if another turn is needed.
+    /// Returns `None` if another turn is needed.
     fn index(&mut self, ex: &Exchange<'_>, body: &[u8], bytes: usize) -> Option<BodyIndex> {
         let Some(content_type) =
             ex.request.fields.known(KnownField::ContentType).filter(|_| !body.is_empty())
@@ -110,6 +107,7 @@ impl BodyIndexing {
     fn index_json(&mut self, body: &[u8], bytes: usize) -> Option<BodyIndex> {
         Some(match self.scan.advance(body, bytes) {
             Ok(ScanProgress::More) => return None,
+            // JSON text is UTF-8 (RFC 8259 §8.1).
             Ok(ScanProgress::Done) if self.scan.ends(body).is_ok() && std::str::from_utf8(body).is_ok() => {
                 let scan = std::mem::replace(&mut self.scan, JsonScan::new(0, 0));
                 BodyIndex::Json(JsonIndex::new(scan.into_members()))
@@ -120,8 +118,7 @@ impl BodyIndexing {
     }
 }
 
-/// Returns the form field or JSON member of this name. A body that is not indexed yet is indexed here in
-/// full.
+/// The form field or JSON location `name`. Indexes the body at once if that was not done in turns.
 pub(super) fn argument<'a>(ex: &'a Exchange<'_>, name: &str) -> Option<VarValue<'a>> {
     let body = ex.body.buffered.as_ref()?;
     let whole = || BodyIndexing::default().index(ex, body, usize::MAX).unwrap_or(BodyIndex::Nothing);

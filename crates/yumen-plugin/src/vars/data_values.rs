@@ -1,8 +1,7 @@
-//! Texts in settings that come from a reference such as `$env://NAME`: data, even if they look like
-//! templates.
+//! Settings that come from a reference such as `$env://NAME`: data, whatever characters they contain.
 //!
-//! Every template is parsed from a whole setting, so a text that equals such a value is the value. Recording
-//! the values here spares plugins from tracking the source of each setting.
+//! Every template is parsed from a whole setting, so text that equals such a value is the value. Recording
+//! the values here spares plugins from tracking the origin of each setting.
 
 use std::cell::RefCell;
 
@@ -10,7 +9,7 @@ thread_local! {
     static DATA_VALUES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work` with these texts recorded as data.
+/// Runs `work` with these texts registered as data.
 pub fn with_data_values<T>(values: Vec<String>, work: impl FnOnce() -> T) -> T {
     let outer = DATA_VALUES.replace(values);
     let done = work();

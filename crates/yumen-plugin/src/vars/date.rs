@@ -1,14 +1,13 @@
-//! Calendar dates of Unix seconds, in UTC, in the formats of access logs. Reads no clock.
+//! Calendar dates from Unix seconds, in UTC, in the formats of access logs.
 
 use std::io::Write;
 
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// Year, month from 1, day from 1 in the proleptic Gregorian calendar.
+/// Year, month (from 1) and day (from 1) in the proleptic Gregorian calendar.
 ///
-/// Counts in eras of 400 years that begin on the first of March, so that the leap day is the last
-/// of its year.
+/// Counts in eras of 400 years that begin on March 1, so that the leap day is the last day of its year.
 fn civil(days_since_epoch: u64) -> (u64, usize, u64) {
     let days = days_since_epoch + 719_468;
     let era = days / 146_097;
@@ -30,7 +29,7 @@ pub(super) fn iso8601(out: &mut Vec<u8>, unix_s: u64) {
         .expect("a vector takes every write");
 }
 
-/// `20/Nov/2026:12:13:14 +0000`, the time of the common log format.
+/// `20/Nov/2026:12:13:14 +0000`, the time of the Common Log Format.
 pub(super) fn log_time(out: &mut Vec<u8>, unix_s: u64) {
     let (year, month, day) = civil(unix_s / 86_400);
     let (hour, minute, second) = clock(unix_s);

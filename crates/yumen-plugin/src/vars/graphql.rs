@@ -1,6 +1,4 @@
-//! The operation of a GraphQL request: its kind, its name, and the fields at its root.
-//!
-//! Knows where a request carries its document; bounds the cost of a hostile one.
+//! The operation of a GraphQL request: kind, name and root fields, within limits on the cost of a document.
 
 use std::borrow::Cow;
 
@@ -12,9 +10,9 @@ use super::post::{form_field, has_ambiguous_type, is_json, media_type};
 use super::{VarValue, body_index};
 use crate::{BacktrackLimitExceeded, Exchange};
 
-/// Maximum nesting of selections in a document.
+/// Deepest nesting of selections.
 const DEPTH_MAX: usize = 64;
-/// Maximum number of tokens in a document.
+/// Most tokens of a document.
 const TOKENS_MAX: usize = 10_000;
 
 /// The operation of a GraphQL request.
@@ -22,13 +20,13 @@ const TOKENS_MAX: usize = 10_000;
 pub(crate) struct GraphqlOperation {
     /// `query`, `mutation` or `subscription`.
     pub(super) kind: &'static str,
-    /// Empty for an anonymous operation.
+    /// Name; empty for an anonymous operation.
     pub(super) name: String,
     pub(super) root_fields: Vec<String>,
 }
 
-/// Returns the first operation of the document; `None` without a document or if it is malformed. A document
-/// beyond the limits leaves the exchange undecided.
+/// The first operation of the document; `None` if there is none or it is malformed. A document beyond the
+/// limits leaves the exchange undecided.
 pub(super) fn operation<'a>(ex: &'a Exchange<'_>) -> Option<Cow<'a, GraphqlOperation>> {
     if ex.request.method() == Method::Get {
         let document = form_field(ex.request.query()?, b"query")?;
@@ -41,6 +39,7 @@ pub(super) fn operation<'a>(ex: &'a Exchange<'_>) -> Option<Cow<'a, GraphqlOpera
 
 fn parse(document: &str) -> Result<Option<GraphqlOperation>, BacktrackLimitExceeded> {
     let tree = Parser::new(document).recursion_limit(DEPTH_MAX).token_limit(TOKENS_MAX).parse();
+    // A document beyond the limits is undecided, not invalid.
     if tree.errors().any(|error| error.is_limit()) {
         return Err(BacktrackLimitExceeded);
     }
@@ -53,7 +52,7 @@ fn parse(document: &str) -> Result<Option<GraphqlOperation>, BacktrackLimitExcee
     }))
 }
 
-/// Whether method and media type are those of a body with a document.
+/// Whether the type of the body may carry a document and the method is not GET.
 pub(super) fn is_in_body(ex: &Exchange<'_>) -> bool {
     ex.request.method() != Method::Get
         && (has_ambiguous_type(ex)

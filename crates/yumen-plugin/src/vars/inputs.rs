@@ -1,10 +1,11 @@
-//! The inputs of a text with variables, known before an exchange.
+//! Inputs of text with variables, determined at compile time.
 
 use std::ops::BitOr;
 
 use super::{Var, VarTemplate, unknown_names};
 
-/// Inputs that are costly to provide, so that they are read or retained only if a variable uses them.
+/// Inputs that must be prepared before variables are evaluated. Preparing them costs, so only users of them
+/// do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VarInputs {
     /// The request body.
@@ -14,12 +15,12 @@ pub struct VarInputs {
 }
 
 impl VarInputs {
-    /// The inputs of a setting: a name of a variable, or a text with names after `$`.
+    /// The inputs of a setting, which may be the name of a variable or contain names after a `$`.
     pub fn of(text: &str) -> VarInputs {
         let may_name_body = text.contains("post_arg") || text.contains("graphql_");
         let names_body = || Var::parse(text).needs_body() || VarTemplate::parse(text).needs_body();
         VarInputs {
-            // A setting may be any text, so unknown names are not reported.
+            // The text may be anything, so unknown names in it are not reported.
             body: may_name_body && unknown_names(names_body).0,
             answer: text.contains(super::SENT),
         }

@@ -1,7 +1,7 @@
-//! Members of a JSON body by path, found without a tree.
+//! Values in a JSON body by their paths, without a tree.
 //!
-//! One pass records the offsets of object members. A path is followed from member to member, and only its
-//! value is parsed.
+//! One pass records the positions of object members. A path is then followed from member to member, and only
+//! its value is parsed.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -13,32 +13,30 @@ use serde_json::Value;
 use super::VarValue;
 use crate::json_scan::{JsonMember, JsonScan, string_end};
 
-/// Maximum number of members in all objects of a body; each costs 8 bytes.
+/// Most members of all objects of a body, 8 bytes each. A body with more is refused.
 pub(super) const MEMBERS_MAX: usize = 128 * 1024;
-/// Maximum number of values that a path selects, including nested ones. A path that selects more leaves its
-/// exchange undecided.
+/// Most values at a path, including nested ones. A path with more leaves the exchange undecided.
 const FOUND_VALUES_MAX: usize = 10_000;
-/// Objects up to this number of members are searched member by member; larger ones by hash.
+/// Most members of an object that are compared one by one; beyond this, names are looked up by hash.
 const SEARCHED_MEMBERS_MAX: usize = 32;
-/// Maximum number of cached paths.
+/// Most cached paths.
 const REMEMBERED_MAX: usize = 256;
 
-/// The reason why an existing value was not read.
+/// The reason why an existing value could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnreadValue {
-    /// The path selects more values than the limit.
+    /// The path leads to too many values.
     TooComplex,
-    /// A number beyond all floats, or a string with half of a surrogate pair: readers of JSON disagree about
-    /// them.
+    /// A number out of range, or an unpaired surrogate: JSON parsers disagree about them.
     Unreadable,
 }
 
-/// Members of a JSON document, with a cache of paths.
+/// Members of a JSON document, and a cache of paths.
 #[derive(Debug)]
 pub(crate) struct JsonIndex {
     members: Vec<JsonMember>,
     remembered: RefCell<Vec<(Box<str>, Option<usize>)>>,
-    /// Members of large objects by the offset of the object, hashed once for all paths.
+    /// Members of large objects by the offset of the object, built once for all paths.
     lookups: RefCell<HashMap<usize, MemberLookup>>,
     hasher: RandomState,
 }
@@ -56,8 +54,8 @@ impl JsonIndex {
         }
     }
 
-    /// Returns the value at a dotted path. A number, plain or in brackets, is an array index from 0; `*`
-    /// selects all members, and the result is then a list.
+    /// The value at a dotted path. A number, plain or in brackets, is an array index from 0, and `*` all
+    /// elements or members, which yields a list.
     pub(super) fn value(&self, body: &[u8], path: &str) -> Result<Option<VarValue<'static>>, UnreadValue> {
         let budget = Cell::new(FOUND_VALUES_MAX);
         if !path.contains('*') {
@@ -73,7 +71,7 @@ impl JsonIndex {
         Ok((!values.is_empty()).then_some(VarValue::List(values)))
     }
 
-    /// The offset of the value at a path without stars.
+    /// Offset of the value at a path without stars.
     fn place(&self, body: &[u8], path: &str) -> Option<usize> {
         if let Some((_, at)) = self.remembered.borrow().iter().find(|(known, _)| **known == *path) {
             return *at;
@@ -87,7 +85,7 @@ impl JsonIndex {
         at
     }
 
-    /// The offsets of the values at a path with stars.
+    /// Offsets of the values at a path with stars.
     fn places(&self, body: &[u8], path: &str) -> Result<Vec<usize>, UnreadValue> {
         let mut reached = vec![after_space(body, 0)];
         for step in steps(path) {
@@ -113,6 +111,7 @@ impl JsonIndex {
 
     /// The members of the object at an offset.
     fn members_of(&self, body: &[u8], at: usize) -> impl Iterator<Item = JsonMember> {
+        // The next member in the list would belong to another object.
         let is_empty = body.get(after_space(body, at + 1)) == Some(&b'}');
         let first = self.members.partition_point(|member| (member.start as usize) < at);
         let mut index = (!is_empty).then_some(first);
@@ -123,7 +122,7 @@ impl JsonIndex {
         })
     }
 
-    /// The value of the last member of this name, as most readers of duplicate names return.
+    /// The value of the last member with this name, as most parsers resolve duplicates.
     fn member(&self, body: &[u8], at: usize, name: &str) -> Option<usize> {
         let in_order = || self.members_of(body, at).filter(|member| is_named(body, *member, name)).last();
         let named = if self.members_of(body, at).nth(SEARCHED_MEMBERS_MAX).is_none() {
@@ -132,19 +131,19 @@ impl JsonIndex {
             let mut lookups = self.lookups.borrow_mut();
             let lookup = lookups.entry(at).or_insert_with(|| self.lookup(body, at));
             let found = *lookup.get(&self.hasher.hash_one(name))?;
-            // Two names may share a hash.
+            // After a hash collision, compare names one by one.
             if is_named(body, found, name) { found } else { in_order()? }
         };
         Some(value_of(body, named))
     }
 
-    /// The hash table of the object at an offset. A name that cannot be decoded matches no path.
+    /// The lookup table of the object at an offset. A name that cannot be decoded matches no path.
     fn lookup(&self, body: &[u8], at: usize) -> MemberLookup {
         let named = |member| Some((self.hasher.hash_one(&*name_of(body, member).ok()?), member));
         self.members_of(body, at).filter_map(named).collect()
     }
 
-    /// Adds the values in a container; of duplicate names only the last.
+    /// Appends the values inside a container; of duplicate names only the last one.
     fn inside(&self, body: &[u8], at: usize, to: &mut Vec<usize>) -> Result<(), UnreadValue> {
         let mut add = |at: usize| {
             to.push(at);
@@ -153,7 +152,7 @@ impl JsonIndex {
         match body.get(at) {
             Some(b'[') => elements(body, at).try_for_each(add),
             Some(b'{') => {
-                // A duplicate name keeps its first position and its last value.
+                // A duplicate name has its first position and its last value.
                 let mut positions: HashMap<Cow<'_, str>, usize> = HashMap::new();
                 let mut places: Vec<usize> = Vec::new();
                 for member in self.members_of(body, at) {
@@ -201,14 +200,14 @@ fn name_of(body: &[u8], member: JsonMember) -> Result<Cow<'_, str>, UnreadValue>
     Ok(String::from_utf8_lossy(text.get(1..text.len() - 1).unwrap_or_default()))
 }
 
-/// The offset of a member's value.
+/// Offset of the value of a member.
 fn value_of(body: &[u8], member: JsonMember) -> usize {
     let name_end = string_end(body, member.start as usize).map_or(body.len(), |(end, _)| end);
     let colon = after_space(body, name_end);
     after_space(body, colon + 1)
 }
 
-/// The offsets of an array's elements.
+/// Offsets of the elements of an array.
 fn elements(body: &[u8], at: usize) -> impl Iterator<Item = usize> {
     let first = after_space(body, at + 1);
     let mut next = (body.get(first) != Some(&b']')).then_some(first);
@@ -222,7 +221,7 @@ fn elements(body: &[u8], at: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Parses the value at an offset for conditions.
+/// The value at an offset, typed for conditions.
 fn read(body: &[u8], at: usize, budget: &Cell<usize>) -> Result<Option<VarValue<'static>>, UnreadValue> {
     let mut scan = JsonScan::new(at, budget.get());
     scan.advance(body, body.len()).map_err(|_| UnreadValue::TooComplex)?;

@@ -1,17 +1,17 @@
-//! Fields of a multipart form (RFC 7578), by a strict parser.
+//! Fields of a multipart form (RFC 7578), indexed once per body by a strict parser.
 //!
-//! Readers of multipart disagree about forms that bend the grammar, so that a guard could read another value
-//! than the upstream. Such forms are rejected.
+//! Parsers disagree about forms that bend the grammar, so that a guard could see another value than the
+//! upstream does. Such forms are refused.
 
 use std::ops::Range;
 
 /// Longest boundary (RFC 2046 §5.1.1).
 const BOUNDARY_BYTES_MAX: usize = 70;
 
-/// The reason why a form was not parsed.
+/// The reason why a form was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MultipartFault {
-    /// The form violates the grammar, or uses a construct that readers interpret differently.
+    /// The form violates the grammar, or uses a part of it that parsers interpret differently.
     Malformed,
     /// The form has more parts than allowed.
     TooManyParts,
@@ -36,13 +36,13 @@ impl MultipartParts {
         let mut delimiter = b"--".to_vec();
         delimiter.extend_from_slice(boundary(content_type)?);
         let mut form = MultipartParts::default();
-        // The start of the part after the last delimiter.
+        // Start of the current part.
         let mut open = None;
         let mut is_closed = false;
         for at in memchr::memmem::find_iter(body, &delimiter) {
             match &body[..at] {
                 [] | [.., b'\r', b'\n'] => {}
-                // Some readers accept any line break before a delimiter.
+                // Some parsers accept any line break before a delimiter.
                 [.., b'\n' | b'\r'] => return Err(Malformed),
                 _ => continue,
             }
@@ -53,6 +53,7 @@ impl MultipartParts {
                 if form.parts.len() == parts_max {
                     return Err(MultipartFault::TooManyParts);
                 }
+                // The line break before a delimiter is part of the delimiter (RFC 2046 §5.1.1).
                 let end = at.checked_sub(2).filter(|end| start <= *end).ok_or(Malformed)?;
                 form.parts.push(part(body, start..end)?);
             }
@@ -67,14 +68,14 @@ impl MultipartParts {
         if is_closed { Ok(form) } else { Err(Malformed) }
     }
 
-    /// The content of the first part of this name.
+    /// The content of the first part with this name.
     pub(super) fn field<'a>(&self, body: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
         let (_, content) = self.parts.iter().find(|(part, _)| body.get(part.clone()) == Some(name))?;
         body.get(content.clone())
     }
 }
 
-/// The offset after a line of nothing but transport padding.
+/// Offset after a line that contains only the white space that may pad a delimiter.
 fn line_end(body: &[u8], at: usize, may_end_body: bool) -> Option<usize> {
     let padding = body.get(at..)?.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
     match body.get(at + padding..)? {
@@ -114,7 +115,7 @@ fn part(body: &[u8], range: Range<usize>) -> Result<(Range<usize>, Range<usize>)
                 .iter()
                 .any(|plain| plain.eq_ignore_ascii_case(value.trim_ascii()))
         {
-            // Some readers decode this field, although RFC 7578 §4.7 deprecates it.
+            // Some parsers decode it, although RFC 7578 §4.7 deprecates the field.
             return Err(Malformed);
         }
     }
@@ -138,7 +139,7 @@ fn disposition_name(value: &[u8]) -> Result<Range<usize>, MultipartFault> {
     if kind.eq_ignore_ascii_case(b"form-data") { name.ok_or(Malformed) } else { Err(Malformed) }
 }
 
-/// The boundary of a `Content-Type` (RFC 2046 §5.1.1).
+/// The boundary parameter of a `Content-Type` (RFC 2046 §5.1.1).
 fn boundary(content_type: &[u8]) -> Result<&[u8], MultipartFault> {
     let mut boundary = None;
     parameters(content_type, |key, range| {
@@ -153,8 +154,8 @@ fn boundary(content_type: &[u8]) -> Result<&[u8], MultipartFault> {
     if is_boundary { Ok(boundary) } else { Err(Malformed) }
 }
 
-/// Passes name and range of each parameter of a field value to `visit`; returns the text before the
-/// parameters. An escaped quote is malformed, since readers disagree whether the string ends there.
+/// Calls `visit` with name and range of each parameter; returns the text before the parameters. An escaped
+/// quote is malformed, because parsers disagree where the string ends.
 fn parameters<'a>(
     value: &'a [u8],
     mut visit: impl FnMut(&'a [u8], Range<usize>) -> Result<(), MultipartFault>,
@@ -194,7 +195,7 @@ fn after_space(value: &[u8], at: usize) -> usize {
     at + value[at.min(value.len())..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count()
 }
 
-/// Whether a `Content-Type` names one media type and not a list.
+/// Whether a `Content-Type` has exactly one media type.
 pub(super) fn is_one_media_type(content_type: &[u8]) -> bool {
     let mut is_quoted = false;
     let mut is_escaped = false;
@@ -210,7 +211,7 @@ pub(super) fn is_one_media_type(content_type: &[u8]) -> bool {
     })
 }
 
-/// Whether a text is a token (RFC 9110 §5.6.2).
+/// Whether the text is a `token` (RFC 9110 §5.6.2).
 fn is_token(text: &[u8]) -> bool {
     let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     !text.is_empty() && text.iter().all(is_allowed)

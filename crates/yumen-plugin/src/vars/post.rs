@@ -1,6 +1,4 @@
-//! Fields of urlencoded forms, and the media types whose bodies have values.
-//!
-//! Independent of the reader of the body.
+//! Fields of urlencoded forms, and the media types of bodies with values.
 
 use std::borrow::Cow;
 
@@ -10,13 +8,13 @@ use yumen_http::KnownField;
 use super::multipart::is_one_media_type;
 use crate::Exchange;
 
-/// Whether the request names several media types, so that readers may parse its body differently.
+/// Whether the request has more than one media type, so that parsers may interpret the body differently.
 pub(crate) fn has_ambiguous_type(ex: &Exchange<'_>) -> bool {
     let mut types = ex.request.fields.all_known(KnownField::ContentType);
     types.next().is_some_and(|first| !is_one_media_type(first)) || types.next().is_some()
 }
 
-/// Whether the media type of the body has fields or members.
+/// Whether the body has a type with values.
 pub(super) fn is_looked_into(ex: &Exchange<'_>) -> bool {
     has_ambiguous_type(ex)
         || ex.request.fields.known(KnownField::ContentType).map(media_type).is_some_and(|media_type| {
@@ -37,20 +35,21 @@ pub(super) fn is_json(media_type: &[u8]) -> bool {
         || media_type[suffix..].eq_ignore_ascii_case(b"+json")
 }
 
-/// The decoded value of the first `name` in an urlencoded text; one without `=` is empty.
+/// The decoded value of the first field `name`; empty without an equals sign.
 pub(super) fn form_field<'a>(form: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
     yumen_http::uri::query_arguments(form)
         .find(|(key, _)| is_decoded_as(key, name))
         .map(|(_, value)| form_decode(value))
 }
 
-/// Whether a form text decodes to `name`, by the rules of [`form_decode`].
+/// Whether form text decodes to `name`, as by [`form_decode`].
 fn is_decoded_as(mut text: &[u8], name: &[u8]) -> bool {
     for expected in name {
         let (byte, length) = match text {
             [b'+', ..] => (b' ', 1),
             [b'%', high, low, ..] => match (hex_digit(*high), hex_digit(*low)) {
                 (Some(high), Some(low)) => (high << 4 | low, 3),
+                // An invalid escape remains as it is.
                 _ => (b'%', 1),
             },
             [byte, ..] => (*byte, 1),
@@ -68,7 +67,7 @@ fn hex_digit(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
 }
 
-/// Decodes `%XX` and `+`; a text without them is borrowed.
+/// Decodes `%XX` and `+`; text without them is borrowed.
 pub(super) fn form_decode(text: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'%', b'+', text).is_none() {
         return Cow::Borrowed(text);

@@ -1,7 +1,6 @@
-//! The host name and number of the process, for variables.
+//! The process, for the variables `$hostname` and `$pid`.
 //!
-//! Set once at the start, so that this crate makes no system call and conditions evaluate alike in traffic
-//! and in simulations.
+//! Set once at start-up. All evaluations use the same values, so that `explain` agrees with the data plane.
 
 use std::sync::OnceLock;
 
@@ -10,9 +9,9 @@ static PROCESS: OnceLock<ProcessVars> = OnceLock::new();
 /// The values of `$hostname` and `$pid`.
 #[derive(Debug, Clone)]
 pub struct ProcessVars {
-    /// The host name; empty if unknown.
+    /// The host name; empty without one.
     pub hostname: Box<str>,
-    /// The number of the process.
+    /// The process id.
     pub pid: u32,
 }
 

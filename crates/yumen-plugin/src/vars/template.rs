@@ -1,4 +1,4 @@
-//! Text with variables. Independent of their values.
+//! Text with variables.
 
 use super::{Var, is_data_value};
 use crate::Exchange;
@@ -11,15 +11,15 @@ enum TemplatePart {
 
 /// Text with `$name`, `${name}` and `${name ?? default}`.
 ///
-/// `${$}` is a dollar sign. As in APISIX, a dollar sign after a backslash starts no variable, and the
-/// backslash stays. A name without braces contains dots only as `post_arg.`.
+/// `${$}` is a dollar sign. As in APISIX, a dollar sign after a backslash begins no variable, and the
+/// backslash remains. A name without braces only contains dots if it begins with `post_arg.`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VarTemplate {
     parts: Box<[TemplatePart]>,
 }
 
 impl VarTemplate {
-    /// Parses a whole setting. A value that came from a reference contains no variables.
+    /// Compiles `text`, a whole setting. A value from a reference has no variables.
     pub fn parse(text: &str) -> VarTemplate {
         if is_data_value(text) {
             return VarTemplate { parts: Box::new([TemplatePart::Text(text.as_bytes().into())]) };
@@ -27,7 +27,7 @@ impl VarTemplate {
         VarTemplate::parse_written(text)
     }
 
-    /// [`VarTemplate::parse`] for a text that is a template in any case.
+    /// [`VarTemplate::parse`] for text that is known to be a template.
     pub fn parse_written(text: &str) -> VarTemplate {
         let mut parts = Vec::new();
         let mut literal = String::new();
@@ -51,8 +51,8 @@ impl VarTemplate {
         VarTemplate { parts: parts.into_boxed_slice() }
     }
 
-    /// Appends the text with the values of its variables; a variable without a value is empty. Returns the
-    /// number of variables with a value or a default.
+    /// Appends the text with the values of its variables; those without a value are empty. Returns the number
+    /// of variables with a value or default.
     pub fn render(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) -> usize {
         let mut resolved = 0;
         for part in &self.parts {
@@ -71,7 +71,7 @@ impl VarTemplate {
         resolved
     }
 
-    /// The variable and its default, if the template consists of one.
+    /// The variable and its default, if the template consists of one variable.
     pub fn as_variable(&self) -> Option<(&Var, Option<&[u8]>)> {
         match &*self.parts {
             [TemplatePart::Var { var, default }] => Some((var, default.as_deref())),
@@ -79,7 +79,7 @@ impl VarTemplate {
         }
     }
 
-    /// The text, if the template has no variable.
+    /// The text, if the template consists of it.
     pub fn as_plain(&self) -> Option<&[u8]> {
         match &*self.parts {
             [TemplatePart::Text(text)] => Some(text),
@@ -87,12 +87,12 @@ impl VarTemplate {
         }
     }
 
-    /// Whether the template has no variable, so that its text is constant.
+    /// Whether the template has no variables.
     pub fn is_constant(&self) -> bool {
         self.parts.iter().all(|part| matches!(part, TemplatePart::Text(_)))
     }
 
-    /// Whether a variable is taken from the request body.
+    /// Whether a variable is in the request body.
     pub fn needs_body(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, TemplatePart::Var { var, .. } if var.needs_body()))
     }
@@ -122,6 +122,7 @@ fn bare(after: &str) -> Option<(TemplatePart, usize)> {
     let dotted = after.starts_with("post_arg.");
     let in_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || (dotted && c == '.');
     let end = after.find(|c| !in_name(c)).unwrap_or(after.len());
+    // A dot at the end belongs to the text after the variable.
     let name = after[..end].trim_end_matches('.');
     (!name.is_empty()).then(|| (TemplatePart::Var { var: Var::parse(name), default: None }, name.len()))
 }

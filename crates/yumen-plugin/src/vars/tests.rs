@@ -1,4 +1,4 @@
-//! Every variable on one request, templates in a table, and the three body formats.
+//! All variables of one request, templates, and the three body formats.
 
 use std::borrow::Cow;
 
@@ -206,7 +206,7 @@ fn variables_of_the_client_certificate() {
     check("ssl_client_fingerprint", "c0ffee");
     check("ssl_client_v_start", "Jan  1 00:00:00 1970 GMT");
     check("ssl_client_v_end", "Nov 22 00:00:00 2024 GMT");
-    // less than two days, as the requests of these tests arrive on the 20th at noon
+    // Less than two days: the test requests arrive on the 20th at noon.
     check("ssl_client_v_remain", "1");
     check(
         "ssl_client_raw_cert",
@@ -468,7 +468,7 @@ fn multipart_fields_are_found_by_their_name() {
     check_body(kind, "--B", "post_arg_a", None);
 }
 
-/// Checks that a value of the body is neither there nor absent.
+/// Checks that a value in the body is neither present nor absent.
 #[track_caller]
 fn check_unreadable(content_type: &str, body: &str, name: &str) {
     let request = format!("POST / HTTP/1.1\nHost: a\nContent-Type: {content_type}\n\n");
@@ -496,7 +496,7 @@ fn a_value_that_readers_disagree_about_is_not_absent() {
     ] {
         check_unreadable(json, body, name);
     }
-    // The member beside it is not read.
+    // The member beside it is not parsed.
     check_body(json, r#"{"a":"x","b":1e999,"\ud800":1}"#, "post_arg.a", Some("x"));
 }
 
@@ -662,7 +662,7 @@ fn names_that_no_variable_has_are_told_and_no_others() {
     });
     let names: Vec<&str> = names.iter().map(|name| &**name).collect();
     assert_eq!(names, ["1x", "nosuch_var", "other", "resp_body"]);
-    // Nobody asks any more.
+    // Outside of `unknown_names` nothing is recorded.
     Var::parse("late");
     assert!(unknown_names(|| Var::parse("host")).1.is_empty());
 }

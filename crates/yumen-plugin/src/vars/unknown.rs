@@ -1,20 +1,20 @@
-//! Unknown names of variables, collected while settings are parsed.
+//! Names that no variable has, recorded while settings are compiled.
 //!
-//! Every name passes `Var::parse`, however deep in the settings of a plugin it is. Collecting names there
-//! needs no code in plugins.
+//! All names pass through `Var::parse`, at any depth of a plugin's settings. Recording them there spares
+//! every plugin from reporting them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// Names collected so far.
+/// Names recorded so far.
 type UnknownNames = BTreeSet<Box<str>>;
 
 thread_local! {
-    /// `None` outside of a collection, as on workers.
+    /// `None` if nothing records, as on workers.
     static NOTED: RefCell<Option<UnknownNames>> = const { RefCell::new(None) };
 }
 
-/// Runs `work` and returns the unknown names that it parsed, in order.
+/// Runs `work` and returns the unknown names that it compiled, sorted.
 pub fn unknown_names<T>(work: impl FnOnce() -> T) -> (T, BTreeSet<Box<str>>) {
     let outer = NOTED.replace(Some(BTreeSet::new()));
     let done = work();

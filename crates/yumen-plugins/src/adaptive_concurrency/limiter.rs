@@ -1,61 +1,62 @@
-//! The limit and its adjustment: the ratio of the upstream's unloaded latency to its current latency, plus a
-//! margin for growth; an overload lowers the limit at once.
+//! The concurrency limit and its control loop. The limit follows the ratio of the baseline latency to the
+//! current latency, plus some headroom for growth, and drops at once after an overload.
 //!
-//! All workers share the limiter. Counts are atomics. Adjustments take a lock with `try_lock`, since the
-//! limiter works without a few samples.
+//! All workers share one limiter. The counts are atomics. The state of the control loop is behind a mutex
+//! that is only tried, because a lost sample does not matter.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// Bounds of the limit. Times in microseconds.
+/// Parameters of the control loop. Times are in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct AdaptiveLimitRules {
     pub(super) min: u32,
     pub(super) max: u32,
     pub(super) first: u32,
-    /// The ratio of latencies that counts as unloaded.
+    /// Ratio of current to baseline latency up to which the limit does not shrink.
     pub(super) tolerance: f64,
     pub(super) window_us: u64,
     pub(super) measure_interval_us: u64,
     pub(super) measure_requests: u32,
 }
 
-/// Minimum number of samples in a window; the window is extended until then.
+/// Fewest samples for an adjustment. A window with fewer samples is extended.
 pub(super) const SAMPLES_MIN: u32 = 10;
-/// Maximum change of the limit per window.
+/// Bounds of the factor that one adjustment applies to the limit.
 const GRADIENT: std::ops::RangeInclusive<f64> = 0.5..=2.0;
-/// Factor of the limit after an overload.
+/// Factor that an overload applies to the limit.
 const BACKOFF: f64 = 0.9;
 
-/// Minimum and maximum time in which requests are refused for a measurement of the unloaded latency: a tenth
-/// of the interval between two measurements. A measurement may get no samples.
+/// Bounds of the time for which requests are refused during a measurement of the baseline latency. Within
+/// these bounds it is a tenth of the measurement interval. A measurement without samples would never end
+/// otherwise.
 const PATIENCE_US: (u64, u64) = (1_000_000, 10_000_000);
 
-/// The result of one exchange.
+/// The result of one exchange, as an input of the control loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConcurrencySample {
-    /// Latency of the upstream, in microseconds.
+    /// Latency of the upstream in microseconds.
     Latency(u64),
-    /// The upstream failed, or reported an overload.
+    /// The upstream failed, or responded with 503 or 504.
     Overload,
 }
 
-/// An adaptive limit.
+/// A concurrency limit that all workers share.
 #[derive(Debug)]
 pub(crate) struct AdaptiveLimiter {
     rules: AdaptiveLimitRules,
     limit: AtomicU32,
     running: AtomicU32,
     refused: AtomicU64,
-    /// Unloaded latency in microseconds; 0 before the first measurement.
+    /// Baseline latency of the upstream in microseconds; 0 before the first measurement.
     baseline_us: AtomicU64,
     epoch: AtomicU64,
     state: Mutex<AdaptiveLimiterState>,
 }
 
-/// The number of an epoch and, while it measures, the number of running exchanges that began in it. Both are
-/// in one word, so that no exchange is counted in another epoch.
+/// The number of an epoch (high 32 bits) and the number of its exchanges in flight (low 32 bits, only counted
+/// while measuring). One atomic word holds both, so that no exchange is counted in another epoch.
 #[derive(Debug, Clone, Copy)]
 struct MeasureEpoch(u64);
 
@@ -68,7 +69,7 @@ impl MeasureEpoch {
         self.0 as u32
     }
 
-    /// Odd epochs measure; exchanges of other epochs do not count then.
+    /// Odd epochs measure the baseline latency. They ignore exchanges that began in another epoch.
     fn is_measuring(self) -> bool {
         self.number() % 2 == 1
     }
@@ -84,32 +85,33 @@ struct AdaptiveLimiterState {
     sum_us: u64,
     count: u32,
     has_overload: bool,
-    /// Maximum concurrency in the window.
+    /// Most exchanges in flight at once during the window.
     peak: u32,
-    /// Number of samples to discard, since they waited behind exchanges of an earlier epoch.
+    /// Samples still to ignore: these exchanges queued behind load from before the measurement.
     skip: u32,
-    /// Time since which requests are refused for a measurement.
+    /// Start of the refusals during the current measurement.
     refusing_since_us: Option<u64>,
-    /// Time of the next measurement.
+    /// Time of the next measurement of the baseline latency.
     measure_at_us: u64,
-    /// The limit before the measurement.
+    /// Limit before the measurement; restored at its end.
     limit_before: f64,
-    /// The limit as a fraction, since it moves by less than one.
+    /// Limit with its fraction, because one adjustment may be smaller than 1.
     limit: f64,
 }
 
-/// A running exchange, counted until its response has begun or the guard is dropped.
+/// An exchange in flight. It is counted until its response begins or the guard is dropped.
 pub(super) struct AdaptiveLimitGuard {
     limiter: Arc<AdaptiveLimiter>,
     epoch: u32,
-    /// Time of the first attempt, in microseconds.
+    /// Start of the first attempt, in microseconds.
     asked_us: Cell<Option<u64>>,
     is_counted: Cell<bool>,
 }
 
 impl AdaptiveLimitGuard {
-    /// Counts an exchange; `None` at the limit.
+    /// Counts one more exchange, or returns `None` at the limit.
     pub(super) fn enter(limiter: &Arc<AdaptiveLimiter>, now_us: u64) -> Option<AdaptiveLimitGuard> {
+        // A measurement that refuses for too long is aborted; the usual limit decides then.
         let again = || if limiter.aborts_measurement(now_us) { limiter.count_in() } else { None };
         let Some(epoch) = limiter.count_in().or_else(again) else {
             limiter.refused.fetch_add(1, Relaxed);
@@ -123,17 +125,17 @@ impl AdaptiveLimitGuard {
         Arc::ptr_eq(&self.limiter, limiter)
     }
 
-    /// Records the time of the first attempt.
+    /// Records the start of an attempt. Only the first attempt counts.
     pub(super) fn note_attempt(&self, now_us: u64) {
         self.asked_us.set(self.asked_us.get().or(Some(now_us)));
     }
 
-    /// Time since the first attempt; `None` without one.
+    /// Time since the first attempt in microseconds; `None` without an attempt.
     pub(super) fn took_us(&self, now_us: u64) -> Option<u64> {
         Some(now_us.saturating_sub(self.asked_us.get()?))
     }
 
-    /// Uncounts the exchange.
+    /// Releases the count; further calls have no effect.
     pub(super) fn release(&self) {
         if self.is_counted.replace(false) {
             self.limiter.count_out(self.epoch);
@@ -149,7 +151,7 @@ impl Drop for AdaptiveLimitGuard {
 
 impl AdaptiveLimiter {
     pub(super) fn new(rules: AdaptiveLimitRules) -> AdaptiveLimiter {
-        // The first exchanges measure.
+        // The first epoch measures, because no baseline latency exists yet.
         AdaptiveLimiter {
             limit: AtomicU32::new(rules.min),
             running: AtomicU32::new(0),
@@ -165,7 +167,7 @@ impl AdaptiveLimiter {
         }
     }
 
-    /// Counts an exchange and returns its epoch; `None` at the limit.
+    /// Counts one more exchange and returns its epoch, or `None` at the limit.
     fn count_in(&self) -> Option<u32> {
         let epoch = self.epoch();
         if !epoch.is_measuring() {
@@ -173,7 +175,7 @@ impl AdaptiveLimiter {
             let more = |running: u32| (running < limit).then_some(running + 1);
             return self.running.fetch_update(Relaxed, Relaxed, more).ok().map(|_| epoch.number());
         }
-        // Exchanges of earlier epochs do not count against a measurement, since they may never end.
+        // Exchanges from before the measurement are not counted against it: a tunnel may last for hours.
         let more = |word: u64| (MeasureEpoch(word).running() < self.rules.min).then_some(word + 1);
         let counted = self.epoch.fetch_update(Relaxed, Relaxed, more).ok()?;
         self.running.fetch_add(1, Relaxed);
@@ -186,7 +188,7 @@ impl AdaptiveLimiter {
             let now = MeasureEpoch(word);
             (now.number() == epoch && now.running() > 0).then_some(word - 1)
         };
-        // An epoch that has ended is not counted.
+        // The counts of an ended epoch no longer matter.
         let _ = self.epoch.fetch_update(Relaxed, Relaxed, less);
     }
 
@@ -199,31 +201,34 @@ impl AdaptiveLimiter {
         self.limit.load(Relaxed)
     }
 
-    /// Number of running exchanges.
+    /// The number of exchanges in flight.
     pub(super) fn running(&self) -> u32 {
         self.running.load(Relaxed)
     }
 
-    /// Number of running exchanges that count towards the limit.
+    /// The number of exchanges in flight that count against the current limit.
     pub(super) fn limited(&self) -> u32 {
         let epoch = self.epoch();
         if epoch.is_measuring() { epoch.running() } else { self.running() }
     }
 
-    /// Number of refused exchanges.
+    /// The number of refused exchanges since the limiter was created.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// Unloaded latency in microseconds; 0 before the first measurement.
+    /// Baseline latency of the upstream in microseconds; 0 before the first measurement.
     pub(super) fn baseline_us(&self) -> u64 {
         self.baseline_us.load(Relaxed)
     }
 
-    /// Records the result of an exchange. `lot` is a random number.
+    /// Feeds the sample of one exchange to the control loop. `lot` is a random number that spreads the
+    /// measurements.
     pub(super) fn learn(&self, guard: &AdaptiveLimitGuard, sample: ConcurrencySample, now_us: u64, lot: u64) {
+        // Under contention the sample is skipped: a response never waits for the state.
         let Ok(mut state) = self.state.try_lock() else { return };
         let epoch = self.epoch();
+        // Only exchanges that began in the measurement show the latency without load.
         if epoch.is_measuring() && guard.epoch != epoch.number() {
             return;
         }
@@ -257,7 +262,7 @@ impl AdaptiveLimiter {
         state.refusing_since_us = None;
     }
 
-    /// Ends a measurement with its samples; with too few, the earlier latency stays.
+    /// Ends the measurement. With too few samples the previous baseline remains.
     fn end_measuring(&self, state: &mut AdaptiveLimiterState, now_us: u64, lot: u64) {
         if state.count >= SAMPLES_MIN.min(self.rules.measure_requests) {
             self.baseline_us.store(state.average_us(), Relaxed);
@@ -272,7 +277,7 @@ impl AdaptiveLimiter {
         state.clear();
     }
 
-    /// Whether the measurement has ended because it has refused requests for too long.
+    /// Ends the measurement if requests were refused for longer than its budget; returns whether it did.
     fn aborts_measurement(&self, now_us: u64) -> bool {
         if !self.epoch().is_measuring() {
             return false;
@@ -283,14 +288,14 @@ impl AdaptiveLimiter {
         if now_us.saturating_sub(since_us) < patience_us || !self.epoch().is_measuring() {
             return false;
         }
-        // The mean over all lots: half way between the earliest and the latest time.
+        // No random number is at hand here: the middle of the range is as good.
         self.end_measuring(&mut state, now_us, self.rules.measure_interval_us / 10);
         true
     }
 
     fn adapt(&self, state: &mut AdaptiveLimiterState) {
         if self.baseline_us() == 0 && state.count > 0 {
-            // Without a measurement, the current latency serves until there is one.
+            // The measurement failed. The current latency is the baseline until the next measurement.
             self.baseline_us.store(state.average_us(), Relaxed);
         }
         let limit = match state.has_overload {
@@ -299,9 +304,9 @@ impl AdaptiveLimiter {
                 let average_us = state.average_us() as f64;
                 let fine_us = self.baseline_us() as f64 * self.rules.tolerance;
                 let gradient = (fine_us / average_us).clamp(*GRADIENT.start(), *GRADIENT.end()).min(1.0);
-                // Margin for a queue that is short compared with the limit.
+                // Headroom for a short queue, which lets the limit grow.
                 let wanted = state.limit * gradient + state.limit.sqrt();
-                // A limit that is not used up says nothing about the capacity of the upstream.
+                // Without load near the limit, the latency is no evidence for a higher limit.
                 let is_used = f64::from(state.peak) * 2.0 >= state.limit;
                 if is_used { wanted } else { wanted.min(state.limit) }
             }

@@ -1,4 +1,4 @@
-//! The limits of this process as metrics.
+//! Metrics of all concurrency limiters of the process.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,16 +8,16 @@ use yumen_plugin::Carry;
 
 use super::limiter::{AdaptiveLimitRules, AdaptiveLimiter};
 
-/// The limits there are, by the object their settings stand in.
+/// The concurrency limiters of the process, by the object with their settings.
 #[derive(Debug, Default)]
 pub struct AdaptiveLimiters(Mutex<BTreeMap<Box<str>, Weak<AdaptiveLimiter>>>);
 
-/// The limits of this process. Whoever exports them holds on to what this gives.
+/// The registry of this process's limiters. The exporter must retain the returned reference.
 pub fn metrics(carry: &Carry) -> Arc<AdaptiveLimiters> {
     carry.keep("adaptive-concurrency", AdaptiveLimiters::default)
 }
 
-/// One limit, for the reference.
+/// A registry with one limiter, from which the reference page of the metrics is generated.
 pub fn example() -> AdaptiveLimiters {
     let limiters = AdaptiveLimiters::default();
     let rules = AdaptiveLimitRules {
@@ -31,7 +31,7 @@ pub fn example() -> AdaptiveLimiters {
     };
     let limiter = Arc::new(AdaptiveLimiter::new(rules));
     limiters.show("services/1", &limiter);
-    // Held for as long as the process that writes the reference.
+    // Leaked on purpose: the registry keeps weak references, and the process only writes the reference page.
     std::mem::forget(limiter);
     limiters
 }

@@ -1,4 +1,4 @@
-//! The limit against an upstream made of a clock and a queue.
+//! The limiter against a simulated upstream with a clock and a queue.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,7 +10,7 @@ use super::limiter::SAMPLES_MIN;
 use super::*;
 use crate::testing::PluginBench;
 
-/// An upstream that serves so many at a time, each for so long; the others queue there.
+/// An upstream with `slots` parallel requests of `service_us` each; further requests queue.
 struct Server {
     slots: usize,
     service_us: u64,
@@ -28,12 +28,12 @@ impl Server {
     }
 }
 
-/// What came of an offered load.
+/// The result of an offered load.
 #[derive(Debug)]
 struct Run {
     served_per_s: f64,
     latency_us: f64,
-    /// The highest while nothing was measured.
+    /// Highest limit outside of measurements.
     limit: u32,
 }
 
@@ -47,7 +47,7 @@ const RULES: AdaptiveLimitRules = AdaptiveLimitRules {
     measure_requests: 50,
 };
 
-/// Offers a request each `every_us` for `seconds`; the second half is looked at.
+/// Offers a request every `every_us` for `seconds`; evaluates the second half.
 fn offer(limiter: &Arc<AdaptiveLimiter>, slots: usize, service_us: u64, every_us: u64, seconds: u64) -> Run {
     let mut server = Server { slots, service_us, ends: BinaryHeap::new(), queue: VecDeque::new() };
     let mut running: Vec<Option<(AdaptiveLimitGuard, u64)>> = Vec::new();
@@ -87,7 +87,7 @@ fn offer(limiter: &Arc<AdaptiveLimiter>, slots: usize, service_us: u64, every_us
 
 #[test]
 fn under_overload_the_upstream_is_kept_busy_and_quick() {
-    // Ten at a time, 10 ms each: a thousand a second. Three times that is offered.
+    // Capacity: 10 in parallel at 10 ms, 1000 per second. The load is three times that.
     let run = offer(&Arc::new(AdaptiveLimiter::new(RULES)), 10, 10_000, 333, 30);
     assert!(run.served_per_s > 900.0, "{run:?}");
     assert!(run.latency_us < 25_000.0, "{run:?}");
@@ -107,10 +107,10 @@ fn an_upstream_that_gets_faster_or_slower_is_measured_again() {
     let limiter = Arc::new(AdaptiveLimiter::new(RULES));
     offer(&limiter, 10, 10_000, 333, 30);
     assert!((10_000..12_000).contains(&limiter.baseline_us()), "{limiter:?}");
-    // Long enough that it is measured before the half that is looked at: the clock begins anew.
+    // Long enough for a measurement before the evaluated half: the clock starts anew.
     let slower = offer(&limiter, 10, 40_000, 333, 90);
     assert!((40_000..50_000).contains(&limiter.baseline_us()), "{limiter:?}");
-    // Ten at a time, 40 ms each, are 250 a second.
+    // Capacity: 10 in parallel at 40 ms, 250 per second.
     assert!(slower.served_per_s > 220.0 && slower.latency_us < 100_000.0, "{slower:?}");
 }
 
@@ -149,7 +149,7 @@ fn exchanges_above_the_limit_are_refused_until_others_end() {
     assert!(start().1.is_none());
 }
 
-/// An exchange that was let in, and the upstream was asked.
+/// An admitted exchange after its attempt has begun.
 fn asked<'b>(bench: &'b PluginBench, plugins: &[Arc<dyn Plugin>]) -> Exchange<'b> {
     let mut ex = bench.exchange("GET / HTTP/1.1");
     for plugin in plugins {
@@ -159,7 +159,7 @@ fn asked<'b>(bench: &'b PluginBench, plugins: &[Arc<dyn Plugin>]) -> Exchange<'b
     ex
 }
 
-/// The head of the upstream's answer, after a millisecond.
+/// Runs the response head phase of an upstream response after 1 ms.
 fn answered(bench: &PluginBench, plugins: &[Arc<dyn Plugin>], ex: &mut Exchange<'_>, status: u16) {
     bench.host.advance(Duration::from_millis(1));
     ex.endpoint.status = status;
@@ -168,7 +168,7 @@ fn answered(bench: &PluginBench, plugins: &[Arc<dyn Plugin>], ex: &mut Exchange<
     });
 }
 
-/// A whole exchange a second later.
+/// A complete exchange after one second.
 fn exchange(
     bench: &PluginBench,
     plugins: &[Arc<dyn Plugin>],
@@ -190,7 +190,7 @@ fn told(bench: &PluginBench, plugin: &Arc<dyn Plugin>) -> String {
 
 #[test]
 fn clients_that_do_not_wait_tell_nothing_of_the_upstream() {
-    // (the upstream's status, the endpoint's failure, the limit then)
+    // (upstream status, upstream failure, resulting limit)
     let cases = [
         (None, None, 20),
         (Some(200), None, 20),
@@ -232,7 +232,7 @@ fn a_global_rule_and_a_route_each_learn_of_an_exchange_that_both_let_in() {
 fn an_exchange_counts_until_its_answer_begins() {
     let bench = PluginBench::new();
     let plugins = [bench.plugin("adaptive-concurrency", json!({"measure_requests": 10}))];
-    // Tunnels, and answers that are read slowly or never to their end.
+    // Tunnels, and responses that are read slowly or never completely.
     let mut open = Vec::new();
     for number in 0..30 {
         let mut ex = asked(&bench, &plugins);
@@ -270,7 +270,7 @@ fn what_began_before_measuring_does_not_keep_others_from_being_measured() {
         true
     };
     assert!((0..50).all(|_| serve(&limiter)));
-    // More than run at once while it is measured, and they stay for good.
+    // More than may run during a measurement, and they never end.
     let _open: Vec<_> = (0..5).map(|_| AdaptiveLimitGuard::enter(&limiter, 1).unwrap()).collect();
     assert!((0..1000).all(|_| serve(&limiter)), "{limiter:?}");
 }
@@ -281,13 +281,13 @@ fn a_measurement_that_gets_no_samples_is_given_up() {
     let limiter = Arc::new(AdaptiveLimiter::new(rules));
     let enter = |now_us| AdaptiveLimitGuard::enter(&limiter, now_us);
     let open: Vec<_> = (0..3).map(|_| enter(1).unwrap()).collect();
-    // Refused from now on, for a tenth of the interval.
+    // Refused from here on, for a tenth of the interval.
     assert!(enter(50_000_000).is_none() && enter(55_900_000).is_none());
     let _more: Vec<_> = (0..17).map(|_| enter(56_000_000).expect("it is let in")).collect();
     assert!(enter(56_000_000).is_none(), "the limit holds: {limiter:?}");
     assert_eq!((limiter.limit(), limiter.baseline_us()), (20, 0));
     drop(open);
-    // What comes then has to do until it can be measured.
+    // Samples set the baseline until it can be measured.
     for _ in 0..SAMPLES_MIN {
         limiter.learn(&enter(57_000_000).unwrap(), ConcurrencySample::Latency(7000), 57_000_000, 0);
     }

@@ -18,7 +18,7 @@ impl Breaker {
         Breaker { bench, plugin }
     }
 
-    /// The status a client gets of an upstream that would answer this one; waits so many seconds first.
+    /// Waits, then returns the client's status if the upstream would respond with `upstream_status`.
     fn ask(&self, wait_s: u64, upstream_status: u16, path: &str) -> u16 {
         self.bench.host.advance(Duration::from_secs(wait_s));
         let request = format!("GET {path} HTTP/1.1");
@@ -40,7 +40,7 @@ impl Breaker {
 
 #[test]
 fn only_what_endpoints_fail_by_breaks() {
-    // (status told, its endpoint's failure, whether it breaks)
+    // (status, upstream failure, whether the circuit opens)
     let cases = [(504, None, false), (499, None, false), (504, Some(504), true), (200, Some(504), true)];
     for (status, upstream_failure, breaks) in cases {
         let settings = json!({"break_response_code": 502, "unhealthy": {"http_statuses": [504]}});
@@ -65,26 +65,26 @@ fn it_breaks_after_failures_for_longer_and_longer() {
         (0, 500, 500),
         (0, 500, 500),
         (0, 500, 500),
-        // Two seconds, to the second.
+        // Open for exactly two seconds.
         (2, 200, 502),
         (1, 500, 500),
-        // The fourth failure makes it four, from the same beginning.
+        // The fourth failure extends it to four, from the same begin.
         (1, 200, 502),
         (1, 500, 500),
         (0, 500, 500),
-        // Four from here.
+        // Four seconds from here.
         (4, 200, 502),
         (1, 500, 500),
         (3, 200, 502),
         (1, 500, 500),
         (0, 500, 500),
-        // Eight.
+        // Eight seconds.
         (8, 200, 502),
         (1, 500, 500),
         (1, 200, 502),
         (1, 500, 500),
         (0, 500, 500),
-        // Ten and not sixteen.
+        // Ten instead of sixteen seconds.
         (10, 200, 502),
         (1, 200, 200),
     ]);
@@ -102,7 +102,7 @@ fn successes_end_it() {
         (1, 200, 599),
         (2, 200, 200),
         (0, 206, 206),
-        // all is forgotten
+        // The counts are reset.
         (0, 500, 500),
         (0, 200, 200),
         (0, 503, 503),

@@ -30,7 +30,7 @@ fn check_refused(authorization: Option<&str>, message: &str) {
     assert_eq!(challenge.map(String::as_str), Some("WWW-Authenticate: Basic realm=\"basic\""));
 }
 
-/// The consumer and `Authorization` the upstream gets.
+/// Checks the consumer and the `Authorization` field of the upstream request.
 #[track_caller]
 fn check_admitted(settings: Value, authorization: Option<&str>, username: &str, sent: Option<&str>) {
     let reply = run(settings, authorization);

@@ -1,4 +1,4 @@
-//! The three compressors: what they code, and that it can be read again, whole and up to each pause.
+//! The three compressors: rules, and decoding of complete and partial output.
 
 use std::io::Read;
 
@@ -7,10 +7,10 @@ use yumen_plugin::{BodyChunk, ResponseHead, ResponseHeadPhase};
 
 use crate::testing::{PluginBench, TestReply};
 
-/// Plugin, coding.
+/// Plugin and coding.
 const ALL: [(&str, &str); 3] = [("gzip", "gzip"), ("brotli", "br"), ("zstd", "zstd")];
 
-/// What can be decoded of these bytes, be they cut off or not.
+/// Decodes as much as possible of complete or truncated bytes.
 fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
     let mut reader: Box<dyn Read + '_> = match coding {
         "gzip" => Box::new(flate2::read::GzDecoder::new(bytes)),
@@ -161,7 +161,7 @@ fn the_clients_favourite_wins_and_other_plugins_see_the_plain_body() {
         let mut bench = PluginBench::new();
         bench.upstream_reply = page(HTML, &body());
         let filter = json!({"filters": [{"regex": "again", "replace": "more", "scope": "global"}]});
-        // In the order of their priorities: the compressors stand before the one that rewrites.
+        // In the order of their priorities: compressors come before the plugin that edits the body.
         let plugins = [
             bench.plugin("zstd", json!({})),
             bench.plugin("brotli", json!({})),

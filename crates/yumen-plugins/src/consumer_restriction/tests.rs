@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use crate::testing::PluginBench;
 
-/// Who asks (empty for nobody), with which method, and the status and body it gets.
+/// User name (empty for none), method, and the resulting status and body.
 type Case<'a> = (&'a str, &'a str, u16, &'a str);
 
 #[track_caller]

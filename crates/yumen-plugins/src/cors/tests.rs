@@ -1,4 +1,4 @@
-//! Origins and what they are told.
+//! Origins and the resulting response fields.
 
 use serde_json::{Value, json};
 

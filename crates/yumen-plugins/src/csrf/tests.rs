@@ -2,7 +2,7 @@ use serde_json::json;
 
 use crate::testing::{PluginBench, TestReply};
 
-/// Signed by APISIX with the key `userkey`, in 2053.
+/// A token signed by APISIX with the key `userkey`, created in 2053.
 const TOKEN: &str = "eyJyYW5kb20iOjAuNDI5ODYzMTk3MTYxMzksInNpZ24iOiI0ODRlMDY4NTkxMWQ5NmJhMDc5YzQ1ZGI0OTE2NmZkYjQ0ODhjODVkNWQ0NmE1Y2FhM2UwMmFhZDliNjE5OTQ2IiwiZXhwaXJlcyI6MjY0MzExOTYyNH0=";
 
 fn run(key: &str, request: &str) -> TestReply {

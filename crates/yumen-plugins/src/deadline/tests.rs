@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::testing::PluginBench;
 
-/// A client's fields, then how long it still waits in milliseconds (0 is for ever) and what an endpoint is
-/// told 250 ms later.
+/// Checks the time left in milliseconds (0 for none) for these request fields, and the field that an endpoint
+/// gets 250 ms later.
 #[track_caller]
 fn check(settings: Value, fields: &str, left_ms: u64, told: Option<&str>) {
     let bench = PluginBench::new();
@@ -35,7 +35,7 @@ fn the_earliest_deadline_told_counts() {
     check(plain.clone(), "\nX-Envoy-Expected-Rq-Timeout-Ms: 900", 900, Some("650"));
     check(plain.clone(), "\nGrpc-Timeout: 2S", 2000, Some("1750"));
     check(plain.clone(), "\nGrpc-Timeout: 2S\nX-Request-Deadline: 1700000001500", 1500, Some("1250"));
-    // What is over by then leaves one millisecond; that it is over is for others to see.
+    // An expired deadline is passed on as 1 ms; the worker detects the expiry.
     check(plain.clone(), "\nGrpc-Timeout: 100m", 100, Some("1"));
     for unread in
         ["Grpc-Timeout: 5", "Grpc-Timeout: 123456789S", "Grpc-Timeout: xS", "X-Request-Deadline: soon"]

@@ -46,7 +46,7 @@ fn what_is_cut_or_something_else_is_an_error() {
         for end in [1, whole.len() / 2, whole.len() - 1] {
             assert!(coding.decode(&whole[..end], 1 << 26).is_err(), "{coding:?} {end}");
         }
-        // An answer without a body may name a coding, too.
+        // A response without a body may have a coding too.
         assert_eq!(coding.decode(b"", 1 << 26).unwrap(), b"");
         assert!(coding.decode(b"<html>no such thing</html>", 1 << 26).is_err(), "{coding:?}");
     }
@@ -67,7 +67,7 @@ fn content_is_bounded_by_its_coded_length() {
         let coded = coded(coding, &zeros);
         assert!(coding.decode(&coded, 64 << 20).is_err(), "{coding:?} {}", coded.len());
     }
-    // A short answer may repeat itself as often as it likes.
+    // A short response may expand at any ratio.
     let short = vec![b' '; EXPANDED_BYTES_MIN];
     for coding in ALL {
         assert_eq!(coding.decode(&coded(coding, &short), 64 << 20).unwrap().len(), short.len(), "{coding:?}");

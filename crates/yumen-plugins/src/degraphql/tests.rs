@@ -10,7 +10,7 @@ fn settings(more: Value) -> Value {
     settings
 }
 
-/// What goes upstream, target and body, or the status of the refusal.
+/// Checks target and body of the upstream request, or the status of the refusal.
 fn check(more: Value, request: &str, expected: Result<(&str, Value), u16>) {
     let bench = PluginBench::new();
     let plugin = bench.plugin("degraphql", settings(more));

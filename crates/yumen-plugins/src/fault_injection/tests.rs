@@ -1,4 +1,4 @@
-//! Settings and what they do to requests.
+//! Settings and their effects on requests.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use yumen_plugin::{
 
 use crate::testing::{PluginBench, TestReply};
 
-/// Slot 7 for whatever upstream is written.
+/// Assigns slot 7 to every inline upstream.
 struct One;
 
 impl ObjectLookup for One {
@@ -33,7 +33,7 @@ fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Result<Subrequest
     Ok(SubrequestResponse { status, fields: told, body: Some(body.into()), fault: None })
 }
 
-/// What a request comes to, and what was asked because of it.
+/// The result of a request, and the subrequests that it caused.
 fn run(
     more: Value,
     answer: Result<SubrequestResponse, SubrequestFault>,
@@ -77,7 +77,7 @@ fn the_service_is_told_of_the_request() {
     ] {
         assert_eq!(told(question, name).as_deref(), expected, "{name}");
     }
-    // An end of line in a variable ends no field.
+    // A line feed in a variable does not end the field.
     assert!(told(question, "X-Who").is_some_and(|who| !who.contains(['\r', '\n'])));
     assert!(question.keeps && question.timeout_ms == 3000 && question.body.is_empty());
 }
@@ -98,7 +98,7 @@ fn the_upstream_gets_what_the_service_says_and_nothing_said_in_its_name() {
     let (reply, _) = run(settings, answer(200, &[("X-User", "jack"), ("X-New", "no")], ""), request);
     assert_eq!(reply.upstream_field("X-User").as_deref(), Some("jack"));
     assert_eq!((reply.upstream_field("X-Roles"), reply.upstream_field("X-New")), (None, None));
-    // Nor where it is not heard, and requests pass all the same.
+    // The same holds if the service does not respond and the request passes.
     let settings = json!({ "upstream_headers": ["X-User"], "allow_degradation": true });
     let (reply, _) = run(settings, Err(SubrequestFault::ConnectionLost), request);
     assert_eq!((reply.status, reply.upstream_field("X-User")), (200, None));
@@ -162,7 +162,7 @@ fn further_fields_say_nothing_of_the_connection_and_name_the_host_once() {
     };
     assert_eq!(ask("inner.test:1", "/"), "inner.test:1");
     assert_eq!(ask("${arg_h}.test", "/?h=x"), "x.test");
-    // What cannot be a host is none, and ends no line.
+    // An impossible host is ignored, and cannot inject a line.
     assert_eq!(ask("$arg_h", "/?h=x%0d%0aY:z"), "auth.test:81");
     assert_eq!(ask("$arg_none", "/"), "auth.test:81");
 }

@@ -1,8 +1,7 @@
-//! From JSON to a message, by the rules of the proto3 mapping: what is read is written at once, and no tree of
-//! values stands between.
+//! Translates JSON into a protobuf message by the proto3 mapping. Values are encoded while they are parsed,
+//! without a tree in between.
 //!
-//! Knows serde's side of JSON and the types of a proto. What is nested too deep is refused by the `MessageWriter`, and by
-//! the reader of JSON, which has a bound of its own.
+//! [`MessageWriter`] bounds the nesting of messages, and the JSON parser has a bound of its own.
 
 mod free;
 mod scalar;
@@ -23,7 +22,7 @@ pub(super) use self::free::FreeFormType;
 pub(super) use self::scalar::{NULL, ScalarSeed};
 use super::wire::MessageWriter;
 
-/// A field as it is written.
+/// A field as it is encoded.
 #[derive(Debug, Clone)]
 pub(super) struct WireField {
     pub(super) number: u32,
@@ -33,7 +32,7 @@ pub(super) struct WireField {
     pub(super) oneof: Option<OneofDescriptor>,
 }
 
-/// How often a field is there.
+/// Cardinality of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldCardinality {
     One,
@@ -42,7 +41,7 @@ pub(super) enum FieldCardinality {
 }
 
 impl WireField {
-    /// The field of a message that is called so, by either of its names; or the extension, in brackets.
+    /// The field with this name or JSON name, or the extension with this name in brackets.
     pub(super) fn named(of: &MessageDescriptor, name: &str) -> Option<WireField> {
         let field = of.get_field_by_name(name).or_else(|| of.get_field_by_json_name(name));
         if let Some(field) = field {
@@ -68,7 +67,7 @@ impl WireField {
         }
     }
 
-    /// The only value of the message, or one of many.
+    /// Opens a message value of this field; [`MessageWriter::end`] closes it.
     pub(super) fn begin<E: de::Error>(&self, to: &mut MessageWriter) -> Result<super::wire::OpenField, E> {
         to.message(self.number, self.is_group).map_err(E::custom)
     }
@@ -84,14 +83,14 @@ impl FieldCardinality {
     }
 }
 
-/// Message types with a JSON of their own.
+/// Message types with a special JSON form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WellKnownType {
-    /// What its one field is.
+    /// A message with one field; its JSON is the value of the field.
     Wrapper,
-    /// Any JSON.
+    /// Any JSON value.
     Free(FreeFormType),
-    /// A message that names its type.
+    /// A message with the URL of its type.
     Any,
     Timestamp,
     Duration,
@@ -115,7 +114,7 @@ impl WellKnownType {
     }
 }
 
-/// Writes the members of a JSON object as fields of the message that is open.
+/// Encodes the members of a JSON object as fields of the open message.
 pub(super) struct MembersSeed<'a> {
     pub(super) of: &'a MessageDescriptor,
     pub(super) to: &'a mut MessageWriter,
@@ -140,12 +139,12 @@ impl<'de> Visitor<'de> for MembersSeed<'_> {
         let mut seen: Vec<u32> = Vec::new();
         let mut chosen: Vec<OneofDescriptor> = Vec::new();
         while let Some(found) = members.next_key_seed(NameSeed(self.of))? {
-            // Fields this proto does not know may be of a newer one.
+            // Unknown fields are ignored: they may belong to a newer version of the proto.
             let Some(place) = found else {
                 members.next_value::<IgnoredAny>()?;
                 continue;
             };
-            // What of two is meant, readers decide differently.
+            // Parsers differ in which duplicate they use, so duplicates are refused (RFC 8259 §4).
             if seen.contains(&place.number) {
                 let name =
                     self.of.get_field(place.number).map_or_else(String::new, |field| field.name().into());
@@ -164,7 +163,7 @@ impl<'de> Visitor<'de> for MembersSeed<'_> {
     }
 }
 
-/// The field a member is called by.
+/// Looks up the field of a member by its name.
 struct NameSeed<'a>(&'a MessageDescriptor);
 
 impl<'de> DeserializeSeed<'de> for NameSeed<'_> {
@@ -187,7 +186,7 @@ impl Visitor<'_> for NameSeed<'_> {
     }
 }
 
-/// Writes a field where its value is not null, and tells whether.
+/// Encodes a field unless its value is null; returns whether it did.
 pub(super) struct OptionalSeed<'a> {
     pub(super) place: &'a WireField,
     pub(super) to: &'a mut MessageWriter,
@@ -209,7 +208,7 @@ impl<'de> Visitor<'de> for OptionalSeed<'_> {
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<bool, E> {
-        // Two types have null for a value.
+        // For these two types null is a value.
         let is_value = match &self.place.kind {
             Kind::Message(of) => of.full_name() == "google.protobuf.Value",
             Kind::Enum(of) => of.full_name() == scalar::NULL,
@@ -230,7 +229,7 @@ impl<'de> Visitor<'de> for OptionalSeed<'_> {
     }
 }
 
-/// Writes a field with all its values.
+/// Encodes a field with all its values.
 pub(super) struct FieldSeed<'a> {
     pub(super) place: &'a WireField,
     pub(super) to: &'a mut MessageWriter,
@@ -258,6 +257,7 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
         let FieldSeed { place, to } = self;
         if place.form == (FieldCardinality::List { is_packed: true }) {
+            // Packed elements share one record and have no field numbers of their own.
             let open = to.packed(place.number);
             while values
                 .next_element_seed(ScalarSeed { kind: &place.kind, number: None, to: &mut *to })?
@@ -287,7 +287,7 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
     }
 }
 
-/// Writes one value with its key.
+/// Encodes one value with its key.
 pub(super) struct SingularSeed<'a> {
     pub(super) place: &'a WireField,
     pub(super) to: &'a mut MessageWriter,
@@ -316,6 +316,7 @@ impl<'de> DeserializeSeed<'de> for SingularSeed<'_> {
                 | WellKnownType::Duration
                 | WellKnownType::FieldMask,
             ) => {
+                // `prost-reflect` implements the special JSON forms of these types.
                 let lenient = DeserializeOptions::new().deny_unknown_fields(false);
                 let message = DynamicMessage::deserialize_with_options(of.clone(), json, &lenient)?;
                 to.raw(&message.encode_to_vec());

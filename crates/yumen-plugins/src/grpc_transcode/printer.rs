@@ -1,10 +1,10 @@
-//! From a message to JSON, by the rules of the proto3 mapping: what stands in the bytes is written at once, and no
-//! tree of values stands between.
+//! Translates a protobuf message into JSON by the proto3 mapping. JSON is written while the message is
+//! parsed, without a tree in between.
 //!
-//! Memory is what the JSON takes, which has a bound, and notes of where fields stand that do not follow each other
-//! in the order of their type, and where the entries of a map do. A message of many such takes many times its length
-//! in notes, so they have a bound, too: four times that of the JSON. The members of an object come by number, the
-//! entries of a map by key.
+//! Memory consists of the JSON, which has a bound, and of notes about runs of fields and map entries that are
+//! out of order. A message with many of them needs many times its length in notes, so the notes have a bound
+//! too: four times that of the JSON. Members of an object are sorted by field number, entries of a map by
+//! key.
 
 mod notes;
 mod parts;
@@ -24,12 +24,12 @@ pub(super) use self::types::MessageTypeCache;
 use self::types::{MessageField, MessageType};
 use super::json::FieldCardinality as Shape;
 
-/// Messages may stand in each other so deep. Those of one answer in readers of protobuf have fewer; but an `Any` is
-/// a message that is read for itself, and may hold another.
+/// Deepest nesting of messages. Protobuf parsers have lower limits for one message, but an `Any` is parsed
+/// separately and may contain another.
 const DEPTH_MAX: usize = 256;
 
-/// Writes the JSON of a message, whose type is of the pool. What is no such message is an error of kind
-/// `InvalidData`, and some of it may have been written.
+/// Writes the JSON of a message of type `of`. A malformed message is an error of kind `InvalidData`; part of
+/// the JSON may be in `out` then.
 pub(super) fn write_json(
     out: &mut JsonSink,
     types: &MessageTypeCache,
@@ -49,9 +49,9 @@ struct JsonPrinter<'a> {
     depth: usize,
 }
 
-/// An entry of a map.
+/// An entry of a map, as a note.
 struct PrintedMapEntry {
-    /// The bits of a number, or where the text stands.
+    /// The bits of a numeric key, or the packed span of a string key.
     key: u64,
     whole: WireSpan,
 }
@@ -77,7 +77,7 @@ impl JsonPrinter<'_> {
     fn members(&mut self, of: &MessageType, runs: &[FieldRun], mut is_first: bool) -> io::Result<()> {
         let mut rest = runs;
         let mut defaulted = if self.out.form.defaults { &of.defaulted[..] } else { &[] };
-        // All other fields are passed over: a type may have thousands, and a message of it no byte.
+        // Skips absent fields in bulk: a type may have thousands of them.
         while let Some(index) =
             rest.first().map(|run| run.field).into_iter().chain(defaulted.first().copied()).min()
         {
@@ -98,7 +98,7 @@ impl JsonPrinter<'_> {
         Ok(())
     }
 
-    /// Whether a field is there and, where that is all the same, other than its default.
+    /// Whether a field is present, and not at its default if the type makes no difference between the two.
     fn is_there(&self, field: &MessageField, runs: &[FieldRun]) -> io::Result<bool> {
         if runs.is_empty() {
             return Ok(false);
@@ -116,7 +116,7 @@ impl JsonPrinter<'_> {
         }
     }
 
-    /// All values of a field, the default where it has one and is not there.
+    /// Writes the value of a field, or its default if the field is absent.
     fn content(&mut self, field: &MessageField, runs: &[FieldRun]) -> io::Result<()> {
         match field.place.form {
             Shape::One => self.one(field, runs),
@@ -177,6 +177,7 @@ impl JsonPrinter<'_> {
             self.out.comma(&mut is_first)?;
             self.out.map_key(self.bytes, &key.place.kind, entry.key)?;
             let runs = parts::runs(self.bytes, &[entry.whole], of, &mut self.notes)?;
+            // Runs are sorted by field, and the key is the first field.
             let behind_keys = runs.partition_point(|run| run.field == 0);
             self.content(value, &runs[behind_keys..])?;
             self.notes.free(runs);
@@ -185,7 +186,7 @@ impl JsonPrinter<'_> {
         self.out.write_all(b"}")
     }
 
-    /// The entries of a map by key, the last of each.
+    /// Entries of a map sorted by key. The last entry of a key wins, as in every protobuf parser.
     fn entries(
         &mut self,
         of: &MessageType,
@@ -214,13 +215,14 @@ impl JsonPrinter<'_> {
                 };
                 let entry = PrintedMapEntry { key, whole };
                 match entries.last_mut() {
-                    // Those of one key do not pile up.
+                    // Adjacent entries with one key are merged at once, which bounds the notes.
                     Some(last) if is_same(last, &entry) => *last = entry,
                     _ => self.notes.push(&mut entries, entry)?,
                 }
             }
         }
-        // Those of one key stay in order by where they stand, without the memory a stable sort takes.
+        // The position breaks ties, so that entries with one key stay in order without the memory of a stable
+        // sort.
         if is_text {
             let order = |entry: &PrintedMapEntry| (text(entry.key), entry.whole.start());
             entries.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
@@ -239,7 +241,7 @@ impl JsonPrinter<'_> {
         Ok(entries)
     }
 
-    /// Where the values of a field stand.
+    /// Spans of all values of a field.
     fn spans(&mut self, runs: &[FieldRun]) -> io::Result<Vec<WireSpan>> {
         let mut spans = Vec::new();
         for run in runs {
@@ -251,7 +253,7 @@ impl JsonPrinter<'_> {
         Ok(spans)
     }
 
-    /// The last value of a field.
+    /// The last value of a field; it wins over earlier ones.
     fn last(&self, runs: &[FieldRun]) -> io::Result<Option<WireValue>> {
         let mut last = None;
         self.each(runs, |value| last = Some(value))?;

@@ -1,7 +1,7 @@
-//! From a request's path, query and body to the message a method takes.
+//! Builds the message of a call from path, query and body of a request.
 //!
-//! Of a field that comes twice, readers of protobuf take the last one, and of a message in a message both parts
-//! together. So what the path says, which goes before the body, is written behind it.
+//! Protobuf parsers use the last of duplicate scalar fields, and merge duplicate messages. Values of the path
+//! take precedence over the body, so they are written after it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use super::rules::{HttpRule, HttpRuleBody};
 use super::wire::{DEPTH_MAX, MessageWriter, OpenField};
 use crate::query::pairs;
 
-/// The parts of a request that a message is made of, for a thread beside the worker.
+/// The components of a request that the message depends on, owned so that another thread can use them.
 pub(super) struct MessageInput {
     method: Method,
     content_type: Vec<u8>,
@@ -31,7 +31,7 @@ pub(super) struct MessageInput {
 }
 
 impl MessageInput {
-    /// Takes them out of an exchange, whose body the message replaces.
+    /// Moves the body out of the exchange, because the message replaces it.
     pub(super) fn take(ex: &mut Exchange<'_>) -> MessageInput {
         let request = &ex.request;
         let param = |(name, range): &(&str, Range<usize>)| {
@@ -48,18 +48,19 @@ impl MessageInput {
     }
 }
 
-/// The message in its frame.
+/// Encodes the message in a gRPC frame.
 pub(super) fn message(call: &TranscodedCall, input: &MessageInput) -> Result<Vec<u8>, String> {
     let of = call.method.input();
     let mut to = MessageWriter::default();
     body_or_query(&of, input, &mut to)?;
+    // Last, because decoders use the last value of a field.
     for (name, value) in &input.path_params {
         TextFields::default().put(&of, &mut to, name, &String::from_utf8_lossy(value))?;
     }
     to.framed()
 }
 
-/// The message of a call that a rule led to, in its frame; `told` is what the path says.
+/// Encodes the message of a call by an HTTP rule in a gRPC frame; `told` are the variables of the path.
 pub(super) fn ruled_message(
     call: &TranscodedCall,
     rule: &HttpRule,
@@ -77,7 +78,7 @@ pub(super) fn ruled_message(
         }
         HttpRuleBody::All | HttpRuleBody::Field(_) | HttpRuleBody::Nothing => {}
     }
-    // A body that is all leaves nothing for the query to say; one field is not the query's to add to.
+    // With `body: "*"` the query is unused, and a field that is the body takes no value from the query.
     if rule.body != HttpRuleBody::All {
         let mut texts = TextFields::default();
         for (name, value) in pairs(&input.query) {
@@ -88,13 +89,14 @@ pub(super) fn ruled_message(
             }
         }
     }
+    // Last, because decoders use the last value of a field.
     for (name, value) in told {
         TextFields::default().put(&of, &mut to, name, value)?;
     }
     to.framed()
 }
 
-/// Writes the fields in the body, or else in the query.
+/// Encodes the fields of a JSON body, or else those of the form or query.
 fn body_or_query(of: &MessageDescriptor, input: &MessageInput, to: &mut MessageWriter) -> Result<(), String> {
     let (body, method) = (&*input.body, &input.method);
     let is_json = input.content_type.windows(16).any(|part| part.eq_ignore_ascii_case(b"application/json"));
@@ -109,7 +111,7 @@ fn body_or_query(of: &MessageDescriptor, input: &MessageInput, to: &mut MessageW
     Ok(())
 }
 
-/// Writes a body that is the whole message.
+/// Encodes a JSON body as the whole message.
 fn object(of: &MessageDescriptor, body: &[u8], to: &mut MessageWriter) -> Result<(), String> {
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(match serde_json::from_slice::<IgnoredAny>(body) {
@@ -128,16 +130,16 @@ fn read<'de>(seed: impl DeserializeSeed<'de>, body: &'de [u8]) -> Result<(), Str
     })
 }
 
-/// Fields that are told as texts, one by one.
+/// Encoder of fields with text values, one at a time.
 #[derive(Default)]
 struct TextFields {
-    /// What of fields, and of those of which only one can be, was told already: by the numbers on the way there.
+    /// Fields and oneofs that have a value already, by the field numbers on their path.
     told: HashMap<Vec<u32>, u32>,
 }
 
 impl TextFields {
-    /// Writes a text where `name` says: `a.b` is field `b` of message `a`. Names of no field are left out, and so
-    /// is what is told again of a field that has one value.
+    /// Encodes the value of the field at path `name`: `a.b` is field `b` of message `a`. Unknown fields are
+    /// ignored, and so are further values of a field that is not repeated.
     fn put(
         &mut self,
         of: &MessageDescriptor,
@@ -159,7 +161,7 @@ impl TextFields {
     }
 
     fn is_told(&mut self, places: &[WireField], name: &str) -> Result<bool, String> {
-        /// No field has such a number: behind that of a oneof's first field it stands for the oneof.
+        /// No field has this number. After the number of a oneof's first field it marks the oneof.
         const ONEOF: u32 = u32::MAX;
         let mut way: Vec<u32> = Vec::with_capacity(places.len());
         for place in places {
@@ -181,7 +183,7 @@ impl TextFields {
     }
 }
 
-/// The fields a name leads through; `None` where it leads to none.
+/// The fields on a path; `None` if one does not exist.
 pub(super) fn places(of: &MessageDescriptor, name: &str) -> Result<Option<Vec<WireField>>, String> {
     let mut places: Vec<WireField> = Vec::new();
     for part in name.split('.') {
@@ -203,14 +205,14 @@ pub(super) fn places(of: &MessageDescriptor, name: &str) -> Result<Option<Vec<Wi
     Ok(Some(places))
 }
 
-/// A name as messages have it.
+/// A name as it appears in problems: quoted, at most 60 characters.
 fn shown(name: &str) -> String {
     const LETTERS: usize = 60;
     let start: String = name.chars().take(LETTERS).collect();
     if start.len() < name.len() { format!("\"{start}...\"") } else { format!("\"{start}\"") }
 }
 
-/// A text as a value of a field: what is a number or a message there, is written as one.
+/// Encodes text as a value of the field, parsed according to the type of the field.
 fn write(place: &WireField, text: &str, to: &mut MessageWriter) -> Result<(), Refused> {
     let seed = SingularSeed { place, to };
     let plain: StrDeserializer<'_, Refused> = text.into_deserializer();

@@ -1,4 +1,4 @@
-//! From what a service answered to JSON and a status of HTTP.
+//! Translates the response of a call into JSON and an HTTP status.
 
 use std::io::{self, Write as _};
 
@@ -14,11 +14,11 @@ use yumen_plugin::{BufferedResponse, LocalResponse};
 use super::TranscodedCall;
 use super::printer::{JsonSink, malformed, write_json};
 
-/// The answer for the client.
+/// The response for the client.
 pub(super) fn translate(call: &TranscodedCall, answer: BufferedResponse<'_>) -> LocalResponse {
     let http_status = answer.head.status;
     if http_status != 200 {
-        // Not a service of gRPC: a proxy or balancer before it.
+        // Not from a gRPC service but from an HTTP proxy in front of it.
         return passed_on(answer, http_status).body(answer.body.to_vec());
     }
     let told = answer.trailer("grpc-status").map(|status| String::from_utf8_lossy(status).into_owned());
@@ -36,7 +36,7 @@ pub(super) fn translate(call: &TranscodedCall, answer: BufferedResponse<'_>) -> 
     }
 }
 
-/// Its fields, without those that are about the protocol it came by.
+/// The fields of the response without those of gRPC and of the connection.
 fn passed_on(answer: BufferedResponse<'_>, status: u16) -> LocalResponse {
     let mut response = LocalResponse::status(status);
     let is_grpc = status == 200;
@@ -56,8 +56,9 @@ fn is_framing(name: &str) -> bool {
     matches!(name, "connection" | "transfer-encoding" | "keep-alive" | "upgrade" | "te")
 }
 
-/// The one message of a body, as JSON.
+/// The JSON of the only message in a body.
 fn decoded(call: &TranscodedCall, body: &[u8]) -> io::Result<Vec<u8>> {
+    // A gRPC frame: one byte for the compression, four for the length.
     let (head, rest) = body.split_at_checked(5).ok_or_else(|| malformed("it has no message"))?;
     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
     if head[0] != 0 {
@@ -77,8 +78,9 @@ fn decoded(call: &TranscodedCall, body: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The value of a member of an object, as it is written there.
+/// The value of a member of a JSON object, as a slice of its text.
 fn member<'j>(object: &'j [u8], name: &str) -> Option<&'j [u8]> {
+    // The printer writes no white space, so each token follows the previous one directly.
     let mut rest = object.get(1..)?;
     loop {
         let mut names = serde_json::Deserializer::from_slice(rest).into_iter::<String>();
@@ -94,7 +96,7 @@ fn member<'j>(object: &'j [u8], name: &str) -> Option<&'j [u8]> {
     }
 }
 
-/// The status of HTTP that stands for one of gRPC, as Google's guide to the design of APIs maps them.
+/// The HTTP status for a gRPC status, by the mapping of `google.rpc.Code`.
 fn http_status(status: &str) -> u16 {
     match status {
         "1" => 499,
@@ -113,7 +115,7 @@ fn http_status(status: &str) -> u16 {
 }
 
 fn failed(call: &TranscodedCall, answer: BufferedResponse<'_>, status: &str) -> LocalResponse {
-    // Fields of a call that failed are the service's; that they came with status 200 is the protocol's.
+    // The fields belong to the service; its HTTP status is 200 even if the call failed.
     let mut response = passed_on(answer, 200).field("grpc-status", status);
     response.status = http_status(status);
     let message = answer.trailer("grpc-message").unwrap_or_default();
@@ -131,7 +133,7 @@ fn failed(call: &TranscodedCall, answer: BufferedResponse<'_>, status: &str) -> 
     response.field("Content-Type", "application/json").body(error)
 }
 
-/// The body of a failed call; the details are JSON.
+/// The body of a failed call; `details` are JSON.
 fn error(code: &Value, message: &str, details: Option<Vec<u8>>) -> Vec<u8> {
     let mut body = format!("{{\"error\":{{\"code\":{code}").into_bytes();
     if let Some(details) = details {
@@ -146,7 +148,7 @@ fn unescaped(message: &[u8]) -> String {
     percent_encoding::percent_decode(message).decode_utf8_lossy().into_owned()
 }
 
-/// The body of a call that failed with a whole `google.rpc.Status`.
+/// The body of a failed call from the `google.rpc.Status` in its trailers.
 fn status_of(call: &TranscodedCall, text: &[u8]) -> Option<Vec<u8>> {
     const INDIFFERENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
@@ -157,12 +159,12 @@ fn status_of(call: &TranscodedCall, text: &[u8]) -> Option<Vec<u8>> {
     let field = |name| status.get_field_by_name(name);
     let listed = field("details")?;
     let details = Some(listed.as_list()?).filter(|list| !list.is_empty());
-    // What is too long is left out: code and message say what matters.
+    // Details beyond the bound are left out: code and message matter more.
     let details = details.and_then(|list| details_of(call, list).ok());
     Some(error(&field("code")?.as_i32()?.into(), field("message")?.as_str()?, details))
 }
 
-/// A list of details, in all no longer than an answer may be.
+/// The list of details as JSON, at most as long as a response.
 fn details_of(call: &TranscodedCall, list: &[prost_reflect::Value]) -> io::Result<Vec<u8>> {
     let mut out = JsonSink::new(call.body_bytes_max, call.form);
     let mut is_first = true;
@@ -175,7 +177,7 @@ fn details_of(call: &TranscodedCall, list: &[prost_reflect::Value]) -> io::Resul
     Ok(out.into_bytes())
 }
 
-/// A detail as the message type the settings name, or as it came.
+/// One detail as the configured message type, or else as bytes in Base64.
 fn detail(call: &TranscodedCall, any: &DynamicMessage, out: &mut JsonSink) -> io::Result<()> {
     let (kind, value) = (any.get_field_by_name("type_url"), any.get_field_by_name("value"));
     let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or_default();

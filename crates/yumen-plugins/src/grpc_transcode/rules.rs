@@ -1,6 +1,4 @@
-//! Which request calls which method, as the `google.api.http` options of a proto say it.
-//!
-//! Knows rules and the templates of their paths; what becomes of a message is told elsewhere.
+//! HTTP rules: the `google.api.http` options of a proto, which map requests to methods.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -12,37 +10,37 @@ use yumen_plugin::proto::ProtoDescriptors;
 use super::json::FieldCardinality;
 use super::request;
 
-/// Rules inside rules are gone into so deep; the language allows one level.
+/// Deepest nesting of `additional_bindings`; the specification allows one level.
 const DEPTH_MAX: usize = 2;
 
-/// One way to call a method.
+/// One mapping of requests to a method.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HttpRule {
-    /// The method of HTTP; `*` is any.
+    /// HTTP method; `*` matches all.
     pub(super) verb: String,
     pub(super) path: PathTemplate,
     pub(super) body: HttpRuleBody,
-    /// The field of the answer that is the whole of what the client gets.
+    /// The field of the message that is the whole response body.
     pub(super) response_body: Option<String>,
 }
 
-/// What of the message the body is.
+/// The part of the message that the request body is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum HttpRuleBody {
     Nothing,
-    /// All that the path does not tell.
+    /// All fields that are not in the path.
     All,
-    /// One field.
+    /// This field.
     Field(String),
 }
 
-/// The template of a path, cut once.
+/// A compiled path template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PathTemplate {
     segments: Vec<TemplateSegment>,
-    /// What the last segment ends with, behind a colon.
+    /// Custom verb: the end of the last segment after a colon.
     suffix: Option<String>,
-    /// Fields, and the segments they are made of.
+    /// Fields with the segments that they capture.
     variables: Vec<PathVariable>,
 }
 
@@ -50,7 +48,7 @@ pub(super) struct PathTemplate {
 enum TemplateSegment {
     Literal(String),
     One,
-    /// Any number, also none; only the last.
+    /// `**`: any number of segments, also none; only at the end.
     Rest,
 }
 
@@ -61,7 +59,7 @@ struct PathVariable {
     until: usize,
 }
 
-/// All rules of a method; none where it has no such option.
+/// All HTTP rules of a method; none without the option.
 pub(super) fn of(method: &MethodDescriptor, protos: &ProtoDescriptors) -> Result<Vec<HttpRule>, String> {
     let Some(option) = protos.pool().get_extension_by_name("google.api.http") else { return Ok(Vec::new()) };
     let options = method.options();
@@ -112,7 +110,7 @@ fn collect(
     Ok(())
 }
 
-/// The method of HTTP and the path of a rule.
+/// HTTP method and path template of a rule.
 fn pattern(rule: &DynamicMessage) -> Option<(String, String)> {
     for verb in ["get", "put", "post", "delete", "patch"] {
         if rule.has_field_by_name(verb) {
@@ -128,13 +126,13 @@ fn text(of: &DynamicMessage, field: &str) -> String {
     of.get_field_by_name(field).and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// Whether `a.b` is a field inside the message, and not deeper than a message is written.
+/// Whether `a.b` is a field of the message within the nesting limit.
 fn has_place(of: &MessageDescriptor, path: &str) -> bool {
     matches!(request::places(of, path), Ok(Some(places)) if places.last().is_some_and(|place| place.form != FieldCardinality::Map))
 }
 
 impl PathTemplate {
-    /// Reads a template: `/v1/{name=shelves/*}/books/{book.id}:read`.
+    /// Parses a template such as `/v1/{name=shelves/*}/books/{book.id}:read`.
     pub(super) fn parse(template: &str) -> Result<PathTemplate, String> {
         let refused = |why: &str| format!("its path \"{template}\" {why}");
         let mut rest = template.strip_prefix('/').ok_or_else(|| refused("does not begin with a slash"))?;
@@ -174,7 +172,7 @@ impl PathTemplate {
         Ok(path)
     }
 
-    /// The fields a path tells; `None` where it is not one of these.
+    /// Matches a path and returns its variables.
     pub(super) fn matches(&self, path: &TemplateSegments<'_>) -> Option<Vec<(&str, String)>> {
         let mut raw = Cow::Borrowed(path.0.as_slice());
         if let Some(suffix) = &self.suffix {
@@ -210,7 +208,7 @@ impl PathTemplate {
         variable.until - variable.from == 1 && self.segments[variable.from] != TemplateSegment::Rest
     }
 
-    /// Literals go before `*`, that before `**`; with a suffix before without.
+    /// Order of precedence: literals before `*` before `**`, with a custom verb before without.
     pub(super) fn order(&self, other: &PathTemplate) -> Ordering {
         self.segments.cmp(&other.segments).then(other.suffix.is_some().cmp(&self.suffix.is_some()))
     }
@@ -226,11 +224,12 @@ impl TemplateSegment {
     }
 }
 
-/// A path between its slashes, as it goes upstream.
+/// The segments of the upstream target's path.
 pub(super) struct TemplateSegments<'a>(Vec<&'a [u8]>);
 
 impl<'a> TemplateSegments<'a> {
-    /// `None` where a segment is one of dots: what they lead to is not what rules before this one saw.
+    /// Splits the path. `None` if a segment is `.` or `..`, even escaped: the upstream could resolve it to a
+    /// path that earlier rules did not check.
     pub(super) fn of(target: &'a [u8]) -> Option<TemplateSegments<'a>> {
         let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
         let segments: Vec<&[u8]> = path.strip_prefix(b"/")?.split(|byte| *byte == b'/').collect();
@@ -243,8 +242,8 @@ fn decoded(segment: &[u8]) -> Cow<'_, [u8]> {
     percent_decode(segment).into()
 }
 
-/// As `google.api.http` has it for variables of several segments: what RFC 6570 reserves stays as it was sent, so
-/// that a slash inside a segment is not taken for one between two.
+/// Decodes a variable of several segments by `google.api.http`: characters that RFC 6570 reserves stay
+/// escaped, so that an escaped slash is not confused with a separator.
 fn decoded_but_reserved(path: &[u8]) -> Vec<u8> {
     let mut told = Vec::with_capacity(path.len());
     let mut rest = path;

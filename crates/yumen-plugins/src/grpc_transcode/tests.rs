@@ -38,7 +38,7 @@ service Shop {
 }
 "#;
 
-/// Proto `1` is the shop.
+/// An object lookup in which proto `1` is the shop.
 struct Shop(Arc<ProtoDescriptors>);
 
 impl ObjectLookup for Shop {
@@ -80,7 +80,7 @@ fn order(json: Value) -> Vec<u8> {
     of.deserialize(json).expect("an order").encode_to_vec()
 }
 
-/// The order a request comes to, or the refusal.
+/// Checks the message for a request, or the refusal.
 fn check_request(request: &str, params: &[(&'static str, &str)], expected: Result<Value, &str>) {
     let bench = bench();
     let plugin = bench.plugin("grpc-transcode", settings(json!({ "deadline": 1500 })));
@@ -213,7 +213,7 @@ fn a_body_is_read_up_to_a_bound() {
     assert!(bench.run(&plugin, &request(r#"{"count":1}"#)).upstream.is_some());
 }
 
-/// The answer of the plugin to an answer of the service: its head's and trailers' lines, and its body.
+/// The translated response for a response of the service, from head lines, body and trailer lines.
 fn answered(more: Value, head: &str, body: &[u8], trailers: &str) -> LocalResponse {
     let bench = bench();
     let plugin: Arc<dyn Plugin> = bench.plugin("grpc-transcode", settings(more));
@@ -356,7 +356,7 @@ fn a_status_is_told_in_the_body_where_that_is_asked_for() {
 #[test]
 fn the_details_of_a_status_are_in_all_no_longer_than_an_answer_may_be() {
     use base64::Engine as _;
-    // Each is empty, and 28 bytes of JSON.
+    // Each detail is empty and becomes 28 bytes of JSON.
     let status = [&[8, 5, 0x12, 1, b'x'][..], &[0x1a, 0].repeat(20_000)].concat();
     let text = base64::engine::general_purpose::STANDARD_NO_PAD.encode(status);
     let trailers = format!("grpc-status: 5\r\ngrpc-status-details-bin: {text}\r\n");
@@ -368,7 +368,7 @@ fn the_details_of_a_status_are_in_all_no_longer_than_an_answer_may_be() {
     };
     let details = vec![json!({ "currency": "", "units": 0 }); 20_000];
     assert_eq!(told(1 << 20), json!({ "error": { "code": 5, "message": "x", "details": details } }));
-    // Code and message are told all the same.
+    // Code and message remain.
     assert_eq!(told(100_000), json!({ "error": { "code": 5, "message": "x" } }));
 }
 
@@ -401,7 +401,7 @@ fn what_the_proto_does_not_have_is_refused_with_what_it_has() {
     );
 }
 
-/// A shop whose methods say how they are called.
+/// A shop with HTTP rules.
 const RULED: &str = r#"syntax = "proto3";
 package shop;
 import "google/api/annotations.proto";
@@ -430,7 +430,7 @@ fn ruled(content: &str) -> (PluginBench, Value) {
     (bench, json!({ "proto_id": "1", "service": "shop.Shop" }))
 }
 
-/// The call a request comes to, with its message; or the refusal.
+/// Checks the target and message of a call, or the refusal.
 fn check_ruled(request: &str, expected: Result<(&str, Value), (u16, &str)>) {
     let (bench, settings) = ruled(RULED);
     let plugin = bench.plugin("grpc-transcode", settings);
@@ -549,7 +549,7 @@ fn whatever_a_service_sends_is_answered() {
     }
 }
 
-/// What a request to the recursive type comes to, on a stack a quarter as large as a worker's.
+/// Calls a method with a recursive message on a quarter of a worker's stack.
 fn nested_call(request: String) -> Option<LocalResponse> {
     let work = move || {
         let content = "syntax = \"proto3\"; package shop; message Node { string name = 1; Node next = 2; }\n\
@@ -578,7 +578,7 @@ fn a_name_leads_into_messages_up_to_a_bound() {
     }
 }
 
-/// A service of a type that holds any, called on a stack half as large as a worker's.
+/// The response with a message that contains an `Any`, on half of a worker's stack.
 fn answer_of_any(sent: Vec<u8>) -> LocalResponse {
     let work = move || {
         let content = "syntax = \"proto3\"; package shop; import \"google/protobuf/any.proto\";\n\
@@ -599,7 +599,7 @@ fn answer_of_any(sent: Vec<u8>) -> LocalResponse {
     thread.join().expect("it ends")
 }
 
-/// A field that holds bytes, as it goes over the wire.
+/// The encoding of a length-delimited field.
 fn length_delimited(number: u8, value: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2];
     prost_reflect::prost::encoding::encode_varint(value.len() as u64, &mut field);
@@ -624,6 +624,6 @@ fn an_answer_nests_up_to_a_bound() {
     let nexts = |depth: usize| frame(&(0..depth).fold(Vec::new(), |inner, _| length_delimited(2, &inner)));
     assert_eq!(answer_of_any(nexts(100)).status, 200);
     assert_eq!(answer_of_any(nexts(5000)).status, 502);
-    // Groups no proto knows: field 5 begins, and begins.
+    // Nested groups with the unknown number 5.
     assert_eq!(answer_of_any(frame(&[5 << 3 | 3].repeat(100_000))).status, 502);
 }

@@ -1,15 +1,13 @@
-//! A message as it goes over the wire: its fields one behind the other, written once.
-//!
-//! Knows how protobuf writes, not where values come from.
+//! Encoder of one protobuf message.
 
 use std::fmt;
 
 use prost_reflect::prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
-/// Messages may stand in each other so deep: where readers of protobuf give up (C++, Java, Python, Rust).
+/// Deepest nesting of messages: the limit of the protobuf parsers for C++, Java, Python and Rust.
 pub(super) const DEPTH_MAX: usize = 100;
 
-/// What is nested deeper than [`DEPTH_MAX`].
+/// A message is nested deeper than [`DEPTH_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NestingTooDeep;
 
@@ -19,30 +17,30 @@ impl fmt::Display for NestingTooDeep {
     }
 }
 
-/// Writes one message. Of a part whose length stands before it, the length is known behind it: it is noted beside
-/// the bytes, and put in when all is written, so nothing moves twice and memory grows as the message does.
+/// Encoder of one message. The length of a nested message comes before it on the wire but is only known after
+/// it. Lengths are stored separately and inserted at the end, so that no byte moves twice.
 #[derive(Default)]
 pub(super) struct MessageWriter {
     bytes: Vec<u8>,
-    /// Where lengths belong, in order.
+    /// Pending lengths in the order of their positions.
     lengths: Vec<PendingLength>,
-    /// What the lengths known so far will take.
+    /// Encoded size of the known lengths.
     lengths_bytes: usize,
     depth: usize,
 }
 
-/// A length and the place before which it stands. What is longer than fits is refused as a whole at the end.
+/// A length and its position. A message beyond 32 bits is refused at the end.
 struct PendingLength {
     at: u32,
     bytes: u32,
 }
 
-/// A part that is being written; [`MessageWriter::end`] takes it back.
+/// A nested field that is open; [`MessageWriter::end`] closes it.
 #[must_use]
 pub(super) enum OpenField {
-    /// Behind its length.
+    /// Length-delimited.
     Sized { length: usize, lengths_bytes: usize, is_message: bool },
-    /// Up to its end mark, as proto2 has it.
+    /// A proto2 group, closed by an end tag.
     Group(u32),
 }
 
@@ -59,14 +57,14 @@ impl MessageWriter {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// A field of bytes or text.
+    /// Writes a field of bytes or text.
     pub(super) fn bytes(&mut self, number: u32, value: &[u8]) {
         self.key(number, WireType::LengthDelimited);
         self.varint(value.len() as u64);
         self.raw(value);
     }
 
-    /// Begins a message in this one.
+    /// Opens a nested message, or fails at [`DEPTH_MAX`].
     pub(super) fn message(&mut self, number: u32, is_group: bool) -> Result<OpenField, NestingTooDeep> {
         if self.depth == DEPTH_MAX {
             return Err(NestingTooDeep);
@@ -79,7 +77,7 @@ impl MessageWriter {
         Ok(self.sized(number, true))
     }
 
-    /// Begins a list of numbers that stand behind one key.
+    /// Opens a packed field.
     pub(super) fn packed(&mut self, number: u32) -> OpenField {
         self.sized(number, false)
     }
@@ -91,7 +89,7 @@ impl MessageWriter {
         OpenField::Sized { length: self.lengths.len() - 1, lengths_bytes: self.lengths_bytes, is_message }
     }
 
-    /// Ends what was begun last.
+    /// Closes the field that was opened last.
     pub(super) fn end(&mut self, open: OpenField) {
         match open {
             OpenField::Group(number) => {
@@ -99,6 +97,7 @@ impl MessageWriter {
                 self.depth -= 1;
             }
             OpenField::Sized { length, lengths_bytes, is_message } => {
+                // The lengths inside are not part of `bytes` yet.
                 let inside = self.lengths_bytes - lengths_bytes;
                 let length = &mut self.lengths[length];
                 let bytes = self.bytes.len() - length.at as usize + inside;
@@ -109,7 +108,7 @@ impl MessageWriter {
         }
     }
 
-    /// The message in the frame of gRPC.
+    /// The message in a gRPC frame; fails beyond 4 GiB.
     pub(super) fn framed(self) -> Result<Vec<u8>, String> {
         let bytes = self.bytes.len() + self.lengths_bytes;
         let told = u32::try_from(bytes).map_err(|_| format!("it is {bytes} bytes long"))?;

@@ -57,7 +57,7 @@ fn trailers_are_a_frame_of_lines_in_lower_case() {
     );
 }
 
-/// What goes upstream: path, content type, body.
+/// Checks path, content type and body of the upstream request.
 fn check_request(pattern: &'static str, request: &str, expected: Result<(&str, &str, &[u8]), u16>) {
     let uris = [Box::from(pattern)];
     let (bench, plugin) = bench();
@@ -168,12 +168,11 @@ fn an_origin_that_cors_does_not_admit_is_told_nothing() {
             let told = reply.field("access-control-allow-origin");
             assert_eq!(told.as_deref(), expected, "{names:?} {origin} {call}");
             let methods = reply.field("access-control-allow-methods");
-            let is_admitted_preflight =
-                call.starts_with("OPTIONS") && expected.is_some() && names[0] == "cors";
-            assert!(!is_admitted_preflight || methods.as_deref() == Some("GET,PUT,POST"), "{methods:?}");
+            let is_answered_by_cors = call.starts_with("OPTIONS") && expected.is_some() && names[0] == "cors";
+            assert!(!is_answered_by_cors || methods.as_deref() == Some("GET,PUT,POST"), "{methods:?}");
         }
     };
-    // Also where `_meta.priority` turns them round, and where another answers before them.
+    // Also if `_meta.priority` inverts their order, and after a local response of an earlier plugin.
     for names in [&["cors", "grpc-web"][..], &["grpc-web", "cors"], &["fault-injection", "cors", "grpc-web"]]
     {
         check(names, "https://good.example", Some("https://good.example"));
@@ -182,7 +181,7 @@ fn an_origin_that_cors_does_not_admit_is_told_nothing() {
     check(&["grpc-web"], "https://evil.example", Some("*"));
 }
 
-/// The pieces of an answer's body as the client gets them.
+/// The chunks of a response body for the client.
 fn pieces(kind: &str, head: &str, chunks: Vec<BodyChunk>) -> (ResponseHead, Vec<Vec<u8>>) {
     let (bench, plugin) = bench();
     let request = format!("POST /a.B/C HTTP/1.1\nContent-Type: application/{kind}\n\n");

@@ -1,4 +1,4 @@
-//! Nonces that signed requests have used, each with one key and until its signature expires. Knows no request.
+//! Nonces of signed requests, stored per key until the signature expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use yumen_plugin::{Now, PluginBuildContext};
 use crate::limits::table::{KeyedState, TableShare, share};
 use crate::limits::with_scratch;
 
-/// Whether asking uses a nonce up.
+/// Whether a check uses up the nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NonceUse {
-    /// It does.
+    /// Check and use up, for a request.
     Claim,
-    /// It does not: the request is only thought through.
+    /// Check only, for a dry run.
     Peek,
 }
 
-/// A nonce that was used.
+/// A used nonce.
 #[derive(Debug, Default)]
 struct UsedNonce {
-    /// When a request with it is refused by its date, in milliseconds of the monotonic clock.
+    /// Time at which `Date` refuses a repetition anyway, in milliseconds of the monotonic clock.
     until_ms: u64,
 }
 
@@ -44,8 +44,7 @@ impl KeyedState for UsedNonce {
     }
 }
 
-/// The nonces used at one object's plugin. They share the room of one table with those of other objects, see
-/// [`crate::limits::table`].
+/// The used nonces of one object. All objects share one table and its bound, see [`crate::limits::table`].
 pub(super) struct NonceTable(Arc<TableShare<UsedNonce>>);
 
 impl NonceTable {
@@ -53,7 +52,7 @@ impl NonceTable {
         NonceTable(share(setup, plugin, setup.owner, 1))
     }
 
-    /// Whether the nonce was not used with this key.
+    /// Whether the nonce is unused with this key.
     pub(super) fn admits(
         &self,
         key_id: &str,
@@ -64,7 +63,8 @@ impl NonceTable {
     ) -> bool {
         with_scratch(|key| {
             self.0.begin(0, key);
-            // A field value holds no line feed, and both are parts of one.
+            // Unambiguous: neither a key id nor a nonce can contain a line feed, because both come from field
+            // values.
             key.extend_from_slice(key_id.as_bytes());
             key.push(b'\n');
             key.extend_from_slice(nonce);

@@ -9,10 +9,10 @@ use yumen_plugin::{DryRunResult, PhaseSet};
 
 use crate::testing::{PluginBench, TestReply};
 
-/// The bench's clock stands there.
+/// The time of the test clock.
 const NOW: &str = "Tue, 14 Nov 2023 22:13:20 GMT";
 
-/// An `Authorization` over these lines, made as a client makes it.
+/// An `Authorization` field that signs these lines.
 fn authorization(algorithm: &str, headers: &str, lines: &str) -> String {
     let kind = match algorithm {
         "hmac-sha1" => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
@@ -59,7 +59,7 @@ fn a_signature_tells_who_asks() {
         let signed = authorization(algorithm, "@request-target date x-custom", &lines);
         let rest = format!("Date: {NOW}\nX-Custom: yes\n{signed}");
         check(json!({}), &format!("GET /a?b=c HTTP/1.1\n{rest}"), Ok("alice"));
-        // Another method, target, date or field is another request.
+        // A different method, target, date or field invalidates the signature.
         check(json!({}), &format!("PUT /a?b=c HTTP/1.1\n{rest}"), INVALID);
         check(json!({}), &format!("GET /a?b=d HTTP/1.1\n{rest}"), INVALID);
         check(json!({}), &format!("GET /a?b=c HTTP/1.1\n{}", rest.replace(":20 GMT", ":21 GMT")), INVALID);
@@ -82,7 +82,7 @@ fn a_target_is_signed_as_it_is_sent_or_decoded_as_in_apisix() {
         ("/a%20b?c=%20", "/a%20b?c=%20", Ok("alice")),
         ("/a%20b?c=%20", "/a b?c=%20", Ok("alice")),
         ("/a%20b?c=%20", "/a b?c= ", INVALID),
-        // What was signed for one path is not good for another.
+        // A signature for one path is invalid for another.
         ("/a%3Fb", "/a?b", INVALID),
         ("/a%2541", "/a%41", INVALID),
         ("/a%0Adate:%20b", "/a\ndate: b", INVALID),
@@ -141,7 +141,7 @@ fn the_body_is_held_to_its_digest_where_asked() {
     let undigested = authorization("hmac-sha256", "date", &format!("date: {NOW}\n"));
     let request = format!("POST / HTTP/1.1\nDate: {NOW}\n{undigested}\n\nhello");
     check(json!({"validate_request_body": true}), &request, INVALID);
-    // A digest that anybody may replace along with the body vouches for nothing.
+    // An unsigned digest proves nothing, because it can be replaced together with the body.
     let request = format!("POST / HTTP/1.1\nDate: {NOW}\nDigest: {sum}\n{undigested}\n\nhello");
     check(json!({"validate_request_body": true}), &request, INVALID);
     check(json!({}), &request, Ok("alice"));
@@ -161,7 +161,7 @@ fn strangers_may_be_somebody_and_signatures_may_stay_here() {
     check(json!({"anonymous_consumer": "missing"}), "GET / HTTP/1.1", Err("Invalid user authorization"));
 }
 
-/// A bench with one consumer.
+/// A harness with one consumer.
 fn bench() -> PluginBench {
     let mut bench = PluginBench::new();
     let alice = bench.add_consumer("alice");
@@ -169,7 +169,7 @@ fn bench() -> PluginBench {
     bench
 }
 
-/// A request with a nonce, signed or not.
+/// A request with a nonce, signed or unsigned.
 fn with_nonce(nonce: &str, is_signed: bool) -> String {
     let lines = format!("date: {NOW}\n");
     let signed = match is_signed {

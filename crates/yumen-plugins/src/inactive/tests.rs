@@ -2,7 +2,7 @@ use yumen_plugin::ServedTraffic;
 
 use super::{TABLE, missing};
 
-/// The plugins of APISIX 3.18 on routes.
+/// The plugins of APISIX 3.18 for routes.
 const ON_ROUTES: &str = "
     acl ai ai-aliyun-content-moderation ai-aws-content-moderation ai-cache ai-lakera-guard
     ai-prompt-decorator ai-prompt-guard ai-prompt-template ai-proxy ai-proxy-multi ai-rag ai-rate-limiting
@@ -22,10 +22,10 @@ const ON_ROUTES: &str = "
     traffic-label traffic-split ua-restriction udp-logger uri-blocker wolf-rbac workflow zipkin
 ";
 
-/// Those on stream routes.
+/// Those for stream routes.
 const ON_STREAM_ROUTES: &str = "ip-restriction limit-conn mqtt-proxy prometheus syslog traffic-split";
 
-/// The only plugins whose absence leaves routes open.
+/// The only plugins that can be absent without granting access.
 const HARMLESS: &str = "
     ai ai-cache ai-rag batch-requests clickhouse-logger datadog elasticsearch-logger error-log-logger
     error-page exit-transformer file-logger gm google-cloud-logging graphql-proxy-cache http-logger inspect

@@ -1,6 +1,6 @@
-//! What a consumer holds to verify tokens with, and the token itself. Knows no request.
+//! Keys of consumers and the parsed token.
 //!
-//! The algorithm is the consumer's, never the token's: a token that names another one is refused.
+//! The consumer selects the algorithm; a token with another algorithm is refused.
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// How a consumer's settings are written.
+/// Credentials as configured.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend(
     "encrypt_fields" = ["secret"],
@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
         {"properties": {"algorithm": {"enum": ["HS256", "HS384", "HS512"], "default": "HS256"}}},
         {
             "properties": {
-                "public_key": {"type": "string", "minLength": 1, "description": "The key of these algorithms, PEM."},
+                "public_key": {"type": "string", "minLength": 1, "description": "Public key of these algorithms, in PEM."},
                 "algorithm": {"enum": ["RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA"]},
             },
             "required": ["public_key"],
@@ -26,28 +26,28 @@ use serde_json::{Map, Value};
     ]}},
 ))]
 struct JwtCredentialSpec {
-    /// What the token's claim says; it leads to this consumer.
+    /// Value of the key claim that identifies the consumer.
     #[schemars(length(min = 1))]
     key: String,
-    /// The key of the `HS` algorithms.
+    /// Secret of the `HS` algorithms.
     #[schemars(length(min = 1))]
     secret: Option<String>,
-    /// The key of all others, PEM.
+    /// Public key of all other algorithms, in PEM.
     #[schemars(skip)]
     public_key: Option<String>,
-    /// What the consumer signs with.
+    /// Signature algorithm of the tokens.
     #[serde(default = "algorithm")]
     #[schemars(extend("enum" = ["HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA"]))]
     algorithm: String,
-    /// Seconds a token made for the consumer holds. Yumen makes none.
+    /// Lifetime of tokens in seconds. Accepted without effect: Yumen issues no tokens.
     #[serde(default = "exp")]
     #[schemars(range(min = 1))]
     #[expect(dead_code, reason = "part of the contract")]
     exp: u64,
-    /// Whether the secret is written in base64.
+    /// Whether the secret is in Base64.
     #[serde(default)]
     base64_secret: bool,
-    /// By how many seconds clocks may differ.
+    /// Tolerance for clock differences in seconds.
     #[serde(default)]
     lifetime_grace_period: u64,
 }
@@ -65,7 +65,7 @@ enum JwtVerifier {
     Public(ParsedPublicKey),
 }
 
-/// What a consumer or credential holds of `jwt-auth`.
+/// Credentials of a consumer for `jwt-auth`.
 #[derive(Deserialize)]
 #[serde(try_from = "JwtCredentialSpec")]
 pub(crate) struct JwtCredential {
@@ -129,6 +129,7 @@ fn public_key(written: &JwtCredentialSpec) -> Result<ParsedPublicKey, String> {
         "ES256" => &signature::ECDSA_P256_SHA256_FIXED,
         "ES384" => &signature::ECDSA_P384_SHA384_FIXED,
         "ES512" => &signature::ECDSA_P521_SHA512_FIXED,
+        // The schema admits only `EdDSA` besides.
         _ => &signature::ED25519,
     };
     let pem = written.public_key.as_deref().unwrap_or_default();
@@ -137,7 +138,7 @@ fn public_key(written: &JwtCredentialSpec) -> Result<ParsedPublicKey, String> {
         .map_err(|error| format!("public_key is not a key for {}: {error}", written.algorithm))
 }
 
-/// The bytes between the lines of a PEM public key.
+/// The DER bytes of a PEM public key.
 fn der_of(pem: &str) -> Option<Vec<u8>> {
     let (_, rest) = pem.split_once("-----BEGIN ")?;
     let (label, rest) = rest.split_once("-----")?;
@@ -154,14 +155,15 @@ impl JwtCredential {
         &self.key
     }
 
-    /// By how many seconds clocks may differ.
+    /// Tolerance for clock differences in seconds.
     pub(crate) fn grace_s(&self) -> u64 {
         self.grace_s
     }
 
-    /// Whether this key has signed the token.
+    /// Whether the token is signed with this key and its algorithm.
     pub(crate) fn has_signed(&self, token: &JwtToken<'_>) -> bool {
         let message = token.signed.as_bytes();
+        // The key determines the algorithm. If the token did, a public key could serve as an HMAC secret.
         token.algorithm == self.algorithm
             && match &self.verifier {
                 JwtVerifier::Secret(key) => hmac::verify(key, message, &token.signature).is_ok(),
@@ -170,18 +172,18 @@ impl JwtCredential {
     }
 }
 
-/// A token, read and not yet believed.
+/// A parsed token that is not verified yet.
 pub(crate) struct JwtToken<'t> {
-    /// Header and claims as they were signed.
+    /// Header and payload in their encoded form, which the signature covers.
     signed: &'t str,
     signature: Vec<u8>,
     algorithm: String,
-    /// What it says.
+    /// The claims of the payload.
     pub(crate) claims: Map<String, Value>,
 }
 
 impl<'t> JwtToken<'t> {
-    /// Reads the compact form (RFC 7515 §7.1): three parts in base64url.
+    /// Parses the compact serialization (RFC 7515 §7.1).
     pub(crate) fn read(text: &'t str) -> Option<JwtToken<'t>> {
         let (signed, signature) = text.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
@@ -189,7 +191,7 @@ impl<'t> JwtToken<'t> {
             serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
         };
         let header = object(header)?;
-        // Extensions that must be understood are not (RFC 7515 §4.1.11).
+        // A critical extension that is not supported makes the token invalid (RFC 7515 §4.1.11).
         if header.contains_key("crit") {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Tokens are signed here with other keys than the plugin holds: the private halves.
+//! Tokens are signed here with private keys; the plugin only has the public keys.
 
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::hmac;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::testing::{PluginBench, TestReply};
 
-/// The bench's clock stands there.
+/// The time of the test clock.
 const NOW_S: i64 = 1_700_000_000;
 
-/// A token of these parts; `sign` gives the signature of the first two.
+/// A token with this header and claims; `sign` signs the first two segments.
 fn token(header: &Value, claims: &Value, sign: impl Fn(&[u8]) -> Vec<u8>) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let signed = format!("{}.{}", part(header), part(claims));
@@ -66,19 +66,15 @@ fn a_token_is_found_in_a_field_an_argument_or_a_cookie() {
     ] {
         check(json!({}), &request, "");
     }
-    let predecessor_requests = json!({"header": "X-Token", "query": "t", "cookie": "c"});
+    let other_places = json!({"header": "X-Token", "query": "t", "cookie": "c"});
     for request in [
         format!("GET / HTTP/1.1\nX-Token: Bearer {token}"),
         format!("GET /?t={token} HTTP/1.1"),
         format!("GET / HTTP/1.1\nCookie: c={token}"),
     ] {
-        check(predecessor_requests.clone(), &request, "");
+        check(other_places.clone(), &request, "");
     }
-    check(
-        predecessor_requests,
-        &format!("GET / HTTP/1.1\nAuthorization: {token}"),
-        "Missing JWT token in request",
-    );
+    check(other_places, &format!("GET / HTTP/1.1\nAuthorization: {token}"), "Missing JWT token in request");
 }
 
 #[test]
@@ -137,7 +133,7 @@ fn pem(der: &[u8]) -> String {
     format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----", STANDARD.encode(der))
 }
 
-/// A token signed with a key of this algorithm is good, and one with a changed claim is not.
+/// Checks that a token with this algorithm is valid, and that changing a claim invalidates it.
 #[track_caller]
 fn check_public(algorithm: &str, public: &[u8], sign: impl Fn(&[u8]) -> Vec<u8>) {
     let consumer = json!({"key": "user-key", "algorithm": algorithm, "public_key": pem(public)});

@@ -21,7 +21,7 @@ fn check_refused(settings: Value, request: &str, message: &str, challenge: &str)
     assert!(reply.upstream.is_none());
 }
 
-/// The upstream's first line, and what it gets as consumer, credential and `apikey`.
+/// Checks the request line, consumer, credential and `apikey` of the upstream request.
 #[track_caller]
 fn check_admitted(settings: Value, request: &str, expected: [&str; 4]) {
     let reply = run(settings, request);
@@ -73,7 +73,7 @@ fn a_hidden_key_does_not_reach_the_upstream() {
     check_admitted(hide(), "GET / HTTP/1.1\napikey: auth-one", ["GET /", "jack", "", ""]);
     check_admitted(hide(), "GET /?apikey=auth-one HTTP/1.1", ["GET /", "jack", "", ""]);
     check_admitted(hide(), "GET /a?b=1&apikey=auth-one&c=2 HTTP/1.1", ["GET /a?b=1&c=2", "jack", "", ""]);
-    // Only where the key was found.
+    // The key is only removed from where it was found.
     check_admitted(hide(), "GET /?apikey=x HTTP/1.1\napikey: auth-one", ["GET /?apikey=x", "jack", "", ""]);
 }
 

@@ -1,7 +1,7 @@
-//! Counting exchanges in Redis: each is a member of its key's set until it is over.
+//! Concurrent exchanges counted in Redis: each exchange is a member of the sorted set of its key.
 //!
-//! A member expires by itself, so that those of a node that died do not stay; a node that lives renews its
-//! own in time. Leaving is told without anybody waiting for it, again and again until Redis has heard it.
+//! Members expire, so that those of a node that died do not remain; a live node renews its members in time.
+//! Removals run in the background and are repeated until Redis confirms them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -20,8 +20,8 @@ use yumen_plugin::{Exchange, LocalResponse, PluginBuildContext, SharedOutbound, 
 use super::{LimitConn, LimitConnSettings};
 use crate::limits::{held_back, remote, with_scratch};
 
-/// Adds a member to each set that is not full, one after another until one is; tells how many there are
-/// then, 0 for a full one. The scores are the moments at which members expire.
+/// Adds a member to each set until one is full. Returns the size of each set, 0 for the full one. Scores are
+/// the expiry times of the members, in milliseconds of Redis' clock.
 const ENTER: RedisScript = RedisScript {
     text: "\
 local time = redis.call('TIME')
@@ -59,32 +59,31 @@ for _, key in ipairs(KEYS) do redis.call('ZREM', key, ARGV[1]) end
 return 0",
 };
 
-/// How often leaving is told that Redis has not heard of.
+/// Interval between two attempts of unconfirmed removals.
 const AGAIN_EVERY: Duration = Duration::from_secs(1);
-/// How many who left are told of again at a time.
+/// Most removals in flight at once when they are repeated.
 const AGAIN_BATCH: usize = 1000;
-/// Of how many who left it is remembered, per limit and worker; those who left first expire where there are
-/// more.
+/// Most unconfirmed removals per limit and worker. The oldest are dropped beyond this; their members expire.
 const OWED_MAX: usize = 1 << 16;
-/// How often leaving must be heard where something said before may arrive after it and undo it: a call that
-/// was given up may still be on its way, on a connection of its own.
+/// Confirmations that a removal needs if an earlier call was aborted: that call may still arrive, on another
+/// connection, and add the member again.
 const HEARD_WHEN_UNCERTAIN: u8 = 3;
 
-/// Seconds after which a member expires, where settings do not say.
+/// Expiry of members in seconds without `key_ttl`.
 const KEY_TTL_S: u64 = 3600;
 const KEY_TTL_S_MAX: u64 = 10 * 365 * 86_400;
 
-/// Where exchanges are counted.
+/// The Redis counters of one limit.
 pub(crate) struct LimitConnRedis {
     target: Arc<RedisTarget>,
-    /// What keys have in common.
+    /// Common prefix of all keys of the limit.
     prefix: Box<str>,
     ttl_ms: u64,
-    /// Tells the limits of this process apart.
+    /// Process-wide number of the limit, for [`MEMBERS`].
     number: u64,
 }
 
-/// A rule that applies to an exchange.
+/// A rule that applies to an exchange, with its key and limits.
 struct LimitConnQuery {
     key: Vec<u8>,
     conn: u64,
@@ -92,7 +91,7 @@ struct LimitConnQuery {
 }
 
 impl LimitConnRedis {
-    /// `None` where exchanges are counted here.
+    /// `None` with the policy `local`.
     pub(super) fn new(
         config: &LimitConnSettings,
         setup: &PluginBuildContext<'_>,
@@ -130,40 +129,40 @@ fn call(script: RedisScript, keys: Vec<Vec<u8>>, member: u64, ttl_ms: u64) -> Re
     RedisScriptCall { script, keys, args }
 }
 
-/// The exchanges of one limit that one worker has, to be renewed.
+/// The members of one limit on one worker, to be renewed and removed.
 struct MembershipRenewer {
     outbound: SharedOutbound,
     target: Arc<RedisTarget>,
     ttl_ms: u64,
     live: RefCell<HashMap<u64, MemberSets>>,
     is_tended: Cell<bool>,
-    /// Who left, and Redis has not heard of it.
+    /// Removals that Redis has not confirmed.
     owed: RefCell<VecDeque<MemberRemoval>>,
-    /// Whether that is being told again.
+    /// Whether a task that repeats these removals is running.
     is_flushing: Cell<bool>,
 }
 
-/// One who left.
+/// The removal of a member.
 struct MemberRemoval {
     member: u64,
     keys: Vec<Vec<u8>>,
-    /// How often it is still to be heard.
+    /// Confirmations that are still required.
     times: u8,
-    /// When it has expired, in milliseconds of the monotonic clock.
+    /// Expiry of the member, in milliseconds of the monotonic clock.
     until_ms: u64,
 }
 
-/// What an exchange is a member of.
+/// The sets that an exchange is a member of.
 struct MemberSets {
     keys: Vec<Vec<u8>>,
-    /// Redis has said so. Renewing what it refuses would let it in.
+    /// Redis has confirmed the membership. Renewing a refused one would add it.
     is_confirmed: bool,
-    /// Redis may still hear of it for the first time, or once more, though nobody waits for that any more.
+    /// A call that adds the member may still arrive although its result is not awaited any more.
     is_in_flight: bool,
 }
 
 thread_local! {
-    /// The members of each limit on this worker.
+    /// The renewers of this worker, by number of the limit.
     static MEMBERS: RefCell<HashMap<u64, Weak<MembershipRenewer>>> = RefCell::default();
 }
 
@@ -197,13 +196,13 @@ impl MembershipRenewer {
         let ask =
             |keys: Vec<Vec<u8>>| self.outbound.redis(&self.target, call(script, keys, member, self.ttl_ms));
         match self.target.place {
-            // Keys may be on several servers.
+            // The keys may be on several servers.
             RedisTopology::Cluster(_) => keys.into_iter().map(|key| ask(vec![key])).collect(),
             _ => vec![ask(keys)],
         }
     }
 
-    /// Renews what lives, as long as there is anything.
+    /// Renews confirmed members until none is left.
     async fn tend(self: Rc<Self>) {
         loop {
             self.outbound.sleep(Duration::from_millis((self.ttl_ms / 3).max(1))).await;
@@ -220,7 +219,7 @@ impl MembershipRenewer {
             };
             let calls: Vec<_> = live.into_iter().flat_map(renew).collect();
             for (member, call) in calls {
-                // One that could not be renewed is renewed the next time.
+                // A failed renewal is repeated in the next interval; two of them fit into the lifetime.
                 if call.await.is_err()
                     && let Some(sets) = self.live.borrow_mut().get_mut(&member)
                 {
@@ -230,7 +229,7 @@ impl MembershipRenewer {
         }
     }
 
-    /// Tells that a member has left, at once.
+    /// Starts the removal of a member in the background.
     fn leave(self: &Rc<Self>, leave: MemberRemoval) {
         for told in self.send_removal(leave) {
             let members = self.clone();
@@ -242,7 +241,8 @@ impl MembershipRenewer {
         }
     }
 
-    /// What is still to be told afterwards, for each server that is asked, and whether that one has heard it.
+    /// Sends a removal to each server. Each future returns the removal if it must be repeated, and whether it
+    /// was confirmed.
     fn send_removal(&self, leave: MemberRemoval) -> Vec<LocalFuture<'static, (Option<MemberRemoval>, bool)>> {
         let MemberRemoval { member, keys, times, until_ms } = leave;
         let each: Vec<Vec<Vec<u8>>> = match self.target.place {
@@ -260,7 +260,7 @@ impl MembershipRenewer {
         each.into_iter().map(tell).collect()
     }
 
-    /// Sees to it that it is told again.
+    /// Queues a removal for repetition and starts the task that repeats them.
     #[cold]
     fn owe(self: &Rc<Self>, leave: MemberRemoval) {
         let mut owed = self.owed.borrow_mut();
@@ -273,7 +273,7 @@ impl MembershipRenewer {
         }
     }
 
-    /// Tells who left until Redis has heard of all, or they have expired.
+    /// Repeats removals until Redis has confirmed all of them, or their members have expired.
     async fn settle(self: Rc<Self>) {
         while !self.owed.borrow().is_empty() {
             self.outbound.sleep(AGAIN_EVERY).await;
@@ -282,7 +282,7 @@ impl MembershipRenewer {
             due.retain(|leave| leave.until_ms > now_ms);
             while !due.is_empty() {
                 let later = due.split_off(due.len().min(AGAIN_BATCH));
-                // All are on their way before any is waited for.
+                // All calls of a batch are in flight before the first is awaited.
                 let told: Vec<_> = due.into_iter().flat_map(|leave| self.send_removal(leave)).collect();
                 let mut is_heard = false;
                 for one in told {
@@ -291,6 +291,7 @@ impl MembershipRenewer {
                     self.owed.borrow_mut().extend(left);
                 }
                 due = later;
+                // Redis confirmed nothing of this batch: the remaining batches wait for the next interval.
                 if !is_heard {
                     self.owed.borrow_mut().append(&mut due);
                 }
@@ -300,7 +301,7 @@ impl MembershipRenewer {
     }
 }
 
-/// An exchange that is a member until it is over, however that comes.
+/// An exchange that is a member of its sets until it is dropped.
 struct RedisMember {
     members: Rc<MembershipRenewer>,
     number: u64,
@@ -319,7 +320,7 @@ impl RedisMember {
         RedisMember { members, number }
     }
 
-    /// Only so many of the sets took it in.
+    /// Records that only the first `taken` sets admitted the exchange.
     fn keep(&self, taken: usize) {
         if let Some(sets) = self.members.live.borrow_mut().get_mut(&self.number) {
             sets.keys.truncate(taken);
@@ -341,7 +342,7 @@ impl Drop for RedisMember {
 }
 
 impl LimitConn {
-    /// Counts the exchange in Redis and waits as long as that asks for.
+    /// Counts the exchange in Redis and waits for the resulting delay.
     pub(super) fn ask<'a>(&'a self, remote: &'a LimitConnRedis, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let Some(outbound) = ex.host.outbound() else { return Step::Respond(LocalResponse::status(500)) };
         let asked = with_scratch(|scratch| self.asked(remote, ex, scratch));
@@ -351,10 +352,11 @@ impl LimitConn {
                 false => Step::Respond(LocalResponse::status(500)),
             };
         }
+        // In a cluster the keys may be on different servers, so each is sent separately.
         let at_once = if matches!(remote.target.place, RedisTopology::Cluster(_)) { 1 } else { asked.len() };
         let number = ex.host.random();
         let first = outbound.redis(&remote.target, remote.enter(&asked[..at_once], number));
-        // A member from the moment it may be one: who goes away while waiting leaves as well.
+        // A member from now on, so that an exchange that ends while it waits is removed as well.
         let member = RedisMember::enter(MembershipRenewer::of(remote, &outbound), number, &asked);
         Step::Wait(Box::pin(async move {
             let entered = self.wait(remote, &outbound, &asked, at_once, number, first).await;
@@ -372,6 +374,7 @@ impl LimitConn {
                     Step::Continue
                 }
                 Err(fault) => {
+                    // With these faults nothing was sent, so there is no member to remove.
                     if matches!(fault, RedisFault::Down | RedisFault::Busy) && at_once == asked.len() {
                         member.keep(0);
                     }
@@ -384,7 +387,7 @@ impl LimitConn {
         }))
     }
 
-    /// How many sets took the exchange in, and how many seconds it waits in all.
+    /// The number of sets that admitted the exchange, and the total delay in seconds.
     async fn wait(
         &self,
         remote: &LimitConnRedis,
@@ -401,6 +404,7 @@ impl LimitConn {
             let answer = answer.unwrap_or_else(|| outbound.redis(&remote.target, remote.enter(some, number)));
             let told = remote::numbers(&answer.await?, 1)?;
             for (one, running) in some.iter().zip(told) {
+                // This set is full; the sets before it contain the member.
                 if running <= 0 {
                     return Ok((taken, delay_s));
                 }

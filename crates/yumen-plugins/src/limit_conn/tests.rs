@@ -5,7 +5,7 @@ use yumen_plugin::{Exchange, LocalResponse, Plugin};
 
 use crate::testing::PluginBench;
 
-/// Starts an exchange that stays until it is dropped.
+/// Begins an exchange that runs until it is dropped.
 fn start<'b>(
     bench: &'b PluginBench,
     plugin: &Arc<dyn Plugin>,
@@ -16,8 +16,8 @@ fn start<'b>(
     (ex, answer)
 }
 
-/// Exchanges that begin one after another and stay: the fields they bring, and the status (0 for
-/// passing) and milliseconds they wait.
+/// Begins exchanges one after another that all keep running; cases are request fields, status (0 for passing)
+/// and delay in milliseconds.
 #[track_caller]
 fn check(settings: Value, cases: &[(&str, u16, u64)]) {
     let bench = PluginBench::new();

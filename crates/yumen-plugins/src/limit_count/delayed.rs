@@ -1,12 +1,12 @@
-//! Counting here and settling with Redis now and then: no request waits, and nodes learn of each other
-//! within an interval.
+//! Counters that are synchronized with Redis at intervals: no request waits, and nodes see each other's
+//! counts after one interval.
 //!
-//! A node admits by what Redis said last and what it has admitted itself since. So all nodes together
-//! exceed a limit by no more than what the others admit in one interval and one round trip. While Redis is
-//! out of reach, each node goes on by itself and keeps what it has to tell.
+//! A node decides by the last count from Redis plus its own admissions since then. All nodes together exceed
+//! a limit by at most the admissions of the others during one interval and one round trip. While Redis is
+//! unreachable, each node decides alone and keeps its pending counts.
 //!
-//! A process that takes over goes on in the windows of the one before. What that one admits, it tells Redis
-//! itself, at the latest when it ends: so nothing is told twice.
+//! A successor continues the windows of its predecessor. The predecessor reports its own admissions to Redis,
+//! at the latest when it exits, so none is counted twice.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ use super::{LimitCountSettings, WindowType};
 use crate::limits::remote;
 use crate::limits::table::{KEYS_MAX, KeyedState, TableShare, share};
 
-/// Adds to a sliding window, and tells it and the one before.
+/// Adds to a sliding window and returns its count and that of the previous window.
 const ADD: RedisScript = RedisScript {
     text: "\
 local count = redis.call('INCRBY', KEYS[1], ARGV[1])
@@ -30,30 +30,30 @@ if count == tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return {count, tonumber(redis.call('GET', KEYS[2]) or '0')}",
 };
 
-/// How many keys are settled at a time.
+/// Most keys in one batch of calls.
 const BATCH: usize = 1000;
 
-/// A key's window as far as it is known here.
+/// The window of a key as known to this node.
 #[derive(Default)]
 struct DelayedCounter {
     window: CountWindow,
-    /// Admitted here in this window.
+    /// Requests admitted by this node in this window.
     admitted: AtomicU64,
-    /// Admitted here, and not told to Redis yet.
+    /// Of these, those not yet sent to Redis.
     untold: AtomicU64,
-    /// On its way to Redis, which has not answered yet.
+    /// Of these, those sent to Redis without a reply yet.
     telling: AtomicU64,
     window_s: u64,
-    /// Tells one window from the next.
+    /// Number of the window on this node; identifies it in replies.
     turns: u64,
 }
 
 impl DelayedCounter {
-    /// Begins a window where none is open; gives what Redis has not been told of a sliding one that is over. What
-    /// is left of a fixed one matters to nobody.
+    /// Replaces a window that has ended. Returns the unsent count of a sliding window, which still weighs in
+    /// the next one; that of a fixed window is dropped.
     ///
-    /// Several workers find at once that a window is over. What was counted in the one that the first of them has
-    /// begun stays.
+    /// Several workers may find the same window ended. Only the first replaces it, so counts in the new
+    /// window are kept.
     fn turn(&mut self, kind: WindowType, window_ms: u64, now: Now) -> Option<WindowRemainder> {
         let (number, window_s) = (self.window.number(), self.window_s);
         let has_begun = match kind {
@@ -68,13 +68,13 @@ impl DelayedCounter {
         (told > 0 && kind == WindowType::Sliding).then_some(WindowRemainder { number, told, window_s })
     }
 
-    /// Counts one more; whether there was nothing to tell before.
+    /// Counts one request; returns true if it is the first one to send.
     fn admit(&self) -> bool {
         self.admitted.fetch_add(1, Relaxed);
         self.untold.fetch_add(1, Relaxed) == 0
     }
 
-    /// Another window is open now.
+    /// Resets the counts for a new window.
     fn begin(&mut self, window_s: u64) {
         *self.admitted.get_mut() = 0;
         *self.untold.get_mut() = 0;
@@ -84,7 +84,7 @@ impl DelayedCounter {
     }
 }
 
-/// How many numbers are told of the window itself.
+/// How many numbers [`CountWindow::numbers`] exports.
 const OF_WINDOW: usize = 5;
 
 impl KeyedState for DelayedCounter {
@@ -106,8 +106,8 @@ impl KeyedState for DelayedCounter {
         }
     }
 
-    /// What was admitted and is still to be told to Redis. What Redis knows, and what it says of other nodes, the
-    /// other process hears from there: told twice, it would count twice.
+    /// The admissions that are not in Redis yet. All other counts reach the other process through Redis, and
+    /// would count twice if they were handed over too.
     fn since(before: Option<&[u64]>, now: &[u64]) -> Option<Vec<u64>> {
         let [_, end @ .., window_s, turns, admitted, owed] = now else { return None };
         let known = match before {
@@ -119,13 +119,13 @@ impl KeyedState for DelayedCounter {
     }
 }
 
-/// What Redis is to be told of a key.
+/// A key with counts to send to Redis.
 struct PendingSync {
     key: Box<[u8]>,
     rest: Option<WindowRemainder>,
 }
 
-/// What was left of a sliding window when the next one began.
+/// The unsent count of a sliding window that was replaced.
 #[derive(Clone, Copy)]
 struct WindowRemainder {
     number: u64,
@@ -133,28 +133,28 @@ struct WindowRemainder {
     window_s: u64,
 }
 
-/// Counters that are settled with Redis; all workers share them.
+/// Counters of one limit that are synchronized with Redis; all workers share them.
 pub(crate) struct DelayedCounters {
     remote: LimitCountRedis,
     window_type: WindowType,
     tallies: Arc<TableShare<DelayedCounter>>,
     interval: Duration,
     due: Mutex<Vec<PendingSync>>,
-    /// Whether some worker will settle what is due.
+    /// Whether a worker runs the task that sends what is due.
     is_tended: AtomicBool,
 }
 
-/// A question on its way, and what it is about.
+/// A call to Redis without a reply yet.
 struct RunningSync {
     key: Box<[u8]>,
     told: u64,
     turns: u64,
-    /// The window that is over, if it is about one.
+    /// The replaced window, if the call is about one.
     rest: Option<WindowRemainder>,
 }
 
 impl DelayedCounters {
-    /// The counters of these settings.
+    /// The counters for these settings.
     pub(super) fn new(
         remote: LimitCountRedis,
         config: &LimitCountSettings,
@@ -162,9 +162,9 @@ impl DelayedCounters {
         name: &str,
         rules: usize,
     ) -> Arc<DelayedCounters> {
-        // What one Redis said holds of no other.
+        // Counts of one Redis do not apply to another.
         let name = format!("{name}/{:?}/{:?}", config.policy, config.redis);
-        // Found first: what is carried must not look for what is carried.
+        // Outside the closure: `keep` must not be called while the registry is locked by `keep`.
         let tallies = share(setup, "limit-count/delayed", &name, rules);
         let make = || DelayedCounters {
             remote,
@@ -177,12 +177,12 @@ impl DelayedCounters {
         setup.carry.keep(&format!("limit-count/delayed/{name}/{}", config.sync_interval), make)
     }
 
-    /// Begins a key of a rule.
+    /// Writes the beginning of a key of the rule.
     pub(super) fn begin_key(&self, rule: usize, key: &mut Vec<u8>) {
         self.tallies.begin(rule, key);
     }
 
-    /// Counts a request by what is known here.
+    /// Counts a request by the local state of its window.
     pub(super) fn count(
         self: &Arc<Self>,
         ex: &Exchange<'_>,
@@ -214,8 +214,8 @@ impl DelayedCounters {
         }
     }
 
-    /// Sees to it that Redis is told: within the interval, and at once of a key that is new here, since
-    /// others may have counted it for long.
+    /// Schedules the key for synchronization: within the interval, or at once if it is new here, because
+    /// other nodes may have counted it for a while.
     #[cold]
     fn note(self: &Arc<Self>, ex: &Exchange<'_>, key: &[u8], is_new: bool) {
         self.owe(PendingSync { key: key.into(), rest: None });
@@ -231,7 +231,7 @@ impl DelayedCounters {
             let (delayed, way, due) =
                 (self.clone(), outbound.clone(), PendingSync { key: key.into(), rest: None });
             outbound.spawn(Box::pin(async move {
-                // What was not heard is due again.
+                // A failed call queues its key again.
                 delayed.settle(&way, vec![due]).await;
             }));
         }
@@ -242,7 +242,7 @@ impl DelayedCounters {
         }
     }
 
-    /// Remembers what Redis is to be told; no more than a table has keys, since clients may make them up.
+    /// Queues a key, at most as many as a table has keys, because clients may invent keys.
     fn owe(&self, due: PendingSync) {
         let mut all = self.due();
         if all.len() < KEYS_MAX {
@@ -254,7 +254,7 @@ impl DelayedCounters {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Settles at every interval until nothing is due, and once more where the worker is about to end.
+    /// Sends what is due at every interval until nothing is, and once more before the worker exits.
     async fn tend(self: &Arc<Self>, outbound: &SharedOutbound) {
         let mut is_forwarded = true;
         while is_forwarded {
@@ -262,7 +262,7 @@ impl DelayedCounters {
             let mut due = std::mem::take(&mut *self.due());
             if due.is_empty() {
                 self.is_tended.store(false, Relaxed);
-                // Somebody may have noted a key and seen that all is tended.
+                // A key may have been queued after the check, by a worker that saw the task still running.
                 if self.due().is_empty() || self.is_tended.swap(true, Relaxed) {
                     return;
                 }
@@ -278,7 +278,7 @@ impl DelayedCounters {
         }
     }
 
-    /// Tells Redis and takes over what it says; whether it says anything. All questions travel together.
+    /// Sends a batch in parallel and applies the replies; returns whether Redis replied to any.
     async fn settle(&self, outbound: &SharedOutbound, due: Vec<PendingSync>) -> bool {
         let ask = |(settling, call): (RunningSync, RedisScriptCall)| {
             (settling, outbound.redis(&self.remote.target, call))
@@ -301,7 +301,7 @@ impl DelayedCounters {
         }
         let look = |tally: &DelayedCounter| {
             let untold = tally.untold.swap(0, Relaxed);
-            // What is left of a fixed window that is over would be charged to the one that is open in Redis.
+            // The remainder of an ended fixed window would be added to the window that is open in Redis.
             let is_over = self.window_type == WindowType::Fixed && tally.window.is_over(now);
             let told = if is_over { 0 } else { untold };
             tally.telling.fetch_add(told, Relaxed);
@@ -324,16 +324,17 @@ impl DelayedCounters {
     fn add(&self, key: &[u8], number: u64, told: u64, window_s: u64) -> RedisScriptCall {
         let keys =
             [number, number.saturating_sub(1)].map(|number| self.remote.sliding_key(written(key), number));
+        // The key lives for two windows, because its count weighs in the next window too.
         let args =
             [told, window_s.min(remote::EXPIRY_S_MAX) * 2000].map(|number| number.to_string().into_bytes());
         RedisScriptCall { script: ADD, keys: keys.into(), args: args.into() }
     }
 
-    /// Takes over what Redis said of a key; where it said nothing, that is still to be told.
+    /// Applies a reply to its key; without a reply the counts become due again.
     fn take(&self, outbound: &SharedOutbound, settling: RunningSync, told: Result<(u64, u64), RedisFault>) {
         let now = outbound.now();
         if let Some(rest) = settling.rest {
-            // It matters as long as it is the window before.
+            // The remainder matters as long as its window is the current or the previous one.
             let is_before = now.unix_ms / (rest.window_s.max(1) * 1000) <= rest.number + 1;
             if told.is_err() && is_before {
                 self.owe(PendingSync { key: settling.key, rest: Some(rest) });
@@ -341,6 +342,7 @@ impl DelayedCounters {
             return;
         }
         let is_untold = self.tallies.table().change(&settling.key, now.mono_ms(), |tally| {
+            // The counter began another window after the call was sent.
             if tally.turns != settling.turns {
                 return false;
             }
@@ -349,6 +351,7 @@ impl DelayedCounters {
                 *tally.untold.get_mut() += settling.told;
                 return true;
             };
+            // The reply includes no admissions since the call and none of other calls in flight.
             let ours = *tally.untold.get_mut() + *tally.telling.get_mut();
             let count = count.saturating_add(ours);
             match self.window_type {
@@ -363,7 +366,7 @@ impl DelayedCounters {
     }
 }
 
-/// The worker that tends may end before others do.
+/// Marks the task as stopped if its worker ends before the others.
 struct SyncTaskGuard(Arc<DelayedCounters>);
 
 impl Drop for SyncTaskGuard {
@@ -372,7 +375,7 @@ impl Drop for SyncTaskGuard {
     }
 }
 
-/// The part of a key that says whom it is about.
+/// The key as Redis stores it, without the number of the limit.
 fn written(key: &[u8]) -> &[u8] {
     key.get(TableShare::<DelayedCounter>::NUMBER_BYTES..).unwrap_or_default()
 }
@@ -383,7 +386,7 @@ fn pair(reply: &RedisReply) -> Result<(u64, u64), RedisFault> {
     Ok((number(0), number(1)))
 }
 
-/// Whether settings ask for it; refuses intervals that cannot be.
+/// Whether the settings request synchronization; refuses invalid intervals.
 pub(super) fn is_asked_for(config: &LimitCountSettings) -> Result<bool, InvalidSettings> {
     let interval_s = config.sync_interval;
     if interval_s == -1.0 {

@@ -1,4 +1,4 @@
-//! The fields that tell a client its quota.
+//! Response fields with the quota of the client.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,17 +7,17 @@ use yumen_plugin::{FieldName, Fields, PluginBuildContext};
 
 use super::window::WindowDecision;
 
-/// Metadata of `limit-count`: names of the fields.
+/// Plugin metadata of `limit-count`: names of the quota fields.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct LimitCountMetadata {
-    /// Names the field with the limit.
+    /// Name of the field with the limit.
     #[schemars(extend("default" = "X-RateLimit-Limit"))]
     pub limit_header: String,
-    /// Names the field with what is left of it.
+    /// Name of the field with the remaining requests.
     #[schemars(extend("default" = "X-RateLimit-Remaining"))]
     pub remaining_header: String,
-    /// Names the field with the seconds until the window ends.
+    /// Name of the field with the seconds until the window ends.
     #[schemars(extend("default" = "X-RateLimit-Reset"))]
     pub reset_header: String,
 }
@@ -33,7 +33,7 @@ impl Default for LimitCountMetadata {
 }
 
 impl LimitCountMetadata {
-    /// The metadata in force.
+    /// The current metadata.
     pub(crate) fn of(setup: &PluginBuildContext<'_>) -> Result<LimitCountMetadata, InvalidSettings> {
         match setup.metadata {
             Some(value) => serde_json::from_value(value.clone()).map_err(InvalidSettings::from_serde),
@@ -41,14 +41,14 @@ impl LimitCountMetadata {
         }
     }
 
-    /// The names, with a rule's prefix where there is one.
+    /// The names, with the prefix of a rule if it has one.
     pub(crate) fn names(&self, prefix: Option<&str>) -> QuotaHeaderNames {
         let name = |name: &str| {
             let name = match prefix {
                 Some(prefix) => name.replacen("RateLimit-", &format!("{prefix}-RateLimit-"), 1),
                 None => name.to_owned(),
             };
-            // A name may come from settings: what cannot stand in a field name becomes a dash.
+            // Names may come from settings: characters outside `token` (RFC 9110 §5.6.2) become dashes.
             let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
             let name: String = name.chars().map(|c| if is_token(c) { c } else { '-' }).collect();
             FieldName::new(&name)
@@ -61,7 +61,7 @@ impl LimitCountMetadata {
     }
 }
 
-/// Names of the three fields; one that metadata made empty is not told.
+/// Names of the three fields; `None` for a name that the metadata set to the empty string.
 #[derive(Debug)]
 pub(crate) struct QuotaHeaderNames {
     limit: Option<FieldName>,
@@ -70,7 +70,7 @@ pub(crate) struct QuotaHeaderNames {
 }
 
 impl QuotaHeaderNames {
-    /// Tells the client its quota, whoever will answer.
+    /// Sets the quota fields for the response, also for a local one.
     pub(crate) fn set(&self, fields: &mut Fields, limit: u64, verdict: &WindowDecision) {
         let mut put =
             |name: &Option<FieldName>, value: &[u8]| name.iter().for_each(|name| fields.put(name, value));
@@ -81,7 +81,7 @@ impl QuotaHeaderNames {
     }
 }
 
-/// Hundredths of a second as seconds, without needless zeros: `60`, `59.9`, `0.05`.
+/// Formats hundredths of a second as seconds without trailing zeros: `60`, `59.9`, `0.05`.
 fn seconds(hundredths: u64, text: &mut [u8; 24]) -> &[u8] {
     let mut digits = itoa::Buffer::new();
     let whole = digits.format(hundredths / 100).as_bytes();

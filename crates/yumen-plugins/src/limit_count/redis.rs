@@ -1,7 +1,7 @@
-//! Counting in Redis: one question per request, which counts and tells in one step.
+//! Request counts in Redis: one script call per request counts and decides in one step.
 //!
-//! A fixed window of a group is called and counted as APISIX does, so that gateways of both kinds can
-//! share it; so is a sliding one, unless it is in a cluster, where its two keys must be in one slot.
+//! A fixed window of a group has the key and the value that APISIX uses, so that both gateways can share it.
+//! The same holds for a sliding window outside a cluster; inside one, its two keys must be in one slot.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::window::{SlidingMoment, WindowDecision, verdict_fixed};
 use super::{LimitCount, LimitCountSettings, WindowType};
 use crate::limits::{remote, with_scratch};
 
-/// Counts in fixed windows, one after another until one is full. A window begins with its first request.
+/// Counts in fixed windows until one is full. A window begins with its first request.
 pub(super) const FIXED: RedisScript = RedisScript {
     text: "\
 local told = {}
@@ -37,8 +37,7 @@ end
 return told",
 };
 
-/// Counts in sliding windows what is within the limit, one after another until one is full. Of each, two
-/// keys: the window of this moment and the one before.
+/// Counts in sliding windows until one is full. Each has two keys: the current and the previous window.
 const SLIDING: RedisScript = RedisScript {
     text: "\
 local told = {}
@@ -58,15 +57,15 @@ end
 return told",
 };
 
-/// Where a limit is counted.
+/// The Redis counters of one limit.
 pub(crate) struct LimitCountRedis {
     pub(super) target: Arc<RedisTarget>,
-    /// What its keys have in common.
+    /// Common part of all keys of the limit.
     pub(super) id: Box<str>,
     window_type: WindowType,
 }
 
-/// A rule that applies to a request.
+/// A rule that applies to a request, with its key and limit.
 struct LimitCountQuery {
     rule: usize,
     key: Vec<u8>,
@@ -75,7 +74,7 @@ struct LimitCountQuery {
 }
 
 impl LimitCountRedis {
-    /// `None` where requests are counted here.
+    /// `None` with the policy `local`.
     pub(super) fn new(
         config: &LimitCountSettings,
         setup: &PluginBuildContext<'_>,
@@ -83,30 +82,30 @@ impl LimitCountRedis {
         let Some(target) = config.redis.target(config.policy, setup.carry)? else { return Ok(None) };
         let id = match &config.group {
             Some(group) => group.clone(),
-            // New settings begin new counters, on all nodes alike.
+            // Changed settings get new counters, the same ones on all nodes.
             None => format!("{}:{:016x}", setup.owner, remote::digest(&super::meaning(config))),
         };
         Ok(Some(LimitCountRedis { target, id: id.into(), window_type: config.window_type }))
     }
 
-    /// Several keys can be looked at in one step, unless they may be on several servers.
+    /// Whether scripts may use one key only, because the keys may be on several servers.
     fn needs_single_key_scripts(&self) -> bool {
         matches!(self.target.place, RedisTopology::Cluster(_))
     }
 
-    /// The key of a fixed window.
+    /// The Redis key of a fixed window.
     pub(super) fn fixed_key(&self, written: &[u8]) -> Vec<u8> {
         let mut key = format!("plugin-limit-count:v1:{}:", self.id).into_bytes();
         remote::write_key(written, &mut key);
         key
     }
 
-    /// The key of a sliding window by its number.
+    /// The Redis key of a sliding window with this number.
     pub(super) fn sliding_key(&self, written: &[u8], number: u64) -> Vec<u8> {
         let mut key = format!("plugin-limit-count:{}:", self.id).into_bytes();
         remote::write_key(written, &mut key);
         if self.needs_single_key_scripts() {
-            // What is in braces tells the slot.
+            // Redis Cluster hashes the part in braces, so both windows are in one slot.
             key.insert(0, b'{');
             key.push(b'}');
         }
@@ -136,7 +135,7 @@ impl LimitCountRedis {
         RedisScriptCall { script, keys, args }
     }
 
-    /// What came of the rules that were looked at, in order.
+    /// The decisions of the evaluated rules, in order.
     fn verdicts(
         &self,
         asked: &[LimitCountQuery],
@@ -163,13 +162,13 @@ impl LimitCountRedis {
     }
 }
 
-/// Until the window of this moment ends.
+/// Time until the current window ends.
 pub(super) fn left_ms(length_ms: u64, unix_ms: u64) -> u64 {
     length_ms - unix_ms % length_ms
 }
 
 impl LimitCount {
-    /// Counts the request in Redis and waits for what that comes to.
+    /// Counts the request in Redis and waits for the decision.
     pub(super) fn ask<'a>(&'a self, remote: &'a LimitCountRedis, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let Some(outbound) = ex.host.outbound() else { return Step::Respond(failed()) };
         let asked = match with_scratch(|scratch| self.asked(ex, scratch)) {
@@ -179,7 +178,7 @@ impl LimitCount {
         };
         let unix_ms = ex.now.unix_ms;
         let at_once = if remote.needs_single_key_scripts() { 1 } else { asked.len() };
-        // On its way before anybody waits.
+        // The call is in flight before the returned future is polled.
         let first = outbound.redis(&remote.target, remote.call(&asked[..at_once], unix_ms));
         Step::Wait(Box::pin(self.wait(remote, ex, outbound, asked, at_once, first)))
     }
@@ -216,7 +215,7 @@ impl LimitCount {
         Step::Continue
     }
 
-    /// The rules that apply; `None` where none does or one has no numbers to go by.
+    /// The rules that apply; `None` if there are none or one has an invalid amount.
     fn asked(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> Option<Vec<LimitCountQuery>> {
         let mut asked = Vec::with_capacity(self.rules.len());
         for (at, rule) in self.rules.iter().enumerate() {
@@ -233,7 +232,7 @@ impl LimitCount {
     }
 }
 
-/// The answer where Redis does not tell and requests may not pass.
+/// The response if Redis fails and requests may not pass.
 fn failed() -> LocalResponse {
     LocalResponse::error_msg(500, "failed to limit count")
 }

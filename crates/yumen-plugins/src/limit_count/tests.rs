@@ -6,8 +6,8 @@ use yumen_plugin::Plugin;
 
 use crate::testing::{PluginBench, TestReply};
 
-/// Milliseconds since the request before, the fields it brings, the status it gets and
-/// `limit/remaining/reset`, empty where it is told no quota.
+/// Milliseconds since the previous request, request fields, status, and `limit/remaining/reset` (empty
+/// without quota fields).
 type Case<'a> = (u64, &'a str, u16, &'a str);
 
 fn run(bench: &PluginBench, plugin: &Arc<dyn Plugin>, fields: &str) -> TestReply {
@@ -52,7 +52,7 @@ fn a_fixed_window_begins_with_its_first_request_and_ends_for_good() {
 
 #[test]
 fn a_sliding_window_counts_what_is_still_in_view_of_the_one_before() {
-    // The bench begins at a round second that is 20 s into a window of 60 s.
+    // The test clock starts 20 s into a window of 60 s.
     check(
         json!({"count": 4, "time_window": 60, "window_type": "sliding"}),
         &[
@@ -61,12 +61,12 @@ fn a_sliding_window_counts_what_is_still_in_view_of_the_one_before() {
             (0, "", 200, "4/1/40"),
             (0, "", 200, "4/0/40"),
             (0, "", 503, "4/0/40"),
-            // 10 s into the next: 4 * 50/60 still count.
+            // 10 s into the next window: 4 * 50/60 still count.
             (50_000, "", 200, "4/0/50"),
             (0, "", 503, "4/0/5"),
             (5_000, "", 503, "4/0/0"),
             (1, "", 200, "4/0/45"),
-            // Two windows on nothing counts any more.
+            // After two windows nothing counts any more.
             (120_000, "", 200, "4/3/45"),
         ],
     );
@@ -163,7 +163,7 @@ fn rules_each_have_their_window_and_their_fields() {
     expect("\nuser: a", 503, "2/0/2", "");
     bench.host.advance(Duration::from_secs(2));
     expect("\nuser: a\nn: 1", 503, "2/1/2", "1/0/3");
-    // A rule that applies but has no number counts nowhere.
+    // A rule that applies but has an invalid amount prevents counting under any rule.
     expect("\nuser: a\nn: x", 500, "", "");
     expect("", 200, "2/0/2", "");
 }
@@ -248,7 +248,7 @@ fn a_limit_admits_exactly_its_number_however_many_workers_count() {
     }
 }
 
-/// Prints what a request costs; run with `--release -- --ignored --nocapture`.
+/// Prints the cost of a request; run with `--release -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, not a test"]
 #[allow(clippy::print_stdout, reason = "it prints its finding")]

@@ -1,5 +1,4 @@
-//! One key's windows of time. Counting needs no more than a shared reference; turning needs the
-//! window alone.
+//! Time windows of one key. Counting needs a shared reference; replacing a window needs an exclusive one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,30 +6,30 @@ use yumen_plugin::Now;
 
 use crate::limits::table::KeyedState;
 
-/// What counting came to.
+/// The result of counting one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WindowDecision {
     /// Whether the request is within the limit.
     pub(crate) admitted: bool,
-    /// How many more are.
+    /// Requests that the window still admits.
     pub(crate) remaining: u64,
-    /// Hundredths of a second until more are.
+    /// Hundredths of a second until it admits more.
     pub(crate) reset_cs: u64,
 }
 
-/// A key's window, and what must be known of the one before.
+/// The current window of a key, with the count of the previous one.
 #[derive(Debug, Default)]
 pub(crate) struct CountWindow {
-    /// Requests counted in it; beyond the limit it goes on counting where the window is fixed.
+    /// Requests counted in this window. The count of a fixed window also includes refused requests.
     count: AtomicU64,
-    /// When it tells nothing any more, in milliseconds of the monotonic clock. A fixed window has
-    /// ended then.
+    /// Time from which the window has no effect, in milliseconds of the monotonic clock. A fixed window ends
+    /// then.
     useless_at_ms: u64,
-    /// Which of the round times it began at, in windows since the epoch. Sliding only.
+    /// Number of the window since the Unix epoch. Sliding only.
     number: u64,
-    /// Its length, 0 before the first. Sliding only.
+    /// Length of the window; 0 before the first. Sliding only.
     length_ms: u64,
-    /// Requests admitted in the one before. Sliding only.
+    /// Requests admitted in the previous window. Sliding only.
     before: u64,
 }
 
@@ -56,19 +55,19 @@ impl KeyedState for CountWindow {
     }
 }
 
-/// What came of the numbers another process told.
+/// The effect of counts from another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WindowImport {
-    /// They are of another window than the one that is open.
+    /// Ignored: they belong to another window.
     Nothing,
-    /// They are of the window that is open.
+    /// Added to the open window.
     Added,
-    /// Theirs is the window that is open now.
+    /// The window was taken over from the other process.
     Replaced,
 }
 
 impl CountWindow {
-    /// Goes on from numbers another process told, or adds them.
+    /// Takes over a window from the numbers of another process, or adds its counts.
     pub(super) fn go_on_from(&mut self, numbers: &[u64], now: Now) -> WindowImport {
         let [count, useless_at_ms, number, length_ms, before] = *numbers else {
             return WindowImport::Nothing;
@@ -77,6 +76,7 @@ impl CountWindow {
             return WindowImport::Nothing;
         }
         let is_open = self.useless_at_ms > now.mono_ms();
+        // Both processes counted in the same window.
         if is_open && (self.number, self.length_ms) == (number, length_ms) {
             *self.count.get_mut() += count;
             self.before = self.before.max(before);
@@ -89,36 +89,37 @@ impl CountWindow {
         WindowImport::Replaced
     }
 
-    /// Counts a request; `None` where the window has ended.
+    /// Counts a request; `None` if the window has ended.
     pub(crate) fn count_fixed(&self, limit: u64, now: Now) -> Option<WindowDecision> {
         let left_ms = self.left_fixed(now)?;
         Some(verdict_fixed(limit, self.count.fetch_add(1, Relaxed) + 1, left_ms))
     }
 
-    /// What [`CountWindow::count_fixed`] would give, with nothing counted.
+    /// The result of [`CountWindow::count_fixed`] without counting.
     pub(crate) fn peek_fixed(&self, limit: u64, now: Now) -> Option<WindowDecision> {
         let left_ms = self.left_fixed(now)?;
         Some(verdict_fixed(limit, self.count.load(Relaxed) + 1, left_ms))
     }
 
-    /// Takes over how many requests there were everywhere, and when the window ends. Answers may overtake
-    /// each other, so the count of one window never falls; that of a window begun since does.
+    /// Applies the global count and the end of the window. Replies may be out of order, so the count never
+    /// falls unless the end shows that a new window began.
     pub(crate) fn settle_fixed(&mut self, count: u64, left_ms: u64, length_ms: u64, now: Now) {
         let until_ms = now.mono_ms().saturating_add(left_ms);
+        // A late reply moves the end by less than half a window; the next window ends a whole window later.
         let is_next = until_ms > self.useless_at_ms.saturating_add(length_ms / 2);
         let known = *self.count.get_mut();
         *self.count.get_mut() = if is_next { count } else { known.max(count) };
         self.useless_at_ms = until_ms;
     }
 
-    /// Takes over how many requests there were everywhere, in this window and in the one before.
+    /// Applies the global counts of the current and the previous window.
     pub(crate) fn settle_sliding(&mut self, count: u64, before: u64) {
         let known = *self.count.get_mut();
         *self.count.get_mut() = known.max(count);
         self.before = self.before.max(before);
     }
 
-    /// Which of the round times it began at. Sliding only.
+    /// Number of the window since the Unix epoch. Sliding only.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -132,7 +133,7 @@ impl CountWindow {
         self.useless_at_ms.checked_sub(now.mono_ms()).filter(|left| *left > 0)
     }
 
-    /// Begins a window if none is open; says whether it did.
+    /// Begins a window if none is open; returns whether it did.
     pub(crate) fn turn_fixed(&mut self, length_ms: u64, now: Now) -> bool {
         let is_over = self.is_over(now);
         if is_over {
@@ -142,8 +143,8 @@ impl CountWindow {
         is_over
     }
 
-    /// Counts a request if it is within the limit; `None` where the window is not the one of `now`.
-    /// The window before counts by the part of it that the last `length_ms` still cover.
+    /// Counts a request if it is within the limit; `None` if the window is not the one of `now`. The previous
+    /// window counts by the share that the last `length_ms` still cover.
     pub(crate) fn count_sliding(&self, limit: u64, length_ms: u64, now: Now) -> Option<WindowDecision> {
         let count = |within: &dyn Fn(u64) -> bool| {
             let more = |count: u64| within(count).then_some(count + 1);
@@ -152,7 +153,7 @@ impl CountWindow {
         self.decide_sliding(limit, length_ms, now, count)
     }
 
-    /// What [`CountWindow::count_sliding`] would give, with nothing counted.
+    /// The result of [`CountWindow::count_sliding`] without counting.
     pub(crate) fn preview_sliding(&self, limit: u64, length_ms: u64, now: Now) -> Option<WindowDecision> {
         let look = |within: &dyn Fn(u64) -> bool| {
             let count = self.count.load(Relaxed);
@@ -161,7 +162,7 @@ impl CountWindow {
         self.decide_sliding(limit, length_ms, now, look)
     }
 
-    /// `count` gives the count before as `Ok` where one more is within the limit, else as `Err`.
+    /// `count` returns the previous count, as `Ok` if one more request is within the limit, else as `Err`.
     fn decide_sliding(
         &self,
         limit: u64,
@@ -178,38 +179,40 @@ impl CountWindow {
         Some(decide_sliding.verdict(count(&|count| decide_sliding.is_within(count))))
     }
 
-    /// Begins the window of `now` if it is not open; says whether it did.
+    /// Begins the window of `now` unless it is open; returns whether it did.
     pub(crate) fn turn_sliding(&mut self, length_ms: u64, now: Now) -> bool {
         if self.holds(length_ms, now) {
             return false;
         }
         let number = now.unix_ms / length_ms;
+        // Only the directly preceding window overlaps the sliding one.
         let follows = self.length_ms == length_ms && self.number + 1 == number;
         let count = std::mem::take(self.count.get_mut());
         self.before = if follows { count } else { 0 };
         self.number = number;
         self.length_ms = length_ms;
         let left_ms = length_ms - now.unix_ms % length_ms;
+        // The count still weighs in the window that follows.
         self.useless_at_ms = now.mono_ms().saturating_add(left_ms).saturating_add(length_ms);
         true
     }
 
-    /// Whether the window is the one of `now`, or the next: clocks of workers differ by a little, and
-    /// the one behind must not turn it back.
+    /// Whether the window is the one of `now` or the next one: the clocks of workers differ a little, and a
+    /// slow one must not set the window back.
     fn holds(&self, length_ms: u64, now: Now) -> bool {
         let number = now.unix_ms / length_ms;
         self.length_ms == length_ms && (self.number == number || self.number == number + 1)
     }
 }
 
-/// A moment of a sliding window.
+/// The state of a sliding window at one moment.
 #[derive(Clone, Copy)]
 pub(crate) struct SlidingMoment {
     pub(crate) limit: u64,
     pub(crate) length_ms: u64,
-    /// Until the window ends.
+    /// Time until the window ends.
     pub(crate) left_ms: u64,
-    /// Requests admitted in the window before, `limit` at most.
+    /// Requests admitted in the previous window, at most `limit`.
     pub(crate) before: f64,
 }
 
@@ -218,12 +221,12 @@ impl SlidingMoment {
         self.before / self.length_ms as f64 * self.left_ms as f64
     }
 
-    /// Whether one more than `count` is within the limit.
+    /// Whether one more request than `count` is within the limit.
     pub(crate) fn is_within(&self, count: u64) -> bool {
         count < self.limit && self.previous_weight() + (count as f64) < self.limit as f64
     }
 
-    /// What it came to, given the count before: `Ok` where one more was within the limit.
+    /// The decision for the previous count: `Ok` if one more request was within the limit.
     pub(crate) fn verdict(&self, counted: Result<u64, u64>) -> WindowDecision {
         let &SlidingMoment { limit, length_ms, left_ms, before } = self;
         match counted {
@@ -234,13 +237,13 @@ impl SlidingMoment {
                 reset_cs: left_ms.div_ceil(10),
             },
             Err(count) if count >= limit => refused(left_ms as f64),
-            // Until so much of the window before is out of view that one more fits in.
+            // Time until the weight of the previous window has dropped enough for one more request.
             Err(count) => refused(left_ms as f64 - (limit - count) as f64 * length_ms as f64 / before),
         }
     }
 }
 
-/// What a fixed window with so many requests in it comes to.
+/// The decision of a fixed window with this count.
 pub(crate) fn verdict_fixed(limit: u64, count: u64, left_ms: u64) -> WindowDecision {
     let remaining = limit.checked_sub(count);
     WindowDecision {

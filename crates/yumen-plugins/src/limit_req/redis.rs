@@ -1,4 +1,4 @@
-//! Buckets in Redis: one question per request, by the clock of the server that keeps the bucket.
+//! Leaky buckets in Redis: one script call per request, by the clock of the Redis server.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use yumen_plugin::{Exchange, LocalResponse, PluginBuildContext, Step};
 use super::{LimitReq, LimitReqSettings};
 use crate::limits::{held_back, remote, with_scratch};
 
-/// A bucket is kept as the moment at which a request would find it empty, in microseconds. Gives the
-/// thousandths of requests above the rate, or -1 where that is above the burst.
+/// Stores the time at which the bucket is empty, in microseconds. Returns the excess over the rate in
+/// thousandths of a request, or -1 above the burst.
 const POUR: RedisScript = RedisScript {
     text: "\
 local time = redis.call('TIME')
@@ -25,16 +25,16 @@ redis.call('SET', KEYS[1], string.format('%.3f', now_us + full_us), 'PX', expiry
 return excess",
 };
 
-/// Where buckets are kept.
+/// The Redis buckets of one limit.
 pub(crate) struct LimitReqRedis {
     target: Arc<RedisTarget>,
-    /// What keys have in common.
+    /// Common prefix of all keys of the limit.
     prefix: Box<str>,
     allow_degradation: bool,
 }
 
 impl LimitReqRedis {
-    /// `None` where buckets are kept here.
+    /// `None` with the policy `local`.
     pub(super) fn new(
         config: &LimitReqSettings,
         setup: &PluginBuildContext<'_>,
@@ -59,10 +59,10 @@ impl LimitReqRedis {
 }
 
 impl LimitReq {
-    /// Pours the request into its bucket and waits as long as that asks for.
+    /// Adds the request to its bucket and waits for the resulting delay.
     pub(super) fn ask<'a>(&'a self, remote: &'a LimitReqRedis, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let Some(outbound) = ex.host.outbound() else { return Step::Respond(LocalResponse::status(500)) };
-        // On its way before anybody waits.
+        // The call is in flight before the returned future is polled.
         let answer = outbound.redis(&remote.target, remote.call(self, ex));
         Step::Wait(Box::pin(async move {
             let told = |reply: yumen_plugin::background::RedisReply| {

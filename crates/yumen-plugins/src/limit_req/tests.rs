@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::testing::PluginBench;
 
-/// Milliseconds since the request before, the client's last octet, and the status it gets with the
-/// milliseconds it waited.
+/// Milliseconds since the previous request, last octet of the client address, status, and delay in
+/// milliseconds.
 type Case = (u64, u8, u16, u64);
 
 #[track_caller]
@@ -15,7 +15,7 @@ fn check(settings: Value, cases: &[Case]) {
     for (number, (elapsed_ms, client, status, waited_ms)) in cases.iter().enumerate() {
         bench.host.advance(Duration::from_millis(*elapsed_ms));
         bench.client.peer.set_ip([10, 0, 0, *client].into());
-        // What a request waits is not time that passes for the next: they arrive side by side.
+        // Delays do not advance the clock for the next request: the requests arrive in parallel.
         let arrived = bench.host.now();
         let reply = bench.run(&plugin, "GET / HTTP/1.1");
         bench.host.set_now(arrived);

@@ -1,6 +1,6 @@
-//! Room in a full shard of a counter table: max-min fairness among the rules whose keys it holds.
+//! Eviction from a full shard of a counter table: max-min fairness among the rules.
 //!
-//! A rule loses keys only while it holds more than any rule that keeps all of its own, so made-up keys under one rule
+//! A rule loses keys only while it has more keys than any rule that loses none. Invented keys of one rule
 //! evict each other and no key of another rule.
 
 use std::collections::HashMap;
@@ -8,29 +8,30 @@ use std::hash::Hash;
 
 use foldhash::fast::RandomState;
 
-/// The keys that one rule gives up.
+/// The keys that one rule loses.
 #[derive(Debug, PartialEq, Eq)]
 struct RuleCut {
-    /// Counters that end earlier are evicted.
+    /// Counters that end before this time are evicted.
     until_ms: u64,
-    /// So many of those that end exactly then are evicted too.
+    /// Number of the counters that end at this time to evict.
     ties: usize,
 }
 
-/// Decides which keys to evict so that `excess` of them are gone.
+/// Selects the keys to evict from a shard so that `keys_left` remain.
 pub(super) struct EvictionPlan<R> {
-    /// `None` stands for all rules together.
+    /// By rule; `None` for all rules together.
     cuts: HashMap<Option<R>, RuleCut, RandomState>,
     is_by_rule: bool,
 }
 
 impl<R: Hash + Eq + Copy> EvictionPlan<R> {
-    /// A plan for these keys: the rule of each, and when its counter ends; `None` where the counter must stay.
+    /// A plan for keys by rule and end of their counter; `None` for a counter that cannot be evicted.
     pub(super) fn new(keys: impl Iterator<Item = (R, Option<u64>)> + Clone, keys_left: usize) -> Self {
         let mut sizes: HashMap<R, usize, RandomState> = HashMap::default();
         keys.clone().for_each(|(rule, _)| *sizes.entry(rule).or_default() += 1);
         let level = fair_level(sizes.values().copied().collect(), keys_left);
-        // More rules than room: then the counters that end first go, whatever their rule.
+        // With more rules than keys that may remain, the counters that end first are evicted regardless of
+        // their rule.
         let is_by_rule = level > 0;
         let total: usize = sizes.values().sum();
         let mut ends: HashMap<Option<R>, Vec<u64>, RandomState> = HashMap::default();
@@ -48,11 +49,12 @@ impl<R: Hash + Eq + Copy> EvictionPlan<R> {
         EvictionPlan { cuts: ends.into_iter().filter_map(cut).collect(), is_by_rule }
     }
 
-    /// Whether the key is evicted; to be asked once of each.
+    /// Whether the key is evicted. Must be called once per key.
     pub(super) fn evicts(&mut self, rule: R, end_ms: Option<u64>) -> bool {
         let (Some(cut), Some(end_ms)) = (self.cuts.get_mut(&self.is_by_rule.then_some(rule)), end_ms) else {
             return false;
         };
+        // Of the keys that end at the same time, only as many as needed are evicted.
         if end_ms == cut.until_ms && cut.ties > 0 {
             cut.ties -= 1;
             return true;
@@ -70,12 +72,13 @@ fn first_to_end(mut ends: Vec<u64>, excess: usize) -> Option<RuleCut> {
     Some(RuleCut { until_ms, ties })
 }
 
-/// The largest number of keys that every rule may keep without all of them exceeding `room`.
+/// The largest number of keys per rule with which all rules together have at most `room`.
 fn fair_level(mut sizes: Vec<usize>, room: usize) -> usize {
     sizes.sort_unstable();
     let mut left = room;
     for (at, size) in sizes.iter().enumerate() {
         let rules = sizes.len() - at;
+        // Sizes ascend, so every remaining rule is at least this large.
         if size * rules > left {
             return left / rules;
         }
@@ -102,7 +105,7 @@ mod tests {
         }
     }
 
-    /// How many keys of each rule are left, of so many that end at these times.
+    /// Checks the number of keys that each rule keeps, from `(rule, end, count)`.
     fn check(keys: &[(char, Option<u64>, usize)], room: usize, expected: &[(char, usize)]) {
         let keys = keys.iter().flat_map(|(rule, end, times)| vec![(*rule, *end); *times]);
         let mut plan = EvictionPlan::new(keys.clone(), room);

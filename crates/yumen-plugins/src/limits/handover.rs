@@ -1,6 +1,4 @@
-//! Tables of counters as another process goes on with them: by the name of the limit and the key.
-//!
-//! Knows no plugin and what no number means.
+//! Export and import of counter tables between processes, by the name of the limit and the key.
 
 use std::ops::Range;
 
@@ -66,7 +64,7 @@ impl<V: KeyedState + Send + Sync + 'static> PortableState for LimitTable<V> {
     }
 }
 
-/// A key as it is exported. A digest does not show its rule, so the rule stands before it.
+/// A key as exported. A digest does not contain its rule, so the rule is its prefix.
 fn written_key(rules: usize, rule: u8, key: &[u8]) -> String {
     match rules > 1 && key.len() == KEPT_BYTES_DIGESTED {
         true => format!("{rule}:{}", hex(key)),
@@ -74,8 +72,8 @@ fn written_key(rules: usize, rule: u8, key: &[u8]) -> String {
     }
 }
 
-/// A key as it was exported, and the rules it may be of. A digest of a version that did not tell the rule may be of any; no
-/// request of another rule finds it.
+/// An imported key with the rules that it may belong to. A digest without a prefix, from an older version,
+/// may belong to every rule; requests of the other rules do not find it.
 fn read_key(rules: usize, written: &str) -> Option<(Range<u8>, Vec<u8>)> {
     let last = u8::try_from(rules.saturating_sub(1)).unwrap_or(u8::MAX);
     let one = |rule: u8| rule..rule.saturating_add(1);

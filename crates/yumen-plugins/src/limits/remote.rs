@@ -1,5 +1,4 @@
-//! Limits that are counted in Redis: settings, names of keys, and the fallback while Redis is unavailable. Knows
-//! none of the plugins.
+//! Limits with counters in Redis: settings, names of keys, and behaviour on failure.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,11 +13,10 @@ use yumen_plugin::{Carry, SharedOutbound};
 
 use super::CounterPolicy;
 
-/// Longest expiry of a key, in seconds: Redis rejects values beyond its clock.
+/// Longest expiry in Redis in seconds. Redis refuses times that overflow its clock.
 pub(crate) const EXPIRY_S_MAX: u64 = 100 * 365 * 86_400;
 
-/// Settings of the Redis policies, in one flat object. The schema is in [`super::schema`], since it depends on the
-/// policy.
+/// Settings of the Redis policies. Their schema depends on the policy, see [`super::schema`].
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub(crate) struct RedisPolicySettings {
     #[serde(flatten)]
@@ -83,20 +81,21 @@ struct SentinelAddress {
     port: u64,
 }
 
-/// A password, whose text appears in no log.
+/// A secret that does not appear in logs.
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(transparent)]
 struct RedisPassword(String);
 
 impl std::fmt::Debug for RedisPassword {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Settings with different passwords must differ.
+        // Settings with different secrets must be distinguishable.
         write!(f, "{:016x}", digest(&self.0))
     }
 }
 
 impl RedisPolicySettings {
-    /// Returns the target of the policy, shared by equal settings; `None` for local counters.
+    /// The Redis deployment of the policy, shared by all limits with the same settings; `None` with the
+    /// policy `local`.
     pub(crate) fn target(
         &self,
         policy: CounterPolicy,
@@ -133,6 +132,7 @@ impl RedisPolicySettings {
             timeout_ms: timeout_ms.unwrap_or(1000),
             idle_ms: self.timeouts.redis_keepalive_timeout.unwrap_or(10_000),
         };
+        // The debug output of a target contains no passwords, so they are added here.
         let secrets = (&self.account.redis_password, &self.sentinel.sentinel_password);
         Ok(Some(carry.keep(&format!("redis/{target:?}/{secrets:?}"), || target)))
     }
@@ -196,7 +196,7 @@ fn address(text: &str) -> Option<RedisAddress> {
     Some(RedisAddress { host: host(written)?, port: url::port(port)? })
 }
 
-/// A name or an address; an IPv6 address may be in brackets, as before a port.
+/// A host name or an IP address; an IPv6 address may be in brackets.
 fn host(text: &str) -> Option<String> {
     let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let host = inside.filter(|inside| inside.contains(':')).unwrap_or(text);
@@ -214,16 +214,16 @@ fn login(username: Option<&String>, password: Option<&RedisPassword>) -> RedisLo
     }
 }
 
-/// A digest that is equal on all nodes and in all versions: equal settings must share their counters. It
-/// needs no resistance, since only operators choose its input.
+/// A digest that is equal on all nodes and in all versions, because equal settings must lead to equal
+/// counters. It need not be collision-resistant: its input comes from the configuration only.
 pub(crate) fn digest(text: &str) -> u64 {
     // FNV-1a
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Appends the name in Redis of a key that [`super::LimitKey::write`] wrote: the value itself, or the address
-/// as text.
+/// Appends the key that [`super::LimitKey::write`] wrote in its form for Redis: the value, or the address as
+/// text.
 pub(crate) fn write_key(written: &[u8], out: &mut Vec<u8>) {
     let octets = match written.split_first() {
         Some((b'@', octets)) => octets,
@@ -244,7 +244,7 @@ pub(crate) fn numbers(reply: &RedisReply, per_key: usize) -> Result<Vec<i64>, Re
     numbers.ok_or_else(|| RedisFault::Refused("the Redis value is not a counter".to_owned()))
 }
 
-/// Counts a request whose limit is unavailable; false if it must be refused.
+/// Counts a request that passes because its limit cannot be determined; returns false if it must not pass.
 pub(crate) fn degrades(outbound: &SharedOutbound, allow_degradation: bool) -> bool {
     if allow_degradation {
         outbound.count_degraded();

@@ -1,4 +1,4 @@
-//! Schemas that the limit plugins share, as the APISIX tools know them.
+//! JSON schemas of the limit plugins, compatible with the tools of APISIX.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub(crate) fn policy_or_sentinel(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Adds what the Redis policies ask for. `key_ttl` is asked for by limit-conn alone.
+/// Adds the settings of the Redis policies. Only limit-conn has `key_ttl`.
 fn add_redis(schema: &mut Schema, key_ttl: bool, sentinel: bool) {
     let when = |policy: &str| json!({"properties": {"policy": {"enum": [policy]}}});
     let mut otherwise = json!({"if": when("redis-cluster"), "then": cluster(key_ttl)});
@@ -66,17 +66,17 @@ fn switch(meaning: &str) -> Value {
     json!({"type": "boolean", "default": false, "description": meaning})
 }
 
-const USERNAME: &str = "Who logs in; without it, the default user.";
-const PASSWORD: &str = "The password; empty for no login.";
+const USERNAME: &str = "User name; without this setting the default user.";
+const PASSWORD: &str = "Password; empty for no authentication.";
 const DATABASE: &str = "Number of the database.";
-const TIMEOUT: &str = "How long a server may take to answer, in milliseconds.";
-const IDLE: &str = "How long an idle connection is kept, in milliseconds.";
-const TLS: &str = "Whether servers are asked over TLS.";
-const VERIFY: &str = "Whether their certificates are verified.";
+const TIMEOUT: &str = "Timeout of a call in milliseconds.";
+const IDLE: &str = "Idle timeout of a connection in milliseconds.";
+const TLS: &str = "Whether connections use TLS.";
+const VERIFY: &str = "Whether the certificates of the servers are verified.";
 
-/// What servers and clusters have in common.
+/// Settings of both the server and the cluster policy.
 fn common(key_ttl: bool) -> Value {
-    let pool = "Taken and without effect: a worker keeps one connection to each server.";
+    let pool = "Accepted without effect: a worker has one connection to each server.";
     let mut properties = json!({
         "redis_password": text(0, PASSWORD),
         "redis_timeout": integer(1, 1000, TIMEOUT),
@@ -84,7 +84,7 @@ fn common(key_ttl: bool) -> Value {
         "redis_keepalive_pool": integer(1, 100, pool),
     });
     if key_ttl {
-        let meaning = "Seconds after which an exchange whose node has died is forgotten.";
+        let meaning = "Seconds after which Redis drops an exchange whose node does not renew it.";
         properties["key_ttl"] = json!({"type": "integer", "default": 3600, "description": meaning});
     }
     properties
@@ -93,7 +93,7 @@ fn common(key_ttl: bool) -> Value {
 fn server(key_ttl: bool) -> Value {
     let mut properties = common(key_ttl);
     properties["redis_host"] = text(2, "Host of the server.");
-    properties["redis_port"] = integer(1, 6379, "Its port.");
+    properties["redis_port"] = integer(1, 6379, "Port of the server.");
     properties["redis_username"] = text(1, USERNAME);
     properties["redis_database"] = integer(0, 0, DATABASE);
     properties["redis_ssl"] = switch(TLS);
@@ -104,10 +104,10 @@ fn server(key_ttl: bool) -> Value {
 fn cluster(key_ttl: bool) -> Value {
     let mut properties = common(key_ttl);
     let node = json!({"type": "string", "minLength": 2, "maxLength": 100});
-    let meaning = "Nodes of the cluster, `host:port`, any of which tells the others.";
+    let meaning = "Some nodes of the cluster as `host:port`; the others are discovered.";
     properties["redis_cluster_nodes"] =
         json!({"type": "array", "minItems": 1, "items": node, "description": meaning});
-    let meaning = "What the cluster is called; taken and without effect.";
+    let meaning = "Name of the cluster. Accepted without effect.";
     properties["redis_cluster_name"] = json!({"type": "string", "description": meaning});
     properties["redis_cluster_ssl"] = switch(TLS);
     properties["redis_cluster_ssl_verify"] = switch(VERIFY);
@@ -119,18 +119,17 @@ fn sentinels() -> Value {
         "type": "object",
         "properties": {
             "host": text(2, "Host of a sentinel."),
-            "port": {"type": "integer", "minimum": 1, "maximum": 65535, "description": "Its port."}
+            "port": {"type": "integer", "minimum": 1, "maximum": 65535, "description": "Port of a sentinel."}
         },
         "required": ["host", "port"],
         "additionalProperties": false
     });
-    let list =
-        json!({"type": "array", "minItems": 1, "items": sentinel, "description": "Who names the server."});
-    let role = "Which server is asked; a `slave` cannot count and is refused.";
+    let list = json!({"type": "array", "minItems": 1, "items": sentinel, "description": "The sentinels."});
+    let role = "Role of the server to use; `slave` is refused, because replicas are read-only.";
     json!({
         "properties": {
             "redis_sentinels": list,
-            "redis_master_name": text(1, "What sentinels call the server."),
+            "redis_master_name": text(1, "Name of the server at the sentinels."),
             "redis_role": {
                 "type": "string", "enum": ["master", "slave"], "default": "master", "description": role
             },
@@ -140,8 +139,8 @@ fn sentinels() -> Value {
             "redis_database": integer(0, 0, DATABASE),
             "redis_username": text(1, USERNAME),
             "redis_password": text(0, PASSWORD),
-            "sentinel_username": text(1, "Who logs in at sentinels."),
-            "sentinel_password": text(0, "The password there."),
+            "sentinel_username": text(1, "User name for the sentinels."),
+            "sentinel_password": text(0, "Password for the sentinels."),
         },
         "required": ["redis_sentinels", "redis_master_name"]
     })

@@ -1,10 +1,9 @@
-//! A table of counters that all workers share. Knows no plugin, no key's meaning and no clock.
+//! A table of counters that all workers share.
 //!
-//! Counters are atomics behind a sharded read-write lock that requests take for reading only: they
-//! wait for each other no more than atomics do. The write side is taken when a key is seen first,
-//! when its window turns, and to make room. So whoever holds the read side can rely on a counter's
-//! window standing still, which is what makes limits exact without packing count and window into
-//! one word and bounding both.
+//! Counters are atomics behind a sharded read-write lock. Requests take the lock for reading, so they contend
+//! no more than on the atomics. The write lock is taken for a new key, for a new window, and for eviction. A
+//! reader can therefore rely on the window of a counter, which makes limits exact without a packed word of
+//! count and window.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -18,52 +17,52 @@ use yumen_plugin::{Now, PluginBuildContext};
 use super::eviction::EvictionPlan;
 use super::usage::{self, LimitRecord, LimitTables, TableUsage};
 
-/// How many keys a table holds at most, of all limits together. In a full table the limits with the most keys give way,
-/// see [`super::eviction`]. Unit tests fill a smaller one.
+/// Most keys in a table, for all limits together. A full table evicts keys of the limits with the most keys,
+/// see [`super::eviction`]. Unit tests use a smaller table.
 pub(crate) const KEYS_MAX: usize = if cfg!(test) { 1 << 14 } else { 1 << 20 };
-/// How long a key is that a table keeps as it is, with the number of its limit. Clients choose what keys
-/// say: a bound on their number alone would bound no memory.
+/// Longest key that is stored as it is, with the number of its limit. Clients choose the content of keys, so
+/// a bound on the number of keys alone would not bound memory.
 const KEY_BYTES_MAX: usize = 64;
-/// How long the beginning of a limit's keys is: its number, and the number of the rule in the last byte.
+/// Length of the prefix of a key: the number of the limit, with the number of the rule in the last byte.
 const NUMBER_BYTES: usize = 8;
 const RULE_AT: usize = NUMBER_BYTES - 1;
-/// How long a key of which a digest is kept is without its number.
+/// Length of a digested key without its prefix.
 pub(super) const KEPT_BYTES_DIGESTED: usize = KEY_BYTES_MAX + 1 - NUMBER_BYTES;
 const SHARDS: usize = 256;
 
-/// State of one key.
+/// The state of one key.
 pub(crate) trait KeyedState: Default {
-    /// From when on it tells no more than a fresh one, in milliseconds of the monotonic clock;
-    /// `None` while it must stay.
+    /// Time from which the state equals a fresh one, in milliseconds of the monotonic clock; `None` if it
+    /// must not be evicted.
     fn useless_at_ms(&self) -> Option<u64>;
 
-    /// What the process that takes over must know, as numbers; `None` where there is nothing.
+    /// State for the successor; `None` if there is none to hand over.
     fn numbers(&self) -> Option<Vec<u64>> {
         None
     }
 
-    /// Adds what another process told by [`KeyedState::numbers`] or [`KeyedState::since`].
+    /// Adds state that another process exported by [`KeyedState::numbers`] or [`KeyedState::since`].
     fn take_over(&mut self, _numbers: &[u64], _now: Now) {}
 
-    /// What is told of a key of which there is nothing to tell any more; `None` is nothing.
+    /// Export for a key without state; `None` for no export.
     fn gone() -> Option<Vec<u64>> {
         None
     }
 
-    /// The other process has ended: nothing is under way there.
+    /// Discards the state of the predecessor after its exit.
     fn go_on_alone(&self) {}
 
-    /// What has come between two tellings; `None` is nothing.
+    /// The difference between two exports; `None` for no difference.
     fn since(_before: Option<&[u64]>, _now: &[u64]) -> Option<Vec<u64>> {
         None
     }
 }
 
-/// A key as a table keeps it.
+/// A key as stored in a table.
 enum StoredKey<'k> {
     Whole(&'k [u8]),
-    /// The number of the limit, how the key goes on, and the digest of all behind the number, which is another
-    /// one in the next process. It is a byte longer than any key that is kept whole, so none can pass for it.
+    /// The prefix, the beginning of the key, and a digest of all after the prefix; the prefix differs in the
+    /// next process. One byte longer than any key that is stored as it is, so the two cannot be equal.
     Digested([u8; KEY_BYTES_MAX + 1]),
 }
 
@@ -72,7 +71,7 @@ impl<'k> StoredKey<'k> {
         if key.len() <= KEY_BYTES_MAX { StoredKey::Whole(key) } else { StoredKey::digested(key) }
     }
 
-    /// A key as [`LimitTable::each`] shows it, with a number before it.
+    /// A key as [`LimitTable::each`] passes it, with the prefix.
     fn again(key: &'k [u8]) -> StoredKey<'k> {
         if key.len() == KEY_BYTES_MAX + 1 { StoredKey::Whole(key) } else { StoredKey::of(key) }
     }
@@ -96,13 +95,13 @@ impl<'k> StoredKey<'k> {
 
 type Map<V> = HashMap<Box<[u8]>, V, RandomState>;
 
-/// Shards stand on cache lines of their own, so that neighbours do not slow each other down.
+/// Each shard has its own cache lines, which avoids false sharing.
 #[repr(align(128))]
 struct TableShard<V>(RwLock<ShardMap<V>>);
 
 struct ShardMap<V> {
     map: Map<V>,
-    /// How many keys to grow to before looking for useless ones again.
+    /// Number of keys at which ended ones are removed.
     sweep_at: usize,
 }
 
@@ -112,14 +111,14 @@ pub(crate) struct LimitTable<V> {
     hasher: RandomState,
     shard_keys_max: usize,
     limits_made: AtomicU64,
-    /// Workers read it where they make room; the control thread changes it.
+    /// Workers read the map during eviction; the control thread changes it.
     limits: RwLock<LimitsByNumber>,
 }
 
-/// The limits of a table, by their number with the rule 0.
+/// The limits of a table by their number, with rule 0.
 type LimitsByNumber = HashMap<[u8; NUMBER_BYTES], Arc<LimitRecord>, RandomState>;
 
-/// The limit that a key is of, as its number with the rule 0, and the rule.
+/// Splits a key into the number of its limit (with rule 0), the rule, and the rest.
 fn split_number(key: &[u8]) -> Option<([u8; NUMBER_BYTES], u8, &[u8])> {
     let (number, rest) = key.split_first_chunk::<NUMBER_BYTES>()?;
     let mut limit = *number;
@@ -127,7 +126,7 @@ fn split_number(key: &[u8]) -> Option<([u8; NUMBER_BYTES], u8, &[u8])> {
     Some((limit, number[RULE_AT], rest))
 }
 
-/// The rule that a key is of: what keys compete as.
+/// Number and rule of a key, the unit of fairness in evictions.
 fn rule_of(key: &[u8]) -> [u8; NUMBER_BYTES] {
     key.first_chunk::<NUMBER_BYTES>().copied().unwrap_or_default()
 }
@@ -155,12 +154,13 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
     }
 
     fn shard(&self, key: &[u8]) -> &RwLock<ShardMap<V>> {
-        // The map inside uses the low and the highest bits of the same hash.
+        // The map in the shard uses the low and the highest bits of the same hash.
         let at = (self.hasher.hash_one(key) >> 32) as usize % self.shards.len();
         &self.shards[at].0
     }
 
-    /// What `look` makes of the key's slot; `None` where there is no slot, or where it says so.
+    /// Runs `look` on the state of a key under the read lock; `None` without state or if `look` returns
+    /// `None`.
     pub(crate) fn look<R>(&self, key: &[u8], look: impl FnOnce(&V) -> Option<R>) -> Option<R> {
         let kept = StoredKey::of(key);
         let key = kept.bytes();
@@ -168,13 +168,12 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
         inner.map.get(key).and_then(look)
     }
 
-    /// What `change` makes of the key's slot, a fresh one where there is none, with no one else
-    /// looking at it.
+    /// Runs `change` on the state of a key, or on a fresh one, under the write lock of its shard.
     pub(crate) fn change<R>(&self, key: &[u8], now_ms: u64, change: impl FnOnce(&mut V) -> R) -> R {
         self.change_kept(StoredKey::of(key).bytes(), now_ms, change)
     }
 
-    /// [`LimitTable::change`] of a key as [`LimitTable::each`] shows it.
+    /// [`LimitTable::change`] for a key as [`LimitTable::each`] passes it.
     pub(super) fn change_shown<R>(
         &self,
         mut number: [u8; NUMBER_BYTES],
@@ -198,8 +197,8 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
         change(inner.map.entry(key.into()).or_default())
     }
 
-    /// Forgets slots that have ended and those of limits that are gone; if that leaves a full shard, also a quarter of
-    /// the others, by [`EvictionPlan`].
+    /// Removes ended state and that of removed limits. If the shard is still full, evicts a quarter of the
+    /// rest by [`EvictionPlan`].
     fn make_room(&self, inner: &mut ShardMap<V>, now_ms: u64) {
         let limits = self.limits();
         let limit_of = |key: &[u8]| limits.get(&split_number(key)?.0);
@@ -207,6 +206,7 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
         inner.map.retain(|key, slot| is_open(slot) && limit_of(key).is_some());
         let keys_max = self.shard_keys_max;
         if inner.map.len() >= keys_max {
+            // A quarter at once, so that evictions are rare.
             let keys_left = keys_max - (keys_max / 4).max(1);
             let keys = inner.map.iter().map(|(key, slot)| (rule_of(key), slot.useless_at_ms()));
             let mut plan = EvictionPlan::new(keys, keys_left);
@@ -219,8 +219,9 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
             });
         }
         let len = inner.map.len();
-        // Counters that must stay may have left no room: another look pays when there are more.
+        // State that must stay may have prevented evictions: the next attempt waits for more keys.
         inner.sweep_at = if len < keys_max { (len * 2).max(16).min(keys_max) } else { len + len / 4 + 1 };
+        // Returns memory after a flood of keys.
         if inner.map.capacity() > 4 * inner.sweep_at {
             inner.map.shrink_to(inner.sweep_at);
         }
@@ -234,7 +235,7 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
         self.limits.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a look at every slot, beside the limit and the rule it is of and its key as it is kept.
+    /// Runs `look` on all states, with their limit, rule and stored key.
     pub(super) fn each(&self, mut look: impl FnMut(&LimitRecord, u8, &[u8], &V)) {
         let limits = self.limits().clone();
         for shard in &self.shards {
@@ -249,18 +250,18 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
         }
     }
 
-    /// The numbers that the keys of limits begin with, and how many rules they have, by name.
+    /// The numbers of the limits and their rule counts, by name.
     pub(super) fn limits_by_name(&self) -> HashMap<Box<str>, ([u8; NUMBER_BYTES], usize)> {
         self.limits().iter().map(|(number, limit)| (limit.name.clone(), (*number, limit.rules))).collect()
     }
 
-    /// Keys evicted before their counters had ended, by the object that has the limit.
+    /// Keys evicted before their counters had ended, by the object with the limit.
     #[cfg(test)]
     pub(crate) fn evictions(&self) -> impl Iterator<Item = (String, u64)> {
         self.records().into_iter().map(|limit| (limit.owner.to_string(), limit.evicted()))
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub(crate) fn len(&self) -> usize {
         let len = |shard: &TableShard<V>| shard.0.read().unwrap_or_else(PoisonError::into_inner).map.len();
         self.shards.iter().map(len).sum()
@@ -281,16 +282,16 @@ impl<V: KeyedState + Send + Sync> TableUsage for LimitTable<V> {
     }
 }
 
-/// One limit's share of a table: the keys that begin with its number.
+/// The keys of one limit in a table.
 pub(crate) struct TableShare<V: KeyedState + Send + Sync> {
     table: Arc<LimitTable<V>>,
     number: [u8; NUMBER_BYTES],
-    /// The table stays registered as long as there is a limit.
+    /// Keeps the registration of the table while a limit uses it.
     _registered: Arc<LimitTables>,
 }
 
 impl<V: KeyedState + Send + Sync> TableShare<V> {
-    /// How long the beginning of a key is.
+    /// Length of the prefix of a key.
     pub(crate) const NUMBER_BYTES: usize = NUMBER_BYTES;
 
     fn new(table: Arc<LimitTable<V>>, registered: Arc<LimitTables>, record: LimitRecord) -> Self {
@@ -299,12 +300,12 @@ impl<V: KeyedState + Send + Sync> TableShare<V> {
         TableShare { table, number, _registered: registered }
     }
 
-    /// The table.
+    /// The table of all limits of the plugin.
     pub(crate) fn table(&self) -> &LimitTable<V> {
         &self.table
     }
 
-    /// Begins a key of the limit's rule at this place; rules compete for room with each other as limits do.
+    /// Writes the prefix of a key. Rules compete in evictions as limits do.
     pub(crate) fn begin(&self, rule: usize, key: &mut Vec<u8>) {
         key.extend_from_slice(&self.number[..RULE_AT]);
         key.push(u8::try_from(rule).unwrap_or(u8::MAX));
@@ -317,8 +318,8 @@ impl<V: KeyedState + Send + Sync> Drop for TableShare<V> {
     }
 }
 
-/// The share carried under `plugin/name`, of a limit with so many rules. All shares of a plugin are in one table per
-/// process, so the bound on memory is the process's and an idle limit costs next to nothing.
+/// The share carried under `plugin/name` of a limit with this number of rules. All limits of a plugin share
+/// one table per process, so the bound applies to the process and an idle limit costs almost nothing.
 pub(crate) fn share<V: KeyedState + Send + Sync + 'static>(
     setup: &PluginBuildContext<'_>,
     plugin: &str,

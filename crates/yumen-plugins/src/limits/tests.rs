@@ -49,7 +49,7 @@ fn is_held(share: &TableShare<Until>, rule: usize, number: u32) -> bool {
     share.table().look(&key_of(share, rule, &number.to_ne_bytes()), |_| Some(())).is_some()
 }
 
-/// How many keys each limit of the table lost, by the object that has it.
+/// Number of keys that each limit lost, by its object.
 fn evicted(share: &TableShare<Until>) -> Vec<(String, u64)> {
     let mut all: Vec<_> = share.table().evictions().collect();
     all.sort();
@@ -92,7 +92,7 @@ fn made_up_keys_of_one_limit_evict_no_key_of_another() {
         insert(login, 0, key, 0, Some(1));
     }
     for key in 0..4000 {
-        // Those of the flood end later: by the end alone, the others would go first.
+        // The keys of the flood end later: by end alone, the others would be evicted first.
         insert(open, 0, key, 0, Some(u64::from(key) + 100));
         assert!(open.table().len() <= 400);
     }
@@ -149,7 +149,7 @@ fn a_table_keeps_no_more_of_a_key_than_its_bound_and_tells_long_keys_apart() {
     kept.sort();
     assert_eq!((&kept[0].1[..], &kept[1].1[..]), (texts[0], texts[1]), "short keys stay as they are");
     assert!(kept.iter().all(|(_, key)| key.len() <= 57), "{kept:?}");
-    // A client that says what is kept of another's key does not get at it, and handing it over does.
+    // A client that sends the stored form of another key does not reach its counter; a handover does.
     for (until, kept) in &kept[2..] {
         assert!(table.look(&key(kept), |_| Some(())).is_none());
         let (number, _) = table.limits_by_name()[""];

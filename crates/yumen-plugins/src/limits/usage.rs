@@ -1,5 +1,4 @@
-//! Limits that keep counters in this process: their names, the keys they hold, and evictions, for metrics and
-//! problems. Knows no plugin.
+//! Limits with counters in this process: names, numbers of keys, and evictions, for metrics and problems.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,11 +10,11 @@ use yumen_plugin::Carry;
 /// One limit of a counter table.
 #[derive(Debug)]
 pub(crate) struct LimitRecord {
-    /// Its name across processes.
+    /// Name across processes.
     pub(super) name: Box<str>,
-    /// The object whose settings it stands in, as `kind/id`.
+    /// The object with the settings, as `kind/id`.
     pub(super) owner: Box<str>,
-    /// How many rules it has, each with keys of its own.
+    /// Number of rules, each with its own keys.
     pub(super) rules: usize,
     evicted: AtomicU64,
 }
@@ -25,7 +24,7 @@ impl LimitRecord {
         LimitRecord { name: name.into(), owner: owner.into(), rules, evicted: AtomicU64::new(0) }
     }
 
-    /// Keys evicted before their counters had ended.
+    /// Number of keys that were evicted before their counters had ended.
     pub(super) fn evicted(&self) -> u64 {
         self.evicted.load(Relaxed)
     }
@@ -36,7 +35,7 @@ impl LimitRecord {
     }
 }
 
-/// A counter table as metrics show it.
+/// A counter table as a source of metrics.
 pub(super) trait TableUsage: Send + Sync {
     fn keys(&self) -> usize;
     fn keys_max(&self) -> usize;
@@ -50,20 +49,20 @@ pub struct LimitTables(Mutex<BTreeMap<Box<str>, Weak<dyn TableUsage>>>);
 /// Evictions of one object's limits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LimitEvictions {
-    /// The plugin whose table was full.
+    /// The plugin with the full table.
     pub plugin: Box<str>,
-    /// The object whose limit gave way, as `kind/id`.
+    /// The object that lost the keys, as `kind/id`.
     pub owner: Box<str>,
-    /// Keys evicted before their counters had ended.
+    /// Number of keys that were evicted before their counters had ended.
     pub evicted: u64,
 }
 
-/// The counter tables of this process. The caller that exports them keeps them alive.
+/// The counter tables of this process. The exporter must retain the returned reference.
 pub fn metrics(carry: &Carry) -> Arc<LimitTables> {
     carry.keep("limits", LimitTables::default)
 }
 
-/// Families with one series each, for the reference.
+/// One series of each family, from which the reference page of the metrics is generated.
 pub fn example() -> LimitTables {
     struct Example;
 
@@ -86,7 +85,7 @@ pub fn example() -> LimitTables {
     let tables = LimitTables::default();
     let table: Arc<dyn TableUsage> = Arc::new(Example);
     tables.register("limit-count", &table);
-    // Held for as long as the process that writes the reference.
+    // Leaked on purpose: the registry keeps weak references, and the process only writes the reference page.
     std::mem::forget(table);
     tables
 }
@@ -96,7 +95,7 @@ impl LimitTables {
         self.tables().insert(plugin.into(), Arc::downgrade(table));
     }
 
-    /// The objects whose limits had keys evicted, and how many.
+    /// Objects with evictions and their counts.
     pub fn evictions(&self) -> Vec<LimitEvictions> {
         let mut all: BTreeMap<(Box<str>, Box<str>), u64> = BTreeMap::new();
         for (plugin, table) in self.held() {

@@ -1,4 +1,4 @@
-//! Settings and the answers they give.
+//! Settings and the resulting responses.
 
 use std::time::Duration;
 

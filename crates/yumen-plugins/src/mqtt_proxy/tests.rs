@@ -1,4 +1,4 @@
-//! First packets of MQTT clients: whole, byte by byte, and what is none.
+//! First packets of MQTT clients: complete, byte by byte, and malformed.
 
 use serde_json::{Value, json};
 use yumen_plugin::{PrereadPhase, PrereadStep, StreamInfo};
@@ -10,7 +10,7 @@ fn text(text: &[u8]) -> Vec<u8> {
     [&(text.len() as u16).to_be_bytes()[..], text].concat()
 }
 
-/// A `CONNECT` of this level; version 5 with `properties`.
+/// A `CONNECT` packet of this level; version 5 with `properties`.
 fn packet(name: &str, level: u8, properties: Option<&[u8]>, client_id: &[u8]) -> Vec<u8> {
     let mut body = [&text(name.as_bytes())[..], &[level, 2, 0, 60]].concat();
     if let Some(properties) = properties {
@@ -28,7 +28,7 @@ fn packet(name: &str, level: u8, properties: Option<&[u8]>, client_id: &[u8]) ->
     packet
 }
 
-/// What becomes of a connection that begins with `bytes`, seen whole; `Ok` is the client identifier.
+/// Checks the result for a connection that begins with `bytes`; `Ok` is the client identifier.
 fn check(settings: &Value, bytes: &[u8], expected: Result<&str, &'static str>) {
     let bench = PluginBench::new();
     let plugin = bench.plugin("mqtt-proxy", settings.clone());

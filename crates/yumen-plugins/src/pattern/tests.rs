@@ -1,4 +1,4 @@
-//! What patterns are refused, and what replacements give.
+//! Refused patterns, and the results of replacements.
 
 use yumen_plugin::{BacktrackBudget, BacktrackLimitExceeded};
 
@@ -34,7 +34,7 @@ fn any_of_several_patterns_may_match_and_each_has_its_own_groups() {
         );
     }
     assert_eq!(any_matches(&any_of(&[], "", "").unwrap(), b"all", &BacktrackBudget::default()), Ok(true));
-    // A match is one, whatever others were given up; no match is none only if none was.
+    // A match counts even if other patterns were aborted; no match only counts if none was.
     let texts = [r"(a|a)*\1b", "^x"].map(String::from);
     let patterns = any_of(&texts, "", "").unwrap();
     let long = "a".repeat(64);

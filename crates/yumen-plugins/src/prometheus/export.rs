@@ -1,4 +1,4 @@
-//! Series on their way out: workers added up, under the names and labels dashboards know.
+//! Export of the series: sums over all workers, with the names and labels of APISIX.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, M
 
 use super::series::{PrometheusMetrics, STREAM, WorkerSeries};
 
-/// Labels to leave empty, by metric. Metrics that do not exist here are let through.
+/// Labels to leave empty, by metric. Unknown metrics are ignored.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct DisabledLabels {
-    /// Those of `apisix_http_status`.
+    /// Labels of `apisix_http_status`.
     #[serde(default)]
     http_status: BTreeSet<String>,
-    /// Those of `apisix_http_latency`.
+    /// Labels of `apisix_http_latency`.
     #[serde(default)]
     http_latency: BTreeSet<String>,
-    /// Those of `apisix_bandwidth`.
+    /// Labels of `apisix_bandwidth`.
     #[serde(default)]
     bandwidth: BTreeSet<String>,
 }
 
 type Row = Vec<(&'static str, String)>;
 
-/// Labels every metric ends with: kinds of AI traffic, of which there is none here.
+/// Labels for AI traffic at the end of every row. Yumen has no such traffic; dashboards expect the labels.
 fn tail() -> [(&'static str, String); 3] {
     [
         ("request_type", "traditional_http".to_owned()),
@@ -72,7 +72,7 @@ fn blank(mut row: Row, disabled: &BTreeSet<String>) -> Row {
     row
 }
 
-/// A histogram of several workers.
+/// The sum of the histograms of several workers.
 #[derive(Default)]
 struct HistogramSum {
     counts: Vec<u64>,

@@ -1,4 +1,4 @@
-//! Series: who writes them, how they are found, when they are forgotten.
+//! Series of a worker: lookup, counting and retirement.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,22 +13,22 @@ use yumen_plugin::ExchangeOutcome;
 
 use super::export::DisabledLabels;
 
-/// Series per worker; what is beyond is counted under labels that say `other`.
+/// Most series of a worker; further labels are folded into `other`.
 pub(super) const SERIES_MAX: usize = 20_000;
 
-/// The word for labels that were folded.
+/// Value of folded labels.
 const OTHER: &str = "other";
 
-/// Upper bounds of latency buckets in microseconds: APISIX's, 1 ms to 60 s.
+/// Upper bounds of the latency buckets in microseconds, 1 ms to 60 s as in APISIX.
 const BOUNDS_US: &[u64] = &[
     1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000,
     10_000_000, 30_000_000, 60_000_000,
 ];
 
-/// The source of streams, which are counted by route and in families of their own.
+/// The source of streams, which have their own metric families.
 pub(super) const STREAM: &str = "stream";
 
-/// What one exchange is counted under. No endpoint stands for none chosen.
+/// The labels of one exchange; `node` is `None` if no endpoint was chosen.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SeriesLabels<'a> {
     pub(super) status: u16,
@@ -70,7 +70,7 @@ impl SeriesLabels<'_> {
     }
 }
 
-/// What one worker counted under one set of labels.
+/// The counters of one worker under one set of labels.
 pub(super) struct WorkerSeries {
     pub(super) status: u16,
     pub(super) source: &'static str,
@@ -83,11 +83,11 @@ pub(super) struct WorkerSeries {
     pub(super) requests: Counter,
     pub(super) received_bytes: Counter,
     pub(super) sent_bytes: Counter,
-    /// Latencies in microseconds: of the request, of the upstream, of the rest.
+    /// Latencies in microseconds: of the request, of the upstream, and their difference.
     pub(super) latency_us: [Histogram; 3],
-    /// When it was last written, in seconds since the epoch.
+    /// Time of the last write in seconds since the Unix epoch.
     used_s: AtomicU64,
-    /// It is not exported any more; its worker makes a new one when it needs it again.
+    /// Not exported any more; the worker creates a new series at the next use.
     retired: AtomicBool,
 }
 
@@ -149,7 +149,7 @@ impl WorkerSeries {
     }
 }
 
-/// A worker's own table. A series stands under the hash of its labels, or under the next free number.
+/// The series of a worker by the hash of their labels. A collision moves to the next free number.
 struct SeriesTable {
     metrics: u64,
     series: HashMap<u64, Arc<WorkerSeries>, RandomState>,
@@ -160,9 +160,9 @@ thread_local! {
     static TABLE: RefCell<Option<SeriesTable>> = const { RefCell::new(None) };
 }
 
-/// What all workers counted.
+/// The metrics of all workers.
 pub struct PrometheusMetrics {
-    /// Tells these metrics from earlier ones that a worker may still have a table of.
+    /// Distinguishes these metrics from earlier ones in the tables of workers.
     id: u64,
     all: Mutex<Vec<Arc<WorkerSeries>>>,
     retirements: AtomicU64,
@@ -186,7 +186,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PrometheusMetrics {
-    /// Counts one exchange on the worker this runs on.
+    /// Counts one exchange on the current worker.
     pub(super) fn record(&self, labels: &SeriesLabels<'_>, outcome: &ExchangeOutcome<'_>, now_s: u64) {
         TABLE.with_borrow_mut(|slot| {
             if slot.as_ref().is_none_or(|table| table.metrics != self.id) {
@@ -198,13 +198,14 @@ impl PrometheusMetrics {
         });
     }
 
-    /// Drops series that were not written since `before_s`, in seconds since the epoch: those of routes that
-    /// are gone. Says how many. A series that comes back starts from zero, as after a restart.
+    /// Drops series without a write since `before_s`, in seconds since the Unix epoch, such as those of
+    /// removed routes. Returns their number. A series that reappears starts at zero, as after a restart.
     pub fn retire(&self, before_s: u64) -> usize {
         let mut all = lock(&self.all);
         let before = all.len();
         all.retain(|series| {
             let stays = series.used_s.load(Relaxed) >= before_s;
+            // The worker that owns the series checks the flag and creates a new series.
             series.retired.store(!stays, Relaxed);
             stays
         });
@@ -221,7 +222,7 @@ impl PrometheusMetrics {
         lock(&self.disabled).clone()
     }
 
-    /// All series; what is done with them does not hold workers up.
+    /// All series, cloned so that the export does not block workers.
     pub(super) fn all(&self) -> Vec<Arc<WorkerSeries>> {
         lock(&self.all).clone()
     }
@@ -236,13 +237,14 @@ impl SeriesTable {
         &self.series[&key]
     }
 
-    /// Where a series of these labels stands or would stand, and whether it does.
+    /// The key of the series with these labels, and whether it exists and is not retired.
     fn seek(&self, labels: &SeriesLabels<'_>) -> (u64, bool) {
         let mut key = labels.hash();
         loop {
             match self.series.get(&key) {
                 None => return (key, false),
                 Some(series) if series.is(labels) => return (key, !series.retired.load(Relaxed)),
+                // Another series has this hash: try the next key.
                 Some(_) => key = key.wrapping_add(1),
             }
         }
@@ -257,6 +259,7 @@ impl SeriesTable {
             key = self.seek(labels).0;
         }
         let mut labels = *labels;
+        // Beyond the bound, all other labels are folded into one series per status and source.
         if self.series.len() >= SERIES_MAX {
             labels = labels.folded();
             let (folded, found) = self.seek(&labels);
@@ -272,6 +275,7 @@ impl SeriesTable {
     }
 
     fn drop_retired(&mut self) {
+        // Every series is inserted again, because removals would break the search for colliding hashes.
         for (_, series) in std::mem::take(&mut self.series) {
             if !series.retired.load(Relaxed) {
                 let key = self.seek(&series.labels()).0;

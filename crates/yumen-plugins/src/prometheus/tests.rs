@@ -1,4 +1,4 @@
-//! Outcomes and the series they end up in.
+//! Outcomes and the resulting series.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn lines(families: &[MetricFamily], name: &str) -> Vec<String> {
     family(families, name).iter().map(|sample| format!("{} {}", labels(sample), value(sample))).collect()
 }
 
-/// The metrics live as long as someone holds them.
+/// The metrics live as long as a reference to them.
 fn held(bench: &PluginBench) -> Arc<super::PrometheusMetrics> {
     metrics(&bench.carry)
 }

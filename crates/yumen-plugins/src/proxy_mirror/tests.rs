@@ -38,14 +38,14 @@ fn settings_are_those_of_apisix() {
     assert!(refused(json!({ "host": "http://a.test", "path_concat_mode": "other" })));
 }
 
-/// Whether a request is copied, and whether its body is asked for.
+/// Checks whether a request is copied, and whether its body is buffered for that.
 fn check(settings: Value, request: &str, is_copied: bool, needs_body: bool) {
     let bench = PluginBench::new();
     let plugin = bench.plugin("proxy-mirror", settings.clone());
     let mut ex = bench.exchange(request);
     let asks = matches!(plugin.rewrite(&mut ex), Step::NeedBody { .. });
     assert_eq!((ex.upstream.mirror.is_some(), asks), (is_copied, needs_body), "{settings} {request}");
-    // The call that follows the body changes nothing.
+    // The second call, with the body, changes nothing.
     assert!(ex.upstream.mirror.is_none() || matches!(plugin.rewrite(&mut ex), Step::Continue));
 }
 

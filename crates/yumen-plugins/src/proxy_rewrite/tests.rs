@@ -1,4 +1,4 @@
-//! Requests and what goes upstream.
+//! Requests and the resulting upstream requests.
 
 use serde_json::{Value, json};
 
@@ -186,7 +186,7 @@ fn client_text_cannot_lead_out_of_its_place_in_a_path() {
     let raw = json!({"uri": "/files/$arg_name", "use_real_request_uri_unsafe": true});
     for settings in [json!({"uri": "/files/$arg_name"}), raw] {
         refused(settings.clone(), "/x?name=../admin");
-        // Octets that no path may have do not hide a dot segment.
+        // Invalid octets do not hide a dot segment.
         refused(settings.clone(), "/x?name=../../vault/x%00");
         refused(settings.clone(), "/x?name=%00/../../vault/x");
         refused(settings, "/x?name=a/..%00");

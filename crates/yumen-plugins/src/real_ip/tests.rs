@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use crate::testing::PluginBench;
 
-/// The status after an `ip-restriction` that admits 1.2.3.4 alone; the peer is 127.0.0.1.
+/// Checks the status behind an `ip-restriction` that only admits 1.2.3.4; the peer is 127.0.0.1.
 #[track_caller]
 fn check(settings: Value, fields: &str, expected: u16) {
     let bench = PluginBench::new();

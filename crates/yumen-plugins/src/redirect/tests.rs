@@ -1,4 +1,4 @@
-//! Requests and where they are sent.
+//! Requests and the resulting locations.
 
 use serde_json::{Value, json};
 
@@ -135,7 +135,7 @@ fn nobody_is_sent_to_https_without_a_host() {
     assert_eq!((reply.status, reply.field("Location")), (400, None));
 }
 
-/// Where a client with a key is sent.
+/// The location for a client with a key in its query.
 fn location_with_key(settings: Value) -> Option<String> {
     let mut bench = PluginBench::new();
     let jack = bench.add_consumer("jack");

@@ -1,4 +1,4 @@
-//! The shapes of ids, and when one is made.
+//! Formats of ids, and the conditions for generating one.
 
 use regex::Regex;
 use serde_json::{Value, json};

@@ -1,15 +1,15 @@
-//! Defaults of a schema, written into the text of a JSON body.
+//! Inserts the defaults of a schema into the text of a JSON body.
 //!
-//! The rest of the text stays as it was received: a number such as `3.00` or one of thirty digits is not what a tree
-//! would write.
+//! The rest of the text remains as received, because serializing a tree would change numbers such as `3.00`
+//! or one with thirty digits.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-/// The text with the members that only the tree has; `None` where an object of the text holds a name twice.
+/// Inserts the members that only the tree has; `None` if an object of the text has duplicate names.
 ///
-/// `text` is JSON that was parsed into the tree, which has been completed since.
+/// `tree` is the parsed `text` with the defaults of the schema added.
 pub(super) fn completed(text: &[u8], tree: &Value) -> Option<Vec<u8>> {
     let mut splice = TextSplice { text, at: 0, copied: 0, out: Vec::with_capacity(text.len()) };
     splice.value(Some(tree))?;
@@ -20,7 +20,7 @@ pub(super) fn completed(text: &[u8], tree: &Value) -> Option<Vec<u8>> {
 struct TextSplice<'t> {
     text: &'t [u8],
     at: usize,
-    /// The offset up to which the text has been written.
+    /// Offset up to which the text has been copied to `out`.
     copied: usize,
     out: Vec<u8>,
 }
@@ -33,7 +33,7 @@ impl TextSplice<'_> {
         self.text.get(self.at).copied()
     }
 
-    /// Passes over a value; `tree` is the same value, completed. Nesting was bounded by the parser.
+    /// Skips a value; `tree` is the same value with defaults. The parser has bounded the nesting.
     fn value(&mut self, tree: Option<&Value>) -> Option<()> {
         match self.peek()? {
             b'{' => self.object(tree),
@@ -54,7 +54,7 @@ impl TextSplice<'_> {
         self.at += 1;
         while self.peek()? != b'}' {
             let name: String = serde_json::from_slice(self.string()?).ok()?;
-            // The colon.
+            // Skips the colon.
             self.peek()?;
             self.at += 1;
             self.value(members.and_then(|members| members.get(&name)))?;
@@ -72,7 +72,7 @@ impl TextSplice<'_> {
         Some(())
     }
 
-    /// Writes members that the text does not have, before the brace that ends their object.
+    /// Inserts the missing members before the closing brace of their object.
     fn add(&mut self, members: &Map<String, Value>, names: &HashSet<String>) -> Option<()> {
         let mut is_first = names.is_empty();
         for (name, value) in members.iter().filter(|(name, _)| !names.contains(*name)) {
@@ -100,7 +100,7 @@ impl TextSplice<'_> {
             }
         }
         self.at += 1;
-        // An empty array may stand for an object, which defaults then fill.
+        // Lua has no distinct empty array: APISIX accepts `[]` for an object, which then gets the defaults.
         if let Some(tree) = tree.filter(|tree| tree.as_object().is_some_and(|members| !members.is_empty())) {
             self.out.extend_from_slice(&self.text[self.copied..start]);
             self.copied = self.at;
@@ -109,7 +109,7 @@ impl TextSplice<'_> {
         Some(())
     }
 
-    /// Passes over a string; returns it with its quotes.
+    /// Skips a string and returns it with its quotes.
     fn string(&mut self) -> Option<&[u8]> {
         let start = self.at;
         self.at += 1;

@@ -9,7 +9,7 @@ fn run(settings: Value, request: &str) -> TestReply {
     let answer = bench.admit(std::slice::from_ref(&plugin), &mut ex, request);
     let body = ex.body.buffered.as_deref().map(<[u8]>::to_vec);
     let mut reply = bench.finish(std::slice::from_ref(&plugin), ex, answer);
-    // What would go upstream, where the request does.
+    // The body of the upstream request if the request passes.
     if reply.status == 200 {
         reply.body = body.map(|body| String::from_utf8(body).expect("text")).unwrap_or_default();
     }

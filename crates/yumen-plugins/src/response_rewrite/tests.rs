@@ -1,4 +1,4 @@
-//! Answers and what the client gets of them.
+//! Upstream responses and the resulting responses for the client.
 
 use serde_json::{Value, json};
 use yumen_plugin::{BodyChunk, ResponseBodyPhase, ResponseHead, ResponseHeadPhase};
@@ -85,7 +85,7 @@ fn a_body_in_pieces_is_replaced_once() {
         [(json!({"body": "new"}), "new"), (json!({"filters": [{"regex": "a.*d", "replace": "X"}]}), "X\n")]
     {
         let bench = PluginBench::new();
-        // What is replaced needs nothing of what it replaces.
+        // A replaced body does not need the rest of the original.
         let ends_at_once = settings.get("body").is_some();
         let plugin = bench.plugin("response-rewrite", settings);
         let mut ex = bench.exchange("GET / HTTP/1.1");

@@ -1,4 +1,4 @@
-//! Templates over one request, and the targets they make.
+//! Templates for one request, and the resulting targets.
 
 use super::{LiteralEncoding, TargetBuilder};
 use crate::testing::PluginBench;

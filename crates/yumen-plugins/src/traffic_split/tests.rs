@@ -9,7 +9,7 @@ use yumen_plugin::{ObjectLookup, UpstreamSlot};
 use super::stride;
 use crate::testing::PluginBench;
 
-/// Upstreams `1` and `2` in slots 1 and 2; those that stand in settings go to slot 9.
+/// Upstreams `1` and `2` in slots 1 and 2; inline upstreams in slot 9.
 struct Two;
 
 impl ObjectLookup for Two {
@@ -33,7 +33,7 @@ fn bench() -> PluginBench {
     bench
 }
 
-/// The slots so many requests in a row go to; 0 is the route's own upstream.
+/// Checks the slots of consecutive requests; 0 is the upstream of the route.
 fn check(rules: Value, request: &str, expected: &[u32]) {
     let bench = bench();
     let plugin = bench.plugin("traffic-split", json!({ "rules": rules }));
@@ -109,7 +109,7 @@ fn what_is_not_there_or_wrong_is_refused_with_its_place() {
         "rules[0].weighted_upstreams[0].upstream",
         "value should match only one schema, but matches none",
     );
-    // Judged alone, nothing is known of other objects.
+    // Validation alone has no access to other objects.
     let alone = PluginBench::new().build(
         "traffic-split",
         json!({ "rules": [{ "weighted_upstreams": [

@@ -1,43 +1,43 @@
-//! Reading a case from its file. Knows nothing of sockets.
+//! Parser of case files.
 
 use std::path::Path;
 
-/// One thing a side does or expects.
+/// A step of one side.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
     /// Sends these bytes.
     Sends(Vec<u8>),
-    /// Receives these bytes and no others.
+    /// Expects exactly these bytes.
     Gets(Vec<u8>),
-    /// Sends nothing more, but still reads.
+    /// Shuts down its sending direction, but still reads.
     Shuts,
     /// Closes the connection.
     Closes,
-    /// Sees the other side end the connection, without another byte.
+    /// Expects the end of the connection without another byte.
     Ends,
-    /// Upstream only: goes on with the next connection.
+    /// Upstream only: continues with the next connection.
     Accepts,
-    /// Waits so many milliseconds.
+    /// Waits for this number of milliseconds.
     Waits(u64),
 }
 
-/// One file.
+/// A case file.
 #[derive(Debug, Default)]
 pub(crate) struct Case {
-    /// Resources as a standalone document, `UPSTREAM` standing for the scripted upstream.
+    /// Resources as a document; `UPSTREAM` stands for the scripted upstream.
     pub(crate) config: String,
-    /// Settings of the worker, name and value.
+    /// Settings of the worker, by name and value.
     pub(crate) settings: Vec<(String, u64)>,
-    /// What the client does.
+    /// Steps of the client.
     pub(crate) client: Vec<Step>,
-    /// What the upstream does; none of it where it must not be asked.
+    /// Steps of the upstream; empty if it must not be contacted.
     pub(crate) upstream: Vec<Step>,
-    /// Replayed whole only: time or amount makes it slow.
+    /// Replayed without splits only, because it is slow.
     pub(crate) once: bool,
 }
 
 impl Case {
-    /// Reads a file; panics at anything it does not know.
+    /// Parses a file; panics at unknown content.
     pub(crate) fn read(path: &Path) -> Case {
         let text = std::fs::read_to_string(path).unwrap();
         let mut case = Case::default();
@@ -59,18 +59,18 @@ impl Case {
         case
     }
 
-    /// How many bytes the client sends.
+    /// Number of bytes that the client sends.
     pub(crate) fn client_bytes(&self) -> usize {
         sent(&self.client)
     }
 
-    /// How many bytes the upstream sends.
+    /// Number of bytes that the upstream sends.
     pub(crate) fn upstream_bytes(&self) -> usize {
         sent(&self.upstream)
     }
 }
 
-/// Every path to the one upstream.
+/// A route for all paths to the scripted upstream.
 const DEFAULT_CONFIG: &str = "routes:\n- {id: 1, uri: /*, upstream: {nodes: {\"UPSTREAM\": 1}}}\n";
 
 fn sent(steps: &[Step]) -> usize {
@@ -91,8 +91,8 @@ fn step(words: &[&str], body: &str) -> Step {
     }
 }
 
-/// Bytes are exactly what is written: lines are joined, `\r`, `\n`, `\t`, `\\` and `\xHH` are single
-/// bytes, `\{30 ab}` is `ab` thirty times. Lines that begin with `#` are left out.
+/// Parses bytes: lines are joined, `\r`, `\n`, `\t`, `\\` and `\xHH` are single bytes, `\{30 ab}` is `ab`
+/// thirty times. Lines that begin with `#` are comments.
 pub(crate) fn bytes(text: &str) -> Vec<u8> {
     let joined: String = text.lines().filter(|line| !line.starts_with('#')).collect();
     let mut out = Vec::new();

@@ -17,12 +17,12 @@ use yumen_snapshot::{Compiler, CompilerEnv, Publisher, UpstreamDefaults};
 
 use crate::case::{Case, Step};
 
-/// Patience with bytes that should come.
+/// Timeout for expected bytes.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Long enough for a piece to be read before the next one leaves.
+/// Long enough for a chunk to be read before the next one is sent.
 const PAUSE: Duration = Duration::from_micros(400);
 
-/// How the bytes of a replay are cut into pieces.
+/// The segmentation of the bytes in a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Cut {
     Whole,
@@ -31,7 +31,7 @@ pub(crate) enum Cut {
     Upstream(usize),
 }
 
-/// A worker that serves one case, and the socket its upstream listens on.
+/// A worker that serves one case, and the listening socket of its upstream.
 pub(crate) struct Gateway {
     address: SocketAddr,
     upstream: TcpListener,
@@ -75,9 +75,9 @@ impl Gateway {
         Gateway { address, upstream, duty, thread: Some(thread) }
     }
 
-    /// Plays the case once; says what was not as written.
+    /// Replays the case once; returns the first deviation.
     pub(crate) fn replay(&self, case: &Case, cut: Cut) -> Result<(), String> {
-        // Connections an earlier replay left in the queue.
+        // Connections that an earlier replay left in the queue.
         while self.upstream.accept().is_ok() {}
         let names =
             Names { upstream: self.upstream.local_addr().unwrap().port(), gateway: self.address.port() };
@@ -185,14 +185,14 @@ fn settings(case: &Case) -> WorkerSettings {
     settings
 }
 
-/// What differs from run to run.
+/// Addresses that differ from run to run.
 struct Names {
     upstream: u16,
     gateway: u16,
 }
 
 impl Names {
-    /// Puts this run's addresses in the place of their names.
+    /// Replaces the names of addresses with the addresses of this run.
     fn put(&self, bytes: &[u8]) -> Vec<u8> {
         let pairs = [
             ("UPSTREAM_PORT", self.upstream.to_string()),
@@ -221,13 +221,13 @@ fn replace(bytes: &[u8], what: &[u8], by: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Plays the steps of one side of the gateway.
+/// Runs the steps of one side of the gateway.
 struct Side<'a> {
     names: &'a Names,
     cut: Cut,
     own: fn(Cut, usize) -> bool,
     sent: usize,
-    /// What was received and not yet expected.
+    /// Received bytes that no step has expected yet.
     received: Vec<u8>,
 }
 
@@ -247,7 +247,7 @@ impl<'a> Side<'a> {
             match step {
                 Step::Sends(bytes) => self.send(stream, &self.names.put(bytes)),
                 Step::Gets(expected) => self.get(stream, &self.names.put(expected))?,
-                // The other side may have ended the connection before.
+                // The other side may have closed the connection already.
                 Step::Shuts => drop(stream.shutdown(Shutdown::Write)),
                 Step::Closes => drop(stream.shutdown(Shutdown::Both)),
                 Step::Ends => self.ends(stream)?,
@@ -268,7 +268,7 @@ impl<'a> Side<'a> {
         let mut start = 0;
         for at in 1..bytes.len() {
             if self.cut == Cut::Bytes || (self.own)(self.cut, self.sent + at) {
-                // An early refusal may have closed the connection; what is read then tells.
+                // An early refusal may have closed the connection; the next read shows that.
                 let _ = stream.write_all(&bytes[start..at]);
                 std::thread::sleep(PAUSE / if self.cut == Cut::Bytes { 8 } else { 1 });
                 start = at;
@@ -312,7 +312,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The bytes without what may differ: dates have one value, and a chunked body is one chunk.
+/// The bytes with a fixed date, and a chunked body as one chunk, because these may differ.
 fn canonical(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = bytes;
@@ -346,7 +346,7 @@ fn one_chunk(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The data of all complete chunks but the last, and what follows them.
+/// The data of all complete chunks but the last, and the rest.
 fn chunks(mut body: &[u8]) -> (Vec<u8>, &[u8]) {
     let mut data = Vec::new();
     loop {

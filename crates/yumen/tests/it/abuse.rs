@@ -1,4 +1,4 @@
-//! Clients that mean no good: crowds, garbage, requests that can be read two ways.
+//! Hostile clients: crowds, garbage, ambiguous requests.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::harness::{Client, Gateway, Upstream, eventually, noise};
 fn two_thousand_connections_at_once_are_all_served() {
     let upstream = Upstream::text("x");
     let gateway = Gateway::start(&upstream.everything());
-    // descriptors of this process are limited too
+    // File descriptors of the test process are limited too.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
@@ -19,7 +19,7 @@ fn two_thousand_connections_at_once_are_all_served() {
     for client in &mut clients {
         assert_eq!(client.reply().status, 200);
     }
-    // they are kept, and all of them can ask again
+    // The connections are kept and usable.
     assert_eq!(gateway.metric("yumen_connections"), 2000.0);
     for client in &mut clients {
         assert_eq!(client.get("/").status, 200);
@@ -82,7 +82,7 @@ fn what_could_be_read_two_ways_is_refused_and_the_connection_closed() {
     for request in table {
         check_refused(&gateway, request, 400);
     }
-    // neither a coding nor a version that is not known is an error of syntax
+    // An unknown transfer coding or version is not a syntax error.
     for coding in ["gzip, chunked", "chunked, identity", "gzip"] {
         let request = format!("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {coding}\r\n\r\n0\r\n\r\n");
         check_refused(&gateway, &request, 501);
@@ -91,10 +91,10 @@ fn what_could_be_read_two_ways_is_refused_and_the_connection_closed() {
     assert_eq!(upstream.requests(), 0, "something was smuggled");
 }
 
-/// The request is refused, and so is everything after it.
+/// The request and everything after it on its connection is refused.
 fn check_refused(gateway: &Gateway, request: &str, status: u16) {
     let mut client = Client::connect(gateway.http);
-    // what would be smuggled
+    // The request that would be smuggled.
     client.send(request).send("GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n");
     let reply = client.reply();
     assert_eq!(reply.status, status, "{request:?}: {reply:?}");

@@ -1,4 +1,4 @@
-//! Clients that hold on to what they got or ask for more than there is: each bounded, counted, survived.
+//! Clients that hold or request more resources than there are: each attack is bounded, counted and survived.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,7 +14,7 @@ use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Client, Gateway, Options, Upstream, eventually};
 use crate::http3::World;
 
-/// How much the gateway may grow under any of these, in KiB: all of them together hold far more.
+/// Largest growth of the gateway under each attack in KiB. All clients together could hold far more.
 const GROWTH_KIB_MAX: u64 = 64 * 1024;
 
 const HASTY: &str = "timeouts: {head_ms: 700, body_ms: 700, idle_ms: 700, send_ms: 700}";
@@ -32,7 +32,7 @@ fn faults(gateway: &Gateway, side: &str, fault: &str) -> f64 {
     gateway.metric(&format!("yumen_faults_total{{fault=\"{fault}\",side=\"{side}\"}}"))
 }
 
-/// Opens connections that all send this and then nothing.
+/// Opens connections that send these bytes and then nothing.
 fn open(gateway: &Gateway, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
     let connect = |_| {
         let mut stream = TcpStream::connect(gateway.http).unwrap();
@@ -42,7 +42,7 @@ fn open(gateway: &Gateway, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
     (0..count).map(connect).collect()
 }
 
-/// They are let go with this status, and what they did is counted; meanwhile others are served.
+/// The connections are closed with this status and counted, while others are served.
 fn check_timed_out(bytes: &[u8], count: usize) {
     let upstream = Upstream::text("x");
     let gateway = hasty(&upstream.everything());
@@ -54,7 +54,7 @@ fn check_timed_out(bytes: &[u8], count: usize) {
     for stream in streams {
         assert_eq!(Client::of(stream).reply().status, 408);
     }
-    // Counted once it is over, which is after the client has its answer.
+    // An exchange is counted at its end, after the client has its response.
     eventually("all are gone", 10, || gateway.metric("yumen_connections") == 0.0);
     assert_eq!(faults(&gateway, "client", "client_timeout"), count as f64);
 }
@@ -122,7 +122,7 @@ fn clients_that_do_not_read_are_let_go_and_counted() {
     let grown = gateway.resident_kib().saturating_sub(before);
     assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
     eventually("all are gone", 10, || gateway.metric("yumen_connections") == 0.0);
-    // none of them takes what it got for the whole
+    // No client takes its partial response for a complete one.
     for mut stream in streams {
         let mut got = Vec::new();
         let end = stream.read_to_end(&mut got);
@@ -138,7 +138,7 @@ fn requests_whose_answers_nobody_reads_pile_up_nowhere() {
     let writers: Vec<_> = (0..20)
         .map(|_| {
             let (mut stream, requests) = (TcpStream::connect(gateway.http).unwrap(), requests.clone());
-            // ends when the gateway ends the connection
+            // Ends when the gateway closes the connection.
             std::thread::spawn(move || while stream.write_all(&requests).is_ok() {})
         })
         .collect();
@@ -153,7 +153,7 @@ fn requests_whose_answers_nobody_reads_pile_up_nowhere() {
 #[test]
 fn handshakes_that_do_not_end_are_let_go_and_counted() {
     let gateway = Gateway::with(&mock(), &Options { node: "tls: {handshake_ms: 700}", ..Options::default() });
-    // the first bytes of a hello that announces more
+    // The first bytes of a ClientHello that announces more.
     let hello = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc];
     let mut streams: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(gateway.https).unwrap()).collect();
     for stream in &mut streams {
@@ -176,7 +176,7 @@ fn connections_beyond_the_limit_are_closed_and_counted() {
     let mut kept: Vec<Client> = (0..50).map(|_| Client::connect(gateway.http)).collect();
     for client in &mut kept {
         assert_eq!(client.get("/mock").status, 200);
-        // Who has begun to ask is no idle client, however long it takes.
+        // A client that has begun a request is not idle, at any speed.
         client.send("GET /mock HTTP/1.1\r\n");
     }
     let flood = open(&gateway, 500, b"GET /mock HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -204,12 +204,13 @@ fn idle_connections_give_way_where_there_are_as_many_as_may_be() {
             Client::connect(gateway.http).send("GET /mock HTTP/1.1\r\nHost: x\r\n\r\n").try_reply(false);
         reply.is_ok_and(|reply| reply.status == 200)
     });
-    // Long before they would have been closed for their idleness, and not all of them.
+    // Long before the idle timeout, and only some of them.
     let left = gateway.metric("yumen_connections");
     assert!((20.0..50.0).contains(&left), "{left}");
 }
 
-/// Of those that wait for a request, however many others wait for something else and have earlier deadlines.
+/// Only idle connections are evicted, even if more connections wait for something else with earlier
+/// deadlines.
 #[test]
 fn idle_connections_give_way_beside_as_many_that_are_busy() {
     let gate = Gate::default();
@@ -254,7 +255,7 @@ fn idle_connections_give_way_beside_as_many_that_are_busy() {
     busy.iter_mut().for_each(|client| assert_eq!(client.reply().text(), "late"));
 }
 
-/// Each is told so (RFC 9114 §5.2), and what is under way goes on.
+/// Each client gets a GOAWAY (RFC 9114 §5.2), and exchanges in flight continue.
 #[test]
 fn idle_connections_of_http3_give_way_where_there_are_as_many_as_may_be() {
     let gate = Gate::default();
@@ -298,7 +299,8 @@ fn idle_connections_of_http3_give_way_where_there_are_as_many_as_may_be() {
     assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
 }
 
-/// Between his requests others have their turn, though each of his is answered at once and the next is there.
+/// Other clients are served between the requests of the flood, although each of its responses and next
+/// requests are ready at once.
 #[test]
 fn who_asks_ahead_without_end_does_not_keep_the_worker_to_himself() {
     let gateway = Gateway::with(&mock(), &Options { workers: 1, ..Options::default() });
@@ -330,7 +332,7 @@ fn open_files(gateway: &Gateway) -> u64 {
     std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap().count() as u64
 }
 
-/// Bounds the gateway's open files; what it has open stays.
+/// Limits the open files of the gateway; open descriptors are not affected.
 fn limit_files(gateway: &Gateway, files: u64) {
     let pid = Pid::from_raw(gateway.pid() as i32);
     let before = prlimit(pid, Resource::Nofile, Rlimit { current: Some(files), maximum: Some(1 << 20) });
@@ -352,7 +354,7 @@ fn accepting_goes_on_at_the_file_limit_as_files_become_free() {
         client.send("GET /mock HTTP/1.1\r\nHost: x\r\n\r\n");
     }
     eventually("it cannot accept", 30, || gateway.log().contains("accept failed"));
-    // whoever was accepted is served, and whoever waits is, as soon as another leaves
+    // Accepted clients are served, and waiting ones as soon as another leaves.
     for mut client in clients {
         assert_eq!(client.reply().text(), "mock");
     }
@@ -381,7 +383,7 @@ fn an_endpoint_is_not_blamed_for_want_of_files() {
     assert_eq!(faults(&gateway, "local", "exhausted"), 1.0);
 }
 
-/// Who asked last is the last to go, also one whose connection is the oldest.
+/// The connection with the latest request is evicted last, even if it is the oldest.
 #[test]
 fn a_connection_of_http3_that_is_used_stays_beside_others_that_idle() {
     let world = World::start(mock()["routes"].take(), 1, "limits: {connections_per_worker: 50}");
@@ -395,14 +397,14 @@ fn a_connection_of_http3_that_is_used_stays_beside_others_that_idle() {
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(used.get("/mock").await.status, 200);
-        // By now it has idled for long enough to go, if it came to that.
+        // By now it has been idle long enough to be evicted.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         let mut new: Vec<Client> = (0..8).map(|_| Client::connect(world.gateway.http)).collect();
         for client in &mut new {
             assert_eq!(client.get("/mock").status, 200);
         }
         eventually("some give way", 10, || world.gateway.metric("yumen_connections") < 41.0);
-        // Its client would be told so, and then have some time.
+        // After a GOAWAY its client would have some time to leave.
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert!(used.quic.close_reason().is_none(), "{:?}", used.quic.close_reason());
     });

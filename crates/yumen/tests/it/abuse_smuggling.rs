@@ -1,5 +1,5 @@
-//! Request smuggling: every form is refused, or read one way and passed on in a form nobody can read
-//! otherwise. The same for answers.
+//! Request smuggling: every form is refused, or parsed in one way and forwarded in an unambiguous form. The
+//! same for responses.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use crate::harness::{Client, Gateway, Upstream};
 
 type Seen = Arc<Mutex<Vec<(String, String)>>>;
 
-/// An upstream that writes down request line and body of all it gets, and its framing fields.
+/// An upstream that records request line, framing fields and body of every request.
 fn recorder() -> (Upstream, Seen) {
     let seen = Seen::default();
     let kept = seen.clone();
@@ -31,7 +31,7 @@ fn recorder() -> (Upstream, Seen) {
 
 const VICTIM: &str = "GET /victim HTTP/1.1\r\nHost: x\r\n\r\n";
 
-/// Refused with a status that says why, the connection closed, nothing passed on.
+/// The attack is refused with one of these statuses, the connection closes, and nothing is forwarded.
 #[track_caller]
 fn check_refused(gateway: &Gateway, seen: &Seen, attack: &[u8], statuses: &[u16]) {
     let text = String::from_utf8_lossy(attack).into_owned();
@@ -39,7 +39,7 @@ fn check_refused(gateway: &Gateway, seen: &Seen, attack: &[u8], statuses: &[u16]
     let reply = client.send(attack).send(VICTIM).reply();
     assert!(statuses.contains(&reply.status), "{text:?}: {reply:?}");
     assert!(client.is_closed_within(Duration::from_secs(5)), "{text:?}: still open");
-    // A body found out to be broken only on its way may have brought its head along, never more.
+    // If the fault is in the body, the head may have been forwarded, but no more.
     let passed = std::mem::take(&mut *seen.lock().unwrap());
     assert!(
         passed.iter().all(|(line, _)| !line.contains("victim") && !line.contains("smuggled")),
@@ -47,7 +47,7 @@ fn check_refused(gateway: &Gateway, seen: &Seen, attack: &[u8], statuses: &[u16]
     );
 }
 
-/// `GET /smuggled`, where a body is expected.
+/// A request in a position where a body is expected.
 const INNER: &str = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
 
 #[test]
@@ -96,12 +96,12 @@ fn codings_beside_lengths_and_codings_in_disguise_are_refused() {
     let (upstream, seen) = recorder();
     let gateway = Gateway::start(&upstream.everything());
     for fields in [
-        // CL.TE and TE.CL
+        // CL.TE and TE.CL.
         "Content-Length: 43\r\nTransfer-Encoding: chunked",
         "Transfer-Encoding: chunked\r\nContent-Length: 4",
         "Content-Length: 0\r\nTransfer-Encoding: identity",
         "Transfer-Encoding: chunked\r\nContent-Length: 0",
-        // TE.TE
+        // TE.TE.
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: cow",
         "Transfer-Encoding: cow\r\nTransfer-Encoding: chunked",
         "Transfer-Encoding: chunked\r\nTransfer-encoding: identity",
@@ -147,6 +147,7 @@ fn codings_beside_lengths_and_codings_in_disguise_are_refused() {
 fn chunks_that_could_be_counted_differently_are_refused() {
     let (upstream, seen) = recorder();
     let gateway = Gateway::start(&upstream.everything());
+    // Chunk extensions beyond the limits, one long and many in total.
     let long = format!("1;{}\r\na\r\n0\r\n\r\n", "x".repeat(5000));
     let many = format!("{}0\r\n\r\n", format!("1;{}\r\na\r\n", "x".repeat(4000)).repeat(20));
     for body in [
@@ -216,7 +217,7 @@ fn lines_and_hosts_of_two_meanings_are_refused() {
     assert_eq!(upstream.requests(), 0);
 }
 
-/// Requests as the upstream gets them, line and framing joined by `|`, and their bodies.
+/// Checks the requests at the upstream: request line and framing joined by `|`, and bodies.
 #[track_caller]
 fn check_passed(gateway: &Gateway, seen: &Seen, sent: &str, expected: &[(&str, &str)]) {
     let mut client = Client::connect(gateway.http);
@@ -268,7 +269,7 @@ fn what_has_one_meaning_arrives_with_that_meaning_alone() {
         assert!(passed[0].0.matches("ransfer-").count() == 1, "{sent:?}: {passed:?}");
         assert_eq!((passed[0].1.as_str(), passed[1].0.as_str()), (expected, victim.0), "{sent:?}");
     }
-    // The target's host is the one, whatever the field says.
+    // The host of the target takes precedence over the field.
     let absolute = "GET http://inside.test/b HTTP/1.1\r\nHost: outside.test\r\n\r\n";
     check_passed(&gateway, &seen, absolute, &[("GET /b HTTP/1.1", "")]);
 }
@@ -297,7 +298,7 @@ fn pipelined_answers_come_in_order_and_each_to_its_own() {
     assert!(seen.lock().unwrap().iter().all(|(line, _)| !line.contains("smuggled")));
 }
 
-/// What the upstream sends for `/evil`; a victim asks after it, twice.
+/// An upstream sends these bytes for `/evil`; two requests of a victim follow.
 #[track_caller]
 fn check_answer(evil: &'static str, statuses: &[u16]) {
     let upstream = Upstream::start(move |request, stream| {

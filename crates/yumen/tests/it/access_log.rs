@@ -1,4 +1,4 @@
-//! The access log: a line per request, all of them, in a form programs can read.
+//! The access log: one line per request, without loss, in a machine-readable form.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::http2::{self, Http2Client, request};
 use crate::harness::{Client, Gateway, Options, Scratch, Upstream, eventually};
 
-/// A gateway that logs into a file, and that file.
+/// A gateway with an access log file, and that file.
 fn gateway(format: &str, upstream: &Upstream) -> (Gateway, std::path::PathBuf) {
     let scratch = Scratch::new();
     let log = scratch.file("access.log");
@@ -18,7 +18,7 @@ fn gateway(format: &str, upstream: &Upstream) -> (Gateway, std::path::PathBuf) {
     (Gateway::launch(scratch, &Options { node: &node, ..Options::default() }, &["--file", &routes]), log)
 }
 
-/// 300 requests over 10 connections, every third without a route; then all lines.
+/// Sends 300 requests over 10 connections, every third without a route; returns all lines.
 fn lines_of_300(gateway: &Gateway, log: &std::path::Path) -> Vec<String> {
     for i in 0..10 {
         let mut client = Client::connect(gateway.http);
@@ -68,7 +68,7 @@ fn a_refused_request_is_logged_with_its_request_line() {
         ("GET /a?b HTTP/1.1\r\nHost: a b\r\n\r\n", "GET", "/a?b"),
         ("HEAD /a HTTP/1.0\r\nBad Name: x\r\n\r\n", "HEAD", "/a"),
         ("\r\nPOST http://x/a HTTP/1.1\r\n folded: x\r\n\r\n", "POST", "http://x/a"),
-        // What is wrong is the line itself.
+        // The request line itself is malformed.
         ("GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", "", ""),
         ("GET /a HTTP/3.7\r\nHost: a\r\n\r\n", "", ""),
     ];
@@ -81,7 +81,7 @@ fn a_refused_request_is_logged_with_its_request_line() {
     let read = || std::fs::read_to_string(&log).unwrap_or_default();
     eventually("all lines are written", 5, || read().lines().count() >= refused.len());
     let lines: Vec<Value> = read().lines().map(|line| serde_json::from_str(line).expect(line)).collect();
-    // Each worker writes for itself.
+    // Each worker writes its own lines.
     let text = |value: &Value| value.as_str().unwrap_or("absent").to_owned();
     let told: BTreeSet<_> = lines.iter().map(|line| (text(&line["method"]), text(&line["target"]))).collect();
     let expected = refused.iter().map(|(_, method, target)| ((*method).to_owned(), (*target).to_owned()));
@@ -124,12 +124,12 @@ fn every_request_has_a_combined_line() {
         assert_eq!(front, "127.0.0.1 - -");
         let (time, rest) = rest.split_once("] ").expect(&line);
         assert!(time.len() == 26 && time.as_bytes()[2] == b'/' && time.as_bytes()[11] == b':', "{time}");
-        // quotes inside are written as escapes, so that these six are the only ones
+        // Quotes in values are escaped, so that exactly these six remain.
         let quoted: Vec<&str> = rest.split('"').collect();
         assert_eq!(quoted.len(), 7, "{line}");
         assert!(quoted[1].starts_with("GET /") && quoted[1].ends_with(" HTTP/1.1"), "{line}");
         let numbers: Vec<u64> = quoted[2].split_whitespace().map(|n| n.parse().expect(&line)).collect();
-        // Of what was sent the body alone is told, as in NGINX.
+        // Only the bytes of the body are logged, as in NGINX.
         let not_found = "{\"error_msg\":\"404 Route Not Found\"}\n".len() as u64;
         assert!(numbers == [200, 1] || numbers == [404, not_found], "{line}");
         assert_eq!(quoted[3], "-");
@@ -165,7 +165,7 @@ fn a_line_of_ones_own_follows_the_file_that_is_moved_away() {
     assert_eq!(read(&moved), "GET /one 200 - 200\n");
 }
 
-/// What was read of a request and how long an endpoint was waited for, also where nothing came of it.
+/// Also checks received bytes and upstream time of requests without a response.
 #[test]
 fn a_request_that_failed_is_logged_with_what_it_moved() {
     let silent = Upstream::start(|_, _| {
@@ -178,7 +178,7 @@ fn a_request_that_failed_is_logged_with_what_it_moved() {
     let node = format!("logs: {{access: {{enabled: true, path: \"{}\", line: '{line}'}}}}", log.display());
     let upstream = json!({ "nodes": silent.nodes(), "retries": 0,
                            "timeout": { "connect": 1, "send": 1, "read": 0.5 } });
-    // reads the body before anything is sent
+    // Buffers the body before the request is sent.
     let reading = json!({ "request-validation": { "body_schema": { "type": "object" } } });
     let routes = json!({ "routes": [{ "id": "streamed", "uri": "/streamed", "upstream": upstream },
                                     { "id": "read", "uri": "/read", "upstream": upstream, "plugins": reading }] });

@@ -1,4 +1,4 @@
-//! Certificates from an ACME server, Pebble: fetched, kept over a restart, renewed.
+//! Certificates from the ACME server Pebble: issued, kept across a restart, renewed.
 
 mod cluster;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::harness::certs::{Authority, Pair, ecdsa, simple};
 use crate::harness::{Client, Gateway, Options, Scratch, eventually, free_port, run};
 
-/// The path of a tool that `scripts/deps.sh` builds with Go; `None` without Go.
+/// Path of a tool that `scripts/deps.sh` builds with Go; `None` without Go.
 fn tool(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools").join(name);
     if path.exists() {
@@ -23,7 +23,7 @@ fn tool(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// A process that ends with the test.
+/// A child process that ends with the test.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -33,14 +33,15 @@ impl Drop for Ended {
     }
 }
 
-/// Runs until the test ends; what it says goes to the log.
+/// Starts a process until the end of the test, with its output in the log.
 fn begin(command: &mut Command, scratch: &Scratch) -> Ended {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(scratch.file("log")).unwrap();
     let errors = log.try_clone().unwrap();
     Ended(command.stdout(log).stderr(errors).spawn().expect("a tool of Go runs"))
 }
 
-/// An ACME server that proves names on ports of its own, and names that all lead here.
+/// An ACME server that validates on its own ports, with a name server that resolves every name to this
+/// machine.
 struct Pebble {
     scratch: Scratch,
     directory: String,
@@ -78,12 +79,13 @@ impl Pebble {
             settings[name] = value.clone();
         }
         let config = scratch.write("pebble.json", json!({ "pebble": settings }).to_string());
+        // This server only resolves names; the gateway itself answers the challenges.
         let off = ["-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "", "-defaultIPv6", ""];
         let (dns, dns_manage) = (dns.to_string(), dns_manage.to_string());
         let mut names = Command::new(names);
         names.args(["-dnsserver", &dns, "-management", &dns_manage, "-defaultIPv4", "127.0.0.1"]).args(off);
         let mut program = Command::new(pebble);
-        // Left to itself it refuses one nonce in twenty, and three in a row where many are used.
+        // By default Pebble rejects one nonce in twenty, sometimes three in a row.
         program.args(["-config", &config, "-dnsserver", &dns]).env("PEBBLE_WFE_NONCEREJECT", "0");
         program.env(env.0, env.1);
         let names = begin(&mut names, &scratch);
@@ -102,14 +104,14 @@ impl Pebble {
         Some(pebble)
     }
 
-    /// Begins anew, with all accounts forgotten.
+    /// Restarts the server without its accounts.
     fn serve(&mut self) {
         self.server = None;
         self.server = Some(begin(&mut self.program, &self.scratch));
         eventually("Pebble listens", 20, || std::net::TcpStream::connect(self.listen).is_ok());
     }
 
-    /// The node's settings to use it.
+    /// Node settings that use the server.
     fn node(&self, challenge: &str, names: &str, more: &str) -> String {
         let Pebble { directory, ca, .. } = self;
         format!(
@@ -123,7 +125,7 @@ impl Pebble {
     }
 }
 
-/// Issuer and serial number of what is shown for a name.
+/// Issuer and serial number of the certificate for a name.
 fn shown(gateway: &Gateway, name: &str) -> (String, String) {
     let address = gateway.https.to_string();
     let script = format!(
@@ -152,6 +154,7 @@ fn wait_for_certificate(gateway: &Gateway, pebble: &Pebble, name: &str) -> Strin
 
 #[test]
 fn a_certificate_is_fetched_renewed_and_kept_over_a_restart() {
+    // A validity of 24 seconds, so that the renewal is due during the test.
     let short = json!({ "profiles": { "default": { "description": "short", "validityPeriod": 24 } } });
     let Some(mut pebble) = Pebble::start(&short) else { return };
     let node = pebble.node("http-01", "shop.test, www.shop.test", "") + "tls: {expiry_warning_days: 0}\n";
@@ -162,7 +165,7 @@ fn a_certificate_is_fetched_renewed_and_kept_over_a_restart() {
     let dir = data.path().display().to_string();
     let launch = || Gateway::launch(Scratch::new(), &options, &["--data-dir", &dir]);
     let mut gateway = launch();
-    // What holds for everybody does not hold for the server of ACME.
+    // A global rule must not block the validation by the ACME server.
     let refuse = json!({ "plugins": { "ip-restriction": { "blacklist": ["127.0.0.0/8"] } } }).to_string();
     let key = gateway.admin_key().expect("a first start prints the admin key");
     let put = format!(
@@ -178,9 +181,10 @@ fn a_certificate_is_fetched_renewed_and_kept_over_a_restart() {
         let (issuer, serial) = shown(&gateway, "shop.test");
         issuer.contains("Pebble") && serial != first
     });
-    // what proved the names is gone, and nothing of it is in the store
+    // The challenge is gone, and the store contains nothing of it.
     assert_eq!(gateway.revision(), revision);
     assert_eq!(gateway.status_json("/yumen/v1/problems"), json!([]));
+    // Without the server, only the stored certificate can be served.
     pebble.server = None;
     let last = shown(&gateway, "shop.test").1;
     let kept = data.file("acme");
@@ -197,6 +201,7 @@ fn a_certificate_is_fetched_renewed_and_kept_over_a_restart() {
 
 #[test]
 fn a_server_that_has_forgotten_the_account_is_given_another() {
+    // A validity of 24 seconds, so that the renewal is due during the test.
     let short = json!({ "profiles": { "default": { "description": "short", "validityPeriod": 24 } } });
     let Some(mut pebble) = Pebble::start(&short) else { return };
     let node = pebble.node("http-01", "shop.test", "") + "tls: {expiry_warning_days: 0}\n";
@@ -207,6 +212,7 @@ fn a_server_that_has_forgotten_the_account_is_given_another() {
     let first = wait_for_certificate(&gateway, &pebble, "shop.test");
     let kept = || kept_accounts(gateway.scratch.file("data/acme"));
     let before = kept();
+    // Pebble keeps accounts in memory only.
     pebble.serve();
     eventually("the certificate is renewed", 40, || {
         let (issuer, serial) = shown(&gateway, "shop.test");
@@ -221,7 +227,7 @@ fn a_server_that_has_forgotten_the_account_is_given_another() {
     assert_ne!(after[1].1, before[0].1);
 }
 
-/// The accounts in a directory: how their files' names end, and what is in them.
+/// The ACME accounts in a directory: file extension and content.
 fn kept_accounts(dir: impl AsRef<Path>) -> Vec<(String, String)> {
     let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
     let accounts = files.filter(|file| file.display().to_string().contains("acme-account-"));
@@ -253,6 +259,7 @@ fn an_account_that_cannot_be_opened_any_more_is_set_aside_for_another() {
     let before = kept_accounts(data.file("acme"));
     gateway.terminate();
     gateway.wait(10);
+    // The stored account is encrypted by the keyring.
     std::fs::remove_file(data.file("keyring")).unwrap();
     let mut gateway = launch();
     let second = wait_for_certificate(&gateway, &pebble, "shop.test");
@@ -273,6 +280,7 @@ fn an_account_that_cannot_be_opened_any_more_is_set_aside_for_another() {
 
 #[test]
 fn an_order_is_finished_before_another_process_takes_over() {
+    // A slow validation keeps the order in progress.
     let slow = Pebble::start_with(&json!({}), ("PEBBLE_VA_SLEEPTIME", "5"));
     let Some(pebble) = slow else { return };
     let node = pebble.node("http-01", "shop.test", "");
@@ -319,7 +327,7 @@ fn a_server_that_refuses_is_told_as_a_problem() {
     });
 }
 
-/// What a client gets for a name over TLS: the status, `000` where the handshake refuses.
+/// The status of a client for a name over TLS; `000` after a failed handshake.
 fn status(gateway: &Gateway, name: &str, who: Option<&Pair>) -> String {
     let resolve = format!("{name}:{}:127.0.0.1", gateway.https.port());
     let url = format!("https://{name}:{}/", gateway.https.port());

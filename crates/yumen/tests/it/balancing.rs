@@ -1,4 +1,4 @@
-//! Which endpoint gets a request, and what happens when it fails.
+//! The choice of an endpoint, and the effects of its failures.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn one_worker(upstream: &Value) -> Gateway {
     Gateway::with(&one_route(upstream), &Options { workers: 1, ..Options::default() })
 }
 
-/// How often each upstream answers `count` requests with these fields.
+/// Number of responses of each upstream to `count` requests with these fields.
 fn shares(gateway: &Gateway, count: usize, fields: impl Fn(usize) -> String) -> BTreeMap<String, usize> {
     let mut client = Client::connect(gateway.http);
     let mut shares = BTreeMap::new();
@@ -54,7 +54,7 @@ fn a_hashed_key_keeps_its_endpoint() {
     let (a, b, c) = (Upstream::text("a"), Upstream::text("b"), Upstream::text("c"));
     let nodes = json!({ a.address.to_string(): 1, b.address.to_string(): 1, c.address.to_string(): 1 });
     let upstream = json!({ "nodes": nodes, "type": "chash", "hash_on": "header", "key": "X-User" });
-    // two workers and two runs agree
+    // Two workers and two processes agree.
     let first = Gateway::start(&one_route(&upstream));
     let second = Gateway::start(&one_route(&upstream));
     let place = |gateway: &Gateway, user: usize| {
@@ -97,7 +97,7 @@ fn least_connections_avoids_the_busy_endpoint() {
     let gateway = one_worker(&json!({ "nodes": nodes, "type": "least_conn" }));
     std::thread::scope(|scope| {
         let gateway = &gateway;
-        // Whoever comes to the slow one waits there.
+        // Some request waits at the slow endpoint.
         let waiting = scope.spawn(move || (0..1000).any(|_| gateway.get("/").text() == "slow"));
         eventually("one waits", 10, || slow.requests() == 1);
         let found = shares(gateway, 20, |_| String::new());
@@ -126,7 +126,7 @@ fn a_dead_endpoint_costs_no_request() {
     let nodes = json!({ free_port().to_string(): 1, alive.address.to_string(): 1 });
     let gateway = Gateway::start(&one_route(&json!({ "nodes": nodes })));
     assert_eq!(shares(&gateway, 40, |_| String::new()), expected(&[("alive", 40)]));
-    // a body that has been read is sent again: nothing had reached the dead endpoint
+    // A buffered body is sent again, because no byte had reached the dead endpoint.
     let mut client = Client::connect(gateway.http);
     for _ in 0..10 {
         let reply = client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody").reply();
@@ -152,7 +152,7 @@ fn a_request_that_may_have_acted_is_not_repeated() {
     statuses.sort_unstable();
     assert_eq!(statuses, [[200; 5], [502; 5]].concat());
     assert_eq!(fragile.requests(), 5);
-    // while those that are safe to repeat go to the next
+    // Idempotent requests are retried on the next endpoint.
     assert_eq!(shares(&gateway, 10, |_| String::new()), expected(&[("alive", 10)]));
 }
 
@@ -160,7 +160,7 @@ fn a_request_that_may_have_acted_is_not_repeated() {
 fn a_kept_connection_that_died_costs_no_request() {
     let upstream = Upstream::start(|request, stream| {
         respond(stream, 200, "", b"x");
-        // ends the connection without a word after every second request
+        // Closes the connection after every second request, without notice.
         !request.target.ends_with('1')
     });
     let gateway = one_worker(&upstream.alone());

@@ -1,4 +1,4 @@
-//! Bodies that plugins read whole: within bounds, and beside the worker where they are long.
+//! Request bodies that plugins buffer: within bounds, and processed on another thread if they are long.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -22,7 +22,7 @@ fn post(path: &str, content_type: &str, body: &str) -> String {
     )
 }
 
-/// `{"b":[1,1,...]}` of so many ones.
+/// `{"b":[1,1,...]}` with `count` ones.
 fn ones(count: usize) -> String {
     format!(r#"{{"b":[{}1]}}"#, "1,".repeat(count - 1))
 }
@@ -43,7 +43,7 @@ fn json_of_too_many_values_is_refused_before_a_tree_is_made_of_it() {
     );
     let json = "application/json";
     let send = |path: &str, body: &str| gateway.send(post(path, json, body));
-    // Long enough to be judged beside the worker.
+    // Long enough for validation on an offload thread.
     let long = ones(40_000);
     assert_eq!(send("/validated", &long).text(), long);
     assert!(gateway.metric("yumen_offloaded_jobs_total") >= 1.0);
@@ -82,7 +82,7 @@ fn gzipped(text: &[u8]) -> Vec<u8> {
 #[test]
 fn coded_answers_are_decoded_beside_the_worker_up_to_a_ratio() {
     let bomb = gzipped(&vec![b' '; 32 << 20]);
-    // Text that does not repeat itself.
+    // Text without repetitions.
     let numbers: Vec<String> = (0..40_000_u32).map(|n| n.wrapping_mul(2_654_435_761).to_string()).collect();
     let (numbers, coded) = (numbers.join(" "), gzipped(numbers.join(" ").as_bytes()));
     let upstream = Upstream::start(move |request, stream| {

@@ -1,5 +1,5 @@
-//! Bodies of requests that break after their answer has begun: both sides hear of it at once, and it is the client's
-//! fault.
+//! Request bodies that break off after the response has begun: both sides learn of it at once, as a fault of
+//! the client.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,10 +17,10 @@ use crate::harness::http3;
 use crate::harness::{Client, Gateway, eventually};
 use crate::http3::World;
 
-/// How the bodies ended that an endpoint got, as it saw them.
+/// The ends of request bodies as the endpoint saw them.
 type Ends = Arc<Mutex<Vec<Option<Reason>>>>;
 
-/// Begins its answer at once, and reads the request's body to its end.
+/// Responds at once, and reads the request body to its end.
 fn early() -> (Http2Upstream, Ends) {
     let ends = Ends::default();
     let told = ends.clone();
@@ -44,10 +44,10 @@ fn early() -> (Http2Upstream, Ends) {
     (upstream, ends)
 }
 
-/// A request whose body is not over yet.
+/// A request with an incomplete body.
 const BEGUN: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
 
-/// A client that has begun to ask, and the endpoint it asks.
+/// A client in the middle of its request, and the endpoint's connection.
 fn asked_over_http1() -> (Gateway, Client, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let nodes = json!({ listener.local_addr().unwrap().to_string(): 1 });
@@ -102,7 +102,7 @@ fn a_body_that_turns_out_too_large_ends_its_request_on_both_sides() {
         http2::send(&mut stream, b"hello", false).await.unwrap();
         let mut body = answer.await.unwrap().into_body();
         assert_eq!(body.data().await.unwrap().unwrap(), "first");
-        // It may be told before all of it has left.
+        // It may learn of it before all data has left.
         let _ = http2::send(&mut stream, &[b'x'; 30_000], false).await;
         let end = body.data().await.unwrap().unwrap_err();
         assert_eq!(end.reason(), Some(Reason::INTERNAL_ERROR));
@@ -132,7 +132,7 @@ fn a_call_that_a_client_of_http3_takes_back_is_taken_back_from_the_endpoint() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             };
-            // Before the connection idles.
+            // Before the connection is idle.
             tokio::time::timeout(Duration::from_secs(15), heard).await.expect("the endpoint hears of it");
         });
         heard_once(&world.gateway, &ends, "client_gone");
@@ -208,7 +208,7 @@ fn a_body_unlike_its_length_is_told_to_be_malformed_over_http3() {
     });
 }
 
-/// What a stream was ended with by the other side.
+/// The code with which the other side ended a stream.
 fn code(error: &StreamError) -> Option<Code> {
     match error {
         StreamError::RemoteTerminate { code, .. } => Some(*code),

@@ -1,4 +1,4 @@
-//! What breaks off looks broken to whoever hears it, and takes nothing else with it.
+//! An incomplete message looks incomplete to its receiver, and affects no other message.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ fn reset(stream: &TcpStream) {
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
-/// How a side of a tunnel sees it end, after the head of the change.
+/// The end of a tunnel as one side sees it, after the head of the upgrade.
 fn end_of(stream: &mut TcpStream) -> Result<Vec<u8>, ErrorKind> {
     let mut seen = Vec::new();
     stream.read_to_end(&mut seen).map(|_| seen).map_err(|error| error.kind())
@@ -83,7 +83,7 @@ fn an_answer_that_breaks_off_takes_none_before_it_along() {
     client.send(get("/big") + &get("/broken"));
     std::thread::sleep(Duration::from_millis(50));
     client.send(get("/big"));
-    // Slowly, so that the break lies behind much that is still on its way.
+    // Slowly, so that much is still buffered when the connection breaks.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(client.reply().body.len(), BIG);
     assert!(client.try_reply(false).is_err());
@@ -131,7 +131,7 @@ fn what_an_endpoint_that_says_goodbye_still_reads_goes_on() {
     let upstream = Http2Upstream::of(builder, |request, mut respond| async move {
         let path = request.uri().path().to_owned();
         if path == "/stall" {
-            // All of its connections.
+            // Stalls all of its connections.
             std::thread::sleep(Duration::from_millis(800));
         }
         let (data, _) = http2::read_body(&mut request.into_body()).await?;
@@ -175,7 +175,7 @@ fn a_request_passes_by_every_connection_that_was_said_goodbye_to() {
             std::thread::sleep(Duration::from_millis(100));
             asked
         };
-        // Two on the first connection, one on the second, which is the first with room.
+        // Two on the first connection, one on the second, which is the first with a free stream.
         let running = [ask("/1000"), ask("/4000"), ask("/4000")];
         assert_eq!(ask("/goodbye").join().unwrap(), 200);
         std::thread::sleep(Duration::from_millis(900));

@@ -1,4 +1,4 @@
-//! The command line: what it teaches, what it refuses, what it says at start.
+//! The command line: its help, its refusals, and its output at start.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -167,7 +167,7 @@ fn a_port_that_is_taken_is_told() {
 
 #[test]
 fn start_says_where_it_listens_and_what_to_try_and_raises_open_files() {
-    // started with a low soft limit by a shell, as a login session would
+    // Started by a shell with a low soft limit, as in a login session.
     let scratch = Scratch::new();
     let out = std::fs::File::create(scratch.file("out")).unwrap();
     let err = std::fs::File::create(scratch.file("err")).unwrap();
@@ -259,7 +259,7 @@ fn a_second_gateway_does_not_share_the_ports_of_the_first() {
     assert!(err.contains(&format!("cannot listen on {address}")), "{err}");
 }
 
-/// The exit status and the errors of a command whose output goes there.
+/// Exit status and standard error of a command with this standard output.
 fn printed_to(out: impl Into<Stdio>, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(YUMEN);
     let output = command.args(arguments).stdin(Stdio::null()).stdout(out).output().expect("it runs");

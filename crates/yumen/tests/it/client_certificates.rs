@@ -1,4 +1,4 @@
-//! Certificates of clients: asked for, checked, told to plugins and upstreams.
+//! Client certificates: requested, verified, and passed to plugins and upstreams.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use crate::harness::certs::{self, Authority, Pair};
 use crate::harness::{Gateway, Options, Scratch, Upstream, run};
 use crate::l4;
 
-/// A gateway that serves `a.test` by the rules of `client`, and somebody who asks it.
+/// A gateway that serves `a.test` with the rules `client`, and a scratch directory for clients.
 struct Edge {
     gateway: Gateway,
     scratch: Scratch,
@@ -36,7 +36,7 @@ impl Edge {
         Edge { gateway: Gateway::start(&document(ssls)), scratch: Scratch::new() }
     }
 
-    /// What curl gets, `000` where the handshake failed.
+    /// The body that curl gets; `000` if the handshake failed.
     fn ask(&self, url: &str, who: Option<&Pair>, more: &[&str]) -> String {
         let host = url.split('/').next().unwrap();
         let port = self.gateway.https.port();
@@ -53,8 +53,8 @@ impl Edge {
         run("curl", &args).1.trim().to_owned()
     }
 
-    /// What openssl says and gets under `a.test` in this version, which keeps its session (`-sess_out`) or resumes
-    /// the one it kept (`-sess_in`).
+    /// The output of openssl for a request to `a.test` in this version. The option stores the session
+    /// (`-sess_out`) or resumes it (`-sess_in`).
     fn talker(&self, who: &Pair) -> impl Fn(&str, &str) -> String + use<> {
         let (cert, key) = (self.scratch.write("a.pem", &who.cert), self.scratch.write("a.key", &who.key));
         let session = self.scratch.file("session").display().to_string();
@@ -157,7 +157,8 @@ fn no_connection_for_another_name_gets_around_it() {
     assert!(edge.ask("closed.test/", Some(&ada), &[]).ends_with(" 200"));
 }
 
-/// Whether openssl is answered so at an address by an HTTP server behind it. It stays until it is or its connection ends.
+/// Whether an HTTP server behind the address responds with this text. Waits for that, or for the end of the
+/// connection.
 fn is_answered(address: std::net::SocketAddr, options: &str, text: &str) -> bool {
     let command = format!("exec timeout 60 openssl s_client -connect {address} {options} 2>&1");
     let mut child = Command::new("sh")
@@ -167,7 +168,7 @@ fn is_answered(address: std::net::SocketAddr, options: &str, text: &str) -> bool
         .spawn()
         .expect("sh runs");
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    // One that is refused at once may be gone.
+    // The process may have exited after an early refusal.
     let _ = stdin.write_all(b"GET / HTTP/1.0\r\n\r\n");
     let (mut said, mut room) = (Vec::new(), [0; 4096]);
     let is_answered = loop {
@@ -221,10 +222,10 @@ fn no_name_of_a_stream_gets_around_it() {
     assert!(gateway.metric(faults) >= 9.0, "{}", gateway.metric(faults));
     let log = gateway.log();
     assert!(log.contains("stream refused") && log.contains("no ssl object is for the server name"), "{log}");
-    // Where nobody is asked, the node's own certificate does.
+    // Without a client certificate rule the default certificate is served.
     gateway.apply(&with(&[open]));
     assert_eq!(passes(""), (true, true, true));
-    // One object for all names asks under every name.
+    // An object for all names requests a certificate for every name.
     gateway.apply(&with(&[closed("*")]));
     for name in ["", "a.b.closed.test", "other.test"] {
         assert_eq!(passes(name), (false, false, true), "{name:?}");
@@ -274,9 +275,9 @@ fn a_certificate_given_as_its_own_authority_lets_its_owner_in() {
         let said = edge.ask("a.test/", Some(&own), version);
         assert!(said.starts_with("SUCCESS|CN=robot|CN=robot|") && said.ends_with(" 200"), "{said}");
         assert_eq!(edge.ask("a.test/", Some(&late), version), "000");
-        // One that looks the same and has another key.
+        // A certificate with the same content and another key.
         assert_eq!(edge.ask("a.test/", Some(&Authority::own("robot", 2100)), version), "000");
-        // Another's certificate with a key of one's own.
+        // The certificate of another client with the wrong key.
         let thief = Pair { cert: own.cert.clone(), key: certs::ecdsa().serialize_pem() };
         assert_eq!(edge.ask("lax.test/", Some(&thief), version), "000");
     }
@@ -287,13 +288,13 @@ fn a_certificate_given_as_its_own_authority_lets_its_owner_in() {
 
 #[test]
 fn nothing_is_trusted_beyond_its_time() {
-    // 2025-01-01
+    // 2025-01-01.
     let past = 1_735_689_600;
     let (old, stale) = (Authority::until("old", past), Authority::new("stale"));
     let rules = [
         json!({ "ca": old.cert }),
         json!({ "ca": stale.cert, "crl": stale.revoked_until(&[7], past) }),
-        // What follows is there already.
+        // The successor of the list is included.
         json!({ "ca": stale.cert, "crl": stale.revoked_until(&[7], past) + &stale.revoked(&[7]) }),
     ];
     let optional = |rules: &Value| {
@@ -444,7 +445,7 @@ fn what_ends_soon_is_told_and_measured() {
     let gateway = Gateway::start(&document(&[ssl]));
     eventually_told(&gateway, ("ssls/old", "cert", "expired"));
     let sample = "yumen_tls_certificate_expiry_seconds{sni=\"a.test\",ssl=\"old\"}";
-    // 2021-01-01
+    // 2021-01-01.
     assert_eq!(gateway.metric(sample), 1_609_459_200.0);
     assert_eq!(gateway.metric("yumen_tls_certificates"), 1.0);
 }

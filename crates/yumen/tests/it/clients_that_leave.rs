@@ -1,4 +1,4 @@
-//! Clients that leave before their answer has come, or take nothing of it: they hold nothing for long.
+//! Clients that leave before their response, or read none of it, release their resources soon.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use crate::harness::{Client, Gateway, Options, Upstream, eventually};
 
 const QUICK: &str = "timeouts: {half_closed_ms: 200, send_ms: 500}";
 
-/// Says a little every 20 ms until nobody listens.
+/// Sends a chunk every 20 ms until the connection closes.
 fn talks_on() -> Upstream {
     Upstream::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -86,7 +86,7 @@ fn a_client_that_closed_its_half_gets_all_of_what_goes_on_reaching_it() {
     assert_eq!(client.reply().body.len(), 4 * 30);
 }
 
-/// Where there is an endpoint that answers one request without end, and reads its body meanwhile.
+/// An endpoint that responds to one request without end, and reads its body meanwhile.
 fn answers_before_the_body_is_there() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

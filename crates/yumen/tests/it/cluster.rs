@@ -1,11 +1,11 @@
-//! Nodes that share a store: what each tells of the others, and writes that wait for them.
+//! Nodes with a common store: their view of each other, and writes that wait for all of them.
 
 use serde_json::{Value, json};
 
 use crate::harness::etcd::{Etcd, WAIT_S, ask, cluster, signal};
 use crate::harness::{Gateway, Reply, eventually};
 
-/// Connections enough that every worker answers some.
+/// Enough connections for every worker.
 const CONNECTIONS: usize = 8;
 
 fn names(gateway: &Gateway) -> Vec<String> {
@@ -31,7 +31,7 @@ fn node<'a>(view: &'a Value, name: &str) -> &'a Value {
     nodes.find(|node| node["name"] == name).unwrap_or_else(|| panic!("no {name} in {view}"))
 }
 
-/// Has the route `/a` answer `text`.
+/// Makes the route `/a` respond with `text`.
 fn write(gateway: &Gateway, text: &str, query: &str) -> Reply {
     let plugins = json!({ "mocking": { "response_example": text, "content_type": "text/plain" } });
     let route = json!({ "uri": "/a", "plugins": plugins }).to_string();
@@ -56,7 +56,7 @@ fn a_write_that_waits_for_all_nodes_is_served_by_every_worker_of_all_when_it_is_
             (0..CONNECTIONS).for_each(|_| assert_eq!(gateway.get("/a").text(), text));
         }
     }
-    // Who answered heard it of all; the others hear it a little later.
+    // The node that responded has the status of all; the others get it a little later.
     eventually("b knows that nobody is behind", WAIT_S, || cluster(&nodes[1])["behind"] == 0);
     let view = cluster(&nodes[1]);
     let own = node(&view, "b");
@@ -70,7 +70,7 @@ fn a_write_that_waits_for_all_nodes_is_served_by_every_worker_of_all_when_it_is_
         let name = format!("yumen_cluster_{metric}");
         eventually(metric, WAIT_S, || nodes[0].metric(&name) == value);
     }
-    // Others' tools see what nodes say, under a key of ours.
+    // Other tools see the records of nodes, under Yumen's own prefix.
     assert!(etcd.ctl(&["get", "--prefix", "/apisix/yumen/nodes/"]).unwrap().contains("\"name\":\"c\""));
 }
 
@@ -114,14 +114,14 @@ fn a_node_that_leaves_or_dies_is_gone_and_what_is_known_outlives_etcd() {
     let id = node(&cluster(&stays), "leaves")["id"].clone();
     dies.kill();
     see(&[&stays], &["leaves", "stays"]);
-    // Its lease would last: it takes its record back itself.
+    // Its lease would last: the node deletes its record itself.
     leaves.terminate();
     leaves.wait(WAIT_S);
     see(&[&stays], &["stays"]);
     let again = etcd.gateway("leaves", "");
     see(&[&stays, &again], &["leaves", "stays"]);
     assert_eq!(node(&cluster(&stays), "leaves")["id"], id, "who it is lies in its data directory");
-    // Somebody deletes what is none of theirs.
+    // Another tool deletes the records.
     etcd.ctl(&["del", "--prefix", "/apisix/yumen/nodes/"]).unwrap();
     see(&[&stays, &again], &["leaves", "stays"]);
 

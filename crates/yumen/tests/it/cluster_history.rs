@@ -1,5 +1,5 @@
-//! Histories of what writers and readers of a cluster were told while its members and nodes died and stopped, and what
-//! must hold of every such history.
+//! Histories of writers and readers of a cluster whose members and nodes crash and stop, checked for
+//! consistency.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
@@ -14,51 +14,52 @@ use crate::harness::{Client, Gateway, Reply, eventually};
 
 const KEYS: usize = 2;
 const NODES: usize = 3;
-/// Two for each node, which wait while theirs is stopped.
+/// Two per node, which wait while their node is stopped.
 const WRITERS: usize = 2 * NODES;
-/// So many writes are answered while something is broken, and after it was mended.
+/// Writes that must complete during each fault, and again after it.
 const WRITES_PER_FAULT: u64 = 12;
 
-/// Between two reads, and two attempts at a node that is dead.
+/// Pause between two reads, and between two attempts at a dead node.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// Acknowledged, with this revision.
+    /// Acknowledged with this revision.
     Done(u64),
-    /// Another came first: it must not have happened.
+    /// Refused because of a concurrent write: it must not have an effect.
     Refused,
-    /// No answer, or one that does not tell.
+    /// No response, or an inconclusive one.
     Unknown,
 }
 
-/// A write on the condition that the value it found is still there.
+/// A conditional write that depends on the value that it found.
 #[derive(Debug, Clone)]
 struct Write {
-    /// The value, which nobody else writes; 0 is none.
+    /// The value, unique over all writes; 0 for none.
     id: u64,
     key: usize,
-    /// The value it found.
+    /// The value that the writer found.
     before: u64,
     from: Instant,
     to: Instant,
     fate: Fate,
-    /// What the same node served right after the answer.
+    /// The value that the same node served right after the response.
     served_after: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct History {
     writes: Vec<Write>,
-    /// What each node served, by node and key, in its order.
+    /// The values that each node served, by node and key, in order.
     served: HashMap<(usize, usize), Vec<u64>>,
 }
 
 impl History {
-    /// Whether there is one order of the writes that everybody could have seen, and that ends with `last`.
+    /// Whether one order of the writes is consistent with all observations and ends with `last`.
     ///
-    /// Each write names the one it came after, so there is one order at most: the way back from the last value.
+    /// Each write contains its predecessor, so there is at most one order: the chain of predecessors of the
+    /// last value.
     fn judge(&self, key: usize, last: u64) -> Result<usize, String> {
         let writes: HashMap<u64, &Write> =
             self.writes.iter().filter(|write| write.key == key).map(|write| (write.id, write)).collect();
@@ -100,7 +101,7 @@ impl History {
 }
 
 impl History {
-    /// For people: a line for each write, and for what each node served.
+    /// A readable form: one line for each write, and for the values of each node.
     fn told(&self) -> String {
         let begin = self.writes.iter().map(|write| write.from).min();
         let at = |moment: Instant| begin.map_or(0, |begin| moment.duration_since(begin).as_millis());
@@ -115,7 +116,7 @@ impl History {
     }
 }
 
-/// Whether an order agrees with the clock, and with the revisions that were told.
+/// Whether an order is consistent with the clock and with the revisions.
 fn in_time(order: &[&Write]) -> Result<(), String> {
     let (mut latest, mut newest) = (None, 0);
     for write in order {
@@ -133,7 +134,7 @@ fn in_time(order: &[&Write]) -> Result<(), String> {
     Ok(())
 }
 
-/// Gateways that may be replaced while they are asked.
+/// Gateways that may be replaced while clients use them.
 type Nodes = [RwLock<Gateway>; NODES];
 
 fn addresses(nodes: &Nodes, node: usize) -> (SocketAddr, SocketAddr) {
@@ -141,7 +142,7 @@ fn addresses(nodes: &Nodes, node: usize) -> (SocketAddr, SocketAddr) {
     (gateway.http, gateway.admin)
 }
 
-/// An answer, unless the node is just dying.
+/// A response; `None` if the node is not available.
 fn ask(at: SocketAddr, method: &str, path: &str, fields: &str, body: &str) -> Option<Reply> {
     let length = body.len();
     let request = format!(
@@ -155,7 +156,7 @@ fn route(key: usize, id: u64) -> String {
     json!({ "uri": format!("/{key}"), "desc": id.to_string(), "plugins": plugins }).to_string()
 }
 
-/// A value and its revision, as a node has them.
+/// A value and its revision from a node.
 fn stored(admin: SocketAddr, key: usize) -> Option<(u64, u64)> {
     let reply = ask(admin, "GET", &format!("/apisix/admin/routes/{key}"), "", "")?;
     let found: Value = serde_json::from_slice(&reply.body).ok()?;
@@ -167,7 +168,7 @@ fn served(http: SocketAddr, key: usize) -> Option<u64> {
     reply.text().parse().ok()
 }
 
-/// Writes on what it finds; `None` where it found nothing, as the node does not answer.
+/// Writes conditionally on the current value; `None` if the node does not respond.
 fn write(nodes: &Nodes, node: usize, key: usize, id: u64) -> Option<Write> {
     let (http, admin) = addresses(nodes, node);
     let (before, revision) = stored(admin, key)?;
@@ -185,16 +186,16 @@ fn write(nodes: &Nodes, node: usize, key: usize, id: u64) -> Option<Write> {
     Some(Write { id, key, before, from, to, fate, served_after })
 }
 
-/// What is broken for a while, one thing at a time, so that a majority is always there.
+/// The faults, one at a time, so that a majority is always available.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     KillMember(usize),
     StopMember(usize),
     KillNode(usize),
     StopNode(usize),
-    /// The node and the members hear nothing of one another.
+    /// The node and the members are disconnected from each other.
     CutNode(usize),
-    /// The members hear the node, and it does not hear them.
+    /// The members receive from the node, but not the reverse.
     DeafNode(usize),
 }
 
@@ -210,7 +211,7 @@ const FAULTS: [Fault; 9] = [
     Fault::KillNode(0),
 ];
 
-/// Each node's own way to each of the members.
+/// The connections of each node to each of the members.
 type Cables = [Vec<Cable>; NODES];
 
 fn gateway(etcd: &Etcd, cables: &Cables, node: usize) -> Gateway {
@@ -254,6 +255,7 @@ fn break_and_mend(etcd: &mut Etcd, cables: &Cables, nodes: &Nodes, fault: Fault,
             *nodes[node].write().unwrap() = fresh;
         }
     }
+    // The operations continue after the repair.
     meanwhile();
 }
 
@@ -317,7 +319,7 @@ fn what_was_acknowledged_stays_and_nobody_sees_time_run_backwards() {
                 done.load(Ordering::Relaxed) >= before + WRITES_PER_FAULT
             });
         };
-        // Whoever waits for the threads must have told them that it is over, also where a wait has failed.
+        // The threads must be stopped even if a wait fails, or the scope would never end.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             FAULTS.into_iter().for_each(|fault| break_and_mend(&mut etcd, &cables, &nodes, fault, progress));
         }));
@@ -329,7 +331,7 @@ fn what_was_acknowledged_stays_and_nobody_sees_time_run_backwards() {
     check(&etcd, &nodes, &history.into_inner().unwrap());
 }
 
-/// All nodes end where etcd is, and the history is one that could have been.
+/// All nodes agree with etcd, and the history is consistent.
 fn check(etcd: &Etcd, nodes: &Nodes, history: &History) {
     for key in 0..KEYS {
         let text = etcd.ctl(&["get", &format!("/apisix/routes/{key}"), "--print-value-only"]).unwrap();
@@ -355,7 +357,7 @@ fn check(etcd: &Etcd, nodes: &Nodes, history: &History) {
     }
 }
 
-/// A history of writes, each given as value, the value it found, begin, end and fate; and what one node served.
+/// A history of writes as value, previous value, begin, end and result, and of the values from one node.
 fn told(writes: &[(u64, u64, u64, u64, Fate)], served: &[u64]) -> History {
     let begin = Instant::now();
     let at = |ms: u64| begin + Duration::from_millis(ms);

@@ -1,4 +1,4 @@
-//! Answers compressed on their way: streamed, negotiated, readable by a real client.
+//! Compressed responses: streamed, negotiated, and decoded by a real client.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ fn page() -> Upstream {
     })
 }
 
-/// What curl makes of the answer, and the head it got.
+/// The body that curl decodes, and the head that it received.
 fn curl(gateway: &Gateway, args: &[&str]) -> (String, Vec<u8>) {
     let url = gateway.url("/page");
     let head = gateway.scratch.file("head");
@@ -42,7 +42,7 @@ fn curl_reads_every_coding_it_asks_for() {
     assert_eq!(plain.len(), "<p>/page</p>\n".len() * 20_000);
     let (_, version, _) = crate::harness::run("curl", &["--version"]);
     for (coding, feature) in [("gzip", "libz"), ("br", "brotli"), ("zstd", "zstd")] {
-        // What this curl was built without is read back by the plugins' own tests.
+        // Codings that this curl lacks are covered by the unit tests of the plugins.
         if !version.contains(feature) {
             assert_ne!(coding, "gzip", "{version}");
             continue;
@@ -68,7 +68,7 @@ fn old_clients_and_heads_get_the_plain_answer() {
     assert_eq!((reply.field("content-encoding"), reply.body.len()), (None, 260_000));
 }
 
-/// A `gzip -dc` that is fed piece by piece and asked what it has made of it so far.
+/// A `gzip -dc` process that gets its input in chunks and returns its output so far.
 struct Unzip {
     child: std::process::Child,
     out: std::sync::mpsc::Receiver<String>,
@@ -117,7 +117,7 @@ fn events_arrive_one_by_one_though_compressed() {
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
         let _ = stream.write_all(head.as_bytes());
         let turn = turn.lock().unwrap();
-        // each event leaves only after the one before was read: any holding back would stall the test
+        // Each event is sent only after the previous one was read: any buffering would stall the test.
         for i in 0..5 {
             let event = format!("data: {i}\n\n");
             let _ = stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes());
@@ -132,7 +132,7 @@ fn events_arrive_one_by_one_though_compressed() {
     let mut unzip = Unzip::start();
     for i in 0..5 {
         let mut read = String::new();
-        // the coding's own head may come apart from the first event
+        // The header of the coding may arrive separately from the first event.
         while read.is_empty() {
             let mut piece = Vec::new();
             assert!(client.chunk(&mut piece).unwrap());

@@ -1,4 +1,5 @@
-//! Answers without a length whose endpoint breaks off while their client still sends: nobody may take what came for all.
+//! Responses without a length that break off while the client still sends: no client may take them for
+//! complete.
 
 use std::io::ErrorKind::{self, BrokenPipe, ConnectionReset};
 use std::io::{Read, Write};
@@ -14,16 +15,16 @@ use crate::harness::{Gateway, certs};
 use crate::l4::server;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nwhat came of it";
-/// Whether what fails is a write or a read hangs on which comes first.
+/// Whether a write or a read fails first is a matter of timing.
 const ROUNDS: usize = 10;
 
 fn reset(stream: &TcpStream) {
-    // What was said is on its way by then.
+    // By then the bytes have left.
     std::thread::sleep(Duration::from_millis(50));
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
-/// Answers each request when some of its body has come, and breaks off.
+/// Responds after a part of the body, then resets the connection.
 fn breaking() -> SocketAddr {
     server(|mut stream| {
         let begun = stream.read(&mut [0; 1024]).is_ok_and(|count| count > 0);
@@ -40,7 +41,7 @@ fn gateway(upstream: &Value) -> Gateway {
     ] }))
 }
 
-/// What a client gets of its answer, and how that ends, while it sends as fast as it can.
+/// The response to a client that sends as fast as it can, and how the connection ends.
 fn flood(gateway: &Gateway, head: &str, piece: &[u8]) -> (Vec<u8>, Option<ErrorKind>) {
     let mut client = TcpStream::connect(gateway.http).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -56,13 +57,13 @@ fn flood(gateway: &Gateway, head: &str, piece: &[u8]) -> (Vec<u8>, Option<ErrorK
     let mut seen = Vec::new();
     let read = client.read_to_end(&mut seen).map_err(|error| error.kind());
     let _ = client.shutdown(Shutdown::Both);
-    // Of the two only one is told of a reset; a pipe breaks behind an end.
+    // Only one of the two sees the reset; a write after the end is a broken pipe.
     let sent =
         Err(sending.join().unwrap()).or_else(|kind| if kind == BrokenPipe { Ok(0) } else { Err(kind) });
     (seen, read.and(sent).err())
 }
 
-/// The ways a client asks: by version and by how its body is framed, which decides how it goes on.
+/// Requests by version and by framing of the body, which determine the code path.
 fn floods(gateway: &Gateway, path: &str, version: &str) -> Vec<(Vec<u8>, Option<ErrorKind>)> {
     let head = |framing: &str| {
         format!("POST {path} HTTP/{version}\r\nHost: a\r\nAccept-Encoding: gzip\r\n{framing}\r\n\r\n")
@@ -111,7 +112,7 @@ fn an_answer_up_to_the_close_that_is_reset_does_not_look_whole() {
     });
 }
 
-/// An endpoint of TLS that breaks off when it has said this.
+/// A TLS endpoint that resets the connection after these bytes.
 fn tls(pair: &certs::Pair, said: impl Fn(&mut TlsPeer) -> Vec<u8> + Send + Sync + 'static) -> TlsUpstream {
     TlsUpstream::start(pair, move |peer, _| {
         let begun = rustls::Stream::new(&mut peer.session, &mut peer.tcp).read(&mut [0; 1024]);

@@ -1,4 +1,4 @@
-//! Datagrams: sessions, whose endpoint gets them, listeners that are bound to all addresses of their host.
+//! UDP: sessions, the choice of their endpoint, and listeners on all addresses of the host.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn start_at(address: &str, resources: &Value) -> (Gateway, u16) {
     (gateway, at[0].port())
 }
 
-/// Answers each datagram with its name and what came.
+/// Responds to each datagram with its name and the payload.
 pub(crate) fn udp_echo(name: &'static str) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -33,8 +33,8 @@ pub(crate) fn udp_echo(name: &'static str) -> SocketAddr {
     address
 }
 
-/// The answer to a datagram from where it was sent to. It is asked for again, since datagrams may get lost; another's may
-/// come late.
+/// The response to a datagram from the address that it was sent to. Repeats the datagram, because one may be
+/// lost, and ignores late responses from others.
 fn ask(socket: &UdpSocket, at: SocketAddr, datagram: &[u8]) -> Vec<u8> {
     let mut room = vec![0; 65_536];
     socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -75,7 +75,7 @@ fn a_stream_route_sees_to_which_address_a_datagram_was_sent() {
     ] });
     for listen in ["0.0.0.0:0", "[::]:0"] {
         let (gateway, port) = start_at(listen, &routes);
-        // One client that asks both has a session with each.
+        // One client socket has a session with each listener.
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         for _ in 0..2 {
             for (address, answer) in [(Ipv4Addr::LOCALHOST.into(), b"ax"), (SECOND_LOOPBACK, b"bx")] {
@@ -86,7 +86,7 @@ fn a_stream_route_sees_to_which_address_a_datagram_was_sent() {
     }
 }
 
-/// Whether a client of one datagram is answered.
+/// Whether a client with a single datagram gets a response.
 fn is_answered(at: SocketAddr) -> bool {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
@@ -110,7 +110,7 @@ fn a_first_datagram_that_is_refused_goes_to_another_endpoint() {
 fn an_endpoint_that_refuses_clients_of_one_datagram_is_unhealthy() {
     let nodes = json!({ free_port().to_string(): 1, udp_echo("a").to_string(): 1 });
     let answering = Upstream::text("");
-    // After the first round, in which both are there, nothing is learnt but by traffic.
+    // After the first round of probes, which succeed, only traffic changes the health.
     let active = json!({ "type": "tcp", "port": answering.address.port(), "healthy": { "interval": 3600 },
         "unhealthy": { "interval": 3600 } });
     let passive = json!({ "type": "tcp", "unhealthy": { "tcp_failures": 1 } });
@@ -146,7 +146,7 @@ fn what_sessions_sent_first_is_not_kept_while_they_wait() {
     let before = gateway.resident_kib();
     while clients.len() < SESSIONS {
         clients.push(begin());
-        // None is lost for want of room in the socket.
+        // One after another, so that none is lost in a full socket buffer.
         eventually("there is a session", 10, || open(clients.len()));
     }
     let more = gateway.resident_kib().saturating_sub(before);
@@ -188,7 +188,7 @@ fn a_session_of_datagrams_whose_endpoint_goes_ends_as_its_upstream_says() {
         json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] })
     };
     let nothing = json!({ "stream_routes": [] });
-    // What is said, what comes after it, who answers in the end, and whether the session began before ended.
+    // Setting, next document, endpoint that responds in the end, number of sessions that ended.
     for (on_change, then, answers, ended) in [
         (json!("keep"), to(&json!("keep"), after), b'a', 0.0),
         (json!("keep"), nothing.clone(), b'a', 0.0),
@@ -200,7 +200,7 @@ fn a_session_of_datagrams_whose_endpoint_goes_ends_as_its_upstream_says() {
         assert_eq!(ask(&client, at[0], b"x"), b"ax", "{on_change}");
         gateway.apply(&then);
         if ended == 0.0 {
-            // Longer than it takes to notice.
+            // Longer than the gateway needs to notice.
             for _ in 0..15 {
                 std::thread::sleep(Duration::from_millis(100));
                 assert_eq!(ask(&client, at[0], b"x"), b"ax", "{on_change}");
@@ -212,7 +212,7 @@ fn a_session_of_datagrams_whose_endpoint_goes_ends_as_its_upstream_says() {
         let open = gateway.metric("yumen_streams{protocol=\"udp\"}");
         assert_eq!(open, 1.0, "{on_change}: one session, or the one after it");
     }
-    // Whoever is drained has its time first.
+    // A drained session keeps its endpoint until the drain ends.
     let slow = json!({ "drain": 3600 });
     let (gateway, at) = start("[{address: '127.0.0.1:0', protocol: udp}]", &to(&slow, before));
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -255,7 +255,7 @@ fn sessions_of_datagrams_are_bounded() {
     for client in &clients {
         client.send_to(b"x", at[0]).unwrap();
     }
-    // Two workers, one session each at most.
+    // Two workers with at most one session each.
     eventually("the others are refused", 10, || {
         gateway.metric("yumen_stream_faults_total{fault=\"too_many_sessions\"}") >= 14.0
     });

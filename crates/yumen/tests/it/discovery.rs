@@ -1,4 +1,4 @@
-//! Endpoints that a source outside knows: found, changed, kept while the source is gone.
+//! Endpoints from external sources: found, changed, and kept while the source is unavailable.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use crate::harness::registry::{Registry, consul_instance};
 use crate::harness::upstream::respond;
 use crate::harness::{Gateway, Options, Scratch, Upstream, eventually, free_port};
 
-/// A document whose one route goes to a service.
+/// A document with one route, to a discovered service.
 fn asks(kind: &str, service: &str, args: Value) -> Value {
     let mut upstream = json!({ "service_name": service, "discovery_type": kind });
     if !args.is_null() {
@@ -30,7 +30,7 @@ fn start(node: &str, resources: &Value) -> Gateway {
     Gateway::with(resources, &Options { node, ..Options::default() })
 }
 
-/// What eight requests were answered with, each answer once.
+/// The distinct responses to eight requests.
 fn answers(gateway: &Gateway) -> Vec<String> {
     let mut seen: Vec<String> = (0..8)
         .map(|_| gateway.get("/"))
@@ -92,7 +92,7 @@ fn consul_tells_of_changes_by_blocking_queries_and_may_fail() {
     until_answers(&gateway, &["b"]);
     eventually("the problem is gone", 10, || gateway.status_json("/yumen/v1/problems") == json!([]));
 
-    // An empty answer is believed after a while.
+    // An empty result is only accepted after a while.
     consul.says("web", None);
     eventually("the empty answer is told", 10, || problem(&gateway).contains("it has no endpoint"));
     until_answers(&gateway, &["503"]);
@@ -147,7 +147,7 @@ fn servers_whose_answers_are_no_lists_are_passed_over() {
     let gateway = start(&node, &asks("consul", "web", Value::Null));
     until_answers(&gateway, &["alive"]);
     gateway.apply(&asks("nacos", "web", json!({ "namespace_id": "n", "group_name": "g" })));
-    // Until Nacos has answered, the upstream goes on to the endpoints that Consul told.
+    // Until Nacos has responded, the upstream uses the endpoints from Consul.
     eventually("each was asked before the next", 10, || strange.requests() > 1);
     until_answers(&gateway, &["alive"]);
 }
@@ -215,7 +215,7 @@ fn a_node_that_starts_while_its_source_is_down_serves_what_it_knew() {
 fn consul_keys_are_endpoints() {
     let (a, b) = (Upstream::text("a"), Upstream::text("b"));
     let consul = Registry::consul();
-    // `3`, an object with a weight, one without, and what is no endpoint.
+    // `3`, an object with a weight, an object without one, and an invalid endpoint.
     let key = |host: String, value: &str| json!({ "Key": format!("upstreams/web/{host}"), "Value": value });
     let keys = |all: Vec<Value>| Some(Value::Array(all));
     consul.says(
@@ -229,7 +229,7 @@ fn consul_keys_are_endpoints() {
     );
     let node = format!("discovery: {{consul_kv: {{servers: ['{}']}}}}\n", consul.url());
     let options = Options { node: &node, workers: 1, ..Options::default() };
-    // As APISIX has it, a whole address; the key or its last part will do.
+    // A full URL, as in APISIX; the key or its last segment suffice too.
     let gateway = Gateway::with(
         &asks("consul_kv", &format!("{}/v1/kv/upstreams/web/", consul.url()), Value::Null),
         &options,

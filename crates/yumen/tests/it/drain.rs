@@ -1,4 +1,4 @@
-//! Ending: no request that was accepted is lost.
+//! Shutdown: no accepted request is lost.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Client, Gateway, Options, Upstream, eventually};
 
-/// Takes its time, but for `/quick`.
+/// Responds after a delay, except to `/quick`.
 fn slow(delay_ms: u64) -> Upstream {
     Upstream::start(move |request, stream| {
         if request.target != "/quick" {
@@ -37,7 +37,7 @@ fn requests_in_flight_are_answered_and_new_connections_refused() {
     eventually("all are at the upstream", 5, || upstream.requests() == 51);
     gateway.terminate();
     eventually("new connections are refused", 5, || TcpStream::connect(address).is_err());
-    // all while the requests in flight are still waiting
+    // The requests in flight still wait meanwhile.
     let (status, said) = gateway.status_text("/status/ready");
     assert!(status == 503 && said.contains("the gateway is shutting down"), "{status} {said}");
     assert!(idle.is_closed_within(Duration::from_secs(2)));
@@ -63,7 +63,7 @@ fn idle_connections_do_not_hold_the_end_up() {
     let asked = Instant::now();
     gateway.terminate();
     assert_eq!(gateway.wait(60).code(), Some(0));
-    // long before a drain would be cut short
+    // Long before the drain timeout.
     assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
     for client in &mut idle {
         assert!(client.is_closed_within(Duration::from_secs(1)));
@@ -85,7 +85,8 @@ fn requests_sent_while_it_ends_are_answered_or_never_accepted() {
     assert_eq!(gateway.wait(60).code(), Some(0));
 }
 
-/// Sends requests, a connection each, until none is accepted; counts those accepted and not answered.
+/// Sends requests on separate connections until none is accepted; returns the number that were accepted
+/// without a response.
 fn lost_requests(address: std::net::SocketAddr) -> usize {
     let mut lost = 0;
     while let Ok(stream) = TcpStream::connect(address) {
@@ -93,7 +94,7 @@ fn lost_requests(address: std::net::SocketAddr) -> usize {
         let reply = client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").try_reply(false);
         match reply {
             Ok(reply) => assert_eq!(reply.status, 200),
-            // the kernel resets what no process ever accepted
+            // The kernel resets connections that no process accepted.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return lost,
             Err(_) => lost += 1,
         }
@@ -104,7 +105,7 @@ fn lost_requests(address: std::net::SocketAddr) -> usize {
 #[test]
 fn who_has_connected_and_asks_as_it_ends_is_answered() {
     let upstream = slow(0);
-    // A machine that is busy may let the moment pass.
+    // Repeated, because a busy machine may miss the moment.
     let is_answered = (0..20).any(|_| {
         let mut gateway = Gateway::start(&upstream.everything());
         assert_eq!(gateway.get("/").status, 200);

@@ -1,4 +1,4 @@
-//! Configuration that changes under traffic.
+//! Configuration changes under traffic.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Client, Gateway, Upstream, eventually};
 
-/// A document whose one route answers `version`.
+/// A document with one route that responds with `version`.
 fn version(version: usize) -> Value {
     let mock =
         json!({ "mocking": { "response_example": version.to_string(), "content_type": "text/plain" } });
@@ -53,7 +53,7 @@ fn two_hundred_edits_under_traffic_fail_no_request_and_no_connection() {
             scope.spawn(|| {
                 let mut client = Client::connect(gateway.http);
                 while !over.load(Ordering::Acquire) {
-                    // on one connection: a lost one fails the test
+                    // On one connection: a lost one fails the test.
                     let reply = client.get("/");
                     assert_eq!(reply.status, 200);
                     assert!(["a", "b"].contains(&reply.text().as_str()));
@@ -124,7 +124,7 @@ fn a_broken_object_is_quarantined_and_its_siblings_are_not() {
     let good = |id: &str| json!({ "id": id, "uri": format!("/{id}"), "upstream": upstream.alone() });
     let broken = json!({ "id": "b", "uri": "/b", "upstream": { "nodes": { "127.0.0.1:1": -1 } } });
     let gateway = Gateway::start(&json!({ "routes": [good("a"), good("b")] }));
-    // what was good once stays as it was
+    // A route with a last good version is unaffected.
     gateway.apply(&json!({ "routes": [good("a"), broken, good("c")] }));
     for path in ["/a", "/b", "/c"] {
         assert_eq!(gateway.get(path).status, 200, "{path}");
@@ -133,7 +133,7 @@ fn a_broken_object_is_quarantined_and_its_siblings_are_not() {
     assert_eq!((&problem["object"], &problem["level"]), (&json!("routes/b"), &json!("error")));
     assert!(problem["hint"].is_string());
     assert_eq!(gateway.metric("yumen_config_problems{level=\"error\"}"), 1.0);
-    // what never was good refuses
+    // A route without a last good version refuses.
     let fresh = Gateway::start(&json!({ "routes": [good("a"), broken] }));
     assert_eq!((fresh.get("/a").status, fresh.get("/b").status), (200, 503));
 }
@@ -169,7 +169,7 @@ fn environment_variables_are_filled_in() {
     assert_eq!(gateway.get("/default").text(), "x", "{}", gateway.log());
 }
 
-/// A route for everything beside one item, and rules; what the paths behind it are answered.
+/// A document with a catch-all route, one further route, and global rules.
 fn beside_wide(upstream: &Upstream, item: &Value, rules: &Value) -> Value {
     let wide = json!({ "id": "wide", "uri": "/*", "upstream": upstream.alone() });
     json!({ "routes": [wide, item], "global_rules": rules })
@@ -186,7 +186,7 @@ fn an_object_with_a_variable_that_is_not_set_does_not_open_what_it_guards() {
     let gateway = Gateway::start(&document("x", "192.0.2.1"));
     let ask = |gateway: &Gateway| (gateway.get("/").status, gateway.get("/a/b").status);
     assert_eq!(ask(&gateway), (200, 401));
-    // What was good once stays as it was.
+    // A route with a last good version is unaffected.
     gateway.apply(&document(unset, "192.0.2.1"));
     assert_eq!(ask(&gateway), (200, 401));
     let problem = &gateway.status_json("/yumen/v1/problems")[0];
@@ -196,7 +196,7 @@ fn an_object_with_a_variable_that_is_not_set_does_not_open_what_it_guards() {
     assert_eq!(ask(&gateway), (403, 401));
     gateway.apply(&document("x", unset));
     assert_eq!(ask(&gateway), (403, 401));
-    // What never was good refuses.
+    // A route without a last good version refuses.
     assert_eq!(ask(&Gateway::start(&document(unset, "192.0.2.1"))), (200, 503));
     assert_eq!(ask(&Gateway::start(&document("x", unset))), (503, 503));
 }

@@ -1,4 +1,4 @@
-//! The embedded store from outside: crashes, damage, a full disk, lost keys, backups.
+//! The embedded store: crashes, damage, a full disk, lost keys, backups.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn put(gateway: &Gateway, key: &str, id: &str, route: &Value) -> Reply {
     ask(gateway, key, "PUT", &format!("/apisix/admin/routes/{id}?wait=applied"), &route.to_string())
 }
 
-/// Starts where it cannot, and tells what it said.
+/// Starts a gateway that must fail; returns its error output.
 fn refused_start(data_dir: &Path) -> String {
     let (any, data_dir) = ("127.0.0.1:0", data_dir.display().to_string());
     let listeners = ["--listen", any, "--listen-tls", any, "--admin", any, "--status", any];
@@ -48,7 +48,7 @@ fn refused_start(data_dir: &Path) -> String {
     err
 }
 
-/// Puts one route after another, notes those that were acknowledged, and ends with the gateway.
+/// Writes routes and records the acknowledged ones, until the gateway exits.
 fn write_until_it_ends(gateway: &Gateway, key: &str, round: usize, acknowledged: &Mutex<Vec<String>>) {
     let Ok(stream) = TcpStream::connect(gateway.admin) else { return };
     let mut client = Client::of(stream);
@@ -69,7 +69,7 @@ fn what_was_acknowledged_is_served_after_every_end() {
     let data = Scratch::new();
     let acknowledged = Mutex::new(Vec::new());
     let mut key = String::new();
-    // so many acknowledgements, then the end: by a signal that can be heeded, or by one that cannot
+    // A number of acknowledgements, then SIGTERM or SIGKILL.
     for (round, (count, is_killed)) in
         [(1, true), (7, false), (23, true), (40, true), (2, false), (11, true)].into_iter().enumerate()
     {
@@ -110,6 +110,7 @@ fn history_and_rollback_survive_a_restart_and_no_file_tells_a_secret() {
     put(&gateway, &key, "v", &mock("/v", SECRET));
     gateway.terminate();
     gateway.wait(60);
+    // Every file of the directory must be encrypted.
     for entry in std::fs::read_dir(data.path()).unwrap() {
         let path = entry.unwrap().path();
         let bytes = std::fs::read(&path).unwrap();
@@ -169,6 +170,7 @@ fn a_last_good_state_that_is_torn_is_a_problem() {
     let key = gateway.admin_key().expect("a first start prints the admin key");
     let kept = data.file("last-good.json");
     eventually("what the first start made is kept", 60, || kept.exists());
+    // Enough changes for records behind the state in the file.
     for id in 0..30 {
         put(&gateway, &key, &id.to_string(), &mock(&format!("/{id}"), "x"));
     }
@@ -176,7 +178,7 @@ fn a_last_good_state_that_is_torn_is_a_problem() {
     gateway.wait(60);
     std::fs::write(data.file("yumen.redb"), "strange").unwrap();
     let mut bytes = std::fs::read(&kept).unwrap();
-    // The seal names the bytes of the state before the changes.
+    // The seal covers the bytes of the state before the appended changes.
     let head: Value = serde_json::from_slice(bytes.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
     let end =
         bytes.iter().position(|byte| *byte == b'\n').unwrap() + head["bytes"].as_u64().unwrap() as usize;
@@ -222,6 +224,7 @@ fn what_is_lent_for_a_while_ends_in_time_though_its_store_is_gone() {
     gateway.terminate();
     gateway.wait(60);
     std::fs::remove_file(data.file("yumen.redb")).unwrap();
+    // The consumer and the first route expire while the gateway is stopped.
     std::thread::sleep(Duration::from_secs(6).saturating_sub(begin.elapsed()));
 
     let gateway = launch(data.path());
@@ -251,7 +254,7 @@ fn a_directory_in_use_and_a_lost_keyring_are_told_at_the_start() {
     assert_eq!(launch(data.path()).get("/hello").status, 200);
 }
 
-/// A small disk, unmounted at the end; `None` where one cannot be mounted here.
+/// A small file system, unmounted at the end; `None` if it cannot be mounted here.
 struct SmallDisk(Scratch);
 
 impl SmallDisk {
@@ -293,6 +296,7 @@ fn a_full_disk_refuses_writes_and_traffic_goes_on() {
     assert_eq!(refused.status, 507, "{}", refused.text());
     assert!(!written.is_empty());
     assert_eq!(gateway.get("/hello").status, 200);
+    // Acknowledged routes survive a crash on the full disk.
     gateway.kill();
     gateway.wait(60);
     let gateway = launch(disk.0.path());
@@ -340,6 +344,7 @@ fn a_backup_taken_while_writing_restores_elsewhere() {
     let (data, other) = (Scratch::new(), Scratch::new());
     let mut gateway = launch(data.path());
     let key = gateway.admin_key().expect("a first start prints the admin key");
+    // One transaction writes both routes, so a consistent backup contains equal texts.
     let pair = |text: &str| json!({ "put": { "routes": [route("a", text), route("b", text)] } }).to_string();
     assert_eq!(ask(&gateway, &key, "POST", "/yumen/v1/apply", &pair(SECRET)).status, 200);
     let (file, at) = (other.file("yumen.backup").display().to_string(), format!("http://{}", gateway.admin));
@@ -371,6 +376,7 @@ fn a_backup_taken_while_writing_restores_elsewhere() {
     let fresh = other.file("data").display().to_string();
     let (code, _, err) = run(YUMEN, &["restore", &file, "--data-dir", &fresh]);
     assert!(code == 1 && err.contains("the keyring does not hold"), "{err}");
+    // A backup does not contain the keyring.
     std::fs::copy(data.file("keyring"), other.file("data").join("keyring")).unwrap();
     let (code, out, err) = run(YUMEN, &["restore", &file, "--data-dir", &fresh]);
     assert_eq!(code, 0, "{err}");

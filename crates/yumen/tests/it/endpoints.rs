@@ -1,4 +1,4 @@
-//! Endpoints that come, go, die and change under traffic.
+//! Endpoints that appear, disappear, die and change under traffic.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use crate::harness::http2::Http2Upstream;
 use crate::harness::upstream::respond;
 use crate::harness::{Client, Gateway, Options, Scratch, Upstream, eventually};
 
-/// Load on everything for so long.
+/// A load on all endpoints for this time.
 fn plan(gateway: &Gateway, protocol: LoadProtocol, duration_ms: u64) -> LoadPlan {
     LoadPlan {
         request: RequestPlan::get(gateway.url("/")),
@@ -22,7 +22,7 @@ fn plan(gateway: &Gateway, protocol: LoadProtocol, duration_ms: u64) -> LoadPlan
         streams: if protocol == LoadProtocol::Http2 { 4 } else { 1 },
         protocol,
         limits: LoadLimits::duration_ms(duration_ms),
-        // A slow machine is no failure.
+        // A slow machine must not count as a failure.
         response_timeout_ms: 60_000,
         connect_timeout_ms: 60_000,
         ..LoadPlan::default()
@@ -33,7 +33,7 @@ fn load(plan: &LoadPlan) -> LoadSummary {
     yumen_load::run(plan, |_| {}).expect("the load can be made")
 }
 
-/// Fails where anything but a good answer came.
+/// Fails unless every response has status 200.
 fn check_all_good(summary: &LoadSummary, what: &str) {
     assert_eq!(summary.errors, ErrorTotals::default(), "{what}");
     assert_eq!(summary.statuses.keys().collect::<Vec<_>>(), [&200], "{what}");
@@ -50,7 +50,7 @@ fn admin(gateway: &Gateway, key: &str, method: &str, path: &str, body: &Value) {
     assert!(matches!(reply.status, 200 | 201), "{method} {path}: {}", reply.text());
 }
 
-/// A gateway whose every request goes to the upstream `u` of these nodes.
+/// A gateway with one route to the upstream `u` with these nodes.
 fn serving(upstream: Value) -> (Gateway, String) {
     serving_with(&Options::default(), &upstream)
 }
@@ -89,7 +89,7 @@ fn endpoints_that_come_and_go_every_100_ms_fail_no_request() {
         check_all_good(&summary, &format!("{protocol:?}"));
     }
     assert!(all.iter().all(|one| one.requests() > 0), "every endpoint was asked");
-    // The last patch may have added them.
+    // The last patch may have added these.
     admin(
         &gateway,
         &key,
@@ -102,7 +102,7 @@ fn endpoints_that_come_and_go_every_100_ms_fail_no_request() {
     });
 }
 
-/// An upstream that can be killed, connections and all.
+/// An upstream that can be killed with its connections.
 struct Mortal {
     upstream: Option<Upstream>,
     address: SocketAddr,
@@ -155,22 +155,22 @@ fn an_endpoint_that_dies_takes_only_what_was_under_way_on_it() {
         assert!(summary.statuses.keys().all(|status| [200, 502].contains(status)), "{:?}", summary.statuses);
         let broken = &summary.errors;
         assert_eq!((broken.connect, broken.connect_timeout), (0, 0), "{broken:?}");
-        // Whoever cannot be connected to is passed over, whatever the method.
+        // An endpoint that refuses connections is skipped for every method.
         let summary = load(&LoadPlan { limits: LoadLimits::duration_ms(1000), ..plan });
         check_all_good(&summary, method);
         assert!(gateway.metric("yumen_upstream_retries_total") > 0.0);
     }
 }
 
-/// An upstream that answers once on a connection, and then says whether that was closed.
+/// An upstream that responds once per connection, then records whether the connection was closed.
 fn watching() -> (Upstream, Arc<AtomicBool>, Arc<AtomicBool>) {
     let (closed, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
     let told = (closed.clone(), asked.clone());
     let upstream = Upstream::start(move |_, stream| {
-        // Before whoever asks can have the answer.
+        // Before the client can have the response.
         asked.store(true, Ordering::Release);
         respond(stream, 200, "", b"goes");
-        // Nothing more comes until it is closed.
+        // Blocks until the connection closes.
         closed.store(matches!(stream.read(&mut [0]), Ok(0)), Ordering::Release);
         false
     });
@@ -201,7 +201,7 @@ fn a_connection_that_may_carry_no_more_after_a_change_is_closed() {
         upstream["keepalive_pool"] = json!({ "size": 4, "idle_timeout": 60, "requests": requests });
         upstream
     };
-    // Each worker has connections of its own.
+    // Each worker has its own connections.
     let (gateway, key) = serving_with(&Options { workers: 1, ..Options::default() }, &upstream(100));
     assert_eq!(gateway.get("/").status, 200);
     assert_eq!((shared.connections(), shared.open_connections()), (1, 1));
@@ -220,13 +220,13 @@ fn a_connection_to_an_endpoint_that_went_is_closed_once_idle() {
     assert!(asked.load(Ordering::Acquire) && !closed.load(Ordering::Acquire));
     admin(&gateway, &key, "PUT", "upstreams/u", &stays.alone());
     eventually("the connection is closed", 10, || closed.load(Ordering::Acquire));
-    // It is counted after it is closed.
+    // The counter changes after the close.
     eventually("the connection is counted", 10, || {
         gateway.metric("yumen_upstream_departed_connections_total") == 1.0
     });
     assert_eq!(gateway.get("/").text(), "stays");
 
-    // The same of connections that carry many requests.
+    // The same for multiplexed connections.
     let shared = Http2Upstream::echo();
     let mut http2 = shared.alone();
     http2["http_version"] = json!("2");
@@ -243,7 +243,7 @@ fn a_connection_to_an_endpoint_that_went_is_closed_once_idle() {
 
 const UPGRADE: &str = "GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// Changes protocols, then gives back every byte it gets.
+/// Switches protocols, then echoes every byte.
 fn echoing() -> Upstream {
     Upstream::start(|_, stream| {
         let accept = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
@@ -278,14 +278,14 @@ impl Tunnel {
         Tunnel(stream)
     }
 
-    /// Whether a ping comes back.
+    /// Whether a ping returns.
     fn works(&mut self) -> bool {
         let frame = [0x89, 0x80, 0, 0, 0, 0];
         let mut back = [0; 6];
         self.0.write_all(&frame).is_ok() && self.0.read_exact(&mut back).is_ok() && back == frame
     }
 
-    /// What comes until the other side ends.
+    /// All bytes until the other side closes.
     fn rest(mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let _ = self.0.read_to_end(&mut rest);
@@ -311,7 +311,7 @@ fn tunnels_go_on_or_end_when_their_route_or_endpoint_goes_as_it_says() {
     let mut off = by_upstream(json!("close"));
     off["routes"][0]["status"] = json!(0);
     let nothing = json!({ "routes": [] });
-    // What is in force, what comes after it, and whether a tunnel lives on.
+    // First document, second document, whether the tunnel survives.
     let cases = [
         (route(Value::Null, &upstream), nothing.clone(), true),
         (route(json!("keep"), &upstream), route(json!("keep"), &other), true),
@@ -329,7 +329,7 @@ fn tunnels_go_on_or_end_when_their_route_or_endpoint_goes_as_it_says() {
         let ended = gateway.metric("yumen_tunnels_ended_total");
         gateway.apply(after);
         if *lives {
-            // Longer than it takes to notice.
+            // Longer than the gateway needs to notice.
             for _ in 0..15 {
                 std::thread::sleep(Duration::from_millis(100));
                 assert!(tunnel.works(), "case {at}");
@@ -351,7 +351,7 @@ fn tunnels_of_a_split_depend_on_the_upstream_they_go_to() {
     let (upstream, other) = (echoing(), echoing());
     let named = json!({ "upstream_id": "b", "weight": 1 });
     let inline = |to: &Upstream| json!({ "upstream": to.alone(), "weight": 1 });
-    // The route's own upstream, who the split leads to, and where `b` is.
+    // The upstream of the route, the choice of the split, and the address of `b`.
     let document = |own: &Value, choice: &Value, b: &Upstream| {
         let split = json!({ "rules": [{ "weighted_upstreams": [choice] }] });
         let mut route = json!({ "id": "1", "uri": "/ws", "enable_websocket": true, "on_change": "close",
@@ -368,7 +368,7 @@ fn tunnels_of_a_split_depend_on_the_upstream_they_go_to() {
         for choice in [named.clone(), inline(&upstream)] {
             gateway.apply(&document(&own, &choice, &upstream));
             let mut tunnel = Tunnel::open(&gateway);
-            // Longer than it takes to notice.
+            // Longer than the gateway needs to notice.
             for _ in 0..15 {
                 std::thread::sleep(Duration::from_millis(100));
                 assert!(tunnel.works(), "{own}, {choice}: nothing changed");
@@ -397,7 +397,7 @@ fn a_new_endpoint_starts_slowly_where_that_is_asked_for() {
     for _ in 0..400 {
         assert_eq!(gateway.get("/").status, 200);
     }
-    // A tenth of the old one's, by lot: some 36.
+    // Randomly a tenth of the other's share, about 36.
     let (by_old, by_new) = (old.requests() - before, new.requests());
     assert_eq!(by_old + by_new, 400);
     assert!((5..120).contains(&by_new), "{by_new}");

@@ -1,4 +1,5 @@
-//! Gateways that share a store in etcd: what one is told, all serve; and what they do while it is not there.
+//! Gateways with a common store in etcd: changes reach all of them; and their behaviour while etcd is
+//! unavailable.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,10 +11,10 @@ use crate::harness::gateway::YUMEN;
 use crate::harness::{Client, Gateway, Options, Reply, Scratch, eventually, free_port, run};
 use crate::upgrade::Line;
 
-/// Longer than anything takes on a machine that works at all.
+/// Longer than any step takes on a working machine.
 const WAIT_S: u64 = 60;
 
-/// An etcd of one member, which ends with the test.
+/// An etcd with one member, which ends with the test.
 struct Etcd {
     client: SocketAddr,
     peer: SocketAddr,
@@ -66,7 +67,7 @@ impl Etcd {
         self.ctl(&["put", path, &value.to_string()]).expect("a key is put");
     }
 
-    /// A gateway on this cluster, with what it keeps in `data`.
+    /// A gateway on this cluster, with the data directory `data`.
     fn gateway(&self, data: &Path) -> Gateway {
         let node = format!(
             "store:\n  kind: etcd\n  data_dir: {}\n  etcd: {{host: [\"{}\"], start_wait_ms: {}, write_ms: 2000}}\n",
@@ -108,7 +109,7 @@ fn what_one_gateway_is_told_all_serve() {
     assert_eq!(put.status, 201, "{}", put.text());
     assert_eq!(one.get("/a").text(), "first");
     eventually("the other serves it", WAIT_S, || other.get("/a").text() == "first");
-    // the same key, the same object, the same revision
+    // The same key, object and revision.
     let (here, there) = (
         ask(&one, &key, "GET", "/apisix/admin/routes/a", ""),
         ask(&other, &key, "GET", "/apisix/admin/routes/a", ""),
@@ -117,7 +118,7 @@ fn what_one_gateway_is_told_all_serve() {
     let history = ask(&other, &key, "GET", "/yumen/v1/revisions", "").text();
     assert!(history.contains("\"admin\"") && history.contains("routes/a"), "{history}");
 
-    // other tools write too
+    // Other tools may write too.
     let route = json!({ "id": "b", "uri": "/b", "plugins": mock("", "second")["plugins"], "create_time": 1, "update_time": 1 });
     etcd.put("/apisix/routes/b", &route);
     etcd.put("/apisix/routes/broken", &json!("no object"));
@@ -162,7 +163,7 @@ fn gateways_serve_while_etcd_is_down_even_when_they_start_then() {
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert!(refused.text().contains("etcd"), "{}", refused.text());
 
-    // one that ended comes back with what it served last, and says so
+    // A restarted node serves its last state, and its status contains that.
     other.terminate();
     drop(other);
     let other = etcd.gateway(&data.path().join("other"));
@@ -176,7 +177,7 @@ fn gateways_serve_while_etcd_is_down_even_when_they_start_then() {
     let stale = other.metric("yumen_store_staleness_seconds");
     eventually("it grows stale", WAIT_S, || other.metric("yumen_store_staleness_seconds") > stale);
     assert_eq!(ask(&other, &key, "GET", "/apisix/admin/routes/a", "").status, 200, "keys are kept too");
-    // without anything to serve it does not start
+    // A node without any state does not start.
     let data_dir = data.path().join("third").display().to_string();
     let config = data.write(
         "third.yaml",
@@ -240,10 +241,10 @@ fn what_is_lent_ends_on_connections_of_a_process_before_though_etcd_is_away() {
     let path = "/apisix/admin/routes/brief?ttl=5&wait=applied";
     assert_eq!(ask(&line.gateway, &key, "PUT", path, &mock("/brief", "brief").to_string()).status, 201);
     etcd.stop();
-    // a process that leaves answers once on each of its connections
+    // A draining process responds once more on each of its connections.
     assert_eq!(old.pop().unwrap().get("/brief").text(), "brief");
     eventually("it ends", WAIT_S, || line.gateway.get("/brief").status == 404);
-    // each process looks at its own clock
+    // Each process uses its own clock.
     eventually("it ends before, too", WAIT_S, || {
         std::thread::sleep(std::time::Duration::from_millis(50));
         old.pop().expect("it does not end there").get("/brief").status == 404
@@ -268,7 +269,7 @@ fn a_gateway_that_starts_again_has_the_last_good_version_of_what_is_broken() {
     eventually("their versions are kept", WAIT_S, || {
         std::fs::read_to_string(&kept).is_ok_and(|text| text.lines().count() == 4)
     });
-    // The state is saved once a second at most.
+    // The state is saved at most once per second.
     let state = data.path().join("one/etcd/last-good.json");
     eventually("the state is kept", WAIT_S, || {
         std::fs::read_to_string(&state).is_ok_and(|text| text.contains("routes/away"))
@@ -339,8 +340,8 @@ fn what_is_held_is_put_back_by_an_import_of_an_export_and_by_a_rollback() {
     for (path, body, counted) in [("/yumen/v1/import", export.as_str(), "put"), (&rollback, "", "changed")] {
         etcd.ctl(&["del", "--prefix", "/apisix/routes"]).unwrap();
         eventually("it is held", WAIT_S, || one.metric("yumen_store_held_deletions") == 12.0);
-        let restored_entries = ask(&one, &key, "POST", path, body);
-        assert_eq!(restored_entries.json()[counted], 12, "{path}: {}", restored_entries.text());
+        let reply = ask(&one, &key, "POST", path, body);
+        assert_eq!(reply.json()[counted], 12, "{path}: {}", reply.text());
         assert_eq!(one.metric("yumen_store_held_deletions"), 0.0, "{path}");
         let keys = etcd.ctl(&["get", "--prefix", "--keys-only", "/apisix/routes"]).unwrap();
         assert_eq!(keys.matches("/apisix/routes/").count(), 12, "{path}: {keys}");

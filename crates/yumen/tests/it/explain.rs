@@ -1,4 +1,4 @@
-//! Asking before serving: explain, lint, plan, and tests that stand in the configuration.
+//! Checks before serving: explain, lint, plan, and policy tests in the configuration.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::harness::certs;
 use crate::harness::gateway::YUMEN;
 use crate::harness::{Client, Gateway, Options, Scratch, Upstream, eventually, run};
 
-/// Explains a request to a document; the answer as JSON.
+/// Explains a request against a document; returns the JSON output.
 fn explain(file: &str, args: &[&str]) -> Value {
     let (code, out, err) = run(YUMEN, &[&["explain", "--file", file, "--json"], args].concat());
     assert_eq!(code, 0, "{args:?}: {err}");
@@ -132,7 +132,7 @@ fn explain_reads_well_and_says_why_not() {
     }
 }
 
-/// The document with a test that asks for this route at `/api`.
+/// The document with a policy test that expects this route at `/api`.
 fn tested(upstream: &Upstream, route: &str) -> Value {
     let mut document = resources(upstream);
     document["tests"] = json!([{ "id": "t", "request": { "url": "/api" }, "expect": { "route": route } }]);
@@ -205,7 +205,7 @@ fn a_document_whose_tests_fail_does_not_come_into_force() {
     eventually("the refusal is told", 20, || problems()[0]["object"] == "tests/t");
     assert_eq!((gateway.get("/api").status, gateway.get("/elsewhere").status), (200, 404));
     assert!(gateway.log().contains("expected route api"), "{}", gateway.log());
-    // Mended, it comes into force, and the next change is measured against that.
+    // The corrected document is published, and the next change is compared with it.
     broken["tests"][0]["request"]["url"] = "/elsewhere".into();
     gateway.apply(&broken);
     assert_eq!((gateway.get("/api").status, gateway.get("/elsewhere").status), (404, 200));

@@ -1,5 +1,5 @@
-//! Listeners open with the first configuration in force: at a start and at an upgrade, no client is answered before,
-//! whatever is wrong with the configuration.
+//! Listeners open after the first publication: at a start and at an upgrade, no client gets a response before
+//! it, whatever is wrong with the configuration.
 
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
@@ -14,23 +14,23 @@ use crate::harness::etcd::Etcd;
 use crate::harness::{Client, Gateway, Options, Scratch, eventually, free_port};
 use crate::upgrade::Line;
 
-/// Compiling so many takes long enough for a client to notice that it was not waited for.
+/// Enough routes that a client would notice if the compilation was not awaited.
 const ROUTES: usize = 20_000;
-/// Operations in one transaction of etcd.
+/// Most operations in one etcd transaction.
 const TRANSACTION_MAX: usize = 128;
 
 fn mock(id: &str) -> Value {
     json!({"id": id, "uri": format!("/{id}"), "plugins": {"mocking": {"response_example": "x"}}})
 }
 
-/// All routes, and more sections.
+/// All routes with further sections.
 fn document(more: &Value) -> Value {
     let mut document = json!({"routes": (0..ROUTES).map(|at| mock(&format!("r{at}"))).collect::<Vec<_>>()});
     document.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     document
 }
 
-/// What a client without pauses saw.
+/// The observations of a client that sends without pauses.
 #[derive(Default)]
 struct Seen {
     answers: AtomicUsize,
@@ -39,7 +39,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Asks for the same route on one connection after the other. Nobody listens before the gateway has started.
+    /// Requests one route, on a connection each. Connections are refused before the gateway has started.
     fn keep_asking(&self, address: SocketAddr) {
         while !self.is_over.load(Relaxed) {
             let Ok(stream) = TcpStream::connect(address) else { continue };
@@ -58,7 +58,8 @@ impl Seen {
     }
 }
 
-/// Does something while a client asks without pauses, which must be answered by the route each time, then and after it.
+/// Runs `change` while a client sends without pauses, and requires the route's response each time, then and
+/// after it.
 fn unnoticed<T>(what: &str, address: SocketAddr, change: impl FnOnce() -> T) -> T {
     let seen = Seen::default();
     let changed = std::thread::scope(|scope| {
@@ -77,7 +78,7 @@ fn unnoticed<T>(what: &str, address: SocketAddr, change: impl FnOnce() -> T) -> 
     changed.0.unwrap()
 }
 
-/// Starts a gateway of which the address is known before, and upgrades it.
+/// Starts a gateway at a known address, and upgrades it.
 fn start_and_upgrade(what: &str, node: &str, launch: impl FnOnce(&Options<'_>) -> Gateway) -> Line {
     let http = free_port();
     let node = format!("listen: [{{address: '{http}'}}, {{address: '127.0.0.1:0', tls: true}}]\n{node}");
@@ -105,7 +106,7 @@ fn an_upgrade_is_judged_by_what_was_compiled() {
     std::fs::create_dir(scratch.file("data")).unwrap();
     let routes = scratch.write("routes.yaml", document(&json!({})).to_string());
     let line = Line::of(Gateway::launch(scratch, &Options::default(), &["--file", &routes]));
-    // The route is served from its last good version, which the next process cannot have.
+    // The route is served from its last good version, which a new process does not have.
     let mut broken = document(&json!({"sectoins": []}));
     broken["routes"][0]["plugins"] = json!({"mocking": {"response_status": "none"}});
     line.gateway.edit(&broken);
@@ -118,7 +119,7 @@ fn an_upgrade_is_judged_by_what_was_compiled() {
     assert_eq!(line.gateway.get("/r0").status, 200);
 }
 
-/// Writes all routes, as many in a transaction as etcd takes.
+/// Writes all routes, in transactions of the largest size.
 fn fill(etcd: &Etcd) {
     for first in (0..ROUTES).step_by(TRANSACTION_MAX) {
         let mut command = etcd.ctl_command(&["txn"]);
@@ -135,7 +136,7 @@ fn fill(etcd: &Etcd) {
     }
 }
 
-/// The settings of a node on the cluster.
+/// Settings of a node on the cluster.
 fn on_etcd(etcd: &Etcd, data: &Scratch) -> String {
     let hosts: Vec<String> = etcd.addresses().iter().map(|address| format!("http://{address}")).collect();
     format!(
@@ -159,7 +160,7 @@ fn problems_of_a_cluster_open_no_listener_early() {
         });
         etcd.ctl(&["del", key]).unwrap();
     }
-    // What is served last is known to the node when most of it is gone.
+    // The node knows the last served state when most of the routes are gone.
     let data = Scratch::new();
     let node = on_etcd(&etcd, &data);
     let mut before = Gateway::launch(Scratch::new(), &Options { node: &node, ..Options::default() }, &[]);

@@ -1,4 +1,4 @@
-//! Another service that says who may pass: real connections to it, kept, broken, silent and over TLS.
+//! An external authorization service: connections that are reused, broken, silent, and over TLS.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::harness::nginx::Nginx;
 use crate::harness::upstream::respond;
 use crate::harness::{Gateway, Options, Upstream, free_port};
 
-/// Lets in who says `open sesame`, by name; drops the connection of who says `drop`.
+/// Admits `open sesame` with a user name; closes the connection for `drop`.
 fn doorkeeper() -> Upstream {
     Upstream::start(|request, stream| match request.field("authorization") {
         Some("open sesame") => respond(stream, 200, "X-User: jack\r\n", b""),
@@ -51,7 +51,7 @@ fn whoever_the_service_lets_in_passes() {
     }
     // One connection to the service, one to the upstream.
     assert_eq!((doorkeeper.connections(), doorkeeper.requests()), (1, 6));
-    // An answer that breaks off is none.
+    // An incomplete response does not admit.
     assert_eq!(gateway.get_with("/", "Authorization: drop\r\n").status, 403);
     assert_eq!(gateway.get_with("/", "Authorization: open sesame\r\n").status, 200);
 }
@@ -78,16 +78,16 @@ fn a_body_goes_to_the_service_and_still_to_the_upstream() {
 #[test]
 fn a_service_that_cannot_be_asked_refuses_unless_that_is_let_pass() {
     let upstream = Upstream::echo("a");
-    let missing_anonymous_consumers = format!("http://{}", free_port());
+    let unreachable = format!("http://{}", free_port());
     let silent = Upstream::start(|_, stream| {
         let _ = std::io::Read::read(stream, &mut [0; 1]);
         false
     });
     let silent = format!("http://{}", silent.address);
     for (uri, more, status) in [
-        (&missing_anonymous_consumers, json!({}), 403),
-        (&missing_anonymous_consumers, json!({ "status_on_error": 502 }), 502),
-        (&missing_anonymous_consumers, json!({ "allow_degradation": true }), 200),
+        (&unreachable, json!({}), 403),
+        (&unreachable, json!({ "status_on_error": 502 }), 502),
+        (&unreachable, json!({ "allow_degradation": true }), 200),
         (&silent, json!({ "timeout": 50 }), 403),
         (&silent, json!({ "timeout": 50, "allow_degradation": true }), 200),
     ] {
@@ -122,7 +122,7 @@ fn a_refusal_stands_whatever_becomes_of_its_body_and_a_yes_must_come_whole() {
             let refused = get(403);
             assert_eq!((refused.status, refused.text().as_str()), (403, ""), "{body}");
             let seen = get(200);
-            // One that is longer than is read came as it should.
+            // The response was complete; only its body exceeds the buffer.
             let is_let_in = body == "long" || degrades;
             assert_eq!(seen.status, if is_let_in { 200 } else { 403 }, "{body}");
             if is_let_in {
@@ -138,7 +138,7 @@ fn a_refusal_stands_whatever_becomes_of_its_body_and_a_yes_must_come_whole() {
 fn a_kept_connection_that_was_closed_costs_no_request_of_any_method() {
     for method in ["GET", "POST"] {
         let upstream = Upstream::echo("a");
-        // Every connection is read from twice and answered on once.
+        // Every connection reads twice and responds once.
         let asked = std::sync::Mutex::new(std::collections::HashMap::new());
         let service = Upstream::start(move |_, stream| {
             let peer = stream.peer_addr().unwrap();

@@ -1,4 +1,4 @@
-//! gRPC through the gateway: what it answers itself, how long it waits, what it counts.
+//! gRPC: local responses, deadlines, counters.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn grpc(upstream: &Http2Upstream) -> serde_json::Value {
     json!({ "nodes": { upstream.address.to_string(): 1 }, "scheme": "grpc" })
 }
 
-/// Answers a call with its own message; `/s/hang` never, `/s/half` breaks off.
+/// Echoes the message of a call; `/s/hang` never responds, `/s/half` breaks off.
 fn service() -> Http2Upstream {
     Http2Upstream::start(|call, mut respond| async move {
         let (parts, mut incoming) = call.into_parts();
@@ -74,7 +74,7 @@ fn an_answer_that_says_that_it_is_empty_keeps_its_trailers() {
     let service = Http2Upstream::start(|_, mut respond| async move {
         let head =
             Response::builder().header("content-type", "application/grpc").header("content-length", "0");
-        // Both are on their way before anybody looks.
+        // Both frames are sent before the runtime yields.
         let mut sender = respond.send_response(head.body(()).unwrap(), false)?;
         sender.send_trailers(HeaderMap::from_iter([("grpc-status".parse().unwrap(), "5".parse().unwrap())]))
     });
@@ -111,11 +111,11 @@ fn what_the_gateway_says_is_said_as_grpc_says_it() {
         for (path, code, message) in table {
             let answer = client.ask(call(path), MESSAGE).await.unwrap();
             assert_eq!((answer.status, answer.field("content-type")), (200, "application/grpc"), "{path}");
-            // Whether the head or the end of the stream is seen first is up to chance.
+            // Whether the head or the end of the stream is seen first is a matter of timing.
             let (told, says) = status(&answer);
             assert!(told == code && says.starts_with(message), "{path}: {told} {says}");
         }
-        // Others are answered as ever.
+        // Other requests get normal responses.
         let plain = client.ask(request("POST", "/none"), b"x").await.unwrap();
         assert_eq!((plain.status, plain.field("content-type")), (404, "application/json"));
     });
@@ -132,7 +132,7 @@ fn a_call_ends_at_its_deadline() {
         hasty.headers_mut().insert("grpc-timeout", "100m".parse().unwrap());
         let answer = client.ask(hasty, MESSAGE).await.unwrap();
         assert_eq!(status(&answer), ("4", "the deadline of the request has passed"));
-        // Also one whose answer has begun.
+        // The same for a call with a response in flight.
         let mut hasty = call("/s/m");
         hasty.headers_mut().insert("grpc-timeout", "1500m".parse().unwrap());
         let (answer, mut stream) = client.begin(hasty).await;
@@ -140,7 +140,7 @@ fn a_call_ends_at_its_deadline() {
         let answer = http2::read(answer.await.unwrap()).await.unwrap();
         assert_eq!(status(&answer), ("4", "the deadline of the request has passed"));
         drop(stream);
-        // The endpoint is told what is left of it.
+        // The endpoint gets the remaining time.
         let mut patient = call("/s/m");
         patient.headers_mut().insert("grpc-timeout", "1M".parse().unwrap());
         let answer = client.ask(patient, MESSAGE).await.unwrap();
@@ -156,7 +156,7 @@ fn a_stream_of_messages_is_not_held_back() {
         let answer = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
         let mut sender = respond.send_response(answer, false)?;
         let mut incoming = call.into_body();
-        // Each message is answered before the next is sent.
+        // Each message is echoed before the next one is sent.
         while let Some(data) = incoming.data().await {
             let data = data?;
             incoming.flow_control().release_capacity(data.len())?;
@@ -253,7 +253,7 @@ fn an_endpoint_that_resets_request_after_request_is_left_out() {
     let document = json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] });
     let gateway = Gateway::with(&document, &Options { workers: 1, ..Options::default() });
     let mut client = Client::connect(gateway.http);
-    // On connections that were kept, where an end of the connection would say nothing.
+    // On reused connections, where a close alone would not count against the endpoint.
     let mut status = || {
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
         client.reply().status
@@ -267,7 +267,7 @@ fn an_endpoint_that_resets_request_after_request_is_left_out() {
 
 #[test]
 fn a_call_may_pause_between_its_messages_as_long_as_its_upstream_may_be_silent() {
-    // Answers when all has come.
+    // Responds after the complete request.
     let service = Http2Upstream::start(|call, mut respond| async move {
         let (body, _) = http2::read_body(&mut call.into_body()).await?;
         let answer = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
@@ -288,7 +288,7 @@ fn a_call_may_pause_between_its_messages_as_long_as_its_upstream_may_be_silent()
             let (answer, mut stream) = client.begin(begun).await;
             http2::send(&mut stream, MESSAGE, false).await.unwrap();
             tokio::time::sleep(Duration::from_millis(1500)).await;
-            // Whoever is not waited for any more cannot send either.
+            // A call that was ended cannot send either.
             let _ = http2::send(&mut stream, MESSAGE, true).await;
             http2::read(answer.await.unwrap()).await.unwrap()
         };

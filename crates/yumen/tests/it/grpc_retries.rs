@@ -1,5 +1,4 @@
-//! Calls that are made again where the upstream says after which statuses, and what becomes of the answer where
-//! they are not.
+//! Retries of calls by gRPC status, and the response if a retry is not possible.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,8 +20,8 @@ fn call(path: &str) -> Request<()> {
     call
 }
 
-/// Refuses every call: after a while, when all of it has come, or as one that was not looked at, where the path says
-/// so.
+/// Refuses every call according to its path: after a delay, after the complete request, or with
+/// REFUSED_STREAM.
 fn busy() -> Http2Upstream {
     Http2Upstream::start(|call, mut respond| async move {
         let path = call.uri().path().to_owned();
@@ -45,7 +44,8 @@ fn refusal() -> Response<()> {
     refusal.header("grpc-status", "8").header("grpc-message", "boom").header("x-own", "yes").body(()).unwrap()
 }
 
-/// Refuses every call when as much of it has come as this part of its path says; the answer ends when the call does.
+/// Refuses every call after the number of bytes in this segment of its path; the response ends with the
+/// request.
 fn lingering(part: usize) -> Http2Upstream {
     Http2Upstream::start(move |call, mut respond| async move {
         let length: usize = call.uri().path()[1..].split('/').nth(part).unwrap().parse().unwrap();
@@ -71,8 +71,8 @@ fn told_in(fields: &HeaderMap) -> (&str, &str, &str) {
     (told("grpc-status"), told("grpc-message"), told("x-own"))
 }
 
-/// Nodes that are asked in this order.
-fn natural_order_key(nodes: &[SocketAddr]) -> Value {
+/// Nodes by priority, in this order.
+fn nodes_in_order(nodes: &[SocketAddr]) -> Value {
     let node = |(at, node): (usize, &SocketAddr)| json!({ "host": "127.0.0.1", "port": node.port(), "weight": 1, "priority": nodes.len() - at });
     nodes.iter().enumerate().map(node).collect()
 }
@@ -113,21 +113,21 @@ fn what_a_service_said_reaches_the_client_where_nobody_else_is_asked() {
     });
 }
 
-/// A call that goes on, and the head of the answer it has got by then.
+/// A call that continues, and the head of its response so far.
 async fn held(client: &mut Http2Client, length: usize) -> (HeaderMap, SendStream<Bytes>) {
     let (answer, mut sender) = client.begin(call(&format!("/{length}"))).await;
-    // Whether somebody takes it, the answer tells.
+    // The response shows whether the data was accepted.
     let _ = http2::send(&mut sender, &vec![7; length], false).await;
     let answer = tokio::time::timeout(Duration::from_secs(20), answer).await.expect("an answer");
     (answer.unwrap().headers().clone(), sender)
 }
 
-/// Calls of so many bytes that all go on are told these statuses, where the first to be asked refuses and the other
-/// does not.
+/// Checks the statuses of concurrent calls with these lengths. The first endpoint refuses all calls, the
+/// second serves them.
 #[track_caller]
 fn check_held(settings: &Value, calls: [(usize, &str); 3]) -> Gateway {
     let (lingering, well) = (lingering(0), Http2Upstream::echo());
-    let mut upstream = retrying(natural_order_key(&[lingering.address, well.address]));
+    let mut upstream = retrying(nodes_in_order(&[lingering.address, well.address]));
     upstream.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
     let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }));
     let statuses = http2::run(async {
@@ -147,9 +147,10 @@ const LONG: usize = 66_000;
 #[test]
 fn a_refused_call_takes_no_room_elsewhere_and_keeps_its_own() {
     let limits = json!({ "limits": { "per_endpoint": { "max_requests": 1 } } });
-    // The first stays where it was refused: the second goes to the other at once, and there is no room for the third.
+    // The first call cannot be repeated and stays at the first endpoint. The second goes to the other at
+    // once, and no endpoint has room for the third.
     check_held(&limits, [(LONG, "8"), (2, ""), (2, "14")]);
-    // The first is made again, and where it is there is no room for the second.
+    // The first call is retried on the second endpoint, which then has no room for the second call.
     check_held(&limits, [(2, ""), (2, "8"), (2, "14")]);
 }
 
@@ -161,9 +162,9 @@ fn a_refused_call_that_cannot_be_made_again_is_no_retry() {
     assert_eq!(gateway.metric(refused), 1.0);
 }
 
-/// Everything goes to the one that is busy, and then to the other.
+/// All calls go to the busy endpoint first, then to the other.
 fn refused_then_served(busy: &Http2Upstream, well: &Http2Upstream) -> Gateway {
-    let upstream = retrying(natural_order_key(&[busy.address, well.address]));
+    let upstream = retrying(nodes_in_order(&[busy.address, well.address]));
     Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }))
 }
 
@@ -220,18 +221,13 @@ fn a_call_without_a_message_is_made_again_to_its_end() {
     });
 }
 
-/// Refused by one, with nobody at the next, refused by another, and served by the last, each wherever the call was by
-/// then.
+/// Refused by the first, unreachable second, refused by the third, served by the last: at any progress of the
+/// request.
 #[test]
 fn a_call_arrives_whole_and_once_wherever_it_was_refused_before() {
     let (first, second, well) = (lingering(0), lingering(1), Http2Upstream::echo());
-    let missing_anonymous_consumers = SocketAddr::from(([127, 0, 0, 1], 1));
-    let mut upstream = retrying(natural_order_key(&[
-        first.address,
-        missing_anonymous_consumers,
-        second.address,
-        well.address,
-    ]));
+    let unreachable = SocketAddr::from(([127, 0, 0, 1], 1));
+    let mut upstream = retrying(nodes_in_order(&[first.address, unreachable, second.address, well.address]));
     upstream["retries"] = json!(3);
     let gateway = Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }));
     let message: Vec<u8> = (0..40_000u32).map(|at| (at * at / 7) as u8).collect();
@@ -288,10 +284,10 @@ fn a_call_that_is_longer_than_what_is_kept_is_made_once() {
 #[test]
 fn what_follows_a_call_that_was_kept_is_the_next_request() {
     let (busy, well) = (busy(), Http2Upstream::echo());
-    let missing_anonymous_consumers = SocketAddr::from(([127, 0, 0, 1], 1));
+    let unreachable = SocketAddr::from(([127, 0, 0, 1], 1));
     let gateway = Gateway::start(&json!({ "routes": [
-        { "id": "1", "uri": "/read/well", "upstream": retrying(natural_order_key(&[busy.address, well.address])) },
-        { "id": "2", "uri": "/read/dead", "upstream": retrying(natural_order_key(&[busy.address, missing_anonymous_consumers])) },
+        { "id": "1", "uri": "/read/well", "upstream": retrying(nodes_in_order(&[busy.address, well.address])) },
+        { "id": "2", "uri": "/read/dead", "upstream": retrying(nodes_in_order(&[busy.address, unreachable])) },
     ] }));
     for (path, status) in [("well", 200), ("dead", 502)] {
         let mut client = Client::connect(gateway.http);

@@ -1,4 +1,4 @@
-//! JSON through the gateway to services of gRPC.
+//! JSON requests to gRPC services.
 
 use http::{HeaderMap, Response};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ message Hello { string name = 1; int32 times = 2; }
 service Greeter { rpc Say (Hello) returns (Hello); rpc Fail (Hello) returns (Hello); }
 "#;
 
-/// Answers a call with its own message; `Fail` with a status behind its head.
+/// Echoes the message of a call; `Fail` has a status in its trailers.
 fn service() -> Http2Upstream {
     Http2Upstream::start(|call, mut respond| async move {
         let (parts, mut incoming) = call.into_parts();
@@ -58,7 +58,7 @@ fn document(service: &Http2Upstream) -> Value {
 fn a_client_of_json_calls_a_service() {
     let service = service();
     let gateway = Gateway::start(&document(&service));
-    // All on one connection: nothing of a request may be left for the next.
+    // On one connection: a request must not leave bytes for the next.
     let mut client = Client::connect(gateway.http);
     let mut check = |head: &str, body: &str, status: u16, expected: Value| {
         let length =
@@ -123,7 +123,7 @@ fn a_call_nested_too_deep_is_refused_and_the_next_is_made() {
     let nodes = json!({ service.address.to_string(): 1 });
     let gateway = Gateway::start(&json!({
         "protos": [{ "id": "1", "content": content }],
-        // A call is made once, though two rules would.
+        // A call is translated once even if two rules have the plugin.
         "global_rules": [{ "id": "1", "plugins": { "grpc-transcode": settings } }],
         "routes": [{ "id": "1", "uri": "/say", "plugins": { "grpc-transcode": settings },
             "upstream": { "nodes": nodes, "scheme": "grpc" } }],

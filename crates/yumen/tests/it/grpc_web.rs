@@ -1,4 +1,4 @@
-//! gRPC-Web through the gateway: calls of browsers, over HTTP/1 and HTTP/2, as services see them.
+//! gRPC-Web calls over HTTP/1.1 and HTTP/2, as services see them.
 
 use std::net::SocketAddr;
 
@@ -14,8 +14,8 @@ use crate::harness::{Client, Gateway, Reply, Upstream, eventually};
 const MESSAGE: &[u8] = b"\0\0\0\0\x02hi";
 const OK: &[u8] = b"\x80\0\0\0\x10grpc-status: 0\r\n";
 
-/// Answers with what it got and status 0; `/s.S/Refuse` says all in its head, `/s.S/Break` breaks off,
-/// `/s.S/Stream` answers each message when it comes.
+/// Echoes the message with status 0. `/s.S/Refuse` responds with a head only, `/s.S/Break` breaks off,
+/// `/s.S/Stream` echoes each message on arrival.
 fn service() -> Http2Upstream {
     Http2Upstream::start(|call, mut respond| async move {
         let (parts, mut incoming) = call.into_parts();
@@ -78,7 +78,7 @@ fn a_call_of_a_browser_reaches_a_service() {
     check("/s.S/M", "grpc-web+proto", MESSAGE, &[MESSAGE, OK].concat());
     check("/web/s.S/M", "grpc-web", MESSAGE, &[MESSAGE, OK].concat());
     check("/s.S/M", "grpc-web", b"", OK);
-    // Where the first message ends is up to the moment, so what is decoded counts.
+    // The chunks depend on timing, so both encodings are valid.
     let reply = ask(&gateway, "/s.S/M", "grpc-web-text+proto", b"AAAAAAJoaQ==");
     assert_eq!(reply.field("content-type"), Some("application/grpc-web-text+proto"));
     assert!(
@@ -197,7 +197,7 @@ fn what_is_no_translated_answer_passes_beside_plugins_that_change_bodies() {
     let filters = json!([{ "regex": "never there", "replace": "x", "scope": "global" }]);
     let plugins = json!({ "grpc-web": {}, "response-rewrite": { "filters": filters } });
     let gateway = Gateway::start(&json!({
-        // A call is translated once, though two rules would.
+        // A call is translated once even if two rules have the plugin.
         "global_rules": [{ "id": "1", "plugins": { "grpc-web": {} } }],
         "routes": [
             { "id": "1", "uri": "/s.S/*", "plugins": plugins,

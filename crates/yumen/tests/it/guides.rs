@@ -1,7 +1,7 @@
-//! The guides: every command in them runs, and prints what they say it prints.
+//! Every command in the guides runs and prints the documented output.
 //!
-//! In a `console` block a line `$ command` is run, by one shell per guide; the lines under it must
-//! appear in its output in that order, whatever stands between. `...` stands for anything.
+//! In a `console` block, a line `$ command` is run, by one shell per guide. The lines below it must appear in
+//! its output in the same order, with any lines in between. `...` matches any text.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use crate::harness::gateway::YUMEN;
 use crate::harness::{Gateway, Options, Scratch, Upstream, free_port, port};
 
-/// What a guide asks the reader to type, and what it says comes out.
+/// A command of a guide with its documented output.
 struct Step {
     command: String,
     expected: Vec<String>,
@@ -35,7 +35,7 @@ fn steps(text: &str) -> Vec<Step> {
                     step.expected.push(line.trim().to_owned());
                 }
             }
-            // A command goes on while its line ends in a backslash or a quote is open.
+            // A command continues after a backslash at the end of its line, and while a quote is open.
             let command = &steps.last().expect("just pushed").command;
             let is_command = line.starts_with("$ ") || continues;
             continues = is_command && (line.ends_with('\\') || command.matches('\'').count() % 2 == 1);
@@ -44,7 +44,7 @@ fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
-/// The shell session of a guide, one marker after each command.
+/// The shell script of a guide, with a marker after each command.
 fn script(steps: &[Step]) -> String {
     let step =
         |(i, step): (usize, &Step)| format!("{} 2>&1\nprintf '\\n<<%d %d>>\\n' {i} $?\n", step.command);
@@ -74,7 +74,7 @@ fn check(guide: &Path) {
         ("9100", stream.expect("the listener for streams is announced")),
         ("6390", free_port().port().to_string()),
     ];
-    // What guides start themselves listens on ports of its own too.
+    // Servers that guides start get ports of the test as well.
     let blocks = ["2107", "2108", "2109", "2207", "2208"].into_iter().filter(|block| text.contains(block));
     actual.extend(blocks.map(|block| (block, port::free_block())));
     let text = replaced(&text, &actual);
@@ -105,8 +105,8 @@ fn check(guide: &Path) {
     }
 }
 
-/// A text with actual addresses in the place of those that were written; of two that begin alike, the earlier in
-/// the list. None is looked for in what took another's place: ports have digits of each other.
+/// Replaces addresses in a text; the earlier entry wins for a common prefix. Replacements are not searched
+/// again, because ports share digits.
 fn replaced(text: &str, actual: &[(&str, String)]) -> String {
     let (mut done, mut rest) = (String::new(), text);
     while let Some(next) = rest.chars().next() {

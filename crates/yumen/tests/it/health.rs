@@ -1,4 +1,4 @@
-//! Endpoints that fail and come back, and names that have to be looked up.
+//! Endpoints that fail and recover, and names that must be resolved.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::harness::tls::TlsUpstream;
 use crate::harness::upstream::respond;
 use crate::harness::{Gateway, Options, Upstream, eventually};
 
-/// Fails all requests, health checks too, while the switch is on.
+/// Fails all requests, including probes, while the switch is on.
 fn switched(name: &'static str) -> (Upstream, Arc<AtomicBool>) {
     let ill = Arc::<AtomicBool>::default();
     let switch = ill.clone();
@@ -46,7 +46,7 @@ fn active() -> Value {
     } })
 }
 
-/// Whether `count` requests in a row are all answered by this one.
+/// Whether `count` consecutive requests are served by this endpoint.
 fn only(gateway: &Gateway, name: &str, count: usize) -> bool {
     (0..count).all(|_| gateway.get("/").text() == name)
 }
@@ -60,7 +60,7 @@ fn an_endpoint_whose_checks_fail_gets_nothing_until_it_is_well_again() {
     eventually("a is out", 8, || only(&gateway, "b", 8));
     let report = gateway.status_json("/v1/healthcheck").to_string();
     assert!(report.contains(&a.address.port().to_string()) && report.contains("unhealthy"), "{report}");
-    // what is known of it outlives a change of the configuration
+    // The health survives a change of the configuration.
     gateway.apply(&document(&a, &b, &active(), 1));
     assert!(only(&gateway, "b", 8));
     ill.store(false, Ordering::Release);
@@ -76,7 +76,7 @@ fn where_all_are_ill_all_are_asked() {
     eventually("both are out", 8, || {
         gateway.status_json("/v1/healthcheck").to_string().matches("\"unhealthy\"").count() >= 2
     });
-    // an answer of theirs, not one of the gateway's
+    // A response of an endpoint, not a local one.
     let reply = gateway.get("/");
     assert_eq!(reply.status, 500);
     assert!(["a", "b"].contains(&reply.text().as_str()), "{reply:?}");
@@ -105,7 +105,7 @@ fn after_an_outage_of_all_one_successful_probe_draws_the_traffic() {
 #[test]
 fn failing_answers_take_an_endpoint_out_until_a_check_finds_it_well() {
     let ((a, ill), (b, _)) = (switched("a"), switched("b"));
-    // its checks look elsewhere and succeed rarely: only traffic can find out
+    // The active checks use another port and rarely succeed: only traffic detects the failure.
     let checks = json!({
         "active": {
             "type": "tcp",
@@ -148,7 +148,7 @@ fn names_of_endpoints_are_resolved() {
     });
 }
 
-/// A service of gRPC that answers calls with its name and says in its health service whether it serves.
+/// A gRPC service that responds with its name; its health service reports the switch.
 fn healthy_service(name: &'static str) -> (Http2Upstream, Arc<AtomicBool>) {
     let ill = Arc::<AtomicBool>::default();
     let switch = ill.clone();
@@ -248,7 +248,7 @@ fn probes_call_an_endpoint_by_the_host_that_requests_get() {
     eventually("the probe began TLS with it", 10, || tls.names().first() == Some(&Some("app.test".into())));
 }
 
-/// Answers the first request of each connection over HTTP/2, and further ones with a head without a status.
+/// Responds to the first HTTP/2 request of each connection, and to further ones with a head without a status.
 fn forgets_the_status() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -287,7 +287,7 @@ fn an_endpoint_whose_answers_are_none_is_left_out() {
     });
     let outliers = json!({ "outlier_detection": {
         "consecutive_gateway_failures": 2, "base_ejection_time": 600, "max_ejected_percent": 50 } });
-    // Its checks look elsewhere and succeed rarely: only traffic can find out.
+    // The active checks use another port and rarely succeed: only traffic detects the failure.
     let passive = json!({ "checks": {
         "active": { "type": "tcp", "healthy": { "interval": 3600 }, "unhealthy": { "interval": 3600 } },
         "passive": { "unhealthy": { "http_failures": 2 } } } });
@@ -296,7 +296,7 @@ fn an_endpoint_whose_answers_are_none_is_left_out() {
         (garbage.address, old.address, [&outliers, &json!({})], "upstream_head"),
         (garbage.address, old.address, [&passive, &json!({})], "upstream_head"),
         (unchunked.address, old.address, [&passive, &json!({})], "upstream_body"),
-        // On a connection that was kept, where an end of the connection would say nothing.
+        // On a reused connection, where a close alone would not count against the endpoint.
         (forgets_the_status(), new.address, [&outliers, &over_http2], "upstream_head"),
     ] {
         let mut upstream = json!({ "nodes": { broken.to_string(): 1, well.to_string(): 1 } });

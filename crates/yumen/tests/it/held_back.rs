@@ -1,4 +1,5 @@
-//! Ends of bodies that wait in a TLS session for a socket that is full: they go out, whoever reads late.
+//! Ends of bodies that a TLS session buffers while its socket is full: they are sent, however late the peer
+//! reads.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +15,8 @@ use crate::harness::{Client, Gateway, Options, Upstream, certs, noise};
 const SIZE_MAX: usize = 5_000_000;
 static ALL: LazyLock<Vec<u8>> = LazyLock::new(|| noise(SIZE_MAX));
 
-/// A session holds 64 KiB back. Somewhere in between a socket is full, whatever this system lets it hold.
+/// A TLS session buffers 64 KiB. At one of these sizes the socket is full, whatever the socket buffers of the
+/// system.
 fn sizes() -> impl Iterator<Item = usize> {
     (200_000..SIZE_MAX).step_by(48 << 10)
 }
@@ -24,7 +26,7 @@ fn gateway(upstream: &Value, ssls: &Value) -> Gateway {
     Gateway::with(&document, &Options { workers: 1, ..Options::default() })
 }
 
-/// What becomes of each size, all asked at once.
+/// The results for all sizes, requested concurrently.
 fn each<T: Send>(ask: impl Fn(usize) -> T + Sync) -> Vec<(usize, T)> {
     LazyLock::force(&ALL);
     let ask = &ask;
@@ -34,7 +36,7 @@ fn each<T: Send>(ask: impl Fn(usize) -> T + Sync) -> Vec<(usize, T)> {
     })
 }
 
-/// Reads a request late; `None` where it does not come whole.
+/// Reads a request late; `None` if it is incomplete.
 fn read_late(peer: &mut TlsPeer) -> Option<()> {
     std::thread::sleep(Duration::from_millis(500));
     let mut stream = rustls::Stream::new(&mut peer.session, &mut peer.tcp);

@@ -1,4 +1,4 @@
-//! HTTP/2 from outside: every combination of versions, bodies both ways, ends of all kinds.
+//! HTTP/2 from outside: all combinations of versions, bodies in both directions, and all kinds of ends.
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use crate::harness::http2::{
 use crate::harness::upstream::respond;
 use crate::harness::{Client, Gateway, Options, Upstream, eventually, noise, run};
 
-/// Gives back the body it got.
+/// Echoes the body.
 fn echo_http1() -> Upstream {
     Upstream::start(|request, stream| respond(stream, 200, "X-Version: 1\r\n", &request.body))
 }
@@ -35,7 +35,8 @@ fn a_refused_upload_ends_with_its_status_in_curl() {
         { "id": "1", "uri": "/blocked", "plugins": blocked, "upstream": upstream.alone() },
     ] }));
     let body = format!("@{}", gateway.scratch.write("body", "x".repeat(200_000)));
-    // Where the answer's end and the reset of the upload came as one, curl 7.88 failed nearly each time.
+    // curl 7.88 failed almost each time if the end of the response and the reset of the upload arrived
+    // together.
     for (path, status) in [("/blocked", "403"), ("/unknown", "404")].repeat(5) {
         let url = format!("https://{}{path}", gateway.https);
         let sent = ["-sSk", "--http2", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Expect:"];
@@ -68,7 +69,7 @@ fn all_combinations_of_versions_carry_bodies_both_ways() {
             });
         }
     }
-    // and the answer without a body
+    // The same for a response without a body.
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
         let head = client.ask(request("HEAD", "/1"), b"").await.unwrap();
@@ -88,7 +89,7 @@ fn a_length_of_nothing_is_the_only_framing_of_what_ends_later() {
             asked.headers_mut().insert("content-length", "0".parse().unwrap());
             let (answer, mut stream) = client.begin(asked).await;
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            // The answer may have come by now, and with it that nothing more is wanted (RFC 9113 §8.1).
+            // The response may be there already, with a reset that ends the upload (RFC 9113 §8.1).
             let _ = match trailers {
                 false => http2::send(&mut stream, b"", true).await,
                 true => stream.send_trailers(http::HeaderMap::new()),
@@ -177,7 +178,7 @@ fn trailers_of_answers_go_between_all_versions_and_those_of_requests_nowhere() {
 #[test]
 fn a_request_that_ends_with_trailers_is_repeated_whole() {
     let refuses = Http2Upstream::start(|request, mut respond| async move {
-        // All of it was read by the gateway, then.
+        // The gateway has read the whole request by then.
         let mut body = request.into_body();
         http2::read_body(&mut body).await?;
         respond.send_reset(h2::Reason::REFUSED_STREAM);
@@ -226,7 +227,7 @@ fn many_requests_share_one_connection_to_the_endpoint() {
     let upstream = Http2Upstream::start(move |_, mut respond| {
         let (arrived, all) = (arrived.clone(), all.clone());
         async move {
-            // Nobody is answered before all are there.
+            // Responds only after all requests have arrived.
             let notified = all.notified();
             if arrived.fetch_add(1, Ordering::AcqRel) + 1 < 50 {
                 notified.await;
@@ -274,7 +275,7 @@ fn a_burst_waits_for_an_endpoint_that_allows_few_streams() {
     const STREAMS_MAX: usize = 3;
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let mut builder = h2::server::Builder::new();
-    // What comes beyond that it refuses, be it before its settings could be read.
+    // It refuses streams beyond this, even before its settings could be read.
     builder.max_concurrent_streams(STREAMS_MAX as u32);
     let (counted, seen) = (running.clone(), most.clone());
     let upstream = Http2Upstream::of(builder, move |_, mut respond| {
@@ -343,7 +344,7 @@ fn an_answer_that_breaks_off_is_not_taken_for_whole_and_others_live_on() {
         let mut sender = respond.send_response(Response::new(()), false)?;
         http2::send(&mut sender, b"half", false).await?;
         if request.uri().path() == "/2" {
-            // The client says when it has the half.
+            // The client signals that it has received the first half.
             let mut incoming = request.into_body();
             incoming.data().await;
             sender.send_reset(Reason::INTERNAL_ERROR);
@@ -399,13 +400,13 @@ fn a_client_that_does_not_read_holds_its_endpoint_back_and_nobody_else() {
     });
     let gateway = Gateway::with(&upstream.everything(), &one_worker());
     http2::run(async {
-        // With room for others beside the one stream.
+        // With a connection window that leaves room for other streams.
         let mut builder = h2::client::Builder::new();
         let mut client = Http2Client::of(builder.initial_connection_window_size(1 << 20), gateway.http).await;
         let mut sender = client.sender.clone().ready().await.unwrap();
         let (answer, _) = sender.send_request(request("GET", "/large"), true).unwrap();
         let answer = answer.await.unwrap();
-        // Others on the same two connections are served while this one is not read.
+        // Other streams on the same two connections are served while this one is not read.
         for _ in 0..20 {
             assert_eq!(client.get("/small").await.text(), "end");
         }
@@ -444,7 +445,7 @@ fn a_refused_request_is_repeated_whatever_its_method() {
     let fickle = Http2Upstream::start(move |request, mut respond| {
         let counted = counted.clone();
         async move {
-            // Only a connection that was used before may be repeated on.
+            // A retry is only allowed on a connection that was used before.
             if request.uri().path() == "/first" || counted.fetch_add(1, Ordering::AcqRel) > 0 {
                 return respond.send_response(Response::new(()), true).map(drop);
             }
@@ -482,7 +483,7 @@ fn a_draining_gateway_says_goodbye_and_finishes_what_runs() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         gateway.terminate();
-        // No further stream is opened once the goodbye is here.
+        // After the GOAWAY no further stream is opened.
         while client.sender.clone().ready().await.is_ok() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
@@ -504,7 +505,7 @@ fn what_was_asked_before_the_goodbye_was_read_is_served() {
     assert!(client.wait_for(HEADERS).is_some());
     gateway.terminate();
     assert_eq!(client.wait_for(GOAWAY).map(last), Some(u32::MAX >> 1), "any stream may still be the last");
-    // A client may answer before it sends what it had asked: the library as a client does.
+    // A client may acknowledge the PING before its next request arrives.
     if let Some(ping) = client.has_come(PING) {
         client.send(&frame(PING, ACK, 0, &ping));
     }
@@ -549,7 +550,7 @@ fn websockets_run_over_a_stream() {
     };
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
-        // The client may not ask for it before the gateway's settings are here.
+        // The client must receive the settings of the gateway first.
         client.get("/plain").await;
         assert!(client.sender.is_extended_connect_protocol_enabled());
         let (answer, mut stream) = client.begin(open("/ws")).await;
@@ -573,7 +574,7 @@ fn websockets_run_over_a_stream() {
         stream.send_data(Bytes::new(), true).unwrap();
         let (rest, _) = http2::read_body(&mut incoming).await.unwrap();
         assert!(rest.is_empty(), "the end is passed on and comes back");
-        // Nobody is asked for what the route does not carry.
+        // The upstream gets no request that the route does not allow.
         let asked = upstream.requests();
         let (answer, _stream) = client.begin(open("/plain")).await;
         assert_eq!(answer.await.unwrap().status(), 405);
@@ -582,12 +583,12 @@ fn websockets_run_over_a_stream() {
         let (answer, _stream) = client.begin(long).await;
         assert_eq!(answer.await.unwrap().status(), 400);
         assert_eq!(upstream.requests(), asked);
-        // Any success would say that it is open.
+        // Any success status would open the tunnel.
         let (answer, _stream) = client.begin(open("/fine")).await;
         assert_eq!(answer.await.unwrap().status(), 502);
         let noted = || gateway.metric("yumen_requests_total{class=\"5xx\"}") == 1.0;
         eventually("what was told is noted", 5, noted);
-        // Tunnels to anywhere are not opened.
+        // CONNECT to arbitrary targets is refused.
         let connect = http::Request::builder().method("CONNECT").uri("test:80").body(()).unwrap();
         let (answer, _stream) = client.begin(connect).await;
         assert_eq!(answer.await.unwrap().status(), 405);

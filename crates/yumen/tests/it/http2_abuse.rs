@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 that mean no good: each flood ends its own connection, is counted, and costs nobody else.
+//! Hostile HTTP/2 clients: each flood ends its own connection, is counted, and affects no other client.
 
 use std::io::Write;
 
@@ -9,14 +9,14 @@ use crate::harness::http2::{
 use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Gateway, Options, Upstream, eventually};
 
-/// The reason a GOAWAY tells.
+/// The error code of a GOAWAY.
 fn reason(goaway: &[u8]) -> u32 {
     u32::from_be_bytes(goaway[4..8].try_into().unwrap())
 }
 
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// Sends pieces until the gateway takes no more or has had `count`; says what it had to say.
+/// Sends pieces until the gateway closes or has received `count`; returns the code of its GOAWAY.
 fn flood(gateway: &Gateway, count: usize, piece: impl Fn(u32) -> Vec<u8>) -> Option<u32> {
     let mut client = RawClient::connect(gateway.http);
     for at in 0..count as u32 {
@@ -27,7 +27,7 @@ fn flood(gateway: &Gateway, count: usize, piece: impl Fn(u32) -> Vec<u8>) -> Opt
     client.wait_for(GOAWAY).map(|goaway| reason(&goaway))
 }
 
-/// A piece of a flood, by its place in it.
+/// A piece of a flood by its index.
 type Piece = fn(u32) -> Vec<u8>;
 
 #[test]
@@ -46,7 +46,7 @@ fn floods_of_frames_end_their_connection_and_are_counted() {
     ];
     for (at, (name, piece)) in floods.iter().enumerate() {
         let reason = flood(&gateway, 100_000, piece);
-        // A goodbye may be lost where the client goes on sending into a closed connection.
+        // A GOAWAY may be lost if the client continues to send on a closed connection.
         assert!(matches!(reason, None | Some(ENHANCE_YOUR_CALM)), "{name}: {reason:?}");
         eventually(name, 20, || gateway.metric("yumen_http2_floods_total") == (at + 1) as f64);
         assert_eq!(gateway.get("/").status, 200, "{name}");
@@ -59,7 +59,7 @@ fn a_flood_on_a_connection_that_is_leaving_ends_it_as_well() {
     let gate = Gate::default();
     let upstream = Upstream::held(&gate, "x");
     let gateway = Gateway::start(&upstream.everything());
-    // The other keeps the gateway from ending before it is asked what it counted.
+    // The second connection keeps the gateway alive for reading the metric.
     let [mut client, _other] = [(); 2].map(|()| {
         let mut client = RawClient::connect(gateway.http);
         client.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, GET));
@@ -71,7 +71,7 @@ fn a_flood_on_a_connection_that_is_leaving_ends_it_as_well() {
     let pings = frame(PING, 0, 0, &[0; 8]).repeat(100);
     let sent = (0..1000).take_while(|_| client.send(&pings)).count();
     let reasons = std::iter::from_fn(|| client.wait_for(GOAWAY).map(|goaway| reason(&goaway)));
-    // A goodbye may be lost where the client goes on sending into a closed connection.
+    // A GOAWAY may be lost if the client continues to send on a closed connection.
     assert!(sent < 1000 || reasons.into_iter().any(|reason| reason == ENHANCE_YOUR_CALM));
     eventually("it is counted", 10, || gateway.metric("yumen_http2_floods_total") == 1.0);
     gate.open();
@@ -105,7 +105,7 @@ fn a_head_that_is_too_large_is_answered_431() {
                 let name = http::HeaderName::from_bytes(format!("x-{at}").as_bytes()).unwrap();
                 large.headers_mut().append(name, "v".repeat(size).parse().unwrap());
             }
-            // A client that knows the bound from the settings would refuse by itself.
+            // The client does not know the limit from the settings; otherwise it would refuse by itself.
             let answer = client.ask(large, b"").await;
             match answer {
                 Ok(answer) => assert_eq!(answer.status, 431, "{count} of {size}"),
@@ -140,14 +140,14 @@ fn a_client_that_is_silent_or_does_not_read_is_let_go() {
     let node =
         Options { node: "timeouts: { idle_ms: 300, send_ms: 300, head_ms: 300 }", ..Options::default() };
     let gateway = Gateway::with(&large.everything(), &node);
-    // Silent: told to go, then closed.
+    // Silent: gets a GOAWAY, then the connection closes.
     let mut silent = RawClient::connect(gateway.http);
     assert_eq!(silent.wait_for(GOAWAY).map(|goaway| reason(&goaway)), Some(0));
-    // Asks for much, makes no room for it: its stream is given up.
+    // Requests a large body without opening its window: the stream is reset.
     let mut deaf = RawClient::connect(gateway.http);
     deaf.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, GET));
     assert!(deaf.wait_for(RST_STREAM).is_some());
-    // Begins and does not go on.
+    // Begins the preface and stops.
     let mut halting = std::net::TcpStream::connect(gateway.http).unwrap();
     halting.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
     std::io::Write::write_all(&mut halting, b"PRI * HTTP/2.0\r\n\r\nSM").unwrap();
@@ -173,7 +173,7 @@ fn a_head_that_is_not_whole_in_time_ends_its_connection_and_is_counted() {
         let count = || gateway.metric("yumen_faults_total{fault=\"client_timeout\",side=\"client\"}");
         eventually("it is counted", 10, || count() == (at + 1) as f64);
     }
-    // Whoever goes on, however slowly, is not waited for any longer.
+    // A slow head has the same deadline.
     let mut dripping = RawClient::connect(gateway.http);
     dripping.send(&begun);
     let started = std::time::Instant::now();
@@ -181,7 +181,7 @@ fn a_head_that_is_not_whole_in_time_ends_its_connection_and_is_counted() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     assert!(started.elapsed().as_secs() < 15, "the end of a head came too late");
-    // A body may take its time, and so may whoever asks for nothing.
+    // A body may be slow, and a connection may be idle.
     let mut patient = RawClient::connect(gateway.http);
     patient.send(&frame(HEADERS, END_HEADERS, 1, GET));
     std::thread::sleep(std::time::Duration::from_millis(1500));
@@ -232,9 +232,9 @@ fn what_is_queued_for_a_client_that_does_not_read_is_bounded_for_its_connection(
         .collect();
     eventually("all are asked for", 20, || upstream.requests() == 501);
     std::thread::sleep(std::time::Duration::from_secs(2));
-    // A buffer of 64 KiB for each stream, and 1 MiB for each connection.
+    // A buffer of 64 KiB per stream, and 1 MiB per connection.
     let grown = gateway.resident_kib().saturating_sub(before);
     assert!(grown < 52 * 1024, "{grown} KiB");
-    // Each gets all of it once it reads: none was forgotten while it waited for room.
+    // Every stream completes once the client reads: none was forgotten while it waited for a window.
     assert_eq!(clients[0].data_of(125), 125 * BODY);
 }

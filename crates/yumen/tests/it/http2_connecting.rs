@@ -1,4 +1,5 @@
-//! Connections to endpoints of HTTP/2 while they are made: many wait for one, and nobody longer than by himself.
+//! Establishing HTTP/2 upstream connections: many exchanges share one attempt, and none waits longer than
+//! alone.
 
 use std::io::Read;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,7 +12,7 @@ use crate::harness::http2::{Http2Client, Http2Upstream};
 use crate::harness::{Client, Gateway, Options, Upstream, certs, eventually};
 use crate::l4::server;
 
-/// Passes bytes both ways, and begins after a delay.
+/// A proxy that starts forwarding after a delay.
 fn late(address: SocketAddr, delay: Duration) -> SocketAddr {
     server(move |from: TcpStream| {
         std::thread::sleep(delay);
@@ -36,7 +37,7 @@ fn gateway(address: SocketAddr, more: &Value) -> Gateway {
     Gateway::with(&document, &Options { workers: 1, ..Options::default() })
 }
 
-/// Statuses of so many requests at once, and how long the last of them took.
+/// Statuses of `count` concurrent requests, and the duration of the slowest.
 fn ask_at_once(gateway: &Gateway, count: usize) -> (Vec<u16>, Duration) {
     let (http, begun) = (gateway.http, Instant::now());
     let statuses = std::thread::scope(|scope| {
@@ -53,7 +54,7 @@ fn a_handshake_that_never_ends_fails_all_who_wait_for_it_at_once() {
     let gateway = gateway(silent, &json!({ "scheme": "https" }));
     let (statuses, took) = ask_at_once(&gateway, 12);
     assert_eq!(statuses, [504; 12]);
-    // One after the other it took a second for each.
+    // Sequential attempts would take a second each.
     assert!(took < Duration::from_secs(6), "{took:?}");
 }
 
@@ -63,7 +64,7 @@ fn an_endpoint_that_closes_before_it_says_anything_fails_all_who_wait_for_it_at_
     let gateway = gateway(closing, &json!({}));
     let (statuses, took) = ask_at_once(&gateway, 16);
     assert_eq!(statuses, [502; 16]);
-    // One after the other it took half a second for each.
+    // Sequential attempts would take half a second each.
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
@@ -112,7 +113,7 @@ fn more_requests_than_a_connection_carries_have_several_made_at_once() {
     let gateway = gateway(address, &json!({ "scheme": "https", "timeout": patient, "keepalive_pool": pool }));
     let (statuses, took) = ask_at_once(&gateway, 40);
     assert_eq!(statuses, [200; 40]);
-    // With one connection after the other the last answers came after eight and a half seconds.
+    // With sequential connections the last response would come after 8.5 s.
     assert!(took < Duration::from_millis(7500), "{took:?}");
     eventually("no more idle than may", 10, || gateway.metric("yumen_upstream_idle_connections") == 3.0);
     let made = endpoint.connections();
@@ -155,7 +156,8 @@ fn a_connection_that_fails_is_one_failure_of_its_endpoint_however_many_waited() 
     assert!(is_down());
 }
 
-/// Whoever runs out of time of its own says nothing of the endpoint, and each upstream hears for itself.
+/// An exchange that reaches its own deadline is no failure of the endpoint, and each upstream records
+/// failures separately.
 #[test]
 fn a_connection_that_fails_is_told_to_every_upstream_whoever_gave_up_before() {
     let silent = server(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
@@ -190,7 +192,7 @@ fn a_connection_that_fails_is_told_to_every_upstream_whoever_gave_up_before() {
     assert_eq!(report.matches("\"unhealthy\"").count(), 2, "{report}");
 }
 
-/// As a machine does that has more to do than it can bear: connections to it are begun and never made.
+/// A listener with a full backlog, as on an overloaded machine: connections are never established.
 fn full() -> (Socket, Vec<Socket>) {
     let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let listener = socket();
@@ -207,7 +209,7 @@ fn full() -> (Socket, Vec<Socket>) {
     (listener, waiting)
 }
 
-/// Copies for mirrors are what the gateway itself asks over HTTP/2.
+/// Copies of `proxy-mirror` are requests of the gateway itself over HTTP/2.
 #[test]
 fn what_the_gateway_asks_by_itself_waits_no_longer_for_a_connection_than_may_be_connected() {
     let silent = server(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
@@ -224,7 +226,7 @@ fn what_the_gateway_asks_by_itself_waits_no_longer_for_a_connection_than_may_be_
         assert_eq!(ask_at_once(&gateway, 12).0, [200; 12]);
         let failed = "yumen_mirrored_requests_total{outcome=\"failed\"}";
         eventually("all of them are given up", 20, || gateway.metric(failed) == 12.0);
-        // A copy may take a minute in all.
+        // A copy may take a minute in total.
         let took = begun.elapsed();
         assert!((1..6).contains(&took.as_secs()), "{mirror}: {took:?}");
         assert_eq!(gateway.get("/").status, 200);

@@ -1,5 +1,5 @@
-//! Control frames of HTTP/2 that belong to traffic: whoever only answers what it was sent is not taken for one who
-//! floods, and an endpoint that floods is told of.
+//! HTTP/2 control frames that belong to traffic: a peer that only reacts to received frames does not count as
+//! a flood, and a flooding endpoint is reported.
 
 use crate::harness::http2::{
     DATA, END_HEADERS, END_STREAM, GET, HEADERS, Http2Upstream, PING, POST, RST_STREAM, RawClient,
@@ -7,23 +7,23 @@ use crate::harness::http2::{
 };
 use crate::harness::{Gateway, Options, eventually};
 
-/// A message of gRPC.
+/// A gRPC message.
 const MESSAGE: &[u8] = b"\0\0\0\0\x02hi";
-/// The fields of an answer: 200.
+/// Field section of a 200 response.
 const OK: &[u8] = &[0x88];
 
 fn one_worker<'a>() -> Options<'a> {
     Options { workers: 1, ..Options::default() }
 }
 
-/// What libraries of gRPC say to each frame of data: room for as much again, and a ping to measure the path.
+/// The reaction of gRPC libraries to a data frame: window updates, and a PING for measuring the path.
 fn answer_to_data(stream: u32) -> Vec<u8> {
     let room = (MESSAGE.len() as u32).to_be_bytes();
     let updates = [frame(WINDOW_UPDATE, 0, 0, &room), frame(WINDOW_UPDATE, 0, stream, &room)].concat();
     [updates, frame(PING, 0, 0, &[0; 8])].concat()
 }
 
-/// Sends a message and waits until it comes back, so many times; says how often it did.
+/// Sends a message and waits for its echo, `times` times; returns the number of echoes.
 fn talk(client: &mut RawClient, times: usize, answer: &[u8]) -> usize {
     client.send(&frame(HEADERS, END_HEADERS, 1, POST));
     let mut heard = 0;
@@ -66,7 +66,7 @@ fn an_endpoint_may_answer_each_message_with_control_frames() {
 fn requests_that_an_endpoint_resets_cost_no_other_its_connection() {
     let internal_error = 2u32.to_be_bytes();
     let upstream = RawUpstream::start(move |received| match received.kind {
-        // The first is answered when all others were reset.
+        // The first request gets its response after all others were reset.
         HEADERS if received.stream > 1 => frame(RST_STREAM, 0, received.stream, &internal_error),
         DATA => frame(HEADERS, END_HEADERS | END_STREAM, received.stream, OK),
         _ => Vec::new(),

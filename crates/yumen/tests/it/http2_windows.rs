@@ -1,4 +1,4 @@
-//! Windows of HTTP/2: who does not take a body holds up that body and no other.
+//! HTTP/2 flow control: a body that is not read blocks only itself.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::harness::http2::{self, Http2Client, Http2Upstream, RawUpstream, reque
 
 #[test]
 fn bodies_that_an_endpoint_does_not_take_hold_up_no_other_of_their_client() {
-    // Makes no room for more than the first bytes.
+    // Never opens its window beyond the initial size.
     let (deaf, echo) = (RawUpstream::start(|_| Vec::new()), Http2Upstream::echo());
     let gateway = Gateway::start(&json!({ "routes": [
         { "id": "1", "uri": "/deaf", "upstream": deaf.alone() },
@@ -26,7 +26,7 @@ fn bodies_that_an_endpoint_does_not_take_hold_up_no_other_of_their_client() {
             });
             uploads.push((answer, sending));
         }
-        // What there is room for is on its way.
+        // The initial window is filled by now.
         tokio::time::sleep(Duration::from_millis(500)).await;
         let asked = client.ask(request("POST", "/echo"), b"hello");
         let answer =

@@ -1,4 +1,4 @@
-//! HTTP/3 from outside: bodies both ways, ends of all kinds.
+//! HTTP/3 from outside: bodies in both directions, and all kinds of ends.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::harness::http3::{Http3Client, request};
 use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Gateway, Options, Upstream, eventually, noise, run};
 
-/// A gateway that speaks HTTP/3 for `a.test`, and who vouches for it.
+/// A gateway with HTTP/3 for `a.test`, and the authority of its certificate.
 pub(crate) struct World {
     pub(crate) gateway: Gateway,
     authority: Authority,
@@ -27,12 +27,13 @@ impl World {
         World::with(routes, workers, more, &json!({}))
     }
 
-    /// `ssl` is what the certificate says beside its names.
+    /// `ssl` are further settings of the certificate object.
     fn with(routes: Value, workers: u32, more: &str, ssl: &Value) -> World {
         let authority = Authority::new("known");
         let pair = authority.sign("a", &["a.test"], certs::ecdsa());
         let mut object = json!({ "id": "a", "cert": pair.cert, "key": pair.key, "snis": ["a.test"] });
         object.as_object_mut().unwrap().extend(ssl.as_object().unwrap().clone());
+        // The system chooses the ports.
         let any = "address: '127.0.0.1:0'";
         let node = format!("listen: [{{{any}}}, {{{any}, tls: true, http3: true}}]\n{more}");
         let options = Options { node: &node, own_listeners: true, workers, ..Options::default() };
@@ -48,7 +49,7 @@ impl World {
         Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, None).await
     }
 
-    /// A client that has room for so many bytes on each stream.
+    /// A client with this receive window for each stream.
     pub(crate) async fn client_with_window(&self, window_bytes: u32) -> Http3Client {
         Http3Client::with_window(self.gateway.https, "a.test", &self.authority.cert, window_bytes).await
     }
@@ -57,7 +58,7 @@ impl World {
         Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, Some(who)).await
     }
 
-    /// Whether a client gets an answer. It may learn only then that its certificate is refused.
+    /// Whether a client gets a response. A refused client certificate may only show then.
     async fn serves(&self, who: Option<&Pair>) -> bool {
         let connected = Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, who).await;
         let Ok(client) = connected else { return false };
@@ -93,6 +94,7 @@ fn bodies_of_all_sizes_go_both_ways_to_upstreams_of_both_versions() {
         let head = client.ask(request("HEAD", "/1"), b"").await;
         assert_eq!((head.status, head.body.len(), head.field("content-length")), (200, 0, "0"));
     });
+    // All requests shared one connection.
     assert_eq!(world.gateway.metric("yumen_http3_connections_total"), 1.0);
     assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 0.0);
 }
@@ -108,9 +110,11 @@ fn an_endpoint_gets_the_path_that_the_route_was_chosen_by() {
     let world = World::start(routes, 1, "");
     http2::run(async {
         let client = world.client().await;
+        // The endpoint gets the normalized path, by which the route was chosen.
         for path in ["/admin/../pub/y", "/admin/%2e%2e/pub/y", "/admin/x%2F..%2F..%2Fpub/y"] {
             assert_eq!(client.ask(request("GET", path), b"").await.field("x-target"), "/pub/y", "{path}");
         }
+        // Other servers resolve these forms as dot segments, so they belong to the guarded route.
         for path in ["/pub/..;/admin/x", "/pub/..%5cadmin/x"] {
             assert_eq!(client.ask(request("GET", path), b"").await.status, 403, "{path}");
         }
@@ -134,7 +138,7 @@ fn many_streams_are_served_at_once() {
     });
 }
 
-/// Waits until a count has stood still for a while, and tells it.
+/// Waits until a count is stable, and returns it.
 async fn settled(count: &AtomicUsize) -> usize {
     let mut before = usize::MAX;
     loop {
@@ -148,7 +152,7 @@ async fn settled(count: &AtomicUsize) -> usize {
 }
 
 const LARGE: usize = 96 * 1024 * 1024;
-/// What the windows and the buffers of all sockets on the way hold at most, with room to spare.
+/// Upper bound of all windows and socket buffers on the path, with a margin.
 const HELD: usize = 48 * 1024 * 1024;
 
 #[test]
@@ -170,6 +174,7 @@ fn an_answer_is_read_no_faster_than_the_client_takes_it() {
         let mut stream = client.begin(request("GET", "/")).await;
         stream.finish().await.unwrap();
         assert_eq!(stream.recv_response().await.unwrap().status(), 200);
+        // Nothing is read until here, so every buffer on the path fills.
         let held = settled(&written).await;
         assert!(held < HELD, "{held} bytes were taken of the endpoint");
         let mut received = 0;
@@ -188,6 +193,7 @@ fn a_body_is_taken_no_faster_than_the_endpoint_reads_it() {
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
+        // Nothing is read until the gate opens.
         waits.pass();
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let mut line = String::new();
@@ -226,7 +232,7 @@ fn a_body_is_taken_no_faster_than_the_endpoint_reads_it() {
     });
 }
 
-/// All of them, begun in order.
+/// Runs all futures concurrently, started in order.
 async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut waiting: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
     std::future::poll_fn(|cx| {
@@ -274,6 +280,7 @@ fn the_protocol_is_told_to_plugins_logs_and_clients() {
         let told = format!("alt-svc: h3=\":{}\"; ma=86400", address.port());
         assert!(out.to_ascii_lowercase().contains(&told), "{out}{err}");
     }
+    // HTTP/3 is announced over TLS only.
     let plain = world.gateway.get("/mock");
     assert_eq!(plain.field("alt-svc"), None, "nobody is told in the clear");
 }
@@ -340,6 +347,7 @@ fn what_is_too_large_or_unknown_is_refused_and_the_connection_lives_on() {
     http2::run(async {
         let client = world.client().await;
         assert_eq!(client.get("/none").await.status, 404);
+        // More fields than the limit.
         let mut large = request("GET", "/up");
         for i in 0..70 {
             let name: http::HeaderName = format!("x-{i}").parse().unwrap();
@@ -378,12 +386,12 @@ fn requests_in_flight_are_answered_when_the_gateway_ends() {
         assert_eq!(client.get("/quick").await.status, 200);
         let slow = client.get("/slow");
         let ending = async {
-            // The request is on its way first.
+            // The request is in flight first.
             while upstream.requests() < 2 {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
             world.gateway.terminate();
-            // New clients are told to go elsewhere.
+            // New connections are refused.
             while world.try_client().await.is_ok() {}
             gate.open();
         };
@@ -403,6 +411,7 @@ fn a_client_that_takes_back_all_it_asks_is_sent_away() {
     http2::run(async {
         let client = world.client().await;
         let mut sent = 0;
+        // Far more cancelled requests than the limit of control frames.
         while client.quic.close_reason().is_none() && sent < 20_000 {
             let Ok(mut stream) = client.sender.clone().send_request(request("POST", "/")).await else {
                 break;
@@ -430,6 +439,7 @@ fn what_endpoints_break_off_is_not_held_against_the_client() {
     let world = World::start(routes, 1, "http2: {control_frames: 100}\n");
     http2::run(async {
         let client = world.client().await;
+        // More streams than the limit, but the endpoint breaks them off.
         for _ in 0..300 {
             assert!(client.ask_with(request("GET", "/"), b"", None).await.is_err(), "it is not whole");
         }
@@ -452,7 +462,7 @@ fn a_certificate_of_the_client_is_asked_for_where_the_name_wants_one() {
             let client = world.client_as(&ada).await.expect("a handshake");
             let answer = client.get("/").await;
             assert_eq!((answer.status, answer.text()), (200, r"SUCCESS|O=Shop\, Inc,CN=ada|1A".into()));
-            // One that comes back is looked at again.
+            // A resumed session is verified again.
             if let Some(again) = client.again(world.gateway.https, "a.test").await {
                 assert_eq!(again.get("/").await.status, 200);
             }
@@ -498,7 +508,7 @@ fn suites_and_versions_of_a_name_hold_here_too() {
     assert!(!tells(json!({ "ssl_protocols": ["TLSv1.2"] })), "nobody is sent where he is refused");
     assert!(serves(json!({ "ssl_protocols": ["TLSv1.3"] })));
     assert!(serves(json!({ "ssl_protocols": ["TLSv1.2", "TLSv1.3"] })));
-    // QUIC knows no older version than TLS 1.3.
+    // QUIC requires TLS 1.3 (RFC 9001 §4.2).
     assert!(!serves(json!({ "ssl_protocols": ["TLSv1.2"] })));
     assert!(serves(json!({ "ssl_ciphers": ["TLS_CHACHA20_POLY1305_SHA256"] })));
 }
@@ -507,6 +517,7 @@ fn suites_and_versions_of_a_name_hold_here_too() {
 fn early_requests_are_served_where_that_is_wanted_and_only_what_changes_nothing() {
     let upstream = Upstream::echo("up");
     let routes = json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]);
+    // The gateway marks early requests with `Early-Data` (RFC 8470 §5.1).
     let early = |seen: &[u8]| {
         let seen: Value = serde_json::from_slice(seen).unwrap();
         seen["fields"].get("early-data").is_some()
@@ -517,6 +528,7 @@ fn early_requests_are_served_where_that_is_wanted_and_only_what_changes_nothing(
         http2::run(async {
             let mut client = world.client().await;
             assert_eq!(client.get("/").await.status, 200);
+            // Several attempts, because a resumed connection need not accept early data.
             for _ in 0..20 {
                 let Some(again) = client.again(world.gateway.https, "a.test").await else { break };
                 let get = again.ask_with(request("GET", "/"), b"", None);
@@ -534,7 +546,7 @@ fn early_requests_are_served_where_that_is_wanted_and_only_what_changes_nothing(
     }
 }
 
-/// Passes datagrams on to `address`, and none back: a client behind it never hears of what it began.
+/// Forwards datagrams to `address` only: a client behind it never gets a reply.
 fn one_way(address: SocketAddr) -> SocketAddr {
     let (front, back) = (std::net::UdpSocket::bind("127.0.0.1:0"), std::net::UdpSocket::bind("127.0.0.1:0"));
     let (front, back) = (front.unwrap(), back.unwrap());
@@ -568,12 +580,13 @@ fn an_early_request_whose_client_is_never_heard_of_again_is_not_acted_on() {
         let post = again.begin(request("POST", "/")).await;
         let held =
             [get, post].map(|mut stream| tokio::spawn(async move { stream.finish().await.map(|()| stream) }));
+        // The early GET is forwarded; the POST waits for the end of the handshake.
         while gets.load(Ordering::Acquire) < 2 {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         drop(held);
     });
-    // Its handshake is given up after the time an idle connection has.
+    // Its handshake ends with the idle timeout.
     eventually("the connection is over", 20, || world.gateway.metric("yumen_connections") == 0.0);
     assert_eq!((gets.load(Ordering::Acquire), posts.load(Ordering::Acquire)), (2, 0));
 }

@@ -1,4 +1,4 @@
-//! Connections of HTTP/3 that end while an answer is on its way: what was accepted is answered whole.
+//! HTTP/3 connections that close during a response: accepted requests are completed.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Upstream, noise};
 use crate::http3::World;
 
-/// As much waits in the gateway's library as soon as the endpoint has sent it.
+/// The library buffers this much as soon as the endpoint has sent it.
 const SIZE: usize = 800_000;
 
-/// Has a client ask over a link on which `bytes_per_s` come, while `ends` has its connection end.
+/// Requests a body over a link of `bytes_per_s`, while `ends` closes the connection.
 fn check(node: &str, bytes_per_s: u64, ends: impl AsyncFn(&World, &Http3Client)) {
     let body = noise(SIZE);
     let answer = body.clone();
@@ -50,7 +50,7 @@ fn a_connection_is_not_idle_while_an_answer_is_on_its_way() {
 
 #[test]
 fn a_client_that_is_to_come_back_gets_the_rest_of_its_answer_before() {
-    // Longer than a client may ask from elsewhere, and than a connection that ends takes.
+    // Longer than a path validation, and than the closing period of a connection.
     check("", 100_000, async |_, client| {
         client.move_to_narrow_link("127.0.0.2", 100_000);
         assert_eq!(client.get("/").await.status, 200);
@@ -62,7 +62,7 @@ fn a_client_that_vanished_does_not_hold_a_node_that_drains() {
     let gate = Gate::default();
     let upstream = Upstream::held(&gate, "late");
     let mut world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 1, "");
-    // All of it stands still when what it runs has ended.
+    // The client stops completely when this runtime is no longer driven.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _vanished = runtime.block_on(async {
         let client = world.client().await;
@@ -78,6 +78,6 @@ fn a_client_that_vanished_does_not_hold_a_node_that_drains() {
     let begun = Instant::now();
     world.gateway.terminate();
     assert!(world.gateway.wait(60).success());
-    // One that takes nothing may do so for 30 s.
+    // A client that reads nothing may otherwise take 30 s.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }

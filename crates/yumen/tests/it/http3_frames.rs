@@ -1,4 +1,4 @@
-//! Frames of HTTP/3 as no library sends them.
+//! HTTP/3 frames that no library sends.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ struct World {
 }
 
 impl World {
-    /// Echoes bodies; `/slow` after a while.
+    /// Echoes bodies; `/slow` after a delay.
     fn start() -> World {
         let authority = Authority::new("known");
         let pair = authority.sign("a", &["a.test"], certs::ecdsa());
@@ -50,16 +50,16 @@ fn data(payload: &[u8]) -> Vec<u8> {
     frame(0, payload)
 }
 
-/// The head of `POST /`, by the static table and in plain text.
+/// The field section of `POST /`, from the static table and literals.
 fn head(fields: &[u8]) -> Vec<u8> {
     frame(1, &[b"\x00\x00\xd4\xd7\xc1\x50\x06a.test", fields].concat())
 }
 
-/// Sends these bytes with pauses between them, and takes all that comes; `None` where it is not whole.
+/// Sends these pieces with pauses and reads all; `None` if the response is incomplete.
 async fn ask(client: &Http3Client, pieces: &[Vec<u8>], pause_ms: u64) -> Option<Vec<u8>> {
     let (mut sender, mut receiver) = client.quic.open_bi().await.ok()?;
     for piece in pieces {
-        // What becomes of it, the answer tells.
+        // The response shows the fate of the request.
         let _ = sender.write_all(piece).await;
         if pause_ms > 0 {
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
@@ -69,7 +69,7 @@ async fn ask(client: &Http3Client, pieces: &[Vec<u8>], pause_ms: u64) -> Option<
     receiver.read_to_end(100_000).await.ok()
 }
 
-/// An answer of 200 with this body, whatever stands between.
+/// Whether the bytes are a 200 response with this body, with any frames in between.
 fn is_answer(bytes: &[u8], body: &[u8]) -> bool {
     bytes.windows(3).take(8).any(|part| part == b"\x00\x00\xd9") && bytes.ends_with(&data(body))
 }
@@ -128,7 +128,7 @@ fn a_frame_of_data_that_was_cut_ends_its_connection_and_leaves_nothing_behind() 
     assert_eq!(world.gateway.metric("yumen_http3_faults_total"), 4.0);
 }
 
-/// The header of a frame of so many bytes as nobody has.
+/// The header of a frame with an enormous length.
 fn endless(kind: u8) -> Vec<u8> {
     [&[kind][..], b"\xc0\0\x01\0\0\0\0\0"].concat()
 }
@@ -136,7 +136,7 @@ fn endless(kind: u8) -> Vec<u8> {
 const RESERVED: u8 = 0x21;
 const CONTROL: &[u8] = b"\x00\x04\x00";
 
-/// A client that writes all of its frames.
+/// A client that writes all frames itself.
 struct RawClient {
     quic: quinn::Connection,
     control: quinn::SendStream,
@@ -144,7 +144,7 @@ struct RawClient {
 }
 
 impl RawClient {
-    /// Begins the control stream with these bytes.
+    /// Opens the control stream with these bytes.
     async fn connect(world: &World, begin: &[u8]) -> RawClient {
         let connected = http3::connect(world.gateway.https, "a.test", &world.authority.cert, None).await;
         let (endpoint, quic) = connected.unwrap();
@@ -160,7 +160,7 @@ impl RawClient {
         is_answer(&receiver.read_to_end(1000).await.unwrap(), b"x")
     }
 
-    /// With which code the gateway ended the connection.
+    /// The error code with which the gateway closed the connection.
     async fn close_code(&self) -> u64 {
         let quinn::ConnectionError::ApplicationClosed(close) = self.quic.closed().await else { return 0 };
         close.error_code.into_inner()
@@ -170,7 +170,7 @@ impl RawClient {
 const FLOOD_BYTES: usize = 32 << 20;
 const GROWTH_KIB_MAX: u64 = 12 << 10;
 
-/// Sends for as long as it is taken; says how much that was.
+/// Sends as long as the stream accepts data; returns the number of bytes.
 async fn pour(sender: &mut quinn::SendStream) -> usize {
     let piece = vec![0; 1 << 16];
     let mut sent = 0;
@@ -242,7 +242,7 @@ fn a_head_without_end_is_answered_431_and_trailers_without_end_break_off() {
             sender.write_all(&begin).await.unwrap();
             assert!(pour(&mut sender).await < FLOOD_BYTES);
             let answer = receiver.read_to_end(1000).await.unwrap();
-            // `:status: 431`, its name by the static table and its value in plain text or compressed.
+            // `:status: 431`, its name from the static table and its value literal or Huffman-coded.
             assert_eq!(answer.first(), Some(&1), "a head: {answer:02x?}");
         }
         let (mut sender, mut receiver) = client.quic.open_bi().await.unwrap();

@@ -1,4 +1,4 @@
-//! Heads of HTTP/3 that never become requests: they are told, counted and logged as those of other versions are.
+//! HTTP/3 heads that never become requests: responses, counters and log lines equal those of other versions.
 
 use serde_json::{Value, json};
 
@@ -8,14 +8,14 @@ use crate::harness::http3::Http3Client;
 use crate::harness::upstream::Upstream;
 use crate::harness::{Gateway, Options, Scratch, eventually};
 
-/// A head of `GET /` and these fields, by the static table and in plain text.
+/// The field section of `GET /` with these fields, from the static table and literals.
 fn head(fields: &[u8]) -> Vec<u8> {
     let section = [b"\x00\x00\xd1\xd7\xc1\x50\x06a.test", fields].concat();
     let length = 0x4000 | u16::try_from(section.len()).unwrap();
     [&[1], &length.to_be_bytes()[..], &section].concat()
 }
 
-/// What a client makes of a stream of these bytes, which it ends or leaves open: an answer, or why it was reset.
+/// The response to a stream of these bytes, which is ended or left open, or the code of its reset.
 async fn ask(client: &Http3Client, bytes: &[u8], ends: bool) -> Result<Vec<u8>, u64> {
     let (mut sender, mut receiver) = client.quic.open_bi().await.unwrap();
     sender.write_all(bytes).await.unwrap();
@@ -51,11 +51,11 @@ fn a_head_that_is_too_large_too_slow_or_malformed_is_counted_and_logged() {
         let large = [b"\x21a\x7f\x89\x26".as_slice(), &[b'v'; 5000]].concat();
         let answer = ask(&client, &head(&large), true).await.expect("an answer");
         assert_eq!(answer.first(), Some(&1), "a head: {answer:02x?}");
-        // A name in capitals: H3_MESSAGE_ERROR.
+        // An upper-case name: H3_MESSAGE_ERROR.
         assert_eq!(ask(&client, &head(b"\x21A\x01v"), true).await, Err(0x10e));
-        // Nothing at all: H3_REQUEST_INCOMPLETE.
+        // No frame: H3_REQUEST_INCOMPLETE.
         assert_eq!(ask(&client, b"", true).await, Err(0x10d));
-        // Half a head: H3_REQUEST_REJECTED.
+        // Half of a head: H3_REQUEST_REJECTED.
         assert_eq!(ask(&client, &head(b"")[..6], false).await, Err(0x10b));
         assert_eq!(client.get("/").await.status, 200);
     });

@@ -1,4 +1,4 @@
-//! Clients of HTTP/3 that go on from another address, and such as only write one into their datagrams.
+//! HTTP/3 clients that migrate to another address, and clients that forge one.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn a_connection_goes_on_when_the_port_of_its_client_changes() {
         { "id": "1", "uri": "/port", "plugins": mocking },
         { "id": "2", "uri": "/*", "upstream": upstream.alone() },
     ]);
-    // More workers than processors: most moves lead to another one's socket.
+    // More workers than processors: most migrations reach the socket of another worker.
     let world = World::start(routes, 4, "");
     http2::run(async {
         let client = world.client().await;
@@ -39,10 +39,10 @@ fn a_connection_goes_on_when_the_port_of_its_client_changes() {
     assert_eq!(world.gateway.metric("yumen_http3_connections_total"), 1.0);
 }
 
-/// Longer than an address that does not answer is kept to, and than a client may ask from elsewhere.
+/// Longer than the validation of a new path, and than the closing period.
 const LATER: Duration = Duration::from_millis(5000);
 
-/// Answers with the client's address, as it is told.
+/// Responds with the client address from `X-Real-IP`.
 fn telling() -> Upstream {
     Upstream::start(|request, stream| {
         let told = request.field("x-real-ip").unwrap_or("").to_owned();
@@ -50,11 +50,11 @@ fn telling() -> Upstream {
     })
 }
 
-/// The status of a request that is sent from an address whose answers the client never gets.
+/// The status of a request from a forged address: the client does not receive the replies.
 async fn forged(client: &Http3Client, forger: &Forger, address: &str, path: &str) -> (u16, String) {
-    let predecessor_requests = UdpSocket::bind(address).await.unwrap();
-    predecessor_requests.writable().await.unwrap();
-    forger.pretend(Some(predecessor_requests));
+    let decoy = UdpSocket::bind(address).await.unwrap();
+    decoy.writable().await.unwrap();
+    forger.pretend(Some(decoy));
     let asking = exchange(client.begin(request("GET", path)).await, b"", None);
     let losing = async {
         let lost = forger.lost().await;
@@ -92,7 +92,7 @@ fn an_address_that_never_answers_is_not_the_clients() {
             statuses.push(forged(&client, &forger, &format!("127.0.1.{last}:0"), "/limited").await.0);
         }
         assert_eq!(statuses, [200, 200, 429, 429]);
-        // Whoever forged it, the client is still where it was.
+        // The forged address does not replace the real one.
         tokio::time::sleep(LATER).await;
         assert_eq!(client.get("/told").await.text(), "127.0.0.1");
     });
@@ -142,7 +142,7 @@ fn a_client_in_another_network_is_asked_to_come_back_and_loses_nothing() {
             let back = client.come_back(world.gateway.https, "a.test").await;
             let answer = back.ask(request("POST", "/quick"), &body).await;
             assert!(answer.body == from("127.0.0.2", &body), "{:?}", &answer.body[..10]);
-            // What is under way may take long: the old connection waits for it.
+            // An exchange in flight may last: the old connection waits for it.
             tokio::time::sleep(LATER + LATER / 2).await;
             gate.open();
         };

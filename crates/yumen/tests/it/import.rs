@@ -1,9 +1,9 @@
-//! `yumen import kong`: what comes out serves as the file said.
+//! `yumen import kong`: the imported document behaves as the Kong file describes.
 
 use crate::harness::gateway::YUMEN;
 use crate::harness::{Gateway, Options, Scratch, Upstream, run};
 
-/// A file of Kong with two upstreams.
+/// A Kong file with two upstreams.
 fn file(orders: &Upstream, pool: &Upstream) -> String {
     format!(
         r#"
@@ -60,7 +60,7 @@ plugins:
     )
 }
 
-/// Imports; gives the scratch directory with `routes.yaml` in it, and the report.
+/// Imports a file; returns the scratch directory with `routes.yaml`, the exit status and the report.
 fn import(text: &str, more: &[&str]) -> (Scratch, i32, String) {
     let scratch = Scratch::new();
     let kong = scratch.write("kong.yaml", text);
@@ -98,7 +98,8 @@ fn an_imported_file_serves_as_it_did_in_kong() {
     let plain = gateway.get_with("/encrypted", "x-key: anns-key\r\n");
     assert_eq!((plain.status, plain.text().as_str()), (426, "{\"message\":\"Please use HTTPS protocol\"}"));
 
-    // three kinds go before two, and two before one, whatever the length of the path
+    // A route with three criteria precedes one with two, and that one with one, whatever the length of the
+    // path.
     let seen = gateway.send("GET /orders/of/the/pool HTTP/1.1\r\nHost: pool.example.com\r\n\r\n").json();
     assert_eq!((&seen["name"], &seen["target"]), (&"pool".into(), &"/".into()));
     let post = "POST /orders/of HTTP/1.1\r\nHost: x\r\nx-key: anns-key\r\nContent-Length: 0\r\n\r\n";

@@ -1,5 +1,5 @@
-//! An upstream that is killed, as the kernel kills: what was under way on its sockets fails where it may not be asked
-//! for twice, and nothing else does.
+//! An upstream process that is killed: requests in flight fail if they must not be repeated, and no others
+//! do.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -13,11 +13,11 @@ use crate::harness::{Client, Gateway, Options, eventually};
 const CLIENTS: usize = 12;
 /// All but one are killed, one after another.
 const ENDPOINTS: usize = 3;
-/// How long a worker may not have seen the end of a connection: one that the scheduler holds off between two requests
-/// serves the next without asking the reactor.
+/// Longest time for a worker to see the end of a connection: without a pause between two requests it does not
+/// poll the reactor.
 const NOTICE_MAX: Duration = Duration::from_millis(250);
 
-/// How the gateway speaks to its upstream.
+/// The protocol between gateway and upstream.
 struct Case {
     scheme: &'static str,
     http_version: &'static str,
@@ -30,7 +30,7 @@ const CASES: [Case; 4] = [
     Case { scheme: "https", http_version: "2" },
 ];
 
-/// A process that takes its time to answer.
+/// A process that responds with a delay.
 fn endpoint() -> Gateway {
     let plugins = json!({
         "fault-injection": { "delay": { "duration": 0.005 } },
@@ -43,11 +43,11 @@ fn address(endpoint: &Gateway, case: &Case) -> SocketAddr {
     if case.scheme == "https" { endpoint.https } else { endpoint.http }
 }
 
-/// What clients saw.
+/// The observations of the clients.
 #[derive(Default)]
 struct Seen {
     answers: AtomicUsize,
-    /// When a request began that failed, and what came of it.
+    /// Begin and error of each failed request.
     failures: Mutex<Vec<(Instant, String)>>,
     is_over: AtomicBool,
 }
@@ -59,7 +59,7 @@ impl Seen {
     }
 }
 
-/// One request after another on one connection, which never breaks.
+/// Sends requests on one connection, which never breaks.
 fn keep_asking(gateway: &Gateway, method: &str, seen: &Seen) {
     let body = if method == "GET" { "" } else { "Content-Length: 5\r\n\r\nhello" };
     let end = if method == "GET" { "\r\n" } else { "" };

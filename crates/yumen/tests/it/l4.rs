@@ -1,4 +1,4 @@
-//! Streams over real sockets: bytes both ways, names in passing, PROXY headers, plugins, ends.
+//! Streams over real sockets: both directions, TLS passthrough, PROXY headers, plugins, ends.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -13,7 +13,7 @@ use crate::harness::{Gateway, Options, Upstream, certs, eventually, free_port, n
 
 const WAIT: Duration = Duration::from_secs(20);
 
-/// A server of raw connections; each is handled by `serve` on a thread of its own.
+/// A TCP server; `serve` handles each connection on its own thread.
 pub(crate) fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -26,7 +26,7 @@ pub(crate) fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> Sock
     address
 }
 
-/// Gives back every byte, and its end.
+/// Echoes every byte, and the end.
 pub(crate) fn echo() -> SocketAddr {
     server(|mut stream| {
         let mut room = vec![0; 65_536];
@@ -38,7 +38,7 @@ pub(crate) fn echo() -> SocketAddr {
     })
 }
 
-/// Says its name at once and then waits for the client to leave.
+/// Sends its name at once, then waits for the client to close.
 pub(crate) fn named(name: &'static str) -> SocketAddr {
     server(move |mut stream| {
         let _ = stream.write_all(name.as_bytes());
@@ -46,7 +46,7 @@ pub(crate) fn named(name: &'static str) -> SocketAddr {
     })
 }
 
-/// Hands over what each connection brings until its end.
+/// Collects the bytes of each connection until its end.
 fn recorder() -> (SocketAddr, Receiver<Vec<u8>>) {
     let (tell, told) = channel();
     let address = server(move |mut stream| {
@@ -67,7 +67,7 @@ fn everything_to(address: SocketAddr) -> Value {
     json!({ "stream_routes": [{ "id": "s", "upstream": nodes(&[address]) }] })
 }
 
-/// A gateway with these stream listeners, and where they are: first those for connections.
+/// A gateway with these stream listeners, and their addresses, TCP first.
 pub(crate) fn start(listen: &str, resources: &Value) -> (Gateway, Vec<SocketAddr>) {
     start_with(&format!("stream_listen: {listen}\n"), resources)
 }
@@ -92,7 +92,7 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// All that comes until the end; a reset is one too.
+/// All bytes until the end, or until a reset.
 pub(crate) fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Err(error) = stream.read_to_end(&mut bytes) {
@@ -101,7 +101,7 @@ pub(crate) fn rest(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// What is said first; empty where the connection is closed instead.
+/// The first bytes; empty if the connection is closed instead.
 pub(crate) fn first(stream: &mut TcpStream) -> String {
     let mut room = [0; 256];
     let count = stream.read(&mut room).unwrap_or(0);
@@ -111,6 +111,7 @@ pub(crate) fn first(stream: &mut TcpStream) -> String {
 #[test]
 fn streams_that_idle_hold_no_pipe() {
     let (gateway, at) = start(TCP, &everything_to(echo()));
+    // Large enough to be spliced through a pipe.
     let sent = noise(4 << 20);
     let idle: Vec<TcpStream> = (0..40)
         .map(|_| {
@@ -126,10 +127,11 @@ fn streams_that_idle_hold_no_pipe() {
     let open = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap();
     let names = open.filter_map(|one| std::fs::read_link(one.ok()?.path()).ok());
     let pipes = names.filter(|name| name.to_string_lossy().starts_with("pipe:")).count();
+    // Each stream with a pipe would hold two ends.
     assert!(pipes < idle.len(), "{pipes} ends of pipes");
 }
 
-/// However much one side has to say, what the other says goes on.
+/// An endless flow in one direction does not delay the other direction.
 #[test]
 fn a_flow_without_end_leaves_the_other_way_its_turn() {
     let endpoint = server(|mut stream| {
@@ -164,7 +166,7 @@ fn a_flow_without_end_leaves_the_other_way_its_turn() {
 #[test]
 fn bytes_go_both_ways_until_both_sides_have_ended() {
     let (gateway, at) = start(TCP, &everything_to(echo()));
-    // Small ones pass through buffers, large ones are left to the system.
+    // Small ones pass through buffers, large ones are spliced.
     for size in [1, 1000, 100_000, 24 << 20] {
         let mut client = connect(at[0]);
         let sent = noise(size);
@@ -190,6 +192,7 @@ fn a_client_that_has_said_all_still_gets_its_answer() {
     let counting = server(|mut stream| {
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
+        // The response follows after the end of the other direction.
         std::thread::sleep(Duration::from_millis(100));
         let _ = stream.write_all(format!("got {}", bytes.len()).as_bytes());
     });
@@ -213,6 +216,7 @@ fn a_reader_that_is_behind_holds_the_writer_up_and_loses_nothing() {
     });
     let (gateway, at) = start(TCP, &everything_to(slow));
     let mut client = connect(at[0]);
+    // A write that times out shows that all buffers on the path are full.
     client.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     let block = noise(1 << 20);
     let mut written = 0;
@@ -233,7 +237,7 @@ fn a_reset_is_passed_on_and_never_looks_like_an_end() {
     let resetting = server(|mut stream| {
         let _ = stream.write_all(b"half of");
         let _ = stream.read(&mut [0; 16]);
-        // Unread bytes make the close a reset.
+        // Unread bytes turn the close into a reset.
         let _ = stream.write_all(b"x");
     });
     let (gateway, at) = start(TCP, &everything_to(resetting));
@@ -301,7 +305,7 @@ fn a_silent_stream_ends_after_its_upstream_s_timeout() {
     assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"idle\"}"), 1.0);
 }
 
-/// The body curl gets over TLS for a name at an address.
+/// The body that curl gets over TLS for a name at an address.
 pub(crate) fn curl_tls(address: SocketAddr, name: &str, ca: &str) -> String {
     let resolve = format!("{name}:{}:{}", address.port(), address.ip());
     let url = format!("https://{name}:{}/", address.port());
@@ -323,7 +327,7 @@ fn tls_ends_at_the_gateway_and_begins_again_towards_the_endpoint() {
     );
     let ca = gateway.scratch.write("front.pem", &front.cert);
     assert_eq!(curl_tls(at[0], "a.test", &ca), "in the clear");
-    // A gateway behind the gateway speaks TLS as the endpoint.
+    // A second gateway is the TLS endpoint.
     let behind_ssl = json!({ "id": "1", "cert": back.cert, "key": back.key, "snis": ["b.test"] });
     let (_behind, behind) = start(
         "[{address: '127.0.0.1:0', protocol: tls}]",
@@ -413,7 +417,7 @@ fn what_a_trusted_proxy_tells_of_the_client_counts() {
         (b"hello", ""),
     ] {
         let mut client = connect(at[0]);
-        // In two pieces, so that what was there first is not taken for all.
+        // In two parts, so that the first bytes are not taken for the whole header.
         client.write_all(&header[..3]).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         let _ = client.write_all(&header[3..]);
@@ -435,6 +439,7 @@ fn a_proxy_header_that_ends_too_soon_ends_its_connection_and_nothing_else() {
             client.write_all(header).unwrap();
             std::thread::sleep(Duration::from_millis(10));
             if is_reset {
+                // A close without linger sends a reset.
                 socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
             } else {
                 client.shutdown(std::net::Shutdown::Write).unwrap();
@@ -493,7 +498,7 @@ fn so_many_connections_at_a_time_and_no_more() {
 
 #[test]
 fn a_stream_is_not_dialled_where_a_pattern_left_open_whether_a_guard_runs() {
-    // Only plugins that look at the first bytes: their filters are asked when these have come.
+    // Only preread plugins: their filters are evaluated when the first bytes have arrived.
     let hard = json!([["remote_addr", "~~", "^((?!x).|(?!x).|(?!x).|(?!x).)*$\\1\\1"]]);
     let plugins = json!({ "mqtt-proxy": { "protocol_level": 4, "_meta": { "filter": hard } } });
     let dialled = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -502,7 +507,7 @@ fn a_stream_is_not_dialled_where_a_pattern_left_open_whether_a_guard_runs() {
     let route = json!({ "id": "s", "upstream": nodes(&[endpoint]), "plugins": plugins });
     let (gateway, at) = start(TCP, &json!({ "stream_routes": [route] }));
     let mut client = connect(at[0]);
-    // It may have been refused already.
+    // The connection may have been closed already.
     let _ = client.write_all(b"no packet of MQTT");
     assert_eq!(rest(&mut client), b"");
     assert!(!dialled.load(std::sync::atomic::Ordering::SeqCst));

@@ -1,4 +1,4 @@
-//! Limits and timeouts: each with its status, a JSON body, and a connection that ends.
+//! Limits and timeouts: each has its status, a JSON body, and closes the connection.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ fn check_refusal(reply: &Reply, status: u16) {
     assert!(!reply.json()["error_msg"].as_str().unwrap().is_empty());
 }
 
-/// Sends a request and expects a refusal after which nothing more is read.
+/// Sends a request and expects a refusal, after which nothing is read.
 fn check(gateway: &Gateway, request: &str, status: u16) {
     let mut client = Client::connect(gateway.http);
     check_refusal(&client.send(request).reply(), status);
@@ -41,7 +41,7 @@ fn heads_and_bodies_beyond_the_limits_are_refused() {
     let gateway = gateway(&upstream);
     check(&gateway, &format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(5000)), 431);
     check(&gateway, &format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(25)), 431);
-    // What is read at once holds no more than the largest head, be there empty lines before it or not.
+    // The read buffer holds at most the largest head, with or without leading empty lines.
     let largest = Gateway::start(&upstream.everything());
     for lines in ["", "\r\n", "\r\n\r\n"] {
         check(&largest, &format!("{lines}GET / HTTP/1.1\r\nHost: x\r\nX: {}", "y".repeat(70_000)), 431);
@@ -55,7 +55,7 @@ fn heads_and_bodies_beyond_the_limits_are_refused() {
         413,
     );
     assert_eq!(upstream.requests(), 0);
-    // at the limit all is well
+    // Exactly at the limit.
     let body = "y".repeat(10_000);
     let request =
         format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\nConnection: close\r\n\r\n{body}");
@@ -99,7 +99,7 @@ fn a_client_that_asks_first_is_told_that_its_body_is_too_long() {
     let upstream = Upstream::text("x");
     let plugins = json!({
         "client-control": { "max_body_size": 10 },
-        // Looks into the body, so that it is read before anybody is asked.
+        // Needs the body, so that it is buffered before an attempt.
         "request-validation": { "body_schema": { "type": "object" } },
     });
     let route = json!({ "id": "1", "uri": "/*", "plugins": plugins, "upstream": upstream.alone() });

@@ -1,5 +1,4 @@
-//! Bodies that go on from socket to socket: no byte more, less or other than was sent, and connections in order behind
-//! them.
+//! Spliced bodies: complete and unchanged, with reusable connections afterwards.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +11,7 @@ use serde_json::json;
 use crate::harness::upstream::{Request, respond};
 use crate::harness::{Client, Gateway, Options, Upstream, noise};
 
-/// Around what is read at once, what goes from socket to socket, and as much of it as goes at a time.
+/// Lengths around the read buffer, the splice threshold, and the pipe size.
 const LENGTHS: [usize; 14] = [
     0, 1, 16_000, 16_384, 24_576, 24_577, 65_536, 100_000, 262_144, 278_528, 300_001, 900_000, 1_000_000,
     3_000_000,
@@ -22,19 +21,19 @@ fn one_worker(upstream: &Upstream) -> Gateway {
     Gateway::with(&upstream.everything(), &Options { workers: 1, ..Options::default() })
 }
 
-/// Ends of pipes the gateway has. A worker keeps the pipe that a long body went through for the next.
+/// Number of pipe ends of the gateway. A worker keeps the pipe of a long body for the next one.
 fn pipe_ends(gateway: &Gateway) -> usize {
     let open = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap();
     let links = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
     links.filter(|link| link.to_string_lossy().starts_with("pipe:")).count()
 }
 
-/// So much as the target says.
+/// A body of the length in the target.
 fn asked_for(request: &Request) -> Vec<u8> {
     noise(request.target.trim_start_matches('/').parse().unwrap())
 }
 
-/// Takes a body without end, and answers in two parts while it comes.
+/// Reads an endless body, and responds in two parts meanwhile.
 fn answers_early() -> SocketAddr {
     const PARTS: [(usize, &str); 2] =
         [(8 << 20, "HTTP/1.1 401 No\r\nContent-Length: 10\r\n\r\nenough"), (24 << 20, "more")];
@@ -124,7 +123,7 @@ fn answers_that_come_in_pieces_pass() {
         let body = asked_for(request);
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
         let sent = stream.write_all(head.as_bytes());
-        // Each piece is waited for.
+        // With a pause before each piece.
         let pieces = body.chunks(body.len().div_ceil(20).max(1));
         pieces
             .fold(sent, |sent, piece| {
@@ -166,7 +165,7 @@ fn what_stands_behind_a_long_body_is_nobodys_answer() {
     let mut client = Client::connect(gateway.http);
     for turn in 1..=3 {
         assert!(client.get("/100000").body == noise(100_000));
-        // What is behind has come by then.
+        // By then the bytes after the body have arrived.
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(upstream.connections(), turn);
     }
@@ -219,7 +218,7 @@ fn an_upload_of_which_a_part_has_gone_is_not_sent_again() {
         kept.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
         kept.read_exact(&mut room).unwrap();
         drop(kept);
-        // Whatever else is asked is told.
+        // Any further request is recorded.
         while let Ok((mut next, _)) = listener.accept() {
             let count = next.read(&mut room).unwrap_or(0);
             let _ = tell.send(String::from_utf8_lossy(&room[..count.min(100)]).into_owned());

@@ -1,4 +1,4 @@
-//! What looks into request bodies, and what it must not change for anybody else.
+//! Conditions on request bodies, and exchanges that they must not affect.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Client, Gateway, Upstream};
 
-/// A condition that looks into the body.
+/// A condition on the body.
 fn looks() -> Value {
     json!([["post_arg_a", "==", "1"]])
 }
@@ -100,7 +100,7 @@ fn an_upload_streams_beside_a_route_that_looks_into_bodies() {
     let mut client = Client::connect(gateway.http);
     let fields = "Host: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
     client.send(format!("POST /up HTTP/1.1\r\n{fields}\r\n3\r\nabc\r\n"));
-    // The body has no end yet.
+    // The body is still incomplete.
     let (mut endpoint, _) = listener.accept().unwrap();
     let mut bytes = [0; 4096];
     assert!(endpoint.read(&mut bytes).unwrap() > 0);

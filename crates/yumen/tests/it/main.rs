@@ -1,9 +1,9 @@
-//! The real binary on real sockets: every promise that can be seen from outside, one test each.
+//! The real binary on real sockets: one test for each promise that is visible from outside.
 //!
-//! Needs nginx, curl and openssl (`scripts/deps.sh test`); knows no crate of the gateway, but the load
-//! generator, and what tests stand on.
+//! Requires nginx, curl and openssl (`scripts/deps.sh test`). The only crates of the workspace in use are the
+//! load generator and the test support.
 
-// A helper that cannot go on says where by its panic.
+// A panic in a helper already shows its location.
 #![allow(clippy::unwrap_used)]
 
 mod harness;

@@ -1,4 +1,4 @@
-//! Plugins that guard and that this version does not run: closed at every door, and told.
+//! Guard plugins that this version does not implement: access fails closed, and is reported.
 
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ fn routes_behind_a_missing_guard_are_closed_in_every_object_it_may_stand_in() {
         assert!(out.contains(&format!("error: {object} at plugins.")), "{object} is not in\n{out}");
     }
     assert!(out.contains("5 errors, 1 warnings"), "{out}");
-    // A global rule closes all of them.
+    // A global rule fails closed for all routes.
     let mut ruled = document.clone();
     ruled["global_rules"] = json!([{ "id": "1", "plugins": { "chaitin-waf": {} } }]);
     gateway.apply(&ruled);

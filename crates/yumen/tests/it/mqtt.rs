@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::harness::eventually;
 use crate::l4::{TCP, connect, first, nodes, rest, server, start};
 
-/// A `CONNECT` of MQTT 3.1.1.
+/// A `CONNECT` packet of MQTT 3.1.1.
 pub(crate) fn mqtt(client_id: &str) -> Vec<u8> {
     let id = client_id.as_bytes();
     [&[0x10, 12 + id.len() as u8, 0, 4][..], b"MQTT\x04\x02\0\x3c", &[0, id.len() as u8], id].concat()

@@ -1,4 +1,4 @@
-//! `yumen.yaml`: settings of the node that can be seen from outside.
+//! `yumen.yaml`: node settings with visible effects.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn workers_are_as_many_as_nice_and_as_pinned_as_configured() {
     let upstream = Upstream::text("x");
     let gateway = with_node("workers: {cpu_affinity: auto, nice: 7}", 3, &upstream.alone());
     assert_eq!(gateway.status_json("/status")["workers"], 3);
-    // a worker's thread settles itself, maybe after the start was announced
+    // Worker threads may apply their settings after the start was announced.
     let mut settled = Vec::new();
     crate::harness::eventually("all are settled", 5, || {
         settled = workers(gateway.pid());
@@ -24,13 +24,13 @@ fn workers_are_as_many_as_nice_and_as_pinned_as_configured() {
     assert_eq!(gateway.get("/").status, 200);
 }
 
-/// The nice value and the allowed CPUs of each worker thread.
+/// Nice value and allowed CPUs of each worker thread.
 fn workers(pid: u32) -> Vec<(String, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let settled = |task: std::fs::DirEntry| {
         let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
         let (stat, status) = (read("stat"), read("status"));
-        // after the name in parentheses: state is field 3 of proc(5), nice is field 19
+        // After the name in parentheses: state is field 3 of proc(5), nice is field 19.
         let nice = stat.rsplit_once(") ")?.1.split(' ').nth(16)?;
         let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
         let is_worker = read("comm").starts_with("yumen-worker");
@@ -72,7 +72,8 @@ fn forwarding_fields_of_trusted_peers_are_believed() {
     }
 }
 
-/// What an endpoint hears and what routes and plugins make of it, with these lines said by a peer.
+/// The fields at an endpoint, and the statuses of routes and plugins, for a request with these fields from
+/// the peer.
 fn told(node: &str, said: &str) -> (Value, [u16; 2]) {
     let upstream = Upstream::echo("a");
     let saw =
@@ -102,7 +103,7 @@ fn what_strangers_say_of_the_way_here_reaches_neither_rules_nor_endpoints() {
     let said = "X-Forwarded-Proto: https\r\nX-Forwarded-Host: evil.test\r\nX-Forwarded-Port: 99\r\n\
         Forwarded: for=1.1.1.1\r\nX-Forwarded-For: 6.6.6.6\r\n";
     for (node, client, chain) in [
-        // As in APISIX everybody's list is passed on where nobody is trusted.
+        // Without trusted peers, the list is forwarded as in APISIX.
         ("", "6.6.6.6", "6.6.6.6, 6.6.6.6"),
         ("trusted_addresses: [10.0.0.0/8]", "127.0.0.1", "127.0.0.1"),
     ] {

@@ -1,4 +1,4 @@
-//! What live traffic tells: the cost of plugins, `yumen top`, recent requests, requests that explain themselves.
+//! Insight into live traffic: cost of plugins, `yumen top`, recent requests, explain tokens.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::harness::{Gateway, Options, Upstream, certs, eventually, run};
 
 const SECRET: &str = "a secret of more than sixteen bytes";
 
-/// A route `shop` that asks for a key, and one that nobody asks for.
+/// A route `shop` that requires a key, and an unused route.
 fn resources(upstream: &Upstream) -> Value {
     json!({
         "consumers": [{ "username": "alice", "plugins": { "key-auth": { "key": "alices-secret-key" } } }],
@@ -34,7 +34,7 @@ fn ask(gateway: &Gateway) {
     assert_eq!(gateway.get_with("/shop/a?token=in-the-query", "apikey: alices-secret-key\r\n").status, 200);
 }
 
-/// What stands for this name and plugin in `/metrics`, if it does.
+/// The sample of `/metrics` for this name and plugin; 0 without one.
 fn cost(gateway: &Gateway, name: &str, plugin: &str) -> f64 {
     let (_, text) = gateway.status_text("/metrics");
     let sample = format!("{name}{{plugin=\"{plugin}\"}} ");
@@ -48,7 +48,7 @@ fn metrics_tell_what_each_plugin_costs() {
     let gateway = Gateway::start(&resources(&upstream));
     make_traffic(&gateway);
     eventually("all runs are counted", 20, || {
-        // A sample that meets a reader is carried by the next one.
+        // A sample that is lost to a concurrent reader is included in the next one.
         ask(&gateway);
         cost(&gateway, "yumen_plugin_runs_total", "key-auth") >= 25.0
     });
@@ -76,7 +76,7 @@ fn waiting_is_told_apart_from_running() {
     assert!(waited() >= 0.25, "{}", waited());
 }
 
-/// What `yumen top` prints of all traffic since the start.
+/// The output of `yumen top` for all traffic since the start.
 fn top(gateway: &Gateway, more: &[&str]) -> String {
     let status = format!("http://{}", gateway.status);
     let mut args = vec!["top", "--status", &status, "--once", "--interval", "0"];
@@ -216,7 +216,7 @@ fn recent_requests_are_listed_only_where_asked_for() {
     assert!(status == 404 && text.contains("observe.list_recent_requests"), "{status} {text}");
 }
 
-/// A token as any holder of the secret can make one.
+/// A token as any holder of the secret can make it.
 fn token(secret: &str, expiry_unix_s: u64) -> String {
     let claim = format!("v1.{expiry_unix_s}");
     let script = format!("printf %s {claim} | openssl dgst -sha256 -hmac '{secret}' -r");

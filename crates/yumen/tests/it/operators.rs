@@ -1,11 +1,12 @@
-//! Operators at work: transactions, import and export, going back, waiting, all over the admin listener.
+//! Operators at work: transactions, import and export, rollback, waiting for a revision; all over the admin
+//! listener.
 
 use serde_json::{Value, json};
 
 use crate::harness::gateway::YUMEN;
 use crate::harness::{Client, Gateway, Options, Reply, Upstream, run};
 
-/// The admin listener, opened by a key.
+/// The admin listener with a key.
 struct Admin<'g> {
     gateway: &'g Gateway,
     key: String,
@@ -60,7 +61,7 @@ fn a_transaction_is_one_revision_or_nothing() {
     assert_eq!(reply.json(), json!({ "revision": before + 1, "put": 3, "deleted": 1, "unchanged": 0 }));
     assert_eq!(gateway.get("/a").text(), "a");
     assert_eq!(gateway.get("/hello").status, 404);
-    // again: nothing differs
+    // The same again: nothing differs.
     let again = json!({ "put": good["put"] });
     let reply = admin.ask("POST", "/yumen/v1/apply", &again.to_string());
     assert_eq!(reply.json(), json!({ "revision": before + 1, "put": 0, "deleted": 0, "unchanged": 3 }));
@@ -183,7 +184,7 @@ fn a_write_that_breaks_a_test_of_the_configuration_is_refused() {
     assert!(reply.text().contains("tests/users") && reply.text().contains("v2"), "{}", reply.text());
     assert_eq!(admin.revision(), revision);
     assert_eq!(gateway.get("/api/users").text(), "v1");
-    // both at once agree again
+    // Changing both at once is consistent again.
     let test = json!({ "id": "users", "request": { "url": "/api/users" }, "expect": { "route": "v2" } });
     let mut route = mock("/api/users", "v2");
     route["id"] = "v2".into();
@@ -218,7 +219,7 @@ fn a_bulk_change_that_does_much_needs_somebodys_word() {
     let reply = admin.ask("POST", "/yumen/v1/import?mode=replace&confirm=true&wait=applied", &few);
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert_eq!(gateway.get("/r9").status, 404);
-    // going back adds routes and takes none away
+    // The rollback adds routes and removes none.
     let reply = admin.ask("POST", "/yumen/v1/revisions/2/rollback?wait=applied", "");
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert_eq!(gateway.get("/r9").status, 200);
@@ -275,7 +276,7 @@ fn requests_are_explained_as_they_are_served() {
     let lost = explain(json!({ "method": "POST", "url": "/x" }), "");
     assert_eq!(lost["route"], Value::Null, "{lost}");
     assert!(lost["candidates"].to_string().contains("only-get"), "{lost}");
-    // before the route was written nobody took the request
+    // Before the route was written, no route matched.
     let past = explain(json!({ "url": "/x" }), "?at=1");
     assert_eq!(past["route"], Value::Null, "{past}");
     assert_eq!(admin.ask("POST", "/yumen/v1/explain?at=99", "{\"url\":\"/x\"}").status, 404);

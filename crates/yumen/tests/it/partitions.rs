@@ -1,7 +1,7 @@
-//! Three gateways, three members of etcd and a Redis, each in a network namespace of its own: what is served while
-//! they lose sight of one another, in both directions or in one.
+//! Three gateways, three etcd members and a Redis in separate network namespaces: correctness during
+//! partitions in both directions or one.
 //!
-//! Namespaces need root; where they cannot be made, the test says so and is left out.
+//! Namespaces require root; without them, the test prints that and is skipped.
 
 mod limits;
 mod truth;
@@ -10,13 +10,13 @@ mod world;
 use truth::Truth;
 use world::{Fault, Spot, World};
 
-/// What is broken for a while.
+/// A fault for a while.
 struct Case {
     what: &'static str,
     faults: &'static [Fault],
-    /// Nodes that hear nothing of the store meanwhile.
+    /// Nodes without a connection to the store meanwhile.
     blind: &'static [usize],
-    /// Nodes that cannot count with the others meanwhile.
+    /// Nodes without a connection to Redis meanwhile.
     uncounted: &'static [usize],
 }
 
@@ -122,7 +122,7 @@ fn check(world: &World, case: &Case) {
     let mended = world.break_by(case.faults);
     let what = case.what;
     world.wait(what, "who is blind says so, and nobody else", || world.tells(case.blind));
-    // Nobody can write while no majority is reached.
+    // Without a majority no write succeeds.
     let sighted: Vec<usize> = (0..world::NODES).filter(|node| !case.blind.contains(node)).collect();
     world.wait_for_writes(what, &sighted);
     world.wait(what, "those who see know who is behind", || world.knows_who_drifts(case.blind));

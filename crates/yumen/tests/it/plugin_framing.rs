@@ -1,4 +1,4 @@
-//! Plugins may say what they like of lengths, methods and statuses: where a message ends is told by what is sent.
+//! Plugins may change lengths, methods and statuses: the framing follows the bytes that are sent.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,14 +15,14 @@ use crate::harness::http2::{
 use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Client, Gateway, Upstream, eventually};
 
-/// A route `/id/*` with plugins for each.
+/// A route `/id/*` for each set of plugins.
 fn start(upstream: &Upstream, plugins: Value) -> Gateway {
     let Value::Object(plugins) = plugins else { panic!("plugins by route") };
     let route = |(id, plugins): (String, Value)| json!({ "id": id, "uri": format!("/{id}/*"), "plugins": plugins, "upstream": upstream.alone() });
     Gateway::start(&json!({ "routes": plugins.into_iter().map(route).collect::<Vec<_>>() }))
 }
 
-/// Tells the lines of the head that speak of lengths, and the body.
+/// Responds with the framing fields and the body of the request.
 fn tells_lengths() -> Upstream {
     Upstream::start(|request, stream| {
         let is_length = |line: &&str| {
@@ -65,7 +65,7 @@ fn an_endpoint_is_told_the_length_of_what_it_is_sent() {
 
 #[test]
 fn a_client_is_told_the_length_of_what_it_is_sent() {
-    // The query says with which status it answers.
+    // The query contains the status of the response.
     let upstream = Upstream::start(|request, stream| match request.target.split_once('?') {
         Some((_, status)) => {
             let head = format!("HTTP/1.1 {status} x\r\nContent-Length: 9\r\n\r\n");
@@ -139,7 +139,7 @@ fn what_judges_targets_sees_those_in_absolute_form_as_all_others() {
     assert_eq!(ask("/shown/x?q").text(), "/shown/x?q");
 }
 
-/// "a secret, told", compressed.
+/// "a secret, told", gzipped.
 const GZIPPED: &[u8] =
     b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x4b\x54\x28\x4e\x4d\x2e\x4a\x2d\xd1\x51\x28\xc9\xcf\x49\x01\x00\xa1\xeb\x07\xf0\x0e\x00\x00\x00";
 
@@ -176,7 +176,7 @@ fn what_an_endpoint_compressed_is_rewritten_and_broken_off_where_it_is_not_whole
     assert_eq!(gateway.metric("yumen_faults_total{fault=\"upstream_body\",side=\"upstream\"}"), 2.0);
 }
 
-/// Reads one request in chunks as it is, and answers it.
+/// Reads one chunked request as raw bytes, and responds.
 fn sees_all_bytes() -> (String, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -268,7 +268,7 @@ fn an_answer_that_is_replaced_ends_at_once_however_its_endpoint_goes_on() {
     client.send("GET /a/endless HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n");
     let reply = client.reply();
     assert_eq!(reply.field("content-encoding"), Some("gzip"));
-    // How long it was is what ends it.
+    // The trailer of gzip contains the length.
     assert!(reply.body.ends_with(&[8, 0, 0, 0]), "{:?}", reply.body);
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
@@ -280,7 +280,8 @@ fn an_answer_that_is_replaced_ends_at_once_however_its_endpoint_goes_on() {
     assert!(faults.iter().all(|line| line.ends_with(" 0")), "{faults:?}");
 }
 
-/// What the endpoint has still to say comes only when the client has its answer and the end of its connection.
+/// The rest of the original body arrives only after the client has its response and the end of its
+/// connection.
 #[test]
 fn nobody_waits_for_what_is_said_behind_a_replaced_answer_and_its_endpoint_is_kept() {
     let gate = Gate::default();
@@ -312,7 +313,7 @@ fn nobody_waits_for_what_is_said_behind_a_replaced_answer_and_its_endpoint_is_ke
     }
 }
 
-/// The next request has the connection of the one before, whose endpoint came to its end after the client's answer.
+/// The next request uses the same upstream connection; its response ended after that of the client.
 #[test]
 fn a_replaced_answer_leaves_its_place_to_the_next_request() {
     let upstream = Upstream::start(|_, stream| {

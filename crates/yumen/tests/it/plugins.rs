@@ -1,4 +1,4 @@
-//! Plugins through the whole chain: what clients and upstreams see of them.
+//! Plugins in the whole chain, as clients and upstreams see them.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn key_auth_refuses_strangers_and_tells_the_upstream_who_came() {
     assert_eq!(seen["fields"]["x-consumer-username"], "jack");
     assert_eq!(gateway.get("/?apikey=jacks-key").status, 200);
     assert_eq!(upstream.requests(), 2);
-    // nobody can say by himself who he is
+    // A client cannot set the consumer fields itself.
     let seen = gateway.get_with("/", "apikey: jacks-key\r\nX-Consumer-Username: root\r\n").json();
     assert_eq!(seen["fields"]["x-consumer-username"], "jack");
 }
@@ -130,7 +130,7 @@ fn limit_count_is_exact_across_workers() {
     let upstream = Upstream::text("x");
     let limit = json!({ "limit-count": { "count": 50, "time_window": 60, "rejected_code": 429, "key": "remote_addr" } });
     let gateway = with_plugins(&upstream, &limit);
-    // many connections, so that both workers get some; at the same time, so that they race
+    // Many connections, so that both workers get some; concurrently, so that they race.
     let passed: usize = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
             .map(|_| scope.spawn(|| (0..20).filter(|_| gateway.get("/").status == 200).count()))
@@ -287,7 +287,7 @@ fn redirect_sends_elsewhere() {
     assert_eq!((reply.status, reply.field("location")), (301, Some("/new/a")));
     let gateway = with_plugins(&upstream, &json!({ "redirect": { "http_to_https": true } }));
     let reply = gateway.get_with("/a?b", "Host: shop.test\r\n");
-    // the port is the one of the TLS listener
+    // The port of the TLS listener.
     let port = gateway.https.port();
     assert_eq!(
         (reply.status, reply.field("location").unwrap().to_owned()),
@@ -353,7 +353,7 @@ fn prometheus_counts_by_status_route_and_node() {
         gateway.get("/a");
     }
     gateway.get("/none");
-    // an exchange is counted after its last byte has left
+    // An exchange is counted after its last byte was sent.
     crate::harness::eventually("all are counted", 5, || {
         gateway.metric("yumen_requests_total{class=\"4xx\"}") == 1.0
     });
@@ -385,7 +385,7 @@ fn prometheus_counts_by_status_route_and_node() {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let labels = format!("apisix_node_info{{hostname=\"{}\",version=\"", host.trim());
     assert_eq!(line(&[&labels]), "1");
-    // no family stands there twice
+    // No metric family occurs twice.
     let types: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
     let distinct: std::collections::BTreeSet<&&str> = types.iter().collect();
     assert_eq!(types.len(), distinct.len());
@@ -432,7 +432,7 @@ fn a_missing_plugin_that_guards_nothing_is_left_out_with_a_warning() {
 fn a_plugin_nobody_knows_is_an_error_with_a_hint() {
     let upstream = Upstream::text("x");
     let gateway = with_plugins(&upstream, &json!({ "key-aut": {} }));
-    // a route that was never good refuses rather than lets everybody in
+    // A route without a last good version fails closed.
     assert_eq!(gateway.get("/").status, 503);
     let problem = &gateway.status_json("/yumen/v1/problems")[0];
     assert_eq!((&problem["level"], &problem["object"]), (&json!("error"), &json!("routes/r1")));

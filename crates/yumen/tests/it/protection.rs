@@ -1,4 +1,4 @@
-//! Upstreams that are asked more than they can bear, and endpoints that fail while others do not.
+//! Overloaded upstreams, and endpoints that fail while others do not.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Client, Gateway, Options, Reply, Upstream, eventually, free_port};
 use crate::l4;
 
-/// Answers when the gate is open.
+/// Responds when the gate is open.
 fn held(gate: &Gate) -> Upstream {
     let gate = gate.clone();
     Upstream::start(move |_, stream| {
@@ -52,7 +52,7 @@ fn requests_beyond_the_bound_wait_and_those_beyond_the_queue_are_refused() {
     let gateway = Gateway::start(&document(&[&upstream], &limits));
     let mut busy = vec![ask(&gateway), ask(&gateway)];
     eventually("two are at the upstream", 10, || upstream.requests() == 2);
-    // A change of the configuration gives nobody a new start.
+    // A change of the configuration does not reset the counts.
     let mut changed = document(&[&upstream], &limits);
     let other = json!({ "id": "2", "uri": "/other", "upstream": upstream.alone() });
     changed["routes"].as_array_mut().unwrap().push(other);
@@ -153,7 +153,7 @@ fn upstreams_of_one_node_do_not_take_each_others_connections() {
     gate.open();
     assert!(answered(&mut vec![ask("/bounded")]));
     gate.close();
-    // Whoever is not bounded leaves the one place to those it is for.
+    // An unbounded upstream leaves the one slot to the bounded one.
     let mut busy = vec![ask("/other")];
     eventually("the other is at the upstream", 10, || upstream.requests() == 2);
     busy.push(ask("/bounded"));
@@ -163,7 +163,7 @@ fn upstreams_of_one_node_do_not_take_each_others_connections() {
     gate.open();
     assert!(answered(&mut busy));
     gate.close();
-    // What idles now are five connections, of which the bound has one in sight.
+    // Five connections are idle, of which the bound counts one.
     busy.push(ask("/bounded"));
     eventually("one is at the upstream", 10, || upstream.requests() == 7);
     for _ in 0..2 {
@@ -267,7 +267,7 @@ fn who_waits_follows_a_change_of_endpoints() {
         let both = [&hangs, &idles];
         gateway.apply(&document(&both[usize::from(!is_added)..], &limits));
         eventually("nobody waits", 10, || pending(&gateway) == 0.0 && idles.requests() == 2);
-        // Nor does who comes anew, where there is room.
+        // A new request does not wait either if there is room.
         assert_eq!(gateway.get("/").text(), "idle", "added: {is_added}");
         gate.open();
         let mut texts = clients.each_mut().map(|client| client.reply().text());
@@ -304,7 +304,7 @@ fn a_request_that_is_out_of_time_is_given_up() {
     let mut client = ask(&gateway);
     refused(&client.reply(), 504, "the deadline of the request has passed");
     gate.open();
-    // The next one has its own time.
+    // The next request has its own deadline.
     assert_eq!(client.get("/").status, 200);
     assert_eq!(gateway.metric("yumen_faults_total{fault=\"deadline\",side=\"client\"}"), 1.0);
 }
@@ -321,7 +321,7 @@ fn a_deadline_is_not_held_against_the_endpoint() {
     for _ in 0..4 {
         refused(&gateway.get("/"), 504, "the deadline of the request has passed");
     }
-    // Nor is it a reason to ask another.
+    // A deadline is no reason for a retry either.
     assert_eq!(a.requests() + b.requests(), 4);
     assert_eq!(gateway.status_json("/status")["ejected"], json!([]));
     gate.open();
@@ -350,7 +350,7 @@ fn clients_open_no_circuit_by_deadlines_of_their_own_and_operators_do() {
     ] {
         let strict = start(&upstream, timeouts.clone());
         assert_eq!([(); 3].map(|()| strict.get("/").status), [504; 3], "{timeouts}");
-        // What came of a request is noted behind its answer.
+        // The outcome is recorded after the response.
         eventually("the circuit opens", 10, || strict.get("/").status == 502);
     }
     gate.open();
@@ -372,7 +372,7 @@ fn a_deadline_counts_the_wait_for_room_and_is_passed_on() {
     eventually("one is at the upstream", 10, || upstream.requests() == 1);
     let late = gateway.get_with("/", "X-Envoy-Expected-Rq-Timeout-Ms: 200\r\n");
     refused(&late, 504, "the deadline of the request has passed");
-    // Too late from the beginning.
+    // Expired on arrival.
     let over = gateway.get_with("/echo", "X-Request-Deadline: 1600000000000\r\n");
     refused(&over, 504, "the deadline of the request has passed");
     assert_eq!((upstream.requests(), echo.requests()), (1, 0));
@@ -401,7 +401,7 @@ fn an_adaptive_limit_refuses_what_is_above_it() {
     eventually("there is room again", 10, || gateway.get("/").status == 200);
 }
 
-/// Takes no connection: as many wait to be accepted as may.
+/// An address with a full backlog, which accepts no connection.
 fn black_hole() -> (std::net::TcpListener, Vec<std::net::TcpStream>) {
     let listener = http2::run(async {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -438,7 +438,7 @@ fn a_client_that_leaves_while_an_endpoint_is_connected_to_gives_its_place_back()
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
         let (answer, mut stream) = client.begin(http2::request("GET", "/")).await;
-        // The frames leave while the runtime runs.
+        // The frames are sent while the runtime runs.
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         holds(1.0);
         stream.send_reset(h2::Reason::CANCEL);
@@ -448,7 +448,7 @@ fn a_client_that_leaves_while_an_endpoint_is_connected_to_gives_its_place_back()
     });
 }
 
-/// An endpoint of streams that says "a", until its time is over.
+/// An endpoint that sends "a" on each connection while `streams` runs.
 fn listen_for(address: SocketAddr, mut streams: impl FnMut()) {
     let listener = TcpListener::bind(address).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! Clients that are too slow, and a node that has too much to do.
+//! Slow clients, and an overloaded node.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ fn start(upstream: &Upstream, node: &str) -> Gateway {
     Gateway::with(&upstream.everything(), &Options { node, workers: 1, ..Options::default() })
 }
 
-/// Sends a byte after another until the other side takes none: more often than any timeout between two reads.
+/// Sends single bytes until the other side closes: more often than any read timeout.
 fn drip(mut stream: std::net::TcpStream) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         while std::io::Write::write_all(&mut stream, b"x").is_ok() {
@@ -30,7 +30,7 @@ fn a_body_that_nobody_wants_holds_no_place_and_is_not_waited_for_long() {
     let dripping = drip(stream);
     assert!(slow.is_closed_within(Duration::from_secs(30)), "it is given up");
     dripping.join().unwrap();
-    // One that comes is read, and the next request behind it.
+    // A body that does arrive is read, and so is the next request.
     let mut quick = Client::connect(gateway.http);
     quick.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n");
     assert_eq!(quick.reply().status, 404);
@@ -101,7 +101,7 @@ fn a_node_whose_memory_was_full_serves_again_once_its_clients_have_left() {
     let upstream = Upstream::text("x");
     let gateway = start(&upstream, "overload: {memory_bytes: 130000000, lag_ms: 60000}");
     let head = format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}", "y".repeat(60_000));
-    // Heads without an end, which are kept in pieces that are small to the allocator.
+    // Incomplete heads, which consist of small allocations.
     let begun: Vec<Client> = (0..2500)
         .map(|_| {
             let mut client = Client::connect(gateway.http);

@@ -1,4 +1,4 @@
-//! Changes of protocol: who may ask for one, and how it is told.
+//! Protocol upgrades: permission and forwarding.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::harness::{Client, Gateway, Upstream};
 
 const CHANGED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
-/// Changes protocols as the path says, then gives back every byte.
+/// Switches protocols according to the path, then echoes every byte.
 fn endpoint() -> Upstream {
     Upstream::start(|request, stream| {
         let wants = request.field("upgrade").is_some();

@@ -1,4 +1,4 @@
-//! Plain proxying: messages pass whole and unchanged, through curl and NGINX where these say more.
+//! Plain proxying: messages pass complete and unchanged, checked with curl and NGINX where they are stricter.
 
 use std::io::Write;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn get_and_head_through_nginx_are_what_nginx_said() {
     }
     assert_eq!(field(&ours, "server").as_deref(), Some("yumen"));
     assert_eq!(curl(&["-o", "/dev/null", "-w", "%{http_code}", &gateway.url("/none")]), "404");
-    // a HEAD leaves its connection in order
+    // A HEAD response leaves the connection usable.
     let mut client = Client::connect(gateway.http);
     for _ in 0..3 {
         let reply = client.send("HEAD /a.txt HTTP/1.1\r\nHost: x\r\n\r\n").reply_to_head();
@@ -269,7 +269,7 @@ fn who_has_left_holds_nothing_for_long() {
         leave(path, 2 * turn + 1);
         assert_eq!(gateway.get("/free").status, 200, "after {path}");
     }
-    // One waits for its turn and leaves.
+    // A request that waits in the pending queue, and leaves.
     let mut holds = Client::connect(gateway.http);
     holds.send("GET /held HTTP/1.1\r\nHost: x\r\n\r\n");
     eventually("it is at the upstream", 10, || upstream.requests() == 5);

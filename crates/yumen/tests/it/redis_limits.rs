@@ -1,5 +1,5 @@
-//! Limits that nodes share through Redis: counted exactly, in one round trip, and what becomes of them
-//! when Redis goes away.
+//! Limits that nodes share through Redis: exact counts, one round trip per request, and behaviour without
+//! Redis.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,19 +9,19 @@ use crate::harness::redis::{self, Redis};
 use crate::harness::upstream::{Gate, respond};
 use crate::harness::{Client, Gateway, Options, Upstream, certs, eventually, run};
 
-/// Settings of a plugin and where its Redis is.
+/// Plugin settings with the Redis connection.
 fn with(redis: &Redis, mut settings: Value) -> Value {
     settings["policy"] = json!("redis");
     settings["redis_host"] = json!("127.0.0.1");
     settings["redis_port"] = json!(redis.port);
     if settings["redis_timeout"].is_null() {
-        // A machine that is busy elsewhere is no outage.
+        // A busy machine must not look like an outage.
         settings["redis_timeout"] = json!(20_000);
     }
     settings
 }
 
-/// A route for everything with these plugins.
+/// A route for all requests with these plugins.
 fn routes(upstream: &Upstream, plugins: &Value) -> Value {
     json!({ "routes": [{ "id": "1", "uri": "/*", "plugins": plugins, "upstream": upstream.alone() }] })
 }
@@ -30,11 +30,11 @@ fn node(upstream: &Upstream, plugin: &str, settings: &Value) -> Gateway {
     Gateway::start(&routes(upstream, &json!({ plugin: settings })))
 }
 
-/// Sends so many requests through each node at once; how many got 200.
+/// Sends requests through all nodes concurrently; returns the number of 200s.
 fn flood(nodes: &[&Gateway], requests: usize) -> usize {
     let admitted = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        // Two connections per node: each may be another worker's.
+        // Two connections per node, which may be on different workers.
         for node in nodes.iter().chain(nodes) {
             scope.spawn(|| {
                 let mut client = Client::connect(node.http);
@@ -56,7 +56,7 @@ fn two_nodes_admit_exactly_what_the_limit_says_in_one_round_trip_each() {
         let settings = json!({ "count": 60, "time_window": 3600, "key": "host", "window_type": window_type });
         let nodes = [(); 2].map(|()| node(&upstream, "limit-count", &with(&redis, settings.clone())));
         redis.cli(&["CONFIG", "RESETSTAT"]);
-        // Four hundred requests to each of two connections to each node.
+        // 40 requests on each of two connections to each of two nodes.
         assert_eq!(flood(&[&nodes[0], &nodes[1]], 80), 60, "{window_type}");
         let (by_digest, by_text) = (redis.calls("evalsha"), redis.calls("eval"));
         assert_eq!(by_digest, 160, "{window_type}: a question each");
@@ -118,7 +118,7 @@ fn a_group_is_called_in_redis_as_apisix_calls_it() {
 #[test]
 fn limit_req_paces_two_nodes_as_one() {
     let (redis, upstream) = (Redis::start(), Upstream::text("x"));
-    // One request in a thousand seconds, and four more at once.
+    // One request per 1000 s, and a burst of four.
     let settings = json!({ "rate": 0.001, "burst": 4, "key": "host", "nodelay": true });
     let nodes = [(); 2].map(|()| node(&upstream, "limit-req", &with(&redis, settings.clone())));
     redis.cli(&["CONFIG", "RESETSTAT"]);
@@ -134,7 +134,7 @@ fn a_rate_so_low_that_its_bucket_outlives_the_clock_of_redis_is_kept() {
     assert_eq!([(); 3].map(|()| gateway.get("/").status), [200, 503, 503]);
 }
 
-/// An upstream that answers once the gate is open.
+/// An upstream that responds when the gate is open.
 fn gated(gate: &Gate) -> Upstream {
     let gate = gate.clone();
     Upstream::start(move |_, stream| {
@@ -143,7 +143,7 @@ fn gated(gate: &Gate) -> Upstream {
     })
 }
 
-/// How many exchanges Redis knows of, whatever they are counted under.
+/// Number of exchanges in Redis, under all keys.
 fn members(redis: &Redis) -> usize {
     let keys = redis.cli(&["KEYS", "limit_conn:*"]);
     let count = |key: &str| redis.cli(&["ZCARD", key]).trim().parse::<usize>().expect("a number");
@@ -178,7 +178,7 @@ fn limit_conn_counts_exchanges_of_two_nodes_and_forgets_them_when_they_end() {
 fn exchanges_of_a_node_that_died_expire_and_those_of_one_that_lives_are_renewed() {
     let (redis, gate) = (Redis::start(), Gate::default());
     let upstream = gated(&gate);
-    // Renewed every few seconds: long enough for a machine that lets nobody run for some of them.
+    // Renewed every few seconds: long enough for a machine that stalls for some of them.
     let settings = json!({ "conn": 2, "burst": 0, "default_conn_delay": 0.01, "key": "host", "key_ttl": 20 });
     let nodes = [(); 2].map(|()| node(&upstream, "limit-conn", &with(&redis, settings.clone())));
     let mut clients = nodes.each_ref().map(|node| Client::connect(node.http));
@@ -187,7 +187,7 @@ fn exchanges_of_a_node_that_died_expire_and_those_of_one_that_lives_are_renewed(
         eventually("it is counted", 10, || members(&redis) == number + 1);
     }
     nodes[0].kill();
-    // Members that expired go when the next exchange looks: the one of the node that died, and no other.
+    // The next exchange removes expired members: only that of the dead node.
     let mut next = Client::connect(nodes[1].http);
     let mut refused = 0;
     loop {
@@ -238,7 +238,7 @@ fn each_way_of_being_refused_by_one_redis_has_a_line_of_its_own() {
         ("password", json!({ "redis_password": "wrong" }), "AUTH: WRONGPASS"),
         ("user", json!({ "redis_username": "nobody", "redis_password": "s3cret" }), "AUTH: WRONGPASS"),
         ("database", json!({ "redis_password": "s3cret", "redis_database": 99 }), "SELECT: ERR"),
-        // Who speaks no TLS waits for the rest of what it takes for a command.
+        // A server without TLS waits for the rest of a supposed command.
         (
             "tls",
             json!({ "redis_password": "s3cret", "redis_ssl": true, "redis_timeout": 1000 }),
@@ -309,7 +309,7 @@ fn a_cluster_is_asked_where_keys_are_even_when_they_move() {
     for node in &nodes {
         assert!(node.calls("evalsha") > 0, "every node has keys");
     }
-    // Every slot of the first node goes to the second, key by key: nothing is lost, nothing refused.
+    // All slots of the first node move to the second, key by key: nothing is lost or refused.
     let [from, to] = [0, 1].map(|at: usize| nodes[at].cli(&["CLUSTER", "MYID"]).trim().to_owned());
     let (first, port) = (nodes[0].address().to_string(), nodes[0].port);
     std::thread::scope(|scope| {
@@ -366,7 +366,7 @@ fn a_node_that_left_its_cluster_is_asked_no_more() {
     let all_are_counted =
         || (0..30).all(|who| gateway.get_with("/", &format!("Who: {who}\r\n")).status == 200);
     assert!(all_are_counted());
-    // It still runs and answers, but its slots are the first node's.
+    // The node still runs and responds, but its slots belong to the first node.
     let gone = nodes[2].cli(&["CLUSTER", "MYID"]).trim().to_owned();
     for node in &nodes[..2] {
         node.cli(&["CLUSTER", "FORGET", &gone]);
@@ -380,7 +380,7 @@ fn a_node_that_left_its_cluster_is_asked_no_more() {
             info.contains("cluster_state:ok") && info.contains("cluster_slots_assigned:16384")
         });
     }
-    // A map that was asked for just before it changed is not asked for again at once.
+    // A cluster map that was just loaded is not reloaded at once.
     eventually("all are counted by the others", 30, all_are_counted);
 }
 
@@ -442,7 +442,7 @@ fn an_outage_costs_few_requests_their_deadline_and_is_told_once() {
     for path in ["/strict", "/lenient"] {
         assert_eq!(gateway.get(path).status, 200);
     }
-    // It hangs: connections stay open, and nothing comes back.
+    // The server hangs: connections stay open without replies.
     redis.freeze(true);
     for _ in 0..100 {
         assert_eq!(gateway.get("/strict").status, 500);
@@ -450,12 +450,12 @@ fn an_outage_costs_few_requests_their_deadline_and_is_told_once() {
     }
     let [timeouts, fast] = ["timeout", "down"]
         .map(|kind| gateway.metric(&format!("yumen_redis_faults_total{{kind=\"{kind}\"}}")));
-    // Each of two workers finds out by itself, once.
+    // Each of the two workers detects it once.
     assert!((1.0..=4.0).contains(&timeouts), "{timeouts} requests waited their whole time");
     assert!(fast >= 100.0, "{fast} requests did not wait");
     assert!(gateway.metric("yumen_redis_degraded_total") >= 100.0);
     redis.freeze(false);
-    // Each worker finds it out by a request of its own.
+    // Each worker detects the recovery by a request of its own.
     eventually("all workers count again", 30, || {
         (0..8).all(|_| gateway.get("/strict").status == 200)
             && gateway.log().contains("redis is reached again")
@@ -483,7 +483,7 @@ fn delayed_nodes_exceed_a_limit_by_no_more_than_an_interval_and_go_on_without_re
     let (redis, upstream) = (Redis::start(), Upstream::text("x"));
     let settings = json!({ "count": 500, "time_window": 3600, "key": "host", "sync_interval": 0.1 });
     let nodes = [(); 2].map(|()| node(&upstream, "limit-count", &with(&redis, settings.clone())));
-    // One uses up all but a hundred, and the other learns of it with its first request and the next interval.
+    // One node uses all but a hundred; the other one sees that with its first request and the next interval.
     assert_eq!(flood(&[&nodes[0]], 400), 400);
     let counted = || {
         let keys = redis.cli(&["KEYS", "plugin-limit-count:v1:*"]);
@@ -496,7 +496,7 @@ fn delayed_nodes_exceed_a_limit_by_no_more_than_an_interval_and_go_on_without_re
         let remaining = nodes[1].get("/").field("x-ratelimit-remaining").expect("a quota").parse::<u64>();
         remaining.expect("a number") < 100
     });
-    // What it admitted while it asked counts as well: from here on it is exact.
+    // The count includes its own admissions meanwhile: from here on it is exact.
     let before = counted();
     let admitted = flood(&[&nodes[1]], 200);
     assert!(admitted <= 100, "{admitted}");

@@ -1,4 +1,4 @@
-//! Clients that are refused for their certificates on connections that are kept: they come in on others.
+//! Clients that are refused on a reused connection because of their certificate can connect again.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -17,8 +17,8 @@ use crate::harness::tls::client_config;
 use crate::harness::upstream::Gate;
 use crate::harness::{Gateway, Options, Upstream};
 
-/// A gateway that serves `www.open.test` to everybody and `closed.open.test` to whom it is told, both under a
-/// certificate for either.
+/// A gateway that serves `www.open.test` to all clients and `closed.open.test` with a client certificate,
+/// both under one wildcard certificate.
 struct World {
     gateway: Gateway,
     upstream: Upstream,
@@ -30,7 +30,7 @@ struct World {
 }
 
 impl World {
-    /// Asks clients for certificates under `closed.open.test`, or nobody yet.
+    /// With client certificates for `closed.open.test`, or without.
     fn start(asks: bool) -> World {
         let (authority, people, gate) = (Authority::new("known"), Authority::new("people"), Gate::default());
         let upstream = Upstream::held(&gate, "slow");
@@ -43,7 +43,7 @@ impl World {
         World { gateway: Gateway::with(&document, &options), upstream, gate, authority, people, ada, own }
     }
 
-    /// Asks for certificates from now on.
+    /// Requires client certificates from now on.
     fn close(&self) {
         self.gateway.apply(&document(&self.own, &self.upstream, Some(&self.people)));
     }
@@ -87,11 +87,11 @@ fn get(host: &str, path: &str) -> Request<()> {
     Request::get(format!("https://{host}{path}")).body(()).unwrap()
 }
 
-/// A client's connection of HTTP/1.1.
+/// An HTTP/1.1 connection of a client.
 struct Http1(BufReader<StreamOwned<ClientConnection, TcpStream>>);
 
 impl Http1 {
-    /// The status of an answer, and whether it is the connection's last.
+    /// The status of a response, and whether the connection ends with it.
     fn get(&mut self, host: &str) -> (u16, bool) {
         write!(self.0.get_mut(), "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
         let mut head = String::new();
@@ -179,7 +179,7 @@ fn a_connection_of_http3_is_left_after_a_refusal_and_its_other_streams_finish() 
 #[test]
 fn who_asks_under_another_name_than_connected_for_is_told_to_connect_anew() {
     let world = World::start(true);
-    // Nobody takes a name for another there but on purpose.
+    // HTTP/1.1 clients do not reuse a connection for another name by accident.
     let mut old = world.http1(OPEN);
     assert_eq!((old.get(OPEN), old.get(CLOSED)), ((200, false), (400, true)));
     assert!(old.has_ended());
@@ -190,7 +190,7 @@ fn who_asks_under_another_name_than_connected_for_is_told_to_connect_anew() {
             let answer = client.ask(get(host, "/"), b"").await.unwrap();
             assert_eq!((answer.status, newest.ask(get(host, "/"), b"").await.status), (status, status));
         }
-        // Both connections are good for what they were made for.
+        // Both connections remain usable for their own name.
         tokio::time::sleep(Duration::from_millis(600)).await;
         assert!(client.sender.clone().ready().await.is_ok());
         assert_eq!(newest.ask(get(OPEN, "/"), b"").await.status, 200);

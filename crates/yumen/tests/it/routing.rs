@@ -1,10 +1,10 @@
-//! Which route a request finds.
+//! The route of a request.
 
 use serde_json::{Value, json};
 
 use crate::harness::{Gateway, Reply, Upstream, eventually};
 
-/// A route that answers with its own id.
+/// A route that responds with its id.
 fn route(id: &str, matching: &Value) -> Value {
     let mut route = json!({
         "id": id,
@@ -21,7 +21,7 @@ fn gateway(routes: &[(&str, Value)]) -> Gateway {
     Gateway::start(&json!({ "routes": routes }))
 }
 
-/// Checks (request line and fields, id of the route expected); `-` is none.
+/// Checks requests (request line and fields) against the ids of their routes; `-` for none.
 fn check(gateway: &Gateway, table: &[(&str, &str)]) {
     for (request, expected) in table {
         let host = if request.contains("\nHost:") { "" } else { "Host: test\r\n" };
@@ -177,7 +177,7 @@ fn patterns_with_look_around_match_and_what_takes_too_long_is_refused() {
     assert_eq!(gateway.get("/admin").status, 404);
     assert_eq!(gateway.get("/secret").status, 403);
     assert_eq!(gateway.get("/ssn").status, 403);
-    // Which route is meant, and whether the guard runs, cannot be told in time: nothing is sent on.
+    // The match, or the filter of the guard, exceeds the backtracking budget: no request is forwarded.
     let seen = upstream.requests();
     let long = "a".repeat(900);
     for path in ["/hard", "/guarded"] {
@@ -187,7 +187,7 @@ fn patterns_with_look_around_match_and_what_takes_too_long_is_refused() {
         assert_ne!(gateway.get(&format!("{path}?q=b")).status, 500);
     }
     assert_eq!(gateway.get(&format!("/blocked?{long}")).status, 403);
-    // A fault is counted once its response has left.
+    // A fault is counted after its response.
     eventually("both faults are counted", 10, || {
         gateway.metric("yumen_faults_total{fault=\"undecided\",side=\"local\"}") == 2.0
     });

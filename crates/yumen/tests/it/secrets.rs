@@ -1,4 +1,4 @@
-//! Secrets stay where they were written: no error quotes one.
+//! Error messages contain no secrets.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn ask(gateway: &Gateway, key: &str, line: &str, body: &str) -> Reply {
     Client::connect(gateway.admin).send(format!("{line} HTTP/1.1\r\n{fields}\r\n\r\n{body}")).reply()
 }
 
-/// Fails where a text holds a line of the key, as it is or as a list of its bytes.
+/// Fails if the text contains a line of the key, as text or as a list of bytes.
 fn assert_hides(text: &str, pair: &Pair, place: &str) {
     for line in pair.key.lines().filter(|line| !line.starts_with("-----")) {
         let bytes: Vec<String> = line.bytes().take(6).map(|byte| byte.to_string()).collect();
@@ -20,7 +20,7 @@ fn assert_hides(text: &str, pair: &Pair, place: &str) {
     }
 }
 
-/// Objects whose key lost its newlines, and one that fits no certificate.
+/// Objects with a key without newlines, and with a key that matches no certificate.
 fn broken(pair: &Pair) -> Value {
     let key = pair.key.replace('\n', "");
     let tls = json!({ "client_cert": pair.cert, "client_key": key });

@@ -1,4 +1,4 @@
-//! `$sent_http_*`: the fields of the answer, for conditions, plugins and the log.
+//! `$sent_http_*`: response fields in conditions, plugins and the access log.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ fn conditions_and_values_over_an_answer_see_the_fields_it_has() {
         rewriting("/filter", &upstream, filtered),
         rewriting("/copy", &upstream, json!({ "headers": { "set": { "X-Copy": "is $sent_http_x_tier" } } })),
         rewriting("/joined", &upstream, json!({ "headers": { "add": ["X-Copy: ${sent_http_x_part}"] } })),
-        // What the import from Kong makes of a field that is renamed.
+        // The result of importing a renamed field from Kong.
         rewriting(
             "/renamed",
             &upstream,

@@ -1,5 +1,5 @@
-//! Clients that take their answer slowly where a rate is asked of them: what counts is what they take, not what the
-//! node's sockets and sessions hold for them.
+//! Clients that read slowly under a minimum rate: the rate counts the bytes that they acknowledge, not those
+//! in sockets and TLS sessions of the node.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use crate::harness::upstream::respond;
 use crate::harness::{Gateway, Options, Upstream, certs, eventually, noise};
 
 const SIZE_MAX: usize = 5_000_000;
-/// Of an answer that the gateway makes: several times what sockets hold.
+/// Size of a local response, several times the socket buffers.
 const MADE_SIZE: usize = 12_000_000;
 const NODE: &str = "limits: {answer_bytes_per_s: 20000, rate_window_ms: 1000}";
 
@@ -43,7 +43,7 @@ impl World {
         World { gateway, trust: trusting(&authority.cert), _upstream: upstream }
     }
 
-    /// Asks for so many bytes, with or without TLS, by a socket that holds little.
+    /// Requests a body of this size, with or without TLS, with a small receive buffer.
     fn ask(&self, tls: bool, size: usize) -> Box<dyn Read> {
         self.ask_for(tls, &size.to_string())
     }
@@ -64,7 +64,7 @@ impl World {
         Box::new(tcp)
     }
 
-    /// How many requests have ended.
+    /// Number of ended requests.
     fn over(&self) -> f64 {
         self.gateway.metric("yumen_requests_total{class=\"2xx\"}")
     }
@@ -74,7 +74,7 @@ impl World {
     }
 }
 
-/// Reads so many bytes each tenth of a second for a while, then the rest; how many came in all.
+/// Reads `piece` bytes every 100 ms for a while, then the rest; returns the total.
 fn read_slowly(client: &mut dyn Read, piece: usize, slow: Duration) -> std::io::Result<usize> {
     let (begun, mut room, mut count) = (Instant::now(), vec![0; 64 * 1024], 0);
     while begun.elapsed() < slow {
@@ -96,12 +96,12 @@ fn read_slowly(client: &mut dyn Read, piece: usize, slow: Duration) -> std::io::
     }
 }
 
-/// Somewhere among these sizes the end of an answer waits in a session for a socket that is full.
+/// At one of these sizes, the end of a response is in a TLS session in front of a full socket.
 fn sizes() -> impl Iterator<Item = usize> {
     (400_000..SIZE_MAX).step_by(128 << 10)
 }
 
-/// Whether each size came whole to a client that reads so much each tenth of a second.
+/// Whether clients that read `piece` bytes every 100 ms get each size completely.
 fn each(world: &World, tls: bool, piece: usize) -> Vec<(usize, bool)> {
     std::thread::scope(|scope| {
         let asked: Vec<_> = sizes()
@@ -128,14 +128,15 @@ fn each(world: &World, tls: bool, piece: usize) -> Vec<(usize, bool)> {
 fn a_client_that_reads_slowly_but_fast_enough_gets_all_of_its_answer() {
     let world = World::start(NODE);
     for tls in [false, true] {
-        // Several times what is asked: a system tells of room in steps, and records come whole.
+        // Several times the minimum rate, because the system reports free space in steps, and records arrive
+        // whole.
         let lost: Vec<_> = each(&world, tls, 10_000).into_iter().filter(|(_, is_whole)| !is_whole).collect();
         assert!(lost.is_empty(), "tls: {tls}, {} of {} lost: {lost:?}", lost.len(), sizes().count());
     }
     assert_eq!(world.stalled(), 0.0);
 }
 
-/// Also where only the end of it is left, which a session holds.
+/// Also if only the end of the response is left, in a TLS session.
 #[test]
 fn a_client_that_reads_nothing_is_cut_off_wherever_its_answer_waits() {
     let world = World::start(NODE);
@@ -144,7 +145,7 @@ fn a_client_that_reads_nothing_is_cut_off_wherever_its_answer_waits() {
         let sizes = (400_000..SIZE_MAX).step_by(48 << 10);
         let clients: Vec<_> = sizes.map(|size| world.ask(tls, size)).collect();
         let count = clients.len() as f64;
-        // Long before the time that a client has where no rate is asked of it.
+        // Long before the send timeout, which applies without a minimum rate.
         eventually("each is cut off, or all of it is with the system", 20, || world.over() - over == count);
         let cut = world.stalled() - stalled;
         assert!(0.0 < cut, "tls: {tls}, none of {count}");
@@ -153,7 +154,7 @@ fn a_client_that_reads_nothing_is_cut_off_wherever_its_answer_waits() {
 
 #[test]
 fn an_answer_that_the_gateway_makes_may_take_long_but_not_stand_still() {
-    // Systems tell of room in steps, each of some tenths of a second here.
+    // The system reports free space in steps, here some tenths of a second each.
     let world = World::start("timeouts: {send_ms: 1500}");
     for tls in [false, true] {
         let mut stalled = world.ask_for(tls, "made");

@@ -1,4 +1,4 @@
-//! Clients that write all of their request before they read.
+//! Clients that send their complete request before they read.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::harness::{Gateway, Upstream};
 
-/// Writes a head and a body of so many pieces with pauses between them, then reads.
+/// Sends a head and a body in pieces with pauses, then reads.
 fn ask(gateway: &Gateway, path: &str, pieces: usize, piece: usize, pause_ms: u64) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(gateway.http)?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -53,7 +53,7 @@ fn a_client_that_writes_for_ever_is_cut_off_and_one_that_says_nothing_sooner() {
             write!(stream, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\nabc").unwrap();
             let mut answer = Vec::new();
             let _ = stream.read_to_end(&mut answer);
-            // What is sent to who has gone is answered by a reset.
+            // A write to a closed socket is answered by a reset.
             while stream.write_all(b"x").is_ok() && start.elapsed() < Duration::from_secs(60) {
                 std::thread::sleep(Duration::from_millis(7000));
             }

@@ -1,4 +1,4 @@
-//! Hours in seconds: configuration that never rests, under load, in memory that does not grow.
+//! A soak test in seconds: constant configuration changes under load, without growth of memory.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ const ROUTES: usize = 1000;
 const WARM_UP: Duration = Duration::from_secs(6);
 const SOAK: Duration = Duration::from_secs(12);
 
-/// A thousand routes of which change `i` alters one: its upstream, its plugins or its path.
+/// A thousand routes; change `i` alters upstream, plugins or path of one of them.
 fn document(i: usize, upstreams: &[Upstream; 2]) -> Value {
     let routes: Vec<Value> = (0..ROUTES)
         .map(|n| {

@@ -1,4 +1,5 @@
-//! Logs that nobody reads, or that find no room: the gateway serves on, says what is lost, and ends when told to.
+//! Logs that are not read, or have no space: the gateway continues, counts the lost lines, and exits on
+//! request.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +13,7 @@ fn make_fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo").success());
 }
 
-/// A gateway that logs to what `make` puts at the path, and that path.
+/// A gateway with an access log at a path that `make` prepares, and that path.
 fn logging(upstream: &Upstream, more: &str, make: impl FnOnce(&Path)) -> (Gateway, PathBuf) {
     let scratch = Scratch::new();
     let log = scratch.file("access.log");
@@ -24,7 +25,7 @@ fn logging(upstream: &Upstream, more: &str, make: impl FnOnce(&Path)) -> (Gatewa
     (Gateway::launch(scratch, &Options { node: &node, ..Options::default() }, &["--file", &routes]), log)
 }
 
-/// Requests whose lines are longer than a pipe takes.
+/// Sends requests with more log lines than a pipe holds.
 fn fill(gateway: &Gateway) {
     let path = format!("/{}", "a".repeat(4000));
     let mut client = Client::connect(gateway.http);
@@ -57,7 +58,7 @@ fn a_pipe_gets_the_lines_that_were_written_before_it_had_a_reader() {
     let upstream = Upstream::text("x");
     let (gateway, log) = logging(&upstream, "", make_fifo);
     assert_eq!(gateway.get("/one").status, 200);
-    // One that writes too, so that there is no end before there is a line.
+    // Opened for writing too, so that the reader gets no end of file before the first line.
     let reader = OpenOptions::new().read(true).write(true).open(log).unwrap();
     let mut lines = BufReader::new(reader).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "/one 200");
@@ -87,7 +88,7 @@ fn lines_that_find_no_room_on_the_disk_are_counted_and_told_once() {
     let upstream = Upstream::text("x");
     let (gateway, _) = logging(&upstream, "", |log| std::os::unix::fs::symlink("/dev/full", log).unwrap());
     for _ in 0..3 {
-        // A batch each time.
+        // A full batch each time.
         fill(&gateway);
     }
     eventually("all are counted", 10, || gateway.metric("yumen_access_log_dropped_total") >= 300.0);

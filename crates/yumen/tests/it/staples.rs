@@ -1,4 +1,4 @@
-//! OCSP stapling against a real responder, `openssl ocsp`.
+//! OCSP stapling with a real responder, `openssl ocsp`.
 
 use std::process::{Child, Command};
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::harness::{Gateway, Scratch, eventually, free_port, run};
 
-/// An authority made by openssl, with its list of what it has signed, and one certificate.
+/// An openssl authority with its index of issued certificates.
 struct Authority {
     scratch: Scratch,
     url: String,
@@ -44,7 +44,7 @@ impl Authority {
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Signs a certificate that names the responder; gives its chain and key.
+    /// Signs a certificate with the URL of the responder; returns chain and key.
     fn sign(&self, name: &str, serial: &str, more: &str) -> (String, String) {
         self.openssl(&[
             "req",
@@ -85,7 +85,7 @@ impl Authority {
         (read("leaf.pem") + &read("ca.pem"), read("leaf.key"))
     }
 
-    /// Answers with what `index` says, until it is dropped.
+    /// Starts a responder with this index; it ends on drop.
     fn respond(&self, index: &str) -> Responder {
         self.scratch.write("index.txt", index);
         let args = [
@@ -112,7 +112,7 @@ impl Authority {
             .stderr(errors)
             .spawn()
             .expect("openssl runs");
-        // A connection without a request, made to see whether it listens, would be its last.
+        // Reads the log instead of connecting: a connection without a request would end the responder.
         eventually("the responder listens", 10, || {
             let log = std::fs::read_to_string(self.scratch.file("log")).unwrap_or_default();
             log.contains("waiting for OCSP client connections")
@@ -130,7 +130,7 @@ impl Drop for Responder {
     }
 }
 
-/// What a client is told of the certificate's status.
+/// The certificate status that a client receives.
 fn stapled(gateway: &Gateway, name: &str) -> String {
     let address = gateway.https.to_string();
     let (_, out, _) = run("openssl", &["s_client", "-connect", &address, "-servername", name, "-status"]);
@@ -159,7 +159,7 @@ fn the_status_is_fetched_beside_the_traffic_and_shown() {
     let gateway = gateway(&[ssl], "");
     eventually("the staple is shown", 20, || stapled(&gateway, "a.test") == "Cert Status: good");
     assert_eq!(gateway.metric("yumen_tls_staple_fetches_total{result=\"good\"}"), 1.0);
-    // a responder that goes takes nothing with it
+    // The staple outlives the responder.
     drop(responder);
     assert_eq!(stapled(&gateway, "a.test"), "Cert Status: good");
 }
@@ -211,7 +211,7 @@ fn a_process_that_takes_over_shows_the_staples_of_the_one_before() {
     let mut line = crate::upgrade::start(&json!({ "routes": [], "ssls": [ssl] }), "");
     let good = "Cert Status: good";
     eventually("the staple is shown", 20, || stapled(&line.gateway, "a.test") == good);
-    // Nobody could be asked now, and what one process was told another tells on.
+    // The responder is gone: each process takes the staple over from its predecessor.
     drop(responder);
     for _ in 0..2 {
         let before = line.serving();

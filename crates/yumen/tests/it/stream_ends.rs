@@ -1,4 +1,4 @@
-//! How streams and tunnels end: what one side said before it left reaches the other, and nobody is waited for for ever.
+//! Ends of streams and tunnels: bytes sent before an end reach the other side, and no wait is endless.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ use crate::l4::{TCP, connect, echo, nodes, server, start, start_with};
 const TLS: &str = "[{address: '127.0.0.1:0', protocol: tls}]";
 const MUCH: usize = 3 << 20;
 
-/// Reads nothing before the gate is open; then hands over what came and whether it ended without a reset.
+/// Reads only after the gate is open; then returns the bytes and whether they ended without a reset.
 fn slow_recorder(gate: &Gate) -> (SocketAddr, Receiver<(Vec<u8>, bool)>) {
     let (tell, told) = channel();
     let gate = gate.clone();
@@ -35,7 +35,7 @@ fn streams_to(address: SocketAddr) -> Value {
     json!([{ "id": "s", "upstream": nodes(&[address]) }])
 }
 
-/// Says it in records; the connection then ends with the script.
+/// Sends bytes in TLS records, without close_notify at the end.
 fn say_without_goodbye(peer: &mut TlsPeer, bytes: &[u8]) -> Option<()> {
     bytes.chunks(16 << 10).try_for_each(|piece| {
         let records = peer.records(piece);
@@ -43,7 +43,7 @@ fn say_without_goodbye(peer: &mut TlsPeer, bytes: &[u8]) -> Option<()> {
     })
 }
 
-/// Writes until the other side has taken nothing for a while; how much it has taken.
+/// Writes until the other side reads nothing for a while; returns the number of accepted bytes.
 fn fill(stream: &mut TcpStream) -> usize {
     stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     let (piece, mut sent) = (noise(16 << 10), 0);
@@ -53,7 +53,7 @@ fn fill(stream: &mut TcpStream) -> usize {
     sent - unacknowledged(stream)
 }
 
-/// How much of what was written the other side's system does not have yet, as the first of the queues in proc(5).
+/// Bytes that the other side's system has not acknowledged: the first queue in /proc/net/tcp.
 fn unacknowledged(stream: &TcpStream) -> usize {
     let port = |address: SocketAddr| format!(":{:04X}", address.port());
     let ends = [stream.local_addr().unwrap(), stream.peer_addr().unwrap()].map(port);
@@ -64,10 +64,11 @@ fn unacknowledged(stream: &TcpStream) -> usize {
 }
 
 fn reset(stream: TcpStream) {
+    // A close without linger sends a reset.
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
-/// Says something now and then until told to stop or nobody takes it.
+/// Sends a byte regularly until stopped or the connection closes.
 fn chat(stream: &TcpStream) -> (JoinHandle<()>, Arc<AtomicBool>) {
     let (mut stream, is_over) = (stream.try_clone().unwrap(), Arc::<AtomicBool>::default());
     let over = is_over.clone();
@@ -100,7 +101,7 @@ fn through(gateway: &Gateway, at: SocketAddr, is_tunnel: bool) -> TcpStream {
     client
 }
 
-/// A gateway that leads to the endpoint both ways; the endpoint sees no difference.
+/// A gateway with both a stream and a tunnel to the endpoint, which sees no difference.
 fn both_ways(timeouts: &str, serve: impl Fn(TcpStream) + Clone + Send + 'static) -> (Gateway, SocketAddr) {
     let address = server(serve.clone());
     let upgrading = server(move |mut stream| {
@@ -115,6 +116,7 @@ fn both_ways(timeouts: &str, serve: impl Fn(TcpStream) + Clone + Send + 'static)
         let _ = stream.write_all(UPGRADED);
         serve(stream);
     });
+    // One tunnel at a time, so that a second one shows whether the first gave its slot back.
     let limit = json!({ "conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "remote_addr" });
     let tunnel = json!({ "id": "r", "uri": "/*", "enable_websocket": true, "plugins": { "limit-conn": limit },
         "upstream": { "nodes": { upgrading.to_string(): 1 } } });
@@ -133,6 +135,7 @@ fn what_a_client_of_tls_said_before_it_left_without_goodbye_reaches_the_endpoint
     let said = noise(MUCH);
     let mut client = over_tls(connect(at[0]), &trusting(&authority.cert));
     let opener = gate.clone();
+    // The buffers on the path fill before the endpoint reads.
     let opening = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));
         opener.open();
@@ -151,12 +154,13 @@ fn what_a_client_of_tls_said_before_it_left_without_goodbye_reaches_the_endpoint
 fn what_an_endpoint_of_tls_said_before_it_left_without_goodbye_reaches_the_client() {
     let pair = certs::simple("b", &["b.test"]);
     let said = noise(MUCH);
-    let write_lock = said.clone();
-    let endpoint = TlsUpstream::start(&pair, move |peer, _| say_without_goodbye(peer, &write_lock));
+    let sent = said.clone();
+    let endpoint = TlsUpstream::start(&pair, move |peer, _| say_without_goodbye(peer, &sent));
     let mut upstream = nodes(&[endpoint.address]);
     upstream["scheme"] = json!("tls");
     let (gateway, at) = start(TCP, &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }));
     let mut client = connect(at[0]);
+    // The end of the endpoint arrives before the client reads.
     std::thread::sleep(Duration::from_millis(300));
     let mut bytes = Vec::new();
     client.read_to_end(&mut bytes).unwrap();
@@ -178,7 +182,7 @@ fn what_a_client_said_before_it_broke_off_reaches_the_endpoint() {
     let (bytes, is_whole) = told.recv_timeout(Duration::from_secs(20)).unwrap();
     assert!(!is_whole, "what was cut off does not look finished");
     eventually("it is over", 10, || gateway.metric("yumen_streams{protocol=\"tcp\"}") == 0.0);
-    // What is counted as passed on was.
+    // The counter includes exactly the forwarded bytes.
     assert_eq!(gateway.metric("yumen_stream_received_bytes_total"), bytes.len() as f64);
     assert!(bytes.len() >= sent, "{} of {sent}", bytes.len());
     assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"client_reset\"}"), 1.0);
@@ -199,6 +203,7 @@ fn what_a_client_said_before_it_broke_off_reaches_an_endpoint_that_speaks_itself
         let mut client = through(&gateway, at, is_tunnel);
         let sent = fill(&mut client);
         reset(client);
+        // The reset arrives before the endpoint reads.
         std::thread::sleep(Duration::from_millis(300));
         gate.open();
         let (received, _) = told.recv_timeout(Duration::from_secs(20)).unwrap();
@@ -217,7 +222,7 @@ fn what_an_endpoint_said_before_it_broke_off_reaches_a_client_that_speaks_itself
         let (tell, told) = channel();
         let (gateway, at) = both_ways("{}", move |mut stream| {
             if ends {
-                // What it does not take behind its end breaks the connection, too.
+                // Data that is not read after its end breaks the connection too.
                 let _ = stream.write_all(&noise(1 << 20));
                 let _ = tell.send(1 << 20);
             } else {
@@ -261,7 +266,7 @@ fn an_endpoint_that_takes_nothing_is_not_waited_for_when_the_client_has_broken_o
 #[test]
 fn a_tunnel_whose_client_has_left_ends_and_gives_its_place_back() {
     let (gateway, at) = both_ways("{stream_half_closed_ms: 300}", |mut stream| {
-        // Says what it has to say, longer than that; then it says nothing, and does not end.
+        // Sends for longer than the timeout, then nothing, without an end.
         for _ in 0..10 {
             let _ = stream.write_all(b"tick");
             std::thread::sleep(Duration::from_millis(100));
@@ -273,7 +278,7 @@ fn a_tunnel_whose_client_has_left_ends_and_gives_its_place_back() {
     let mut bytes = Vec::new();
     let end = client.read_to_end(&mut bytes).map_err(|error| error.kind());
     assert_eq!((bytes.len(), end), (40, Err(ErrorKind::ConnectionReset)));
-    // Its place in `limit-conn` is free.
+    // Its slot in `limit-conn` is free.
     drop(through(&gateway, at, true));
 }
 
@@ -294,11 +299,11 @@ fn an_endpoint_that_never_ends_is_not_waited_for_when_the_client_has_left() {
 fn the_last_messages_of_a_websocket_reach_the_client_though_tls_was_not_said_goodbye_to() {
     let pair = certs::simple("b", &["b.test"]);
     let said = noise(MUCH);
-    let write_lock = said.clone();
+    let sent = said.clone();
     let endpoint = TlsUpstream::start(&pair, move |peer, _| {
         peer.request()?;
         let head = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-        say_without_goodbye(peer, &[&head[..], &write_lock].concat())
+        say_without_goodbye(peer, &[&head[..], &sent].concat())
     });
     let upstream = json!({ "scheme": "https", "nodes": { endpoint.address.to_string(): 1 } });
     let gateway = Gateway::start(&json!({ "routes": [

@@ -1,4 +1,4 @@
-//! Bodies that never end or never get read: tunnels, events, back-pressure.
+//! Endless and unread bodies: tunnels, event streams, back-pressure.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::harness::http2::Http2Upstream;
 use crate::harness::{Client, Gateway, Upstream};
 
-/// Answers an upgrade, then gives back every byte it gets.
+/// Accepts an upgrade, then echoes every byte.
 fn tunnel_echo() -> Upstream {
     Upstream::start(|request, stream| {
         if request.field("upgrade") != Some("websocket") {
@@ -99,7 +99,7 @@ fn server_sent_events_arrive_one_by_one() {
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
         let _ = stream.write_all(head.as_bytes());
         let turn = turn.lock().unwrap();
-        // each event leaves only after the one before has arrived: any buffering would stall the test
+        // Each event is sent only after the previous one has arrived: any buffering would stall the test.
         for i in 0..5 {
             let event = format!("data: {i}\n\n");
             let _ = stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes());
@@ -146,7 +146,7 @@ fn fifty_stalled_clients_of_large_bodies_cost_bounded_memory() {
     let resident = gateway.resident_kib();
     assert!(resident < 60 * 1024, "{resident} KiB");
     assert_eq!(upstream.requests(), 50);
-    // one of them wakes up and still gets everything
+    // One of them resumes and still gets everything.
     let mut stream = stalled.into_iter().next().unwrap();
     let mut buffer = vec![0; 256 * 1024];
     let mut read = 0;

@@ -1,4 +1,4 @@
-//! TLS towards clients, as openssl and curl see it.
+//! TLS towards clients, checked with openssl and curl.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -19,14 +19,14 @@ fn document(ssls: &[Value]) -> Value {
     json!({ "routes": [{ "id": "1", "uri": "/*", "plugins": plugins }], "ssls": ssls })
 }
 
-/// What `openssl s_client` says of a handshake.
+/// The output of `openssl s_client` for a handshake.
 fn handshake(address: SocketAddr, more: &[&str]) -> String {
     let address = address.to_string();
     let (_, out, err) = run("openssl", &[&["s_client", "-connect", &address], more].concat());
     out + &err
 }
 
-/// The common name of the certificate shown for a server name.
+/// The common name of the certificate for a server name.
 fn shown(gateway: &Gateway, name: &str, more: &[&str]) -> String {
     let said = handshake(gateway.https, &[&["-servername", name], more].concat());
     let subject = said.lines().find_map(|line| line.trim().strip_prefix("subject="));
@@ -44,7 +44,7 @@ fn the_server_name_chooses_the_certificate() {
     for (name, expected) in table {
         assert_eq!(shown(&gateway, name, &[]), expected, "{name}");
     }
-    // the default certificate, self-signed, wherever none fits
+    // The self-signed default certificate if no other matches.
     let default = shown(&gateway, "other.test", &[]);
     assert!(!["a", "b", "w"].contains(&default.as_str()), "{default}");
     let without = handshake(gateway.https, &["-noservername"]);
@@ -86,7 +86,7 @@ fn rsa_and_ecdsa_are_both_offered() {
     assert_eq!(shown(&gateway, "a.test", &[]), "ecdsa");
 }
 
-/// An Ed25519 certificate and its key as openssl writes them, which is as short as keys get.
+/// An Ed25519 certificate and key in openssl's format, the shortest kind of key.
 fn ed25519(name: &str) -> Pair {
     let scratch = Scratch::new();
     let [cert, key] = ["cert.pem", "key.pem"].map(|file| scratch.file(file).display().to_string());
@@ -245,10 +245,10 @@ fn what_is_no_handshake_is_dropped_and_others_are_served() {
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff], &[0; 300]] {
         let mut client = crate::harness::Client::connect(gateway.https);
         client.send(garbage).finish_sending();
-        // an alert may come before the end
+        // An alert may come before the end.
         let _ = client.is_closed_within(Duration::from_secs(5));
     }
-    // the alert goes out before the worker counts
+    // The alert is sent before the worker counts.
     crate::harness::eventually("the failed handshakes are counted", 10, || {
         gateway.metric("yumen_tls_handshake_failures_total") >= 2.0
     });

@@ -1,4 +1,4 @@
-//! Traffic that is split between upstreams, and copied to others.
+//! Traffic split between upstreams, and mirrored.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ fn traffic_is_split_as_the_rules_say() {
     assert_eq!(client.reply().text(), "beta");
 }
 
-/// What a mirror got: request line, host and body of each.
+/// The copies at a mirror: request line, host and body of each.
 type Seen = Arc<Mutex<Vec<(String, String, String)>>>;
 
 fn mirror(gate: Gate) -> (Upstream, Seen) {
@@ -75,7 +75,7 @@ fn copies_go_to_a_mirror_and_nobody_waits_for_it() {
         let reply = client.reply();
         assert_eq!((reply.status, reply.json()["body"].as_str()), (200, Some(body)), "{path}");
     };
-    // The mirror answers none of them before all have been served.
+    // The mirror responds only after all requests have been served.
     post("/a?x=1", "tea");
     post("/b?x=2", "milk");
     post("/c?x=3", "abc");

@@ -1,4 +1,4 @@
-//! Bodies that a peer does not take: the memory that waits for it is bounded, visible, and given back.
+//! Bodies that a peer does not read: the buffered memory is bounded, visible, and released.
 
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,16 +16,16 @@ use crate::http3::World;
 
 const STREAMS: u32 = 128;
 const BODY: usize = 3_000_000;
-/// The bound, and how much more the process may grow for the exchanges themselves.
+/// The bound, and the further growth that is allowed for the exchanges themselves.
 const BACKLOG_MIB: u64 = 16;
 const EXCHANGES_MIB: u64 = 56;
 const NODE: &str = "limits: {backlog_bytes_per_worker: 16777216}";
 
-/// Held by each test of thousands of connections, of which this process has the endpoint's ends: together they would need
-/// more descriptors than the system allows.
+/// Serializes the tests with thousands of connections, whose endpoints are in this process: together they
+/// would exceed the descriptor limit.
 static DESCRIPTORS: Mutex<()> = Mutex::new(());
 
-/// Waits until no other test needs thousands of descriptors, and raises their number to what the system allows.
+/// Waits for the other such tests, and raises the descriptor limit to its maximum.
 fn reserve_descriptors() -> MutexGuard<'static, ()> {
     let reserved = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     let limit = getrlimit(Resource::Nofile);
@@ -33,7 +33,7 @@ fn reserve_descriptors() -> MutexGuard<'static, ()> {
     reserved
 }
 
-/// Answers from memory that its thousands of threads share.
+/// Responds from one buffer that its thousands of threads share.
 fn large_answers() -> Upstream {
     let piece = [b'x'; 30_000];
     Upstream::start(move |_, stream| {
@@ -47,7 +47,7 @@ fn start(upstream: &Upstream) -> Gateway {
     Gateway::with(&upstream.everything(), &Options { node: NODE, workers: 1, ..Options::default() })
 }
 
-/// A client that allows so many bytes on each stream, and as many as there may be on the connection.
+/// A client with this window for each stream and the largest window for the connection.
 fn client(gateway: &Gateway, window_bytes: u32) -> RawClient {
     let mut client = RawClient::connect(gateway.http);
     client.send(&frame(SETTINGS, 0, 0, &[&[0, 4], &window_bytes.to_be_bytes()[..]].concat()));
@@ -61,7 +61,7 @@ fn ask_on_all_streams(client: &mut RawClient) {
     }
 }
 
-/// The most that the gateway grows within some seconds in which others are served, in MiB.
+/// Largest growth of the gateway in MiB within some seconds, while others are served.
 fn peak_mib(gateway: &Gateway, before_kib: u64, seconds: u64) -> u64 {
     let (begun, mut peak_kib) = (Instant::now(), 0);
     while begun.elapsed() < Duration::from_secs(seconds) {
@@ -75,13 +75,13 @@ fn backlog_mib(gateway: &Gateway) -> f64 {
     gateway.metric("yumen_body_backlog_bytes") / f64::from(1 << 20)
 }
 
-/// The memory that was held is with the system again.
+/// Checks that the memory was returned to the system.
 fn check_given_back(gateway: &Gateway, before_kib: u64) {
     eventually("the backlog is empty", 20, || backlog_mib(gateway) == 0.0);
     eventually("the memory is given back", 20, || gateway.resident_kib() < before_kib + 24 * 1024);
 }
 
-/// How the gateway fares with 20 clients of HTTP/2 that allow so many bytes on each stream and read nothing.
+/// Checks 20 HTTP/2 clients with this window for each stream that read nothing.
 fn check_unread_over_http2(window_bytes: u32) {
     let _reserved = reserve_descriptors();
     let upstream = large_answers();
@@ -176,7 +176,8 @@ fn answers_whose_windows_are_held_back_over_http3_are_bounded_for_a_worker() {
         assert!(peak < BACKLOG_MIB + EXCHANGES_MIB + 40, "{peak} MiB");
         clients.iter().for_each(|client| client.quic.close(0u32.into(), b""));
         for client in &clients {
-            // The close leaves before the runtime ends; without it the gateway waits for an idle timeout.
+            // The close is sent before the runtime ends; without it the gateway would wait for an idle
+            // timeout.
             client.endpoint.wait_idle().await;
         }
     });
@@ -217,7 +218,7 @@ fn uploads_that_an_endpoint_does_not_take_are_bounded_for_a_worker() {
             (0..4).all(|_| client.send(&frame(0, 0, at * 2 + 1, &piece)));
         }
     }
-    // Windows already granted may be filled for about a second beyond the bound: 8 MiB per connection.
+    // Granted windows may be filled for about a second beyond the bound: 8 MiB per connection.
     let peak = peak_mib(&gateway, before_kib, 1);
     assert!(peak < BACKLOG_MIB + 10 * 8 + EXCHANGES_MIB, "{peak} MiB");
     eventually("those that stalled longest are reset", 30, || backlog_mib(&gateway) <= BACKLOG_MIB as f64);

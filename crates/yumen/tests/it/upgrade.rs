@@ -1,4 +1,4 @@
-//! One process takes over from another, and nobody who talks to the gateway notices.
+//! Handover between processes, unnoticed by clients.
 
 mod changes;
 mod cluster;
@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::harness::gateway::YUMEN;
 use crate::harness::{Gateway, eventually};
 
-/// A gateway whose processes follow each other; all are ended with it.
+/// A gateway with processes that follow each other; all of them end with the value.
 pub(crate) struct Line {
     pub(crate) gateway: Gateway,
     pids: Vec<u32>,
@@ -31,13 +31,13 @@ impl Line {
         Line { gateway, pids }
     }
 
-    /// The process that answers at the status listener.
+    /// The process that serves the status listener.
     pub(crate) fn serving(&self) -> u32 {
         let pid = self.gateway.status_json("/status")["pid"].as_u64().expect("a process id");
         pid as u32
     }
 
-    /// `yumen upgrade` with these arguments.
+    /// Runs `yumen upgrade` with these arguments.
     pub(crate) fn ask(&self, arguments: &[&str]) -> Output {
         std::process::Command::new(YUMEN)
             .current_dir(self.gateway.scratch.path())
@@ -47,8 +47,7 @@ impl Line {
             .expect("the binary runs")
     }
 
-    /// Upgrades, which must succeed; returns the process that serves now. Waits while the predecessor of the last
-    /// upgrade drains.
+    /// Upgrades successfully; returns the process that serves now.
     pub(crate) fn upgrade(&mut self) -> u32 {
         let mut output = None;
         eventually("the last predecessor has exited", 60, || {
@@ -77,7 +76,7 @@ impl Line {
         pid
     }
 
-    /// Waits until a process that was taken over from has ended.
+    /// Waits until a predecessor has exited.
     pub(crate) fn wait_for_end_of(&mut self, pid: u32) {
         if pid == self.gateway.pid() {
             assert_eq!(self.gateway.wait(60).code(), Some(0), "{}", self.gateway.log());
@@ -89,7 +88,7 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // One that took over and failed its test is told of by nobody else.
+        // A successor of a failed test is known from its status only.
         if let Ok(serving) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.serving())) {
             self.pids.push(serving);
         }
@@ -99,13 +98,13 @@ impl Drop for Line {
     }
 }
 
-/// Whether a process is there and is more than its exit status.
+/// Whether a process exists and is not a zombie.
 pub(crate) fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// Starts on a file, with a data directory to ask for upgrades in.
+/// Starts on a resource file, with a data directory for upgrade requests.
 pub(crate) fn start(resources: &Value, node: &str) -> Line {
     start_with(resources, &crate::harness::Options { node, ..Default::default() })
 }

@@ -1,4 +1,4 @@
-//! Names that clients choose for TLS towards endpoints: what becomes of them is not the endpoints' fault.
+//! Server names for TLS to endpoints that come from clients: their errors are not faults of the endpoints.
 
 use std::net::SocketAddr;
 
@@ -9,12 +9,12 @@ use crate::harness::tls::TlsUpstream;
 use crate::harness::{Gateway, eventually};
 use crate::l4;
 
-/// Names no certificate can have.
+/// Names that no certificate can have.
 fn no_names() -> [String; 4] {
     ["-".into(), "foo.123".into(), "a..b".into(), format!("{}.test", "a".repeat(64))]
 }
 
-/// The second is asked only where the first is ill, which two failures in a row make it.
+/// The second endpoint is only used if the first is unhealthy, which two consecutive failures cause.
 fn upstream(first: SocketAddr, second: SocketAddr, scheme: &str, tls: &Value) -> Value {
     let node = |at: SocketAddr, priority: i32| json!({ "host": at.ip().to_string(), "port": at.port(), "weight": 1, "priority": priority });
     json!({
@@ -50,7 +50,7 @@ fn no_name_that_clients_choose_makes_an_endpoint_ill() {
         let (status, text) = ask("/verified", &name);
         assert_eq!(status, 502, "{name}");
         assert!(text.contains("no valid certificate for this host"), "{text}");
-        // What is not verified needs no name.
+        // Without verification no name is needed.
         assert_eq!(ask("/any", &name), (200, "first".into()), "{name}");
     }
     assert_eq!((first.connections(), second.connections()), (2, 1), "nobody was connected to");
@@ -59,7 +59,7 @@ fn no_name_that_clients_choose_makes_an_endpoint_ill() {
         assert_eq!(ask("/verified", "other.test").0, 502);
     }
     assert_eq!(second.connections(), 1, "another endpoint would not do better");
-    // Refused by the server: that may be the server's fault, so another is asked, but it counts for nothing.
+    // Refused by the server, which may be its fault: the request is retried, but without an effect on health.
     for _ in 0..3 {
         assert_eq!(ask("/verified", "unknown.test").0, 502);
         assert_eq!(ask("/any", "unknown.test").0, 502);
@@ -84,7 +84,7 @@ fn an_endpoint_that_fails_under_a_name_of_its_own_is_ill() {
     for _ in 0..6 {
         assert_eq!(gateway.get("/").text(), "second");
     }
-    // A probe may have come as well.
+    // A probe may have been counted too.
     assert!((2..=3).contains(&first.connections()));
 }
 

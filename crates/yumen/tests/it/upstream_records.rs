@@ -1,4 +1,4 @@
-//! What TLS holds back behind an answer: no request gets it for its own.
+//! TLS records after a response: no later request gets them as its response.
 
 use std::io::Write;
 
@@ -18,7 +18,7 @@ fn gateway(upstream: &TlsUpstream) -> Gateway {
     Gateway::with(&routes, &Options { workers: 1, ..Options::default() })
 }
 
-/// Requests over one connection of the client: what each got.
+/// Sends requests on one client connection; returns the responses.
 fn ask(gateway: &Gateway, count: usize) -> Vec<String> {
     let mut client = Client::connect(gateway.http);
     let post = "POST / HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 2\r\n\r\nhi";
@@ -34,7 +34,7 @@ fn part_of_a_record_behind_an_answer_does_not_become_the_next() {
         let more = peer.records(&answer("stray"));
         all.extend_from_slice(&more[..more.len() / 2]);
         peer.tcp.write_all(&all).ok()?;
-        // Whoever asks again here gets what is not an answer to it.
+        // A second request here would get a response to none.
         peer.request()?;
         peer.tcp.write_all(&more[more.len() / 2..]).ok()
     });
@@ -80,7 +80,7 @@ fn connections_without_either_are_kept() {
         let name = format!("conn{before}");
         loop {
             peer.request()?;
-            // A record each for head and body, in pieces.
+            // Separate records for head and body, in small pieces.
             let text = answer(&name);
             let all = [peer.records(&text[..9]), peer.records(&text[9..])].concat();
             for piece in all.chunks(7) {

@@ -1,4 +1,4 @@
-//! TLS towards upstreams: spoken, and verified where asked for.
+//! TLS to upstreams, verified if configured.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
@@ -26,19 +26,19 @@ fn https_upstreams_are_verified_where_asked_for() {
     let (known, unknown) = (Authority::new("known"), Authority::new("unknown"));
     let pair = known.sign("shop", &["shop.test"], ecdsa());
     let nginx = Nginx::tls(&pair.cert, &pair.key);
-    // not asked for: anything goes, and the server name is the host's
+    // Without verification every certificate passes; the server name is that of the host.
     assert_eq!(check(&nginx, &json!({}), 200).text(), "shop.test shop.test");
     check(&nginx, &json!({ "tls": { "verify": true, "ca": known.cert } }), 200);
     let reply = check(&nginx, &json!({ "tls": { "verify": true, "ca": unknown.cert } }), 502);
     assert!(reply.json()["error_msg"].as_str().unwrap().contains("TLS"));
-    // the right authority, another name
+    // The right authority with another name.
     let renamed = json!({
         "tls": { "verify": true, "ca": known.cert },
         "pass_host": "rewrite",
         "upstream_host": "other.test",
     });
     check(&nginx, &renamed, 502);
-    // the system's authorities do not know it
+    // The system's authorities do not include it.
     check(&nginx, &json!({ "tls": { "verify": true } }), 502);
 }
 
@@ -116,10 +116,10 @@ fn what_was_verified_for_one_name_carries_no_request_for_another() {
             assert_eq!(ask(path, "other.test"), 502, "{path}");
         }
     }
-    // A name of the upstream's own is no different.
+    // A configured name makes no difference.
     assert_ne!(ask("/a", "any.test"), 502);
     assert_eq!(ask("/b", "any.test"), 502);
-    // Two names of each of two schemes, and two that failed.
+    // Two names for each of two schemes, and two failures.
     assert_eq!(http2.requests(), 8);
     assert_eq!(http2.connections(), 4 + 4);
 }
@@ -127,7 +127,7 @@ fn what_was_verified_for_one_name_carries_no_request_for_another() {
 #[test]
 fn nobody_is_spoken_to_in_http2_who_did_not_agree_on_it() {
     let pair = Authority::new("known").sign("shop", &["shop.test"], ecdsa());
-    // One knows nothing of such agreements, the other refuses any on what it does not speak.
+    // One server has no ALPN support; the other refuses unknown protocols.
     let (silent, strict) = (TlsUpstream::text(&pair, "x"), Nginx::tls(&pair.cert, &pair.key));
     let well = Http2Upstream::tls(&pair, |_, mut respond| async move {
         respond.send_response(http::Response::new(()), true).map(drop)
@@ -186,12 +186,12 @@ fn a_certificate_is_shown_to_upstreams_that_ask() {
     };
     assert_eq!(ask("/inline"), (200, "O=Shop\\, Inc,CN=robot".to_owned()));
     assert_eq!(ask("/by-id"), (200, "O=Shop\\, Inc,CN=robot".to_owned()));
-    // the connections of one are not lent to the other; NGINX says 400 to those it does not know
+    // Connections are not shared between client certificates; NGINX responds with 400 to unknown ones.
     assert_eq!(ask("/none").0, 400);
     assert_eq!(ask("/wrong").0, 400);
 }
 
-/// With TLS 1.3 it is known only after the handshake (RFC 8446 §4.4.2.4).
+/// With TLS 1.3 the refusal only shows after the handshake (RFC 8446 §4.4.2.4).
 #[test]
 fn why_an_endpoint_breaks_off_after_the_handshake_is_in_the_log() {
     let pair = Authority::new("servers").sign("shop", &["shop.test"], ecdsa());
@@ -238,7 +238,7 @@ fn what_cannot_be_used_towards_upstreams_is_told_before_it_is_needed() {
     assert_eq!(gateway.get("/a").status, 503);
 }
 
-/// A certificate that strict readers refuse, made by openssl with these arguments.
+/// A certificate that strict parsers refuse, made by openssl with these arguments.
 fn odd(extra: &[&str]) -> Pair {
     let scratch = Scratch::new();
     let file = |name: &str| scratch.file(name).display().to_string();
@@ -249,7 +249,7 @@ fn odd(extra: &[&str]) -> Pair {
     };
     let common = ["req", "-nodes", "-subj", "/CN=odd", "-keyout", &key];
     if extra.is_empty() {
-        // Without extensions it is one of version 1.
+        // A certificate without extensions has version 1.
         openssl(&[&common[..], &["-newkey", "rsa:2048", "-out", &request]].concat());
         openssl(&["x509", "-req", "-in", &request, "-signkey", &key, "-days", "9", "-out", &cert]);
     } else {
@@ -280,7 +280,7 @@ fn a_certificate_given_as_its_own_authority_is_taken_for_its_name_and_time() {
     let nginx = Nginx::tls(&own.cert, &own.key);
     check(&nginx, &verified(&own.cert), 200);
     check(&nginx, &verified(&[Authority::new("other").cert, own.cert.clone()].concat()), 200);
-    // one that looks the same and has another key
+    // A certificate with the same content and another key.
     check(&nginx, &verified(&Authority::own("shop.test", 2100).cert), 502);
     let mut renamed = verified(&own.cert);
     renamed["pass_host"] = "rewrite".into();
@@ -299,7 +299,7 @@ fn servers_are_not_trusted_beyond_the_time_of_their_authority() {
     let nginx = Nginx::tls(&pair.cert, &pair.key);
     let upstream = json!({
         "scheme": "https", "nodes": { nginx.address.to_string(): 1 }, "tls": { "verify": true, "ca": ending.cert },
-        // Each request has a connection of its own, whose session is resumed.
+        // A connection per request, each with a resumed session.
         "keepalive_pool": { "size": 1, "requests": 1 },
     });
     let options = crate::harness::Options { workers: 1, ..Default::default() };

@@ -1,6 +1,6 @@
 //! Draws dots in rows, one row per case.
 //!
-//! Knows only the given chart.
+//! Depends only on the given chart.
 
 use super::super::markup::{MarkupWriter, coordinate};
 use super::frame::ChartFrame;

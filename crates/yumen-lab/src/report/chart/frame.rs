@@ -1,6 +1,6 @@
 //! Drawing area of a plot: edges, grid lines and axis numbers.
 //!
-//! Knows axes; must not know the plotted data.
+//! Depends on axes, but not on the plotted data.
 
 use super::super::markup::{MarkupWriter, coordinate};
 use super::scale::AxisScale;

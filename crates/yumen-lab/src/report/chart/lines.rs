@@ -1,6 +1,6 @@
 //! Draws lines: paths, markers, confidence intervals and events.
 //!
-//! Knows only the given chart.
+//! Depends only on the given chart.
 
 use super::super::markup::{MarkupWriter, coordinate};
 use super::frame::ChartFrame;

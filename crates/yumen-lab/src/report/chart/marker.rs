@@ -1,6 +1,6 @@
 //! Style of a series: colour, dash pattern and marker, so that no two differ by colour alone.
 //!
-//! Must not know values. The page's style sheet assigns colours by style number.
+//! Independent of values. The page's style sheet assigns colours by style number.
 
 use super::super::markup::{MarkupWriter, coordinate};
 

@@ -1,6 +1,6 @@
 //! Maps values to axis positions, and chooses ticks.
 //!
-//! Must not know pixels or the meaning of the values.
+//! Independent of pixels and the meaning of the values.
 
 /// Spacing of values on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The setup section: machine, doctor, ceilings, targets with their versions and configurations.
 //!
-//! Knows the record through its context.
+//! Reads the record through its context.
 
 use super::super::context::ReportContext;
 use super::super::document::{CellEmphasis, ReportBlock, ReportTable, TableCell};

@@ -1,7 +1,7 @@
 //! The usage section: processor time and memory of gateway, upstream and generator in every case, and the
 //! bottleneck.
 //!
-//! Knows the record through its context.
+//! Reads the record through its context.
 
 use super::super::context::{ReportContext, target_names};
 use super::super::document::{CellEmphasis, ReportBlock, ReportTable, TableCell, TableColumn};

@@ -1,6 +1,6 @@
 //! Connections counted by the kernel: whether a load that requests new connections gets them.
 //!
-//! Knows the record through its context.
+//! Reads the record through its context.
 
 use super::super::chart::{AxisSpacing, ChartAxis, ChartPlot, ChartPoint, DotPlot, DotRow, ReportChart};
 use super::super::context::{ReportContext, target_names};

@@ -1,6 +1,6 @@
 //! Throughput, latency and errors by a parameter, as in R1 and R3, with processor time.
 //!
-//! Knows the record through its context.
+//! Reads the record through its context.
 
 use super::super::chart::{AxisSpacing, ChartAxis, ChartPlot, LinePlot, LineSeries, ReportChart};
 use super::super::context::{ReportContext, number, target_names};

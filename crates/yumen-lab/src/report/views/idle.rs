@@ -1,6 +1,6 @@
 //! Memory cost of held connections.
 //!
-//! Knows the record through its context.
+//! Reads the record through its context.
 
 use super::super::context::{ReportContext, number};
 use super::super::document::{CellEmphasis, ReportBlock, ReportTable, TableCell};

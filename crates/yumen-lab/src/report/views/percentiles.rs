@@ -1,6 +1,6 @@
 //! Latency by percentile up to p99.9999, as in R2. Gateways differ most at the far end.
 //!
-//! Knows the record through its context.
+//! Reads the record through its context.
 
 use yumen_load::LatencySummary;
 

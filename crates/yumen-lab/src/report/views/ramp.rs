@@ -1,6 +1,6 @@
 //! Responses, response time and errors by the offered rate, as in R5.
 //!
-//! Knows the record through its context.
+//! Reads the record through its context.
 
 use yumen_load::RampStep;
 

@@ -1,6 +1,6 @@
 //! Cases as rows with ratios to the first, as in R4: the cost of each plugin on each gateway.
 //!
-//! Knows the record through its context.
+//! Reads the record through its context.
 
 use super::super::chart::{AxisSpacing, ChartAxis, ChartPlot, ChartPoint, DotPlot, DotRow, ReportChart};
 use super::super::context::{ReportContext, target_names};

@@ -1,6 +1,6 @@
 //! Rate, latency and errors per second with marked changes, and processors and memory over time.
 //!
-//! Knows the record through its context.
+//! Reads the record through its context.
 
 use super::super::chart::{
     AxisSpacing, ChartAxis, ChartMark, ChartPlot, ChartPoint, LegendEntry, LinePlot, LineSeries, ReportChart,

@@ -9,7 +9,7 @@ use prost_reflect::prost_types::{
 use super::{DEPTH_MAX, NestingScan, scan};
 use crate::proto::ProtoDescriptors;
 
-/// What a proto comes to on a stack a quarter as large as those protos are compiled on.
+/// Compiles a proto on a quarter of the usual stack.
 fn compiled(content: String) -> Result<(), String> {
     let work = move || ProtoDescriptors::compile(&content).map(drop).map_err(|refused| refused.message);
     let thread = std::thread::Builder::new().stack_size(512 << 10).spawn(work).expect("a thread");

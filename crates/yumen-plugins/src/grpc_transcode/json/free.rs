@@ -1,4 +1,4 @@
-//! JSON of any shape, as `google.protobuf.Struct` and its kin have it.
+//! JSON of any shape, as `google.protobuf.Struct`, `ListValue` and `Value`.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 
 use super::super::wire::MessageWriter;
 
-/// What of it a message is.
+/// The free-form message type to encode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum FreeFormType {
     Struct,
@@ -15,7 +15,7 @@ pub(in super::super) enum FreeFormType {
     Value,
 }
 
-// Numbers of fields, as google/protobuf/struct.proto has them.
+// Field numbers of google/protobuf/struct.proto.
 const STRUCT_FIELDS: u32 = 1;
 const ENTRY_KEY: u32 = 1;
 const ENTRY_VALUE: u32 = 2;
@@ -27,7 +27,7 @@ const VALUE_STRUCT: u32 = 5;
 const VALUE_LIST: u32 = 6;
 const LIST_VALUES: u32 = 1;
 
-/// Writes the fields of the message that is open.
+/// Encodes the fields of the open free-form message.
 pub(super) struct FreeFormSeed<'a> {
     pub(super) is: FreeFormType,
     pub(super) to: &'a mut MessageWriter,
@@ -101,6 +101,7 @@ impl<'de> Visitor<'de> for FreeFormSeed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
         let FreeFormSeed { is, to } = self;
+        // Inside a `Value`, the list is a nested message.
         let open = match is {
             FreeFormType::List => None,
             FreeFormType::Value => Some(to.message(VALUE_LIST, false).map_err(de::Error::custom)?),
@@ -115,6 +116,7 @@ impl<'de> Visitor<'de> for FreeFormSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let FreeFormSeed { is, to } = self;
+        // Inside a `Value`, the struct is a nested message.
         let open = match is {
             FreeFormType::Struct => None,
             FreeFormType::Value => Some(to.message(VALUE_STRUCT, false).map_err(de::Error::custom)?),
@@ -131,7 +133,7 @@ impl<'de> Visitor<'de> for FreeFormSeed<'_> {
     }
 }
 
-/// Writes a `google.protobuf.Value` as a field.
+/// Encodes a `google.protobuf.Value` as a field.
 struct ValueFieldSeed<'a> {
     number: u32,
     to: &'a mut MessageWriter,
@@ -149,7 +151,7 @@ impl<'de> DeserializeSeed<'de> for ValueFieldSeed<'_> {
     }
 }
 
-/// Begins the entry of a struct with its key.
+/// Opens the entry of a struct and encodes its key.
 struct StructEntrySeed<'a> {
     to: &'a mut MessageWriter,
 }

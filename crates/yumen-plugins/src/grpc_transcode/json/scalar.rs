@@ -1,4 +1,4 @@
-//! Values that hold no others: numbers, texts, bytes, names of enums, and keys of maps.
+//! Scalar values: numbers, strings, bytes, enum values, and keys of maps.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use serde::de::{self, DeserializeSeed, Deserializer, Unexpected, Visitor};
 use super::super::wire::{MessageWriter, OpenField};
 use super::WireField;
 
-/// The enum whose one value JSON writes as null.
+/// The enum with the one value that JSON represents as null.
 pub(in super::super) const NULL: &str = "google.protobuf.NullValue";
 
-/// Writes a value, behind a key where it has a number.
+/// Encodes a value, with a key if `number` is set.
 pub(in super::super) struct ScalarSeed<'a> {
     pub(in super::super) kind: &'a Kind,
     pub(in super::super) number: Option<u32>,
@@ -64,7 +64,7 @@ impl Visitor<'_> for ScalarSeed<'_> {
                 return Err(E::invalid_value(Unexpected::Float(value), &self));
             }
             Kind::Float => self.float(value as f32),
-            // `1e3` is an integer, too; what is beyond all types saturates, and is beyond then as well.
+            // `1e3` is an integer too. A value beyond `i128` saturates, and is out of range for every type.
             _ if value.fract() == 0.0 => return self.integer(value as i128),
             _ => return Err(E::invalid_value(Unexpected::Float(value), &self)),
         }
@@ -89,6 +89,7 @@ impl Visitor<'_> for ScalarSeed<'_> {
             },
             Kind::Bool | Kind::Message(_) => return Err(E::invalid_type(Unexpected::Str(text), &self)),
             kind => {
+                // APISIX (lua-protobuf) marks 64-bit integers in strings with `#`.
                 let marked = if is_wide(kind) { text.strip_prefix('#') } else { None };
                 return match marked.map_or_else(|| text.parse().ok(), number) {
                     Some(value) => self.integer(value),
@@ -116,10 +117,10 @@ impl ScalarSeed<'_> {
         Ok(())
     }
 
-    /// `None` where the type has no such value.
+    /// `None` if the value is out of range of the type.
     fn write_integer(&mut self, value: i128) -> Option<()> {
         match self.kind {
-            // Negative values of 32 bits are written as wide as those of 64.
+            // Negative 32-bit values are sign-extended to ten bytes, as in every protobuf encoder.
             Kind::Int32 | Kind::Enum(_) => self.varint(i64::from(i32::try_from(value).ok()?) as u64),
             Kind::Int64 => self.varint(i64::try_from(value).ok()? as u64),
             Kind::Uint32 => self.varint(u32::try_from(value).ok()?.into()),
@@ -173,7 +174,7 @@ impl ScalarSeed<'_> {
     }
 }
 
-/// As a proto has it.
+/// Name of the type in the proto language.
 fn name(kind: &Kind) -> &'static str {
     match kind {
         Kind::Double => "double",
@@ -204,18 +205,18 @@ fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// Large integers may come as the texts they are answered as, behind their `#`: `123`, `-0x7b`.
+/// Parses the text form of a large integer without its `#`: `123`, `-0x7b`.
 fn number(text: &str) -> Option<i128> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
     let number: i128 = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
         Some(digits) => i128::from_str_radix(digits, 16).ok()?,
         None => digits.parse().ok()?,
     };
-    // `--1` is no number.
+    // Refuses a second sign, as in `--1`.
     (number >= 0).then_some(if negative { -number } else { number })
 }
 
-/// Bytes in base64, of either alphabet, padded or not.
+/// Decodes Base64 of either alphabet; padding is optional.
 fn base64(text: &str) -> Option<Vec<u8>> {
     const INDIFFERENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
         .with_decode_allow_trailing_bits(true)
@@ -226,7 +227,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     engine.decode(text).ok()
 }
 
-/// Begins the entry of a map with its key.
+/// Opens the entry of a map and encodes its key.
 pub(super) struct MapEntrySeed<'a> {
     pub(super) place: &'a WireField,
     pub(super) key: &'a Kind,
@@ -250,6 +251,7 @@ impl Visitor<'_> for MapEntrySeed<'_> {
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<OpenField, E> {
         let open = self.place.begin(self.to)?;
+        // A map entry is a message with the key as field 1 and the value as field 2.
         let seed = ScalarSeed { kind: self.key, number: Some(1), to: self.to };
         match (self.key, text) {
             (Kind::Bool, "true") => seed.visit_bool(true)?,

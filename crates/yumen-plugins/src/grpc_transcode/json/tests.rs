@@ -50,7 +50,7 @@ fn node(content: &str) -> MessageDescriptor {
     protos.pool().get_message_by_name("t.Node").expect("the type is there")
 }
 
-/// The frame that is written of a JSON object.
+/// The frame for a JSON object.
 fn written(of: &MessageDescriptor, json: &str) -> Result<Vec<u8>, String> {
     let mut to = MessageWriter::default();
     let mut reader = serde_json::Deserializer::from_str(json);
@@ -63,11 +63,11 @@ fn decoded(of: &MessageDescriptor, frame: &[u8]) -> DynamicMessage {
     let (head, message) = frame.split_at(5);
     assert_eq!(head, [&[0], &(message.len() as u32).to_be_bytes()[..]].concat());
     let read = DynamicMessage::decode(of.clone(), message).expect("a message");
-    // Without what says no more than nothing would.
+    // Removes fields at their default.
     DynamicMessage::decode(of.clone(), &*read.encode_to_vec()).expect("a message")
 }
 
-/// What is written is read as what another reader of JSON makes of it.
+/// The encoded message equals that of the JSON deserializer of prost-reflect.
 #[test]
 fn every_type_is_written_as_others_write_it() {
     let check = |content: &str, json: &str| {
@@ -101,7 +101,7 @@ fn every_type_is_written_as_others_write_it() {
     );
 }
 
-/// For reading JSON another way.
+/// Deserialization by prost-reflect.
 trait DeserializeOf {
     fn deserialize_of(&self, json: &str) -> DynamicMessage;
 }
@@ -111,7 +111,7 @@ impl DeserializeOf for MessageDescriptor {
         let lenient = prost_reflect::DeserializeOptions::new().deny_unknown_fields(false);
         let mut reader = serde_json::Deserializer::from_str(json);
         let read = DynamicMessage::deserialize_with_options(self.clone(), &mut reader, &lenient);
-        // As it comes over the wire: an empty list is none.
+        // Through the wire format, in which an empty list does not exist.
         DynamicMessage::decode(self.clone(), &*read.expect("it is JSON").encode_to_vec()).expect("a message")
     }
 }
@@ -168,7 +168,7 @@ fn large_integers_come_back_as_they_were_answered() {
     check(r##"{"text":"#1"}"##, r##"{"text":"#1"}"##);
 }
 
-/// Runs on a stack a quarter as large as a worker's.
+/// Runs on a quarter of a worker's stack.
 fn on_a_small_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let thread = std::thread::Builder::new().stack_size(512 << 10).spawn(work).expect("a thread");
     thread.join().expect("it ends")
@@ -194,7 +194,7 @@ fn messages_stand_in_each_other_up_to_a_bound() {
         };
         refused(object(r#""next":{"#, "}", 101), bound);
         refused(object(r#""by":{"1":{"#, "}}", 51), bound);
-        // Lists count for the reader of JSON.
+        // The JSON parser counts lists too.
         refused(object(r#""nodes":[{"#, "}]", 100), "recursion limit exceeded");
         refused(object(r#""next":{"#, "}", 100_000), bound);
         refused(written(&of, &format!(r#"{{"value":{}}}"#, "[".repeat(100_000))), bound);

@@ -1,15 +1,15 @@
-//! What is noted of a message while it is written, and how much that may be.
+//! Memory budget of the notes that the printer makes about a message.
 
 use std::io;
 
-/// What is noted may take so many times the bytes the JSON may have.
+/// Bound of the notes as a multiple of the largest JSON.
 const TIMES_MAX: usize = 4;
-/// What may be noted whatever the bound of the JSON.
+/// Smallest bound of the notes.
 const BYTES_MIN: usize = 1 << 16;
 
-/// Memory of notes, counted as what lists of them have room for.
+/// Budget in bytes, charged by the capacity of the lists.
 pub(super) struct NoteBudget {
-    /// The bound of the JSON.
+    /// Largest JSON, for the problem.
     bytes_max: usize,
     pub(super) bytes_left: usize,
 }
@@ -19,7 +19,7 @@ impl NoteBudget {
         NoteBudget { bytes_max, bytes_left: bytes_max.saturating_mul(TIMES_MAX).max(BYTES_MIN) }
     }
 
-    /// Adds to a list of notes. One that grows is there twice for a moment.
+    /// Appends a note. A growing list is charged twice while it moves.
     pub(super) fn push<T>(&mut self, to: &mut Vec<T>, one: T) -> io::Result<()> {
         if to.len() == to.capacity() {
             self.grow(to)?;
@@ -31,13 +31,14 @@ impl NoteBudget {
     #[cold]
     fn grow<T>(&mut self, list: &mut Vec<T>) -> io::Result<()> {
         let (before, after) = (list.capacity(), (list.capacity() * 2).max(4));
+        // The old and the new allocation exist at once while the elements move.
         let left = self.bytes_left.checked_sub(after * size_of::<T>());
         self.bytes_left = left.ok_or_else(|| self.too_many())? + before * size_of::<T>();
         list.reserve_exact(after - list.len());
         Ok(())
     }
 
-    /// Notes are not needed any more.
+    /// Returns the memory of a list to the budget.
     pub(super) fn free<T>(&mut self, list: Vec<T>) {
         self.bytes_left += list.capacity() * size_of::<T>();
     }

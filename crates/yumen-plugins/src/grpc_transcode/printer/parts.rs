@@ -1,6 +1,4 @@
-//! Where the fields of a message stand in its bytes: nothing is copied, and what follows each other is noted once.
-//!
-//! Knows how protobuf writes, not what becomes of values.
+//! Positions of the fields of a message in its bytes. Nothing is copied, and adjacent fields share one note.
 
 use std::io;
 
@@ -10,14 +8,14 @@ use prost_reflect::prost::encoding::{DecodeContext, WireType, decode_key, decode
 use super::notes::NoteBudget;
 use super::types::MessageType;
 
-/// A stretch of the bytes; a frame of gRPC tells its length in 32 bits.
+/// A range of the bytes. 32 bits suffice, because the length in a gRPC frame has 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WireSpan {
     start: u32,
     end: u32,
 }
 
-/// What a field holds.
+/// A value on the wire; strings, bytes, messages and groups by their span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WireValue {
     Varint(u64),
@@ -27,22 +25,22 @@ pub(super) enum WireValue {
     Group(WireSpan),
 }
 
-/// Fields of one number that follow each other.
+/// Adjacent fields with one number.
 #[derive(Debug)]
 pub(super) struct FieldRun {
-    /// Which of its type's.
+    /// Index of the field in its message type.
     pub(super) field: u32,
     span: WireSpan,
 }
 
-/// A field with its value, as it was found.
+/// A parsed field with its position.
 pub(super) struct ParsedField {
     number: u32,
     start: usize,
     pub(super) value: WireValue,
 }
 
-/// What no message of its type is.
+/// An error of kind `InvalidData`: the bytes are no message of the type.
 pub(in super::super) fn malformed(problem: impl ToString) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem.to_string())
 }
@@ -67,7 +65,7 @@ impl WireSpan {
         bytes.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 
-    /// As a number that stands for it.
+    /// Both ends in one number, for [`PrintedMapEntry::key`](super::PrintedMapEntry).
     pub(super) fn packed(self) -> u64 {
         u64::from(self.start) << 32 | u64::from(self.end)
     }
@@ -88,7 +86,7 @@ impl WireValue {
         }
     }
 
-    /// The stretch of a text, of bytes or of a message.
+    /// Span of a string, bytes or message; empty for a number.
     pub(super) fn span(self) -> WireSpan {
         match self {
             WireValue::Sized(span) | WireValue::Group(span) => span,
@@ -97,7 +95,7 @@ impl WireValue {
     }
 }
 
-/// Reads a stretch of the bytes.
+/// Parses a span of the bytes.
 pub(super) struct WireReader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -113,7 +111,7 @@ impl<'a> WireReader<'a> {
         WireReader::new(bytes, run.span)
     }
 
-    /// What `read` takes of the rest.
+    /// Runs `read` on the rest and advances by the bytes that it consumed.
     fn take<T>(&mut self, read: impl FnOnce(&mut &'a [u8]) -> Result<T, DecodeError>) -> io::Result<T> {
         let mut rest = &self.bytes[self.at..self.end];
         let taken = read(&mut rest).map_err(malformed)?;
@@ -140,7 +138,7 @@ impl<'a> WireReader<'a> {
         Ok(Some(ParsedField { number, start, value }))
     }
 
-    /// The next of numbers that stand behind one key; `None` at the end.
+    /// The next value of a packed field; `None` at the end.
     pub(super) fn next_packed(&mut self, wire: WireType) -> io::Result<Option<WireValue>> {
         if self.at == self.end { Ok(None) } else { self.value(0, wire).map(Some) }
     }
@@ -177,9 +175,9 @@ impl<'a> WireReader<'a> {
     }
 }
 
-/// The fields of a message in the order of its type; parts of a message that came more than once are one. Of
-/// fields that exclude each other only the last is there. What is written as no field of its number may be is no field
-/// of the type, as in other readers.
+/// The fields of a message in the order of its type. The spans of a message that is split into several fields
+/// are merged. Of a oneof only the last field remains. A field with the wrong wire type is unknown, as in
+/// every protobuf parser.
 pub(super) fn runs(
     bytes: &[u8],
     parts: &[WireSpan],
@@ -187,7 +185,7 @@ pub(super) fn runs(
     notes: &mut NoteBudget,
 ) -> io::Result<Vec<FieldRun>> {
     let mut runs: Vec<FieldRun> = Vec::new();
-    // By oneof: the field that is set, and since where.
+    // By oneof: the field that is set, and the position since which it is.
     let mut chosen: Vec<Option<(u32, u32)>> = Vec::new();
     for part in parts {
         let mut reader = WireReader::new(bytes, *part);
@@ -218,6 +216,7 @@ pub(super) fn runs(
     if !chosen.is_empty() {
         runs.retain(is_chosen);
     }
+    // Encoders usually write fields in the order of their numbers.
     if !runs.is_sorted_by_key(|run| run.field) {
         runs.sort_unstable_by_key(|run| (run.field, run.span.start));
     }

@@ -1,4 +1,4 @@
-//! Values that hold no others, as JSON: numbers, texts, bytes, names of enums; written up to a bound.
+//! Scalar values as JSON, written up to a bound: numbers, strings, bytes and enum values.
 
 use std::io::{self, Write};
 
@@ -10,10 +10,10 @@ use super::super::json::NULL;
 use super::super::{JsonForm, LargeIntegers};
 use super::parts::{WireSpan, WireValue, malformed};
 
-/// What was written and does not count may be so many times as much as what may be written.
+/// Bound of the discarded output as a multiple of the largest JSON.
 const TAKEN_BACK_TIMES_MAX: usize = 3;
 
-/// What is written so far.
+/// JSON output with its bound.
 pub(in super::super) struct JsonSink {
     bytes: Vec<u8>,
     pub(super) bytes_max: usize,
@@ -55,8 +55,8 @@ impl JsonSink {
         self.bytes.len()
     }
 
-    /// Takes back what was written behind this length. Where messages stand in each other, each may take back what
-    /// those in it had written anew, so that there is a bound.
+    /// Discards the output after this length. The discarded total is bounded: each level of nested messages
+    /// may discard the output of the levels inside it again.
     pub(in super::super) fn cut(&mut self, length: usize) -> io::Result<()> {
         self.bytes_taken_back += self.bytes.len() - length;
         self.bytes.truncate(length);
@@ -68,7 +68,7 @@ impl JsonSink {
         Ok(())
     }
 
-    /// Stands before all but the first.
+    /// Writes a comma unless this is the first item.
     pub(in super::super) fn comma(&mut self, is_first: &mut bool) -> io::Result<()> {
         if std::mem::take(is_first) { Ok(()) } else { self.write_all(b",") }
     }
@@ -123,8 +123,9 @@ impl JsonSink {
         })
     }
 
-    /// Integers beyond 32 bits in their form: as texts no reader rounds.
+    /// Writes an integer. One beyond 32 bits takes the configured form, as text that no parser rounds.
     fn integer(&mut self, value: i128) -> io::Result<()> {
+        // As in lua-protobuf, integers of up to 32 bits remain numbers.
         let is_large = !(i128::from(i32::MIN)..=i128::from(u32::MAX)).contains(&value);
         let (sign, digits) = (if value < 0 { "-" } else { "" }, value.unsigned_abs());
         match self.form.large_integers {
@@ -134,7 +135,7 @@ impl JsonSink {
         }
     }
 
-    /// The key of a map's entry: the bits of a number, or where the text stands.
+    /// Writes the key of a map entry from the bits of a number or a packed span.
     pub(super) fn map_key(&mut self, bytes: &[u8], kind: &Kind, key: u64) -> io::Result<()> {
         match kind {
             Kind::String => self.text(text(bytes, WireSpan::unpacked(key))?)?,
@@ -151,7 +152,7 @@ pub(super) fn text(bytes: &[u8], span: WireSpan) -> io::Result<&str> {
 }
 
 impl WireValue {
-    /// Those of a number.
+    /// The bits of a number; 0 for other values.
     fn bits(self) -> u64 {
         match self {
             WireValue::Varint(bits) | WireValue::Fixed64(bits) => bits,
@@ -160,7 +161,7 @@ impl WireValue {
         }
     }
 
-    /// As an integer of its type, which has as many bits of what was sent.
+    /// The integer value, cut to the width of the type.
     pub(super) fn integer(self, kind: &Kind) -> i128 {
         let bits = self.bits();
         match kind {
@@ -174,7 +175,7 @@ impl WireValue {
         }
     }
 
-    /// What stands for nothing: also for an empty text.
+    /// The default value of a type: zero, or empty.
     pub(super) fn default_of(kind: &Kind) -> WireValue {
         match kind {
             Kind::Enum(of) => WireValue::Varint(i64::from(of.default_value().number()) as u64),
@@ -182,7 +183,7 @@ impl WireValue {
         }
     }
 
-    /// Whether this is what stands for a field that is not there.
+    /// Whether the value equals the default of the type.
     pub(super) fn is_default(self, kind: &Kind) -> bool {
         match kind {
             Kind::String | Kind::Bytes => self.span().is_empty(),

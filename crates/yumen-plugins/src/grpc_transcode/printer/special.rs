@@ -1,5 +1,6 @@
-//! Message types with a JSON of their own. A value that has none, as a time after the year 9999, is written as an
-//! object of its fields, and an `Any` whose type is not known with its bytes: better than no answer.
+//! Message types with a special JSON form. A value that has none, such as a time after the year 9999, becomes
+//! an object of its fields, and an `Any` of an unknown type its encoded bytes: a partial response is better
+//! than an error.
 
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
@@ -12,14 +13,14 @@ use super::types::{MessageField, MessageType};
 use super::{JsonPrinter, Shape};
 use crate::grpc_transcode::json::{FreeFormType, WellKnownType};
 
-/// The years 1 to 9999.
+/// From the year 1 to the year 9999.
 const TIMESTAMP_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
-/// About 10000 years.
+/// About 10 000 years, the bound of `google.protobuf.Duration`.
 const DURATION_SECONDS_MAX: u64 = 315_576_000_000;
 const NANOS_MAX: i32 = 999_999_999;
 
 impl JsonPrinter<'_> {
-    /// Writes a message that has a JSON of its own, and tells whether it does.
+    /// Writes the special form of a message; returns false if there is none.
     pub(super) fn special(&mut self, of: &MessageType, runs: &[FieldRun]) -> io::Result<bool> {
         let Some(special) = of.special else { return Ok(false) };
         match special {
@@ -34,7 +35,7 @@ impl JsonPrinter<'_> {
         }
     }
 
-    /// The content of the only field.
+    /// Writes the value of the only field.
     fn only(&mut self, of: &MessageType, runs: &[FieldRun], shape: Shape) -> io::Result<bool> {
         match &of.fields[..] {
             [field] if field.place.form == shape => self.content(field, runs).map(|()| true),
@@ -46,6 +47,7 @@ impl JsonPrinter<'_> {
         let Some(field) = runs.last().and_then(|run| of.fields.get(run.field as usize)) else {
             return self.out.write_all(b"null").map(|()| true);
         };
+        // JSON has no infinities and no NaN: such a value prints as an ordinary message.
         let is_number = matches!(field.place.kind, Kind::Double);
         if is_number
             && !matches!(self.last(runs)?, Some(WireValue::Fixed64(bits)) if f64::from_bits(bits).is_finite())
@@ -74,7 +76,7 @@ impl JsonPrinter<'_> {
         write!(self.out, "\"{}\"", prost_types::Duration { seconds, nanos }).map(|()| true)
     }
 
-    /// Fields 1 and 2, of a type that has just these.
+    /// Values of the fields 1 and 2 of a type that has exactly these.
     fn seconds_and_nanos(&self, of: &MessageType, runs: &[FieldRun]) -> io::Result<Option<(i64, i32)>> {
         let Some([seconds, nanos]) = self.pair(of, runs, [&Kind::Int64, &Kind::Int32])? else {
             return Ok(None);
@@ -83,7 +85,7 @@ impl JsonPrinter<'_> {
         Ok(Some((number(seconds, &Kind::Int64) as i64, number(nanos, &Kind::Int32) as i32)))
     }
 
-    /// The values of two fields, of a type that has just these.
+    /// Values of the two fields of a type that has exactly these.
     fn pair(
         &self,
         of: &MessageType,
@@ -134,7 +136,7 @@ impl JsonPrinter<'_> {
         let (written, depth, left) = (self.out.len(), self.depth, self.notes.bytes_left);
         match self.typed(url, value) {
             Ok(()) => {}
-            // What is too long or too deep stays so.
+            // Only malformed values fall back to bytes; a bound that was exceeded still is.
             Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
             Err(_) => {
                 self.out.cut(written)?;
@@ -146,10 +148,12 @@ impl JsonPrinter<'_> {
         self.out.write_all(b"}").map(|()| true)
     }
 
-    /// The message in an `Any`, behind its type.
+    /// Writes the message in an `Any` after its type.
     fn typed(&mut self, url: &str, value: WireSpan) -> io::Result<()> {
+        // The type name follows the last slash of the URL.
         let name = url.rsplit_once('/').map_or("", |(_, name)| name);
         let of = self.types.named(name).ok_or_else(|| malformed("unknown type"))?;
+        // A type with a special JSON form is nested under `value`.
         if of.special.is_some() || name == "google.protobuf.Empty" {
             self.out.write_all(b",\"value\":")?;
             return self.message(of, &[value]);
@@ -161,7 +165,7 @@ impl JsonPrinter<'_> {
     }
 }
 
-/// Writes a path as JSON names fields; not all can be read back from there, and those are none.
+/// Appends a path in lowerCamelCase. Returns false for a path that could not be converted back.
 fn push_in_camel_case(to: &mut String, path: &str) -> bool {
     let mut letters = path.chars();
     while let Some(letter) = letters.next() {

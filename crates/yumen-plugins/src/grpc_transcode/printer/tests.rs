@@ -56,7 +56,7 @@ fn compiled(content: &str) -> MessageDescriptor {
         .expect("the type is there")
 }
 
-/// Numbers that are the same in every run (xorshift64).
+/// Pseudorandom numbers, equal in every run (xorshift64).
 struct Random(u64);
 
 impl Random {
@@ -92,11 +92,11 @@ fn field(number: u32, wire: WireType, value: Vec<u8>) -> Vec<u8> {
     [bytes, value].concat()
 }
 
-/// Any value, often a default.
+/// A random value, often the default.
 fn scalar(random: &mut Random, kind: &Kind) -> Vec<u8> {
     let wide = random.pick(&[0, 0, 1, 2, 150, u64::from(u32::MAX), 1 << 53, u64::MAX]);
     match kind {
-        // -0 is told, where the other writer takes it for the default.
+        // Without -0, which the serializer of prost-reflect takes for the default.
         Kind::Double => random.pick(&[0.0, 1.5, 1e300, f64::INFINITY, 0.1]).to_le_bytes().to_vec(),
         Kind::Float => random.pick(&[0.0f32, 1.5, f32::NEG_INFINITY, 0.1]).to_le_bytes().to_vec(),
         Kind::Fixed64 | Kind::Sfixed64 => wide.to_le_bytes().to_vec(),
@@ -108,10 +108,10 @@ fn scalar(random: &mut Random, kind: &Kind) -> Vec<u8> {
     }
 }
 
-/// Fields of a message in any order, also more than once.
+/// Random fields in any order, some of them repeated.
 fn message(random: &mut Random, of: &MessageDescriptor, depth: usize) -> Vec<u8> {
     match of.full_name() {
-        // These have values without a JSON of their own.
+        // These types have values without a JSON form.
         "google.protobuf.Any" => {
             let inner = of.parent_pool().get_message_by_name("t.M").expect("the type is there");
             let of = if random.below(2) == 0 { of.clone() } else { inner };
@@ -140,12 +140,12 @@ fn message(random: &mut Random, of: &MessageDescriptor, depth: usize) -> Vec<u8>
     for _ in 0..if fields.is_empty() { 0 } else { random.below(8) } {
         let one = &fields[random.below(fields.len())];
         let (kind, number) = (one.kind(), one.number());
-        // Where it may be infinite, the other writer tells null or nothing.
+        // Finite only: for infinity the reference serializer writes null or nothing.
         if one.parent_message().full_name().starts_with("google.protobuf.") && kind == Kind::Double {
             bytes.extend(field(number, WireType::SixtyFourBit, 2.5f64.to_le_bytes().to_vec()));
         } else if let Kind::Message(of) = &kind {
             let inner = if depth == 0 { Vec::new() } else { message(random, of, depth - 1) };
-            // What holds nothing is no JSON for the other writer.
+            // The reference serializer has no JSON for an empty `Any`.
             if depth == 0 && of.full_name() == "google.protobuf.Any" {
                 continue;
             }
@@ -184,7 +184,7 @@ fn to_json(
     Ok(out.into_bytes())
 }
 
-/// What prost-reflect makes of it, by a tree of values.
+/// The JSON of prost-reflect, by a tree of values.
 fn by_tree(form: JsonForm, of: &MessageDescriptor, bytes: &[u8]) -> Option<Value> {
     let message = DynamicMessage::decode(of.clone(), bytes).ok()?;
     let options = SerializeOptions::new()
@@ -214,7 +214,8 @@ fn json_is_what_a_tree_of_values_becomes() {
             let Some(expected) = by_tree(form, &of, &bytes) else { continue };
             compared += 1;
             assert_eq!(written(form, &of, &bytes), Ok(expected), "round {round}: {bytes:x?}");
-            // What is broken is told or refused; where both tell it, they may differ in what is out of range.
+            // Corrupt messages are printed or refused; where both print, they may differ in values out of
+            // range.
             for _ in 0..bytes.len().min(8) {
                 let (at, mut broken) = (random.below(bytes.len()), bytes.clone());
                 broken[at] ^= 1 << random.below(8);
@@ -303,7 +304,7 @@ fn of_what_came_more_than_once_the_last_counts_and_messages_are_one() {
     check(&[number(3, 1), number(3, 0)].concat(), json!({}));
     let parts = [within(17, number(3, 1)), number(3, 9), within(17, number(5, 2)), within(17, number(3, 4))];
     check(&parts.concat(), json!({ "i32": 9, "m": { "i32": 4, "u32": 2 } }));
-    // Another of a oneof takes away what was there.
+    // A later field of a oneof removes an earlier one.
     let parts = [within(52, number(3, 1)), number(50, 1), within(52, number(5, 2))];
     check(&parts.concat(), json!({ "one_m": { "u32": 2 } }));
     let entry = |key: &str, value| within(40, [within(1, key.into()), number(2, value)].concat());
@@ -324,7 +325,7 @@ fn what_is_written_as_another_type_is_no_field_of_the_message() {
         &[number(3, 1), within(3, b"abc".to_vec()), number(3, 2), number(14, 1)].concat(),
         json!({ "i32": 2 }),
     );
-    // Nor does it exclude another.
+    // Such a field does not remove another one of its oneof either.
     check(&[number(50, 1), number(51, 1)].concat(), json!({ "one_number": 1 }));
     let entry = within(40, [number(1, 7), number(2, 4)].concat());
     check(&entry, json!({ "by_text": { "": 4 } }));
@@ -393,17 +394,17 @@ fn notes_have_a_bound() {
     };
     let refused =
         Err("its fields are in too many fragments for the 65536 bytes of max_resp_body_size".to_owned());
-    // Keys in turn, with another field between.
+    // Alternating keys with another field in between.
     let entries = [within(42, Vec::new()), number(3, 1), within(42, number(1, 1)), number(3, 1)].concat();
     let json = r#"{"i32":1,"by_bool":{"false":"SMALL","true":"SMALL"}}"#.to_owned();
     assert_eq!(told(&entries.repeat(1000), 1 << 16), Ok(json.clone()));
     assert_eq!(told(&entries.repeat(20_000), 1 << 16), refused);
     assert_eq!(told(&entries.repeat(20_000), 1 << 20), Ok(json));
-    // One message in many parts, and a list of paths.
+    // A message in many fragments, and a list of paths.
     let parts = [within(17, Vec::new()), number(3, 1)].concat();
     assert_eq!(told(&parts.repeat(20_000), 1 << 16), refused);
     assert_eq!(told(&within(63, within(1, Vec::new()).repeat(40_000)), 1 << 16), refused);
-    // What was noted of a message is not held against the next.
+    // The notes of one message are not charged to the next.
     let list = within(36, parts.repeat(500)).repeat(50);
     assert_eq!(told(&list, 1 << 16).map(|json| json.len()), Ok(50 * r#"{"i32":1,"m":{}},"#.len() + 8));
 }
@@ -413,7 +414,7 @@ fn what_is_told_anew_has_a_bound() {
     let of = compiled(ALL);
     let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
     let told = |depth| {
-        // Each is told before what follows it is seen to be broken.
+        // Each level is printed before the malformed field after it is found.
         let mut bytes = within(15, vec![7; 10_000]);
         for _ in 0..depth {
             let any = within(60, [within(1, b"a/t.M".to_vec()), within(2, bytes)].concat());
@@ -437,12 +438,12 @@ fn json_has_a_bound() {
     };
     assert_eq!(told(14), Ok(Ok(r#"{"text":"abc"}"#.to_owned())));
     assert_eq!(told(13), Err("its JSON is longer than the 13 bytes of max_resp_body_size".to_owned()));
-    // Not even where an `Any` could be told otherwise.
+    // The same holds inside an `Any`, which could fall back to its bytes.
     let any = [(1, b"a/t.M".to_vec()), (2, text)]
         .map(|(number, part)| field(number, WireType::LengthDelimited, sized(part)));
     let any = field(60, WireType::LengthDelimited, sized(any.concat()));
     assert!(to_json(form, &of, &any, 30).is_err_and(|told| told.to_string().ends_with("max_resp_body_size")));
-    // Two bytes of the answer are more than a hundred of JSON.
+    // Two bytes of the message become more than a hundred bytes of JSON.
     let bomb = field(36, WireType::LengthDelimited, vec![0]).repeat(100_000);
     assert!(to_json(FORM, &of, &bomb, 1 << 20).is_err_and(|told| told.to_string().contains("1048576 bytes")));
 }

@@ -1,4 +1,4 @@
-//! Message types as they are written: each is looked up once, when the first message of it is.
+//! Message types prepared for the printer. Each type is prepared at its first use.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -11,24 +11,24 @@ use super::super::json::{FieldCardinality, WellKnownType, WireField};
 /// A message type.
 pub(super) struct MessageType {
     pub(super) special: Option<WellKnownType>,
-    /// By number.
+    /// Sorted by number.
     pub(super) fields: Vec<MessageField>,
-    /// Which of them have a default that stands for those that are not there.
+    /// Indexes of the fields that print their default when absent.
     pub(super) defaulted: Vec<u32>,
-    /// How many sets of fields there are of which one excludes the others.
+    /// Number of oneofs with more than one field.
     pub(super) oneofs: usize,
 }
 
 /// A field of a message type.
 pub(super) struct MessageField {
     pub(super) place: WireField,
-    /// As JSON has it, with quotes and colon.
+    /// The JSON key, with quotes and colon.
     pub(super) key: Box<[u8]>,
-    /// Whether there being one is told apart from its default.
+    /// Whether an absent field differs from one at its default.
     pub(super) has_presence: bool,
-    /// Which of the type's, where it excludes others.
+    /// Index of the field's oneof in the message type.
     pub(super) oneof: Option<usize>,
-    /// The place of its message type.
+    /// Slot of the field's message type.
     inner: Option<u32>,
 }
 
@@ -37,12 +37,12 @@ impl MessageType {
         let oneofs: Vec<_> = of.oneofs().collect();
         let field = |field: FieldDescriptor| {
             let place = WireField::of(&field);
-            // That of an optional field of proto3 has no other.
+            // The oneof of an `optional` proto3 field is synthetic and has one field.
             let oneof = place.oneof.as_ref().filter(|oneof| oneof.fields().len() > 1);
             let oneof = oneof.and_then(|oneof| oneofs.iter().position(|one| one == oneof));
             MessageField::new(place, field.name(), field.supports_presence(), oneof)
         };
-        // One that nobody sent is not told, whatever its kind.
+        // Extensions have presence, so an absent one never prints a default.
         let extension = |field: ExtensionDescriptor| {
             MessageField::new(WireField::of_extension(&field), field.json_name(), true, None)
         };
@@ -62,7 +62,7 @@ impl MessageType {
         }
     }
 
-    /// Which field has this number.
+    /// Index of the field with this number.
     pub(super) fn index(&self, number: u32) -> Option<u32> {
         let index = self.fields.binary_search_by_key(&number, |field| field.place.number).ok()?;
         u32::try_from(index).ok()
@@ -75,24 +75,24 @@ impl MessageField {
         MessageField { place, key, has_presence, oneof, inner: None }
     }
 
-    /// Whether it may be written so.
+    /// Whether the field accepts a value of this wire type.
     pub(super) fn takes(&self, wire: WireType) -> bool {
         let own = if self.place.is_group { WireType::StartGroup } else { self.place.kind.wire_type() };
         wire == own || wire == WireType::LengthDelimited && self.may_be_packed()
     }
 
-    /// Whether it is a list of numbers, which may stand behind one key.
+    /// Whether the field is a repeated number, which parsers accept packed and unpacked.
     pub(super) fn may_be_packed(&self) -> bool {
         matches!(self.place.form, FieldCardinality::List { .. })
             && self.place.kind.wire_type() != WireType::LengthDelimited
     }
 }
 
-/// The types of a pool, as many as were met. Workers share it: what is there is read without a lock.
+/// Prepared types of a descriptor pool. Workers share the cache and read prepared types without a lock.
 pub(in super::super) struct MessageTypeCache {
     pool: DescriptorPool,
     places: Mutex<HashMap<Box<str>, u32>>,
-    /// By place; each as long as all before it and one more, so that none ever moves.
+    /// Each chunk has room for one more type than all before it, so that types never move.
     chunks: [OnceLock<Box<[OnceLock<MessageType>]>>; 32],
 }
 
@@ -110,7 +110,7 @@ impl MessageTypeCache {
         self.pool.get_message_by_name(name).map(|of| self.get(&of))
     }
 
-    /// That of the messages a field holds.
+    /// The type of the messages in a field.
     pub(super) fn inner(&self, field: &MessageField) -> Option<&MessageType> {
         match (&field.place.kind, field.inner) {
             (Kind::Message(of), Some(place)) => Some(self.at(place, of)),
@@ -118,14 +118,14 @@ impl MessageTypeCache {
         }
     }
 
-    /// How many types were looked up.
+    /// Number of prepared types.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         let slots = self.chunks.iter().filter_map(OnceLock::get).flatten();
         slots.filter(|slot| slot.get().is_some()).count()
     }
 
-    /// The place of a type, which may not be there yet.
+    /// The slot of a type, which may still be empty.
     fn place(&self, of: &MessageDescriptor) -> u32 {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = places.get(of.full_name()) {
@@ -137,6 +137,7 @@ impl MessageTypeCache {
     }
 
     fn at(&self, place: u32, of: &MessageDescriptor) -> &MessageType {
+        // Chunk n has room for 2^n types, so types never move and reads need no lock.
         let number = place as usize + 1;
         let chunk = number.ilog2() as usize;
         let first = 1 << chunk;

@@ -1,6 +1,6 @@
 use super::{PathTemplate, TemplateSegments};
 
-/// What a path tells a template; `None` where it does not match.
+/// The variables of a template for a path; `None` without a match.
 fn told(template: &str, path: &str) -> Option<Vec<(String, String)>> {
     let template = PathTemplate::parse(template).expect("a template");
     let told = template.matches(&TemplateSegments::of(path.as_bytes())?)?;

@@ -8,18 +8,18 @@ use yumen_plugin::background::{BackgroundHost, RedisReply};
 use super::*;
 use crate::testing::PluginBench;
 
-/// A Redis that answers when the test says so, and time that passes likewise.
+/// A Redis with replies and sleeps under the control of the test.
 #[derive(Default)]
 struct Held {
     asked: RefCell<Vec<RedisScript>>,
     answer: Cell<Option<i64>>,
     is_down: Cell<bool>,
-    /// How many sleeps may end.
+    /// Number of sleeps that may end.
     naps: Cell<usize>,
     tasks: RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>,
 }
 
-/// A node's way to it.
+/// The outbound connections of a node.
 struct Way(Rc<Held>);
 
 impl BackgroundHost for Way {
@@ -55,10 +55,10 @@ impl BackgroundHost for Way {
 }
 
 impl Held {
-    /// Lets the time pass for which anybody sleeps; what was asked for since the last time.
+    /// Ends all current sleeps; returns the scripts called since the last time.
     fn nap(&self) -> Vec<RedisScript> {
         self.naps.set(self.naps.get() + 1);
-        // Tasks begin others.
+        // Tasks may spawn further tasks.
         for _ in 0..2 {
             let mut tasks = self.tasks.take();
             tasks.retain_mut(|task| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -68,7 +68,7 @@ impl Held {
     }
 }
 
-/// A plugin that counts in that Redis.
+/// A plugin with its counters in this Redis.
 fn plugin(held: &Rc<Held>) -> (PluginBench, Arc<dyn yumen_plugin::Plugin>) {
     let mut bench = PluginBench::new();
     bench.host.outbound = Some(Rc::new(Way(held.clone())));

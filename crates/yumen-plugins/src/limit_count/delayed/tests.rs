@@ -12,7 +12,7 @@ use yumen_plugin::{BackgroundHost, Now, Plugin, Step};
 use super::*;
 use crate::testing::PluginBench;
 
-/// A Redis that knows the two scripts, and answers when the test says so.
+/// A Redis that implements the two scripts; the test controls its replies.
 #[derive(Default)]
 struct FakeRedis {
     counts: RefCell<BTreeMap<Vec<u8>, u64>>,
@@ -39,11 +39,11 @@ impl FakeRedis {
     }
 }
 
-/// A node's way to it. Tasks run when the test lets an interval pass.
+/// The outbound connections of a node. Tasks run when the test ends an interval.
 struct Way {
     redis: Rc<FakeRedis>,
     tasks: RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>,
-    /// How many sleeps may end.
+    /// Number of sleeps that may end.
     intervals: Rc<Cell<usize>>,
     is_ending: Rc<Cell<bool>>,
     now: Cell<Now>,
@@ -127,7 +127,7 @@ impl Node {
         Node { bench, way, plugin }
     }
 
-    /// How many of so many requests pass. None of them waits.
+    /// Number of requests that pass; none waits.
     fn ask(&self, requests: usize) -> usize {
         let passes = |_: &usize| {
             let mut ex = self.bench.exchange("GET / HTTP/1.1");
@@ -175,7 +175,7 @@ fn one_node_alone_is_exact_and_asks_once_an_interval_however_many_requests_come(
         node.way.interval();
     }
     assert_eq!(admitted, 5000);
-    // Five intervals had something to tell.
+    // Each of the five intervals sent one call.
     assert_eq!(redis.asked.get(), 5);
 }
 
@@ -190,7 +190,7 @@ fn what_could_not_be_told_is_told_later_and_requests_go_on() {
     redis.is_down.set(false);
     nodes[0].way.interval();
     assert_eq!(redis.counts.borrow().values().sum::<u64>(), 6);
-    // The other is told of the six with its first request.
+    // The other node sees the six with its first request.
     assert_eq!(nodes[1].ask(1), 1);
     nodes[1].way.run_tasks();
     assert_eq!(nodes[1].ask(10), 3);
@@ -204,7 +204,7 @@ fn a_sliding_window_is_told_to_its_end_even_when_the_next_has_begun() {
     assert_eq!(node.ask(5), 5);
     node.way.run_tasks();
     assert_eq!(node.ask(7), 7);
-    // The next window begins before the interval is over, and Redis does not hear of it at once.
+    // The next window begins before the interval ends, so Redis gets the remainder later.
     node.advance(Duration::from_secs(41));
     assert_eq!(node.ask(2), 2);
     redis.is_down.set(true);
@@ -295,7 +295,7 @@ fn a_process_that_takes_over_goes_on_in_the_window_and_redis_hears_of_each_reque
         let mut of_first = take_over(&first, &second);
         assert_eq!(second.ask(10), 10);
         second.way.run_tasks();
-        // Connections of the first go on. What it tells Redis the second hears from there.
+        // The first process drains. The second sees its synchronized counts in Redis.
         assert_eq!(first.ask(5), 5);
         assert_eq!(tell_on(&first, &second, &mut of_first), 1, "{window_type}");
         assert_eq!(first.ask(3), 3);

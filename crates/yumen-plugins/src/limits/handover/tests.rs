@@ -1,4 +1,4 @@
-//! Counters go on in another process, by limit and key, as long as their windows are open.
+//! Counters continue in a successor, by limit and key, while their windows are open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use yumen_plugin::Plugin;
 use super::{KEPT_BYTES_DIGESTED, bytes, hex, read_key, written_key};
 use crate::testing::PluginBench;
 
-/// How many of these requests are admitted.
+/// Number of these requests that are admitted.
 fn admitted(bench: &PluginBench, plugin: &Arc<dyn Plugin>, requests: usize) -> usize {
     (0..requests).filter(|_| bench.run(plugin, "GET / HTTP/1.1").status == 200).count()
 }
 
-/// The new process knows what the old one counted, then counts beside it; `elapsed` is how long that takes.
+/// Checks that the new process continues the counts of the old one, then counts in parallel for `elapsed`.
 #[track_caller]
 fn check(name: &str, settings: &Value, before: usize, elapsed: Duration, beside: usize, left: usize) {
     let (old, new) = (PluginBench::new(), PluginBench::new());
     let of_old = old.plugin(name, settings.clone());
-    // Another limit first: limits are found by name, not by when they were made.
+    // Creates another limit first: limits are found by name, not by creation order.
     let _other = new.plugin(name, {
         let mut other = settings.clone();
         other["rejected_code"] = 418.into();
@@ -67,7 +67,7 @@ fn exchanges_under_way_in_the_process_before_count_until_they_end() {
         let mut ex = bench.exchange(request);
         bench.admit(std::slice::from_ref(plugin), &mut ex, request).is_none().then_some(ex)
     };
-    // Exchanges borrow their bench.
+    // Leaked, because exchanges borrow them.
     let (old, new): (&PluginBench, &PluginBench) = (Box::leak(Box::new(old)), Box::leak(Box::new(new)));
     let first = begin(old, &of_old);
     let second = begin(old, &of_old);
@@ -92,7 +92,7 @@ fn exchanges_under_way_in_the_process_before_count_until_they_end() {
     let fifth = begin(new, &of_new);
     assert!(fifth.is_some() && begin(new, &of_new).is_none(), "all three here");
     drop((third, fourth, fifth));
-    // One that is killed can tell nothing any more.
+    // A process that is killed exports nothing more.
     let sixth = begin(old, &of_old);
     assert_eq!((sixth.is_some(), tell()), (true, 1));
     let here = [begin(new, &of_new), begin(new, &of_new), begin(new, &of_new)];
@@ -134,7 +134,7 @@ fn long_keys_of_several_rules_go_on_under_their_rules() {
         assert_eq!(old.run(&plugins[0], &request).status, 200);
         let mut exported = old.carry.export();
         if is_from_older_version {
-            // It exported digests without their rules.
+            // The older version exports digests without their rules.
             for limits in exported.values_mut().filter_map(Value::as_object_mut) {
                 for keys in limits.values_mut().filter_map(Value::as_object_mut) {
                     *keys = std::mem::take(keys)

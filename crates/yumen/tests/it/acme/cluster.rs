@@ -1,5 +1,5 @@
-//! Nodes that share a store fetch certificates together: whichever is asked shows what proves a name, one orders, and all
-//! serve what came of it.
+//! Nodes with a common store share certificates: each serves the challenge, one orders, and all serve the
+//! result.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::harness::etcd::Etcd;
 use crate::harness::{Gateway, eventually};
 use crate::upgrade::Line;
 
-/// A balancer that gives each connection to the next of these; those that came before wait.
+/// A balancer that assigns connections to the addresses in turn; connections from before its start wait.
 fn balance(listener: TcpListener, backs: Vec<SocketAddr>) {
     std::thread::spawn(move || {
         for (near, back) in listener.incoming().map_while(Result::ok).zip(backs.into_iter().cycle()) {
@@ -52,7 +52,7 @@ fn one_node_orders_and_all_serve() {
         keys().split_whitespace().all(|key| key.contains("/kept/"))
     });
     assert_eq!(keys().split_whitespace().count(), 2, "{}", keys());
-    // One that joins has it as well.
+    // A node that joins later gets the certificate too.
     let third = etcd.gateway_with("third", &node);
     assert_eq!(wait_for_certificate(&third, &pebble, "shop.test"), serials[0]);
     assert_eq!(issued(&pebble), 1);
@@ -75,7 +75,7 @@ fn certificates_of_a_cluster_are_renewed_once_and_sealed_under_a_common_key() {
         one == other && one != first && !one.is_empty()
     });
     let log = pebble.log();
-    // Renewed every 16 s or so, by one of them.
+    // One node renews it about every 16 s.
     assert!(issued(&pebble) <= 3 && !log.contains("INVALID"), "{log}");
     let kept = etcd.ctl(&["get", "/apisix/yumen/acme/kept/", "--prefix", "--print-value-only"]).unwrap();
     assert!(kept.contains("sealed:1:") && !kept.contains("PRIVATE KEY"), "{kept}");
@@ -116,7 +116,7 @@ fn what_one_node_failed_with_the_next_does_not_try_at_once() {
     std::thread::sleep(Duration::from_secs(4));
     let log = pebble.log();
     assert_eq!(log.matches("POST /order-plz").count(), 1, "{log}");
-    // The next try is the other one's.
+    // The other node makes the next attempt.
     let refused = etcd.ctl(&["get", "/apisix/yumen/acme/failed/", "--prefix", "-w", "json"]).unwrap();
     let lease = serde_json::from_str::<Value>(&refused).unwrap()["kvs"][0]["lease"].as_i64().unwrap();
     let left = etcd.ctl(&["lease", "timetolive", &format!("{lease:x}"), "-w", "json"]).unwrap();
@@ -153,7 +153,7 @@ fn a_process_that_takes_over_shows_what_another_node_has_pinned_up() {
     let front = TcpListener::bind(&pebble.http).unwrap();
     let other = etcd.gateway_with("other", &pebble.node("http-01", "later.test", ""));
     let one = etcd.gateway_with("one", &node);
-    // Whatever is looked for is looked for at the node that does not order it.
+    // All challenges are requested from the node that did not order.
     balance(front, vec![other.http]);
     let mut line = Line::of(other);
     for name in ["later.test", "shop.test"] {

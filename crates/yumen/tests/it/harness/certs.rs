@@ -1,4 +1,4 @@
-//! Certificates of the tests: an authority, and what it signs.
+//! Certificate authorities and certificates for tests.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use rcgen::{
 /// 2100-01-01.
 const FAR_UNIX_S: u64 = 4_102_444_800;
 
-/// A certificate and its key, PEM.
+/// A certificate and its key, in PEM.
 #[derive(Clone)]
 pub(crate) struct Pair {
     pub(crate) cert: String,
     pub(crate) key: String,
 }
 
-/// An authority nobody knows.
+/// A certificate authority without other trust.
 pub(crate) struct Authority {
     pub(crate) cert: String,
     issuer: Issuer<'static, KeyPair>,
@@ -28,7 +28,7 @@ impl Authority {
         Authority::until(name, FAR_UNIX_S)
     }
 
-    /// One that ends at this moment, in seconds since the Unix epoch.
+    /// An authority that expires at this time, in seconds since the Unix epoch.
     pub(crate) fn until(name: &str, unix_s: u64) -> Authority {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
@@ -39,7 +39,7 @@ impl Authority {
         Authority { cert, issuer: Issuer::new(params, key) }
     }
 
-    /// An authority this one vouches for.
+    /// An intermediate authority signed by this one.
     pub(crate) fn under(&self, name: &str) -> Authority {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
@@ -49,7 +49,7 @@ impl Authority {
         Authority { cert, issuer: Issuer::new(params, key) }
     }
 
-    /// A certificate of somebody, with this serial number and end.
+    /// A client certificate with this serial number and year of expiry.
     pub(crate) fn issue_client(&self, name: &str, serial: u8, last_year: i32) -> Pair {
         let key = ecdsa();
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
@@ -62,7 +62,7 @@ impl Authority {
         Pair { cert, key: key.serialize_pem() }
     }
 
-    /// A certificate somebody signed for himself for this name, an authority's as `openssl req -x509` makes them.
+    /// A self-signed certificate for this name, with the CA flag, as `openssl req -x509` makes it.
     pub(crate) fn own(name: &str, last_year: i32) -> Pair {
         let key = ecdsa();
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
@@ -74,12 +74,12 @@ impl Authority {
         Pair { cert, key: key.serialize_pem() }
     }
 
-    /// The list of what it has revoked.
+    /// The revocation list with these serial numbers.
     pub(crate) fn revoked(&self, serials: &[u8]) -> String {
         self.revoked_until(serials, FAR_UNIX_S)
     }
 
-    /// Such a list whose next is due at this moment, in seconds since the Unix epoch.
+    /// A revocation list with this `nextUpdate`, in seconds since the Unix epoch.
     pub(crate) fn revoked_until(&self, serials: &[u8], unix_s: u64) -> String {
         let revoked = |serial: &u8| RevokedCertParams {
             serial_number: SerialNumber::from(vec![*serial]),
@@ -98,7 +98,7 @@ impl Authority {
         params.signed_by(&self.issuer).expect("a list").pem().expect("PEM")
     }
 
-    /// A certificate for these names; the common name tells it from others.
+    /// A certificate for these names; the common name identifies it in tests.
     pub(crate) fn sign(&self, common_name: &str, names: &[&str], key: KeyPair) -> Pair {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(names).expect("names");
@@ -116,7 +116,7 @@ pub(crate) fn rsa() -> KeyPair {
     KeyPair::generate_for(&PKCS_RSA_SHA256).expect("a key")
 }
 
-/// A self-made ECDSA certificate for these names.
+/// A certificate for these names with an ECDSA key, from an authority of its own.
 pub(crate) fn simple(common_name: &str, names: &[&str]) -> Pair {
     Authority::new("test authority").sign(common_name, names, ecdsa())
 }

@@ -1,4 +1,4 @@
-//! A client that sends what it is told and reads answers byte by byte as RFC 9112 frames them.
+//! A client that sends raw bytes and parses responses by RFC 9112.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -9,11 +9,11 @@ pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// One answer.
+/// One response.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// Status line and fields as they came.
+    /// Status line and fields as received.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
@@ -31,13 +31,13 @@ impl Client {
         Client { stream: BufReader::new(stream) }
     }
 
-    /// Sends bytes. That the other side has closed shows when reading.
+    /// Sends bytes. A closed connection shows at the next read.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Client {
         let _ = self.stream.get_mut().write_all(bytes.as_ref());
         self
     }
 
-    /// A GET that keeps the connection, and its answer.
+    /// Sends a GET on the kept connection and returns its response.
     pub(crate) fn get(&mut self, path: &str) -> Reply {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n")).reply()
     }
@@ -46,17 +46,18 @@ impl Client {
         self.try_reply(false).expect("an answer")
     }
 
-    /// The answer to a HEAD request.
+    /// The response to a HEAD request.
     pub(crate) fn reply_to_head(&mut self) -> Reply {
         self.try_reply(true).expect("an answer")
     }
 
-    /// The next answer, interim ones included.
+    /// The next response, which may be an interim one.
     pub(crate) fn try_reply(&mut self, to_head: bool) -> std::io::Result<Reply> {
         let head = self.head()?;
         let status = head.get(9..12).and_then(|code| code.parse().ok());
         let status = status.ok_or_else(|| std::io::Error::other(format!("no status in {head:?}")))?;
         let mut reply = Reply { status, head, body: Vec::new() };
+        // These responses have no body (RFC 9112 §6.3).
         if to_head || status < 200 || status == 204 || status == 304 {
             return Ok(reply);
         }
@@ -74,7 +75,7 @@ impl Client {
         Ok(reply)
     }
 
-    /// A head with the empty line after it.
+    /// A head including its empty line.
     pub(crate) fn head(&mut self) -> std::io::Result<String> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -85,7 +86,7 @@ impl Client {
         Ok(head)
     }
 
-    /// Adds one chunk; false after the last.
+    /// Appends one chunk; returns false after the last.
     pub(crate) fn chunk(&mut self, body: &mut Vec<u8>) -> std::io::Result<bool> {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
@@ -94,6 +95,7 @@ impl Client {
         (&mut self.stream).take(size).read_to_end(body)?;
         let mut end = String::new();
         self.stream.read_line(&mut end)?;
+        // The trailer section is discarded.
         while size == 0 && !end.trim().is_empty() {
             end.clear();
             self.stream.read_line(&mut end)?;
@@ -101,14 +103,14 @@ impl Client {
         Ok(size > 0)
     }
 
-    /// Exactly so many bytes, as they come.
+    /// Exactly `count` bytes.
     pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.stream.read_exact(&mut bytes).expect("bytes");
         bytes
     }
 
-    /// Whether the other side closes, with or without a reset, within the time given.
+    /// Whether the other side closes or resets the connection within this time.
     pub(crate) fn is_closed_within(&mut self, wait: Duration) -> bool {
         let wait = wait.max(Duration::from_secs(30));
         self.stream.get_mut().set_read_timeout(Some(wait)).expect("a socket option");
@@ -127,7 +129,7 @@ impl Client {
 }
 
 impl Reply {
-    /// The first field of this name.
+    /// The first field with this name.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         field(&self.head, name)
     }
@@ -141,7 +143,7 @@ impl Reply {
     }
 }
 
-/// The value of the first field of this name in a head.
+/// The value of the first field with this name in a head.
 pub(crate) fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().skip(1).find_map(|line| {
         let (found, value) = line.split_once(':')?;

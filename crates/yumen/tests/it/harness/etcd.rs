@@ -1,4 +1,4 @@
-//! A cluster of etcd whose members can be killed and stopped, and gateways on it.
+//! A cluster of etcd with members that can be killed and stopped, and gateways on it.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::{Client, Gateway, Options, Place, Reply, Scratch, eventually, free_port};
 
-/// Longer than anything takes on a machine that works at all.
+/// Longer than any step takes on a working machine.
 pub(crate) const WAIT_S: u64 = 60;
-/// Of every gateway here.
+/// The admin key of every gateway here.
 pub(crate) const KEY: &str = "7c1f0a9d5e3b48268f6a1d4c92e0b357";
 
 struct Member {
@@ -27,19 +27,19 @@ struct Member {
 pub(crate) struct Etcd {
     members: Vec<Member>,
     scratch: Scratch,
-    /// How long members wait for a leader before they vote: a busy machine must not have them vote all the time.
+    /// Election timeout in milliseconds, long enough for a busy machine.
     election_ms: u32,
 }
 
 impl Etcd {
-    /// So many members, which answer.
+    /// A cluster of `count` members that is ready.
     pub(crate) fn start(count: usize) -> Etcd {
         let member =
             |_| Member { place: Place::default(), client: free_port(), peer: free_port(), process: None };
         Etcd::of((0..count).map(member).collect(), 2000)
     }
 
-    /// A member in each of these places, which answer, and find out soon that one of them has gone.
+    /// A ready cluster with a member in each of these places, with a short election timeout.
     pub(crate) fn at(places: &[Place]) -> Etcd {
         let at = |place: &Place, port| SocketAddr::new(place.host, port);
         let member = |place: &Place| Member {
@@ -59,7 +59,7 @@ impl Etcd {
         etcd
     }
 
-    /// Starts a member, again or for the first time.
+    /// Starts a member, for the first time or again.
     pub(crate) fn launch(&mut self, i: usize) {
         let peers: Vec<String> =
             self.members.iter().enumerate().map(|(i, one)| format!("m{i}=http://{}", one.peer)).collect();
@@ -82,12 +82,12 @@ impl Etcd {
         *process = Some(started.expect("etcd is installed: scripts/deps.sh test"));
     }
 
-    /// Waits until a majority answers.
+    /// Waits for a quorum.
     pub(crate) fn wait(&self) {
         eventually("etcd answers", WAIT_S, || self.ctl(&["get", "any"]).is_some());
     }
 
-    /// Ends a member as a crash does.
+    /// Kills a member.
     pub(crate) fn kill(&mut self, i: usize) {
         if let Some(mut process) = self.members[i].process.take() {
             let _ = process.kill();
@@ -95,26 +95,26 @@ impl Etcd {
         }
     }
 
-    /// The process of a member.
+    /// The process id of a member.
     pub(crate) fn pid(&self, i: usize) -> u32 {
         self.members[i].process.as_ref().expect("the member runs").id()
     }
 
-    /// What `etcdctl` prints; `None` where it fails.
+    /// The output of `etcdctl`; `None` if it fails.
     pub(crate) fn ctl(&self, arguments: &[&str]) -> Option<String> {
         let output = self.ctl_command(arguments).output();
         let output = output.expect("etcdctl is installed: scripts/deps.sh test");
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     }
 
-    /// An `etcdctl` that will ask all members.
+    /// An `etcdctl` command that uses all members.
     pub(crate) fn ctl_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.urls().join(",")]).args(arguments);
         command
     }
 
-    /// The member that leads.
+    /// The index of the leader.
     pub(crate) fn leader(&self) -> usize {
         let mut leader = None;
         eventually("somebody leads", WAIT_S, || {
@@ -130,7 +130,7 @@ impl Etcd {
         leader.expect("just seen")
     }
 
-    /// Where the members are.
+    /// The client addresses of the members.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.members.iter().map(|member| member.client).collect()
     }
@@ -139,23 +139,23 @@ impl Etcd {
         self.addresses().iter().map(|address| format!("http://{address}")).collect()
     }
 
-    /// A gateway of this name on the cluster, with more settings of `store.etcd`.
+    /// A gateway with this name on the cluster; `more` are further settings of `store.etcd`.
     pub(crate) fn gateway(&self, name: &str, more: &str) -> Gateway {
         self.gateway_by(&self.urls(), name, more)
     }
 
-    /// A gateway of this name with more settings of `store`, and behind them more of the node.
+    /// A gateway with this name on the cluster; `more` are further node settings.
     pub(crate) fn gateway_with(&self, name: &str, more: &str) -> Gateway {
         let node = self.node(&self.urls(), name, "") + more;
         Gateway::launch(Scratch::new(), &Options { node: &node, ..Options::default() }, &[])
     }
 
-    /// The same, which finds the members elsewhere.
+    /// A gateway that connects to the members through these URLs.
     pub(crate) fn gateway_by(&self, urls: &[String], name: &str, more: &str) -> Gateway {
         self.gateway_in(Place::default(), urls, name, more)
     }
 
-    /// The same, in another place.
+    /// A gateway in another place.
     pub(crate) fn gateway_at(&self, place: Place, name: &str, more: &str) -> Gateway {
         self.gateway_in(place, &self.urls(), name, more)
     }
@@ -180,19 +180,19 @@ impl Drop for Etcd {
     }
 }
 
-/// A cable to a member, which can hold what it carries, in either direction, without anybody's being told.
+/// A proxy to a member that can hold the traffic in either direction, unnoticed by both sides.
 pub(crate) struct Cable {
     address: SocketAddr,
     held: Arc<[AtomicBool; 2]>,
 }
 
 impl Cable {
-    /// A cable to this address; it ends with the test.
+    /// A proxy to this address; ends with the test.
     pub(crate) fn to(member: SocketAddr) -> Cable {
         Cable::from(Place::default(), member)
     }
 
-    /// A cable to what this address means in a place.
+    /// A proxy to this address as seen from a place.
     pub(crate) fn from(place: Place, member: SocketAddr) -> Cable {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -200,7 +200,7 @@ impl Cable {
         let used = held.clone();
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
-                // A member that is dead is met as a connection that ends.
+                // A dead member appears as a closed connection.
                 let Ok(far) = place.connect(member) else { continue };
                 let (near_in, far_in) = (near.try_clone().unwrap(), far.try_clone().unwrap());
                 let (there, back) = (used.clone(), used.clone());
@@ -211,17 +211,17 @@ impl Cable {
         Cable { address, held }
     }
 
-    /// Where it begins.
+    /// The address of the proxy.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same, as a URL.
+    /// The address as a URL.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Holds requests, answers, or carries them again: what was held arrives late.
+    /// Holds or forwards requests and responses; held bytes arrive late.
     pub(crate) fn hold(&self, requests: bool, answers: bool) {
         self.held[0].store(requests, Ordering::SeqCst);
         self.held[1].store(answers, Ordering::SeqCst);
@@ -242,7 +242,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, is_held: &AtomicBool) {
     let _ = from.shutdown(Shutdown::Both);
 }
 
-/// One request to the Admin API, with more header lines.
+/// One request to the Admin API, with further fields.
 pub(crate) fn ask(gateway: &Gateway, method: &str, path: &str, fields: &str, body: &str) -> Reply {
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: admin\r\nX-API-KEY: {KEY}\r\n{fields}Content-Length: {}\r\n\r\n{body}",
@@ -251,12 +251,12 @@ pub(crate) fn ask(gateway: &Gateway, method: &str, path: &str, fields: &str, bod
     Client::connect(gateway.admin).send(request).reply()
 }
 
-/// What a node tells of its cluster.
+/// The cluster view of a node.
 pub(crate) fn cluster(gateway: &Gateway) -> Value {
     ask(gateway, "GET", "/yumen/v1/cluster", "", "").json()
 }
 
-/// Sends a process a signal, by `kill`'s name of it.
+/// Sends a signal to a process, by its `kill` option.
 pub(crate) fn signal(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }

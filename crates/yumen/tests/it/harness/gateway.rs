@@ -1,4 +1,4 @@
-//! The gateway as users have it: a process, its files, its four listeners.
+//! The gateway as a process, with its files and its four listeners.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -15,26 +15,26 @@ use super::{Client, Place, Reply, Scratch, eventually};
 /// The binary under test.
 pub(crate) const YUMEN: &str = env!("CARGO_BIN_EXE_yumen");
 
-/// How to start a gateway.
+/// Options for starting a gateway.
 #[derive(Default)]
 pub(crate) struct Options<'a> {
-    /// The text of `yumen.yaml`.
+    /// Content of `yumen.yaml`.
     pub(crate) node: &'a str,
-    /// More arguments of `yumen run`.
+    /// Further arguments of `yumen run`.
     pub(crate) args: &'a [&'a str],
-    /// More variables of its environment.
+    /// Further environment variables.
     pub(crate) env: &'a [(&'a str, &'a str)],
-    /// Worker threads; 0 is two.
+    /// Worker threads; 0 means two.
     pub(crate) workers: u32,
-    /// Whether `yumen.yaml` says where clients connect, in the clear and over TLS.
+    /// Whether `yumen.yaml` configures the client listeners.
     pub(crate) own_listeners: bool,
-    /// Whether `yumen.yaml` says how many workers there are.
+    /// Whether `yumen.yaml` configures the number of workers.
     pub(crate) own_workers: bool,
-    /// Where it runs.
+    /// The place that it runs in.
     pub(crate) place: Place,
 }
 
-/// A running gateway; told to end when dropped.
+/// A running gateway; terminated on drop.
 pub(crate) struct Gateway {
     pub(crate) http: SocketAddr,
     pub(crate) https: SocketAddr,
@@ -57,14 +57,14 @@ impl Gateway {
         Gateway::launch(scratch, options, &["--file", &routes])
     }
 
-    /// Starts on its embedded store, new and empty but for what says hello, and tells the admin key.
+    /// Starts on a new embedded store; returns the gateway and its admin key.
     pub(crate) fn embedded() -> (Gateway, String) {
         let gateway = Gateway::launch(Scratch::new(), &Options::default(), &["--data-dir", "data"]);
         let key = gateway.admin_key().expect("a first start prints the admin key");
         (gateway, key)
     }
 
-    /// The admin key, if this start made one.
+    /// The admin key, if this start created one.
     pub(crate) fn admin_key(&self) -> Option<String> {
         let lines = self.lines();
         let after = lines.iter().skip_while(|line| !line.starts_with("Keys of the admin listener"));
@@ -73,7 +73,7 @@ impl Gateway {
     }
 
     pub(crate) fn launch(mut scratch: Scratch, options: &Options<'_>, more: &[&str]) -> Gateway {
-        // Of a port that the system chose for connections, somebody else may have the datagrams.
+        // Another process may use the UDP port with the number that the system chose for TCP.
         for _ in 0..4 {
             match Gateway::try_launch(scratch, options, more) {
                 Ok(gateway) => return gateway,
@@ -86,7 +86,7 @@ impl Gateway {
         panic!("no port is free for HTTP/3");
     }
 
-    /// Its directory and log, where it does not become ready.
+    /// Returns its directory and log if it does not become ready.
     fn try_launch(
         scratch: Scratch,
         options: &Options<'_>,
@@ -95,7 +95,7 @@ impl Gateway {
         let config = scratch.write("yumen.yaml", options.node);
         let log = std::fs::File::create(scratch.file("stderr")).expect("a log file");
         let any = SocketAddr::new(options.place.host, 0).to_string();
-        // Keys do not cross a network in the clear.
+        // The admin listener is loopback only, because keys must not cross a network in the clear.
         let own = "127.0.0.1:0";
         let clients = ["--listen", &any, "--listen-tls", &any];
         let workers = if options.workers == 0 { 2 } else { options.workers }.to_string();
@@ -134,18 +134,19 @@ impl Gateway {
             }
         }
         let [http, https, status, mut admin] = address.map(|one| one.expect("every listener is announced"));
+        // The admin listener is on the loopback interface of another namespace.
         if !options.place.is_here() {
             admin = Cable::from(options.place.clone(), admin).address();
         }
         Ok(Gateway { http, https, status, admin, scratch, lines, child })
     }
 
-    /// What it printed on standard output so far.
+    /// Standard output so far.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
     }
 
-    /// What it logged so far.
+    /// The node log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.scratch.file("stderr")).unwrap_or_default()
     }
@@ -158,18 +159,18 @@ impl Gateway {
         self.child.id()
     }
 
-    /// One GET on a connection of its own.
+    /// A GET on a new connection.
     pub(crate) fn get(&self, path: &str) -> Reply {
         self.get_with(path, "")
     }
 
-    /// One GET with further header lines, each ended by CRLF.
+    /// A GET with further fields, each with CRLF.
     pub(crate) fn get_with(&self, path: &str, fields: &str) -> Reply {
         let host = if fields.starts_with("Host:") { "" } else { "Host: test\r\n" };
         self.send(format!("GET {path} HTTP/1.1\r\n{host}{fields}Connection: close\r\n\r\n"))
     }
 
-    /// One request, as written, on a connection of its own.
+    /// A raw request on a new connection.
     pub(crate) fn send(&self, request: impl AsRef<[u8]>) -> Reply {
         Client::connect(self.http).send(request).reply()
     }
@@ -191,19 +192,19 @@ impl Gateway {
         self.status_json("/status")["revision"].as_u64().expect("a revision")
     }
 
-    /// One sample of `/metrics`, its name and labels as written there.
+    /// One sample of `/metrics`, by its name and labels as exported.
     pub(crate) fn metric(&self, sample: &str) -> f64 {
         let (_, text) = self.status_text("/metrics");
         let found = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
         found.unwrap_or_else(|| panic!("no {sample} in\n{text}")).parse().expect("a number")
     }
 
-    /// Replaces the resource file; does not wait.
+    /// Replaces the resource file without waiting.
     pub(crate) fn edit(&self, resources: &Value) {
         self.scratch.write("routes.yaml", resources.to_string());
     }
 
-    /// Replaces the resource file and waits until it is in force.
+    /// Replaces the resource file and waits until it is applied.
     pub(crate) fn apply(&self, resources: &Value) {
         let before = self.revision();
         self.edit(resources);
@@ -215,25 +216,25 @@ impl Gateway {
         kill_process(pid, Signal::TERM).expect("the process is there");
     }
 
-    /// Asks for what others call a reload.
+    /// Sends SIGHUP.
     pub(crate) fn hang_up(&self) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
         kill_process(pid, Signal::HUP).expect("the process is there");
     }
 
-    /// Asks for what others do when a log file was moved away.
+    /// Sends SIGUSR1, which reopens log files.
     pub(crate) fn ask_to_reopen_logs(&self) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
         kill_process(pid, Signal::USR1).expect("the process is there");
     }
 
-    /// Ends the process as a crash does.
+    /// Sends SIGKILL.
     pub(crate) fn kill(&self) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
         kill_process(pid, Signal::KILL).expect("the process is there");
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits for the process to exit.
     pub(crate) fn wait(&mut self, seconds: u64) -> ExitStatus {
         let mut status = None;
         eventually("the process ends", seconds, || {
@@ -270,7 +271,7 @@ impl Drop for Gateway {
     }
 }
 
-/// Standard output must be read, or the gateway's access log would stall on it.
+/// Standard output must be drained, or the access log of the gateway would stall.
 fn collect_lines(child: &mut Child) -> Arc<Mutex<Vec<String>>> {
     let lines = Arc::<Mutex<Vec<String>>>::default();
     let (stdout, kept) = (child.stdout.take().expect("piped"), lines.clone());
@@ -282,7 +283,7 @@ fn collect_lines(child: &mut Child) -> Arc<Mutex<Vec<String>>> {
     lines
 }
 
-/// The address in `name   scheme://address/…`.
+/// The address in `name   scheme://address/...`.
 fn authority(line: &str) -> Option<SocketAddr> {
     let (_, rest) = line.split_once("://")?;
     rest.split(['/', ' ']).next()?.parse().ok()

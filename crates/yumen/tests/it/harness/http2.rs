@@ -1,5 +1,4 @@
-//! Clients and upstreams of HTTP/2 for tests: a library's where its frames do not matter, raw ones where
-//! they do.
+//! HTTP/2 clients and upstreams: by the h2 library, or with raw frames where these matter.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -19,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::certs::Pair;
 
-/// Runs a test on a runtime of its own; one that hangs fails.
+/// Runs a test on its own runtime, with a timeout of 120 s.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let test = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), test).await });
@@ -29,11 +28,11 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 /// A client.
 pub(crate) struct Http2Client {
     pub(crate) sender: SendRequest<Bytes>,
-    /// What became of the connection.
+    /// The result of the connection.
     pub(crate) connection: tokio::task::JoinHandle<Result<(), h2::Error>>,
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -64,7 +63,7 @@ impl Http2Client {
         Http2Client { sender, connection: tokio::spawn(connection) }
     }
 
-    /// The same over TLS, for this name.
+    /// A client over TLS for this name.
     pub(crate) async fn over_tls(
         address: SocketAddr,
         name: &str,
@@ -78,7 +77,7 @@ impl Http2Client {
         Http2Client { sender, connection: tokio::spawn(connection) }
     }
 
-    /// Begins a request whose body is sent by the caller.
+    /// Begins a request; the caller sends its body.
     pub(crate) async fn begin(
         &mut self,
         request: Request<()>,
@@ -90,7 +89,7 @@ impl Http2Client {
     pub(crate) async fn ask(&mut self, request: Request<()>, body: &[u8]) -> Result<Answer, h2::Error> {
         let mut sender = self.sender.clone().ready().await?;
         let (answer, mut stream) = sender.send_request(request, body.is_empty())?;
-        // An echo is read while it is spoken to. What becomes of the body, the answer tells.
+        // Reads and sends concurrently, as an echo requires. The response shows the fate of the body.
         let sending = async {
             if !body.is_empty() {
                 let _ = send(&mut stream, body, true).await;
@@ -110,7 +109,7 @@ pub(crate) fn request(method: &str, path: &str) -> Request<()> {
     Request::builder().method(method).uri(format!("http://test{path}")).body(()).unwrap()
 }
 
-/// Sends data as the peer makes room for it.
+/// Sends data within the flow-control window.
 pub(crate) async fn send(stream: &mut SendStream<Bytes>, data: &[u8], ends: bool) -> Result<(), h2::Error> {
     let mut data = Bytes::copy_from_slice(data);
     if data.is_empty() {
@@ -131,7 +130,7 @@ pub(crate) async fn send(stream: &mut SendStream<Bytes>, data: &[u8], ends: bool
     }
 }
 
-/// Reads an answer to its end.
+/// Reads a response to its end.
 pub(crate) async fn read(answer: Response<RecvStream>) -> Result<Answer, h2::Error> {
     let (parts, mut stream) = answer.into_parts();
     let (body, trailers) = read_body(&mut stream).await?;
@@ -151,7 +150,7 @@ pub(crate) async fn read_body(stream: &mut RecvStream) -> Result<(Vec<u8>, Heade
 type Served = Pin<Box<dyn Future<Output = Result<(), h2::Error>> + Send>>;
 type Script = dyn Fn(Request<RecvStream>, SendResponse<Bytes>) -> Served + Send + Sync;
 
-/// A scripted upstream, on a thread of its own; a task per request.
+/// A scripted upstream on its own thread, with a task per request.
 pub(crate) struct Http2Upstream {
     pub(crate) address: SocketAddr,
     counts: Arc<[AtomicUsize; 3]>,
@@ -207,7 +206,7 @@ impl Http2Upstream {
         Http2Upstream { address, counts }
     }
 
-    /// The same over TLS, with this certificate.
+    /// A scripted upstream over TLS with this certificate.
     pub(crate) fn tls<F>(
         pair: &Pair,
         script: impl Fn(Request<RecvStream>, SendResponse<Bytes>) -> F + Send + Sync + 'static,
@@ -235,7 +234,7 @@ impl Http2Upstream {
         })
     }
 
-    /// Answers with the request's body, its trailers, and what it saw of the head as fields.
+    /// Echoes body and trailers, with fields that describe the request head.
     pub(crate) fn echo() -> Http2Upstream {
         Http2Upstream::start(|request, mut respond| async move {
             let (parts, mut stream) = request.into_parts();
@@ -268,17 +267,17 @@ impl Http2Upstream {
         self.counts[1].load(Ordering::Acquire)
     }
 
-    /// Connections that have not ended.
+    /// Number of open connections.
     pub(crate) fn open_connections(&self) -> usize {
         self.connections() - self.counts[2].load(Ordering::Acquire)
     }
 
-    /// An upstream with this one alone, asked over HTTP/2.
+    /// An upstream with this endpoint, over HTTP/2.
     pub(crate) fn alone(&self) -> Value {
         json!({ "nodes": { self.address.to_string(): 1 }, "http_version": "2" })
     }
 
-    /// A document that sends everything here.
+    /// A document with a route for all requests to this endpoint.
     pub(crate) fn everything(&self) -> Value {
         json!({ "routes": [{ "id": "all", "uri": "/*", "upstream": self.alone() }] })
     }
@@ -310,9 +309,9 @@ async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// The fields of `GET /` of a host called `x`.
+/// Field section of `GET /` with host `x`.
 pub(crate) const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 0x01, b'x'];
-/// The same of `POST /`.
+/// Field section of `POST /` with host `x`.
 pub(crate) const POST: &[u8] = &[0x83, 0x86, 0x84, 0x41, 0x01, b'x'];
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -326,14 +325,14 @@ pub(crate) const ACK: u8 = 1;
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
-/// A frame.
+/// Encodes a frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     let head = [length[1], length[2], length[3], kind, flags];
     [&head, &stream.to_be_bytes()[..], payload].concat()
 }
 
-/// A client that writes its own frames.
+/// A client that writes raw frames.
 pub(crate) struct RawClient(TcpStream);
 
 impl RawClient {
@@ -343,17 +342,18 @@ impl RawClient {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut client = RawClient(stream);
+        // The connection preface of a client (RFC 9113 §3.4).
         client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         client.send(&frame(SETTINGS, 0, 0, b""));
         client
     }
 
-    /// Sends bytes; says whether the other side still took them.
+    /// Sends bytes; returns whether the connection accepted them.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
         self.0.write_all(bytes).is_ok()
     }
 
-    /// The payload of a frame of this kind that has come already.
+    /// The payload of a frame of this type, if one has arrived.
     pub(crate) fn has_come(&mut self, kind: u8) -> Option<Vec<u8>> {
         self.0.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         let payload = self.wait_for(kind);
@@ -361,8 +361,7 @@ impl RawClient {
         payload
     }
 
-    /// Reads frames up to the first of this kind and gives its payload; `None` where the connection ends
-    /// before.
+    /// Reads up to the first frame of this type and returns its payload; `None` if the connection ends first.
     pub(crate) fn wait_for(&mut self, kind: u8) -> Option<Vec<u8>> {
         loop {
             let received = receive(&mut self.0)?;
@@ -372,7 +371,7 @@ impl RawClient {
         }
     }
 
-    /// Reads until so many streams have ended; says how much data came.
+    /// Reads until this number of streams has ended; returns the number of data bytes.
     pub(crate) fn data_of(&mut self, streams: usize) -> usize {
         let (mut ended, mut bytes) = (0, 0);
         while ended < streams {
@@ -386,7 +385,7 @@ impl RawClient {
     }
 }
 
-/// A frame that was read.
+/// A received frame.
 pub(crate) struct Received {
     pub(crate) kind: u8,
     pub(crate) flags: u8,
@@ -394,8 +393,9 @@ pub(crate) struct Received {
     pub(crate) payload: Vec<u8>,
 }
 
-/// The next frame.
+/// Reads the next frame.
 fn receive(stream: &mut TcpStream) -> Option<Received> {
+    // A frame header: length in three bytes, type, flags, stream (RFC 9113 §4.1).
     let mut head = [0; 9];
     stream.read_exact(&mut head).ok()?;
     let number = |at: usize, mask| u32::from_be_bytes(head[at..at + 4].try_into().unwrap()) & mask;
@@ -404,7 +404,7 @@ fn receive(stream: &mut TcpStream) -> Option<Received> {
     Some(Received { kind: head[3], flags: head[4], stream: number(5, u32::MAX >> 1), payload })
 }
 
-/// An upstream that writes its own frames: for each that it reads, what the script says.
+/// An upstream that writes raw frames: the script maps each received frame to a reply.
 pub(crate) struct RawUpstream {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -428,6 +428,7 @@ impl RawUpstream {
 
     fn serve(mut stream: TcpStream, script: impl Fn(Received) -> Vec<u8>) -> Option<()> {
         stream.set_nodelay(true).unwrap();
+        // The connection preface of the client.
         stream.read_exact(&mut [0; 24]).ok()?;
         stream.write_all(&[frame(SETTINGS, 0, 0, b""), frame(SETTINGS, ACK, 0, b"")].concat()).ok()?;
         loop {
@@ -440,12 +441,12 @@ impl RawUpstream {
         self.connections.load(Ordering::Acquire)
     }
 
-    /// An upstream with this one alone.
+    /// An upstream with this endpoint.
     pub(crate) fn alone(&self) -> Value {
         json!({ "nodes": { self.address.to_string(): 1 }, "http_version": "2" })
     }
 
-    /// A document that sends everything here.
+    /// A document with a route for all requests to this endpoint.
     pub(crate) fn everything(&self) -> Value {
         json!({ "routes": [{ "id": "all", "uri": "/*", "upstream": self.alone() }] })
     }

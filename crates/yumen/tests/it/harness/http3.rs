@@ -1,4 +1,4 @@
-//! A client of HTTP/3 for tests, by the same libraries the gateway uses.
+//! An HTTP/3 client, by the same libraries as the gateway.
 
 use std::future::Future;
 use std::io::{self, IoSliceMut};
@@ -23,17 +23,18 @@ use super::tls::client_config;
 type Stream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
 type Sender = h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>;
 
-/// A client and its one connection.
+/// A client with its connection.
 pub(crate) struct Http3Client {
     pub(crate) endpoint: quinn::Endpoint,
     pub(crate) quic: quinn::Connection,
     pub(crate) sender: Sender,
-    /// How the connection ended.
+    /// The result of the connection.
     pub(crate) driver: tokio::task::JoinHandle<h3::error::ConnectionError>,
 }
 
 impl Http3Client {
-    /// Connects for a name that this authority must have vouched for, and says who it is.
+    /// Connects for a name that this authority must have certified, with a client certificate if `who` is
+    /// set.
     pub(crate) async fn connect(
         address: SocketAddr,
         name: &str,
@@ -45,7 +46,7 @@ impl Http3Client {
         client.ok_or_else(|| quic.close_reason().unwrap_or(quinn::ConnectionError::LocallyClosed))
     }
 
-    /// Connects with room for so many bytes on each stream.
+    /// Connects with this receive window for each stream.
     pub(crate) async fn with_window(
         address: SocketAddr,
         name: &str,
@@ -59,7 +60,7 @@ impl Http3Client {
         Http3Client::over(endpoint, quic).await
     }
 
-    /// Comes back to where it was before, and asks at once; `None` where it was not told how.
+    /// Reconnects with 0-RTT; `None` without a session ticket.
     pub(crate) async fn again(&self, address: SocketAddr, name: &str) -> Option<Http3Client> {
         let connecting = self.endpoint.connect(address, name).unwrap();
         let (quic, _) = connecting.into_0rtt().ok()?;
@@ -76,44 +77,44 @@ impl Http3Client {
         Some(Http3Client { endpoint, quic, sender, driver })
     }
 
-    /// Whether there is an answer.
+    /// Whether the request gets a response.
     pub(crate) async fn try_ask(&self, request: Request<()>) -> bool {
         let Ok(mut stream) = self.sender.clone().send_request(request).await else { return false };
         stream.finish().await.is_ok() && stream.recv_response().await.is_ok()
     }
 
-    /// Makes another connection from where it is now.
+    /// Opens another connection from the same socket.
     pub(crate) async fn come_back(&self, address: SocketAddr, name: &str) -> Http3Client {
         let quic = self.endpoint.connect(address, name).unwrap().await.expect("a handshake");
         Http3Client::over(self.endpoint.clone(), quic).await
     }
 
-    /// Asks from another port from now on, as a client does behind a router that forgets it.
+    /// Continues from another port, like a client behind a NAT that rebinds.
     pub(crate) fn move_away(&self) -> SocketAddr {
         self.move_to("127.0.0.1")
     }
 
-    /// Asks from this address from now on, as a client does whose network changes.
+    /// Continues from this address, like a client on a new network.
     pub(crate) fn move_to(&self, ip: &str) -> SocketAddr {
         let socket = std::net::UdpSocket::bind((ip, 0)).unwrap();
         self.endpoint.rebind(socket).unwrap();
         self.endpoint.local_addr().unwrap()
     }
 
-    /// Lets it write other addresses into its datagrams than its own.
+    /// Makes the client able to send from foreign addresses.
     pub(crate) fn forger(&self) -> Forger {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let own = quinn::TokioRuntime.wrap_udp_socket(socket).unwrap();
-        let predecessor_requests = Arc::<Mutex<Option<Arc<UdpSocket>>>>::default();
-        let socket = Forging { own, predecessor_requests: predecessor_requests.clone() };
+        let decoy = Arc::<Mutex<Option<Arc<UdpSocket>>>>::default();
+        let socket = Forging { own, decoy: decoy.clone() };
         self.endpoint.rebind_abstract(Arc::new(socket)).unwrap();
-        Forger { predecessor_requests }
+        Forger { decoy }
     }
 
-    /// Asks from this address from now on, over a link on which so many bytes a second come.
+    /// Continues from this address over a link with this bandwidth towards the client.
     pub(crate) fn move_to_narrow_link(&self, ip: &str, bytes_per_s: u64) {
         let socket = std::net::UdpSocket::bind((ip, 0)).unwrap();
-        // What waits before the link, some tenths of a second's worth.
+        // The queue in front of the link, some tenths of a second.
         socket2::SockRef::from(&socket).set_recv_buffer_size(64 * 1024).unwrap();
         let own = quinn::TokioRuntime.wrap_udp_socket(socket).unwrap();
         let free = Mutex::new(Box::pin(tokio::time::sleep(Duration::ZERO)));
@@ -142,7 +143,7 @@ impl Http3Client {
     }
 }
 
-/// A connection on which nothing of HTTP/3 was said; it ends with its endpoint.
+/// A QUIC connection without HTTP/3 streams; ends with its endpoint.
 pub(crate) async fn connect(
     address: SocketAddr,
     name: &str,
@@ -170,29 +171,29 @@ async fn connect_over(
     Ok((endpoint, quic))
 }
 
-/// Has a client's datagrams seem to come from elsewhere.
+/// Makes datagrams of a client seem to come from another address.
 pub(crate) struct Forger {
-    predecessor_requests: Arc<Mutex<Option<Arc<UdpSocket>>>>,
+    decoy: Arc<Mutex<Option<Arc<UdpSocket>>>>,
 }
 
 impl Forger {
-    /// From now on they seem to come from this socket, of which the client reads nothing.
-    pub(crate) fn pretend(&self, predecessor_requests: Option<UdpSocket>) {
-        *self.predecessor_requests.lock().unwrap() = predecessor_requests.map(Arc::new);
+    /// Sends from this socket from now on; the client receives nothing from it.
+    pub(crate) fn pretend(&self, decoy: Option<UdpSocket>) {
+        *self.decoy.lock().unwrap() = decoy.map(Arc::new);
     }
 
-    /// Waits for a datagram that the client does not get; its length.
+    /// Waits for a datagram to the other address; returns its length.
     pub(crate) async fn lost(&self) -> usize {
-        let predecessor_requests = self.predecessor_requests.lock().unwrap().clone().expect("it pretends");
-        predecessor_requests.recv(&mut [0; 2048]).await.unwrap()
+        let decoy = self.decoy.lock().unwrap().clone().expect("it pretends");
+        decoy.recv(&mut [0; 2048]).await.unwrap()
     }
 }
 
-/// The client's own socket, past which what it sends may go.
+/// The socket of a client, which can be bypassed for sending.
 #[derive(Debug)]
 struct Forging {
     own: Arc<dyn AsyncUdpSocket>,
-    predecessor_requests: Arc<Mutex<Option<Arc<UdpSocket>>>>,
+    decoy: Arc<Mutex<Option<Arc<UdpSocket>>>>,
 }
 
 impl AsyncUdpSocket for Forging {
@@ -201,10 +202,8 @@ impl AsyncUdpSocket for Forging {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        match &*self.predecessor_requests.lock().unwrap() {
-            Some(predecessor_requests) => {
-                predecessor_requests.try_send_to(transmit.contents, transmit.destination).map(drop)
-            }
+        match &*self.decoy.lock().unwrap() {
+            Some(decoy) => decoy.try_send_to(transmit.contents, transmit.destination).map(drop),
             None => self.own.try_send(transmit),
         }
     }
@@ -227,12 +226,12 @@ impl AsyncUdpSocket for Forging {
     }
 }
 
-/// A socket at the end of a narrow link.
+/// A socket behind a narrow link.
 #[derive(Debug)]
 struct Narrow {
     own: Arc<dyn AsyncUdpSocket>,
     bytes_per_s: u64,
-    /// When the next datagram has come over it.
+    /// Time at which the link can deliver the next datagram.
     free: Mutex<Pin<Box<Sleep>>>,
 }
 
@@ -253,6 +252,7 @@ impl AsyncUdpSocket for Narrow {
     ) -> Poll<io::Result<usize>> {
         let mut free = self.free.lock().unwrap();
         ready!(free.as_mut().poll(cx));
+        // One datagram at a time, so that the rate applies to each.
         let count = ready!(self.own.poll_recv(cx, &mut bufs[..1], &mut meta[..1]))?;
         let nanos = meta[0].len as u64 * 1_000_000_000 / self.bytes_per_s;
         let at = free.deadline().max(Instant::now() - BURST) + Duration::from_nanos(nanos);
@@ -265,10 +265,10 @@ impl AsyncUdpSocket for Narrow {
     }
 }
 
-/// What comes at once over a narrow link that was idle, as time: timers are no finer than a millisecond.
+/// Burst of an idle link, as time: timers have a resolution of one millisecond.
 const BURST: Duration = Duration::from_millis(5);
 
-/// Sends a body and trailers, if there are any, while the answer is read.
+/// Sends body and trailers while the response is read.
 pub(crate) async fn exchange(
     stream: Stream,
     body: &[u8],
@@ -277,7 +277,7 @@ pub(crate) async fn exchange(
     let (mut sender, mut receiver) = stream.split();
     let body = Bytes::copy_from_slice(body);
     let sending = async {
-        // What becomes of the body, the answer tells.
+        // The response shows the fate of the body.
         if !body.is_empty() && sender.send_data(body).await.is_err() {
             return;
         }

@@ -1,6 +1,6 @@
-//! What all integration tests stand on: the gateway as a process, scripted upstreams, raw clients.
+//! Common parts of the integration tests: the gateway as a process, scripted upstreams, raw clients.
 //!
-//! Knows nothing of the crates inside: what cannot be seen from outside is not tested here.
+//! The tests use only the interfaces of the binary, not the crates.
 
 pub(crate) mod certs;
 pub(crate) mod client;
@@ -27,11 +27,12 @@ pub(crate) use port::free_port;
 pub(crate) use scratch::Scratch;
 pub(crate) use upstream::Upstream;
 
-/// Multiplies the bounds of [`eventually`]: two cores run many tests at once. `YUMEN_TEST_SLOWNESS` overrides it.
+/// Multiplies the bounds of [`eventually`], because two cores run many tests at once. `YUMEN_TEST_SLOWNESS`
+/// overrides it.
 const SLOWNESS: u64 = 4;
 
-/// Waits until `done` returns true; fails the test with `what` after `seconds`, times the slowness factor. A wait that
-/// exceeds `seconds` itself is reported, so that a regression shows before it fails.
+/// Waits until `done` returns true; fails the test with `what` after `seconds`, times the slowness factor. A
+/// wait that exceeds `seconds` itself is reported, so that a regression shows before it fails.
 pub(crate) fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
     let configured = std::env::var("YUMEN_TEST_SLOWNESS").ok().and_then(|text| text.parse().ok());
     let bound = Duration::from_secs(seconds * configured.unwrap_or(SLOWNESS));
@@ -42,11 +43,12 @@ pub(crate) fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> boo
     }
     if started.elapsed() > Duration::from_secs(seconds) {
         let line = format!("slow: {what}: {:.1?} instead of {seconds} s\n", started.elapsed());
+        // Written directly, because the test harness captures the output of `eprintln!`.
         let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
     }
 }
 
-/// Runs a program to its end; standard output and error as text beside the exit status.
+/// Runs a program to its end; returns exit status, standard output and standard error.
 pub(crate) fn run(program: &str, args: &[&str]) -> (i32, String, String) {
     let output = std::process::Command::new(program)
         .args(args)
@@ -57,7 +59,7 @@ pub(crate) fn run(program: &str, args: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
 
-/// Some bytes that no compression and no shift would leave the same.
+/// Incompressible pseudorandom bytes, in which a shift is detectable.
 pub(crate) fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = |_| {

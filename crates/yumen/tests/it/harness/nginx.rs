@@ -1,4 +1,4 @@
-//! NGINX as an upstream: files to serve, uploads to take, TLS with a certificate of the test's.
+//! NGINX as an upstream: serves files, accepts uploads, optionally over TLS.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -12,17 +12,17 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Serves `files/` of its scratch directory; `PUT /upload/NAME` keeps a body there; gzip on.
+    /// Serves `files/` of its scratch directory; `PUT /upload/NAME` stores a body there; gzip is on.
     pub(crate) fn start() -> Nginx {
         Nginx::with("", "", "")
     }
 
-    /// The same over TLS with this certificate and key, PEM.
+    /// The same over TLS with this certificate and key, in PEM.
     pub(crate) fn tls(cert: &str, key: &str) -> Nginx {
         Nginx::with(cert, key, "")
     }
 
-    /// The same, for clients only whose certificate leads to this authority.
+    /// The same over TLS, only for clients with a certificate of this authority.
     pub(crate) fn mutual(cert: &str, key: &str, ca: &str) -> Nginx {
         Nginx::with(cert, key, ca)
     }
@@ -43,7 +43,7 @@ impl Nginx {
                     format!("ssl_client_certificate {}; ssl_verify_client on;", scratch.write("ca.pem", ca))
                 }
             };
-            // Keys that are too short for the library's taste are for others to judge.
+            // Accepts short keys, which the library's default security level refuses.
             let suites = "ssl_ciphers DEFAULT:@SECLEVEL=0;";
             format!("{suites} ssl_certificate {cert}; ssl_certificate_key {key}; {clients}")
         };
@@ -52,7 +52,7 @@ impl Nginx {
         let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {dir}/temp/{kind};\n"))
             .concat();
-        // as root its workers would run as nobody, who may not read the scratch directory
+        // Started as root, its workers would be `nobody` without access to the scratch directory.
         let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
         let config = format!(
             "{user} daemon off; master_process on; worker_processes 1; pid {dir}/pid; error_log {dir}/error.log;
@@ -71,6 +71,7 @@ impl Nginx {
              }}"
         );
         let config = scratch.write("nginx.conf", config);
+        // Debian installs NGINX in /usr/sbin, which is often not in PATH.
         let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
         let child = Command::new("nginx")
             .env("PATH", path)
@@ -83,7 +84,7 @@ impl Nginx {
         Nginx { address, scratch, child }
     }
 
-    /// Puts a file where it is served from; gives its path as text.
+    /// Stores a file to serve; returns its path.
     pub(crate) fn put(&self, name: &str, content: &[u8]) -> String {
         let path = self.scratch.file("files").join(name);
         std::fs::write(&path, content).expect("a file");

@@ -1,4 +1,4 @@
-//! Where a process runs: on this machine, or in a network namespace of its own.
+//! The place of a process: this machine, or a network namespace.
 
 use std::fs::File;
 use std::io;
@@ -13,9 +13,9 @@ use yumen_test::TestNetwork;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    /// Where it listens.
+    /// Address of its listeners.
     pub(crate) host: IpAddr,
-    /// What is put before its command.
+    /// Prefix of its commands.
     within: Vec<String>,
     namespace: Option<String>,
 }
@@ -27,7 +27,7 @@ impl Default for Place {
 }
 
 impl Place {
-    /// A place of a network.
+    /// A place in a test network.
     pub(crate) fn of(net: &TestNetwork, number: u8) -> Place {
         Place {
             host: net.address(number).into(),
@@ -36,10 +36,10 @@ impl Place {
         }
     }
 
-    /// Connects from there to an address that may mean something there alone.
+    /// Connects from the place, where the address may be specific to its namespace.
     pub(crate) fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
         let Some(namespace) = self.namespace.clone() else { return TcpStream::connect(address) };
-        // A thread that has gone elsewhere does not come back.
+        // A separate thread, because a thread cannot leave a namespace again.
         let connecting = std::thread::spawn(move || {
             let namespace = File::open(Path::new("/var/run/netns").join(namespace))?;
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -48,12 +48,12 @@ impl Place {
         connecting.join().expect("it does not panic")
     }
 
-    /// Whether it is where the test is.
+    /// Whether it is the namespace of the test.
     pub(crate) fn is_here(&self) -> bool {
         self.namespace.is_none()
     }
 
-    /// A program that will run there.
+    /// A command that runs in the place.
     pub(crate) fn command(&self, program: &str) -> Command {
         let Some((first, rest)) = self.within.split_first() else { return Command::new(program) };
         let mut command = Command::new(first);

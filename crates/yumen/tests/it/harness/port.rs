@@ -1,19 +1,18 @@
-//! Ports for what tests start later or never.
+//! Ports for servers that tests start later, or never.
 //!
-//! A port the system chose and that was closed again goes to the next who asks for any, which may be another test.
-//! These are below the ones it hands out by itself (on Linux from 32768 on, where nobody has set it otherwise), and
-//! each is given out once.
+//! A port that the system assigned and that was closed may be assigned to another test. These ports are below
+//! the ephemeral range (on Linux from 32768 by default), and each is used once.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The lowest port that is given out, and the one above the highest.
+/// The lowest port, and the one after the highest.
 const FIRST: u16 = 12_000;
 const END: u16 = 32_700;
 
-/// On which nobody listens, for connections or datagrams, unless whoever asks does. Nobody is given the one 10000 above
-/// either, where a node of Redis talks to the others of its cluster.
+/// A port without a listener for TCP or UDP. The port 10000 above is reserved too, because nodes of a Redis
+/// cluster use it for their bus.
 pub(crate) fn free_port() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
@@ -24,7 +23,7 @@ pub(crate) fn free_port() -> SocketAddr {
     }
 }
 
-/// The first four digits of ten such ports.
+/// The first four digits of ten free ports.
 pub(crate) fn free_block() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
@@ -35,7 +34,7 @@ pub(crate) fn free_block() -> String {
     }
 }
 
-/// The next number of those from `first` to below `end`; another run of the tests begins elsewhere.
+/// The next number in `first..end`; each test run begins elsewhere.
 fn spread(next: &AtomicU16, first: u16, end: u16) -> u16 {
     if let Some((from, to)) = handed_out() {
         assert!(
@@ -44,11 +43,12 @@ fn spread(next: &AtomicU16, first: u16, end: u16) -> u16 {
              sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\""
         );
     }
+    // Test processes that run at the same time begin at different ports.
     let number = next.fetch_add(1, Ordering::Relaxed);
     first + number.wrapping_add((std::process::id() as u16).wrapping_mul(31)) % (end - first)
 }
 
-/// The ports the system gives to who asks for any; other systems than Linux have theirs far above.
+/// The ephemeral port range of Linux; on other systems it is far above.
 fn handed_out() -> Option<(u16, u16)> {
     static RANGE: OnceLock<Option<(u16, u16)>> = OnceLock::new();
     *RANGE.get_or_init(|| {

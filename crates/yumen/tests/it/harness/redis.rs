@@ -1,4 +1,4 @@
-//! Redis servers as processes: alone, in a cluster, watched by sentinels. Asked through `redis-cli`.
+//! Redis servers as processes: single, in a cluster, or with sentinels. Inspected by `redis-cli`.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
@@ -8,15 +8,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::certs::Pair;
 use super::{Place, Scratch, eventually, free_port, run};
 
-/// A server, ended with the test.
+/// A server; ends with the test.
 pub(crate) struct Redis {
     pub(crate) port: u16,
     place: Place,
-    /// What `redis-cli` must be told beside the port.
+    /// Options of `redis-cli` besides the port.
     cli: Vec<String>,
     config: String,
     program: &'static str,
-    /// Its directory, gone with it.
+    /// Directory of the server, removed with it.
     _scratch: Scratch,
     child: Child,
 }
@@ -26,19 +26,19 @@ impl Redis {
         Redis::with("")
     }
 
-    /// With further lines of configuration.
+    /// With further configuration lines.
     pub(crate) fn with(lines: &str) -> Redis {
         Redis::launch("redis-server", free_port().port(), lines, &[])
     }
 
-    /// With a password, and a user `shop` with the same one who may not see everything.
+    /// With a password, and a user `shop` with the same password and restricted keys.
     pub(crate) fn with_password(password: &str) -> Redis {
         let cli = ["-a", password, "--no-auth-warning"];
         let lines = format!("requirepass {password}\nuser shop on >{password} ~plugin-limit-count:* +@all");
         Redis::launch("redis-server", free_port().port(), &lines, &cli)
     }
 
-    /// Over TLS alone.
+    /// Over TLS only.
     pub(crate) fn tls(pair: &Pair) -> Redis {
         let scratch = Scratch::new();
         let (cert, key) = (scratch.write("cert.pem", &pair.cert), scratch.write("key.pem", &pair.key));
@@ -50,18 +50,18 @@ impl Redis {
         Redis::spawn("redis-server", port, lines, &["--tls", "--insecure"], scratch)
     }
 
-    /// A node of a cluster yet to be made.
+    /// A node for a cluster.
     pub(crate) fn node() -> Redis {
-        // A node's own bus is at its port and 10000 more.
+        // The cluster bus of a node uses its port plus 10000.
         Redis::with("cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-node-timeout 1000")
     }
 
-    /// A server that follows another.
+    /// A replica of another server.
     pub(crate) fn replica_of(master: &Redis) -> Redis {
         Redis::with(&format!("replicaof 127.0.0.1 {}", master.port))
     }
 
-    /// One that watches over a master, alone.
+    /// A single sentinel for a master.
     pub(crate) fn sentinel(master: &Redis, name: &str) -> Redis {
         let port = master.port;
         let lines = format!(
@@ -71,7 +71,7 @@ impl Redis {
         Redis::launch("redis-sentinel", free_port().port(), &lines, &[])
     }
 
-    /// In another place, where anybody may come in.
+    /// In another place, open to the network.
     pub(crate) fn at(place: &Place) -> Redis {
         let lines = "port 6379\nprotected-mode no".to_owned();
         Redis::spawn_at(place.clone(), "redis-server", 6379, lines, &[], Scratch::new())
@@ -111,7 +111,7 @@ impl Redis {
         eventually("redis answers", 20, || self.cli(&["PING"]).trim() == "PONG");
     }
 
-    /// What a command gives, as text.
+    /// The output of a command.
     pub(crate) fn cli(&self, command: &[&str]) -> String {
         let (host, port) = (self.place.host.to_string(), self.port.to_string());
         let mut args: Vec<&str> = vec!["-h", &host, "-p", &port];
@@ -120,7 +120,7 @@ impl Redis {
         run("redis-cli", &args).1
     }
 
-    /// How often a command was called, whoever did it.
+    /// Number of calls of a command by all clients.
     pub(crate) fn calls(&self, command: &str) -> u64 {
         let stats = self.cli(&["INFO", "commandstats"]);
         let prefix = format!("cmdstat_{command}:calls=");
@@ -128,20 +128,20 @@ impl Redis {
         line.map_or(0, |rest| rest.split(',').next().expect("a count").parse().expect("a number"))
     }
 
-    /// Ends it as a crash does.
+    /// Kills the server.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Starts it again where it was, with nothing in it.
+    /// Restarts it on the same port, without data.
     pub(crate) fn restart(&mut self) {
         self.kill();
         self.child = serve(&self.place, self.program, &self.config);
         self.wait_until_up();
     }
 
-    /// Holds it still without closing anything, or lets it go on.
+    /// Stops the process without closing connections, or continues it.
     pub(crate) fn freeze(&self, is_frozen: bool) {
         let signal = if is_frozen { Signal::STOP } else { Signal::CONT };
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
@@ -159,7 +159,7 @@ impl Drop for Redis {
     }
 }
 
-/// Makes a cluster of these nodes: masters first, then so many replicas of each.
+/// Creates a cluster: masters first, then the replicas of each.
 pub(crate) fn join(nodes: &[Redis], replicas: usize) {
     let addresses: Vec<String> = nodes.iter().map(|node| node.address().to_string()).collect();
     let mut args = vec!["--cluster", "create"];

@@ -1,4 +1,4 @@
-//! Stand-ins for Consul and Nacos: they answer as their documentation says, blocking queries included.
+//! Stand-ins for Consul and Nacos that respond as documented, including blocking queries.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 
 use super::upstream::{Request, Upstream, respond};
 
-/// What a registry knows, and all it was asked.
+/// The state of a registry, and its requests.
 #[derive(Default)]
 struct Book {
     index: u64,
-    /// Answers by service or key prefix.
+    /// Results by service or key prefix.
     answers: BTreeMap<String, Value>,
-    /// A status to answer instead.
+    /// Status of all responses, if set.
     broken: Option<u16>,
     asked: Vec<String>,
-    /// Requests under way, and the most there ever were.
+    /// Requests in flight, and their maximum.
     busy: usize,
     busy_max: usize,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Registry {
     upstream: Upstream,
 }
 
-/// An instance as Consul tells it: an empty address leaves that of its machine.
+/// An instance as Consul returns it. An empty address means that of its node.
 pub(crate) fn consul_instance(address: SocketAddr, weight: u32, meta: Value) -> Value {
     json!({
         "Node": { "Node": "machine", "Address": address.ip().to_string() },
@@ -46,7 +46,7 @@ pub(crate) fn consul_instance(address: SocketAddr, weight: u32, meta: Value) -> 
 }
 
 impl Registry {
-    /// Consul's `/v1/health/service/NAME` and `/v1/kv/PREFIX`: a query with the newest index is held back.
+    /// Consul's `/v1/health/service/NAME` and `/v1/kv/PREFIX`: a query with the current index blocks.
     pub(crate) fn consul() -> Registry {
         Registry::start(|book, request, stream| {
             let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
@@ -55,6 +55,7 @@ impl Registry {
                 .and_then(|wait| wait.trim_end_matches('s').parse().ok())
                 .unwrap_or(60);
             let (lock, changed) = &**book;
+            // A blocking query waits until the index passes the one in the query.
             let still = |book: &mut Book| known > 0 && book.index <= known && book.broken.is_none();
             let held = changed.wait_timeout_while(lock.lock().unwrap(), Duration::from_secs(wait), still);
             let book = held.unwrap().0;
@@ -70,7 +71,7 @@ impl Registry {
         })
     }
 
-    /// Nacos's `ns/instance/list`, by service name, for whoever logged in as `nacos` with `secret`.
+    /// Nacos's `ns/instance/list`, by service name, for clients that logged in as `nacos` with `secret`.
     pub(crate) fn nacos() -> Registry {
         Registry::start(|book, request, stream| {
             let book = book.0.lock().unwrap();
@@ -109,9 +110,9 @@ impl Registry {
                 book.busy += 1;
                 book.busy_max = book.busy_max.max(book.busy);
             }
-            let is_forwarded = answer(&kept, request, stream);
+            let continues = answer(&kept, request, stream);
             kept.0.lock().unwrap().busy -= 1;
-            is_forwarded
+            continues
         });
         Registry { book, upstream }
     }
@@ -124,7 +125,7 @@ impl Registry {
         self.upstream.address
     }
 
-    /// From now on this is what it says of a service; none takes the service away.
+    /// Sets the result for a service; `None` removes the service.
     pub(crate) fn says(&self, name: &str, answer: Option<Value>) {
         self.change(|book| match answer {
             Some(answer) => drop(book.answers.insert(name.to_owned(), answer)),
@@ -132,7 +133,7 @@ impl Registry {
         });
     }
 
-    /// From now on everything is answered so; `None` mends it.
+    /// Responds with this status to everything; `None` ends that.
     pub(crate) fn breaks(&self, status: Option<u16>) {
         self.change(|book| book.broken = status);
     }
@@ -144,7 +145,7 @@ impl Registry {
         self.book.1.notify_all();
     }
 
-    /// The most requests that were under way at once.
+    /// Most requests in flight at once.
     pub(crate) fn busy_max(&self) -> usize {
         self.book.0.lock().unwrap().busy_max
     }

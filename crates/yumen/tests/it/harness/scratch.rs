@@ -1,4 +1,4 @@
-//! A directory of one test, gone with it.
+//! A directory of one test, removed with it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// Writes a file by rename, as editors do; gives its path as text.
+    /// Writes a file by rename, as editors do; returns its path.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let (path, draft) = (self.file(name), self.file(&format!(".{name}.draft")));
         std::fs::write(&draft, content).expect("a scratch file");
@@ -34,7 +34,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be cleaned up is the system's temporary directory's business.
+        // Remains in the system's temporary directory if it cannot be removed.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

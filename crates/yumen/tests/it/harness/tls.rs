@@ -1,4 +1,4 @@
-//! An upstream over TLS that can do to its records what no server's library would, and how clients talk TLS.
+//! A TLS upstream with control over its records, and TLS configurations of clients.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 
 use super::certs::Pair;
 
-/// What a server with this certificate offers.
+/// The configuration of a server with this certificate.
 pub(crate) fn server_config(pair: &Pair) -> ServerConfig {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let chain = CertificateDer::pem_slice_iter(pair.cert.as_bytes()).map(Result::unwrap).collect();
@@ -27,7 +27,7 @@ pub(crate) fn server_config(pair: &Pair) -> ServerConfig {
         .with_cert_resolver(Arc::new(shown))
 }
 
-/// What a client needs that trusts this authority and no other.
+/// The configuration of a client that only trusts this authority.
 pub(crate) fn trusting(cert: &str) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(cert.as_bytes()).unwrap()).unwrap();
@@ -36,7 +36,7 @@ pub(crate) fn trusting(cert: &str) -> Arc<ClientConfig> {
     Arc::new(config.unwrap().with_root_certificates(roots).with_no_client_auth())
 }
 
-/// A client of `a.test`, whose handshake is made with its first bytes.
+/// A client of `a.test`; the handshake runs with its first bytes.
 pub(crate) fn over_tls(
     tcp: TcpStream,
     config: &Arc<ClientConfig>,
@@ -45,7 +45,7 @@ pub(crate) fn over_tls(
     StreamOwned::new(ClientConnection::new(config.clone(), name).unwrap(), tcp)
 }
 
-/// How a client talks TLS 1.3 that believes this authority, and says who it is where it is asked.
+/// A TLS 1.3 client that trusts this authority, with a client certificate if `who` is set.
 pub(crate) fn client_config(authority: &str, who: Option<&Pair>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
@@ -60,25 +60,25 @@ pub(crate) fn client_config(authority: &str, who: Option<&Pair>) -> ClientConfig
     builder.with_client_auth_cert(chain.collect(), key).unwrap()
 }
 
-/// One certificate for all, whether it is one that the library would load or not.
+/// One certificate for all names, even if it is one that the library would not load.
 #[derive(Debug)]
 struct Shown(Arc<CertifiedKey>);
 
 impl ResolvesServerCert for Shown {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        // What strict servers do to names they do not know.
+        // Refuses an unknown name, as strict servers do.
         (hello.server_name() != Some("unknown.test")).then(|| self.0.clone())
     }
 }
 
-/// A connection of a client, past its handshake.
+/// A client's connection after its handshake.
 pub(crate) struct TlsPeer {
     pub(crate) session: ServerConnection,
     pub(crate) tcp: TcpStream,
 }
 
 impl TlsPeer {
-    /// A request's head and, by its length, its body; `None` where the client is gone.
+    /// Reads a request with its body by Content-Length; `None` if the client has closed.
     pub(crate) fn request(&mut self) -> Option<String> {
         let mut text = Vec::new();
         loop {
@@ -100,7 +100,7 @@ impl TlsPeer {
         }
     }
 
-    /// The records of these bytes, not sent yet.
+    /// Encrypts bytes into records without sending them.
     pub(crate) fn records(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut records = Vec::new();
         self.session.writer().write_all(bytes).unwrap();
@@ -110,7 +110,7 @@ impl TlsPeer {
         records
     }
 
-    /// The goodbye of TLS, not sent yet.
+    /// The close_notify alert, not sent yet.
     pub(crate) fn goodbye(&mut self) -> Vec<u8> {
         self.session.send_close_notify();
         self.records(b"")
@@ -119,8 +119,8 @@ impl TlsPeer {
 
 type Script = dyn Fn(&mut TlsPeer, usize) -> Option<()> + Send + Sync;
 
-/// A listening upstream; a thread per connection, which the script serves to its end. It is told how many there
-/// were before.
+/// A listening upstream with a thread per connection, which the script serves to its end. The script gets the
+/// number of previous connections.
 pub(crate) struct TlsUpstream {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -155,7 +155,7 @@ impl TlsUpstream {
         upstream
     }
 
-    /// Answers every request with this text.
+    /// Responds to every request with this text.
     pub(crate) fn text(pair: &Pair, text: &'static str) -> TlsUpstream {
         TlsUpstream::start(pair, move |peer, _| {
             loop {
@@ -166,18 +166,18 @@ impl TlsUpstream {
         })
     }
 
-    /// Connections so far, those whose handshake failed too.
+    /// Number of connections, including those with a failed handshake.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Acquire)
     }
 
-    /// The names that handshakes which were finished began with.
+    /// Server names of the completed handshakes.
     pub(crate) fn names(&self) -> Vec<Option<String>> {
         self.names.lock().unwrap().clone()
     }
 }
 
-/// A whole answer that keeps the connection.
+/// A complete response that keeps the connection.
 pub(crate) fn answer(text: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len()).into_bytes()
 }

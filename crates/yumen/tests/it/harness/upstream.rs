@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use super::client::field;
 
-/// What arrived.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) target: String,
-    /// Request line and fields as they came.
+    /// Request line and fields as received.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
@@ -25,7 +25,7 @@ impl Request {
     }
 }
 
-/// Holds threads until it is opened.
+/// Blocks threads until it is opened.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -45,10 +45,10 @@ impl Gate {
     }
 }
 
-/// Answers one request on its connection; whether the connection goes on.
+/// Responds to one request on its connection; returns whether the connection continues.
 type Script = dyn Fn(&Request, &mut TcpStream) -> bool + Send + Sync;
 
-/// A listening upstream, gone when dropped.
+/// A listening upstream; ends on drop.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     counts: Arc<Counts>,
@@ -68,7 +68,7 @@ impl Upstream {
         Upstream::at(Ipv4Addr::LOCALHOST.into(), script)
     }
 
-    /// The same, where other namespaces reach it.
+    /// A scripted upstream on an address that other namespaces reach.
     pub(crate) fn at(
         host: IpAddr,
         script: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static,
@@ -84,6 +84,7 @@ impl Upstream {
                 }
                 kept.connections.fetch_add(1, Ordering::AcqRel);
                 let (script, counts) = (script.clone(), kept.clone());
+                // Small stacks, because some tests open thousands of connections.
                 let small = std::thread::Builder::new().stack_size(128 * 1024);
                 let _ = small.spawn(move || serve(stream, &*script, &counts));
             }
@@ -91,7 +92,7 @@ impl Upstream {
         Upstream { address, counts }
     }
 
-    /// Answers every request with what it saw of it, as JSON, and with its own name.
+    /// Responds with a JSON description of the request and its own name.
     pub(crate) fn echo(name: &'static str) -> Upstream {
         Upstream::start(move |request, stream| {
             let body = describe(name, request).to_string();
@@ -103,7 +104,7 @@ impl Upstream {
         Upstream::start(move |_, stream| respond(stream, 200, "", text.as_bytes()))
     }
 
-    /// Answers once the gate is open.
+    /// Responds when the gate is open.
     pub(crate) fn held(gate: &Gate, text: &'static str) -> Upstream {
         let gate = gate.clone();
         Upstream::start(move |_, stream| {
@@ -120,17 +121,17 @@ impl Upstream {
         self.counts.requests.load(Ordering::Acquire)
     }
 
-    /// `nodes` with this one alone.
+    /// `nodes` with this endpoint.
     pub(crate) fn nodes(&self) -> Value {
         json!({ self.address.to_string(): 1 })
     }
 
-    /// An upstream with this one alone.
+    /// An upstream with this endpoint.
     pub(crate) fn alone(&self) -> Value {
         json!({ "nodes": self.nodes() })
     }
 
-    /// A document that sends everything here.
+    /// A document with a route for all requests to this endpoint.
     pub(crate) fn everything(&self) -> Value {
         json!({ "routes": [{ "id": "all", "uri": "/*", "upstream": self.alone() }] })
     }
@@ -139,12 +140,12 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.counts.stopped.store(true, Ordering::Release);
-        // wakes the accepting thread
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// Writes a whole answer that keeps the connection.
+/// Writes a complete response that keeps the connection.
 pub(crate) fn respond(stream: &mut TcpStream, status: u16, fields: &str, body: &[u8]) -> bool {
     let head = format!("HTTP/1.1 {status} Whatever\r\n{fields}Content-Length: {}\r\n\r\n", body.len());
     let mut bytes = head.into_bytes();

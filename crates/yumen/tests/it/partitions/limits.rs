@@ -1,4 +1,4 @@
-//! Limits that the nodes share through Redis, and what must hold of them whoever is cut off.
+//! Limits that the nodes share through Redis, and their guarantees during partitions.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,17 +9,17 @@ use super::world::{NODES, World};
 use crate::harness::redis::Redis;
 use crate::harness::{Client, Gateway};
 
-/// So many requests are admitted to each of the routes, of all who call themselves the same.
+/// Admitted requests per route and client name.
 const LIMIT: usize = 30;
-/// So many are sent to each node: more than the limit.
+/// Requests to each node, more than the limit.
 const SENT: usize = 40;
-/// Without Redis these refuse, let pass, and count by themselves.
+/// Without Redis: the first refuses, the second passes, the third counts locally.
 const ROUTES: [&str; 3] = ["strict", "lenient", "delayed"];
 
 pub(super) struct Limits {
     redis: Redis,
     probes: AtomicUsize,
-    /// How many the delayed limit admitted in this case, and how many of them at nodes without Redis.
+    /// Requests that the delayed limit admitted in this case, and those of them at nodes without Redis.
     delayed: Mutex<(usize, usize)>,
 }
 
@@ -33,7 +33,7 @@ impl Limits {
         let route = |name: &str| {
             let mut settings = json!({
                 "count": LIMIT, "time_window": 3600, "group": name, "key": "http_who", "policy": "redis",
-                // Longer than anything takes while Redis is there.
+                // Longer than any call while Redis is reachable.
                 "redis_host": self.redis.address().ip().to_string(), "redis_port": self.redis.port,
                 "redis_timeout": 5000, "allow_degradation": name == "lenient",
             });
@@ -51,7 +51,7 @@ impl Limits {
     }
 }
 
-/// How many of a flood of requests were admitted, refused, and could not be decided.
+/// The results of a flood of requests.
 #[derive(Debug, Default, Clone, Copy)]
 struct Told {
     admitted: usize,
@@ -74,7 +74,7 @@ fn flood(node: &Gateway, route: &str, who: &str) -> Told {
 }
 
 impl World {
-    /// Floods all routes at all nodes at once, of which some cannot reach Redis.
+    /// Floods all routes at all nodes concurrently; nodes in `uncounted` cannot reach Redis.
     pub(super) fn check_limits(&self, case: &str, uncounted: &[usize]) {
         let who = name(case);
         let told = std::thread::scope(|scope| {
@@ -95,20 +95,20 @@ impl World {
             } else {
                 assert_eq!((strict[node].failed, lenient[node].failed), (0, 0), "{told}");
             }
-            // Whoever is alone is exact.
+            // A node that counts alone is exact.
             assert!(delayed[node].failed == 0 && delayed[node].admitted <= LIMIT, "{told}");
         }
         assert!(admitted(&strict) <= LIMIT, "{told}");
         if uncounted.is_empty() {
             assert_eq!((admitted(&strict), admitted(&lenient)), (LIMIT, LIMIT), "{told}");
         }
-        // Nobody is refused before the limit is known to be reached.
+        // No request is refused before the limit is reached.
         assert!(admitted(&delayed) >= LIMIT, "{told}");
         let unheard = uncounted.iter().map(|node| delayed[*node].admitted).sum();
         *self.limits.delayed.lock().unwrap() = (admitted(&delayed), unheard);
     }
 
-    /// All nodes count together again, and nothing that was admitted meanwhile is forgotten.
+    /// All nodes count together again, and no admission was lost meanwhile.
     pub(super) fn check_counts(&self, case: &str) {
         self.wait(case, "every worker counts again", || {
             let who = format!("probe-{}", self.limits.probes.fetch_add(1, Ordering::Relaxed));
@@ -116,14 +116,14 @@ impl World {
             self.nodes.iter().all(|node| (0..8).all(|_| asked(node)))
         });
         let (who, (admitted, unheard)) = (name(case), *self.limits.delayed.lock().unwrap());
-        // What Redis heard without the node's hearing that it did is told once more.
+        // A count is sent again if its acknowledgement was lost.
         self.wait(case, "all that was admitted is told", || {
             (admitted..=admitted + unheard).contains(&self.limits.counted("delayed", &who))
         });
     }
 }
 
-/// What clients call themselves, so that each case counts from nothing.
+/// The client name, so that each case has its own counters.
 fn name(case: &str) -> String {
     case.replace(' ', "-")
 }

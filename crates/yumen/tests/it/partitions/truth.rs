@@ -1,4 +1,4 @@
-//! What the store held at every revision, as etcd itself tells, and whether what was served could have been.
+//! The content of the store at every revision, from the history of etcd, as the reference for served values.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -10,16 +10,16 @@ use serde_json::Value;
 
 use crate::harness::etcd::Etcd;
 
-/// Every value a route had.
+/// All values of all routes.
 pub(super) struct Truth {
-    /// From which revision on, and up to which, by route and value.
+    /// First revision, and revision of the successor, by route and value.
     in_force: HashMap<(usize, u64), (u64, u64)>,
 }
 
 impl Truth {
-    /// Asks etcd for its history from the beginning.
+    /// Reads the history of etcd from the beginning.
     pub(super) fn of(etcd: &Etcd) -> Truth {
-        // Where the history is at its end, this key says so.
+        // This key marks the end of the history.
         const END: &str = "/apisix/routes/the-end";
         etcd.ctl(&["put", END, "{}"]).expect("a key is put");
         let mut watch =
@@ -49,7 +49,7 @@ impl Truth {
         Truth::from(&events).unwrap()
     }
 
-    /// From revisions, the routes they wrote, and what.
+    /// Builds the reference from revision, route and value of each event.
     fn from(events: &[(u64, usize, u64)]) -> Result<Truth, String> {
         let (mut in_force, mut newest) = (HashMap::new(), HashMap::<usize, u64>::new());
         for &(revision, route, id) in events {
@@ -69,7 +69,7 @@ impl Truth {
         self.in_force.keys().any(|(_, known)| *known == id)
     }
 
-    /// Whether there are revisions, none of them older than the one before, that had what was served, answer by answer.
+    /// Whether the sequence of served values is consistent with non-decreasing revisions.
     pub(super) fn judge(&self, served: &[(usize, u64)]) -> Result<(), String> {
         let mut at = 0;
         for (route, id) in served {
@@ -94,7 +94,7 @@ fn what_no_revision_had_is_known_for_it() {
         (&[(1, 10), (2, 20), (1, 11), (2, 20), (2, 21), (1, 12)][..], Ok(())),
         (&[(1, 10), (2, 21)], Ok(())),
         (&[(1, 11), (1, 10)], Err("route 1 was 10, from revision 3 up to 6, when 6 had")),
-        // Each has been so, and never both.
+        // Each value existed, but never both at the same revision.
         (&[(2, 21), (1, 10)], Err("route 1 was 10, from revision 3 up to 6, when 7 had")),
         (&[(1, 12), (2, 20)], Err("route 2 was 20, from revision 4 up to 7, when 9 had")),
         (&[(1, 13)], Err("route 1 never was 13")),

@@ -1,4 +1,4 @@
-//! The gateways, etcd and Redis with a network between them, what breaks it, and the clients that never stop.
+//! The gateways, etcd and Redis with a network between them, its faults, and clients that never stop.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,24 +16,24 @@ use crate::harness::{Client, Gateway, Place, Reply, Upstream, eventually};
 
 pub(super) const NODES: usize = 3;
 const NAMES: [&str; NODES] = ["a", "b", "c"];
-/// Routes that change all the time.
+/// Routes that change constantly.
 const ROUTES: usize = 3;
-/// Places in the network: nodes from 0 on, then members, then Redis.
+/// Numbers in the network: nodes from 0, then members, then Redis.
 const FIRST_MEMBER: u8 = 3;
 const REDIS: u8 = 6;
-/// Between two writes through one node: what happened must be few enough to be looked through.
+/// Pause between two writes through one node, which bounds the length of the history.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A cable that flaps is cut for so long, and whole for so long.
+/// Time for which a flapping link is down, and up.
 const FLAP: Duration = Duration::from_millis(100);
 
-/// Somebody in the network.
+/// A participant in the network.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Spot {
     Node(usize),
     Nodes,
     Members,
     Leader,
-    /// One who does not lead.
+    /// A member that is not the leader.
     Follower,
     Followers,
     Redis,
@@ -41,24 +41,24 @@ pub(super) enum Spot {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
-    /// Cables are down.
+    /// The links are down.
     Cable(Spot),
-    /// Cables go down and up again, one after another.
+    /// The links go down and up repeatedly.
     Flapping(Spot),
-    /// Nothing gets from one to the other; the other way all is well.
+    /// Packets from the first to the second are lost; the reverse direction works.
     Lost(Spot, Spot),
-    /// Nothing gets from one to the other, either way.
+    /// Packets in both directions are lost.
     Cut(Spot, Spot),
 }
 
-/// What clients saw.
+/// The observations of the clients.
 #[derive(Default)]
 pub(super) struct Traffic {
-    /// Routes and their values, by node, in the order they were served.
+    /// Routes and values by node, in the order of the responses.
     pub(super) served: [Vec<(usize, u64)>; NODES],
-    /// Values whose writing was acknowledged.
+    /// Acknowledged values.
     pub(super) acknowledged: Vec<u64>,
-    /// By node, how many writes were, and how many were tried.
+    /// Successful and attempted writes by node.
     writes: [(usize, usize); NODES],
     pub(super) failures: Vec<String>,
 }
@@ -69,7 +69,7 @@ pub(super) struct World {
     pub(super) traffic: Mutex<Traffic>,
     pub(super) limits: Limits,
     next_id: AtomicU64,
-    /// Held by whoever writes; taken from all to have a silence.
+    /// Read-locked by writers; the write lock pauses them.
     writing: RwLock<()>,
     is_over: AtomicBool,
     _upstream: Upstream,
@@ -77,7 +77,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// `None` where namespaces cannot be made.
+    /// `None` if namespaces are not available.
     pub(super) fn start() -> Option<World> {
         let net = TestNetwork::new(REDIS + 1)?;
         let members: Vec<Place> = (FIRST_MEMBER..REDIS).map(|number| Place::of(&net, number)).collect();
@@ -114,14 +114,14 @@ impl World {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs `run` while clients read from every node and write through every node.
+    /// Runs `run` while clients read from and write through every node.
     pub(super) fn under_traffic(&self, run: impl FnOnce()) {
         std::thread::scope(|scope| {
             for node in 0..NODES {
                 scope.spawn(move || self.read_on(node));
                 scope.spawn(move || self.write_on(node));
             }
-            // Whoever waits for the threads must have told them that it is over, also where a wait has failed.
+            // The threads must be stopped even if a wait fails, or the scope would never end.
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             self.is_over.store(true, Ordering::Relaxed);
             if let Err(panic) = ended {
@@ -170,7 +170,7 @@ impl World {
                     traffic.acknowledged.push(id);
                     traffic.writes[node].0 += 1;
                 }
-                // The store is out of reach; it may have been written.
+                // The store is unreachable; the value may have been written.
                 503 => {}
                 _ => traffic.failures.push(format!("write at {node}: {reply:?}")),
             }
@@ -179,12 +179,12 @@ impl World {
         }
     }
 
-    /// Nobody writes while this is held.
+    /// No client writes while the guard exists.
     pub(super) fn pause_writes(&self) -> RwLockWriteGuard<'_, ()> {
         self.writing.write().unwrap()
     }
 
-    /// Waits for something, unless a request has failed.
+    /// Waits for a condition, and fails if a request has failed.
     pub(super) fn wait(&self, case: &str, what: &str, is_so: impl Fn() -> bool) {
         eventually(&format!("{case}: {what}"), WAIT_S, || {
             let failures = self.traffic.lock().unwrap().failures.clone();
@@ -193,7 +193,7 @@ impl World {
         });
     }
 
-    /// Writes go through each of these nodes; where there are none, through none at all.
+    /// Writes succeed through each of these nodes; without nodes, through none at all.
     pub(super) fn wait_for_writes(&self, case: &str, nodes: &[usize]) {
         let writes = || self.traffic.lock().unwrap().writes;
         let before = writes();
@@ -212,7 +212,7 @@ impl World {
         self.wait(case, "everybody is served", || (0..NODES).all(|node| served()[node] > before[node] + 50));
     }
 
-    /// Whether the blind nodes, and no others, say that they are: as status, as metric, and of the cluster.
+    /// Whether exactly the blind nodes report their state: in status, metrics and cluster view.
     pub(super) fn tells(&self, blind: &[usize]) -> bool {
         (0..NODES).all(|node| {
             let (gateway, sees) = (&self.nodes[node], !blind.contains(&node));
@@ -228,14 +228,14 @@ impl World {
         })
     }
 
-    /// Whoever is blind does not take it back while the network is broken.
+    /// The blind nodes keep reporting it during the fault.
     pub(super) fn check_blind(&self, case: &str, blind: &[usize]) {
         for node in blind {
             assert_eq!(cluster(&self.nodes[*node])["connected"], false, "{case}");
         }
     }
 
-    /// Whether every node that sees the store knows which ones have been behind for a while, and rings the alarm.
+    /// Whether every connected node reports the lagging ones, in the cluster view and as a problem.
     pub(super) fn knows_who_drifts(&self, blind: &[usize]) -> bool {
         let drifting: Vec<&str> = blind.iter().map(|node| NAMES[*node]).collect();
         (0..NODES).filter(|node| !blind.contains(node)).all(|node| {
@@ -248,7 +248,7 @@ impl World {
         })
     }
 
-    /// Whether every node says that nobody is behind, while nobody writes.
+    /// Whether every node reports that no node lags, while writes are paused.
     pub(super) fn nobody_is_behind(&self) -> bool {
         self.nodes.iter().all(|node| {
             let view = cluster(node);
@@ -256,7 +256,7 @@ impl World {
         })
     }
 
-    /// Whether every node serves what is in the store, while nobody writes.
+    /// Whether every node serves the content of the store, while writes are paused.
     pub(super) fn is_in_step(&self) -> bool {
         (0..ROUTES).all(|route| {
             let key = format!("/apisix/routes/k{route}");
@@ -280,7 +280,7 @@ impl World {
         }
     }
 
-    /// Breaks the network; what comes back mends it.
+    /// Applies faults to the network; the returned closure repairs it.
     pub(super) fn break_by(&self, faults: &[Fault]) -> impl FnOnce() {
         let leader = FIRST_MEMBER + self.etcd.leader() as u8;
         let mut mends: Vec<Box<dyn FnOnce()>> = Vec::new();
@@ -334,7 +334,7 @@ fn flap(net: Arc<TestNetwork>, cables: Vec<u8>) -> Box<dyn FnOnce()> {
     })
 }
 
-/// A route that answers its value.
+/// A route that responds with its value.
 fn changing(route: usize, id: u64) -> Value {
     let plugins = json!({ "mocking": { "response_example": id.to_string(), "content_type": "text/plain" } });
     json!({ "uri": format!("/k{route}"), "desc": id.to_string(), "plugins": plugins })

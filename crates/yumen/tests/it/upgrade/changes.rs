@@ -1,4 +1,4 @@
-//! Configuration changes after an upgrade apply to connections of the predecessor too.
+//! Configuration changes after an upgrade also apply to connections of earlier processes.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use super::{Line, runs};
 use crate::harness::upstream::respond;
 use crate::harness::{Client, Reply, Upstream, eventually};
 
-/// A write that is answered when it is in force. A process that still hands the store over asks for a retry.
+/// A write that waits until it is applied. A process that is still handing over the store responds with a
+/// retry.
 fn write(line: &Line, key: &str, method: &str, path: &str, body: &Value) -> Reply {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let request = format!(
@@ -48,7 +49,8 @@ fn mock(plugins: &Value) -> Value {
     all
 }
 
-/// Asks on one old connection after the other, since each is answered once more, until one is answered so.
+/// Sends on old connections, one after another because each gets one more response, until one has this
+/// status.
 fn follows(clients: &mut Vec<Client>, path: &str, status: u16) {
     let until = Instant::now() + Duration::from_secs(20);
     while get(&mut clients.pop().expect("a connection that is left"), path) != status {
@@ -57,7 +59,7 @@ fn follows(clients: &mut Vec<Client>, path: &str, status: u16) {
     }
 }
 
-/// The problems an operator sees.
+/// The current problems.
 fn problems(line: &Line) -> String {
     line.gateway.status_json("/yumen/v1/problems").to_string()
 }
@@ -153,7 +155,7 @@ fn an_edited_resource_file_applies_to_connections_of_the_predecessor() {
     follows(&mut clients, "/secret", 200);
 }
 
-/// An upstream that echoes the bytes of tunnels.
+/// Echoes the bytes of tunnels.
 fn echoing() -> Upstream {
     Upstream::start(|request, stream| {
         if request.field("upgrade") != Some("websocket") {
@@ -198,7 +200,7 @@ fn tunnels_of_the_predecessor_end_by_on_change() {
         ["/kept", "/closed", "/drained"].iter().map(|path| tunnel(&line, path)).collect();
     line.upgrade();
     write(&line, &key, "DELETE", "routes/closed", &Value::Null);
-    // A close frame precedes the end.
+    // The end is preceded by a close frame.
     assert_eq!(tunnels[1].bytes(4), [0x88, 2, 0x03, 0xe9]);
     write(&line, &key, "PUT", "upstreams/ws", &other.alone());
     assert_eq!(tunnels[2].bytes(4), [0x88, 2, 0x03, 0xe9]);

@@ -1,4 +1,4 @@
-//! A node of a cluster changes processes: the cluster sees one node, and what only one process can have is handed over.
+//! The upgrade of a cluster node: the cluster sees one node, and exclusive resources are handed over.
 
 use serde_json::json;
 
@@ -57,7 +57,7 @@ fn a_write_for_all_nodes_waits_for_processes_that_were_taken_over_from() {
     }
 }
 
-/// Has the route `/a` answer `text`.
+/// Makes the route `/a` respond with `text`.
 fn put(gateway: &Gateway, text: &str) {
     let plugins = json!({ "mocking": { "response_example": text, "content_type": "text/plain" } });
     let route = json!({ "uri": "/a", "plugins": plugins }).to_string();

@@ -1,4 +1,4 @@
-//! Endpoints that the configuration only names stay known, whoever could be asked for them.
+//! Endpoints by name survive an upgrade, even if their source is unavailable.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn by_name(upstream: &Upstream) -> Value {
     json!({"routes": [{"id": "a", "uri": "/*", "upstream": {"nodes": nodes}}]})
 }
 
-/// Upgrades twice, the second time before anybody could have been heard.
+/// Upgrades twice, the second time before any source could have responded.
 fn upgrades_lose_nothing(line: &mut Line, what: &str) {
     for _ in 0..2 {
         line.upgrade();
@@ -72,7 +72,7 @@ fn nodes_of_services_are_handed_over_where_nothing_is_kept_on_disk() {
     let kept = line.gateway.scratch.file("data/discovery.json");
     eventually("it is kept", 10, || std::fs::exists(&kept).is_ok_and(|exists| exists));
     std::fs::remove_file(&kept).unwrap();
-    // A file cannot be moved there.
+    // The path is a directory, so that no file can be moved there.
     std::fs::create_dir(&kept).unwrap();
     consul.breaks(Some(500));
     upgrades_lose_nothing(&mut line, "consul is away");

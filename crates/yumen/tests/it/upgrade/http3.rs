@@ -1,4 +1,4 @@
-//! HTTP/3 connections are found by their identifiers, whichever process reads the datagram.
+//! HTTP/3 connections are identified by their connection ids in every process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -54,7 +54,7 @@ fn requests_under_way_are_answered_by_the_process_they_were_asked_of() {
                 let body = body.clone();
                 tokio::spawn(async move {
                     let answer = client.ask_with(request("POST", "/slow"), &body, None).await;
-                    // Its client has moved on to the next request elsewhere.
+                    // Otherwise the client sends its next request on another connection.
                     (client, answer)
                 })
             })
@@ -92,7 +92,7 @@ fn a_connection_is_served_to_its_end_where_the_other_workers_had_none() {
         waits[counted.fetch_add(1, Relaxed)].pass();
         respond(stream, 200, "", &request.body)
     });
-    // The system chooses the worker of a connection: hardly each time the first of so many.
+    // The system selects the worker of a connection; with four it is rarely the first each time.
     let (mut line, authority) = start(&upstream, 4);
     let body = crate::harness::noise(1_000_000);
     http2::run(async {
@@ -108,7 +108,7 @@ fn a_connection_is_served_to_its_end_where_the_other_workers_had_none() {
                 eventually("it is at the upstream", 60, || arrived.load(Relaxed) == round + 1);
                 let before = line.serving();
                 line.upgrade();
-                // The workers without a connection have ended, and with them their end of the datagram link.
+                // Workers without connections have ended, with the datagrams that they forwarded.
                 eventually("one is left", 60, || workers_of(before) == 1);
                 line
             });
@@ -123,7 +123,7 @@ fn a_connection_is_served_to_its_end_where_the_other_workers_had_none() {
     });
 }
 
-/// How many workers of a process still serve.
+/// Number of workers of a process.
 fn workers_of(pid: u32) -> usize {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let names =

@@ -1,4 +1,4 @@
-//! Upgrades under load: whoever asks is answered, and what lasts is not cut.
+//! Upgrades under load: every request gets a response, and long exchanges are not cut.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,7 +16,7 @@ use crate::harness::tls::{over_tls, trusting};
 use crate::harness::upstream::respond;
 use crate::harness::{Client, Options, Upstream, certs, eventually};
 
-/// Gives back every byte of a tunnel, and answers all else.
+/// Echoes the bytes of tunnels, and responds to all other requests.
 fn upstream() -> Upstream {
     Upstream::start(|request, stream| {
         if request.field("upgrade") != Some("websocket") {
@@ -35,13 +35,13 @@ fn upstream() -> Upstream {
     })
 }
 
-/// What clients saw.
+/// The observations of the clients.
 #[derive(Default)]
 struct Seen {
     answers: AtomicUsize,
     failures: AtomicUsize,
     is_over: AtomicBool,
-    /// What failed how.
+    /// The distinct errors.
     told: Mutex<BTreeSet<String>>,
 }
 
@@ -54,22 +54,22 @@ impl Seen {
         self.told.lock().unwrap().insert(failure);
     }
 
-    fn is_forwarded(&self) -> bool {
+    fn is_running(&self) -> bool {
         !self.is_over.load(Relaxed)
     }
 
-    /// Waits until so many more were answered, whoever answers.
+    /// Waits for `more` further responses, from any process.
     fn wait_for(&self, more: usize) {
         let wanted = self.answers.load(Relaxed) + more;
         eventually("clients are answered", 60, || self.answers.load(Relaxed) >= wanted);
     }
 }
 
-/// Asks again and again, on one connection as long as it is not said that it ends.
+/// Sends requests, on one connection until a response announces its end.
 fn keep_asking<S: Read + Write>(connect: impl Fn() -> S, seen: &Seen) {
-    while seen.is_forwarded() {
+    while seen.is_running() {
         let mut stream = BufReader::new(connect());
-        while seen.is_forwarded() {
+        while seen.is_running() {
             let asked = stream.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n");
             let answer = asked.and_then(|()| answer(&mut stream));
             if let Err(error) = &answer {
@@ -83,7 +83,7 @@ fn keep_asking<S: Read + Write>(connect: impl Fn() -> S, seen: &Seen) {
     }
 }
 
-/// Reads an answer; whether it is the connection's last.
+/// Reads a response; returns whether it is the last of its connection.
 fn answer(stream: &mut impl BufRead) -> std::io::Result<bool> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -105,17 +105,17 @@ fn plain(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// As [`keep_asking`], many at once on a connection.
+/// Like [`keep_asking`], with concurrent requests on a connection.
 fn keep_asking_many<C>(
     seen: &Seen,
     connect: impl AsyncFn() -> C,
     ask: impl AsyncFn(&C) -> Option<Result<Answer, String>>,
 ) {
     http2::run(async {
-        while seen.is_forwarded() {
+        while seen.is_running() {
             let client = connect().await;
             let mut is_over = false;
-            while seen.is_forwarded() && !is_over {
+            while seen.is_running() && !is_over {
                 for asked in futures((0..8).map(|_| ask(&client))).await {
                     let Some(answer) = asked else {
                         is_over = true;
@@ -131,7 +131,7 @@ fn keep_asking_many<C>(
     });
 }
 
-/// What it was answered; nothing where the connection takes no more requests.
+/// The response; `None` if the connection accepts no more requests.
 async fn ask_http2(client: &Http2Client) -> Option<Result<Answer, String>> {
     let mut sender = client.sender.clone().ready().await.ok()?;
     let (answer, _) = sender.send_request(http2::request("GET", "/"), true).ok()?;
@@ -139,13 +139,13 @@ async fn ask_http2(client: &Http2Client) -> Option<Result<Answer, String>> {
     Some(read.await.map_err(|error| format!("HTTP/2: {error:?}")))
 }
 
-/// As [`ask_http2`].
+/// Like [`ask_http2`].
 async fn ask_http3(client: &Http3Client) -> Option<Result<Answer, String>> {
     let stream = client.sender.clone().send_request(http3::request("GET", "/")).await.ok()?;
     Some(http3::exchange(stream, b"", None).await.map_err(|error| format!("HTTP/3: {error:?}")))
 }
 
-/// All at once, in one task.
+/// Runs all futures concurrently in one task.
 async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut all: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
     std::future::poll_fn(|cx| {
@@ -255,7 +255,7 @@ fn a_connection_that_idles_is_answered_however_late_it_asks() {
         assert_eq!(client.get("/").status, 200);
     }
     line.upgrade();
-    // Longer than a gateway that ends waits for requests on their way.
+    // Longer than an ending gateway waits for requests in flight.
     std::thread::sleep(Duration::from_millis(600));
     for client in &mut idle {
         let reply = client.get("/");

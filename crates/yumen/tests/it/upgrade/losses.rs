@@ -1,4 +1,4 @@
-//! An upgrade that would lose configuration in force is refused, wherever the loss comes from.
+//! An upgrade that would lose configuration is refused, whatever the cause.
 
 use serde_json::{Value, json};
 
@@ -11,12 +11,12 @@ fn mock(id: &str) -> Value {
     json!({"id": id, "uri": format!("/{id}"), "plugins": {"mocking": {"response_example": id}}})
 }
 
-/// A document that says that it is whole.
+/// A document with its end marker.
 fn ended(document: &Value) -> String {
     format!("{document}\n#END\n")
 }
 
-/// A program that starts the gateway on another file.
+/// A script that starts the gateway on another file.
 fn on_file(line: &Line, file: &str) -> String {
     let any = "127.0.0.1:0";
     let script = format!(
@@ -26,7 +26,7 @@ fn on_file(line: &Line, file: &str) -> String {
     executable(line, "on-another-file", &script)
 }
 
-/// Asks for an upgrade that must be refused for this reason, and leaves routes as they are.
+/// Requests an upgrade that must be refused for this reason, without an effect on routes.
 fn refused(line: &Line, arguments: &[&str], reason: &str) {
     let before = line.serving();
     let output = line.ask(arguments);

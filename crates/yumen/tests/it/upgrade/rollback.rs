@@ -1,4 +1,4 @@
-//! What fails leaves the old process as it was.
+//! A failed upgrade leaves the old process as it was.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::harness::gateway::YUMEN;
 use crate::harness::upstream::respond;
 use crate::harness::{Upstream, eventually};
 
-/// Asks for an upgrade that must fail for this reason.
+/// Requests an upgrade that must fail for this reason.
 fn check(line: &Line, arguments: &[&str], reason: &str) {
     let before = line.serving();
     let output = line.ask(arguments);
@@ -62,7 +62,7 @@ fn a_new_process_that_would_break_what_works_does_not_take_over() {
     let output = line.ask(&["--binary", &other, "--force"]);
     assert!(output.status.success(), "{output:?}");
     eventually("the new process answers", 10, || line.serving() != before);
-    // The old one may still accept for a moment.
+    // The old process may still accept for a moment.
     eventually("it serves what it made of the route", 10, || line.gateway.get("/").status == 503);
 }
 
@@ -122,7 +122,7 @@ fn a_gateway_that_is_ended_does_not_wait_for_an_upgrade_that_hangs() {
         let sleeper = children_of(pid).pop().expect("the process that was started");
         let gateway = rustix::process::Pid::from_raw(pid as i32).unwrap();
         rustix::process::kill_process(gateway, rustix::process::Signal::TERM).unwrap();
-        // Ten seconds are for callers that get no answer.
+        // Ten seconds is the bound for callers without a reply.
         eventually("the new process is ended", 8, || !super::runs(sleeper));
         asked.join().unwrap()
     });
@@ -131,7 +131,7 @@ fn a_gateway_that_is_ended_does_not_wait_for_an_upgrade_that_hangs() {
     line.wait_for_end_of(pid);
 }
 
-/// The processes a process has started, by any of its threads.
+/// The child processes of a process, of all its threads.
 fn children_of(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process is there");
     let of_thread = |thread: std::fs::DirEntry| {

@@ -1,4 +1,4 @@
-//! A service manager's part is played: it passes sockets, hears that the gateway is ready, and watches it.
+//! A test double of a service manager: passes sockets, receives notifications, and watches the process.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::harness::gateway::YUMEN;
 use crate::harness::{Client, Scratch, eventually, run};
 
-/// Starts as a service manager does: sockets as descriptors 3 and 4, their number and names in the environment.
+/// Starts like a service manager: sockets as descriptors 3 and 4, their number and names in the environment.
 const AS_MANAGER: &str = r#"exec 3<&0 4<&1 </dev/null >/dev/null
 export LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=web:admin
 exec "$@""#;
@@ -23,7 +23,7 @@ struct Managed {
     child: Child,
     web: SocketAddr,
     admin: SocketAddr,
-    /// All that was told so far.
+    /// All notifications so far.
     lines: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ impl Managed {
             (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let address = |listener: &TcpListener| listener.local_addr().unwrap();
         let (web_address, admin_address) = (address(&web), address(&admin));
-        // The admin listener is found by its name: its address is another one.
+        // The admin listener is found by its name: its address differs.
         scratch.write(
             "yumen.yaml",
             format!("listen: [{{address: '{web_address}'}}]\nadmin: {{listen: '127.0.0.1:9'}}\nstatus: {{listen: '127.0.0.1:0'}}"),
@@ -68,7 +68,7 @@ impl Managed {
         Managed { scratch, told, child, web: web_address, admin: admin_address, lines: Vec::new() }
     }
 
-    /// Waits until the manager has been told this line, and forgets what was told before.
+    /// Waits for this notification, and drops the earlier ones.
     fn hear(&mut self, line: &str) {
         let started = Instant::now();
         loop {
@@ -134,7 +134,7 @@ fn a_service_manager_passes_sockets_and_hears_who_serves() {
     let second = second.expect("the new process is told of");
     assert_ne!(second, first);
     managed.hear(&format!("MAINPID={second}"));
-    // By the new process itself, and only now.
+    // From the new process itself, and not earlier.
     managed.hear("READY=1");
     assert_eq!(managed.get(), 200);
     eventually("the old process has ended", 60, || managed.child.try_wait().unwrap().is_some());
@@ -156,7 +156,7 @@ fn an_admin_socket_others_can_reach_is_refused_without_tls_and_keys() {
     scratch.write("routes.yaml", json!({"routes": Value::Array(Vec::new())}).to_string());
     let (web, admin) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("0.0.0.0:0").unwrap());
     let address = admin.local_addr().unwrap().to_string();
-    // What is configured is for this machine alone, and so is what the rule would allow.
+    // Both the configuration and the rule are for loopback only.
     scratch.write(
         "yumen.yaml",
         format!(

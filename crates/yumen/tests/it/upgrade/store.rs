@@ -1,4 +1,4 @@
-//! The embedded store changes hands: what was acknowledged is there, once, and nothing else.
+//! Handover of the embedded store: acknowledged writes are present exactly once, and nothing else is.
 
 use std::collections::BTreeSet;
 use std::net::TcpStream;
@@ -15,17 +15,17 @@ pub(super) fn ask(line: &Line, key: &str, method: &str, path: &str) -> Reply {
     Client::connect(line.gateway.admin).send(request).reply()
 }
 
-/// What became of the writes of one client.
+/// The results of the writes of one client.
 #[derive(Default)]
 struct Written {
     acknowledged: BTreeSet<String>,
-    /// Answered with 503, which says that nothing was written.
+    /// Responded with 503: nothing was written.
     refused: BTreeSet<String>,
-    /// The connection ended without an answer.
+    /// The connection ended without a response.
     unknown: BTreeSet<String>,
 }
 
-/// Writes a route after the other until told to stop, on one connection as long as there is one.
+/// Writes routes until stopped, on one connection as long as it lasts.
 fn write(line: &Line, key: &str, writer: usize, stop: &AtomicBool, count: &AtomicUsize) -> Written {
     let mut written = Written::default();
     let mut connection: Option<Client> = None;
@@ -69,7 +69,7 @@ fn routes(line: &Line, key: &str) -> BTreeSet<String> {
     list.map(|one| one["value"]["id"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Writes all the while `change` goes on, then holds the store against what clients were told.
+/// Writes during `change`, then compares the store with the responses.
 fn check(line: &Line, key: &str, change: impl FnOnce()) {
     let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
     let all: Vec<Written> = std::thread::scope(|scope| {
@@ -162,7 +162,7 @@ fn writes_go_on_where_the_new_process_fails_with_the_store_in_its_hands() {
     assert!(routes(&line, &key).len() > 20);
 }
 
-/// A script that can be run.
+/// An executable script.
 pub(super) fn executable(line: &Line, name: &str, text: &str) -> String {
     use std::os::unix::fs::PermissionsExt;
     let place = line.gateway.scratch.write(name, text);

@@ -1,4 +1,4 @@
-//! What the new process knows of what was before.
+//! State that the successor takes over.
 
 use std::net::SocketAddr;
 
@@ -57,7 +57,7 @@ fn what_was_counted_counts_on() {
         assert_eq!(kept.get("/").status, 200);
     }
     line.upgrade();
-    // Served by the old process, and its last.
+    // Served by the old process, as the last response of the connection.
     let reply = kept.get("/");
     assert_eq!((reply.status, reply.field("connection")), (200, Some("close")));
     line.wait_for_end_of(first);
@@ -68,7 +68,7 @@ fn what_was_counted_counts_on() {
     assert_eq!(statuses, [200, 200, 200, 429]);
 }
 
-/// An upstream that answers `/held` once its gate is open.
+/// An upstream that responds to `/held` when its gate is open.
 fn holding() -> (Upstream, Gate) {
     let gate = Gate::default();
     let held = gate.clone();
@@ -81,7 +81,7 @@ fn holding() -> (Upstream, Gate) {
     (upstream, gate)
 }
 
-/// Clients of two requests that have come to that upstream.
+/// Two clients with requests at that upstream.
 fn two_held(line: &Line, upstream: &Upstream) -> Vec<Client> {
     let mut waiting: Vec<Client> = (0..2).map(|_| Client::connect(line.gateway.http)).collect();
     for client in &mut waiting {
@@ -158,13 +158,13 @@ fn balancers_go_on_where_they_were() {
     for _ in 0..3 {
         assert_eq!(line.gateway.get("/").text(), turn[0]);
         line.upgrade();
-        // Whose turn it is, the new process knows.
+        // The new process continues the rotation.
         for expected in &turn[1..] {
             assert_eq!(&line.gateway.get("/").text(), expected);
         }
     }
 
-    // One that has just come starts slowly, in the new process too.
+    // Slow start of a new endpoint continues in the new process.
     let (late, others) = (&all[0], all[1..2].iter());
     let mut nodes: serde_json::Map<String, serde_json::Value> =
         others.map(|one| (one.address.to_string(), json!(1))).collect();
@@ -176,7 +176,7 @@ fn balancers_go_on_where_they_were() {
     line.upgrade();
     let before = late.requests();
     (0..400).for_each(|_| assert_eq!(line.gateway.get("/").status, 200));
-    // A tenth of the other's share, by lot: some 36; without it, 200.
+    // Randomly a tenth of the other's share, about 36; without slow start 200.
     assert!(late.requests() - before < 120, "{}", late.requests() - before);
 }
 
@@ -210,7 +210,7 @@ fn an_upgrade_brings_settings_of_the_node_into_force() {
         assert_eq!(line.gateway.status_json("/status")["workers"], workers);
         assert_eq!(pid(&line.gateway, workers_before), None, "a number that is true no longer");
         workers_before = workers;
-        // Each socket that was handed over has somebody who accepts.
+        // Every handed-over socket has a worker that accepts.
         for _ in 0..40 {
             assert_eq!((ask(kept), ask(new)), (200, 200), "{workers} workers");
         }
@@ -261,7 +261,8 @@ fn streams_live_on_and_new_ones_go_to_the_new_process() {
     drop(early);
 }
 
-/// A draining predecessor keeps the ports of its streams, so it must end with the gateway.
+/// Remaining sessions of a predecessor keep its port: after the gateway ends, it must be possible to start it
+/// again.
 #[test]
 fn a_draining_predecessor_ends_with_the_gateway() {
     let node = "timeouts: {drain_ms: 500}\nstream_listen: [{address: '127.0.0.1:0', protocol: udp}]";
@@ -326,7 +327,7 @@ fn sessions_of_tls_are_resumed_by_the_new_process() {
 fn an_endpoint_that_is_out_stays_out() {
     let ill = Upstream::start(|_, stream| respond(stream, 500, "", b"ill"));
     let well = Upstream::start(|_, stream| respond(stream, 200, "", b"well"));
-    // Checks find it reachable, but seldom look; only traffic finds out.
+    // The active checks succeed but are rare: only traffic detects the failure.
     let checks = json!({
         "active": {
             "type": "tcp",
@@ -373,7 +374,7 @@ fn an_upstream_gets_no_more_than_its_bound_from_both_processes() {
     eventually("nothing is under way", 10, || counted(&line, "yumen_upstream_requests") == 0.0);
 }
 
-/// A metric that has one series.
+/// A metric with one series.
 fn counted(line: &Line, family: &str) -> f64 {
     let (_, text) = line.gateway.status_text("/metrics");
     let series = text.lines().find(|line| line.starts_with(&format!("{family}{{"))).expect("a series");
