@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::Finding;
+use crate::ratchet::RatchetList;
 use crate::sources::{Sources, is_test};
 
 const FUNCTION_LINES_MAX: usize = 70;
@@ -10,7 +11,7 @@ const FILE_LINES_MAX: usize = 600;
 const TEST_FILE_LINES_MAX: usize = 1000;
 const LIST: &str = "xtask/long.txt";
 
-/// Everything too long that is not listed, and every listed thing that grew, shrank or went.
+/// Findings against the list of long files and functions.
 pub(crate) fn check(sources: &Sources) -> Vec<Finding> {
     let mut long = BTreeMap::new();
     for (path, text) in sources.rust() {
@@ -25,34 +26,9 @@ pub(crate) fn check(sources: &Sources) -> Vec<Finding> {
             long.insert(format!("{path} {name}"), lines);
         }
     }
-    compare(long, listed(sources.text(LIST).unwrap_or_default()))
-}
-
-fn compare(long: BTreeMap<String, usize>, mut listed: BTreeMap<String, usize>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (what, lines) in long {
-        match listed.remove(&what) {
-            None => findings.push(format!("{what}: {lines} lines; split it")),
-            Some(was) if lines > was => {
-                findings.push(format!("{what}: grew from {was} to {lines} lines; split it"));
-            }
-            Some(was) if lines < was => {
-                findings.push(format!("{what}: shrank from {was} to {lines} lines; say so in {LIST}"));
-            }
-            Some(_) => {}
-        }
-    }
-    findings.extend(listed.into_keys().map(|what| format!("{what}: no longer long; take it off {LIST}")));
-    findings
-}
-
-/// Entries as `path[ function] lines`.
-fn listed(text: &str) -> BTreeMap<String, usize> {
-    let entry = |line: &str| {
-        let (what, lines) = line.rsplit_once(' ')?;
-        Some((what.to_owned(), lines.parse().ok()?))
-    };
-    text.lines().filter(|line| !line.starts_with('#')).filter_map(entry).collect()
+    let text = sources.text(LIST).unwrap_or_default();
+    RatchetList { path: LIST, text }
+        .compare(long, |subject, lines| format!("{subject}: {lines} lines; split it"))
 }
 
 /// Every function with a body and its length. Relies on rustfmt: the closing brace stands alone at
