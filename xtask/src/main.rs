@@ -1,12 +1,15 @@
 //! `cargo run -p xtask -- tidy`: the project's rules that a compiler does not check.
-//! Reads the repository as text and as `cargo metadata`; links to no crate of the product.
+//!
+//! Reads the repository as text, as syntax trees and as `cargo metadata`; links to no crate of the product.
 
 mod arrows;
 mod cycles;
 mod docs;
 mod policy;
+mod ratchet;
 mod sizes;
 mod sources;
+mod style;
 #[cfg(test)]
 mod tests;
 
@@ -54,6 +57,7 @@ fn tidy() -> Result<Vec<Finding>> {
     findings.extend(arrows::check_purity(&sources));
     findings.extend(cycles::check(&sources));
     findings.extend(sizes::check(&sources));
+    findings.extend(style::check(&sources));
     findings.extend(docs::check(&sources, root));
     findings.extend(docs::check_bans(&sources));
     findings.extend(policy::check(&metadata, sources.text("deny.toml").unwrap_or_default())?);

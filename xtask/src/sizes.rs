@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::Finding;
+use crate::ratchet::RatchetList;
 use crate::sources::{Sources, is_test};
 
 const FUNCTION_LINES_MAX: usize = 70;
@@ -25,34 +26,8 @@ pub(crate) fn check(sources: &Sources) -> Vec<Finding> {
             long.insert(format!("{path} {name}"), lines);
         }
     }
-    compare(long, listed(sources.text(LIST).unwrap_or_default()))
-}
-
-fn compare(long: BTreeMap<String, usize>, mut listed: BTreeMap<String, usize>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (what, lines) in long {
-        match listed.remove(&what) {
-            None => findings.push(format!("{what}: {lines} lines; split it")),
-            Some(was) if lines > was => {
-                findings.push(format!("{what}: grew from {was} to {lines} lines; split it"));
-            }
-            Some(was) if lines < was => {
-                findings.push(format!("{what}: shrank from {was} to {lines} lines; update {LIST}"));
-            }
-            Some(_) => {}
-        }
-    }
-    findings.extend(listed.into_keys().map(|what| format!("{what}: no longer long; remove it from {LIST}")));
-    findings
-}
-
-/// Entries as `path[ function] lines`.
-fn listed(text: &str) -> BTreeMap<String, usize> {
-    let entry = |line: &str| {
-        let (what, lines) = line.rsplit_once(' ')?;
-        Some((what.to_owned(), lines.parse().ok()?))
-    };
-    text.lines().filter(|line| !line.starts_with('#')).filter_map(entry).collect()
+    let text = sources.text(LIST).unwrap_or_default();
+    RatchetList { path: LIST, text }.compare(long, |subject, lines| format!("{subject}: {lines} lines; split it"))
 }
 
 /// Every function with a body and its length. Relies on rustfmt: the closing brace is alone on its line, at

@@ -65,9 +65,30 @@ fn long_things_fail_unless_listed_and_lists_only_shrink() {
     check(70, "", "");
     check(71, "", "71 lines; split it");
     check(71, "crates/x/src/a.rs long 71\n", "");
-    check(72, "crates/x/src/a.rs long 71\n", "grew from 71 to 72");
+    check(72, "crates/x/src/a.rs long 71\n", "72 lines; split it (grew from 71)");
     check(71, "crates/x/src/a.rs long 90\n", "shrank from 90 to 71");
-    check(70, "crates/x/src/a.rs long 71\n", "no longer long");
+    check(70, "crates/x/src/a.rs long 71\n", "no longer an exception");
+}
+
+#[test]
+fn style_figures_are_counted_outside_tests() {
+    let check = |text: &str, expected: &[&str]| {
+        let found = crate::style::measure(&Sources::of(&[("crates/x/src/a.rs", text)]));
+        let found: Vec<String> =
+            found.iter().map(|(subject, number)| format!("{subject} {number}")).collect();
+        assert_eq!(found, expected, "{text}");
+    };
+    check("struct PoolKey { a: bool, b: Cell<bool>, c: u8 }", &[]);
+    check("struct PoolKey { a: bool, b: Cell<bool>, c: bool }", &["bools PoolKey 3"]);
+    let wide: String = (0..16).map(|i| format!("f{i}: u8,")).collect();
+    check(&format!("struct PoolKey {{ {wide} }}"), &["fields PoolKey 16"]);
+    check("enum Answer {}\nmod m { pub struct Answer; }", &["one-word Answer 2", "shared-name Answer 2"]);
+    check(
+        "fn f(at: (u8, u8)) {} impl A { fn g(&self, at: &(u8, u8)) {} fn h(&self, a: ()) {} }",
+        &["tuple-parameter crates/x/src/a.rs f 1", "tuple-parameter crates/x/src/a.rs g 1"],
+    );
+    check("/// What it is.\n// Nobody whatever\nfn f() { let what = \"// told\"; }", &["words crates/x 2"]);
+    check("#[cfg(test)] struct Answer;\n#[cfg(test)] mod m { fn f(at: (u8, u8)) {} }", &[]);
 }
 
 #[test]

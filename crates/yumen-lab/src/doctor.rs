@@ -53,7 +53,7 @@ impl DoctorFinding {
 }
 
 fn unknown(name: &str, wanted: impl ToString) -> DoctorFinding {
-    finding(name, FindingLevel::Unknown, "not told by this machine", wanted)
+    finding(name, FindingLevel::Unknown, "unknown on this machine", wanted)
 }
 
 /// Returns `Ok` if `good`, else the given level.

@@ -149,8 +149,8 @@ impl VerdictDecision {
             Self::Better => "better",
             Self::Worse => "worse",
             Self::Same => "same",
-            Self::Undecided => "not told from chance",
-            Self::TooFew => "too few rounds to tell",
+            Self::Undecided => "inconclusive",
+            Self::TooFew => "too few rounds",
         }
     }
 }

@@ -1,14 +1,26 @@
-//! Dry runs of plugins agree with their real effects and have none of their own.
+//! A dry run reports what the plugin then does, and changes nothing.
+
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use yumen_plugin::{DryRunResult, PhaseSet, Plugin};
 
 use crate::testing::{PluginBench, TestReply};
 
-/// A dry run of the request phases: the status of a local response, or the resulting request.
-fn foreseen(bench: &PluginBench, plugin: &dyn Plugin, request: &str) -> Result<Vec<String>, u16> {
+/// The phases that a dry run covers.
+const REQUEST_PHASES: [PhaseSet; 2] = [PhaseSet::REWRITE, PhaseSet::ACCESS];
+
+fn has_request_phase(plugin: &dyn Plugin) -> bool {
+    REQUEST_PHASES.iter().any(|phase| plugin.phases().has(*phase))
+}
+
+/// The forwarded request, or the status of a local response.
+type RequestOutcome = Result<Vec<String>, u16>;
+
+/// Dry run of the request phases of `plugin`.
+fn foreseen(bench: &PluginBench, plugin: &dyn Plugin, request: &str) -> RequestOutcome {
     let mut ex = bench.exchange(request);
-    for phase in [PhaseSet::REWRITE, PhaseSet::ACCESS] {
+    for phase in REQUEST_PHASES {
         if !plugin.phases().has(phase) {
             continue;
         }
@@ -17,7 +29,7 @@ fn foreseen(bench: &PluginBench, plugin: &dyn Plugin, request: &str) -> Result<V
             DryRunResult::Respond(response) | DryRunResult::Refuse(response, _) => {
                 return Err(response.status);
             }
-            DryRunResult::Unknown => panic!("{request}: nothing is foreseen"),
+            DryRunResult::Unknown => panic!("{request}: the dry run has no result"),
         }
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -26,7 +38,7 @@ fn foreseen(bench: &PluginBench, plugin: &dyn Plugin, request: &str) -> Result<V
     Ok(std::iter::once(first).chain(ex.request.fields.iter().map(line)).collect())
 }
 
-fn came(reply: TestReply) -> Result<Vec<String>, u16> {
+fn outcome(reply: TestReply) -> RequestOutcome {
     reply.upstream.ok_or(reply.status)
 }
 
@@ -38,27 +50,35 @@ fn bench() -> PluginBench {
     bench
 }
 
-/// Runs each request dry twice and then for real, each on its own harness.
-fn check(name: &str, settings: Value, requests: &[&str]) {
-    for request in requests {
-        let (asked, ran) = (bench(), bench());
-        let plugin = asked.plugin(name, settings.clone());
-        let told = foreseen(&asked, &*plugin, request);
-        let expected = came(ran.run(&ran.plugin(name, settings.clone()), request));
-        assert_eq!(told, expected, "{name} {settings} {request}");
+/// One plugin, its settings, and requests that exercise it.
+struct DryRunCase {
+    plugin: &'static str,
+    settings: Value,
+    requests: &'static [&'static str],
+}
+
+impl DryRunCase {
+    /// Compares dry run and run of each request. Both have a bench of their own, so neither sees the other's counters.
+    fn check(&self) {
+        let DryRunCase { plugin: name, settings, requests } = self;
+        assert!(!requests.is_empty(), "{name} {settings}");
+        for request in *requests {
+            let (dry, real) = (bench(), bench());
+            let plugin = dry.plugin(name, settings.clone());
+            assert!(has_request_phase(&*plugin), "{name} has no phase that a dry run covers");
+            let expected = outcome(real.run(&real.plugin(name, settings.clone()), request));
+            assert_eq!(foreseen(&dry, &*plugin, request), expected, "{name} {settings} {request}");
+        }
     }
 }
 
-#[test]
-fn a_plugin_does_what_it_says_it_would() {
-    check("adaptive-concurrency", json!({}), &["GET /a HTTP/1.1"]);
-    // Without `tell_upstream`, because the field for endpoints is only set for an attempt.
-    check(
-        "deadline",
-        json!({"tell_upstream": false}),
-        &["GET /a HTTP/1.1\nGrpc-Timeout: 1S", "GET /a HTTP/1.1"],
-    );
-    check(
+/// Plugins that identify a client or judge the consumer.
+fn authentication_cases() -> Vec<DryRunCase> {
+    let mut cases = Vec::new();
+    let mut add = |plugin, settings, requests: &'static [&'static str]| {
+        cases.push(DryRunCase { plugin, settings, requests })
+    };
+    add(
         "key-auth",
         json!({"hide_credentials": true}),
         &[
@@ -68,7 +88,7 @@ fn a_plugin_does_what_it_says_it_would() {
             "GET /a HTTP/1.1\napikey: wrong",
         ],
     );
-    check(
+    add(
         "basic-auth",
         json!({}),
         &[
@@ -77,63 +97,84 @@ fn a_plugin_does_what_it_says_it_would() {
             "GET /a HTTP/1.1\nAuthorization: Basic YWxpY2U6",
         ],
     );
-    check(
-        "proxy-rewrite",
-        json!({"regex_uri": ["^/a(.*)", "/b$1"], "method": "POST", "headers": {"X": "$uri"}}),
-        &["GET /a/1?q HTTP/1.1", "GET /c HTTP/1.1"],
+    add("csrf", json!({"key": "k"}), &["GET /a HTTP/1.1", "POST /a HTTP/1.1"]);
+    add("hmac-auth", json!({}), &["GET /a HTTP/1.1"]);
+    add("jwt-auth", json!({"hide_credentials": true}), &["GET /a HTTP/1.1", "GET /a?jwt=x HTTP/1.1"]);
+    add("consumer-restriction", json!({"whitelist": ["alice"]}), &["GET /a HTTP/1.1"]);
+    add("consumer-restriction", json!({"type": "route_id", "whitelist": ["1"]}), &["GET /a HTTP/1.1"]);
+    cases
+}
+
+/// Plugins that admit or refuse by the request alone.
+fn guard_cases() -> Vec<DryRunCase> {
+    let mut cases = Vec::new();
+    let mut add = |plugin, settings, requests: &'static [&'static str]| {
+        cases.push(DryRunCase { plugin, settings, requests })
+    };
+    add("adaptive-concurrency", json!({}), &["GET /a HTTP/1.1"]);
+    // The fields for the endpoint are set per attempt, after the phases that a dry run covers.
+    add(
+        "deadline",
+        json!({"tell_upstream": false}),
+        &["GET /a HTTP/1.1\nGrpc-Timeout: 1S", "GET /a HTTP/1.1"],
     );
-    check("redirect", json!({"uri": "/b"}), &["GET /a HTTP/1.1"]);
-    check(
-        "redirect",
-        json!({"http_to_https": true}),
-        &["GET /a HTTP/1.1", "POST /a HTTP/1.1\nX-Forwarded-Proto: https"],
-    );
-    check("ip-restriction", json!({"blacklist": ["127.0.0.1"]}), &["GET /a HTTP/1.1"]);
-    check("ip-restriction", json!({"whitelist": ["127.0.0.1"]}), &["GET /a HTTP/1.1"]);
-    check("real-ip", json!({"source": "arg_ip"}), &["GET /a?ip=1.2.3.4 HTTP/1.1"]);
-    check("client-control", json!({"max_body_size": 1}), &["GET /a HTTP/1.1", "POST /a HTTP/1.1\n\nabc"]);
-    check(
+    add("ip-restriction", json!({"blacklist": ["127.0.0.1"]}), &["GET /a HTTP/1.1"]);
+    add("ip-restriction", json!({"whitelist": ["127.0.0.1"]}), &["GET /a HTTP/1.1"]);
+    add("real-ip", json!({"source": "arg_ip"}), &["GET /a?ip=1.2.3.4 HTTP/1.1"]);
+    add("client-control", json!({"max_body_size": 1}), &["GET /a HTTP/1.1", "POST /a HTTP/1.1\n\nabc"]);
+    add(
         "referer-restriction",
         json!({"whitelist": ["a.b"]}),
         &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nReferer: http://a.b/"],
     );
-    check(
-        "ua-restriction",
-        json!({"denylist": ["x"]}),
-        &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nUser-Agent: y"],
-    );
-    check("api-breaker", json!({"break_response_code": 502}), &["GET /a HTTP/1.1"]);
-    check("csrf", json!({"key": "k"}), &["GET /a HTTP/1.1", "POST /a HTTP/1.1"]);
-    check("hmac-auth", json!({}), &["GET /a HTTP/1.1"]);
-    check("jwt-auth", json!({"hide_credentials": true}), &["GET /a HTTP/1.1", "GET /a?jwt=x HTTP/1.1"]);
+    add("ua-restriction", json!({"denylist": ["x"]}), &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nUser-Agent: y"]);
+    add("api-breaker", json!({"break_response_code": 502}), &["GET /a HTTP/1.1"]);
     let needs_field = json!({"header_schema": {"type": "object", "required": ["a"]}});
-    check("request-validation", needs_field, &["GET /a HTTP/1.1", "GET /a HTTP/1.1\na: b"]);
-    check("uri-blocker", json!({"block_rules": ["root"]}), &["GET /root HTTP/1.1", "GET /a HTTP/1.1"]);
-    check("consumer-restriction", json!({"whitelist": ["alice"]}), &["GET /a HTTP/1.1"]);
-    check("consumer-restriction", json!({"type": "route_id", "whitelist": ["1"]}), &["GET /a HTTP/1.1"]);
-    check("cors", json!({}), &["OPTIONS /a HTTP/1.1\nOrigin: http://a", "GET /a HTTP/1.1\nOrigin: http://a"]);
-    check(
+    add("request-validation", needs_field, &["GET /a HTTP/1.1", "GET /a HTTP/1.1\na: b"]);
+    add("uri-blocker", json!({"block_rules": ["root"]}), &["GET /root HTTP/1.1", "GET /a HTTP/1.1"]);
+    add("cors", json!({}), &["OPTIONS /a HTTP/1.1\nOrigin: http://a", "GET /a HTTP/1.1\nOrigin: http://a"]);
+    cases
+}
+
+/// Plugins that rewrite the request or respond to it.
+fn rewrite_cases() -> Vec<DryRunCase> {
+    let mut cases = Vec::new();
+    let mut add = |plugin, settings, requests: &'static [&'static str]| {
+        cases.push(DryRunCase { plugin, settings, requests })
+    };
+    add(
+        "proxy-rewrite",
+        json!({"regex_uri": ["^/a(.*)", "/b$1"], "method": "POST", "headers": {"X": "$uri"}}),
+        &["GET /a/1?q HTTP/1.1", "GET /c HTTP/1.1"],
+    );
+    add("redirect", json!({"uri": "/b"}), &["GET /a HTTP/1.1"]);
+    add(
+        "redirect",
+        json!({"http_to_https": true}),
+        &["GET /a HTTP/1.1", "POST /a HTTP/1.1\nX-Forwarded-Proto: https"],
+    );
+    add(
         "mocking",
         json!({"response_status": 201, "response_example": "x", "delay": 1}),
         &["GET /a HTTP/1.1"],
     );
-    check(
+    add(
         "request-id",
         json!({"algorithm": "nanoid"}),
         &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nX-Request-Id: 1"],
     );
-    check(
+    add(
         "fault-injection",
         json!({"abort": {"http_status": 418, "vars": [[["arg_a", "==", "1"]]]}}),
         &["GET /a?a=1 HTTP/1.1", "GET /a?a=2 HTTP/1.1"],
     );
-    check(
+    add(
         "fault-injection",
         json!({"abort": {"http_status": 418, "vars": [[["post_arg_a", "==", "1"]]]}}),
         &["GET /a HTTP/1.1"],
     );
-    check("fault-injection", json!({"delay": {"duration": 1}}), &["GET /a HTTP/1.1"]);
-    check(
+    add("fault-injection", json!({"delay": {"duration": 1}}), &["GET /a HTTP/1.1"]);
+    add(
         "grpc-web",
         json!({}),
         &[
@@ -143,135 +184,155 @@ fn a_plugin_does_what_it_says_it_would() {
         ],
     );
     let user = json!({"query": "query { user { id } }", "variables": ["id"]});
-    check("degraphql", user, &["GET /a?id=1 HTTP/1.1", "PUT /a HTTP/1.1"]);
-    // Without the proto it lets all requests pass; the plugin's own tests cover the rest.
+    add("degraphql", user, &["GET /a?id=1 HTTP/1.1", "PUT /a HTTP/1.1"]);
+    // The bench has no proto object, so every request passes; the tests of the plugin cover transcoding.
     let shop = json!({"proto_id": 1, "service": "a.B", "method": "C"});
-    check("grpc-transcode", shop, &["GET /a HTTP/1.1"]);
+    add("grpc-transcode", shop, &["GET /a HTTP/1.1"]);
     let alone = json!({"rules": [{"weighted_upstreams": [{"weight": 1}]}]});
-    check("traffic-split", alone, &["GET /a HTTP/1.1"]);
+    add("traffic-split", alone, &["GET /a HTTP/1.1"]);
+    cases
 }
 
-/// Alternates dry and real runs on one harness: each dry run must predict the next real one.
-fn check_in_turn(name: &str, settings: Value, times: usize, refused: usize) {
-    let bench = bench();
-    let plugin = bench.plugin(name, settings.clone());
-    let mut refusals = 0;
-    for turn in 0..times {
-        let told = foreseen(&bench, &*plugin, "GET /a HTTP/1.1");
-        assert_eq!(
-            told,
-            foreseen(&bench, &*plugin, "GET /a HTTP/1.1"),
-            "{name} {settings}: asking counts nothing"
-        );
-        refusals += usize::from(told.is_err());
-        // The exchanges keep running, so that no count is released.
-        let mut ex = bench.exchange("GET /a HTTP/1.1");
-        let answer = bench.admit(std::slice::from_ref(&plugin), &mut ex, "GET /a HTTP/1.1");
-        assert_eq!(told.err(), answer.map(|response| response.status), "{name} {settings}, request {turn}");
-        if name == "limit-conn" {
-            std::mem::forget(ex);
-        }
+fn dry_run_cases() -> Vec<DryRunCase> {
+    [authentication_cases(), guard_cases(), rewrite_cases()].into_iter().flatten().collect()
+}
+
+#[test]
+fn dry_run_matches_run() {
+    for case in dry_run_cases() {
+        case.check();
     }
-    assert_eq!(refusals, refused, "{name} {settings}");
 }
 
-#[test]
-fn limits_foresee_without_counting() {
-    check_in_turn("limit-count", json!({"count": 3, "time_window": 60, "rejected_code": 429}), 5, 2);
+/// A plugin with counters: `times` dry runs and runs in turn on one bench, `refused` of them refused.
+struct LimitCase {
+    plugin: &'static str,
+    settings: Value,
+    times: usize,
+    refused: usize,
+}
+
+fn limit_cases() -> Vec<LimitCase> {
+    let case = |plugin, settings, times, refused| LimitCase { plugin, settings, times, refused };
     let sliding = json!({"count": 2, "time_window": 60, "window_type": "sliding"});
-    check_in_turn("limit-count", sliding, 4, 2);
-    check_in_turn("limit-req", json!({"rate": 1, "burst": 1, "nodelay": true, "key": "remote_addr"}), 4, 2);
-    let conn = json!({"conn": 1, "burst": 1, "default_conn_delay": 0.1, "key": "remote_addr"});
-    check_in_turn("limit-conn", conn, 4, 2);
+    let rate = json!({"rate": 1, "burst": 1, "nodelay": true, "key": "remote_addr"});
+    let concurrent = json!({"conn": 1, "burst": 1, "default_conn_delay": 0.1, "key": "remote_addr"});
+    vec![
+        case("limit-count", json!({"count": 3, "time_window": 60, "rejected_code": 429}), 5, 2),
+        case("limit-count", sliding, 4, 2),
+        case("limit-req", rate, 4, 2),
+        case("limit-conn", concurrent, 4, 2),
+    ]
+}
+
+impl LimitCase {
+    fn check(&self) {
+        let LimitCase { plugin: name, settings, times, refused } = self;
+        let bench = bench();
+        let plugin = bench.plugin(name, settings.clone());
+        let mut refusals = 0;
+        for turn in 0..*times {
+            let dry = foreseen(&bench, &*plugin, "GET /a HTTP/1.1");
+            assert_eq!(
+                dry,
+                foreseen(&bench, &*plugin, "GET /a HTTP/1.1"),
+                "{name} {settings}: a dry run counts nothing"
+            );
+            refusals += usize::from(dry.is_err());
+            // The exchange is never dropped, so its request stays in flight and keeps its slot.
+            let mut ex = bench.exchange("GET /a HTTP/1.1");
+            let answer = bench.admit(std::slice::from_ref(&plugin), &mut ex, "GET /a HTTP/1.1");
+            assert_eq!(
+                dry.err(),
+                answer.map(|response| response.status),
+                "{name} {settings}, request {turn}"
+            );
+            if *name == "limit-conn" {
+                std::mem::forget(ex);
+            }
+        }
+        assert_eq!(refusals, *refused, "{name} {settings}");
+    }
 }
 
 #[test]
-fn what_is_left_to_chance_is_said() {
-    let bench = bench();
-    let settings = json!({"abort": {"http_status": 418, "percentage": 30}, "delay": {"duration": 0.5}});
-    let plugin = bench.plugin("fault-injection", settings);
-    let mut ex = bench.exchange("GET /a HTTP/1.1");
-    let DryRunResult::Note(says) = plugin.dry_run(PhaseSet::REWRITE, &mut ex) else {
-        panic!("nothing is said")
-    };
-    assert_eq!(says, "delays 100 % of such requests by 0.5 s; answers 30 % of such requests with 418");
-    let plugin = bench.plugin("forward-auth", json!({"uri": "http://auth.test/x"}));
-    let DryRunResult::Note(says) = plugin.dry_run(PhaseSet::ACCESS, &mut ex) else {
-        panic!("nothing is said")
-    };
-    assert_eq!(says, "depends on the response of http://auth.test/x");
-    assert!(bench.host.asked.borrow().is_empty());
+fn dry_run_of_limits_counts_nothing() {
+    for case in limit_cases() {
+        case.check();
+    }
 }
 
-/// Every plugin with a request phase implements its dry run.
+/// A plugin whose result the gateway cannot compute alone describes it.
+struct DryRunNoteCase {
+    plugin: &'static str,
+    settings: Value,
+    phase: PhaseSet,
+    note: &'static str,
+}
+
+fn note_cases() -> [DryRunNoteCase; 3] {
+    [
+        DryRunNoteCase {
+            plugin: "fault-injection",
+            settings: json!({"abort": {"http_status": 418, "percentage": 30}, "delay": {"duration": 0.5}}),
+            phase: PhaseSet::REWRITE,
+            note: "delays 100 % of such requests by 0.5 s; answers 30 % of such requests with 418",
+        },
+        DryRunNoteCase {
+            plugin: "forward-auth",
+            settings: json!({"uri": "http://auth.test/x"}),
+            phase: PhaseSet::ACCESS,
+            note: "depends on the response of http://auth.test/x",
+        },
+        DryRunNoteCase {
+            plugin: "proxy-mirror",
+            settings: json!({"host": "http://mirror.test", "sample_ratio": 0.25}),
+            phase: PhaseSet::REWRITE,
+            note: "copies 25 % of such requests to http://mirror.test",
+        },
+    ]
+}
+
 #[test]
-fn no_plugin_is_silent() {
-    let bench = bench();
-    let answering = [
+fn dry_run_describes_chance_and_subrequests() {
+    for DryRunNoteCase { plugin: name, settings, phase, note } in note_cases() {
+        let bench = bench();
+        let plugin = bench.plugin(name, settings);
+        let mut ex = bench.exchange("GET /a HTTP/1.1");
+        let DryRunResult::Note(found) = plugin.dry_run(phase, &mut ex) else { panic!("{name}: no note") };
+        assert_eq!(found, note);
+        assert!(bench.host.asked.borrow().is_empty(), "{name}: a dry run sends no subrequest");
+    }
+}
+
+/// Every built-in plugin with a request phase is run by a case of this file; the others have no such phase.
+#[test]
+fn every_plugin_has_a_dry_run_case() {
+    let mut exercised: BTreeSet<&str> = dry_run_cases().iter().map(|case| case.plugin).collect();
+    exercised.extend(limit_cases().iter().map(|case| case.plugin));
+    exercised.extend(note_cases().iter().map(|case| case.plugin));
+    let without_request_phase = [
         ("brotli", json!({})),
         ("gzip", json!({})),
+        ("mqtt-proxy", json!({"protocol_name": "MQTT", "protocol_level": 4})),
         ("prometheus", json!({})),
         ("proxy-buffering", json!({})),
         ("proxy-control", json!({})),
         ("response-rewrite", json!({"body": "x"})),
         ("zstd", json!({})),
     ];
-    for (name, settings) in answering {
-        let phases = bench.plugin(name, settings).phases();
-        assert!(!phases.has(PhaseSet::REWRITE) && !phases.has(PhaseSet::ACCESS), "{name} is asked now");
+    let bench = bench();
+    for (name, settings) in without_request_phase {
+        assert!(!has_request_phase(&*bench.plugin(name, settings)), "{name} needs a case");
+        assert!(exercised.insert(name), "{name} has a case");
     }
-    let checked = [
-        "adaptive-concurrency",
-        "api-breaker",
-        "deadline",
-        "basic-auth",
-        "csrf",
-        "hmac-auth",
-        "jwt-auth",
-        "request-validation",
-        "brotli",
-        "client-control",
-        "proxy-buffering",
-        "proxy-control",
-        "referer-restriction",
-        "ua-restriction",
-        "consumer-restriction",
-        "cors",
-        "gzip",
-        "zstd",
-        "fault-injection",
-        "forward-auth",
-        "degraphql",
-        "grpc-transcode",
-        "grpc-web",
-        "proxy-mirror",
-        "traffic-split",
-        "ip-restriction",
-        "key-auth",
-        "limit-conn",
-        "limit-count",
-        "limit-req",
-        "mocking",
-        // Only for stream routes.
-        "mqtt-proxy",
-        "proxy-rewrite",
-        "real-ip",
-        "redirect",
-        "request-id",
-        "uri-blocker",
-        "prometheus",
-        "response-rewrite",
-    ];
-    let forgotten: Vec<_> = crate::BUILTIN.iter().filter(|kind| !checked.contains(&kind.name)).collect();
-    assert!(
-        forgotten.is_empty(),
-        "add to the tests above: {:?}",
-        forgotten.iter().map(|one| one.name).collect::<Vec<_>>()
-    );
+    let missing: Vec<_> =
+        crate::BUILTIN.iter().map(|kind| kind.name).filter(|name| !exercised.contains(name)).collect();
+    assert!(missing.is_empty(), "plugins without a case: {missing:?}");
 }
 
 #[test]
-fn a_status_that_is_none_of_a_last_answer_becomes_the_nearest_that_is_one() {
+fn status_of_a_local_response_is_clamped_to_final_statuses() {
     for (name, settings, expected) in [
         ("mocking", json!({"response_status": 101, "response_example": "x"}), 200),
         ("mocking", json!({"response_status": 1000, "response_example": "x"}), 999),

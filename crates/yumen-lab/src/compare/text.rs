@@ -83,7 +83,7 @@ fn write_columns(text: &mut String, rows: &[[String; 9]]) {
 fn closing(outcome: &ComparisonOutcome) -> String {
     let count = |decision| outcome.count(decision);
     let mut text = format!(
-        "{} figures compared: {} worse, {} better, {} within {}, {} not told from chance, {} with too few rounds to tell\n",
+        "{} figures compared: {} worse, {} better, {} within {}, {} inconclusive, {} with too few rounds\n",
         outcome.rows.len(),
         count(VerdictDecision::Worse),
         count(VerdictDecision::Better),
@@ -100,7 +100,7 @@ fn closing(outcome: &ComparisonOutcome) -> String {
         QuantityUnit::Count.show(by_chance),
     );
     if count(VerdictDecision::TooFew) > 0 {
-        text.push_str("three rounds in each run are the least that can tell\n");
+        text.push_str("a verdict needs at least three rounds in each run\n");
     }
     text
 }

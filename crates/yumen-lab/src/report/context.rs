@@ -246,6 +246,6 @@ fn flag_meaning(letter: char) -> &'static str {
         'm' => "bounded by the machine, not by the gateway alone",
         'l' => "bounded by the offered load; everybody had room left",
         'c' => "bounded by having so few connections: shows latency, not capacity",
-        _ => "what bounded the rate cannot be told",
+        _ => "the bottleneck is unknown",
     }
 }

@@ -83,8 +83,8 @@ pub(crate) fn blocks(comparisons: &[RivalComparison], limits: VerdictLimits) -> 
         .collect();
     let same = with(comparisons, VerdictDecision::Same).len();
     let mut blocks = vec![ReportBlock::Paragraph(format!(
-        "Of {} comparisons with other gateways yumen is worse in {}, better in {} and within {} in {same}; the other {} were not told \
-         from chance. Worse or better means: medians more than {} apart, and a rank test over the rounds that gives p ≤ {}.",
+        "Of {} comparisons with other gateways yumen is worse in {}, better in {} and within {} in {same}; the other {} are \
+         inconclusive. Worse or better means: medians more than {} apart, and a rank test over the rounds that gives p ≤ {}.",
         comparisons.len(),
         losses.len(),
         wins.len(),
@@ -100,7 +100,7 @@ pub(crate) fn blocks(comparisons: &[RivalComparison], limits: VerdictLimits) -> 
         blocks.push(ReportBlock::Table(list("Where yumen loses", &losses)));
     }
     if !uncertain.is_empty() {
-        let title = format!("Behind, but not told from chance: {}", uncertain.len());
+        let title = format!("Behind, but inconclusive: {}", uncertain.len());
         blocks.push(ReportBlock::Details(title.clone(), vec![ReportBlock::Table(list(&title, &uncertain))]));
     }
     if !wins.is_empty() {

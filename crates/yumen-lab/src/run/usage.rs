@@ -212,7 +212,7 @@ pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundB
     // Only without a busy part can other programs be the cause.
     if offered.others >= OTHERS {
         let why = format!(
-            "nobody was busy all the time, but other programs used {} of the machine",
+            "no component was saturated, but other programs used {} of the machine",
             percent(offered.others)
         );
         return verdict(BottleneckPart::Machine, &why);
@@ -220,7 +220,7 @@ pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundB
     if offered.gateway == GatewayProcesses::Unknown {
         return verdict(BottleneckPart::Unknown, "the gateway's processes are not known");
     }
-    verdict(BottleneckPart::Latency, "nobody was busy all the time: connections wait for answers")
+    verdict(BottleneckPart::Latency, "no component was saturated: connections wait for responses")
 }
 
 fn percent(share: f64) -> String {

@@ -180,7 +180,7 @@ fn one_round_does_not_make_a_loss() {
     let text = render(&run, ReportFormat::Markdown).unwrap();
     assert!(rows(&text, "Where yumen loses").is_empty());
     assert!(
-        rows(&text, "Behind, but not told from chance").iter().any(|row| row.starts_with("| throughput"))
+        rows(&text, "Behind, but inconclusive").iter().any(|row| row.starts_with("| throughput"))
     );
 }
 

@@ -394,7 +394,7 @@ fn doctor() -> Vec<DoctorFinding> {
     vec![
         finding("net.core.somaxconn", FindingLevel::Ok, "65535", "at least 4096", None),
         finding("open files", FindingLevel::Warning, "1024", "at least 65536", Some("`ulimit -n 65536`")),
-        finding("governor", FindingLevel::Unknown, "not told", "performance", None),
+        finding("governor", FindingLevel::Unknown, "unknown", "performance", None),
     ]
 }
 

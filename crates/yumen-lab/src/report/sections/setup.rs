@@ -56,11 +56,11 @@ fn machine(machine: &MachineRecord) -> Vec<(String, String)> {
         [] => "not pinned".to_owned(),
         cpus => cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", "),
     };
-    let told = |value: &Option<String>| value.clone().unwrap_or_else(|| "not told".to_owned());
+    let told = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
     let threads = match machine.hyper_threads {
         Some(true) => "two threads share a core",
         Some(false) => "a core each",
-        None => "whether threads share a core is not told",
+        None => "SMT unknown",
     };
     let fact = |name: &str, value: String| (name.to_owned(), value);
     vec![
@@ -100,7 +100,7 @@ fn doctor(run: &RunRecord) -> ReportTable {
     for finding in &run.doctor {
         let (word, emphasis) = match finding.level {
             FindingLevel::Ok => ("ok", CellEmphasis::None),
-            FindingLevel::Unknown => ("cannot be told", CellEmphasis::Quiet),
+            FindingLevel::Unknown => ("unknown", CellEmphasis::Quiet),
             FindingLevel::Warning => ("may distort", CellEmphasis::Loss),
             FindingLevel::Problem => ("cannot work", CellEmphasis::Loss),
         };
@@ -129,7 +129,7 @@ pub(crate) fn configurations(context: ReportContext<'_>) -> Vec<ReportBlock> {
             inside.push(ReportBlock::Code(text.clone()));
         }
         if !inside.is_empty() {
-            let version = target.version.as_deref().unwrap_or("no version told");
+            let version = target.version.as_deref().unwrap_or("version unknown");
             blocks.push(ReportBlock::Details(format!("{} ({version})", target.name), inside));
         }
     }
