@@ -6,7 +6,7 @@
 use yumen_plugin::{BodyChunk, BufferedResponse, Computation, LocalResponse, ResponseSource, compute};
 
 use super::pump::BodyCopy;
-use super::{answer, respond_to_fault, note_upstream_status};
+use super::{answer, note_upstream_status, respond_to_fault};
 use crate::body::BodyEncoding;
 use crate::clock;
 use crate::disposition::After;
