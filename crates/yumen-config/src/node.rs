@@ -187,8 +187,9 @@ impl NodeConfig {
         ];
         // An empty address disables an operators' listener.
         let operator_listeners = operator_listeners.into_iter().filter(|(_, address)| !address.is_empty());
-        for (path, address) in
-            listeners.chain(streams).chain(operator_listeners.map(|(path, address)| (path.to_owned(), address)))
+        for (path, address) in listeners
+            .chain(streams)
+            .chain(operator_listeners.map(|(path, address)| (path.to_owned(), address)))
         {
             if address.parse::<SocketAddr>().is_err() {
                 let found = format!("\"{address}\" is not an address with a port");

@@ -91,9 +91,10 @@ fn export_with_in_flight(under_way: &AtomicU32, rest: Value) -> Value {
 /// Splits the number of requests in flight from the rest, if that is exported.
 fn split_in_flight(exported: &Value) -> (u32, Option<&Value>) {
     match exported.is_object() {
-        true => {
-            (exported[UNDER_WAY].as_u64().and_then(|count| count.try_into().ok()).unwrap_or(0), exported.get(REST))
-        }
+        true => (
+            exported[UNDER_WAY].as_u64().and_then(|count| count.try_into().ok()).unwrap_or(0),
+            exported.get(REST),
+        ),
         false => (0, Some(exported)),
     }
 }
@@ -112,7 +113,7 @@ impl PortableState for EndpointCounts {
     fn export(&self) -> Value {
         export_with_in_flight(
             &self.requests,
-            match self.ejection.exported() {
+            match self.ejection.export() {
                 exported if exported.iter().all(|number| *number == 0) => Value::Null,
                 exported => exported.to_vec().into(),
             },

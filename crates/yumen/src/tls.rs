@@ -26,7 +26,7 @@ use crate::control::ControlHandle;
 use crate::{node, process};
 use staples::StapleFetcher;
 
-pub(crate) use acme::{AcmeManager, AcmeOrders, ACME_SHARED_KEYS, fetched};
+pub(crate) use acme::{ACME_SHARED_KEYS, AcmeManager, AcmeOrders, fetched};
 pub(crate) use expiry::{ExpiryMonitor, trusted_problems};
 pub(crate) use staples::{ExportedStaple, StapleCache};
 

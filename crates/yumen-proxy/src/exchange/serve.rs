@@ -154,7 +154,9 @@ async fn walk(
             flow.is_last = true;
             reply::answer(conn, &mut ex, &chains, response, &mut flow).await
         }
-        Err(ExchangeStop::Fault(fault)) => reply::respond_to_fault(conn, &mut ex, &chains, fault, &mut flow).await,
+        Err(ExchangeStop::Fault(fault)) => {
+            reply::respond_to_fault(conn, &mut ex, &chains, fault, &mut flow).await
+        }
     };
     if ex.upstream.deadline_ms != 0 {
         conn.timer.uncap();

@@ -246,7 +246,13 @@ fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, context: &Rc<Listen
     let client = ClientInfo { peer, local, tls: None, connection_id: connection };
     let worker = worker.clone();
     if context.streams.is_some() || context.proxy_from.contains(peer.ip()) {
-        tokio::task::spawn_local(open(worker, TcpConnection::fresh(stream), client, context.clone(), admitted));
+        tokio::task::spawn_local(open(
+            worker,
+            TcpConnection::fresh(stream),
+            client,
+            context.clone(),
+            admitted,
+        ));
         return;
     }
     let tls = context.tls.clone();

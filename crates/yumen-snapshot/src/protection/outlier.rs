@@ -108,16 +108,16 @@ impl EndpointEjection {
 
     /// All that is known of it, but for what is counted in the running interval: whether it is out, until when, how
     /// often it was, and its failures in a row.
-    pub(crate) fn told(&self) -> [u64; 6] {
+    pub(crate) fn export(&self) -> [u64; 6] {
         let [times, failures_5xx, failures_gateway] =
             [&self.times, &self.failures_5xx, &self.failures_gateway].map(|count| count.load(Relaxed).into());
         let until_ms = self.until_ms().unwrap_or(0);
         [self.is_ejected().into(), until_ms, times, self.total(), failures_5xx, failures_gateway]
     }
 
-    /// Goes on from what [`Self::told`] gave.
-    pub(crate) fn go_on_from(&self, told: [u64; 6]) {
-        let [is_ejected, until_ms, times, total, failures_5xx, failures_gateway] = told;
+    /// Continues from the result of [`Self::export`].
+    pub(crate) fn go_on_from(&self, exported: [u64; 6]) {
+        let [is_ejected, until_ms, times, total, failures_5xx, failures_gateway] = exported;
         self.until_ms.store(until_ms, Relaxed);
         self.total.store(total, Relaxed);
         let counts = [
@@ -125,7 +125,9 @@ impl EndpointEjection {
             (&self.failures_5xx, failures_5xx),
             (&self.failures_gateway, failures_gateway),
         ];
-        counts.into_iter().for_each(|(count, told)| count.store(told.try_into().unwrap_or(0), Relaxed));
+        counts
+            .into_iter()
+            .for_each(|(count, exported)| count.store(exported.try_into().unwrap_or(0), Relaxed));
         self.is_ejected.store(is_ejected != 0, Relaxed);
     }
 

@@ -272,7 +272,8 @@ impl AcmeManager {
 
     /// Problem if this node cannot decrypt the shared data.
     fn closed(&self) -> Option<Problem> {
-        let (coordinator, account) = (self.coordinator.as_ref()?, storage::id_of(&self.settings.directory, &[]));
+        let (coordinator, account) =
+            (self.coordinator.as_ref()?, storage::id_of(&self.settings.directory, &[]));
         let mut ids = self.wanted.iter().map(|wanted| &wanted.id).chain([&account]);
         let error = ids.find_map(|id| coordinator.text(id).err())?;
         let hint = "it is left as it is and this node orders for itself; if no node can open it any more, delete it in etcd";
@@ -329,7 +330,9 @@ impl AcmeManager {
         if coordinator.is_refused_elsewhere(&self.wanted[at].id) {
             return Ok(OrderPermission::Denied);
         }
-        let Some(lease) = coordinator.acquire_order_lease().await? else { return Ok(OrderPermission::Denied) };
+        let Some(lease) = coordinator.acquire_order_lease().await? else {
+            return Ok(OrderPermission::Denied);
+        };
         // The previous holder of the lease may have fetched this certificate.
         self.adopt(at, WantedCertificate::fetched).await;
         if self.wanted[at].is_due() {

@@ -171,7 +171,8 @@ fn a_key_is_read_as_it_was_told_and_under_its_rule() {
 fn what_another_version_tells_otherwise_is_passed_over() {
     let bench = PluginBench::new();
     let plugin = bench.plugin("limit-count", json!({"count": 2, "time_window": 60}));
-    for exported in [json!(7), json!({"routes/1": 7}), json!({"routes/1": {"zz": [1], "00": ["x"]}}), Value::Null]
+    for exported in
+        [json!(7), json!({"routes/1": 7}), json!({"routes/1": {"zz": [1], "00": ["x"]}}), Value::Null]
     {
         bench.carry.take_over(&[("limit-count".to_owned(), exported)].into(), bench.host.now());
     }

@@ -126,7 +126,8 @@ impl AcmeCoordinator {
         }
         let lease = self.shared_keys.lease(ORDER_LEASE_TTL).await.context("etcd")?;
         let keeping = tokio::spawn(keep_lease(self.shared_keys.clone(), lease)).abort_handle();
-        let order_lease = OrderLease { coordinator: self.clone(), lease, keeping, skipped_nodes: Mutex::default() };
+        let order_lease =
+            OrderLease { coordinator: self.clone(), lease, keeping, skipped_nodes: Mutex::default() };
         // The lease id makes the text unique: a delayed watch event of an earlier lease cannot match.
         let text = format!("{} {lease:x}", self.node);
         if !self.shared_keys.put_new(ORDER, text.clone(), lease).await.context("etcd")? {
