@@ -1,6 +1,6 @@
-//! The admin and the status listener: HTTP for operators and their tools, on the control plane's runtime.
+//! The admin, control and status listeners: HTTP for operators and their tools, on the control runtime.
 //!
-//! Knows the house only through closures, gatherers and the store's trait; must not know workers or snapshots.
+//! The gateway is known only through closures, traits and the store. Must not know workers or the inside of the proxy.
 
 mod access;
 mod admin;

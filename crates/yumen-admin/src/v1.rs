@@ -1,6 +1,4 @@
-//! What the gateway offers beyond the API it is compatible with, under `/yumen/v1`.
-//!
-//! Composes the parts; knows the running gateway only through [`LiveGateway`].
+//! The API beyond the compatible Admin API, under `/yumen/v1`. The running gateway is known only through [`LiveGateway`].
 
 mod applied;
 mod arguments;
@@ -34,55 +32,55 @@ pub(crate) use applied::wait_for_applied;
 pub(crate) use arguments::{NoArguments, StrictWriteQuery};
 pub use cluster::{ClusterView, NodeView};
 
-/// A document of so many bytes holds some hundred thousand objects.
+/// Maximum size of a document in bytes, enough for some hundred thousand objects.
 const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What a running gateway tells about itself.
+/// The running gateway.
 pub trait LiveGateway: Send + Sync {
-    /// The newest revision that every next request is served by.
+    /// The newest revision that all workers serve.
     fn applied(&self) -> watch::Receiver<Revision>;
 
-    /// The publication each worker picked up last, and the newest one.
+    /// The number of the publication that each worker serves, and of the newest one.
     fn workers(&self) -> (Vec<u64>, u64);
 
-    /// The findings in force.
+    /// The problems of the current configuration.
     fn problems(&self) -> Vec<Problem>;
 
     /// The nodes that share the store.
     fn cluster(&self) -> ClusterView;
 
-    /// Changes when what another node says of itself did.
+    /// Changes with the status of any other node.
     fn cluster_moved(&self) -> watch::Receiver<u64>;
 
-    /// What is in force.
+    /// The current snapshot.
     fn snapshot(&self) -> Arc<Snapshot>;
 
-    /// Compiles resources beside what is in force. May take as long as a start.
+    /// Compiles resources without publishing them. May take as long as a start.
     fn trial(&self, resources: Vec<Resource>) -> (Arc<Snapshot>, Vec<Problem>);
 
-    /// What a change would do, to requests like the recent ones too. May take as long as two starts.
+    /// The effects of a change, on recent requests too. May take as long as two starts.
     fn plan(&self, before: &[Resource], after: &[Resource], limits: PlanLimits) -> ChangePlan;
 
-    /// What is wrong with these resources, and what they say that is probably not meant.
+    /// Problems and style findings of resources.
     fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem>;
 
-    /// A backup of the store, whose name is gone already: it takes no room once it was read. May take long.
+    /// A backup of the store in an unlinked file, whose space is freed when the file is closed. May take long.
     fn backup(&self) -> Result<File, StoreError>;
 
-    /// The time.
+    /// The current time.
     fn now(&self) -> Now;
 }
 
-/// Where `/yumen/v1` finds what it serves.
+/// State of the handlers under `/yumen/v1`.
 #[derive(Clone)]
 pub struct V1State {
-    /// What the Admin API serves from.
+    /// State of the Admin API.
     pub admin: AdminState,
     /// The running gateway.
     pub live: Arc<dyn LiveGateway>,
 }
 
-/// What is served where.
+/// Paths and handlers.
 pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 15] {
     [
         ("/yumen/v1/revisions", get(history::list)),
@@ -103,7 +101,7 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 15] {
     ]
 }
 
-/// Everything under `/yumen/v1`, for holders of a key.
+/// The router under `/yumen/v1`. The caller requires a key.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>(state: V1State) -> Router<S> {
     let add = |router: Router<V1State>, (path, serve)| router.route(path, serve);
     let router = routes().into_iter().fold(Router::new(), add);

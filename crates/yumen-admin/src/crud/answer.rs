@@ -1,4 +1,4 @@
-//! Envelopes: how objects and lists are shown.
+//! Responses: the envelopes of objects and lists.
 
 use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -12,7 +12,7 @@ use crate::revision::set_revision;
 use crate::rows::{self, KindView};
 use crate::secrets::SecretVisibility;
 
-/// What was done to an object, in the word of the older shape.
+/// The action in the older format of responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LegacyAction {
     Get,
@@ -32,7 +32,7 @@ impl LegacyAction {
     }
 }
 
-/// One object.
+/// The response with one object.
 pub(crate) fn one(
     version: AdminApiVersion,
     status: StatusCode,
@@ -57,8 +57,8 @@ pub(crate) fn one(
     tagged(at(reply::text(status, text), revision), entry.modified)
 }
 
-/// A list; `total` counts what was left by the filters, on whichever page. The pieces of its rows come
-/// without what goes between them.
+/// The response with a list. `total` counts the filtered objects of all pages. `pieces` contains the rows, without the
+/// commas between pieces.
 pub(crate) fn list(
     version: AdminApiVersion,
     place: &str,
@@ -85,24 +85,24 @@ pub(crate) fn list(
     at(reply::pieces(StatusCode::OK, body), revision)
 }
 
-/// What a client is told that has the newest already, as its tag says.
+/// The response 304 (Not Modified).
 pub(crate) fn unchanged(revision: Revision) -> Response {
     at(StatusCode::NOT_MODIFIED.into_response(), revision)
 }
 
-/// Marks an answer with the revision its content is of.
+/// Sets the entity tag to the revision of the content.
 pub(crate) fn tagged(mut response: Response, of: Revision) -> Response {
     let tag = HeaderValue::from_str(&tag(of)).expect("digits are visible");
     response.headers_mut().insert(header::ETAG, tag);
     response
 }
 
-/// The entity tag of what was changed last at a revision.
+/// The entity tag of an object or list that changed last at a revision.
 pub(crate) fn tag(of: Revision) -> String {
     format!("\"{}\"", of.0)
 }
 
-/// What a deletion says.
+/// The response to a deletion.
 pub(crate) fn deleted(version: AdminApiVersion, key: &ResourceKey, revision: Revision) -> Response {
     let name = Value::String(format!("/apisix/{key}"));
     let text = match version {

@@ -1,4 +1,4 @@
-//! Bodies: bounded, and JSON.
+//! Request bodies: bounded, and JSON.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -15,16 +15,16 @@ use crate::refusal::ApiRefusal;
 use crate::whole_body::is_stalled;
 
 const BODY_BYTES_MAX: usize = 1_572_864;
-/// So much of a body that was refused is read on.
+/// Maximum of a rejected body that is read and discarded, in bytes.
 const DRAINED_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// For so long.
+/// Maximum time for reading a rejected body.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
-/// The body as JSON; `None` where there is none.
+/// The body as JSON; `None` for an empty body.
 pub(crate) async fn read(headers: &HeaderMap, mut body: Body) -> Result<Option<Value>, ApiRefusal> {
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if let Some(size) = declared.filter(|size: &usize| *size > BODY_BYTES_MAX) {
-        // Who asks first whether to send the body need not send it.
+        // A client that waits for 100 (Continue) does not send the body.
         if !headers.contains_key(header::EXPECT) {
             drain(body).await;
         }
@@ -54,14 +54,14 @@ fn cut_short(error: &Error) -> ApiRefusal {
     ApiRefusal::new(status, format!("invalid request body: {error}"))
 }
 
-/// What comes next of a body, empty where it is no data.
+/// The next data of a body; empty for other frames.
 async fn next(body: &mut Body) -> Option<Result<Bytes, Error>> {
     let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await?;
     Some(frame.map(|frame| frame.into_data().unwrap_or_default()))
 }
 
-/// Reads on: most clients read no answer before all is sent, and would find the connection reset instead. Who sends
-/// much more, or slowly, does.
+/// Reads and discards the rest of a body (lingering close). Most clients read the response only after sending everything;
+/// a reset would destroy it. Bounded by [`DRAINED_BYTES_MAX`] and [`DRAIN_TIME`].
 async fn drain(mut body: Body) {
     let reading = async {
         let mut drained = 0;
@@ -71,7 +71,7 @@ async fn drain(mut body: Body) {
             drained += chunk.len();
         }
     };
-    // It was refused either way.
+    // The body is rejected either way.
     let _ = timeout(DRAIN_TIME, reading).await;
 }
 
@@ -94,7 +94,7 @@ mod tests {
 
     const CHUNK: usize = 1024 * 1024;
 
-    /// So many chunks to come, and how many were taken.
+    /// A body of `left` chunks, and the number of chunks read.
     struct CountedChunks {
         left: usize,
         taken: Arc<AtomicUsize>,

@@ -1,6 +1,5 @@
-//! What a client wants to hold of an object before it is written (RFC 9110 §13.1).
-//!
-//! Nothing of a condition is passed over: whoever wrote one counts on it to protect what others wrote.
+//! Preconditions of writes (RFC 9110 §13.1). A malformed condition is an error: ignoring it could overwrite the changes
+//! of another client.
 
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use yumen_store::{ResourceKey, Revision, StoreEntry};
@@ -8,7 +7,7 @@ use yumen_store::{ResourceKey, Revision, StoreEntry};
 use super::answer;
 use crate::refusal::ApiRefusal;
 
-/// Both conditions a request can set; each that is there has to hold.
+/// `If-Match` and `If-None-Match`; all given conditions must be true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WritePrecondition {
     is_one_of: Option<EntityTags>,
@@ -18,7 +17,7 @@ pub(super) struct WritePrecondition {
 /// The entity tags of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum EntityTags {
-    /// `*`: whatever is there.
+    /// `*`: any existing object.
     Any,
     These(Vec<String>),
 }
@@ -29,15 +28,15 @@ impl WritePrecondition {
         Ok(WritePrecondition { is_one_of, is_none_of: EntityTags::of(headers, &header::IF_NONE_MATCH)? })
     }
 
-    /// Refuses what is not as the client thinks it is.
+    /// Refuses the write if a condition is false.
     pub(super) fn check(&self, key: &ResourceKey, before: Option<&StoreEntry>) -> Result<(), ApiRefusal> {
         let failed = |message: String| Err(ApiRefusal::new(StatusCode::PRECONDITION_FAILED, message));
         let Some(entry) = before else {
-            // What is absent is none of any tags.
+            // An absent object fulfils every `If-None-Match`.
             return if self.is_one_of.is_none() { Ok(()) } else { failed(format!("{key} is not there")) };
         };
         let tag = answer::tag(entry.modified);
-        // A weak tag is never equal where a write depends on it (§13.1.1).
+        // `If-Match` uses the strong comparison, in which a weak tag is never equal (§13.1.1).
         if let Some(EntityTags::These(tags)) = &self.is_one_of
             && !tags.contains(&tag)
         {
@@ -46,7 +45,7 @@ impl WritePrecondition {
         }
         match &self.is_none_of {
             Some(EntityTags::Any) => failed(format!("{key} is there already")),
-            Some(tags) if tags.name(entry.modified) => {
+            Some(tags) if tags.include(entry.modified) => {
                 failed(format!("{key} is at modifiedIndex {tag}, which If-None-Match excludes"))
             }
             _ => Ok(()),
@@ -55,7 +54,7 @@ impl WritePrecondition {
 }
 
 impl EntityTags {
-    /// The tags of all lines of a field, which are one list (§5.3); `None` where there is no line.
+    /// The tags of all lines of a field, which are one list (§5.3); `None` if the field is absent.
     fn of(headers: &HeaderMap, name: &HeaderName) -> Result<Option<EntityTags>, ApiRefusal> {
         let Some(text) = joined(headers, name) else { return Ok(None) };
         let unreadable = || {
@@ -67,8 +66,8 @@ impl EntityTags {
         tags.map(Some).ok_or_else(unreadable)
     }
 
-    /// Whether what was changed last at `revision` is among them, weak or not.
-    fn name(&self, revision: Revision) -> bool {
+    /// Whether the tags include the one of `revision`, by weak comparison.
+    fn include(&self, revision: Revision) -> bool {
         let tag = answer::tag(revision);
         match self {
             EntityTags::Any => true,
@@ -77,20 +76,20 @@ impl EntityTags {
     }
 }
 
-/// Whether a client that reads has this revision already. What it says of others, or cannot be read, costs it an answer
-/// and nothing else.
+/// Whether the client of a read has a revision already. A malformed condition is ignored: the client then receives the
+/// content.
 pub(super) fn is_known(headers: &HeaderMap) -> impl Fn(Revision) -> bool + Send + 'static {
     let known = EntityTags::of(headers, &header::IF_NONE_MATCH).ok().flatten();
-    move |revision| known.as_ref().is_some_and(|tags| tags.name(revision))
+    move |revision| known.as_ref().is_some_and(|tags| tags.include(revision))
 }
 
-/// Bytes beyond ASCII may stand in a tag and are in none of ours: it is enough that they stay something else.
+/// The lines of a field as one list. Bytes beyond ASCII are replaced; tags of the gateway contain none.
 fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     let lines = headers.get_all(name).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
     lines.map(std::borrow::Cow::into_owned).reduce(|all, line| all + ", " + &line)
 }
 
-/// The entity tags of a list, `W/` and quotes included; `None` where it is none, or empty.
+/// The entity tags of a list, with `W/` and quotes; `None` if the list is malformed or empty.
 fn split(text: &str) -> Option<Vec<String>> {
     let is_between = |character: char| matches!(character, ' ' | '\t' | ',');
     let mut tags = Vec::new();

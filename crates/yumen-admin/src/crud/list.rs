@@ -1,4 +1,4 @@
-//! Reading: one object, or a list with filters and pages.
+//! Reads: one object, or a list with filters and pages.
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
@@ -21,7 +21,7 @@ use crate::refusal::ApiRefusal;
 use crate::rows::{self, KindView};
 use crate::secrets::SecretVisibility;
 
-/// Answers a GET.
+/// Handles a GET request.
 pub(crate) async fn get(
     state: AdminState,
     target: CrudTarget,
@@ -46,7 +46,7 @@ pub(crate) async fn get(
             at.revision,
         ));
     }
-    // A list of everything may take a while to filter and to write.
+    // Filtering and serializing a long list would block the runtime.
     let list = move || list(&state, &target, &query, is_known, sight);
     let listed = tokio::task::spawn_blocking(list).await;
     listed.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
@@ -88,7 +88,7 @@ fn list(
         (Some(id), Some(parent)) => format!("{}/{id}/{}", parent.name(), descriptor.name),
         _ => descriptor.name.to_owned(),
     };
-    // In one piece: a long list grown by doubling is copied as often as it is written.
+    // Allocated once: growing by doubling would copy a long list several times.
     let mut text = String::with_capacity(found.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum());
     rows::rows(&mut text, view, found.into_iter());
     Ok(answer::list(state.api_version, &place, total, vec![Bytes::from(text)], at.revision))
@@ -101,7 +101,7 @@ struct ListPage {
 }
 
 impl ListPage {
-    /// The page asked for; without both of its arguments the whole list is.
+    /// The requested page; `None`, the whole list, unless both arguments are given.
     fn of(query: &QueryArguments) -> Result<Option<ListPage>, ApiRefusal> {
         let number = |name| query.get(name).and_then(|text| text.trim().parse::<f64>().ok());
         let (Some(page), Some(size)) = (number("page"), number("page_size")) else {
@@ -119,7 +119,7 @@ impl ListPage {
     }
 }
 
-/// What an object must have to be listed.
+/// Filters of a list.
 #[derive(Default)]
 struct ListFilters {
     name: Option<Regex>,
@@ -128,7 +128,7 @@ struct ListFilters {
     fields: Vec<(&'static str, String)>,
 }
 
-/// The parts of an object filters look at.
+/// The fields of an object that filters use.
 #[derive(Deserialize)]
 struct FilterableObject<'a> {
     #[serde(borrow)]

@@ -1,11 +1,11 @@
-//! Changing part of an object: merging a patch into it, replacing the value at a path in it.
+//! Changes of part of an object: a merge patch, or a new value at a path.
 
 use serde_json::{Map, Value};
 
-/// How many names a path has at most: objects inside objects are read and freed by recursion.
+/// Maximum length of a path: nested objects are parsed and freed by recursion.
 const NAMES_MAX: usize = 64;
 
-/// Merges `patch` into `object`: objects member by member, anything else replaces, null deletes.
+/// Merges `patch` into `object` (RFC 7396): objects by member, null deletes, other values replace.
 pub(crate) fn merge(object: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (name, value) in patch {
         match (object.get_mut(&name), value) {
@@ -25,8 +25,10 @@ pub(crate) fn merge(object: &mut Map<String, Value>, patch: Map<String, Value>) 
     }
 }
 
-/// Puts `value` where `path` leads, making objects on the way; null deletes. An error is the part of the
-/// path that leads nowhere, or says that it is too long.
+/// Sets the value at `path` and creates missing objects; null deletes.
+///
+/// # Errors
+/// The part of the path that is not an object, or the excessive length.
 pub(crate) fn replace(object: &mut Map<String, Value>, path: &[String], value: Value) -> Result<(), String> {
     let Some((last, way)) = path.split_last() else {
         return Ok(());

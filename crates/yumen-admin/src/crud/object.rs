@@ -1,4 +1,4 @@
-//! An object on its way into the store: its id, its times, and whether it may be written at all.
+//! Validation of an object before its write: id, times, schema.
 
 use serde_json::{Map, Value};
 use yumen_config::Kind;
@@ -14,14 +14,14 @@ use crate::validate;
 const TIMES: [&str; 2] = ["create_time", "update_time"];
 const SECRET_MANAGERS: [&str; 3] = ["vault", "aws", "gcp"];
 
-/// An object a client wrote, judged; its times are still to come.
+/// A validated object without its times.
 pub(crate) struct ValidatedObject {
-    /// `None` where the store is to choose the id.
+    /// `None` if the store chooses the id.
     pub(crate) key: Option<ResourceKey>,
     pub(crate) object: Map<String, Value>,
 }
 
-/// Judges the body of a PUT, and tells what it is called.
+/// Validates the body of a PUT and determines its key.
 pub(crate) fn put(
     state: &AdminState,
     target: &CrudTarget,
@@ -54,7 +54,7 @@ pub(crate) fn put(
     Ok(ValidatedObject { key: Some(ResourceKey::new(kind, stored)), object })
 }
 
-/// Judges the body of a POST.
+/// Validates the body of a POST.
 pub(crate) fn post(
     state: &AdminState,
     target: &CrudTarget,
@@ -72,8 +72,8 @@ pub(crate) fn post(
     Ok(ValidatedObject { key: None, object })
 }
 
-/// Judges what a PATCH made of an object. Its times may be written, if they are times. One that other tools wrote
-/// may lack its id, and gets it here.
+/// Validates the result of a PATCH. Times are allowed in the body. An object of other tools may lack its id, which is
+/// added.
 pub(crate) fn patched(
     state: &AdminState,
     key: &ResourceKey,
@@ -100,7 +100,7 @@ pub(crate) fn patched(
     judge(state, key.kind, &timeless)
 }
 
-/// Gives an object its times: made when its predecessor was, changed now.
+/// Sets the times of an object; the time of creation is that of the replaced object.
 pub(crate) fn set_times(object: &mut Map<String, Value>, created: Option<Value>, now_s: u64) {
     for (name, time) in TIMES.into_iter().zip([created.unwrap_or(now_s.into()), now_s.into()]) {
         object.shift_remove(name);
@@ -163,7 +163,7 @@ fn check_manager(target: &CrudTarget) -> Result<(), ApiRefusal> {
     }
 }
 
-/// The times are the gateway's to write, in the object and where tools might have left them.
+/// Rejects times, which only the gateway sets: in the object, and where tools may have copied them.
 fn check_times(object: &Map<String, Value>) -> Result<(), ApiRefusal> {
     let inner = |name: &str| object.get(name).and_then(Value::as_object);
     for (prefix, object) in
@@ -177,7 +177,7 @@ fn check_times(object: &Map<String, Value>) -> Result<(), ApiRefusal> {
     Ok(())
 }
 
-/// Keys of the store are made of ids, so an id is checked even where a schema forgot to.
+/// Checks an id, which becomes part of the key in the store, even if the schema does not.
 fn check_id(id: &str) -> Result<(), ApiRefusal> {
     match is_plain_id(id) {
         true => Ok(()),

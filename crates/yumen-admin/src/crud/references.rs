@@ -1,6 +1,4 @@
-//! What an object needs of others, and what others need of it.
-//!
-//! Judges against one state; the caller holds it still.
+//! References between objects. Checks refer to one state, which the caller keeps unchanged.
 
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
@@ -14,7 +12,7 @@ use crate::index::IndexedState;
 use crate::index::facts::{self, ObjectFact, id_in};
 use crate::refusal::ApiRefusal;
 
-/// Refuses an object that refers to what is not there.
+/// Refuses an object that refers to an absent one.
 pub(crate) fn check(
     state: &StoreState,
     key: &ResourceKey,
@@ -79,7 +77,7 @@ fn check_superior(
     }
 }
 
-/// Refuses an object that claims what another one has already.
+/// Refuses an object with a unique value of another object.
 pub(crate) fn check_unique(
     registry: &PluginRegistry,
     variables: &Variables,
@@ -106,7 +104,7 @@ pub(crate) fn check_unique(
     Ok(())
 }
 
-/// Who else is found by a value that is written otherwise and comes to the same.
+/// Another object with the same unique value after its references are resolved.
 fn resolves_equal<'k>(
     variables: &Variables,
     known: &'k IndexedState,
@@ -122,7 +120,7 @@ fn resolves_equal<'k>(
     all.find(|other| !is_own(key, other))
 }
 
-/// A consumer and its own credentials may be found by the same value; a credential is only itself.
+/// Whether two objects may share a unique value: a consumer and its credentials may.
 fn is_own(key: &ResourceKey, other: &ResourceKey) -> bool {
     let is_of_consumer = || {
         let rest = other.id.strip_prefix(&*key.id);
@@ -138,7 +136,7 @@ fn owner(key: &ResourceKey) -> String {
     }
 }
 
-/// Refuses to delete what others still use.
+/// Refuses to delete an object that others refer to.
 pub(crate) fn check_unused(known: &IndexedState, key: &ResourceKey) -> Result<(), ApiRefusal> {
     let rule = key.kind.descriptor().referenced.as_ref();
     match rule.zip(first_user(known, key)) {
@@ -147,12 +145,12 @@ pub(crate) fn check_unused(known: &IndexedState, key: &ResourceKey) -> Result<()
     }
 }
 
-/// Who still uses an object, in words.
+/// The message that names a user of an object.
 pub(crate) fn used_by(known: &IndexedState, key: &ResourceKey) -> Option<String> {
     first_user(known, key).map(|ReferencingObject { name, id, .. }| format!("{name} [{id}]"))
 }
 
-/// Refuses to make of an object what those that use it cannot use.
+/// Refuses a change that makes an object unusable for those that refer to it.
 pub(crate) fn check_usable(
     known: &IndexedState,
     key: &ResourceKey,
@@ -169,12 +167,12 @@ pub(crate) fn check_usable(
     )))
 }
 
-/// Who uses an object.
+/// A user of an object.
 struct ReferencingObject<'k> {
-    /// What it is, in messages.
+    /// Its kind in messages.
     name: &'static str,
     id: &'k str,
-    /// Whether a plugin of it is what uses it.
+    /// Whether a plugin of the user refers to the object.
     is_plugin: bool,
 }
 

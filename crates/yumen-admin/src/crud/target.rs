@@ -1,4 +1,4 @@
-//! What a path names: a kind, perhaps the object it stands under, an id, and a path into the object.
+//! The target of a request path: kind, parent, id, and a path into the object.
 
 use axum::http::StatusCode;
 use percent_encoding::percent_decode_str;
@@ -10,7 +10,7 @@ use crate::refusal::ApiRefusal;
 
 const PREFIX: &str = "/apisix/admin/";
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CrudTarget {
     pub(crate) kind: Kind,
@@ -29,7 +29,7 @@ impl CrudTarget {
         let mut segments = decoded.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned);
         let name = segments.next().unwrap_or_default();
         let mut segments: Vec<String> = segments.collect();
-        // Served elsewhere, but not with this verb or at this depth.
+        // Other modules serve these names; this verb or depth is not among their routes.
         if matches!(name.as_str(), "schema" | "plugins" | "configs") {
             return Err(ApiRefusal::new(StatusCode::NOT_FOUND, "not found"));
         }
@@ -46,7 +46,7 @@ impl CrudTarget {
         Ok(CrudTarget { kind, parent, id: segments.next(), within: segments.collect() })
     }
 
-    /// The store's id of the object called `id` here.
+    /// The id in the store, which contains the parent.
     pub(crate) fn stored_id(&self, id: &str) -> String {
         match (&self.parent, self.kind.descriptor().parent) {
             (Some(parent), Some(_)) => format!("{parent}/{}/{id}", self.kind.name()),
@@ -55,7 +55,7 @@ impl CrudTarget {
         }
     }
 
-    /// The key of the object the path names, or what to say where it names none.
+    /// The key of the object; an error if the path has no id.
     pub(crate) fn key(&self) -> Result<ResourceKey, ApiRefusal> {
         let missing = || ApiRefusal::invalid(format!("missing {} id", self.kind.descriptor().label));
         let id = self.id.as_deref().ok_or_else(missing)?;

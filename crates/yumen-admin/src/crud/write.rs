@@ -1,4 +1,4 @@
-//! Writing: decided on the newest state inside the store's writer, so nothing changes in between.
+//! Writes, decided on the newest state inside the store's writer: no other write intervenes.
 
 use std::sync::Arc;
 
@@ -19,44 +19,44 @@ use crate::refusal::ApiRefusal;
 use crate::revision::WrittenRevision;
 use crate::secrets::SecretVisibility;
 
-/// Longer lifetimes are as good as forever.
+/// Upper bound of a lifetime, about 32 years.
 const TTL_SECONDS_MAX: f64 = 1e9;
 
-/// Creates an object or replaces it whole.
+/// Creates or replaces an object.
 pub(crate) async fn put(
     state: AdminState,
     target: CrudTarget,
     body: Option<Value>,
-    asked: CrudContext,
+    context: CrudContext,
 ) -> Result<Response, ApiRefusal> {
-    let ttl_ms = ttl_ms(&asked)?;
+    let ttl_ms = ttl_ms(&context)?;
     let written = object::put(&state, &target, body)?;
-    store(state, target, written, asked, ttl_ms).await
+    store(state, target, written, context, ttl_ms).await
 }
 
-/// Creates an object under an id the store chooses.
+/// Creates an object with an id from the store.
 pub(crate) async fn post(
     state: AdminState,
     target: CrudTarget,
     body: Option<Value>,
-    asked: CrudContext,
+    context: CrudContext,
 ) -> Result<Response, ApiRefusal> {
-    let ttl_ms = ttl_ms(&asked)?;
+    let ttl_ms = ttl_ms(&context)?;
     let written = object::post(&state, &target, body)?;
-    store(state, target, written, asked, ttl_ms).await
+    store(state, target, written, context, ttl_ms).await
 }
 
 async fn store(
     state: AdminState,
     target: CrudTarget,
     written: ValidatedObject,
-    asked: CrudContext,
+    context: CrudContext,
     ttl_ms: Option<u64>,
 ) -> Result<Response, ApiRefusal> {
     let (registry, index) = (state.registry.clone(), state.index.clone());
     let variables = state.variables.clone();
     let action = if written.key.is_some() { LegacyAction::Set } else { LegacyAction::Create };
-    let condition = asked.condition;
+    let condition = context.condition;
     let decide = move |draft: &mut Draft| -> Result<(ResourceKey, StatusCode), ApiRefusal> {
         let mut object = written.object.clone();
         let key = written.key.clone().unwrap_or_else(|| named(draft, &target, &mut object));
@@ -72,18 +72,18 @@ async fn store(
             object::set_times(&mut object, before.and_then(create_time), draft.now_ms() / 1000);
         }
         if status == StatusCode::CREATED && key.kind == Kind::Consumers {
-            // What somebody of that name left behind is not the new one's.
+            // Credentials of an earlier consumer of that name must not belong to the new one.
             draft.delete(key.kind, &key.id);
         }
         let expires_ms = ttl_ms.map(|ttl_ms| draft.now_ms() + ttl_ms);
         draft.put(key.clone(), Value::Object(object).to_string().into(), expires_ms);
         Ok((key, status))
     };
-    let ((key, status), committed) = commit(&*state.store, asked.by, decide).await??;
+    let ((key, status), committed) = commit(&*state.store, context.by, decide).await??;
     written_answer(&state, action, status, &key, committed)
 }
 
-/// The key of a new object, whose id is the revision that makes it.
+/// The key of a new object. Its id is the number of the revision that creates it.
 fn named(draft: &Draft, target: &CrudTarget, object: &mut Map<String, Value>) -> ResourceKey {
     let numbers = draft.revision().0..;
     let ids = numbers.map(|number| format!("{number:020}"));
@@ -93,14 +93,14 @@ fn named(draft: &Draft, target: &CrudTarget, object: &mut Map<String, Value>) ->
     ResourceKey::new(target.kind, id)
 }
 
-/// Changes part of an object: the body is merged into it, or replaces what the path leads to.
+/// Changes part of an object: merges the body, or replaces the value at the path.
 pub(crate) async fn patch(
     state: AdminState,
     target: CrudTarget,
     body: Option<Value>,
-    asked: CrudContext,
+    context: CrudContext,
 ) -> Result<Response, ApiRefusal> {
-    let ttl_ms = ttl_ms(&asked)?;
+    let ttl_ms = ttl_ms(&context)?;
     if target.kind.descriptor().id == IdRule::WithinManager && target.id.is_none() {
         return Err(ApiRefusal::invalid("no secret id"));
     }
@@ -109,24 +109,24 @@ pub(crate) async fn patch(
     if target.within.is_empty() && !body.is_object() {
         return Err(ApiRefusal::invalid("invalid configuration"));
     }
-    let patch = PatchRequest { key, within: target.within, body, condition: asked.condition };
+    let patch = PatchRequest { key, within: target.within, body, condition: context.condition };
     let at = state.store.state();
     let mut change = Some(patch.on(&state, at.get(patch.key.kind, &patch.key.id))?);
     let (deciding, asking) = (state.clone(), patch.clone());
     let decide = move |draft: &mut Draft| -> Result<(), ApiRefusal> {
         let before = draft.state().get(asking.key.kind, &asking.key.id);
-        // Judged before the writer had it, unless somebody else wrote in between.
+        // The change was validated outside of the writer; validate again only after another write.
         let change = match change.take() {
             Some(change) if before.is_some_and(|before| before.modified == change.on) => change,
             _ => asking.on(&deciding, before)?,
         };
         change.write(&deciding, &asking.key, draft, ttl_ms)
     };
-    let ((), committed) = commit(&*state.store, asked.by, decide).await??;
+    let ((), committed) = commit(&*state.store, context.by, decide).await??;
     written_answer(&state, LegacyAction::Patch, StatusCode::OK, &patch.key, committed)
 }
 
-/// What a PATCH asks for.
+/// A PATCH request.
 #[derive(Clone)]
 struct PatchRequest {
     key: ResourceKey,
@@ -135,7 +135,7 @@ struct PatchRequest {
     condition: WritePrecondition,
 }
 
-/// What a PATCH makes of one version of an object.
+/// The result of a PATCH on one version of an object.
 struct PatchedObject {
     object: Map<String, Value>,
     on: Revision,
@@ -186,22 +186,22 @@ impl PatchedObject {
     }
 }
 
-/// Deletes an object, unless others need it.
+/// Deletes an object, unless others refer to it.
 pub(crate) async fn delete(
     state: AdminState,
     target: CrudTarget,
-    asked: CrudContext,
+    context: CrudContext,
 ) -> Result<Response, ApiRefusal> {
     let key = target.key()?;
-    let is_forced = asked.query.get("force") == Some("true");
-    let (registry, index, condition) = (state.registry.clone(), state.index.clone(), asked.condition);
+    let is_forced = context.query.get("force") == Some("true");
+    let (registry, index, condition) = (state.registry.clone(), state.index.clone(), context.condition);
     let doomed = key.clone();
     let decide = move |draft: &mut Draft| -> Result<(), ApiRefusal> {
         if !is_forced {
             references::check_unused(&index.catch_up(&registry, draft.state()), &doomed)?;
         }
         let Some(before) = draft.state().get(doomed.kind, &doomed.id) else {
-            // What other tools wrote there may be no object.
+            // A text of other tools may not be an object.
             let was_there = draft.remove_unreadable(&doomed);
             return if was_there { condition.check(&doomed, None) } else { Err(ApiRefusal::key_not_found()) };
         };
@@ -209,13 +209,13 @@ pub(crate) async fn delete(
         draft.delete(doomed.kind, &doomed.id);
         Ok(())
     };
-    let ((), committed) = commit(&*state.store, asked.by, decide).await??;
+    let ((), committed) = commit(&*state.store, context.by, decide).await??;
     let revision = committed.map_or(state.store.state().revision, |committed| committed.revision);
     Ok(answer::deleted(state.api_version, &key, revision))
 }
 
-fn ttl_ms(asked: &CrudContext) -> Result<Option<u64>, ApiRefusal> {
-    let Some(text) = asked.query.get("ttl") else {
+fn ttl_ms(context: &CrudContext) -> Result<Option<u64>, ApiRefusal> {
+    let Some(text) = context.query.get("ttl") else {
         return Ok(None);
     };
     let seconds = text.trim().parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
@@ -233,7 +233,7 @@ fn create_time(entry: &StoreEntry) -> Option<Value> {
     object_in(entry).ok()?.get("create_time").cloned()
 }
 
-/// Shows what was written, as of the revision that wrote it.
+/// The response with the stored object, as of the revision of the write.
 fn written_answer(
     state: &AdminState,
     action: LegacyAction,
@@ -250,7 +250,7 @@ fn written_answer(
     let committed = committed.ok_or_else(lost)?;
     let changed = committed.changes.iter().find(|changed| changed.key == *key).ok_or_else(lost)?;
     let entry = changed.after.as_ref().ok_or_else(lost)?;
-    // Who may write an object may see all of it.
+    // A client that may write an object may see its secrets.
     let mut response = answer::one(
         state.api_version,
         status,

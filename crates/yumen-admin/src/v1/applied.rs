@@ -1,4 +1,4 @@
-//! Reading one's writes: which revision is in force, and waiting for one.
+//! The applied revision, and waiting for one (read your writes).
 
 use std::time::Duration;
 
@@ -52,10 +52,11 @@ pub(super) async fn problems(State(state): State<V1State>, _: StrictQuery<NoArgu
     reply::json(StatusCode::OK, &problems.expect("problems are plain data"))
 }
 
-/// With `?wait=applied[&timeout=seconds]` an answer that carries a revision is held back until every
-/// next request is served by that revision; `X-Yumen-Applied` says whether it is, or `quarantined` where an object that
-/// was written is not in force with it. With `nodes=all` or `nodes=quorum`
-/// on that many of the nodes; `X-Yumen-Behind` names those that are not there yet.
+/// With `?wait=applied[&timeout=seconds]`, delays a response with a revision until all workers serve that revision, or with
+/// `nodes=all` or `nodes=quorum` until that many nodes do.
+///
+/// `X-Yumen-Applied` is `true`, `false`, or `quarantined` if a written object does not compile. `X-Yumen-Behind` names the
+/// nodes that do not serve the revision yet.
 pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Request, next: Next) -> Response {
     let wait = match AppliedWait::asked(request.uri().query().unwrap_or_default()) {
         Ok(wait) => wait,
@@ -77,7 +78,7 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
             reached
         }
     };
-    // What is wrong with a revision is known here once it is in force here.
+    // Problems of a revision are known once this node serves it.
     let is_judged = is_applied && *state.live.applied().borrow() >= revision;
     let wrote = response.extensions().get::<WrittenRevision>().filter(|_| is_judged);
     let value = match wrote.is_some_and(|wrote| wrote.is_quarantined(&state.live.problems())) {
@@ -89,7 +90,7 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
     response
 }
 
-/// Returns when so many of the nodes that are there then serve the revision.
+/// Waits until the given nodes serve the revision. Nodes may join or leave meanwhile.
 async fn reach(live: &dyn LiveGateway, revision: Revision, nodes: NodeScope) {
     let (mut applied, mut moved) = (live.applied(), live.cluster_moved());
     loop {
@@ -106,19 +107,19 @@ async fn reach(live: &dyn LiveGateway, revision: Revision, nodes: NodeScope) {
             news = moved.changed() => news.is_err(),
         };
         if ended {
-            // The gateway is ending: there is nothing to come.
+            // The gateway is shutting down; the caller's timeout ends the wait.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Says how many nodes serve a revision, and which do not.
+/// Sets the header fields with the nodes that serve a revision, and those behind.
 fn name_nodes(view: &ClusterView, revision: Revision, response: &mut Response) {
     let behind: Vec<&str> =
         view.nodes.iter().filter(|node| node.applied < revision.0).map(|node| &*node.name).collect();
     let there = format!("{}/{}", view.nodes.len() - behind.len(), view.nodes.len());
     let mut say = |name: &'static str, value: &str| {
-        // Names are other nodes' words: those no field can carry are left out.
+        // Names come from other nodes: those invalid in a field are left out.
         if let Ok(value) = HeaderValue::from_str(value) {
             response.headers_mut().insert(name, value);
         }
@@ -129,7 +130,7 @@ fn name_nodes(view: &ClusterView, revision: Revision, response: &mut Response) {
     }
 }
 
-/// Which nodes a write waits for.
+/// The nodes that a write waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeScope {
     Own,
@@ -137,7 +138,7 @@ enum NodeScope {
     Quorum,
 }
 
-/// What a request waits for.
+/// A parsed `wait=applied`.
 struct AppliedWait {
     at_most: Duration,
     nodes: NodeScope,
@@ -172,7 +173,7 @@ impl AppliedWait {
     }
 }
 
-/// `5`, `0.5` or `5s`.
+/// Parses `5`, `0.5` or `5s`.
 fn seconds(text: &str) -> Result<f64, ApiRefusal> {
     let read = text.strip_suffix('s').unwrap_or(text).parse().ok();
     let message = || format!("timeout: \"{text}\" is not a number of seconds");
