@@ -1,6 +1,6 @@
-//! Resources over HTTP: maps methods and paths to operations of the store.
+//! Resources over HTTP: the verbs on collections and objects.
 //!
-//! `validate` checks single objects; access is decided earlier.
+//! `validate` checks a single object; `access` authenticates the request before.
 
 mod answer;
 mod body;
@@ -30,12 +30,12 @@ use crate::secrets::SecretVisibility;
 use condition::WritePrecondition;
 use target::CrudTarget;
 
-/// The routes of all resources; more specific paths of other routers take precedence.
+/// The routes of all resources. More specific paths of other modules take precedence.
 pub(crate) fn router() -> Router<AdminState> {
     Router::new().route("/apisix/admin/{*path}", any(dispatch))
 }
 
-/// Parameters of a write besides its target and body.
+/// Inputs of a write other than its target and body.
 struct CrudContext {
     by: Authorship,
     query: QueryArguments,
@@ -58,7 +58,7 @@ async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<R
     }
     let verb = CrudVerb::of(&head.method, target.kind)?;
     if verb != CrudVerb::Patch && !target.within.is_empty() {
-        // Only PATCH addresses a part of an object; other methods would apply to the whole object.
+        // Only PATCH supports a path into an object; the other verbs would affect the whole object.
         return Err(ApiRefusal::new(StatusCode::NOT_FOUND, "not found"));
     }
     let query = QueryArguments::of(&head.uri);
@@ -66,15 +66,15 @@ async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<R
         let sight = SecretVisibility::of(&head.extensions);
         return list::get(state, target, query, condition::is_known(&head.headers), sight).await;
     }
-    let asked = CrudContext { by, query, condition: WritePrecondition::of(&head.headers)? };
+    let context = CrudContext { by, query, condition: WritePrecondition::of(&head.headers)? };
     if verb == CrudVerb::Delete {
-        return write::delete(state, target, asked).await;
+        return write::delete(state, target, context).await;
     }
     let body = body::read(&head.headers, body).await?;
     match verb {
-        CrudVerb::Post => write::post(state, target, body, asked).await,
-        CrudVerb::Patch => write::patch(state, target, body, asked).await,
-        _ => write::put(state, target, body, asked).await,
+        CrudVerb::Post => write::post(state, target, body, context).await,
+        CrudVerb::Patch => write::patch(state, target, body, context).await,
+        _ => write::put(state, target, body, context).await,
     }
 }
 
@@ -90,7 +90,7 @@ enum CrudVerb {
 impl CrudVerb {
     fn of(method: &Method, kind: Kind) -> Result<CrudVerb, ApiRefusal> {
         let verb = match method.as_str() {
-            // HEAD equals GET; the connection omits the body.
+            // The connection omits the body of a response to HEAD.
             "GET" | "HEAD" => CrudVerb::Get,
             "PUT" => CrudVerb::Put,
             "POST" => CrudVerb::Post,

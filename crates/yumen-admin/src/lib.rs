@@ -1,7 +1,6 @@
-//! The admin and the status listener: HTTP for operators and their tools, on the control runtime.
+//! The admin, control and status listeners: HTTP for operators and their tools, on the control runtime.
 //!
-//! Connected to the rest of the gateway by closures, metric families and the store's trait; independent of
-//! workers.
+//! The gateway is known only through closures, traits and the store. Must not know workers or the inside of the proxy.
 
 mod access;
 mod admin;

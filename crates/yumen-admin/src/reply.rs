@@ -1,4 +1,4 @@
-//! JSON responses, ending in a line feed as tools of APISIX expect.
+//! JSON responses. They end with a line feed, as tools of this API expect.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,18 +11,18 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 use serde_json::Value;
 
-/// A response with `body` as JSON.
+/// A response with a JSON value.
 pub(crate) fn json(status: StatusCode, body: &Value) -> Response {
     text(status, format!("{body}\n"))
 }
 
-/// A response with a text that is JSON already.
+/// A response with a JSON text.
 pub(crate) fn text(status: StatusCode, text: String) -> Response {
     let content_type = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
     (status, [content_type], text).into_response()
 }
 
-/// As [`text`], in pieces that are written one after the other.
+/// A response with a JSON text in several pieces.
 pub(crate) fn pieces(status: StatusCode, pieces: Vec<Bytes>) -> Response {
     let left_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
     let content_type = (CONTENT_TYPE, HeaderValue::from_static("application/json"));

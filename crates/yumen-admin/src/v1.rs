@@ -1,6 +1,4 @@
-//! Endpoints beyond the API of APISIX, under `/yumen/v1`.
-//!
-//! Composes the parts; reaches the running gateway only through [`LiveGateway`].
+//! The API beyond the compatible Admin API, under `/yumen/v1`. The running gateway is known only through [`LiveGateway`].
 
 mod applied;
 mod arguments;
@@ -34,55 +32,55 @@ pub(crate) use applied::wait_for_applied;
 pub(crate) use arguments::{NoArguments, StrictWriteQuery};
 pub use cluster::{ClusterView, NodeView};
 
-/// Enough for several hundred thousand objects.
+/// Maximum size of a document in bytes, enough for some hundred thousand objects.
 const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The state of a running gateway.
+/// The running gateway.
 pub trait LiveGateway: Send + Sync {
-    /// The newest revision that serves every further request.
+    /// The newest revision that all workers serve.
     fn applied(&self) -> watch::Receiver<Revision>;
 
-    /// The publication that each worker uses, and the newest one.
+    /// The number of the publication that each worker serves, and of the newest one.
     fn workers(&self) -> (Vec<u64>, u64);
 
-    /// The problems of the active configuration.
+    /// The problems of the current configuration.
     fn problems(&self) -> Vec<Problem>;
 
     /// The nodes that share the store.
     fn cluster(&self) -> ClusterView;
 
-    /// Changes when the status of another node does.
+    /// Changes with the status of any other node.
     fn cluster_moved(&self) -> watch::Receiver<u64>;
 
-    /// The active configuration.
+    /// The current snapshot.
     fn snapshot(&self) -> Arc<Snapshot>;
 
-    /// Compiles resources beside the active configuration. May take as long as a start.
+    /// Compiles resources without publishing them. May take as long as a start.
     fn trial(&self, resources: Vec<Resource>) -> (Arc<Snapshot>, Vec<Problem>);
 
-    /// The effects of a change, with those on requests like the recent ones. May take as long as two starts.
+    /// The effects of a change, on recent requests too. May take as long as two starts.
     fn plan(&self, before: &[Resource], after: &[Resource], limits: PlanLimits) -> ChangePlan;
 
-    /// Problems of these resources, and settings that are probably not intended.
+    /// Problems and style findings of resources.
     fn lint(&self, resources: &[Resource], strict: bool) -> Vec<Problem>;
 
-    /// A backup of the store in an unlinked file, which takes no space after it is closed. May take long.
+    /// A backup of the store in an unlinked file, whose space is freed when the file is closed. May take long.
     fn backup(&self) -> Result<File, StoreError>;
 
     /// The current time.
     fn now(&self) -> Now;
 }
 
-/// The state of `/yumen/v1`.
+/// State of the handlers under `/yumen/v1`.
 #[derive(Clone)]
 pub struct V1State {
-    /// The state of the Admin API.
+    /// State of the Admin API.
     pub admin: AdminState,
     /// The running gateway.
     pub live: Arc<dyn LiveGateway>,
 }
 
-/// Paths with their handlers.
+/// Paths and handlers.
 pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 15] {
     [
         ("/yumen/v1/revisions", get(history::list)),
@@ -103,7 +101,7 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 15] {
     ]
 }
 
-/// The router of `/yumen/v1`, for requests with a key.
+/// The router under `/yumen/v1`. The caller requires a key.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>(state: V1State) -> Router<S> {
     let add = |router: Router<V1State>, (path, serve)| router.route(path, serve);
     let router = routes().into_iter().fold(Router::new(), add);

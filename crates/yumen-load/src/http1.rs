@@ -83,13 +83,13 @@ impl Http1Client {
     /// Drops a connection that the server closed while idle.
     async fn drop_stale(&mut self, worker: &LoadWorker, origin: usize) -> Result<(), RequestFailure> {
         let Some(connection) = &mut self.connections[origin] else { return Ok(()) };
-        let news = poll_fn(|cx| {
+        let event = poll_fn(|cx| {
             Poll::Ready(match connection.stream.poll_idle_event(cx) {
-                Poll::Ready(news) => Some(news),
+                Poll::Ready(event) => Some(event),
                 Poll::Pending => None,
             })
         });
-        match news.await {
+        match event.await {
             None => return Ok(()),
             Some(IdleEvent::Closed) => worker.tally.borrow_mut().connections.closed_by_server += 1,
             Some(IdleEvent::Bytes) => {

@@ -25,7 +25,7 @@ pub(crate) struct Http2Sessions(Vec<Rc<Http2Session>>);
 
 /// Lazily opened connections, one per origin, shared by several request loops.
 pub(crate) struct Http2Session {
-    places: Vec<Rc<OriginSession>>,
+    origins: Vec<Rc<OriginSession>>,
     number: Cell<usize>,
 }
 
@@ -42,9 +42,9 @@ impl Http2Sessions {
     pub(crate) fn new(worker: &Rc<LoadWorker>, loops: usize) -> Self {
         let connections = loops / worker.prepared.plan.streams;
         let session = |index| {
-            let places = worker.prepared.origins.iter().map(|_| Rc::default()).collect();
+            let origins = worker.prepared.origins.iter().map(|_| Rc::default()).collect();
             Rc::new(Http2Session {
-                places,
+                origins,
                 number: Cell::new(worker.thread + index * worker.prepared.plan.threads),
             })
         };
@@ -59,7 +59,7 @@ impl Http2Sessions {
     pub(crate) async fn prepare(&self, worker: &Rc<LoadWorker>) {
         let timer = worker.alarm.timer();
         for session in &self.0 {
-            for origin in 0..session.places.len() {
+            for origin in 0..session.origins.len() {
                 let _ = session.sender(worker, origin, &timer).await;
             }
         }
@@ -84,7 +84,7 @@ impl Http2Session {
         let answer =
             timer.within(started + timeout_ms * 1_000_000, answer(sender, request.clone(), body)).await;
         if worker.prepared.plan.new_connection {
-            self.places[target.origin].forget();
+            self.origins[target.origin].forget();
         }
         match answer {
             None => {
@@ -103,25 +103,25 @@ impl Http2Session {
         origin: usize,
         timer: &AlarmTimer,
     ) -> Result<SendRequest<Bytes>, RequestFailure> {
-        let place = &self.places[origin];
-        if let Some(sender) = place.sender.borrow().as_ref() {
+        let session = &self.origins[origin];
+        if let Some(sender) = session.sender.borrow().as_ref() {
             return Ok(sender.clone());
         }
-        let _connecting = place.connecting.lock().await;
+        let _connecting = session.connecting.lock().await;
         // Another request loop may have connected during the wait for the lock.
-        if let Some(sender) = place.sender.borrow().as_ref() {
+        if let Some(sender) = session.sender.borrow().as_ref() {
             return Ok(sender.clone());
         }
         let number = self.number.get();
         self.number.set(number + worker.prepared.plan.connections);
         let stream = connect(worker, &worker.prepared.origins[origin], number, timer).await?;
-        place.settle(worker, stream).await
+        session.start_http2(worker, stream).await
     }
 }
 
 impl OriginSession {
     /// Starts HTTP/2 on a new connection.
-    async fn settle(
+    async fn start_http2(
         self: &Rc<Self>,
         worker: &Rc<LoadWorker>,
         stream: CountedStream,
@@ -139,13 +139,13 @@ impl OriginSession {
         let generation = self.generation.get() + 1;
         self.generation.set(generation);
         *self.sender.borrow_mut() = Some(sender.clone());
-        let (place, worker) = (self.clone(), worker.clone());
+        let (session, worker) = (self.clone(), worker.clone());
         spawn_local(async move {
             let ended = connection.await;
             // A newer connection may have replaced this one; only the current one counts as closed by the
             // server.
-            if place.generation.get() == generation
-                && place.sender.borrow_mut().take().is_some()
+            if session.generation.get() == generation
+                && session.sender.borrow_mut().take().is_some()
                 && ended.is_ok()
             {
                 worker.tally.borrow_mut().connections.closed_by_server += 1;

@@ -1,4 +1,4 @@
-//! Response envelopes of objects and lists.
+//! Responses: the envelopes of objects and lists.
 
 use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -12,7 +12,7 @@ use crate::revision::set_revision;
 use crate::rows::{self, KindView};
 use crate::secrets::SecretVisibility;
 
-/// The operation on an object, by its name in the `default` form.
+/// The action in the older format of responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LegacyAction {
     Get,
@@ -32,7 +32,7 @@ impl LegacyAction {
     }
 }
 
-/// Responds with one object.
+/// The response with one object.
 pub(crate) fn one(
     version: AdminApiVersion,
     status: StatusCode,
@@ -58,8 +58,8 @@ pub(crate) fn one(
     tagged(at(reply::text(status, text), revision), entry.modified)
 }
 
-/// Responds with a list; `total` counts the objects that pass the filters, on all pages. `pieces` are
-/// serialized rows without the separators between the pieces.
+/// The response with a list. `total` counts the filtered objects of all pages. `pieces` contains the rows, without the
+/// commas between pieces.
 pub(crate) fn list(
     version: AdminApiVersion,
     place: &str,
@@ -86,24 +86,24 @@ pub(crate) fn list(
     at(reply::pieces(StatusCode::OK, body), revision)
 }
 
-/// The response to a client that has the newest revision, as its entity tag shows.
+/// The response 304 (Not Modified).
 pub(crate) fn unchanged(revision: Revision) -> Response {
     at(StatusCode::NOT_MODIFIED.into_response(), revision)
 }
 
-/// Adds the entity tag of the content's revision.
+/// Sets the entity tag to the revision of the content.
 pub(crate) fn tagged(mut response: Response, of: Revision) -> Response {
     let tag = HeaderValue::from_str(&tag(of)).expect("digits are visible");
     response.headers_mut().insert(header::ETAG, tag);
     response
 }
 
-/// The entity tag of content last changed at a revision.
+/// The entity tag of an object or list that changed last at a revision.
 pub(crate) fn tag(of: Revision) -> String {
     format!("\"{}\"", of.0)
 }
 
-/// Responds to a deletion.
+/// The response to a deletion.
 pub(crate) fn deleted(version: AdminApiVersion, key: &ResourceKey, revision: Revision) -> Response {
     let name = Value::String(format!("/apisix/{key}"));
     let text = match version {

@@ -1,4 +1,4 @@
-//! Request bodies: bounded, and parsed as JSON.
+//! Request bodies: bounded, and JSON.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -15,16 +15,16 @@ use crate::refusal::ApiRefusal;
 use crate::whole_body::is_stalled;
 
 const BODY_BYTES_MAX: usize = 1_572_864;
-/// Bytes of a refused body that are read and discarded.
+/// Maximum of a rejected body that is read and discarded, in bytes.
 const DRAINED_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Time for reading the rest of a refused body.
+/// Maximum time for reading a rejected body.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
-/// The body as JSON; `None` if it is empty.
+/// The body as JSON; `None` for an empty body.
 pub(crate) async fn read(headers: &HeaderMap, mut body: Body) -> Result<Option<Value>, ApiRefusal> {
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if let Some(size) = declared.filter(|size: &usize| *size > BODY_BYTES_MAX) {
-        // A client that sent `Expect` waits for the response and does not send the body.
+        // A client that waits for 100 (Continue) does not send the body.
         if !headers.contains_key(header::EXPECT) {
             drain(body).await;
         }
@@ -54,14 +54,14 @@ fn cut_short(error: &Error) -> ApiRefusal {
     ApiRefusal::new(status, format!("invalid request body: {error}"))
 }
 
-/// The next data of a body; empty for a frame without data.
+/// The next data of a body; empty for other frames.
 async fn next(body: &mut Body) -> Option<Result<Bytes, Error>> {
     let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await?;
     Some(frame.map(|frame| frame.into_data().unwrap_or_default()))
 }
 
-/// Reads and discards the rest of a refused body, within bounds. Most clients read no response before they
-/// have sent everything, and would find the connection reset instead.
+/// Reads and discards the rest of a body (lingering close). Most clients read the response only after sending everything;
+/// a reset would destroy it. Bounded by [`DRAINED_BYTES_MAX`] and [`DRAIN_TIME`].
 async fn drain(mut body: Body) {
     let reading = async {
         let mut drained = 0;
@@ -71,7 +71,7 @@ async fn drain(mut body: Body) {
             drained += chunk.len();
         }
     };
-    // The request is refused whether or not the rest arrives.
+    // The body is rejected either way.
     let _ = timeout(DRAIN_TIME, reading).await;
 }
 
@@ -94,7 +94,7 @@ mod tests {
 
     const CHUNK: usize = 1024 * 1024;
 
-    /// A body of `left` chunks; `taken` counts the chunks that were read.
+    /// A body of `left` chunks, and the number of chunks read.
     struct CountedChunks {
         left: usize,
         taken: Arc<AtomicUsize>,

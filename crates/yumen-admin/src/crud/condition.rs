@@ -1,6 +1,5 @@
-//! Preconditions of writes (RFC 9110 §13.1).
-//!
-//! No condition is ignored: the client relies on it to protect the writes of others.
+//! Preconditions of writes (RFC 9110 §13.1). A malformed condition is an error: ignoring it could overwrite the changes
+//! of another client.
 
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use yumen_store::{ResourceKey, Revision, StoreEntry};
@@ -8,7 +7,7 @@ use yumen_store::{ResourceKey, Revision, StoreEntry};
 use super::answer;
 use crate::refusal::ApiRefusal;
 
-/// Both conditions of a request; each one that is present must hold.
+/// `If-Match` and `If-None-Match`; all given conditions must be true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WritePrecondition {
     is_one_of: Option<EntityTags>,
@@ -55,7 +54,7 @@ impl WritePrecondition {
 }
 
 impl EntityTags {
-    /// The tags of all lines of a field, which form one list (§5.3); `None` without a line.
+    /// The tags of all lines of a field, which are one list (§5.3); `None` if the field is absent.
     fn of(headers: &HeaderMap, name: &HeaderName) -> Result<Option<EntityTags>, ApiRefusal> {
         let Some(text) = joined(headers, name) else { return Ok(None) };
         let unreadable = || {
@@ -77,21 +76,20 @@ impl EntityTags {
     }
 }
 
-/// Whether a reading client already has this revision. An unreadable condition costs a full response and
-/// nothing else.
+/// Whether the client of a read has a revision already. A malformed condition is ignored: the client then receives the
+/// content.
 pub(super) fn is_known(headers: &HeaderMap) -> impl Fn(Revision) -> bool + Send + 'static {
     let known = EntityTags::of(headers, &header::IF_NONE_MATCH).ok().flatten();
-    move |revision| known.as_ref().is_some_and(|tags| tags.name(revision))
+    move |revision| known.as_ref().is_some_and(|tags| tags.include(revision))
 }
 
-/// A tag may contain bytes beyond ASCII, but the gateway's tags have none, so a lossy conversion creates no
-/// match.
+/// The lines of a field as one list. Bytes beyond ASCII are replaced; tags of the gateway contain none.
 fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     let lines = headers.get_all(name).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
     lines.map(std::borrow::Cow::into_owned).reduce(|all, line| all + ", " + &line)
 }
 
-/// The entity tags of a list, including `W/` and quotes; `None` if it is malformed or empty.
+/// The entity tags of a list, with `W/` and quotes; `None` if the list is malformed or empty.
 fn split(text: &str) -> Option<Vec<String>> {
     let is_between = |character: char| matches!(character, ' ' | '\t' | ',');
     let mut tags = Vec::new();

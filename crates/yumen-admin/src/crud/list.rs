@@ -1,4 +1,4 @@
-//! Reading: one object, or a list with filters and pages.
+//! Reads: one object, or a list with filters and pages.
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
@@ -21,7 +21,7 @@ use crate::refusal::ApiRefusal;
 use crate::rows::{self, KindView};
 use crate::secrets::SecretVisibility;
 
-/// Responds to a GET.
+/// Handles a GET request.
 pub(crate) async fn get(
     state: AdminState,
     target: CrudTarget,
@@ -46,7 +46,7 @@ pub(crate) async fn get(
             at.revision,
         ));
     }
-    // A long list takes time to filter and to serialize, so it may not run on the runtime's threads.
+    // Filtering and serializing a long list would block the runtime.
     let list = move || list(&state, &target, &query, is_known, sight);
     let listed = tokio::task::spawn_blocking(list).await;
     listed.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
@@ -90,7 +90,7 @@ fn list(
         (Some(id), Some(parent)) => format!("{}/{id}/{}", parent.name(), descriptor.name),
         _ => descriptor.name.to_owned(),
     };
-    // One allocation: growing a long list by doubling would copy it as often as it is written.
+    // Allocated once: growing by doubling would copy a long list several times.
     let mut text = String::with_capacity(found.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum());
     rows::rows(&mut text, view, found.into_iter());
     Ok(answer::list(state.api_version, &place, total, vec![Bytes::from(text)], at.revision))
@@ -103,7 +103,7 @@ struct ListPage {
 }
 
 impl ListPage {
-    /// The requested page; the whole list unless both arguments are present.
+    /// The requested page; `None`, the whole list, unless both arguments are given.
     fn of(query: &QueryArguments) -> Result<Option<ListPage>, ApiRefusal> {
         // As Lua's `tonumber`, which also accepts `10.0`.
         let number = |name| query.get(name).and_then(|text| text.trim().parse::<f64>().ok());
@@ -122,7 +122,7 @@ impl ListPage {
     }
 }
 
-/// Conditions that a listed object must meet.
+/// Filters of a list.
 #[derive(Default)]
 struct ListFilters {
     name: Option<Regex>,
@@ -131,7 +131,7 @@ struct ListFilters {
     fields: Vec<(&'static str, String)>,
 }
 
-/// The members of an object that filters examine.
+/// The fields of an object that filters use.
 #[derive(Deserialize)]
 struct FilterableObject<'a> {
     #[serde(borrow)]

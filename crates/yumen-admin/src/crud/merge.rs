@@ -1,11 +1,11 @@
-//! Partial changes: merging a patch into an object, replacing the value at a path in it.
+//! Changes of part of an object: a merge patch, or a new value at a path.
 
 use serde_json::{Map, Value};
 
-/// The longest path into an object: nested objects are parsed and freed by recursion.
+/// Maximum length of a path: nested objects are parsed and freed by recursion.
 const NAMES_MAX: usize = 64;
 
-/// Merges `patch` into `object`: objects member by member; other values replace; null deletes.
+/// Merges `patch` into `object` (RFC 7396): objects by member, null deletes, other values replace.
 pub(crate) fn merge(object: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (name, value) in patch {
         match (object.get_mut(&name), value) {
@@ -25,8 +25,10 @@ pub(crate) fn merge(object: &mut Map<String, Value>, patch: Map<String, Value>) 
     }
 }
 
-/// Replaces the value at `path`, creating objects on the way; null deletes. The error is the prefix of the
-/// path that is not an object, or a message about the length.
+/// Sets the value at `path` and creates missing objects; null deletes.
+///
+/// # Errors
+/// The part of the path that is not an object, or the excessive length.
 pub(crate) fn replace(object: &mut Map<String, Value>, path: &[String], value: Value) -> Result<(), String> {
     let Some((last, way)) = path.split_last() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Prepares an object for the store: its id, its times, its validation.
+//! Validation of an object before its write: id, times, schema.
 
 use serde_json::{Map, Value};
 use yumen_config::Kind;
@@ -14,14 +14,14 @@ use crate::validate;
 const TIMES: [&str; 2] = ["create_time", "update_time"];
 const SECRET_MANAGERS: [&str; 3] = ["vault", "aws", "gcp"];
 
-/// A validated object, still without its times.
+/// A validated object without its times.
 pub(crate) struct ValidatedObject {
     /// `None` if the store chooses the id.
     pub(crate) key: Option<ResourceKey>,
     pub(crate) object: Map<String, Value>,
 }
 
-/// Validates the body of a PUT and determines the key.
+/// Validates the body of a PUT and determines its key.
 pub(crate) fn put(
     state: &AdminState,
     target: &CrudTarget,
@@ -74,8 +74,8 @@ pub(crate) fn post(
     Ok(ValidatedObject { key: None, object })
 }
 
-/// Validates the result of a PATCH. Its times may be set to integers. An object of another tool may lack its
-/// id, which is added here.
+/// Validates the result of a PATCH. Times are allowed in the body. An object of other tools may lack its id, which is
+/// added.
 pub(crate) fn patched(
     state: &AdminState,
     key: &ResourceKey,
@@ -102,7 +102,7 @@ pub(crate) fn patched(
     judge(state, key.kind, &timeless)
 }
 
-/// Sets the times of an object: `created` is the creation time of the object it replaces.
+/// Sets the times of an object; the time of creation is that of the replaced object.
 pub(crate) fn set_times(object: &mut Map<String, Value>, created: Option<Value>, now_s: u64) {
     for (name, time) in TIMES.into_iter().zip([created.unwrap_or(now_s.into()), now_s.into()]) {
         // Removed first, so that times come last in the text.
@@ -167,8 +167,7 @@ fn check_manager(target: &CrudTarget) -> Result<(), ApiRefusal> {
     }
 }
 
-/// Only the gateway sets times, so a body may not, neither in the object nor in members where tools may have
-/// left them.
+/// Rejects times, which only the gateway sets: in the object, and where tools may have copied them.
 fn check_times(object: &Map<String, Value>) -> Result<(), ApiRefusal> {
     let inner = |name: &str| object.get(name).and_then(Value::as_object);
     for (prefix, object) in
@@ -182,7 +181,7 @@ fn check_times(object: &Map<String, Value>) -> Result<(), ApiRefusal> {
     Ok(())
 }
 
-/// Keys of the store contain ids, so an id is checked even if a schema lacks the rule.
+/// Checks an id, which becomes part of the key in the store, even if the schema does not.
 fn check_id(id: &str) -> Result<(), ApiRefusal> {
     match is_plain_id(id) {
         true => Ok(()),

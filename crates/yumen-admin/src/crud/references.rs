@@ -1,6 +1,4 @@
-//! Checks the references from an object and to it.
-//!
-//! Decides on one state, which the caller keeps from changing.
+//! References between objects. Checks refer to one state, which the caller keeps unchanged.
 
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
@@ -14,7 +12,7 @@ use crate::index::IndexedState;
 use crate::index::facts::{self, ObjectFact, id_in};
 use crate::refusal::ApiRefusal;
 
-/// Refuses an object that refers to a missing object.
+/// Refuses an object that refers to an absent one.
 pub(crate) fn check(
     state: &StoreState,
     key: &ResourceKey,
@@ -80,7 +78,7 @@ fn check_superior(
     }
 }
 
-/// Refuses an object with a unique value that another object already has.
+/// Refuses an object with a unique value of another object.
 pub(crate) fn check_unique(
     registry: &PluginRegistry,
     variables: &Variables,
@@ -108,7 +106,7 @@ pub(crate) fn check_unique(
     Ok(())
 }
 
-/// Finds an object with a value that differs as text, but resolves to the same one.
+/// Another object with the same unique value after its references are resolved.
 fn resolves_equal<'k>(
     variables: &Variables,
     known: &'k IndexedState,
@@ -124,7 +122,7 @@ fn resolves_equal<'k>(
     all.find(|other| !is_own(key, other))
 }
 
-/// A consumer may share a value with its own credentials; a credential only with itself.
+/// Whether two objects may share a unique value: a consumer and its credentials may.
 fn is_own(key: &ResourceKey, other: &ResourceKey) -> bool {
     let is_of_consumer = || {
         let rest = other.id.strip_prefix(&*key.id);
@@ -140,7 +138,7 @@ fn owner(key: &ResourceKey) -> String {
     }
 }
 
-/// Refuses to delete an object that is in use.
+/// Refuses to delete an object that others refer to.
 pub(crate) fn check_unused(known: &IndexedState, key: &ResourceKey) -> Result<(), ApiRefusal> {
     let rule = key.kind.descriptor().referenced.as_ref();
     match rule.zip(first_user(known, key)) {
@@ -149,12 +147,12 @@ pub(crate) fn check_unused(known: &IndexedState, key: &ResourceKey) -> Result<()
     }
 }
 
-/// The first object that uses this one, for messages.
+/// The message that names a user of an object.
 pub(crate) fn used_by(known: &IndexedState, key: &ResourceKey) -> Option<String> {
     first_user(known, key).map(|ReferencingObject { name, id, .. }| format!("{name} [{id}]"))
 }
 
-/// Refuses a change after which the users of an object could not use it.
+/// Refuses a change that makes an object unusable for those that refer to it.
 pub(crate) fn check_usable(
     known: &IndexedState,
     key: &ResourceKey,
@@ -172,12 +170,12 @@ pub(crate) fn check_usable(
     )))
 }
 
-/// An object that uses another one.
+/// A user of an object.
 struct ReferencingObject<'k> {
-    /// The name of its kind in messages.
+    /// Its kind in messages.
     name: &'static str,
     id: &'k str,
-    /// Whether the reference is in a plugin.
+    /// Whether a plugin of the user refers to the object.
     is_plugin: bool,
 }
 

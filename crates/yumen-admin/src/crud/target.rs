@@ -1,4 +1,4 @@
-//! The target of a path: a kind, perhaps a parent object, an id, and a path into the object.
+//! The target of a request path: kind, parent, id, and a path into the object.
 
 use axum::http::StatusCode;
 use percent_encoding::percent_decode_str;
@@ -29,7 +29,7 @@ impl CrudTarget {
         let mut segments = decoded.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned);
         let name = segments.next().unwrap_or_default();
         let mut segments: Vec<String> = segments.collect();
-        // Other routers serve these, but not with this method or at this depth.
+        // Other modules serve these names; this verb or depth is not among their routes.
         if matches!(name.as_str(), "schema" | "plugins" | "configs") {
             return Err(ApiRefusal::new(StatusCode::NOT_FOUND, "not found"));
         }
@@ -46,7 +46,7 @@ impl CrudTarget {
         Ok(CrudTarget { kind, parent, id: segments.next(), within: segments.collect() })
     }
 
-    /// The id in the store of the object `id` of this target.
+    /// The id in the store, which contains the parent.
     pub(crate) fn stored_id(&self, id: &str) -> String {
         match (&self.parent, self.kind.descriptor().parent) {
             (Some(parent), Some(_)) => format!("{parent}/{}/{id}", self.kind.name()),

@@ -1,4 +1,4 @@
-//! Writes, decided on the newest state inside the store's writer, so that nothing changes in between.
+//! Writes, decided on the newest state inside the store's writer: no other write intervenes.
 
 use std::sync::Arc;
 
@@ -19,44 +19,44 @@ use crate::refusal::ApiRefusal;
 use crate::revision::WrittenRevision;
 use crate::secrets::SecretVisibility;
 
-/// Upper bound of lifetimes, about 32 years.
+/// Upper bound of a lifetime, about 32 years.
 const TTL_SECONDS_MAX: f64 = 1e9;
 
-/// Creates or replaces a whole object.
+/// Creates or replaces an object.
 pub(crate) async fn put(
     state: AdminState,
     target: CrudTarget,
     body: Option<Value>,
-    asked: CrudContext,
+    context: CrudContext,
 ) -> Result<Response, ApiRefusal> {
-    let ttl_ms = ttl_ms(&asked)?;
+    let ttl_ms = ttl_ms(&context)?;
     let written = object::put(&state, &target, body)?;
-    store(state, target, written, asked, ttl_ms).await
+    store(state, target, written, context, ttl_ms).await
 }
 
-/// Creates an object with an id that the store chooses.
+/// Creates an object with an id from the store.
 pub(crate) async fn post(
     state: AdminState,
     target: CrudTarget,
     body: Option<Value>,
-    asked: CrudContext,
+    context: CrudContext,
 ) -> Result<Response, ApiRefusal> {
-    let ttl_ms = ttl_ms(&asked)?;
+    let ttl_ms = ttl_ms(&context)?;
     let written = object::post(&state, &target, body)?;
-    store(state, target, written, asked, ttl_ms).await
+    store(state, target, written, context, ttl_ms).await
 }
 
 async fn store(
     state: AdminState,
     target: CrudTarget,
     written: ValidatedObject,
-    asked: CrudContext,
+    context: CrudContext,
     ttl_ms: Option<u64>,
 ) -> Result<Response, ApiRefusal> {
     let (registry, index) = (state.registry.clone(), state.index.clone());
     let variables = state.variables.clone();
     let action = if written.key.is_some() { LegacyAction::Set } else { LegacyAction::Create };
-    let condition = asked.condition;
+    let condition = context.condition;
     let decide = move |draft: &mut Draft| -> Result<(ResourceKey, StatusCode), ApiRefusal> {
         // A clone, because a store decides again after a conflict with another writer.
         let mut object = written.object.clone();
@@ -73,18 +73,18 @@ async fn store(
             object::set_times(&mut object, before.and_then(create_time), draft.now_ms() / 1000);
         }
         if status == StatusCode::CREATED && key.kind == Kind::Consumers {
-            // Credentials that an earlier consumer of this name left behind must not become the new one's.
+            // Credentials of an earlier consumer of that name must not belong to the new one.
             draft.delete(key.kind, &key.id);
         }
         let expires_ms = ttl_ms.map(|ttl_ms| draft.now_ms() + ttl_ms);
         draft.put(key.clone(), Value::Object(object).to_string().into(), expires_ms);
         Ok((key, status))
     };
-    let ((key, status), committed) = commit(&*state.store, asked.by, decide).await??;
+    let ((key, status), committed) = commit(&*state.store, context.by, decide).await??;
     written_answer(&state, action, status, &key, committed)
 }
 
-/// The key of a new object; its id is the number of the revision that creates it.
+/// The key of a new object. Its id is the number of the revision that creates it.
 fn named(draft: &Draft, target: &CrudTarget, object: &mut Map<String, Value>) -> ResourceKey {
     let numbers = draft.revision().0..;
     let ids = numbers.map(|number| format!("{number:020}"));
@@ -94,14 +94,14 @@ fn named(draft: &Draft, target: &CrudTarget, object: &mut Map<String, Value>) ->
     ResourceKey::new(target.kind, id)
 }
 
-/// Changes part of an object: merges the body into it, or replaces the value at the path.
+/// Changes part of an object: merges the body, or replaces the value at the path.
 pub(crate) async fn patch(
     state: AdminState,
     target: CrudTarget,
     body: Option<Value>,
-    asked: CrudContext,
+    context: CrudContext,
 ) -> Result<Response, ApiRefusal> {
-    let ttl_ms = ttl_ms(&asked)?;
+    let ttl_ms = ttl_ms(&context)?;
     if target.kind.descriptor().id == IdRule::WithinManager && target.id.is_none() {
         return Err(ApiRefusal::invalid("no secret id"));
     }
@@ -110,25 +110,25 @@ pub(crate) async fn patch(
     if target.within.is_empty() && !body.is_object() {
         return Err(ApiRefusal::invalid("invalid configuration"));
     }
-    let patch = PatchRequest { key, within: target.within, body, condition: asked.condition };
+    let patch = PatchRequest { key, within: target.within, body, condition: context.condition };
     let at = state.store.state();
     // Validated outside the store's writer, which must not be blocked for long.
     let mut change = Some(patch.on(&state, at.get(patch.key.kind, &patch.key.id))?);
     let (deciding, asking) = (state.clone(), patch.clone());
     let decide = move |draft: &mut Draft| -> Result<(), ApiRefusal> {
         let before = draft.state().get(asking.key.kind, &asking.key.id);
-        // The change was validated before the writer ran, unless another client wrote in between.
+        // The change was validated outside of the writer; validate again only after another write.
         let change = match change.take() {
             Some(change) if before.is_some_and(|before| before.modified == change.on) => change,
             _ => asking.on(&deciding, before)?,
         };
         change.write(&deciding, &asking.key, draft, ttl_ms)
     };
-    let ((), committed) = commit(&*state.store, asked.by, decide).await??;
+    let ((), committed) = commit(&*state.store, context.by, decide).await??;
     written_answer(&state, LegacyAction::Patch, StatusCode::OK, &patch.key, committed)
 }
 
-/// The parameters of a PATCH.
+/// A PATCH request.
 #[derive(Clone)]
 struct PatchRequest {
     key: ResourceKey,
@@ -188,22 +188,22 @@ impl PatchedObject {
     }
 }
 
-/// Deletes an object, unless other objects use it.
+/// Deletes an object, unless others refer to it.
 pub(crate) async fn delete(
     state: AdminState,
     target: CrudTarget,
-    asked: CrudContext,
+    context: CrudContext,
 ) -> Result<Response, ApiRefusal> {
     let key = target.key()?;
-    let is_forced = asked.query.get("force") == Some("true");
-    let (registry, index, condition) = (state.registry.clone(), state.index.clone(), asked.condition);
+    let is_forced = context.query.get("force") == Some("true");
+    let (registry, index, condition) = (state.registry.clone(), state.index.clone(), context.condition);
     let doomed = key.clone();
     let decide = move |draft: &mut Draft| -> Result<(), ApiRefusal> {
         if !is_forced {
             references::check_unused(&index.catch_up(&registry, draft.state()), &doomed)?;
         }
         let Some(before) = draft.state().get(doomed.kind, &doomed.id) else {
-            // An entry that another tool wrote may not be an object.
+            // A text of other tools may not be an object.
             let was_there = draft.remove_unreadable(&doomed);
             return if was_there { condition.check(&doomed, None) } else { Err(ApiRefusal::key_not_found()) };
         };
@@ -211,13 +211,13 @@ pub(crate) async fn delete(
         draft.delete(doomed.kind, &doomed.id);
         Ok(())
     };
-    let ((), committed) = commit(&*state.store, asked.by, decide).await??;
+    let ((), committed) = commit(&*state.store, context.by, decide).await??;
     let revision = committed.map_or(state.store.state().revision, |committed| committed.revision);
     Ok(answer::deleted(state.api_version, &key, revision))
 }
 
-fn ttl_ms(asked: &CrudContext) -> Result<Option<u64>, ApiRefusal> {
-    let Some(text) = asked.query.get("ttl") else {
+fn ttl_ms(context: &CrudContext) -> Result<Option<u64>, ApiRefusal> {
+    let Some(text) = context.query.get("ttl") else {
         return Ok(None);
     };
     let seconds = text.trim().parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
@@ -235,7 +235,7 @@ fn create_time(entry: &StoreEntry) -> Option<Value> {
     object_in(entry).ok()?.get("create_time").cloned()
 }
 
-/// Responds with the object as of the revision that wrote it.
+/// The response with the stored object, as of the revision of the write.
 fn written_answer(
     state: &AdminState,
     action: LegacyAction,
@@ -252,7 +252,7 @@ fn written_answer(
     let committed = committed.ok_or_else(lost)?;
     let changed = committed.changes.iter().find(|changed| changed.key == *key).ok_or_else(lost)?;
     let entry = changed.after.as_ref().ok_or_else(lost)?;
-    // A client that may write an object may see all of it.
+    // A client that may write an object may see its secrets.
     let mut response = answer::one(
         state.api_version,
         status,

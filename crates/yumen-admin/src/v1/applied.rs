@@ -1,4 +1,4 @@
-//! Read-your-writes: the applied revision, and waiting for one.
+//! The applied revision, and waiting for one (read your writes).
 
 use std::time::Duration;
 
@@ -52,10 +52,11 @@ pub(super) async fn problems(State(state): State<V1State>, _: StrictQuery<NoArgu
     reply::json(StatusCode::OK, &problems.expect("problems are plain data"))
 }
 
-/// With `?wait=applied[&timeout=seconds]` a response with a revision is delayed until that revision serves
-/// every further request. `X-Yumen-Applied` is `true`, `false` after the timeout, or `quarantined` if a
-/// written object is not active in that revision. With `nodes=all` or `nodes=quorum` that number of nodes
-/// must serve it; `X-Yumen-Behind` names those that do not.
+/// With `?wait=applied[&timeout=seconds]`, delays a response with a revision until all workers serve that revision, or with
+/// `nodes=all` or `nodes=quorum` until that many nodes do.
+///
+/// `X-Yumen-Applied` is `true`, `false`, or `quarantined` if a written object does not compile. `X-Yumen-Behind` names the
+/// nodes that do not serve the revision yet.
 pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Request, next: Next) -> Response {
     // Before the request runs: an invalid argument must not leave a write behind.
     let wait = match AppliedWait::asked(request.uri().query().unwrap_or_default()) {
@@ -78,7 +79,7 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
             reached
         }
     };
-    // This node knows the problems of a revision only once it has applied the revision.
+    // Problems of a revision are known once this node serves it.
     let is_judged = is_applied && *state.live.applied().borrow() >= revision;
     let wrote = response.extensions().get::<WrittenRevision>().filter(|_| is_judged);
     let value = match wrote.is_some_and(|wrote| wrote.is_quarantined(&state.live.problems())) {
@@ -90,7 +91,7 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
     response
 }
 
-/// Completes when the required number of the current nodes serves the revision.
+/// Waits until the given nodes serve the revision. Nodes may join or leave meanwhile.
 async fn reach(live: &dyn LiveGateway, revision: Revision, nodes: NodeScope) {
     let (mut applied, mut moved) = (live.applied(), live.cluster_moved());
     loop {
@@ -108,19 +109,19 @@ async fn reach(live: &dyn LiveGateway, revision: Revision, nodes: NodeScope) {
             news = moved.changed() => news.is_err(),
         };
         if ended {
-            // The gateway is ending, so no further change arrives.
+            // The gateway is shutting down; the caller's timeout ends the wait.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Adds the number of nodes that serve a revision, and the names of those that do not.
+/// Sets the header fields with the nodes that serve a revision, and those behind.
 fn name_nodes(view: &ClusterView, revision: Revision, response: &mut Response) {
     let behind: Vec<&str> =
         view.nodes.iter().filter(|node| node.applied < revision.0).map(|node| &*node.name).collect();
     let there = format!("{}/{}", view.nodes.len() - behind.len(), view.nodes.len());
     let mut say = |name: &'static str, value: &str| {
-        // The names come from other nodes; a name that no field can carry is left out.
+        // Names come from other nodes: those invalid in a field are left out.
         if let Ok(value) = HeaderValue::from_str(value) {
             response.headers_mut().insert(name, value);
         }
@@ -139,7 +140,7 @@ enum NodeScope {
     Quorum,
 }
 
-/// The parameters of a wait.
+/// A parsed `wait=applied`.
 struct AppliedWait {
     at_most: Duration,
     nodes: NodeScope,

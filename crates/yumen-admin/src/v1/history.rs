@@ -1,4 +1,4 @@
-//! History and rollback.
+//! The history: revisions, differences, rollback.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::secrets::SecretVisibility;
 const PAGE: usize = 50;
 const PAGE_MAX: usize = 500;
 
-/// The selected part of the history.
+/// The requested part of the history.
 #[derive(Debug, Deserialize)]
 pub(super) struct HistoryPage {
     before: Option<u64>,
@@ -39,7 +39,7 @@ impl ArgumentNames for HistoryPage {
     const NAMES: &'static [&'static str] = &["before", "limit", "object"];
 }
 
-/// `GET /yumen/v1/revisions`: the newest first.
+/// `GET /yumen/v1/revisions`, the newest first.
 pub(super) async fn list(
     State(state): State<V1State>,
     StrictQuery(page): StrictQuery<HistoryPage>,
@@ -56,7 +56,7 @@ pub(super) async fn list(
     Ok(reply::json(StatusCode::OK, &json!({ "revisions": revisions })))
 }
 
-/// Searches all stored revisions, which are bounded.
+/// Searches the whole retained history, which is bounded.
 fn history_of(
     store: &dyn Store,
     object: &ResourceKey,
@@ -91,7 +91,7 @@ fn summary(committed: &StoreCommit) -> Value {
     })
 }
 
-/// `GET /yumen/v1/revisions/{R}`: the changes of one revision, path by path.
+/// `GET /yumen/v1/revisions/{R}`: the changes of one revision, by path.
 pub(super) async fn one(
     State(state): State<V1State>,
     sight: SecretVisibility,
@@ -110,11 +110,11 @@ pub(super) async fn one(
     Ok(reply::json(StatusCode::OK, &body))
 }
 
-/// The two revisions to compare.
+/// The compared revisions.
 #[derive(Debug, Deserialize)]
 pub(super) struct RevisionSpan {
     from: u64,
-    /// The newest if absent.
+    /// By default the newest.
     to: Option<u64>,
 }
 
@@ -144,8 +144,7 @@ pub(super) async fn diff(
     Ok(reply::json(StatusCode::OK, &json!({ "from": from.0, "to": to.0, "changes": changes })))
 }
 
-/// The changes from one state to another in the given aspect, ascending by key. The author and the time of a
-/// text are no difference.
+/// The changes from one state to another that differ in `aspect`, ascending by key. Author and times are ignored.
 fn between<T: PartialEq>(
     from: &StoreState,
     to: &StoreState,
@@ -160,7 +159,7 @@ fn between<T: PartialEq>(
     changed.collect()
 }
 
-/// Objects of the past state that are still served unchanged, although the store has deleted them.
+/// Unchanged objects of the revision that are served although the store has deleted them.
 fn restored_entries(draft: &Draft, past: &StoreState) -> Vec<EntryChange> {
     let json =
         |state: &StoreState, key: &ResourceKey| state.get(key.kind, &key.id).map(|entry| entry.json.clone());
@@ -178,7 +177,7 @@ fn restored_entries(draft: &Draft, past: &StoreState) -> Vec<EntryChange> {
 /// The changes that restore a revision.
 struct RollbackChanges {
     changes: Vec<EntryChange>,
-    /// Objects with a lifetime that has ended; they are not restored.
+    /// Objects that have expired since, which are not restored.
     expired: Vec<ResourceKey>,
 }
 
@@ -192,7 +191,7 @@ impl RollbackChanges {
                 false => changes.push(changed),
             }
         }
-        // Credentials do not outlive their consumer.
+        // Deleting a consumer deletes its credentials.
         changes.retain(|changed| {
             let owner = consumer_of(&changed.key).filter(|owner| expired.contains(owner));
             let is_kept = owner.is_none_or(|owner| now.get(owner.kind, &owner.id).is_some());
@@ -204,7 +203,7 @@ impl RollbackChanges {
         RollbackChanges { changes, expired: expired.into_iter().collect() }
     }
 
-    /// Requires a confirmation for changes as large as those of an import that needs one.
+    /// Requires a confirmation for changes as large as those of an import that requires one.
     fn guard(&self, state: &V1State, now: &StoreState) -> Result<(), ApiRefusal> {
         let put = |changed: &EntryChange| {
             let json = changed.after.as_ref()?.json.clone();
@@ -216,7 +215,7 @@ impl RollbackChanges {
         plan::guard(state, now, &puts, &doomed)
     }
 
-    /// Refuses to omit an object that others use.
+    /// Refuses to delete an object that others refer to.
     fn check_whole(&self, state: &V1State, draft: &Draft) -> Result<(), ApiRefusal> {
         if self.expired.is_empty() {
             return Ok(());
@@ -255,8 +254,7 @@ pub(super) async fn rollback(
     check_reached(&*state.admin.store, revision)?;
     let past = run_blocking({
         let store = state.admin.store.clone();
-        // Revision 0 precedes the first write; a rollback to it would delete everything and is never
-        // intended.
+        // Revision 0 is empty, so a rollback to it is a mistake.
         move || match Revision(revision) {
             none if none == Revision::default() => Err(StoreError::Compacted(none)),
             some => store.state_at(some),
@@ -278,7 +276,7 @@ pub(super) async fn rollback(
     let decide = move |draft: &mut Draft| -> Result<(usize, Vec<ResourceKey>), ApiRefusal> {
         let RollbackChanges { mut changes, expired } =
             RollbackChanges::new(draft.state(), &past, draft.now_ms());
-        // A held deletion would otherwise remove an object that the past state has.
+        // An object that is served although the store has deleted it is in no difference. Writing it restores it.
         changes.extend(restored_entries(draft, &past));
         for changed in &changes {
             match &changed.after {
@@ -303,7 +301,7 @@ pub(super) async fn rollback(
     Ok(response)
 }
 
-/// Refuses a future revision, which differs from one that is no longer stored.
+/// Refuses a future revision, as opposed to one that is no longer retained.
 pub(super) fn check_reached(store: &dyn Store, revision: u64) -> Result<(), ApiRefusal> {
     let newest = store.state().revision.0;
     match revision <= newest {
@@ -315,7 +313,7 @@ pub(super) fn check_reached(store: &dyn Store, revision: u64) -> Result<(), ApiR
     }
 }
 
-/// Reads the history, which is on disk, on a thread that may block.
+/// Reads the history off the runtime, since it is on disk.
 pub(super) async fn run_blocking<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, ApiRefusal> {

@@ -1,8 +1,8 @@
-//! Files of Kong against what they become, one case per file in `tests/`; and the order of routes.
+//! Kong files and their expected conversions, one case per file in `tests/`; and the order of routes.
 //!
-//! `YUMEN_BLESS=1` writes what comes out as what is expected: read the difference before you keep it.
+//! `YUMEN_BLESS=1` overwrites the expected files: read the difference before committing.
 
-// A helper that cannot go on says where by its panic.
+// Helpers panic at the failing line.
 #![allow(clippy::unwrap_used)]
 
 mod order;
@@ -21,7 +21,7 @@ use yumen_snapshot::upstream::{AttemptTimeouts, KeepaliveLimits};
 use super::import;
 use crate::{ImportContext, ImportResult};
 
-/// What the gateway of the cases runs: fixed, so that a new plugin does not change what is expected.
+/// The plugins that the gateway of the cases runs: fixed, so that a new plugin does not change the expected files.
 const RUNNING: [&str; 13] = [
     "basic-auth",
     "consumer-restriction",
@@ -54,7 +54,7 @@ fn imported(text: &str) -> Result<ImportResult, String> {
     import(text, &ImportContext { environment: &environment, runs: &runs })
 }
 
-/// Compiles as the gateway does, with certificates taken on trust.
+/// Compiles as the gateway does, without loading certificates.
 fn compiled(resources: &[Resource]) -> CompileOutput {
     let seconds = 60_000;
     let env = CompilerEnv {
@@ -80,14 +80,14 @@ fn compiled(resources: &[Resource]) -> CompileOutput {
     compiler.replace_all(resources.to_vec(), 1)
 }
 
-fn written(text: &str) -> String {
+fn converted(text: &str) -> String {
     let ImportResult { resources, report } = match imported(text) {
         Ok(imported) => imported,
         Err(message) => return format!("error: {message}\n"),
     };
     let document = document::to_yaml(&resources).unwrap();
     let (read, problems) = document::parse(&document, &|_| None);
-    assert_eq!(problems, [], "what is written can be read");
+    assert_eq!(problems, [], "the document can be parsed");
     assert_same(&read, &resources);
     let compiled = compiled(&resources);
     let errors: Vec<_> =
@@ -96,7 +96,7 @@ fn written(text: &str) -> String {
     format!("{document}--- report\n{}", report.text())
 }
 
-/// What a document holds is what was written, but for the ids that stand in the items there.
+/// Parsed resources equal the original ones, apart from the ids that a document has in its items.
 fn assert_same(read: &[Resource], written: &[Resource]) {
     assert_eq!(read.len(), written.len());
     for resource in written {
@@ -109,7 +109,7 @@ fn assert_same(read: &[Resource], written: &[Resource]) {
 }
 
 #[test]
-fn every_case_becomes_what_is_expected_twice_over() {
+fn cases_convert_as_expected_every_time() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/kong/tests");
     let mut cases = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {
@@ -119,7 +119,7 @@ fn every_case_becomes_what_is_expected_twice_over() {
         }
         cases += 1;
         let text = std::fs::read_to_string(&path).unwrap();
-        let (first, second) = (written(&text), written(&text));
+        let (first, second) = (converted(&text), converted(&text));
         assert_eq!(first, second, "{} is translated the same way each time", path.display());
         let expected = path.with_extension("expected");
         if std::env::var_os("YUMEN_BLESS").is_some() {

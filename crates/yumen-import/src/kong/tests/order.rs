@@ -1,4 +1,4 @@
-//! The router on translated routes against a plain statement of Kong's order.
+//! The router on converted routes, compared with a direct model of Kong's order.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use yumen_snapshot::Snapshot;
 
 use super::{compiled, imported};
 
-/// A worker that cannot wait.
+/// A host without timers.
 struct Bench;
 
 impl PluginHost for Bench {
@@ -34,11 +34,19 @@ impl PluginHost for Bench {
     }
 }
 
-/// A request as the model sees it: method, host, path, the field `x-v`.
-type Request<'r> = (&'r str, &'r str, &'r str, &'r str);
+/// A request of the model.
+#[derive(Clone, Copy, Debug)]
+struct ModelRequest<'r> {
+    method: &'r str,
+    host: &'r str,
+    path: &'r str,
+    /// The field `x-v`.
+    version: &'r str,
+}
 
-/// The name of the route our router finds.
-fn found(snapshot: &Snapshot, (method, host, path, version): Request<'_>) -> String {
+/// The name of the route that the gateway's router finds.
+fn found(snapshot: &Snapshot, request: ModelRequest<'_>) -> String {
+    let ModelRequest { method, host, path, version } = request;
     let text = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nX-V: {version}\r\n\r\n");
     let mut head = RequestHead::default();
     parse::request(text.as_bytes(), 0, &HeadLimits::default(), &mut head).expect(&text);
@@ -53,8 +61,9 @@ fn texts<'v>(route: &'v Value, field: &str) -> Vec<&'v str> {
     route[field].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether a route of Kong matches, apart from its paths.
-fn matches(route: &Value, (method, host, _, version): Request<'_>) -> bool {
+/// Whether a Kong route matches, apart from its paths.
+fn matches(route: &Value, request: ModelRequest<'_>) -> bool {
+    let ModelRequest { method, host, version, .. } = request;
     let host_fits = |pattern: &&str| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(suffix), _) => host.ends_with(suffix),
         (_, Some(prefix)) => host.starts_with(prefix),
@@ -67,8 +76,8 @@ fn matches(route: &Value, (method, host, _, version): Request<'_>) -> bool {
         && (versions.is_empty() || versions.contains(&version))
 }
 
-/// Kong's number for one path of a route, written out bit by bit; nothing stands for no path.
-fn number(route: &Value, path: Option<&str>) -> u128 {
+/// Kong's rank of one path of a route, bit by bit; `None` for a route without paths.
+fn rank(route: &Value, path: Option<&str>) -> u128 {
     let hosts = texts(route, "hosts");
     let has = |field: &str| route[field].as_array().is_some_and(|all| !all.is_empty());
     let headers = route["headers"].as_object().map_or(0, serde_json::Map::len) as u128;
@@ -86,22 +95,22 @@ fn number(route: &Value, path: Option<&str>) -> u128 {
         | length as u128
 }
 
-/// The name of the route Kong takes: the greatest number, then the first in the file.
-fn expected(routes: &[Value], request: Request<'_>) -> String {
+/// The name of Kong's route: the greatest rank, then the first in the file.
+fn expected(routes: &[Value], request: ModelRequest<'_>) -> String {
     let mut best: Option<(u128, &str)> = None;
     for route in routes.iter().filter(|route| matches(route, request)) {
         let paths = texts(route, "paths");
         let fits = |path: &&str| match path.strip_prefix('~') {
-            Some(pattern) => regex::Regex::new(&format!("^(?:{pattern})")).unwrap().is_match(request.2),
-            None => request.2.starts_with(*path),
+            Some(pattern) => regex::Regex::new(&format!("^(?:{pattern})")).unwrap().is_match(request.path),
+            None => request.path.starts_with(*path),
         };
-        let numbers: Vec<u128> = match paths.is_empty() {
-            true => vec![number(route, None)],
-            false => paths.into_iter().filter(fits).map(|path| number(route, Some(path))).collect(),
+        let ranks: Vec<u128> = match paths.is_empty() {
+            true => vec![rank(route, None)],
+            false => paths.into_iter().filter(fits).map(|path| rank(route, Some(path))).collect(),
         };
-        for number in numbers {
-            if best.is_none_or(|(greatest, _)| number > greatest) {
-                best = Some((number, route["name"].as_str().unwrap()));
+        for rank in ranks {
+            if best.is_none_or(|(greatest, _)| rank > greatest) {
+                best = Some((rank, route["name"].as_str().unwrap()));
             }
         }
     }
@@ -124,12 +133,12 @@ const HOSTS: [&str; 5] = ["a.x.com", "b.x.com", "x.com", "a.y.org", "other"];
 const PATHS: [&str; 9] = ["/", "/a", "/ab", "/a/b", "/a/b/c", "/a/b/12", "/a/x", "/b", "/a/b/c/d"];
 const VERSIONS: [&str; 3] = ["1", "2", "3"];
 
-/// Every request of the small world above.
-fn requests() -> impl Iterator<Item = Request<'static>> {
+/// Every combination of the values above.
+fn requests() -> impl Iterator<Item = ModelRequest<'static>> {
     let each = |at: usize| {
         let (method, at) = (METHODS[at % 2], at / 2);
         let (host, at) = (HOSTS[at % 5], at / 5);
-        (method, host, PATHS[at % 9], VERSIONS[at / 9 % 3])
+        ModelRequest { method, host, path: PATHS[at % 9], version: VERSIONS[at / 9 % 3] }
     };
     (0..2 * 5 * 9 * 3).map(each)
 }
@@ -142,29 +151,29 @@ fn check(routes: &[Value]) {
 }
 
 #[test]
-fn what_kong_sorts_by_is_kept_one_by_one() {
+fn each_sort_criterion_of_kong_is_kept() {
     let tables = [
-        // more kinds go before a longer path
+        // More kinds of attributes precede a longer path.
         json!([{ "name": "short", "paths": ["/a"], "methods": ["GET"] }, { "name": "long", "paths": ["/a/b"] }]),
-        // a path and a method go before a host
+        // A path and a method precede a host.
         json!([{ "name": "host", "hosts": ["a.x.com"] }, { "name": "both", "paths": ["/a"], "methods": ["GET"] }]),
-        // a plain host goes before a wildcard, whatever the paths
+        // An exact host precedes a wildcard, regardless of paths.
         json!([
             { "name": "wild", "hosts": ["*.x.com"], "paths": ["/a/b/c"] },
             { "name": "plain", "hosts": ["a.x.com"], "paths": ["/a"] },
             { "name": "mixed", "hosts": ["b.x.com", "*.y.org"], "paths": ["/a/b"] },
         ]),
-        // a pattern goes before a prefix, and patterns by their priority
+        // A pattern precedes a prefix; among patterns the priority decides.
         json!([
             { "name": "prefix", "paths": ["/a/b/c"] },
             { "name": "weak", "paths": ["~/a/b"] },
             { "name": "strong", "paths": ["~/a/b/[a-z]+"], "regex_priority": 7 },
         ]),
-        // a wildcard at the end of a host
+        // A wildcard at the end of a host.
         json!([{ "name": "end", "hosts": ["a.*"], "paths": ["/a"] }, { "name": "path", "paths": ["/a/b"] }]),
-        // the longer of two paths, of one route and of two
+        // The longer path precedes, of one route and of two.
         json!([{ "name": "two", "paths": ["/a", "/a/b/c"] }, { "name": "one", "paths": ["/a/b"] }]),
-        // fields
+        // Header fields.
         json!([
             { "name": "v", "paths": ["/a"], "headers": { "x-v": ["1", "2"] } },
             { "name": "host", "paths": ["/a/b"], "hosts": ["a.x.com"] },
@@ -175,7 +184,7 @@ fn what_kong_sorts_by_is_kept_one_by_one() {
     }
 }
 
-/// A small generator (xorshift64*), the same numbers for the same seed.
+/// A pseudo-random generator (xorshift64*).
 struct Random(Cell<u64>);
 
 impl Random {
@@ -188,7 +197,7 @@ impl Random {
         (x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % bound
     }
 
-    /// Up to `most` of these, each once.
+    /// Up to `most` of the items, each once.
     fn some<'t>(&self, of: &[&'t str], most: usize) -> Vec<&'t str> {
         let mut some: Vec<&str> = (0..self.below(most + 1)).map(|_| of[self.below(of.len())]).collect();
         some.sort_unstable();
@@ -215,7 +224,7 @@ impl Random {
 }
 
 #[test]
-fn random_tables_find_what_kong_would_find() {
+fn random_tables_route_as_kong_does() {
     for seed in 1..150_u64 {
         let random = Random(Cell::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1));
         let routes: Vec<Value> = (0..2 + random.below(9)).map(|at| random.route(at)).collect();

@@ -1,4 +1,4 @@
-//! Small pieces: paths, joints, ids, references.
+//! Paths, path mappings, ids, references, expressions.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::super::ids::IdAllocator;
 use super::super::paths::{KongPath, PathHandling, PathMapping};
 use crate::report::ImportReport;
 
-/// What a path becomes when the first pattern that matches is replaced, as `proxy-rewrite` does.
+/// Rewrites a path by the first matching pattern, as `proxy-rewrite` does.
 fn rewritten(rewrites: &[String], path: &str) -> String {
     let (pairs, rest) = rewrites.as_chunks::<2>();
     assert!(rest.is_empty());
@@ -65,7 +65,7 @@ fn paths_are_joined_as_kong_joins_them() {
 }
 
 #[test]
-fn what_all_matches_of_a_pattern_begin_with_is_found_and_never_too_long() {
+fn literal_prefix_of_a_pattern_is_never_too_long() {
     for (path, literal) in [
         ("~/a/b/(c|d)", "/a/b/"),
         ("~/a/b|/c", "/"),
@@ -87,14 +87,14 @@ fn what_all_matches_of_a_pattern_begin_with_is_found_and_never_too_long() {
 }
 
 #[test]
-fn before_3_0_a_path_with_odd_characters_is_a_pattern() {
+fn special_characters_mark_patterns_before_format_3() {
     assert_eq!(KongPath::parse("/a-b_c.d~e/%20", false), KongPath::Prefix("/a-b_c.d~e/%20".into()));
     assert_eq!(KongPath::parse("/a/(b|c)$", false), KongPath::Pattern("/a/(b|c)$".into()));
     assert_eq!(KongPath::parse("/a/(b|c)$", true), KongPath::Prefix("/a/(b|c)$".into()));
 }
 
 #[test]
-fn ids_are_readable_allowed_and_unlike() {
+fn ids_are_readable_valid_and_unique() {
     let mut ids = IdAllocator::of([]);
     let given = ["orders", "orders", "a b/c", "", "-é-"].map(|name| ids.allocate(name));
     assert_eq!(given, ["orders", "orders-2", "a-b-c", "unnamed", "unnamed-2"]);
@@ -103,14 +103,14 @@ fn ids_are_readable_allowed_and_unlike() {
 }
 
 #[test]
-fn a_name_that_fits_goes_to_whoever_has_it() {
+fn valid_names_are_reserved_for_their_objects() {
     let mut ids = IdAllocator::of_consumers(["a b", "a-b", "a.b", "a-b"]);
     let given = ["a b", "a-b", "a.b", "a-b"].map(|name| ids.allocate(name));
     assert_eq!(given, ["a-b-2", "a-b", "a-b-3", "a-b-4"]);
 }
 
 #[test]
-fn references_that_lead_nowhere_become_null_and_are_told() {
+fn unresolved_references_become_null_and_are_reported() {
     let document =
         json!({ "vaults": [{ "name": "env", "prefix": "shop", "config": { "prefix": "SHOP_" } }] });
     let environment = KongEnvironment::new(&super::environment, &document);
@@ -136,7 +136,7 @@ fn references_that_lead_nowhere_become_null_and_are_told() {
 }
 
 #[test]
-fn expressions_that_mean_nothing_here_are_told_why() {
+fn unsupported_expressions_are_rejected_with_a_reason() {
     for (text, expected) in [
         ("", "a field is missing before \"\""),
         ("http.path", "an operator is missing before \"\""),
