@@ -13,7 +13,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("yumen-config", &["yumen-base", "yumen-http"]),
     ("yumen-plugin", &["yumen-base", "yumen-http", "yumen-config"]),
     ("yumen-snapshot", &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin"]),
-    ("yumen-plugins", &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin"]),
+    ("yumen-proto-json", &[]),
+    ("yumen-plugins", &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-proto-json"]),
     ("yumen-store", &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin"]),
     ("yumen-redis", &["yumen-base", "yumen-plugin"]),
     (
@@ -33,8 +34,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const FREE: &[&str] = &["yumen", "yumen-test", "xtask"];
 
 /// Crates without sockets, files, runtime, clock reads or randomness.
-const PURE: &[&str] =
-    &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-snapshot", "yumen-plugins"];
+const PURE: &[&str] = &[
+    "yumen-base",
+    "yumen-http",
+    "yumen-config",
+    "yumen-plugin",
+    "yumen-snapshot",
+    "yumen-plugins",
+    "yumen-proto-json",
+];
 
 /// Dependencies a pure crate must not name.
 const IMPURE_CRATES: &[&str] =

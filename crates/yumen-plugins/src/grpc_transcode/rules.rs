@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 use percent_encoding::percent_decode;
 use prost_reflect::{DynamicMessage, MessageDescriptor, MethodDescriptor, Value};
 use yumen_plugin::proto::ProtoDescriptors;
+use yumen_proto_json::FieldCardinality;
 
-use super::json::FieldCardinality;
 use super::request;
 
 /// Rules inside rules are gone into so deep; the language allows one level.

@@ -43,7 +43,7 @@ pub(super) struct ParsedField {
 }
 
 /// What no message of its type is.
-pub(in super::super) fn malformed(problem: impl ToString) -> io::Error {
+pub fn malformed(problem: impl ToString) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem.to_string())
 }
 

@@ -7,11 +7,11 @@ use std::fmt;
 use prost_reflect::prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 /// Messages may stand in each other so deep: where readers of protobuf give up (C++, Java, Python, Rust).
-pub(super) const DEPTH_MAX: usize = 100;
+pub const DEPTH_MAX: usize = 100;
 
 /// What is nested deeper than [`DEPTH_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NestingTooDeep;
+pub(crate) struct NestingTooDeep;
 
 impl fmt::Display for NestingTooDeep {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -22,7 +22,7 @@ impl fmt::Display for NestingTooDeep {
 /// Writes one message. Of a part whose length stands before it, the length is known behind it: it is noted beside
 /// the bytes, and put in when all is written, so nothing moves twice and memory grows as the message does.
 #[derive(Default)]
-pub(super) struct MessageWriter {
+pub struct MessageWriter {
     bytes: Vec<u8>,
     /// Where lengths belong, in order.
     lengths: Vec<PendingLength>,
@@ -39,7 +39,9 @@ struct PendingLength {
 
 /// A part that is being written; [`MessageWriter::end`] takes it back.
 #[must_use]
-pub(super) enum OpenField {
+pub struct OpenField(OpenRegion);
+
+enum OpenRegion {
     /// Behind its length.
     Sized { length: usize, lengths_bytes: usize, is_message: bool },
     /// Up to its end mark, as proto2 has it.
@@ -47,40 +49,40 @@ pub(super) enum OpenField {
 }
 
 impl MessageWriter {
-    pub(super) fn key(&mut self, number: u32, wire: WireType) {
+    pub(crate) fn key(&mut self, number: u32, wire: WireType) {
         encode_key(number, wire, &mut self.bytes);
     }
 
-    pub(super) fn varint(&mut self, value: u64) {
+    pub(crate) fn varint(&mut self, value: u64) {
         encode_varint(value, &mut self.bytes);
     }
 
-    pub(super) fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
     /// A field of bytes or text.
-    pub(super) fn bytes(&mut self, number: u32, value: &[u8]) {
+    pub(crate) fn bytes(&mut self, number: u32, value: &[u8]) {
         self.key(number, WireType::LengthDelimited);
         self.varint(value.len() as u64);
         self.raw(value);
     }
 
     /// Begins a message in this one.
-    pub(super) fn message(&mut self, number: u32, is_group: bool) -> Result<OpenField, NestingTooDeep> {
+    pub(crate) fn message(&mut self, number: u32, is_group: bool) -> Result<OpenField, NestingTooDeep> {
         if self.depth == DEPTH_MAX {
             return Err(NestingTooDeep);
         }
         self.depth += 1;
         if is_group {
             self.key(number, WireType::StartGroup);
-            return Ok(OpenField::Group(number));
+            return Ok(OpenField(OpenRegion::Group(number)));
         }
         Ok(self.sized(number, true))
     }
 
     /// Begins a list of numbers that stand behind one key.
-    pub(super) fn packed(&mut self, number: u32) -> OpenField {
+    pub(crate) fn packed(&mut self, number: u32) -> OpenField {
         self.sized(number, false)
     }
 
@@ -88,17 +90,21 @@ impl MessageWriter {
         self.key(number, WireType::LengthDelimited);
         let at = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         self.lengths.push(PendingLength { at, bytes: 0 });
-        OpenField::Sized { length: self.lengths.len() - 1, lengths_bytes: self.lengths_bytes, is_message }
+        OpenField(OpenRegion::Sized {
+            length: self.lengths.len() - 1,
+            lengths_bytes: self.lengths_bytes,
+            is_message,
+        })
     }
 
     /// Ends what was begun last.
-    pub(super) fn end(&mut self, open: OpenField) {
-        match open {
-            OpenField::Group(number) => {
+    pub fn end(&mut self, open: OpenField) {
+        match open.0 {
+            OpenRegion::Group(number) => {
                 self.key(number, WireType::EndGroup);
                 self.depth -= 1;
             }
-            OpenField::Sized { length, lengths_bytes, is_message } => {
+            OpenRegion::Sized { length, lengths_bytes, is_message } => {
                 let inside = self.lengths_bytes - lengths_bytes;
                 let length = &mut self.lengths[length];
                 let bytes = self.bytes.len() - length.at as usize + inside;
@@ -110,7 +116,7 @@ impl MessageWriter {
     }
 
     /// The message in the frame of gRPC.
-    pub(super) fn framed(self) -> Result<Vec<u8>, String> {
+    pub fn framed(self) -> Result<Vec<u8>, String> {
         let bytes = self.bytes.len() + self.lengths_bytes;
         let told = u32::try_from(bytes).map_err(|_| format!("it is {bytes} bytes long"))?;
         let mut frame = Vec::with_capacity(5 + bytes);

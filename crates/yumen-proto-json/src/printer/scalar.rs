@@ -6,17 +6,19 @@ use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use prost_reflect::Kind;
 
-use super::super::json::NULL;
-use super::super::{JsonForm, LargeIntegers};
 use super::parts::{WireSpan, WireValue, malformed};
+use super::{JsonForm, LargeIntegers};
+use crate::parser::NULL;
 
-/// What was written and does not count may be so many times as much as what may be written.
+/// Maximum ratio of bytes that were taken back to the limit of the output.
 const TAKEN_BACK_TIMES_MAX: usize = 3;
 
-/// What is written so far.
-pub(in super::super) struct JsonSink {
+/// JSON in memory, up to a limit.
+pub struct JsonSink {
     bytes: Vec<u8>,
     pub(super) bytes_max: usize,
+    /// Name of the setting of `bytes_max`.
+    bound: &'static str,
     bytes_taken_back: usize,
     pub(super) form: JsonForm,
 }
@@ -29,8 +31,8 @@ impl Write for JsonSink {
     #[inline]
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.len() > self.bytes_max - self.bytes.len() {
-            let most = self.bytes_max;
-            let problem = format!("its JSON is longer than the {most} bytes of max_resp_body_size");
+            let (most, bound) = (self.bytes_max, self.bound);
+            let problem = format!("its JSON is longer than the {most} bytes of {bound}");
             return Err(io::Error::other(problem));
         }
         self.bytes.extend_from_slice(bytes);
@@ -43,33 +45,37 @@ impl Write for JsonSink {
 }
 
 impl JsonSink {
-    pub(in super::super) fn new(bytes_max: usize, form: JsonForm) -> JsonSink {
-        JsonSink { bytes: Vec::new(), bytes_max, bytes_taken_back: 0, form }
+    /// A sink of at most `bytes_max` bytes; errors name the setting `bound` of that limit.
+    pub fn new(bytes_max: usize, bound: &'static str, form: JsonForm) -> JsonSink {
+        JsonSink { bytes: Vec::new(), bytes_max, bound, bytes_taken_back: 0, form }
     }
 
-    pub(in super::super) fn into_bytes(self) -> Vec<u8> {
+    /// Returns the JSON.
+    pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    pub(in super::super) fn len(&self) -> usize {
+    /// Bytes written so far.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes back what was written behind this length. Where messages stand in each other, each may take back what
-    /// those in it had written anew, so that there is a bound.
-    pub(in super::super) fn cut(&mut self, length: usize) -> io::Result<()> {
+    /// Takes back the bytes after `length`. Nested messages may each take back output of the messages inside them, so
+    /// the total is bounded.
+    pub fn cut(&mut self, length: usize) -> io::Result<()> {
         self.bytes_taken_back += self.bytes.len() - length;
         self.bytes.truncate(length);
-        let most = self.bytes_max;
+        let (most, bound) = (self.bytes_max, self.bound);
         if self.bytes_taken_back > most.saturating_mul(TAKEN_BACK_TIMES_MAX) {
-            let problem = format!("too much in it cannot be read for the {most} bytes of max_resp_body_size");
+            let problem = format!("too much in it cannot be read for the {most} bytes of {bound}");
             return Err(io::Error::other(problem));
         }
         Ok(())
     }
 
-    /// Stands before all but the first.
-    pub(in super::super) fn comma(&mut self, is_first: &mut bool) -> io::Result<()> {
+    /// Writes a comma before all members but the first.
+    pub fn comma(&mut self, is_first: &mut bool) -> io::Result<()> {
         if std::mem::take(is_first) { Ok(()) } else { self.write_all(b",") }
     }
 
