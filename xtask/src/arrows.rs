@@ -13,7 +13,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("yumen-config", &["yumen-base", "yumen-http"]),
     ("yumen-plugin", &["yumen-base", "yumen-http", "yumen-config"]),
     ("yumen-snapshot", &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin"]),
-    ("yumen-plugins", &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin"]),
+    ("yumen-proto-json", &[]),
+    ("yumen-plugins", &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-proto-json"]),
     ("yumen-store", &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin"]),
     ("yumen-redis", &["yumen-base", "yumen-plugin"]),
     (
@@ -41,6 +42,7 @@ const PURE: &[&str] = &[
     "yumen-snapshot",
     "yumen-plugins",
     "yumen-import",
+    "yumen-proto-json",
 ];
 
 /// Dependencies that a pure crate must not have.

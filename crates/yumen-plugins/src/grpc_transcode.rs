@@ -1,17 +1,13 @@
-//! `grpc-transcode`: translates JSON requests into unary gRPC calls, and their responses into JSON.
+//! `grpc-transcode`: lets clients of JSON call a unary method of a gRPC service.
 //!
-//! Message types come from the compiled proto object.
+//! Knows protobuf through the compiled proto object only, and nothing of connections.
 
-mod json;
-mod printer;
 mod request;
 mod response;
 mod rules;
-mod wire;
 
 use std::sync::Arc;
 
-use printer::MessageTypeCache;
 use prost_reflect::{MessageDescriptor, MethodDescriptor};
 use request::MessageInput;
 use rules::{HttpRule, TemplateSegments};
@@ -24,6 +20,7 @@ use yumen_plugin::{
     BufferedResponse, Computation, DryRunResult, Exchange, LocalResponse, OffloadRefused, PhaseSet, Plugin,
     PluginBuildContext, PluginFactory, ResponseProtocol, ResponseTranslator, Step, compute,
 };
+use yumen_proto_json::{JsonForm, LargeIntegers, MessageTypeCache};
 
 /// Most characters of a problem in a response.
 const PROBLEM_LETTERS_MAX: usize = 300;
@@ -92,44 +89,25 @@ enum PbOption {
     DisableHooks,
 }
 
-/// The form of the JSON that messages become.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct JsonForm {
-    large_integers: LargeIntegers,
-    enum_numbers: bool,
-    defaults: bool,
-}
-
-/// The form of integers beyond 32 bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LargeIntegers {
-    Numbers,
-    /// As `"#123"`.
-    Decimal,
-    /// As `"#0x7b"`.
-    Hexadecimal,
-}
-
-impl JsonForm {
-    fn of(options: &[PbOption], is_proto3: bool) -> JsonForm {
-        let mut form =
-            JsonForm { large_integers: LargeIntegers::Numbers, enum_numbers: false, defaults: is_proto3 };
-        for option in options {
-            match option {
-                PbOption::Int64AsNumber => form.large_integers = LargeIntegers::Numbers,
-                PbOption::Int64AsString => form.large_integers = LargeIntegers::Decimal,
-                PbOption::Int64AsHexstring => form.large_integers = LargeIntegers::Hexadecimal,
-                PbOption::EnumAsName => form.enum_numbers = false,
-                PbOption::EnumAsValue => form.enum_numbers = true,
-                PbOption::AutoDefaultValues => form.defaults = is_proto3,
-                // A metatable supplies defaults on access and is not visible in JSON.
-                PbOption::NoDefaultValues | PbOption::UseDefaultMetatable => form.defaults = false,
-                PbOption::UseDefaultValues => form.defaults = true,
-                PbOption::EnableHooks | PbOption::DisableHooks => {}
-            }
+/// Returns the form of JSON that these options select; the last one of a kind counts.
+fn json_form(options: &[PbOption], is_proto3: bool) -> JsonForm {
+    let mut form =
+        JsonForm { large_integers: LargeIntegers::Numbers, enum_numbers: false, defaults: is_proto3 };
+    for option in options {
+        match option {
+            PbOption::Int64AsNumber => form.large_integers = LargeIntegers::Numbers,
+            PbOption::Int64AsString => form.large_integers = LargeIntegers::Decimal,
+            PbOption::Int64AsHexstring => form.large_integers = LargeIntegers::Hexadecimal,
+            PbOption::EnumAsName => form.enum_numbers = false,
+            PbOption::EnumAsValue => form.enum_numbers = true,
+            PbOption::AutoDefaultValues => form.defaults = is_proto3,
+            // A metatable supplies defaults on access and is not visible in JSON.
+            PbOption::NoDefaultValues | PbOption::UseDefaultMetatable => form.defaults = false,
+            PbOption::UseDefaultValues => form.defaults = true,
+            PbOption::EnableHooks | PbOption::DisableHooks => {}
         }
-        form
     }
+    form
 }
 
 /// The compiled settings.
@@ -278,7 +256,7 @@ impl TranscodedCall {
             // The gRPC protocol allows at most eight digits.
             timeout: (config.deadline >= 1.0)
                 .then(|| format!("{}m", config.deadline.min(99_999_999.0) as u64)),
-            form: JsonForm::of(&config.pb_option, is_proto3),
+            form: json_form(&config.pb_option, is_proto3),
             show_status: config.show_status_in_body,
             detail: detail.transpose()?,
             body_bytes_max: config.max_resp_body_size,

@@ -12,13 +12,13 @@ use serde::de::{DeserializeSeed, IgnoredAny, IntoDeserializer};
 use serde_json::error::Category;
 use yumen_http::{KnownField, Method};
 use yumen_plugin::{BufferedBody, Exchange};
+use yumen_proto_json::{
+    DEPTH_MAX, FieldCardinality, FieldSeed, MembersSeed, MessageWriter, OpenField, OptionalSeed,
+    SingularSeed, WellKnownType, WireField,
+};
 
 use super::TranscodedCall;
-use super::json::{
-    FieldCardinality, FieldSeed, MembersSeed, OptionalSeed, SingularSeed, WellKnownType, WireField,
-};
 use super::rules::{HttpRule, HttpRuleBody};
-use super::wire::{DEPTH_MAX, MessageWriter, OpenField};
 use crate::query::pairs;
 
 /// The components of a request that the message depends on, owned so that another thread can use them.

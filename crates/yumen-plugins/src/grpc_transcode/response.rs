@@ -10,9 +10,12 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use yumen_plugin::proto;
 use yumen_plugin::{BufferedResponse, LocalResponse};
+use yumen_proto_json::{JsonSink, malformed, write_json};
 
 use super::TranscodedCall;
-use super::printer::{JsonSink, malformed, write_json};
+
+/// The setting that bounds a response.
+const BODY_BOUND: &str = "max_resp_body_size";
 
 /// The response for the client.
 pub(super) fn translate(call: &TranscodedCall, answer: BufferedResponse<'_>) -> LocalResponse {
@@ -69,7 +72,7 @@ fn decoded(call: &TranscodedCall, body: &[u8]) -> io::Result<Vec<u8>> {
         found if found > length => return Err(malformed("it has more than one message")),
         _ => return Err(malformed("its message breaks off")),
     };
-    let mut json = JsonSink::new(call.body_bytes_max, call.form);
+    let mut json = JsonSink::new(call.body_bytes_max, BODY_BOUND, call.form);
     write_json(&mut json, &call.types, &call.method.output(), message)?;
     let json = json.into_bytes();
     match &call.response_body {
@@ -166,7 +169,7 @@ fn status_of(call: &TranscodedCall, text: &[u8]) -> Option<Vec<u8>> {
 
 /// The list of details as JSON, at most as long as a response.
 fn details_of(call: &TranscodedCall, list: &[prost_reflect::Value]) -> io::Result<Vec<u8>> {
-    let mut out = JsonSink::new(call.body_bytes_max, call.form);
+    let mut out = JsonSink::new(call.body_bytes_max, BODY_BOUND, call.form);
     let mut is_first = true;
     out.write_all(b"[")?;
     for any in list.iter().filter_map(|any| any.as_message()) {

@@ -6,8 +6,8 @@ use std::cmp::Ordering;
 use percent_encoding::percent_decode;
 use prost_reflect::{DynamicMessage, MessageDescriptor, MethodDescriptor, Value};
 use yumen_plugin::proto::ProtoDescriptors;
+use yumen_proto_json::FieldCardinality;
 
-use super::json::FieldCardinality;
 use super::request;
 
 /// Deepest nesting of `additional_bindings`; the specification allows one level.

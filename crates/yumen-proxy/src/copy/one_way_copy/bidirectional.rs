@@ -130,7 +130,7 @@ impl BidirectionalCopy {
     /// Returns the idle timeout after one direction has ended, in milliseconds. A side that has ended may
     /// never send again, and after a failure only buffered bytes are left.
     #[cold]
-    fn half_closed_ms(&self, worker: CopyContext<'_'>) -> u64 {
+    fn half_closed_ms(&self, worker: CopyContext<'_>) -> u64 {
         let settings = worker.settings;
         let bounds = [settings.streams.half_closed_ms, self.broken.map_or(0, |_| settings.timeouts.send_ms)];
         bounds.into_iter().filter(|bound_ms| *bound_ms > 0).fold(self.idle_ms, u64::min)

@@ -41,7 +41,7 @@ pub(super) struct ParsedField {
 }
 
 /// An error of kind `InvalidData`: the bytes are no message of the type.
-pub(in super::super) fn malformed(problem: impl ToString) -> io::Error {
+pub fn malformed(problem: impl ToString) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem.to_string())
 }
 

@@ -9,17 +9,17 @@ use prost_reflect::Kind;
 use prost_reflect::prost::encoding::WireType;
 use serde::de::{self, DeserializeSeed, Deserializer, Unexpected, Visitor};
 
-use super::super::wire::{MessageWriter, OpenField};
 use super::WireField;
+use crate::wire::{MessageWriter, OpenField};
 
 /// The enum with the one value that JSON represents as null.
-pub(in super::super) const NULL: &str = "google.protobuf.NullValue";
+pub(crate) const NULL: &str = "google.protobuf.NullValue";
 
 /// Encodes a value, with a key if `number` is set.
-pub(in super::super) struct ScalarSeed<'a> {
-    pub(in super::super) kind: &'a Kind,
-    pub(in super::super) number: Option<u32>,
-    pub(in super::super) to: &'a mut MessageWriter,
+pub(crate) struct ScalarSeed<'a> {
+    pub(crate) kind: &'a Kind,
+    pub(crate) number: Option<u32>,
+    pub(crate) to: &'a mut MessageWriter,
 }
 
 impl<'de> DeserializeSeed<'de> for ScalarSeed<'_> {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use prost_reflect::prost::encoding::WireType;
 use prost_reflect::{DescriptorPool, ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 
-use super::super::json::{FieldCardinality, WellKnownType, WireField};
+use crate::parser::{FieldCardinality, WellKnownType, WireField};
 
 /// A message type.
 pub(super) struct MessageType {
@@ -89,7 +89,7 @@ impl MessageField {
 }
 
 /// Prepared types of a descriptor pool. Workers share the cache and read prepared types without a lock.
-pub(in super::super) struct MessageTypeCache {
+pub struct MessageTypeCache {
     pool: DescriptorPool,
     places: Mutex<HashMap<Box<str>, u32>>,
     /// Each chunk has room for one more type than all before it, so that types never move.
@@ -97,7 +97,8 @@ pub(in super::super) struct MessageTypeCache {
 }
 
 impl MessageTypeCache {
-    pub(in super::super) fn of(pool: &DescriptorPool) -> MessageTypeCache {
+    /// An empty cache of the types in a pool.
+    pub fn of(pool: &DescriptorPool) -> MessageTypeCache {
         let chunks = [const { OnceLock::new() }; 32];
         MessageTypeCache { pool: pool.clone(), places: Mutex::default(), chunks }
     }

@@ -17,12 +17,12 @@ use std::io::{self, Write};
 use prost_reflect::{Kind, MessageDescriptor};
 
 use self::notes::NoteBudget;
-pub(super) use self::parts::malformed;
+pub use self::parts::malformed;
 use self::parts::{FieldRun, WireReader, WireSpan, WireValue, runs};
-pub(super) use self::scalar::JsonSink;
-pub(super) use self::types::MessageTypeCache;
+pub use self::scalar::JsonSink;
+pub use self::types::MessageTypeCache;
 use self::types::{MessageField, MessageType};
-use super::json::FieldCardinality as Shape;
+use crate::parser::FieldCardinality as Shape;
 
 /// Deepest nesting of messages. Protobuf parsers have lower limits for one message, but an `Any` is parsed
 /// separately and may contain another.
@@ -30,7 +30,7 @@ const DEPTH_MAX: usize = 256;
 
 /// Writes the JSON of a message of type `of`. A malformed message is an error of kind `InvalidData`; part of
 /// the JSON may be in `out` then.
-pub(super) fn write_json(
+pub fn write_json(
     out: &mut JsonSink,
     types: &MessageTypeCache,
     of: &MessageDescriptor,
@@ -39,6 +39,28 @@ pub(super) fn write_json(
     let notes = NoteBudget::new(out.bytes_max);
     JsonPrinter { bytes, types, notes, out, depth: 0 }
         .message(types.get(of), &[WireSpan::new(0, bytes.len())])
+}
+
+/// The form of the JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JsonForm {
+    /// The form of integers of 64 bits.
+    pub large_integers: LargeIntegers,
+    /// Whether enums are numbers and not names.
+    pub enum_numbers: bool,
+    /// Whether absent fields without presence are printed with their default.
+    pub defaults: bool,
+}
+
+/// The form of integers of 64 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LargeIntegers {
+    /// Numbers.
+    Numbers,
+    /// Strings such as `"#123"`.
+    Decimal,
+    /// Strings such as `"#0x7b"`.
+    Hexadecimal,
 }
 
 struct JsonPrinter<'a> {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use yumen_plugin::proto::ProtoDescriptors;
 
 use super::{JsonSink, MessageTypeCache, write_json};
-use crate::grpc_transcode::{JsonForm, LargeIntegers};
+use crate::{JsonForm, LargeIntegers};
 
 const ALL: &str = r#"syntax = "proto3";
 package t;
@@ -179,7 +179,7 @@ fn to_json(
     bytes: &[u8],
     bytes_max: usize,
 ) -> std::io::Result<Vec<u8>> {
-    let mut out = JsonSink::new(bytes_max, form);
+    let mut out = JsonSink::new(bytes_max, "max_resp_body_size", form);
     write_json(&mut out, &MessageTypeCache::of(of.parent_pool()), of, bytes)?;
     Ok(out.into_bytes())
 }
@@ -365,7 +365,7 @@ fn a_type_is_looked_up_once_and_only_where_it_is_met() {
     let types = MessageTypeCache::of(of.parent_pool());
     let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
     let check = |bytes: &[u8], expected: Value, count| {
-        let mut out = JsonSink::new(1 << 20, JsonForm { defaults: false, ..FORM });
+        let mut out = JsonSink::new(1 << 20, "max_resp_body_size", JsonForm { defaults: false, ..FORM });
         write_json(&mut out, &types, &of, bytes).expect("it is told");
         assert_eq!(serde_json::from_slice(&out.into_bytes()).ok(), Some(expected));
         assert_eq!(types.count(), count);

@@ -5,7 +5,7 @@ use serde::de::DeserializeSeed as _;
 use yumen_plugin::proto::ProtoDescriptors;
 
 use super::MembersSeed;
-use crate::grpc_transcode::wire::MessageWriter;
+use crate::wire::MessageWriter;
 
 const TYPES: &str = r#"syntax = "proto3";
 package t;

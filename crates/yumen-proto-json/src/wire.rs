@@ -5,11 +5,11 @@ use std::fmt;
 use prost_reflect::prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 /// Deepest nesting of messages: the limit of the protobuf parsers for C++, Java, Python and Rust.
-pub(super) const DEPTH_MAX: usize = 100;
+pub const DEPTH_MAX: usize = 100;
 
 /// A message is nested deeper than [`DEPTH_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NestingTooDeep;
+pub(crate) struct NestingTooDeep;
 
 impl fmt::Display for NestingTooDeep {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -20,7 +20,7 @@ impl fmt::Display for NestingTooDeep {
 /// Encoder of one message. The length of a nested message comes before it on the wire but is only known after
 /// it. Lengths are stored separately and inserted at the end, so that no byte moves twice.
 #[derive(Default)]
-pub(super) struct MessageWriter {
+pub struct MessageWriter {
     bytes: Vec<u8>,
     /// Pending lengths in the order of their positions.
     lengths: Vec<PendingLength>,
@@ -37,7 +37,9 @@ struct PendingLength {
 
 /// A nested field that is open; [`MessageWriter::end`] closes it.
 #[must_use]
-pub(super) enum OpenField {
+pub struct OpenField(OpenRegion);
+
+enum OpenRegion {
     /// Length-delimited.
     Sized { length: usize, lengths_bytes: usize, is_message: bool },
     /// A proto2 group, closed by an end tag.
@@ -45,40 +47,40 @@ pub(super) enum OpenField {
 }
 
 impl MessageWriter {
-    pub(super) fn key(&mut self, number: u32, wire: WireType) {
+    pub(crate) fn key(&mut self, number: u32, wire: WireType) {
         encode_key(number, wire, &mut self.bytes);
     }
 
-    pub(super) fn varint(&mut self, value: u64) {
+    pub(crate) fn varint(&mut self, value: u64) {
         encode_varint(value, &mut self.bytes);
     }
 
-    pub(super) fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
     /// Writes a field of bytes or text.
-    pub(super) fn bytes(&mut self, number: u32, value: &[u8]) {
+    pub(crate) fn bytes(&mut self, number: u32, value: &[u8]) {
         self.key(number, WireType::LengthDelimited);
         self.varint(value.len() as u64);
         self.raw(value);
     }
 
     /// Opens a nested message, or fails at [`DEPTH_MAX`].
-    pub(super) fn message(&mut self, number: u32, is_group: bool) -> Result<OpenField, NestingTooDeep> {
+    pub(crate) fn message(&mut self, number: u32, is_group: bool) -> Result<OpenField, NestingTooDeep> {
         if self.depth == DEPTH_MAX {
             return Err(NestingTooDeep);
         }
         self.depth += 1;
         if is_group {
             self.key(number, WireType::StartGroup);
-            return Ok(OpenField::Group(number));
+            return Ok(OpenField(OpenRegion::Group(number)));
         }
         Ok(self.sized(number, true))
     }
 
     /// Opens a packed field.
-    pub(super) fn packed(&mut self, number: u32) -> OpenField {
+    pub(crate) fn packed(&mut self, number: u32) -> OpenField {
         self.sized(number, false)
     }
 
@@ -86,17 +88,21 @@ impl MessageWriter {
         self.key(number, WireType::LengthDelimited);
         let at = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         self.lengths.push(PendingLength { at, bytes: 0 });
-        OpenField::Sized { length: self.lengths.len() - 1, lengths_bytes: self.lengths_bytes, is_message }
+        OpenField(OpenRegion::Sized {
+            length: self.lengths.len() - 1,
+            lengths_bytes: self.lengths_bytes,
+            is_message,
+        })
     }
 
     /// Closes the field that was opened last.
-    pub(super) fn end(&mut self, open: OpenField) {
-        match open {
-            OpenField::Group(number) => {
+    pub fn end(&mut self, open: OpenField) {
+        match open.0 {
+            OpenRegion::Group(number) => {
                 self.key(number, WireType::EndGroup);
                 self.depth -= 1;
             }
-            OpenField::Sized { length, lengths_bytes, is_message } => {
+            OpenRegion::Sized { length, lengths_bytes, is_message } => {
                 // The lengths inside are not part of `bytes` yet.
                 let inside = self.lengths_bytes - lengths_bytes;
                 let length = &mut self.lengths[length];
@@ -109,7 +115,7 @@ impl MessageWriter {
     }
 
     /// The message in a gRPC frame; fails beyond 4 GiB.
-    pub(super) fn framed(self) -> Result<Vec<u8>, String> {
+    pub fn framed(self) -> Result<Vec<u8>, String> {
         let bytes = self.bytes.len() + self.lengths_bytes;
         let told = u32::try_from(bytes).map_err(|_| format!("it is {bytes} bytes long"))?;
         let mut frame = Vec::with_capacity(5 + bytes);

@@ -11,7 +11,7 @@ use super::parts::{FieldRun, WireSpan, WireValue, malformed, runs};
 use super::scalar::text;
 use super::types::{MessageField, MessageType};
 use super::{JsonPrinter, Shape};
-use crate::grpc_transcode::json::{FreeFormType, WellKnownType};
+use crate::parser::{FreeFormType, WellKnownType};
 
 /// From the year 1 to the year 9999.
 const TIMESTAMP_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;

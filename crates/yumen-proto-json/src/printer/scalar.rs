@@ -6,17 +6,19 @@ use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use prost_reflect::Kind;
 
-use super::super::json::NULL;
-use super::super::{JsonForm, LargeIntegers};
 use super::parts::{WireSpan, WireValue, malformed};
+use super::{JsonForm, LargeIntegers};
+use crate::parser::NULL;
 
 /// Bound of the discarded output as a multiple of the largest JSON.
 const TAKEN_BACK_TIMES_MAX: usize = 3;
 
-/// JSON output with its bound.
-pub(in super::super) struct JsonSink {
+/// JSON in memory, up to a limit.
+pub struct JsonSink {
     bytes: Vec<u8>,
     pub(super) bytes_max: usize,
+    /// Name of the setting of `bytes_max`.
+    bound: &'static str,
     bytes_taken_back: usize,
     pub(super) form: JsonForm,
 }
@@ -29,8 +31,8 @@ impl Write for JsonSink {
     #[inline]
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.len() > self.bytes_max - self.bytes.len() {
-            let most = self.bytes_max;
-            let problem = format!("its JSON is longer than the {most} bytes of max_resp_body_size");
+            let (most, bound) = (self.bytes_max, self.bound);
+            let problem = format!("its JSON is longer than the {most} bytes of {bound}");
             return Err(io::Error::other(problem));
         }
         self.bytes.extend_from_slice(bytes);
@@ -43,33 +45,37 @@ impl Write for JsonSink {
 }
 
 impl JsonSink {
-    pub(in super::super) fn new(bytes_max: usize, form: JsonForm) -> JsonSink {
-        JsonSink { bytes: Vec::new(), bytes_max, bytes_taken_back: 0, form }
+    /// A sink of at most `bytes_max` bytes; errors name the setting `bound` of that limit.
+    pub fn new(bytes_max: usize, bound: &'static str, form: JsonForm) -> JsonSink {
+        JsonSink { bytes: Vec::new(), bytes_max, bound, bytes_taken_back: 0, form }
     }
 
-    pub(in super::super) fn into_bytes(self) -> Vec<u8> {
+    /// Returns the JSON.
+    pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    pub(in super::super) fn len(&self) -> usize {
+    /// Bytes written so far.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Discards the output after this length. The discarded total is bounded: each level of nested messages
-    /// may discard the output of the levels inside it again.
-    pub(in super::super) fn cut(&mut self, length: usize) -> io::Result<()> {
+    /// Takes back the bytes after `length`. Nested messages may each take back output of the messages inside them, so
+    /// the total is bounded.
+    pub fn cut(&mut self, length: usize) -> io::Result<()> {
         self.bytes_taken_back += self.bytes.len() - length;
         self.bytes.truncate(length);
-        let most = self.bytes_max;
+        let (most, bound) = (self.bytes_max, self.bound);
         if self.bytes_taken_back > most.saturating_mul(TAKEN_BACK_TIMES_MAX) {
-            let problem = format!("too much in it cannot be read for the {most} bytes of max_resp_body_size");
+            let problem = format!("too much in it cannot be read for the {most} bytes of {bound}");
             return Err(io::Error::other(problem));
         }
         Ok(())
     }
 
-    /// Writes a comma unless this is the first item.
-    pub(in super::super) fn comma(&mut self, is_first: &mut bool) -> io::Result<()> {
+    /// Writes a comma before all members but the first.
+    pub fn comma(&mut self, is_first: &mut bool) -> io::Result<()> {
         if std::mem::take(is_first) { Ok(()) } else { self.write_all(b",") }
     }
 

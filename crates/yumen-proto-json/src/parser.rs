@@ -18,31 +18,42 @@ use serde::de::{
 };
 
 use self::free::FreeFormSeed;
-pub(super) use self::free::FreeFormType;
-pub(super) use self::scalar::{NULL, ScalarSeed};
-use super::wire::MessageWriter;
+pub use self::free::FreeFormType;
+pub(crate) use self::scalar::NULL;
+use self::scalar::ScalarSeed;
+use crate::wire::MessageWriter;
 
 /// A field as it is encoded.
 #[derive(Debug, Clone)]
-pub(super) struct WireField {
-    pub(super) number: u32,
-    pub(super) kind: Kind,
-    pub(super) form: FieldCardinality,
-    pub(super) is_group: bool,
-    pub(super) oneof: Option<OneofDescriptor>,
+pub struct WireField {
+    /// Number of the field.
+    pub number: u32,
+    /// Type of the value.
+    pub kind: Kind,
+    /// Number of values.
+    pub form: FieldCardinality,
+    pub(crate) is_group: bool,
+    /// The oneof that the field belongs to.
+    pub oneof: Option<OneofDescriptor>,
 }
 
 /// Cardinality of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FieldCardinality {
+pub enum FieldCardinality {
+    /// At most one value.
     One,
-    List { is_packed: bool },
+    /// A list.
+    List {
+        /// Whether the numbers follow one key (packed encoding).
+        is_packed: bool,
+    },
+    /// A map.
     Map,
 }
 
 impl WireField {
     /// The field with this name or JSON name, or the extension with this name in brackets.
-    pub(super) fn named(of: &MessageDescriptor, name: &str) -> Option<WireField> {
+    pub fn named(of: &MessageDescriptor, name: &str) -> Option<WireField> {
         let field = of.get_field_by_name(name).or_else(|| of.get_field_by_json_name(name));
         if let Some(field) = field {
             return Some(WireField::of(&field));
@@ -51,13 +62,13 @@ impl WireField {
         Some(WireField::of_extension(&field))
     }
 
-    pub(super) fn of_extension(field: &ExtensionDescriptor) -> WireField {
+    pub(crate) fn of_extension(field: &ExtensionDescriptor) -> WireField {
         let form = FieldCardinality::of(field.is_map(), field.is_list(), field.is_packed());
         let (number, kind, is_group) = (field.number(), field.kind(), field.is_group());
         WireField { number, kind, form, is_group, oneof: None }
     }
 
-    pub(super) fn of(field: &FieldDescriptor) -> WireField {
+    pub(crate) fn of(field: &FieldDescriptor) -> WireField {
         WireField {
             number: field.number(),
             kind: field.kind(),
@@ -68,7 +79,7 @@ impl WireField {
     }
 
     /// Opens a message value of this field; [`MessageWriter::end`] closes it.
-    pub(super) fn begin<E: de::Error>(&self, to: &mut MessageWriter) -> Result<super::wire::OpenField, E> {
+    pub fn begin<E: de::Error>(&self, to: &mut MessageWriter) -> Result<crate::wire::OpenField, E> {
         to.message(self.number, self.is_group).map_err(E::custom)
     }
 }
@@ -85,20 +96,24 @@ impl FieldCardinality {
 
 /// Message types with a special JSON form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WellKnownType {
+pub enum WellKnownType {
     /// A message with one field; its JSON is the value of the field.
     Wrapper,
     /// Any JSON value.
     Free(FreeFormType),
     /// A message with the URL of its type.
     Any,
+    /// `google.protobuf.Timestamp`.
     Timestamp,
+    /// `google.protobuf.Duration`.
     Duration,
+    /// `google.protobuf.FieldMask`.
     FieldMask,
 }
 
 impl WellKnownType {
-    pub(super) fn of(name: &str) -> Option<WellKnownType> {
+    /// Returns the well-known type of this full name.
+    pub fn of(name: &str) -> Option<WellKnownType> {
         Some(match name.strip_prefix("google.protobuf.")? {
             "DoubleValue" | "FloatValue" | "Int64Value" | "UInt64Value" | "Int32Value" | "UInt32Value"
             | "BoolValue" | "StringValue" | "BytesValue" => WellKnownType::Wrapper,
@@ -115,9 +130,11 @@ impl WellKnownType {
 }
 
 /// Encodes the members of a JSON object as fields of the open message.
-pub(super) struct MembersSeed<'a> {
-    pub(super) of: &'a MessageDescriptor,
-    pub(super) to: &'a mut MessageWriter,
+pub struct MembersSeed<'a> {
+    /// Type of the message.
+    pub of: &'a MessageDescriptor,
+    /// Destination.
+    pub to: &'a mut MessageWriter,
 }
 
 impl<'de> DeserializeSeed<'de> for MembersSeed<'_> {
@@ -187,9 +204,11 @@ impl Visitor<'_> for NameSeed<'_> {
 }
 
 /// Encodes a field unless its value is null; returns whether it did.
-pub(super) struct OptionalSeed<'a> {
-    pub(super) place: &'a WireField,
-    pub(super) to: &'a mut MessageWriter,
+pub struct OptionalSeed<'a> {
+    /// The field.
+    pub place: &'a WireField,
+    /// Destination.
+    pub to: &'a mut MessageWriter,
 }
 
 impl<'de> DeserializeSeed<'de> for OptionalSeed<'_> {
@@ -230,9 +249,11 @@ impl<'de> Visitor<'de> for OptionalSeed<'_> {
 }
 
 /// Encodes a field with all its values.
-pub(super) struct FieldSeed<'a> {
-    pub(super) place: &'a WireField,
-    pub(super) to: &'a mut MessageWriter,
+pub struct FieldSeed<'a> {
+    /// The field.
+    pub place: &'a WireField,
+    /// Destination.
+    pub to: &'a mut MessageWriter,
 }
 
 impl<'de> DeserializeSeed<'de> for FieldSeed<'_> {
@@ -288,9 +309,11 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
 }
 
 /// Encodes one value with its key.
-pub(super) struct SingularSeed<'a> {
-    pub(super) place: &'a WireField,
-    pub(super) to: &'a mut MessageWriter,
+pub struct SingularSeed<'a> {
+    /// The field.
+    pub place: &'a WireField,
+    /// Destination.
+    pub to: &'a mut MessageWriter,
 }
 
 impl<'de> DeserializeSeed<'de> for SingularSeed<'_> {

@@ -5,13 +5,16 @@ use std::fmt;
 use prost_reflect::prost::encoding::WireType;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::super::wire::MessageWriter;
+use crate::wire::MessageWriter;
 
 /// The free-form message type to encode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum FreeFormType {
+pub enum FreeFormType {
+    /// `google.protobuf.Struct`.
     Struct,
+    /// `google.protobuf.ListValue`.
     List,
+    /// `google.protobuf.Value`.
     Value,
 }
 
@@ -157,7 +160,7 @@ struct StructEntrySeed<'a> {
 }
 
 impl<'de> DeserializeSeed<'de> for StructEntrySeed<'_> {
-    type Value = super::super::wire::OpenField;
+    type Value = crate::wire::OpenField;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
         json.deserialize_str(self)
@@ -165,7 +168,7 @@ impl<'de> DeserializeSeed<'de> for StructEntrySeed<'_> {
 }
 
 impl Visitor<'_> for StructEntrySeed<'_> {
-    type Value = super::super::wire::OpenField;
+    type Value = crate::wire::OpenField;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str("a name")
