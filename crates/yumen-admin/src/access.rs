@@ -57,6 +57,7 @@ impl AdminAccess {
             return Ok(KeyHolder { name: "anonymous".to_owned(), role: AdminRole::Admin });
         }
         let (key, from) = presented_key(request).ok_or_else(|| unauthorized("missing apikey"))?;
+        // A browser adds cookies to requests of any page, unlike the other forms of the key.
         if from == KeySource::Cookie {
             is_same_origin(request.headers())?;
         }

@@ -54,6 +54,7 @@ impl IndexedState {
     fn forget(&mut self, fact: &ObjectFact, key: &ResourceKey) {
         if let Some(keys) = self.by_fact.get_mut(fact) {
             keys.remove(key);
+            // Facts without objects must not accumulate.
             if keys.is_empty() {
                 self.by_fact.remove(fact);
             }

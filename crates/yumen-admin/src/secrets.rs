@@ -163,6 +163,7 @@ fn plugins(value: &mut Value) {
 
 fn without_own_key(settings: &mut Value) {
     for (name, value) in settings.as_object_mut().into_iter().flatten() {
+        // Each of the `rules` has such a `key` too.
         if name != "key" && name != "rules" {
             named(name, value);
         }

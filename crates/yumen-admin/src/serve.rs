@@ -129,6 +129,7 @@ pub(crate) async fn serve_with(
         }
     }
     drop(listener);
+    // The signal for all connections to end.
     drop(stop);
     while let Some(ended) = connections.join_next().await {
         report(ended);

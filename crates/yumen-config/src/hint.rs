@@ -16,6 +16,7 @@ pub fn closest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> O
 /// Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
+    // Only one row of the matrix of distances is kept.
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.chars().enumerate() {
         let mut diagonal = row[0];

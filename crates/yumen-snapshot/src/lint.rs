@@ -60,6 +60,7 @@ pub(crate) struct ResourceTexts<'l> {
 
 impl<'l> ResourceTexts<'l> {
     pub(crate) fn new(resources: &'l [Resource]) -> ResourceTexts<'l> {
+        // The compiler reports texts that are not JSON.
         let parsed = |one: &Resource| Some((one.to_string(), serde_json::from_str(&one.json).ok()?));
         ResourceTexts { by_name: resources.iter().filter_map(parsed).collect(), resources }
     }

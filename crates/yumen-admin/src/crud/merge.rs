@@ -15,6 +15,7 @@ pub(crate) fn merge(object: &mut Map<String, Value>, patch: Map<String, Value>) 
             (Some(Value::Object(inner)), Value::Object(patch)) => merge(inner, patch),
             (_, Value::Object(patch)) => {
                 let mut inner = Map::new();
+                // Merged into an empty object, so that nulls of the patch are not stored.
                 merge(&mut inner, patch);
                 object.insert(name, Value::Object(inner));
             }

@@ -92,6 +92,7 @@ fn walk(path: &str, before: &Value, after: &Value, paths: &mut Vec<String>) {
                 }
             }
         }
+        // Arrays of different lengths differ as a whole: an insertion would shift every later item.
         (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
             for (at, (old, new)) in old.iter().zip(new).enumerate() {
                 walk(&format!("{path}[{at}]"), old, new, paths);

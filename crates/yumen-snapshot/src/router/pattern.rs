@@ -26,9 +26,11 @@ pub(crate) fn path_key(pattern: &str, parameters: bool) -> Option<PatternKey<'_>
     let mut bytes = Vec::with_capacity(pattern.len());
     let mut captures = false;
     let (head, tail) = pattern.rsplit_once('/').unwrap_or(("", pattern));
+    // The empty text before the leading slash is not a segment.
     for segment in head.split('/').skip(usize::from(pattern.starts_with('/'))) {
         captures |= push_segment(segment, &mut bytes);
     }
+    // `*name` captures the rest of the path.
     if tail.len() > 1 && tail.starts_with('*') {
         bytes.push(b'/');
         return Some(PatternKey { bytes: bytes.into(), reach: KeyMatch::Prefix, captures: true });
@@ -75,6 +77,7 @@ pub(crate) fn capture<'p>(pattern: &'p str, path: &[u8], out: &mut Vec<(&'p str,
         if segment.len() > 1 && segment.starts_with(':') {
             out.push((&segment[1..], at..end));
         } else if segment.len() > 1 && segment.starts_with('*') && segments.peek().is_none() {
+            // `at` is beyond the path if the rest is empty.
             out.push((&segment[1..], at.min(path.len())..path.len()));
         }
         at = end + 1;
