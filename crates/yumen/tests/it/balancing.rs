@@ -150,6 +150,7 @@ fn a_request_that_may_have_acted_is_not_repeated() {
         );
     }
     statuses.sort_unstable();
+    // By round robin, every second request goes to the fragile endpoint.
     assert_eq!(statuses, [[200; 5], [502; 5]].concat());
     assert_eq!(fragile.requests(), 5);
     // Idempotent requests are retried on the next endpoint.
@@ -203,6 +204,7 @@ fn retries_zero_means_one_attempt() {
     let gateway = one_worker(&json!({ "nodes": nodes, "retries": 0 }));
     let mut statuses: Vec<u16> = (0..10).map(|_| gateway.get("/").status).collect();
     statuses.sort_unstable();
+    // By round robin, every second request goes to the closed port.
     assert_eq!(statuses, [[200; 5], [502; 5]].concat());
 }
 

@@ -15,6 +15,7 @@ const OPENED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\
 const ASKED: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: raw\r\n\r\n";
 
 fn reset(stream: &TcpStream) {
+    // A close without linger sends a reset.
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
@@ -76,6 +77,7 @@ fn an_answer_that_breaks_off_takes_none_before_it_along() {
     });
     let gateway = Gateway::start(&upstream.everything());
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    // With a small receive buffer, most of the response stays in the gateway.
     socket.set_recv_buffer_size(8192).unwrap();
     socket.connect(&gateway.http.into()).unwrap();
     let mut client = Client::of(socket.into());
@@ -127,6 +129,7 @@ fn an_endpoint_of_http2_that_has_fallen_silent_is_asked_on_another_connection() 
 fn what_an_endpoint_that_says_goodbye_still_reads_goes_on() {
     const LENGTH: usize = 48 << 20;
     let mut builder = h2::server::Builder::new();
+    // Windows larger than the body, so that a stalled endpoint does not stop the upload.
     builder.initial_window_size(64 << 20).initial_connection_window_size(64 << 20);
     let upstream = Http2Upstream::of(builder, |request, mut respond| async move {
         let path = request.uri().path().to_owned();

@@ -111,6 +111,7 @@ fn long_bodies_go_through_pipes_and_short_ones_do_not() {
     upload(&gateway, 1000);
     assert_eq!(pipe_ends(&gateway), before);
     assert_eq!(gateway.get("/100000").body.len(), 100_000);
+    // One pipe with two ends.
     assert_eq!(pipe_ends(&gateway), before + 2);
     let gateway = one_worker(&upstream);
     upload(&gateway, 3_000_000);
@@ -167,6 +168,7 @@ fn what_stands_behind_a_long_body_is_nobodys_answer() {
         assert!(client.get("/100000").body == noise(100_000));
         // By then the bytes after the body have arrived.
         std::thread::sleep(Duration::from_millis(50));
+        // The surplus bytes closed the connection, so each turn opens another.
         assert_eq!(upstream.connections(), turn);
     }
 }

@@ -147,6 +147,7 @@ fn top_asks_over_tls_and_trusts_whom_the_system_trusts() {
     let authority = certs::Authority::new("the authority of this test");
     let pair = authority.sign("localhost", &["localhost"], certs::ecdsa());
     let gateway = Gateway::start(&json!({}));
+    // The route needs the address of the status listener, so it follows the start.
     gateway.apply(&json!({
         "ssls": [{ "id": "1", "cert": pair.cert, "key": pair.key, "snis": ["localhost"] }],
         "routes": [{ "id": "ops", "uri": "/ops/*", "upstream": { "nodes": { gateway.status.to_string(): 1 }, "pass_host": "node" },
@@ -176,6 +177,7 @@ fn recent_requests_are_keys_without_secrets() {
     let gateway = Gateway::with(&resources(&upstream), &options);
     ask(&gateway);
     let fields = "Host: Long.test:80\r\nCookie: session=secret\r\n";
+    // The path is longer than the list keeps.
     let long = gateway.get_with(&format!("/{}?a=b", "x".repeat(1000)), fields);
     assert_eq!(long.status, 404);
     let mut recent = Value::Null;

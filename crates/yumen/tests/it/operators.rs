@@ -114,6 +114,7 @@ fn an_export_imported_elsewhere_is_the_same_configuration() {
         let values = |reply: Reply| -> Vec<Value> {
             let list = reply.json()["list"].as_array().cloned().unwrap_or_default();
             let mut values: Vec<Value> = list.iter().map(|item| item["value"].clone()).collect();
+            // The times and the order of the members may differ.
             for value in &mut values {
                 let object = value.as_object_mut().expect("an object");
                 object.retain(|name, _| !name.ends_with("_time"));
@@ -149,6 +150,7 @@ fn a_write_says_that_what_it_wrote_is_not_in_force() {
     let (gateway, key) = Gateway::embedded();
     let admin = Admin { gateway: &gateway, key };
     let mut route = mock("/q", "q");
+    // A function in Lua quarantines the route.
     route["filter_func"] = "function(vars) return true end".into();
     let reply = admin.put("routes/q", &route);
     assert_eq!((reply.status, reply.field("x-yumen-applied")), (201, Some("quarantined")), "{reply:?}");
@@ -203,6 +205,7 @@ fn a_bulk_change_that_does_much_needs_somebodys_word() {
         .collect();
     let all = json!({ "put": { "routes": routes } });
     assert_eq!(admin.ask("POST", "/yumen/v1/apply?wait=applied", &all.to_string()).status, 200);
+    // Replaces twenty routes by five.
     let few = json!({ "routes": routes[..5] }).to_string();
     let planned = admin.ask("POST", "/yumen/v1/plan?mode=replace", &few);
     assert_eq!(planned.status, 200, "{}", planned.text());

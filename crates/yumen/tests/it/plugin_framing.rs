@@ -212,6 +212,7 @@ fn nobody_says_who_they_are_behind_a_body() {
         "routes": [route("/1", json!({ "nodes": { address: 1 } })), route("/2", new.alone())],
     }));
     let mut client = Client::connect(gateway.http);
+    // Trailers must not replace fields that plugins have set.
     client.send("POST /1 HTTP/1.1\r\nHost: a\r\nApikey: jacks\r\nTrailer: X-Tenant\r\n");
     client.send("Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n");
     client.send(claims.map(|name| format!("{name}: root\r\n")).concat()).send("\r\n");

@@ -230,6 +230,7 @@ fn retries_beyond_the_budget_are_not_made() {
         Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] }))
     };
     let statuses = |gateway: &Gateway| (0..8).map(|_| gateway.get("/").status).collect::<Vec<_>>();
+    // By round robin, every second request needs a retry.
     assert_eq!(statuses(&with(json!({}))), [200; 8]);
     let none = with(json!({ "percent": 0, "min_concurrency": 0 }));
     let found = statuses(&none);
@@ -340,6 +341,7 @@ fn clients_open_no_circuit_by_deadlines_of_their_own_and_operators_do() {
     let gate = Gate::default();
     let upstream = held(&gate);
     let patient = start(&upstream, json!({ "connect": 60, "send": 60, "read": 60 }));
+    // Deadlines and aborts of clients must not open the circuit.
     for _ in 0..3 {
         assert_eq!(patient.get_with("/", "X-Envoy-Expected-Rq-Timeout-Ms: 30\r\n").status, 504);
         drop(ask(&patient));

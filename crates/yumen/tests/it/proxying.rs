@@ -96,6 +96,7 @@ fn connections_to_upstreams_are_kept() {
     for _ in 0..100 {
         assert_eq!(client.get("/").status, 200);
     }
+    // Further clients share the connection to the upstream.
     for _ in 0..20 {
         assert_eq!(gateway.get("/").status, 200);
     }
@@ -172,6 +173,7 @@ fn trailers_pass() {
     let mut client = Client::connect(gateway.http);
     client.send("GET / HTTP/1.1\r\nHost: x\r\nTE: trailers\r\n\r\n");
     client.head().unwrap();
+    // The definition of `Set-Cookie` does not permit it in trailers (RFC 9110 §6.5.1).
     let end = client.bytes("3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n".len());
     assert_eq!(String::from_utf8(end).unwrap(), "3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n");
 }
@@ -219,6 +221,7 @@ fn an_early_answer_reaches_a_client_that_still_sends() {
         let mut head = [0; 1024];
         let _ = std::io::Read::read(&mut stream, &mut head);
         respond(&mut stream, 413, "Connection: close\r\n", b"enough");
+        // The connection stays open, but nothing more is read.
         std::thread::sleep(Duration::from_secs(5));
     });
     let route = json!({ "id": "1", "uri": "/*", "upstream": { "nodes": { address: 1 } } });
@@ -233,6 +236,7 @@ fn an_early_answer_reaches_a_client_that_still_sends() {
 #[test]
 fn a_client_may_close_its_half_after_the_request() {
     let upstream = Upstream::start(|_, stream| {
+        // The response follows after the end of the client's direction.
         std::thread::sleep(Duration::from_millis(100));
         respond(stream, 200, "", b"late")
     });

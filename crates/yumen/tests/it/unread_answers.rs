@@ -50,6 +50,7 @@ fn start(upstream: &Upstream) -> Gateway {
 /// A client with this window for each stream and the largest window for the connection.
 fn client(gateway: &Gateway, window_bytes: u32) -> RawClient {
     let mut client = RawClient::connect(gateway.http);
+    // Setting 4 is SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 §6.5.2).
     client.send(&frame(SETTINGS, 0, 0, &[&[0, 4], &window_bytes.to_be_bytes()[..]].concat()));
     client.send(&frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000u32.to_be_bytes()));
     client
@@ -86,6 +87,7 @@ fn check_unread_over_http2(window_bytes: u32) {
     let _reserved = reserve_descriptors();
     let upstream = large_answers();
     let gateway = start(&upstream);
+    // The allocations of the first request must not count.
     assert_eq!(gateway.get("/warm").body.len(), BODY);
     let before_kib = gateway.resident_kib();
     let mut clients: Vec<RawClient> = (0..20).map(|_| client(&gateway, window_bytes)).collect();
