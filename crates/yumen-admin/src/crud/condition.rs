@@ -45,7 +45,7 @@ impl WritePrecondition {
         }
         match &self.is_none_of {
             Some(EntityTags::Any) => failed(format!("{key} already exists")),
-            Some(tags) if tags.name(entry.modified) => {
+            Some(tags) if tags.include(entry.modified) => {
                 failed(format!("{key} is at modifiedIndex {tag}, which If-None-Match excludes"))
             }
             _ => Ok(()),
@@ -67,7 +67,7 @@ impl EntityTags {
     }
 
     /// Whether the list contains the tag of `revision`, by weak comparison (§8.8.3.2).
-    fn name(&self, revision: Revision) -> bool {
+    fn include(&self, revision: Revision) -> bool {
         let tag = answer::tag(revision);
         match self {
             EntityTags::Any => true,
