@@ -96,7 +96,7 @@ impl WorkersView {
 
     /// Client connections open over all workers.
     pub(crate) fn open_connections(&self) -> u64 {
-        self.counters.iter().map(|counters| counters.connections.get().max(0) as u64).sum()
+        self.counters.iter().map(|counters| counters.connections.open.get().max(0) as u64).sum()
     }
 }
 
