@@ -6,7 +6,7 @@ use std::task::Poll;
 use yumen_plugin::{BodyChunk, Exchange};
 
 use super::pump::BodyCopy;
-use crate::copy::body_edit::{BodyEdit, PluginEdit};
+use crate::copy::body_edit::BodyEdit;
 use crate::copy::transfer::{BodySource, Edit};
 use crate::exchange::chains::ExchangeChains;
 use crate::exchange::deadline;
