@@ -208,8 +208,8 @@ impl Http2Driver {
         let read = heads::read_request(&request, has_ended, limits, &mut head)
             .inspect_err(|_| heads::note_refused(&request, limits, &mut head));
         let is_connect = request.method() == Method::CONNECT;
-        let out = (respond, self.queue.stream());
-        let duplex = Http2Duplex::served(request.into_body(), out, is_connect, limits);
+        let queue = self.queue.stream();
+        let duplex = Http2Duplex::served(request.into_body(), respond, queue, is_connect, limits);
         let conn =
             DownstreamConnection::of(worker, self.peer.clone(), TransportStream::Http2(Box::new(duplex)));
         task::spawn(exchange(Box::new(conn), head, read, self.streams.enter()));

@@ -104,8 +104,8 @@ pub(crate) async fn open(
         stage,
         has_accepted: false,
         away_since_ms: None,
-        gives_way: false,
-        heard: None,
+        frees_capacity: false,
+        silence: None,
     };
     driver.run().await;
     // A task of the library sends CONNECTION_CLOSE; the worker must not end before it.
@@ -220,10 +220,18 @@ struct Http3Driver {
     /// client that alternates between two addresses would never be drained.
     away_since_ms: Option<u64>,
     /// Whether the connection ends to free capacity for other connections.
-    gives_way: bool,
-    /// Number of ACK frames received, and the time of the last change. Set while all streams only wait for
-    /// acknowledgements.
-    heard: Option<(u64, u64)>,
+    frees_capacity: bool,
+    /// Set while all streams only wait for acknowledgements.
+    silence: Option<AckSilence>,
+}
+
+/// A wait for acknowledgements.
+#[derive(Debug, Clone, Copy)]
+struct AckSilence {
+    /// ACK frames received so far.
+    ack_frames: u64,
+    /// Time of the last change of `ack_frames`.
+    since_ms: u64,
 }
 
 enum Http3Event {
@@ -315,7 +323,7 @@ impl Http3Driver {
 
     /// Sends the first GOAWAY to free capacity for other connections; true if the connection has failed.
     async fn give_way(&mut self) -> bool {
-        self.gives_way = true;
+        self.frees_capacity = true;
         self.leave().await
     }
 
@@ -342,8 +350,8 @@ impl Http3Driver {
                     return false;
                 }
                 self.stage = DrainStage::Ending;
-                // A connection that gives way is not kept open for clients that ignore the GOAWAY.
-                if !self.gives_way {
+                // A connection that frees capacity is not kept open for clients that ignore the GOAWAY.
+                if !self.frees_capacity {
                     self.shared.streams.wait_anew(now_ms);
                 }
                 // All accepted streams are served. The second GOAWAY carries the identifier of the first
@@ -363,16 +371,16 @@ impl Http3Driver {
     /// [`silence_ms`].
     fn is_gone(&mut self, now_ms: u64) -> bool {
         if !self.shared.streams.are_all_sent() {
-            self.heard = None;
+            self.silence = None;
             return false;
         }
-        let acknowledged = self.shared.quic.stats().frame_rx.acks;
-        let since_ms = match self.heard {
-            Some((known, since_ms)) if known == acknowledged => since_ms,
-            _ => now_ms,
+        let ack_frames = self.shared.quic.stats().frame_rx.acks;
+        let silence = match self.silence {
+            Some(silence) if silence.ack_frames == ack_frames => silence,
+            _ => AckSilence { ack_frames, since_ms: now_ms },
         };
-        self.heard = Some((acknowledged, since_ms));
-        now_ms - since_ms >= silence_ms(&self.shared.quic)
+        self.silence = Some(silence);
+        now_ms - silence.since_ms >= silence_ms(&self.shared.quic)
     }
 
     fn serve(&mut self, mut resolver: Resolver) {
@@ -448,7 +456,8 @@ async fn exchange(shared: &Rc<Http3Shared>, request: Request<()>, stream: Incomi
     // The end of the stream has usually arrived by now, so a request without a body is recognized before
     // routing.
     let early = poll_fn(|cx| Poll::Ready(duplex.poll_incoming(cx))).await;
-    let has_ended = matches!(early, Poll::Ready(Ok(()))) && duplex.has_ended() && !duplex.has_trailers();
+    let has_ended =
+        matches!(early, Poll::Ready(Ok(()))) && duplex.end_trailers().is_some_and(<[u8]>::is_empty);
     let conn = Box::new(DownstreamConnection::of(
         worker.clone(),
         shared.peer(),
@@ -464,7 +473,7 @@ async fn exchange(shared: &Rc<Http3Shared>, request: Request<()>, stream: Incomi
     let (mut conn, after) = shared::serve(conn, head, read).await;
     shared.streams.note(after);
     let TransportStream::Http3(duplex) = &mut conn.stream else { return };
-    shared.ended(outgoing.is_broken() || duplex.is_torn());
+    shared.ended(outgoing.is_broken() || duplex.has_read_failed());
     duplex.stop_incoming();
 }
 

@@ -26,6 +26,25 @@ pub(crate) enum BodyEncoding {
     Stream,
 }
 
+/// State of the writing side of an HTTP/2 or HTTP/3 stream, behind its head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamWriteState {
+    Open,
+    /// The next write that is complete ends the stream, so that its last DATA frame carries the end.
+    LastWrite,
+    /// The stream was ended or reset.
+    Finished,
+}
+
+impl StreamWriteState {
+    /// Announces that the next write is the last one.
+    pub(crate) fn expect_end(&mut self) {
+        if *self == StreamWriteState::Open {
+            *self = StreamWriteState::LastWrite;
+        }
+    }
+}
+
 impl From<Framing> for BodyDecoder {
     fn from(framing: Framing) -> BodyDecoder {
         match framing {

@@ -8,7 +8,7 @@ mod duplex;
 pub(crate) mod heads;
 
 pub(crate) use connection::{H2Connection, STREAMS_MAX, StreamPermit};
-pub(crate) use duplex::Http2Duplex;
+pub(crate) use duplex::{Http2Duplex, ResponseHeadTarget};
 
 use crate::settings::{HeadLimits, WorkerSettings};
 

@@ -301,8 +301,7 @@ fn send_on_stream(
     let requests = permit.requests_before();
     let sent = permit.send(head, request.is_complete);
     let (answer, outgoing) = sent.map_err(|_| Fault { kind: FaultKind::UpstreamClosed, unsent: true })?;
-    let limits = &client.settings.limits.response_head;
-    let duplex = Http2Duplex::asked(answer, outgoing, request.is_complete, permit, limits);
+    let duplex = Http2Duplex::asked(answer, outgoing, request.is_complete, permit);
     let connection = UpstreamConnection::new(TransportStream::Http2(Box::new(duplex)), pool_key, None);
     Ok(client.box_stream(UpstreamConnection { requests, ..connection }))
 }

@@ -8,6 +8,7 @@ use yumen_snapshot::protection::EndpointPermit;
 
 use crate::fault::{Fault, FaultKind};
 use crate::runtime::buffer::Inbox;
+use crate::transport::http2::ResponseHeadTarget;
 use crate::transport::stream::TransportStream;
 use crate::upstream::UpstreamClient;
 use crate::upstream::pool::PoolKey;
@@ -86,7 +87,7 @@ impl UpstreamConnection {
     ) -> Poll<Result<(), Fault>> {
         let limits = &client.settings.limits.response_head;
         if let TransportStream::Http2(duplex) = &mut self.stream {
-            let polled = duplex.poll_head(cx, (limits, read.method, head));
+            let polled = duplex.poll_head(cx, ResponseHeadTarget { limits, method: read.method, head });
             if polled.is_ready() {
                 // Body bytes that have arrived leave with the head. An error here returns when the body is
                 // read.

@@ -7,7 +7,7 @@ use yumen_plugin::{BodyChunk, Exchange};
 
 use super::pump::BodyCopy;
 use crate::copy::body_edit::BodyEdit;
-use crate::copy::transfer::Edit;
+use crate::copy::transfer::{BodySource, Edit};
 use crate::exchange::chains::ExchangeChains;
 use crate::exchange::deadline;
 use crate::exchange::plugin_edit::PluginEdit;
@@ -30,7 +30,7 @@ impl Edited<'_, '_> {
         bodies.download.expect_edit();
         let mut edit_body = PluginEdit::new(ex, chains);
         let mut edit: Option<Edit<'_>> = Some(&mut edit_body);
-        let result = bodies.run::<true>(&mut edit).await;
+        let result = bodies.run(&mut edit).await;
         let mut told = edit_body.grpc_status;
         if let Err(kind) = result
             && is_call
@@ -60,7 +60,7 @@ async fn end_with(bodies: BodyCopy<'_>, edited: BodyChunk) -> Option<()> {
     conn.timer.set(conn.worker.settings.timeouts.send_ms);
     let (buffers, stream, timer) = (&conn.worker.buffers, &mut conn.stream, &conn.timer);
     poll_fn(|cx| {
-        let source = (&mut connection.stream, &mut connection.inbox);
+        let source = BodySource { stream: &mut connection.stream, inbox: &mut connection.inbox };
         match download.poll(cx, buffers, source, stream, &mut None) {
             Poll::Pending if timer.is_over(cx) => Poll::Ready(None),
             polled => polled.map(Result::ok),

@@ -19,6 +19,7 @@ use super::transport::QuicReceiveStream;
 use crate::fault::FaultKind;
 use crate::runtime::buffer::{Buffers, Inbox, gather};
 use crate::runtime::timers::Timer;
+use crate::transport::body::StreamWriteState;
 use crate::transport::http2::heads;
 
 /// The library's receiving half of a stream.
@@ -26,49 +27,94 @@ pub(crate) type Receiver = RequestStream<FilteredStream<QuicReceiveStream>, Byte
 
 /// The stream of a client's request.
 pub(crate) struct Http3Duplex {
-    incoming: Receiver,
-    /// Received body bytes that are not consumed yet.
-    waiting: Bytes,
-    /// Missing body bytes, if the head has a `Content-Length`.
-    left_bytes: Option<u64>,
+    incoming: Http3Incoming,
+    outgoing: Rc<Http3SendQueue>,
+    write_state: StreamWriteState,
     /// Whether the request asks for a tunnel (CONNECT).
     is_connect: bool,
-    trailers: Vec<u8>,
-    /// Whether the body has ended, with or without trailers to come.
-    has_data_ended: bool,
-    has_ended: bool,
-    /// Whether the client's side failed: reset, or body and `Content-Length` differ.
-    is_torn: bool,
-    outgoing: Rc<Http3SendQueue>,
-    is_last: bool,
-    is_finished: bool,
     /// Receive window of the stream, in bytes.
     window_bytes: usize,
     deadline: Option<Timer>,
+}
+
+/// The client's side of a stream.
+struct Http3Incoming {
+    receiver: Receiver,
+    /// Received body bytes that are not consumed yet.
+    waiting: Bytes,
+    state: Http3ReadState,
+}
+
+/// State of a received body.
+enum Http3ReadState {
+    /// More data may arrive: `left_bytes` if the head has a `Content-Length`.
+    Data { left_bytes: Option<u64> },
+    /// The data has ended; trailers may follow.
+    AwaitsTrailers,
+    /// The client has ended its side, with these trailers as field lines.
+    Ended { trailers: Vec<u8> },
+    /// The stream was reset, or body and `Content-Length` differ.
+    Failed,
+}
+
+/// Reason that a body cannot be read further.
+enum Http3ReadFailure {
+    Stream(StreamError),
+    /// Body and `Content-Length` differ.
+    Length,
+}
+
+impl Http3Incoming {
+    /// Ready when bytes wait or the body has ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Http3ReadFailure>> {
+        while self.waiting.is_empty() {
+            match &mut self.state {
+                Http3ReadState::Data { left_bytes } => {
+                    let received = ready!(self.receiver.poll_recv_data(cx));
+                    match received.map_err(Http3ReadFailure::Stream)? {
+                        Some(mut data) => {
+                            let data = data.copy_to_bytes(data.remaining());
+                            if let Some(left) = left_bytes {
+                                let less = left.checked_sub(data.len() as u64);
+                                *left = less.ok_or(Http3ReadFailure::Length)?;
+                            }
+                            self.waiting = data;
+                        }
+                        None if left_bytes.is_some_and(|left| left > 0) => {
+                            return Poll::Ready(Err(Http3ReadFailure::Length));
+                        }
+                        None => self.state = Http3ReadState::AwaitsTrailers,
+                    }
+                }
+                Http3ReadState::AwaitsTrailers => {
+                    let received = ready!(self.receiver.poll_recv_trailers(cx));
+                    let trailers = received.map_err(Http3ReadFailure::Stream)?;
+                    let trailers = trailers.as_ref().map(heads::trailer_lines).unwrap_or_default();
+                    self.state = Http3ReadState::Ended { trailers };
+                }
+                Http3ReadState::Ended { .. } | Http3ReadState::Failed => break,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
 }
 
 impl Http3Duplex {
     /// Wraps a stream. `length` is its `Content-Length`, `is_connect` means that the request asks for a
     /// tunnel, `window_bytes` is the receive window.
     pub(crate) fn new(
-        incoming: Receiver,
+        receiver: Receiver,
         outgoing: Rc<Http3SendQueue>,
         length: Option<u64>,
         is_connect: bool,
         window_bytes: usize,
     ) -> Http3Duplex {
+        let state = Http3ReadState::Data { left_bytes: length };
         Http3Duplex {
-            incoming,
-            waiting: Bytes::new(),
-            left_bytes: length,
-            is_connect,
-            trailers: Vec::new(),
-            has_data_ended: false,
-            has_ended: false,
-            is_torn: false,
+            incoming: Http3Incoming { receiver, waiting: Bytes::new(), state },
             outgoing,
-            is_last: false,
-            is_finished: false,
+            write_state: StreamWriteState::Open,
+            is_connect,
             window_bytes,
             deadline: None,
         }
@@ -76,27 +122,24 @@ impl Http3Duplex {
 
     /// Upper bound of unread bytes: the library does not report their number, so the window is assumed.
     pub(crate) fn unread_bytes(&self) -> usize {
-        if self.has_data_ended { self.waiting.len() } else { self.window_bytes }
+        match self.incoming.state {
+            Http3ReadState::Data { .. } | Http3ReadState::Failed => self.window_bytes,
+            Http3ReadState::AwaitsTrailers | Http3ReadState::Ended { .. } => self.incoming.waiting.len(),
+        }
     }
 
-    /// Whether the client has ended its side and all its bytes were consumed.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.has_ended && self.waiting.is_empty()
+    /// The trailers of the client, as field lines, once it has ended its side and all its bytes were consumed;
+    /// empty if there are none.
+    pub(crate) fn end_trailers(&self) -> Option<&[u8]> {
+        match &self.incoming.state {
+            Http3ReadState::Ended { trailers } if self.incoming.waiting.is_empty() => Some(trailers),
+            _ => None,
+        }
     }
 
     /// Whether the client's side failed.
-    pub(crate) fn is_torn(&self) -> bool {
-        self.is_torn
-    }
-
-    /// Whether trailers followed the body.
-    pub(crate) fn has_trailers(&self) -> bool {
-        !self.trailers.is_empty()
-    }
-
-    /// Trailers of the client, as field lines.
-    pub(crate) fn trailers(&self) -> &[u8] {
-        &self.trailers
+    pub(crate) fn has_read_failed(&self) -> bool {
+        matches!(self.incoming.state, Http3ReadState::Failed)
     }
 
     /// Ready when body bytes are available or the body has ended.
@@ -104,71 +147,39 @@ impl Http3Duplex {
     /// Fails if the body differs from its `Content-Length` (RFC 9114 §4.1.2): the endpoint would otherwise
     /// read a wrong length.
     pub(crate) fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.is_torn {
+        if self.has_read_failed() {
             // The library must not be polled after an error.
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let polled = self.poll_body(cx);
-        self.is_torn |= matches!(polled, Poll::Ready(Err(_)));
-        polled
+        let read = ready!(self.incoming.poll(cx));
+        Poll::Ready(read.map_err(|failure| self.fail(failure)))
     }
 
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.waiting.is_empty() && !self.has_ended {
-            if self.has_data_ended {
-                let trailers =
-                    ready!(self.incoming.poll_recv_trailers(cx)).map_err(|error| self.failed(error))?;
-                self.trailers = trailers.as_ref().map(heads::trailer_lines).unwrap_or_default();
-                self.has_ended = true;
-                continue;
+    #[cold]
+    fn fail(&mut self, failure: Http3ReadFailure) -> io::Error {
+        self.incoming.state = Http3ReadState::Failed;
+        match failure {
+            Http3ReadFailure::Length => {
+                self.outgoing.mark_malformed();
+                io::ErrorKind::InvalidData.into()
             }
-            let data = ready!(self.incoming.poll_recv_data(cx));
-            let data = data.map(|data| data.map(|mut data| data.copy_to_bytes(data.remaining())));
-            let data = data.map_err(|error| self.failed(error))?;
-            let Some(data) = data else {
-                if self.left_bytes.is_some_and(|left| left > 0) {
-                    return Poll::Ready(Err(self.malformed()));
-                }
-                self.has_data_ended = true;
-                continue;
-            };
-            if let Some(left) = &mut self.left_bytes {
-                match left.checked_sub(data.len() as u64) {
-                    Some(less) => *left = less,
-                    None => return Poll::Ready(Err(self.malformed())),
-                }
+            // A truncated frame is a connection error (RFC 9114 §7.1), which the library does not raise.
+            Http3ReadFailure::Stream(StreamError::Undefined(cause)) if cause.is::<TruncatedFrame>() => {
+                let error = InternalConnectionError::new(Code::H3_FRAME_ERROR, TruncatedFrame.to_string());
+                io::Error::other(self.incoming.receiver.handle_connection_error_on_stream(error))
             }
-            self.waiting = data;
+            Http3ReadFailure::Stream(error) => io::Error::other(error),
         }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Records that body and `Content-Length` differ, so that the stream is reset with H3_MESSAGE_ERROR.
-    #[cold]
-    fn malformed(&self) -> io::Error {
-        self.outgoing.set_malformed();
-        io::ErrorKind::InvalidData.into()
-    }
-
-    /// A truncated frame is a connection error (RFC 9114 §7.1), which the library does not raise.
-    #[cold]
-    fn failed(&mut self, error: StreamError) -> io::Error {
-        io::Error::other(match error {
-            StreamError::Undefined(cause) if cause.is::<TruncatedFrame>() => {
-                let told = InternalConnectionError::new(Code::H3_FRAME_ERROR, TruncatedFrame.to_string());
-                self.incoming.handle_connection_error_on_stream(told)
-            }
-            error => error,
-        })
     }
 
     /// Sends STOP_SENDING for the unread rest of the request (RFC 9114 §4.1).
     pub(crate) fn stop_incoming(&mut self) {
-        if self.has_ended {
+        if matches!(self.incoming.state, Http3ReadState::Ended { .. }) {
             return;
         }
-        let is_answered = self.is_finished && !self.outgoing.is_malformed();
-        self.incoming.stop_sending(if is_answered { Code::H3_NO_ERROR } else { self.outgoing.code() });
+        let is_answered = self.is_finished() && !self.outgoing.is_malformed();
+        let code = if is_answered { Code::H3_NO_ERROR } else { self.outgoing.reset_code() };
+        self.incoming.receiver.stop_sending(code);
     }
 
     /// Moves at most `bytes_max` received bytes into the inbox; 0 is the end of the body.
@@ -180,10 +191,10 @@ impl Http3Duplex {
         bytes_max: usize,
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_incoming(cx))?;
-        if self.waiting.is_empty() {
+        if self.incoming.waiting.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let count = inbox.take_from(&mut self.waiting, buffers, bytes_max);
+        let count = inbox.take_from(&mut self.incoming.waiting, buffers, bytes_max);
         // The end of the body is detected only by a further poll.
         if let Poll::Ready(Err(error)) = self.poll_incoming(cx) {
             return Poll::Ready(Err(error));
@@ -191,9 +202,19 @@ impl Http3Duplex {
         Poll::Ready(Ok(count))
     }
 
+    fn is_finished(&self) -> bool {
+        self.write_state == StreamWriteState::Finished
+    }
+
+    /// Queues the end of the stream.
+    fn end(&mut self) {
+        self.write_state = StreamWriteState::Finished;
+        self.outgoing.end();
+    }
+
     /// Marks the next write as the last.
     pub(crate) fn expect_end(&mut self) {
-        self.is_last = true;
+        self.write_state.expect_end();
     }
 
     /// Queues as many bytes as the send queue has capacity for.
@@ -207,22 +228,21 @@ impl Http3Duplex {
         if count > 0 {
             self.outgoing.send(gather(slices, count));
         }
-        if self.is_last && count == wanted && !self.is_finished {
-            self.is_finished = true;
-            self.outgoing.end();
+        if self.write_state == StreamWriteState::LastWrite && count == wanted {
+            self.end();
         }
         Poll::Ready(Ok(count))
     }
 
     /// Ends the gateway's side, with trailers if there are any, given as field lines.
     pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
-        if std::mem::replace(&mut self.is_finished, true) {
+        if self.is_finished() {
             return Ok(());
         }
         if !trailers.is_empty() {
             self.outgoing.send_trailers(heads::trailers(trailers));
         }
-        self.outgoing.end();
+        self.end();
         Ok(())
     }
 
@@ -234,12 +254,11 @@ impl Http3Duplex {
         let head = heads::response(text, self.is_connect).ok_or(io::ErrorKind::InvalidData)?;
         let is_interim = head.status().is_informational();
         if heads::is_tunnel(text) {
-            self.outgoing.carries_tunnel();
+            self.outgoing.mark_tunnel();
         }
         self.outgoing.send_head(head);
         if ends && !is_interim {
-            self.is_finished = true;
-            self.outgoing.end();
+            self.end();
         }
         Ok(())
     }
@@ -247,7 +266,7 @@ impl Http3Duplex {
     /// Fault of a client that no longer waits: it stopped reading, its connection was lost, or its deadline
     /// has passed.
     pub(crate) fn client_gone(&mut self, cx: &mut Context<'_>) -> Option<FaultKind> {
-        if self.is_finished {
+        if self.is_finished() {
             return None;
         }
         if self.outgoing.is_broken() {
@@ -266,7 +285,7 @@ impl Http3Duplex {
 impl Drop for Http3Duplex {
     /// Resets an incomplete stream, also after a panic of the exchange.
     fn drop(&mut self) {
-        if !self.is_finished {
+        if !self.is_finished() {
             self.outgoing.give_up();
         }
     }

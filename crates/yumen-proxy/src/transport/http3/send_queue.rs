@@ -33,20 +33,36 @@ enum OutgoingPart {
     End,
 }
 
+/// Stage of the sending side of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SendStage {
+    Open,
+    /// The stream is to be reset, because the response is incomplete.
+    GivenUp,
+    /// Nothing can be sent: the stream was reset, the client stopped reading, or its connection is lost.
+    Broken,
+}
+
+/// The reason of a reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ResetReason {
+    /// The response is incomplete.
+    Incomplete,
+    /// The stream was upgraded, and its tunnel broke off.
+    Tunnel,
+    /// The request is malformed.
+    Malformed,
+}
+
 /// Parts that wait to be sent on a stream.
 pub(crate) struct Http3SendQueue {
     pieces: RefCell<VecDeque<OutgoingPart>>,
     queued_bytes: Cell<usize>,
     /// Share of the stream in the connection's send queue.
     queue: StreamQueue,
-    /// Whether nothing can be sent any more: the client stopped reading, or its connection is lost.
-    is_broken: Cell<bool>,
-    /// Whether the stream is to be reset because the response is incomplete.
-    is_given_up: Cell<bool>,
-    /// Whether the stream was upgraded: its bytes belong to a tunnel and not to a message.
-    is_tunnel: Cell<bool>,
-    /// Whether the request is malformed.
-    is_malformed: Cell<bool>,
+    stage: Cell<SendStage>,
+    /// The reason of a reset, should the stream end before its end was sent.
+    reset_reason: Cell<ResetReason>,
     writer: RefCell<Option<Waker>>,
     sender: RefCell<Option<Waker>>,
 }
@@ -57,17 +73,15 @@ impl Http3SendQueue {
             pieces: RefCell::default(),
             queued_bytes: Cell::new(0),
             queue,
-            is_broken: Cell::new(false),
-            is_given_up: Cell::new(false),
-            is_tunnel: Cell::new(false),
-            is_malformed: Cell::new(false),
+            stage: Cell::new(SendStage::Open),
+            reset_reason: Cell::new(ResetReason::Incomplete),
             writer: RefCell::default(),
             sender: RefCell::default(),
         }
     }
 
     pub(crate) fn is_broken(&self) -> bool {
-        self.is_broken.get()
+        self.stage.get() == SendStage::Broken
     }
 
     pub(super) fn send_head(&self, head: Response<()>) {
@@ -82,37 +96,48 @@ impl Http3SendQueue {
         self.push(OutgoingPart::End);
     }
 
-    pub(super) fn carries_tunnel(&self) {
-        self.is_tunnel.set(true);
-    }
-
-    pub(super) fn is_malformed(&self) -> bool {
-        self.is_malformed.get()
-    }
-
-    pub(super) fn set_malformed(&self) {
-        self.is_malformed.set(true);
-    }
-
-    /// Error code of the reset when the stream is given up.
-    pub(super) fn code(&self) -> Code {
-        match self.is_tunnel.get() {
-            // Malformed message (RFC 9114 §4.1.2).
-            _ if self.is_malformed() => Code::H3_MESSAGE_ERROR,
-            // A tunnel whose connection broke off is canceled (RFC 9220 §3).
-            true => Code::H3_REQUEST_CANCELLED,
-            false => Code::H3_INTERNAL_ERROR,
+    /// Records that the stream was upgraded: its bytes belong to a tunnel and not to a message.
+    pub(super) fn mark_tunnel(&self) {
+        if !self.is_malformed() {
+            self.reset_reason.set(ResetReason::Tunnel);
         }
     }
 
+    /// Records that the request is malformed, which takes precedence as the reason of a reset.
+    pub(super) fn mark_malformed(&self) {
+        self.reset_reason.set(ResetReason::Malformed);
+    }
+
+    pub(super) fn is_malformed(&self) -> bool {
+        self.reset_reason.get() == ResetReason::Malformed
+    }
+
+    /// Error code of a reset.
+    pub(super) fn reset_code(&self) -> Code {
+        match self.reset_reason.get() {
+            ResetReason::Incomplete => Code::H3_INTERNAL_ERROR,
+            // RFC 9220 §3.
+            ResetReason::Tunnel => Code::H3_REQUEST_CANCELLED,
+            // RFC 9114 §4.1.2.
+            ResetReason::Malformed => Code::H3_MESSAGE_ERROR,
+        }
+    }
+
+    /// Resets the stream, unless it is broken.
     pub(super) fn give_up(&self) {
-        self.is_given_up.set(true);
+        if self.stage.get() == SendStage::Open {
+            self.stage.set(SendStage::GivenUp);
+        }
         wake(&self.sender);
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.stage.get() == SendStage::GivenUp
     }
 
     /// Free capacity, in bytes; ready when there is some.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.is_broken.get() {
+        if self.is_broken() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         match QUEUED_BYTES_MAX.saturating_sub(self.queued_bytes.get()) {
@@ -147,7 +172,7 @@ impl Http3SendQueue {
 
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<OutgoingPart>> {
         // A reset discards queued parts, so they are not sent first.
-        if self.is_given_up.get() {
+        if self.is_given_up() {
             return Poll::Ready(None);
         }
         if let Some(piece) = self.pieces.borrow_mut().pop_front() {
@@ -158,7 +183,7 @@ impl Http3SendQueue {
     }
 
     fn break_off(&self) {
-        self.is_broken.set(true);
+        self.stage.set(SendStage::Broken);
         self.pieces.borrow_mut().clear();
         wake(&self.writer);
     }
@@ -208,7 +233,7 @@ pub(crate) async fn send_all(
         wake(&outgoing.writer);
     }
     // A drop without a reset would end the stream like a complete response.
-    sender.stop_stream(outgoing.code());
+    sender.stop_stream(outgoing.reset_code());
     outgoing.break_off();
 }
 
@@ -266,7 +291,7 @@ async fn step(
         if let Poll::Ready(sent) = sending.as_mut().poll(cx) {
             return Poll::Ready(Some(sent));
         }
-        if outgoing.is_given_up.get() || stall.is_over(cx, &mut acknowledged) {
+        if outgoing.is_given_up() || stall.is_over(cx, &mut acknowledged) {
             return Poll::Ready(None);
         }
         *outgoing.sender.borrow_mut() = Some(cx.waker().clone());

@@ -39,10 +39,16 @@ impl TransportStream {
 
     /// Whether the peer has ended the stream without trailers.
     pub(crate) fn has_ended_plainly(&self) -> bool {
+        self.end_trailers().is_some_and(<[u8]>::is_empty)
+    }
+
+    /// Returns the trailers of the peer, as field lines, once an HTTP/2 or HTTP/3 stream has ended and all its
+    /// bytes were read; empty if there are none.
+    fn end_trailers(&self) -> Option<&[u8]> {
         match self {
-            TransportStream::Http2(duplex) => duplex.has_ended() && !duplex.has_trailers(),
-            TransportStream::Http3(duplex) => duplex.has_ended() && !duplex.has_trailers(),
-            _ => false,
+            TransportStream::Http2(duplex) => duplex.end_trailers(),
+            TransportStream::Http3(duplex) => duplex.end_trailers(),
+            _ => None,
         }
     }
 
@@ -71,11 +77,10 @@ impl TransportStream {
     /// `count` bytes were read last; `waiting` bytes are not decoded yet. The stream retains its trailers for
     /// a retry.
     pub(crate) fn end(&self, count: usize, waiting: usize) -> Option<BodyDecoder> {
-        let trailers = match self {
-            TransportStream::Http2(duplex) => duplex.has_ended().then(|| duplex.trailers()),
-            TransportStream::Http3(duplex) => duplex.has_ended().then(|| duplex.trailers()),
-            _ => return (count == 0).then_some(BodyDecoder::Done),
-        }?;
+        if !self.is_shared() {
+            return (count == 0).then_some(BodyDecoder::Done);
+        }
+        let trailers = self.end_trailers()?;
         match waiting {
             0 if trailers.is_empty() => Some(BodyDecoder::Done),
             0 => Some(BodyDecoder::Trailers(trailers.to_vec())),
