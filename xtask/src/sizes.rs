@@ -27,7 +27,8 @@ pub(crate) fn check(sources: &Sources) -> Vec<Finding> {
         }
     }
     let text = sources.text(LIST).unwrap_or_default();
-    RatchetList { path: LIST, text }.compare(long, |subject, lines| format!("{subject}: {lines} lines; split it"))
+    RatchetList { path: LIST, text }
+        .compare(long, |subject, lines| format!("{subject}: {lines} lines; split it"))
 }
 
 /// Every function with a body and its length. Relies on rustfmt: the closing brace is alone on its line, at

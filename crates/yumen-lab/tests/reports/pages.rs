@@ -179,9 +179,7 @@ fn one_round_does_not_make_a_loss() {
     let run = run("once", "R1", Vec::new(), &points, &[slow, MODELS[2]], 1, 9);
     let text = render(&run, ReportFormat::Markdown).unwrap();
     assert!(rows(&text, "Where yumen loses").is_empty());
-    assert!(
-        rows(&text, "Behind, but inconclusive").iter().any(|row| row.starts_with("| throughput"))
-    );
+    assert!(rows(&text, "Behind, but inconclusive").iter().any(|row| row.starts_with("| throughput")));
 }
 
 #[test]

@@ -4,8 +4,8 @@
 use std::cell::Cell;
 
 use crate::runtime::overload::OverloadGuard;
-use crate::settings::WorkerSettings;
 use crate::runtime::worker_duty::WorkerDuty;
+use crate::settings::WorkerSettings;
 
 /// The last sixteenth of the connection limit is a reserve. While it is in use, idle connections are ended:
 /// a sixteenth of the open ones per pass, at least [`ROOM_MIN`], at most one pass per [`MAKE_ROOM_MS`].

@@ -11,7 +11,7 @@ use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
 use yumen_plugin::Carry;
 use yumen_proxy::probe::ProbeCounters;
-use yumen_proxy::{ListenerProtocol, Http3Identity, WorkerDuty};
+use yumen_proxy::{Http3Identity, ListenerProtocol, WorkerDuty};
 use yumen_snapshot::Publisher;
 use yumen_store::LastGoodVersions;
 

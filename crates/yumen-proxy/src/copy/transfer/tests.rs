@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::io::IoSlice;
 use std::rc::Rc;
 use std::task::Waker;
 

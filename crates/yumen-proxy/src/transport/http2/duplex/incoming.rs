@@ -7,8 +7,8 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::ResponseFuture;
 
-use crate::buffer::{Buffers, Inbox};
-use crate::http2::heads;
+use crate::runtime::buffer::{Buffers, Inbox};
+use crate::transport::http2::heads;
 
 /// State of the peer's side.
 pub(super) enum Http2Incoming {

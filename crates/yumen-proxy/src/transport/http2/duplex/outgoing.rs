@@ -8,10 +8,10 @@ use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http::Response;
 
-use crate::backlog::StreamQueue;
-use crate::body::StreamWriteState;
-use crate::buffer::gather;
-use crate::http2::heads;
+use crate::runtime::backlog::StreamQueue;
+use crate::runtime::buffer::gather;
+use crate::transport::body::StreamWriteState;
+use crate::transport::http2::heads;
 
 /// State of the gateway's side.
 pub(super) enum Http2Outgoing {
