@@ -2,16 +2,18 @@
 
 mod certificates;
 mod consumers;
-mod consumers_and_credentials;
 mod document;
 mod entity;
 mod environment;
 mod expression;
+mod guards;
 mod ids;
+mod imported_consumers;
 mod labels;
 mod paths;
 mod plugins;
 mod precedence;
+mod protocols;
 mod routes;
 mod rules;
 mod scopes;

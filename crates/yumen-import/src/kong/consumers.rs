@@ -5,12 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use yumen_config::{Kind, Resource};
 
-use super::consumers_and_credentials::{
-    ImportedConsumer, ImportedConsumers, ImportedCredential, ImportedGroup,
-};
 use super::document::{EntityIndex, KongCredential, KongDocument};
 use super::entity::KongEntity;
 use super::ids::IdAllocator;
+use super::imported_consumers::{ImportedConsumer, ImportedConsumers, ImportedCredential, ImportedGroup};
 use super::plugins::PluginTranslator;
 use super::scopes::{PluginUse, PluginUses};
 use crate::report::{ImportReport, different, dropped};

@@ -9,63 +9,12 @@ mod transform;
 use serde_json::{Map, Value, json};
 use yumen_config::{Kind, Resource};
 
-use super::consumers_and_credentials::ImportedConsumers;
 use super::entity::KongEntity;
+use super::guards::{UNGUARDED, is_guard};
+use super::imported_consumers::ImportedConsumers;
 use super::scopes::PluginUse;
 use crate::report::{ImportReport, different, dropped};
 pub(super) use respond::message;
-
-/// Plugins whose absence grants no access and reveals nothing: they observe, cache, or relax restrictions. Every other
-/// plugin counts as a guard, unknown ones included.
-const HARMLESS: [&str; 23] = [
-    "acme",
-    "ai-semantic-cache",
-    "app-dynamics",
-    "correlation-id",
-    "cors",
-    "datadog",
-    "file-log",
-    "graphql-proxy-cache-advanced",
-    "grpc-web",
-    "http-log",
-    "kafka-log",
-    "loggly",
-    "opentelemetry",
-    "prometheus",
-    "proxy-cache",
-    "proxy-cache-advanced",
-    "session",
-    "statsd",
-    "statsd-advanced",
-    "syslog",
-    "tcp-log",
-    "udp-log",
-    "zipkin",
-];
-
-/// Guards whose absence for one consumer is harmless while another instance of the plugin applies.
-const ADJUSTS: [&str; 10] = [
-    "rate-limiting",
-    "rate-limiting-advanced",
-    "redirect",
-    "request-size-limiting",
-    "request-termination",
-    "request-transformer",
-    "request-transformer-advanced",
-    "response-ratelimiting",
-    "response-transformer",
-    "response-transformer-advanced",
-];
-
-/// Whether the absence of a plugin grants access.
-pub(super) fn is_guard(name: &str) -> bool {
-    !HARMLESS.contains(&name)
-}
-
-/// Whether the absence of one instance grants access although another instance of the plugin applies.
-pub(super) fn is_guard_per_instance(name: &str) -> bool {
-    is_guard(name) && !ADJUSTS.contains(&name)
-}
 
 /// The authentication plugins that run with a plugin.
 #[derive(Debug, Clone, Copy)]
@@ -216,9 +165,6 @@ impl<'a> PluginTranslator<'a> {
         self.has_limits.then(|| Resource::new(Kind::PluginMetadata, "limit-count", &names))
     }
 }
-
-/// Response message in place of a missing guard. Clients read it, so it does not name the plugin.
-pub(super) const UNGUARDED: &str = "a plugin that guards access is not available";
 
 /// Refuses all requests in place of a missing guard.
 fn refuse_requests(one: &PluginUse, plugins: &mut Map<String, Value>, report: &mut ImportReport) {

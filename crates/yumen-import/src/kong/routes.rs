@@ -14,8 +14,9 @@ use super::ids::IdAllocator;
 use super::paths::{KongPath, PathHandling, PathMapping};
 use super::plugins::{self, PluginTranslator};
 use super::precedence::{self, KongPathCandidate, PathPlacement};
+use super::protocols::is_stream_protocol;
 use super::scopes::PluginUses;
-use super::services::{HostPreservation, KongService, KongServices, STREAM_PROTOCOLS};
+use super::services::{HostPreservation, KongService, KongServices};
 use super::streams;
 use crate::report::{ImportReport, dropped};
 use matching::KongRouteMatch;
@@ -156,12 +157,12 @@ fn read(
     }
     entity.take("name");
     let protocols = entity.texts("protocols", report);
-    for other in protocols.iter().filter(|one| STREAM_PROTOCOLS.contains(&one.as_str())) {
-        let line = dropped(&label, "protocols", format!("{other} is left out"));
+    let (of_streams, protocols): (Vec<String>, Vec<String>) =
+        protocols.into_iter().partition(|protocol| is_stream_protocol(protocol));
+    for protocol in of_streams {
+        let line = dropped(&label, "protocols", format!("{protocol} is left out"));
         report.add(line.why("a route is either of requests or of streams"));
     }
-    let protocols: Vec<String> =
-        protocols.into_iter().filter(|one| !STREAM_PROTOCOLS.contains(&one.as_str())).collect();
     let is_grpc = protocols.iter().any(|one| matches!(one.as_str(), "grpc" | "grpcs"));
     let is_encrypted = |one: &String| matches!(one.as_str(), "https" | "grpcs" | "wss");
     let only_https = !protocols.is_empty() && protocols.iter().all(is_encrypted);

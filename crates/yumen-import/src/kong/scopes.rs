@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::document::{EntityIndex, KongDocument};
 use super::entity::KongEntity;
-use super::plugins::{UNGUARDED, is_guard_per_instance};
-use super::services::STREAM_PROTOCOLS;
+use super::guards::{UNGUARDED, is_guard_per_instance};
+use super::protocols::is_stream_protocol;
 use crate::report::{ImportReport, different, dropped};
 
 /// Plugins that only observe. As global rules they also observe requests that no route matches.
@@ -208,7 +208,7 @@ fn read_one(
         config,
         filter: scheme_filter(&protocols),
         scope: PluginScope::default(),
-        names_streams: protocols.iter().any(|one| STREAM_PROTOCOLS.contains(&one.as_str())),
+        names_streams: protocols.iter().any(|protocol| is_stream_protocol(protocol)),
     })
     .filter(|_| is_enabled)
 }

@@ -11,6 +11,7 @@ use super::entity::KongEntity;
 use super::ids::IdAllocator;
 use super::labels::labels;
 use super::plugins::PluginTranslator;
+use super::protocols::is_stream_protocol;
 use super::scopes::PluginUses;
 use super::upstreams::{KongUpstreams, split_address};
 use crate::report::{ImportReport, different, dropped};
@@ -48,9 +49,6 @@ pub(super) struct KongServices {
     pub(super) index: EntityIndex,
 }
 
-/// Protocols of stream routes.
-pub(super) const STREAM_PROTOCOLS: [&str; 4] = ["tcp", "tls", "tls_passthrough", "udp"];
-
 pub(super) fn translate(
     document: &mut KongDocument,
     upstreams: &KongUpstreams,
@@ -77,7 +75,7 @@ pub(super) fn translate(
             name: entity.name.clone(),
             is_enabled: entity.flag("enabled", report).unwrap_or(true),
             path: entity.text("path", report).unwrap_or_else(|| "/".into()),
-            is_of_streams: STREAM_PROTOCOLS.contains(&protocol.as_str()),
+            is_of_streams: is_stream_protocol(&protocol),
             labels: labels(entity, report),
             upstream: Map::new(),
             upstream_host: None,

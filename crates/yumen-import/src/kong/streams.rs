@@ -5,10 +5,12 @@ use yumen_config::{Kind, Resource};
 
 use super::document::KongDocument;
 use super::entity::KongEntity;
+use super::guards::is_guard;
 use super::ids::IdAllocator;
-use super::plugins::{self, PluginTranslator};
+use super::plugins::PluginTranslator;
+use super::protocols::is_stream_protocol;
 use super::scopes::{PluginUse, PluginUses};
-use super::services::{KongServices, STREAM_PROTOCOLS};
+use super::services::KongServices;
 use crate::report::{ImportReport, different, dropped};
 
 /// Plugins of the gateway that run for streams.
@@ -17,7 +19,7 @@ const STREAM_PLUGINS: [&str; 2] = ["ip-restriction", "prometheus"];
 /// Whether all protocols of a route are of streams.
 pub(super) fn is_stream(route: &KongEntity) -> bool {
     let protocols = route.peek("protocols").and_then(Value::as_array);
-    let is_of_streams = |one: &Value| one.as_str().is_some_and(|one| STREAM_PROTOCOLS.contains(&one));
+    let is_of_streams = |one: &Value| one.as_str().is_some_and(is_stream_protocol);
     protocols.is_some_and(|all| !all.is_empty() && all.iter().all(is_of_streams))
 }
 
@@ -194,10 +196,9 @@ fn plugins(
     let (mut kept, mut left): (Map<_, _>, Map<_, _>) =
         all.into_iter().partition(|(name, _)| STREAM_PLUGINS.contains(&name.as_str()));
     let is_refused = left.shift_remove("fault-injection").is_some();
-    let is_guard =
-        |one: &&&PluginUse| plugins::is_guard(&one.name) && !STREAM_PLUGINS.contains(&one.name.as_str());
+    let is_missing = |one: &&&PluginUse| is_guard(&one.name) && !STREAM_PLUGINS.contains(&one.name.as_str());
     // With an allow and a deny list, one of them is in a plugin that does not run for streams.
-    let missing = uses.iter().find(is_guard).map(|one| one.name.as_str());
+    let missing = uses.iter().find(is_missing).map(|one| one.name.as_str());
     if let Some(name) = missing.or((is_refused || left.contains_key("mocking")).then_some("ip-restriction")) {
         let why = format!("{name} guards and does not serve streams");
         let line = dropped(label, "plugins", "connections are closed, so that nobody passes unchecked");
