@@ -1,6 +1,6 @@
-//! `grpc-transcode`: lets clients of JSON call a unary method of a gRPC service.
+//! `grpc-transcode`: lets JSON clients call unary methods of a gRPC service.
 //!
-//! Knows protobuf through the compiled proto object only, and nothing of connections.
+//! Knows protobuf through the compiled proto object; the codec is `yumen-proto-json`.
 
 mod request;
 mod response;
@@ -22,7 +22,7 @@ use yumen_plugin::{
 };
 use yumen_proto_json::{JsonForm, LargeIntegers, MessageTypeCache};
 
-/// What is wrong with a request is told at this length.
+/// Maximum length of a problem in a response, in characters.
 const PROBLEM_LETTERS_MAX: usize = 300;
 
 /// Settings of `grpc-transcode`.
@@ -58,7 +58,7 @@ pub(crate) struct GrpcTranscodeSettings {
     max_resp_body_size: usize,
 }
 
-/// Servers of gRPC take no longer message unless configured to.
+/// The default limit of gRPC servers.
 fn request_bytes_max() -> usize {
     4 << 20
 }
@@ -102,7 +102,7 @@ fn json_form(options: &[PbOption], is_proto3: bool) -> JsonForm {
             PbOption::EnumAsName => form.enum_numbers = false,
             PbOption::EnumAsValue => form.enum_numbers = true,
             PbOption::AutoDefaultValues => form.defaults = is_proto3,
-            // Defaults behind the scenes do not show in JSON.
+            // Default metatables have no effect on JSON.
             PbOption::NoDefaultValues | PbOption::UseDefaultMetatable => form.defaults = false,
             PbOption::UseDefaultValues => form.defaults = true,
             PbOption::EnableHooks | PbOption::DisableHooks => {}
@@ -111,41 +111,41 @@ fn json_form(options: &[PbOption], is_proto3: bool) -> JsonForm {
     form
 }
 
-/// Transcodes calls of one method.
+/// The plugin.
 pub(crate) struct GrpcTranscode {
     calls: CallTable,
     body_bytes_max: usize,
 }
 
-/// What requests may call.
+/// The methods that requests may call.
 enum CallTable {
-    /// Nothing: the settings were only judged.
+    /// None: the settings were validated without the proto.
     Unknown,
     One(Arc<TranscodedCall>),
-    /// What rules say, those of narrower paths first.
+    /// Methods by their HTTP rules, narrower paths first.
     Ruled {
         service: String,
         calls: Arc<RuledCalls>,
     },
 }
 
-/// Calls with the rules that lead to them.
+/// Calls with their HTTP rules.
 type RuledCalls = Vec<(HttpRule, Arc<TranscodedCall>)>;
 
-/// The method and how it is called.
+/// A method with the settings of its calls.
 struct TranscodedCall {
     method: MethodDescriptor,
-    /// Those that answers had messages of, in all calls.
+    /// The message types of responses, shared by all calls.
     types: Arc<MessageTypeCache>,
     /// `/package.Service/Method`.
     target: String,
-    /// `grpc-timeout`, where a call has one.
+    /// The value of `grpc-timeout`, if a deadline is configured.
     timeout: Option<String>,
     form: JsonForm,
     show_status: bool,
     detail: Option<MessageDescriptor>,
     body_bytes_max: usize,
-    /// The field of the answer that is the whole of what the client gets.
+    /// The field of the response message that becomes the whole body.
     response_body: Option<String>,
 }
 
@@ -171,7 +171,7 @@ impl PluginFactory for GrpcTranscode {
 }
 
 impl CallTable {
-    /// All methods of the service that have rules, those of narrower paths first.
+    /// All methods of the service with HTTP rules, narrower paths first.
     fn ruled(
         config: &GrpcTranscodeSettings,
         protos: &ProtoDescriptors,
@@ -253,7 +253,7 @@ impl TranscodedCall {
         let is_proto3 = method.output().parent_file().syntax() == prost_reflect::Syntax::Proto3;
         Ok(TranscodedCall {
             target: format!("/{}/{}", config.service, method.name()),
-            // At most eight digits (see the protocol's documents).
+            // gRPC allows at most eight digits.
             timeout: (config.deadline >= 1.0)
                 .then(|| format!("{}m", config.deadline.min(99_999_999.0) as u64)),
             form: json_form(&config.pb_option, is_proto3),
@@ -271,7 +271,7 @@ fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// What turns the answer back.
+/// Translates the response of a call.
 struct TranscodeTranslator(Arc<TranscodedCall>);
 
 impl ResponseTranslator for TranscodeTranslator {
@@ -290,11 +290,12 @@ impl Plugin for GrpcTranscode {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        // In a global rule and on the route, the first makes the call: it has taken the request apart.
+        // A global rule and the route may have the plugin. The first one translates, since it consumes the
+        // request.
         if matches!(self.calls, CallTable::Unknown) || ex.response.translator.is_some() {
             return Step::Continue;
         }
-        // Also where it is not looked at: what is sent instead must not leave it behind.
+        // The body is read even if no field is taken from it: the message replaces it.
         if ex.lacks_body(self.body_bytes_max) {
             return Step::NeedBody { bytes_max: self.body_bytes_max };
         }
@@ -327,7 +328,7 @@ impl Plugin for GrpcTranscode {
     }
 }
 
-/// Lets a request go on as a call with this message, or refuses it.
+/// Forwards the request as a call with this message, or refuses it.
 fn make_call<'a>(
     ex: &mut Exchange<'_>,
     call: Arc<TranscodedCall>,
@@ -336,7 +337,7 @@ fn make_call<'a>(
     let message = match message {
         Ok(Ok(message)) => message,
         Ok(Err(problem)) => {
-            // It shows values, and those may be as long as the body.
+            // The problem quotes values, which may be as long as the body.
             let problem: String = problem.chars().take(PROBLEM_LETTERS_MAX).collect();
             let message = format!("the request is no {}: {problem}", call.method.input().name());
             return Step::Respond(LocalResponse::error_msg(400, &message));
@@ -358,11 +359,11 @@ fn make_call<'a>(
     Step::Continue
 }
 
-/// The position of a rule, with the values that the path has for it.
+/// The index of a rule, and the values of its path.
 type RuledRequest = (usize, Vec<(String, String)>);
 
-/// The first call whose rule the request fits, with the values in its path; or a refusal that names the methods that
-/// other rules have for the path.
+/// Returns the first call whose rule matches the request, with the values of its path; or a refusal that
+/// lists the methods of other rules for the path.
 fn ruled(service: &str, calls: &RuledCalls, ex: &Exchange<'_>) -> Result<RuledRequest, LocalResponse> {
     let verb = ex.request.method_name();
     let mut others: Vec<&str> = Vec::new();

@@ -1,5 +1,5 @@
-//! `hmac-auth`: the client signs what it asks with a key it shares with the gateway, as HTTP signatures
-//! have it (draft-cavage-http-signatures).
+//! `hmac-auth`: the client signs requests with a shared key, as in HTTP signatures
+//! (draft-cavage-http-signatures).
 
 use std::borrow::Cow;
 use std::time::{Duration, UNIX_EPOCH};
@@ -67,7 +67,7 @@ pub(crate) struct HmacAuthSettings {
     realm: String,
 }
 
-/// What a client may sign with.
+/// The algorithms of signatures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 enum HmacAlgorithm {
@@ -166,12 +166,12 @@ impl ConsumerAuth for HmacAuth {
     }
 }
 
-/// Why nobody was identified.
+/// The reason why no consumer was identified.
 enum HmacFailure {
     Refused(&'static str),
-    /// The body must be looked at first.
+    /// The body must be read first.
     NeedsBody,
-    /// The body is long, so that its digest is computed beside the worker.
+    /// The digest of a long body must be computed in another thread.
     NeedsDigest,
 }
 
@@ -213,7 +213,7 @@ impl<'a> HmacSignature<'a> {
         Ok(read)
     }
 
-    /// What the client signed if it asked for `target`: the key's name, then the fields it lists, those there are.
+    /// The signed text for `target`: the name of the key, then the listed fields that are present.
     fn text(&self, request: &RequestHead, target: &[u8]) -> Vec<u8> {
         let mut text = format!("{}\n", self.key_id).into_bytes();
         for name in &self.headers {
@@ -232,7 +232,7 @@ impl<'a> HmacSignature<'a> {
         text
     }
 
-    /// Whether the client lists the field among those it signed. A field that is not there is not signed either.
+    /// Whether the client lists the field as signed. An absent field is not signed.
     fn covers(&self, request: &RequestHead, field: &str) -> bool {
         self.headers.iter().any(|name| name.eq_ignore_ascii_case(field))
             && request.fields.get(field).is_some()
@@ -247,8 +247,8 @@ impl<'a> HmacSignature<'a> {
     }
 }
 
-/// The target as APISIX has it signed, its path decoded; `None` where it is the one that was sent, or where it
-/// might be read as that of another path.
+/// The target in the form that APISIX signs, with a decoded path; `None` if it equals the received one, or
+/// could be read as the target of another path.
 fn plain_request_uri(request: &RequestHead) -> Option<Cow<'_, [u8]>> {
     let is_plain = |byte: &u8| !matches!(byte, 0..=0x1f | b'#' | b'%' | b'?' | 0x7f);
     let target = request.request_uri();
@@ -274,20 +274,21 @@ impl HmacAuth {
         let good_for = self.good_for(ex).ok_or(INVALID)?;
         signature.verify(&ex.request, algorithm, &held.secret_key).ok_or(INVALID)?;
         if self.config.validate_request_body {
-            // A digest that is not signed could be replaced together with the body.
+            // An unsigned digest could be replaced together with the body.
             if !signature.covers(&ex.request, "Digest") {
                 return Err(INVALID.into());
             }
             self.check_digest(ex)?;
         }
-        // Last, so that a request that is refused for another reason, or waits for its body, uses up no nonce.
+        // Checked last, so that a request that is refused for another reason, or waits for its body, uses up
+        // no nonce.
         if !self.check_nonce(ex, &signature, good_for, nonce_use) {
             return Err(INVALID.into());
         }
         Ok(identity)
     }
 
-    /// For how long the request would still be accepted; `None` where its `Date` is outside the skew.
+    /// The remaining time in which the request would be accepted; `None` if its `Date` is outside the skew.
     fn good_for(&self, ex: &Exchange<'_>) -> Option<Duration> {
         let date = ex.request.fields.get("Date").and_then(|value| std::str::from_utf8(value).ok());
         let date = httpdate::parse_http_date(date?).ok()?;
@@ -299,7 +300,7 @@ impl HmacAuth {
         (off <= skew).then(|| end.saturating_add(Duration::from_secs(1)))
     }
 
-    /// Whether the request brings no signed nonce, or one that was not used with this key.
+    /// Whether the request has no signed nonce, or one that was not used with this key.
     fn check_nonce(
         &self,
         ex: &Exchange<'_>,
@@ -316,10 +317,10 @@ impl HmacAuth {
         }
     }
 
-    /// Identifies the consumer, or the anonymous one in place of a refusal.
+    /// Identifies the consumer, or the anonymous one instead of a refusal.
     fn admit(&self, ex: &mut Exchange<'_>, nonce_use: NonceUse) -> Result<(), HmacFailure> {
         let identity = self.identify(ex, nonce_use);
-        // Another instance may see another body.
+        // A plugin in between may have replaced the body.
         ex.take_extension::<BodyDigest>();
         match (identity, &self.config.anonymous_consumer) {
             (Ok(identity), _) => ex.identify_as(identity),
@@ -332,7 +333,7 @@ impl HmacAuth {
         Ok(())
     }
 
-    /// Whether the body is the one the field `Digest` tells of.
+    /// Whether the body matches the field `Digest`.
     fn check_digest(&self, ex: &Exchange<'_>) -> Result<(), HmacFailure> {
         let shown = ex.request.fields.get("Digest").ok_or(INVALID)?;
         if ex.lacks_body(self.config.max_req_body_size) {
@@ -348,15 +349,15 @@ impl HmacAuth {
     }
 }
 
-/// The digest of a long body, computed beside the worker.
+/// The digest of a long body, computed in another thread.
 struct BodyDigest(String);
 
-/// A digest as the field `Digest` has it (RFC 3230).
+/// The value of the field `Digest` (RFC 3230).
 fn shown_digest(body: &[u8]) -> String {
     format!("SHA-256={}", STANDARD.encode(digest(&SHA256, body)))
 }
 
-/// Gives the body back with its digest; a refusal where it could not be computed.
+/// Restores the body and returns its digest; a refusal if the computation failed.
 fn keep_digest<'a>(
     ex: &mut Exchange<'_>,
     digested: Result<(String, Vec<u8>), OffloadRefused>,
@@ -372,7 +373,7 @@ fn keep_digest<'a>(
 }
 
 impl HmacAuth {
-    /// Leaves the digest of the body and has the plugin called again.
+    /// Stores the digest of the body and runs the plugin again.
     fn digest_body<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let again = Step::NeedBody { bytes_max: self.config.max_req_body_size };
         let body = ex.body.buffered.take().unwrap_or_default().into_bytes();
@@ -403,7 +404,7 @@ impl Plugin for HmacAuth {
 
     fn dry_run(&self, _phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         let mut admitted = self.admit(ex, NonceUse::Peek);
-        // A request that has no body is as good as one whose body was read.
+        // A request without a body equals one whose body was read.
         if matches!(admitted, Err(HmacFailure::NeedsBody)) && ex.request.framing == Framing::None {
             ex.body.buffered = Some(Vec::new().into());
             admitted = self.admit(ex, NonceUse::Peek);

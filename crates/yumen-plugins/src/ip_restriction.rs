@@ -1,4 +1,4 @@
-//! `ip-restriction`: admits or refuses clients by their address.
+//! `ip-restriction`: admits or refuses clients by address.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -48,7 +48,7 @@ const OCTET: &str = r"([0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])";
 pub(crate) struct AddressEntry(String);
 
 impl AddressEntry {
-    /// As it was written.
+    /// The configured text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -79,7 +79,7 @@ impl JsonSchema for AddressEntry {
 #[derive(Debug)]
 pub(crate) struct IpRestriction {
     addresses: IpSet,
-    /// Whether the addresses are the ones refused.
+    /// Whether the addresses are refused and not admitted.
     refuses: bool,
     message: Box<str>,
     response_code: u16,

@@ -1,4 +1,4 @@
-//! `jwt-auth`: the client shows a JSON Web Token (RFC 7519) that a consumer's key has signed.
+//! `jwt-auth`: identifies the consumer by a JSON Web Token (RFC 7519).
 
 mod keys;
 
@@ -50,7 +50,7 @@ pub(crate) struct JwtAuthSettings {
     realm: String,
 }
 
-/// A claim about time.
+/// A claim of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -133,7 +133,7 @@ impl JwtAuth {
         }
     }
 
-    /// The token as it was shown, kept from the upstream where asked.
+    /// Returns the token of the request, and hides it from the upstream if configured.
     fn take_token(&self, ex: &mut Exchange<'_>) -> Option<String> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let JwtAuthSettings { header, query, cookie, hide_credentials, .. } = &self.config;
@@ -161,7 +161,7 @@ impl JwtAuth {
     }
 }
 
-/// Takes a cookie out of what goes upstream.
+/// Removes a cookie from the forwarded request.
 fn hide_cookie(ex: &mut Exchange<'_>, name: &str) {
     let is_other = |pair: &&[u8]| {
         let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `key-auth`: the client is the consumer whose key it shows in a header or a query argument.
+//! `key-auth`: identifies the consumer by a key in a field or a query argument.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,5 +1,4 @@
-//! `proxy-buffering`: whether answers are collected before they go on. They never are here: bodies stream through
-//! bounded buffers, whatever this says.
+//! `proxy-buffering`: accepted and ignored. Bodies of responses always stream through bounded buffers.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,5 +1,4 @@
-//! `proxy-control`: whether requests are collected before they go on. They never are here: bodies stream through
-//! bounded buffers, whatever this says.
+//! `proxy-control`: accepted and ignored. Bodies of requests always stream through bounded buffers.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `real-ip`: takes the client's address from a field, an argument or a cookie.
+//! `real-ip`: sets the client address from a field, an argument or a cookie.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

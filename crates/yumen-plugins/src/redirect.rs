@@ -1,4 +1,4 @@
-//! `redirect`: sends clients elsewhere: to HTTPS, to a fixed target, or to what a pattern makes of theirs.
+//! `redirect`: redirects to HTTPS, to a configured target, or to the replacement of a pattern.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -45,19 +45,19 @@ fn found() -> u64 {
 }
 
 enum RedirectTarget {
-    /// To HTTPS on one of these ports; none stands for 443.
+    /// To HTTPS on one of these ports; without one, to port 443.
     Https(Box<[u16]>),
     Uri(RedirectTemplate<TextTemplate>),
     Path(RedirectTemplate<PatternSubstitution>),
     Unset,
 }
 
-/// What makes a target of a request.
+/// The source of the location.
 struct RedirectTemplate<T> {
     makes: T,
-    /// Whether the settings name a scheme or an authority. Where they name none, no request may.
+    /// Whether the settings contain a scheme or an authority. Otherwise no request may add one.
     names_where: bool,
-    /// Whether a variable begins the template: its value may be a whole URL.
+    /// Whether the template begins with a variable, whose value may be a URL.
     begins_with_variable: bool,
 }
 
@@ -72,7 +72,7 @@ impl<T> RedirectTemplate<T> {
     }
 }
 
-/// Sends clients elsewhere.
+/// The plugin.
 pub(crate) struct Redirect {
     status: u16,
     target: RedirectTarget,
@@ -154,18 +154,18 @@ impl Redirect {
     }
 }
 
-/// The refusal of a location whose host would be the choice of the request.
+/// The refusal of a location whose host the request would choose.
 #[derive(Debug)]
 struct ClientTextInAuthority;
 
-/// Keeps a path whose beginning a request has made from naming an authority.
+/// Prevents a path that begins with client text from being read as an authority.
 fn keep_authority(location: &mut Vec<u8>) {
     let slashes = location.iter().take_while(|byte| **byte == b'/').count();
     location.drain(..slashes.saturating_sub(1));
 }
 
-/// Keeps a first segment that a request has made from naming a scheme. A path holds no whole URL, since slashes are
-/// merged in it; a variable that begins a target may.
+/// Prevents a first segment of client text from being read as a scheme. Slashes in a path are merged, so a
+/// path contains no URL; a variable may.
 fn keep_scheme(location: &mut Vec<u8>) {
     let end = location.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(location.len());
     let rest = location.split_off(end);
@@ -186,7 +186,7 @@ fn https(ports: &[u16], ex: &Exchange<'_>) -> Vec<u8> {
     if port != 443 && port != 0 {
         out.extend_from_slice(format!(":{port}").as_bytes());
     }
-    // The client gets back what it said, a credential that is hidden from the upstream included.
+    // The client receives its own text, including a credential that is hidden from the upstream.
     out.extend_from_slice(&ex.request.forwarded_request_uri_for_client());
     out
 }

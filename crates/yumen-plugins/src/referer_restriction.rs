@@ -1,4 +1,4 @@
-//! `referer-restriction`: admits or refuses requests by the host in their `Referer`.
+//! `referer-restriction`: admits or refuses requests by the host of their `Referer`.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -35,9 +35,9 @@ fn message() -> String {
 #[derive(Debug)]
 pub(crate) struct RefererRestriction {
     hosts: Vec<String>,
-    /// Ends of hosts.
+    /// Suffixes of hosts.
     suffixes: Vec<String>,
-    /// Whether the hosts are the ones refused.
+    /// Whether the hosts are refused and not admitted.
     refuses: bool,
     bypass_missing: bool,
     refusal: LocalResponse,
@@ -80,7 +80,7 @@ impl RefererRestriction {
     }
 }
 
-/// The host of an `http` URL, its scheme there or not.
+/// The host of an `http` URL, with or without a scheme.
 fn host_of(url: &str) -> Option<&str> {
     let rest = url.strip_prefix("http:").or_else(|| url.strip_prefix("https:")).unwrap_or(url);
     let rest = rest.strip_prefix("//")?;

@@ -1,4 +1,4 @@
-//! `request-validation`: refuses requests whose fields or body do not follow a JSON schema.
+//! `request-validation`: refuses requests whose fields or body violate a JSON schema.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ pub(crate) struct RequestValidation {
     body_rules: Option<Arc<BodyRules>>,
 }
 
-/// Rules for bodies, as a thread beside the worker needs them.
+/// Rules for bodies, shared with the offload threads.
 #[derive(Debug)]
 struct BodyRules {
     schema: Value,
@@ -92,8 +92,8 @@ impl PluginFactory for RequestValidation {
 
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
-/// Finds what would make a schema mean nothing: unknown types, properties that are no schemas, patterns
-/// that do not compile, references to what is not there.
+/// Finds mistakes that would disable a schema: unknown types, properties that are no schemas, invalid
+/// patterns, unresolved references.
 fn check_schema(root: &Value, schema: &Value, path: &str) -> Result<(), InvalidSettings> {
     let Some(members) = schema.as_object() else {
         return if schema.is_boolean() {
@@ -172,7 +172,7 @@ impl RequestValidation {
         Step::Respond(LocalResponse::status(self.config.rejected_code).body(text.to_owned()))
     }
 
-    /// Lets a request go on with the body that was judged, or refuses it.
+    /// Forwards the request with its validated body, or refuses it.
     fn conclude<'a>(&self, ex: &mut Exchange<'_>, judged: Judged) -> Step<'a> {
         match judged {
             Ok(Ok(body)) => {
@@ -185,7 +185,7 @@ impl RequestValidation {
     }
 }
 
-/// The body that goes on, or the fault that was found in it.
+/// The body to forward, or the problem found in it.
 type Judged = Result<Result<Vec<u8>, String>, OffloadRefused>;
 
 impl BodyRules {
@@ -199,15 +199,15 @@ impl BodyRules {
         if let Some(completed) = splice::completed(&bytes, &value) {
             return Ok(completed);
         }
-        // Readers disagree about doubled names: the upstream gets the members that the schema was applied to.
+        // Readers disagree about duplicate names, so the upstream gets the members that were validated.
         serde_json::to_vec(&value).map_err(|error| error.to_string())
     }
 
     fn json(&self, body: &[u8]) -> Result<Value, String> {
-        // A node of the tree takes up to 18 times the text it was read from.
+        // A node of the tree takes up to 18 times the size of its text.
         match JsonScan::new(0, self.values_max).whole(body) {
             Err(JsonFault::TooManyValues) => Err(self.too_many()),
-            // The parser has a message for any other fault.
+            // The parser reports other faults.
             _ => serde_json::from_slice(body).map_err(|error| error.to_string()),
         }
     }
@@ -224,7 +224,7 @@ impl BodyRules {
     }
 }
 
-/// A form as an object: a name that comes twice is a list.
+/// A form as an object: a duplicate name becomes a list.
 fn form(body: &[u8]) -> Value {
     let mut members = Map::new();
     for (name, value) in pairs(body) {

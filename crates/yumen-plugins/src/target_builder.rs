@@ -1,6 +1,6 @@
-//! Request targets and locations made of a template and of client text.
+//! Request targets and locations from a template and client text.
 //!
-//! Owns which encoding a part gets from its place, path or query. Knows neither patterns nor settings.
+//! Owns the encoding of each part by its position, path or query. Knows neither patterns nor settings.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use yumen_http::uri::{encode_path, encode_query_value, escape, raw_part, raw_rou
 use yumen_plugin::vars::{FixedVar, Var};
 use yumen_plugin::{Exchange, RequestHead};
 
-/// The place that the next part of a target goes to.
+/// The position of the next part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TargetPlace {
     Path,
@@ -17,12 +17,12 @@ enum TargetPlace {
     Fragment,
 }
 
-/// How the literals of a template are written.
+/// The form of literals in a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LiteralEncoding {
-    /// As in the settings.
+    /// Encoded, as configured.
     AsWritten,
-    /// Percent-encoded as decoded text, up to the query.
+    /// Decoded text, percent-encoded up to the query.
     Path,
 }
 
@@ -32,13 +32,13 @@ pub(crate) struct TargetBuilder {
     out: Vec<u8>,
     place: TargetPlace,
     literals: LiteralEncoding,
-    /// Whether the value of a variable that begins the target is a URL.
+    /// Whether a variable at the start of the target has a URL as its value.
     begins_with_url: bool,
-    /// Where the question mark of the query is.
+    /// Offset of the question mark before the query.
     question: Option<usize>,
     fragment: Option<usize>,
     carries_query: bool,
-    /// Where client text is, noted for locations only.
+    /// Ranges of client text, recorded for locations only.
     client_text: Option<Vec<Range<usize>>>,
 }
 
@@ -57,12 +57,12 @@ impl TargetBuilder {
         }
     }
 
-    /// The same target, with the places of client text noted: see [`TargetBuilder::has_client_text_in_authority`].
+    /// A target that records client text: see [`TargetBuilder::has_client_text_in_authority`].
     pub(crate) fn noting_client_text(self) -> TargetBuilder {
         TargetBuilder { client_text: Some(Vec::new()), ..self }
     }
 
-    /// The same for a location, which may begin with a variable that holds a URL.
+    /// The same for a location, which may begin with a variable whose value is a URL.
     pub(crate) fn location(literals: LiteralEncoding) -> TargetBuilder {
         TargetBuilder { begins_with_url: true, ..TargetBuilder::new(literals) }
     }
@@ -70,7 +70,7 @@ impl TargetBuilder {
     /// Appends text of the settings. A question mark in it begins the query.
     pub(crate) fn literal(&mut self, text: &[u8]) {
         let mut rest = text;
-        // In a template that is encoded as a path, a hash sign is text.
+        // In a template of decoded text, a hash sign is text.
         let is_mark =
             |byte: &u8| *byte == b'?' || (*byte == b'#' && self.literals == LiteralEncoding::AsWritten);
         if self.place == TargetPlace::Path
@@ -120,7 +120,7 @@ impl TargetBuilder {
         }
     }
 
-    /// Appends a part of the request's path: in a path its octets as received.
+    /// Appends a part of the request path: in a path, its octets as received.
     pub(crate) fn path_part(&mut self, request: &RequestHead, decoded: Range<usize>) {
         let start = self.out.len();
         match self.place {
@@ -130,7 +130,7 @@ impl TargetBuilder {
         self.note_client_text(start);
     }
 
-    /// Appends the value of a variable, or else `default`.
+    /// Appends the value of a variable, or `default`.
     pub(crate) fn variable(&mut self, var: &Var, default: Option<&[u8]>, ex: &Exchange<'_>) {
         let start = self.out.len();
         self.value(var, default, ex);
@@ -146,9 +146,9 @@ impl TargetBuilder {
         }
     }
 
-    /// Whether client text stands in the authority of the location so far, or names its scheme.
+    /// Whether the authority of the location contains client text, or its scheme is client text.
     ///
-    /// A part of a label is allowed in front of a suffix that the settings give: `//$arg_tenant.example.com`.
+    /// Part of a label is allowed before a configured suffix: `//$arg_tenant.example.com`.
     pub(crate) fn has_client_text_in_authority(&self) -> bool {
         let out = &self.out;
         let is_after_scheme = |at: usize| {
@@ -197,7 +197,7 @@ impl TargetBuilder {
         }
     }
 
-    /// Appends text that is encoded already, without octets that no URL has.
+    /// Appends encoded text without octets that are invalid in a URL.
     fn encoded(&mut self, text: &[u8]) {
         for &byte in text {
             match byte {
@@ -216,7 +216,7 @@ impl TargetBuilder {
         self.url(target);
     }
 
-    /// Appends text that may bring a query.
+    /// Appends text that may contain a query.
     fn url(&mut self, url: &[u8]) {
         let question = url.iter().position(|byte| *byte == b'?').unwrap_or(url.len());
         self.encoded(&url[..question]);
@@ -236,7 +236,7 @@ impl TargetBuilder {
         }
     }
 
-    /// Appends the query of the request, which is encoded already.
+    /// Appends the query of the request, which is already encoded.
     fn args(&mut self, query: &[u8]) {
         if self.place == TargetPlace::Query {
             self.carries_query = true;
@@ -253,7 +253,7 @@ impl TargetBuilder {
         }
     }
 
-    /// Adds a query before the fragment, unless a variable has brought the query of the request.
+    /// Adds a query before the fragment, unless a variable has added that of the request.
     pub(crate) fn add_query(&mut self, query: &[u8]) {
         if query.is_empty() || self.carries_query {
             return;
@@ -270,7 +270,7 @@ impl TargetBuilder {
     }
 }
 
-/// Whether a variable holds the host or port that the client has connected to, which no third party chooses.
+/// Whether the variable is the host or port that the client has connected to, which no third party chooses.
 fn names_own_host(var: &Var) -> bool {
     use FixedVar::{Host, ServerAddr, ServerName, ServerPort, SslServerName};
     match var {

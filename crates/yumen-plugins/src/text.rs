@@ -1,4 +1,4 @@
-//! Values of settings that may hold `$variables` and `$1` groups, cut once when they are built.
+//! Texts in settings with `$variables` and `$1` groups, parsed when the plugin is built.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -8,13 +8,13 @@ use yumen_plugin::{Exchange, VarTemplate};
 
 use crate::target_builder::TargetBuilder;
 
-/// A status to answer with: what is none of a last answer, as 101 or 1000, is the nearest that is one. The
-/// schemas are the contract's and admit more.
+/// Clamps a status to that of a final response: 101 or 1000 become the nearest valid one. The schemas follow
+/// APISIX and admit more.
 pub(crate) fn final_status(status: u64) -> u16 {
     status.clamp(200, 999) as u16
 }
 
-/// Header names and values in the order they were written.
+/// Header names and values, in the configured order.
 #[derive(Debug, Default, Deserialize)]
 #[serde(from = "serde_json::Map<String, serde_json::Value>")]
 pub(crate) struct HeaderEntries(pub(crate) Vec<(String, Vec<String>)>);
@@ -42,7 +42,7 @@ pub(crate) fn header_map_schema(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Fields to add, set and remove; or a map of fields to set. `A` is how fields to add are written.
+/// Fields to add, set and remove; or a map of fields to set. `A` is the form of fields to add.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum HeaderEdits<A: Default> {
@@ -50,7 +50,7 @@ pub(crate) enum HeaderEdits<A: Default> {
     Set(HeaderEntries),
 }
 
-/// What to do with fields.
+/// Edits of fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HeaderOperations<A: Default> {
@@ -63,7 +63,7 @@ pub(crate) struct HeaderOperations<A: Default> {
 }
 
 impl<A: Default> HeaderEdits<A> {
-    /// What either way of writing asks for.
+    /// The edits in either form.
     pub(crate) fn into_operations(self) -> HeaderOperations<A> {
         match self {
             HeaderEdits::Operations(operations) => operations,
@@ -79,17 +79,17 @@ enum TextTemplatePart {
     Variable(VarTemplate),
 }
 
-/// Text cut into literals, groups and variables.
+/// Text parsed into literals, groups and variables.
 #[derive(Debug)]
 pub(crate) struct TextTemplate(Box<[TextTemplatePart]>);
 
 impl TextTemplate {
-    /// Cuts `text`; names of variables may hold dots.
+    /// Parses `text`; names of variables may contain dots.
     pub(crate) fn parse(text: &str) -> TextTemplate {
         TextTemplate::cut(text, |c| c.is_ascii_alphanumeric() || c == '_' || c == '.')
     }
 
-    /// Cuts `text`; names of variables end before a dot, as redirects want them.
+    /// Parses `text`; names of variables end before a dot, as in redirects.
     pub(crate) fn parse_dotless(text: &str) -> TextTemplate {
         TextTemplate::cut(text, |c| c.is_ascii_alphanumeric() || c == '_')
     }
@@ -132,7 +132,7 @@ impl TextTemplate {
         TextTemplate(pieces.into())
     }
 
-    /// The text itself, where it has nothing to fill in.
+    /// The text, if it contains neither variables nor groups.
     pub(crate) fn as_plain(&self) -> Option<&[u8]> {
         match self.0.as_ref() {
             [] => Some(b""),
@@ -141,12 +141,12 @@ impl TextTemplate {
         }
     }
 
-    /// Appends the text with variables in place; groups are empty.
+    /// Appends the text with its variables; groups are empty.
     pub(crate) fn render(&self, ex: &Exchange<'_>, out: &mut Vec<u8>) {
         self.fill(ex, None, out);
     }
 
-    /// Appends the text with variables and groups in place.
+    /// Appends the text with its variables and groups.
     pub(crate) fn fill(&self, ex: &Exchange<'_>, captures: Option<&MatchGroups>, out: &mut Vec<u8>) {
         for piece in &self.0 {
             match piece {
@@ -161,7 +161,7 @@ impl TextTemplate {
         }
     }
 
-    /// Builds a target of the text with variables in place; groups are empty.
+    /// Builds a target from the text with its variables; groups are empty.
     pub(crate) fn fill_target(&self, ex: &Exchange<'_>, target: &mut TargetBuilder) {
         for piece in &self.0 {
             match piece {
@@ -177,7 +177,7 @@ impl TextTemplate {
     }
 }
 
-/// Where the name that begins at `at` ends, braces included; `None` where there is no name.
+/// The end of the name at `at`, braces included; `None` if there is no name.
 fn name_end(text: &str, at: usize, in_name: &impl Fn(char) -> bool) -> Option<usize> {
     if text[at..].starts_with('{') {
         return text[at..].find('}').map(|brace| at + brace + 1).filter(|end| *end > at + 2);
@@ -186,12 +186,12 @@ fn name_end(text: &str, at: usize, in_name: &impl Fn(char) -> bool) -> Option<us
     (end > at).then_some(end)
 }
 
-/// A name as a template that ends where the name ends.
+/// A name as a template that ends with the name.
 fn braced(name: &str) -> String {
     if name.starts_with('{') { format!("${name}") } else { format!("${{{name}}}") }
 }
 
-/// The groups of a match, kept past the text it was found in.
+/// The groups of a match, independent of its text.
 #[derive(Debug)]
 pub(crate) struct MatchGroups(Box<[Box<[u8]>]>);
 
@@ -203,7 +203,7 @@ impl MatchGroups {
     }
 }
 
-/// Whether `name` may stand as a field name.
+/// Whether `name` is a valid field name.
 pub(crate) fn is_field_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte > 32 && byte < 127 && byte != b':')
 }

@@ -1,4 +1,4 @@
-//! `ua-restriction`: admits or refuses clients by their `User-Agent`.
+//! `ua-restriction`: admits or refuses clients by `User-Agent`.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -37,7 +37,7 @@ fn message() -> String {
 /// The plugin.
 pub(crate) struct UaRestriction {
     patterns: Vec<RegexPattern>,
-    /// Whether the patterns are of agents that are refused.
+    /// Whether the patterns are refused and not admitted.
     refuses: bool,
     bypass_missing: bool,
     refusal: LocalResponse,
@@ -67,14 +67,14 @@ impl PluginFactory for UaRestriction {
 }
 
 impl UaRestriction {
-    /// One agent on the list is enough, be it to pass or to be refused.
+    /// One match decides, for admission as for refusal.
     fn admits(&self, ex: &Exchange<'_>) -> bool {
         let mut agents = ex.request.fields.all_known(KnownField::UserAgent).peekable();
         if agents.peek().is_none() {
             return self.bypass_missing;
         }
         let is_listed = |agent: &[u8]| {
-            // An agent that takes too long to match is refused.
+            // An undecided match counts as a refusal.
             pattern::any_matches(&self.patterns, agent.trim_ascii(), ex.budget()).unwrap_or(self.refuses)
         };
         agents.any(is_listed) != self.refuses

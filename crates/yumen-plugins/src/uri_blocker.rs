@@ -33,7 +33,7 @@ fn forbidden() -> u64 {
     403
 }
 
-/// Refuses by target.
+/// The plugin.
 pub(crate) struct UriBlocker {
     rules: Box<[RegexPattern]>,
     refusal: LocalResponse,
@@ -47,7 +47,7 @@ impl PluginFactory for UriBlocker {
 
     fn build(config: UriBlockerSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let options = if config.case_insensitive { "i" } else { "" };
-        // No rule at all blocks everything, as it does in APISIX: the empty pattern matches.
+        // An empty list blocks everything, as in APISIX: the empty pattern matches.
         let rules = pattern::any_of(&config.block_rules, options, "block_rules")?;
         let status = final_status(config.rejected_code);
         let refusal = match &config.rejected_msg {
@@ -64,7 +64,7 @@ impl Plugin for UriBlocker {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        // A target that takes too long to match is not let through for that.
+        // An undecided match counts as a block.
         if pattern::any_matches(&self.rules, &ex.request.request_uri(), ex.budget()) != Ok(false) {
             return Step::Respond(self.refusal.clone());
         }

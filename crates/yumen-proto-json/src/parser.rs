@@ -1,8 +1,8 @@
-//! From JSON to a message, by the rules of the proto3 mapping: what is read is written at once, and no tree of
-//! values stands between.
+//! From JSON to a message, by the rules of the proto3 mapping: fields are written while JSON is read, without
+//! a tree of values.
 //!
-//! Knows serde's side of JSON and the types of a proto. What is nested too deep is refused by the `MessageWriter`, and by
-//! the reader of JSON, which has a bound of its own.
+//! Knows the JSON side of serde and descriptors. Nesting is bounded by the `MessageWriter`, and by the JSON
+//! reader, which has a bound of its own.
 
 mod free;
 mod scalar;
@@ -24,7 +24,7 @@ pub(crate) use self::scalar::NULL;
 use self::scalar::ScalarSeed;
 use crate::wire::MessageWriter;
 
-/// A field as it is written.
+/// A field in the wire format.
 #[derive(Debug, Clone)]
 pub struct WireField {
     /// Number of the field.
@@ -38,7 +38,7 @@ pub struct WireField {
     pub oneof: Option<OneofDescriptor>,
 }
 
-/// How often a field is there.
+/// Number of values of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldCardinality {
     /// At most one value.
@@ -53,7 +53,7 @@ pub enum FieldCardinality {
 }
 
 impl WireField {
-    /// The field of a message that is called so, by either of its names; or the extension, in brackets.
+    /// Returns the field of a message by either of its names, or an extension by its name in brackets.
     pub fn named(of: &MessageDescriptor, name: &str) -> Option<WireField> {
         let field = of.get_field_by_name(name).or_else(|| of.get_field_by_json_name(name));
         if let Some(field) = field {
@@ -79,7 +79,7 @@ impl WireField {
         }
     }
 
-    /// The only value of the message, or one of many.
+    /// Begins a value that is a message: the only one of the field, or one of a list.
     pub fn begin<E: de::Error>(&self, to: &mut MessageWriter) -> Result<crate::wire::OpenField, E> {
         to.message(self.number, self.is_group).map_err(E::custom)
     }
@@ -95,14 +95,14 @@ impl FieldCardinality {
     }
 }
 
-/// Message types with a JSON of their own.
+/// Message types with a JSON form of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WellKnownType {
-    /// What its one field is.
+    /// A wrapper: the JSON of its one field.
     Wrapper,
     /// Any JSON.
     Free(FreeFormType),
-    /// A message that names its type.
+    /// A message with the name of its type.
     Any,
     /// `google.protobuf.Timestamp`.
     Timestamp,
@@ -130,7 +130,7 @@ impl WellKnownType {
     }
 }
 
-/// Writes the members of a JSON object as fields of the message that is open.
+/// Writes the members of a JSON object as fields of the open message.
 pub struct MembersSeed<'a> {
     /// Type of the message.
     pub of: &'a MessageDescriptor,
@@ -157,12 +157,12 @@ impl<'de> Visitor<'de> for MembersSeed<'_> {
         let mut seen: Vec<u32> = Vec::new();
         let mut chosen: Vec<OneofDescriptor> = Vec::new();
         while let Some(found) = members.next_key_seed(NameSeed(self.of))? {
-            // Fields this proto does not know may be of a newer one.
+            // An unknown field may be of a newer version of the proto.
             let Some(place) = found else {
                 members.next_value::<IgnoredAny>()?;
                 continue;
             };
-            // What of two is meant, readers decide differently.
+            // Readers of JSON disagree about duplicate names.
             if seen.contains(&place.number) {
                 let name =
                     self.of.get_field(place.number).map_or_else(String::new, |field| field.name().into());
@@ -181,7 +181,7 @@ impl<'de> Visitor<'de> for MembersSeed<'_> {
     }
 }
 
-/// The field a member is called by.
+/// Finds the field of a member's name.
 struct NameSeed<'a>(&'a MessageDescriptor);
 
 impl<'de> DeserializeSeed<'de> for NameSeed<'_> {
@@ -204,7 +204,7 @@ impl Visitor<'_> for NameSeed<'_> {
     }
 }
 
-/// Writes a field where its value is not null, and tells whether.
+/// Writes a field unless its value is null; returns whether it was written.
 pub struct OptionalSeed<'a> {
     /// The field.
     pub place: &'a WireField,
@@ -228,7 +228,7 @@ impl<'de> Visitor<'de> for OptionalSeed<'_> {
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<bool, E> {
-        // Two types have null for a value.
+        // null is a value of two types.
         let is_value = match &self.place.kind {
             Kind::Message(of) => of.full_name() == "google.protobuf.Value",
             Kind::Enum(of) => of.full_name() == scalar::NULL,

@@ -1,10 +1,10 @@
-//! From a message to JSON, by the rules of the proto3 mapping: what stands in the bytes is written at once, and no
-//! tree of values stands between.
+//! From a message to JSON, by the rules of the proto3 mapping: JSON is written while the wire format is read,
+//! without a tree of values.
 //!
-//! Memory is what the JSON takes, which has a bound, and notes of where fields stand that do not follow each other
-//! in the order of their type, and where the entries of a map do. A message of many such takes many times its length
-//! in notes, so they have a bound, too: four times that of the JSON. The members of an object come by number, the
-//! entries of a map by key.
+//! Memory is bounded by the size of the JSON and by notes: offsets of fields that do not follow each other in
+//! the order of their type, and of map entries. Notes may take many times the size of such a message, so they
+//! are bounded by four times the limit of the JSON. Members of objects are ordered by number, map entries by
+//! key.
 
 mod notes;
 mod parts;
@@ -24,12 +24,12 @@ pub use self::types::MessageTypeCache;
 use self::types::{MessageField, MessageType};
 use crate::parser::FieldCardinality as Shape;
 
-/// Messages may stand in each other so deep. Those of one answer in readers of protobuf have fewer; but an `Any` is
-/// a message that is read for itself, and may hold another.
+/// Maximum nesting of messages. Messages from protobuf readers nest less, but an `Any` is parsed separately
+/// and may contain another.
 const DEPTH_MAX: usize = 256;
 
-/// Writes the JSON of a message, whose type is of the pool. What is no such message is an error of kind
-/// `InvalidData`, and some of it may have been written.
+/// Writes the JSON of a message whose type is in the pool. A malformed message is an error of kind
+/// `InvalidData`; some output may have been written before.
 pub fn write_json(
     out: &mut JsonSink,
     types: &MessageTypeCache,
@@ -73,7 +73,7 @@ struct JsonPrinter<'a> {
 
 /// An entry of a map.
 struct PrintedMapEntry {
-    /// The bits of a number, or where the text stands.
+    /// The bits of a number, or the span of a text.
     key: u64,
     whole: WireSpan,
 }
@@ -99,7 +99,7 @@ impl JsonPrinter<'_> {
     fn members(&mut self, of: &MessageType, runs: &[FieldRun], mut is_first: bool) -> io::Result<()> {
         let mut rest = runs;
         let mut defaulted = if self.out.form.defaults { &of.defaulted[..] } else { &[] };
-        // All other fields are passed over: a type may have thousands, and a message of it no byte.
+        // Absent fields are skipped at once: a type may have thousands, and the message may be empty.
         while let Some(index) =
             rest.first().map(|run| run.field).into_iter().chain(defaulted.first().copied()).min()
         {
@@ -120,7 +120,7 @@ impl JsonPrinter<'_> {
         Ok(())
     }
 
-    /// Whether a field is there and, where that is all the same, other than its default.
+    /// Whether a field is present; without presence, whether its value differs from the default.
     fn is_there(&self, field: &MessageField, runs: &[FieldRun]) -> io::Result<bool> {
         if runs.is_empty() {
             return Ok(false);
@@ -138,7 +138,7 @@ impl JsonPrinter<'_> {
         }
     }
 
-    /// All values of a field, the default where it has one and is not there.
+    /// Writes all values of a field, or its default.
     fn content(&mut self, field: &MessageField, runs: &[FieldRun]) -> io::Result<()> {
         match field.place.form {
             Shape::One => self.one(field, runs),
@@ -207,7 +207,7 @@ impl JsonPrinter<'_> {
         self.out.write_all(b"}")
     }
 
-    /// The entries of a map by key, the last of each.
+    /// The entries of a map by key; of duplicate keys the last one.
     fn entries(
         &mut self,
         of: &MessageType,
@@ -236,13 +236,13 @@ impl JsonPrinter<'_> {
                 };
                 let entry = PrintedMapEntry { key, whole };
                 match entries.last_mut() {
-                    // Those of one key do not pile up.
+                    // Successive entries of one key are merged at once.
                     Some(last) if is_same(last, &entry) => *last = entry,
                     _ => self.notes.push(&mut entries, entry)?,
                 }
             }
         }
-        // Those of one key stay in order by where they stand, without the memory a stable sort takes.
+        // Entries of one key keep their order by offset, without the memory of a stable sort.
         if is_text {
             let order = |entry: &PrintedMapEntry| (text(entry.key), entry.whole.start());
             entries.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
@@ -261,7 +261,7 @@ impl JsonPrinter<'_> {
         Ok(entries)
     }
 
-    /// Where the values of a field stand.
+    /// The spans of the values of a field.
     fn spans(&mut self, runs: &[FieldRun]) -> io::Result<Vec<WireSpan>> {
         let mut spans = Vec::new();
         for run in runs {

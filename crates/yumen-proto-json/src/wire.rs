@@ -1,15 +1,15 @@
-//! A message as it goes over the wire: its fields one behind the other, written once.
+//! Writer of the protobuf wire format. Each byte of the fields is written once.
 //!
-//! Knows how protobuf writes, not where values come from.
+//! Knows the encoding, not the source of values.
 
 use std::fmt;
 
 use prost_reflect::prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
-/// Messages may stand in each other so deep: where readers of protobuf give up (C++, Java, Python, Rust).
+/// Maximum nesting of messages: that of the usual protobuf readers (C++, Java, Python, Rust).
 pub const DEPTH_MAX: usize = 100;
 
-/// What is nested deeper than [`DEPTH_MAX`].
+/// The nesting exceeds [`DEPTH_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NestingTooDeep;
 
@@ -19,32 +19,32 @@ impl fmt::Display for NestingTooDeep {
     }
 }
 
-/// Writes one message. Of a part whose length stands before it, the length is known behind it: it is noted beside
-/// the bytes, and put in when all is written, so nothing moves twice and memory grows as the message does.
+/// Writes one message. The length of a region precedes its bytes but is known only after them, so lengths are
+/// kept in a list and inserted at the end: no byte moves twice, and memory grows with the message.
 #[derive(Default)]
 pub struct MessageWriter {
     bytes: Vec<u8>,
-    /// Where lengths belong, in order.
+    /// Offsets of lengths, in order.
     lengths: Vec<PendingLength>,
-    /// What the lengths known so far will take.
+    /// Bytes that the lengths known so far will take.
     lengths_bytes: usize,
     depth: usize,
 }
 
-/// A length and the place before which it stands. What is longer than fits is refused as a whole at the end.
+/// A length and its offset. A value that overflows is rejected at the end.
 struct PendingLength {
     at: u32,
     bytes: u32,
 }
 
-/// A part that is being written; [`MessageWriter::end`] takes it back.
+/// A region that is being written; [`MessageWriter::end`] consumes it.
 #[must_use]
 pub struct OpenField(OpenRegion);
 
 enum OpenRegion {
-    /// Behind its length.
+    /// A region after its length.
     Sized { length: usize, lengths_bytes: usize, is_message: bool },
-    /// Up to its end mark, as proto2 has it.
+    /// A group of proto2, up to its end mark.
     Group(u32),
 }
 
@@ -61,14 +61,14 @@ impl MessageWriter {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// A field of bytes or text.
+    /// Writes a field of bytes or text.
     pub(crate) fn bytes(&mut self, number: u32, value: &[u8]) {
         self.key(number, WireType::LengthDelimited);
         self.varint(value.len() as u64);
         self.raw(value);
     }
 
-    /// Begins a message in this one.
+    /// Begins a nested message.
     pub(crate) fn message(&mut self, number: u32, is_group: bool) -> Result<OpenField, NestingTooDeep> {
         if self.depth == DEPTH_MAX {
             return Err(NestingTooDeep);
@@ -81,7 +81,7 @@ impl MessageWriter {
         Ok(self.sized(number, true))
     }
 
-    /// Begins a list of numbers that stand behind one key.
+    /// Begins a packed list of numbers.
     pub(crate) fn packed(&mut self, number: u32) -> OpenField {
         self.sized(number, false)
     }
@@ -97,7 +97,7 @@ impl MessageWriter {
         })
     }
 
-    /// Ends what was begun last.
+    /// Ends the region that was begun last.
     pub fn end(&mut self, open: OpenField) {
         match open.0 {
             OpenRegion::Group(number) => {
@@ -115,7 +115,7 @@ impl MessageWriter {
         }
     }
 
-    /// The message in the frame of gRPC.
+    /// Returns the message in a gRPC frame.
     pub fn framed(self) -> Result<Vec<u8>, String> {
         let bytes = self.bytes.len() + self.lengths_bytes;
         let told = u32::try_from(bytes).map_err(|_| format!("it is {bytes} bytes long"))?;

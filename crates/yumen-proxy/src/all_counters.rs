@@ -27,7 +27,8 @@ impl AllCounters {
     /// A family with one series per label; `read` receives the index of the label.
     fn by<const N: usize>(
         &self,
-        (name, help): (&'static str, &'static str),
+        name: &'static str,
+        help: &'static str,
         labels: impl IntoIterator<Item = [(&'static str, String); N]>,
         read: impl Fn(&WorkerCounters, usize) -> u64,
     ) -> MetricFamily {
@@ -40,37 +41,37 @@ impl AllCounters {
     }
 
     fn requests(&self) -> MetricFamily {
-        let about = ("yumen_requests_total", "Requests finished, by class of status.");
+        let (name, help) = ("yumen_requests_total", "Requests finished, by class of status.");
         let classes = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
-        self.by(about, classes.map(|class| [("class", class.to_owned())]), |c, at| {
+        self.by(name, help, classes.map(|class| [("class", class.to_owned())]), |c, at| {
             c.requests.by_class[at].get()
         })
     }
 
     fn mirrored(&self) -> MetricFamily {
-        let about = ("yumen_mirrored_requests_total", "Mirrored requests, by outcome.");
+        let (name, help) = ("yumen_mirrored_requests_total", "Mirrored requests, by outcome.");
         let outcomes = ["answered", "failed", "dropped"];
-        self.by(about, outcomes.map(|outcome| [("outcome", outcome.to_owned())]), |c, at| {
+        self.by(name, help, outcomes.map(|outcome| [("outcome", outcome.to_owned())]), |c, at| {
             c.requests.mirrored[at].get()
         })
     }
 
     fn grpc_calls(&self) -> MetricFamily {
-        let about = ("yumen_grpc_calls_total", "gRPC calls finished, by status.");
+        let (name, help) = ("yumen_grpc_calls_total", "gRPC calls finished, by status.");
         let status = |status: usize| if status < 17 { status.to_string() } else { "none".into() };
-        self.by(about, (0..18).map(|at| [("status", status(at))]), |c, at| c.requests.grpc[at].get())
+        self.by(name, help, (0..18).map(|at| [("status", status(at))]), |c, at| c.requests.grpc[at].get())
     }
 
     fn faults(&self) -> MetricFamily {
-        let about = ("yumen_faults_total", "Failed requests, by side and fault.");
+        let (name, help) = ("yumen_faults_total", "Failed requests, by side and fault.");
         let labels = COUNTED.map(|(side, word)| [("fault", word.to_owned()), ("side", side.to_owned())]);
-        self.by(about, labels, |c, at| c.requests.faults[at].get())
+        self.by(name, help, labels, |c, at| c.requests.faults[at].get())
     }
 
     fn redis_faults(&self) -> MetricFamily {
-        let about = ("yumen_redis_faults_total", "Failed Redis requests, by fault.");
+        let (name, help) = ("yumen_redis_faults_total", "Failed Redis requests, by fault.");
         let labels = yumen_redis::FAULTS.iter().map(|kind| [("kind", (*kind).to_owned())]);
-        self.by(about, labels, |c, at| c.redis.faults[at].get())
+        self.by(name, help, labels, |c, at| c.redis.faults[at].get())
     }
 
     fn duration(&self) -> MetricValue {

@@ -1,7 +1,7 @@
-//! From a request's path, query and body to the message a method takes.
+//! From path, query and body of a request to the input message of a method.
 //!
-//! Of a field that comes twice, readers of protobuf take the last one, and of a message in a message both parts
-//! together. So what the path says, which goes before the body, is written behind it.
+//! Protobuf readers take the last of duplicate fields and merge duplicate messages. Values of the path take
+//! precedence over the body, so they are written after it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use super::TranscodedCall;
 use super::rules::{HttpRule, HttpRuleBody};
 use crate::query::pairs;
 
-/// The parts of a request that a message is made of, for a thread beside the worker.
+/// The parts of a request that become the message, owned for an offload thread.
 pub(super) struct MessageInput {
     method: Method,
     content_type: Vec<u8>,
@@ -31,7 +31,7 @@ pub(super) struct MessageInput {
 }
 
 impl MessageInput {
-    /// Takes them out of an exchange, whose body the message replaces.
+    /// Takes the parts out of an exchange, whose body the message replaces.
     pub(super) fn take(ex: &mut Exchange<'_>) -> MessageInput {
         let request = &ex.request;
         let param = |(name, range): &(&str, Range<usize>)| {
@@ -48,7 +48,7 @@ impl MessageInput {
     }
 }
 
-/// The message in its frame.
+/// Returns the message in its frame.
 pub(super) fn message(call: &TranscodedCall, input: &MessageInput) -> Result<Vec<u8>, String> {
     let of = call.method.input();
     let mut to = MessageWriter::default();
@@ -59,7 +59,7 @@ pub(super) fn message(call: &TranscodedCall, input: &MessageInput) -> Result<Vec
     to.framed()
 }
 
-/// The message of a call that a rule led to, in its frame; `told` is what the path says.
+/// Returns the message of a call by an HTTP rule, in its frame; `told` has the values of the path.
 pub(super) fn ruled_message(
     call: &TranscodedCall,
     rule: &HttpRule,
@@ -77,7 +77,8 @@ pub(super) fn ruled_message(
         }
         HttpRuleBody::All | HttpRuleBody::Field(_) | HttpRuleBody::Nothing => {}
     }
-    // A body that is all leaves nothing for the query to say; one field is not the query's to add to.
+    // If the body is the whole message, the query is ignored; if it is one field, the query cannot add to
+    // that.
     if rule.body != HttpRuleBody::All {
         let mut texts = TextFields::default();
         for (name, value) in pairs(&input.query) {
@@ -94,7 +95,7 @@ pub(super) fn ruled_message(
     to.framed()
 }
 
-/// Writes the fields in the body, or else in the query.
+/// Writes the fields of the body, or else of the query.
 fn body_or_query(of: &MessageDescriptor, input: &MessageInput, to: &mut MessageWriter) -> Result<(), String> {
     let (body, method) = (&*input.body, &input.method);
     let is_json = input.content_type.windows(16).any(|part| part.eq_ignore_ascii_case(b"application/json"));
@@ -128,16 +129,16 @@ fn read<'de>(seed: impl DeserializeSeed<'de>, body: &'de [u8]) -> Result<(), Str
     })
 }
 
-/// Fields that are told as texts, one by one.
+/// Fields that are given as texts, one by one.
 #[derive(Default)]
 struct TextFields {
-    /// What of fields, and of those of which only one can be, was told already: by the numbers on the way there.
+    /// Fields and oneofs that were written, by the field numbers of their path.
     told: HashMap<Vec<u32>, u32>,
 }
 
 impl TextFields {
-    /// Writes a text where `name` says: `a.b` is field `b` of message `a`. Names of no field are left out, and so
-    /// is what is told again of a field that has one value.
+    /// Writes a text to the field at `name`: `a.b` is field `b` of message `a`. Unknown names and duplicates
+    /// of singular fields are ignored.
     fn put(
         &mut self,
         of: &MessageDescriptor,
@@ -159,7 +160,7 @@ impl TextFields {
     }
 
     fn is_told(&mut self, places: &[WireField], name: &str) -> Result<bool, String> {
-        /// No field has such a number: behind that of a oneof's first field it stands for the oneof.
+        /// No field has this number: after the number of a oneof's first field it denotes the oneof.
         const ONEOF: u32 = u32::MAX;
         let mut way: Vec<u32> = Vec::with_capacity(places.len());
         for place in places {
@@ -181,7 +182,7 @@ impl TextFields {
     }
 }
 
-/// The fields a name leads through; `None` where it leads to none.
+/// The fields along a name; `None` if one is unknown.
 pub(super) fn places(of: &MessageDescriptor, name: &str) -> Result<Option<Vec<WireField>>, String> {
     let mut places: Vec<WireField> = Vec::new();
     for part in name.split('.') {
@@ -203,14 +204,14 @@ pub(super) fn places(of: &MessageDescriptor, name: &str) -> Result<Option<Vec<Wi
     Ok(Some(places))
 }
 
-/// A name as messages have it.
+/// Shortens a name for problems.
 fn shown(name: &str) -> String {
     const LETTERS: usize = 60;
     let start: String = name.chars().take(LETTERS).collect();
     if start.len() < name.len() { format!("\"{start}...\"") } else { format!("\"{start}\"") }
 }
 
-/// A text as a value of a field: what is a number or a message there, is written as one.
+/// Writes a text as a value of a field: numbers and messages are parsed.
 fn write(place: &WireField, text: &str, to: &mut MessageWriter) -> Result<(), Refused> {
     let seed = SingularSeed { place, to };
     let plain: StrDeserializer<'_, Refused> = text.into_deserializer();

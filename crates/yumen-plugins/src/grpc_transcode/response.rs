@@ -1,4 +1,4 @@
-//! From what a service answered to JSON and a status of HTTP.
+//! From the response of a service to JSON and an HTTP status.
 
 use std::io::{self, Write as _};
 
@@ -17,11 +17,11 @@ use super::TranscodedCall;
 /// The setting that bounds a response.
 const BODY_BOUND: &str = "max_resp_body_size";
 
-/// The answer for the client.
+/// Returns the response for the client.
 pub(super) fn translate(call: &TranscodedCall, answer: BufferedResponse<'_>) -> LocalResponse {
     let http_status = answer.head.status;
     if http_status != 200 {
-        // Not a service of gRPC: a proxy or balancer before it.
+        // The response is not of a gRPC service, but of a proxy in front of it.
         return passed_on(answer, http_status).body(answer.body.to_vec());
     }
     let told = answer.trailer("grpc-status").map(|status| String::from_utf8_lossy(status).into_owned());
@@ -39,7 +39,7 @@ pub(super) fn translate(call: &TranscodedCall, answer: BufferedResponse<'_>) -> 
     }
 }
 
-/// Its fields, without those that are about the protocol it came by.
+/// Returns a response with the fields of the service, without those of its protocol.
 fn passed_on(answer: BufferedResponse<'_>, status: u16) -> LocalResponse {
     let mut response = LocalResponse::status(status);
     let is_grpc = status == 200;
@@ -59,7 +59,7 @@ fn is_framing(name: &str) -> bool {
     matches!(name, "connection" | "transfer-encoding" | "keep-alive" | "upgrade" | "te")
 }
 
-/// The one message of a body, as JSON.
+/// Decodes the one message of a body as JSON.
 fn decoded(call: &TranscodedCall, body: &[u8]) -> io::Result<Vec<u8>> {
     let (head, rest) = body.split_at_checked(5).ok_or_else(|| malformed("it has no message"))?;
     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
@@ -80,7 +80,7 @@ fn decoded(call: &TranscodedCall, body: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The value of a member of an object, as it is written there.
+/// The serialized value of a member of an object.
 fn member<'j>(object: &'j [u8], name: &str) -> Option<&'j [u8]> {
     let mut rest = object.get(1..)?;
     loop {
@@ -97,7 +97,7 @@ fn member<'j>(object: &'j [u8], name: &str) -> Option<&'j [u8]> {
     }
 }
 
-/// The status of HTTP that stands for one of gRPC, as Google's guide to the design of APIs maps them.
+/// The HTTP status of a gRPC status, as in Google's API design guide.
 fn http_status(status: &str) -> u16 {
     match status {
         "1" => 499,
@@ -116,7 +116,7 @@ fn http_status(status: &str) -> u16 {
 }
 
 fn failed(call: &TranscodedCall, answer: BufferedResponse<'_>, status: &str) -> LocalResponse {
-    // Fields of a call that failed are the service's; that they came with status 200 is the protocol's.
+    // The fields are those of a gRPC response, so the protocol's are removed as for status 200.
     let mut response = passed_on(answer, 200).field("grpc-status", status);
     response.status = http_status(status);
     let message = answer.trailer("grpc-message").unwrap_or_default();
@@ -134,7 +134,7 @@ fn failed(call: &TranscodedCall, answer: BufferedResponse<'_>, status: &str) -> 
     response.field("Content-Type", "application/json").body(error)
 }
 
-/// The body of a failed call; the details are JSON.
+/// The body of a failed call; `details` is JSON.
 fn error(code: &Value, message: &str, details: Option<Vec<u8>>) -> Vec<u8> {
     let mut body = format!("{{\"error\":{{\"code\":{code}").into_bytes();
     if let Some(details) = details {
@@ -149,7 +149,7 @@ fn unescaped(message: &[u8]) -> String {
     percent_encoding::percent_decode(message).decode_utf8_lossy().into_owned()
 }
 
-/// The body of a call that failed with a whole `google.rpc.Status`.
+/// The body of a call that failed with a `google.rpc.Status`.
 fn status_of(call: &TranscodedCall, text: &[u8]) -> Option<Vec<u8>> {
     const INDIFFERENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
@@ -160,12 +160,12 @@ fn status_of(call: &TranscodedCall, text: &[u8]) -> Option<Vec<u8>> {
     let field = |name| status.get_field_by_name(name);
     let listed = field("details")?;
     let details = Some(listed.as_list()?).filter(|list| !list.is_empty());
-    // What is too long is left out: code and message say what matters.
+    // Details beyond the limit are omitted: code and message suffice.
     let details = details.and_then(|list| details_of(call, list).ok());
     Some(error(&field("code")?.as_i32()?.into(), field("message")?.as_str()?, details))
 }
 
-/// A list of details, in all no longer than an answer may be.
+/// The list of details, limited to the size of a response.
 fn details_of(call: &TranscodedCall, list: &[prost_reflect::Value]) -> io::Result<Vec<u8>> {
     let mut out = JsonSink::new(call.body_bytes_max, BODY_BOUND, call.form);
     let mut is_first = true;
@@ -178,7 +178,7 @@ fn details_of(call: &TranscodedCall, list: &[prost_reflect::Value]) -> io::Resul
     Ok(out.into_bytes())
 }
 
-/// A detail as the message type the settings name, or as it came.
+/// Writes a detail as the configured message type, or encoded if it is another.
 fn detail(call: &TranscodedCall, any: &DynamicMessage, out: &mut JsonSink) -> io::Result<()> {
     let (kind, value) = (any.get_field_by_name("type_url"), any.get_field_by_name("value"));
     let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Which request calls which method, as the `google.api.http` options of a proto say it.
+//! HTTP rules of methods (`google.api.http`).
 //!
-//! Knows rules and the templates of their paths; what becomes of a message is told elsewhere.
+//! Knows rules and path templates, not messages.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -12,37 +12,37 @@ use yumen_proto_json::FieldCardinality;
 
 use super::request;
 
-/// Rules inside rules are gone into so deep; the language allows one level.
+/// Maximum nesting of additional bindings; the specification allows one level.
 const DEPTH_MAX: usize = 2;
 
-/// One way to call a method.
+/// One HTTP rule of a method.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HttpRule {
-    /// The method of HTTP; `*` is any.
+    /// The HTTP method; `*` matches any.
     pub(super) verb: String,
     pub(super) path: PathTemplate,
     pub(super) body: HttpRuleBody,
-    /// The field of the answer that is the whole of what the client gets.
+    /// The field of the response message that becomes the whole body.
     pub(super) response_body: Option<String>,
 }
 
-/// What of the message the body is.
+/// The part of the message that the body contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum HttpRuleBody {
     Nothing,
-    /// All that the path does not tell.
+    /// All fields except those of the path.
     All,
     /// One field.
     Field(String),
 }
 
-/// The template of a path, cut once.
+/// A parsed path template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PathTemplate {
     segments: Vec<TemplateSegment>,
-    /// What the last segment ends with, behind a colon.
+    /// The verb after a colon in the last segment.
     suffix: Option<String>,
-    /// Fields, and the segments they are made of.
+    /// Fields with the range of their segments.
     variables: Vec<PathVariable>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct PathTemplate {
 enum TemplateSegment {
     Literal(String),
     One,
-    /// Any number, also none; only the last.
+    /// Any number of segments, also none; only as the last.
     Rest,
 }
 
@@ -61,7 +61,7 @@ struct PathVariable {
     until: usize,
 }
 
-/// All rules of a method; none where it has no such option.
+/// Returns all rules of a method; none without the option.
 pub(super) fn of(method: &MethodDescriptor, protos: &ProtoDescriptors) -> Result<Vec<HttpRule>, String> {
     let Some(option) = protos.pool().get_extension_by_name("google.api.http") else { return Ok(Vec::new()) };
     let options = method.options();
@@ -112,7 +112,7 @@ fn collect(
     Ok(())
 }
 
-/// The method of HTTP and the path of a rule.
+/// The HTTP method and the path of a rule.
 fn pattern(rule: &DynamicMessage) -> Option<(String, String)> {
     for verb in ["get", "put", "post", "delete", "patch"] {
         if rule.has_field_by_name(verb) {
@@ -128,13 +128,13 @@ fn text(of: &DynamicMessage, field: &str) -> String {
     of.get_field_by_name(field).and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// Whether `a.b` is a field inside the message, and not deeper than a message is written.
+/// Whether `a.b` is a field of the message, within the nesting limit.
 fn has_place(of: &MessageDescriptor, path: &str) -> bool {
     matches!(request::places(of, path), Ok(Some(places)) if places.last().is_some_and(|place| place.form != FieldCardinality::Map))
 }
 
 impl PathTemplate {
-    /// Reads a template: `/v1/{name=shelves/*}/books/{book.id}:read`.
+    /// Parses a template such as `/v1/{name=shelves/*}/books/{book.id}:read`.
     pub(super) fn parse(template: &str) -> Result<PathTemplate, String> {
         let refused = |why: &str| format!("its path \"{template}\" {why}");
         let mut rest = template.strip_prefix('/').ok_or_else(|| refused("does not begin with a slash"))?;
@@ -174,7 +174,7 @@ impl PathTemplate {
         Ok(path)
     }
 
-    /// The fields a path tells; `None` where it is not one of these.
+    /// Returns the field values of a path; `None` if the path does not match.
     pub(super) fn matches(&self, path: &TemplateSegments<'_>) -> Option<Vec<(&str, String)>> {
         let mut raw = Cow::Borrowed(path.0.as_slice());
         if let Some(suffix) = &self.suffix {
@@ -210,7 +210,7 @@ impl PathTemplate {
         variable.until - variable.from == 1 && self.segments[variable.from] != TemplateSegment::Rest
     }
 
-    /// Literals go before `*`, that before `**`; with a suffix before without.
+    /// Order of precedence: literals, `*`, `**`; with a verb before without.
     pub(super) fn order(&self, other: &PathTemplate) -> Ordering {
         self.segments.cmp(&other.segments).then(other.suffix.is_some().cmp(&self.suffix.is_some()))
     }
@@ -226,11 +226,11 @@ impl TemplateSegment {
     }
 }
 
-/// A path between its slashes, as it goes upstream.
+/// The segments of the forwarded path.
 pub(super) struct TemplateSegments<'a>(Vec<&'a [u8]>);
 
 impl<'a> TemplateSegments<'a> {
-    /// `None` where a segment is one of dots: what they lead to is not what rules before this one saw.
+    /// `None` if a segment is a dot segment: it would lead to another path than the route's guards have seen.
     pub(super) fn of(target: &'a [u8]) -> Option<TemplateSegments<'a>> {
         let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
         let segments: Vec<&[u8]> = path.strip_prefix(b"/")?.split(|byte| *byte == b'/').collect();
@@ -243,8 +243,8 @@ fn decoded(segment: &[u8]) -> Cow<'_, [u8]> {
     percent_decode(segment).into()
 }
 
-/// As `google.api.http` has it for variables of several segments: what RFC 6570 reserves stays as it was sent, so
-/// that a slash inside a segment is not taken for one between two.
+/// Decodes a variable of several segments as `google.api.http` requires: the reserved characters of RFC 6570
+/// stay encoded, so that an encoded slash is not taken for a separator.
 fn decoded_but_reserved(path: &[u8]) -> Vec<u8> {
     let mut told = Vec::with_capacity(path.len());
     let mut rest = path;

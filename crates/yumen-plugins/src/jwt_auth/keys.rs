@@ -1,4 +1,4 @@
-//! What a consumer holds to verify tokens with, and the token itself. Knows no request.
+//! The keys of consumers for verifying tokens, and the token itself. Knows no request.
 //!
 //! The algorithm is the consumer's, never the token's: a token that names another one is refused.
 

@@ -59,9 +59,9 @@ for _, key in ipairs(KEYS) do redis.call('ZREM', key, ARGV[1]) end
 return 0",
 };
 
-/// How often leaving is told that Redis has not heard of.
+/// Interval of repeated attempts to uncount ended exchanges in Redis.
 const AGAIN_EVERY: Duration = Duration::from_secs(1);
-/// How many who left are told of again at a time.
+/// Maximum number of ended exchanges per attempt.
 const AGAIN_BATCH: usize = 1000;
 /// Of how many who left it is remembered, per limit and worker; those who left first expire where there are
 /// more.
@@ -74,10 +74,10 @@ const HEARD_WHEN_UNCERTAIN: u8 = 3;
 const KEY_TTL_S: u64 = 3600;
 const KEY_TTL_S_MAX: u64 = 10 * 365 * 86_400;
 
-/// Where exchanges are counted.
+/// The location of the counters.
 pub(crate) struct LimitConnRedis {
     target: Arc<RedisTarget>,
-    /// What keys have in common.
+    /// The common prefix of keys.
     prefix: Box<str>,
     ttl_ms: u64,
     /// Tells the limits of this process apart.
@@ -137,9 +137,9 @@ struct MembershipRenewer {
     ttl_ms: u64,
     live: RefCell<HashMap<u64, MemberSets>>,
     is_tended: Cell<bool>,
-    /// Who left, and Redis has not heard of it.
+    /// Ended exchanges that Redis has not confirmed.
     owed: RefCell<VecDeque<MemberRemoval>>,
-    /// Whether that is being told again.
+    /// Whether a retry is in progress.
     is_flushing: Cell<bool>,
 }
 
@@ -147,13 +147,13 @@ struct MembershipRenewer {
 struct MemberRemoval {
     member: u64,
     keys: Vec<Vec<u8>>,
-    /// How often it is still to be heard.
+    /// Remaining confirmations.
     times: u8,
     /// When it has expired, in milliseconds of the monotonic clock.
     until_ms: u64,
 }
 
-/// What an exchange is a member of.
+/// The sets that an exchange is a member of.
 struct MemberSets {
     keys: Vec<Vec<u8>>,
     /// Redis has said so. Renewing what it refuses would let it in.

@@ -7,12 +7,12 @@ use yumen_plugin::Now;
 
 use crate::limits::table::KeyedState;
 
-/// What counting came to.
+/// The result of counting a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WindowDecision {
     /// Whether the request is within the limit.
     pub(crate) admitted: bool,
-    /// How many more are.
+    /// Remaining requests.
     pub(crate) remaining: u64,
     /// Hundredths of a second until more are.
     pub(crate) reset_cs: u64,
@@ -95,7 +95,7 @@ impl CountWindow {
         Some(verdict_fixed(limit, self.count.fetch_add(1, Relaxed) + 1, left_ms))
     }
 
-    /// What [`CountWindow::count_fixed`] would give, with nothing counted.
+    /// The result of [`CountWindow::count_fixed`] without counting.
     pub(crate) fn peek_fixed(&self, limit: u64, now: Now) -> Option<WindowDecision> {
         let left_ms = self.left_fixed(now)?;
         Some(verdict_fixed(limit, self.count.load(Relaxed) + 1, left_ms))
@@ -132,7 +132,7 @@ impl CountWindow {
         self.useless_at_ms.checked_sub(now.mono_ms()).filter(|left| *left > 0)
     }
 
-    /// Begins a window if none is open; says whether it did.
+    /// Begins a window if none is open; returns whether it did.
     pub(crate) fn turn_fixed(&mut self, length_ms: u64, now: Now) -> bool {
         let is_over = self.is_over(now);
         if is_over {
@@ -152,7 +152,7 @@ impl CountWindow {
         self.decide_sliding(limit, length_ms, now, count)
     }
 
-    /// What [`CountWindow::count_sliding`] would give, with nothing counted.
+    /// The result of [`CountWindow::count_sliding`] without counting.
     pub(crate) fn preview_sliding(&self, limit: u64, length_ms: u64, now: Now) -> Option<WindowDecision> {
         let look = |within: &dyn Fn(u64) -> bool| {
             let count = self.count.load(Relaxed);
@@ -178,7 +178,7 @@ impl CountWindow {
         Some(decide_sliding.verdict(count(&|count| decide_sliding.is_within(count))))
     }
 
-    /// Begins the window of `now` if it is not open; says whether it did.
+    /// Begins the window of `now` if it is not open; returns whether it did.
     pub(crate) fn turn_sliding(&mut self, length_ms: u64, now: Now) -> bool {
         if self.holds(length_ms, now) {
             return false;

@@ -37,15 +37,15 @@ pub(crate) trait KeyedState: Default {
     /// `None` while it must stay.
     fn useless_at_ms(&self) -> Option<u64>;
 
-    /// What the process that takes over must know, as numbers; `None` where there is nothing.
+    /// The numbers that a successor needs; `None` without state.
     fn numbers(&self) -> Option<Vec<u64>> {
         None
     }
 
-    /// Adds what another process told by [`KeyedState::numbers`] or [`KeyedState::since`].
+    /// Adds numbers that another process has exported by [`KeyedState::numbers`] or [`KeyedState::since`].
     fn take_over(&mut self, _numbers: &[u64], _now: Now) {}
 
-    /// What is told of a key of which there is nothing to tell any more; `None` is nothing.
+    /// The export of a key whose state has ended; `None` exports nothing.
     fn gone() -> Option<Vec<u64>> {
         None
     }
@@ -53,7 +53,7 @@ pub(crate) trait KeyedState: Default {
     /// The other process has ended: nothing is under way there.
     fn go_on_alone(&self) {}
 
-    /// What has come between two tellings; `None` is nothing.
+    /// The changes between two exports; `None` for none.
     fn since(_before: Option<&[u64]>, _now: &[u64]) -> Option<Vec<u64>> {
         None
     }
@@ -160,7 +160,7 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
         &self.shards[at].0
     }
 
-    /// What `look` makes of the key's slot; `None` where there is no slot, or where it says so.
+    /// Returns the result of `look` on the key's slot; `None` without a slot or if `look` returns it.
     pub(crate) fn look<R>(&self, key: &[u8], look: impl FnOnce(&V) -> Option<R>) -> Option<R> {
         let kept = StoredKey::of(key);
         let key = kept.bytes();
@@ -260,7 +260,7 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
         self.records().into_iter().map(|limit| (limit.owner.to_string(), limit.evicted()))
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub(crate) fn len(&self) -> usize {
         let len = |shard: &TableShard<V>| shard.0.read().unwrap_or_else(PoisonError::into_inner).map.len();
         self.shards.iter().map(len).sum()
@@ -290,7 +290,7 @@ pub(crate) struct TableShare<V: KeyedState + Send + Sync> {
 }
 
 impl<V: KeyedState + Send + Sync> TableShare<V> {
-    /// How long the beginning of a key is.
+    /// Length of the prefix of a key.
     pub(crate) const NUMBER_BYTES: usize = NUMBER_BYTES;
 
     fn new(table: Arc<LimitTable<V>>, registered: Arc<LimitTables>, record: LimitRecord) -> Self {

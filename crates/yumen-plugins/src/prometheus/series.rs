@@ -28,7 +28,7 @@ const BOUNDS_US: &[u64] = &[
 /// The source of streams, which are counted by route and in families of their own.
 pub(super) const STREAM: &str = "stream";
 
-/// What one exchange is counted under. No endpoint stands for none chosen.
+/// The labels of one exchange. Without an endpoint the label is empty.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SeriesLabels<'a> {
     pub(super) status: u16,
@@ -70,7 +70,7 @@ impl SeriesLabels<'_> {
     }
 }
 
-/// What one worker counted under one set of labels.
+/// The counts of one worker under one set of labels.
 pub(super) struct WorkerSeries {
     pub(super) status: u16,
     pub(super) source: &'static str,
@@ -87,7 +87,7 @@ pub(super) struct WorkerSeries {
     pub(super) latency_us: [Histogram; 3],
     /// When it was last written, in seconds since the epoch.
     used_s: AtomicU64,
-    /// It is not exported any more; its worker makes a new one when it needs it again.
+    /// The series is no longer exported; its worker creates a new one when needed.
     retired: AtomicBool,
 }
 
@@ -160,7 +160,7 @@ thread_local! {
     static TABLE: RefCell<Option<SeriesTable>> = const { RefCell::new(None) };
 }
 
-/// What all workers counted.
+/// The counts of all workers.
 pub struct PrometheusMetrics {
     /// Tells these metrics from earlier ones that a worker may still have a table of.
     id: u64,

@@ -1,4 +1,4 @@
-//! JSON of any shape, as `google.protobuf.Struct` and its kin have it.
+//! JSON of any shape, as `google.protobuf.Struct` and related types.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 
 use crate::wire::MessageWriter;
 
-/// What of it a message is.
+/// The message type of free-form JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FreeFormType {
     /// `google.protobuf.Struct`.
@@ -18,7 +18,7 @@ pub enum FreeFormType {
     Value,
 }
 
-// Numbers of fields, as google/protobuf/struct.proto has them.
+// Field numbers of google/protobuf/struct.proto.
 const STRUCT_FIELDS: u32 = 1;
 const ENTRY_KEY: u32 = 1;
 const ENTRY_VALUE: u32 = 2;
@@ -30,7 +30,7 @@ const VALUE_STRUCT: u32 = 5;
 const VALUE_LIST: u32 = 6;
 const LIST_VALUES: u32 = 1;
 
-/// Writes the fields of the message that is open.
+/// Writes the fields of the open message.
 pub(super) struct FreeFormSeed<'a> {
     pub(super) is: FreeFormType,
     pub(super) to: &'a mut MessageWriter,

@@ -1,4 +1,4 @@
-//! Values that hold no others: numbers, texts, bytes, names of enums, and keys of maps.
+//! Scalar values: numbers, texts, bytes, enums, and keys of maps.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use serde::de::{self, DeserializeSeed, Deserializer, Unexpected, Visitor};
 use super::WireField;
 use crate::wire::{MessageWriter, OpenField};
 
-/// The enum whose one value JSON writes as null.
+/// The enum whose one value is null in JSON.
 pub(crate) const NULL: &str = "google.protobuf.NullValue";
 
-/// Writes a value, behind a key where it has a number.
+/// Writes a value, with a key if it has a field number.
 pub(crate) struct ScalarSeed<'a> {
     pub(crate) kind: &'a Kind,
     pub(crate) number: Option<u32>,
@@ -64,7 +64,7 @@ impl Visitor<'_> for ScalarSeed<'_> {
                 return Err(E::invalid_value(Unexpected::Float(value), &self));
             }
             Kind::Float => self.float(value as f32),
-            // `1e3` is an integer, too; what is beyond all types saturates, and is beyond then as well.
+            // `1e3` is an integer, too. A value beyond all types saturates and remains out of range.
             _ if value.fract() == 0.0 => return self.integer(value as i128),
             _ => return Err(E::invalid_value(Unexpected::Float(value), &self)),
         }
@@ -116,10 +116,10 @@ impl ScalarSeed<'_> {
         Ok(())
     }
 
-    /// `None` where the type has no such value.
+    /// `None` if the value is out of range for the type.
     fn write_integer(&mut self, value: i128) -> Option<()> {
         match self.kind {
-            // Negative values of 32 bits are written as wide as those of 64.
+            // Negative values of 32 bits are encoded as 64 bits.
             Kind::Int32 | Kind::Enum(_) => self.varint(i64::from(i32::try_from(value).ok()?) as u64),
             Kind::Int64 => self.varint(i64::try_from(value).ok()? as u64),
             Kind::Uint32 => self.varint(u32::try_from(value).ok()?.into()),
@@ -173,7 +173,7 @@ impl ScalarSeed<'_> {
     }
 }
 
-/// As a proto has it.
+/// The name of a type in a proto file.
 fn name(kind: &Kind) -> &'static str {
     match kind {
         Kind::Double => "double",
@@ -204,18 +204,18 @@ fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// Large integers may come as the texts they are answered as, behind their `#`: `123`, `-0x7b`.
+/// Parses large integers in the forms of the printer, after the `#`: `123`, `-0x7b`.
 fn number(text: &str) -> Option<i128> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
     let number: i128 = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
         Some(digits) => i128::from_str_radix(digits, 16).ok()?,
         None => digits.parse().ok()?,
     };
-    // `--1` is no number.
+    // `--1` is not a number.
     (number >= 0).then_some(if negative { -number } else { number })
 }
 
-/// Bytes in base64, of either alphabet, padded or not.
+/// Decodes base64 of either alphabet, padded or not.
 fn base64(text: &str) -> Option<Vec<u8>> {
     const INDIFFERENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
         .with_decode_allow_trailing_bits(true)

@@ -1,15 +1,15 @@
-//! What is noted of a message while it is written, and how much that may be.
+//! Memory budget of notes about one message.
 
 use std::io;
 
-/// What is noted may take so many times the bytes the JSON may have.
+/// Maximum ratio of notes to the limit of the JSON.
 const TIMES_MAX: usize = 4;
-/// What may be noted whatever the bound of the JSON.
+/// Minimum budget, whatever the limit of the JSON.
 const BYTES_MIN: usize = 1 << 16;
 
-/// Memory of notes, counted as what lists of them have room for.
+/// Memory of notes, counted by the capacity of their lists.
 pub(super) struct NoteBudget {
-    /// The bound of the JSON.
+    /// The limit of the JSON.
     bytes_max: usize,
     pub(super) bytes_left: usize,
 }
@@ -19,7 +19,7 @@ impl NoteBudget {
         NoteBudget { bytes_max, bytes_left: bytes_max.saturating_mul(TIMES_MAX).max(BYTES_MIN) }
     }
 
-    /// Adds to a list of notes. One that grows is there twice for a moment.
+    /// Appends a note. A list that grows exists twice for a moment.
     pub(super) fn push<T>(&mut self, to: &mut Vec<T>, one: T) -> io::Result<()> {
         if to.len() == to.capacity() {
             self.grow(to)?;
@@ -37,7 +37,7 @@ impl NoteBudget {
         Ok(())
     }
 
-    /// Notes are not needed any more.
+    /// Releases the memory of notes.
     pub(super) fn free<T>(&mut self, list: Vec<T>) {
         self.bytes_left += list.capacity() * size_of::<T>();
     }

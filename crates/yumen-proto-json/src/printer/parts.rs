@@ -1,6 +1,6 @@
-//! Where the fields of a message stand in its bytes: nothing is copied, and what follows each other is noted once.
+//! Positions of the fields of a message in its bytes: nothing is copied, and successive fields share a note.
 //!
-//! Knows how protobuf writes, not what becomes of values.
+//! Knows the encoding, not the use of values.
 
 use std::io;
 
@@ -10,14 +10,14 @@ use prost_reflect::prost::encoding::{DecodeContext, WireType, decode_key, decode
 use super::notes::NoteBudget;
 use super::types::MessageType;
 
-/// A stretch of the bytes; a frame of gRPC tells its length in 32 bits.
+/// A range of the bytes; 32 bits suffice, as for the length of a gRPC frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WireSpan {
     start: u32,
     end: u32,
 }
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WireValue {
     Varint(u64),
@@ -27,22 +27,22 @@ pub(super) enum WireValue {
     Group(WireSpan),
 }
 
-/// Fields of one number that follow each other.
+/// Successive fields of one number.
 #[derive(Debug)]
 pub(super) struct FieldRun {
-    /// Which of its type's.
+    /// Index of the field in its type.
     pub(super) field: u32,
     span: WireSpan,
 }
 
-/// A field with its value, as it was found.
+/// A field with its value.
 pub(super) struct ParsedField {
     number: u32,
     start: usize,
     pub(super) value: WireValue,
 }
 
-/// What no message of its type is.
+/// The error of a malformed message.
 pub fn malformed(problem: impl ToString) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem.to_string())
 }
@@ -67,7 +67,7 @@ impl WireSpan {
         bytes.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 
-    /// As a number that stands for it.
+    /// The span as one integer.
     pub(super) fn packed(self) -> u64 {
         u64::from(self.start) << 32 | u64::from(self.end)
     }
@@ -88,7 +88,7 @@ impl WireValue {
         }
     }
 
-    /// The stretch of a text, of bytes or of a message.
+    /// The span of a text, of bytes or of a message.
     pub(super) fn span(self) -> WireSpan {
         match self {
             WireValue::Sized(span) | WireValue::Group(span) => span,
@@ -97,7 +97,7 @@ impl WireValue {
     }
 }
 
-/// Reads a stretch of the bytes.
+/// Reads a range of the bytes.
 pub(super) struct WireReader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -113,7 +113,7 @@ impl<'a> WireReader<'a> {
         WireReader::new(bytes, run.span)
     }
 
-    /// What `read` takes of the rest.
+    /// Runs `read` on the rest and skips what it consumed.
     fn take<T>(&mut self, read: impl FnOnce(&mut &'a [u8]) -> Result<T, DecodeError>) -> io::Result<T> {
         let mut rest = &self.bytes[self.at..self.end];
         let taken = read(&mut rest).map_err(malformed)?;
@@ -129,7 +129,7 @@ impl<'a> WireReader<'a> {
         Ok(*taken)
     }
 
-    /// The next field; `None` at the end.
+    /// Returns the next field; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<ParsedField>> {
         if self.at == self.end {
             return Ok(None);
@@ -140,7 +140,7 @@ impl<'a> WireReader<'a> {
         Ok(Some(ParsedField { number, start, value }))
     }
 
-    /// The next of numbers that stand behind one key; `None` at the end.
+    /// Returns the next number of a packed list; `None` at the end.
     pub(super) fn next_packed(&mut self, wire: WireType) -> io::Result<Option<WireValue>> {
         if self.at == self.end { Ok(None) } else { self.value(0, wire).map(Some) }
     }
@@ -177,9 +177,9 @@ impl<'a> WireReader<'a> {
     }
 }
 
-/// The fields of a message in the order of its type; parts of a message that came more than once are one. Of
-/// fields that exclude each other only the last is there. What is written as no field of its number may be is no field
-/// of the type, as in other readers.
+/// The fields of a message in the order of its type; a message that occurs in several parts is merged. Of a
+/// oneof only the last field counts. A field with another wire type than that of its number is unknown, as in
+/// other readers.
 pub(super) fn runs(
     bytes: &[u8],
     parts: &[WireSpan],
@@ -187,7 +187,7 @@ pub(super) fn runs(
     notes: &mut NoteBudget,
 ) -> io::Result<Vec<FieldRun>> {
     let mut runs: Vec<FieldRun> = Vec::new();
-    // By oneof: the field that is set, and since where.
+    // By oneof: the field that is set, and its offset.
     let mut chosen: Vec<Option<(u32, u32)>> = Vec::new();
     for part in parts {
         let mut reader = WireReader::new(bytes, *part);

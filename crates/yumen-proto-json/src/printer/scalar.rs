@@ -1,4 +1,4 @@
-//! Values that hold no others, as JSON: numbers, texts, bytes, names of enums; written up to a bound.
+//! Scalar values as JSON: numbers, texts, bytes, enums; written up to a limit.
 
 use std::io::{self, Write};
 
@@ -129,7 +129,7 @@ impl JsonSink {
         })
     }
 
-    /// Integers beyond 32 bits in their form: as texts no reader rounds.
+    /// Integers of 64 bits in their configured form; strings keep readers from rounding them.
     fn integer(&mut self, value: i128) -> io::Result<()> {
         let is_large = !(i128::from(i32::MIN)..=i128::from(u32::MAX)).contains(&value);
         let (sign, digits) = (if value < 0 { "-" } else { "" }, value.unsigned_abs());
@@ -140,7 +140,7 @@ impl JsonSink {
         }
     }
 
-    /// The key of a map's entry: the bits of a number, or where the text stands.
+    /// Writes a map key: the bits of a number, or the span of a text.
     pub(super) fn map_key(&mut self, bytes: &[u8], kind: &Kind, key: u64) -> io::Result<()> {
         match kind {
             Kind::String => self.text(text(bytes, WireSpan::unpacked(key))?)?,
@@ -157,7 +157,7 @@ pub(super) fn text(bytes: &[u8], span: WireSpan) -> io::Result<&str> {
 }
 
 impl WireValue {
-    /// Those of a number.
+    /// The bits of a number.
     fn bits(self) -> u64 {
         match self {
             WireValue::Varint(bits) | WireValue::Fixed64(bits) => bits,
@@ -166,7 +166,7 @@ impl WireValue {
         }
     }
 
-    /// As an integer of its type, which has as many bits of what was sent.
+    /// The integer of a value in the range of its type; excess bits are dropped.
     pub(super) fn integer(self, kind: &Kind) -> i128 {
         let bits = self.bits();
         match kind {
@@ -180,7 +180,7 @@ impl WireValue {
         }
     }
 
-    /// What stands for nothing: also for an empty text.
+    /// The default of a type; the empty span also for text.
     pub(super) fn default_of(kind: &Kind) -> WireValue {
         match kind {
             Kind::Enum(of) => WireValue::Varint(i64::from(of.default_value().number()) as u64),
@@ -188,7 +188,7 @@ impl WireValue {
         }
     }
 
-    /// Whether this is what stands for a field that is not there.
+    /// Whether the value is the default of its type.
     pub(super) fn is_default(self, kind: &Kind) -> bool {
         match kind {
             Kind::String | Kind::Bytes => self.span().is_empty(),

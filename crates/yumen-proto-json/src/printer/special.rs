@@ -1,5 +1,5 @@
-//! Message types with a JSON of their own. A value that has none, as a time after the year 9999, is written as an
-//! object of its fields, and an `Any` whose type is not known with its bytes: better than no answer.
+//! Message types with a JSON form of their own. A value without such a form, such as a time after the year
+//! 9999, is written as an object of its fields; an `Any` of unknown type with its bytes.
 
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
@@ -19,7 +19,7 @@ const DURATION_SECONDS_MAX: u64 = 315_576_000_000;
 const NANOS_MAX: i32 = 999_999_999;
 
 impl JsonPrinter<'_> {
-    /// Writes a message that has a JSON of its own, and tells whether it does.
+    /// Writes a message in the JSON form of its type; false if the type has none.
     pub(super) fn special(&mut self, of: &MessageType, runs: &[FieldRun]) -> io::Result<bool> {
         let Some(special) = of.special else { return Ok(false) };
         match special {
@@ -34,7 +34,7 @@ impl JsonPrinter<'_> {
         }
     }
 
-    /// The content of the only field.
+    /// Writes the value of the only field.
     fn only(&mut self, of: &MessageType, runs: &[FieldRun], shape: Shape) -> io::Result<bool> {
         match &of.fields[..] {
             [field] if field.place.form == shape => self.content(field, runs).map(|()| true),
@@ -74,7 +74,7 @@ impl JsonPrinter<'_> {
         write!(self.out, "\"{}\"", prost_types::Duration { seconds, nanos }).map(|()| true)
     }
 
-    /// Fields 1 and 2, of a type that has just these.
+    /// Fields 1 and 2 of a type with just these.
     fn seconds_and_nanos(&self, of: &MessageType, runs: &[FieldRun]) -> io::Result<Option<(i64, i32)>> {
         let Some([seconds, nanos]) = self.pair(of, runs, [&Kind::Int64, &Kind::Int32])? else {
             return Ok(None);
@@ -83,7 +83,7 @@ impl JsonPrinter<'_> {
         Ok(Some((number(seconds, &Kind::Int64) as i64, number(nanos, &Kind::Int32) as i32)))
     }
 
-    /// The values of two fields, of a type that has just these.
+    /// The values of two fields of a type with just these.
     fn pair(
         &self,
         of: &MessageType,
@@ -134,7 +134,7 @@ impl JsonPrinter<'_> {
         let (written, depth, left) = (self.out.len(), self.depth, self.notes.bytes_left);
         match self.typed(url, value) {
             Ok(()) => {}
-            // What is too long or too deep stays so.
+            // Errors of limits are not replaced by another form.
             Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
             Err(_) => {
                 self.out.cut(written)?;
@@ -146,7 +146,7 @@ impl JsonPrinter<'_> {
         self.out.write_all(b"}").map(|()| true)
     }
 
-    /// The message in an `Any`, behind its type.
+    /// Writes the message in an `Any`, after its type.
     fn typed(&mut self, url: &str, value: WireSpan) -> io::Result<()> {
         let name = url.rsplit_once('/').map_or("", |(_, name)| name);
         let of = self.types.named(name).ok_or_else(|| malformed("unknown type"))?;
@@ -161,7 +161,7 @@ impl JsonPrinter<'_> {
     }
 }
 
-/// Writes a path as JSON names fields; not all can be read back from there, and those are none.
+/// Writes a field path in the JSON form; `None` for a path that could not be converted back.
 fn push_in_camel_case(to: &mut String, path: &str) -> bool {
     let mut letters = path.chars();
     while let Some(letter) = letters.next() {

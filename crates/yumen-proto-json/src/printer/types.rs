@@ -1,4 +1,4 @@
-//! Message types as they are written: each is looked up once, when the first message of it is.
+//! Message types prepared for printing, each at its first message.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -11,24 +11,24 @@ use crate::parser::{FieldCardinality, WellKnownType, WireField};
 /// A message type.
 pub(super) struct MessageType {
     pub(super) special: Option<WellKnownType>,
-    /// By number.
+    /// Sorted by number.
     pub(super) fields: Vec<MessageField>,
-    /// Which of them have a default that stands for those that are not there.
+    /// Indexes of fields whose default is printed when they are absent.
     pub(super) defaulted: Vec<u32>,
-    /// How many sets of fields there are of which one excludes the others.
+    /// Number of oneofs.
     pub(super) oneofs: usize,
 }
 
 /// A field of a message type.
 pub(super) struct MessageField {
     pub(super) place: WireField,
-    /// As JSON has it, with quotes and colon.
+    /// The JSON key, with quotes and colon.
     pub(super) key: Box<[u8]>,
-    /// Whether there being one is told apart from its default.
+    /// Whether the field tracks presence.
     pub(super) has_presence: bool,
-    /// Which of the type's, where it excludes others.
+    /// Index of the oneof, if the field belongs to one.
     pub(super) oneof: Option<usize>,
-    /// The place of its message type.
+    /// Position of its message type in the cache.
     inner: Option<u32>,
 }
 
@@ -37,12 +37,12 @@ impl MessageType {
         let oneofs: Vec<_> = of.oneofs().collect();
         let field = |field: FieldDescriptor| {
             let place = WireField::of(&field);
-            // That of an optional field of proto3 has no other.
+            // The synthetic oneof of a proto3 optional field has no other field.
             let oneof = place.oneof.as_ref().filter(|oneof| oneof.fields().len() > 1);
             let oneof = oneof.and_then(|oneof| oneofs.iter().position(|one| one == oneof));
             MessageField::new(place, field.name(), field.supports_presence(), oneof)
         };
-        // One that nobody sent is not told, whatever its kind.
+        // An absent extension is never printed.
         let extension = |field: ExtensionDescriptor| {
             MessageField::new(WireField::of_extension(&field), field.json_name(), true, None)
         };
@@ -62,7 +62,7 @@ impl MessageType {
         }
     }
 
-    /// Which field has this number.
+    /// Returns the index of the field with this number.
     pub(super) fn index(&self, number: u32) -> Option<u32> {
         let index = self.fields.binary_search_by_key(&number, |field| field.place.number).ok()?;
         u32::try_from(index).ok()
@@ -75,24 +75,24 @@ impl MessageField {
         MessageField { place, key, has_presence, oneof, inner: None }
     }
 
-    /// Whether it may be written so.
+    /// Whether the field may have this wire type.
     pub(super) fn takes(&self, wire: WireType) -> bool {
         let own = if self.place.is_group { WireType::StartGroup } else { self.place.kind.wire_type() };
         wire == own || wire == WireType::LengthDelimited && self.may_be_packed()
     }
 
-    /// Whether it is a list of numbers, which may stand behind one key.
+    /// Whether the field is a list of numbers, which may be packed.
     pub(super) fn may_be_packed(&self) -> bool {
         matches!(self.place.form, FieldCardinality::List { .. })
             && self.place.kind.wire_type() != WireType::LengthDelimited
     }
 }
 
-/// The types of a pool, as many as were met. Workers share it: what is there is read without a lock.
+/// The message types of a pool that have occurred. Shared by workers; known types are read without a lock.
 pub struct MessageTypeCache {
     pool: DescriptorPool,
     places: Mutex<HashMap<Box<str>, u32>>,
-    /// By place; each as long as all before it and one more, so that none ever moves.
+    /// Types by position. Each chunk is as long as all before it plus one, so that no type ever moves.
     chunks: [OnceLock<Box<[OnceLock<MessageType>]>>; 32],
 }
 
@@ -111,7 +111,7 @@ impl MessageTypeCache {
         self.pool.get_message_by_name(name).map(|of| self.get(&of))
     }
 
-    /// That of the messages a field holds.
+    /// The message type of a field.
     pub(super) fn inner(&self, field: &MessageField) -> Option<&MessageType> {
         match (&field.place.kind, field.inner) {
             (Kind::Message(of), Some(place)) => Some(self.at(place, of)),
@@ -119,14 +119,14 @@ impl MessageTypeCache {
         }
     }
 
-    /// How many types were looked up.
+    /// Number of prepared types.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         let slots = self.chunks.iter().filter_map(OnceLock::get).flatten();
         slots.filter(|slot| slot.get().is_some()).count()
     }
 
-    /// The place of a type, which may not be there yet.
+    /// Returns the position of a type, reserved at the first call.
     fn place(&self, of: &MessageDescriptor) -> u32 {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = places.get(of.full_name()) {
