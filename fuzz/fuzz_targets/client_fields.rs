@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use yumen_http::{HeadLimits, RequestHead, ResponseHead, parse};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::real_ip::RealIpFinder;
-use yumen_plugin::{BodyChunk, ClientInfo, BodyCoder, ResponseCoding, ConsumerIndex, Exchange, PluginHost, Now};
+use yumen_plugin::{BodyChunk, ClientInfo, BodyCoder, ResponseCoding, ConsumerIndex, Exchange, PluginHost, Now, ResponseHeadPhase};
 
 struct NoHost;
 
@@ -92,7 +92,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let mut answer = ResponseHead::default();
     answer.set_status(200);
-    ex.offer_coding(Arc::new(Gzip));
+    ResponseHeadPhase::new(&mut ex).offer_coding(Arc::new(Gzip));
     ex.choose_coding(&mut answer);
     let takes = accepts.to_ascii_lowercase();
     let named = takes.windows(4).any(|word| word == b"gzip") || takes.contains(&b'*');

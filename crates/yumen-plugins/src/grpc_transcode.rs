@@ -1,6 +1,6 @@
-//! `grpc-transcode`: lets clients of JSON call a unary method of a gRPC service.
+//! `grpc-transcode`: lets JSON clients call unary methods of a gRPC service.
 //!
-//! Knows protobuf through the compiled proto object only, and nothing of connections.
+//! Knows protobuf through the compiled proto object; the codec is `yumen-proto-json`.
 
 mod request;
 mod response;

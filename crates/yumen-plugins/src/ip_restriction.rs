@@ -1,4 +1,4 @@
-//! `ip-restriction`: admits or refuses clients by their address.
+//! `ip-restriction`: admits or refuses clients by address.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

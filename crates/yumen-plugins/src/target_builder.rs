@@ -19,7 +19,7 @@ enum TargetPlace {
 /// The encoding of the literals of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LiteralEncoding {
-    /// As in the settings.
+    /// Encoded, as configured.
     AsWritten,
     /// Percent-encoded like decoded text, up to the query.
     Path,

@@ -1,6 +1,6 @@
-//! Keys of consumers and the parsed token.
+//! The keys of consumers for verifying tokens, and the token itself. Knows no request.
 //!
-//! The consumer selects the algorithm; a token with another algorithm is refused.
+//! The algorithm is the consumer's, never the token's: a token that names another one is refused.
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};

@@ -127,7 +127,7 @@ impl<'a> WireReader<'a> {
         Ok(*taken)
     }
 
-    /// The next field; `None` at the end.
+    /// Returns the next field; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<ParsedField>> {
         if self.at == self.end {
             return Ok(None);
