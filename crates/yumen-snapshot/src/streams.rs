@@ -10,7 +10,7 @@ use yumen_base::IpSet;
 use yumen_config::resource::natural_order_key;
 use yumen_plugin::{PluginChain, RouteInfo};
 
-use crate::snapshot::RouteTarget;
+use crate::route::RouteTarget;
 
 #[cfg(test)]
 mod tests;

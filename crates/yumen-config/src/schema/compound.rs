@@ -171,9 +171,12 @@ fn conditional(
         false => (k.otherwise, "else"),
     };
     let Some(clause) = clause else { return Ok(()) };
-    // The path still leads to the innermost fault, though the message by contract does not tell it.
-    let inner = ev.check(clause, instance);
-    ev.wrap(inner, String::new, |_| format!("{name} clause did not match"))
+    // The path still leads to the innermost fault. The message and the rule do not: the message is a contract with the
+    // tools of APISIX, and a hint on the inner rule would not fit it.
+    ev.check(clause, instance).map_err(|inner| match ev.tell {
+        true => InvalidSettings::at(inner.path, format!("{name} clause did not match")),
+        false => inner,
+    })
 }
 
 /// At least one item must fit.

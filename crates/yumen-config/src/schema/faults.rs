@@ -1,11 +1,11 @@
-//! All that is wrong with a value, where judging it stops at the first fault.
+//! All faults of a value. [`validate`] stops at the first one.
 
 use serde_json::{Map, Value};
 
 use super::{InvalidSettings, validate};
 
-/// What a schema refuses of a value: each of its members, and theirs, by itself, in the words of [`validate`]. What
-/// members say together is only told where none is refused alone.
+/// The faults of a value by a schema, with the messages of [`validate`]. Members are checked one by one, at every level.
+/// A rule over several members is reported only if no member is refused alone.
 pub fn faults(schema: &Value, instance: &Value) -> Vec<InvalidSettings> {
     let Err(first) = validate(schema, &mut instance.clone()) else { return Vec::new() };
     let inner = match (schema.get("properties"), instance) {
@@ -29,8 +29,7 @@ fn of_members(
             continue;
         };
         found.extend(faults(property, member).into_iter().map(|fault| {
-            let message = format!("property \"{name}\" validation failed: {}", fault.message);
-            InvalidSettings { message, ..fault.under(name) }
+            fault.under(name).map_message(|inner| format!("property \"{name}\" validation failed: {inner}"))
         }));
     }
     if schema.get("additionalProperties") == Some(&Value::Bool(false))

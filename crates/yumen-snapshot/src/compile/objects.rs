@@ -1,10 +1,10 @@
-//! What plugins are made of beside their settings: protos and upstreams that these name, and upstreams that
-//! stand in them.
+//! Objects that plugins are built from beside their settings: protos and upstreams that the settings name, and
+//! upstreams inside the settings.
 //!
-//! Knows no plugin: what was asked for while one was built is noted, and tells when it is built again.
+//! Knows no concrete plugin. A plugin asks for objects while it is built; its owner is staged again when they change.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -14,101 +14,107 @@ use yumen_config::{InvalidSettings, Kind, decode};
 use yumen_plugin::proto::ProtoDescriptors;
 use yumen_plugin::{ObjectLookup, UpstreamSlot};
 
-use super::names::{DependencySet, RankedName};
-use super::{Compiler, ObjectName, StageResult, Table, invalid};
+use super::linker::LinkQueue;
+use super::names::ObjectName;
+use super::plugins::PluginBuilder;
+use super::tables::{AgreementHash, AgreementKey, ReferenceGraph, SettingsAgreements};
+use super::{Compiler, StageResult, invalid};
 
-/// An upstream that stands in a plugin's settings, as it was written.
+/// An upstream inside the settings of a plugin.
 #[derive(Debug, Clone)]
 struct InlineUpstream {
+    /// The path in the object.
     path: String,
     written: config::UpstreamSpec,
+    /// The plugin's handle, filled when the upstream is placed.
     slot: UpstreamSlot,
 }
 
-/// What the plugins of one object asked for while they were built.
+/// Objects that the plugins of one object asked for while they were built.
 #[derive(Debug, Default)]
 struct PluginDependencies {
     names: BTreeSet<ObjectName>,
     inline: Vec<InlineUpstream>,
+    /// Slots of named upstreams.
     slots: Vec<u32>,
     agreements: Vec<(AgreementKey, AgreementHash)>,
 }
 
-/// What settings should agree on: the plugin, and a name at a path of its settings.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct AgreementKey {
-    plugin: Box<str>,
-    path: Box<str>,
-    name: Box<str>,
-}
-
-/// The settings, as a number.
-type AgreementHash = u64;
-
-/// What plugins were built from.
+/// The objects that plugins in force were built from.
 #[derive(Debug, Default)]
 pub(super) struct PluginBindings {
-    asked: RefCell<PluginDependencies>,
-    protos: Table<Arc<ProtoDescriptors>>,
-    /// Objects by what their plugins name, and the other way round.
-    users: DependencySet,
+    /// Dependencies of the object that is being staged. [`Compiler::bind`] or [`PluginBindings::discard_requests`]
+    /// empties it before the next object. Plugins ask through a shared reference, hence the cell.
+    requested: RefCell<PluginDependencies>,
+    /// Objects by the objects that their plugins name.
+    users: ReferenceGraph,
+    /// The inverse of `users`.
     uses: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
-    /// Upstreams that stand in settings, and in whose.
+    /// Upstreams inside settings, by a name of their own.
     inline: HashMap<ObjectName, config::UpstreamSpec>,
+    /// The names of those by the object with the settings.
     inline_of: HashMap<ObjectName, Vec<ObjectName>>,
-    /// Slots plugins know. They are never given to another upstream: a plugin that stays in force without
-    /// its upstream must not find another one there.
-    known_slots: HashSet<u32>,
-    /// Who should agree, and on what.
-    agreements: HashMap<AgreementKey, BTreeSet<(ObjectName, AgreementHash)>>,
-    accords_of: BTreeMap<ObjectName, Vec<(AgreementKey, AgreementHash)>>,
+    agreements: SettingsAgreements,
 }
 
 impl PluginBindings {
-    /// Whether a slot may be given to another upstream.
-    pub(super) fn may_reuse(&self, slot: u32) -> bool {
-        !self.known_slots.contains(&slot)
-    }
-
-    /// The upstream of this name as it stands in a plugin's settings.
+    /// The upstream of this name inside the settings of a plugin.
     pub(super) fn inline(&self, name: &ObjectName) -> Option<&config::UpstreamSpec> {
         self.inline.get(name)
     }
 
-    pub(super) fn has_proto(&self, id: &str) -> bool {
-        self.protos.contains_key(id)
+    pub(super) fn agreements(&self) -> &SettingsAgreements {
+        &self.agreements
     }
 
-    pub(super) fn remove_proto(&mut self, id: &str) {
-        self.protos.remove(id);
+    /// Forgets the requests of plugins that were built on trial.
+    pub(super) fn discard_requests(&self) {
+        self.requested.take();
+    }
+
+    /// Whether anything is registered for an object.
+    fn has(&self, name: &ObjectName) -> bool {
+        self.uses.contains_key(name) || self.inline_of.contains_key(name)
+    }
+
+    fn add_uses(&mut self, name: &ObjectName, used: BTreeSet<ObjectName>) {
+        for on in used {
+            self.users.add(on.clone(), name);
+            self.uses.entry(name.clone()).or_default().insert(on);
+        }
+    }
+
+    fn remove_uses(&mut self, name: &ObjectName) {
+        self.users.remove_all(self.uses.remove(name).into_iter().flatten(), name);
     }
 }
 
-/// The objects there are, for the plugin called `plugin` of `owner`.
+/// Looks up objects for the plugin called `plugin` of `owner`.
 pub(super) struct CompilerObjects<'c> {
-    pub(super) compiler: &'c Compiler,
+    pub(super) builder: PluginBuilder<'c>,
     pub(super) owner: &'c ObjectName,
     pub(super) plugin: &'c str,
 }
 
 impl CompilerObjects<'_> {
+    /// Registers a request, whether the object exists or not: the plugin is built again when it appears.
     fn note(&self, name: ObjectName) {
-        self.compiler.bindings.asked.borrow_mut().names.insert(name);
+        self.builder.bindings.requested.borrow_mut().names.insert(name);
     }
 }
 
 impl ObjectLookup for CompilerObjects<'_> {
     fn proto(&self, id: &str) -> Option<Arc<ProtoDescriptors>> {
         self.note(ObjectName::new(Kind::Protos, id));
-        self.compiler.bindings.protos.get(id).cloned()
+        self.builder.staged.protos.get(id).cloned()
     }
 
     fn upstream(&self, id: &str) -> Option<UpstreamSlot> {
         let name = ObjectName::new(Kind::Upstreams, id);
-        let slot = self.compiler.slots.get(&name).copied();
+        let slot = self.builder.upstreams.slots.slot_of(&name);
         self.note(name);
-        let slot = slot?;
-        self.compiler.bindings.asked.borrow_mut().slots.push(slot);
+        let slot = slot?.0;
+        self.builder.bindings.requested.borrow_mut().slots.push(slot);
         Some(UpstreamSlot::known(slot))
     }
 
@@ -119,24 +125,24 @@ impl ObjectLookup for CompilerObjects<'_> {
     ) -> Result<UpstreamSlot, InvalidSettings> {
         let path = format!("plugins.{}.{path}", self.plugin);
         let name = inline_name(self.owner, &path);
-        self.compiler
-            .build_upstream(&name, &written)
-            .map_err(|(at, message)| InvalidSettings::at(at, message))?;
+        // A trial: the upstream is placed when the whole object was staged, so that a refused object leaves no trace.
+        self.builder.upstreams.build(&name, &written)?;
         let slot = UpstreamSlot::default();
         let inline = InlineUpstream { path, written, slot: slot.clone() };
-        self.compiler.bindings.asked.borrow_mut().inline.push(inline);
+        self.builder.bindings.requested.borrow_mut().inline.push(inline);
         Ok(slot)
     }
 
     fn agree(&self, path: &str, name: &str, settings: &str) {
         let mut hasher = DefaultHasher::new();
         settings.hash(&mut hasher);
-        let on = AgreementKey { plugin: self.plugin.into(), path: path.into(), name: name.into() };
-        self.compiler.bindings.asked.borrow_mut().agreements.push((on, hasher.finish()));
+        let subject = AgreementKey { plugin: self.plugin.into(), path: path.into(), name: name.into() };
+        self.builder.bindings.requested.borrow_mut().agreements.push((subject, hasher.finish()));
     }
 }
 
-/// No object has a slash in its id but credentials, and those hold no such plugins.
+/// The name of an upstream inside settings. It collides with no object: only ids of credentials contain a slash, and
+/// credentials have no such plugins.
 fn inline_name(owner: &ObjectName, path: &str) -> ObjectName {
     ObjectName::new(owner.kind, format!("{}/{path}", owner.id))
 }
@@ -146,105 +152,51 @@ impl Compiler {
         let refused = |error| vec![invalid(name, error)];
         let written: config::ProtoSpec = decode(json).map_err(refused)?;
         let protos = ProtoDescriptors::compile(&written.content).map_err(refused)?;
-        self.bindings.protos.insert(name.id.clone(), Arc::new(protos));
+        self.staged.protos.insert(name.id.clone(), Arc::new(protos));
         Ok(Vec::new())
     }
 
-    /// Puts in force what the plugins of an object asked for while it was staged. Where it was refused, its
-    /// last good version still needs what that had.
-    pub(super) fn bind(&mut self, name: &ObjectName, is_staged: bool) -> Vec<Problem> {
-        let asked = self.bindings.asked.take();
-        if is_staged {
-            self.register_agreements(name, asked.agreements);
-        }
-        let has_any = !asked.names.is_empty() || !asked.inline.is_empty();
-        if !has_any && !self.bindings.uses.contains_key(name) && !self.bindings.inline_of.contains_key(name) {
+    /// Puts the requests of the plugins of a staged object in force, in place of its previous ones.
+    pub(super) fn bind(&mut self, name: &ObjectName) -> Vec<Problem> {
+        let requested = self.bindings.requested.take();
+        self.set_agreements(name, requested.agreements);
+        if requested.names.is_empty() && requested.inline.is_empty() && !self.bindings.has(name) {
             return Vec::new();
         }
-        if is_staged {
-            self.forget_uses(name);
-        }
-        self.bindings.known_slots.extend(asked.slots);
-        for on in asked.names {
-            self.bindings.users.add(on.clone(), name);
-            self.bindings.uses.entry(name.clone()).or_default().insert(on);
-        }
-        if is_staged { self.place_inline(name, asked.inline) } else { Vec::new() }
+        self.bindings.remove_uses(name);
+        self.bindings.add_uses(name, requested.names);
+        self.upstreams.pin(requested.slots);
+        self.place_inline(name, requested.inline)
     }
 
-    /// What is bound to an object that is gone.
+    /// Adds the requests of a refused object: it is staged again when their objects appear. The previous requests stay,
+    /// since the last good version still needs its objects.
+    pub(super) fn bind_refused(&mut self, name: &ObjectName) {
+        let requested = self.bindings.requested.take();
+        self.bindings.add_uses(name, requested.names);
+        self.upstreams.pin(requested.slots);
+    }
+
+    /// Removes everything that is bound to an object.
     pub(super) fn unbind(&mut self, name: &ObjectName) {
-        self.forget_uses(name);
+        self.bindings.remove_uses(name);
         drop(self.place_inline(name, Vec::new()));
-        self.register_agreements(name, Vec::new());
+        self.set_agreements(name, Vec::new());
     }
 
-    /// Forgets what was asked for in vain: nothing of it comes into force.
-    pub(super) fn forget_asked(&self) {
-        self.bindings.asked.take();
+    fn set_agreements(&mut self, name: &ObjectName, agreements: Vec<(AgreementKey, AgreementHash)>) {
+        let affected = self.bindings.agreements.set(name, agreements);
+        self.problems.touch_all(affected);
     }
 
-    /// Notes what an object should agree with others on. The findings about these may change.
-    fn register_agreements(&mut self, name: &ObjectName, agreements: Vec<(AgreementKey, AgreementHash)>) {
-        if agreements.is_empty() && !self.bindings.accords_of.contains_key(name) {
-            return;
-        }
-        for (on, terms) in self.bindings.accords_of.remove(name).into_iter().flatten() {
-            let Some(all) = self.bindings.agreements.get_mut(&on) else { continue };
-            all.remove(&(name.clone(), terms));
-            self.touched.extend(all.iter().map(|(other, _)| other.clone()));
-            if all.is_empty() {
-                self.bindings.agreements.remove(&on);
-            }
-        }
-        for (on, terms) in &agreements {
-            let all = self.bindings.agreements.entry(on.clone()).or_default();
-            all.insert((name.clone(), *terms));
-            self.touched.extend(all.iter().map(|(other, _)| other.clone()));
-        }
-        if !agreements.is_empty() {
-            self.bindings.accords_of.insert(name.clone(), agreements);
-        }
-    }
-
-    /// Objects that do not agree with others on something they should.
-    pub(super) fn disagreeing_objects(&self) -> impl Iterator<Item = ObjectName> {
-        let differ = |all: &&BTreeSet<(ObjectName, AgreementHash)>| {
-            let mut terms = all.iter().map(|(_, terms)| terms);
-            let first = terms.next();
-            terms.any(|other| Some(other) != first)
-        };
-        self.bindings.agreements.values().filter(differ).flatten().map(|(name, _)| name.clone())
-    }
-
-    /// Warnings of what an object and others should agree on and do not.
-    pub(super) fn disagreement_problems(&self, name: &ObjectName) -> Vec<Problem> {
-        let agreements = self.bindings.accords_of.get(name);
-        let told = agreements.into_iter().flatten().filter_map(|(on, terms)| {
-            let all = self.bindings.agreements.get(on)?;
-            let (other, _) = all.iter().find(|(_, other)| other != terms)?;
-            let AgreementKey { plugin, path, name: of } = on;
-            let message =
-                format!("{path} \"{of}\" has other settings in {other}: those that differ count apart");
-            let problem = Problem::warning(name.to_string(), format!("plugins.{plugin}.{path}"), message);
-            Some(problem.hint(format!("give all plugins with this {path} the same settings")))
-        });
-        told.collect()
-    }
-
-    fn forget_uses(&mut self, name: &ObjectName) {
-        for on in self.bindings.uses.remove(name).into_iter().flatten() {
-            self.bindings.users.remove(on, name);
-        }
-    }
-
+    /// Places the upstreams inside the plugin settings of an object, and removes those that it no longer has.
     fn place_inline(&mut self, owner: &ObjectName, all: Vec<InlineUpstream>) -> Vec<Problem> {
-        let before = self.bindings.inline_of.remove(owner).unwrap_or_default();
+        let previous = self.bindings.inline_of.remove(owner).unwrap_or_default();
         let mut problems = Vec::new();
         let mut names = Vec::with_capacity(all.len());
         for InlineUpstream { path, written, slot } in all {
             let name = inline_name(owner, &path);
-            self.staged_problems.remove(&name);
+            self.problems.set_staging(&name, Vec::new());
             match self.place_upstream(&name, &written, "") {
                 Ok(placed) => slot.fill(placed.0),
                 Err(problem) => problems.push(problem),
@@ -252,10 +204,10 @@ impl Compiler {
             self.bindings.inline.insert(name.clone(), written);
             names.push(name);
         }
-        for gone in before.into_iter().filter(|name| !names.contains(name)) {
-            self.bindings.inline.remove(&gone);
-            self.staged_problems.remove(&gone);
-            self.remove_upstream(&gone);
+        for removed in previous.into_iter().filter(|name| !names.contains(name)) {
+            self.bindings.inline.remove(&removed);
+            self.problems.set_staging(&removed, Vec::new());
+            self.remove_upstream(&removed);
         }
         if !names.is_empty() {
             self.bindings.inline_of.insert(owner.clone(), names);
@@ -263,14 +215,11 @@ impl Compiler {
         problems
     }
 
-    /// Builds the plugins again that were built from an object, or in vain.
-    pub(super) fn stage_users(&mut self, on: &ObjectName, link: &mut BTreeSet<RankedName>) {
-        let users: Vec<ObjectName> = self.bindings.users.of(on).cloned().collect();
+    /// Stages the objects again whose plugins asked for this one, successfully or not.
+    pub(super) fn stage_users(&mut self, on: &ObjectName, queue: &mut LinkQueue) {
+        let users: Vec<ObjectName> = self.bindings.users.dependents_of(on).cloned().collect();
         for user in users {
-            let text = self.texts.get(&user.kind).and_then(|texts| texts.get(&user.id));
-            if let Some(json) = text.cloned() {
-                self.stage_object(user, Some(json), link);
-            }
+            self.stage_again(user, queue);
         }
     }
 }

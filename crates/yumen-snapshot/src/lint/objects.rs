@@ -23,7 +23,7 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
     problems.extend(missing_anonymous_consumers(texts));
     for (_, upstream) in input.snapshot.upstreams() {
         problems.extend(nowhere(upstream));
-        if input.strict && upstream.scheme.is_tls() && !upstream.tls.verify {
+        if input.strict && upstream.protocol.scheme.is_tls() && !upstream.tls.settings.verify {
             let path = format!("{}tls.verify", inside(upstream));
             let message = "the endpoints' certificates are not checked";
             problems.push(Problem::warning(&*upstream.origin, path, message).hint("set tls.verify to true"));

@@ -386,7 +386,7 @@ pub struct RequestPermit {
 
 /// The count of a request at its endpoint; released on drop.
 #[derive(Debug)]
-pub(super) struct EndpointSlot(Arc<EndpointCounts>);
+pub(crate) struct EndpointSlot(Arc<EndpointCounts>);
 
 impl EndpointSlot {
     pub(super) fn get(endpoint: &Arc<EndpointCounts>, most: u32) -> Option<EndpointSlot> {
@@ -428,7 +428,7 @@ impl RequestPermit {
     }
 
     /// Goes to an endpoint that had room, which gives up the one before.
-    pub(super) fn move_to(&mut self, endpoint: EndpointSlot) {
+    pub(crate) fn move_to(&mut self, endpoint: EndpointSlot) {
         if self.endpoint.replace(endpoint).is_some() {
             self.gate.call(Some(self.worker));
         }
@@ -440,7 +440,7 @@ impl RequestPermit {
     }
 
     /// Releases the permit without waking a waiter.
-    pub(super) fn release_without_wake(mut self) {
+    pub(crate) fn release_without_wake(mut self) {
         self.is_quiet = true;
     }
 
@@ -483,15 +483,12 @@ pub struct EndpointPermit {
 }
 
 impl EndpointPermit {
-    pub(super) fn get(
-        gate: &Arc<UpstreamLimiter>,
-        endpoint: &Arc<EndpointCounts>,
-        most: (u32, u32),
-    ) -> Option<EndpointPermit> {
-        if !enter(&gate.connections, most.0) {
+    pub(super) fn get(gate: &Arc<UpstreamLimiter>, endpoint: &Arc<EndpointCounts>) -> Option<EndpointPermit> {
+        let LimiterCapacity { all, each } = &gate.room;
+        if !enter(&gate.connections, all.connections()) {
             return None;
         }
-        if !enter(&endpoint.connections, most.1) {
+        if !enter(&endpoint.connections, each.connections()) {
             gate.connections.fetch_sub(1, SeqCst);
             return None;
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::pattern::path_key;
 use super::trie::KeyMatch;
 use super::{RoutePath, Router};
-use crate::Route;
+use crate::route::Route;
 
 /// A route that another one stands in the way of.
 #[derive(Debug, Clone, PartialEq, Eq)]
