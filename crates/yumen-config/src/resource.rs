@@ -40,8 +40,8 @@ pub(crate) use defect::mark;
 pub use defect::{ResourceDefect, defects, is_within, take_defects};
 pub use inline::{SPLITS_TRAFFIC, upstreams_in, upstreams_in_split};
 pub use kind::{
-    DeletionRefusal, IdRule, Kind, KindDescriptor, OptionalVerbs, PluginRole, ReferencePlace, ReferenceRule,
-    ReferenceScan, TrafficClass, is_plain_id,
+    AdminApiShape, DeletionRefusal, IdRule, Kind, KindDescriptor, KindNames, KindReferences, OptionalVerbs,
+    PluginRole, ReferencePlace, ReferenceRule, ReferenceScan, TrafficClass, is_plain_id,
 };
 pub use nodes::{UpstreamNode, UpstreamNodes};
 pub(crate) use position_id::{id_of_place, is_named_by_place, place_of};
@@ -64,7 +64,7 @@ pub use upstream::{
 /// One resource as the store keeps it: compact text, typed only while it is compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
     /// Its id within the kind; a credential's is `user/credentials/id`, a secret's `vault/1`.
     pub id: Arc<str>,

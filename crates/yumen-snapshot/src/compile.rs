@@ -7,27 +7,29 @@ mod certificate;
 mod consumer;
 mod context;
 mod findings;
+mod further_problems;
 mod global;
 mod kind_table;
 mod linker;
-mod missing;
-mod more_problems;
+mod missing_plugins;
 mod names;
-mod objects;
+mod plugin_bindings;
+mod plugin_sets;
+mod plugin_settings;
 mod plugins;
 mod protection;
 mod quarantine;
 mod references;
 mod route;
 mod service;
-mod settings;
 mod staged_objects;
 mod stream;
 mod tables;
+mod target;
 #[cfg(test)]
 mod tests;
 mod unavailable_plugin;
-mod unknown;
+mod unknown_variables;
 mod upstream;
 mod validate;
 
@@ -45,7 +47,7 @@ use crate::streams::StreamRouter;
 use context::CompileContext;
 use linker::LinkQueue;
 use names::{ObjectName, RankedName};
-use objects::PluginBindings;
+use plugin_bindings::PluginBindings;
 use route::StagedRoute;
 use staged_objects::StagedObjects;
 use stream::StagedStream;
@@ -56,8 +58,8 @@ use tables::{
 
 pub use certificate::{ClientCertRules, HandshakeRules, KeyPairError, LoadCertificate, Loaded, TlsLoader};
 pub use context::{CompilerEnv, UpstreamDefaults};
+pub use plugin_settings::{PluginSettingsError, meta_schema};
 pub use references::{Variables, meaning};
-pub use settings::{PluginSettingsError, meta_schema};
 pub use tables::{DiscoveryQuery, DiscoveryResult};
 pub use validate::{ObjectError, ObjectValidator};
 

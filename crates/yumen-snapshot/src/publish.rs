@@ -25,7 +25,7 @@ impl Publisher {
     pub fn publish(&self, snapshot: Arc<Snapshot>) -> Arc<Snapshot> {
         let before = self.current.swap(snapshot.clone());
         self.version.fetch_add(1, Ordering::Release);
-        // Whoever waits goes by the newest endpoints, which are to be seen from now on.
+        // Queued requests are woken after the swap: they read the endpoints of the newest snapshot.
         snapshot.recalled.iter().filter_map(Weak::upgrade).for_each(|gate| gate.call_all());
         before
     }

@@ -1,4 +1,4 @@
-//! One schema node against one value: keywords are gathered in one pass, then judged in a fixed order.
+//! Evaluation of one schema node on one value: the keywords are collected in one pass, then checked in a fixed order.
 
 use serde_json::{Map, Value};
 
@@ -7,19 +7,19 @@ use super::{InvalidSettings, compound, object, reference, scalar};
 
 const DEPTH_MAX: u16 = 128;
 
-/// How a value is judged.
+/// The mode of an evaluation.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaEvaluator<'s> {
-    /// Whether the instance is completed; not while branches are only tried.
+    /// Whether defaults are filled in; not while branches are only tried.
     pub(super) complete: bool,
-    /// Whether anyone reads the message.
+    /// Whether messages are formatted.
     pub(super) tell: bool,
     depth: u16,
-    /// Where `$ref` leads, in schemas that may have it.
+    /// Targets of `$ref`, in schemas that may have it.
     pub(super) references: Option<&'s SchemaReferences<'s>>,
 }
 
-/// What a node says, in the order of judgement.
+/// The keywords of a schema node, in the order of their evaluation.
 #[derive(Default)]
 pub(super) struct SchemaKeywords<'a> {
     pub(super) types: Option<&'a Value>,
@@ -111,12 +111,12 @@ impl<'s> SchemaEvaluator<'s> {
         SchemaEvaluator { complete: true, tell: true, depth: 0, references }
     }
 
-    /// The same, but only trying: nothing is completed, nobody reads messages.
+    /// The same evaluator without completion and messages, for branches that are only tried.
     pub(super) fn trying(self) -> SchemaEvaluator<'s> {
         SchemaEvaluator { complete: false, tell: false, ..self }
     }
 
-    /// Takes steps from the budget of the evaluation, where it has one; `false` where they are not left.
+    /// Takes steps from the budget of the evaluation; `false` if it is exhausted.
     pub(super) fn spend(self, steps: usize) -> bool {
         self.references.is_none_or(|references| references.spend(steps))
     }
@@ -126,7 +126,7 @@ impl<'s> SchemaEvaluator<'s> {
         Err(InvalidSettings::new(if self.tell { message() } else { String::new() }))
     }
 
-    /// A refusal of what the value holds at `path`.
+    /// A refusal of an inner value at `path`.
     pub(super) fn refuse_at(
         self,
         path: &str,
@@ -138,7 +138,7 @@ impl<'s> SchemaEvaluator<'s> {
         Err(InvalidSettings::at(path, message()))
     }
 
-    /// A refusal of an inner value, told from this one.
+    /// A refusal of an inner value, with path and message from the outer one.
     pub(super) fn wrap(
         self,
         inner: Result<(), InvalidSettings>,
@@ -157,7 +157,7 @@ impl<'s> SchemaEvaluator<'s> {
         }
     }
 
-    /// Judges `instance` by `schema`.
+    /// Checks `instance` by `schema`.
     pub(super) fn check(self, schema: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
         let node = match schema {
             Value::Object(node) => node,
@@ -175,7 +175,7 @@ impl<'s> SchemaEvaluator<'s> {
         if let Some(references) = self.references
             && let Some(reference) = node.get("$ref")
         {
-            // What stands beside it counts for nothing (draft-07 §8.3).
+            // Other keywords beside `$ref` are ignored (draft-07 §8.3).
             return match references.follow(reference) {
                 Ok(schema) => inner.check(schema, instance),
                 Err(message) => self.refuse(|| message),

@@ -8,8 +8,8 @@ use yumen_config::{Kind, decode};
 use yumen_plugin::{Consumer, MissingPlugin, PluginInstance};
 
 use super::names::ObjectName;
+use super::plugin_settings::PluginOwner;
 use super::plugins::{self, PluginEntry, metadata_of};
-use super::settings::PluginOwner;
 use super::tables::StagedConsumerKey;
 use super::unavailable_plugin::UnavailablePlugin;
 use super::{Compiler, StageResult, invalid};

@@ -8,8 +8,8 @@ use yumen_plugin::{Carry, MissingPlugins, PluginChain, PluginRegistry};
 
 use super::certificate::LoadCertificate;
 use super::names::ObjectName;
+use super::plugin_settings::KnownPlugins;
 use super::references::Variables;
-use super::settings::KnownPlugins;
 use crate::balance::RoundRobinState;
 use crate::upstream::{AttemptTimeouts, KeepaliveLimits, UpstreamTls};
 

@@ -11,10 +11,10 @@ use yumen_plugin::{PluginChain, PluginInstance, PluginMeta, VarInputs};
 
 use super::context::CompileContext;
 use super::names::ObjectName;
+use super::plugin_settings::{self, PluginOwner};
 use super::plugins::{PluginEntry, PluginSet, metadata_of};
-use super::settings::{self, PluginOwner};
 use super::unavailable_plugin::UnavailablePlugin;
-use super::{Compiler, missing};
+use super::{Compiler, missing_plugins};
 
 /// The name of refusals in place of unknown plugins.
 const UNKNOWN: &str = "unknown plugin";
@@ -43,7 +43,7 @@ impl Compiler {
         for (plugin, mut settings) in plugins(json) {
             let path = format!("plugins.{plugin}");
             let is_broken =
-                !settings::is_disabled(&settings) && defects.iter().any(|one| one.is_within(&path));
+                !plugin_settings::is_disabled(&settings) && defects.iter().any(|one| one.is_within(&path));
             let alone = || Map::from_iter([(plugin.clone(), settings.clone())]);
             let built =
                 (!is_broken).then(|| self.plugin_builder().build(name, Some(alone()), PluginOwner::Traffic));
@@ -98,7 +98,7 @@ impl CompileContext {
             || self.env.missing.get(plugin, false).map(|one| (one.name, one.priority, one.guards()));
         let (kind_name, priority, guards) = match kind.or_else(missing) {
             Some(kind) => kind,
-            None if settings::is_disabled(&settings) => return None,
+            None if plugin_settings::is_disabled(&settings) => return None,
             None => {
                 // Neither the phase nor the filter of an unknown plugin is known, so all requests are refused, first.
                 let meta = PluginMeta::default();
@@ -116,9 +116,10 @@ impl CompileContext {
         }
         // A plugin with a filter would have seen only some requests; only those are refused.
         let filter = settings.pointer("/_meta/filter").cloned().unwrap_or_default();
-        let meta = settings::take_meta(&mut settings).ok().flatten().unwrap_or_default();
-        let meta = missing::without_response_filter(meta);
-        let reads = if meta.filter.is_some() { settings::reads(&filter) } else { VarInputs::default() };
+        let meta = plugin_settings::take_meta(&mut settings).ok().flatten().unwrap_or_default();
+        let meta = missing_plugins::without_response_filter(meta);
+        let reads =
+            if meta.filter.is_some() { plugin_settings::reads(&filter) } else { VarInputs::default() };
         let priority = meta.priority.unwrap_or(priority);
         Some(UnavailablePlugin::of_rule().instance(kind_name, priority, meta, origin, reads))
     }

@@ -11,7 +11,7 @@ use yumen_config::{InvalidSettings, Kind, decode};
 use yumen_plugin::proto::ProtoDescriptors;
 
 use super::names::ObjectName;
-use super::settings::PluginOwner;
+use super::plugin_settings::PluginOwner;
 use super::validate::{self, ObjectError, ObjectValidator};
 use super::{Compiler, StageResult, certificate, invalid, route, stream, upstream};
 

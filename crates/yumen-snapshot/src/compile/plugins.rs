@@ -9,10 +9,10 @@ use yumen_config::{InvalidSettings, Kind};
 use yumen_plugin::{PluginBuildContext, PluginChain, PluginInstance};
 
 use super::context::CompileContext;
-use super::missing::AbsentPlugin;
+use super::missing_plugins::AbsentPlugin;
 use super::names::ObjectName;
-use super::objects::{CompilerObjects, PluginBindings};
-use super::settings::{ParsedPlugin, PluginOwner};
+use super::plugin_bindings::{CompilerObjects, PluginBindings};
+use super::plugin_settings::{ParsedPlugin, PluginOwner};
 use super::staged_objects::StagedObjects;
 use super::tables::StagedConsumerKey;
 use super::upstream::UpstreamBuilder;

@@ -10,33 +10,13 @@ use yumen_config::{InvalidSettings, Kind, closest, decode};
 use yumen_plugin::{ConditionExpr, Method, RouteInfo};
 
 use super::names::ObjectName;
+use super::plugin_settings::PluginOwner;
 use super::plugins::{self, PluginEntry, metadata_of};
 use super::service::StagedService;
-use super::settings::PluginOwner;
+use super::target::StagedTarget;
 use super::validate::ObjectError;
 use super::{Compiler, StageResult, invalid, upstream};
 use crate::route::{Route, RouteFilters, RouteMatching, RouteTarget};
-use crate::upstream::UpstreamSlotId;
-
-/// The upstream of a route, service or stream route.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum StagedTarget {
-    None,
-    /// The object's own upstream.
-    Inline(UpstreamSlotId),
-    /// An upstream object, by id.
-    Named(Arc<str>),
-}
-
-impl StagedTarget {
-    /// The upstream object.
-    pub(super) fn reference(&self) -> Option<ObjectName> {
-        match self {
-            StagedTarget::Named(id) => Some(ObjectName::new(Kind::Upstreams, id.clone())),
-            StagedTarget::None | StagedTarget::Inline(_) => None,
-        }
-    }
-}
 
 /// The parts of a route that linking combines with those of other objects.
 #[derive(Debug)]
@@ -299,31 +279,6 @@ impl Compiler {
     fn insert_route(&mut self, name: &ObjectName, route: Route, staged: StagedRoute) {
         self.references.add_all(staged.references(), name);
         self.routes.insert(name.id.clone(), route, staged);
-    }
-
-    /// The target of an object; its own upstream is placed. The last step of staging that can fail, since it changes the
-    /// upstream in force.
-    pub(super) fn stage_target(
-        &mut self,
-        name: &ObjectName,
-        inline: Option<config::UpstreamSpec>,
-        id: Option<config::ResourceId>,
-    ) -> Result<StagedTarget, Vec<Problem>> {
-        // An id wins over an upstream in the object, as in APISIX.
-        if let Some(id) = id {
-            self.remove_upstream(name);
-            return Ok(StagedTarget::Named(id.0));
-        }
-        match inline {
-            Some(written) => self
-                .place_upstream(name, &written, "upstream")
-                .map(StagedTarget::Inline)
-                .map_err(|problem| vec![problem]),
-            None => {
-                self.remove_upstream(name);
-                Ok(StagedTarget::None)
-            }
-        }
     }
 
     /// Has a broken route refuse the requests that it matches, if its matching part is valid.

@@ -10,11 +10,12 @@ use yumen_config::{InvalidSettings, Kind, decode};
 use yumen_plugin::{PluginChain, RouteInfo};
 
 use super::names::ObjectName;
+use super::plugin_settings::PluginOwner;
 use super::plugins::{self, PluginEntry, metadata_of};
-use super::route::{StagedTarget, matched_by};
-use super::settings::PluginOwner;
+use super::route::matched_by;
+use super::target::StagedTarget;
 use super::upstream::ignored_proxy_protocol;
-use super::{Compiler, StageResult, invalid, missing};
+use super::{Compiler, StageResult, invalid, missing_plugins};
 use crate::route::RouteTarget;
 use crate::streams::{AddressBlock, StreamMatching, StreamRoute};
 
@@ -160,7 +161,7 @@ impl Compiler {
         let service = staged.service.as_ref().and_then(|id| self.staged.services.get(id));
         let inherited = service.map_or(&[][..], |one| &one.plugins.entries);
         if let Some(guard) = self.context.missing_on_streams(&staged.own, inherited) {
-            problems.push(missing::problem(
+            problems.push(missing_plugins::problem(
                 &name.to_string(),
                 "service_id".into(),
                 guard.name,

@@ -7,7 +7,7 @@ use yumen_plugin::{
     DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginInstance, PluginMeta, Step, VarInputs,
 };
 
-use super::missing;
+use super::missing_plugins;
 
 /// Refuses every request it sees with 503; closes every stream.
 pub(super) struct UnavailablePlugin {
@@ -55,7 +55,7 @@ impl UnavailablePlugin {
 
     /// Stands in for a plugin that this version does not run. The client does not see the name.
     pub(super) fn of_missing(plugin: &str) -> UnavailablePlugin {
-        let reason = Cow::Owned(missing::reason(plugin));
+        let reason = Cow::Owned(missing_plugins::reason(plugin));
         UnavailablePlugin { message: "a plugin that guards access is not available", reason }
     }
 

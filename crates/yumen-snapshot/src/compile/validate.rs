@@ -13,8 +13,8 @@ use yumen_plugin::{Carry, MissingPlugins, PluginBuildContext, PluginRegistry};
 
 use super::certificate::{KeyPairError, LoadCertificate};
 use super::kind_table::KindCompiler;
+use super::plugin_settings::{KnownPlugins, PluginOwner, PluginSettingsError, is_disabled};
 use super::references::{self, Variables};
-use super::settings::{KnownPlugins, PluginOwner, PluginSettingsError, is_disabled};
 use super::upstream;
 
 /// Validates single objects.

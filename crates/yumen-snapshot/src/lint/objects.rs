@@ -13,7 +13,7 @@ use crate::Upstream;
 /// The kind of the objects that a field names.
 fn kind_named_by(field: &str) -> Option<Kind> {
     let is_it = |rule: &ReferenceRule| rule.field == field && rule.place != ReferencePlace::StreamProtocol;
-    let named = |one: &&KindDescriptor| one.referenced.as_ref().is_some_and(is_it);
+    let named = |one: &&KindDescriptor| one.references.rule.as_ref().is_some_and(is_it);
     Kind::descriptors().iter().find(named).map(|one| one.kind)
 }
 
@@ -38,7 +38,7 @@ fn unused(texts: &ResourceTexts<'_>) -> Vec<Problem> {
         collect(value, &mut named);
     }
     let is_unused = |kind: Kind, id: &str| {
-        let reference = kind.descriptor().referenced.as_ref();
+        let reference = kind.descriptor().references.rule.as_ref();
         reference.is_some_and(|rule| rule.place.is_only_use()) && !named.contains(&(kind, id.to_owned()))
     };
     let unused = texts.iter().filter(|(one, _)| is_unused(one.kind, &one.id));

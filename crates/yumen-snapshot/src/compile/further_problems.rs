@@ -9,7 +9,7 @@ use yumen_config::resource::is_within;
 use yumen_config::{InvalidSettings, Kind, schema};
 
 use super::names::ObjectName;
-use super::settings::PluginOwner;
+use super::plugin_settings::PluginOwner;
 use super::{Compiler, invalid, references, route};
 
 /// The most problems of one object.
@@ -77,7 +77,7 @@ impl Compiler {
         let (Some(schema), Some(members)) = (schema, settings.as_object_mut()) else { return Vec::new() };
         members.remove("_meta");
         let mut faults = schema::faults(schema, &settings);
-        // A fault of an unresolved reference says nothing about the value that it stands for.
+        // The reference is checked in place of its value, which may be valid.
         let is_reference = |fault: &InvalidSettings| references::has_one(&settings[outermost(&fault.path)]);
         faults.retain(|fault| !is_reference(fault));
         faults
@@ -109,7 +109,7 @@ impl ObjectProblems<'_> {
 /// Adds the faults by the rules beyond the schema. Each round leaves out the member that was refused last.
 fn add_rule_faults(name: &ObjectName, written: &mut Map<String, Value>, faults: &mut ObjectProblems<'_>) {
     while let Err(fault) = config::check(name.kind, Value::Object(written.clone())) {
-        // A fault of a member that is not there says that a member left out before is required.
+        // A fault of an absent member: one of the members left out before is required.
         if written.remove(outermost(&fault.path)).is_none() {
             break;
         }

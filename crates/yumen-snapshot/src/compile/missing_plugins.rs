@@ -10,8 +10,8 @@ use yumen_config::Kind;
 use yumen_plugin::{MissingPlugin, PluginInstance, PluginKind, PluginMeta, VarInputs};
 
 use super::context::CompileContext;
+use super::plugin_settings::{self, PluginOwner};
 use super::plugins::{BuiltPlugins, PluginEntry};
-use super::settings::{self, PluginOwner};
 use super::unavailable_plugin::UnavailablePlugin;
 
 /// The setting of the node that lists plugins it runs without.
@@ -69,7 +69,7 @@ impl CompileContext {
         let Ok(written) = serde_json::from_str::<Value>(json) else { return false };
         let plugins = written.get("plugins").and_then(Value::as_object);
         plugins.into_iter().flatten().any(|(name, settings)| {
-            !settings::is_disabled(settings) && self.missing_guard(name, owner).is_some()
+            !plugin_settings::is_disabled(settings) && self.missing_guard(name, owner).is_some()
         })
     }
 
@@ -133,7 +133,7 @@ pub(super) fn stand_in(
 ) -> PluginInstance {
     let priority = meta.priority.unwrap_or(entry.priority);
     let meta = without_response_filter(meta);
-    let reads = if meta.filter.is_some() { settings::reads(filter) } else { VarInputs::default() };
+    let reads = if meta.filter.is_some() { plugin_settings::reads(filter) } else { VarInputs::default() };
     UnavailablePlugin::of_missing(entry.name).instance(entry.name, priority, meta, origin, reads)
 }
 
