@@ -101,7 +101,7 @@ impl CrudVerb {
         if verb.is_for(kind) {
             return Ok(verb);
         }
-        let message = format!("not supported `{method}` method for {}", kind.descriptor().label);
+        let message = format!("not supported `{method}` method for {}", kind.descriptor().names.label);
         let served = [
             (CrudVerb::Get, "GET,HEAD"),
             (CrudVerb::Put, "PUT"),
@@ -116,8 +116,8 @@ impl CrudVerb {
 
     fn is_for(self, kind: Kind) -> bool {
         match self {
-            CrudVerb::Post => kind.descriptor().verbs.post,
-            CrudVerb::Patch => kind.descriptor().verbs.patch,
+            CrudVerb::Post => kind.descriptor().admin_api.verbs.post,
+            CrudVerb::Patch => kind.descriptor().admin_api.verbs.patch,
             CrudVerb::Get | CrudVerb::Put | CrudVerb::Delete => true,
         }
     }

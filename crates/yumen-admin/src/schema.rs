@@ -26,7 +26,7 @@ pub(crate) fn router() -> Router<AdminState> {
 
 /// The singular name of a kind, in schemas and messages.
 pub(crate) fn singular(kind: Kind) -> &'static str {
-    kind.descriptor().singular
+    kind.descriptor().names.singular
 }
 
 /// The kind of a singular or plural name.

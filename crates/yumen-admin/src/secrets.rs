@@ -45,7 +45,7 @@ impl<S: Sync> FromRequestParts<S> for SecretVisibility {
 /// The stored text of an object as the Admin API returns it. Secret members of its kind, such as private keys
 /// of `ssls`, are never returned, as in APISIX.
 pub(crate) fn shown(sight: SecretVisibility, kind: Kind, json: &str) -> Cow<'_, str> {
-    if kind.descriptor().secret_members.is_empty() && sight == SecretVisibility::Whole {
+    if kind.descriptor().admin_api.secret_members.is_empty() && sight == SecretVisibility::Whole {
         return Cow::Borrowed(json);
     }
     // An unreadable text is left out as a whole, since its secrets cannot be found.
@@ -69,7 +69,7 @@ pub(crate) fn in_document(sight: SecretVisibility, kind: Kind, object: &mut Map<
 /// Prepares an object of a past revision. A rollback restores it without the reader's copy, so private keys
 /// are always hidden.
 pub(crate) fn in_history(sight: SecretVisibility, kind: Kind, object: &mut Map<String, Value>) {
-    let members = kind.descriptor().secret_members;
+    let members = kind.descriptor().admin_api.secret_members;
     members.iter().filter_map(|name| object.get_mut(*name).map(hide)).for_each(drop);
     private_keys(object);
     if sight == SecretVisibility::NoSecrets {
@@ -81,7 +81,7 @@ pub(crate) fn in_history(sight: SecretVisibility, kind: Kind, object: &mut Map<S
 const PRIVATE_KEYS: [&str; 3] = ["client_key", "private_key", "sp_private_key"];
 
 fn without_keys(kind: Kind, object: &mut Map<String, Value>) {
-    kind.descriptor().secret_members.iter().for_each(|name| drop(object.shift_remove(*name)));
+    kind.descriptor().admin_api.secret_members.iter().for_each(|name| drop(object.shift_remove(*name)));
 }
 
 fn private_keys(object: &mut Map<String, Value>) {

@@ -14,4 +14,4 @@ pub mod yaml;
 pub use hint::closest;
 pub use node::NodeConfig;
 pub use resource::{Kind, Resource, ResourceType, decode};
-pub use schema::InvalidSettings;
+pub use schema::{InvalidSettings, RuleViolation};

@@ -40,8 +40,8 @@ pub(crate) use defect::mark;
 pub use defect::{ResourceDefect, defects, is_within, take_defects};
 pub use inline::{SPLITS_TRAFFIC, upstreams_in, upstreams_in_split};
 pub use kind::{
-    DeletionRefusal, IdRule, Kind, KindDescriptor, OptionalVerbs, PluginRole, ReferencePlace, ReferenceRule,
-    ReferenceScan, TrafficClass, is_plain_id,
+    AdminApiShape, DeletionRefusal, IdRule, Kind, KindDescriptor, KindNames, KindReferences, OptionalVerbs,
+    PluginRole, ReferencePlace, ReferenceRule, ReferenceScan, TrafficClass, is_plain_id,
 };
 pub use nodes::{UpstreamNode, UpstreamNodes};
 pub(crate) use position_id::{id_of_place, is_named_by_place, place_of};
@@ -64,7 +64,7 @@ pub use upstream::{
 /// One resource as the store keeps it: compact text, typed only while it is compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// The type of the object.
+    /// The kind.
     pub kind: Kind,
     /// The id within the kind; `user/credentials/id` for a credential, `vault/1` for a secret.
     pub id: Arc<str>,

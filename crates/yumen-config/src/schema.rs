@@ -23,14 +23,26 @@ pub use faults::faults;
 pub struct InvalidSettings {
     /// Dotted path of the innermost fault, such as `nodes[0].port`; empty for the whole value.
     pub path: String,
-    /// The finding and the allowed values, from the outermost object inwards.
+    /// The value found and the values allowed, from the outermost object inwards.
     pub message: String,
+    /// The rule that the value breaks, for code that adds a hint.
+    pub violation: RuleViolation,
+}
+
+/// The rule that refused settings break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RuleViolation {
+    /// The schema requires a boolean and the value is a string, such as `yes`, `on` or `"true"`.
+    TextForBoolean,
+    /// Any other rule.
+    #[default]
+    Other,
 }
 
 impl InvalidSettings {
     /// Refuses the value at `path`.
     pub fn at(path: impl Into<String>, message: impl Into<String>) -> InvalidSettings {
-        InvalidSettings { path: path.into(), message: message.into() }
+        InvalidSettings { path: path.into(), message: message.into(), violation: RuleViolation::Other }
     }
 
     /// Refuses the whole value.
@@ -38,7 +50,12 @@ impl InvalidSettings {
         InvalidSettings::at("", message)
     }
 
-    /// The same fault relative to the object that contains this value at `path`.
+    /// The same fault with another message.
+    pub fn map_message(self, message: impl FnOnce(String) -> String) -> InvalidSettings {
+        InvalidSettings { message: message(self.message), ..self }
+    }
+
+    /// The same fault, seen from the object that contains this value at `path`.
     pub fn under(mut self, path: &str) -> InvalidSettings {
         self.path = match self.path.as_str() {
             "" => path.to_owned(),
@@ -48,7 +65,7 @@ impl InvalidSettings {
         self
     }
 
-    /// Converts a serde error; the schema should have prevented it.
+    /// An error of typed decoding. The schema refuses most values before serde reads them.
     pub fn from_serde(error: serde_json::Error) -> InvalidSettings {
         InvalidSettings::new(error.to_string())
     }
@@ -61,8 +78,8 @@ pub fn of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// As [`of`], with the bounds of the types of unsigned integers of up to 32 bits, so that a larger number is
-/// reported with its path.
+/// As [`of`], and unsigned integers of up to 32 bits have the bounds of their types, so that the refusal of a larger
+/// number names its path.
 pub fn of_bounded<T: JsonSchema>() -> Value {
     let mut schema = generated::<T>();
     // Before `simplify`, which removes the formats that the bounds derive from.
@@ -81,17 +98,16 @@ fn generated<T: JsonSchema>() -> Value {
 
 /// Validates `instance` and fills in defaults.
 ///
-/// Values take the form that typed decoding expects: `2.0` becomes `2` for an integer, and an empty object
-/// becomes `[]` for an array, since both are the same empty table in Lua. Nesting beyond 128 levels is
+/// The function also normalizes values for typed decoding: `2.0` becomes `2` for an integer, and an empty object
+/// becomes `[]` for an array, since both are the same empty table to the tools of APISIX. Nesting beyond 128 levels is
 /// refused.
 pub fn validate(schema: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
     evaluate::SchemaEvaluator::new(None).check(schema, instance)
 }
 
-/// As [`validate`], by a schema from a user, in which `$ref` may lead to other parts of the schema.
+/// As [`validate`], by a schema from a user, whose `$ref` may lead to other parts of it.
 ///
-/// A value that takes more than a million evaluation steps is refused, since a recursive schema could take
-/// more.
+/// A value whose evaluation takes more than a million steps is refused: a schema that refers to itself can require more.
 pub fn validate_document(schema: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
     let references = reference::SchemaReferences::new(schema);
     evaluate::SchemaEvaluator::new(Some(&references)).check(schema, instance)?;

@@ -126,7 +126,7 @@ async fn pass(
     // An aborted match in the last plugin must also stop the stream before the dial.
     phases::decided(ex)?;
     let mut back = dial::connect(worker, ex, &upstream, &front.timer, tally).await?;
-    let idle_ms = upstream.stream_idle_ms.unwrap_or(worker.settings.streams.idle_ms);
+    let idle_ms = upstream.streams.idle_ms.unwrap_or(worker.settings.streams.idle_ms);
     let tie = worker.ties.bind_stream(&worker.timers, &upstream, tally.endpoint);
     let pair = BidirectionalCopy::new(std::mem::take(&mut front.inbox), Inbox::default(), idle_ms);
     let mut relay = relay::Relay { pair, tie };

@@ -223,8 +223,8 @@ impl UpstreamView {
     fn of(upstream: &Upstream, next: Option<usize>) -> UpstreamView {
         UpstreamView {
             origin: upstream.origin.clone(),
-            scheme: upstream.scheme.name(),
-            balancer: upstream.balancer.name(),
+            scheme: upstream.protocol.scheme.name(),
+            balancer: upstream.selection.balancer.name(),
             next: next.map(|index| upstream.endpoints[index].addr.to_string()),
             endpoints: endpoints(upstream),
             unresolved: upstream.unresolved.clone(),

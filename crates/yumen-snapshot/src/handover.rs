@@ -9,8 +9,8 @@ use yumen_base::Now;
 use yumen_plugin::PortableState;
 
 use crate::balance::{EndpointStart, RoundRobinState};
+use crate::endpoint::{EndpointHealth, EndpointState, HealthCounts};
 use crate::protection::{EndpointCounts, UpstreamLimiter};
-use crate::upstream::{EndpointHealth, EndpointState, HealthCounts};
 
 impl PortableState for EndpointHealth {
     fn export(&self) -> Value {

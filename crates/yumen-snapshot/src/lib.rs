@@ -4,6 +4,7 @@
 
 pub mod balance;
 pub mod compile;
+mod endpoint;
 pub mod explain;
 mod handover;
 pub mod lint;
@@ -12,6 +13,7 @@ pub mod plan;
 pub mod policy;
 pub mod protection;
 pub mod publish;
+mod route;
 pub mod router;
 pub mod snapshot;
 pub mod streams;
@@ -19,7 +21,7 @@ pub mod streams;
 mod testing;
 pub mod upstream;
 
-pub use balance::{Balancer, InFlight, RoundRobinState};
+pub use balance::{Balancer, RoundRobinState};
 pub use compile::{
     CompileOutput, Compiler, CompilerEnv, ConfigChange, ObjectError, ObjectValidator, PluginSettingsError,
     UpstreamDefaults,
@@ -32,15 +34,13 @@ pub use lint::{CertificateFacts, KeyFacts, LintInput, lint};
 pub use max_forwards::{max_forwards, trace_refusal};
 pub use protection::UpstreamProtection;
 pub use publish::Publisher;
+pub use route::{Route, RouteFilters, RouteLifetime, RouteMatching, RouteTarget};
 pub use router::{
     BodyRequired, MatchObserver, MatchTrace, MismatchReason, RequestRules, RouteMismatch, Router,
 };
-pub use snapshot::{
-    CompiledCertificate, Route, RouteFilters, RouteLifetime, RouteMatching, RouteTarget, Snapshot,
-    TunnelPolicy, UpstreamSlotId,
-};
+pub use snapshot::{CompiledCertificate, Snapshot};
 pub use streams::{StreamLookup, StreamRoute, StreamRouter};
 pub use upstream::{
-    AttemptTimeouts, Endpoint, EndpointHealth, EndpointState, HostRewrite, TriedEndpoints, Upstream,
-    UpstreamScheme, UpstreamTls,
+    AttemptTimeouts, Endpoint, EndpointHealth, EndpointState, HostRewrite, InFlight, TriedEndpoints,
+    TunnelPolicy, Upstream, UpstreamScheme, UpstreamSlotId, UpstreamTls,
 };

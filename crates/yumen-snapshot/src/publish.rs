@@ -26,7 +26,7 @@ impl Publisher {
         // The snapshot comes before its version: a reader that sees the new version loads the new snapshot.
         let before = self.current.swap(snapshot.clone());
         self.version.fetch_add(1, Ordering::Release);
-        // Exchanges in pending queues must choose among the new endpoints, which are visible from now on.
+        // Queued requests are woken after the swap: they read the endpoints of the newest snapshot.
         snapshot.recalled.iter().filter_map(Weak::upgrade).for_each(|gate| gate.call_all());
         before
     }

@@ -20,7 +20,7 @@ use yumen_plugin::Exchange;
 pub use match_observer::{MatchObserver, MatchTrace, MismatchReason, RouteMismatch};
 pub use overlap::RouteOverlap;
 
-use crate::Route;
+use crate::route::Route;
 use match_observer::BodyNeedObserver;
 use pattern::{capture, host_key, path_key};
 use trie::{ReversedKey, Trie};

@@ -1,6 +1,6 @@
-//! Which stream route a connection or a session of datagrams gets, and where it leads.
+//! Stream routes, and the search for the route of a connection or a session of datagrams.
 //!
-//! Knows no socket: the ends of the connection and the server name it asked for come in.
+//! Knows no socket: addresses and server name are the input.
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, SocketAddr};
@@ -10,60 +10,60 @@ use yumen_base::IpSet;
 use yumen_config::resource::natural_order_key;
 use yumen_plugin::{PluginChain, RouteInfo};
 
-use crate::snapshot::RouteTarget;
+use crate::route::RouteTarget;
 
 #[cfg(test)]
 mod tests;
 
-/// An address or a network, as a stream route names it.
+/// An address or a network in a stream route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AddressBlock {
     members: IpSet,
-    /// As it was written.
+    /// The text of the route.
     text: Box<str>,
-    /// Length of its prefix; more than any prefix where it is one address.
+    /// The length of the prefix; the maximum for a single address, which comes before every network.
     bits: u8,
 }
 
 impl AddressBlock {
-    /// Reads `10.0.0.1` or `10.0.0.0/8`.
+    /// Parses `10.0.0.1` or `10.0.0.0/8`.
     pub fn parse(text: &str) -> Option<AddressBlock> {
         let members = IpSet::parse([text]).ok()?;
         let bits = text.split_once('/').and_then(|(_, bits)| bits.parse().ok()).unwrap_or(u8::MAX);
         Some(AddressBlock { members, text: text.into(), bits })
     }
 
-    /// As it was written.
+    /// The text of the route.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// What a connection must be like for a stream route to get it; what is absent is not looked at.
+/// The conditions on a connection for a stream route to match. Absent conditions match any connection.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StreamMatching {
-    /// Where the client is.
+    /// The address of the client.
     pub remote_addr: Option<AddressBlock>,
-    /// The address the client reached.
+    /// The local address of the connection.
     pub server_addr: Option<AddressBlock>,
-    /// The port the client reached.
+    /// The local port of the connection.
     pub server_port: Option<u16>,
-    /// The server name asked for, in lower case; may begin with `*` for any beginning.
+    /// The server name, in lower case. A leading `*` matches any beginning.
     pub sni: Option<Box<str>>,
 }
 
-/// A connection that looks for its route.
+/// A connection, as the input of the search.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamLookup<'a> {
     /// The client's address.
     pub remote: IpAddr,
-    /// Where it connected to.
+    /// The local address.
     pub server: SocketAddr,
-    /// The server name it asked for, if TLS told one.
+    /// The server name of the TLS handshake.
     pub sni: Option<&'a str>,
 }
 
-/// Why a stream route does not get a connection: the first thing that differs.
+/// The first condition of a stream route that a connection does not meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
@@ -77,18 +77,18 @@ pub enum StreamMismatch {
 /// A compiled stream route.
 #[derive(Debug)]
 pub struct StreamRoute {
-    /// What plugins and logs may know of it.
+    /// Facts for plugins and logs.
     pub info: RouteInfo,
-    /// What a connection must be like for the route to get it.
+    /// The conditions on connections.
     pub matching: StreamMatching,
-    /// Where its connections go.
+    /// The target of connections.
     pub target: RouteTarget,
-    /// Its plugins over its service's.
+    /// The plugins of the route over those of its service.
     pub chain: Arc<PluginChain>,
 }
 
 impl StreamMatching {
-    /// What keeps the connection from this route; `None` where nothing does.
+    /// The first condition that the connection does not meet; `None` if it meets all.
     pub fn differs(&self, ask: &StreamLookup<'_>) -> Option<StreamMismatch> {
         let outside = |network: &Option<AddressBlock>, address: IpAddr| {
             network.as_ref().is_some_and(|network| !network.members.contains(address))
@@ -123,7 +123,7 @@ fn is_name(pattern: &str, sni: &str) -> bool {
     }
 }
 
-/// The order of routes of one name: those that ask for more come first, equals in the order of ids.
+/// The order of routes of one server name: routes with more specific conditions come first, equal ones by id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct StreamRouteRank {
     server_port: Reverse<bool>,
@@ -136,34 +136,33 @@ type List = imbl::OrdMap<StreamRouteRank, Arc<StreamRoute>>;
 type Lists<K> =
     imbl::GenericHashMap<K, List, foldhash::fast::RandomState, imbl::shared_ptr::DefaultSharedPtr>;
 
-/// All stream routes. Shares structure with the one it was made from; finding does not grow with routes of
-/// other names and ports.
+/// All stream routes. Clones share their structure. The cost of a search does not grow with routes of other names and
+/// ports.
 #[derive(Debug, Clone, Default)]
 pub struct StreamRouter {
     /// By server name.
     exact: Lists<Box<str>>,
-    /// By the end of the server name, without the `*` before it.
+    /// By the end of the server name, without the leading `*`.
     wildcard: Lists<Box<str>>,
-    /// By port, those that look at no name; 0 is any port.
+    /// Routes without a server name, by port; 0 is any port.
     ports: Lists<u16>,
 }
 
 impl StreamRouter {
-    /// The route for a connection: an exact server name goes before the longest wildcard, that before
-    /// routes that look at no name; then a port, the longer network the client reached and the longer one it
-    /// comes from decide.
+    /// The route of a connection. An exact server name comes before the longest wildcard, and a wildcard before routes
+    /// without a server name. Among those, a port, the longer local network and the longer client network decide.
     pub fn find(&self, ask: &StreamLookup<'_>) -> Option<&Arc<StreamRoute>> {
         self.candidates(ask).find(|route| route.matching.differs(ask).is_none())
     }
 
-    /// All that [`Self::find`] looks at, in its order.
+    /// The routes that [`Self::find`] tries, in order.
     pub(crate) fn candidates<'r, 'a>(
         &'r self,
         ask: &StreamLookup<'a>,
     ) -> impl Iterator<Item = &'r Arc<StreamRoute>> + use<'r, 'a> {
         let sni = ask.sni.unwrap_or_default();
         let exact = self.exact.get(sni);
-        // With no wildcard at all, a name is not taken apart.
+        // Without any wildcard the name is not split into its ends.
         let ends = if self.wildcard.is_empty() { 0 } else { sni.len() };
         let wildcard = (1..=ends).filter_map(move |at| self.wildcard.get(sni.get(at..)?));
         let ports = [ask.server.port(), 0].into_iter().filter_map(|port| self.ports.get(&port));
@@ -176,7 +175,7 @@ impl StreamRouter {
         named.chain(self.ports.values()).flat_map(|list| list.values())
     }
 
-    /// Whether there is none.
+    /// Whether there is no route.
     pub fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.wildcard.is_empty() && self.ports.is_empty()
     }
@@ -210,7 +209,7 @@ impl StreamRouter {
     }
 }
 
-/// Under what a route is found.
+/// The key of the list with a route.
 enum StreamRouteKey {
     Exact(Box<str>),
     Wildcard(Box<str>),

@@ -1,21 +1,46 @@
-//! Upstreams, their endpoints and what is remembered of both across snapshots.
+//! Compiled upstreams: settings, and the selection of an endpoint for an attempt.
+
+mod admission;
+mod selection;
 
 use std::any::Any;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use yumen_http::proxy_protocol::ProxyVersion;
 
 use crate::balance::{Balancer, SlowStart};
-use crate::protection::{EndpointCounts, UpstreamProtection};
-use crate::snapshot::{TunnelPolicy, UpstreamSlotId};
+use crate::protection::UpstreamProtection;
 
-mod tried;
+pub use crate::endpoint::{Endpoint, EndpointHealth, EndpointState, HealthCounts, TriedEndpoints};
+pub use admission::AdmittedRequest;
+pub use selection::InFlight;
 
-pub use tried::TriedEndpoints;
+/// The position of an upstream in a snapshot. Routes name an upstream by its slot, so a change of endpoints changes no
+/// route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UpstreamSlotId(pub u32);
 
-/// The protocol spoken to endpoints.
+/// The effect of a configuration change on tunnels that depend on the changed object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TunnelPolicy {
+    /// Tunnels stay open.
+    #[default]
+    Keep,
+    /// Tunnels close after this time, in milliseconds.
+    EndAfter(u64),
+}
+
+impl TunnelPolicy {
+    /// The time until tunnels close, in milliseconds; `None` if they stay open.
+    pub fn grace_ms(self) -> Option<u64> {
+        match self {
+            TunnelPolicy::Keep => None,
+            TunnelPolicy::EndAfter(ms) => Some(ms),
+        }
+    }
+}
+
+/// The protocol of connections to endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub enum UpstreamScheme {
@@ -30,12 +55,12 @@ pub enum UpstreamScheme {
 }
 
 impl UpstreamScheme {
-    /// Whether endpoints are spoken to in TLS.
+    /// Whether connections to endpoints use TLS.
     pub fn is_tls(self) -> bool {
         matches!(self, UpstreamScheme::Https | UpstreamScheme::Grpcs | UpstreamScheme::Tls)
     }
 
-    /// Its name, as `scheme` of an upstream says it.
+    /// The value of `scheme` in an upstream.
     pub fn name(self) -> &'static str {
         match self {
             UpstreamScheme::Http => "http",
@@ -49,204 +74,76 @@ impl UpstreamScheme {
     }
 }
 
-/// Which `Host` endpoints see.
+/// The `Host` of requests to endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum HostRewrite {
-    /// The client's.
+    /// The `Host` of the client's request.
     #[default]
     Pass,
-    /// The endpoint's own, as written in its node.
+    /// The host of the endpoint, as written in its node.
     Node,
-    /// This one.
+    /// A fixed host.
     Rewrite(Box<str>),
 }
 
 /// Bounds of one attempt, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttemptTimeouts {
-    /// To establish a connection.
+    /// Establishment of a connection.
     pub connect_ms: u64,
-    /// Between two successful writes to the endpoint.
+    /// Time between two successful writes to the endpoint.
     pub send_ms: u64,
-    /// Between two successful reads from the endpoint.
+    /// Time between two successful reads from the endpoint.
     pub read_ms: u64,
-    /// For the exchange as a whole; 0 is none.
+    /// The whole exchange; 0 disables the bound.
     pub total_ms: u64,
 }
 
-/// Bounds of the connections kept open to one endpoint by one worker.
+/// Bounds of the idle connections of one worker to one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepaliveLimits {
-    /// How many may idle.
+    /// The most idle connections.
     pub size: u32,
-    /// How long one may idle, in milliseconds.
+    /// The longest idle time of a connection, in milliseconds.
     pub idle_timeout_ms: u64,
-    /// How many requests one may carry.
+    /// The most requests over one connection.
     pub requests: u64,
 }
 
-/// How TLS to the endpoints is done.
+/// TLS settings of connections to endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UpstreamTls {
     /// Whether the endpoint's certificate must be valid for its name.
     pub verify: bool,
-    /// Trusted roots in PEM instead of the system's.
+    /// Trust anchors, PEM; absent means those of the system.
     pub ca_pem: Option<Box<str>>,
-    /// Certificate chain and key in PEM to show to the endpoint.
+    /// The gateway's certificate chain and key, PEM.
     pub client: Option<(Box<str>, Box<str>)>,
 }
 
-/// Whether an endpoint answers, as its checker and passive observation see it. One per endpoint and
-/// check settings, kept across snapshots.
-#[derive(Debug)]
-pub struct EndpointHealth {
-    up: AtomicBool,
-    /// What its checker saw.
-    pub active: HealthCounts,
-    /// What traffic saw. Apart from the checker's, so that traffic that succeeds does not hide an
-    /// endpoint that asks to be left alone, nor a good health page one that fails its requests.
-    pub passive: HealthCounts,
-}
-
-/// Observations in a row since the last change of state.
-#[derive(Debug, Default)]
-pub struct HealthCounts {
-    /// Answers with a healthy status.
-    pub successes: AtomicU32,
-    /// Answers with an unhealthy status.
-    pub http_failures: AtomicU32,
-    /// Connections that failed.
-    pub tcp_failures: AtomicU32,
-    /// Attempts that took too long.
-    pub timeouts: AtomicU32,
-}
-
-impl Default for EndpointHealth {
-    fn default() -> Self {
-        EndpointHealth::new(true)
-    }
-}
-
-impl EndpointHealth {
-    /// What is known of an endpoint before any observation.
-    pub fn new(is_up: bool) -> EndpointHealth {
-        EndpointHealth {
-            up: AtomicBool::new(is_up),
-            active: HealthCounts::default(),
-            passive: HealthCounts::default(),
-        }
-    }
-
-    /// Whether requests should go there.
-    pub fn is_up(&self) -> bool {
-        self.up.load(Relaxed)
-    }
-
-    /// Notes what a checker or an observation concluded; says whether that is news.
-    pub fn set(&self, up: bool) -> bool {
-        self.up.swap(up, Relaxed) != up
-    }
-}
-
-/// What is remembered of one endpoint across snapshots, shared by all workers.
-#[derive(Debug)]
-pub struct EndpointState {
-    /// Unique in this process and never used again: pools are found by it.
-    pub id: u64,
-    /// Exchanges under way, kept for balancers that ask.
-    pub active: AtomicU32,
-    /// Peak-sensitive moving average of response time, in microseconds.
-    pub ewma_us: AtomicU64,
-    /// When the average was last touched, in microseconds of the monotonic clock.
-    pub ewma_at_us: AtomicU64,
-    /// How many upstreams of the newest configuration name it.
-    named_by: AtomicU32,
-    has_departed: AtomicBool,
-}
-
-impl EndpointState {
-    /// The state of an endpoint nobody has asked yet.
-    pub fn new() -> EndpointState {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        EndpointState {
-            id: NEXT.fetch_add(1, Relaxed),
-            active: AtomicU32::new(0),
-            ewma_us: AtomicU64::new(0),
-            ewma_at_us: AtomicU64::new(0),
-            named_by: AtomicU32::new(0),
-            has_departed: AtomicBool::new(false),
-        }
-    }
-
-    /// Whether the newest configuration knows it no more: its idle connections are of no use.
-    pub fn has_departed(&self) -> bool {
-        self.has_departed.load(Relaxed)
-    }
-
-    /// Notes that an upstream in force names it; each is followed by one [`EndpointState::released`].
-    pub(crate) fn named(&self) {
-        self.named_by.fetch_add(1, Relaxed);
-        self.has_departed.store(false, Relaxed);
-    }
-
-    /// Notes that an upstream names it no more.
-    pub(crate) fn released(&self) {
-        if self.named_by.fetch_sub(1, Relaxed) == 1 {
-            self.has_departed.store(true, Relaxed);
-        }
-    }
-}
-
-impl Default for EndpointState {
-    fn default() -> Self {
-        EndpointState::new()
-    }
-}
-
-/// One address of an upstream.
-#[derive(Debug, Clone)]
-pub struct Endpoint {
-    /// Where it is.
-    pub addr: SocketAddr,
-    /// Host and, unless it is the scheme's own, port as its node writes them.
-    pub authority: Box<str>,
-    /// The host as its node writes it, for TLS.
-    pub host: Box<str>,
-    /// Share of the requests; 0 gets none.
-    pub weight: u32,
-    /// Higher groups are used first.
-    pub priority: i32,
-    /// What is remembered of it.
-    pub state: Arc<EndpointState>,
-    /// Its health, where the upstream has checks.
-    pub health: Option<Arc<EndpointHealth>>,
-    /// What is counted of it, where the upstream leaves out those that fail.
-    pub outlier: Option<Arc<EndpointCounts>>,
-}
-
-/// How active checks ask an endpoint.
+/// The request of an active check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum ProbeKind {
-    /// A connection that can be established is enough.
+    /// The check succeeds when the connection is established.
     Tcp,
-    /// A GET is answered with a healthy status.
+    /// The check succeeds when the response to a GET has a healthy status.
     Http { path: Box<str>, host: Option<Box<str>>, fields: Box<[(Box<str>, Box<str>)]> },
-    /// gRPC's health service says that the service, or the whole server, serves. Over TLS where `verify` says
-    /// how: serving counts as status 200, anything else as 503.
+    /// The check calls the health service of gRPC for the service, or for the server if the name is empty. `SERVING`
+    /// counts as status 200, any other result as 503. TLS is used if `verify` is set.
     Grpc { host: Option<Box<str>>, service: Box<str>, verify: Option<bool> },
-    /// The same over TLS.
+    /// As `Http`, over TLS.
     Https { path: Box<str>, host: Option<Box<str>>, fields: Box<[(Box<str>, Box<str>)]>, verify: bool },
 }
 
-/// Active checks: asked by the gateway itself.
+/// Settings of active checks, which the gateway sends by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveChecks {
-    /// How.
+    /// The request.
     pub probe: ProbeKind,
-    /// Port to ask instead of the endpoint's.
+    /// The port of checks instead of the endpoint's.
     pub port: Option<u16>,
-    /// With which PROXY header a probe of the endpoint's own port begins, as all its connections do.
+    /// The PROXY header of checks to the endpoint's own port, where streams begin with one.
     pub proxy_protocol: Option<ProxyVersion>,
     /// Bound of one probe, in milliseconds.
     pub timeout_ms: u64,
@@ -268,7 +165,7 @@ pub struct ActiveChecks {
     pub timeouts: u32,
 }
 
-/// Passive checks: conclusions from traffic.
+/// Settings of passive checks, which observe traffic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassiveChecks {
     /// Statuses that count as success.
@@ -290,53 +187,88 @@ pub struct PassiveChecks {
 pub struct HealthChecks {
     /// Active checks.
     pub active: ActiveChecks,
-    /// Passive checks, which need active ones to bring an endpoint back.
+    /// Passive checks. They only mark endpoints as down; active checks bring them back.
     pub passive: Option<PassiveChecks>,
+}
+
+/// The protocol of an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UpstreamProtocol {
+    /// The scheme.
+    pub scheme: UpstreamScheme,
+    /// Whether requests go over HTTP/2.
+    pub http2: bool,
+}
+
+/// Retries of an attempt at another endpoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// The most attempts after the first one.
+    pub attempts_max: u32,
+    /// Bound of all attempts together, in milliseconds; 0 disables the bound.
+    pub timeout_ms: u64,
+    /// Statuses of gRPC calls that are retried.
+    pub grpc_statuses: Box<[u8]>,
+}
+
+/// Settings of L4 streams to the upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UpstreamStreamSettings {
+    /// The longest silence of a stream, in milliseconds; absent means the node's setting.
+    pub idle_ms: Option<u64>,
+    /// The PROXY header at the beginning of a stream.
+    pub proxy_protocol: Option<ProxyVersion>,
+}
+
+/// The selection of an endpoint for an attempt.
+#[derive(Debug)]
+pub struct EndpointSelection {
+    /// The load balancing policy.
+    pub balancer: Balancer,
+    /// The slow start of new endpoints.
+    pub slow_start: Option<Box<SlowStart>>,
+}
+
+/// TLS of connections to endpoints.
+#[derive(Debug, Default)]
+pub struct EndpointTls {
+    /// The settings. Equal settings share one `Arc`.
+    pub settings: Arc<UpstreamTls>,
+    /// The client configuration that the proxy derives from the settings, built at the first connection.
+    pub client: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 /// A compiled upstream.
 #[derive(Debug)]
 pub struct Upstream {
-    /// Where it is written, as `upstreams/1`, `routes/1` or `services/1`.
+    /// The object with the upstream, such as `upstreams/1`, `routes/1` or `services/1`.
     pub origin: Arc<str>,
-    /// Where the snapshots have it.
+    /// The position in the snapshot.
     pub slot: UpstreamSlotId,
-    /// The protocol spoken to endpoints.
-    pub scheme: UpstreamScheme,
-    /// Whether that is over HTTP/2.
-    pub http2: bool,
-    /// Statuses of gRPC calls after which another endpoint is tried.
-    pub grpc_retry_statuses: Box<[u8]>,
-    /// Its endpoints, in the order written, resolved.
+    /// The protocol.
+    pub protocol: UpstreamProtocol,
+    /// The resolved endpoints, in the order written.
     pub endpoints: Box<[Endpoint]>,
-    /// Host names among its nodes that have no address yet, and its service where nothing is known of it.
+    /// Host names without addresses, and the service if no nodes of it are known.
     pub unresolved: Box<[Box<str>]>,
-    /// Which `Host` they see.
+    /// The selection of an endpoint.
+    pub selection: EndpointSelection,
+    /// The `Host` of requests.
     pub pass_host: HostRewrite,
-    /// How many more endpoints may be tried after the first.
-    pub retries: u32,
-    /// Bound of all attempts together, in milliseconds; 0 is none.
-    pub retry_timeout_ms: u64,
     /// Bounds of one attempt.
     pub timeouts: AttemptTimeouts,
-    /// How long a stream may be silent, in milliseconds; `None` leaves it to the node.
-    pub stream_idle_ms: Option<u64>,
-    /// What streams tell endpoints of the client before anything else.
-    pub proxy_protocol: Option<ProxyVersion>,
+    /// Retries.
+    pub retry: RetryPolicy,
     /// Bounds of idle connections.
     pub keepalive: KeepaliveLimits,
-    /// How TLS is done; kept as the same `Arc` while its settings are.
-    pub tls: Arc<UpstreamTls>,
+    /// TLS.
+    pub tls: EndpointTls,
+    /// Settings of L4 streams.
+    pub streams: UpstreamStreamSettings,
     /// Active and passive checks.
     pub checks: Option<Arc<HealthChecks>>,
-    /// What keeps it from being asked too much.
+    /// Limits, outlier detection and retry budget.
     pub protection: Option<Box<UpstreamProtection>>,
-    /// How requests are spread.
-    pub balancer: Balancer,
-    /// What becomes of tunnels whose endpoint is taken out.
+    /// The effect on tunnels when their endpoint is removed.
     pub on_change: TunnelPolicy,
-    /// How new endpoints come into use, where they shall do so slowly.
-    pub slow_start: Option<Box<SlowStart>>,
-    /// A place for the proxy to keep what it derives from `tls` once.
-    pub tls_cache: std::sync::OnceLock<Arc<dyn Any + Send + Sync>>,
 }

@@ -37,7 +37,7 @@ pub use client::{ClusterHead, EtcdClient, EtcdWatch, KeyListing, WatchMessage};
 pub use mirror::FOREIGN;
 pub use nodes::NodeRecord;
 pub use proto::{KeyEvent, KeyValue};
-pub use settings::{EtcdClientSettings, EtcdSettings, EtcdTlsFiles};
+pub use settings::{EtcdClientSettings, EtcdSettings, EtcdTlsFiles, RetryPauses};
 pub use shared::{EtcdStatus, MirrorPosition, OnProblems};
 pub use shared_keys::SharedKeys;
 pub use wire::{GrpcCode, RpcError};

@@ -18,7 +18,7 @@ pub(super) struct DocumentSection(usize);
 
 /// Whether the document has a list for the kind. Nested kinds are in the list of their parent.
 const fn has_section(descriptor: &KindDescriptor) -> bool {
-    descriptor.in_configs && descriptor.parent.is_none()
+    descriptor.admin_api.in_configs && descriptor.parent.is_none()
 }
 
 const SECTION_COUNT: usize = {

@@ -87,8 +87,8 @@ fn list(
         found = found.into_iter().skip(page.skipped()).take(page.size).collect();
     }
     let place = match (&target.parent, descriptor.parent) {
-        (Some(id), Some(parent)) => format!("{}/{id}/{}", parent.name(), descriptor.name),
-        _ => descriptor.name.to_owned(),
+        (Some(id), Some(parent)) => format!("{}/{id}/{}", parent.name(), descriptor.names.plural),
+        _ => descriptor.names.plural.to_owned(),
     };
     // Allocated once: growing by doubling would copy a long list several times.
     let mut text = String::with_capacity(found.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum());
@@ -158,7 +158,7 @@ impl ListFilters {
         };
         let pairs = query.get("filter").map(QueryArguments::parse).unwrap_or_default();
         for (field, value) in pairs.iter() {
-            match kind.descriptor().filter_fields.iter().find(|known| **known == field) {
+            match kind.descriptor().admin_api.filter_fields.iter().find(|known| **known == field) {
                 Some(field) => filters.fields.push((*field, value.to_owned())),
                 None => tracing::warn!(field, kind = kind.name(), "a filter on this field is not supported"),
             }

@@ -40,9 +40,10 @@ pub(crate) fn put(
         IdRule::WithinManager => target.id.as_deref().map(|id| target.stored_id(id)),
         IdRule::Name | IdRule::WithinParent => target.id.clone().or_else(|| id_in(&object, "id")),
     };
-    let id = id.ok_or_else(|| ApiRefusal::invalid(format!("missing {} id", kind.descriptor().label)))?;
+    let id =
+        id.ok_or_else(|| ApiRefusal::invalid(format!("missing {} id", kind.descriptor().names.label)))?;
     if object.contains_key("id") && id_in(&object, "id").as_deref() != Some(&id) {
-        return Err(ApiRefusal::invalid(format!("wrong {} id", kind.descriptor().label)));
+        return Err(ApiRefusal::invalid(format!("wrong {} id", kind.descriptor().names.label)));
     }
     // An id in the body alone stays as written, which may be a number.
     if !(target.id.is_none() && object.contains_key("id")) {
@@ -66,7 +67,7 @@ pub(crate) fn post(
     if target.id.is_some() || object.contains_key("id") {
         return Err(ApiRefusal::invalid(format!(
             "wrong {} id, do not need it",
-            target.kind.descriptor().label
+            target.kind.descriptor().names.label
         )));
     }
     check_times(&object)?;
@@ -89,7 +90,7 @@ pub(crate) fn patched(
         object.insert("id".to_owned(), called.into());
     }
     if id_in(object, "id").as_deref() != Some(called) {
-        return Err(ApiRefusal::invalid(format!("wrong {} id", key.kind.descriptor().label)));
+        return Err(ApiRefusal::invalid(format!("wrong {} id", key.kind.descriptor().names.label)));
     }
     let mut timeless = object.clone();
     for time in TIMES {

@@ -31,7 +31,7 @@ pub(crate) fn check(
     for (field, kind) in facts::required_references() {
         let Some(id) = id_in(object, field) else { continue };
         if state.get(kind, &id).is_none() {
-            let name = kind.descriptor().label;
+            let name = kind.descriptor().names.label;
             return Err(ApiRefusal::invalid(format!(
                 "failed to fetch {name} info by {name} id [{id}], response code: 404"
             )));
@@ -140,7 +140,7 @@ fn owner(key: &ResourceKey) -> String {
 
 /// Refuses to delete an object that others refer to.
 pub(crate) fn check_unused(known: &IndexedState, key: &ResourceKey) -> Result<(), ApiRefusal> {
-    let rule = key.kind.descriptor().referenced.as_ref();
+    let rule = key.kind.descriptor().references.rule.as_ref();
     match rule.zip(first_user(known, key)) {
         None => Ok(()),
         Some((rule, user)) => Err(ApiRefusal::invalid(in_use_message(key.kind, rule, &user))),
@@ -180,7 +180,7 @@ struct ReferencingObject<'k> {
 }
 
 fn first_user<'k>(known: &'k IndexedState, key: &ResourceKey) -> Option<ReferencingObject<'k>> {
-    key.kind.descriptor().referenced.as_ref()?.users.iter().find_map(|&(kind, name)| {
+    key.kind.descriptor().references.rule.as_ref()?.users.iter().find_map(|&(kind, name)| {
         let direct = known.first_stating(&ObjectFact::Uses(key.clone()), kind);
         let plugin = known.first_stating(&ObjectFact::UsesInPlugin(key.clone()), kind);
         // The lowest id, so that the message does not depend on the kind of reference.
@@ -193,6 +193,6 @@ fn in_use_message(kind: Kind, rule: &ReferenceRule, user: &ReferencingObject<'_>
     let ReferencingObject { name: user, id, is_plugin } = user;
     let DeletionRefusal { adverb, names_plugin, object } = rule.refusal;
     let plugin = if *is_plugin && names_plugin { "plugin in " } else { "" };
-    let label = kind.descriptor().label;
+    let label = kind.descriptor().names.label;
     format!("can not delete this {label}{adverb}, {plugin}{user} [{id}] is still using {object}")
 }

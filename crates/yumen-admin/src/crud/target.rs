@@ -57,7 +57,7 @@ impl CrudTarget {
 
     /// The key of the object; an error if the path has no id.
     pub(crate) fn key(&self) -> Result<ResourceKey, ApiRefusal> {
-        let missing = || ApiRefusal::invalid(format!("missing {} id", self.kind.descriptor().label));
+        let missing = || ApiRefusal::invalid(format!("missing {} id", self.kind.descriptor().names.label));
         let id = self.id.as_deref().ok_or_else(missing)?;
         Ok(ResourceKey::new(self.kind, self.stored_id(id)))
     }

@@ -246,7 +246,7 @@ fn written_answer(
     let lost = || {
         ApiRefusal::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            format!("{} was not stored", key.kind.descriptor().label),
+            format!("{} was not stored", key.kind.descriptor().names.label),
         )
     };
     let committed = committed.ok_or_else(lost)?;

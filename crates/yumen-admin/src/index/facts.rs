@@ -28,7 +28,8 @@ pub(crate) enum ObjectFact {
 
 /// The kinds that objects refer to by a top-level member, with that member.
 pub(crate) fn required_references() -> impl Iterator<Item = (&'static str, Kind)> {
-    let rules = Kind::ALL.into_iter().filter_map(|kind| Some((kind.descriptor().referenced.as_ref()?, kind)));
+    let rules =
+        Kind::ALL.into_iter().filter_map(|kind| Some((kind.descriptor().references.rule.as_ref()?, kind)));
     rules.filter(|(rule, _)| rule.place == ReferencePlace::Object).map(|(rule, kind)| (rule.field, kind))
 }
 
@@ -40,7 +41,7 @@ const KEYS_OF_INACTIVE: [(&str, &str); 2] = [("ldap-auth", "user_dn"), ("ldap-au
 
 /// All facts in the stored text of `key`.
 pub(crate) fn of_text(registry: &PluginRegistry, key: &ResourceKey, json: &str) -> Vec<ObjectFact> {
-    let is_read = match key.kind.descriptor().reference_scan {
+    let is_read = match key.kind.descriptor().references.scan {
         ReferenceScan::Never => false,
         // A text search is cheaper than parsing; a false hit costs only the parsing.
         ReferenceScan::Containing(field) => json.contains(field),

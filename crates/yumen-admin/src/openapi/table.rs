@@ -65,9 +65,10 @@ fn endpoint(method: &'static str, path: impl Into<String>, tag: &'static str, su
 }
 
 fn of_kind(descriptor: &KindDescriptor) -> Vec<ApiEndpoint> {
-    let KindDescriptor { kind, verbs: OptionalVerbs { post, patch }, .. } = *descriptor;
+    let KindDescriptor { kind, admin_api, .. } = descriptor;
+    let (kind, OptionalVerbs { post, patch }) = (*kind, admin_api.verbs);
     let (all, one) =
-        (format!("{ADMIN}/{}", descriptor.list_path), format!("{ADMIN}/{}", descriptor.object_path));
+        (format!("{ADMIN}/{}", admin_api.list_path), format!("{ADMIN}/{}", admin_api.object_path));
     let (name, tag) = (singular(kind).replace('_', " "), kind.name());
     let at = |method, path: &str, summary: String, takes, gives: &[(u16, ApiPayload)]| ApiEndpoint {
         takes,

@@ -20,26 +20,14 @@ pub struct KindDescriptor {
     pub kind: Kind,
     /// The purpose of the kind in one sentence.
     pub summary: &'static str,
-    /// The plural name in URIs, documents, store keys and problem objects: `stream_routes`.
-    pub name: &'static str,
-    /// The singular name in schemas: `stream_route`.
-    pub singular: &'static str,
-    /// The name of one object in messages: `stream route`.
-    pub label: &'static str,
+    /// The names.
+    pub names: KindNames,
     /// The kind that the objects are nested in: consumers contain credentials.
     pub parent: Option<Kind>,
-    /// The path of the list below `/apisix/admin/`.
-    pub list_path: &'static str,
-    /// The path of one object below `/apisix/admin/`.
-    pub object_path: &'static str,
     /// The form of ids.
     pub id: IdRule,
-    /// The verbs beside GET, PUT and DELETE.
-    pub verbs: OptionalVerbs,
-    /// Reference fields that a list can be filtered by.
-    pub filter_fields: &'static [&'static str],
-    /// Whether `/apisix/admin/configs` contains the kind.
-    pub in_configs: bool,
+    /// The resource of the Admin API.
+    pub admin_api: AdminApiShape,
     /// The traffic that objects serve.
     pub traffic: TrafficClass,
     /// The effect of the `plugins` of an object.
@@ -48,16 +36,49 @@ pub struct KindDescriptor {
     pub host_fields: Option<(&'static str, &'static str)>,
     /// Whether `status: 0` disables an object.
     pub has_status: bool,
-    /// The texts that the index of references parses.
-    pub reference_scan: ReferenceScan,
-    /// How other objects refer to one of this kind. `None` where no field names it.
-    pub referenced: Option<ReferenceRule>,
-    /// Members that hold private keys. The Admin API does not return them.
-    pub secret_members: &'static [&'static str],
+    /// References from objects of the kind and to them.
+    pub references: KindReferences,
     /// The JSON Schema of an object, as the schema endpoint shows it.
     pub schema: fn() -> &'static Value,
     /// Checks an object without keeping its typed form.
     pub check: fn(Value) -> Result<(), InvalidSettings>,
+}
+
+/// The names of a kind.
+#[derive(Debug)]
+pub struct KindNames {
+    /// The name in URIs, documents, store keys and problem objects: `stream_routes`.
+    pub plural: &'static str,
+    /// The name in schemas: `stream_route`.
+    pub singular: &'static str,
+    /// The name of one object in messages: `stream route`.
+    pub label: &'static str,
+}
+
+/// A kind as a resource of the Admin API.
+#[derive(Debug)]
+pub struct AdminApiShape {
+    /// The path of the list below `/apisix/admin/`.
+    pub list_path: &'static str,
+    /// The path of one object below `/apisix/admin/`.
+    pub object_path: &'static str,
+    /// The verbs beside GET, PUT and DELETE.
+    pub verbs: OptionalVerbs,
+    /// Reference fields that a list can be filtered by.
+    pub filter_fields: &'static [&'static str],
+    /// Members with private keys, which responses do not contain.
+    pub secret_members: &'static [&'static str],
+    /// Whether `/apisix/admin/configs` contains the kind.
+    pub in_configs: bool,
+}
+
+/// References from objects of a kind and to them.
+#[derive(Debug)]
+pub struct KindReferences {
+    /// The texts of the kind that the index of references parses.
+    pub scan: ReferenceScan,
+    /// The rule for references to an object of the kind. `None` if no field names one.
+    pub rule: Option<ReferenceRule>,
 }
 
 /// The form of the ids of a kind.
@@ -236,13 +257,13 @@ impl Kind {
 
     /// The plural name in URIs, documents and problem objects.
     pub fn name(self) -> &'static str {
-        self.descriptor().name
+        self.descriptor().names.plural
     }
 
     /// The name of the list that URIs and keys of objects begin with: that of the parent where there is one.
     pub fn collection(self) -> &'static str {
         let descriptor = self.descriptor();
-        descriptor.parent.map_or(descriptor.name, Kind::name)
+        descriptor.parent.map_or(descriptor.names.plural, Kind::name)
     }
 
     /// The kind of that plural name.
@@ -253,7 +274,7 @@ impl Kind {
     /// The kind that `/{collection}/{id}/{name}` lists.
     pub fn nested(collection: &str, name: &str) -> Option<Kind> {
         let is_it = |one: &&KindDescriptor| {
-            one.parent.is_some_and(|parent| parent.name() == collection) && one.name == name
+            one.parent.is_some_and(|parent| parent.name() == collection) && one.names.plural == name
         };
         Kind::descriptors().iter().find(is_it).map(|one| one.kind)
     }

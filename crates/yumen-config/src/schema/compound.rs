@@ -175,9 +175,12 @@ fn conditional(
         false => (k.otherwise, "else"),
     };
     let Some(clause) = clause else { return Ok(()) };
-    // The path still leads to the innermost fault, although the message by contract omits it.
-    let inner = ev.check(clause, instance);
-    ev.wrap(inner, String::new, |_| format!("{name} clause did not match"))
+    // The path still leads to the innermost fault. The message and the rule do not: the message is a contract with the
+    // tools of APISIX, and a hint on the inner rule would not fit it.
+    ev.check(clause, instance).map_err(|inner| match ev.tell {
+        true => InvalidSettings::at(inner.path, format!("{name} clause did not match")),
+        false => inner,
+    })
 }
 
 /// Validates `contains`: at least one item must match.

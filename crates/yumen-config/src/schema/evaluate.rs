@@ -1,5 +1,4 @@
-//! Validates one value against one schema node: keywords are collected in one pass, then evaluated in a fixed
-//! order.
+//! Evaluation of one schema node on one value: the keywords are collected in one pass, then checked in a fixed order.
 
 use serde_json::{Map, Value};
 
@@ -9,19 +8,19 @@ use super::{InvalidSettings, compound, object, reference, scalar};
 /// Bound of nesting, so that recursion cannot exhaust the stack.
 const DEPTH_MAX: u16 = 128;
 
-/// Mode of an evaluation.
+/// The mode of an evaluation.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaEvaluator<'s> {
     /// Whether defaults are filled in; not while branches are only tried.
     pub(super) complete: bool,
-    /// Whether messages are built; not if only the result counts.
+    /// Whether messages are formatted.
     pub(super) tell: bool,
     depth: u16,
-    /// Resolver of `$ref`, for schemas that may contain it.
+    /// Targets of `$ref`, in schemas that may have it.
     pub(super) references: Option<&'s SchemaReferences<'s>>,
 }
 
-/// The keywords of a node, in the order of evaluation.
+/// The keywords of a schema node, in the order of their evaluation.
 #[derive(Default)]
 pub(super) struct SchemaKeywords<'a> {
     pub(super) types: Option<&'a Value>,
@@ -113,12 +112,12 @@ impl<'s> SchemaEvaluator<'s> {
         SchemaEvaluator { complete: true, tell: true, depth: 0, references }
     }
 
-    /// The same evaluation as a trial: no defaults, no messages.
+    /// The same evaluator without completion and messages, for branches that are only tried.
     pub(super) fn trying(self) -> SchemaEvaluator<'s> {
         SchemaEvaluator { complete: false, tell: false, ..self }
     }
 
-    /// Takes steps from the budget of the evaluation, if there is one; `false` if it is exhausted.
+    /// Takes steps from the budget of the evaluation; `false` if it is exhausted.
     pub(super) fn spend(self, steps: usize) -> bool {
         self.references.is_none_or(|references| references.spend(steps))
     }
@@ -128,7 +127,7 @@ impl<'s> SchemaEvaluator<'s> {
         Err(InvalidSettings::new(if self.tell { message() } else { String::new() }))
     }
 
-    /// Refuses the part of the value at `path`.
+    /// A refusal of an inner value at `path`.
     pub(super) fn refuse_at(
         self,
         path: &str,
@@ -140,7 +139,7 @@ impl<'s> SchemaEvaluator<'s> {
         Err(InvalidSettings::at(path, message()))
     }
 
-    /// Turns the refusal of an inner value into one of this value.
+    /// A refusal of an inner value, with path and message from the outer one.
     pub(super) fn wrap(
         self,
         inner: Result<(), InvalidSettings>,
@@ -159,7 +158,7 @@ impl<'s> SchemaEvaluator<'s> {
         }
     }
 
-    /// Validates `instance` against `schema`.
+    /// Checks `instance` by `schema`.
     pub(super) fn check(self, schema: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
         let node = match schema {
             Value::Object(node) => node,
@@ -178,7 +177,7 @@ impl<'s> SchemaEvaluator<'s> {
         if let Some(references) = self.references
             && let Some(reference) = node.get("$ref")
         {
-            // A `$ref` overrides all its siblings (draft-07 §8.3).
+            // Other keywords beside `$ref` are ignored (draft-07 §8.3).
             return match references.follow(reference) {
                 Ok(schema) => inner.check(schema, instance),
                 Err(message) => self.refuse(|| message),

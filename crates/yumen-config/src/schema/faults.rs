@@ -1,11 +1,11 @@
-//! All faults of a value, whereas validation stops at the first.
+//! All faults of a value. [`validate`] stops at the first one.
 
 use serde_json::{Map, Value};
 
 use super::{InvalidSettings, validate};
 
-/// The faults of a value: members are validated one by one, recursively, with the messages of [`validate`]. A
-/// fault between members is reported only if no member fails alone.
+/// The faults of a value by a schema, with the messages of [`validate`]. Members are checked one by one, at every level.
+/// A rule over several members is reported only if no member is refused alone.
 pub fn faults(schema: &Value, instance: &Value) -> Vec<InvalidSettings> {
     let Err(first) = validate(schema, &mut instance.clone()) else { return Vec::new() };
     let inner = match (schema.get("properties"), instance) {
@@ -29,8 +29,7 @@ fn of_members(
             continue;
         };
         found.extend(faults(property, member).into_iter().map(|fault| {
-            let message = format!("property \"{name}\" validation failed: {}", fault.message);
-            InvalidSettings { message, ..fault.under(name) }
+            fault.under(name).map_message(|inner| format!("property \"{name}\" validation failed: {inner}"))
         }));
     }
     if schema.get("additionalProperties") == Some(&Value::Bool(false))

@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Number, Value};
 
-use super::InvalidSettings;
 use super::evaluate::{SchemaEvaluator, SchemaKeywords};
 use super::patterns;
+use super::{InvalidSettings, RuleViolation};
 
 /// 2^53. Beyond it a float cannot represent every integer.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -21,7 +21,7 @@ pub(super) fn types(
     match types {
         Value::String(name) => {
             if !is_type(ev, name, instance) {
-                return ev.refuse(|| format!("wrong type: expected {name}, got {}", lua_type(instance)));
+                return Err(wrong_type(ev, name, instance));
             }
             if ev.complete {
                 normalise(name, instance);
@@ -41,6 +41,19 @@ pub(super) fn types(
         }
         _ => Ok(()),
     }
+}
+
+fn wrong_type(ev: SchemaEvaluator<'_>, name: &str, instance: &Value) -> InvalidSettings {
+    let violation = match (name, instance) {
+        ("boolean", Value::String(_)) => RuleViolation::TextForBoolean,
+        _ => RuleViolation::Other,
+    };
+    let message = if ev.tell {
+        format!("wrong type: expected {name}, got {}", lua_type(instance))
+    } else {
+        String::new()
+    };
+    InvalidSettings { violation, ..InvalidSettings::new(message) }
 }
 
 fn is_type(ev: SchemaEvaluator<'_>, name: &str, instance: &Value) -> bool {

@@ -61,13 +61,13 @@ impl AttemptHistory {
 
     /// Whether no further attempt is allowed: `retries` are used up or `retry_timeout_ms` has passed.
     fn is_over(&self, upstream: &Upstream) -> bool {
-        self.tried.count() > upstream.retries || self.is_late(upstream)
+        self.tried.count() > upstream.retry.attempts_max || self.is_late(upstream)
     }
 
     /// Whether `retry_timeout_ms` has passed since the first attempt.
     fn is_late(&self, upstream: &Upstream) -> bool {
         let passed_ms = clock::now().mono_ms() - self.started.mono_ms();
-        upstream.retry_timeout_ms != 0 && passed_ms >= upstream.retry_timeout_ms
+        upstream.retry.timeout_ms != 0 && passed_ms >= upstream.retry.timeout_ms
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) async fn forward<'s>(
         match outcome {
             Ok(attempt) => {
                 health::observe_answer(upstream, index, proxied.ex, attempt.head());
-                if upstream.grpc_retry_statuses.is_empty() {
+                if upstream.retry.grpc_statuses.is_empty() {
                     return Ok(attempt);
                 }
                 // A gRPC status is a response: the endpoint has processed the call.

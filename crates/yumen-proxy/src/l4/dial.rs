@@ -85,9 +85,10 @@ impl<'a> StreamAttempts<'a> {
         health::observe_fault(self.upstream, index, kind, None);
         self.tried.push(index);
         self.last = fault;
-        let bound_ms = self.upstream.retry_timeout_ms;
+        let bound_ms = self.upstream.retry.timeout_ms;
         let is_late = bound_ms != 0 && clock::now().mono_ms().saturating_sub(self.began_ms) >= bound_ms;
-        let is_last = self.tried.count() > self.upstream.retries || is_late || !kind.is_worth_retrying();
+        let is_last =
+            self.tried.count() > self.upstream.retry.attempts_max || is_late || !kind.is_worth_retrying();
         if is_last { Err(fault) } else { Ok(()) }
     }
 }
@@ -96,7 +97,7 @@ impl<'a> StreamAttempts<'a> {
 fn target<'a>(client: &'a ClientInfo, upstream: &'a Upstream, index: usize) -> EndpointTarget<'a> {
     let endpoint = &upstream.endpoints[index];
     // Only the scheme `tls` selects TLS: an upstream that also serves requests may have an HTTP scheme.
-    let is_tls = matches!(upstream.scheme, UpstreamScheme::Tls);
+    let is_tls = matches!(upstream.protocol.scheme, UpstreamScheme::Tls);
     EndpointTarget {
         upstream,
         index,
@@ -110,7 +111,7 @@ fn target<'a>(client: &'a ClientInfo, upstream: &'a Upstream, index: usize) -> E
 /// Returns the PROXY header for the endpoint; empty if the upstream does not use one.
 fn opening(client: &ClientInfo, upstream: &Upstream) -> Vec<u8> {
     let mut header = Vec::new();
-    if let Some(version) = upstream.proxy_protocol {
+    if let Some(version) = upstream.streams.proxy_protocol {
         let ends = ProxyAddresses { source: client.peer, destination: client.local };
         proxy_protocol::write(&mut header, version, &ends);
     }

@@ -310,7 +310,7 @@ async fn pass(
 ) -> Result<(), StreamFault> {
     let worker = &table.worker;
     let upstream = upstream(worker, route)?;
-    session.idle_ms.set(upstream.stream_idle_ms.unwrap_or(worker.settings.streams.udp_idle_ms));
+    session.idle_ms.set(upstream.streams.idle_ms.unwrap_or(worker.settings.streams.udp_idle_ms));
     session.touch();
     phases::access(&route.chain, ex).await?;
     {

@@ -50,7 +50,7 @@ impl UpstreamHandshake {
             FaultKind::UpstreamTls
         })?;
         let name_of =
-            || server_name(std::str::from_utf8(name.host).ok()?, endpoint.addr, upstream.tls.verify);
+            || server_name(std::str::from_utf8(name.host).ok()?, endpoint.addr, upstream.tls.settings.verify);
         let Some(server_name) = name_of() else {
             let kind = if name.is_asked_for { FaultKind::RequestedName } else { FaultKind::UpstreamTls };
             warn(

@@ -33,7 +33,7 @@ pub fn client_terms(certificate: &CompiledCertificate) -> ClientTrustTerms<'_> {
 /// The PEM authorities of an upstream, if requests or health checks verify against them.
 pub fn upstream_authorities(upstream: &Upstream) -> Option<&str> {
     let by_checks = || upstream.checks.as_ref().is_some_and(|checks| verifies(&checks.active));
-    upstream.tls.ca_pem.as_deref().filter(|_| upstream.tls.verify || by_checks())
+    upstream.tls.settings.ca_pem.as_deref().filter(|_| upstream.tls.settings.verify || by_checks())
 }
 
 fn verifies(checks: &ActiveChecks) -> bool {

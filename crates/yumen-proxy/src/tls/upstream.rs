@@ -25,13 +25,13 @@ type Known = Vec<(UpstreamTls, bool, Arc<UpstreamTlsClient>)>;
 pub(crate) fn client_of(upstream: &Upstream, http2: bool) -> Result<Arc<UpstreamTlsClient>, String> {
     if http2 {
         // HTTP/2 connections are few, so a lookup in the shared table is fast enough.
-        return shared_client(&upstream.tls, true);
+        return shared_client(&upstream.tls.settings, true);
     }
-    if let Some(client) = upstream.tls_cache.get().and_then(|any| any.clone().downcast().ok()) {
+    if let Some(client) = upstream.tls.client.get().and_then(|any| any.clone().downcast().ok()) {
         return Ok(client);
     }
-    let client = shared_client(&upstream.tls, false)?;
-    Ok(upstream.tls_cache.get_or_init(|| client.clone()).clone().downcast().unwrap_or(client))
+    let client = shared_client(&upstream.tls.settings, false)?;
+    Ok(upstream.tls.client.get_or_init(|| client.clone()).clone().downcast().unwrap_or(client))
 }
 
 /// The most configurations cached; the oldest is removed.

@@ -179,7 +179,7 @@ impl Supervisor {
         health: &Arc<EndpointHealth>,
     ) -> Watch {
         Watch {
-            question: ProbeRequest::new(&checks.active, endpoint, &upstream.tls),
+            question: ProbeRequest::new(&checks.active, endpoint, &upstream.tls.settings),
             endpoint: endpoint.addr,
             origin: upstream.origin.clone(),
             health: health.clone(),

@@ -97,7 +97,7 @@ impl RequestReplay {
     /// Buffers gRPC calls to upstreams that configure statuses for retries.
     #[inline]
     pub(crate) fn of(ex: &Exchange<'_>, upstream: &Upstream) -> RequestReplay {
-        if upstream.grpc_retry_statuses.is_empty() { RequestReplay::Off } else { RequestReplay::of_call(ex) }
+        if upstream.retry.grpc_statuses.is_empty() { RequestReplay::Off } else { RequestReplay::of_call(ex) }
     }
 
     #[cold]

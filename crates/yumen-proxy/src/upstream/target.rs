@@ -31,8 +31,8 @@ impl<'a> EndpointTarget<'a> {
         EndpointTarget {
             upstream,
             index,
-            tls_name: upstream.scheme.is_tls().then(own_name),
-            is_http2: upstream.http2,
+            tls_name: upstream.protocol.scheme.is_tls().then(own_name),
+            is_http2: upstream.protocol.http2,
             protection: None,
             connect_ms: upstream.timeouts.connect_ms,
         }

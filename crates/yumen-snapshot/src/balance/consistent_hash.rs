@@ -9,7 +9,7 @@ use yumen_plugin::{Exchange, Var, VarTemplate};
 
 use super::EndpointCandidates;
 use super::policy::{BalancingPolicy, PolicyContext};
-use crate::upstream::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// Points per unit of weight: enough for shares to be within a few per cent.
 const POINTS: u64 = 160;

@@ -6,7 +6,7 @@ use yumen_plugin::Exchange;
 
 use super::policy::{BalancingPolicy, PolicyContext};
 use super::{EndpointCandidates, count_active, uncount_active};
-use crate::upstream::{Endpoint, EndpointState};
+use crate::endpoint::{Endpoint, EndpointState};
 
 /// After so long without news an average has lost two thirds of its weight.
 const DECAY_US: f64 = 10_000_000.0;

@@ -6,7 +6,7 @@ use yumen_plugin::Exchange;
 
 use super::policy::{BalancingPolicy, PolicyContext};
 use super::{EndpointCandidates, count_active, uncount_active};
-use crate::upstream::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// The policy `least_conn`.
 #[derive(Debug, Default)]

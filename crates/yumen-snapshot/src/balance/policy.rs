@@ -12,7 +12,7 @@ use super::consistent_hash::ConsistentHash;
 use super::ewma::Ewma;
 use super::least_conn::LeastConn;
 use super::round_robin::{RoundRobin, RoundRobinState};
-use crate::upstream::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// Input to the construction of a policy for one upstream.
 pub(crate) struct PolicyContext<'c> {
@@ -99,7 +99,7 @@ macro_rules! balancing_policies {
                 }
             }
 
-            pub(super) fn takes_turns(&self) -> bool {
+            pub(crate) fn takes_turns(&self) -> bool {
                 match self {
                     $(Balancer::$policy(_) => $policy::TAKES_TURNS,)+
                 }
@@ -113,34 +113,34 @@ macro_rules! balancing_policies {
             }
 
             #[inline]
-            pub(super) fn pick_unchecked(&self, worker: usize) -> Option<usize> {
+            pub(crate) fn pick_unchecked(&self, worker: usize) -> Option<usize> {
                 match self {
                     $(Balancer::$policy(policy) => policy.pick_unchecked(worker),)+
                 }
             }
 
             #[inline]
-            pub(super) fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
+            pub(crate) fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
                 match self {
                     $(Balancer::$policy(policy) => policy.pick(pool, ex),)+
                 }
             }
 
-            pub(super) fn peek(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
+            pub(crate) fn peek(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
                 match self {
                     $(Balancer::$policy(policy) => policy.peek(pool, ex),)+
                 }
             }
 
             #[inline]
-            pub(super) fn started(&self, endpoints: &[Endpoint], index: usize) {
+            pub(crate) fn started(&self, endpoints: &[Endpoint], index: usize) {
                 match self {
                     $(Balancer::$policy(policy) => policy.started(endpoints, index),)+
                 }
             }
 
             #[inline]
-            pub(super) fn answered(
+            pub(crate) fn answered(
                 &self,
                 endpoints: &[Endpoint],
                 index: usize,
@@ -155,7 +155,7 @@ macro_rules! balancing_policies {
             }
 
             #[inline]
-            pub(super) fn ended(&self, endpoints: &[Endpoint], index: usize) {
+            pub(crate) fn ended(&self, endpoints: &[Endpoint], index: usize) {
                 match self {
                     $(Balancer::$policy(policy) => policy.ended(endpoints, index),)+
                 }

@@ -7,7 +7,7 @@ use yumen_plugin::Exchange;
 
 use super::EndpointCandidates;
 use super::policy::{BalancingPolicy, PolicyContext};
-use crate::upstream::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// The longest schedule; larger weights are scaled down to it.
 const TURNS_MAX: u64 = 4096;
@@ -179,7 +179,7 @@ impl BalancingPolicy for RoundRobin {
     }
 
     fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
-        match pool.slow {
+        match pool.slow_start {
             Some(_) => self.pick_by_share(pool, ex),
             None => self.pick_turn(pool, ex.host.worker()),
         }

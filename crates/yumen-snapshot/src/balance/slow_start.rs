@@ -1,58 +1,64 @@
-//! Endpoints that come into use little by little: their share grows with the time since they came.
+//! Slow start: the share of a new endpoint grows with the time since it came into use.
 //!
-//! An upstream that does not ask for it has none of this. The time comes from the exchange.
+//! The time comes from the exchange.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::upstream::{Endpoint, Upstream};
+use crate::endpoint::Endpoint;
 
 /// The whole share of an endpoint.
 pub(super) const WHOLE: u64 = 1000;
 
-/// What an endpoint gets at once: enough to be seen to fail.
+/// The initial share: enough requests for passive checks to notice a failing endpoint.
 const SHARE_MIN: u64 = 100;
 
-/// Not in use: it is new, or it was down when last looked at.
+/// Not in use: the endpoint is new, or was down at the last pick.
 const OUT_OF_USE: u64 = 0;
 
-/// It was in use before anybody asked since when.
+/// In use since an unknown time before the first pick.
 const SINCE_EVER: u64 = u64::MAX;
 
-/// How an upstream takes endpoints into use.
+/// The slow start of the endpoints of an upstream.
 #[derive(Debug)]
 pub struct SlowStart {
     window_us: u64,
-    /// By endpoint.
+    /// By the index of the endpoint.
     since: Box<[Arc<EndpointStart>]>,
 }
 
-/// Since when an endpoint is in use, in microseconds of the monotonic clock.
+/// The time since which an endpoint is in use, in microseconds of the monotonic clock.
 #[derive(Debug, Default)]
 pub struct EndpointStart(pub(crate) AtomicU64);
 
+/// The endpoints of the previous version of an upstream.
+#[derive(Clone, Copy)]
+pub(crate) struct PreviousEndpoints<'p> {
+    pub(crate) endpoints: &'p [Endpoint],
+    pub(crate) slow_start: Option<&'p SlowStart>,
+}
+
 impl SlowStart {
-    /// Endpoints that `before` had go on where they stood; all others are new. `keep` gives what is carried.
+    /// Endpoints of the previous version go on with their share; all others are new. `carried` returns carried state.
     pub(crate) fn new(
         window_ms: u64,
         endpoints: &[Endpoint],
-        before: Option<&Upstream>,
-        keep: impl Fn(&Endpoint) -> Arc<EndpointStart>,
+        previous: Option<PreviousEndpoints<'_>>,
+        carried: impl Fn(&Endpoint) -> Arc<EndpointStart>,
     ) -> SlowStart {
         let known = |endpoint: &Endpoint| {
-            let before = before?;
-            let at = before.endpoints.iter().position(|one| one.state.id == endpoint.state.id)?;
-            let since =
-                before.slow_start.as_ref().map_or_else(|| keep(endpoint), |slow| slow.since[at].clone());
-            // Where there was nothing to choose, or nothing to do, nobody looked.
-            if before.endpoints[at].is_up() && since.0.load(Relaxed) == OUT_OF_USE {
+            let previous = previous?;
+            let at = previous.endpoints.iter().position(|one| one.state.id == endpoint.state.id)?;
+            let since = previous.slow_start.map_or_else(|| carried(endpoint), |slow| slow.since[at].clone());
+            // An upstream with one endpoint, or without requests, never recorded the time.
+            if previous.endpoints[at].is_up() && since.0.load(Relaxed) == OUT_OF_USE {
                 since.0.store(SINCE_EVER, Relaxed);
             }
             Some(since)
         };
         let fresh = |endpoint: &Endpoint| {
-            let since = keep(endpoint);
-            // It may have been here some time ago.
+            let since = carried(endpoint);
+            // The endpoint may have been in the upstream earlier; it starts anew.
             since.0.store(OUT_OF_USE, Relaxed);
             since
         };
@@ -60,8 +66,8 @@ impl SlowStart {
         SlowStart { window_us: window_ms * 1000, since: endpoints.iter().map(since).collect() }
     }
 
-    /// Notes which endpoints are in use at `now_us`.
-    pub(super) fn note(&self, endpoints: &[Endpoint], now_us: u64) {
+    /// Records the endpoints that came into or out of use at `now_us`.
+    pub(crate) fn note(&self, endpoints: &[Endpoint], now_us: u64) {
         for (endpoint, since) in endpoints.iter().zip(&self.since) {
             match (endpoint.is_up(), since.0.load(Relaxed)) {
                 (true, OUT_OF_USE) => since.0.store(now_us.max(1), Relaxed),

@@ -11,11 +11,11 @@ use super::consistent_hash::{ConsistentHash, HashKey};
 use super::ewma::Ewma;
 use super::least_conn::LeastConn;
 use super::round_robin::RoundRobin;
-use super::{Balancer, PolicyContext, RoundRobinState, SlowStart};
+use super::{Balancer, PolicyContext, PreviousEndpoints, RoundRobinState, SlowStart};
 use crate::testing::TestWorker;
 use crate::upstream::{
-    AttemptTimeouts, Endpoint, EndpointHealth, EndpointState, HostRewrite, KeepaliveLimits, TriedEndpoints,
-    Upstream, UpstreamScheme,
+    AttemptTimeouts, Endpoint, EndpointHealth, EndpointSelection, EndpointState, EndpointTls, HostRewrite,
+    KeepaliveLimits, RetryPolicy, TriedEndpoints, Upstream, UpstreamProtocol, UpstreamStreamSettings,
 };
 
 /// Endpoints as (weight, priority, up).
@@ -42,26 +42,25 @@ fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer)
     Upstream {
         origin: "upstreams/1".into(),
         slot: crate::UpstreamSlotId(0),
-        scheme: UpstreamScheme::Http,
-        http2: false,
-        grpc_retry_statuses: Box::default(),
-        balancer: balancer(&endpoints),
+        protocol: UpstreamProtocol::default(),
+        selection: EndpointSelection { balancer: balancer(&endpoints), slow_start: None },
         endpoints,
         pass_host: HostRewrite::Pass,
-        retries: 0,
-        retry_timeout_ms: 0,
+        retry: RetryPolicy::default(),
         timeouts: AttemptTimeouts { connect_ms: 1, send_ms: 1, read_ms: 1, total_ms: 0 },
-        stream_idle_ms: None,
-        proxy_protocol: None,
+        streams: UpstreamStreamSettings::default(),
         keepalive: KeepaliveLimits { size: 1, idle_timeout_ms: 1, requests: 1 },
-        tls: Arc::default(),
+        tls: EndpointTls::default(),
         protection: None,
         checks: None,
-        slow_start: None,
         on_change: Default::default(),
         unresolved: Box::default(),
-        tls_cache: Default::default(),
     }
+}
+
+fn previous_of(upstream: &Upstream) -> Option<PreviousEndpoints<'_>> {
+    let slow_start = upstream.selection.slow_start.as_deref();
+    Some(PreviousEndpoints { endpoints: &upstream.endpoints, slow_start })
 }
 
 /// Weight, priority, and whether it is up.
@@ -336,7 +335,7 @@ fn huge_weights_and_many_endpoints_make_no_huge_rings() {
     for (weight, count, most) in [(u32::MAX, 3, 3 << 12), (1, 20_000, 1 << 20), (100, 2000, 1 << 20)] {
         let of = vec![(weight, 0, true); count];
         let upstream = upstream(&of, HASH);
-        let Balancer::ConsistentHash(ring) = &upstream.balancer else { panic!("it hashes") };
+        let Balancer::ConsistentHash(ring) = &upstream.selection.balancer else { panic!("it hashes") };
         assert!((count..=most).contains(&ring.points()), "{weight} {count}: {}", ring.points());
     }
 }
@@ -406,8 +405,8 @@ fn an_endpoint_that_is_new_or_up_again_grows_into_its_share() {
         });
         new.endpoints[0].state = old.endpoints[0].state.clone();
         new.endpoints[1].health = Some(Arc::default());
-        new.slow_start =
-            Some(Box::new(SlowStart::new(WINDOW_MS, &new.endpoints, Some(&old), |_| Arc::default())));
+        new.selection.slow_start =
+            Some(Box::new(SlowStart::new(WINDOW_MS, &new.endpoints, previous_of(&old), |_| Arc::default())));
         let whole = f64::from(weights[1]) / f64::from(weights[0]);
         let check = |at_ms: u64, part: f64| {
             let share = shares(&new, at_ms) / whole;
@@ -425,7 +424,8 @@ fn an_endpoint_that_is_new_or_up_again_grows_into_its_share() {
         check(101_000, 0.1);
         check(106_000, 0.5);
         // Where all are new at once, nobody has to wait for anybody.
-        new.slow_start = Some(Box::new(SlowStart::new(WINDOW_MS, &new.endpoints, None, |_| Arc::default())));
+        new.selection.slow_start =
+            Some(Box::new(SlowStart::new(WINDOW_MS, &new.endpoints, None, |_| Arc::default())));
         let share = shares(&new, 200_000) / whole;
         assert!((share - 1.0).abs() < 0.05, "{weights:?}: {share}");
     }
@@ -437,8 +437,8 @@ fn fewest_requests_and_fastest_answers_count_for_more_where_the_share_is_small()
         let old = upstream(&[(1, 0, true)], make);
         let mut new = upstream(&[(1, 0, true), (1, 0, true)], make);
         new.endpoints[0].state = old.endpoints[0].state.clone();
-        new.slow_start =
-            Some(Box::new(SlowStart::new(10_000, &new.endpoints, Some(&old), |_| Arc::default())));
+        new.selection.slow_start =
+            Some(Box::new(SlowStart::new(10_000, &new.endpoints, previous_of(&old), |_| Arc::default())));
         let bench = TestWorker::default();
         let picks = |at_ms: u64| {
             let mut ex = bench.exchange("GET /");

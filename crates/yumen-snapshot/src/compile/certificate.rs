@@ -1,8 +1,7 @@
-//! Certificates by server name, and what their handshakes ask of clients.
+//! Certificates and the rules of their handshakes.
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,43 +11,47 @@ use yumen_base::Problem;
 use yumen_config::decode;
 use yumen_config::resource as config;
 
+use super::names::ObjectName;
+use super::references::{self, Variables};
 use super::validate::ObjectError;
-use super::{Compiler, LoadCertificate, ObjectName, StageResult, Variables, invalid, references};
-use crate::snapshot::{Certificates, ClientCertPolicy, CompiledCertificate, find_certificate};
+use super::{Compiler, StageResult, invalid};
+use crate::snapshot::{ClientCertPolicy, CompiledCertificate};
 
-/// Something of the door that speaks TLS.
+/// A value of the TLS implementation, which the compiler does not look into.
 pub type Loaded = Arc<dyn Any + Send + Sync>;
 
-/// The door that speaks TLS, as the compiler asks it. Must do no I/O.
+/// Loads certificates.
+pub type LoadCertificate = Arc<dyn TlsLoader>;
+
+/// The TLS implementation, as far as the compiler uses it. Must do no I/O.
 pub trait TlsLoader: Send + Sync {
-    /// Reads a certificate chain and its key, both PEM; they must belong together.
+    /// Loads a certificate chain and its key, both PEM; they must belong together.
     fn pair(&self, certificate: &str, key: &str) -> Result<Loaded, KeyPairError>;
 
-    /// Reads what the handshakes of a certificate ask beyond the node's settings. An error names the
-    /// field of the object and says what is wrong with it.
+    /// Loads the handshake rules of a certificate. An error has the field of the object and the message.
     fn rules(&self, written: &HandshakeRules<'_>) -> Result<Loaded, (&'static str, String)>;
 
-    /// Says whether authorities, PEM, can be used.
+    /// Checks certificates of authorities, PEM.
     fn authorities(&self, pem: &str) -> Result<(), String>;
 }
 
-/// Why a certificate and its key are refused. What is wrong with a key is a constant: nothing of one can get into
-/// a message, whatever a library would say of it.
+/// The reason for which a certificate and its key are refused. Reasons about keys are constants, so that no message can
+/// contain a part of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyPairError {
-    /// The certificate or one above it cannot be used, and why.
+    /// A certificate of the chain cannot be used.
     Certificate(String),
-    /// The key is not PEM, and why.
+    /// The key is not PEM.
     NotPemKey(&'static str),
-    /// The key is of no kind known here.
+    /// The algorithm or size of the key is not supported.
     UnknownKey,
-    /// The key is good, and not that of the certificate.
+    /// The key is valid but belongs to another certificate.
     KeyOfAnother,
-    /// The certificate, or its key, refers to what there is not here.
+    /// A reference cannot be resolved on this node.
     Unresolved {
-        /// Whether it is the key.
+        /// Whether the reference stands in place of the key.
         is_key: bool,
-        /// What is not there; never what is.
+        /// The reason, without any resolved value.
         message: String,
     },
 }
@@ -67,19 +70,19 @@ impl fmt::Display for KeyPairError {
 }
 
 impl KeyPairError {
-    /// Whether the key is at fault, and not the certificate.
+    /// Whether the key is at fault rather than the certificate.
     pub fn is_of_key(&self) -> bool {
         !matches!(self, KeyPairError::Certificate(_) | KeyPairError::Unresolved { is_key: false, .. })
     }
 
-    /// The field of an ssl object that is at fault. `at` counts its pairs from 0.
+    /// The field of an ssl object that is at fault. `at` counts the pairs of the object from 0.
     fn path(&self, at: usize) -> String {
         let name = if self.is_of_key() { "key" } else { "cert" };
         if at == 0 { name.to_owned() } else { format!("{name}s[{}]", at - 1) }
     }
 }
 
-/// A door that takes certificates and asks nothing more, for tests.
+/// A loader that accepts all rules and authorities, for tests.
 impl<F> TlsLoader for F
 where
     F: Fn(&str, &str) -> Result<Loaded, KeyPairError> + Send + Sync,
@@ -97,94 +100,108 @@ where
     }
 }
 
-/// What the handshakes of a certificate ask beyond the node's settings.
+/// Rules of the handshakes of a certificate, beyond the node's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandshakeRules<'w> {
-    /// The versions allowed, as `TLSv1.2`; none are the node's.
+    /// Whether TLS 1.2 and whether TLS 1.3 is allowed; absent means the node's setting.
     pub versions: Option<(bool, bool)>,
-    /// Cipher suites by name, the most liked first; none are the node's.
+    /// Cipher suites by name, in the order of preference; absent means the node's setting.
     pub ciphers: Option<&'w [String]>,
-    /// What clients must show.
+    /// Rules for client certificates.
     pub client: Option<ClientCertRules<'w>>,
 }
 
-/// What clients must show.
+/// Rules for client certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientCertRules<'w> {
     /// Authorities, PEM.
     pub ca: &'w str,
-    /// How many certificates may stand between the client's and an authority.
+    /// The most intermediates between the client's certificate and an authority.
     pub depth: u8,
-    /// Lists of revoked certificates, PEM.
+    /// Revocation lists, PEM.
     pub crl: Option<&'w str>,
-    /// Whether the handshake lets everybody in, since some paths need no certificate.
+    /// Whether the handshake succeeds without a certificate, because some paths need none.
     pub is_optional: bool,
 }
 
-/// What is kept of an ssl object.
-pub(super) struct StagedSsl {
-    certificate: Arc<CompiledCertificate>,
-    snis: Vec<Box<str>>,
-}
-
-impl StagedSsl {
-    /// Whether it has something to show.
-    pub(super) fn is_good(&self) -> bool {
-        !self.certificate.keys.is_empty()
-    }
-}
-
-/// Whether an object, broken or not, asks clients for certificates.
-pub(super) fn asks_clients(json: &str) -> bool {
+/// Whether the text of an ssl object, valid or not, requires client certificates.
+pub(super) fn requires_client_certificates(json: &str) -> bool {
     let value: Value = serde_json::from_str(json).unwrap_or_default();
     let is_in_force = value.get("status") != Some(&0.into()) && value.get("type") != Some(&"client".into());
     is_in_force && value.get("client").is_some_and(Value::is_object)
 }
 
-fn pairs(written: &config::SslSpec) -> impl Iterator<Item = (&str, &str)> {
+/// A certificate chain and its key, PEM or references to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PemPair<'w> {
+    pub(super) certificate: &'w str,
+    pub(super) key: &'w str,
+}
+
+/// The same after references were resolved.
+pub(super) struct ResolvedPair<'w> {
+    pub(super) certificate: Cow<'w, str>,
+    pub(super) key: Cow<'w, str>,
+}
+
+impl<'w> PemPair<'w> {
+    /// Resolves references to environment variables.
+    pub(super) fn resolve(self, variables: &Variables) -> Result<ResolvedPair<'w>, KeyPairError> {
+        let resolve = |text, is_key| {
+            let resolved = references::resolve_text(text, variables);
+            resolved.map_err(|message| KeyPairError::Unresolved { is_key, message })
+        };
+        Ok(ResolvedPair { certificate: resolve(self.certificate, false)?, key: resolve(self.key, true)? })
+    }
+}
+
+fn pairs(written: &config::SslSpec) -> impl Iterator<Item = PemPair<'_>> {
     let more = written.certs.iter().flatten().zip(written.keys.iter().flatten());
     let all = std::iter::once((&written.cert, &written.key)).chain(more);
-    all.map(|(cert, key)| (cert.as_str(), key.as_str()))
+    all.map(|(certificate, key)| PemPair { certificate, key })
 }
 
-/// A pair with what it refers to; the error tells what cannot be resolved.
-pub(super) fn resolved<'w>(
-    (cert, key): (&'w str, &'w str),
-    variables: &Variables,
-) -> Result<(Cow<'w, str>, Cow<'w, str>), KeyPairError> {
-    let resolve = |text, is_key| {
-        let meant = references::resolve_text(text, variables);
-        meant.map_err(|message| KeyPairError::Unresolved { is_key, message })
-    };
-    Ok((resolve(cert, false)?, resolve(key, true)?))
+/// A pair of an ssl object that was refused.
+pub(super) struct RefusedPair {
+    /// Counts the pairs of the object from 0.
+    at: usize,
+    error: KeyPairError,
 }
 
-/// What an object gives to the snapshot.
+impl RefusedPair {
+    fn problem(&self, name: &ObjectName) -> Problem {
+        Problem::error(name.to_string(), self.error.path(self.at), self.error.to_string())
+    }
+}
+
+/// The parts of a compiled certificate.
 pub(super) struct CertificateParts {
     keys: Box<[Loaded]>,
     rules: Option<Loaded>,
     client: Option<ClientCertPolicy>,
-    /// The first pair that refers to what there is not here, and why.
-    unresolved: Option<(usize, KeyPairError)>,
+    /// The first pair with a reference that cannot be resolved.
+    unresolved: Option<RefusedPair>,
 }
 
-/// Loads all of an object; what refers to nothing there is here is left out and told.
+/// Loads an ssl object. Pairs with unresolved references are left out: the validation of an object accepts them, since
+/// another node may have the variable.
 pub(super) fn load(
-    with: &LoadCertificate,
+    loader: &LoadCertificate,
     variables: &Variables,
     written: &config::SslSpec,
 ) -> Result<CertificateParts, ObjectError> {
     let (mut keys, mut unresolved) = (Vec::new(), None);
     for (at, pair) in pairs(written).enumerate() {
-        match resolved(pair, variables) {
-            Ok((cert, key)) => {
-                keys.push(with.pair(&cert, &key).map_err(|flaw| ObjectError::Certificate { at, flaw })?);
+        match pair.resolve(variables) {
+            Ok(ResolvedPair { certificate, key }) => {
+                let loaded = loader.pair(&certificate, &key);
+                keys.push(loaded.map_err(|flaw| ObjectError::Certificate { at, flaw })?);
             }
-            Err(flaw) => drop(unresolved.get_or_insert((at, flaw))),
+            Err(error) => drop(unresolved.get_or_insert(RefusedPair { at, error })),
         }
     }
     let rules = handshake_rules(written);
-    let rules = rules.map(|rules| with.rules(&rules)).transpose();
+    let rules = rules.map(|rules| loader.rules(&rules)).transpose();
     let rules = rules.map_err(|(path, message)| ObjectError::Handshake { path, message })?;
     Ok(CertificateParts { keys: keys.into(), rules, client: client_policy(written)?, unresolved })
 }
@@ -222,22 +239,19 @@ fn client_policy(written: &config::SslSpec) -> Result<Option<ClientCertPolicy>, 
 impl Compiler {
     pub(super) fn stage_ssl(&mut self, name: &ObjectName, json: &str) -> StageResult {
         let written: config::SslSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        let of_pair = |(at, flaw): (usize, KeyPairError)| {
-            vec![Problem::error(name.to_string(), flaw.path(at), flaw.to_string())]
-        };
-        let loaded = load(&self.env.load_certificate, &self.env.variables, &written);
-        let mut parts = loaded.map_err(|flaw| match flaw {
-            ObjectError::Certificate { at, flaw } => of_pair((at, flaw)),
+        let loaded = load(&self.context.env.load_certificate, &self.context.env.variables, &written);
+        let mut parts = loaded.map_err(|error| match error {
+            ObjectError::Certificate { at, flaw } => vec![RefusedPair { at, error: flaw }.problem(name)],
             ObjectError::Handshake { path, message } => vec![Problem::error(name.to_string(), path, message)],
             other => vec![Problem::error(name.to_string(), "", format!("{other:?}"))],
         })?;
-        let shown = written.kind == config::SslType::Server && written.status != 0;
-        if !shown {
-            self.remove_ssl(name);
+        let is_presented = written.kind == config::SslType::Server && written.status != 0;
+        if !is_presented {
+            self.server_names.remove(&name.id);
             return Ok(Vec::new());
         }
         if let Some(unresolved) = parts.unresolved.take() {
-            return Err(of_pair(unresolved));
+            return Err(vec![unresolved.problem(name)]);
         }
         let mut problems = Vec::new();
         let protocols = written.ssl_protocols.as_deref().unwrap_or_default();
@@ -246,14 +260,14 @@ impl Compiler {
             problems.push(Problem::warning(name.to_string(), "ssl_protocols", message));
         }
         let snis = server_names(name, &written, &mut problems);
-        self.store_staged_ssl(name, parts, snis);
+        self.insert_certificate(name, parts, snis);
         Ok(problems)
     }
 
-    /// A new object that is broken and asks clients for certificates still claims its names, with nothing
-    /// to show: left out, it would leave them open to everybody.
+    /// Keeps the server names of a broken object that requires client certificates, without a key. Otherwise another
+    /// certificate would be presented for them, and admit clients without a certificate.
     pub(super) fn salvage_ssl(&mut self, name: &ObjectName, json: &str) {
-        if !asks_clients(json) {
+        if !requires_client_certificates(json) {
             return;
         }
         let value: Value = serde_json::from_str(json).unwrap_or_default();
@@ -261,104 +275,18 @@ impl Compiler {
         let names = value.get("sni").into_iter().chain(several).filter_map(Value::as_str);
         let snis = names.map(|sni| sni.to_ascii_lowercase().into()).collect();
         let client = Some(ClientCertPolicy { skip: RegexSet::empty() });
-        self.store_staged_ssl(
-            name,
-            CertificateParts { keys: Box::default(), rules: None, client, unresolved: None },
-            snis,
-        );
+        let parts = CertificateParts { keys: Box::default(), rules: None, client, unresolved: None };
+        self.insert_certificate(name, parts, snis);
     }
 
-    fn store_staged_ssl(&mut self, name: &ObjectName, parts: CertificateParts, snis: Vec<Box<str>>) {
-        self.remove_ssl(name);
+    fn insert_certificate(&mut self, name: &ObjectName, parts: CertificateParts, snis: Vec<Box<str>>) {
         let CertificateParts { keys, rules, client, .. } = parts;
-        let certificate = Arc::new(CompiledCertificate { id: Box::from(&*name.id), keys, rules, client });
-        for sni in &snis {
-            let claims = self.sni_claims.entry(sni.clone()).or_default();
-            claims.insert(name.id.clone());
-            if claims.len() > 1 {
-                self.contested_snis.insert(sni.clone());
-            }
-        }
-        self.client_policies += usize::from(certificate.client.is_some());
-        self.ssls.insert(name.id.clone(), StagedSsl { certificate, snis });
-        self.assign_server_names(name);
-    }
-
-    pub(super) fn remove_ssl(&mut self, name: &ObjectName) {
-        let Some(held) = self.ssls.get(&name.id) else { return };
-        for sni in held.snis.clone() {
-            if let Some(claims) = self.sni_claims.get_mut(&sni) {
-                claims.remove(&name.id);
-                if claims.len() < 2 {
-                    self.contested_snis.remove(&sni);
-                }
-            }
-        }
-        self.assign_server_names(name);
-        if let Some(held) = self.ssls.remove(&name.id) {
-            self.client_policies -= usize::from(held.certificate.client.is_some());
-        }
-    }
-
-    /// Gives each server name of an object to the last of those that claim it, but for those the node fetched.
-    fn assign_server_names(&mut self, name: &ObjectName) {
-        let snis = self.ssls.get(&name.id).map(|held| held.snis.clone()).unwrap_or_default();
-        for sni in snis {
-            let claims = self.sni_claims.get(&sni);
-            let winner = claims.and_then(|claims| claims.iter().rfind(|id| !self.is_fetched(id)));
-            match winner.and_then(|id| self.ssls.get(id)) {
-                Some(held) => drop(self.certificates.insert(sni, held.certificate.clone())),
-                None => {
-                    if claims.is_some_and(BTreeSet::is_empty) {
-                        self.sni_claims.remove(&sni);
-                    }
-                    self.certificates.remove(&sni);
-                }
-            }
-        }
-    }
-
-    fn is_fetched(&self, id: &str) -> bool {
-        self.env.fetched.iter().any(|fetched| **fetched == *id)
-    }
-
-    /// All certificates by name. One that the node fetched is shown for its names whatever else claims them, under the
-    /// rules of the object that claims them: no certificate may open what somebody has closed.
-    pub(super) fn shown_certificates(&self) -> Certificates {
-        let mut shown = self.certificates.clone();
-        for held in self.env.fetched.iter().filter_map(|id| self.ssls.get(&**id)) {
-            for sni in &held.snis {
-                let ruling = find_certificate(&self.certificates, sni);
-                let certificate = match ruling {
-                    Some((_, ruling)) => Arc::new(held.certificate.under_rules_of(ruling)),
-                    None => held.certificate.clone(),
-                };
-                shown.insert(sni.clone(), certificate);
-            }
-        }
-        shown
-    }
-
-    /// Warnings of names that another object's certificate is shown for: a fetched one, or that of the last object.
-    pub(super) fn sni_problems(&self, name: &ObjectName) -> Vec<Problem> {
-        let Some(held) = self.ssls.get(&name.id) else { return Vec::new() };
-        let taken = held.snis.iter().filter_map(|sni| {
-            let claims = self.sni_claims.get(sni)?;
-            let fetched = self.env.fetched.iter().rev().find_map(|id| claims.get(&**id));
-            let shown = fetched.or_else(|| claims.last()).filter(|shown| **shown != name.id)?;
-            let ruling = self.certificates.get(sni);
-            let lifts =
-                held.certificate.client.is_some() && ruling.is_some_and(|ruling| ruling.client.is_none());
-            let more =
-                if lifts { ": clients are not asked for certificates, as this object wants" } else { "" };
-            let message = format!("the certificate for {sni} is that of ssls/{shown}{more}");
-            Some(Problem::warning(name.to_string(), "snis", message))
-        });
-        taken.collect()
+        let certificate = CompiledCertificate { id: Box::from(&*name.id), keys, rules, client };
+        self.server_names.insert(&name.id, certificate, snis);
     }
 }
 
-/// The names an object is for, in lower case.
+/// The server names of an object, in lower case.
 fn server_names(name: &ObjectName, written: &config::SslSpec, problems: &mut Vec<Problem>) -> Vec<Box<str>> {
     let mut snis: Vec<Box<str>> = Vec::new();
     for sni in written.snis().iter() {

@@ -1,7 +1,7 @@
-//! Global rules: those in force one after another, and what is left of a new one that is broken.
+//! Global rules: the chain of all rules, and the salvage of a broken one.
 //!
-//! A rule may be all that guards the gateway, and it may be a line of statistics: what of it can be built
-//! comes into force, and requests are refused only in place of what would have guarded.
+//! A rule may be the only guard of the gateway, and it may be mere statistics. So the valid plugins of a broken rule come
+//! into force, and a refusal replaces only a broken plugin that guards.
 
 use std::sync::Arc;
 
@@ -9,64 +9,70 @@ use serde_json::{Map, Value};
 use yumen_config::resource::{ResourceDefect, natural_order_key};
 use yumen_plugin::{PluginChain, PluginInstance, PluginMeta, VarInputs};
 
-use super::plugins::{PluginEntry, PluginSet};
-use super::settings::{self, PluginOwner};
+use super::context::CompileContext;
+use super::names::ObjectName;
+use super::plugin_settings::{self, PluginOwner};
+use super::plugins::{PluginEntry, PluginSet, metadata_of};
 use super::unavailable_plugin::UnavailablePlugin;
-use super::{Compiler, ObjectName, missing};
+use super::{Compiler, missing_plugins};
 
-/// The name of refusals in place of plugins that nobody knows.
+/// The name of refusals in place of unknown plugins.
 const UNKNOWN: &str = "unknown plugin";
 
 impl Compiler {
-    /// The plugins of all global rules, rule after rule.
+    /// Rebuilds the chain of all global rules, rule after rule in the order of their ids.
     pub(super) fn link_global(&mut self) {
-        let mut rules: Vec<_> = self.global_rules.iter().collect();
+        let mut rules: Vec<_> = self.staged.global_rules.iter().collect();
         rules.sort_unstable_by(|a, b| natural_order_key(a.0).cmp(&natural_order_key(b.0)));
         let all = rules.into_iter().flat_map(|(_, set)| set.chain.all().iter().cloned());
-        self.global = Arc::new(PluginChain::concat(all.collect()));
+        self.global_chain = Arc::new(PluginChain::concat(all.collect()));
     }
 
-    /// Puts in force what can be built of a new broken rule, and refusals for what cannot and would have
-    /// guarded. Tells what becomes of requests.
+    /// Puts the valid plugins of a broken rule in force, and refusals in place of its broken guards. Returns the effect
+    /// on requests, for a hint.
     pub(super) fn salvage_rule(
         &mut self,
         name: &ObjectName,
         json: &str,
         defects: &[ResourceDefect],
     ) -> String {
-        self.remove_set(name);
-        let (mut entries, mut refusing, mut lacking) = (Vec::new(), Vec::new(), Vec::new());
+        self.remove_plugin_set(name);
+        let mut entries = Vec::new();
+        // Names of plugins that a refusal replaces, and of plugins that are left out.
+        let (mut refusing, mut lacking) = (Vec::new(), Vec::new());
         for (plugin, mut settings) in plugins(json) {
             let path = format!("plugins.{plugin}");
             let is_broken =
-                !settings::is_disabled(&settings) && defects.iter().any(|one| one.is_within(&path));
+                !plugin_settings::is_disabled(&settings) && defects.iter().any(|one| one.is_within(&path));
             let alone = || Map::from_iter([(plugin.clone(), settings.clone())]);
-            let built = (!is_broken).then(|| self.build_plugins(name, Some(alone()), PluginOwner::Traffic));
+            let built =
+                (!is_broken).then(|| self.plugin_builder().build(name, Some(alone()), PluginOwner::Traffic));
             if let Some(built) = built.filter(|built| !built.failed) {
                 let instances = built.entries.iter().filter_map(PluginEntry::instance);
                 refusing.extend(instances.filter(|one| one.plugin.is_stand_in()).map(|_| plugin.clone()));
                 entries.extend(built.entries);
                 continue;
             }
-            // A filter that is not as it was meant may leave out who is to be refused.
+            // A defective filter might exempt the very requests that must be refused.
             if defects.iter().any(|one| one.is_within(&format!("{path}._meta"))) {
                 settings.as_object_mut().map(|settings| settings.remove("_meta"));
             }
-            if let Some(refusal) = self.refusal(name, &plugin, settings) {
+            if let Some(refusal) = self.context.refusal(name, &plugin, settings) {
                 entries.push(PluginEntry::On(Arc::new(refusal)));
                 refusing.push(plugin);
             } else {
                 lacking.push(plugin);
             }
         }
-        self.add_uses(name, entries.iter());
+        self.references.add_all(metadata_of(&entries), name);
         let runs = entries.len() > refusing.len();
         if !entries.is_empty() {
-            let set = PluginSet { is_whole: false, ..PluginSet::new(entries.into(), &self.empty_chain) };
-            self.global_rules.insert(name.id.clone(), set);
+            let set =
+                PluginSet { is_whole: false, ..PluginSet::new(entries.into(), &self.context.empty_chain) };
+            self.staged.global_rules.insert(name.id.clone(), set);
         }
-        // What the others asked for while they were built is placed now.
-        drop(self.bind(name, true));
+        // Places the upstreams that the valid plugins asked for while they were built.
+        drop(self.bind(name));
         match (refusing.is_empty(), runs) {
             (false, _) => format!(
                 "requests under global rules are answered 503 until it is fixed: they must not pass without {}",
@@ -80,9 +86,10 @@ impl Compiler {
             (true, false) => "not active: requests pass without it until it is fixed".into(),
         }
     }
+}
 
-    /// The refusal in place of a plugin that could not be built, if that would have guarded. A plugin that nobody
-    /// knows may guard.
+impl CompileContext {
+    /// The refusal in place of a plugin that could not be built, if the plugin guards. An unknown plugin may guard.
     fn refusal(&self, name: &ObjectName, plugin: &str, mut settings: Value) -> Option<PluginInstance> {
         let origin: Arc<str> = name.to_string().into();
         let known = self.registry.get(plugin).map(|registered| &registered.kind);
@@ -91,9 +98,9 @@ impl Compiler {
             || self.env.missing.get(plugin, false).map(|one| (one.name, one.priority, one.guards()));
         let (kind_name, priority, guards) = match kind.or_else(missing) {
             Some(kind) => kind,
-            None if settings::is_disabled(&settings) => return None,
+            None if plugin_settings::is_disabled(&settings) => return None,
             None => {
-                // Nothing tells which requests it would have seen, or when.
+                // Neither the phase nor the filter of an unknown plugin is known, so all requests are refused, first.
                 let meta = PluginMeta::default();
                 return Some(UnavailablePlugin::of_rule().instance(
                     UNKNOWN,
@@ -107,17 +114,18 @@ impl Compiler {
         if !guards || self.env.missing.allows(plugin) && known.is_none() {
             return None;
         }
-        // Where only some requests would have been looked at, only those are refused.
+        // A plugin with a filter would have seen only some requests; only those are refused.
         let filter = settings.pointer("/_meta/filter").cloned().unwrap_or_default();
-        let meta = settings::take_meta(&mut settings).ok().flatten().unwrap_or_default();
-        let meta = missing::filtered_early(meta);
-        let reads = if meta.filter.is_some() { settings::reads(&filter) } else { VarInputs::default() };
+        let meta = plugin_settings::take_meta(&mut settings).ok().flatten().unwrap_or_default();
+        let meta = missing_plugins::without_response_filter(meta);
+        let reads =
+            if meta.filter.is_some() { plugin_settings::reads(&filter) } else { VarInputs::default() };
         let priority = meta.priority.unwrap_or(priority);
         Some(UnavailablePlugin::of_rule().instance(kind_name, priority, meta, origin, reads))
     }
 }
 
-/// What a text says of plugins, whatever else is wrong with it.
+/// The plugins in a text, valid or not.
 fn plugins(json: &str) -> Map<String, Value> {
     match serde_json::from_str::<Value>(json).ok().as_mut().and_then(|rule| rule.get_mut("plugins")) {
         Some(Value::Object(plugins)) => std::mem::take(plugins),

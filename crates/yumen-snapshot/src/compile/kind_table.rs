@@ -10,10 +10,10 @@ use yumen_config::resource::{PluginRole, ResourceDefect, decode_value};
 use yumen_config::{InvalidSettings, Kind, decode};
 use yumen_plugin::proto::ProtoDescriptors;
 
-use super::certificate::{self, StagedSsl};
-use super::settings::PluginOwner;
+use super::names::ObjectName;
+use super::plugin_settings::PluginOwner;
 use super::validate::{self, ObjectError, ObjectValidator};
-use super::{Compiler, ObjectName, StageResult, invalid, route, stream, upstream};
+use super::{Compiler, StageResult, certificate, invalid, route, stream, upstream};
 
 /// The functions that compile objects of one kind.
 pub(super) struct KindCompiler {
@@ -25,10 +25,10 @@ pub(super) struct KindCompiler {
     pub(super) withdraw: fn(&mut Compiler, &ObjectName),
     /// Whether a good version of the object is in force.
     pub(super) is_good: fn(&Compiler, &ObjectName) -> bool,
-    /// Puts in force a replacement for a text that never was good; returns its description for the hint.
+    /// Puts a replacement in force for a text that was never valid; returns its effect for the hint.
     pub(super) salvage: fn(&mut Compiler, &ObjectName, &str, &[ResourceDefect]) -> String,
-    /// Judges an object by its text alone, for sources of single objects.
-    pub(super) judge: fn(&ObjectValidator<'_>, Value) -> Result<(), ObjectError>,
+    /// Validates an object by its text alone, for APIs that accept single objects.
+    pub(super) validate: fn(&ObjectValidator<'_>, Value) -> Result<(), ObjectError>,
     /// The effect of a change on the objects that depend on this one.
     pub(super) dependents: DependentUpdate,
 }
@@ -38,9 +38,9 @@ pub(super) struct KindCompiler {
 pub(super) enum DependentUpdate {
     /// They are linked again.
     Link,
-    /// They are linked again, also when the object itself was only linked again: they reach its references through it.
+    /// They are linked again, also if the object itself was only linked again: they depend on its references as well.
     LinkTransitively,
-    /// They are linked again if the object has appeared or disappeared; otherwise they find it by its slot.
+    /// They are linked again if the object appeared or disappeared. Otherwise its slot still leads to it.
     LinkOnPresence,
     /// They are staged again: they were built from the object.
     Stage,
@@ -74,19 +74,19 @@ static ROUTES: KindCompiler = KindCompiler {
     stage: Compiler::stage_route,
     link: Compiler::link_route,
     withdraw: Compiler::remove_route,
-    is_good: |compiler, name| compiler.routes.get(&name.id).is_some_and(|held| !held.broken),
+    is_good: |compiler, name| compiler.routes.get(&name.id).is_some_and(|one| !one.staged.is_broken),
     salvage: |compiler, name, json, defects| {
         compiler.salvage_route(name, json, defects);
         // The predicates may be the very part that cannot be parsed.
-        match compiler.routes.contains_key(&name.id) {
+        match compiler.routes.get(&name.id).is_some() {
             true => "matching requests are answered 503 until it is fixed".to_owned(),
             false => "matching requests go to other routes until it is fixed".to_owned(),
         }
     },
-    judge: |judge, value| {
+    validate: |validator, value| {
         let written = decode_value::<config::RouteSpec>(value)?;
         route::conditions(&written)?;
-        judge.plugins(written.plugins, PluginOwner::Traffic)
+        validator.plugins(written.plugins, PluginOwner::Traffic)
     },
     dependents: DependentUpdate::Link,
 };
@@ -95,10 +95,10 @@ static SERVICES: KindCompiler = KindCompiler {
     stage: Compiler::stage_service,
     link: nothing_to_link,
     withdraw: Compiler::remove_service,
-    is_good: |compiler, name| compiler.services.contains_key(&name.id),
+    is_good: |compiler, name| compiler.staged.services.contains_key(&name.id),
     salvage: leave_out,
-    judge: |judge, value| {
-        judge.plugins(decode_value::<config::ServiceSpec>(value)?.plugins, PluginOwner::Traffic)
+    validate: |validator, value| {
+        validator.plugins(decode_value::<config::ServiceSpec>(value)?.plugins, PluginOwner::Traffic)
     },
     dependents: DependentUpdate::LinkTransitively,
 };
@@ -107,13 +107,13 @@ static UPSTREAMS: KindCompiler = KindCompiler {
     stage: |compiler, name, json| {
         let written: config::UpstreamSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
         compiler.place_upstream(name, &written, "").map_err(|problem| vec![problem])?;
-        Ok(upstream::untold(name, "proxy_protocol", Some(&written)).into_iter().collect())
+        Ok(upstream::ignored_proxy_protocol(name, "proxy_protocol", Some(&written)).into_iter().collect())
     },
     link: nothing_to_link,
     withdraw: Compiler::remove_upstream,
-    is_good: |compiler, name| compiler.slots.contains_key(name),
+    is_good: |compiler, name| compiler.upstreams.contains(name),
     salvage: leave_out,
-    judge: |_, value| Ok(config::check(Kind::Upstreams, value)?),
+    validate: |_, value| Ok(config::check(Kind::Upstreams, value)?),
     dependents: DependentUpdate::LinkOnPresence,
 };
 
@@ -121,10 +121,10 @@ static CONSUMERS: KindCompiler = KindCompiler {
     stage: Compiler::stage_consumer,
     link: Compiler::link_consumer,
     withdraw: Compiler::remove_consumer,
-    is_good: |compiler, name| compiler.staged_consumers.contains_key(&name.id),
+    is_good: |compiler, name| compiler.staged.consumers.contains_key(&name.id),
     salvage: leave_out,
-    judge: |judge, value| {
-        judge.plugins(decode_value::<config::ConsumerSpec>(value)?.plugins, PluginOwner::Consumer)
+    validate: |validator, value| {
+        validator.plugins(decode_value::<config::ConsumerSpec>(value)?.plugins, PluginOwner::Consumer)
     },
     dependents: DependentUpdate::LinkTransitively,
 };
@@ -133,10 +133,10 @@ static CREDENTIALS: KindCompiler = KindCompiler {
     stage: Compiler::stage_credential,
     link: Compiler::link_credential,
     withdraw: Compiler::remove_credential,
-    is_good: |compiler, name| compiler.credentials.contains_key(&name.id),
+    is_good: |compiler, name| compiler.staged.credentials.contains_key(&name.id),
     salvage: leave_out,
-    judge: |judge, value| {
-        judge.plugins(decode_value::<config::CredentialSpec>(value)?.plugins, PluginOwner::Credential)
+    validate: |validator, value| {
+        validator.plugins(decode_value::<config::CredentialSpec>(value)?.plugins, PluginOwner::Credential)
     },
     dependents: DependentUpdate::Link,
 };
@@ -144,55 +144,55 @@ static CREDENTIALS: KindCompiler = KindCompiler {
 static CONSUMER_GROUPS: KindCompiler = KindCompiler {
     stage: |compiler, name, json| {
         let written: config::ConsumerGroup = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        compiler.stage_set(name, written.plugins)
+        compiler.stage_plugin_set(name, written.plugins)
     },
     link: nothing_to_link,
-    withdraw: Compiler::remove_set,
-    is_good: |compiler, name| compiler.consumer_groups.contains_key(&name.id),
+    withdraw: Compiler::remove_plugin_set,
+    is_good: |compiler, name| compiler.staged.consumer_groups.contains_key(&name.id),
     salvage: leave_out,
-    judge: |judge, value| judge.set(decode_value::<config::ConsumerGroup>(value)?.plugins),
+    validate: |validator, value| validator.set(decode_value::<config::ConsumerGroup>(value)?.plugins),
     dependents: DependentUpdate::Link,
 };
 
 static PLUGIN_CONFIGS: KindCompiler = KindCompiler {
     stage: |compiler, name, json| {
         let written: config::PluginConfig = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        compiler.stage_set(name, written.plugins)
+        compiler.stage_plugin_set(name, written.plugins)
     },
     link: nothing_to_link,
-    withdraw: Compiler::remove_set,
-    is_good: |compiler, name| compiler.plugin_configs.contains_key(&name.id),
+    withdraw: Compiler::remove_plugin_set,
+    is_good: |compiler, name| compiler.staged.plugin_configs.contains_key(&name.id),
     salvage: leave_out,
-    judge: |judge, value| judge.set(decode_value::<config::PluginConfig>(value)?.plugins),
+    validate: |validator, value| validator.set(decode_value::<config::PluginConfig>(value)?.plugins),
     dependents: DependentUpdate::Link,
 };
 
 static GLOBAL_RULES: KindCompiler = KindCompiler {
     stage: |compiler, name, json| {
         let written: config::GlobalRule = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        compiler.stage_set(name, written.plugins)
+        compiler.stage_plugin_set(name, written.plugins)
     },
     link: |compiler, _| {
         compiler.link_global();
         Vec::new()
     },
-    withdraw: Compiler::remove_set,
-    is_good: |compiler, name| compiler.global_rules.get(&name.id).is_some_and(|set| set.is_whole),
+    withdraw: Compiler::remove_plugin_set,
+    is_good: |compiler, name| compiler.staged.global_rules.get(&name.id).is_some_and(|set| set.is_whole),
     salvage: Compiler::salvage_rule,
-    judge: |judge, value| judge.set(decode_value::<config::GlobalRule>(value)?.plugins),
+    validate: |validator, value| validator.set(decode_value::<config::GlobalRule>(value)?.plugins),
     dependents: DependentUpdate::Link,
 };
 
 static PLUGIN_METADATA: KindCompiler = KindCompiler {
     stage: Compiler::stage_metadata,
     link: nothing_to_link,
-    withdraw: |compiler, name| drop(compiler.metadata.remove(&name.id)),
-    is_good: |compiler, name| compiler.metadata.contains_key(&name.id),
+    withdraw: |compiler, name| drop(compiler.staged.metadata.remove(&name.id)),
+    is_good: |compiler, name| compiler.staged.metadata.contains_key(&name.id),
     salvage: leave_out,
-    judge: |judge, value| {
+    validate: |validator, value| {
         let written = decode_value::<config::PluginMetadata>(value)?;
         let id = written.id.as_ref().map_or("", config::ResourceId::as_str).to_owned();
-        Ok(validate::metadata(&judge.known(), &id, written).map(drop)?)
+        Ok(validate::metadata(&validator.known(), &id, written).map(drop)?)
     },
     dependents: DependentUpdate::Stage,
 };
@@ -200,18 +200,18 @@ static PLUGIN_METADATA: KindCompiler = KindCompiler {
 static SSLS: KindCompiler = KindCompiler {
     stage: Compiler::stage_ssl,
     link: nothing_to_link,
-    withdraw: Compiler::remove_ssl,
-    is_good: |compiler, name| compiler.ssls.get(&name.id).is_some_and(StagedSsl::is_good),
+    withdraw: |compiler, name| compiler.server_names.remove(&name.id),
+    is_good: |compiler, name| compiler.server_names.has_key(&name.id),
     salvage: |compiler, name, json, defects| {
         compiler.salvage_ssl(name, json);
-        match certificate::asks_clients(json) {
+        match certificate::requires_client_certificates(json) {
             true => "requests for its server names are answered 400 until it is fixed".to_owned(),
             false => leave_out(compiler, name, json, defects),
         }
     },
-    judge: |judge, value| {
+    validate: |validator, value| {
         let written = decode_value::<config::SslSpec>(value)?;
-        certificate::load(judge.load_certificate, judge.variables, &written).map(drop)
+        certificate::load(validator.load_certificate, validator.variables, &written).map(drop)
     },
     dependents: DependentUpdate::Stage,
 };
@@ -219,10 +219,10 @@ static SSLS: KindCompiler = KindCompiler {
 static PROTOS: KindCompiler = KindCompiler {
     stage: Compiler::stage_proto,
     link: nothing_to_link,
-    withdraw: |compiler, name| compiler.bindings.remove_proto(&name.id),
-    is_good: |compiler, name| compiler.bindings.has_proto(&name.id),
+    withdraw: |compiler, name| drop(compiler.staged.protos.remove(&name.id)),
+    is_good: |compiler, name| compiler.staged.protos.contains_key(&name.id),
     salvage: leave_out,
-    judge: |_, value| {
+    validate: |_, value| {
         Ok(ProtoDescriptors::compile(&decode_value::<config::ProtoSpec>(value)?.content).map(drop)?)
     },
     dependents: DependentUpdate::StagePlugins,
@@ -232,18 +232,18 @@ static STREAM_ROUTES: KindCompiler = KindCompiler {
     stage: Compiler::stage_stream,
     link: Compiler::link_stream,
     withdraw: Compiler::remove_stream,
-    is_good: |compiler, name| compiler.staged_streams.get(&name.id).is_some_and(|held| !held.broken),
+    is_good: |compiler, name| compiler.stream_routes.get(&name.id).is_some_and(|one| !one.staged.is_broken),
     salvage: |compiler, name, json, defects| {
         compiler.salvage_stream(name, json, defects);
-        match compiler.staged_streams.contains_key(&name.id) {
+        match compiler.stream_routes.get(&name.id).is_some() {
             true => "matching connections are closed until it is fixed".to_owned(),
             false => "matching connections go to other stream routes until it is fixed".to_owned(),
         }
     },
-    judge: |judge, value| {
+    validate: |validator, value| {
         let written = decode_value::<config::StreamRouteSpec>(value)?;
-        stream::check_matching(&written).map_err(|(path, message)| InvalidSettings::at(path, message))?;
-        judge.plugins(written.plugins, PluginOwner::Stream)
+        stream::check_matching(&written)?;
+        validator.plugins(written.plugins, PluginOwner::Stream)
     },
     dependents: DependentUpdate::Link,
 };
@@ -261,12 +261,12 @@ static SECRETS: KindCompiler = KindCompiler {
     withdraw: |_, _| {},
     is_good: |_, _| false,
     salvage: leave_out,
-    judge: |_, value| Ok(config::check(Kind::Secrets, value)?),
+    validate: |_, value| Ok(config::check(Kind::Secrets, value)?),
     dependents: DependentUpdate::Link,
 };
 
 static TESTS: KindCompiler = KindCompiler {
-    // A test changes nothing that is served; the code that activates a snapshot runs it before.
+    // A test changes nothing that is served. `GuardedStore` runs it before a change is stored.
     stage: |_, name, json| {
         decode::<config::Test>(json).map(|_| Vec::new()).map_err(|error| vec![invalid(name, error)])
     },
@@ -274,7 +274,7 @@ static TESTS: KindCompiler = KindCompiler {
     withdraw: |_, _| {},
     is_good: |_, _| false,
     salvage: leave_out,
-    judge: |_, value| Ok(config::check(Kind::Tests, value)?),
+    validate: |_, value| Ok(config::check(Kind::Tests, value)?),
     dependents: DependentUpdate::Link,
 };
 
@@ -289,7 +289,7 @@ fn leave_out(_: &mut Compiler, _: &ObjectName, _: &str, _: &[ResourceDefect]) ->
 }
 
 impl PluginOwner {
-    /// The side of the plugins in objects of a kind. Kinds without plugins get that of requests.
+    /// The role of objects with plugins of this role. Objects without plugins count as traffic.
     pub(super) fn of(role: PluginRole) -> PluginOwner {
         match role {
             PluginRole::Consumer => PluginOwner::Consumer,

@@ -4,19 +4,25 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use yumen_base::Problem;
-use yumen_config::InvalidSettings;
 use yumen_config::resource::Plugins;
+use yumen_config::{InvalidSettings, Kind};
 use yumen_plugin::{PluginBuildContext, PluginChain, PluginInstance};
 
-use super::missing::AbsentPlugin;
-use super::objects::CompilerObjects;
-use super::settings::{KnownPlugins, ParsedPlugin, PluginOwner};
-use super::{Compiler, ObjectName};
+use super::context::CompileContext;
+use super::missing_plugins::AbsentPlugin;
+use super::names::ObjectName;
+use super::plugin_bindings::{CompilerObjects, PluginBindings};
+use super::plugin_settings::{ParsedPlugin, PluginOwner};
+use super::staged_objects::StagedObjects;
+use super::tables::StagedConsumerKey;
+use super::upstream::UpstreamBuilder;
+use super::{Compiler, invalid};
 
-/// One plugin of an object. One that does not run still hides those of the same name below it.
+/// One plugin of an object.
 #[derive(Debug, Clone)]
 pub(super) enum PluginEntry {
     On(Arc<PluginInstance>),
+    /// A plugin that does not run, by name. It hides plugins of the same name in lower layers.
     Off(Box<str>),
 }
 
@@ -36,12 +42,13 @@ impl PluginEntry {
     }
 }
 
-/// Plugins of an object others refer to, with the chain of those that add none of their own.
+/// The plugins of an object that others refer to.
 #[derive(Debug)]
 pub(super) struct PluginSet {
     pub(super) entries: Box<[PluginEntry]>,
+    /// The chain of referrers without plugins of their own, which share it.
     pub(super) chain: Arc<PluginChain>,
-    /// Whether all that was written is among them.
+    /// Whether every plugin of the text is in the set. Not so for the rest of a broken global rule.
     pub(super) is_whole: bool,
 }
 
@@ -53,9 +60,10 @@ impl PluginSet {
     }
 }
 
-/// The plugins of several objects, the first of each name winning whole, also where it is one that is off.
+/// The plugins of several layers. The first plugin of each name wins, whether it is on or off; settings do not merge.
 pub(super) fn winning<'e>(layers: &[&'e [PluginEntry]]) -> Vec<&'e PluginEntry> {
     let mut kept: Vec<&PluginEntry> = Vec::new();
+    // An object has few plugins, so a scan is cheaper than a set of names.
     for entry in layers.iter().copied().flatten() {
         if !kept.iter().any(|other| other.name() == entry.name()) {
             kept.push(entry);
@@ -64,7 +72,7 @@ pub(super) fn winning<'e>(layers: &[&'e [PluginEntry]]) -> Vec<&'e PluginEntry> 
     kept
 }
 
-/// Those of the winning plugins that run.
+/// The winning plugins that run.
 pub(super) fn merge(layers: &[&[PluginEntry]]) -> Vec<Arc<PluginInstance>> {
     winning(layers).into_iter().filter_map(PluginEntry::instance).cloned().collect()
 }
@@ -80,6 +88,7 @@ pub(super) fn chain(
     let service = service.filter(|set| !set.entries.is_empty());
     match (own.is_empty(), config, service) {
         (true, None, None) => empty.clone(),
+        // Routes without plugins of their own share a chain, which keeps large tables small.
         (true, Some(only), None) | (true, None, Some(only)) => only.chain.clone(),
         _ => {
             let of = |set: Option<&'_ PluginSet>| set.map(|set| set.entries.clone()).unwrap_or_default();
@@ -88,105 +97,103 @@ pub(super) fn chain(
     }
 }
 
-/// What became of the plugins of an object.
+/// The plugins of an object after their construction.
 #[derive(Default)]
 pub(super) struct BuiltPlugins {
     pub(super) entries: Vec<PluginEntry>,
-    /// Authentication settings of a consumer or credential: plugin, key, parsed settings.
-    pub(super) keys: Vec<super::consumer::StagedConsumerKey>,
+    /// Authentication settings of a consumer or credential.
+    pub(super) keys: Vec<StagedConsumerKey>,
     pub(super) problems: Vec<Problem>,
-    /// Errors about plugins that are missing and have a refusal in their place.
+    /// Errors about missing plugins that a refusal stands in for.
     pub(super) missing: Vec<Problem>,
-    /// Whether a plugin was refused. A missing one is not.
+    /// Whether a plugin was refused. A missing plugin does not count.
     pub(super) failed: bool,
 }
 
+/// Builds plugins from settings and from the objects in force.
+#[derive(Clone, Copy)]
+pub(super) struct PluginBuilder<'c> {
+    pub(super) context: &'c CompileContext,
+    pub(super) staged: &'c StagedObjects,
+    pub(super) bindings: &'c PluginBindings,
+    pub(super) upstreams: UpstreamBuilder<'c>,
+}
+
 impl Compiler {
+    pub(super) fn plugin_builder(&self) -> PluginBuilder<'_> {
+        PluginBuilder {
+            context: &self.context,
+            staged: &self.staged,
+            bindings: &self.bindings,
+            upstreams: self.upstream_builder(),
+        }
+    }
+}
+
+/// The object whose plugins are built.
+#[derive(Clone, Copy)]
+struct PluginOrigin<'o> {
+    name: &'o ObjectName,
+    /// The name as text, shared by the instances.
+    text: &'o Arc<str>,
+    owner: PluginOwner,
+}
+
+impl PluginBuilder<'_> {
     /// Builds all plugins of an object.
-    pub(super) fn build_plugins(
+    pub(super) fn build(
         &self,
-        owner: &ObjectName,
+        name: &ObjectName,
         plugins: Option<Plugins>,
-        side: PluginOwner,
+        owner: PluginOwner,
     ) -> BuiltPlugins {
         let mut built = BuiltPlugins::default();
-        let object: Arc<str> = match &plugins {
-            Some(plugins) if !plugins.is_empty() => owner.to_string().into(),
+        let text: Arc<str> = match &plugins {
+            Some(plugins) if !plugins.is_empty() => name.to_string().into(),
+            // Most routes of a large table have no plugins: no name is formatted for them.
             _ => return built,
         };
-        for (name, settings) in plugins.into_iter().flatten() {
-            if let Err(InvalidSettings { path, message }) =
-                self.build_plugin((owner, &object), &name, settings, side, &mut built)
-            {
-                let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
-                let problem = Problem::error(&*object, format!("plugins.{name}{dot}{path}"), message);
-                built.problems.push(self.with_meant(super::advised(problem), &name));
+        let origin = PluginOrigin { name, text: &text, owner };
+        for (plugin, settings) in plugins.into_iter().flatten() {
+            if let Err(error) = self.build_one(origin, &plugin, settings, &mut built) {
+                let problem = invalid(name, error.under(&format!("plugins.{plugin}")));
+                built.problems.push(self.context.with_suggestion(problem, &plugin));
                 built.failed = true;
             }
         }
         for problem in std::mem::take(&mut built.missing) {
-            // Of an object that is not in force as written another problem tells what becomes of requests.
+            // The hint describes the object as written. If another plugin was refused, the object is not in force as
+            // written, and the problem of that plugin has the hint.
             let hint = problem.hint.filter(|_| !built.failed);
             built.problems.push(Problem { hint, ..problem });
         }
         built
     }
 
-    /// The problem with the plugin that was meant, where nobody knows the one named.
-    fn with_meant(&self, problem: Problem, plugin: &str) -> Problem {
-        match self.meant(plugin) {
-            Some(meant) => problem.hint(format!("did you mean \"{meant}\"?")),
-            None => problem,
-        }
-    }
-
-    /// A warning about metadata of a plugin nobody knows: nothing reads it.
-    pub(super) fn unread_metadata(&self, name: &ObjectName) -> Option<Problem> {
-        let plugin = &*name.id;
-        if self.registry.get(plugin).is_some() || self.env.missing.is_known(plugin) {
-            return None;
-        }
-        let message = format!("unknown plugin [{plugin}]");
-        Some(self.with_meant(Problem::warning(name.to_string(), "", message), plugin))
-    }
-
-    /// The plugin that was meant by a name nobody knows.
-    fn meant(&self, name: &str) -> Option<&str> {
-        let built_in = || self.registry.iter().map(|registered| registered.kind.name);
-        let is_known = built_in().any(|known| known == name);
-        if is_known { None } else { yumen_config::closest(name, built_in().chain(self.env.missing.names())) }
-    }
-
-    /// Which plugins there are, and what their settings may refer to.
-    pub(super) fn known(&self) -> KnownPlugins<'_> {
-        KnownPlugins { registry: &self.registry, missing: &self.env.missing, variables: &self.env.variables }
-    }
-
-    fn build_plugin(
+    fn build_one(
         &self,
-        (owner, object): (&ObjectName, &Arc<str>),
-        name: &str,
+        origin: PluginOrigin<'_>,
+        plugin: &str,
         settings: Value,
-        side: PluginOwner,
         built: &mut BuiltPlugins,
     ) -> Result<(), InvalidSettings> {
-        let metadata = self.metadata.get(name);
-        let view = CompilerObjects { compiler: self, owner, plugin: name };
+        let objects = CompilerObjects { builder: *self, owner: origin.name, plugin };
         let setup = PluginBuildContext {
-            carry: &self.carry,
-            owner: object,
-            metadata,
-            node: &self.env.node,
-            objects: Some(&view),
+            carry: &self.context.carry,
+            owner: origin.text,
+            metadata: self.staged.metadata.get(plugin),
+            node: &self.context.env.node,
+            objects: Some(&objects),
         };
-        match self.known().parse(name, settings, side, &setup).map_err(|flaw| flaw.told(name))? {
-            ParsedPlugin::Disabled => built.entries.push(PluginEntry::Off(name.into())),
+        let parsed = self.context.known_plugins().parse(plugin, settings, origin.owner, &setup);
+        match parsed.map_err(|error| error.into_invalid(plugin))? {
+            ParsedPlugin::Disabled => built.entries.push(PluginEntry::Off(plugin.into())),
             ParsedPlugin::Missing { entry, meta, filter } => {
-                let absent = AbsentPlugin { name, entry, meta, filter };
-                self.leave_out(object, absent, side, built);
+                let absent = AbsentPlugin { name: plugin, entry, meta, filter };
+                self.context.replace_missing(origin.text, absent, origin.owner, built);
             }
             ParsedPlugin::Key { plugin, key: (key, auth) } => {
-                built.keys.push(super::consumer::StagedConsumerKey { plugin, key, auth });
+                built.keys.push(StagedConsumerKey { plugin, key, auth });
             }
             ParsedPlugin::Plugin { kind, plugin, meta, reads } => {
                 built.entries.push(PluginEntry::On(Arc::new(PluginInstance {
@@ -195,7 +202,7 @@ impl Compiler {
                     name: kind.name,
                     priority: meta.priority.unwrap_or(kind.priority),
                     meta: *meta,
-                    origin: object.clone(),
+                    origin: origin.text.clone(),
                     is_auth: kind.is_auth,
                     prefers_route: kind.prefers_route,
                     reads,
@@ -204,4 +211,9 @@ impl Compiler {
         }
         Ok(())
     }
+}
+
+/// The metadata objects that plugins are built from.
+pub(super) fn metadata_of(entries: &[PluginEntry]) -> impl Iterator<Item = ObjectName> {
+    entries.iter().map(|entry| ObjectName::new(Kind::PluginMetadata, entry.name()))
 }

@@ -1,19 +1,20 @@
-//! Bounds, outlier detection and retry budgets as users write them, with what is counted for them.
+//! Builds the protection of an upstream: limits, outlier detection, retry budget.
 
 use std::sync::Arc;
 
 use yumen_config::resource as config;
 
 use super::Compiler;
-use super::upstream::millis;
+use super::upstream::{UpstreamBuilder, millis};
+use crate::endpoint::Endpoint;
 use crate::protection::{
     ConcurrencyBounds, EndpointCounts, OutlierRules, ProtectionLimits, RetryBudget, SuccessRateRules,
     UNBOUNDED, UpstreamLimiter, UpstreamProtection,
 };
-use crate::upstream::{Endpoint, Upstream};
+use crate::upstream::Upstream;
 
-impl Compiler {
-    /// The protection of an upstream, and what is counted of its endpoints in them; `None` where it has none.
+impl UpstreamBuilder<'_> {
+    /// The protection of an upstream. Outlier detection adds its counts to the endpoints.
     pub(super) fn protection(
         &self,
         written: &config::UpstreamSpec,
@@ -28,10 +29,10 @@ impl Compiler {
         if limits.is_none() && outliers.is_none() && budget.is_none() {
             return None;
         }
-        let gate = self.carry.get_or_create_portable(&limiter_name(origin), UpstreamLimiter::default);
+        let gate = self.context.carry.get_or_create_portable(&limiter_name(origin), UpstreamLimiter::default);
         let tally = |endpoint: &Endpoint| {
             let name = format!("tally {origin} {} {}", endpoint.addr, endpoint.host);
-            self.carry.get_or_create_portable(&name, || EndpointCounts::at(&gate))
+            self.context.carry.get_or_create_portable(&name, || EndpointCounts::at(&gate))
         };
         let tallies: Box<[Arc<EndpointCounts>]> = endpoints.iter().map(tally).collect();
         if outliers.is_some() {
@@ -41,18 +42,20 @@ impl Compiler {
         }
         Some(Box::new(UpstreamProtection { limits, outliers, budget, gate, endpoints: tallies }))
     }
+}
 
-    /// Puts the bounds of an upstream in force, whose endpoints may be others than before. Who waits for it is called
-    /// once the snapshot is published: any sooner the endpoints would be those of before.
+impl Compiler {
+    /// Puts the limits of an upstream in force. Queued requests are woken when the snapshot is published: until then
+    /// they would see the previous endpoints.
     pub(super) fn apply_bounds(&mut self, built: &Upstream) {
         let (gate, limits) = match &built.protection {
             Some(protection) => (Some(protection.gate.clone()), protection.limits),
-            // Whoever waits there still need not.
-            None => (self.carry.held::<UpstreamLimiter>(&limiter_name(&built.origin)), None),
+            // The upstream lost its limits. Requests may still be queued under the previous ones.
+            None => (self.context.carry.held::<UpstreamLimiter>(&limiter_name(&built.origin)), None),
         };
         let Some(gate) = gate else { return };
         gate.set_limits(limits.as_ref());
-        self.recalled.push(Arc::downgrade(&gate));
+        self.upstreams.recall(&gate);
     }
 }
 

@@ -1,40 +1,43 @@
-//! What becomes of an object whose text cannot be staged: it keeps its last good version, what is left of it
-//! refuses, or, where it asks for just that, it is out of force.
+//! Quarantine of objects whose text cannot be staged.
+//!
+//! The last good version stays in force; without one, the valid part of the object refuses its requests. An object that
+//! is disabled is out of force.
 
 use std::sync::Arc;
 
 use serde_json::Value;
-use yumen_base::{Problem, keep_last_good};
+use yumen_base::{Problem, ProblemLevel, keep_last_good};
 use yumen_config::Kind;
 use yumen_config::resource::{ResourceDefect, defects, is_place};
 
 use super::kind_table::KindCompiler;
-use super::{Compiler, ObjectName, route};
+use super::names::ObjectName;
+use super::{Compiler, route};
 
-/// What is in force in place of a text that cannot be staged.
+/// The replacement for a text that cannot be staged.
 pub(super) enum QuarantineDecision {
-    /// Nothing: the text says that the object is disabled, and that much of it is understood.
+    /// Nothing: `status` of the text disables the object.
     Disabled,
-    /// What this text says, the last good one.
+    /// The last good text.
     LastGood(Arc<str>),
-    /// What can be salvaged of a text that never was good.
+    /// The salvageable part of a text that was never valid.
     Partial,
-    /// A refusal: the text names a guard that is missing, and the last good version runs without it.
+    /// A refusal: the text names a missing guard, and the last good version would serve without it.
     Closed,
 }
 
 impl QuarantineDecision {
-    /// The decision about a text; `lacks_guard` where it names a missing plugin that guards.
+    /// The decision about a text. `lacks_guard`: whether it names a missing guard.
     pub(super) fn of(
         name: &ObjectName,
         json: &str,
         good: Option<Arc<str>>,
         lacks_guard: bool,
     ) -> QuarantineDecision {
-        // What had a place before may be another object, which says nothing of this one.
+        // An id that is a position in a document may have belonged to another object.
         let good = good.filter(|_| !is_place(name.kind, &name.id));
         match good {
-            _ if is_switched_off(name.kind, json) => QuarantineDecision::Disabled,
+            _ if is_disabled(name.kind, json) => QuarantineDecision::Disabled,
             _ if lacks_guard => QuarantineDecision::Closed,
             Some(good) => QuarantineDecision::LastGood(good),
             None => QuarantineDecision::Partial,
@@ -42,44 +45,44 @@ impl QuarantineDecision {
     }
 }
 
-/// A defect that an object came with, as a problem.
-pub(super) fn told(name: &ObjectName, defect: ResourceDefect) -> Problem {
+/// A defect from the source of an object, as a problem.
+pub(super) fn defect_problem(name: &ObjectName, defect: ResourceDefect) -> Problem {
     let ResourceDefect { path, message, hint } = defect;
     Problem { hint, ..Problem::error(name.to_string(), path, message) }
 }
 
-/// Whether a text says that its object is disabled, whatever else is wrong with it.
-fn is_switched_off(kind: Kind, json: &str) -> bool {
+/// Whether `status` of a text, valid or not, disables the object.
+fn is_disabled(kind: Kind, json: &str) -> bool {
     let has_status = kind.descriptor().has_status;
     let written = || serde_json::from_str::<Value>(json).ok();
     has_status && written().is_some_and(|value| route::number(&value["status"]) == Some(0.0))
 }
 
 impl Compiler {
-    /// Leaves in force what is to be, and tells of it with the first error.
+    /// Puts the replacement of a broken object in force. Returns its problems; the first error has a hint on the effect.
     pub(super) fn quarantine(
         &mut self,
         name: &ObjectName,
         json: &str,
-        fate: QuarantineDecision,
+        decision: QuarantineDecision,
         mut problems: Vec<Problem>,
     ) -> Vec<Problem> {
-        let stays = matches!(fate, QuarantineDecision::LastGood(_));
-        let is_closed = matches!(fate, QuarantineDecision::Closed);
+        let stays = matches!(decision, QuarantineDecision::LastGood(_));
+        let is_closed = matches!(decision, QuarantineDecision::Closed);
         if is_closed && matches!(name.kind, Kind::Routes | Kind::StreamRoutes) {
-            // What it matched stays known: the salvage may have to refuse just that.
-            self.good.remove(name);
+            // The route stays in its table: the salvage may have to refuse the requests that it matched so far.
+            self.texts.clear_last_good(name);
             self.unbind(name);
-        } else if matches!(fate, QuarantineDecision::Disabled) || !stays && self.is_good(name) {
+        } else if matches!(decision, QuarantineDecision::Disabled) || !stays && self.is_good(name) {
             self.withdraw(name);
         }
-        drop(self.bind(name, false));
+        self.bind_refused(name);
         self.register_missing_references(name, json);
         let defects = defects(json);
-        let left = match fate {
+        let effect = match decision {
             QuarantineDecision::Disabled => "disabled by its status".to_owned(),
             QuarantineDecision::LastGood(text) => {
-                self.good.insert(name.clone(), text);
+                self.texts.set_last_good(name, text);
                 keep_last_good(&mut problems);
                 "the last good version stays active until it is fixed".to_owned()
             }
@@ -88,20 +91,21 @@ impl Compiler {
             }
         };
         if is_closed {
-            // The salvage has forgotten what the former version referred to.
+            // The salvage removed the references of the previous version, among them some of this text.
             self.register_missing_references(name, json);
         }
         let is_rule = name.kind == Kind::GlobalRules;
-        let always_tells = !defects.is_empty() || is_closed || is_rule && !stays;
-        if let Some(first) = problems.iter_mut().find(|one| route::any_error(std::slice::from_ref(one))) {
+        // A hint on the error itself matters more than the effect, unless requests are refused or exposed.
+        let shows_effect = !defects.is_empty() || is_closed || is_rule && !stays;
+        if let Some(first) = problems.iter_mut().find(|one| one.level == ProblemLevel::Error) {
             match &mut first.hint {
-                Some(hint) if always_tells => {
-                    *hint = format!("{hint}{} {left}", if hint.ends_with('?') { "" } else { ";" })
+                Some(hint) if shows_effect => {
+                    *hint = format!("{hint}{} {effect}", if hint.ends_with('?') { "" } else { ";" })
                 }
-                hint => drop(hint.get_or_insert(left)),
+                hint => drop(hint.get_or_insert(effect)),
             }
         }
-        problems.extend(self.further(name, json, &problems));
+        problems.extend(self.further_problems(name, json, &problems));
         problems
     }
 }

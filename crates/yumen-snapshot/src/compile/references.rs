@@ -1,7 +1,7 @@
-//! References in settings, `$env://NAME` and `$env://NAME/member`, replaced by what they stand for.
+//! References in settings: `$env://NAME` and `$env://NAME/member` stand for an environment variable.
 //!
-//! Knows no environment: variables come in as a closure. A reference nobody can follow is an error, for taken
-//! literally it would be a key that everybody knows who can read the settings.
+//! Variables come in as a closure. A reference that cannot be resolved is an error: as a literal it would be a key that
+//! every reader of the settings knows.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use std::sync::Arc;
 use serde_json::Value;
 use yumen_config::InvalidSettings;
 
-/// Finds the value of a variable of the environment.
+/// Returns the value of an environment variable.
 pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 const ENV: &str = "$env://";
 const SECRET: &str = "$secret://";
 
-/// What was replaced by what.
+/// The resolved references: each as written, with its value.
 #[derive(Debug, Default)]
 pub(super) struct ResolvedReferences(Vec<(String, String)>);
 
 impl ResolvedReferences {
-    /// The values that references stand for and that a template could take for variables.
+    /// The values that a template could take for variables.
     pub(super) fn data_values(&self) -> Vec<String> {
-        self.0.iter().map(|(_, meant)| meant).filter(|meant| meant.contains('$')).cloned().collect()
+        self.0.iter().map(|(_, value)| value).filter(|value| value.contains('$')).cloned().collect()
     }
 
-    /// A message about settings that shows what was written and not what that stands for.
+    /// The message with references in place of their values, which may be secrets.
     pub(super) fn mask(&self, message: String) -> String {
-        self.0.iter().fold(message, |message, (written, meant)| message.replace(meant.as_str(), written))
+        self.0.iter().fold(message, |message, (written, value)| message.replace(value.as_str(), written))
     }
 }
 
-/// Whether a text in it is a reference.
+/// Whether a value contains a reference.
 pub(super) fn has_one(value: &Value) -> bool {
     match value {
         Value::String(text) => begins(text, ENV).is_some() || begins(text, SECRET).is_some(),
@@ -41,7 +41,7 @@ pub(super) fn has_one(value: &Value) -> bool {
     }
 }
 
-/// Replaces references in all texts inside `value`. The message tells where, in itself too.
+/// Replaces the references in all texts inside `value`. The message of an error names the path, which callers may drop.
 pub(super) fn resolve(
     value: &mut Value,
     variables: &Variables,
@@ -59,12 +59,13 @@ fn resolve_at(
 ) -> Result<(), InvalidSettings> {
     match value {
         Value::String(written) => {
-            let told =
+            let refuse =
                 |message| InvalidSettings::at(path, format!("\"{path}\" cannot be resolved: {message}"));
-            if let Cow::Owned(meant) = resolve_text(written, variables).map_err(told)? {
-                let reference = std::mem::replace(written, meant.clone());
-                if !meant.is_empty() {
-                    followed.0.push((reference, meant));
+            if let Cow::Owned(value) = resolve_text(written, variables).map_err(refuse)? {
+                let reference = std::mem::replace(written, value.clone());
+                // An empty value occurs in every message, so it cannot be masked.
+                if !value.is_empty() {
+                    followed.0.push((reference, value));
                 }
             }
         }
@@ -84,12 +85,12 @@ fn resolve_at(
     Ok(())
 }
 
-/// What a text stands for, itself unless it is a reference; `None` where nobody can follow that.
+/// The value of a text: of the reference, or the text itself. `None` for a reference that cannot be resolved.
 pub fn meaning<'t>(text: &'t str, variables: &Variables) -> Option<Cow<'t, str>> {
     resolve_text(text, variables).ok()
 }
 
-/// What a text stands for: itself, unless it is a reference.
+/// The value of a text: of the reference, or the text itself.
 pub(super) fn resolve_text<'t>(text: &'t str, variables: &Variables) -> Result<Cow<'t, str>, String> {
     if begins(text, SECRET).is_some() {
         return Err(
@@ -107,13 +108,13 @@ pub(super) fn resolve_text<'t>(text: &'t str, variables: &Variables) -> Result<C
     if member.is_empty() { Ok(Cow::Owned(value)) } else { member_of(name, member, &value).map(Cow::Owned) }
 }
 
-/// What follows `scheme`, which is known in any case of letters.
+/// The rest of the text after `scheme`, which is compared without case.
 fn begins<'t>(text: &'t str, scheme: &str) -> Option<&'t str> {
     let (head, rest) = text.split_at_checked(scheme.len())?;
     head.eq_ignore_ascii_case(scheme).then_some(rest)
 }
 
-/// A member of a value that is a JSON object. The value itself is told to nobody.
+/// A member of a variable that is a JSON object. Errors do not contain the value, which may be a secret.
 fn member_of(name: &str, member: &str, value: &str) -> Result<String, String> {
     let value: Value = serde_json::from_str(value).map_err(|_| {
         format!("the environment variable \"{name}\" holds no JSON to take \"{member}\" from")

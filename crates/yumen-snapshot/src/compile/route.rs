@@ -1,77 +1,87 @@
-//! Routes, services, plugin configs and global rules: staged from text, then linked to each other.
+//! Routes: staged from text, then linked to service, plugin config and upstream.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use yumen_base::{IpSet, Problem, ProblemLevel};
+use yumen_base::{IpSet, Problem};
 use yumen_config::resource as config;
 use yumen_config::resource::ResourceDefect;
 use yumen_config::{InvalidSettings, Kind, closest, decode};
 use yumen_plugin::{ConditionExpr, Method, RouteInfo};
 
-use super::plugins::{self, PluginEntry, PluginSet};
-use super::settings::PluginOwner;
+use super::names::ObjectName;
+use super::plugin_settings::PluginOwner;
+use super::plugins::{self, PluginEntry, metadata_of};
+use super::service::StagedService;
+use super::target::StagedTarget;
 use super::validate::ObjectError;
-use super::{Compiler, ObjectName, StageResult, invalid, upstream};
-use crate::snapshot::{Route, RouteFilters, RouteMatching, RouteTarget, UpstreamSlotId};
+use super::{Compiler, StageResult, invalid, upstream};
+use crate::route::{Route, RouteFilters, RouteMatching, RouteTarget};
 
-/// Where an object sends requests, as written.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum StagedTarget {
-    None,
-    Inline(UpstreamSlotId),
-    Named(Arc<str>),
-}
-
-/// What is kept of a route to link it again.
+/// The parts of a route that linking combines with those of other objects.
 #[derive(Debug)]
 pub(super) struct StagedRoute {
-    /// As linked last.
-    pub(super) route: Arc<Route>,
-    /// Its own hosts, where the linked ones may be its service's.
+    /// The hosts of the text. Those of the service replace an empty list.
     hosts: Arc<[Box<str>]>,
     own: Box<[PluginEntry]>,
     service: Option<Arc<str>>,
     plugin_config: Option<Arc<str>>,
-    goes: StagedTarget,
+    target: StagedTarget,
     enable_websocket: Option<bool>,
-    enabled: bool,
-    /// Whether the router has `route`.
-    routed: bool,
-    /// Whether only its matching part was understood.
-    pub(super) broken: bool,
+    /// `status` of the text.
+    is_enabled: bool,
+    /// Whether only the matching part of the text is valid. Such a route refuses its requests.
+    pub(super) is_broken: bool,
 }
 
-/// What is kept of a service.
-#[derive(Debug)]
-pub(super) struct StagedService {
-    pub(super) name: Box<str>,
-    hosts: Arc<[Box<str>]>,
-    pub(super) plugins: PluginSet,
-    pub(super) goes: StagedTarget,
-    enable_websocket: Option<bool>,
+impl StagedRoute {
+    fn new(
+        written: &config::RouteSpec,
+        hosts: Arc<[Box<str>]>,
+        own: Box<[PluginEntry]>,
+        target: StagedTarget,
+    ) -> StagedRoute {
+        StagedRoute {
+            hosts,
+            own,
+            service: written.service_id.as_ref().map(|id| id.0.clone()),
+            plugin_config: written.plugin_config_id.as_ref().map(|id| id.0.clone()),
+            target,
+            enable_websocket: written.enable_websocket,
+            is_enabled: written.status != 0,
+            is_broken: false,
+        }
+    }
+
+    /// The objects that the route depends on.
+    fn references(&self) -> impl Iterator<Item = ObjectName> {
+        let service = self.service.clone().map(|id| ObjectName::new(Kind::Services, id));
+        let config = self.plugin_config.clone().map(|id| ObjectName::new(Kind::PluginConfigs, id));
+        let named = [self.target.reference(), service, config].into_iter().flatten();
+        named.chain(metadata_of(&self.own))
+    }
 }
 
-fn lower(hosts: impl Iterator<Item = impl AsRef<str>>) -> Arc<[Box<str>]> {
+pub(super) fn lower_case(hosts: impl Iterator<Item = impl AsRef<str>>) -> Arc<[Box<str>]> {
     hosts.map(|host| host.as_ref().to_ascii_lowercase().into()).collect()
 }
 
-fn matching(written: &config::RouteSpec) -> Result<RouteMatching, (String, String)> {
+fn matching(written: &config::RouteSpec) -> Result<RouteMatching, InvalidSettings> {
     if written.filter_func.is_some() {
-        return Err(("filter_func".into(), "Lua functions are not supported".into()));
+        return Err(InvalidSettings::at("filter_func", "Lua functions are not supported"));
     }
-    let filters = conditions(written).map_err(|flaw| match flaw {
-        ObjectError::Vars(message) => ("vars".to_owned(), message),
+    let filters = conditions(written).map_err(|error| match error {
+        ObjectError::Vars(message) => InvalidSettings::at("vars", message),
         ObjectError::Address(at) => {
             let found = written.remote_addrs().iter().nth(at).unwrap_or_default();
-            ("remote_addrs".to_owned(), format!("\"{found}\" is neither an address nor a network"))
+            InvalidSettings::at("remote_addrs", format!("\"{found}\" is neither an address nor a network"))
         }
-        other => (String::new(), format!("{other:?}")),
+        other => InvalidSettings::new(format!("{other:?}")),
     })?;
     let methods = written.methods.iter().flatten();
     Ok(RouteMatching {
         uris: written.uris().iter().map(Box::from).collect(),
-        hosts: lower(written.hosts().iter()),
+        hosts: lower_case(written.hosts().iter()),
         priority: written.priority.clamp(i32::MIN.into(), i32::MAX.into()) as i32,
         created: written.create_time.map_or(0, |at| at.max(0) as u64),
         methods: methods.fold(0, |bits, method| bits | Method::of(method.as_str().as_bytes()).bit()),
@@ -79,9 +89,9 @@ fn matching(written: &config::RouteSpec) -> Result<RouteMatching, (String, Strin
     })
 }
 
-/// A star inside a path stands for itself here, while APISIX's router lets it stand for anything: the route would be
-/// passed over without a word.
-fn literal_star(name: &ObjectName, uri: &str) -> Option<Problem> {
+/// A warning about a `*` inside a path, which is literal here and a wildcard in APISIX: the route would silently match
+/// nothing.
+fn literal_star_warning(name: &ObjectName, uri: &str) -> Option<Problem> {
     let (parents, last) = uri.rsplit_once('/').unwrap_or(("", uri));
     let is_named_rest = last.starts_with('*');
     let inside = if is_named_rest { parents } else { uri.strip_suffix('*').unwrap_or(uri) };
@@ -91,26 +101,31 @@ fn literal_star(name: &ObjectName, uri: &str) -> Option<Problem> {
     inside.contains('*').then(|| Problem::warning(name.to_string(), "uri", message).hint(hint))
 }
 
-/// All that is wrong with what a route asks for, of what is left of it.
-pub(super) fn faults_of_conditions(left: &Map<String, Value>) -> Vec<InvalidSettings> {
-    let asked = ["vars", "remote_addr", "remote_addrs", "filter_func"];
-    let mut alone =
+/// All faults in the conditions of a route. `members` are those members of the object that the schema accepts.
+pub(super) fn faults_of_conditions(members: &Map<String, Value>) -> Vec<InvalidSettings> {
+    let conditions = ["vars", "remote_addr", "remote_addrs", "filter_func"];
+    // The rest of the object may be invalid, so the conditions are checked in a minimal route.
+    let mut route =
         Map::from_iter([("uri".into(), "/".into()), ("plugins".into(), Value::Object(Map::new()))]);
-    alone.extend(asked.iter().filter_map(|field| Some(((*field).to_owned(), left.get(*field)?.clone()))));
+    route.extend(conditions.iter().filter_map(|field| {
+        let value = members.get(*field)?;
+        Some(((*field).to_owned(), value.clone()))
+    }));
     let mut faults = Vec::new();
-    while let Ok(written) = config::decode_value::<config::RouteSpec>(Value::Object(alone.clone())) {
-        let Err((path, message)) = matching(&written) else { break };
-        let told = alone.remove(&path).is_some();
-        // Where it is one address that stands alone, it is told as one of many.
-        if !told && alone.remove("remote_addr").is_none() {
+    // Each round finds the first fault and removes its member, so the loop ends.
+    while let Ok(written) = config::decode_value::<config::RouteSpec>(Value::Object(route.clone())) {
+        let Err(fault) = matching(&written) else { break };
+        let is_removed = route.remove(&fault.path).is_some();
+        // A fault of `remote_addr` has the path `remote_addrs`.
+        if !is_removed && route.remove("remote_addr").is_none() {
             break;
         }
-        faults.push(InvalidSettings::at(path, message));
+        faults.push(fault);
     }
     faults
 }
 
-/// What a route asks for beside path, host and method.
+/// The conditions of a route beside path, host and method.
 pub(super) fn conditions(written: &config::RouteSpec) -> Result<Option<Arc<RouteFilters>>, ObjectError> {
     for (at, one) in written.remote_addrs().iter().enumerate() {
         IpSet::parse([one]).map_err(|_| ObjectError::Address(at))?;
@@ -123,7 +138,7 @@ pub(super) fn conditions(written: &config::RouteSpec) -> Result<Option<Arc<Route
     Ok((!remote_addrs.is_empty() || vars.is_some()).then(|| Arc::new(RouteFilters { remote_addrs, vars })))
 }
 
-/// The fields a broken route is still matched by.
+/// The fields that a broken route is matched by.
 const MATCHING_FIELDS: [&str; 14] = [
     "uri",
     "uris",
@@ -138,14 +153,14 @@ const MATCHING_FIELDS: [&str; 14] = [
     "status",
     "name",
     "create_time",
-    // Whose hosts are those of a route that has none.
+    // A route without hosts has those of its service.
     "service_id",
 ];
 
-/// Those among them that say nothing of which requests a route is for.
-const MATCHES_NOTHING: [&str; 4] = ["priority", "status", "name", "create_time"];
+/// The fields among them that do not decide which requests a route matches.
+const NOT_MATCHING: [&str; 4] = ["priority", "status", "name", "create_time"];
 
-/// What a broken object says of what it matches; none where that cannot be told.
+/// The matching part of a broken object; `None` if a defect may be in that part.
 pub(super) fn matched_by(
     kind: Kind,
     json: &str,
@@ -155,17 +170,17 @@ pub(super) fn matched_by(
     let mut written: Value = serde_json::from_str(json).ok()?;
     drop(config::take_defects(&mut written));
     let Value::Object(mut written) = written else { return None };
-    // What is wrong with the whole of it may be what it matches.
+    // A defect of the whole object, such as a missing brace, may hide a matching field.
     if defects.iter().any(|defect| defect.path.is_empty()) {
         return None;
     }
-    // What is for hosts of its own is for them whatever its service is.
-    let is_said = |value: &Value| value.as_array().is_none_or(|items| !items.is_empty());
-    let has_hosts = ["host", "hosts"].iter().any(|field| written.get(*field).is_some_and(is_said));
+    // The service does not matter to a route with hosts of its own.
+    let is_set = |value: &Value| value.as_array().is_none_or(|items| !items.is_empty());
+    let has_hosts = ["host", "hosts"].iter().any(|field| written.get(*field).is_some_and(is_set));
     let fields = matching.iter().copied().filter(|field| !has_hosts || *field != "service_id");
     let matching: &[&str] = &fields.collect::<Vec<_>>();
-    let is_told = |field: &str| !defects.iter().any(|defect| defect.is_within(field));
-    if !matching.iter().filter(|field| !MATCHES_NOTHING.contains(*field)).all(|field| is_told(field)) {
+    let is_defective = |field: &str| defects.iter().any(|defect| defect.is_within(field));
+    if matching.iter().any(|field| !NOT_MATCHING.contains(field) && is_defective(field)) {
         return None;
     }
     let kept: Map<String, Value> = matching
@@ -175,15 +190,15 @@ pub(super) fn matched_by(
     (!may_narrow(kind, &kept, &written, matching)).then_some(kept)
 }
 
-/// Whether a field nobody knows may have been meant to narrow what the `kept` ones match: refusing all of that
-/// would take requests from other routes.
-fn may_narrow(kind: Kind, kept: &Map<String, Value>, left: &Map<String, Value>, matching: &[&str]) -> bool {
+/// Whether an unknown field may be a misspelt matching field, such as `hsots`. Without its restriction the broken route
+/// would refuse requests of other routes.
+fn may_narrow(kind: Kind, kept: &Map<String, Value>, rest: &Map<String, Value>, matching: &[&str]) -> bool {
     let known = &config::schema_of(kind)["properties"];
-    let meant = |field: &str| closest(field, matching.iter().copied()).is_some();
-    left.keys().any(|field| known.get(field).is_none() && (kept.is_empty() || meant(field)))
+    let resembles = |field: &str| closest(field, matching.iter().copied()).is_some();
+    rest.keys().any(|field| known.get(field).is_none() && (kept.is_empty() || resembles(field)))
 }
 
-/// The number a value was meant as.
+/// The number that a value stands for, such as the text `"0"`.
 pub(super) fn number(value: &Value) -> Option<f64> {
     match value {
         Value::String(text) => text.trim().parse::<f64>().ok(),
@@ -192,8 +207,8 @@ pub(super) fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// Mends fields that say nothing of which requests a route is for, since they may be what is wrong.
-fn repair_empty_matches(kept: &mut Map<String, Value>) {
+/// Repairs or removes the fields of [`NOT_MATCHING`], which may be the defective ones.
+fn repair_other_fields(kept: &mut Map<String, Value>) {
     if !kept.get("name").is_some_and(Value::is_string) {
         kept.remove("name");
     }
@@ -206,8 +221,8 @@ fn repair_empty_matches(kept: &mut Map<String, Value>) {
     kept.remove("status");
 }
 
-/// Whether two texts say the same of a route, but for what its upstream says and what is only for people.
-fn differ_only_in_upstream(before: &str, now: &str) -> bool {
+/// Whether two texts of a route differ at most in the upstream and in descriptive fields.
+fn differ_only_in_upstream(previous: &str, current: &str) -> bool {
     let essence = |json: &str| {
         let mut written: Map<String, Value> = serde_json::from_str(json).ok()?;
         for field in ["upstream", "create_time", "update_time", "name", "desc", "labels"] {
@@ -215,223 +230,152 @@ fn differ_only_in_upstream(before: &str, now: &str) -> bool {
         }
         Some(written)
     };
-    before == now || essence(before).is_some_and(|before| Some(before) == essence(now))
+    previous == current || essence(previous).is_some_and(|previous| Some(previous) == essence(current))
 }
 
 impl Compiler {
     pub(super) fn stage_route(&mut self, name: &ObjectName, json: &str) -> StageResult {
         let mut written: config::RouteSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        let matching = matching(&written)
-            .map_err(|(path, message)| vec![Problem::error(name.to_string(), path, message)])?;
+        let matching = matching(&written).map_err(|error| vec![invalid(name, error)])?;
         if written.script.is_some() || written.script_id.is_some() {
             return Err(vec![Problem::error(name.to_string(), "script", "Lua scripts are not supported")]);
         }
-        let built = self.build_plugins(name, written.plugins.take(), PluginOwner::Traffic);
+        let built = self.plugin_builder().build(name, written.plugins.take(), PluginOwner::Traffic);
         if built.failed {
             return Err(built.problems);
         }
-        let goes = self.stage_goes(name, written.upstream.take(), written.upstream_id.take())?;
+        let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take())?;
         self.unroute(name);
-        let mut held = self.held_route(name, &written, matching, built.entries.into(), goes);
-        self.keep_lifetime(name, json, &mut held);
-        for on in held_refs(&held) {
-            self.dependents.add(on, name);
-        }
-        self.add_uses(name, held.own.iter());
+        let mut route = self.new_route(name, &written, matching);
+        self.keep_lifetime(name, json, &mut route);
         let mut problems = built.problems;
-        problems.extend(held.route.matching.uris.iter().filter_map(|uri| literal_star(name, uri)));
-        self.routes.insert(name.id.clone(), Box::new(held));
+        problems.extend(route.matching.uris.iter().filter_map(|uri| literal_star_warning(name, uri)));
+        let hosts = route.matching.hosts.clone();
+        self.insert_route(name, route, StagedRoute::new(&written, hosts, built.entries.into(), target));
         Ok(problems)
     }
 
-    fn held_route(
-        &self,
-        name: &ObjectName,
-        written: &config::RouteSpec,
-        matching: RouteMatching,
-        own: Box<[PluginEntry]>,
-        goes: StagedTarget,
-    ) -> StagedRoute {
-        let service = written.service_id.as_ref().map(|id| id.0.clone());
+    /// The compiled form of a route before it is linked.
+    fn new_route(&self, name: &ObjectName, written: &config::RouteSpec, matching: RouteMatching) -> Route {
         let info = RouteInfo {
             id: Box::from(&*name.id),
             name: written.name.as_deref().unwrap_or("").into(),
-            service_id: service.as_deref().unwrap_or("").into(),
+            service_id: written.service_id.as_ref().map(|id| Box::from(id.as_str())).unwrap_or_default(),
             service_name: Box::default(),
         };
-        let route = Route {
+        Route {
             info,
             target: RouteTarget::None,
-            chain: self.empty_chain.clone(),
+            chain: self.context.empty_chain.clone(),
             enable_websocket: false,
             skips_global_rules: written.skip_global_rules,
             timeouts: written.timeout.as_ref().map(upstream::timeouts).map(Box::new),
             on_change: written.on_change.map(upstream::on_change),
             life: Arc::default(),
             matching,
-        };
-        StagedRoute {
-            hosts: route.matching.hosts.clone(),
-            route: Arc::new(route),
-            own,
-            service,
-            plugin_config: written.plugin_config_id.as_ref().map(|id| id.0.clone()),
-            goes,
-            enable_websocket: written.enable_websocket,
-            enabled: written.status != 0,
-            routed: false,
-            broken: false,
         }
     }
 
-    /// Where an object sends requests; its own upstream is placed. The last step that can fail.
-    pub(super) fn stage_goes(
-        &mut self,
-        name: &ObjectName,
-        inline: Option<config::UpstreamSpec>,
-        id: Option<config::ResourceId>,
-    ) -> Result<StagedTarget, Vec<Problem>> {
-        if let Some(id) = id {
-            self.remove_upstream(name);
-            return Ok(StagedTarget::Named(id.0));
-        }
-        match inline {
-            Some(written) => self
-                .place_upstream(name, &written, "upstream")
-                .map(StagedTarget::Inline)
-                .map_err(|problem| vec![problem]),
-            None => {
-                self.remove_upstream(name);
-                Ok(StagedTarget::None)
-            }
-        }
+    fn insert_route(&mut self, name: &ObjectName, route: Route, staged: StagedRoute) {
+        self.references.add_all(staged.references(), name);
+        self.routes.insert(name.id.clone(), route, staged);
     }
 
-    /// Lets a new broken route match and refuse, if what it matches can be understood.
+    /// Has a broken route refuse the requests that it matches, if its matching part is valid.
     pub(super) fn salvage_route(&mut self, name: &ObjectName, json: &str, defects: &[ResourceDefect]) {
-        let Some(held) = self.refusing_route(name, json, defects) else {
-            match self.lacks_guard(name.kind, json) {
+        let Some(RefusingRoute { written, matching }) = refusing_route(name, json, defects) else {
+            match self.context.lacks_guard(name.kind, json) {
                 true => self.close_route(name),
                 false => self.remove_route(name),
             }
             return;
         };
         self.remove_route(name);
-        for on in held_refs(&held) {
-            self.dependents.add(on, name);
-        }
-        self.routes.insert(name.id.clone(), Box::new(held));
+        let route = self.new_route(name, &written, matching);
+        let hosts = route.matching.hosts.clone();
+        let staged = StagedRoute::new(&written, hosts, Box::default(), StagedTarget::None);
+        self.insert_route(name, route, StagedRoute { is_broken: true, ..staged });
     }
 
-    /// A route that refuses the requests that a broken text matches; none where that cannot be told.
-    fn refusing_route(
-        &self,
-        name: &ObjectName,
-        json: &str,
-        defects: &[ResourceDefect],
-    ) -> Option<StagedRoute> {
-        let mut kept = matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
-        repair_empty_matches(&mut kept);
-        kept.insert("plugins".into(), Value::Object(Map::new()));
-        let written: config::RouteSpec = config::decode_value(Value::Object(kept)).ok()?;
-        let matching = matching(&written).ok()?;
-        let held = self.held_route(name, &written, matching, Box::default(), StagedTarget::None);
-        Some(StagedRoute { broken: true, ..held })
-    }
-
-    /// Lets a route, if it is in force, refuse the requests that it has matched so far.
+    /// Has a route in force refuse the requests that it has matched so far.
     fn close_route(&mut self, name: &ObjectName) {
         self.unroute(name);
         self.remove_upstream(name);
-        let Some(held) = self.routes.get_mut(&name.id) else { return };
-        held.route.life.end();
-        held.broken = true;
-        held.own = Box::default();
-        held.goes = StagedTarget::None;
-        let on: Vec<ObjectName> = held_refs(held).collect();
-        for on in on {
-            self.dependents.add(on, name);
+        if let Some(object) = self.routes.get(&name.id) {
+            object.route().life.end();
         }
+        let Some(staged) = self.routes.unroute(&name.id) else { return };
+        staged.is_broken = true;
+        staged.own = Box::default();
+        staged.target = StagedTarget::None;
+        self.references.add_all(staged.references(), name);
     }
 
-    /// Takes a route out of the router and the index, leaving what is held of it.
+    /// Takes a route out of the router and removes its references. The staged form stays.
     fn unroute(&mut self, name: &ObjectName) {
-        let Some(held) = self.routes.get_mut(&name.id) else { return };
-        if std::mem::take(&mut held.routed) {
-            self.router.remove(&held.route);
-        }
-        let refs: Vec<ObjectName> = held_refs(held).chain(uses(held.own.iter())).collect();
-        for on in refs {
-            self.dependents.remove(on, name);
-        }
+        let Some(staged) = self.routes.unroute(&name.id) else { return };
+        self.references.remove_all(staged.references(), name);
     }
 
-    /// A route that says the same as before is the same to its tunnels, wherever its upstream goes now. Asked of
-    /// every route that is written anew: which of its upstreams, also those of plugins, ties tunnels to it is not
-    /// known here.
-    fn keep_lifetime(&self, name: &ObjectName, json: &str, held: &mut StagedRoute) {
-        let Some(before) = self.routes.get(&name.id) else { return };
-        let is_same = self.good_text(name).is_some_and(|text| differ_only_in_upstream(&text, json));
-        match (is_same, Arc::get_mut(&mut held.route)) {
-            (true, Some(route)) => route.life = before.route.life.clone(),
-            _ => before.route.life.end(),
+    /// Passes the lifetime of the previous version on if only the upstream changed: tunnels of the route go on then.
+    /// Otherwise it ends. Routes without an upstream are included, because plugins may choose one.
+    fn keep_lifetime(&self, name: &ObjectName, json: &str, route: &mut Route) {
+        let Some(previous) = self.routes.get(&name.id) else { return };
+        let is_same = self.texts.in_force(name).is_some_and(|text| differ_only_in_upstream(text, json));
+        match is_same {
+            true => route.life = previous.route().life.clone(),
+            false => previous.route().life.end(),
         }
     }
 
     pub(super) fn remove_route(&mut self, name: &ObjectName) {
         self.unroute(name);
-        if let Some(held) = self.routes.remove(&name.id) {
-            held.route.life.end();
+        if let Some(removed) = self.routes.remove(&name.id) {
+            removed.route().life.end();
         }
         self.remove_upstream(name);
     }
 
-    /// Gives a route what its service, plugin config and upstream say now, and routes it.
+    /// Combines a route with its service, plugin config and upstream, and routes it.
     pub(super) fn link_route(&mut self, name: &ObjectName) -> Vec<Problem> {
-        let Some(mut held) = self.routes.remove(&name.id) else { return Vec::new() };
+        let Some(object) = self.routes.get(&name.id) else { return Vec::new() };
+        let (staged, previous) = (&object.staged, object.route());
         let mut problems = Vec::new();
-        let service = held.service.as_ref().and_then(|id| self.services.get(id));
-        let config = held.plugin_config.as_ref().and_then(|id| self.plugin_configs.get(id));
-        let target = self.target(name, &held, service, &mut problems);
+        let service = staged.service.as_ref().and_then(|id| self.staged.services.get(id));
+        let config = staged.plugin_config.as_ref().and_then(|id| self.staged.plugin_configs.get(id));
+        let target = self.target(name, staged, service, &mut problems);
+        let empty_chain = &self.context.empty_chain;
         let chain = match target {
-            RouteTarget::Refuse { .. } => self.empty_chain.clone(),
-            _ => plugins::chain(&held.own, config, service.map(|one| &one.plugins), &self.empty_chain),
+            RouteTarget::Refuse { .. } => empty_chain.clone(),
+            _ => plugins::chain(&staged.own, config, service.map(|one| &one.plugins), empty_chain),
         };
         let enable_websocket =
-            held.enable_websocket.or(service.and_then(|one| one.enable_websocket)).unwrap_or(false);
+            staged.enable_websocket.or(service.and_then(|one| one.enable_websocket)).unwrap_or(false);
         let hosts = match service {
-            Some(service) if held.hosts.is_empty() => service.hosts.clone(),
-            _ => held.hosts.clone(),
+            Some(service) if staged.hosts.is_empty() => service.hosts.clone(),
+            _ => staged.hosts.clone(),
         };
-        let old = &held.route;
         let service_name = service.map(|one| one.name.clone()).unwrap_or_default();
         let route = Route {
-            info: RouteInfo { service_name, ..old.info.clone() },
-            matching: RouteMatching { hosts, ..old.matching.clone() },
+            info: RouteInfo { service_name, ..previous.info.clone() },
+            matching: RouteMatching { hosts, ..previous.matching.clone() },
             target,
             chain,
             enable_websocket,
-            skips_global_rules: old.skips_global_rules,
-            timeouts: old.timeouts.clone(),
-            on_change: old.on_change,
-            life: old.life.clone(),
+            skips_global_rules: previous.skips_global_rules,
+            timeouts: previous.timeouts.clone(),
+            on_change: previous.on_change,
+            life: previous.life.clone(),
         };
-        if std::mem::take(&mut held.routed) {
-            self.router.remove(&held.route);
-        }
-        held.route = Arc::new(route);
-        if held.enabled {
-            self.router.insert(&held.route);
-            held.routed = true;
-        }
-        self.routes.insert(name.id.clone(), held);
+        let is_enabled = staged.is_enabled;
+        self.routes.link(&name.id, route, is_enabled);
         problems
     }
 
     fn target(
         &self,
         name: &ObjectName,
-        held: &StagedRoute,
+        staged: &StagedRoute,
         service: Option<&StagedService>,
         problems: &mut Vec<Problem>,
     ) -> RouteTarget {
@@ -441,132 +385,53 @@ impl Compiler {
                 Problem::error(name.to_string(), path, format!("{what} {id} does not exist or is broken"));
             problems.push(problem.hint(format!("create or fix the {what}; the route then becomes active")));
         };
-        if held.broken {
+        if staged.is_broken {
             return refuse(503, "the route is misconfigured");
         }
-        if let Some(id) = held.service.as_ref().filter(|_| service.is_none()) {
+        if let Some(id) = staged.service.as_ref().filter(|_| service.is_none()) {
             missing("service_id", "service", id);
             return refuse(404, "404 Route Not Found");
         }
-        if let Some(id) = held.plugin_config.as_ref().filter(|id| !self.plugin_configs.contains_key(*id)) {
+        let plugin_configs = &self.staged.plugin_configs;
+        if let Some(id) = staged.plugin_config.as_ref().filter(|id| !plugin_configs.contains_key(*id)) {
             missing("plugin_config_id", "plugin config", id);
             return refuse(503, "the route's plugin config is missing");
         }
-        let goes = match (&held.goes, service) {
-            (StagedTarget::None, Some(service)) => &service.goes,
+        let target = match (&staged.target, service) {
+            (StagedTarget::None, Some(service)) => &service.target,
             (own, _) => own,
         };
-        match goes {
+        match target {
             StagedTarget::None => RouteTarget::None,
             StagedTarget::Inline(slot) => RouteTarget::Upstream(*slot),
-            StagedTarget::Named(id) => match self.slots.get(&ObjectName::new(Kind::Upstreams, id.clone())) {
-                Some(slot) => RouteTarget::Upstream(UpstreamSlotId(*slot)),
-                None => {
-                    missing("upstream_id", "upstream", id);
-                    refuse(503, "the route's upstream is missing")
+            StagedTarget::Named(id) => {
+                match self.upstreams.slot_of(&ObjectName::new(Kind::Upstreams, id.clone())) {
+                    Some(slot) => RouteTarget::Upstream(slot),
+                    None => {
+                        missing("upstream_id", "upstream", id);
+                        refuse(503, "the route's upstream is missing")
+                    }
                 }
-            },
-        }
-    }
-
-    pub(super) fn stage_service(&mut self, name: &ObjectName, json: &str) -> StageResult {
-        let mut written: config::ServiceSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        if written.script.is_some() {
-            return Err(vec![Problem::error(name.to_string(), "script", "Lua scripts are not supported")]);
-        }
-        let built = self.build_plugins(name, written.plugins.take(), PluginOwner::Traffic);
-        if built.failed {
-            return Err(built.problems);
-        }
-        let untold = upstream::untold(name, "upstream.proxy_protocol", written.upstream.as_ref());
-        let goes = self.stage_goes(name, written.upstream.take(), written.upstream_id.take())?;
-        self.unlink_service(name);
-        if let StagedTarget::Named(id) = &goes {
-            self.dependents.add(ObjectName::new(Kind::Upstreams, id.clone()), name);
-        }
-        self.add_uses(name, built.entries.iter());
-        let held = StagedService {
-            name: written.name.unwrap_or_default().into(),
-            hosts: lower(written.hosts.iter().flatten()),
-            plugins: PluginSet::new(built.entries.into(), &self.empty_chain),
-            goes,
-            enable_websocket: written.enable_websocket,
-        };
-        self.services.insert(name.id.clone(), held);
-        Ok(built.problems.into_iter().chain(untold).collect())
-    }
-
-    fn unlink_service(&mut self, name: &ObjectName) {
-        let Some(held) = self.services.remove(&name.id) else { return };
-        if let StagedTarget::Named(id) = held.goes {
-            self.dependents.remove(ObjectName::new(Kind::Upstreams, id), name);
-        }
-        self.remove_uses(name, held.plugins.entries.iter());
-    }
-
-    pub(super) fn remove_service(&mut self, name: &ObjectName) {
-        self.unlink_service(name);
-        self.remove_upstream(name);
-    }
-
-    /// Stages an object that is nothing but plugins: a plugin config, consumer group or global rule.
-    pub(super) fn stage_set(&mut self, name: &ObjectName, written: config::Plugins) -> StageResult {
-        let built = self.build_plugins(name, Some(written), PluginOwner::Traffic);
-        if built.failed {
-            return Err(built.problems);
-        }
-        self.remove_set(name);
-        self.add_uses(name, built.entries.iter());
-        let set = PluginSet::new(built.entries.into(), &self.empty_chain);
-        if let Some(sets) = self.sets(name.kind) {
-            sets.insert(name.id.clone(), set);
-        }
-        Ok(built.problems)
-    }
-
-    pub(super) fn remove_set(&mut self, name: &ObjectName) {
-        let gone = self.sets(name.kind).and_then(|sets| sets.remove(&name.id));
-        if let Some(gone) = gone {
-            self.remove_uses(name, gone.entries.iter());
-        }
-    }
-
-    pub(super) fn add_uses<'e>(&mut self, name: &ObjectName, entries: impl Iterator<Item = &'e PluginEntry>) {
-        for plugin in uses(entries) {
-            self.dependents.add(plugin, name);
-        }
-    }
-
-    pub(super) fn remove_uses<'e>(
-        &mut self,
-        name: &ObjectName,
-        entries: impl Iterator<Item = &'e PluginEntry>,
-    ) {
-        for plugin in uses(entries) {
-            self.dependents.remove(plugin, name);
+            }
         }
     }
 }
 
-/// The objects a route names.
-fn held_refs(held: &StagedRoute) -> impl Iterator<Item = ObjectName> {
-    let upstream = match &held.goes {
-        StagedTarget::Named(id) => Some(ObjectName::new(Kind::Upstreams, id.clone())),
-        _ => None,
-    };
-    let service = held.service.clone().map(|id| ObjectName::new(Kind::Services, id));
-    let config = held.plugin_config.clone().map(|id| ObjectName::new(Kind::PluginConfigs, id));
-    [upstream, service, config].into_iter().flatten()
+/// The matching part of a broken route.
+struct RefusingRoute {
+    written: config::RouteSpec,
+    matching: RouteMatching,
 }
 
-/// The metadata objects that plugins look at.
-pub(super) fn uses<'e>(entries: impl Iterator<Item = &'e PluginEntry>) -> impl Iterator<Item = ObjectName> {
-    entries.map(|entry| ObjectName::new(Kind::PluginMetadata, entry.name()))
-}
-
-/// Whether any of these puts its object into quarantine.
-pub(super) fn any_error(problems: &[Problem]) -> bool {
-    problems.iter().any(|problem| problem.level == ProblemLevel::Error)
+/// The requests that a broken text matches; `None` if that is uncertain.
+fn refusing_route(name: &ObjectName, json: &str, defects: &[ResourceDefect]) -> Option<RefusingRoute> {
+    let mut kept = matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
+    repair_other_fields(&mut kept);
+    // The schema requires something to do.
+    kept.insert("plugins".into(), Value::Object(Map::new()));
+    let written: config::RouteSpec = config::decode_value(Value::Object(kept)).ok()?;
+    let matching = matching(&written).ok()?;
+    Some(RefusingRoute { written, matching })
 }
 
 #[cfg(test)]

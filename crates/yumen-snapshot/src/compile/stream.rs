@@ -6,42 +6,63 @@ use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::resource as config;
 use yumen_config::resource::ResourceDefect;
-use yumen_config::{Kind, decode};
+use yumen_config::{InvalidSettings, Kind, decode};
 use yumen_plugin::{PluginChain, RouteInfo};
 
-use super::plugins::{self, PluginEntry};
-use super::route::StagedTarget;
-use super::settings::PluginOwner;
-use super::upstream::untold;
-use super::{Compiler, ObjectName, StageResult, invalid, missing};
-use crate::snapshot::{RouteTarget, UpstreamSlotId};
+use super::names::ObjectName;
+use super::plugin_settings::PluginOwner;
+use super::plugins::{self, PluginEntry, metadata_of};
+use super::route::matched_by;
+use super::target::StagedTarget;
+use super::upstream::ignored_proxy_protocol;
+use super::{Compiler, StageResult, invalid, missing_plugins};
+use crate::route::RouteTarget;
 use crate::streams::{AddressBlock, StreamMatching, StreamRoute};
 
-/// What is kept of a stream route to link it again.
+/// The parts of a stream route that linking combines with those of other objects.
 #[derive(Debug)]
 pub(super) struct StagedStream {
-    /// As linked last.
-    route: Arc<StreamRoute>,
     own: Box<[PluginEntry]>,
     service: Option<Arc<str>>,
-    goes: StagedTarget,
+    target: StagedTarget,
     /// Whether connections are matched at all.
-    enabled: bool,
-    /// Whether the router has `route`.
-    routed: bool,
-    /// Whether only its matching part was understood.
-    pub(super) broken: bool,
+    is_enabled: bool,
+    /// Whether only the matching part of the text is valid. Such a route refuses its connections.
+    pub(super) is_broken: bool,
 }
 
-/// The fields a broken stream route is still matched by.
+impl StagedStream {
+    fn new(written: &config::StreamRouteSpec, own: Box<[PluginEntry]>, target: StagedTarget) -> StagedStream {
+        let protocol = written.protocol.as_ref();
+        StagedStream {
+            own,
+            service: written.service_id.as_ref().map(|id| id.0.clone()),
+            target,
+            // A route with a superior one is for calls inside its protocol, never for connections.
+            is_enabled: protocol.is_none_or(|protocol| protocol.superior_id.is_none()),
+            is_broken: false,
+        }
+    }
+
+    /// The objects that the stream route depends on.
+    fn references(&self) -> impl Iterator<Item = ObjectName> {
+        let service = self.service.clone().map(|id| ObjectName::new(Kind::Services, id));
+        [self.target.reference(), service].into_iter().flatten().chain(metadata_of(&self.own))
+    }
+}
+
+/// The fields that a broken stream route is matched by.
 const MATCHING_FIELDS: [&str; 4] = ["remote_addr", "server_addr", "server_port", "sni"];
 
-fn matching(written: &config::StreamRouteSpec) -> Result<StreamMatching, (&'static str, String)> {
-    let network = |path, text: &Option<String>| match text {
+fn matching(written: &config::StreamRouteSpec) -> Result<StreamMatching, InvalidSettings> {
+    let network = |path: &str, text: &Option<String>| match text {
         None => Ok(None),
         Some(text) => match AddressBlock::parse(text) {
             Some(network) => Ok(Some(network)),
-            None => Err((path, format!("\"{text}\" is neither an address nor a network"))),
+            None => {
+                let message = format!("\"{text}\" is neither an address nor a network");
+                Err(InvalidSettings::at(path, message))
+            }
         },
     };
     Ok(StreamMatching {
@@ -56,120 +77,91 @@ impl Compiler {
     pub(super) fn stage_stream(&mut self, name: &ObjectName, json: &str) -> StageResult {
         let mut written: config::StreamRouteSpec =
             decode(json).map_err(|error| vec![invalid(name, error)])?;
-        let refuse = |path: &str, message| vec![Problem::error(name.to_string(), path, message)];
-        let matching = matching(&written).map_err(|(path, message)| refuse(path, message))?;
-        let built = self.build_plugins(name, written.plugins.take(), PluginOwner::Stream);
+        let matching = matching(&written).map_err(|error| vec![invalid(name, error)])?;
+        let built = self.plugin_builder().build(name, written.plugins.take(), PluginOwner::Stream);
         if built.failed {
             return Err(built.problems);
         }
-        let untold = untold(name, "upstream.proxy_protocol", written.upstream.as_ref());
-        let goes = self.stage_goes(name, written.upstream.take(), written.upstream_id.take())?;
+        let warning = ignored_proxy_protocol(name, "upstream.proxy_protocol", written.upstream.as_ref());
+        let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take())?;
         self.unroute_stream(name);
         let mut problems = built.problems;
-        problems.extend(untold);
-        problems.extend(unserved(name, &written));
-        let held = self.held_stream(name, &written, matching, built.entries.into(), goes);
-        self.add_uses(name, held.own.iter());
-        for on in refs(&held) {
-            self.dependents.add(on, name);
-        }
-        self.staged_streams.insert(name.id.clone(), held);
+        problems.extend(warning);
+        problems.extend(ignored_protocol(name, &written));
+        let route = self.new_stream_route(name, &written, matching);
+        self.insert_stream(name, route, StagedStream::new(&written, built.entries.into(), target));
         Ok(problems)
     }
 
-    fn held_stream(
+    /// The compiled form of a stream route before it is linked.
+    fn new_stream_route(
         &self,
         name: &ObjectName,
         written: &config::StreamRouteSpec,
         matching: StreamMatching,
-        own: Box<[PluginEntry]>,
-        goes: StagedTarget,
-    ) -> StagedStream {
-        let service = written.service_id.as_ref().map(|id| id.0.clone());
+    ) -> StreamRoute {
         let info = RouteInfo {
             id: Box::from(&*name.id),
             name: written.name.as_deref().unwrap_or("").into(),
-            service_id: service.as_deref().unwrap_or("").into(),
+            service_id: written.service_id.as_ref().map(|id| Box::from(id.as_str())).unwrap_or_default(),
             service_name: Box::default(),
         };
-        let chain = self.empty_chain.clone();
-        let protocol = written.protocol.as_ref();
-        StagedStream {
-            route: Arc::new(StreamRoute { info, matching, target: RouteTarget::None, chain }),
-            own,
-            service,
-            goes,
-            // Calls of a protocol inside would be routed to it, never connections.
-            enabled: protocol.is_none_or(|protocol| protocol.superior_id.is_none()),
-            routed: false,
-            broken: false,
-        }
+        StreamRoute { info, matching, target: RouteTarget::None, chain: self.context.empty_chain.clone() }
     }
 
-    /// Lets a new broken stream route match and refuse, if what it matches can be understood.
+    fn insert_stream(&mut self, name: &ObjectName, route: StreamRoute, staged: StagedStream) {
+        self.references.add_all(staged.references(), name);
+        self.stream_routes.insert(name.id.clone(), route, staged);
+    }
+
+    /// Has a broken stream route refuse the connections that it matches, if its matching part is valid.
     pub(super) fn salvage_stream(&mut self, name: &ObjectName, json: &str, defects: &[ResourceDefect]) {
-        let Some(held) = self.refusing_stream(name, json, defects) else {
-            match self.lacks_guard(name.kind, json) {
+        let Some(RefusingStream { written, matching }) = refusing_stream(name, json, defects) else {
+            match self.context.lacks_guard(name.kind, json) {
                 true => self.close_stream(name),
                 false => self.remove_stream(name),
             }
             return;
         };
         self.remove_stream(name);
-        self.staged_streams.insert(name.id.clone(), held);
+        let route = self.new_stream_route(name, &written, matching);
+        let staged = StagedStream::new(&written, Box::default(), StagedTarget::None);
+        self.insert_stream(name, route, StagedStream { is_broken: true, ..staged });
     }
 
-    /// A stream route that refuses the connections that a broken text matches; none where that cannot be told.
-    fn refusing_stream(
-        &self,
-        name: &ObjectName,
-        json: &str,
-        defects: &[ResourceDefect],
-    ) -> Option<StagedStream> {
-        let kept = super::route::matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
-        let written: config::StreamRouteSpec = config::decode_value(Value::Object(kept)).ok()?;
-        let matching = matching(&written).ok()?;
-        let held = self.held_stream(name, &written, matching, Box::default(), StagedTarget::None);
-        Some(StagedStream { broken: true, ..held })
-    }
-
-    /// Lets a stream route, if it is in force, refuse the connections that it has matched so far.
+    /// Has a stream route in force refuse the connections that it has matched so far.
     fn close_stream(&mut self, name: &ObjectName) {
         self.unroute_stream(name);
         self.remove_upstream(name);
-        let Some(held) = self.staged_streams.get_mut(&name.id) else { return };
-        held.broken = true;
-        held.own = Box::default();
-        held.goes = StagedTarget::None;
+        let Some(staged) = self.stream_routes.unroute(&name.id) else { return };
+        staged.is_broken = true;
+        staged.own = Box::default();
+        staged.target = StagedTarget::None;
+        self.references.add_all(staged.references(), name);
     }
 
-    /// Takes a stream route out of the router and the index, leaving what is held of it.
+    /// Takes a stream route out of the router and removes its references. The staged form stays.
     fn unroute_stream(&mut self, name: &ObjectName) {
-        let Some(held) = self.staged_streams.get_mut(&name.id) else { return };
-        if std::mem::take(&mut held.routed) {
-            self.streams.remove(&held.route);
-        }
-        let on: Vec<ObjectName> = refs(held).chain(super::route::uses(held.own.iter())).collect();
-        for on in on {
-            self.dependents.remove(on, name);
-        }
+        let Some(staged) = self.stream_routes.unroute(&name.id) else { return };
+        self.references.remove_all(staged.references(), name);
     }
 
     pub(super) fn remove_stream(&mut self, name: &ObjectName) {
         self.unroute_stream(name);
-        self.staged_streams.remove(&name.id);
+        self.stream_routes.remove(&name.id);
         self.remove_upstream(name);
     }
 
-    /// Gives a stream route what its service and upstream say now, and routes it.
+    /// Combines a stream route with its service and upstream, and routes it.
     pub(super) fn link_stream(&mut self, name: &ObjectName) -> Vec<Problem> {
-        let Some(mut held) = self.staged_streams.remove(&name.id) else { return Vec::new() };
+        let Some(object) = self.stream_routes.get(&name.id) else { return Vec::new() };
+        let (staged, previous) = (&object.staged, object.route());
         let mut problems = Vec::new();
-        let mut target = self.stream_target(name, &held, &mut problems);
-        let service = held.service.as_ref().and_then(|id| self.services.get(id));
+        let mut target = self.stream_target(name, staged, &mut problems);
+        let service = staged.service.as_ref().and_then(|id| self.staged.services.get(id));
         let inherited = service.map_or(&[][..], |one| &one.plugins.entries);
-        if let Some(guard) = self.missing_on_streams(&held.own, inherited) {
-            problems.push(missing::problem(
+        if let Some(guard) = self.context.missing_on_streams(&staged.own, inherited) {
+            problems.push(missing_plugins::problem(
                 &name.to_string(),
                 "service_id".into(),
                 guard.name,
@@ -180,36 +172,28 @@ impl Compiler {
                 message: "a plugin of the service is not available".into(),
             };
         }
-        let old = &held.route;
         let route = StreamRoute {
             info: RouteInfo {
                 service_name: service.map(|one| one.name.clone()).unwrap_or_default(),
-                ..old.info.clone()
+                ..previous.info.clone()
             },
-            matching: old.matching.clone(),
+            matching: previous.matching.clone(),
             target,
-            chain: self.stream_chain(&held.own, inherited),
+            chain: self.stream_chain(&staged.own, inherited),
         };
-        if std::mem::take(&mut held.routed) {
-            self.streams.remove(&held.route);
-        }
-        held.route = Arc::new(route);
-        if held.enabled {
-            self.streams.insert(&held.route);
-            held.routed = true;
-        }
-        self.staged_streams.insert(name.id.clone(), held);
+        let is_enabled = staged.is_enabled;
+        self.stream_routes.link(&name.id, route, is_enabled);
         problems
     }
 
-    /// Its own plugins over those of its service that serve streams.
+    /// The chain of a stream route: its own plugins over those of its service that serve streams.
     fn stream_chain(&self, own: &[PluginEntry], service: &[PluginEntry]) -> Arc<PluginChain> {
         let serves = |entry: &&PluginEntry| {
-            self.registry.get(entry.name()).is_some_and(|registered| registered.kind.serves.streams())
+            self.context.registry.get(entry.name()).is_some_and(|registered| registered.kind.serves.streams())
         };
         let service: Vec<PluginEntry> = service.iter().filter(serves).cloned().collect();
         if own.is_empty() && service.is_empty() {
-            return self.empty_chain.clone();
+            return self.context.empty_chain.clone();
         }
         Arc::new(PluginChain::new(plugins::merge(&[own, &service])))
     }
@@ -217,7 +201,7 @@ impl Compiler {
     fn stream_target(
         &self,
         name: &ObjectName,
-        held: &StagedStream,
+        staged: &StagedStream,
         problems: &mut Vec<Problem>,
     ) -> RouteTarget {
         let refuse = |message: &str| RouteTarget::Refuse { status: 503, message: message.into() };
@@ -229,32 +213,48 @@ impl Compiler {
             );
             refuse("an object that the stream route refers to is missing")
         };
-        if held.broken {
+        if staged.is_broken {
             return refuse("the stream route is misconfigured");
         }
-        let service = held.service.as_ref().map(|id| (id, self.services.get(id)));
-        let goes = match (&held.goes, service) {
+        let service = staged.service.as_ref().map(|id| (id, self.staged.services.get(id)));
+        let target = match (&staged.target, service) {
             (_, Some((id, None))) => return missing("service_id", "service", id),
-            (StagedTarget::None, Some((_, Some(service)))) => &service.goes,
+            (StagedTarget::None, Some((_, Some(service)))) => &service.target,
             (own, _) => own,
         };
-        match goes {
+        match target {
             StagedTarget::None => {
                 let message = "no upstream: connections are closed";
                 problems.push(Problem::warning(name.to_string(), "upstream", message));
                 refuse("the stream route has no upstream")
             }
             StagedTarget::Inline(slot) => RouteTarget::Upstream(*slot),
-            StagedTarget::Named(id) => match self.slots.get(&ObjectName::new(Kind::Upstreams, id.clone())) {
-                Some(slot) => RouteTarget::Upstream(UpstreamSlotId(*slot)),
-                None => missing("upstream_id", "upstream", id),
-            },
+            StagedTarget::Named(id) => {
+                match self.upstreams.slot_of(&ObjectName::new(Kind::Upstreams, id.clone())) {
+                    Some(slot) => RouteTarget::Upstream(slot),
+                    None => missing("upstream_id", "upstream", id),
+                }
+            }
         }
     }
 }
 
-/// Parts of a stream route that are kept and do nothing.
-fn unserved(name: &ObjectName, written: &config::StreamRouteSpec) -> Option<Problem> {
+/// The matching part of a broken stream route.
+struct RefusingStream {
+    written: config::StreamRouteSpec,
+    matching: StreamMatching,
+}
+
+/// The connections that a broken text matches; `None` if that is uncertain.
+fn refusing_stream(name: &ObjectName, json: &str, defects: &[ResourceDefect]) -> Option<RefusingStream> {
+    let kept = matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
+    let written: config::StreamRouteSpec = config::decode_value(Value::Object(kept)).ok()?;
+    let matching = matching(&written).ok()?;
+    Some(RefusingStream { written, matching })
+}
+
+/// A warning about `protocol`, which this version stores and does not serve.
+fn ignored_protocol(name: &ObjectName, written: &config::StreamRouteSpec) -> Option<Problem> {
     let protocol = written.protocol.as_ref()?;
     let message = match protocol.superior_id {
         Some(_) => {
@@ -265,18 +265,8 @@ fn unserved(name: &ObjectName, written: &config::StreamRouteSpec) -> Option<Prob
     Some(Problem::warning(name.to_string(), "protocol", message))
 }
 
-/// The objects a stream route names.
-fn refs(held: &StagedStream) -> impl Iterator<Item = ObjectName> + use<> {
-    let upstream = match &held.goes {
-        StagedTarget::Named(id) => Some(ObjectName::new(Kind::Upstreams, id.clone())),
-        _ => None,
-    };
-    let service = held.service.clone().map(|id| ObjectName::new(Kind::Services, id));
-    [upstream, service].into_iter().flatten()
-}
-
-/// What a stream route asks for, for whoever judges it before it is stored.
-pub(super) fn check_matching(written: &config::StreamRouteSpec) -> Result<(), (&'static str, String)> {
+/// Checks the matching part of a stream route, for the validation of single objects.
+pub(super) fn check_matching(written: &config::StreamRouteSpec) -> Result<(), InvalidSettings> {
     matching(written).map(drop)
 }
 

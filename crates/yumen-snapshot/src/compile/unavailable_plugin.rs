@@ -7,19 +7,19 @@ use yumen_plugin::{
     DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginInstance, PluginMeta, Step, VarInputs,
 };
 
-use super::missing;
+use super::missing_plugins;
 
 /// Refuses every request it sees with 503; closes every stream.
 pub(super) struct UnavailablePlugin {
     /// The message to the client.
     message: &'static str,
-    /// The reason for people who ask about a request; empty where the message tells it.
+    /// The reason in an explanation; empty if the message has it.
     reason: Cow<'static, str>,
 }
 
 impl Plugin for UnavailablePlugin {
     fn phases(&self) -> PhaseSet {
-        // Access too: a filter may hold only once the consumer is known, and streams have no other phase.
+        // The access phase as well: a filter may depend on the consumer, and streams have no other phase.
         PhaseSet::REWRITE | PhaseSet::ACCESS
     }
 
@@ -48,26 +48,26 @@ impl UnavailablePlugin {
         LocalResponse::error_msg(503, self.message)
     }
 
-    /// For plugins of a broken global rule.
+    /// Stands in for plugins of a broken global rule.
     pub(super) fn of_rule() -> UnavailablePlugin {
         UnavailablePlugin { message: "a global rule is misconfigured", reason: Cow::Borrowed("") }
     }
 
-    /// For a plugin that this version does not run. The client does not learn which.
+    /// Stands in for a plugin that this version does not run. The client does not see the name.
     pub(super) fn of_missing(plugin: &str) -> UnavailablePlugin {
-        let reason = Cow::Owned(missing::reason(plugin));
+        let reason = Cow::Owned(missing_plugins::reason(plugin));
         UnavailablePlugin { message: "a plugin that guards access is not available", reason }
     }
 
-    /// What stands for a consumer's plugins where those of its group are not known. Its name is no plugin's, so
-    /// no route has it and it runs as soon as the consumer is known.
+    /// Stands in for a consumer's plugins if its group is missing. No plugin has the name of this instance, so no route
+    /// overrides it, and it runs as soon as the consumer is known.
     pub(super) fn of_group(origin: Arc<str>) -> PluginInstance {
         let refusal =
             UnavailablePlugin { message: "the consumer group is not in force", reason: Cow::Borrowed("") };
         refusal.instance("consumer group", i32::MAX, PluginMeta::default(), origin, VarInputs::default())
     }
 
-    /// The refusal in the place of the plugin called `name`.
+    /// An instance in place of the plugin called `name`.
     pub(super) fn instance(
         self,
         name: &'static str,

@@ -1,28 +1,32 @@
-//! Upstreams as users write them, turned into endpoints, checks and a balancer.
+//! Builds upstreams: endpoints, checks, balancer, protection.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use yumen_base::Problem;
 use yumen_config::resource as config;
-use yumen_config::{Kind, decode};
+use yumen_config::{InvalidSettings, Kind, decode};
 use yumen_http::proxy_protocol::ProxyVersion;
 
-use super::resolved::HostOwners;
-use super::{Compiler, DiscoveryQuery, LoadCertificate, ObjectName, SetOfNames, certificate};
-use crate::balance::{Balancer, EndpointStart, PolicyContext, SlowStart};
-use crate::snapshot::{TunnelPolicy, UpstreamSlotId};
+use super::certificate::{self, LoadCertificate};
+use super::context::CompileContext;
+use super::names::ObjectName;
+use super::tables::{DiscoveryQuery, ExternalInputs, ObjectTexts, UpstreamDependencies, UpstreamSlots};
+use super::{Compiler, invalid};
+use crate::balance::{Balancer, EndpointStart, PolicyContext, PreviousEndpoints, SlowStart};
+use crate::endpoint::{Endpoint, EndpointHealth, EndpointState};
 use crate::upstream::{
-    ActiveChecks, AttemptTimeouts, Endpoint, EndpointHealth, EndpointState, HealthChecks, HostRewrite,
-    KeepaliveLimits, PassiveChecks, ProbeKind, Upstream, UpstreamScheme, UpstreamTls,
+    ActiveChecks, AttemptTimeouts, EndpointSelection, EndpointTls, HealthChecks, HostRewrite,
+    KeepaliveLimits, PassiveChecks, ProbeKind, RetryPolicy, TunnelPolicy, Upstream, UpstreamProtocol,
+    UpstreamScheme, UpstreamSlotId, UpstreamStreamSettings, UpstreamTls,
 };
 
-/// Ten years are as good as for ever, and can be added to any time.
+/// Ten years: longer than any process runs, and safe to add to any point in time.
 const MILLIS_MAX: f64 = 10.0 * 365.0 * 86_400_000.0;
 
-/// Seconds as users write them, in milliseconds, never 0 unless written so; at most ten years.
+/// Seconds in milliseconds, rounded up so that only 0 becomes 0, and at most [`MILLIS_MAX`].
 pub(super) fn millis(seconds: f64) -> u64 {
     (seconds * 1000.0).ceil().clamp(0.0, MILLIS_MAX) as u64
 }
@@ -36,7 +40,7 @@ pub(super) fn timeouts(written: &config::TimeoutSpec) -> AttemptTimeouts {
     }
 }
 
-/// What a route or an upstream says of tunnels.
+/// The `on_change` of a route or an upstream.
 pub(super) fn on_change(written: config::OnChangeSpec) -> TunnelPolicy {
     match written {
         config::OnChangeSpec::Keep => TunnelPolicy::Keep,
@@ -45,8 +49,8 @@ pub(super) fn on_change(written: config::OnChangeSpec) -> TunnelPolicy {
     }
 }
 
-/// What an upstream asks for and endpoints of datagrams do not get.
-pub(super) fn untold(
+/// A warning if a part of the traffic gets no PROXY header although `proxy_protocol` is set.
+pub(super) fn ignored_proxy_protocol(
     name: &ObjectName,
     path: &str,
     written: Option<&config::UpstreamSpec>,
@@ -70,7 +74,7 @@ pub(super) fn untold(
 fn checks(written: &config::HealthCheckSpec, of: &config::UpstreamSpec, is_of_streams: bool) -> HealthChecks {
     let active = &written.active;
     let path: Box<str> = active.http_path.as_str().into();
-    // What endpoints are called by requests they are called by probes.
+    // Probes send the `Host` that requests send.
     let rewritten = || of.upstream_host.as_deref().filter(|_| of.pass_host == config::PassHostMode::Rewrite);
     let host = active.host.as_deref().or_else(rewritten).map(Box::from);
     let field = |line: &String| {
@@ -107,7 +111,7 @@ fn checks(written: &config::HealthCheckSpec, of: &config::UpstreamSpec, is_of_st
         proxy_protocol: proxy_protocol(of).filter(|_| is_of_streams),
         timeout_ms: millis(active.timeout),
         healthy_interval_ms: u64::from(active.healthy.interval) * 1000,
-        // A health service has no status of HTTP: it serves or it does not.
+        // The health service of gRPC has two states, which probes report as 200 and 503.
         healthy_statuses: if is_grpc { [200].into() } else { active.healthy.http_statuses.as_slice().into() },
         successes: active.healthy.successes.into(),
         unhealthy_interval_ms: u64::from(active.unhealthy.interval) * 1000,
@@ -123,7 +127,7 @@ fn checks(written: &config::HealthCheckSpec, of: &config::UpstreamSpec, is_of_st
     HealthChecks { active, passive }
 }
 
-/// A number for TLS settings in the names of carried state; keys and certificates are not kept in names.
+/// A hash of TLS settings for the names of carried state, which must not contain keys.
 fn tls_identity(tls: &UpstreamTls) -> u128 {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();
@@ -142,132 +146,54 @@ fn host_names(nodes: &[config::UpstreamNode]) -> impl Iterator<Item = &str> {
     nodes.iter().map(|node| bare_host(&node.host)).filter(|host| host.parse::<IpAddr>().is_err())
 }
 
-/// What an upstream depends on beside its text.
-#[derive(Debug, Default)]
-pub(super) struct UpstreamDependencies {
-    pub(super) hosts: Vec<Box<str>>,
-    pub(super) service: Option<DiscoveryQuery>,
-    certificate: Option<Arc<str>>,
-}
-
-impl UpstreamDependencies {
-    fn is_empty(&self) -> bool {
-        self.hosts.is_empty() && self.service.is_none() && self.certificate.is_none()
-    }
-}
-
 impl Compiler {
-    /// Builds the upstream of an object into its slot. An error leaves the slot as it was.
+    /// Builds the upstream of an object and puts it into its slot. `path` is the place of the upstream in the object. An
+    /// error leaves the slot as it was.
     pub(super) fn place_upstream(
         &mut self,
         owner: &ObjectName,
         written: &config::UpstreamSpec,
         path: &str,
     ) -> Result<UpstreamSlotId, Problem> {
-        let mut built = self.build_upstream(owner, written).map_err(|(at, message)| {
-            let dot = if path.is_empty() { "" } else { "." };
-            Problem::error(owner.to_string(), format!("{path}{dot}{at}"), message)
-        })?;
-        let links = UpstreamDependencies {
-            hosts: host_names(self.nodes_of(written)).map(Box::from).collect(),
-            service: DiscoveryQuery::of(written),
-            certificate: written.tls.as_ref().and_then(|tls| Some(tls.client_cert_id.as_ref()?.0.clone())),
-        };
-        self.link_upstream(owner, links);
-        let slot = *self.slots.entry(owner.clone()).or_insert_with(|| match self.free_slots.pop() {
-            Some(free) => free,
-            None => {
-                self.upstreams.push_back(None);
-                self.upstreams.len() as u32 - 1
-            }
-        });
-        built.slot = UpstreamSlotId(slot);
+        let builder = self.upstream_builder();
+        let built = builder
+            .build(owner, written)
+            .map_err(|error| invalid(owner, if path.is_empty() { error } else { error.under(path) }))?;
+        let dependencies = builder.dependencies(written);
+        self.set_dependencies(owner, dependencies);
         self.apply_bounds(&built);
-        self.put_in_slot(slot, Some(Arc::new(built)));
-        Ok(UpstreamSlotId(slot))
+        Ok(self.upstreams.place(owner, built))
     }
 
-    /// Empties the slot of an object that has no upstream any more.
+    /// Removes the upstream of an object.
     pub(super) fn remove_upstream(&mut self, owner: &ObjectName) {
-        self.link_upstream(owner, UpstreamDependencies::default());
-        if let Some(slot) = self.slots.remove(owner) {
-            self.put_in_slot(slot, None);
-            if self.bindings.may_reuse(slot) {
-                self.free_slots.push(slot);
-            }
-        }
+        self.set_dependencies(owner, UpstreamDependencies::default());
+        self.upstreams.remove(owner);
     }
 
-    /// Puts an upstream in force, or none; endpoints that no upstream names any more have departed.
-    fn put_in_slot(&mut self, slot: u32, upstream: Option<Arc<Upstream>>) {
-        let endpoints = |of: &Option<Arc<Upstream>>, each: &dyn Fn(&EndpointState)| {
-            let all = of.iter().flat_map(|upstream| upstream.endpoints.iter());
-            all.for_each(|endpoint| each(&endpoint.state));
-        };
-        endpoints(&upstream, &EndpointState::named);
-        let before = self.upstreams.set(slot as usize, upstream);
-        endpoints(&before, &EndpointState::released);
+    fn set_dependencies(&mut self, owner: &ObjectName, dependencies: UpstreamDependencies) {
+        let certificate = dependencies.certificate.clone();
+        let previous = self.inputs.set_dependencies(owner, dependencies);
+        let ssl = |id| ObjectName::new(Kind::Ssls, id);
+        self.references.remove_all(previous.map(ssl), owner);
+        self.references.add_all(certificate.map(ssl), owner);
     }
 
-    /// Notes what an upstream depends on now. What it depended on before too stays wanted, with what is known
-    /// of it.
-    fn link_upstream(&mut self, owner: &ObjectName, links: UpstreamDependencies) {
-        let wanted_before = (self.hosts.len(), self.discovered.len());
-        let number = self.wants + 1;
-        for host in &links.hosts {
-            let new = || HostOwners { owners: SetOfNames::new(), number };
-            self.hosts.entry(host.clone()).or_insert_with(new).owners.insert(owner.clone());
-        }
-        if let Some(service) = &links.service {
-            self.discovered.add_owner(service.clone(), owner, number);
-        }
-        self.wants += u64::from(wanted_before != (self.hosts.len(), self.discovered.len()));
-        let before = self.upstream_links.remove(owner).unwrap_or_default();
-        for host in before.hosts.into_iter().filter(|host| !links.hosts.contains(host)) {
-            if let Some(wanted) = self.hosts.get_mut(&host) {
-                wanted.owners.remove(owner);
-                if wanted.owners.is_empty() {
-                    self.released.push(host);
-                }
-            }
-        }
-        if let Some(service) = before.service.filter(|service| links.service.as_ref() != Some(service)) {
-            self.discovered.release(&service, owner);
-        }
-        if let Some(id) = before.certificate {
-            self.dependents.remove(ObjectName::new(Kind::Ssls, id), owner);
-        }
-        if let Some(id) = &links.certificate {
-            self.dependents.add(ObjectName::new(Kind::Ssls, id.clone()), owner);
-        }
-        if !links.is_empty() {
-            self.upstream_links.insert(owner.clone(), links);
-        }
-    }
-
-    /// The nodes of an upstream: as written, or as discovered.
-    fn nodes_of<'u>(&'u self, written: &'u config::UpstreamSpec) -> &'u [config::UpstreamNode] {
-        match &written.nodes {
-            Some(nodes) => &nodes.0,
-            None => DiscoveryQuery::of(written).map_or(&[], |service| self.discovered.nodes(&service)),
-        }
-    }
-
-    /// Builds an upstream again from the text of its object, after what it refers to has changed.
+    /// Builds an upstream again from the text of its object, after an object or input that it refers to changed.
     pub(super) fn rebuild_upstream(&mut self, owner: &ObjectName) -> Result<(), Problem> {
         if let Some(written) = self.bindings.inline(owner).cloned() {
             return self.place_upstream(owner, &written, "").map(drop);
         }
-        let Some(json) = self.good_text(owner) else { return Ok(()) };
+        let Some(json) = self.texts.in_force(owner) else { return Ok(()) };
         let (upstream, path) = match owner.kind {
-            Kind::Upstreams => (decode::<config::UpstreamSpec>(&json).ok(), ""),
+            Kind::Upstreams => (decode::<config::UpstreamSpec>(json).ok(), ""),
             Kind::Services => {
-                (decode::<config::ServiceSpec>(&json).ok().and_then(|one| one.upstream), "upstream")
+                (decode::<config::ServiceSpec>(json).ok().and_then(|one| one.upstream), "upstream")
             }
             Kind::StreamRoutes => {
-                (decode::<config::StreamRouteSpec>(&json).ok().and_then(|one| one.upstream), "upstream")
+                (decode::<config::StreamRouteSpec>(json).ok().and_then(|one| one.upstream), "upstream")
             }
-            _ => (decode::<config::RouteSpec>(&json).ok().and_then(|one| one.upstream), "upstream"),
+            _ => (decode::<config::RouteSpec>(json).ok().and_then(|one| one.upstream), "upstream"),
         };
         match upstream {
             Some(upstream) => self.place_upstream(owner, &upstream, path).map(drop),
@@ -275,178 +201,227 @@ impl Compiler {
         }
     }
 
-    pub(super) fn build_upstream(
+    pub(super) fn upstream_builder(&self) -> UpstreamBuilder<'_> {
+        let Compiler { context, inputs, texts, upstreams, .. } = self;
+        UpstreamBuilder { context, inputs, texts, slots: upstreams }
+    }
+}
+
+/// Builds upstreams from their text, the inputs from outside, and the certificates in force.
+#[derive(Clone, Copy)]
+pub(super) struct UpstreamBuilder<'c> {
+    pub(super) context: &'c CompileContext,
+    inputs: &'c ExternalInputs,
+    texts: &'c ObjectTexts,
+    pub(super) slots: &'c UpstreamSlots,
+}
+
+impl UpstreamBuilder<'_> {
+    /// Builds the upstream of an object. Nothing is in force until it is placed.
+    pub(super) fn build(
         &self,
         owner: &ObjectName,
         written: &config::UpstreamSpec,
-    ) -> Result<Upstream, (String, String)> {
-        let refuse = |path: &str, message: String| Err((path.to_owned(), message));
-        let scheme = match written.scheme {
-            config::SchemeSpec::Http => UpstreamScheme::Http,
-            config::SchemeSpec::Https => UpstreamScheme::Https,
-            config::SchemeSpec::Grpc => UpstreamScheme::Grpc,
-            config::SchemeSpec::Grpcs => UpstreamScheme::Grpcs,
-            config::SchemeSpec::Tcp => UpstreamScheme::Tcp,
-            config::SchemeSpec::Tls => UpstreamScheme::Tls,
-            config::SchemeSpec::Udp => UpstreamScheme::Udp,
-            other => return refuse("scheme", format!("scheme {other:?} is not supported in this version")),
-        };
-        let tls = self.upstream_tls(written.tls.as_ref())?;
+    ) -> Result<Upstream, InvalidSettings> {
+        let scheme = scheme(written)?;
+        let tls = self.tls(written.tls.as_ref())?;
         let origin: Arc<str> = owner.to_string().into();
-        // Requests to the same endpoints are told nothing of the client: who takes them would not understand a header.
+        // Only streams begin with a PROXY header. An HTTP endpoint of the same upstream would reject a probe with one.
         let is_of_streams =
             owner.kind == Kind::StreamRoutes || matches!(scheme, UpstreamScheme::Tcp | UpstreamScheme::Tls);
         let checks =
             written.checks.as_ref().map(|of_checks| Arc::new(checks(of_checks, written, is_of_streams)));
-        let before = self.slots.get(owner).and_then(|slot| self.upstreams.get(*slot as usize)?.as_deref());
-        let named = CarryNaming::new(scheme, &tls, checks.as_deref(), before);
-        let (mut endpoints, unresolved) = self.places(written, &named, before);
+        let previous = self.slots.upstream_of(owner);
+        let naming = CarryNaming::new(scheme, &tls, checks.as_deref(), previous);
+        let ResolvedEndpoints { mut endpoints, unresolved } = self.endpoints(written, &naming, previous);
         let protection = self.protection(written, &origin, &mut endpoints);
         let mut balancer = self.balancer(written, &origin, &endpoints);
-        let since = |endpoint: &Endpoint| {
-            let name = format!("slow start {origin} {} {}", endpoint.addr, endpoint.host);
-            self.carry.get_or_create_portable(&name, EndpointStart::default)
-        };
-        let slow_start =
-            written.slow_start_ms.map(|ms| Box::new(SlowStart::new(ms, &endpoints, before, since)));
+        let slow_start = self.slow_start(written, &origin, &endpoints, previous);
         if slow_start.is_some() {
             balancer.require_pool();
         }
-        Ok(Upstream {
-            protection,
-            balancer,
-            slow_start,
-            on_change: written.on_change.map(on_change).unwrap_or_default(),
-            origin,
-            // Known once it is placed.
-            slot: UpstreamSlotId(u32::MAX),
-            scheme,
-            http2: written.http_version == Some(config::UpstreamHttpVersion::V2)
-                || matches!(scheme, UpstreamScheme::Grpc | UpstreamScheme::Grpcs),
-            grpc_retry_statuses: written.grpc_retry_statuses.as_deref().unwrap_or_default().into(),
-            pass_host: pass_host(written),
-            unresolved,
-            retries: written.retries.unwrap_or((endpoints.len() as u32).saturating_sub(1)),
-            endpoints,
-            retry_timeout_ms: millis(written.retry_timeout.unwrap_or(0.0)),
-            timeouts: written.timeout.as_ref().map_or(self.env.defaults.timeouts, timeouts),
-            stream_idle_ms: written.timeout.as_ref().map(timeouts).map(|all| all.send_ms.max(all.read_ms)),
+        let retry = RetryPolicy {
+            attempts_max: written.retries.unwrap_or((endpoints.len() as u32).saturating_sub(1)),
+            timeout_ms: millis(written.retry_timeout.unwrap_or(0.0)),
+            grpc_statuses: written.grpc_retry_statuses.as_deref().unwrap_or_default().into(),
+        };
+        let streams = UpstreamStreamSettings {
+            idle_ms: written.timeout.as_ref().map(timeouts).map(|all| all.send_ms.max(all.read_ms)),
             proxy_protocol: proxy_protocol(written),
-            keepalive: written.keepalive_pool.map_or(self.env.defaults.keepalive, keepalive),
-            tls,
+        };
+        let defaults = &self.context.env.defaults;
+        Ok(Upstream {
+            origin,
+            // Assigned when the upstream is placed.
+            slot: UpstreamSlotId(u32::MAX),
+            protocol: UpstreamProtocol { scheme, http2: is_http2(written) },
+            endpoints,
+            unresolved,
+            selection: EndpointSelection { balancer, slow_start },
+            pass_host: pass_host(written),
+            timeouts: written.timeout.as_ref().map_or(defaults.timeouts, timeouts),
+            retry,
+            keepalive: written.keepalive_pool.map_or(defaults.keepalive, keepalive),
+            tls: EndpointTls { settings: tls, client: OnceLock::new() },
+            streams,
             checks,
-            tls_cache: std::sync::OnceLock::new(),
+            protection,
+            on_change: written.on_change.map(on_change).unwrap_or_default(),
         })
     }
 
     fn balancer(&self, written: &config::UpstreamSpec, origin: &str, endpoints: &[Endpoint]) -> Balancer {
-        let (workers, carry, no_turns) = (self.env.workers, &*self.carry, &self.no_turns);
+        let CompileContext { env, carry, no_turns, .. } = self.context;
+        let workers = env.workers;
         Balancer::build(&PolicyContext { written, origin, endpoints, workers, carry, no_turns })
     }
 
-    fn upstream_tls(
+    fn slow_start(
         &self,
-        written: Option<&config::UpstreamTlsSpec>,
-    ) -> Result<Arc<UpstreamTls>, (String, String)> {
-        let Some(written) = written else { return Ok(self.plain_tls.clone()) };
+        written: &config::UpstreamSpec,
+        origin: &str,
+        endpoints: &[Endpoint],
+        previous: Option<&Upstream>,
+    ) -> Option<Box<SlowStart>> {
+        let window_ms = written.slow_start_ms?;
+        let start_of = |endpoint: &Endpoint| {
+            let name = format!("slow start {origin} {} {}", endpoint.addr, endpoint.host);
+            self.context.carry.get_or_create_portable(&name, EndpointStart::default)
+        };
+        let previous = previous.map(|upstream| PreviousEndpoints {
+            endpoints: &upstream.endpoints,
+            slow_start: upstream.selection.slow_start.as_deref(),
+        });
+        Some(Box::new(SlowStart::new(window_ms, endpoints, previous, start_of)))
+    }
+
+    fn tls(&self, written: Option<&config::UpstreamTlsSpec>) -> Result<Arc<UpstreamTls>, InvalidSettings> {
+        let CompileContext { env, carry, plain_tls, .. } = self.context;
+        let Some(written) = written else { return Ok(plain_tls.clone()) };
         let mut client = written
             .client_cert
             .as_deref()
             .zip(written.client_key.as_deref())
             .map(|(cert, key)| (Box::from(cert), Box::from(key)));
         if let Some(id) = &written.client_cert_id {
+            let refuse = |message: String| InvalidSettings::at("tls.client_cert_id", message);
             let name = ObjectName::new(Kind::Ssls, id.0.clone());
-            let ssl = self.good_text(&name).and_then(|json| decode::<config::SslSpec>(&json).ok());
-            let Some(ssl) = ssl else {
-                return Err(("tls.client_cert_id".into(), format!("ssl object {id} does not exist")));
-            };
+            let ssl = self.texts.in_force(&name).and_then(|json| decode::<config::SslSpec>(json).ok());
+            let ssl = ssl.ok_or_else(|| refuse(format!("ssl object {id} does not exist")))?;
             if ssl.kind != config::SslType::Client {
-                return Err(("tls.client_cert_id".into(), "wrong ssl type".into()));
+                return Err(refuse("wrong ssl type".to_owned()));
             }
-            let (cert, key) = certificate::resolved((&ssl.cert, &ssl.key), &self.env.variables)
-                .map_err(|flaw| ("tls.client_cert_id".to_owned(), flaw.to_string()))?;
-            client = Some((cert.into(), key.into()));
+            let pair = certificate::PemPair { certificate: &ssl.cert, key: &ssl.key };
+            let resolved = pair.resolve(&env.variables).map_err(|error| refuse(error.to_string()))?;
+            client = Some((resolved.certificate.into(), resolved.key.into()));
         }
-        check_tls(&self.env.load_certificate, written)?;
+        check_tls(&env.load_certificate, written)?;
         let tls =
             UpstreamTls { verify: written.verify, ca_pem: written.ca.as_deref().map(Box::from), client };
-        if tls == *self.plain_tls {
-            return Ok(self.plain_tls.clone());
+        // Workers derive a TLS configuration once per `Arc`, so equal settings share one.
+        if tls == **plain_tls {
+            return Ok(plain_tls.clone());
         }
-        Ok(self.carry.keep(&format!("upstream tls {:032x}", tls_identity(&tls)), || tls))
+        Ok(carry.keep(&format!("upstream tls {:032x}", tls_identity(&tls)), || tls))
     }
 
-    /// The endpoints of an upstream, and what has no address yet.
-    fn places(
+    /// The nodes of an upstream, as written or as discovered.
+    fn nodes<'u>(&'u self, written: &'u config::UpstreamSpec) -> &'u [config::UpstreamNode] {
+        match &written.nodes {
+            Some(nodes) => &nodes.0,
+            None => {
+                DiscoveryQuery::of(written).map_or(&[], |service| self.inputs.services().nodes_of(&service))
+            }
+        }
+    }
+
+    /// The inputs that an upstream requires beside its text.
+    fn dependencies(&self, written: &config::UpstreamSpec) -> UpstreamDependencies {
+        UpstreamDependencies {
+            hosts: host_names(self.nodes(written)).map(Box::from).collect(),
+            service: DiscoveryQuery::of(written),
+            certificate: written.tls.as_ref().and_then(|tls| Some(tls.client_cert_id.as_ref()?.0.clone())),
+        }
+    }
+
+    /// The endpoints of an upstream, as far as their addresses are known.
+    fn endpoints(
         &self,
         written: &config::UpstreamSpec,
-        named: &CarryNaming<'_>,
-        before: Option<&Upstream>,
-    ) -> (Box<[Endpoint]>, Box<[Box<str>]>) {
-        let nodes = self.nodes_of(written);
-        let unresolved: Box<[Box<str>]> = host_names(nodes)
-            .filter(|host| !self.resolved.contains_key(*host))
-            .map(Box::from)
-            .chain(DiscoveryQuery::of(written).and_then(|service| self.discovered.unknown(&service)))
-            .collect();
-        let found: Box<[Endpoint]> = nodes.iter().flat_map(|node| self.endpoints_of(node, named)).collect();
-        match before.filter(|_| found.is_empty() && !unresolved.is_empty()) {
-            // Until it is known where the new ones are, requests go on to those of before.
-            Some(before) => {
-                let endpoint = |one: &Endpoint| self.endpoint(one.into(), named);
-                (before.endpoints.iter().map(endpoint).collect(), unresolved)
+        naming: &CarryNaming<'_>,
+        previous: Option<&Upstream>,
+    ) -> ResolvedEndpoints {
+        let nodes = self.nodes(written);
+        let hosts = host_names(nodes).filter(|host| self.inputs.hosts().addresses_of(host).is_none());
+        let service =
+            DiscoveryQuery::of(written).and_then(|service| self.inputs.services().label_if_unknown(&service));
+        let unresolved: Box<[Box<str>]> = hosts.map(Box::from).chain(service).collect();
+        let found: Box<[Endpoint]> = nodes.iter().flat_map(|node| self.endpoints_of(node, naming)).collect();
+        let endpoints = match previous.filter(|_| found.is_empty() && !unresolved.is_empty()) {
+            // Requests go to the previous endpoints until the first address of the new ones is known.
+            Some(previous) => {
+                previous.endpoints.iter().map(|one| self.endpoint(one.into(), naming)).collect()
             }
-            None => (found, unresolved),
-        }
+            None => found,
+        };
+        ResolvedEndpoints { endpoints, unresolved }
     }
 
-    fn endpoints_of(&self, node: &config::UpstreamNode, named: &CarryNaming<'_>) -> Vec<Endpoint> {
+    fn endpoints_of(&self, node: &config::UpstreamNode, naming: &CarryNaming<'_>) -> Vec<Endpoint> {
         let host = bare_host(&node.host);
         let addresses: Vec<IpAddr> = match host.parse() {
             Ok(address) => vec![address],
-            Err(_) => self.resolved.get(host).map(|all| all.to_vec()).unwrap_or_default(),
+            Err(_) => self.inputs.hosts().addresses_of(host).unwrap_or_default().to_vec(),
         };
-        // Discovery may know no port; where nothing is usual either, there is nowhere to connect to.
-        let port = if node.port == 0 { named.default_port } else { node.port };
+        // Discovery may return no port, and TCP and UDP have no default one.
+        let port = if node.port == 0 { naming.default_port } else { node.port };
         if port == 0 {
             return Vec::new();
         }
-        let authority = match named.default_port == port {
+        let authority = match naming.default_port == port {
             true => node.host.clone(),
             false => format!("{}:{port}", node.host),
         };
-        let place = |address| EndpointAddress {
+        let located = |address| EndpointAddress {
             addr: SocketAddr::new(address, port),
             authority: &authority,
             host,
             weight: node.weight,
             priority: node.priority,
         };
-        addresses.into_iter().map(|address| self.endpoint(place(address), named)).collect()
+        addresses.into_iter().map(|address| self.endpoint(located(address), naming)).collect()
     }
 
-    fn endpoint(&self, place: EndpointAddress<'_>, named: &CarryNaming<'_>) -> Endpoint {
-        let EndpointAddress { addr, authority, host, weight, priority } = place;
-        let state = format!("endpoint {} {addr} {host} {}", named.scheme, named.tls);
-        let health =
-            named.checks.as_ref().map(|checks| format!("health {addr} {host} {checks}")).map(|name| {
-                let is_up = || !named.down.contains(&(addr, host));
-                self.carry.get_or_create_portable(&name, || EndpointHealth::new(is_up()))
-            });
+    fn endpoint(&self, address: EndpointAddress<'_>, naming: &CarryNaming<'_>) -> Endpoint {
+        let EndpointAddress { addr, authority, host, weight, priority } = address;
+        let carry = &self.context.carry;
+        let state = format!("endpoint {} {addr} {host} {}", naming.scheme, naming.tls);
+        let health = naming.checks.as_ref().map(|checks| {
+            let is_up = || !naming.down.contains(&(addr, host));
+            let name = format!("health {addr} {host} {checks}");
+            carry.get_or_create_portable(&name, || EndpointHealth::new(is_up()))
+        });
         Endpoint {
             addr,
             authority: authority.into(),
             host: host.into(),
             weight,
             priority,
-            state: self.carry.get_or_create_portable(&state, EndpointState::new),
+            state: carry.get_or_create_portable(&state, EndpointState::new),
             health,
             outlier: None,
         }
     }
 }
 
-/// Where an endpoint is, and its part in the upstream.
+/// The endpoints of an upstream, and the inputs that are missing for the rest.
+struct ResolvedEndpoints {
+    endpoints: Box<[Endpoint]>,
+    /// Host names without addresses, and the service if no nodes of it are known.
+    unresolved: Box<[Box<str>]>,
+}
+
+/// The address of an endpoint, and its share in the upstream.
 struct EndpointAddress<'p> {
     addr: SocketAddr,
     authority: &'p str,
@@ -467,13 +442,13 @@ impl<'p> From<&'p Endpoint> for EndpointAddress<'p> {
     }
 }
 
-/// What the names of carried state are made of, beside the endpoint itself.
+/// Parts of the names of carried state, beside the endpoint itself. State is shared by endpoints of the same name.
 struct CarryNaming<'b> {
     scheme: &'static str,
     default_port: u16,
     tls: String,
     checks: Option<String>,
-    /// Endpoints that are down by the checks of before: other checks begin where those were.
+    /// Endpoints that are down by the previous checks. New checks begin with that state.
     down: HashSet<(SocketAddr, &'b str)>,
 }
 
@@ -482,15 +457,14 @@ impl<'b> CarryNaming<'b> {
         scheme: UpstreamScheme,
         tls: &UpstreamTls,
         checks: Option<&HealthChecks>,
-        before: Option<&'b Upstream>,
+        previous: Option<&'b Upstream>,
     ) -> CarryNaming<'b> {
         let default_port = match scheme {
-            // Nothing is left out where nothing is usual.
             UpstreamScheme::Tcp | UpstreamScheme::Tls | UpstreamScheme::Udp => 0,
             _ if scheme.is_tls() => 443,
             _ => 80,
         };
-        // Probes over TLS trust what the upstream trusts: under other certificates it is another question.
+        // Probes over TLS use the certificates of the upstream, so results under other certificates are not comparable.
         let probe_tls = |checks: &HealthChecks| match checks.active.probe {
             ProbeKind::Https { .. } | ProbeKind::Grpc { verify: Some(_), .. } => {
                 format!("{:032x}", tls_identity(tls))
@@ -500,13 +474,35 @@ impl<'b> CarryNaming<'b> {
         let checks = checks.map(|checks| format!("{checks:?} {}", probe_tls(checks)));
         let tls = if scheme.is_tls() { format!("{:032x}", tls_identity(tls)) } else { String::new() };
         let is_down = |endpoint: &&Endpoint| endpoint.health.as_ref().is_some_and(|health| !health.is_up());
-        let down = before.filter(|_| checks.is_some()).into_iter().flat_map(|before| &before.endpoints);
+        let down = previous.filter(|_| checks.is_some()).into_iter().flat_map(|upstream| &upstream.endpoints);
         let down = down.filter(is_down).map(|endpoint| (endpoint.addr, &*endpoint.host)).collect();
         CarryNaming { scheme: scheme.name(), default_port, tls, checks, down }
     }
 }
 
-/// What connections to its endpoints begin with; datagrams do not.
+fn scheme(written: &config::UpstreamSpec) -> Result<UpstreamScheme, InvalidSettings> {
+    Ok(match written.scheme {
+        config::SchemeSpec::Http => UpstreamScheme::Http,
+        config::SchemeSpec::Https => UpstreamScheme::Https,
+        config::SchemeSpec::Grpc => UpstreamScheme::Grpc,
+        config::SchemeSpec::Grpcs => UpstreamScheme::Grpcs,
+        config::SchemeSpec::Tcp => UpstreamScheme::Tcp,
+        config::SchemeSpec::Tls => UpstreamScheme::Tls,
+        config::SchemeSpec::Udp => UpstreamScheme::Udp,
+        other => {
+            let message = format!("scheme {other:?} is not supported in this version");
+            return Err(InvalidSettings::at("scheme", message));
+        }
+    })
+}
+
+/// Whether requests go over HTTP/2. gRPC always does.
+fn is_http2(written: &config::UpstreamSpec) -> bool {
+    written.http_version == Some(config::UpstreamHttpVersion::V2)
+        || matches!(written.scheme, config::SchemeSpec::Grpc | config::SchemeSpec::Grpcs)
+}
+
+/// The PROXY header of stream connections to endpoints. Datagrams have none.
 fn proxy_protocol(written: &config::UpstreamSpec) -> Option<ProxyVersion> {
     written.proxy_protocol.filter(|_| written.scheme != config::SchemeSpec::Udp).map(
         |version| match version {
@@ -519,7 +515,7 @@ fn proxy_protocol(written: &config::UpstreamSpec) -> Option<ProxyVersion> {
 fn keepalive(pool: config::KeepalivePool) -> KeepaliveLimits {
     KeepaliveLimits {
         size: pool.size,
-        // 0 is for ever.
+        // 0 disables the timeout.
         idle_timeout_ms: if pool.idle_timeout == 0.0 { u64::MAX } else { millis(pool.idle_timeout) },
         requests: pool.requests.into(),
     }
@@ -535,22 +531,22 @@ fn pass_host(written: &config::UpstreamSpec) -> HostRewrite {
     }
 }
 
-#[cfg(test)]
-mod tests;
-
-/// What only the first request would tell otherwise: the path in the upstream, and what is wrong there.
+/// Checks certificates of an upstream, which the first connection would report otherwise.
 pub(super) fn check_tls(
-    door: &LoadCertificate,
+    loader: &LoadCertificate,
     written: &config::UpstreamTlsSpec,
-) -> Result<(), (String, String)> {
+) -> Result<(), InvalidSettings> {
     if let (Some(cert), Some(key)) = (&written.client_cert, &written.client_key) {
-        door.pair(cert, key).map_err(|flaw| {
-            let field = if flaw.is_of_key() { "tls.client_key" } else { "tls.client_cert" };
-            (field.to_owned(), flaw.to_string())
+        loader.pair(cert, key).map_err(|error| {
+            let field = if error.is_of_key() { "tls.client_key" } else { "tls.client_cert" };
+            InvalidSettings::at(field, error.to_string())
         })?;
     }
     match &written.ca {
-        Some(ca) => door.authorities(ca).map_err(|message| ("tls.ca".to_owned(), message)),
+        Some(ca) => loader.authorities(ca).map_err(|message| InvalidSettings::at("tls.ca", message)),
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
-//! One object judged by its text alone: what the compiler would quarantine it for, before it is stored.
+//! Validation of a single object by its text, before it is stored: the problems that would put it into quarantine.
 //!
-//! Made of the compiler's own steps, so that both always agree. What this version cannot serve yet, and
-//! what an object refers to, is no flaw of the object.
+//! The steps are those of the compiler, so both agree. References to other objects, and features that this version does
+//! not serve, are no fault of the object.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -11,16 +11,18 @@ use yumen_config::{InvalidSettings, Kind, schema};
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, MissingPlugins, PluginBuildContext, PluginRegistry};
 
+use super::certificate::{KeyPairError, LoadCertificate};
 use super::kind_table::KindCompiler;
-use super::settings::{KnownPlugins, PluginOwner, PluginSettingsError, is_disabled};
-use super::{KeyPairError, LoadCertificate, Variables, references, upstream};
+use super::plugin_settings::{KnownPlugins, PluginOwner, PluginSettingsError, is_disabled};
+use super::references::{self, Variables};
+use super::upstream;
 
-/// What judging depends on beside the object.
+/// Validates single objects.
 #[derive(Clone, Copy)]
 pub struct ObjectValidator<'j> {
-    /// All plugins there are.
+    /// The plugins of this version.
     pub registry: &'j PluginRegistry,
-    /// Plugins that may be configured although this version does not run them.
+    /// Plugins that objects may configure although this version does not run them.
     pub missing: &'j MissingPlugins,
     /// Loads certificates.
     pub load_certificate: &'j LoadCertificate,
@@ -28,41 +30,41 @@ pub struct ObjectValidator<'j> {
     pub variables: &'j Variables,
 }
 
-/// Why an object was refused.
+/// The reason for which an object is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectError {
-    /// It does not meet the rules of its kind.
+    /// The object breaks a rule of its kind.
     Object(InvalidSettings),
-    /// One of its plugins was refused.
+    /// The settings of a plugin are refused.
     Plugin {
         /// The plugin's name.
         name: String,
-        /// Why.
+        /// The reason.
         flaw: PluginSettingsError,
     },
     /// `vars` is no condition.
     Vars(String),
-    /// A client address is none; counts from 0 among those written.
+    /// A client address is invalid; counts the addresses of the object from 0.
     Address(usize),
-    /// A certificate cannot be read, or its key does not fit.
+    /// A certificate cannot be loaded, or its key does not match.
     Certificate {
-        /// Counts from 0: first `cert`, then `certs`.
+        /// The pair, from 0: `cert` comes before `certs`.
         at: usize,
-        /// Why.
+        /// The reason.
         flaw: KeyPairError,
     },
-    /// What an upstream shows its endpoints, or trusts, cannot be used.
+    /// A certificate of an upstream cannot be loaded.
     Upstream {
-        /// Where.
+        /// The path of the field.
         path: String,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// What handshakes shall ask cannot be asked.
+    /// A handshake rule is not supported.
     Handshake {
         /// The field of the ssl object.
         path: &'static str,
-        /// Why.
+        /// The reason.
         message: String,
     },
 }
@@ -74,11 +76,11 @@ impl From<InvalidSettings> for ObjectError {
 }
 
 impl ObjectValidator<'_> {
-    /// Judges `value` as an object of `kind`.
+    /// Validates `value` as an object of `kind`.
     pub fn judge(&self, kind: Kind, value: &Value) -> Result<(), ObjectError> {
-        (KindCompiler::of(kind).judge)(self, value.clone())?;
+        (KindCompiler::of(kind).validate)(self, value.clone())?;
         let upstreams = value.as_object().map(|object| config::upstreams_in(kind, object));
-        // Those in plugins are judged with the plugin: what they say may be a reference.
+        // Upstreams inside plugin settings are validated with the plugin, after its references were resolved.
         let own = upstreams.into_iter().flatten().filter(|(path, _)| !path.starts_with("plugins."));
         own.into_iter().try_for_each(|(path, upstream)| self.upstream(&path, upstream))
     }
@@ -86,8 +88,11 @@ impl ObjectValidator<'_> {
     fn upstream(&self, path: &str, upstream: &Map<String, Value>) -> Result<(), ObjectError> {
         let tls = upstream.get("tls").and_then(|tls| config::UpstreamTlsSpec::deserialize(tls).ok());
         let checked = tls.map_or(Ok(()), |tls| upstream::check_tls(self.load_certificate, &tls));
-        let dot = if path.is_empty() { "" } else { "." };
-        checked.map_err(|(at, message)| ObjectError::Upstream { path: format!("{path}{dot}{at}"), message })
+        checked.map_err(|error| {
+            let InvalidSettings { path, message, .. } =
+                if path.is_empty() { error } else { error.under(path) };
+            ObjectError::Upstream { path, message }
+        })
     }
 
     pub(super) fn known(&self) -> KnownPlugins<'_> {
@@ -103,7 +108,7 @@ impl ObjectValidator<'_> {
         let node = NodeFacts { workers: 1, tls_ports: Vec::new() };
         for (name, settings) in plugins.into_iter().flatten() {
             let split = (name == config::SPLITS_TRAFFIC).then(|| settings.clone());
-            // Nothing carried outlives the judging, so that it never meets what is in force.
+            // Carried state of its own, so that a trial plugin never shares state with the plugins in force.
             let carry = Carry::default();
             let setup = PluginBuildContext {
                 carry: &carry,
@@ -124,7 +129,7 @@ impl ObjectValidator<'_> {
 }
 
 impl ObjectValidator<'_> {
-    /// Judges the upstreams in settings of a plugin that were found good otherwise.
+    /// Validates the upstreams in the settings of a plugin, after the rest of the settings.
     fn split(&self, plugin: &str, mut settings: Value) -> Result<(), ObjectError> {
         references::resolve(&mut settings, self.variables)?;
         let mut upstreams = config::upstreams_in_split(&settings).into_iter();
@@ -133,7 +138,7 @@ impl ObjectValidator<'_> {
     }
 }
 
-/// The settings of a plugin's metadata, checked and completed, where the plugin has a schema of them.
+/// The settings in plugin metadata: references resolved, then validated and completed if the plugin has a schema.
 pub(super) fn metadata(
     known: &KnownPlugins<'_>,
     plugin: &str,
@@ -143,7 +148,7 @@ pub(super) fn metadata(
     let followed = references::resolve(&mut settings, known.variables)?;
     if let Some(schema) = known.registry.get(plugin).and_then(|one| one.metadata_schema()) {
         schema::validate(&schema, &mut settings)
-            .map_err(|InvalidSettings { path, message }| InvalidSettings::at(path, followed.mask(message)))?;
+            .map_err(|invalid| invalid.map_message(|message| followed.mask(message)))?;
     }
     Ok(settings)
 }

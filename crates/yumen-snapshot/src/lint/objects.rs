@@ -13,7 +13,7 @@ use crate::Upstream;
 /// The kind of objects that a field refers to.
 fn kind_named_by(field: &str) -> Option<Kind> {
     let is_it = |rule: &ReferenceRule| rule.field == field && rule.place != ReferencePlace::StreamProtocol;
-    let named = |one: &&KindDescriptor| one.referenced.as_ref().is_some_and(is_it);
+    let named = |one: &&KindDescriptor| one.references.rule.as_ref().is_some_and(is_it);
     Kind::descriptors().iter().find(named).map(|one| one.kind)
 }
 
@@ -23,7 +23,7 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
     problems.extend(missing_anonymous_consumers(texts));
     for (_, upstream) in input.snapshot.upstreams() {
         problems.extend(nowhere(upstream));
-        if input.strict && upstream.scheme.is_tls() && !upstream.tls.verify {
+        if input.strict && upstream.protocol.scheme.is_tls() && !upstream.tls.settings.verify {
             let path = format!("{}tls.verify", inside(upstream));
             let message = "the endpoints' certificates are not checked";
             problems.push(Problem::warning(&*upstream.origin, path, message).hint("set tls.verify to true"));
@@ -38,7 +38,7 @@ fn unused(texts: &ResourceTexts<'_>) -> Vec<Problem> {
         collect(value, &mut named);
     }
     let is_unused = |kind: Kind, id: &str| {
-        let reference = kind.descriptor().referenced.as_ref();
+        let reference = kind.descriptor().references.rule.as_ref();
         reference.is_some_and(|rule| rule.place.is_only_use()) && !named.contains(&(kind, id.to_owned()))
     };
     let unused = texts.iter().filter(|(one, _)| is_unused(one.kind, &one.id));

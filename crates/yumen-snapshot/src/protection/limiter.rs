@@ -1,6 +1,6 @@
-//! Places at an upstream, counted over all workers, and the queue before them.
+//! Permits of an upstream, counted over all workers, and the queue of requests that wait for one.
 //!
-//! The counts are atomics. The queue is under a lock that is taken only while somebody waits.
+//! The counts are atomics. The queue has a lock, which is taken only while a request is queued.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -11,27 +11,27 @@ use std::task::Waker;
 use super::outlier::{EndpointEjection, OutlierState};
 use super::{ConcurrencyBounds, LimiterFull, ProtectionLimits};
 
-/// What is counted of one endpoint of an upstream.
+/// The counts of one endpoint of an upstream.
 #[derive(Debug, Default)]
 pub struct EndpointCounts {
-    /// Requests under way, those in a process before included.
+    /// Requests in flight, including those of the predecessor process.
     pub requests: AtomicU32,
     /// Open connections.
     pub connections: AtomicU32,
-    /// Whether it is left out, and what speaks for it.
+    /// The state of outlier detection.
     pub ejection: EndpointEjection,
     predecessor_requests: AtomicU32,
-    /// Where those wait who may find room here.
+    /// The limiter whose queue is woken when a request ends.
     gate: Weak<UpstreamLimiter>,
 }
 
 impl EndpointCounts {
-    /// Of an endpoint of the upstream that is counted at `gate`.
+    /// The counts of a new endpoint of the upstream with the limiter `gate`.
     pub fn at(gate: &Arc<UpstreamLimiter>) -> EndpointCounts {
         EndpointCounts { gate: Arc::downgrade(gate), ..EndpointCounts::default() }
     }
 
-    /// So many of the requests under way are in the process before.
+    /// Sets the number of requests in flight in the predecessor process.
     pub(crate) fn set_predecessor_count(&self, count: u32) {
         let freed = settle(&self.requests, &self.predecessor_requests, count);
         if let Some(gate) = self.gate.upgrade().filter(|_| freed > 0) {
@@ -40,24 +40,24 @@ impl EndpointCounts {
     }
 }
 
-/// What is counted of an upstream, and who waits for it.
+/// The counts of an upstream, and its queue.
 #[derive(Debug, Default)]
 pub struct UpstreamLimiter {
-    /// Requests under way, those in a process before included.
+    /// Requests in flight, including those of the predecessor process.
     pub requests: AtomicU32,
     /// Open connections.
     pub connections: AtomicU32,
-    /// Retries under way.
+    /// Retries in flight.
     pub retries: AtomicU32,
-    /// Requests refused because enough were waiting.
+    /// Requests refused because the queue was full.
     pub refused_full: AtomicU64,
-    /// Requests refused because they waited too long.
+    /// Requests refused because they were queued for too long.
     pub refused_late: AtomicU64,
-    /// Retries not made because they were not in the budget.
+    /// Retries refused by the budget.
     pub retries_refused: AtomicU64,
-    /// Requests that waited.
+    /// Requests that were queued.
     pub queued: AtomicU64,
-    /// What is known of outliers.
+    /// The state of outlier detection.
     pub outliers: OutlierState,
     pub(super) room: LimiterCapacity,
     predecessor_requests: AtomicU32,
@@ -65,17 +65,17 @@ pub struct UpstreamLimiter {
     queue: Mutex<PendingQueue>,
 }
 
-/// How much there is room for. It is here and not with each snapshot's settings, so that who came before a
-/// change, and waits, goes by what holds now.
+/// The bounds in force. They are part of the limiter rather than of each snapshot, so that a queued request of an older
+/// snapshot follows the newest bounds.
 #[derive(Debug)]
 pub(super) struct LimiterCapacity {
-    /// At all endpoints together.
+    /// Bounds of all endpoints together.
     pub(super) all: AtomicBounds,
-    /// At each.
+    /// Bounds of each endpoint.
     pub(super) each: AtomicBounds,
 }
 
-/// Bounds that may change.
+/// Bounds that a configuration change replaces.
 #[derive(Debug)]
 pub(super) struct AtomicBounds {
     requests: AtomicU32,
@@ -116,24 +116,24 @@ impl Default for LimiterCapacity {
 struct PendingQueue {
     waiters: VecDeque<PendingRequest>,
     next_id: u64,
-    /// How many calls there were.
+    /// The number of calls so far. A call offers a freed permit to one queued request after another.
     calls: u64,
-    /// When somebody was last seen.
+    /// The latest time that a worker brought.
     now_ms: u64,
 }
 
-/// One who waits.
+/// A queued request.
 #[derive(Debug)]
 struct PendingRequest {
     id: u64,
     worker: usize,
     since_ms: u64,
-    /// After which waiting has gone on for long.
+    /// The wait after which the request counts as late.
     long_wait_ms: u64,
     is_woken: bool,
-    /// The last call it need not hear again, by number.
+    /// The last call that was offered to the request, by number.
     call: u64,
-    /// Endpoints it cannot go to, as bits.
+    /// Endpoints that the request cannot use, as bits.
     excluded_endpoints: u128,
     waker: Option<Waker>,
 }
@@ -145,16 +145,16 @@ impl PendingRequest {
         self.waker.take()
     }
 
-    /// Whether it could go wherever one could who avoids these.
+    /// Whether the request can use every endpoint that a request with these exclusions can use.
     fn suits(&self, avoided: u128) -> bool {
         self.excluded_endpoints & !avoided == 0
     }
 }
 
 impl PendingQueue {
-    /// Who is next: the first come, unless the first has waited so long that its client may soon be gone.
-    /// Then the last come is: under an overload that lasts, serving in order would serve everybody late.
-    /// A worker's own go first while nobody has waited long, since a connection cannot change workers.
+    /// The next request for a call: the oldest one, or the newest one if the oldest is late. Under a lasting overload,
+    /// serving in order would serve every request late. While no request is late, those of `worker` come first, since a
+    /// connection cannot change its worker.
     fn next(&self, worker: Option<usize>, call: u64) -> Option<usize> {
         let is_uncalled = |waiter: &PendingRequest| !waiter.is_woken && waiter.call < call;
         let mut uncalled = self.waiters.iter().enumerate().filter(|(_, waiter)| is_uncalled(waiter));
@@ -174,14 +174,14 @@ impl PendingQueue {
         self.calls
     }
 
-    /// Has the next one hear a call.
+    /// Offers a call to the next request.
     fn call_next(&mut self, worker: Option<usize>, call: u64) -> Option<Waker> {
         let at = self.next(worker, call)?;
         self.waiters[at].call(call)
     }
 
-    /// Hands a call on that was of no use to `at`. Whoever avoids all that this one avoids has no use for it either,
-    /// so of those who are alike only one is woken, and each at most once by a call.
+    /// Passes on a call that the request `at` could not use. A request that excludes the same endpoints cannot use it
+    /// either and is skipped, so a call wakes each request at most once, and only one of equal exclusions.
     fn pass_on(&mut self, at: usize, call: u64) -> Option<Waker> {
         let PendingRequest { excluded_endpoints, worker, .. } = self.waiters[at];
         if excluded_endpoints == 0 {
@@ -203,18 +203,18 @@ impl PendingQueue {
 }
 
 impl UpstreamLimiter {
-    /// So many of the requests under way are in the process before.
+    /// Sets the number of requests in flight in the predecessor process.
     pub(crate) fn set_predecessor_count(&self, count: u32) {
         self.wake_next(settle(&self.requests, &self.predecessor_requests, count));
     }
 
-    /// How many wait.
+    /// The number of queued requests.
     pub fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
     }
 
-    /// What there is room for from now on, nothing being no bound. Where that is more, those who wait are to be
-    /// called.
+    /// Replaces the bounds; `None` removes them. After higher bounds, the caller wakes the queue by
+    /// [`UpstreamLimiter::call_all`].
     pub fn set_limits(&self, limits: Option<&ProtectionLimits>) {
         let (all, each) = limits
             .map_or((ConcurrencyBounds::NONE, ConcurrencyBounds::NONE), |limits| (limits.all, limits.each));
@@ -222,7 +222,7 @@ impl UpstreamLimiter {
         self.room.each.set(each);
     }
 
-    /// Has all who wait try again, since what they wait for has changed.
+    /// Wakes all queued requests, since the endpoints or bounds changed.
     pub fn call_all(&self) {
         if self.waiting() == 0 {
             return;
@@ -234,7 +234,7 @@ impl UpstreamLimiter {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Endpoints that nobody who waits could go to, as bits: room there is free for all.
+    /// Endpoints that no queued request can use, as bits. A new request may use them without queueing.
     pub fn avoided_by_all(&self) -> u128 {
         if self.waiting() == 0 {
             return u128::MAX;
@@ -242,7 +242,7 @@ impl UpstreamLimiter {
         self.lock().waiters.iter().fold(u128::MAX, |avoided, waiter| avoided & waiter.excluded_endpoints)
     }
 
-    /// Joins the queue unless `most` are in it. `patience_ms` is half of how long it will wait.
+    /// Queues a request, unless the queue has `most` requests. It counts as late after half of `timeout_ms`.
     pub fn wait(
         self: &Arc<Self>,
         most: u32,
@@ -274,7 +274,7 @@ impl UpstreamLimiter {
         Some(QueueTicket { gate: self.clone(), id, call: Cell::new(0) })
     }
 
-    /// Whether a connection that `worker` has done with is wanted by another worker more than by its own.
+    /// Whether the next request for a freed connection is queued on another worker than `worker`.
     pub fn is_wanted_elsewhere(&self, worker: usize) -> bool {
         if self.waiting() == 0 {
             return false;
@@ -283,7 +283,7 @@ impl UpstreamLimiter {
         queue.next(Some(worker), u64::MAX).is_some_and(|at| queue.waiters[at].worker != worker)
     }
 
-    /// Calls the next of those who wait.
+    /// Offers a freed permit to the next queued request.
     fn call(&self, worker: Option<usize>) {
         if self.waiting() == 0 {
             return;
@@ -310,25 +310,27 @@ impl UpstreamLimiter {
 pub struct QueueTicket {
     gate: Arc<UpstreamLimiter>,
     id: u64,
-    /// The call it tries by.
+    /// The call that woke the request.
     call: Cell<u64>,
 }
 
 impl QueueTicket {
-    /// Whether it is one's turn to try; otherwise `waker` is woken when it is. Whoever is alone may always
-    /// try, and at its first look who has nobody before it who could go wherever it can: a place may have come free
-    /// before there was anybody to call, and who takes it calls the next.
+    /// Whether the request may try to take a permit; otherwise `waker` is woken when it may.
+    ///
+    /// A request that is alone may always try. So may a request at its first poll, if no request ahead can use the same
+    /// endpoints: a permit may have been freed before the queue had a request to wake. A successful request wakes the
+    /// next one.
     pub fn is_woken(&self, waker: &Waker, now_ms: u64) -> bool {
         let mut queue = self.gate.lock();
         queue.now_ms = queue.now_ms.max(now_ms);
         let has_no_predecessor = queue.waiters.len() == 1;
         let Some(at) = queue.find(self.id) else { return true };
         let waiter = &mut queue.waiters[at];
-        let is_first_look = waiter.waker.replace(waker.clone()).is_none();
+        let is_first_poll = waiter.waker.replace(waker.clone()).is_none();
         let (is_woken, excluded_endpoints) =
             (std::mem::take(&mut waiter.is_woken), waiter.excluded_endpoints);
         let is_held_back = || queue.waiters.iter().take(at).any(|ahead| ahead.suits(excluded_endpoints));
-        if !is_woken && !has_no_predecessor && (!is_first_look || is_held_back()) {
+        if !is_woken && !has_no_predecessor && (!is_first_poll || is_held_back()) {
             return false;
         }
         if !is_woken {
@@ -338,7 +340,7 @@ impl QueueTicket {
         true
     }
 
-    /// Notes which endpoints it cannot go to, as bits. Others are not held behind it there.
+    /// Sets the endpoints that the request cannot use, as bits. It does not hold back others there.
     pub fn avoid(&self, endpoints: u128) {
         let mut queue = self.gate.lock();
         if let Some(at) = queue.find(self.id) {
@@ -346,7 +348,7 @@ impl QueueTicket {
         }
     }
 
-    /// Found no room, though others may: the next one who could go where this one cannot is called.
+    /// Passes the call on to a request that can use other endpoints than this one.
     pub fn pass_on(&self) {
         let mut queue = self.gate.lock();
         let waker = queue.find(self.id).and_then(|at| queue.pass_on(at, self.call.get()));
@@ -354,7 +356,7 @@ impl QueueTicket {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Notes that the wait was in vain.
+    /// Leaves the queue without a permit, after the timeout.
     pub fn give_up(self) {
         self.gate.refused_late.fetch_add(1, Relaxed);
     }
@@ -368,16 +370,16 @@ impl Drop for QueueTicket {
         }
         self.gate.waiting.store(queue.waiters.len(), SeqCst);
         drop(queue);
-        // There may be more room than was taken, or a call that was not followed.
+        // The request may leave with an unused call, or several permits may be free; the next request finds out.
         self.gate.call(None);
     }
 }
 
-/// The right of a request to be under way; released on drop.
+/// Permit for a request in flight; releases its slots on drop.
 #[derive(Debug)]
 pub struct RequestPermit {
     gate: Arc<UpstreamLimiter>,
-    /// Whether nobody is called when it is given back.
+    /// Whether the release wakes no queued request.
     is_quiet: bool,
     endpoint: Option<EndpointSlot>,
     worker: usize,
@@ -386,7 +388,7 @@ pub struct RequestPermit {
 
 /// The count of a request at its endpoint; released on drop.
 #[derive(Debug)]
-pub(super) struct EndpointSlot(Arc<EndpointCounts>);
+pub(crate) struct EndpointSlot(Arc<EndpointCounts>);
 
 impl EndpointSlot {
     pub(super) fn get(endpoint: &Arc<EndpointCounts>, most: u32) -> Option<EndpointSlot> {
@@ -400,7 +402,7 @@ impl Drop for EndpointSlot {
     }
 }
 
-/// The right to one retry; released on drop.
+/// Permit for one retry; releases its slot on drop.
 #[derive(Debug)]
 pub struct RetryPermit(Arc<UpstreamLimiter>);
 
@@ -427,8 +429,8 @@ impl RequestPermit {
         })
     }
 
-    /// Goes to an endpoint that had room, which gives up the one before.
-    pub(super) fn move_to(&mut self, endpoint: EndpointSlot) {
+    /// Moves the request to another endpoint; the slot at the previous one is released.
+    pub(crate) fn move_to(&mut self, endpoint: EndpointSlot) {
         if self.endpoint.replace(endpoint).is_some() {
             self.gate.call(Some(self.worker));
         }
@@ -440,7 +442,7 @@ impl RequestPermit {
     }
 
     /// Releases the permit without waking a waiter.
-    pub(super) fn release_without_wake(mut self) {
+    pub(crate) fn release_without_wake(mut self) {
         self.is_quiet = true;
     }
 
@@ -460,7 +462,7 @@ impl RequestPermit {
 
 impl Drop for RequestPermit {
     fn drop(&mut self) {
-        // Whoever is called finds it free.
+        // The slots are released first: a woken request must find them free.
         self.endpoint = None;
         self.gate.requests.fetch_sub(1, SeqCst);
         if !self.is_quiet {
@@ -475,7 +477,7 @@ impl PartialEq for EndpointPermit {
     }
 }
 
-/// The right to one open connection; released on drop.
+/// Permit for one open connection; releases its slots on drop.
 #[derive(Debug)]
 pub struct EndpointPermit {
     gate: Arc<UpstreamLimiter>,
@@ -483,15 +485,12 @@ pub struct EndpointPermit {
 }
 
 impl EndpointPermit {
-    pub(super) fn get(
-        gate: &Arc<UpstreamLimiter>,
-        endpoint: &Arc<EndpointCounts>,
-        most: (u32, u32),
-    ) -> Option<EndpointPermit> {
-        if !enter(&gate.connections, most.0) {
+    pub(super) fn get(gate: &Arc<UpstreamLimiter>, endpoint: &Arc<EndpointCounts>) -> Option<EndpointPermit> {
+        let LimiterCapacity { all, each } = &gate.room;
+        if !enter(&gate.connections, all.connections()) {
             return None;
         }
-        if !enter(&endpoint.connections, most.1) {
+        if !enter(&endpoint.connections, each.connections()) {
             gate.connections.fetch_sub(1, SeqCst);
             return None;
         }
@@ -503,19 +502,19 @@ impl EndpointPermit {
         self.gate.is_wanted_elsewhere(worker)
     }
 
-    /// Whether it is of this upstream.
+    /// Whether the connection is counted by this limiter.
     pub fn is_of(&self, gate: &Arc<UpstreamLimiter>) -> bool {
         Arc::ptr_eq(&self.gate, gate)
     }
 
-    /// Whether there are more connections than there may be since, for one, the bounds were lowered.
+    /// Whether there are more connections than allowed, for example since the bounds were lowered.
     pub fn is_excess(&self) -> bool {
         let LimiterCapacity { all, each } = &self.gate.room;
         self.gate.connections.load(Relaxed) > all.connections()
             || self.endpoint.connections.load(Relaxed) > each.connections()
     }
 
-    /// Whether somebody waits who could use it.
+    /// Whether a request is queued that could use the connection.
     pub fn is_wanted(&self) -> bool {
         self.gate.waiting() > 0
     }
@@ -529,14 +528,15 @@ impl Drop for EndpointPermit {
     }
 }
 
-/// Has a count say how many are elsewhere now, so that whoever enters need not look there; gives how many are gone.
+/// Replaces the share of the predecessor process in a count, so that permits need only one comparison. Returns the
+/// number of requests that ended there.
 fn settle(count: &AtomicU32, predecessor_requests: &AtomicU32, now: u32) -> u32 {
     let before = predecessor_requests.swap(now, SeqCst);
     count.fetch_add(now.wrapping_sub(before), SeqCst);
     before.saturating_sub(now)
 }
 
-/// Counts one more unless there are `most`.
+/// Increments a count that is below `most`; returns whether it was.
 fn enter(count: &AtomicU32, most: u32) -> bool {
     count.fetch_update(SeqCst, SeqCst, |now| (now < most).then_some(now + 1)).is_ok()
 }

@@ -8,8 +8,8 @@ use yumen_config::{Kind, Resource};
 
 use super::*;
 use crate::Publisher;
+use crate::endpoint::{Endpoint, TriedEndpoints};
 use crate::testing::{SeededRandom, TestWorker, compiler};
-use crate::upstream::Endpoint;
 
 /// Counts how often it was woken.
 #[derive(Default)]
@@ -103,8 +103,11 @@ fn two_who_join_at_once_miss_no_place_that_came_free_before() {
 fn a_connection_goes_to_its_own_worker_until_another_has_waited_long() {
     let gate = Arc::new(UpstreamLimiter::default());
     let tally = Arc::new(EndpointCounts::default());
-    let permit = EndpointPermit::get(&gate, &tally, (1, 1)).unwrap();
-    assert!(EndpointPermit::get(&gate, &tally, (1, 1)).is_none());
+    let one = ConcurrencyBounds { requests: UNBOUNDED, connections: 1 };
+    let limits = ProtectionLimits { all: one, each: one, pending_max: 9, pending_timeout_ms: 1000 };
+    gate.set_limits(Some(&limits));
+    let permit = EndpointPermit::get(&gate, &tally).unwrap();
+    assert!(EndpointPermit::get(&gate, &tally).is_none());
     assert!(!permit.is_wanted() && !permit.is_wanted_elsewhere(0));
     let _other = gate.wait(9, 1, 1000, 1000).unwrap();
     assert!(permit.is_wanted_elsewhere(0));

@@ -2,7 +2,7 @@
 
 use yumen_plugin::{ConditionExpr, Exchange, Method};
 
-use crate::Route;
+use crate::route::Route;
 
 /// Why a route did not get a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]

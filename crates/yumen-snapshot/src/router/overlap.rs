@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::pattern::path_key;
 use super::trie::KeyMatch;
 use super::{RoutePath, Router};
-use crate::Route;
+use crate::route::Route;
 
 /// A route that loses requests to another one.
 #[derive(Debug, Clone, PartialEq, Eq)]

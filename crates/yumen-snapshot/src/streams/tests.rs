@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{AddressBlock, StreamLookup, StreamMatching, StreamRoute, StreamRouter};
-use crate::snapshot::RouteTarget;
+use crate::route::RouteTarget;
 use crate::testing::SeededRandom;
 
 /// A route from `id port server remote sni`; `-` stands for absent.

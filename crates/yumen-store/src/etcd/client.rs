@@ -20,7 +20,7 @@ use super::proto::{
     TxnRequest, TxnResponse, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchRequestKind,
     WatchResponse, WriteResponse,
 };
-use super::settings::EtcdClientSettings;
+use super::settings::{EtcdClientSettings, RetryPauses};
 use super::tls::EtcdTlsConnector;
 use super::wire::{EtcdConnection, GrpcCode, RpcError, RpcStream};
 
@@ -410,29 +410,28 @@ impl EtcdWatch {
 /// Exponential backoff with jitter, so that the nodes of a cluster do not reconnect together.
 #[derive(Debug)]
 pub(super) struct RetryBackoff {
-    least: Duration,
-    most: Duration,
+    pauses: RetryPauses,
     next: Duration,
     since: Instant,
 }
 
 impl RetryBackoff {
-    pub(super) fn new((least, most): (Duration, Duration)) -> RetryBackoff {
-        RetryBackoff { least, most, next: least, since: Instant::now() }
+    pub(super) fn new(pauses: RetryPauses) -> RetryBackoff {
+        RetryBackoff { pauses, next: pauses.min, since: Instant::now() }
     }
 
-    /// Records a success. The next pause is the shortest if the success lasted longer than `most`.
+    /// Records a success. The next pause is the shortest if the success lasted longer than the longest pause.
     pub(super) fn reset_after_success(&mut self) {
         self.since = Instant::now();
     }
 
     /// Returns the next pause: random, between half of the current delay and all of it.
     pub(super) fn pause(&mut self) -> Duration {
-        if self.since.elapsed() > self.most {
-            self.next = self.least;
+        if self.since.elapsed() > self.pauses.max {
+            self.next = self.pauses.min;
         }
         let due = self.next;
-        self.next = (due * 2).min(self.most);
+        self.next = (due * 2).min(self.pauses.max);
         self.since = Instant::now();
         due / 2 + Duration::from_micros(super::random_below((due.as_micros() / 2).max(1) as usize) as u64)
     }

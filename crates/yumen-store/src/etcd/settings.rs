@@ -58,8 +58,8 @@ pub struct EtcdSettings {
     pub probe_every: Duration,
     /// Maximum silence of a member before the connection is closed.
     pub probe_timeout: Duration,
-    /// Minimum and maximum pause between connection attempts.
-    pub retry: (Duration, Duration),
+    /// Pauses between connection attempts.
+    pub retry: RetryPauses,
     /// Timeout of one write, all attempts included.
     pub write_timeout: Duration,
     /// Maximum number of operations per transaction (etcd's `--max-txn-ops`).
@@ -70,6 +70,15 @@ pub struct EtcdSettings {
     pub hold_percent: u32,
     /// Name of the directory of the shared keys.
     pub board: String,
+}
+
+/// Bounds of the pauses between connection attempts.
+#[derive(Debug, Clone, Copy)]
+pub struct RetryPauses {
+    /// The first pause.
+    pub min: Duration,
+    /// The longest pause.
+    pub max: Duration,
 }
 
 impl EtcdSettings {
@@ -90,7 +99,7 @@ impl EtcdSettings {
             start_timeout: Duration::from_secs(5),
             probe_every: Duration::from_secs(1),
             probe_timeout: Duration::from_secs(3),
-            retry: (Duration::from_millis(50), Duration::from_secs(1)),
+            retry: RetryPauses { min: Duration::from_millis(50), max: Duration::from_secs(1) },
             write_timeout: Duration::from_secs(10),
             txn_steps_max: 128,
             retention: HistoryRetention::default(),

@@ -20,8 +20,9 @@ const FORMAT: u64 = 2;
 /// Length of a SHA-256 digest in hexadecimal.
 const DIGEST_BYTES: usize = 64;
 
-/// Line of one entry: name, created, modified, expiry, text.
-type EntryLine<'a> = (Cow<'a, str>, u64, u64, Option<u64>, Cow<'a, str>);
+/// Line of one entry, a JSON array: name, revision of creation, revision of the last change, expiry, text.
+#[derive(Serialize, Deserialize)]
+struct EntryLine<'a>(#[serde(borrow)] Cow<'a, str>, u64, u64, Option<u64>, #[serde(borrow)] Cow<'a, str>);
 
 /// A setting; `None` removes it.
 type SettingLine<'a> = (Cow<'a, str>, Option<Cow<'a, str>>);
@@ -79,7 +80,7 @@ pub(super) fn record(
             None => record.deleted.push(name_of(key).into()),
         }
     }
-    record.put.extend(put.iter().map(|(key, entry)| entry_line(key, entry)));
+    record.put.extend(put.iter().map(|(key, entry)| EntryLine::new(key, entry)));
     let forgotten = from.settings().filter(|(name, _)| to.setting(name).is_none());
     record.settings.extend(forgotten.map(|(name, _)| (Cow::Borrowed(&**name), None)));
     let changed = to.settings().filter(|(name, value)| from.setting(name) != Some(value));
@@ -154,7 +155,7 @@ fn continue_with(mut state: StoreState, mut records: &[u8], mut digest: String) 
 fn apply(state: &mut StoreState, text: &[u8]) -> Option<()> {
     let record: DeltaRecord<'_> = serde_json::from_slice(text).ok()?;
     // Parsed in full before the first change, so that an unreadable record changes nothing.
-    let put: Vec<_> = record.put.into_iter().map(entry_of).collect::<Option<_>>()?;
+    let put: Vec<_> = record.put.into_iter().map(EntryLine::into_entry).collect::<Option<_>>()?;
     let deleted: Vec<_> = record.deleted.iter().map(|name| key_of(name)).collect::<Option<_>>()?;
     state.revision = Revision(record.revision);
     for (key, entry) in put {
@@ -173,7 +174,7 @@ fn body_of(state: &StoreState, edge: &OptionalSeal) -> Vec<u8> {
     let mut body = Vec::new();
     put_line(&mut body, &json!({ "revision": state.revision.0, "entries": state.len() }));
     for (key, entry) in state.entries() {
-        put_line(&mut body, &entry_line(key, &edge.sealed(key, entry)));
+        put_line(&mut body, &EntryLine::new(key, &edge.sealed(key, entry)));
     }
     for (name, value) in state.settings() {
         put_line(&mut body, &(&**name, &**value));
@@ -187,7 +188,7 @@ fn parse_body(body: &[u8]) -> Result<StoreState, usize> {
     let head: Value = lines.next().and_then(|(_, head)| serde_json::from_slice(head).ok()).ok_or(0_usize)?;
     let revision = Revision(head["revision"].as_u64().ok_or(0_usize)?);
     let count = head["entries"].as_u64().ok_or(0_usize)? as usize;
-    let entry = |line| serde_json::from_slice(line).ok().and_then(entry_of);
+    let entry = |line| serde_json::from_slice::<EntryLine<'_>>(line).ok().and_then(EntryLine::into_entry);
     let entries: Vec<(ResourceKey, StoreEntry)> =
         lines.by_ref().take(count).map(|(at, line)| entry(line).ok_or(at)).collect::<Result<_, _>>()?;
     // Fewer lines than announced: the body ends early.
@@ -201,13 +202,18 @@ fn parse_body(body: &[u8]) -> Result<StoreState, usize> {
     Ok(StoreState::new(revision, entries, settings))
 }
 
-fn entry_line<'a>(key: &ResourceKey, entry: &'a StoreEntry) -> EntryLine<'a> {
-    (name_of(key).into(), entry.created.0, entry.modified.0, entry.expires_ms, Cow::Borrowed(&*entry.json))
-}
+impl<'a> EntryLine<'a> {
+    fn new(key: &ResourceKey, entry: &'a StoreEntry) -> EntryLine<'a> {
+        let StoreEntry { json, created, modified, expires_ms } = entry;
+        EntryLine(name_of(key).into(), created.0, modified.0, *expires_ms, Cow::Borrowed(json))
+    }
 
-fn entry_of((name, created, modified, expires_ms, json): EntryLine<'_>) -> Option<(ResourceKey, StoreEntry)> {
-    let (created, modified) = (Revision(created), Revision(modified));
-    Some((key_of(&name)?, StoreEntry { json: Arc::from(json), created, modified, expires_ms }))
+    /// The entry; `None` if the name is not that of a resource.
+    fn into_entry(self) -> Option<(ResourceKey, StoreEntry)> {
+        let EntryLine(name, created, modified, expires_ms, json) = self;
+        let (created, modified) = (Revision(created), Revision(modified));
+        Some((key_of(&name)?, StoreEntry { json: Arc::from(json), created, modified, expires_ms }))
+    }
 }
 
 fn name_of(key: &ResourceKey) -> String {

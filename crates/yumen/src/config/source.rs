@@ -11,7 +11,7 @@ use yumen_config::node::{self, StoreKind};
 use yumen_config::{NodeConfig, Resource, document};
 use yumen_store::embedded::{EmbeddedOptions, MissingStorePolicy, holds_store};
 use yumen_store::etcd::{
-    EtcdClientSettings, EtcdDataDir, EtcdSettings, EtcdStore, EtcdTlsFiles, OpenedEtcdStore,
+    EtcdClientSettings, EtcdDataDir, EtcdSettings, EtcdStore, EtcdTlsFiles, OpenedEtcdStore, RetryPauses,
 };
 use yumen_store::file::{FileEvent, FileStore, WatchGuard};
 use yumen_store::starter::STARTER;
@@ -204,7 +204,7 @@ fn etcd_settings(store: &node::StoreConfig) -> EtcdSettings {
         start_timeout: Duration::from_millis(written.start_wait_ms),
         probe_every: Duration::from_millis(written.silence_ms / 3),
         probe_timeout: Duration::from_millis(written.silence_ms),
-        retry: (defaults.retry.0, Duration::from_millis(written.retry_ms_max)),
+        retry: RetryPauses { max: Duration::from_millis(written.retry_ms_max), ..defaults.retry },
         write_timeout: Duration::from_millis(written.write_ms),
         txn_steps_max: written.txn_steps_max as usize,
         retention: retention(store, store.revisions_max as usize),

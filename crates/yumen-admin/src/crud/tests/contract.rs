@@ -372,8 +372,8 @@ fn the_documented_table_of_verbs_is_the_one_that_holds() {
     for kind in yumen_config::Kind::ALL {
         let descriptor = kind.descriptor();
         let path = match descriptor.id {
-            IdRule::WithinManager => descriptor.object_path.trim_end_matches("/{id}"),
-            _ => descriptor.list_path,
+            IdRule::WithinManager => descriptor.admin_api.object_path.trim_end_matches("/{id}"),
+            _ => descriptor.admin_api.list_path,
         };
         let mut row = format!("| `{path}` |");
         for verb in [CrudVerb::Post, CrudVerb::Put, CrudVerb::Patch, CrudVerb::Delete] {

@@ -81,7 +81,7 @@ impl ProxiedExchange<'_, '_> {
     /// together; `retry_timeout_ms` bounds those of a retry.
     fn queue_timeout_ms(&self, limits: &ProtectionLimits, history: &AttemptHistory) -> u64 {
         let left_ms = limits.pending_timeout_ms.saturating_sub(history.waited_ms);
-        let retry_timeout_ms = self.pinned.upstream.retry_timeout_ms;
+        let retry_timeout_ms = self.pinned.upstream.retry.timeout_ms;
         if retry_timeout_ms == 0 || history.tried.count() == 0 {
             return left_ms.max(1);
         }

@@ -63,6 +63,6 @@ impl<'s> ProxiedExchange<'_, 's> {
     fn is_refused(&self, attempt: &Attempt<'s, ResponseStarted>) -> bool {
         grpc::is_grpc(&self.ex.request)
             && grpc::status_of(&attempt.head().fields)
-                .is_some_and(|status| self.pinned.upstream.grpc_retry_statuses.contains(&status))
+                .is_some_and(|status| self.pinned.upstream.retry.grpc_statuses.contains(&status))
     }
 }

@@ -75,7 +75,7 @@ fn tls_name<'a>(ex: &'a Exchange<'_>, upstream: &'a Upstream, endpoint: &'a Endp
 fn is_tls(ex: &Exchange<'_>, upstream: &Upstream) -> bool {
     match ex.upstream.scheme {
         Some(scheme) => scheme == "https",
-        None => upstream.scheme.is_tls(),
+        None => upstream.protocol.scheme.is_tls(),
     }
 }
 
@@ -92,9 +92,9 @@ fn host_only(authority: &[u8]) -> &[u8] {
 /// A WebSocket uses HTTP/1.1: few servers accept one over HTTP/2 (RFC 8441), and those that do accept it over
 /// HTTP/1.1 too. gRPC services support HTTP/2 only.
 fn speaks_http2(ex: &Exchange<'_>, route: &Route, upstream: &Upstream) -> bool {
-    upstream.http2
+    upstream.protocol.http2
         && ex.upstream.scheme.is_none()
-        && (matches!(upstream.scheme, UpstreamScheme::Grpc | UpstreamScheme::Grpcs)
+        && (matches!(upstream.protocol.scheme, UpstreamScheme::Grpc | UpstreamScheme::Grpcs)
             || !wants_upgrade(ex, route))
 }
 
@@ -252,7 +252,7 @@ impl<'s> ProxiedExchange<'_, 's> {
     /// which needs them.
     fn wants_trailers(&self) -> bool {
         let mut te = self.ex.request.fields.all_known(KnownField::Te).flat_map(yumen_http::head::tokens);
-        matches!(self.pinned.upstream.scheme, UpstreamScheme::Grpc | UpstreamScheme::Grpcs)
+        matches!(self.pinned.upstream.protocol.scheme, UpstreamScheme::Grpc | UpstreamScheme::Grpcs)
             || te.any(|token| token.eq_ignore_ascii_case(b"trailers"))
     }
 

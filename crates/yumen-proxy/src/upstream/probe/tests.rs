@@ -11,10 +11,10 @@ use yumen_http::{HeadLimits, RequestHead, parse};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, Now, PluginHost};
 use yumen_snapshot::upstream::{
-    ActiveChecks, Endpoint, EndpointHealth, EndpointState, HealthChecks, KeepaliveLimits, ProbeKind,
-    TriedEndpoints,
+    ActiveChecks, Endpoint, EndpointHealth, EndpointSelection, EndpointState, EndpointTls, HealthChecks,
+    KeepaliveLimits, ProbeKind, RetryPolicy, TriedEndpoints, UpstreamProtocol, UpstreamStreamSettings,
 };
-use yumen_snapshot::{AttemptTimeouts, Balancer, HostRewrite, Upstream, UpstreamScheme, UpstreamTls};
+use yumen_snapshot::{AttemptTimeouts, Balancer, HostRewrite, Upstream, UpstreamTls};
 
 use super::report::{NodeStatus, of_upstream, samples_of};
 use super::request::ProbeRequest;
@@ -108,25 +108,19 @@ fn upstream(origin: &str, endpoints: Vec<Endpoint>, checks: Option<HealthChecks>
     Arc::new(Upstream {
         slot: yumen_snapshot::UpstreamSlotId(0),
         origin: origin.into(),
-        scheme: UpstreamScheme::Http,
-        http2: false,
-        stream_idle_ms: None,
-        proxy_protocol: None,
-        grpc_retry_statuses: Box::default(),
+        protocol: UpstreamProtocol::default(),
+        streams: UpstreamStreamSettings::default(),
         endpoints: endpoints.into(),
-        balancer: Balancer::LeastConn(Default::default()),
+        selection: EndpointSelection { balancer: Balancer::LeastConn(Default::default()), slow_start: None },
         pass_host: HostRewrite::Pass,
-        retries: 0,
-        retry_timeout_ms: 0,
+        retry: RetryPolicy::default(),
         timeouts: AttemptTimeouts { connect_ms: 1000, send_ms: 1000, read_ms: 1000, total_ms: 0 },
         keepalive: KeepaliveLimits { size: 1, idle_timeout_ms: 5000, requests: 1 },
-        tls: Arc::default(),
+        tls: EndpointTls::default(),
         protection: None,
         checks: checks.map(Arc::new),
-        slow_start: None,
         on_change: Default::default(),
         unresolved: Box::default(),
-        tls_cache: std::sync::OnceLock::new(),
     })
 }
 

@@ -3,6 +3,7 @@ use yumen_config::Kind;
 
 use super::super::tests::{compiler, found, put};
 use crate::Snapshot;
+use crate::compile::tables::ServerNames;
 use crate::compile::{Compiler, ConfigChange};
 
 fn long(text: &str) -> String {
@@ -26,7 +27,7 @@ fn asking(more: Value) -> Option<Value> {
 /// One whose node fetches a certificate for `two.test`.
 fn fetching() -> Compiler {
     let mut compiler = compiler();
-    compiler.env.fetched = vec!["acme-two".into()].into();
+    compiler.server_names = ServerNames::new(vec!["acme-two".into()].into());
     compiler
 }
 

@@ -147,10 +147,10 @@ fn certificates_may_stand_in_the_environment() {
 fn the_doors_judge_references_as_the_compiler_does() {
     let compiler = compiler();
     let judge = ObjectValidator {
-        registry: &compiler.registry,
-        missing: &compiler.env.missing,
-        load_certificate: &compiler.env.load_certificate,
-        variables: &compiler.env.variables,
+        registry: &compiler.context.registry,
+        missing: &compiler.context.env.missing,
+        load_certificate: &compiler.context.env.load_certificate,
+        variables: &compiler.context.env.variables,
     };
     let verdict = |key: &str| {
         let object: Value = json!({ "username": "alice", "plugins": { "key-auth": { "key": key } } });

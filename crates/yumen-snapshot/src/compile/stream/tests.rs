@@ -160,9 +160,9 @@ fn an_upstream_keeps_what_streams_need() {
     });
     let compiled = compiler().apply(vec![put(Kind::Upstreams, "u", upstream)], 1);
     let (_, upstream) = compiled.snapshot.upstreams().next().expect("the upstream");
-    assert!(upstream.scheme.is_tls());
-    assert_eq!(upstream.stream_idle_ms, Some(30_000));
-    assert_eq!(upstream.proxy_protocol, Some(yumen_http::proxy_protocol::ProxyVersion::V2));
+    assert!(upstream.protocol.scheme.is_tls());
+    assert_eq!(upstream.streams.idle_ms, Some(30_000));
+    assert_eq!(upstream.streams.proxy_protocol, Some(yumen_http::proxy_protocol::ProxyVersion::V2));
 }
 
 #[test]
@@ -195,8 +195,8 @@ fn that_endpoints_of_datagrams_are_not_told_of_the_client_is_said() {
     let message = "a PROXY header is not sent to UDP endpoints";
     for (kind, value, path) in [
         (Kind::Upstreams, upstream("udp"), Some("proxy_protocol")),
-        (Kind::Services, json!({"upstream": upstream("udp")}), Some("upstream.proxy_protocol")),
-        (Kind::StreamRoutes, json!({"upstream": upstream("udp")}), Some("upstream.proxy_protocol")),
+        (Kind::Services, json!({"upstream": upstream("udp")}), Some("upstream.streams.proxy_protocol")),
+        (Kind::StreamRoutes, json!({"upstream": upstream("udp")}), Some("upstream.streams.proxy_protocol")),
         (Kind::StreamRoutes, json!({"upstream": upstream("tcp")}), None),
     ] {
         let compiled = compiler().apply(vec![put(kind, "x", value)], 1);

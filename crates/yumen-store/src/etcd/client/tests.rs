@@ -29,8 +29,8 @@ fn a_range_ends_after_the_last_key_of_a_prefix() {
 
 #[test]
 fn pauses_grow_to_a_bound_and_are_never_all_the_same() {
-    let (least, most) = (Duration::from_millis(50), Duration::from_millis(400));
-    let mut backoff = RetryBackoff::new((least, most));
+    let (min, max) = (Duration::from_millis(50), Duration::from_millis(400));
+    let mut backoff = RetryBackoff::new(RetryPauses { min, max });
     for due in [50, 100, 200, 400, 400, 400] {
         let (due, pause) = (Duration::from_millis(due), backoff.pause());
         assert!((due / 2..=due).contains(&pause), "{pause:?} of {due:?}");

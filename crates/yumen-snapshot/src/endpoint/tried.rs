@@ -1,55 +1,55 @@
-//! Which endpoints an exchange has tried.
+//! The set of endpoints that an exchange has tried.
 
 use super::Endpoint;
 
-/// Endpoints already tried for an exchange, and others that are not to be, by index.
+/// Endpoints that an exchange has tried or excluded, by index.
 #[derive(Debug, Clone, Default)]
 pub struct TriedEndpoints {
     low: u128,
     count: u32,
-    /// The first one past the low ones, plus one: an attempt that needs no other allocates nothing.
+    /// The first index beyond the bits of `low`, plus one. A single such index needs no allocation.
     first_high: u32,
     high: Option<Box<BitSet>>,
 }
 
-/// How many have a bit in the exchange itself.
+/// The number of endpoints with a bit in `low`.
 const LOW: usize = u128::BITS as usize;
 
 impl TriedEndpoints {
-    /// Notes an attempt at an endpoint.
+    /// Records an attempt at an endpoint.
     pub fn push(&mut self, index: usize) {
-        self.leave_out(index);
+        self.exclude(index);
         self.count += 1;
     }
 
-    fn leave_out(&mut self, index: usize) {
+    fn exclude(&mut self, index: usize) {
         match index {
             ..LOW => self.low |= 1 << index,
             _ => self.push_high(index),
         }
     }
 
-    /// Leaves more endpoints out, as bits, though there was no attempt at them.
+    /// The set with more endpoints excluded, as bits. They do not count as attempts.
     pub fn without(&self, endpoints: u128) -> TriedEndpoints {
         TriedEndpoints { low: self.low | endpoints, ..self.clone() }
     }
 
-    /// The same of the endpoints an upstream has now, which had `before`.
+    /// The set for the endpoints of another version of the upstream.
     pub fn remap(&self, before: &[Endpoint], now: &[Endpoint]) -> TriedEndpoints {
         let tried = before.iter().enumerate().filter(|(index, _)| self.has(*index));
         let tried: Vec<u64> = tried.map(|(_, endpoint)| endpoint.state.id).collect();
         let mut carried = TriedEndpoints { count: self.count, ..TriedEndpoints::default() };
         let stands = now.iter().enumerate().filter(|(_, endpoint)| tried.contains(&endpoint.state.id));
-        stands.for_each(|(index, _)| carried.leave_out(index));
+        stands.for_each(|(index, _)| carried.exclude(index));
         carried
     }
 
-    /// What is left out of the first of them, as bits.
+    /// The tried and excluded endpoints among the first 128, as bits.
     pub fn bits(&self) -> u128 {
         self.low
     }
 
-    /// Whether any endpoint will do: none was tried and none is left out.
+    /// Whether no endpoint was tried or excluded.
     pub fn is_empty(&self) -> bool {
         self.count == 0 && self.low == 0
     }
@@ -62,7 +62,7 @@ impl TriedEndpoints {
         }
     }
 
-    /// Whether an endpoint was tried or is left out.
+    /// Whether an endpoint was tried or excluded.
     pub fn has(&self, index: usize) -> bool {
         match index {
             ..LOW => self.low & (1 << index) != 0,
@@ -74,13 +74,13 @@ impl TriedEndpoints {
         self.high.as_ref().is_some_and(|high| high.has(index - LOW))
     }
 
-    /// How many attempts there were.
+    /// The number of attempts.
     pub fn count(&self) -> u32 {
         self.count
     }
 }
 
-/// A set of numbers, as long as the largest needs.
+/// A set of numbers that grows with its largest member.
 #[derive(Debug, Clone, Default)]
 struct BitSet(Vec<u64>);
 

@@ -1,6 +1,6 @@
-//! What else is wrong with an object whose form was refused, so that all of it is told at once.
+//! Further problems of a broken object, so that one attempt shows all of them.
 //!
-//! Only looks; nothing that is found here comes into force.
+//! A search only: nothing here comes into force.
 
 use serde_json::{Map, Value};
 use yumen_base::{Problem, ProblemLevel};
@@ -8,15 +8,16 @@ use yumen_config::resource as config;
 use yumen_config::resource::is_within;
 use yumen_config::{InvalidSettings, Kind, schema};
 
-use super::settings::PluginOwner;
-use super::{Compiler, ObjectName, invalid, references, route};
+use super::names::ObjectName;
+use super::plugin_settings::PluginOwner;
+use super::{Compiler, invalid, references, route};
 
-/// At most so many faults of one object are told.
+/// The most problems of one object.
 const FAULTS_MAX: usize = 32;
 
 impl Compiler {
-    /// The faults behind those found.
-    pub(super) fn further(&self, name: &ObjectName, json: &str, found: &[Problem]) -> Vec<Problem> {
+    /// The problems of an object beside those `found`.
+    pub(super) fn further_problems(&self, name: &ObjectName, json: &str, found: &[Problem]) -> Vec<Problem> {
         let mut value = serde_json::from_str(json).unwrap_or(Value::Null);
         drop(config::take_defects(&mut value));
         let Value::Object(mut written) = value else { return Vec::new() };
@@ -25,10 +26,11 @@ impl Compiler {
         for fault in schema::faults(config::schema_of(name.kind), &Value::Object(written.clone())) {
             faults.add(invalid(name, fault));
         }
+        // The rules apply to valid members only.
         for path in faults.paths() {
             written.remove(outermost(&path));
         }
-        rules(name, &mut written, &mut faults);
+        add_rule_faults(name, &mut written, &mut faults);
         if name.kind == Kind::Routes {
             for fault in route::faults_of_conditions(&written) {
                 faults.add(invalid(name, fault));
@@ -41,48 +43,48 @@ impl Compiler {
     }
 
     fn faults_of_plugins(&self, name: &ObjectName, plugins: Value) -> Vec<Problem> {
-        let side = PluginOwner::of(name.kind.descriptor().plugins);
+        let owner = PluginOwner::of(name.kind.descriptor().plugins);
         let plugins: Map<String, Value> = serde_json::from_value(plugins).unwrap_or_default();
-        let mut faults = self.build_plugins(name, Some(plugins.clone()), side).problems;
-        self.forget_asked();
+        let mut faults = self.plugin_builder().build(name, Some(plugins.clone()), owner).problems;
+        self.bindings.discard_requests();
         faults.retain(|fault| fault.level == ProblemLevel::Error);
         for fault in &mut faults {
-            // The first problem of the object tells what becomes of requests.
+            // The effect on requests is a hint of the first problem of the object.
             let plugin = fault.path.strip_prefix("plugins.").unwrap_or_default();
-            fault.hint.take_if(|_| self.missing_guard(plugin, side).is_some());
+            fault.hint.take_if(|_| self.context.missing_guard(plugin, owner).is_some());
         }
         for (plugin, settings) in plugins {
             let path = format!("plugins.{plugin}");
             if faults.iter().any(|fault| is_within(&fault.path, &path)) {
-                let of_settings = self.faults_of_settings(&plugin, settings, side);
+                let of_settings = self.faults_of_settings(&plugin, settings, owner);
                 faults.extend(of_settings.into_iter().map(|fault| invalid(name, fault.under(&path))));
             }
         }
         faults
     }
 
-    /// What the schema finds wrong with settings that were refused, as they are written.
+    /// The faults of refused settings by the plugin's schema.
     fn faults_of_settings(
         &self,
         plugin: &str,
         mut settings: Value,
-        side: PluginOwner,
+        owner: PluginOwner,
     ) -> Vec<InvalidSettings> {
-        let Some(registered) = self.registry.get(plugin) else { return Vec::new() };
+        let Some(registered) = self.context.registry.get(plugin) else { return Vec::new() };
         let is_key =
-            registered.kind.is_auth && matches!(side, PluginOwner::Consumer | PluginOwner::Credential);
+            registered.kind.is_auth && matches!(owner, PluginOwner::Consumer | PluginOwner::Credential);
         let schema = if is_key { registered.consumer_schema() } else { Some(registered.schema()) };
         let (Some(schema), Some(members)) = (schema, settings.as_object_mut()) else { return Vec::new() };
         members.remove("_meta");
         let mut faults = schema::faults(schema, &settings);
-        // What a reference leads to may be in order.
-        let is_read = |fault: &InvalidSettings| references::has_one(&settings[outermost(&fault.path)]);
-        faults.retain(|fault| !is_read(fault));
+        // The reference is checked in place of its value, which may be valid.
+        let is_reference = |fault: &InvalidSettings| references::has_one(&settings[outermost(&fault.path)]);
+        faults.retain(|fault| !is_reference(fault));
         faults
     }
 }
 
-/// What is wrong with one object.
+/// Collects the faults of one object.
 struct ObjectProblems<'f> {
     name: &'f ObjectName,
     found: &'f [Problem],
@@ -90,11 +92,11 @@ struct ObjectProblems<'f> {
 }
 
 impl ObjectProblems<'_> {
-    /// Notes a fault that is neither known nor comes of one that is.
+    /// Adds a fault, unless it is known or inside the value of a known one.
     fn add(&mut self, fault: Problem) {
-        let is_of = |known: &Problem| fault.path.is_empty() || is_within(&known.path, &fault.path);
-        let is_news = !self.found.iter().chain(&self.more).any(is_of);
-        if is_news && self.found.len() + self.more.len() < FAULTS_MAX {
+        let covers = |known: &Problem| fault.path.is_empty() || is_within(&known.path, &fault.path);
+        let is_new = !self.found.iter().chain(&self.more).any(covers);
+        if is_new && self.found.len() + self.more.len() < FAULTS_MAX {
             self.more.push(fault);
         }
     }
@@ -104,10 +106,10 @@ impl ObjectProblems<'_> {
     }
 }
 
-/// What breaks rules no schema says, when each setting that was refused is left out.
-fn rules(name: &ObjectName, written: &mut Map<String, Value>, faults: &mut ObjectProblems<'_>) {
+/// Adds the faults by the rules beyond the schema. Each round leaves out the member that was refused last.
+fn add_rule_faults(name: &ObjectName, written: &mut Map<String, Value>, faults: &mut ObjectProblems<'_>) {
     while let Err(fault) = config::check(name.kind, Value::Object(written.clone())) {
-        // What was left out is missing now.
+        // A fault of an absent member: one of the members left out before is required.
         if written.remove(outermost(&fault.path)).is_none() {
             break;
         }

@@ -1,6 +1,6 @@
-//! One plugin's settings as an object writes them, parsed: shared by the compiler and the Admin API.
+//! Parsing of one plugin's settings in an object. The compiler and the validation of single objects share it.
 //!
-//! Knows no object beside the one the settings stand in.
+//! Knows no object beside the one with the settings.
 
 use std::ops::BitOr;
 use std::sync::{Arc, LazyLock};
@@ -17,70 +17,70 @@ use yumen_plugin::{
 use super::Variables;
 use super::references::{self, ResolvedReferences};
 
-/// Whose plugins they are.
+/// The role of the object with the plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PluginOwner {
-    /// They run for requests.
+    /// The plugins run for requests.
     Traffic,
-    /// They run for streams.
+    /// The plugins run for streams.
     Stream,
-    /// Authentication plugins hold keys, the others run.
+    /// Settings of authentication plugins are keys; the other plugins run.
     Consumer,
-    /// Authentication plugins hold keys, no other is allowed.
+    /// Settings of authentication plugins are keys; other plugins are refused.
     Credential,
 }
 
-/// Which plugins there are.
+/// The plugins that objects may configure.
 #[derive(Clone, Copy)]
 pub(crate) struct KnownPlugins<'k> {
     pub(crate) registry: &'k PluginRegistry,
-    /// Those that may be configured although this version does not run them.
+    /// Plugins that this version does not run.
     pub(crate) missing: &'k MissingPlugins,
     /// The environment that settings refer to.
     pub(crate) variables: &'k Variables,
 }
 
-/// Settings that were understood.
+/// The result of parsing.
 pub(crate) enum ParsedPlugin<'k> {
-    /// Switched off by `_meta.disable`.
+    /// `_meta.disable` is set.
     Disabled,
-    /// Not run by this version. The entry is absent where only the node's settings know the plugin.
+    /// This version does not run the plugin. The entry is absent for a plugin that only the node's settings name.
     Missing { entry: Option<&'static MissingPlugin>, meta: Box<PluginMeta>, filter: Value },
-    /// What a consumer or credential holds.
+    /// A key of a consumer or credential.
     Key { plugin: &'static str, key: ConsumerKey },
-    /// To run.
+    /// A plugin that runs.
     Plugin { kind: &'k PluginKind, plugin: Arc<dyn Plugin>, meta: Box<PluginMeta>, reads: VarInputs },
 }
 
-/// Why a plugin's settings were refused.
+/// The reason for which a plugin's settings are refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PluginSettingsError {
-    /// They are no object but this; what stands there may be a bare secret.
+    /// The settings are of this JSON type instead of an object. The value is not shown: it may be a bare secret.
     NotAnObject(&'static str),
-    /// Nobody knows the plugin.
+    /// The plugin is unknown.
     Unknown,
-    /// They do not meet the plugin's rules, or those of `_meta`.
+    /// The settings break a rule of the plugin or of `_meta`.
     Settings(InvalidSettings),
     /// `_meta.filter` is no condition.
     Filter(String),
-    /// A credential holds authentication settings only.
+    /// A credential has a plugin that does not authenticate.
     NotAuthentication,
 }
 
 impl PluginSettingsError {
-    /// The flaw without what was read from elsewhere.
+    /// The error without values that references stand for.
     fn masked(self, followed: &ResolvedReferences) -> PluginSettingsError {
         match self {
-            PluginSettingsError::Settings(InvalidSettings { path, message }) => {
-                PluginSettingsError::Settings(InvalidSettings::at(path, followed.mask(message)))
+            PluginSettingsError::Settings(invalid) => {
+                PluginSettingsError::Settings(invalid.map_message(|message| followed.mask(message)))
             }
             PluginSettingsError::Filter(message) => PluginSettingsError::Filter(followed.mask(message)),
             other => other,
         }
     }
 
-    /// The flaw at its path inside the settings.
-    pub(crate) fn told(self, name: &str) -> InvalidSettings {
+    /// The error at its path inside the settings.
+    pub(crate) fn into_invalid(self, name: &str) -> InvalidSettings {
         match self {
             PluginSettingsError::NotAnObject(found) => InvalidSettings::new(format!(
                 "invalid plugin conf for plugin [{name}]: expected object, got {found}"
@@ -96,7 +96,7 @@ impl PluginSettingsError {
 }
 
 impl<'k> KnownPlugins<'k> {
-    /// Reads the settings of the plugin called `name`.
+    /// Parses the settings of the plugin called `name`.
     pub(crate) fn parse(
         self,
         name: &str,
@@ -104,9 +104,9 @@ impl<'k> KnownPlugins<'k> {
         side: PluginOwner,
         setup: &PluginBuildContext<'_>,
     ) -> Result<ParsedPlugin<'k>, PluginSettingsError> {
-        // To the tools an empty list is an empty object, and any list a table.
+        // The tools of APISIX write an empty object as an empty list, and know both as tables.
         if !settings.is_object() && !settings.is_array() {
-            return Err(PluginSettingsError::NotAnObject(kind_of(&settings)));
+            return Err(PluginSettingsError::NotAnObject(json_type(&settings)));
         }
         let serves = |one: &&RegisteredPlugin| match side {
             PluginOwner::Stream => one.kind.serves.streams(),
@@ -121,7 +121,7 @@ impl<'k> KnownPlugins<'k> {
         if side == PluginOwner::Credential && is_auth == Some(false) {
             return Err(PluginSettingsError::NotAuthentication);
         }
-        // Of what does not run nothing is looked at.
+        // References of a plugin that does not run are not resolved: they may lead nowhere on this node.
         let mut followed = ResolvedReferences::default();
         if registered.is_some() && !is_disabled(&settings) {
             followed =
@@ -129,16 +129,16 @@ impl<'k> KnownPlugins<'k> {
         }
         let parsed = match registered {
             Some(registered) => {
-                with_data_values(followed.data_values(), || understand(registered, settings, side, setup))
+                with_data_values(followed.data_values(), || build(registered, settings, side, setup))
             }
-            None => set_aside(missing, settings),
+            None => parse_missing(missing, settings),
         };
         parsed.map_err(|flaw| flaw.masked(&followed))
     }
 }
 
-/// Names what a value is and not the value: in place of settings a bare secret may stand.
-fn kind_of(value: &Value) -> &'static str {
+/// The JSON type of a value.
+fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
@@ -149,8 +149,8 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// Builds what settings that hold no references any more are of.
-fn understand<'k>(
+/// Builds a plugin or parses a key, after the references in the settings were resolved.
+fn build<'k>(
     registered: &'k RegisteredPlugin,
     mut settings: Value,
     side: PluginOwner,
@@ -169,8 +169,8 @@ fn understand<'k>(
     Ok(ParsedPlugin::Plugin { kind, plugin, meta: Box::new(meta), reads })
 }
 
-/// Reads `_meta` of a plugin that this version does not run: its other settings mean nothing here.
-fn set_aside<'k>(
+/// Parses `_meta` of a plugin that this version does not run. The other settings have no meaning here.
+fn parse_missing<'k>(
     entry: Option<&'static MissingPlugin>,
     mut settings: Value,
 ) -> Result<ParsedPlugin<'k>, PluginSettingsError> {
@@ -201,7 +201,7 @@ pub fn meta_schema() -> &'static Value {
     &SCHEMA
 }
 
-/// What the variables are in that texts in settings name.
+/// The inputs that the variables in the texts of settings need.
 pub(crate) fn reads(settings: &Value) -> VarInputs {
     match settings {
         Value::String(text) => VarInputs::of(text),
@@ -216,7 +216,7 @@ pub(super) fn is_disabled(settings: &Value) -> bool {
     settings.pointer("/_meta/disable").and_then(Value::as_bool) == Some(true)
 }
 
-/// Takes `_meta` off the settings. `None` where it disables the plugin: then nothing else is looked at.
+/// Removes `_meta` from the settings and parses it. `None` for a disabled plugin, whose settings are not checked.
 pub(crate) fn take_meta(settings: &mut Value) -> Result<Option<PluginMeta>, PluginSettingsError> {
     if is_disabled(settings) {
         return Ok(None);
@@ -224,9 +224,9 @@ pub(crate) fn take_meta(settings: &mut Value) -> Result<Option<PluginMeta>, Plug
     let Some(mut written) = settings.as_object_mut().and_then(|settings| settings.remove("_meta")) else {
         return Ok(Some(PluginMeta::default()));
     };
-    schema::validate(meta_schema(), &mut written).map_err(|InvalidSettings { path, message }| {
-        let message = format!("property \"_meta\" validation failed: {message}");
-        PluginSettingsError::Settings(InvalidSettings { path, message }.under("_meta"))
+    schema::validate(meta_schema(), &mut written).map_err(|invalid| {
+        let outer = |inner| format!("property \"_meta\" validation failed: {inner}");
+        PluginSettingsError::Settings(invalid.under("_meta").map_message(outer))
     })?;
     let mut meta = PluginMeta::default();
     let filter = written.get("filter").filter(|filter| filter.as_array().is_some_and(|all| !all.is_empty()));

@@ -1,6 +1,6 @@
-//! Plugins that an object names and this version does not run: left out, or replaced by a refusal.
+//! Plugins that an object names and this version does not run. They are left out, or a refusal replaces them.
 //!
-//! The table of them comes from outside; knows no concrete plugin.
+//! The table of missing plugins is an input of the compiler.
 
 use std::sync::Arc;
 
@@ -9,81 +9,83 @@ use yumen_base::Problem;
 use yumen_config::Kind;
 use yumen_plugin::{MissingPlugin, PluginInstance, PluginKind, PluginMeta, VarInputs};
 
-use super::Compiler;
+use super::context::CompileContext;
+use super::plugin_settings::{self, PluginOwner};
 use super::plugins::{BuiltPlugins, PluginEntry};
-use super::settings::{self, PluginOwner};
 use super::unavailable_plugin::UnavailablePlugin;
 
 /// The setting of the node that lists plugins it runs without.
 const ALLOW_MISSING: &str = "plugins.allow_missing";
 
-/// A missing plugin as an object writes it.
+/// A missing plugin in an object.
 pub(super) struct AbsentPlugin<'m> {
     pub(super) name: &'m str,
-    /// Its entry in the table; absent where only the node's settings know it.
+    /// The entry in the table; absent for a plugin that only the node's settings name.
     pub(super) entry: Option<&'static MissingPlugin>,
     pub(super) meta: Box<PluginMeta>,
-    /// The filter in `_meta`, as written.
+    /// The filter in `_meta`, unparsed.
     pub(super) filter: Value,
 }
 
-impl Compiler {
-    /// Leaves a missing plugin out, with a warning; where it guards, a refusal takes its place, with an error.
-    pub(super) fn leave_out(
+/// Whether settings of a missing plugin are credentials in an object of this role.
+fn are_credentials(entry: Option<&MissingPlugin>, owner: PluginOwner) -> bool {
+    match owner {
+        PluginOwner::Credential => true,
+        PluginOwner::Consumer => entry.is_some_and(MissingPlugin::has_credentials),
+        PluginOwner::Traffic | PluginOwner::Stream => false,
+    }
+}
+
+impl CompileContext {
+    /// Leaves out a missing plugin with a warning. A refusal, and an error, replace a missing guard.
+    pub(super) fn replace_missing(
         &self,
         object: &Arc<str>,
         absent: AbsentPlugin<'_>,
-        side: PluginOwner,
+        owner: PluginOwner,
         built: &mut BuiltPlugins,
     ) {
         let AbsentPlugin { name, entry, meta, filter } = absent;
         let path = format!("plugins.{name}");
-        let is_credential = match side {
-            PluginOwner::Credential => true,
-            PluginOwner::Consumer => entry.is_some_and(MissingPlugin::has_credentials),
-            PluginOwner::Traffic | PluginOwner::Stream => false,
-        };
+        let is_credential = are_credentials(entry, owner);
         let guard = entry.filter(|entry| entry.guards() && !is_credential && !self.env.missing.allows(name));
         let Some(guard) = guard else {
             let message = format!("plugin {name} is not available in this version and is left out");
             built.problems.push(Problem::warning(&**object, path, message));
-            // Credentials are no plugin of the consumer: they take none away from the route.
+            // An entry that is off hides the route's plugin of this name. Credentials must not do that: they are no
+            // plugin of the consumer.
             if !is_credential {
                 built.entries.push(PluginEntry::Off(name.into()));
             }
             return;
         };
         built.entries.push(PluginEntry::On(Arc::new(stand_in(guard, *meta, &filter, object.clone()))));
-        built.missing.push(problem(object, path, name, side));
+        built.missing.push(problem(object, path, name, owner));
     }
 
-    /// Whether a text names a missing plugin that guards and is not disabled, whatever else is wrong with it.
+    /// Whether a text, valid or not, names a missing guard that is not disabled.
     pub(super) fn lacks_guard(&self, kind: Kind, json: &str) -> bool {
-        let side = PluginOwner::of(kind.descriptor().plugins);
+        let owner = PluginOwner::of(kind.descriptor().plugins);
         let Ok(written) = serde_json::from_str::<Value>(json) else { return false };
         let plugins = written.get("plugins").and_then(Value::as_object);
         plugins.into_iter().flatten().any(|(name, settings)| {
-            !settings::is_disabled(settings) && self.missing_guard(name, side).is_some()
+            !plugin_settings::is_disabled(settings) && self.missing_guard(name, owner).is_some()
         })
     }
 
-    /// The entry of a missing plugin that guards on this side.
-    pub(super) fn missing_guard(&self, name: &str, side: PluginOwner) -> Option<&'static MissingPlugin> {
-        let on_streams = side == PluginOwner::Stream;
+    /// The entry of a missing plugin that guards in an object of this role.
+    pub(super) fn missing_guard(&self, name: &str, owner: PluginOwner) -> Option<&'static MissingPlugin> {
+        let on_streams = owner == PluginOwner::Stream;
         let serves = |kind: &PluginKind| if on_streams { kind.serves.streams() } else { kind.serves.http() };
         if self.registry.get(name).is_some_and(|registered| serves(&registered.kind)) {
             return None;
         }
-        let is_credential = |entry: &MissingPlugin| match side {
-            PluginOwner::Credential => true,
-            PluginOwner::Consumer => entry.has_credentials(),
-            PluginOwner::Traffic | PluginOwner::Stream => false,
-        };
         let entry = self.env.missing.get(name, on_streams)?;
-        (entry.guards() && !is_credential(entry) && !self.env.missing.allows(name)).then_some(entry)
+        let is_guard = entry.guards() && !are_credentials(Some(entry), owner);
+        (is_guard && !self.env.missing.allows(name)).then_some(entry)
     }
 
-    /// The service's plugins that only stream routes cannot have here and that guard: the first, if there is one.
+    /// The first guard among a service's plugins that runs for requests and is missing for streams.
     pub(super) fn missing_on_streams(
         &self,
         own: &[PluginEntry],
@@ -92,22 +94,23 @@ impl Compiler {
         let is_own = |entry: &&PluginEntry| own.iter().any(|own| own.name() == entry.name());
         let inherited = service.iter().filter(|entry| entry.instance().is_some() && !is_own(entry));
         let mut guards = inherited.filter_map(|entry| {
-            let is_closed = entry.instance().is_some_and(|instance| instance.plugin.is_stand_in());
-            // A guard that is missing for requests is missing for streams too, on which it might run.
-            self.env.missing.get(entry.name(), !is_closed)
+            // A refusal stands in for a guard that is missing for requests; it is missing for streams as well. The table
+            // is searched for the traffic that the plugin is missing for.
+            let is_stand_in = entry.instance().is_some_and(|instance| instance.plugin.is_stand_in());
+            self.env.missing.get(entry.name(), !is_stand_in)
         });
         guards.find(|entry| entry.guards() && !self.env.missing.allows(entry.name))
     }
 }
 
-/// The reason for which requests are refused.
+/// The reason of a refusal, for operators.
 pub(super) fn reason(name: &str) -> String {
     format!("plugin {name} is not available in this version, and access depends on it")
 }
 
-/// The error about a missing plugin that guards.
-pub(super) fn problem(object: &str, path: String, name: &str, side: PluginOwner) -> Problem {
-    let refused = match side {
+/// The error about a missing guard.
+pub(super) fn problem(object: &str, path: String, name: &str, owner: PluginOwner) -> Problem {
+    let refused = match owner {
         PluginOwner::Stream => "connections are closed",
         PluginOwner::Consumer | PluginOwner::Credential => "requests of the consumer are answered 503",
         PluginOwner::Traffic => "requests are answered 503",
@@ -120,7 +123,8 @@ pub(super) fn problem(object: &str, path: String, name: &str, side: PluginOwner)
     Problem::error(object, path, message).hint(hint)
 }
 
-/// The refusal in place of a missing plugin, for the requests that the plugin would see.
+/// The refusal in place of a missing plugin. It keeps priority and filter, so it refuses the requests that the plugin
+/// would run for.
 pub(super) fn stand_in(
     entry: &MissingPlugin,
     meta: PluginMeta,
@@ -128,14 +132,14 @@ pub(super) fn stand_in(
     origin: Arc<str>,
 ) -> PluginInstance {
     let priority = meta.priority.unwrap_or(entry.priority);
-    let meta = filtered_early(meta);
-    let reads = if meta.filter.is_some() { settings::reads(filter) } else { VarInputs::default() };
+    let meta = without_response_filter(meta);
+    let reads = if meta.filter.is_some() { plugin_settings::reads(filter) } else { VarInputs::default() };
     UnavailablePlugin::of_missing(entry.name).instance(entry.name, priority, meta, origin, reads)
 }
 
-/// The same `_meta`, without a filter that nobody can evaluate when the refusal runs, before there is an answer: it
-/// would not hold, and the refusal would let requests pass.
-pub(super) fn filtered_early(mut meta: PluginMeta) -> PluginMeta {
+/// The same `_meta` without a filter that reads the response. A refusal runs before there is a response: such a filter
+/// would never hold, and the refusal would let all requests pass.
+pub(super) fn without_response_filter(mut meta: PluginMeta) -> PluginMeta {
     meta.filter.take_if(|filter| !filter.reads_request_only());
     meta
 }

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use serde_json::json;
 use yumen_config::Kind;
 
-use super::super::tests::{compiler, found, get, nodes, nodes_in, put, route};
-use super::super::{Compiler, ConfigChange};
+use crate::compile::tests::{compiler, found, get, nodes, nodes_in, put, route};
+use crate::compile::{Compiler, ConfigChange};
 
 #[test]
 fn names_are_resolved_by_whoever_asks_and_stale_addresses_beat_none() {

@@ -1,19 +1,20 @@
-//! Variables that settings name and nobody knows: conditions over them never hold, templates stay empty.
+//! Warnings about unknown variables. A condition on one never holds, and a template leaves it empty.
 //!
-//! Knows no plugin: which texts name variables shows while they are understood, where they stand is looked for after.
+//! Knows no plugin: parsing records the unknown names, and a search through the text then finds their paths.
 
 use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::closest;
 use yumen_plugin::vars::{FixedVar, unknown_names};
 
-use super::{Compiler, ObjectName, StageResult};
+use super::names::ObjectName;
+use super::{Compiler, StageResult};
 
-/// Members that are for people or for other objects, and never name a variable.
+/// Descriptive members and ids, which never name a variable.
 const NEVER_READ: &[&str] = &["name", "desc", "labels", "id"];
 
 impl Compiler {
-    /// [`Compiler::stage`], with a warning for every place that names a variable nobody knows.
+    /// [`Compiler::stage`] with a warning for every use of an unknown variable.
     pub(super) fn stage_with_names(&mut self, name: &ObjectName, json: &str) -> StageResult {
         let (staged, names) = unknown_names(|| self.stage(name, json));
         let mut warnings = staged?;
@@ -24,7 +25,7 @@ impl Compiler {
             let written = Value::Object(written);
             for unknown in &names {
                 let mut paths = Vec::new();
-                look(&written, String::new(), unknown, &mut paths);
+                find_uses(&written, String::new(), unknown, &mut paths);
                 warnings.extend(paths.into_iter().map(|path| warning(name, path, unknown)));
             }
         }
@@ -41,30 +42,30 @@ fn warning(object: &ObjectName, path: String, unknown: &str) -> Problem {
     }
 }
 
-/// Gathers the paths of the texts that name it.
-fn look(value: &Value, path: String, unknown: &str, paths: &mut Vec<String>) {
+/// Collects the paths of the texts that name a variable.
+fn find_uses(value: &Value, path: String, unknown: &str, paths: &mut Vec<String>) {
     match value {
-        Value::String(text) if text == unknown || fills_in(text, unknown) => paths.push(path),
+        Value::String(text) if text == unknown || is_template_of(text, unknown) => paths.push(path),
         Value::Array(items) => {
             for (i, item) in items.iter().enumerate() {
-                // In a condition the first text is the variable; what it is compared to may read alike.
+                // In a condition only the first item names the variable; an equal text after it is a value.
                 if i == 0 || item.as_str() != Some(unknown) {
-                    look(item, format!("{path}[{i}]"), unknown, paths);
+                    find_uses(item, format!("{path}[{i}]"), unknown, paths);
                 }
             }
         }
         Value::Object(members) => {
             for (member, item) in members {
                 let dot = if path.is_empty() { "" } else { "." };
-                look(item, format!("{path}{dot}{member}"), unknown, paths);
+                find_uses(item, format!("{path}{dot}{member}"), unknown, paths);
             }
         }
         _ => {}
     }
 }
 
-/// Whether `text` is a template with this variable in it.
-fn fills_in(text: &str, unknown: &str) -> bool {
+/// Whether `text` is a template with this variable: `$name` or `${name}`.
+fn is_template_of(text: &str, unknown: &str) -> bool {
     text.match_indices(unknown).any(|(at, _)| {
         let before = text[..at].trim_end_matches([' ', '{']);
         let after = text[at + unknown.len()..].chars().next();

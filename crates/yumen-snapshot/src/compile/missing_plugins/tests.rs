@@ -277,7 +277,7 @@ fn consumers_with_a_missing_guard_are_refused_and_credentials_are_no_guard() {
 #[test]
 fn a_node_that_allows_a_plugin_to_be_missing_runs_without_it() {
     let mut compiler = compiler();
-    compiler.env.missing = compiler.env.missing.clone().allowing(&["gate", "our-own"]);
+    compiler.context.env.missing = compiler.context.env.missing.clone().allowing(&["gate", "our-own"]);
     let plugins = json!({ "gate": {}, "our-own": { "a": 1 } });
     let snapshot =
         apply(&mut compiler, vec![route("r", guarded(plugins)), route("s", guarded(json!({ "login": {} })))]);

@@ -1,0 +1,38 @@
+//! The tables that the compiler keeps from one change to the next. Each one keeps its invariants by its methods.
+//!
+//! Must not know how an object of any kind is compiled.
+
+mod consumer_directory;
+mod discovered;
+mod external_inputs;
+mod host_addresses;
+mod object_texts;
+mod problem_ledger;
+mod reference_graph;
+mod routed_objects;
+mod server_names;
+mod settings_agreements;
+mod upstream_slots;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use super::names::ObjectName;
+
+pub(crate) use consumer_directory::{ConsumerDirectory, StagedConsumerKey};
+pub use discovered::{DiscoveryQuery, DiscoveryResult};
+pub(crate) use external_inputs::{ExternalInputs, InputEffect, UpstreamDependencies};
+pub(crate) use object_texts::ObjectTexts;
+pub(crate) use problem_ledger::ProblemLedger;
+pub(crate) use reference_graph::ReferenceGraph;
+pub(crate) use routed_objects::RoutedObjects;
+pub(crate) use server_names::ServerNames;
+pub(crate) use settings_agreements::{AgreementHash, AgreementKey, SettingsAgreements};
+pub(crate) use upstream_slots::UpstreamSlots;
+
+/// Objects of one kind by id.
+pub(crate) type Table<T> = HashMap<Arc<str>, T, RandomState>;
+
+pub(crate) type SetOfNames = BTreeSet<ObjectName>;

@@ -1,0 +1,123 @@
+//! Inputs of compilation from outside the resources: addresses of host names and nodes of discovered services.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use yumen_base::Problem;
+
+use super::discovered::{DiscoveredServices, DiscoveryQuery, DiscoveryResult};
+use super::host_addresses::HostAddresses;
+use crate::compile::names::ObjectName;
+
+/// Inputs of one upstream beside its text.
+#[derive(Debug, Default)]
+pub(crate) struct UpstreamDependencies {
+    pub(crate) hosts: Vec<Box<str>>,
+    pub(crate) service: Option<DiscoveryQuery>,
+    /// The id of the ssl object with the client certificate.
+    pub(crate) certificate: Option<Arc<str>>,
+}
+
+impl UpstreamDependencies {
+    fn is_empty(&self) -> bool {
+        self.hosts.is_empty() && self.service.is_none() && self.certificate.is_none()
+    }
+}
+
+/// The objects that a new input concerns.
+#[derive(Debug, Default)]
+pub(crate) struct InputEffect {
+    /// Objects whose problems may have changed.
+    pub(crate) reported: Vec<ObjectName>,
+    /// Objects whose upstream has other endpoints now.
+    pub(crate) outdated: Vec<ObjectName>,
+}
+
+/// The inputs, and the upstreams that require them.
+#[derive(Debug, Default)]
+pub(crate) struct ExternalInputs {
+    hosts: HostAddresses,
+    services: DiscoveredServices,
+    /// Every host and service here is in the tables above, with this owner. No entry is empty.
+    dependencies: HashMap<ObjectName, UpstreamDependencies, RandomState>,
+    /// Grows when a host or service is added or removed.
+    generation: u64,
+}
+
+impl ExternalInputs {
+    pub(crate) fn hosts(&self) -> &HostAddresses {
+        &self.hosts
+    }
+
+    pub(crate) fn services(&self) -> &DiscoveredServices {
+        &self.services
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(crate) fn resolve(&mut self, host: Box<str>, addresses: Vec<IpAddr>) -> InputEffect {
+        self.hosts.set(host, addresses)
+    }
+
+    pub(crate) fn discover(&mut self, service: &DiscoveryQuery, found: DiscoveryResult) -> InputEffect {
+        self.services.set(service, found)
+    }
+
+    /// Replaces the dependencies of an owner's upstream; returns the previous certificate.
+    pub(crate) fn set_dependencies(
+        &mut self,
+        owner: &ObjectName,
+        current: UpstreamDependencies,
+    ) -> Option<Arc<str>> {
+        let sizes = (self.hosts.len(), self.services.len());
+        let number = self.generation + 1;
+        // New dependencies are added before old ones are released, so that an input of both stays required.
+        for host in &current.hosts {
+            self.hosts.require(host, owner, number);
+        }
+        if let Some(service) = &current.service {
+            self.services.require(service.clone(), owner, number);
+        }
+        self.generation += u64::from(sizes != (self.hosts.len(), self.services.len()));
+        let previous = self.dependencies.remove(owner).unwrap_or_default();
+        for host in previous.hosts.into_iter().filter(|host| !current.hosts.contains(host)) {
+            self.hosts.release(host, owner);
+        }
+        if let Some(service) = previous.service.filter(|service| current.service.as_ref() != Some(service)) {
+            self.services.release(&service, owner);
+        }
+        if !current.is_empty() {
+            self.dependencies.insert(owner.clone(), current);
+        }
+        previous.certificate
+    }
+
+    /// Forgets inputs that no upstream requires at the end of a change.
+    pub(crate) fn remove_unused(&mut self) {
+        // Both tables are cleaned, so no short circuit.
+        let has_removed = self.hosts.remove_unused() | self.services.remove_unused();
+        self.generation += u64::from(has_removed);
+    }
+
+    /// Warnings about missing inputs of an object's upstream.
+    pub(crate) fn problems_of(&self, owner: &ObjectName) -> Vec<Problem> {
+        let Some(dependencies) = self.dependencies.get(owner) else { return Vec::new() };
+        let unresolved = dependencies.hosts.iter().filter(|host| self.hosts.is_unresolved(host));
+        let warning = |host| Problem::warning(owner.to_string(), "nodes", format!("{host} has no address"));
+        let service = dependencies.service.as_ref();
+        let failing = service.and_then(|service| self.services.problem(service, owner));
+        unresolved.map(warning).chain(failing).collect()
+    }
+
+    /// The objects with such a warning.
+    pub(crate) fn failing_objects(&self) -> impl Iterator<Item = &ObjectName> {
+        self.hosts.unresolved_owners().chain(self.services.failing_owners())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,28 @@
+use serde_json::json;
+use yumen_config::{Kind, Resource};
+
+use crate::compile::ConfigChange;
+use crate::compile::names::ObjectName;
+use crate::testing::compiler;
+
+#[test]
+fn freed_slots_are_reused_unless_a_plugin_knows_them() {
+    let mut compiler = compiler();
+    let name = |id: &str| ObjectName::new(Kind::Upstreams, id);
+    let put = |id: &str| {
+        let value = json!({ "nodes": { "10.0.0.1:80": 1 } });
+        ConfigChange::Put(Resource::new(Kind::Upstreams, id, &value))
+    };
+    compiler.apply(vec![put("a"), put("b")], 1);
+    let slots = &mut compiler.upstreams;
+    let [a, b] = ["a", "b"].map(|id| slots.slot_of(&name(id)).expect("placed"));
+    slots.pin([a.0]);
+    slots.remove(&name("a"));
+    slots.remove(&name("b"));
+    assert!(!slots.contains(&name("a")) && slots.upstream_of(&name("b")).is_none());
+    compiler.apply(vec![put("c"), put("d")], 2);
+    let [c, d] = ["c", "d"].map(|id| compiler.upstreams.slot_of(&name(id)).expect("placed"));
+    assert_eq!(c, b);
+    assert!(d != a && d != b);
+    assert_eq!(compiler.upstreams.table().len(), 3);
+}

@@ -1,0 +1,102 @@
+//! Picks an endpoint for an attempt, and counts the attempts in flight.
+
+use yumen_plugin::Exchange;
+
+use super::Upstream;
+use crate::balance::EndpointCandidates;
+use crate::endpoint::TriedEndpoints;
+
+impl Upstream {
+    /// Picks the endpoint for an attempt, by index. `None` if no untried endpoint is left.
+    ///
+    /// Healthy endpoints of the highest priority come first. If all are down, those whose last probe succeeded are used,
+    /// or all if no probe succeeded.
+    #[inline]
+    pub fn pick(&self, ex: &Exchange<'_>, tried: &TriedEndpoints) -> Option<usize> {
+        if let [only] = &*self.endpoints {
+            return (only.weight > 0 && !tried.has(0)).then_some(0);
+        }
+        let balancer = &self.selection.balancer;
+        if tried.is_empty()
+            && let Some(index) = balancer.pick_unchecked(ex.host.worker())
+        {
+            return Some(index);
+        }
+        if let Some(slow_start) = &self.selection.slow_start {
+            slow_start.note(&self.endpoints, ex.now.mono_us);
+        }
+        let candidates = self.candidates(tried, ex.now.mono_us)?;
+        balancer.pick(&candidates, ex)
+    }
+
+    /// The endpoint that [`Upstream::pick`] would return next, without a change of state.
+    pub fn peek(&self, ex: &Exchange<'_>) -> Option<usize> {
+        let tried = TriedEndpoints::default();
+        let balancer = &self.selection.balancer;
+        if !balancer.takes_turns() {
+            return self.pick(ex, &tried);
+        }
+        let candidates = self.candidates(&tried, ex.now.mono_us)?;
+        balancer.peek(&candidates, ex)
+    }
+
+    /// For each endpoint, whether a first attempt may pick it.
+    pub fn in_rotation(&self) -> Vec<bool> {
+        let tried = TriedEndpoints::default();
+        let candidates = self.candidates(&tried, 0);
+        (0..self.endpoints.len()).map(|index| candidates.is_some_and(|all| all.has(index))).collect()
+    }
+
+    fn candidates<'u>(&'u self, tried: &'u TriedEndpoints, now_us: u64) -> Option<EndpointCandidates<'u>> {
+        EndpointCandidates::of(&self.endpoints, self.selection.slow_start.as_deref(), tried, now_us)
+    }
+
+    /// Counts an attempt at an endpoint as in flight, from `began_us` of the monotonic clock on.
+    #[inline]
+    pub fn started(&self, index: usize, began_us: u64) -> InFlight<'_> {
+        self.selection.balancer.started(&self.endpoints, index);
+        InFlight { upstream: self, index, began_us }
+    }
+}
+
+/// The in-flight guard of an attempt: the endpoint counts the attempt until the guard is dropped.
+#[derive(Debug)]
+#[must_use = "the attempt counts as ended when the guard is dropped"]
+pub struct InFlight<'u> {
+    upstream: &'u Upstream,
+    index: usize,
+    began_us: u64,
+}
+
+impl InFlight<'_> {
+    /// The index of the endpoint.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The duration of the attempt until `now_us`.
+    pub fn lasts_us(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.began_us)
+    }
+
+    /// Ends the attempt at `now_us` of the monotonic clock.
+    pub fn end_now(self, now_us: u64) {
+        let lasted_us = self.lasts_us(now_us);
+        self.end(lasted_us, now_us);
+    }
+
+    /// Ends the attempt after `duration_us`, at `now_us` of the monotonic clock. A guard that is merely dropped records
+    /// no response time.
+    #[inline]
+    pub fn end(self, duration_us: u64, now_us: u64) {
+        let Upstream { selection, endpoints, .. } = self.upstream;
+        selection.balancer.answered(endpoints, self.index, duration_us, now_us);
+    }
+}
+
+impl Drop for InFlight<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.upstream.selection.balancer.ended(&self.upstream.endpoints, self.index);
+    }
+}
