@@ -134,40 +134,7 @@ fn limit(
                 out["group"] = json!(format!("kong-rate-limiting-{name}"));
             }
         }
-        many => {
-            match &key {
-                // Preflight requests may lack a consumer and must not fail.
-                KongLimitKey::Variable(name) if name == "consumer_name" => {
-                    out["allow_degradation"] = json!(true)
-                }
-                KongLimitKey::Variable(name) if name.starts_with("http_") => {
-                    let instead = "requests are counted by the field and the address together";
-                    job.different(
-                        "",
-                        instead,
-                        "with several windows there is no other key where a field is missing",
-                    );
-                }
-                _ => {}
-            }
-            let rule = |RateWindow { name, seconds, count }: &RateWindow| {
-                let key = match &key {
-                    // A rule applies only if one of its variables has a value.
-                    KongLimitKey::Variable(variable) if variable.starts_with("http_") => {
-                        format!("${variable} $remote_addr {name}")
-                    }
-                    KongLimitKey::Variable(variable) => format!("${variable} {name}"),
-                    // A rule applies only if its key has a variable.
-                    KongLimitKey::Constant => format!("$server_name {name}"),
-                };
-                let prefix = format!("{}{}", name[..1].to_uppercase(), &name[1..]);
-                json!({ "count": count, "time_window": seconds, "key": key, "header_prefix": prefix })
-            };
-            out["rules"] = many.iter().map(rule).collect();
-            if job.is_global {
-                job.different("", "each service counts for itself", "several windows cannot share counters");
-            }
-        }
+        many => set_rules(job, many, &key, &mut out),
     }
     if !shows {
         out["show_limit_quota_header"] = json!(false);
@@ -176,6 +143,40 @@ fn limit(
     let why = "here a window begins with its first request, and fields named after it are not sent";
     job.different("", "windows do not begin on the clock's full minute or hour", why);
     super::one("limit-count", out)
+}
+
+/// Sets the rules of several windows.
+fn set_rules(job: &mut PluginJob<'_>, windows: &[RateWindow], key: &KongLimitKey, out: &mut Value) {
+    match key {
+        // Preflight requests may lack a consumer and must not fail.
+        KongLimitKey::Variable(name) if name == "consumer_name" => out["allow_degradation"] = json!(true),
+        KongLimitKey::Variable(name) if name.starts_with("http_") => {
+            let why = "with several windows there is no other key where a field is missing";
+            job.different("", "requests are counted by the field and the address together", why);
+        }
+        _ => {}
+    }
+    out["rules"] = windows.iter().map(|window| window.rule(key)).collect();
+    if job.is_global {
+        job.different("", "each service counts for itself", "several windows cannot share counters");
+    }
+}
+
+impl RateWindow {
+    fn rule(&self, key: &KongLimitKey) -> Value {
+        let RateWindow { name, seconds, count } = self;
+        let key = match key {
+            // A rule applies only if one of its variables has a value.
+            KongLimitKey::Variable(variable) if variable.starts_with("http_") => {
+                format!("${variable} $remote_addr {name}")
+            }
+            KongLimitKey::Variable(variable) => format!("${variable} {name}"),
+            // A rule applies only if its key has a variable.
+            KongLimitKey::Constant => format!("$server_name {name}"),
+        };
+        let prefix = format!("{}{}", name[..1].to_uppercase(), &name[1..]);
+        json!({ "count": count, "time_window": seconds, "key": key, "header_prefix": prefix })
+    }
 }
 
 pub(super) fn ip_restriction(job: &mut PluginJob<'_>) -> ConvertedPlugins {
