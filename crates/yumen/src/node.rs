@@ -68,7 +68,7 @@ pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<NodeConfig> {
 pub(crate) fn refuse_admin(problems: &[Problem]) -> anyhow::Result<()> {
     if !problems.is_empty() {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        bail!("the admin listener cannot be opened like this:\n{}", lines.join("\n"));
+        bail!("invalid settings of the admin listener:\n{}", lines.join("\n"));
     }
     Ok(())
 }

@@ -158,7 +158,7 @@ impl OperatorServers {
         self.stop.send_replace(true);
     }
 
-    /// Waits for in-flight requests, whose duration is bounded.
+    /// Waits for in-flight requests; their duration is bounded.
     pub(crate) async fn join(self) {
         for serving in self.serving {
             // A task that panicked has ended too.

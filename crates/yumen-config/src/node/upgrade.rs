@@ -1,23 +1,22 @@
-//! Settings of the handover between two processes of a node.
+//! Settings of how one process of a node takes over from another.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Handover from a running process to a new binary, by `yumen upgrade` or SIGUSR2.
+/// Upgrade to a new binary, by `yumen upgrade` or SIGUSR2.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpgradeConfig {
-    /// The Unix socket that `yumen upgrade` connects to. Empty means `upgrade.sock` in `store.data_dir`, if
-    /// that directory exists. A program that may connect can start any binary as the gateway; only the
-    /// gateway's own user and root may.
+    /// Unix socket for `yumen upgrade`. Empty means `upgrade.sock` in `store.data_dir`, if that directory exists. Requests
+    /// are accepted from the user of the gateway and from root, since they name a binary to execute.
     pub socket: String,
-    /// How long the new process may take to become ready, in seconds; after that the old one continues.
+    /// Time within which the new process must be ready to serve, in seconds; otherwise the old one continues.
     #[schemars(range(min = 1, max = 3600))]
     pub ready_s: u32,
-    /// How long the old process stays for WebSockets, streams and other exchanges in flight, in seconds; 0
-    /// stays until the last has ended.
+    /// Time for which the old process continues WebSockets, streams and exchanges in flight, in seconds; 0 means until
+    /// the last has ended. The next upgrade is refused meanwhile, unless it ends them (`--end-drain`).
     pub drain_s: u32,
-    /// A file with the process id of the serving process; empty writes none.
+    /// File with the id of the process that serves; empty writes none.
     pub pid_file: String,
 }
 

@@ -130,7 +130,7 @@ fn expects_more(conn: &DownstreamConnection, ex: &Exchange<'_>) -> bool {
 ///
 /// Sends nothing to a client that has disconnected, nor to one that took only a part of an interim response,
 /// since it would parse the response as the rest of that.
-pub(crate) async fn respond_to_fault(
+pub(crate) async fn send_fault(
     conn: &mut DownstreamConnection,
     ex: &mut Exchange<'_>,
     chains: &ExchangeChains<'_>,

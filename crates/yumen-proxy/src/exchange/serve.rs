@@ -154,9 +154,7 @@ async fn walk(
             flow.is_last = true;
             reply::answer(conn, &mut ex, &chains, response, &mut flow).await
         }
-        Err(ExchangeStop::Fault(fault)) => {
-            reply::respond_to_fault(conn, &mut ex, &chains, fault, &mut flow).await
-        }
+        Err(ExchangeStop::Fault(fault)) => reply::send_fault(conn, &mut ex, &chains, fault, &mut flow).await,
     };
     if ex.upstream.deadline_ms != 0 {
         conn.timer.uncap();
@@ -173,7 +171,7 @@ async fn proxy(proxied: &mut ProxiedExchange<'_, '_>) -> After {
     let is_bounded =
         total_ms != 0 || proxied.ex.upstream.deadline_ms != 0 || proxied.conn.timer.cap_ms().is_some();
     if is_bounded && let Err(fault) = deadline::begin(proxied.conn, proxied.ex, total_ms) {
-        return respond_to_proxied_fault(proxied, fault).await;
+        return send_proxied_fault(proxied, fault).await;
     }
     proxied.flow.total_ms = total_ms;
     match forward(proxied).await {
@@ -181,13 +179,13 @@ async fn proxy(proxied: &mut ProxiedExchange<'_, '_>) -> After {
             apart(reply::pass_on_translated(proxied, attempt)).await
         }
         Ok(attempt) => reply::pass_on(proxied, attempt).await,
-        Err(fault) => respond_to_proxied_fault(proxied, fault).await,
+        Err(fault) => send_proxied_fault(proxied, fault).await,
     }
 }
 
-async fn respond_to_proxied_fault(proxied: &mut ProxiedExchange<'_, '_>, fault: Fault) -> After {
+async fn send_proxied_fault(proxied: &mut ProxiedExchange<'_, '_>, fault: Fault) -> After {
     let ProxiedExchange { conn, ex, chains, flow, .. } = proxied;
-    reply::respond_to_fault(conn, ex, chains, fault, flow).await
+    reply::send_fault(conn, ex, chains, fault, flow).await
 }
 
 /// Refuses a request with an invalid head. `head` is the parsed part of it on HTTP/2 and HTTP/3, where heads
@@ -209,7 +207,7 @@ pub(crate) async fn refuse(
     let nothing = PluginChain::default();
     let chains = ExchangeChains::new(&nothing, None);
     let mut flow = ExchangeStats { fault: Some(kind.into()), ..ExchangeStats::default() };
-    let after = reply::respond_to_fault(conn, &mut ex, &chains, kind.into(), &mut flow).await;
+    let after = reply::send_fault(conn, &mut ex, &chains, kind.into(), &mut flow).await;
     finish(&worker, &mut ex, &chains, &flow);
     // Moved, since `take` would have to allocate replacements.
     recycle(&worker, ex.request, ex.response.fields);

@@ -26,7 +26,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// Minimum distance of recorded moments, and their maximum number.
 const MOMENT_EVERY: Duration = Duration::from_millis(100);
 const MOMENTS_MAX: usize = 4096;
-/// Name of a node whose host has none.
+/// Name of a node on a host without one.
 const NAMELESS: &str = "yumen";
 
 /// Record of a node in the store. Other nodes read it, possibly of other versions.

@@ -92,9 +92,9 @@ fn refusal(store: &FallbackStore) -> Option<Problem> {
     let failed = || {
         let hint = match store.status() {
             StateOrigin::Store => "reported until a write succeeds",
-            StateOrigin::LastGood { .. } => "opening it is tried again and again",
+            StateOrigin::LastGood { .. } => "the gateway keeps trying to open it",
         };
-        Some(Problem::error("store", "", format!("it takes no writes: {}", store.failure()?)).hint(hint))
+        Some(Problem::error("store", "", format!("writes fail: {}", store.failure()?)).hint(hint))
     };
     gone.or_else(failed)
 }

@@ -80,8 +80,8 @@ impl StoreStart {
         let dir = Path::new(&store.data_dir);
         match self {
             StoreStart::TakesOver { .. } if store.kind == StoreKind::Embedded && !holds_store(dir) => bail!(
-                "there is no store in {}, and a process that takes over begins none: it would serve nothing of what \
-                 is served now (to begin with an empty store, end the gateway and start it)",
+                "there is no store in {}: a successor never creates one, since it would lose all objects (to begin \
+                 with an empty store, stop the gateway and start it)",
                 dir.display()
             ),
             _ => Ok(()),
@@ -362,7 +362,7 @@ impl DocumentMirror {
                 }
                 return;
             }
-            FileEvent::Vanished => "the resource file is gone".to_owned(),
+            FileEvent::Vanished => "the resource file was deleted".to_owned(),
             FileEvent::HalfWritten => "the resource file lost its last line #END: half written?".to_owned(),
             FileEvent::Unreadable(error) => format!("the resource file cannot be read: {error}"),
         };

@@ -39,7 +39,7 @@ impl AppliedTracker {
         AppliedTracker::new(false)
     }
 
-    /// Tracker of a successor, whose predecessor applies publications too until it ends.
+    /// Tracker of a successor. The predecessor applies publications too until it exits.
     pub(crate) fn with_predecessor() -> AppliedTracker {
         AppliedTracker::new(true)
     }

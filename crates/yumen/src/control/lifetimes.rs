@@ -51,7 +51,7 @@ impl ObjectLifetimes {
         }
     }
 
-    /// Marks objects as expired whose grace period is over, and returns their deletions.
+    /// Marks objects as expired after their grace period, and returns their deletions.
     pub(super) fn due(&mut self, now_ms: u64) -> Vec<ConfigChange> {
         let is_due = |(at_ms, _): &&(u64, ResourceKey)| at_ms.saturating_add(GRACE_MS) <= now_ms;
         let due: Vec<ResourceKey> =

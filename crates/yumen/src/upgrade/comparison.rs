@@ -46,7 +46,7 @@ impl HandoverLosses {
         };
         format!(
             "{count} objects that work now would not with yumen {version}; the first is {first} \
-             (--force takes over all the same)"
+             (--force upgrades anyway)"
         )
     }
 }
@@ -107,20 +107,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_in_both_is_no_loss_unless_its_last_good_version_serves() {
+    fn an_object_broken_in_both_is_no_loss_unless_its_last_good_version_serves() {
         let both = ready(&["routes/a", "routes/b"], &[]);
         assert_eq!(lost(&both, &[problem("routes/a", false)]), ["routes/b"]);
         assert_eq!(lost(&both, &[problem("routes/a", false), problem("routes/b", true)]), ["routes/b"]);
     }
 
     #[test]
-    fn a_last_good_version_the_new_process_has_too_is_no_loss_and_neither_is_one_it_needs_no_more() {
+    fn a_last_good_version_in_both_or_no_longer_needed_is_no_loss() {
         assert!(lost(&ready(&["routes/a"], &["routes/a"]), &[problem("routes/a", true)]).is_empty());
         assert!(lost(&ready(&[], &[]), &[problem("routes/a", true)]).is_empty());
     }
 
     #[test]
-    fn a_document_that_was_not_taken_is_a_loss_whatever_the_new_process_makes_of_it() {
+    fn a_rejected_document_is_a_loss_whatever_the_successor_reports() {
         for of in ["file", "tests/a"] {
             assert_eq!(lost(&ready(&[], &[]), &[problem(of, true)]), [of]);
             assert_eq!(lost(&ready(&[of], &[of]), &[problem(of, true)]), [of]);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_the_new_process_cannot_use_is_a_loss_unless_nothing_else_serves() {
+    fn a_document_unusable_in_the_successor_is_a_loss_unless_it_serves_in_neither() {
         for of in ["file", "tests/a"] {
             for claimed in [&[][..], &[of]] {
                 assert_eq!(lost(&ready(&[of], claimed), &[]), [of]);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_the_new_process_does_not_have_is_a_loss_unless_it_does_not_serve_now() {
+    fn an_object_absent_in_the_successor_is_a_loss_unless_it_is_broken_now() {
         let of = |has: Option<&[&str]>, problems: &[Problem]| {
             let ready = SuccessorReady { objects: has.map(texts), ..ready(&[], &[]) };
             HandoverLosses::of(&ready, problems, &texts(&["routes/a", "ssls/a"]))
@@ -148,6 +148,6 @@ mod tests {
         assert!(of(Some(&["ssls/a"]), &[]).are_deletions());
         assert!(of(Some(&["ssls/a"]), &[problem("routes/a", false)]).is_none());
         assert_eq!(of(Some(&["ssls/a"]), &[problem("routes/a", true)]).absent, ["routes/a"]);
-        assert!(of(None, &[]).is_none(), "a version that tells none");
+        assert!(of(None, &[]).is_none(), "a version that sends none");
     }
 }

@@ -1,4 +1,4 @@
-//! Receiver of the successor's configuration in the predecessor, whose draining connections use it.
+//! Receiver of the successor's configuration in the predecessor, for its draining connections.
 //!
 //! Owns transport and publication of updates; must not interpret their content.
 

@@ -6,7 +6,7 @@
 use yumen_plugin::{BodyChunk, BufferedResponse, Computation, LocalResponse, ResponseSource, compute};
 
 use super::pump::BodyCopy;
-use super::{answer, note_upstream_status, respond_to_fault};
+use super::{answer, note_upstream_status, send_fault};
 use crate::copy::transfer::{Edit, Transfer};
 use crate::exchange::disposition::After;
 use crate::exchange::exchange_stats::RequestBodyState;
@@ -46,7 +46,7 @@ pub(crate) async fn pass_on_translated<'s>(
         Ok(collected) => collected,
         Err(kind) => {
             finished.close(client);
-            return respond_to_fault(conn, ex, chains, kind.into(), flow).await;
+            return send_fault(conn, ex, chains, kind.into(), flow).await;
         }
     };
     let status = grpc::status_of_lines(&trailers).or_else(|| grpc::status_of(&finished.head.fields));

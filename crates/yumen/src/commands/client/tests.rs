@@ -72,8 +72,8 @@ fn a_download_that_fails_or_ends_early_is_an_error() {
         let client = OperatorClient::new(&format!("http://{address}"), None).unwrap();
         let error = client.download("/backup", &mut Vec::new()).expect_err(expected);
         serving.join().unwrap();
-        let told = format!("{error:#}");
-        assert!(told.contains(expected), "{told}");
+        let message = format!("{error:#}");
+        assert!(message.contains(expected), "{message}");
     }
 }
 
@@ -87,7 +87,7 @@ fn check_document(answer: &'static str, expected: &str) {
 }
 
 #[test]
-fn an_answer_that_is_no_document_says_what_it_is() {
+fn a_response_without_a_document_is_described() {
     check_document(
         "HTTP/1.1 401 Unauthorized\r\nContent-Length: 23\r\n\r\n{\"error_msg\":\"no key\"}\n",
         "no key: give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)",
@@ -99,7 +99,7 @@ fn an_answer_that_is_no_document_says_what_it_is() {
     );
     check_document(
         "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n",
-        "the gateway answered 502: without saying why",
+        "the gateway answered 502: no reason given",
     );
     check_document(
         "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1\r\n\r\nx",

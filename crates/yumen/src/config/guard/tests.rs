@@ -66,7 +66,7 @@ fn only_tests_that_a_write_breaks_hold_it_back() {
 }
 
 #[test]
-fn tests_hold_while_what_they_ask_for_is_in_force_by_its_last_good_version() {
+fn tests_pass_on_last_good_versions() {
     let broken: Arc<str> = V1.replace("\"1\"", "[]").into();
     let versions = Arc::new(LastGoodVersions::default());
     let memory: Arc<dyn Store> = Arc::new(MemoryMedium::store(100).unwrap());

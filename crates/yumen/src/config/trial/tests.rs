@@ -4,12 +4,12 @@ use super::TrialCompiler;
 use crate::commands::offline;
 
 #[test]
-fn lint_tells_what_cannot_be_compiled_first() {
+fn lint_lists_compile_errors_first() {
     let text = "routes:\n- {id: a, uri: /a, plugins: {cors: {allow_methods: 7}}, upstream_id: none}\n";
     let (resources, _) = document::parse(text, &|_| None);
     let trial = TrialCompiler::new(&offline::compiler(&Default::default()));
     let (_, compiled) = trial.compile(resources.clone());
     assert!(!compiled.is_empty());
-    let told = trial.lint(&resources, false);
-    assert_eq!(told[..compiled.len()], compiled[..]);
+    let problems = trial.lint(&resources, false);
+    assert_eq!(problems[..compiled.len()], compiled[..]);
 }

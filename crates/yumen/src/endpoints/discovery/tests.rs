@@ -156,7 +156,7 @@ fn metadata_has_all_that_is_wanted() {
 }
 
 #[test]
-fn what_is_kept_is_read_again_and_damage_is_nothing() {
+fn saved_services_are_read_and_a_damaged_file_is_empty() {
     let directory = std::env::temp_dir().join(format!("yumen-kept-{}", std::process::id()));
     let node = |host: &str| {
         serde_json::from_value(json!({ "host": host, "port": 80, "weight": 2, "metadata": { "a": "b" } }))
@@ -169,10 +169,10 @@ fn what_is_kept_is_read_again_and_damage_is_nothing() {
     let read = SavedServices::open(&directory, HashMap::new());
     assert_eq!(read.nodes(&known[0].0).as_ref(), Some(&known[0].1));
     assert_eq!(read.nodes(&service("a", "")), None);
-    let told = [(known[0].0.clone(), vec![node("10.0.0.2")])];
+    let handed_over = [(known[0].0.clone(), vec![node("10.0.0.2")])];
     assert_eq!(
-        SavedServices::open(&directory, told.clone().into()).nodes(&known[0].0),
-        Some(told[0].1.clone())
+        SavedServices::open(&directory, handed_over.clone().into()).nodes(&known[0].0),
+        Some(handed_over[0].1.clone())
     );
     std::fs::write(directory.join("discovery.json"), "{\"services\": [1]}").unwrap();
     assert_eq!(SavedServices::open(&directory, HashMap::new()).nodes(&known[0].0), None);
@@ -182,7 +182,7 @@ fn what_is_kept_is_read_again_and_damage_is_nothing() {
 #[test]
 fn consul_is_asked_again_soon_only_where_it_can_be_waited_for() {
     let mut cursor = SourceCursor { server: 0, index: 0 };
-    for (told, index, pause_ms) in [
+    for (field, index, pause_ms) in [
         (Some("7"), 7, 100),
         (Some("9"), 9, 100),
         // A lower index resets the count.
@@ -192,14 +192,14 @@ fn consul_is_asked_again_soon_only_where_it_can_be_waited_for() {
         (Some("x"), 0, 2000),
         (None, 0, 2000),
     ] {
-        let pause = consul::follow(told, &mut cursor);
-        assert_eq!((cursor.index, pause), (index, Duration::from_millis(pause_ms)), "{told:?}");
+        let pause = consul::follow(field, &mut cursor);
+        assert_eq!((cursor.index, pause), (index, Duration::from_millis(pause_ms)), "{field:?}");
     }
 }
 
 #[test]
 fn the_least_weight_nacos_tells_still_gets_requests() {
-    for (told, usual, expected) in [
+    for (weight, usual, expected) in [
         (None, 100, 100),
         (Some(1.0), 100, 100),
         (Some(0.5), 100, 50),
@@ -209,7 +209,7 @@ fn the_least_weight_nacos_tells_still_gets_requests() {
         (Some(f64::NAN), 100, 0),
         (Some(10_000.0), 100, 1_000_000),
     ] {
-        assert_eq!(nacos::weight(told, usual), expected, "{told:?}");
+        assert_eq!(nacos::weight(weight, usual), expected, "{weight:?}");
     }
 }
 
@@ -229,6 +229,6 @@ async fn an_address_is_its_own_answer_and_what_is_no_name_is_told() {
         let found: Vec<String> = nodes.iter().map(|node| format!("{}:{}", node.host, node.port)).collect();
         assert_eq!(found, [expected], "{name}");
     }
-    let told = source.ask(&service("[127.0.0.1]:80", "")).await.map(drop).unwrap_err();
-    assert_eq!(told, "`[127.0.0.1]` is no host name");
+    let error = source.ask(&service("[127.0.0.1]:80", "")).await.map(drop).unwrap_err();
+    assert_eq!(error, "`[127.0.0.1]` is no host name");
 }

@@ -33,7 +33,7 @@ fn documents_and_descriptors_arrive_in_order() {
 }
 
 #[test]
-fn a_peer_that_has_gone_is_no_peer_that_is_silent() {
+fn a_closed_peer_and_a_silent_peer_are_different_errors() {
     let (one, other) = pair();
     let silent = other.receive::<String>(Some(Instant::now() + Duration::from_millis(20))).unwrap_err();
     assert_eq!(silent.kind(), io::ErrorKind::TimedOut);
@@ -43,7 +43,7 @@ fn a_peer_that_has_gone_is_no_peer_that_is_silent() {
 }
 
 #[test]
-fn what_is_no_document_is_an_error() {
+fn invalid_documents_are_errors() {
     let check = |bytes: &[u8]| {
         let (one, other) = pair();
         (&one.stream).write_all(bytes).unwrap();

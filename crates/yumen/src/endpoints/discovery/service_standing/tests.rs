@@ -31,23 +31,23 @@ fn check(remembered: Option<&[&str]>, events: &[(u64, Event, &str)]) {
     let mut standing = ServiceStanding::new(remembered.map(nodes), Duration::from_secs(30), start);
     for (at, (seconds, event, expected)) in events.iter().enumerate() {
         let now = start + Duration::from_secs(*seconds);
-        let told = match event {
+        let report = match event {
             Heard(hosts) => standing.answered(nodes(hosts), now),
             Failed(error) => standing.failed(error),
             Lapse => standing.lapse(now),
         };
-        let told = told.map(|found| {
+        let report = report.map(|found| {
             let hosts = found.nodes.map_or("unknown".to_owned(), |nodes| {
                 nodes.iter().map(|node| node.host.as_str()).collect::<Vec<_>>().join(" ")
             });
             format!("[{hosts}] {}", found.trouble.as_deref().unwrap_or("-"))
         });
-        assert_eq!(told.unwrap_or_default(), *expected, "event {at} at {seconds} s");
+        assert_eq!(report.unwrap_or_default(), *expected, "event {at} at {seconds} s");
     }
 }
 
 #[test]
-fn an_answer_is_told_once_whatever_its_order() {
+fn an_unchanged_result_is_reported_once_whatever_its_order() {
     check(
         None,
         &[
@@ -114,7 +114,7 @@ fn an_empty_answer_is_honoured_after_the_hold() {
 }
 
 #[test]
-fn what_is_remembered_serves_until_the_source_answers() {
+fn saved_endpoints_are_used_until_the_source_answers() {
     let waiting = "[a] it has not answered yet; the last 1 endpoints stay in use";
     check(Some(&["a"]), &[(0, Lapse, ""), (1, Lapse, waiting), (2, Heard(&["b"]), "[b] -")]);
     check(Some(&["a"]), &[(0, Heard(&["b"]), "[b] -"), (2, Lapse, "")]);
