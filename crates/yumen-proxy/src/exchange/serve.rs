@@ -126,10 +126,12 @@ async fn walk(
         watch.request.replace(Some(RecentRequest::of(&ex, watch.weight)));
     }
     let mut chains = ExchangeChains::new(&pinned.global, watch);
-    let decision = decide(conn, &mut ex, &pinned, &mut chains).await;
-    // An aborted match invalidates every decision that follows from it, also one of the last plugin.
-    let decision = decided(&ex).and(decision);
-    let after = match decision {
+    let after = match decide(conn, &mut ex, &pinned, &mut chains).await {
+        // An aborted match invalidates every decision that follows from it, also one of the last plugin.
+        _ if ex.is_undecided() => {
+            let kind = ex.indecision().map_or(FaultKind::Undecided, FaultKind::from);
+            reply::apologize(conn, &mut ex, &chains, kind.into(), &mut flow).await
+        }
         Ok((route, upstream)) => {
             chains.upstream = Some(upstream);
             if let Some(mirror) = ex.upstream.mirror.take() {
