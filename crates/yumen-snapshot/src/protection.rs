@@ -131,7 +131,7 @@ impl UpstreamProtection {
         self.gate.outliers.end_ejections(&self.endpoints, now_ms);
     }
 
-    /// Records the result of an attempt; returns the ejection or return of an endpoint that follows from it.
+    /// Records the result of an attempt; returns the ejection that follows from it.
     pub fn observe(&self, index: usize, failure: AttemptFailure, now_ms: u64) -> Option<EjectionEvent> {
         let rules = self.outliers.as_ref()?;
         self.gate.outliers.observe(rules, &self.endpoints, index, failure, now_ms)

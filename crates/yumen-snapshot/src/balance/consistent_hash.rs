@@ -1,4 +1,4 @@
-//! Consistent hashing: a key keeps its endpoint as long as that is there, whatever else changes.
+//! Consistent hashing: a key keeps its endpoint while the endpoint exists, whatever else changes.
 //!
 //! The hash is fixed, not seeded, so that all nodes and restarts agree.
 
@@ -11,13 +11,13 @@ use super::EndpointCandidates;
 use super::policy::{BalancingPolicy, PolicyContext};
 use crate::endpoint::Endpoint;
 
-/// Points per unit of weight: enough for shares to be within a few per cent.
+/// Points per unit of weight, enough for shares within a few per cent.
 const POINTS: u64 = 160;
 /// The most points of an endpoint, and of a ring.
 const ENDPOINT_MAX: u64 = 1 << 12;
 const RING_MAX: u64 = 1 << 20;
 
-/// What of a request is hashed. Where a request has it not, the client's address is.
+/// The part of a request that is hashed. The address of the client replaces an absent part.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum HashKey {
     /// A variable.
@@ -32,7 +32,7 @@ pub(super) enum HashKey {
     Template(VarTemplate),
 }
 
-/// A ring of points, each an endpoint's.
+/// A ring of points. Each point belongs to one endpoint.
 #[derive(Debug)]
 pub struct ConsistentHash {
     key: HashKey,
@@ -104,25 +104,25 @@ impl HashKey {
     }
 }
 
-/// By how many powers of two weights are scaled down, for the ring to stay within bounds. It depends on nothing
-/// but the magnitudes of the largest weight and of the number of endpoints: so the points of one endpoint do
-/// not change with another, unless that is the first of its magnitude, and keys move to and from endpoints that
-/// change and no others.
+/// The number of powers of two by which weights are scaled down to keep the ring within its bounds.
+///
+/// The result depends only on the magnitudes of the largest weight and of the number of endpoints. So a change of one
+/// endpoint seldom changes the points of another, and keys move only to and from the endpoint that changed.
 fn shift(endpoints: &[Endpoint]) -> u32 {
     let largest = endpoints.iter().map(|endpoint| u64::from(endpoint.weight)).max().unwrap_or(0).max(1);
-    // The most points of any endpoint whose weight has as many digits.
+    // The most points of an endpoint of this magnitude of weight.
     let points_max = (largest + 1).next_power_of_two() * POINTS;
     let room = (RING_MAX / (endpoints.len().max(1) as u64).next_power_of_two()).clamp(1, ENDPOINT_MAX);
     points_max.div_ceil(room).next_power_of_two().trailing_zeros()
 }
 
-/// FNV-1a with a finish that spreads its low bits.
+/// FNV-1a with a finalizer, since its low bits are badly distributed.
 fn hash(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
     mix(bytes.iter().fold(0xCBF2_9CE4_8422_2325, step))
 }
 
-/// The finish of SplitMix64.
+/// The finalizer of SplitMix64.
 fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

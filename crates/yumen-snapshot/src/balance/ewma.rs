@@ -1,4 +1,4 @@
-//! Peak-sensitive moving average of response times; the better of two endpoints drawn by lot.
+//! The better of two random endpoints by a peak-sensitive moving average of response times.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,7 +8,7 @@ use super::policy::{BalancingPolicy, PolicyContext};
 use super::{EndpointCandidates, count_active, uncount_active};
 use crate::endpoint::{Endpoint, EndpointState};
 
-/// After so long without news an average has lost two thirds of its weight.
+/// The time after which an average without observations has lost two thirds of its weight.
 const DECAY_US: f64 = 10_000_000.0;
 
 /// The policy `ewma`.
@@ -58,22 +58,22 @@ fn from(pool: &EndpointCandidates<'_>, start: usize, not: Option<usize>) -> Opti
     (start..count).chain(0..start).find(|index| Some(*index) != not && pool.has(*index))
 }
 
-/// Expected wait: the average for each exchange under way and this one, by weight. Whole microseconds,
-/// so that long-faded averages are equal.
+/// The expected wait: the average, times the exchanges in flight plus one, by weight. Whole microseconds, so that
+/// averages that have faded for long are equal.
 fn cost(endpoint: &Endpoint, now_us: u64) -> f64 {
     let state = &endpoint.state;
     let average = state.ewma_us.load(Relaxed) as f64 * left(state, now_us);
     (average.floor() + 1.0) * f64::from(state.active.load(Relaxed) + 1) / f64::from(endpoint.weight)
 }
 
-/// What part of the average is left by now.
+/// The share of the average that is left at this time.
 fn left(state: &EndpointState, now_us: u64) -> f64 {
     let idle_us = now_us.saturating_sub(state.ewma_at_us.load(Relaxed));
     (-(idle_us as f64) / DECAY_US).exp()
 }
 
-/// A slower answer is believed at once, a faster one little by little. Workers may overwrite each
-/// other's observation: an average does not mind.
+/// A slower response raises the average at once; a faster one lowers it gradually. Workers may overwrite each other's
+/// observations, which an average tolerates.
 fn observe(state: &EndpointState, duration_us: u64, now_us: u64) {
     let left = left(state, now_us);
     let average = state.ewma_us.load(Relaxed);

@@ -1,4 +1,4 @@
-//! Least connections: the endpoint with the fewest exchanges under way for its weight.
+//! Least connections: the endpoint with the fewest exchanges in flight for its weight.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,7 +19,7 @@ impl BalancingPolicy for LeastConn {
         LeastConn
     }
 
-    /// Ties are broken by lot, so that idle endpoints share evenly.
+    /// Ties are broken at random, so that idle endpoints share evenly.
     fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
         let mut best: Option<(usize, u64, u64)> = None;
         let mut ties = 1;
@@ -27,7 +27,7 @@ impl BalancingPolicy for LeastConn {
             let (share, whole) = pool.share(index);
             let load = (u64::from(endpoint.state.active.load(Relaxed)) + 1).saturating_mul(whole);
             let weight = u64::from(endpoint.weight) * share;
-            // load / weight against the best's, without dividing.
+            // Compares load / weight with that of the best endpoint, without a division.
             let order = best.map_or(std::cmp::Ordering::Less, |(_, best_load, best_weight)| {
                 load.saturating_mul(best_weight).cmp(&best_load.saturating_mul(weight))
             });

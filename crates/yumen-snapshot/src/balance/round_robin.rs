@@ -1,4 +1,4 @@
-//! Smooth weighted round robin from a schedule made when the upstream is compiled.
+//! Smooth weighted round robin, by a schedule that is built when the upstream is compiled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -12,17 +12,17 @@ use crate::endpoint::Endpoint;
 /// The longest schedule; larger weights are scaled down to it.
 const TURNS_MAX: u64 = 4096;
 
-/// One worker's positions, on a cache line of their own.
+/// The positions of one worker, on a cache line of their own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct WorkerCursors {
     first: RoundRobinCursor,
-    /// Further attempts have turns of their own: out of the same ones, they would take those of the
-    /// endpoints behind one that fails, which would then get more first attempts than its share.
+    /// The position of further attempts. With a common position, each retry would take the turn of the endpoint behind a
+    /// failing one, and the failing endpoint would get more first attempts than its share.
     again: RoundRobinCursor,
 }
 
-/// How many turns are over; only the worker that it is of moves it.
+/// The number of turns taken. One worker writes it.
 #[derive(Debug, Default)]
 struct RoundRobinCursor(AtomicU32);
 
@@ -40,15 +40,14 @@ impl RoundRobinCursor {
     }
 }
 
-/// Where each worker stands in its turns; kept across snapshots.
+/// The positions of all workers; outlives snapshots.
 #[derive(Debug, Default)]
 pub struct RoundRobinState {
     cursors: Box<[WorkerCursors]>,
 }
 
 impl RoundRobinState {
-    /// Positions of so many workers, spread over `turns` so that they do not all begin at the same
-    /// endpoint.
+    /// Positions of this number of workers, spread over `turns` so that not all workers begin with the same endpoint.
     pub fn new(workers: usize, turns: usize) -> RoundRobinState {
         let start = |worker| {
             let cursor = || RoundRobinCursor(AtomicU32::new((worker * turns / workers.max(1)) as u32));
@@ -57,12 +56,12 @@ impl RoundRobinState {
         RoundRobinState { cursors: (0..workers.max(1)).map(start).collect() }
     }
 
-    /// How many turns of first attempts are over on each worker.
+    /// The number of turns taken by first attempts, by worker.
     pub(crate) fn positions(&self) -> impl Iterator<Item = u32> {
         self.cursors.iter().map(|cursors| cursors.first.0.load(Relaxed))
     }
 
-    /// Goes on from the turns of as many workers or others.
+    /// Continues from positions of the predecessor process, which may have another number of workers.
     pub(crate) fn go_on_from(&self, turns: &[u32]) {
         for (cursors, turn) in self.cursors.iter().zip(turns.iter().cycle()) {
             cursors.first.0.store(*turn, Relaxed);
@@ -86,7 +85,7 @@ struct PriorityGroup {
 #[derive(Debug)]
 pub struct RoundRobin {
     groups: Box<[PriorityGroup]>,
-    /// Whether no endpoint can be down, nor get less than its turns.
+    /// Whether no endpoint can be down or in slow start.
     is_unchecked: bool,
     state: Arc<RoundRobinState>,
 }
@@ -105,14 +104,14 @@ impl RoundRobin {
         }
     }
 
-    /// How many turns the longest round has: what [`RoundRobinState::new`] spreads workers over.
+    /// The length of the round of the highest priority, for [`RoundRobinState::new`].
     fn turns(endpoints: &[Endpoint]) -> usize {
         let highest = endpoints.iter().filter(|one| one.weight > 0).map(|one| one.priority).max();
         highest.map_or(0, |priority| scaled(endpoints, priority).map(|(_, weight)| weight as usize).sum())
     }
 
-    /// The next turn of an endpoint in the pool. Those on the way are over: were they to come again, whoever
-    /// follows an endpoint that is down would stand in for it each time, and bear two shares alone.
+    /// The next turn of an endpoint in the pool. Turns that are passed over count as taken: otherwise the endpoint behind
+    /// one that is down would replace it each time and bear two shares alone.
     fn pick_turn(&self, pool: &EndpointCandidates<'_>, worker: usize) -> Option<usize> {
         let is_first = pool.tried.count() == 0;
         let cursors = self.state.cursors(worker);
@@ -124,7 +123,7 @@ impl RoundRobin {
         Some(index)
     }
 
-    /// In turn, but an endpoint that gets a share of its weight passes the rest of its turns on, by lot.
+    /// In turn, but an endpoint in slow start passes a random part of its turns on.
     fn pick_by_share(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
         const PASSED_ON_MAX: u32 = 64;
         let most = pool.iter().map(|(index, _)| pool.share(index).0).max()?;
@@ -138,8 +137,8 @@ impl RoundRobin {
         self.pick_turn(pool, ex.host.worker())
     }
 
-    /// The next endpoint in the pool, behind so many turns of others. Where nobody takes turns, since there is
-    /// but one endpoint, it is the first.
+    /// The next endpoint in the pool, with the number of turns passed over. Without a position, which an upstream of one
+    /// endpoint lacks, the first one.
     fn next(
         &self,
         pool: &EndpointCandidates<'_>,
@@ -158,7 +157,7 @@ impl BalancingPolicy for RoundRobin {
 
     fn build(context: &PolicyContext<'_>) -> RoundRobin {
         let PolicyContext { endpoints, carry, origin, .. } = context;
-        // Without a choice there is no position to carry.
+        // A single endpoint needs no position.
         if endpoints.len() < 2 {
             return RoundRobin::new(endpoints, context.no_turns.clone());
         }
@@ -170,7 +169,7 @@ impl BalancingPolicy for RoundRobin {
         self.is_unchecked = false;
     }
 
-    /// The next turn of the highest priority, where nothing can stand in its way.
+    /// The next turn of the highest priority, if every endpoint can be picked.
     #[inline]
     fn pick_unchecked(&self, worker: usize) -> Option<usize> {
         let turns = &self.groups.first().filter(|_| self.is_unchecked)?.turns;
@@ -191,7 +190,7 @@ impl BalancingPolicy for RoundRobin {
     }
 }
 
-/// Weights of one priority as small as they can be in the same proportion.
+/// The weights of one priority, scaled down in proportion. Their sum is about [`TURNS_MAX`] at most.
 fn scaled(endpoints: &[Endpoint], priority: i32) -> impl Iterator<Item = (u32, u64)> + '_ {
     let weights = move || {
         let all = endpoints.iter().enumerate();
@@ -208,7 +207,7 @@ fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
-/// Each turn goes to the endpoint that is furthest behind its share.
+/// The schedule: each turn goes to the endpoint that is furthest behind its share.
 fn schedule(endpoints: &[Endpoint], priority: i32) -> Box<[u32]> {
     let mut lags: Vec<(u32, u64, i64)> =
         scaled(endpoints, priority).map(|(index, weight)| (index, weight, 0)).collect();
@@ -219,7 +218,7 @@ fn schedule(endpoints: &[Endpoint], priority: i32) -> Box<[u32]> {
     (0..total)
         .map(|_| {
             lags.iter_mut().for_each(|(_, weight, lag)| *lag += *weight as i64);
-            // The first of equals, so that the order written decides.
+            // The first of equals, so that the order of the nodes decides.
             let next = lags.iter_mut().rev().max_by_key(|(_, _, lag)| *lag);
             next.map_or(0, |(index, _, lag)| {
                 *lag -= total as i64;

@@ -168,6 +168,37 @@ pub(super) struct RefusedPair {
     error: KeyPairError,
 }
 
+/// The reason for which an ssl object is refused.
+pub(super) enum CertificateError {
+    Pair(RefusedPair),
+    /// A handshake rule is not supported.
+    Handshake {
+        /// The field of the object.
+        path: &'static str,
+        message: String,
+    },
+}
+
+impl CertificateError {
+    fn problem(&self, name: &ObjectName) -> Problem {
+        match self {
+            CertificateError::Pair(pair) => pair.problem(name),
+            CertificateError::Handshake { path, message } => {
+                Problem::error(name.to_string(), *path, message.clone())
+            }
+        }
+    }
+}
+
+impl From<CertificateError> for ObjectError {
+    fn from(error: CertificateError) -> ObjectError {
+        match error {
+            CertificateError::Pair(RefusedPair { at, error: flaw }) => ObjectError::Certificate { at, flaw },
+            CertificateError::Handshake { path, message } => ObjectError::Handshake { path, message },
+        }
+    }
+}
+
 impl RefusedPair {
     fn problem(&self, name: &ObjectName) -> Problem {
         Problem::error(name.to_string(), self.error.path(self.at), self.error.to_string())
@@ -189,20 +220,20 @@ pub(super) fn load(
     loader: &LoadCertificate,
     variables: &Variables,
     written: &config::SslSpec,
-) -> Result<CertificateParts, ObjectError> {
+) -> Result<CertificateParts, CertificateError> {
     let (mut keys, mut unresolved) = (Vec::new(), None);
     for (at, pair) in pairs(written).enumerate() {
         match pair.resolve(variables) {
             Ok(ResolvedPair { certificate, key }) => {
                 let loaded = loader.pair(&certificate, &key);
-                keys.push(loaded.map_err(|flaw| ObjectError::Certificate { at, flaw })?);
+                keys.push(loaded.map_err(|error| CertificateError::Pair(RefusedPair { at, error }))?);
             }
             Err(error) => drop(unresolved.get_or_insert(RefusedPair { at, error })),
         }
     }
     let rules = handshake_rules(written);
     let rules = rules.map(|rules| loader.rules(&rules)).transpose();
-    let rules = rules.map_err(|(path, message)| ObjectError::Handshake { path, message })?;
+    let rules = rules.map_err(|(path, message)| CertificateError::Handshake { path, message })?;
     Ok(CertificateParts { keys: keys.into(), rules, client: client_policy(written)?, unresolved })
 }
 
@@ -226,10 +257,10 @@ fn handshake_rules(written: &config::SslSpec) -> Option<HandshakeRules<'_>> {
     })
 }
 
-fn client_policy(written: &config::SslSpec) -> Result<Option<ClientCertPolicy>, ObjectError> {
+fn client_policy(written: &config::SslSpec) -> Result<Option<ClientCertPolicy>, CertificateError> {
     let Some(client) = &written.client else { return Ok(None) };
     let patterns = client.skip_mtls_uri_regex.iter().flatten();
-    let skip = RegexSet::new(patterns).map_err(|error| ObjectError::Handshake {
+    let skip = RegexSet::new(patterns).map_err(|error| CertificateError::Handshake {
         path: "client.skip_mtls_uri_regex",
         message: error.to_string(),
     })?;
@@ -240,11 +271,7 @@ impl Compiler {
     pub(super) fn stage_ssl(&mut self, name: &ObjectName, json: &str) -> StageResult {
         let written: config::SslSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
         let loaded = load(&self.context.env.load_certificate, &self.context.env.variables, &written);
-        let mut parts = loaded.map_err(|error| match error {
-            ObjectError::Certificate { at, flaw } => vec![RefusedPair { at, error: flaw }.problem(name)],
-            ObjectError::Handshake { path, message } => vec![Problem::error(name.to_string(), path, message)],
-            other => vec![Problem::error(name.to_string(), "", format!("{other:?}"))],
-        })?;
+        let mut parts = loaded.map_err(|error| vec![error.problem(name)])?;
         let is_presented = written.kind == config::SslType::Server && written.status != 0;
         if !is_presented {
             self.server_names.remove(&name.id);

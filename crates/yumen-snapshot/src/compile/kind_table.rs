@@ -211,7 +211,7 @@ static SSLS: KindCompiler = KindCompiler {
     },
     validate: |validator, value| {
         let written = decode_value::<config::SslSpec>(value)?;
-        certificate::load(validator.load_certificate, validator.variables, &written).map(drop)
+        Ok(certificate::load(validator.load_certificate, validator.variables, &written).map(drop)?)
     },
     dependents: DependentUpdate::Stage,
 };

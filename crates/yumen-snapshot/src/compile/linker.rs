@@ -44,14 +44,19 @@ impl Compiler {
             Some(json) => self.put(&name, json),
             None => self.delete(&name),
         }
-        let dependents: Vec<ObjectName> = self.references.dependents_of(&name).cloned().collect();
+        let update = KindCompiler::of(name.kind).dependents;
         let has_moved = was_present != self.upstreams.contains(&name);
-        match KindCompiler::of(name.kind).dependents {
+        if update == DependentUpdate::LinkOnPresence && !has_moved {
+            // Dependents know the slot of an upstream, and the slot did not change. Their names are not even collected:
+            // thousands of routes may share an upstream.
+            queue.push(name);
+            return;
+        }
+        let dependents: Vec<ObjectName> = self.references.dependents_of(&name).cloned().collect();
+        match update {
             // Plugins are built from their metadata, upstreams from certificates. The dependents are staged from their
             // newest text, which may have been broken for lack of this object.
             DependentUpdate::Stage => self.stage_dependents(dependents, queue),
-            // Dependents know the slot of an upstream, and the slot did not change.
-            DependentUpdate::LinkOnPresence if !has_moved => {}
             DependentUpdate::LinkOnPresence | DependentUpdate::StagePlugins => {
                 queue.push_all(dependents);
                 self.stage_users(&name, queue);

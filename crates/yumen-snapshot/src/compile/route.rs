@@ -71,12 +71,11 @@ fn matching(written: &config::RouteSpec) -> Result<RouteMatching, InvalidSetting
         return Err(InvalidSettings::at("filter_func", "Lua functions are not supported"));
     }
     let filters = conditions(written).map_err(|error| match error {
-        ObjectError::Vars(message) => InvalidSettings::at("vars", message),
-        ObjectError::Address(at) => {
+        ConditionError::Vars(message) => InvalidSettings::at("vars", message),
+        ConditionError::Address(at) => {
             let found = written.remote_addrs().iter().nth(at).unwrap_or_default();
             InvalidSettings::at("remote_addrs", format!("\"{found}\" is neither an address nor a network"))
         }
-        other => InvalidSettings::new(format!("{other:?}")),
     })?;
     let methods = written.methods.iter().flatten();
     Ok(RouteMatching {
@@ -125,15 +124,32 @@ pub(super) fn faults_of_conditions(members: &Map<String, Value>) -> Vec<InvalidS
     faults
 }
 
-/// The conditions of a route beside path, host and method.
-pub(super) fn conditions(written: &config::RouteSpec) -> Result<Option<Arc<RouteFilters>>, ObjectError> {
-    for (at, one) in written.remote_addrs().iter().enumerate() {
-        IpSet::parse([one]).map_err(|_| ObjectError::Address(at))?;
+/// The reason for which the conditions of a route are refused.
+pub(super) enum ConditionError {
+    /// `vars` is no condition.
+    Vars(String),
+    /// A client address is invalid; counts the addresses of the route from 0.
+    Address(usize),
+}
+
+impl From<ConditionError> for ObjectError {
+    fn from(error: ConditionError) -> ObjectError {
+        match error {
+            ConditionError::Vars(message) => ObjectError::Vars(message),
+            ConditionError::Address(at) => ObjectError::Address(at),
+        }
     }
-    let remote_addrs = IpSet::parse(written.remote_addrs().iter()).map_err(|_| ObjectError::Address(0))?;
+}
+
+/// The conditions of a route beside path, host and method.
+pub(super) fn conditions(written: &config::RouteSpec) -> Result<Option<Arc<RouteFilters>>, ConditionError> {
+    for (at, one) in written.remote_addrs().iter().enumerate() {
+        IpSet::parse([one]).map_err(|_| ConditionError::Address(at))?;
+    }
+    let remote_addrs = IpSet::parse(written.remote_addrs().iter()).map_err(|_| ConditionError::Address(0))?;
     let vars = match written.vars.as_deref() {
         None | Some([]) => None,
-        Some(vars) => Some(ConditionExpr::parse(&Value::Array(vars.to_vec())).map_err(ObjectError::Vars)?),
+        Some(vars) => Some(ConditionExpr::parse(&Value::Array(vars.to_vec())).map_err(ConditionError::Vars)?),
     };
     Ok((!remote_addrs.is_empty() || vars.is_some()).then(|| Arc::new(RouteFilters { remote_addrs, vars })))
 }

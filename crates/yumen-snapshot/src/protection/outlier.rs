@@ -1,58 +1,58 @@
-//! Endpoints that fail while others do not, left out for a while.
+//! Outlier detection: endpoints that fail more than the others are ejected for a while.
 //!
-//! Judged where the failures are seen; nobody watches in between, so an idle upstream costs nothing.
+//! The result of each attempt triggers the evaluation. There is no timer, so an idle upstream costs nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::limiter::EndpointCounts;
 
-/// Endpoints stay out at least so long, in milliseconds, even where all others fail as well.
+/// The shortest ejection, in milliseconds, if all other endpoints fail as well.
 const EARLY_RETURN_MS: u64 = 1000;
 
-/// When an endpoint is left out, and for how long.
+/// The rules for ejections and their duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OutlierRules {
-    /// So many answers of 5xx, or none, in a row; 0 does not look.
+    /// Consecutive 5xx responses or gateway failures that eject an endpoint; 0 disables the rule.
     pub consecutive_5xx: u32,
-    /// So many gateway failures in a row; 0 does not look.
+    /// Consecutive gateway failures that eject an endpoint; 0 disables the rule.
     pub consecutive_gateway_failures: u32,
-    /// How far success rates may differ.
+    /// Ejection by success rate.
     pub success_rate: Option<SuccessRateRules>,
-    /// How often success rates are compared, in milliseconds.
+    /// The interval of comparisons of success rates, in milliseconds.
     pub interval_ms: u64,
-    /// The first time out, in milliseconds; each further one adds as much.
+    /// The duration of the first ejection, in milliseconds. Each further one is longer by this.
     pub base_ejection_ms: u64,
-    /// The longest time out, in milliseconds.
+    /// The longest ejection, in milliseconds.
     pub max_ejection_ms: u64,
-    /// How much of the endpoints may be out.
+    /// The largest share of endpoints that are ejected at a time.
     pub max_ejected_percent: u32,
 }
 
-/// How far an endpoint may fall behind the others.
+/// The rule for ejection by success rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SuccessRateRules {
-    /// Requests in an interval below which an endpoint is not compared.
+    /// The least requests of an endpoint in an interval for a comparison.
     pub requests_min: u32,
-    /// Endpoints compared below which none is left out.
+    /// The least endpoints in a comparison for an ejection.
     pub endpoints_min: u32,
-    /// Standard deviations below the mean.
+    /// The distance below the mean that ejects an endpoint, in standard deviations.
     pub deviations: f64,
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptFailure {
-    /// Well.
+    /// No failure.
     None,
-    /// With an answer of 5xx that the endpoint itself may have made.
+    /// A 5xx response that the endpoint itself may have generated.
     Server,
-    /// With no answer, or one that tells that there is none behind: 502, 503, 504.
+    /// No response, or one of a gateway behind: 502, 503, 504.
     Gateway,
 }
 
 impl AttemptFailure {
-    /// What an answer's status tells.
+    /// The result by the status of a response.
     pub fn of_status(status: u16) -> AttemptFailure {
         match status {
             502..=504 => AttemptFailure::Gateway,
@@ -62,52 +62,51 @@ impl AttemptFailure {
     }
 }
 
-/// What was decided about an endpoint.
+/// The ejection of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EjectionEvent {
-    /// Which.
+    /// The index of the endpoint.
     pub index: usize,
-    /// Why, in a word for logs.
+    /// The reason, for logs.
     pub reason: &'static str,
-    /// For how long it is left out, in milliseconds.
+    /// The duration, in milliseconds.
     pub for_ms: u64,
 }
 
-/// Whether an endpoint is left out, and what speaks for it.
+/// The ejection state of an endpoint, and the counts that decide on it.
 #[derive(Debug, Default)]
 pub struct EndpointEjection {
     is_ejected: AtomicBool,
-    /// When it comes back, in milliseconds of the monotonic clock.
+    /// The end of the ejection, in milliseconds of the monotonic clock.
     until_ms: AtomicU64,
-    /// How often it was left out, less what good conduct took back.
+    /// The number of ejections, less one for each interval without one. Longer ejections follow from it.
     times: AtomicU32,
-    /// How often it was left out in all.
+    /// The number of all ejections.
     total: AtomicU64,
     failures_5xx: AtomicU32,
     failures_gateway: AtomicU32,
-    /// Of the running interval.
+    /// Counts of the current interval.
     requests: AtomicU32,
     successes: AtomicU32,
 }
 
 impl EndpointEjection {
-    /// Whether it is left out.
+    /// Whether the endpoint is ejected.
     pub fn is_ejected(&self) -> bool {
         self.is_ejected.load(Relaxed)
     }
 
-    /// When it comes back, in milliseconds of the monotonic clock; `None` where it is not out.
+    /// The end of the ejection, in milliseconds of the monotonic clock; `None` if the endpoint is not ejected.
     pub fn until_ms(&self) -> Option<u64> {
         self.is_ejected().then(|| self.until_ms.load(Relaxed))
     }
 
-    /// How often it was left out since it is known.
+    /// The number of ejections.
     pub fn total(&self) -> u64 {
         self.total.load(Relaxed)
     }
 
-    /// All that is known of it, but for what is counted in the running interval: whether it is out, until when, how
-    /// often it was, and its failures in a row.
+    /// The state for a successor process, without the counts of the current interval.
     pub(crate) fn export(&self) -> [u64; 6] {
         let [times, failures_5xx, failures_gateway] =
             [&self.times, &self.failures_5xx, &self.failures_gateway].map(|count| count.load(Relaxed).into());
@@ -115,7 +114,7 @@ impl EndpointEjection {
         [self.is_ejected().into(), until_ms, times, self.total(), failures_5xx, failures_gateway]
     }
 
-    /// Continues from the result of [`Self::export`].
+    /// Restores the state that [`Self::export`] returned.
     pub(crate) fn go_on_from(&self, exported: [u64; 6]) {
         let [is_ejected, until_ms, times, total, failures_5xx, failures_gateway] = exported;
         self.until_ms.store(until_ms, Relaxed);
@@ -153,7 +152,7 @@ impl EndpointEjection {
         is_over.then_some("consecutive 5xx")
     }
 
-    /// Whether its failures in a row are enough to leave it out.
+    /// Whether consecutive failures reach a rule.
     fn is_failing(&self, rules: &OutlierRules) -> bool {
         let reaches = |count: &AtomicU32, most: u32| most > 0 && count.load(Relaxed) >= most;
         reaches(&self.failures_gateway, rules.consecutive_gateway_failures)
@@ -173,7 +172,7 @@ impl EndpointEjection {
         let _ = self.times.fetch_update(Relaxed, Relaxed, |times| times.checked_sub(1));
     }
 
-    /// Back, with a clean slate but for how often it was out.
+    /// Ends the ejection and clears the counts of failures.
     fn end_ejection(&self) {
         for count in [&self.failures_5xx, &self.failures_gateway, &self.requests, &self.successes] {
             clear(count);
@@ -182,34 +181,34 @@ impl EndpointEjection {
     }
 }
 
-/// A line that all workers read is only written when it changes.
+/// Clears a count. All workers read its cache line, so it is only written if it changes.
 fn clear(count: &AtomicU32) {
     if count.load(Relaxed) != 0 {
         count.store(0, Relaxed);
     }
 }
 
-/// What is known of an upstream's outliers as a whole.
+/// Outlier detection of an upstream as a whole.
 #[derive(Debug, Default)]
 pub struct OutlierState {
-    /// When the next endpoint comes back; 0 is never.
+    /// The next end of an ejection; 0 if there is none.
     due_ms: AtomicU64,
-    /// When the running interval ends; 0 before the first.
+    /// The end of the current interval; 0 before the first.
     interval_ends_ms: AtomicU64,
-    /// When the newest endpoint was ejected.
+    /// The time of the last ejection.
     ejected_at_ms: AtomicU64,
-    /// Held while endpoints are taken out or let in, so that two workers do not take out too many.
+    /// Locked while ejections begin or end, so that two workers do not eject more endpoints than allowed.
     deciding: Mutex<()>,
 }
 
 impl OutlierState {
-    /// Whether an endpoint's time may be over.
+    /// Whether an ejection may have ended.
     pub fn is_due(&self, now_ms: u64) -> bool {
         let due_ms = self.due_ms.load(Relaxed);
         due_ms != 0 && now_ms >= due_ms
     }
 
-    /// Lets endpoints in whose time is over.
+    /// Ends the ejections whose time has passed.
     pub fn end_ejections(&self, all: &[Arc<EndpointCounts>], now_ms: u64) {
         let _deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
         for ejection in all.iter().map(|tally| &tally.ejection) {
@@ -220,12 +219,12 @@ impl OutlierState {
         self.schedule_evaluation(all);
     }
 
-    /// When the next endpoint comes back, in milliseconds of the monotonic clock; 0 is never.
+    /// The next end of an ejection, in milliseconds of the monotonic clock; 0 if there is none.
     pub(crate) fn due_ms(&self) -> u64 {
         self.due_ms.load(Relaxed)
     }
 
-    /// Looks at endpoints at this time, which others have set.
+    /// Sets the next end of an ejection, from the predecessor process.
     pub(crate) fn evaluate_at(&self, due_ms: u64) {
         self.due_ms.store(due_ms, Relaxed);
     }
@@ -235,7 +234,7 @@ impl OutlierState {
         self.due_ms.store(next.unwrap_or(0), Relaxed);
     }
 
-    /// Counts how an attempt ended and decides.
+    /// Counts the result of an attempt; returns the ejection that follows from it.
     pub fn observe(
         &self,
         rules: &OutlierRules,
@@ -277,8 +276,8 @@ impl OutlierState {
         Some(EjectionEvent { index, reason, for_ms })
     }
 
-    /// Lets all endpoints in where those that are in fail like those that are out: the ejected ones may have recovered,
-    /// and only requests can show that. Must be called with `deciding` held.
+    /// Ends all ejections if the other endpoints fail like the ejected ones: these may have recovered, and only requests
+    /// can show that. The caller holds `deciding`.
     fn return_early(&self, rules: &OutlierRules, all: &[Arc<EndpointCounts>], now_ms: u64) {
         let lasts_ms = now_ms.saturating_sub(self.ejected_at_ms.load(Relaxed));
         let fails = |ejection: &EndpointEjection| ejection.is_ejected() || ejection.is_failing(rules);
@@ -292,7 +291,7 @@ impl OutlierState {
         self.schedule_evaluation(all);
     }
 
-    /// Whether the interval is over; true for one caller only.
+    /// Whether the interval has ended; true for one caller only.
     fn ends_interval(&self, rules: &OutlierRules, now_ms: u64) -> bool {
         let ends_ms = self.interval_ends_ms.load(Relaxed);
         let next_ms = now_ms + rules.interval_ms;
@@ -302,7 +301,7 @@ impl OutlierState {
         is_mine && ends_ms != 0
     }
 
-    /// Compares success rates, and takes back one time out from whoever is in.
+    /// Compares success rates, and shortens the next ejection of endpoints that are not ejected.
     fn end_interval(
         &self,
         rules: &OutlierRules,

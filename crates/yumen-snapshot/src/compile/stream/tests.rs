@@ -195,8 +195,8 @@ fn that_endpoints_of_datagrams_are_not_told_of_the_client_is_said() {
     let message = "a PROXY header is not sent to UDP endpoints";
     for (kind, value, path) in [
         (Kind::Upstreams, upstream("udp"), Some("proxy_protocol")),
-        (Kind::Services, json!({"upstream": upstream("udp")}), Some("upstream.streams.proxy_protocol")),
-        (Kind::StreamRoutes, json!({"upstream": upstream("udp")}), Some("upstream.streams.proxy_protocol")),
+        (Kind::Services, json!({"upstream": upstream("udp")}), Some("upstream.proxy_protocol")),
+        (Kind::StreamRoutes, json!({"upstream": upstream("udp")}), Some("upstream.proxy_protocol")),
         (Kind::StreamRoutes, json!({"upstream": upstream("tcp")}), None),
     ] {
         let compiled = compiler().apply(vec![put(kind, "x", value)], 1);
