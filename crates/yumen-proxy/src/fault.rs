@@ -216,6 +216,11 @@ impl FaultKind {
         matches!(self, FaultKind::SendTimeout | FaultKind::ReadTimeout)
     }
 
+    /// Whether the endpoint timed out, while connecting or later.
+    pub(crate) fn is_upstream_timeout(self) -> bool {
+        self == FaultKind::ConnectTimeout || self.is_silence()
+    }
+
     /// Whether another endpoint may succeed.
     pub(crate) fn is_worth_retrying(self) -> bool {
         matches!(

@@ -130,7 +130,7 @@ async fn walk(
         // An aborted match invalidates every decision that follows from it, also one of the last plugin.
         _ if ex.is_undecided() => {
             let kind = ex.indecision().map_or(FaultKind::Undecided, FaultKind::from);
-            reply::apologize(conn, &mut ex, &chains, kind.into(), &mut flow).await
+            reply::send_fault(conn, &mut ex, &chains, kind.into(), &mut flow).await
         }
         Ok((route, upstream)) => {
             chains.upstream = Some(upstream);

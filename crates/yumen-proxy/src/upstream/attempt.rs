@@ -367,7 +367,11 @@ impl<'u> UnansweredAttempt<'u> {
         let UnansweredAttempt { attempt: Attempt { state, in_flight, request_permit }, fault, was_reused } =
             self;
         drop(state);
-        in_flight.end_now(clock::now().mono_us);
+        // A timeout shows that the endpoint is slow. A quick failure does not show that it is fast: its time would
+        // attract the traffic of `ewma` to an endpoint that refuses connections.
+        if fault.kind.is_upstream_timeout() {
+            in_flight.end_now(clock::now().mono_us);
+        }
         FailedAttempt { fault, request_permit, was_reused, shared_failure: None }
     }
 }

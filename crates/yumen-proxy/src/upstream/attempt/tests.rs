@@ -28,13 +28,17 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
+        Bench::with_balancer("least_conn")
+    }
+
+    fn with_balancer(balancer: &str) -> Bench {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let connection = TcpStream::connect(address).unwrap();
         connection.set_nonblocking(true).unwrap();
         let (peer, _) = listener.accept().unwrap();
         let upstream = json!({
-            "type": "least_conn",
+            "type": balancer,
             "nodes": { address.to_string(): 1 },
             "limits": { "max_requests": 9, "max_connections": 9 },
         });
@@ -141,6 +145,22 @@ fn a_closed_connection_leaves_its_permit_to_the_next() {
     drop(failed);
     bench.check([0; 4]);
     assert!(bench.is_closed());
+}
+
+#[test]
+fn a_failed_attempt_has_a_response_time_only_after_a_timeout() {
+    for (kind, is_recorded) in [
+        (FaultKind::UpstreamClosed, false),
+        (FaultKind::ConnectTimeout, true),
+        (FaultKind::ReadTimeout, true),
+    ] {
+        let mut bench = Bench::with_balancer("ewma");
+        bench.fill_pool();
+        drop(bench.send().give_up(&bench.worker.upstream, kind.into()).fail());
+        let at_us = bench.upstream.endpoints[0].state.ewma_at_us.load(Relaxed);
+        assert_eq!(at_us != 0, is_recorded, "{kind:?}");
+        bench.check([0; 4]);
+    }
 }
 
 #[test]
