@@ -1,6 +1,6 @@
 use crate::arrows::{check_arrow, check_purity};
 use crate::cycles;
-use crate::docs::{backticked, check_bans, links};
+use crate::docs::{anchors, backticked, check_bans, links};
 use crate::policy::{licensed, list};
 use crate::sizes;
 use crate::sources::Sources;
@@ -151,6 +151,7 @@ fn prose_is_told_from_fenced_code() {
     let text = "A `Name` and\n```\n`Not` [x](y.md)\n```\n[a](b.md#c) [d](https://e) `yumen-http`";
     assert_eq!(backticked(text).collect::<Vec<_>>(), ["Name", "yumen-http"]);
     assert_eq!(links(text).collect::<Vec<_>>(), ["b.md"]);
+    assert!(anchors("# A `b`: c-d?\n```\n# no\n```").iter().eq(["a-b-c-d"]));
 }
 
 #[test]
