@@ -60,6 +60,14 @@ struct WaitingExchange {
     is_over: bool,
 }
 
+/// The bytes of an exchange that wait for a peer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitingBytes {
+    pub(crate) bytes: usize,
+    /// Bytes of the body that the peer has accepted.
+    pub(crate) taken_bytes: u64,
+}
+
 /// Entry of an exchange in the backlog; removed on drop.
 pub(crate) struct BacklogEntry {
     backlog: Rc<BodyBacklog>,
@@ -127,16 +135,16 @@ impl BodyBacklog {
         BacklogEntry { backlog: self.clone(), slot, taken_target: taken_bytes + bytes as u64 }
     }
 
-    /// Updates the entry of an exchange: `bytes` wait for a peer that has accepted `taken_bytes` of the body.
-    /// 0 removes the entry. True if the exchange must end.
+    /// Updates the entry of an exchange; without waiting bytes, removes it. True if the exchange must end.
     #[inline]
     pub(crate) fn note(
         self: &Rc<Self>,
         entry: &mut Option<BacklogEntry>,
         cx: &Context<'_>,
-        (bytes, taken_bytes): (usize, u64),
+        waiting: WaitingBytes,
         now_ms: u64,
     ) -> bool {
+        let WaitingBytes { bytes, taken_bytes } = waiting;
         match entry {
             None if bytes == 0 => false,
             None => {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use yumen_http::{BodyError, Framing};
 use yumen_plugin::{ClientInfo, Exchange};
 
-use crate::backlog::BacklogEntry;
+use crate::backlog::{BacklogEntry, WaitingBytes};
 use crate::body::BodyDecoder;
 use crate::buffer::Inbox;
 use crate::clock;
@@ -250,15 +250,16 @@ impl DownstreamConnection {
         })
         .await;
         transfer.recycle(&self.worker.buffers);
-        (transfer.sent_bytes, result)
+        (transfer.sent_bytes(), result)
     }
 
     /// Records the buffered bytes in the backlog; true if the worker buffers too much and this connection
     /// must end.
     #[cold]
     fn overstays(&mut self, cx: &Context<'_>, entry: &mut Option<BacklogEntry>, transfer: &Transfer) -> bool {
-        let noted = (transfer.prefix_bytes() + self.stream.session_bytes(), transfer.taken_bytes());
-        self.worker.buffers.backlog.note(entry, cx, noted, clock::now().mono_ms())
+        let bytes = transfer.prefix_bytes() + self.stream.session_bytes();
+        let waiting = WaitingBytes { bytes, taken_bytes: transfer.taken_bytes() };
+        self.worker.buffers.backlog.note(entry, cx, waiting, clock::now().mono_ms())
     }
 
     /// Ready when the client reads its response below the minimum rate. `taken_bytes` is the number of bytes

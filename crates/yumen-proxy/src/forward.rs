@@ -121,7 +121,7 @@ pub(crate) async fn forward<'s>(
                 if !proxied.may_retry(&mut history, failed, index) {
                     // Bytes that a further attempt reads again must be counted once, so only the last attempt
                     // adds its count.
-                    proxied.flow.received_bytes += proxied.upload.transfer.read_bytes;
+                    proxied.flow.received_bytes += proxied.upload.transfer.read_bytes();
                     return Err(history.last);
                 }
             }

@@ -1,6 +1,7 @@
 //! A copy of bytes from one stream to another in bounded memory; two of them make a tunnel.
 //!
-//! This file must not know heads, nor the conditions that end a tunnel besides its two sides.
+//! This file must not know heads, nor the conditions that end a tunnel besides its two sides. `transfer.rs`
+//! has the reasons why bodies are copied by a loop of their own.
 
 mod bidirectional;
 
@@ -10,12 +11,12 @@ use std::task::{Context, Poll, ready};
 use tokio::task::coop;
 use yumen_http::websocket::WebSocketFrameTracker;
 
-use crate::buffer::{BUFFER_BYTES, Inbox};
-use crate::splice::{self, SplicePipe};
+use crate::buffer::Inbox;
+use crate::splice::{CopyFailure, SplicePath, SpliceStep};
 use crate::stream::TransportStream;
 use crate::turn_budget::TurnBudget;
 use crate::worker::Worker;
-pub(crate) use bidirectional::{BidirectionalCopy, CopySide};
+pub(crate) use bidirectional::{BidirectionalCopy, CopySide, WatchedTunnel};
 
 /// Minimum size of a read that counts as large.
 const LARGE_BYTES: usize = 32 * 1024;
@@ -28,28 +29,37 @@ const SMALL_MOVES: u32 = 64;
 #[derive(Default)]
 pub(crate) struct OneWayCopy {
     inbox: Inbox,
-    /// Pipe with the spliced bytes that the sink has not taken yet.
-    pipe: Option<SplicePipe>,
-    /// Whether the kernel splices the flow.
-    is_spliced: bool,
-    /// Consecutive large reads, or consecutive small moves while spliced.
-    streak: u32,
-    /// Whether the source has ended.
-    ended: bool,
-    /// Whether the source ended without close_notify, as many TLS peers do after their last byte.
-    is_cut: bool,
-    /// Whether the sink was shut down or takes no more bytes.
-    shut: bool,
-    /// Whether only the source can cause progress; the source then wakes the task.
-    is_paused: bool,
+    state: CopyState,
     bytes: u64,
 }
 
-/// The side on which a copy failed.
+/// The phase of a copy.
+enum CopyState {
+    /// Bytes pass through the inbox.
+    Copying {
+        /// Consecutive large reads.
+        large_reads: u32,
+        /// Whether only the source can cause progress; the source then wakes the task.
+        is_paused: bool,
+    },
+    /// Bytes pass through a pipe of the kernel.
+    Splicing {
+        path: SplicePath,
+        /// Consecutive small moves.
+        small_moves: u32,
+    },
+    /// The source has ended; its last bytes may wait in the inbox.
+    Ending(SourceEnd),
+    /// The sink was shut down, or takes no more bytes.
+    Shut,
+}
+
+/// How a source ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CopyFailure {
-    Source,
-    Sink,
+enum SourceEnd {
+    Closed,
+    /// Without close_notify, as many TLS peers do after their last byte.
+    Truncated,
 }
 
 /// Tracks WebSocket frame boundaries in the copied bytes.
@@ -57,6 +67,12 @@ pub(crate) struct WatchedFrames<'f> {
     pub(crate) frames: &'f mut WebSocketFrameTracker,
     /// Whether the tunnel is ending: only the rest of a frame is forwarded.
     pub(crate) is_leaving: bool,
+}
+
+impl Default for CopyState {
+    fn default() -> CopyState {
+        CopyState::Copying { large_reads: 0, is_paused: false }
+    }
 }
 
 impl OneWayCopy {
@@ -72,7 +88,7 @@ impl OneWayCopy {
 
     /// Whether the copy has ended: the sink was shut down, or takes no more bytes.
     pub(crate) fn is_shut(&self) -> bool {
-        self.shut
+        matches!(self.state, CopyState::Shut)
     }
 
     /// Whether the copy waits for the sink.
@@ -82,17 +98,14 @@ impl OneWayCopy {
 
     /// Returns the bytes of memory that wait for the sink.
     fn backlog_bytes(&self, source: &mut TransportStream, sink: &TransportStream) -> usize {
-        if !self.waits_for_sink() {
-            return 0;
-        }
-        self.inbox.held_bytes() + source.unread_bytes() + sink.session_bytes()
+        if self.waits_for_sink() { source.backlog_bytes(&self.inbox, sink) } else { 0 }
     }
 
     /// Ends the copy without a shutdown, since the sink takes no more bytes.
     pub(crate) fn give_up(&mut self, worker: &Worker) {
         self.inbox.consume(self.inbox.len());
         self.inbox.release(&worker.buffers);
-        (self.pipe, self.is_paused, self.shut) = (None, false, true);
+        self.state = CopyState::Shut;
     }
 
     /// Tracks the frames in the bytes that were read before the first poll.
@@ -106,32 +119,43 @@ impl OneWayCopy {
         &mut self,
         cx: &mut Context<'_>,
         worker: &Worker,
-        (source, sink): (&mut TransportStream, &mut TransportStream),
+        source: &mut TransportStream,
+        sink: &mut TransportStream,
         watched: &mut Option<WatchedFrames<'_>>,
     ) -> Poll<Result<(), CopyFailure>> {
-        // The other direction has woken the task; this source still has no data.
-        if self.is_paused && source.is_asleep() {
-            return Poll::Pending;
+        if let CopyState::Copying { is_paused, .. } = &mut self.state {
+            // The other direction has woken the task; this source still has no data.
+            if *is_paused && source.is_asleep() {
+                return Poll::Pending;
+            }
+            *is_paused = false;
         }
-        self.is_paused = false;
         let mut turn = TurnBudget::default();
-        while !self.shut {
+        loop {
             if turn.is_over(cx) {
                 return Poll::Pending;
             }
             ready!(self.push(cx, sink))?;
-            if self.is_spliced {
-                ready!(self.splice(cx, worker, &mut turn, (source, sink)))?;
-            } else if self.ended {
-                self.inbox.release(&worker.buffers);
-                let told = if self.is_cut { sink.poll_break_off(cx) } else { sink.poll_shutdown(cx) };
-                ready!(told).map_err(|_| CopyFailure::Sink)?;
-                self.shut = true;
-            } else {
-                turn.copied(ready!(self.read(cx, worker, (source, sink), watched))?);
+            match &mut self.state {
+                CopyState::Copying { .. } => {
+                    turn.copied(ready!(self.read(cx, worker, source, sink, watched))?);
+                }
+                CopyState::Splicing { .. } => ready!(self.splice(cx, worker, &mut turn, source, sink))?,
+                CopyState::Ending(end) => {
+                    self.inbox.release(&worker.buffers);
+                    let shut = match end {
+                        SourceEnd::Closed => sink.poll_shutdown(cx),
+                        // The sink ends in the same way, so that its peer can detect the truncation
+                        // (RFC 8446 §6.1).
+                        SourceEnd::Truncated => sink.poll_break_off(cx),
+                    };
+                    ready!(shut).map_err(|_| CopyFailure::Sink)?;
+                    self.state = CopyState::Shut;
+                    return Poll::Ready(Ok(()));
+                }
+                CopyState::Shut => return Poll::Ready(Ok(())),
             }
         }
-        Poll::Ready(Ok(()))
     }
 
     /// Writes the buffered bytes to the sink.
@@ -151,37 +175,38 @@ impl OneWayCopy {
         &mut self,
         cx: &mut Context<'_>,
         worker: &Worker,
-        (source, sink): (&mut TransportStream, &mut TransportStream),
+        source: &mut TransportStream,
+        sink: &mut TransportStream,
         watched: &mut Option<WatchedFrames<'_>>,
     ) -> Poll<Result<usize, CopyFailure>> {
-        let bytes_max = worker.buffers.backlog.read_ahead(self.bytes);
-        if bytes_max < BUFFER_BYTES {
-            self.inbox.release(&worker.buffers);
-        }
-        match source.poll_fill_some(cx, &mut self.inbox, &worker.buffers, bytes_max) {
+        match source.poll_read_ahead(cx, &mut self.inbox, &worker.buffers, self.bytes) {
             Poll::Pending => {
                 self.inbox.release(&worker.buffers);
                 let is_flushed = match sink.poll_flush(cx) {
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(CopyFailure::Sink)),
                     flushed => flushed.is_ready(),
                 };
-                // Without a task budget, the source may not have registered the waker.
-                self.is_paused = is_flushed && coop::has_budget_remaining();
+                if let CopyState::Copying { is_paused, .. } = &mut self.state {
+                    // Without a task budget, the source may not have registered the waker.
+                    *is_paused = is_flushed && coop::has_budget_remaining();
+                }
                 Poll::Pending
             }
-            // Truncated TLS (RFC 8446 §6.1): the sink ends in the same way, so that its peer can detect that.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                (self.ended, self.is_cut) = (true, true);
+                self.state = CopyState::Ending(SourceEnd::Truncated);
                 Poll::Ready(Ok(0))
             }
             Poll::Ready(Err(_)) => Poll::Ready(Err(CopyFailure::Source)),
             Poll::Ready(Ok(count)) => {
-                self.ended = source.end(count, self.inbox.len()).is_some();
+                let has_ended = source.end(count, self.inbox.len()).is_some();
                 if let Some(watched) = watched {
                     let from = self.inbox.len() - count;
                     consume_frames(&mut self.inbox, from, watched);
                 } else {
                     self.note_size(count, source, sink);
+                }
+                if has_ended {
+                    self.state = CopyState::Ending(SourceEnd::Closed);
                 }
                 Poll::Ready(Ok(count))
             }
@@ -190,48 +215,37 @@ impl OneWayCopy {
 
     /// Switches a large flow between plain sockets to splicing.
     fn note_size(&mut self, count: usize, source: &mut TransportStream, sink: &mut TransportStream) {
-        self.streak = if count >= LARGE_BYTES { self.streak + 1 } else { 0 };
-        if self.streak >= LARGE_READS && source.socket().is_some() && sink.socket().is_some() {
-            (self.streak, self.is_spliced) = (0, true);
+        let CopyState::Copying { large_reads, .. } = &mut self.state else { return };
+        *large_reads = if count >= LARGE_BYTES { *large_reads + 1 } else { 0 };
+        if *large_reads >= LARGE_READS && source.socket().is_some() && sink.socket().is_some() {
+            self.state = CopyState::Splicing { path: SplicePath::default(), small_moves: 0 };
         }
     }
 
-    /// Splices once. A direction owns a pipe only while bytes wait for the sink, so that idle flows use none.
+    /// Splices once. A refusal moves no bytes, so the flow can be copied instead.
     fn splice(
         &mut self,
         cx: &mut Context<'_>,
         worker: &Worker,
         turn: &mut TurnBudget,
-        (source, sink): (&mut TransportStream, &mut TransportStream),
+        source: &mut TransportStream,
+        sink: &mut TransportStream,
     ) -> Poll<Result<(), CopyFailure>> {
+        let CopyState::Splicing { path, small_moves } = &mut self.state else { return Poll::Ready(Ok(())) };
         self.inbox.release(&worker.buffers);
-        let pipe = self.pipe.take().or_else(SplicePipe::take);
-        let (Some(mut pipe), Some(from), Some(to)) = (pipe, source.socket(), sink.socket()) else {
-            self.is_spliced = false;
-            return Poll::Ready(Ok(()));
-        };
-        if pipe.is_empty() {
-            // A refusal of splice(2) moves no bytes, so the flow can be copied instead.
-            match ready!(pipe.poll_fill(cx, from, u64::MAX)) {
-                Err(error) if !splice::is_refusal(&error) => return Poll::Ready(Err(CopyFailure::Source)),
-                Ok(count) if count > 0 => {}
-                ended => {
-                    (self.ended, self.is_spliced) = (ended.is_ok(), false);
-                    return Poll::Ready(Ok(()));
+        match ready!(path.poll_step(cx, source, sink, u64::MAX))? {
+            SpliceStep::Filled(_) => {}
+            SpliceStep::Drained(moved) => {
+                turn.spliced(moved);
+                self.bytes += moved as u64;
+                worker.counters.streams.spliced_bytes.add(moved as u64);
+                *small_moves = if moved >= LARGE_BYTES { 0 } else { *small_moves + 1 };
+                if *small_moves >= SMALL_MOVES && !path.holds_bytes() {
+                    self.state = CopyState::default();
                 }
             }
-        }
-        let drained = pipe.poll_drain(cx, to);
-        if !pipe.is_empty() {
-            self.pipe = Some(pipe);
-        }
-        let moved = ready!(drained).map_err(|_| CopyFailure::Sink)?;
-        turn.spliced(moved);
-        self.bytes += moved as u64;
-        worker.counters.streams.spliced_bytes.add(moved as u64);
-        self.streak = if moved >= LARGE_BYTES { 0 } else { self.streak + 1 };
-        if self.streak >= SMALL_MOVES && self.pipe.is_none() {
-            (self.streak, self.is_spliced) = (0, false);
+            SpliceStep::SourceEnded => self.state = CopyState::Ending(SourceEnd::Closed),
+            SpliceStep::Refused => self.state = CopyState::default(),
         }
         Poll::Ready(Ok(()))
     }
@@ -240,11 +254,11 @@ impl OneWayCopy {
 /// Tracks the frames in the inbox from position `from`. While the tunnel is ending, only the rest of a frame
 /// is retained.
 fn consume_frames(inbox: &mut Inbox, from: usize, watched: &mut WatchedFrames<'_>) {
-    let news = &inbox.bytes()[from..];
+    let received = &inbox.bytes()[from..];
     if !watched.is_leaving {
-        watched.frames.pass(news);
+        watched.frames.pass(received);
         return;
     }
-    let kept = if watched.frames.is_between() { 0 } else { watched.frames.pass_frame(news) };
+    let kept = if watched.frames.is_between() { 0 } else { watched.frames.pass_frame(received) };
     inbox.truncate(from + kept);
 }

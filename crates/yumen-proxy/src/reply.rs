@@ -28,7 +28,7 @@ use crate::proxied::ProxiedExchange;
 use crate::stream::HeadSent;
 use crate::tcp::TcpConnection;
 use crate::transfer::Transfer;
-use crate::tunnel;
+use crate::tunnel::{self, TunnelEnd};
 use crate::upstream::attempt::{Attempt, ResponseStarted};
 use edited::Edited;
 use failed::note_upstream_status;
@@ -183,10 +183,10 @@ pub(crate) async fn pass_on<'s>(
         let edited = Edited { ex, chains, is_call: flow.grpc_status.is_some() };
         apart(edited.pass_on(bodies)).await
     } else {
-        (bodies.run::<false>(&mut None).await, None)
+        (bodies.run(&mut None).await, None)
     };
-    flow.sent_bytes += download.sent_bytes;
-    flow.received_bytes += upload.read_bytes;
+    flow.sent_bytes += download.sent_bytes();
+    flow.received_bytes += upload.read_bytes();
     let now = clock::now();
     flow.note_upstream_end(now.mono_us);
     let mut finished = attempt.finish(now);
@@ -317,11 +317,11 @@ async fn run_tunnel<'s>(
     let finished = attempt.finish(now);
     flow.received_bytes += ended.up_bytes;
     flow.sent_bytes += ended.down_bytes;
-    let after = match ended {
+    let after = match ended.end {
         // A reset, caused by bytes that the client still sends, would destroy the last bytes sent to it.
-        tunnel::TunnelOutcome { was_closed_by_us: true, .. } => After::Linger,
-        tunnel::TunnelOutcome { is_whole: true, .. } => After::Close,
-        _ => {
+        TunnelEnd::ClosedByGateway => After::Linger,
+        TunnelEnd::Complete => After::Close,
+        TunnelEnd::Truncated => {
             // A regular close would mark an incomplete transfer as complete.
             finished.connection.stream.tcp().into_iter().for_each(TcpConnection::reset_on_close);
             After::Reset
@@ -342,7 +342,7 @@ fn tunnel_bounds(
     let worker = &conn.worker;
     tunnel::TunnelBounds {
         idle_timeout_ms,
-        tie: worker.ties.tie(&worker.timers, route, pinned.upstream, endpoint_index),
+        binding: worker.ties.tie(&worker.timers, route, pinned.upstream, endpoint_index),
         is_websocket: upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket")),
     }
 }
@@ -352,7 +352,7 @@ fn tunnel_bounds(
 fn go_on(conn: &DownstreamConnection, ex: &Exchange<'_>, upload: &Transfer, keeps: bool) -> After {
     match (keeps, upload.is_read()) {
         (true, _) => After::Next,
-        (false, true) if upload.read_bytes == 0 => ends_with(conn, ex),
+        (false, true) if upload.read_bytes() == 0 => ends_with(conn, ex),
         (false, _) => After::Linger,
     }
 }

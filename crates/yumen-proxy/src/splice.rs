@@ -11,6 +11,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use crate::stream::TransportStream;
 use crate::tcp::TcpConnection;
 
 /// Requested capacity of a pipe. The kernel may grant less to unprivileged users.
@@ -36,20 +37,96 @@ thread_local! {
     static IS_REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
+/// The side on which moving bytes failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CopyFailure {
+    Source,
+    Sink,
+}
+
+/// One direction of a splice. It holds a pipe only while bytes wait for the sink, so idle flows use none.
+#[derive(Default)]
+pub(crate) struct SplicePath {
+    pipe: Option<SplicePipe>,
+}
+
+/// The result of one step of a splice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SpliceStep {
+    /// The pipe took bytes from the source.
+    Filled(usize),
+    /// The sink took bytes from the pipe.
+    Drained(usize),
+    SourceEnded,
+    /// No bytes were moved, and the flow must be copied: a side is no plain socket, no pipe is free, or the
+    /// kernel refuses.
+    Refused,
+}
+
+impl SplicePath {
+    /// Whether bytes in the pipe wait for the sink.
+    #[inline]
+    pub(crate) fn holds_bytes(&self) -> bool {
+        self.pipe.is_some()
+    }
+
+    /// Drains the pipe or, if it is empty, fills it with at most `bytes_max` bytes.
+    pub(crate) fn poll_step(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut TransportStream,
+        sink: &mut TransportStream,
+        bytes_max: u64,
+    ) -> Poll<Result<SpliceStep, CopyFailure>> {
+        let Some(to) = sink.socket() else { return self.refuse(CopyFailure::Sink) };
+        if let Some(mut pipe) = self.pipe.take() {
+            return match pipe.poll_drain(cx, to) {
+                Poll::Pending => {
+                    self.pipe = Some(pipe);
+                    Poll::Pending
+                }
+                Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(CopyFailure::Sink)),
+                Poll::Ready(Ok(count)) => {
+                    self.pipe = Some(pipe).filter(|pipe| !pipe.is_empty());
+                    Poll::Ready(Ok(SpliceStep::Drained(count)))
+                }
+            };
+        }
+        let (Some(from), Some(mut pipe)) = (source.socket(), SplicePipe::take()) else {
+            return Poll::Ready(Ok(SpliceStep::Refused));
+        };
+        Poll::Ready(match ready!(pipe.poll_fill(cx, from, bytes_max)) {
+            Ok(0) => Ok(SpliceStep::SourceEnded),
+            Ok(count) => {
+                self.pipe = Some(pipe);
+                Ok(SpliceStep::Filled(count))
+            }
+            Err(error) if is_refusal(&error) => Ok(SpliceStep::Refused),
+            Err(_) => Err(CopyFailure::Source),
+        })
+    }
+
+    /// Refuses to splice. Bytes in the pipe cannot be copied, so with them the flow has failed.
+    #[cold]
+    fn refuse(&self, failure: CopyFailure) -> Poll<Result<SpliceStep, CopyFailure>> {
+        Poll::Ready(if self.holds_bytes() { Err(failure) } else { Ok(SpliceStep::Refused) })
+    }
+}
+
 struct PipeEnds {
     read: OwnedFd,
     write: OwnedFd,
 }
 
 /// A pipe with the bytes in flight from one socket to another.
-pub(crate) struct SplicePipe {
+struct SplicePipe {
     ends: Option<PipeEnds>,
     held: usize,
 }
 
 impl SplicePipe {
     /// Takes a pipe; `None` at the limit of the worker, or if the kernel refuses.
-    pub(crate) fn take() -> Option<SplicePipe> {
+    fn take() -> Option<SplicePipe> {
         if IN_USE.get() >= PIPES_MAX || IS_REFUSED.get() {
             return None;
         }
@@ -60,12 +137,12 @@ impl SplicePipe {
     }
 
     /// Whether the pipe contains no bytes.
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.held == 0
     }
 
     /// Splices at most `bytes_max` bytes into the empty pipe; 0 is the end of the source.
-    pub(crate) fn poll_fill(
+    fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
         source: &mut TcpConnection,
@@ -105,11 +182,7 @@ impl SplicePipe {
     }
 
     /// Splices some bytes of the non-empty pipe to the sink.
-    pub(crate) fn poll_drain(
-        &mut self,
-        cx: &mut Context<'_>,
-        sink: &mut TcpConnection,
-    ) -> Poll<io::Result<usize>> {
+    fn poll_drain(&mut self, cx: &mut Context<'_>, sink: &mut TcpConnection) -> Poll<io::Result<usize>> {
         let drained = ready!(self.poll_drain_to(cx, sink.register()?));
         if let Err(error) = &drained {
             sink.note_failure(error.kind());
@@ -138,7 +211,7 @@ impl SplicePipe {
 
 /// Whether the kernel does not support splicing here. No bytes were moved, and the worker creates no further
 /// pipes.
-pub(crate) fn is_refusal(error: &io::Error) -> bool {
+fn is_refusal(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied

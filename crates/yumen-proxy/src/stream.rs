@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::buffer::{Buffers, Inbox};
+use crate::buffer::{BUFFER_BYTES, Buffers, Inbox};
 use crate::http2::Http2Duplex;
 use crate::http3;
 use crate::tcp::TcpConnection;
@@ -80,9 +80,30 @@ impl TransportStream {
         Poll::Ready(Ok(count))
     }
 
+    /// Like [`TransportStream::poll_fill`], for a sink that has taken `taken_bytes` of the bytes before: while
+    /// the worker's backlog is large, less is read ahead of a sink that may be slow.
+    pub(crate) fn poll_read_ahead(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbox: &mut Inbox,
+        buffers: &Buffers,
+        taken_bytes: u64,
+    ) -> Poll<io::Result<usize>> {
+        let bytes_max = buffers.backlog.read_ahead(taken_bytes);
+        if bytes_max < BUFFER_BYTES {
+            inbox.release(buffers);
+        }
+        self.poll_fill_some(cx, inbox, buffers, bytes_max)
+    }
+
+    /// Returns the bytes of memory that this source occupies while `sink` takes nothing.
+    pub(crate) fn backlog_bytes(&mut self, inbox: &Inbox, sink: &TransportStream) -> usize {
+        inbox.held_bytes() + self.unread_bytes() + sink.session_bytes()
+    }
+
     /// Returns the number of received bytes of an HTTP/2 or HTTP/3 stream that were not consumed; otherwise
     /// 0.
-    pub(crate) fn unread_bytes(&mut self) -> usize {
+    fn unread_bytes(&mut self) -> usize {
         match self {
             TransportStream::Http2(duplex) => duplex.unread_bytes(),
             TransportStream::Http3(duplex) => duplex.unread_bytes(),

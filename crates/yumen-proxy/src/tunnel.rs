@@ -14,7 +14,7 @@ use yumen_http::websocket::{WebSocketFrameTracker, close_frame};
 use crate::body::BodyEncoding;
 use crate::buffer::Inbox;
 use crate::connection::DownstreamConnection;
-use crate::one_way_copy::{BidirectionalCopy, OneWayCopy, WatchedFrames};
+use crate::one_way_copy::{BidirectionalCopy, OneWayCopy, WatchedFrames, WatchedTunnel};
 use crate::stream::TransportStream;
 use crate::task;
 use crate::tcp::TcpConnection;
@@ -37,17 +37,26 @@ pub(crate) struct TunnelOutcome {
     pub(crate) up_bytes: u64,
     /// Bytes to the client.
     pub(crate) down_bytes: u64,
-    /// Whether the gateway ended the tunnel with a WebSocket Close frame.
-    pub(crate) was_closed_by_us: bool,
-    /// Whether both sides have ended their direction.
-    pub(crate) is_whole: bool,
+    pub(crate) end: TunnelEnd,
+}
+
+/// How a tunnel ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum TunnelEnd {
+    /// The gateway has sent WebSocket Close frames.
+    ClosedByGateway,
+    /// Both sides have ended their direction.
+    Complete,
+    /// A failure or a timeout.
+    #[default]
+    Truncated,
 }
 
 /// The bounds that end a tunnel while both sides are open.
 pub(crate) struct TunnelBounds {
     /// The idle timeout, in milliseconds.
     pub(crate) idle_timeout_ms: u64,
-    pub(crate) tie: Option<Rc<TunnelBinding>>,
+    pub(crate) binding: Option<Rc<TunnelBinding>>,
     /// Whether the tunnel carries WebSocket frames.
     pub(crate) is_websocket: bool,
 }
@@ -75,7 +84,7 @@ pub(crate) async fn run(
             std::mem::take(&mut connection.inbox),
             bounds.idle_timeout_ms,
         ),
-        tied: bounds.tie.map(|tie| BoundTunnel::new(tie, bounds.is_websocket)),
+        bound: bounds.binding.map(|binding| BoundTunnel::new(binding, bounds.is_websocket)),
     };
     tunnel.consume_buffered_frames();
     let (give_back, given_back) = oneshot::channel();
@@ -90,66 +99,79 @@ pub(crate) async fn run(
     connection.stream = tunnel.endpoint.take();
     TunnelOutcome {
         up_bytes: tunnel.pair.up.bytes(),
-        down_bytes: tunnel.pair.down.bytes() + tunnel.opening.sent_bytes,
-        is_whole: tunnel.pair.is_whole(),
-        was_closed_by_us: tunnel.tied.as_ref().is_some_and(|tied| tied.leaving.is_some()),
+        down_bytes: tunnel.pair.down.bytes() + tunnel.opening.sent_bytes(),
+        end: tunnel.end(),
     }
 }
 
-/// State of a tunnel with a binding, which may have to end between two frames.
+/// State of a tunnel with a binding.
 struct BoundTunnel {
-    tie: Rc<TunnelBinding>,
-    is_websocket: bool,
+    binding: Rc<TunnelBinding>,
+    /// Set if the tunnel carries WebSocket frames: it ends between two of them.
+    websocket: Option<WebSocketTunnel>,
+}
+
+/// The frames of a WebSocket.
+#[derive(Default)]
+struct WebSocketTunnel {
     up: WebSocketFrameTracker,
     down: WebSocketFrameTracker,
-    /// The Close frames to the endpoint and to the client, once the tunnel leaves.
-    leaving: Option<[Transfer; 2]>,
+    /// Set once the gateway closes the tunnel.
+    closing: Option<CloseFrames>,
+}
+
+/// The Close frames with which the gateway ends a WebSocket.
+struct CloseFrames {
+    to_endpoint: Transfer,
+    to_client: Transfer,
 }
 
 impl BoundTunnel {
-    fn new(tie: Rc<TunnelBinding>, is_websocket: bool) -> BoundTunnel {
-        BoundTunnel {
-            tie,
-            is_websocket,
-            up: WebSocketFrameTracker::default(),
-            down: WebSocketFrameTracker::default(),
-            leaving: None,
-        }
+    fn new(binding: Rc<TunnelBinding>, is_websocket: bool) -> BoundTunnel {
+        BoundTunnel { binding, websocket: is_websocket.then(WebSocketTunnel::default) }
     }
+}
 
-    /// Starts to close the tunnel.
-    fn leave(&mut self, worker: &Worker) {
-        let last = |words| Transfer::new(Framing::None, BodyEncoding::Known, words, 0);
-        let lot = worker.random().to_le_bytes();
-        let mask = [lot[0], lot[1], lot[2], lot[3]];
-        self.leaving = Some([last(close_frame(GOING_AWAY, Some(mask))), last(close_frame(GOING_AWAY, None))]);
-        self.tie.give(LEAVE_MS);
+impl CloseFrames {
+    /// Creates the frames; only frames to a server are masked (RFC 6455 §5.1).
+    fn new(worker: &Worker) -> CloseFrames {
+        let [a, b, c, d, ..] = worker.random().to_le_bytes();
+        let transfer = |mask| {
+            let frame = close_frame(GOING_AWAY, mask);
+            Transfer::new(Framing::None, BodyEncoding::Known, frame, 0)
+        };
+        CloseFrames { to_endpoint: transfer(Some([a, b, c, d])), to_client: transfer(None) }
     }
 }
 
 /// The trackers of both directions, for a bound WebSocket.
-fn watched(tied: &mut Option<BoundTunnel>) -> Option<(WatchedFrames<'_>, WatchedFrames<'_>)> {
-    let tied = tied.as_mut().filter(|tied| tied.is_websocket)?;
-    let is_leaving = tied.leaving.is_some();
-    Some((
-        WatchedFrames { frames: &mut tied.up, is_leaving },
-        WatchedFrames { frames: &mut tied.down, is_leaving },
-    ))
+fn watched(bound: &mut Option<BoundTunnel>) -> Option<WatchedTunnel<'_>> {
+    let WebSocketTunnel { up, down, closing } = bound.as_mut()?.websocket.as_mut()?;
+    let is_leaving = closing.is_some();
+    Some(WatchedTunnel {
+        up: WatchedFrames { frames: up, is_leaving },
+        down: WatchedFrames { frames: down, is_leaving },
+    })
 }
 
-/// Sends a Close frame after the frame before it is complete; returns whether the frame was sent.
-fn is_said(
+/// Sends a Close frame after the copied frame before it is complete; true once the Close frame was sent, or
+/// cannot be sent any more.
+fn send_close_frame(
     cx: &mut Context<'_>,
-    (frames, before): (&WebSocketFrameTracker, &OneWayCopy),
-    words: &mut Transfer,
+    tracker: &WebSocketFrameTracker,
+    copy: &OneWayCopy,
+    close_frame: &mut Transfer,
     sink: &mut TransportStream,
 ) -> bool {
-    if !frames.is_between() || before.waits_for_sink() {
+    if copy.is_shut() {
+        return true;
+    }
+    if !tracker.is_between() || copy.waits_for_sink() {
         return false;
     }
-    match words.poll_flush(cx, &mut Inbox::default(), sink) {
+    match close_frame.poll_flush(cx, &mut Inbox::default(), sink) {
         Poll::Ready(Ok(())) => sink.poll_flush(cx).is_ready(),
-        // The peer has closed, so nothing is left to send.
+        // The peer has closed.
         Poll::Ready(Err(_)) => true,
         Poll::Pending => false,
     }
@@ -165,7 +187,7 @@ struct Tunnel {
     /// Whether the response head of the upgrade was sent.
     is_open: bool,
     pair: BidirectionalCopy,
-    tied: Option<BoundTunnel>,
+    bound: Option<BoundTunnel>,
 }
 
 impl Drop for Tunnel {
@@ -182,7 +204,7 @@ impl Drop for Tunnel {
 impl Tunnel {
     /// Tracks the frames that arrived together with the heads.
     fn consume_buffered_frames(&mut self) {
-        if let Some((mut up, mut down)) = watched(&mut self.tied) {
+        if let Some(WatchedTunnel { mut up, mut down }) = watched(&mut self.bound) {
             self.pair.up.consume_buffered_frames(&mut up);
             self.pair.down.consume_buffered_frames(&mut down);
         }
@@ -203,33 +225,48 @@ impl Tunnel {
     }
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let sides = (&mut self.client, &mut self.endpoint);
-        self.pair.poll(cx, &self.worker, sides, watched(&mut self.tied))
+        let Tunnel { pair, worker, client, endpoint, bound, .. } = self;
+        pair.poll(cx, worker, client, endpoint, watched(bound))
     }
 
     /// Ends the tunnel after a change of its binding; a WebSocket ends with a Close frame to both sides.
     fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(tied) = &mut self.tied else { return Poll::Pending };
-        if tied.tie.is_over(cx) {
-            if tied.leaving.is_some() || !tied.is_websocket {
+        let Some(BoundTunnel { binding, websocket }) = &mut self.bound else { return Poll::Pending };
+        let is_over = binding.is_over(cx);
+        let Some(WebSocketTunnel { up, down, closing }) = websocket else {
+            return if is_over { Poll::Ready(()) } else { Poll::Pending };
+        };
+        if is_over {
+            if closing.is_some() {
                 return Poll::Ready(());
             }
-            tied.leave(&self.worker);
+            *closing = Some(CloseFrames::new(&self.worker));
+            binding.set_deadline(LEAVE_MS);
             // Registers for the new deadline.
-            if tied.tie.is_over(cx) {
+            if binding.is_over(cx) {
                 return Poll::Ready(());
             }
         }
-        let Some([to_endpoint, to_client]) = &mut tied.leaving else { return Poll::Pending };
-        let (up, down) = (&self.pair.up, &self.pair.down);
-        let is_up_done = up.is_shut() || is_said(cx, (&tied.up, up), to_endpoint, &mut self.endpoint);
-        let is_down_done = down.is_shut() || is_said(cx, (&tied.down, down), to_client, &mut self.client);
-        if !(is_up_done && is_down_done) {
+        let Some(CloseFrames { to_endpoint, to_client }) = closing else { return Poll::Pending };
+        let is_up_closed = send_close_frame(cx, up, &self.pair.up, to_endpoint, &mut self.endpoint);
+        let is_down_closed = send_close_frame(cx, down, &self.pair.down, to_client, &mut self.client);
+        if !(is_up_closed && is_down_closed) {
             return Poll::Pending;
         }
         // A stream of a multiplexed connection ends with END_STREAM; a reset might discard the Close frame.
         let _ = self.client.finish(&[]);
         Poll::Ready(())
+    }
+
+    fn end(&self) -> TunnelEnd {
+        let websocket = self.bound.as_ref().and_then(|bound| bound.websocket.as_ref());
+        if websocket.is_some_and(|websocket| websocket.closing.is_some()) {
+            TunnelEnd::ClosedByGateway
+        } else if self.pair.is_whole() {
+            TunnelEnd::Complete
+        } else {
+            TunnelEnd::Truncated
+        }
     }
 
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {

@@ -33,7 +33,7 @@ impl TunnelBinding {
     }
 
     /// Sets the deadline to `ms` milliseconds from now.
-    pub(crate) fn give(&self, ms: u64) {
+    pub(crate) fn set_deadline(&self, ms: u64) {
         self.timer.set(ms);
     }
 
@@ -62,7 +62,7 @@ impl TunnelBindings {
     ) -> Option<Rc<TunnelBinding>> {
         let grace_ms = route.on_change.unwrap_or(upstream.on_change).grace_ms()?;
         let endpoint = upstream.endpoints.get(endpoint)?;
-        Some(self.keep(timers, Some(route.life.clone()), (upstream, endpoint), grace_ms))
+        Some(self.keep(timers, Some(route.life.clone()), upstream, endpoint, grace_ms))
     }
 
     /// Binds a stream, if its upstream sets `on_change`.
@@ -74,14 +74,15 @@ impl TunnelBindings {
     ) -> Option<Rc<TunnelBinding>> {
         let grace_ms = upstream.on_change.grace_ms()?;
         let endpoint = upstream.endpoints.iter().find(|one| Some(one.addr) == endpoint)?;
-        Some(self.keep(timers, None, (upstream, endpoint), grace_ms))
+        Some(self.keep(timers, None, upstream, endpoint, grace_ms))
     }
 
     fn keep(
         &self,
         timers: &Rc<Timers>,
         route: Option<Arc<RouteLifetime>>,
-        (upstream, endpoint): (&Upstream, &Endpoint),
+        upstream: &Upstream,
+        endpoint: &Endpoint,
         grace_ms: u64,
     ) -> Rc<TunnelBinding> {
         let tie = Rc::new(TunnelBinding {

@@ -24,7 +24,7 @@ impl World {
 
     fn note(&mut self, at: usize, bytes: usize, taken_bytes: u64, now_ms: u64) -> bool {
         let cx = Context::from_waker(Waker::noop());
-        self.backlog.note(&mut self.entries[at], &cx, (bytes, taken_bytes), now_ms)
+        self.backlog.note(&mut self.entries[at], &cx, WaitingBytes { bytes, taken_bytes }, now_ms)
     }
 }
 

@@ -8,7 +8,7 @@ use yumen_http::Framing;
 use yumen_plugin::Exchange;
 use yumen_snapshot::AttemptTimeouts;
 
-use crate::backlog::BacklogEntry;
+use crate::backlog::{BacklogEntry, WaitingBytes};
 use crate::client_wait::{Wait, WaitEnd};
 use crate::clock;
 use crate::connection::DownstreamConnection;
@@ -17,7 +17,7 @@ use crate::grpc;
 use crate::minimum_rate::{MinimumRate, RateWindow};
 use crate::stream::TransportStream;
 use crate::tcp::TcpConnection;
-use crate::transfer::Transfer;
+use crate::transfer::{BodySource, Transfer, TransferProgress};
 use crate::upstream::attempt::{Attempt, RequestSent};
 use crate::upstream::connection::HeadRead;
 use crate::upstream::upload::RequestUpload;
@@ -36,7 +36,7 @@ pub(super) struct HeadWait {
     pace: RateWindow,
     read: HeadRead,
     wait: Wait,
-    progress: Option<(u64, bool)>,
+    progress: Option<TransferProgress>,
     /// Whether the endpoint has stopped reading the body.
     upload_broken: bool,
     /// Whether a wait for the client has begun.
@@ -97,7 +97,7 @@ impl HeadWait {
         if self.upload_broken || upload.transfer.is_done() {
             return Ok(());
         }
-        let source = (&mut conn.stream, &mut conn.inbox);
+        let source = BodySource { stream: &mut conn.stream, inbox: &mut conn.inbox };
         match upload.poll(cx, &conn.worker.buffers, source, sink) {
             Poll::Pending => Ok(()),
             Poll::Ready(Ok(())) => {
@@ -141,7 +141,7 @@ impl HeadWait {
         };
         if self.rate.is_set() {
             match late {
-                FaultKind::ClientTimeout => return self.wait_at_pace(cx, conn, transfer.read_bytes),
+                FaultKind::ClientTimeout => return self.wait_at_pace(cx, conn, transfer.read_bytes()),
                 _ => self.pace.rest(),
             }
         }
@@ -171,8 +171,8 @@ impl HeadWait {
         sink: &TransportStream,
     ) -> bool {
         let bytes = transfer.backlog_bytes(&mut conn.stream, &conn.inbox, sink);
-        let (backlog, now_ms) = (&conn.worker.buffers.backlog, clock::now().mono_ms());
-        backlog.note(&mut self.backlog, cx, (bytes, transfer.taken_bytes()), now_ms)
+        let waiting = WaitingBytes { bytes, taken_bytes: transfer.taken_bytes() };
+        conn.worker.buffers.backlog.note(&mut self.backlog, cx, waiting, clock::now().mono_ms())
     }
 
     /// Waits for a client that must keep a minimum rate. A client that sends nothing is below it.
@@ -193,5 +193,5 @@ impl HeadWait {
 /// Whether the endpoint closed the connection before any byte of the request was sent.
 #[cold]
 fn is_unsent(kind: FaultKind, upload: &RequestUpload, stream: &TransportStream) -> bool {
-    kind == FaultKind::UpstreamClosed && !stream.is_shared() && upload.transfer.sent_bytes == 0
+    kind == FaultKind::UpstreamClosed && !stream.is_shared() && upload.transfer.sent_bytes() == 0
 }

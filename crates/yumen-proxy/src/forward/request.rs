@@ -193,10 +193,10 @@ impl<'s> ProxiedExchange<'_, 's> {
             framing = Framing::None;
         }
         let bytes_max = self.conn.body_bytes_max(self.ex);
-        let ending = sink.ending(is_chunked && framing != Framing::None);
-        let transfer = Transfer::new(framing, ending, text, bytes_max);
+        let encoding = sink.ending(is_chunked && framing != Framing::None);
+        let transfer = Transfer::new(framing, encoding, text, bytes_max);
         let budget = &self.conn.worker.upstream.replay_budget;
-        self.upload.begin(transfer, &mut self.conn.inbox, budget);
+        self.upload.begin(transfer, budget);
     }
 
     fn write_head(&self, out: &mut Vec<u8>, endpoint: &Endpoint, form: RequestForm) {

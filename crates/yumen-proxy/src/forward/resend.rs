@@ -63,6 +63,6 @@ pub(super) fn left_of_body(
         return RequestBodyState::Read;
     }
     // An attempt has begun to read the body if the replay buffer holds some of it.
-    let is_begun = transfer.read_bytes > 0 || matches!(replay, RequestReplay::Kept(_));
+    let is_begun = transfer.read_bytes() > 0 || matches!(replay, RequestReplay::Kept(_));
     if !is_begun && conn.inbox.mark() == mark { RequestBodyState::Whole } else { RequestBodyState::Partial }
 }

@@ -51,7 +51,7 @@ impl Relay {
         client: &mut TransportStream,
         endpoint: &mut TransportStream,
     ) -> Poll<Result<(), StreamFault>> {
-        if self.pair.poll(cx, worker, (client, endpoint), None).is_ready() {
+        if self.pair.poll(cx, worker, client, endpoint, None).is_ready() {
             return Poll::Ready(Ok(()));
         }
         if self.tie.as_ref().is_some_and(|tie| tie.is_over(cx)) {

@@ -5,10 +5,11 @@
 
 use std::task::{Context, Poll};
 
-use super::{CopyFailure, OneWayCopy, WatchedFrames};
-use crate::backlog::BacklogEntry;
+use super::{OneWayCopy, WatchedFrames};
+use crate::backlog::{BacklogEntry, WaitingBytes};
 use crate::buffer::Inbox;
 use crate::clock;
+use crate::splice::CopyFailure;
 use crate::stream::TransportStream;
 use crate::timers::Timer;
 use crate::worker::Worker;
@@ -27,16 +28,30 @@ pub(crate) struct BidirectionalCopy {
     broken: Option<CopySide>,
     /// Idle timeout while both sides are open, in milliseconds.
     idle_ms: u64,
-    /// Forwarded bytes, and whether one direction had ended, at the last progress.
-    progress: (u64, bool),
+    /// The state at the last restart of the idle timeout; `None` before the first.
+    progress: Option<CopyProgress>,
     backlog: Option<BacklogEntry>,
+}
+
+/// Progress of both directions, which restarts the idle timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CopyProgress {
+    bytes: u64,
+    /// Whether one direction has ended.
+    is_half_closed: bool,
+}
+
+/// The frame trackers of both directions.
+pub(crate) struct WatchedTunnel<'f> {
+    pub(crate) up: WatchedFrames<'f>,
+    pub(crate) down: WatchedFrames<'f>,
 }
 
 impl BidirectionalCopy {
     /// Creates the copies with the bytes already read from client and endpoint.
     pub(crate) fn new(from_client: Inbox, from_endpoint: Inbox, idle_ms: u64) -> BidirectionalCopy {
         let (up, down) = (OneWayCopy::new(from_client), OneWayCopy::new(from_endpoint));
-        BidirectionalCopy { up, down, broken: None, idle_ms, progress: (u64::MAX, false), backlog: None }
+        BidirectionalCopy { up, down, broken: None, idle_ms, progress: None, backlog: None }
     }
 
     /// Returns the side that failed first.
@@ -55,16 +70,17 @@ impl BidirectionalCopy {
         &mut self,
         cx: &mut Context<'_>,
         worker: &Worker,
-        (client, endpoint): (&mut TransportStream, &mut TransportStream),
-        watched: Option<(WatchedFrames<'_>, WatchedFrames<'_>)>,
+        client: &mut TransportStream,
+        endpoint: &mut TransportStream,
+        watched: Option<WatchedTunnel<'_>>,
     ) -> Poll<()> {
-        let (mut watched_up, mut watched_down) = watched.unzip();
-        let up = match self.up.poll(cx, worker, (client, endpoint), &mut watched_up) {
+        let (mut watched_up, mut watched_down) = watched.map(|both| (both.up, both.down)).unzip();
+        let up = match self.up.poll(cx, worker, client, endpoint, &mut watched_up) {
             Poll::Ready(Err(CopyFailure::Source)) => return self.end_by(CopySide::Client),
             Poll::Ready(Err(CopyFailure::Sink)) => self.leave_out(worker, CopySide::Endpoint),
             polled => polled.is_ready(),
         };
-        let down = match self.down.poll(cx, worker, (endpoint, client), &mut watched_down) {
+        let down = match self.down.poll(cx, worker, endpoint, client, &mut watched_down) {
             Poll::Ready(Err(CopyFailure::Source)) => return self.end_by(CopySide::Endpoint),
             Poll::Ready(Err(CopyFailure::Sink)) => self.leave_out(worker, CopySide::Client),
             polled => polled.is_ready(),
@@ -83,9 +99,9 @@ impl BidirectionalCopy {
     /// Ready when the bytes that wait for a side exceed their limit.
     #[cold]
     fn poll_backlog(&mut self, cx: &Context<'_>, worker: &Worker, backlog_bytes: usize) -> Poll<()> {
-        let (now_ms, moved_bytes) = (clock::now().mono_ms(), self.up.bytes() + self.down.bytes());
-        let noted = (backlog_bytes, moved_bytes);
-        if !worker.buffers.backlog.note(&mut self.backlog, cx, noted, now_ms) {
+        let taken_bytes = self.up.bytes() + self.down.bytes();
+        let waiting = WaitingBytes { bytes: backlog_bytes, taken_bytes };
+        if !worker.buffers.backlog.note(&mut self.backlog, cx, waiting, clock::now().mono_ms()) {
             return Poll::Pending;
         }
         let side = if self.down.waits_for_sink() { CopySide::Client } else { CopySide::Endpoint };
@@ -114,7 +130,7 @@ impl BidirectionalCopy {
     #[inline]
     pub(crate) fn poll_silence(&mut self, cx: &mut Context<'_>, worker: &Worker, timer: &Timer) -> Poll<()> {
         let is_half_closed = self.up.is_shut() || self.down.is_shut();
-        let progress = (self.up.bytes() + self.down.bytes(), is_half_closed);
+        let progress = Some(CopyProgress { bytes: self.up.bytes() + self.down.bytes(), is_half_closed });
         if progress != self.progress {
             self.progress = progress;
             timer.set(if is_half_closed { self.half_closed_ms(worker) } else { self.idle_ms });

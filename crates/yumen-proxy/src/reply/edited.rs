@@ -11,7 +11,7 @@ use crate::chains::ExchangeChains;
 use crate::deadline;
 use crate::fault::FaultKind;
 use crate::grpc;
-use crate::transfer::Edit;
+use crate::transfer::{BodySource, Edit};
 
 /// An exchange whose response body passes through body filters.
 pub(super) struct Edited<'a, 's> {
@@ -29,7 +29,7 @@ impl Edited<'_, '_> {
         bodies.download.expect_edit();
         let mut edit_body = PluginEdit::new(ex, chains);
         let mut edit: Option<Edit<'_>> = Some(&mut edit_body);
-        let result = bodies.run::<true>(&mut edit).await;
+        let result = bodies.run(&mut edit).await;
         let mut told = edit_body.grpc_status;
         if let Err(kind) = result
             && is_call
@@ -59,7 +59,7 @@ async fn end_with(bodies: BodyCopy<'_>, edited: BodyChunk) -> Option<()> {
     conn.timer.set(conn.worker.settings.send_timeout_ms);
     let (buffers, stream, timer) = (&conn.worker.buffers, &mut conn.stream, &conn.timer);
     poll_fn(|cx| {
-        let source = (&mut connection.stream, &mut connection.inbox);
+        let source = BodySource { stream: &mut connection.stream, inbox: &mut connection.inbox };
         match download.poll(cx, buffers, source, stream, &mut None) {
             Poll::Pending if timer.is_over(cx) => Poll::Ready(None),
             polled => polled.map(Result::ok),

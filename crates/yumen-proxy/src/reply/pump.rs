@@ -6,13 +6,13 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use crate::backlog::BacklogEntry;
+use crate::backlog::{BacklogEntry, WaitingBytes};
 use crate::client_wait::{Wait, WaitEnd};
 use crate::clock;
 use crate::connection::DownstreamConnection;
 use crate::fault::FaultKind;
 use crate::minimum_rate::RateWindow;
-use crate::transfer::{Edit, Transfer, TransferFailure};
+use crate::transfer::{BodySource, Edit, Transfer, TransferFailure, TransferProgress};
 use crate::upstream::connection::UpstreamConnection;
 
 /// Both body transfers of an exchange, with their connections.
@@ -29,19 +29,15 @@ pub(super) struct BodyCopy<'a> {
 }
 
 impl BodyCopy<'_> {
-    /// Moves both bodies until the response body ends or either side fails. The rare cases use an instance of
-    /// their own, so that the common one is inlined into its caller.
-    pub(super) async fn run<const RARE: bool>(
-        &mut self,
-        edit: &mut Option<Edit<'_>>,
-    ) -> Result<(), FaultKind> {
+    /// Moves both bodies until the response body ends or either side fails.
+    pub(super) async fn run(&mut self, edit: &mut Option<Edit<'_>>) -> Result<(), FaultKind> {
         let BodyCopy { conn, connection, upload, download, keeps, read_timeout_ms } = self;
         if let Err(broken) = download.take_buffered(&mut connection.inbox, edit) {
             return Err(upstream_kind(&broken));
         }
         // A client may send more than its framed body, such as an empty line, so its connection closes by
         // lingering: see `linger`.
-        let is_last = !*keeps && upload.read_bytes == 0 && upload.is_done() && conn.inbox.is_empty();
+        let is_last = !*keeps && upload.read_bytes() == 0 && upload.is_done() && conn.inbox.is_empty();
         if is_last && download.write_last(&mut connection.inbox, &mut conn.stream) {
             return Ok(());
         }
@@ -68,7 +64,7 @@ struct Progress {
     waits_for_client: bool,
     /// Bytes of the response that the client took, plus the progress of the request. The latter does not
     /// count while the response waits for the client: sending does not excuse a client that does not read.
-    of_client: (u64, bool),
+    of_client: TransferProgress,
     /// Bytes that the endpoint has sent.
     read_bytes: u64,
 }
@@ -76,9 +72,12 @@ struct Progress {
 impl Progress {
     fn of(upload: &Transfer, download: &Transfer) -> Progress {
         let (waits_for_client, taken_bytes) = (download.waits_for_sink(), download.taken_bytes());
-        let (up, up_held) = if waits_for_client { (0, false) } else { upload.progress() };
-        let of_client = (taken_bytes + up, up_held);
-        Progress { waits_for_client, of_client, read_bytes: download.read_bytes }
+        let of_upload = if waits_for_client { TransferProgress::default() } else { upload.progress() };
+        Progress {
+            waits_for_client,
+            of_client: of_upload.plus(taken_bytes),
+            read_bytes: download.read_bytes(),
+        }
     }
 }
 
@@ -105,7 +104,7 @@ impl Pump {
         let worker = &conn.worker;
         let mut client_fault = None;
         if !upload.is_done() && !self.upload_broken {
-            let source = (&mut conn.stream, &mut conn.inbox);
+            let source = BodySource { stream: &mut conn.stream, inbox: &mut conn.inbox };
             if let Poll::Ready(Err(broken)) =
                 upload.poll(cx, &worker.buffers, source, &mut connection.stream, &mut None)
             {
@@ -113,7 +112,7 @@ impl Pump {
                 client_fault = broken.of_client();
             }
         }
-        let source = (&mut connection.stream, &mut connection.inbox);
+        let source = BodySource { stream: &mut connection.stream, inbox: &mut connection.inbox };
         if let Poll::Ready(result) = download.poll(cx, &worker.buffers, source, &mut conn.stream, edit) {
             return Poll::Ready(result.map_err(|broken| upstream_kind(&broken)));
         }
@@ -170,10 +169,13 @@ impl Pump {
     fn note_backlog(&mut self, cx: &Context<'_>, bodies: &mut BodyCopy<'_>) -> Option<FaultKind> {
         let BodyCopy { conn, connection, upload, download, .. } = bodies;
         let down_bytes = download.backlog_bytes(&mut connection.stream, &connection.inbox, &conn.stream);
-        let bytes = down_bytes + upload.backlog_bytes(&mut conn.stream, &conn.inbox, &connection.stream);
-        let taken_bytes = download.taken_bytes() + upload.taken_bytes();
+        let up_bytes = upload.backlog_bytes(&mut conn.stream, &conn.inbox, &connection.stream);
+        let waiting = WaitingBytes {
+            bytes: down_bytes + up_bytes,
+            taken_bytes: download.taken_bytes() + upload.taken_bytes(),
+        };
         let (backlog, now_ms) = (&conn.worker.buffers.backlog, clock::now().mono_ms());
-        let is_over = backlog.note(&mut self.backlog, cx, (bytes, taken_bytes), now_ms);
+        let is_over = backlog.note(&mut self.backlog, cx, waiting, now_ms);
         let late = if down_bytes > 0 { FaultKind::ClientStalled } else { FaultKind::SendTimeout };
         is_over.then_some(late)
     }

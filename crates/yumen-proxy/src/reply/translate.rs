@@ -34,7 +34,7 @@ pub(crate) async fn pass_on_translated<'s>(
     let keepalive = &proxied.pinned.upstream.keepalive;
     let ProxiedExchange { conn, ex, chains, upload, flow, .. } = proxied;
     let upload = &upload.transfer;
-    flow.received_bytes += upload.read_bytes;
+    flow.received_bytes += upload.read_bytes();
     // The translator has read the request body up to the end that it needs.
     flow.body = if upload.is_read() { RequestBodyState::Read } else { RequestBodyState::Partial };
     let now = clock::now();
@@ -105,9 +105,9 @@ async fn collect<'s>(
         keeps: true,
         read_timeout_ms,
     };
-    let read = bodies.run::<true>(&mut edit).await;
+    let read = bodies.run(&mut edit).await;
     // Checked first, since `read` reports a body over the limit as a closed connection.
-    if bytes_max != 0 && download.read_bytes > bytes_max as u64 {
+    if bytes_max != 0 && download.read_bytes() > bytes_max as u64 {
         return Err(FaultKind::UpstreamTooLarge);
     }
     read.map(|()| collected)

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 
-use super::{JOINED_BYTES_MAX, Transfer};
-use crate::buffer::{BUFFER_BYTES, Inbox};
+use super::{BodyRest, Transfer};
+use crate::buffer::Inbox;
 use crate::stream::TransportStream;
 
 impl Transfer {
@@ -13,16 +13,15 @@ impl Transfer {
         if body.is_empty() {
             return 0;
         }
-        self.begin_frame(0);
-        let count = body.len().min(BUFFER_BYTES.saturating_sub(self.prefix.len()).max(JOINED_BYTES_MAX));
-        self.prefix.extend_from_slice(&body.split_to(count));
-        self.ended = body.is_empty();
+        let count = body.len().min(self.frame.capacity_left());
+        self.frame.append(&body.split_to(count));
+        self.rest = if body.is_empty() { BodyRest::Nothing } else { BodyRest::Data };
         count
     }
 
     /// Bytes of memory allocated for the prefix.
     pub(crate) fn prefix_bytes(&self) -> usize {
-        self.prefix.capacity()
+        self.frame.prefix_capacity()
     }
 
     /// Bytes of memory that wait for the sink, with bytes of the source that were received and not read; 0
@@ -36,6 +35,6 @@ impl Transfer {
         if !self.waits_for_sink() {
             return 0;
         }
-        self.prefix.capacity() + inbox.held_bytes() + source.unread_bytes() + sink.session_bytes()
+        self.frame.prefix_capacity() + source.backlog_bytes(inbox, sink)
     }
 }

@@ -1,19 +1,18 @@
-//! The surplus of a source: the data behind the end that an edit has set.
+//! The surplus of a source: the data behind the end that a filter has set.
 
 use std::task::{Context, Poll};
 
 use yumen_http::Framing;
 
-use super::{Transfer, TransferFailure};
+use super::{BodySource, Transfer, TransferFailure};
 use crate::body::BodyEncoding;
-use crate::buffer::{Buffers, Inbox};
-use crate::stream::TransportStream;
+use crate::buffer::Buffers;
 
 impl Transfer {
     /// The surplus of this transfer, of which at most `bytes_max` bytes are read.
     pub(crate) fn take_surplus(&mut self, bytes_max: u64) -> Transfer {
         let mut surplus = Transfer::new(Framing::None, BodyEncoding::Known, Vec::new(), bytes_max);
-        surplus.rest = self.take_rest();
+        surplus.decoder = self.take_decoder();
         surplus
     }
 
@@ -22,24 +21,23 @@ impl Transfer {
         &mut self,
         cx: &mut Context<'_>,
         buffers: &Buffers,
-        (source, inbox): (&mut TransportStream, &mut Inbox),
+        source: BodySource<'_>,
     ) -> Poll<Result<(), TransferFailure>> {
+        let BodySource { stream, inbox } = source;
         loop {
-            let piece = self.rest.decode(inbox).map_err(TransferFailure::Framing)?;
+            let slice = self.decoder.decode(inbox).map_err(TransferFailure::Framing)?;
+            inbox.consume(slice.data + slice.skip);
             // Framing counts like data: one-byte chunks would exceed the bound several times otherwise.
-            self.read_bytes += (piece.data + piece.skip) as u64;
-            inbox.consume(piece.data + piece.skip);
-            if self.rest.is_done() {
+            let counted = self.meter.note_read(slice.data + slice.skip);
+            if self.decoder.is_done() {
                 return Poll::Ready(Ok(()));
             }
-            if self.read_bytes > self.bytes_max {
-                return Poll::Ready(Err(TransferFailure::TooLarge));
-            }
-            let Poll::Ready(filled) = source.poll_fill(cx, inbox, buffers) else {
+            counted?;
+            let Poll::Ready(filled) = stream.poll_fill(cx, inbox, buffers) else {
                 inbox.park(buffers);
                 return Poll::Pending;
             };
-            self.received(filled, source, inbox.len())?;
+            self.received(filled, stream, inbox.len())?;
         }
     }
 }

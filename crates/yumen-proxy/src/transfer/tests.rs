@@ -1,7 +1,8 @@
-//! Data that an edit holds back while tokio's task budget is spent, and the bound of a surplus.
+//! Data that a filter holds back while tokio's task budget is spent, and the bound of a surplus.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::io::IoSlice;
 use std::rc::Rc;
 use std::task::Waker;
 
@@ -34,7 +35,8 @@ fn a_surplus_is_read_no_further_than_its_bound_in_however_many_reads() {
         while net.deliverable_count() > 0 {
             net.deliver_one();
         }
-        match surplus.poll_surplus(cx, &buffers, (&mut source, &mut inbox)) {
+        let source = BodySource { stream: &mut source, inbox: &mut inbox };
+        match surplus.poll_surplus(cx, &buffers, source) {
             Poll::Pending => assert!(sent <= 10_000),
             Poll::Ready(read) => {
                 break assert!(matches!(read, Err(TransferFailure::TooLarge)) && sent == 11_000);
@@ -60,7 +62,7 @@ async fn what_is_held_back_goes_where_no_budget_is_left_and_the_source_is_silent
         );
         let (buffers, mut inbox) = (Buffers::default(), Inbox::default());
         let mut transfer = Transfer::new(Framing::Close, BodyEncoding::Known, Vec::new(), 0);
-        transfer.held = true;
+        transfer.filter = FilterStage::Fed;
         let mut edit = |chunk: BodyChunk| {
             tells.borrow_mut().push(chunk.pause);
             BodyChunk { data: b"held".to_vec(), ..BodyChunk::default() }
@@ -72,7 +74,8 @@ async fn what_is_held_back_goes_where_no_budget_is_left_and_the_source_is_silent
                 assert!(coop::poll_proceed(cx).map(|unit| unit.made_progress()).is_ready());
             }
             is_spent = true;
-            transfer.poll(cx, &buffers, (&mut source, &mut inbox), &mut sink, &mut Some(&mut edit))
+            let source = BodySource { stream: &mut source, inbox: &mut inbox };
+            transfer.poll(cx, &buffers, source, &mut sink, &mut Some(&mut edit))
         });
         assert!(polled.await.is_err(), "the source has no end");
     });

@@ -1,18 +1,19 @@
 //! Trailers at the end of a transfer (RFC 9110 §6.5).
 
-use std::task::{Context, Poll};
-
 use yumen_http::KnownField;
 
 use super::{Transfer, TransferFailure};
-use crate::body::{BodyDecoder, BodyEncoding};
-use crate::buffer::Inbox;
 use crate::stream::TransportStream;
 
 impl Transfer {
+    /// Does not forward trailers.
+    pub(crate) fn drop_trailers(&mut self) {
+        self.drops_trailers = true;
+    }
+
     /// The trailers to forward; empty if there are none.
     pub(super) fn trailers_to_send(&self) -> &[u8] {
-        if self.drops_trailers { &[] } else { self.rest.trailers() }
+        if self.drops_trailers { &[] } else { self.decoder.trailers() }
     }
 
     /// The trailers that may be forwarded (RFC 9110 §6.5.1), and the empty line after them.
@@ -28,21 +29,7 @@ impl Transfer {
         out
     }
 
-    pub(super) fn finish_trailers(
-        &mut self,
-        cx: &mut Context<'_>,
-        inbox: &mut Inbox,
-        sink: &mut TransportStream,
-    ) -> Poll<Result<(), TransferFailure>> {
-        if self.ending == BodyEncoding::Chunk && self.ended && !self.trailers_to_send().is_empty() {
-            self.prefix = self.trailer_lines();
-            self.prefix_sent = 0;
-            self.rest = BodyDecoder::Done;
-            return self.poll_flush(cx, inbox, sink);
-        }
-        Poll::Ready(Ok(()))
-    }
-
+    /// Ends an HTTP/2 or HTTP/3 stream, with the trailers if there are any.
     pub(super) fn finish_stream(&self, sink: &mut TransportStream) -> Result<(), TransferFailure> {
         let has_trailers = !self.trailers_to_send().is_empty();
         let trailers = if has_trailers { self.trailer_lines() } else { Vec::new() };

@@ -30,7 +30,7 @@ fn a_panic_is_counted_and_both_sides_hear_that_they_were_cut_off() {
         opening: Transfer::new(Framing::None, BodyEncoding::Known, Vec::new(), 0),
         is_open: true,
         pair: BidirectionalCopy::new(Inbox::default(), Inbox::default(), 1000),
-        tied: None,
+        bound: None,
     };
     let mut task = Box::pin(async move {
         poll_fn(|_| -> Poll<()> { panic!("a test does this") }).await;

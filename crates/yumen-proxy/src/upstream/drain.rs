@@ -10,7 +10,7 @@ use yumen_snapshot::upstream::KeepaliveLimits;
 use crate::clock;
 use crate::task;
 use crate::timers::until;
-use crate::transfer::Transfer;
+use crate::transfer::{BodySource, Transfer};
 use crate::upstream::UpstreamClient;
 use crate::upstream::attempt::FinishedAttempt;
 use crate::upstream::connection::UpstreamConnection;
@@ -64,7 +64,7 @@ async fn read(
     timer.set(DRAIN_MS);
     let buffers = &client.buffers;
     let UpstreamConnection { stream, inbox, .. } = &mut *connection;
-    let read = pin!(poll_fn(|cx| surplus.poll_surplus(cx, buffers, (stream, inbox))));
+    let read = pin!(poll_fn(|cx| surplus.poll_surplus(cx, buffers, BodySource { stream, inbox })));
     let is_whole = matches!(until(&timer, read).await, Some(Ok(())));
     connection.inbox.release(buffers);
     let is_known = || client.removed_endpoints.knows(connection.pool_key.endpoint());

@@ -11,10 +11,10 @@ use yumen_plugin::{BodyChunk, Exchange};
 use yumen_snapshot::Upstream;
 
 use crate::body::BodyDecoder;
-use crate::buffer::{Buffers, Inbox};
+use crate::buffer::Buffers;
 use crate::grpc;
 use crate::stream::TransportStream;
-use crate::transfer::{Transfer, TransferFailure};
+use crate::transfer::{BodySource, Transfer, TransferFailure};
 
 /// The longest buffered body, in bytes. Messages of unary calls are seldom longer, and a stream of messages
 /// may be endless.
@@ -111,7 +111,7 @@ impl RequestReplay {
     #[cold]
     pub(crate) fn begin(&mut self, upload: &mut Transfer, all: &Rc<ReplayBudget>) -> Option<BodyDecoder> {
         match self {
-            RequestReplay::Kept(_) => return Some(upload.take_rest()),
+            RequestReplay::Kept(_) => return Some(upload.take_decoder()),
             RequestReplay::Wanted => *self = RequestReplay::Kept(ReplayBuffer::nothing(all)),
             RequestReplay::Off | RequestReplay::TooMuch => {}
         }
@@ -120,9 +120,9 @@ impl RequestReplay {
 
     /// Sends the buffer, and then the rest of the body.
     #[cold]
-    pub(crate) fn send_again(&self, upload: &mut Transfer, inbox: &mut Inbox, rest: BodyDecoder) {
+    pub(crate) fn send_again(&self, upload: &mut Transfer, rest: BodyDecoder) {
         let RequestReplay::Kept(kept) = self else { return };
-        upload.resume(inbox, &kept.data, rest);
+        upload.resume(&kept.data, rest);
     }
 
     /// Like [`Transfer::poll`], and buffers the data that it reads.
@@ -131,7 +131,7 @@ impl RequestReplay {
         &mut self,
         cx: &mut Context<'_>,
         buffers: &Buffers,
-        source: (&mut TransportStream, &mut Inbox),
+        source: BodySource<'_>,
         sink: &mut TransportStream,
         upload: &mut Transfer,
     ) -> Poll<Result<(), TransferFailure>> {

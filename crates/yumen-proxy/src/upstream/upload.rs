@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 use yumen_http::Framing;
 
 use crate::body::BodyEncoding;
-use crate::buffer::{Buffers, Inbox};
+use crate::buffer::Buffers;
 use crate::stream::TransportStream;
-use crate::transfer::{Transfer, TransferFailure};
+use crate::transfer::{BodySource, Transfer, TransferFailure};
 use crate::upstream::replay::{ReplayBudget, RequestReplay};
 
 /// The body of a request on its way to an endpoint. It may still be sent when the response arrives.
@@ -19,7 +19,7 @@ pub(crate) struct RequestUpload {
 }
 
 impl RequestUpload {
-    #[inline(always)]
+    #[inline]
     pub(crate) fn new() -> RequestUpload {
         let transfer = Transfer::new(Framing::None, BodyEncoding::Known, Vec::new(), 0);
         RequestUpload { transfer, replay: RequestReplay::Off }
@@ -28,7 +28,7 @@ impl RequestUpload {
     /// Starts to send the body to another endpoint. `transfer` begins with the head, unless that was sent,
     /// and goes on with what the client sends.
     #[inline]
-    pub(crate) fn begin(&mut self, transfer: Transfer, inbox: &mut Inbox, budget: &Rc<ReplayBudget>) {
+    pub(crate) fn begin(&mut self, transfer: Transfer, budget: &Rc<ReplayBudget>) {
         let begun = match &mut self.replay {
             RequestReplay::Off => None,
             replay => replay.begin(&mut self.transfer, budget),
@@ -37,7 +37,7 @@ impl RequestUpload {
         // Plugins edit only the head: a trailer could contradict a field that they have set or removed.
         self.transfer.drop_trailers();
         if let Some(rest) = begun {
-            self.replay.send_again(&mut self.transfer, inbox, rest);
+            self.replay.send_again(&mut self.transfer, rest);
         }
     }
 
@@ -47,7 +47,7 @@ impl RequestUpload {
         &mut self,
         cx: &mut Context<'_>,
         buffers: &Buffers,
-        source: (&mut TransportStream, &mut Inbox),
+        source: BodySource<'_>,
         sink: &mut TransportStream,
     ) -> Poll<Result<(), TransferFailure>> {
         match &mut self.replay {
