@@ -93,7 +93,6 @@ struct Pump {
 }
 
 impl Pump {
-    #[inline(always)]
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -158,14 +157,13 @@ impl Pump {
     }
 
     /// Records the bytes that wait for either side. Returns the fault if they exceed the limit.
-    #[inline(always)]
     fn overstays(&mut self, cx: &Context<'_>, bodies: &mut BodyCopy<'_>) -> Option<FaultKind> {
         let BodyCopy { upload, download, .. } = &*bodies;
         let waits = download.waits_for_sink() || (upload.waits_for_sink() && !self.upload_broken);
         if waits || self.backlog.is_some() { self.note_backlog(cx, bodies) } else { None }
     }
 
-    #[inline(never)]
+    #[cold]
     fn note_backlog(&mut self, cx: &Context<'_>, bodies: &mut BodyCopy<'_>) -> Option<FaultKind> {
         let BodyCopy { conn, connection, upload, download, .. } = bodies;
         let down_bytes = download.backlog_bytes(&mut connection.stream, &connection.inbox, &conn.stream);
@@ -181,7 +179,6 @@ impl Pump {
     }
 
     /// Restarts the timeout after progress.
-    #[inline(always)]
     fn note(&mut self, conn: &DownstreamConnection, progress: Progress, timeout_ms: u64) {
         let Some(before) = self.progress.replace(progress) else {
             return self.wait.begin(conn, timeout_ms);

@@ -210,3 +210,6 @@ fn filled(slices: &[IoSlice<'_>]) -> Range<usize> {
     let end = slices.iter().rposition(|slice| !slice.is_empty()).map_or(0, |last| last + 1);
     first..end
 }
+
+#[cfg(test)]
+mod tests;
