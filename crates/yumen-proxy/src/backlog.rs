@@ -60,6 +60,14 @@ struct WaitingExchange {
     is_over: bool,
 }
 
+/// Exchanges that end because their peers are stalled.
+struct StalledExchanges {
+    /// The number of exchanges that were not ended before.
+    count: usize,
+    /// The bytes of all that are ending.
+    bytes: usize,
+}
+
 /// The bytes of an exchange that wait for a peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitingBytes {
@@ -174,7 +182,9 @@ impl BodyBacklog {
         let is_far_above = excess_bytes > self.bytes_max / 2;
         let stalled_ms = if is_far_above { STALLED_FAR_ABOVE_MS } else { STALLED_MS };
         let before_ms = now_ms.saturating_sub(stalled_ms);
-        let mut ended = self.waiting.borrow_mut().end_stalled(before_ms, &mut excess_bytes);
+        let StalledExchanges { count: mut ended, bytes } =
+            self.waiting.borrow_mut().end_stalled(before_ms, excess_bytes);
+        excess_bytes = excess_bytes.saturating_sub(bytes);
         for queue in stalled {
             if excess_bytes == 0 {
                 break;
@@ -204,26 +214,25 @@ impl WaitingExchanges {
         self.slots.len() - 1
     }
 
-    /// Ends exchanges that wait since `before_ms` or longer.
-    fn end_stalled(&mut self, before_ms: u64, excess_bytes: &mut usize) -> usize {
-        // Exchanges that were ended before but still hold their bytes.
-        let ending_bytes: usize =
+    /// Ends exchanges that wait since `before_ms` or longer, until `excess_bytes` are to be freed.
+    fn end_stalled(&mut self, before_ms: u64, excess_bytes: usize) -> StalledExchanges {
+        // Exchanges that were ended before may still hold their bytes.
+        let mut bytes: usize =
             self.slots.iter().flatten().filter(|one| one.is_over).map(|one| one.bytes).sum();
-        *excess_bytes = excess_bytes.saturating_sub(ending_bytes);
         let is_stalled = |one: &&mut WaitingExchange| !one.is_over && one.since_ms <= before_ms;
         let mut stalled: Vec<_> = self.slots.iter_mut().flatten().filter(is_stalled).collect();
         stalled.sort_unstable_by_key(|one| one.since_ms);
-        let mut ended = 0;
+        let mut count = 0;
         for one in stalled {
-            if *excess_bytes == 0 {
+            if bytes >= excess_bytes {
                 break;
             }
-            *excess_bytes = excess_bytes.saturating_sub(one.bytes);
+            bytes += one.bytes;
             one.is_over = true;
             one.waker.wake_by_ref();
-            ended += 1;
+            count += 1;
         }
-        ended
+        StalledExchanges { count, bytes }
     }
 }
 

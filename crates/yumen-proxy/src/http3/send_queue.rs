@@ -56,7 +56,7 @@ enum ResetReason {
 
 /// Parts that wait to be sent on a stream.
 pub(crate) struct Http3SendQueue {
-    pieces: RefCell<VecDeque<OutgoingPart>>,
+    parts: RefCell<VecDeque<OutgoingPart>>,
     queued_bytes: Cell<usize>,
     /// Share of the stream in the connection's send queue.
     queue: StreamQueue,
@@ -70,7 +70,7 @@ pub(crate) struct Http3SendQueue {
 impl Http3SendQueue {
     pub(crate) fn new(queue: StreamQueue) -> Http3SendQueue {
         Http3SendQueue {
-            pieces: RefCell::default(),
+            parts: RefCell::default(),
             queued_bytes: Cell::new(0),
             queue,
             stage: Cell::new(SendStage::Open),
@@ -165,8 +165,8 @@ impl Http3SendQueue {
         *self.writer.borrow_mut() = Some(cx.waker().clone());
     }
 
-    fn push(&self, piece: OutgoingPart) {
-        self.pieces.borrow_mut().push_back(piece);
+    fn push(&self, part: OutgoingPart) {
+        self.parts.borrow_mut().push_back(part);
         wake(&self.sender);
     }
 
@@ -175,8 +175,8 @@ impl Http3SendQueue {
         if self.is_given_up() {
             return Poll::Ready(None);
         }
-        if let Some(piece) = self.pieces.borrow_mut().pop_front() {
-            return Poll::Ready(Some(piece));
+        if let Some(part) = self.parts.borrow_mut().pop_front() {
+            return Poll::Ready(Some(part));
         }
         *self.sender.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
@@ -184,7 +184,7 @@ impl Http3SendQueue {
 
     fn break_off(&self) {
         self.stage.set(SendStage::Broken);
-        self.pieces.borrow_mut().clear();
+        self.parts.borrow_mut().clear();
         wake(&self.writer);
     }
 }
@@ -195,7 +195,7 @@ fn wake(waker: &RefCell<Option<Waker>>) {
 }
 
 /// Sends the parts of `outgoing` until the client has acknowledged all, the stream is given up, or the
-/// connection is lost. A client may accept nothing for `stall_ms` milliseconds. `said` is called when only
+/// connection is lost. A client may accept nothing for `stall_ms` milliseconds. `on_sent` is called when only
 /// acknowledgements are missing.
 pub(crate) async fn send_all(
     mut sender: Sender,
@@ -203,7 +203,7 @@ pub(crate) async fn send_all(
     connection: quinn::Connection,
     timer: Timer,
     stall_ms: u64,
-    said: impl Fn(),
+    on_sent: impl Fn(),
 ) {
     let mut lost = pin!(connection.closed());
     loop {
@@ -211,17 +211,18 @@ pub(crate) async fn send_all(
             Poll::Ready(_) => Poll::Ready(None),
             Poll::Pending => outgoing.poll_next(cx),
         });
-        let Some(piece) = next.await else { break };
-        let (bytes, is_end) = match &piece {
+        let Some(part) = next.await else { break };
+        let (bytes, is_end) = match &part {
             OutgoingPart::Data(data) => (data.len(), false),
-            piece => (0, matches!(piece, OutgoingPart::End)),
+            part => (0, matches!(part, OutgoingPart::End)),
         };
         if is_end {
-            said();
+            on_sent();
         }
-        let stall = SendStall { connection: &connection, timer: &timer, stall_ms, is_end };
+        let stall =
+            SendStall { connection: &connection, timer: &timer, stall_ms, is_end, acknowledged: None };
         timer.set(stall_ms);
-        let sent = step(&mut sender, piece, &outgoing, stall).await;
+        let sent = step(&mut sender, part, &outgoing, stall).await;
         timer.set(0);
         if !matches!(sent, Some(Ok(()))) {
             break;
@@ -253,16 +254,17 @@ struct SendStall<'a> {
     stall_ms: u64,
     /// Whether the part is the end of the stream.
     is_end: bool,
+    /// Number of acknowledgements at the last check, if that was at the end of the stream.
+    acknowledged: Option<u64>,
 }
 
 impl SendStall<'_> {
     /// Whether the part timed out. At the end of a stream the library may hold more than a slow client can
-    /// receive in `stall_ms`, so the wait continues while acknowledgements arrive. `before` is their number
-    /// at the last check.
-    fn is_over(&self, cx: &mut Context<'_>, before: &mut Option<u64>) -> bool {
+    /// receive in `stall_ms`, so the wait continues while acknowledgements arrive.
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         while self.timer.is_over(cx) {
-            let now = self.is_end.then(|| self.connection.stats().frame_rx.acks);
-            if now == std::mem::replace(before, now) {
+            let acknowledged = self.is_end.then(|| self.connection.stats().frame_rx.acks);
+            if acknowledged == std::mem::replace(&mut self.acknowledged, acknowledged) {
                 return true;
             }
             self.timer.set(silence_ms(self.connection).min(self.stall_ms));
@@ -274,13 +276,12 @@ impl SendStall<'_> {
 /// Sends one part; `None` if it timed out or the stream was given up.
 async fn step(
     sender: &mut Sender,
-    piece: OutgoingPart,
+    part: OutgoingPart,
     outgoing: &Http3SendQueue,
-    stall: SendStall<'_>,
+    mut stall: SendStall<'_>,
 ) -> Option<Result<(), StreamError>> {
-    let mut acknowledged = None;
     let mut sending = pin!(async {
-        match piece {
+        match part {
             OutgoingPart::Head(head) => sender.send_response(head).await,
             OutgoingPart::Data(data) => sender.send_data(data).await,
             OutgoingPart::Trailers(trailers) => sender.send_trailers(trailers).await,
@@ -291,7 +292,7 @@ async fn step(
         if let Poll::Ready(sent) = sending.as_mut().poll(cx) {
             return Poll::Ready(Some(sent));
         }
-        if outgoing.is_given_up() || stall.is_over(cx, &mut acknowledged) {
+        if outgoing.is_given_up() || stall.is_over(cx) {
             return Poll::Ready(None);
         }
         *outgoing.sender.borrow_mut() = Some(cx.waker().clone());
