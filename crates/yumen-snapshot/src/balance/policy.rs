@@ -26,14 +26,14 @@ pub(crate) struct PolicyContext<'c> {
     pub(crate) workers: usize,
     /// State that outlives the snapshot.
     pub(crate) carry: &'c Carry,
-    /// Positions of upstreams without a choice.
+    /// Shared positions for upstreams without a choice of endpoints; they never advance.
     pub(crate) no_turns: &'c Arc<RoundRobinState>,
 }
 
 /// A load balancing policy: picks one of several endpoints for an attempt.
 ///
 /// All workers use one value at the same time. The methods run on the request path, so they neither lock nor allocate.
-/// An upstream with a single endpoint does not ask its policy.
+/// An upstream with a single endpoint does not call its policy.
 pub(super) trait BalancingPolicy {
     /// The value of `type` of an upstream.
     const NAME: &'static str;
@@ -44,16 +44,16 @@ pub(super) trait BalancingPolicy {
     /// Builds the policy of an upstream.
     fn build(context: &PolicyContext<'_>) -> Self;
 
-    /// Disables [`BalancingPolicy::pick_unchecked`]: each pick needs the pool.
+    /// Disables [`BalancingPolicy::pick_unchecked`]: each pick needs the candidates.
     fn require_pool(&mut self) {}
 
-    /// Picks an endpoint for a first attempt without a look at any endpoint. `None` where that is not possible.
+    /// Picks an endpoint for a first attempt without candidates; `None` if that is not possible.
     #[inline]
     fn pick_unchecked(&self, _worker: usize) -> Option<usize> {
         None
     }
 
-    /// Picks an endpoint of the pool by its index in the upstream.
+    /// Picks a candidate; returns its index in the upstream.
     fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize>;
 
     /// The result of the next pick for a first attempt, without a change of state.
@@ -61,15 +61,15 @@ pub(super) trait BalancingPolicy {
         self.pick(pool, ex)
     }
 
-    /// Notes that an attempt at an endpoint began.
+    /// Records the start of an attempt.
     #[inline]
     fn started(&self, _endpoints: &[Endpoint], _index: usize) {}
 
-    /// Notes the duration of an attempt that was answered. [`BalancingPolicy::ended`] follows.
+    /// Records the response time of an attempt, or the time until its timeout. [`BalancingPolicy::ended`] follows.
     #[inline]
     fn answered(&self, _endpoints: &[Endpoint], _index: usize, _duration_us: u64, _now_us: u64) {}
 
-    /// Notes that an attempt is over, answered or not.
+    /// Records the end of an attempt, with or without a response.
     #[inline]
     fn ended(&self, _endpoints: &[Endpoint], _index: usize) {}
 }
