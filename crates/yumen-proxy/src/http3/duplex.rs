@@ -155,8 +155,8 @@ impl Http3Duplex {
     fn failed(&mut self, error: StreamError) -> io::Error {
         io::Error::other(match error {
             StreamError::Undefined(cause) if cause.is::<TruncatedFrame>() => {
-                let told = InternalConnectionError::new(Code::H3_FRAME_ERROR, TruncatedFrame.to_string());
-                self.incoming.handle_connection_error_on_stream(told)
+                let error = InternalConnectionError::new(Code::H3_FRAME_ERROR, TruncatedFrame.to_string());
+                self.incoming.handle_connection_error_on_stream(error)
             }
             error => error,
         })
