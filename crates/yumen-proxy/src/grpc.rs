@@ -11,7 +11,7 @@ use yumen_plugin::{Exchange, LocalResponse, ResponseProtocol};
 use crate::fault::FaultKind;
 
 /// Placeholder for a missing status, or one that gRPC does not define.
-pub(crate) const UNTOLD: u8 = 17;
+pub(crate) const NO_STATUS: u8 = 17;
 
 const OK: u8 = 0;
 pub(crate) const UNKNOWN: u8 = 2;
@@ -70,9 +70,9 @@ pub(crate) fn abort_trailers(kind: FaultKind) -> String {
 /// Message of a refusal: the message in its JSON body, or the reason phrase of its status.
 fn reason(refused: &LocalResponse) -> String {
     let body: Option<serde_json::Value> = serde_json::from_slice(&refused.body).ok();
-    let told =
+    let message =
         body.as_ref().and_then(|body| ["message", "error_msg"].iter().find_map(|key| body[key].as_str()));
-    told.unwrap_or_else(|| yumen_http::encode::standard_reason(refused.status)).to_owned()
+    message.unwrap_or_else(|| yumen_http::encode::standard_reason(refused.status)).to_owned()
 }
 
 /// gRPC status for an HTTP status, as in the gRPC documents (`http-grpc-status-mapping.md`).
@@ -137,10 +137,10 @@ pub(crate) fn set_grpc_timeout(ex: &mut Exchange<'_>, left_ms: u64) {
     }
 }
 
-/// gRPC status in a response head, or [`UNTOLD`] as long as it is missing; `None` if the request is not a
+/// gRPC status in a response head, or [`NO_STATUS`] as long as it is missing; `None` if the request is not a
 /// call.
 pub(crate) fn status_of_answer(ex: &Exchange<'_>, fields: &Fields) -> Option<u8> {
-    is_call(ex).then(|| status_of(fields).unwrap_or(UNTOLD))
+    is_call(ex).then(|| status_of(fields).unwrap_or(NO_STATUS))
 }
 
 /// gRPC status in a response head.
@@ -158,7 +158,7 @@ pub(crate) fn status_of_lines(lines: &[u8]) -> Option<u8> {
 
 fn parse_status(value: &[u8]) -> Option<u8> {
     let status = std::str::from_utf8(value).ok()?.parse().ok()?;
-    Some(if status < UNTOLD { status } else { UNTOLD })
+    Some(if status < NO_STATUS { status } else { NO_STATUS })
 }
 
 #[cfg(test)]

@@ -267,11 +267,11 @@ impl ResolvesServerCert for CertificateResolver {
             .iter()
             .filter_map(|pair| pair.downcast_ref::<CertificateKeyPair>())
             .filter_map(|pair| {
-                let told = |error: &String| {
+                let log = |error: &String| {
                     let id = certificate.map(|certificate| &*certificate.id).unwrap_or_default();
                     tracing::error!(object = format!("ssls/{id}"), error, "certificate cannot be loaded");
                 };
-                pair.ready(now_unix_s).inspect_err(told).ok()
+                pair.ready(now_unix_s).inspect_err(log).ok()
             })
             .peekable();
         let first = keys.peek().cloned();

@@ -66,7 +66,7 @@ fn what_is_wrong_is_told_with_path_and_hint() {
         (
             "router: {zzzzzz: 1}\n",
             &[
-                "error: yumen.yaml at router.zzzzzz: unknown field \"zzzzzz\"\n  hint: known here: path_parameters, dot_segments, encoded_slashes, trace_requests",
+                "error: yumen.yaml at router.zzzzzz: unknown field \"zzzzzz\"\n  hint: known here: path_parameters, dot_segments, encoded_slashes, trace_requests, huge_pages",
             ],
         ),
         (

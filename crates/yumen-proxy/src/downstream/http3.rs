@@ -138,10 +138,10 @@ async fn connect(
     if !takes_early {
         return Ok((connecting.await?, None));
     }
-    let told = connecting.handshake_data().await?;
+    let handshake_data = connecting.handshake_data().await?;
     // The client certificate is not known before the handshake ends, so such a connection takes no early
     // data.
-    if tls::asks_client(&*told) {
+    if tls::asks_client(&*handshake_data) {
         return Ok((connecting.await?, None));
     }
     match connecting.into_0rtt() {

@@ -205,7 +205,7 @@ pub(crate) async fn pass_on<'s>(
         }
         finished.close(client);
     }
-    if flow.grpc_status == Some(grpc::UNTOLD) {
+    if flow.grpc_status == Some(grpc::NO_STATUS) {
         flow.grpc_status = told.or_else(|| end_call(conn, &download, result));
     }
     give_back(conn, upload, &mut download);
@@ -393,9 +393,11 @@ fn end_call(
     download: &Transfer,
     result: Result<(), FaultKind>,
 ) -> Option<u8> {
-    let Err(kind) = result else { return grpc::status_of_lines(download.trailers()).or(Some(grpc::UNTOLD)) };
+    let Err(kind) = result else {
+        return grpc::status_of_lines(download.trailers()).or(Some(grpc::NO_STATUS));
+    };
     if kind == FaultKind::ClientGone {
-        return Some(grpc::UNTOLD);
+        return Some(grpc::NO_STATUS);
     }
     let trailers = grpc::abort_trailers(deadline::settle(conn, kind.into()).kind);
     // If the trailers cannot be sent, the stream ends without them.

@@ -86,7 +86,7 @@ fn statuses_are_read_from_heads_and_trailers() {
     check("grpc-status: 0\r\n", Some(0));
     check("grpc-message: x\r\ngrpc-status: 14\r\n", Some(14));
     check("Grpc-Status: 5\r\n", Some(5));
-    check("grpc-status: 200\r\n", Some(UNTOLD));
+    check("grpc-status: 200\r\n", Some(NO_STATUS));
     check("grpc-status-x: 1\r\n", None);
     check("x: y\r\n", None);
 }

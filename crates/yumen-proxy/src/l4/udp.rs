@@ -446,7 +446,7 @@ impl<'s> Answers<'s> {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
-                Err(error) => told(&error)?,
+                Err(error) => socket_fault(&error)?,
             }
         }
         Ok(false)
@@ -468,13 +468,13 @@ fn take_error(back: &UdpSocket) -> Result<(), StreamFault> {
         None => Err(io::ErrorKind::WouldBlock.into()),
     });
     match taken {
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock => told(&error),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => socket_fault(&error),
         _ => Ok(()),
     }
 }
 
 /// Maps an ICMP error: the datagram was too long, which does not affect later ones, or the port is
 /// unreachable.
-fn told(error: &io::Error) -> Result<(), StreamFault> {
+fn socket_fault(error: &io::Error) -> Result<(), StreamFault> {
     if error.raw_os_error() == Some(libc::EMSGSIZE) { Ok(()) } else { Err(StreamFault::Connect) }
 }

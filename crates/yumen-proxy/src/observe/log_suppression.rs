@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const SUPPRESS_FOR: Duration = Duration::from_secs(10);
 
 /// Number of address and kind pairs that are tracked; when full, the table is cleared.
-const TOLD_MAX: usize = 1024;
+const ENTRIES_MAX: usize = 1024;
 
 /// Kinds of failures that are counted separately, so that none hides another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,21 +40,21 @@ type SuppressionTable = HashMap<(SocketAddr, SuppressionKey), (Instant, u64)>;
 /// any number of failures, so callers must not log without this check.
 #[cold]
 pub(crate) fn should_log(endpoint: SocketAddr, which: SuppressionKey) -> Option<u64> {
-    static TOLD: Mutex<Option<SuppressionTable>> = Mutex::new(None);
+    static LOGGED: Mutex<Option<SuppressionTable>> = Mutex::new(None);
     let now = Instant::now();
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    let told = told.get_or_insert_default();
-    let untold = match told.get_mut(&(endpoint, which)) {
-        Some((at, untold)) if now.duration_since(*at) < SUPPRESS_FOR => {
-            *untold += 1;
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    let logged = logged.get_or_insert_default();
+    let suppressed = match logged.get_mut(&(endpoint, which)) {
+        Some((at, suppressed)) if now.duration_since(*at) < SUPPRESS_FOR => {
+            *suppressed += 1;
             return None;
         }
-        Some((_, untold)) => *untold,
+        Some((_, suppressed)) => *suppressed,
         None => 0,
     };
-    if told.len() >= TOLD_MAX {
-        told.clear();
+    if logged.len() >= ENTRIES_MAX {
+        logged.clear();
     }
-    told.insert((endpoint, which), (now, 0));
-    Some(untold)
+    logged.insert((endpoint, which), (now, 0));
+    Some(suppressed)
 }

@@ -312,26 +312,26 @@ impl Session for QuicHandshake {
 }
 
 /// Whether a handshake with these facts still waits for a client certificate.
-pub(crate) fn asks_client(told: &dyn Any) -> bool {
-    told.downcast_ref::<QuicHandshakeInfo>()
-        .and_then(|told| told.rules.as_deref())
+pub(crate) fn asks_client(info: &dyn Any) -> bool {
+    info.downcast_ref::<QuicHandshakeInfo>()
+        .and_then(|info| info.rules.as_deref())
         .is_some_and(|rules| rules.client.is_some())
 }
 
 /// The facts of a finished handshake. quinn exposes neither cipher suite nor group.
 pub(crate) fn quic_info(connection: &quinn::Connection) -> TlsInfo {
-    let told = connection.handshake_data().and_then(|told| told.downcast::<QuicHandshakeInfo>().ok());
+    let info = connection.handshake_data().and_then(|info| info.downcast::<QuicHandshakeInfo>().ok());
     let chain = connection.peer_identity();
     let chain = chain.and_then(|chain| chain.downcast::<Vec<CertificateDer<'static>>>().ok());
     let chain = chain.map(|chain| *chain).unwrap_or_default();
-    let rules = told.as_ref().and_then(|told| told.rules.as_deref());
+    let rules = info.as_ref().and_then(|info| info.rules.as_deref());
     let check = rules.and_then(|rules| rules.client.as_deref());
     TlsInfo {
         version: "TLSv1.3",
         verdict: check.map(|check| check.verdict(&chain)).unwrap_or_default(),
         certificate: clients::describe(&chain).map(Arc::new),
         rules: check.and(rules).map_or(0, |rules| rules.id),
-        sni: told.and_then(|told| told.server_name).map(|sni| asked_name(Some(&sni)).into()),
+        sni: info.and_then(|info| info.server_name).map(|sni| asked_name(Some(&sni)).into()),
         ..TlsInfo::default()
     }
 }

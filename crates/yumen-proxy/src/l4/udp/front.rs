@@ -9,7 +9,7 @@ use socket2::{MsgHdr, SockAddr, SockRef};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use super::packet_info::{self, Source, TOLD_BYTES_MAX};
+use super::packet_info::{self, CONTROL_BYTES_MAX, Source};
 use crate::sys;
 
 /// The two addresses of a UDP session.
@@ -52,13 +52,13 @@ impl Front {
             let (count, peer) = self.socket.try_recv_from(room)?;
             return Ok((count, Pair { peer, local: self.bound }));
         }
-        let mut told = [0; TOLD_BYTES_MAX];
+        let mut control = [0; CONTROL_BYTES_MAX];
         let received = self
             .socket
-            .try_io(Interest::READABLE, || sys::receive_message(self.socket.as_fd(), room, &mut told))?;
+            .try_io(Interest::READABLE, || sys::receive_message(self.socket.as_fd(), room, &mut control))?;
         let peer = received.peer.as_socket().ok_or(io::ErrorKind::InvalidData)?;
-        let told = told.get(..received.control_bytes).unwrap_or_default();
-        let local = packet_info::destination(told, self.bound.port()).unwrap_or(self.bound);
+        let control = control.get(..received.control_bytes).unwrap_or_default();
+        let local = packet_info::destination(control, self.bound.port()).unwrap_or(self.bound);
         Ok((received.bytes, Pair { peer, local }))
     }
 

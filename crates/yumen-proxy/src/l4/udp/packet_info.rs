@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 /// Size of the buffer for control messages. An IPv4 datagram on an IPv6 socket has both kinds.
-pub(super) const TOLD_BYTES_MAX: usize = 128;
+pub(super) const CONTROL_BYTES_MAX: usize = 128;
 
 /// Size of a `cmsghdr`: length with header, level, type. The next message is aligned to a machine word.
 const HEADER_BYTES: usize = size_of::<usize>() + 2 * size_of::<libc::c_int>();
@@ -16,9 +16,9 @@ const V6_BYTES: usize = 20;
 /// Returns the local address that a datagram was sent to, with the port of the socket.
 ///
 /// `None` without a control message, or if the address cannot be the source of a reply.
-pub(super) fn destination(mut told: &[u8], port: u16) -> Option<SocketAddr> {
+pub(super) fn destination(mut control: &[u8], port: u16) -> Option<SocketAddr> {
     let mut found = None;
-    while let Some((level, kind, data, rest)) = next(told) {
+    while let Some((level, kind, data, rest)) = next(control) {
         match (level, kind) {
             // `in_pktinfo` contains a local address even for a broadcast datagram.
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
@@ -34,7 +34,7 @@ pub(super) fn destination(mut told: &[u8], port: u16) -> Option<SocketAddr> {
             }
             _ => {}
         }
-        told = rest;
+        control = rest;
     }
     found
 }
@@ -45,13 +45,13 @@ fn can_answer(local: &SocketAddr) -> bool {
 }
 
 /// Splits off the first control message: level, type, data, rest.
-fn next(told: &[u8]) -> Option<(libc::c_int, libc::c_int, &[u8], &[u8])> {
-    let (length, level_and_kind) = told.split_first_chunk()?;
+fn next(control: &[u8]) -> Option<(libc::c_int, libc::c_int, &[u8], &[u8])> {
+    let (length, level_and_kind) = control.split_first_chunk()?;
     let (level, kind) = level_and_kind.split_first_chunk()?;
     let kind = kind.first_chunk()?;
     let length = usize::from_ne_bytes(*length);
-    let data = told.get(HEADER_BYTES..length)?;
-    let rest = told.get(length.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
+    let data = control.get(HEADER_BYTES..length)?;
+    let rest = control.get(length.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
     Some((libc::c_int::from_ne_bytes(*level), libc::c_int::from_ne_bytes(*kind), data, rest))
 }
 

@@ -105,7 +105,7 @@ impl DatagramSteering {
     }
 
     /// Apparent owner of a datagram.
-    fn told(&self, datagram: &[u8]) -> Option<ConnectionOwner> {
+    fn apparent_owner(&self, datagram: &[u8]) -> Option<ConnectionOwner> {
         let (first, rest) = datagram.split_first()?;
         if first & LONG_HEADER == 0 {
             return self.owner(rest.get(..ID_BYTES)?);
@@ -119,7 +119,7 @@ impl DatagramSteering {
     /// Endpoint of this process for a datagram from another process. Handshake packets count too: no endpoint
     /// of this process has received them.
     fn endpoint(&self, datagram: &[u8]) -> Option<usize> {
-        let owner = self.told(datagram).filter(|owner| owner.generation == self.generation)?;
+        let owner = self.apparent_owner(datagram).filter(|owner| owner.generation == self.generation)?;
         Some(owner.endpoint).filter(|endpoint| *endpoint < self.endpoints)
     }
 
@@ -127,7 +127,7 @@ impl DatagramSteering {
     /// migrate before the handshake ends (RFC 9000 §9), unless they belong to a predecessor.
     fn way(&self, datagram: &[u8], endpoint: usize) -> DatagramRoute {
         let is_of_handshake = datagram.first().is_some_and(|first| first & LONG_HEADER != 0);
-        match self.told(datagram) {
+        match self.apparent_owner(datagram) {
             Some(owner) if owner.generation == self.generation => match owner.endpoint {
                 other if is_of_handshake || other == endpoint || other >= self.endpoints => {
                     DatagramRoute::Keep
