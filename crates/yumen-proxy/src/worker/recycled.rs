@@ -9,9 +9,10 @@ use crate::settings::EXCHANGES_KEPT;
 /// A list of fields retains at most this number of bytes.
 const FIELDS_BYTES_MAX: usize = 4096;
 
-/// Request heads and lists of fields that are free for reuse. Heads are boxed, so that passing one on moves a pointer.
+/// Request heads and lists of fields that are free for reuse.
 #[derive(Default)]
 pub(super) struct RecycledMemory {
+    #[expect(clippy::vec_box, reason = "passing a head on moves a pointer")]
     heads: RefCell<Vec<Box<RequestHead>>>,
     fields: RefCell<Vec<Fields>>,
 }
