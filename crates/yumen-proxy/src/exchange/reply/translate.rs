@@ -68,6 +68,7 @@ pub(crate) async fn pass_on_translated<'s>(
     };
     let response = translated.unwrap_or_else(|refused| LocalResponse::error_msg(503, &refused.to_string()));
     let after = answer(conn, ex, chains, response, flow).await;
+    // `answer` has recorded the gateway as the source.
     flow.source = ResponseSource::Upstream;
     flow.grpc_status = status;
     after
