@@ -106,6 +106,7 @@ impl TunnelBindings {
             let Some(tie) = tie.upgrade() else { return false };
             if !tie.has_changed.get() && !tie.holds(snapshot) {
                 tie.has_changed.set(true);
+                // A timer of 0 ms would be unset.
                 tie.timer.set(tie.grace_ms.max(1));
                 ending += 1;
             }

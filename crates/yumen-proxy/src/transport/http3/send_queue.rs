@@ -222,6 +222,7 @@ pub(crate) async fn send_all(
         let stall = SendStall { connection: &connection, timer: &timer, stall_ms, is_end };
         timer.set(stall_ms);
         let sent = step(&mut sender, piece, &outgoing, stall).await;
+        // No timeout runs while the queue is empty: the exchange has nothing to send.
         timer.set(0);
         if !matches!(sent, Some(Ok(()))) {
             break;

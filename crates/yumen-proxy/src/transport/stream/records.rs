@@ -43,6 +43,7 @@ impl RecordBoundary {
                 self.left_bytes -= count as u16;
                 bytes = &bytes[count..];
             }
+            // A record without content ends with its header.
             if self.header_bytes == HEADER_BYTES && self.left_bytes == 0 {
                 *self = RecordBoundary::default();
             }
