@@ -58,6 +58,7 @@ impl RequestSampler {
     #[cold]
     fn take(&self) -> u32 {
         if self.per_tick == 0 {
+            // Sampling is off, so this function is due again only after 2^32 requests.
             self.left.set(u32::MAX);
             return 0;
         }

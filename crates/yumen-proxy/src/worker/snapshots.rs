@@ -34,6 +34,7 @@ impl PinnedSnapshot {
     /// Returns the chain of a route with the plugins of a consumer merged in. The result is cached until a
     /// route or a consumer changes.
     pub(crate) fn merged(&self, route: &Route, consumer: &Consumer) -> Rc<PluginChain> {
+        // The snapshot owns route and consumer, so no address is reused while the cache exists.
         let key: (*const Route, *const Consumer) = (route, consumer);
         if let Some(chain) = self.merged.borrow().get(&key) {
             return chain.clone();
