@@ -164,6 +164,8 @@ impl ChunkedDecoder {
             (SizeSpace { .. }, _) => return Err(BodyError::Size),
             (Size { .. }, _) => return Err(BodyError::Size),
             (Extension { size }, b'\r') => SizeFeed { size },
+            // A bare line feed in an extension would end the line for lenient parsers, and thus smuggle a
+            // request.
             (Extension { .. }, 0..=8 | 10..=31 | 127) => return Err(BodyError::Size),
             (Extension { size }, _) => {
                 self.count_line_byte()?;

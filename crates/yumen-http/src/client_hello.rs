@@ -86,6 +86,7 @@ fn server_name(message: &[u8]) -> Result<Option<Box<str>>, NotTlsError> {
     hello.short_vector()?;
     hello.vector()?;
     hello.short_vector()?;
+    // A hello without extensions is permitted (RFC 5246 §7.4.1.2).
     if hello.0.is_empty() {
         return Ok(None);
     }
@@ -105,6 +106,7 @@ fn host_name(extension: &[u8]) -> Result<Option<Box<str>>, NotTlsError> {
     while !names.0.is_empty() {
         let kind = names.take(1)?[0];
         let name = names.vector()?;
+        // RFC 6066 §3 defines no other type of name.
         if kind != NAME_HOST {
             continue;
         }
