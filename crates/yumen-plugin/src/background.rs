@@ -82,6 +82,7 @@ impl RedisReply {
     pub fn integer(&self) -> Option<i64> {
         match self {
             RedisReply::Integer(number) => Some(*number),
+            // Redis truncates a number of Lua to an integer, so scripts return others as text.
             RedisReply::Text(text) => std::str::from_utf8(text).ok()?.parse().ok(),
             RedisReply::Nil | RedisReply::Array(_) => None,
         }

@@ -72,6 +72,7 @@ impl Exchange<'_> {
         let mut best: Option<(u16, &Arc<dyn ResponseCoding>)> = None;
         for offer in admitted {
             let quality = accepted.quality(offer.name().as_bytes());
+            // A quality of 0 forbids the coding (RFC 9110 §12.4.2). Between equal ones, the first offer wins.
             if quality > best.map_or(0, |(best, _)| best) {
                 best = Some((quality, offer));
             }

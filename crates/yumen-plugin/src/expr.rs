@@ -129,6 +129,7 @@ impl ExprNode {
                 held => is_open |= held.is_none(),
             }
         }
+        // No operand is decisive: before negation, AND is true and OR is false.
         (!is_open).then_some(decisive == negated)
     }
 

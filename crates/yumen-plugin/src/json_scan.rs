@@ -130,6 +130,7 @@ impl JsonScan {
                 return Ok(ScanProgress::Done);
             }
             self.at = skip_space(text, self.at);
+            // At the end of the text, `token` reports the missing rest.
             if self.at >= until && self.at < text.len() {
                 return Ok(ScanProgress::More);
             }
@@ -171,6 +172,7 @@ impl JsonScan {
 
     #[inline]
     fn value(&mut self, text: &[u8], first: u8) -> Result<(), JsonFault> {
+        // A scan that records members is bounded by their number.
         if self.members.is_none() {
             self.count()?;
         }
@@ -226,6 +228,7 @@ impl JsonScan {
     }
 
     fn count(&mut self) -> Result<(), JsonFault> {
+        // The outermost value is not one of those inside it, hence `>`.
         if self.values > self.values_max {
             return Err(JsonFault::TooManyValues);
         }

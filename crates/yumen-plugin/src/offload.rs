@@ -54,7 +54,7 @@ pub fn compute<T: Send + 'static>(
     }
     // Room for the only result, so that sending never blocks the thread.
     let (sender, receiver) = mpsc::sync_channel(1);
-    // The receiver is gone if the exchange was aborted.
+    // The receiver was dropped if the exchange was aborted.
     let job = Box::new(move || drop(sender.send(work())));
     let result = move || receiver.try_recv().map_err(|_| OffloadRefused);
     match host.offload(bytes, job) {

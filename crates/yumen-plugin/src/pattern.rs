@@ -125,6 +125,7 @@ impl RegexPattern {
     /// # Errors
     /// The reason why neither engine supports the pattern, in one line.
     pub fn new(pattern: &str, options: PatternOptions) -> Result<RegexPattern, String> {
+        // Nearly all patterns are linear; only a rejected one is parsed again (decision 43).
         match linear(pattern, options) {
             Ok(regex) => Ok(RegexPattern(PatternEngine::Linear(regex))),
             Err(reason) => match ParsedPattern::new(pattern, options.syntax) {
@@ -259,6 +260,7 @@ impl<'t> PatternCaptures<'t> {
 /// # Errors
 /// The reason why the linear engine does not support the pattern, in one line.
 pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, String> {
+    // Parsing the tree is worth its cost only for patterns with the characters of a possessive repetition.
     if may_be_possessive(pattern) && needs_backtracking(pattern, options) {
         // The linear engine would parse `a++` as `(?:a+)+`, which matches more.
         return Err("a possessive repetition needs an engine that backtracks".to_owned());
@@ -299,6 +301,7 @@ fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<R
             .build()
             .map_err(|error| last_line(&error.to_string()))
     };
+    // The engine fixes the limit when it compiles, so there is a regex for each limit.
     let [first, second, third, last] = STEPS.map(build);
     let by_steps = [first?, second?, third?, last?];
     Ok(RegexPattern(PatternEngine::Backtracking(Box::new(BacktrackingRegex {

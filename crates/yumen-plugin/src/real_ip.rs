@@ -74,6 +74,7 @@ impl RealIpFinder {
             while last.is_some_and(|(ip, _)| trusted.contains(ip)) {
                 match hops.pop() {
                     Some(hop) => last = hop,
+                    // If all addresses are trusted, the first one counts, as in NGINX (`real_ip_recursive`).
                     None => break,
                 }
             }

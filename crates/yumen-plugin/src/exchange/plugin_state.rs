@@ -31,6 +31,7 @@ impl PluginState {
     }
 
     pub(super) fn filter_verdict(&self, instance: &PluginInstance) -> Option<bool> {
+        // The snapshot owns the instances for the life of the exchange, so an address identifies one of them.
         let key: *const PluginInstance = instance;
         self.filter_verdicts.iter().find(|(known, _)| *known == key).map(|(_, verdict)| *verdict)
     }

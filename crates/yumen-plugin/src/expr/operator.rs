@@ -149,6 +149,7 @@ fn number_of(value: &VarValue<'_>) -> Option<f64> {
 
 /// Converts text to a number as Lua does: decimal or hexadecimal, with white space around it.
 fn number(text: &[u8]) -> Option<f64> {
+    // Lua also skips the vertical tab, which is no ASCII white space in Rust.
     let text = std::str::from_utf8(text).ok()?.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),

@@ -50,6 +50,7 @@ fn scan(text: &[u8]) -> NestingScan {
             continue;
         }
         at += match rest[0] {
+            // A number sign begins a comment in the text format of options.
             b'#' => line(rest),
             b'/' if rest.starts_with(b"//") => line(rest),
             b'"' | b'\'' => quoted(rest),
