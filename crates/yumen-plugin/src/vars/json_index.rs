@@ -50,6 +50,7 @@ impl JsonIndex {
             members,
             remembered: RefCell::default(),
             lookups: RefCell::default(),
+            // Clients choose the names: with a fixed seed they could choose colliding ones.
             hasher: RandomState::new(),
         }
     }
