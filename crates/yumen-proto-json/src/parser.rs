@@ -169,6 +169,7 @@ impl<'de> Visitor<'de> for MembersSeed<'_> {
             }
             seen.push(place.number);
             let is_there = members.next_value_seed(OptionalSeed { place: &place, to: &mut *self.to })?;
+            // A null member counts as absent, so it does not choose its oneof.
             let Some(oneof) = place.oneof.filter(|_| is_there) else { continue };
             if chosen.contains(&oneof) {
                 let name = oneof.name();

@@ -91,6 +91,7 @@ impl<'de> Visitor<'de> for FreeFormSeed<'_> {
     }
 
     fn visit_i64<E: de::Error>(self, value: i64) -> Result<(), E> {
+        // All numbers of a `Value` are doubles.
         self.visit_f64(value as f64)
     }
 
