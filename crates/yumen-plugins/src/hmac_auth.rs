@@ -249,6 +249,7 @@ impl<'a> HmacSignature<'a> {
 /// The target with its path decoded, as APISIX has it signed. `None` if it equals the target as received, or
 /// if the decoded path is ambiguous.
 fn plain_request_uri(request: &RequestHead) -> Option<Cow<'_, [u8]>> {
+    // With these bytes, the decoded target could also be that of another request.
     let is_plain = |byte: &u8| !matches!(byte, 0..=0x1f | b'#' | b'%' | b'?' | 0x7f);
     let target = request.request_uri();
     (target != request.real_request_uri() && request.path().iter().all(is_plain)).then_some(target)
@@ -373,6 +374,7 @@ fn keep_digest<'a>(
 impl HmacAuth {
     /// Computes and stores the digest of the body, then runs the plugin again.
     fn digest_body<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // The body is buffered already, so this step only runs the plugin again.
         let again = Step::NeedBody { bytes_max: self.config.max_req_body_size };
         let body = ex.body.buffered.take().unwrap_or_default().into_bytes();
         let bytes = body.len();

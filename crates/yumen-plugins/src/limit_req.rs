@@ -96,6 +96,7 @@ impl LeakyBucket {
     fn pour(&self, pace: &BucketRate, now: Now) -> Option<u64> {
         let now_ns = now.mono_us.saturating_mul(1000);
         let pour = |empty_at_ns: u64| {
+            // A bucket that was empty for a while admits no more than an empty one.
             let fits = pace.fits(pace.excess(empty_at_ns, now_ns));
             fits.then(|| empty_at_ns.max(now_ns).saturating_add(pace.request_ns))
         };

@@ -181,6 +181,7 @@ fn https(ports: &[u16], ex: &Exchange<'_>) -> Vec<u8> {
     let port = match ports {
         [] => 443,
         [one] => *one,
+        // As in APISIX, one of several ports at random.
         many => many[(ex.host.random() % many.len() as u64) as usize],
     };
     if port != 443 && port != 0 {

@@ -205,6 +205,7 @@ impl ResponseRewrite {
         };
         head.body_changes(length);
         ex.edit_body();
+        // The coding and the validators belong to the former content (RFC 9110 §8.4, §8.8).
         for name in ["Content-Encoding", "Last-Modified", "ETag"] {
             head.fields.remove(name);
         }
@@ -310,6 +311,7 @@ impl Plugin for ResponseRewrite {
         let collected = &mut bodies.0[at];
         match &self.body {
             BodyRewrite::Keep => chunk,
+            // The new body was sent in place of the first chunk.
             _ if collected.done => BodyChunk { data: Vec::new(), last: true, ..chunk },
             BodyRewrite::Replace(body) => {
                 collected.done = true;
@@ -325,6 +327,7 @@ impl Plugin for ResponseRewrite {
                 let (bytes, coding) = (std::mem::take(&mut collected.bytes), collected.coding);
                 match replace(filters, bytes, coding, *bytes_max, ex.host) {
                     Computation::Ready(replaced) => {
+                        // The head was sent already, so a failure can only end the response as broken.
                         let body = replaced.ok().and_then(Result::ok);
                         let broken = chunk.broken || body.is_none();
                         BodyChunk { data: body.unwrap_or_default(), broken, last: true, ..chunk }

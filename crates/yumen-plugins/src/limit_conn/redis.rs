@@ -181,6 +181,7 @@ impl MembershipRenewer {
                 owed: RefCell::default(),
                 is_flushing: Cell::new(false),
             });
+            // Renewers of replaced settings leave dead entries behind.
             known.retain(|_, members| members.strong_count() > 0);
             known.insert(remote.number, Rc::downgrade(&members));
             members
@@ -223,6 +224,7 @@ impl MembershipRenewer {
                 if call.await.is_err()
                     && let Some(sets) = self.live.borrow_mut().get_mut(&member)
                 {
+                    // A failed call may still arrive and add the member after its removal.
                     sets.is_in_flight = true;
                 }
             }

@@ -137,6 +137,7 @@ impl MetricSource for PrometheusMetrics {
                 *bandwidth.entry(row).or_default() += bytes.get();
             }
             for (kind, histogram) in ["request", "upstream", "apisix"].iter().zip(&series.latency_us) {
+                // Without an attempt there is no upstream latency, and APISIX exports no row for it.
                 if histogram.counts().any(|count| count > 0) {
                     let row = blank(typed_row(kind, &series), &disabled.http_latency);
                     latency.entry(row).or_default().add(histogram);
