@@ -594,6 +594,7 @@ impl ResponseHead {
 
     /// Whether the upstream connection persists after this response.
     pub fn persistent(&self) -> bool {
+        // A body that ends with the connection leaves none to reuse (RFC 9112 §6.3).
         self.framing != Framing::Close && self.options.persistent(self.version)
     }
 }

@@ -225,6 +225,7 @@ fn any_request_line(
 ) -> Result<(usize, usize, usize), HeadError> {
     let (end, next) = line(block, 0)?;
     let first = memchr(b' ', &block[..end]).ok_or(HeadError::Malformed("the request line has no target"))?;
+    // The last space ends the target, so that a space inside it fails the check of characters below.
     let last = block[..end]
         .iter()
         .rposition(|byte| *byte == b' ')
@@ -424,6 +425,7 @@ fn absolute_form(head: &mut RequestHead, scheme_len: usize, paths: PathPolicy) -
     let has_path = after == Some(&b'/');
     // OPTIONS without path and query addresses the server as a whole (RFC 9112 §3.2.4).
     let is_server = after.is_none() && head.method == Method::Options;
+    // A copy, because `set` appends to the block that contains the authority.
     let host = authority.to_vec();
     head.fields.set("Host", &host);
     head.set_authority(ByteSpan::new(authority_start, path_start), part);
@@ -564,6 +566,7 @@ fn response_framing(head: &ResponseHead, asked: Method) -> Result<Framing, HeadE
     // Conflicting lengths are rejected even in responses without a body.
     let fields = body_fields(&head.fields, head.version)?;
     let bodyless = asked == Method::Head || matches!(head.status, 100..=199 | 204 | 304);
+    // A 2xx response to CONNECT begins a tunnel (RFC 9112 §6.3).
     if bodyless || (asked == Method::Connect && (200..300).contains(&head.status)) {
         return Ok(Framing::None);
     }

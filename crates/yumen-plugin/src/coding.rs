@@ -77,6 +77,7 @@ impl Exchange<'_> {
                 best = Some((quality, offer));
             }
         }
+        // A client that prefers `identity` gets the content without a coding.
         let Some((_, coding)) = best.filter(|(quality, _)| *quality >= accepted.identity()) else { return };
         code_head(head, coding.name());
         codings.coder = Some(coding.begin());
@@ -95,6 +96,7 @@ impl Exchange<'_> {
 
 /// Whether the response may be coded: it has a complete body, no coding, and no `no-transform`.
 fn may_code(head: &ResponseHead) -> bool {
+    // 204, 205 and 304 have no content, and a range refers to the representation of the upstream.
     let has_body = !matches!(head.status, 100..=199 | 204..=206 | 304);
     has_body && !head.fields.has("Content-Range") && !is_settled(head)
 }
@@ -152,6 +154,7 @@ impl<'a> AcceptedCodings<'a> {
 
     /// Quality of a coding; 0 if the client does not accept it.
     fn quality(&self, name: &[u8]) -> u16 {
+        // An asterisk stands for every coding that is not listed (RFC 9110 §12.5.3).
         self.find(name).or_else(|| self.find(b"*")).unwrap_or(0)
     }
 

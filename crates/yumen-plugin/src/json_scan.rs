@@ -221,6 +221,7 @@ impl JsonScan {
             if let Some(before) = (*last as usize).checked_sub(1).and_then(|at| members.get_mut(at)) {
                 before.link |= index as u32;
             }
+            // One more than the index: 0 is an object without members.
             *last = index as u32 + 1;
         }
         members.push(JsonMember { start, link: if has_escape { JsonMember::ESCAPED } else { 0 } });

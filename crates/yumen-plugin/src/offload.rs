@@ -58,6 +58,7 @@ pub fn compute<T: Send + 'static>(
     let job = Box::new(move || drop(sender.send(work())));
     let result = move || receiver.try_recv().map_err(|_| OffloadRefused);
     match host.offload(bytes, job) {
+        // The host has no other threads.
         Offload::Inline(job) => {
             job();
             Computation::Ready(result())

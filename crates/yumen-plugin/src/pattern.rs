@@ -183,6 +183,7 @@ impl BacktrackingRegex {
             if cost > MATCH_BYTES_MAX {
                 break;
             }
+            // Charged in advance: an attempt that reaches its limit has cost as much.
             budget.take(cost)?;
             if let Ok(found) = matches(regex) {
                 return Ok(found);
@@ -312,6 +313,7 @@ fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<R
 }
 
 fn last_line(error: &str) -> String {
+    // The lines before the last one repeat the pattern and mark a position in it.
     let told = error.lines().rfind(|line| !line.trim().is_empty());
     told.unwrap_or(error).trim_start_matches("error: ").to_owned()
 }

@@ -47,6 +47,7 @@ impl RealIpFinder {
             return;
         }
         if let Some((ip, port)) = self.find(ex) {
+            // Rules for IPv4 addresses match IPv4-mapped ones too.
             ex.client.ip = ip.to_canonical();
             ex.client.port = port;
         }

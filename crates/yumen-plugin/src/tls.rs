@@ -79,6 +79,7 @@ impl ClientCertificate {
     pub fn pem(&self, indent: &str) -> String {
         let text = BASE64.encode(self.chain.first().map_or(&[][..], |leaf| leaf));
         let mut pem = String::from("-----BEGIN CERTIFICATE-----");
+        // PEM has 64 characters per line (RFC 7468 §2).
         for line in text.as_bytes().chunks(64) {
             pem.push('\n');
             pem.push_str(indent);

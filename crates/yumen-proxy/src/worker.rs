@@ -315,6 +315,7 @@ impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.worker.admission.leave();
         self.worker.counters.connections.open.add(-1);
+        // A task that panics drops its guard, so its panic is counted here.
         self.worker.counters.note_panic();
     }
 }

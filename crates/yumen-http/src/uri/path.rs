@@ -286,6 +286,7 @@ fn decode(path: &[u8], keeps: bool, out: &mut Vec<u8>) {
     let start = out.len();
     let mut at = 0;
     while let Some(rest) = path.get(at..).filter(|rest| !rest.is_empty()) {
+        // The escapes were validated, so the fallback is never used.
         let octet = PathOctet::first(rest).unwrap_or(PathOctet { byte: rest[0], is_encoded: false });
         at += octet.len();
         match octet.byte {

@@ -122,6 +122,7 @@ fn check_message(message: &DescriptorProto, depth: usize) -> Result<(), String> 
         return Err(format!("message {} nests more than {DEPTH_MAX} levels deep", message.name()));
     }
     let is_map_entry = message.options.as_ref().is_some_and(|options| options.map_entry());
+    // The accessors of map entries panic without these fields.
     if is_map_entry && !has_key_and_value(message) {
         return Err(format!("the map entry {} has no key and value", message.name()));
     }

@@ -38,6 +38,7 @@ impl TunnelBinding {
     }
 
     fn holds(&self, snapshot: &Snapshot) -> bool {
+        // The slot may belong to another upstream by now.
         let upstream = snapshot.upstream(self.slot).filter(|upstream| *upstream.origin == *self.origin);
         let is_there = upstream
             .is_some_and(|upstream| upstream.endpoints.iter().any(|one| one.state.id == self.endpoint));

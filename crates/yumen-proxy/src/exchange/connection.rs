@@ -342,6 +342,7 @@ impl DownstreamConnection {
         }
         let mut rest = BodyDecoder::from(framing);
         let (rate, mut pace, mut read) = (self.client_rate(), RateWindow::default(), 0);
+        // The cap bounds the discarding as a whole, the timer each wait.
         self.timer.cap(clock::now().mono_ms() + DISCARD_MS);
         self.timer.set(self.worker.settings.timeouts.body_ms);
         let is_whole = poll_fn(|cx| {

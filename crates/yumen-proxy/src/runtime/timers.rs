@@ -276,6 +276,7 @@ impl Drop for Timer {
         self.slot.waker.borrow_mut().take();
         // The queue entry stays and serves the next owner of the slot.
         let mut free = self.timers.free.borrow_mut();
+        // Bounds the memory that a burst of connections leaves behind.
         if free.len() < 65_536 {
             free.push(self.slot.clone());
         }
@@ -284,6 +285,7 @@ impl Drop for Timer {
 
 /// The output of `future`, or `None` once the deadline has passed.
 pub(crate) async fn until<F: Future>(timer: &Timer, mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+    // The output counts even if the deadline has passed meanwhile.
     poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending if timer.is_over(cx) => Poll::Ready(None),

@@ -288,6 +288,7 @@ impl TcpConnection {
             TcpState::Registered(stream) => has_nothing_to_read(stream),
             #[cfg(test)]
             TcpState::Memory(end) => end.is_quiet(),
+            // Without registration, the readiness is unknown.
             _ => false,
         }
     }

@@ -59,6 +59,7 @@ pub(super) struct SnapshotPin {
 
 impl SnapshotPin {
     pub(super) fn new(publisher: Arc<Publisher>, applied: Arc<AtomicU64>) -> SnapshotPin {
+        // Read before the snapshot: the snapshot may be newer than its version, never older.
         let version = publisher.version();
         let snapshot = publisher.load();
         let pinned = Rc::new(PinnedSnapshot { snapshot, version, merged: Rc::default() });

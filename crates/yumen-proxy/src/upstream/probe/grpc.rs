@@ -63,6 +63,7 @@ async fn read(answer: http::Response<RecvStream>) -> Result<bool, h2::Error> {
     let mut message = Vec::new();
     while let Some(data) = body.data().await {
         let data = data?;
+        // Without released capacity, the endpoint would stop sending (RFC 9113 §5.2).
         body.flow_control().release_capacity(data.len())?;
         message.extend_from_slice(&data);
         if message.len() > ANSWER_BYTES_MAX {
