@@ -207,6 +207,7 @@ impl Plugin for ApiBreaker {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // The monotonic clock: a change of the wall clock neither opens nor closes a circuit.
         let now_s = ex.now.mono_ms() / 1000;
         // `look` takes only the read lock of the table, so that healthy requests do not contend.
         let look = |row: &BreakerState| self.is_broken(row, now_s).then_some(());

@@ -87,6 +87,7 @@ impl Plugin for BasicAuth {
         if let Err(message) = identified {
             return Step::Respond(refuse(message, &self.challenge));
         }
+        // Invalid credentials are removed too, because they may be mistyped valid ones.
         if self.config.hide_credentials {
             ex.request.fields.remove("Authorization");
         }

@@ -125,6 +125,7 @@ impl Plugin for Csrf {
     fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         let until_s = ex.now.unix_s().saturating_add_signed(self.0.expires);
         let token = self.token(ex);
+        // The attributes of APISIX.
         let cookie = format!("{}={token};path=/;SameSite=Lax;Expires={}", self.0.name, cookie_time(until_s));
         head.fields.add("Set-Cookie", cookie.as_bytes());
     }

@@ -105,6 +105,7 @@ impl JwtAuth {
         const UNKNOWN: &str = "Invalid user key in JWT token";
         let text = self.take_token(ex).ok_or("Missing JWT token in request")?;
         let token = JwtToken::read(&text).ok_or("JWT token invalid")?;
+        // The claim only selects the key; nothing in the token is trusted before its signature is verified.
         let key = token.claims.get(&self.config.key_claim_name).and_then(Value::as_str);
         let key = key.ok_or("missing user key in JWT token")?;
         let consumers = ex.consumers;

@@ -277,6 +277,7 @@ impl LimitConn {
             applying += 1;
             let most = conn.saturating_add(burst);
             let Some((guard, running)) = count(ex, scratch, most) else {
+                // The guards of earlier rules are released with the exchange.
                 return Err(self.rejected.clone());
             };
             if let Some(guard) = guard {

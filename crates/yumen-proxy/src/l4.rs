@@ -153,6 +153,7 @@ fn finish(
 ) {
     let now = clock::now();
     let outcome = ExchangeOutcome {
+        // The `$status` of the stream module of NGINX.
         status: fault.map_or(200, StreamFault::status),
         source: if tally.endpoint.is_some() && fault.is_none() {
             ResponseSource::Upstream

@@ -252,7 +252,7 @@ struct WrittenSeparator {
 fn resolve(path: &[u8], separates: bool) -> Result<Vec<u8>, InvalidPath> {
     let mut out = Vec::with_capacity(path.len());
     let mut written: Vec<WrittenSeparator> = Vec::new();
-    // Set while `out` ends with a separator that also serves as the next one.
+    // After a dot segment, `out` ends with the separator of the next segment.
     let mut is_open = false;
     let mut at = 0;
     while at < path.len() {

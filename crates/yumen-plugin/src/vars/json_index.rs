@@ -214,6 +214,7 @@ fn elements(body: &[u8], at: usize) -> impl Iterator<Item = usize> {
     let mut next = (body.get(first) != Some(&b']')).then_some(first);
     std::iter::from_fn(move || {
         let element = next?;
+        // The body was validated, so the scan only finds the end of the element.
         let mut scan = JsonScan::new(element, usize::MAX);
         scan.advance(body, body.len()).ok()?;
         let comma = after_space(body, scan.offset());

@@ -346,6 +346,7 @@ impl Drop for RedisMember {
 impl LimitConn {
     /// Counts the exchange in Redis and waits for the resulting delay.
     pub(super) fn ask<'a>(&'a self, remote: &'a LimitConnRedis, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // Only the host of a dry run has no connections.
         let Some(outbound) = ex.host.outbound() else { return Step::Respond(LocalResponse::status(500)) };
         let asked = with_scratch(|scratch| self.asked(remote, ex, scratch));
         if asked.is_empty() {

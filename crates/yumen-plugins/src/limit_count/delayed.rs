@@ -84,7 +84,7 @@ impl DelayedCounter {
     }
 }
 
-/// How many numbers [`CountWindow::numbers`] exports.
+/// Number of values that [`CountWindow::numbers`] exports.
 const OF_WINDOW: usize = 5;
 
 impl KeyedState for DelayedCounter {

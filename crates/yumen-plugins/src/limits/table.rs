@@ -80,6 +80,7 @@ impl<'k> StoredKey<'k> {
     fn digested(key: &[u8]) -> StoredKey<'k> {
         let mut kept = [0; KEY_BYTES_MAX + 1];
         let (begins, ends) = kept.split_at_mut(KEY_BYTES_MAX + 1 - SHA256_OUTPUT_LEN);
+        // The prefix stays readable, because evictions are by rule.
         begins.copy_from_slice(&key[..begins.len()]);
         ends.copy_from_slice(digest(&SHA256, &key[NUMBER_BYTES..]).as_ref());
         StoredKey::Digested(kept)
