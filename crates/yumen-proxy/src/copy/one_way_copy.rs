@@ -54,7 +54,7 @@ enum CopyState {
     Shut,
 }
 
-/// How a source ended.
+/// The way in which a source ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SourceEnd {
     Closed,

@@ -40,7 +40,7 @@ pub(crate) struct TunnelOutcome {
     pub(crate) end: TunnelEnd,
 }
 
-/// How a tunnel ended.
+/// The way in which a tunnel ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TunnelEnd {
     /// The gateway has sent WebSocket Close frames.

@@ -116,6 +116,7 @@ impl RequestSampler {
         state ^= state << 25;
         state ^= state >> 27;
         self.random.set(state);
+        // The lowest bits of the product are the least random.
         state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 }

@@ -33,7 +33,9 @@ pub(crate) fn read_request<T>(
     let is_websocket = websocket(request)?;
     let authority = authority(request)?;
     let is_connect = request.method() == Method::CONNECT && !is_websocket;
+    // The handshake of HTTP/1.1 is a GET (RFC 6455 §4.1).
     let method = if is_websocket { "GET" } else { request.method().as_str() };
+    // A CONNECT names its target in `:authority` only (RFC 9113 §8.5).
     let target = match request.uri().path_and_query() {
         Some(target) if !is_connect => target.as_str().as_bytes(),
         _ => authority,
@@ -203,6 +205,8 @@ impl CachedFields {
             return make(&Bytes::copy_from_slice(lines));
         }
         if *lines != *self.lines {
+            // Encoded fields are kept only if the same lines follow, so that changing heads cost no copy of a
+            // map.
             *self = CachedFields { lines: Bytes::copy_from_slice(lines), made: None };
             return make(&self.lines);
         }

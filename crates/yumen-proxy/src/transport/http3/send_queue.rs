@@ -295,6 +295,7 @@ async fn step(
         if outgoing.is_given_up() || stall.is_over(cx, &mut acknowledged) {
             return Poll::Ready(None);
         }
+        // `give_up` wakes the sender.
         *outgoing.sender.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
     })
