@@ -180,6 +180,7 @@ pub struct RedisAddress {
 
 impl std::fmt::Display for RedisAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // An IPv6 address needs brackets before a port (RFC 3986 §3.2.2).
         match self.host.contains(':') {
             true => write!(f, "[{}]:{}", self.host, self.port),
             false => write!(f, "{}:{}", self.host, self.port),

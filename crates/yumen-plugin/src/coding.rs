@@ -177,6 +177,7 @@ fn accepted(item: &[u8]) -> (&[u8], u16) {
 /// Parses a quality into thousandths: `0.25` is 250. An invalid one counts as 0.
 fn thousandths(text: &[u8]) -> u16 {
     let quality = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
+    // `parse` also accepts `NaN` and `inf`, which are out of range.
     quality.filter(|quality| (0.0..=1.0).contains(quality)).map_or(0, |quality| (quality * 1000.0) as u16)
 }
 

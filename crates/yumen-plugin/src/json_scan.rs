@@ -216,6 +216,7 @@ impl JsonScan {
         if index == self.values_max {
             return Err(JsonFault::TooManyValues);
         }
+        // An entry takes eight bytes, so offsets have 32 bits.
         let Ok(start) = u32::try_from(self.at) else { return Err(JsonFault::TooManyValues) };
         if let Some(last) = self.last_members.last_mut() {
             if let Some(before) = (*last as usize).checked_sub(1).and_then(|at| members.get_mut(at)) {
@@ -241,6 +242,7 @@ impl JsonScan {
         if self.depth == JSON_DEPTH_MAX {
             return Err(JsonFault::TooDeep);
         }
+        // A bit for each level, which suffices for `JSON_DEPTH_MAX`.
         self.containers = self.containers << 1 | u128::from(expected == Expected::KeyOrEnd);
         self.depth += 1;
         if self.members.is_some() {

@@ -56,6 +56,7 @@ pub fn compute<T: Send + 'static>(
     let (sender, receiver) = mpsc::sync_channel(1);
     // The receiver was dropped if the exchange was aborted.
     let job = Box::new(move || drop(sender.send(work())));
+    // The receiver finds nothing if the computation panicked.
     let result = move || receiver.try_recv().map_err(|_| OffloadRefused);
     match host.offload(bytes, job) {
         // The host has no other threads.

@@ -77,6 +77,7 @@ impl ClientCertVerdict {
 impl ClientCertificate {
     /// The certificate in PEM, with `indent` before each line but the first, without a final line end.
     pub fn pem(&self, indent: &str) -> String {
+        // The certificate of the sender comes first (RFC 8446 §4.4.2).
         let text = BASE64.encode(self.chain.first().map_or(&[][..], |leaf| leaf));
         let mut pem = String::from("-----BEGIN CERTIFICATE-----");
         // PEM has 64 characters per line (RFC 7468 §2).

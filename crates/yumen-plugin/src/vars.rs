@@ -503,6 +503,7 @@ fn protocol(version: HttpVersion) -> &'static [u8] {
     match version {
         HttpVersion::Http10 => b"HTTP/1.0",
         HttpVersion::Http11 => b"HTTP/1.1",
+        // NGINX writes a minor version for these too.
         HttpVersion::Http2 => b"HTTP/2.0",
         HttpVersion::Http3 => b"HTTP/3.0",
     }

@@ -27,6 +27,7 @@ impl PluginState {
 
     pub(super) fn take<T: 'static>(&mut self) -> Option<T> {
         let at = self.notes.iter().rposition(|note| note.is::<T>())?;
+        // `swap_remove` would change the order, by which the latest value counts.
         self.notes.remove(at).downcast().ok().map(|note| *note)
     }
 

@@ -62,6 +62,7 @@ fn scan(text: &[u8]) -> NestingScan {
                 return NestingScan::TooDeep(at - 1);
             }
         } else if let Some(kind) = kind(CLOSING) {
+            // The parser reports unbalanced brackets.
             open[kind] = open[kind].saturating_sub(1);
         }
     }

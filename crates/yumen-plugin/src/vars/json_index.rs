@@ -114,6 +114,7 @@ impl JsonIndex {
     fn members_of(&self, body: &[u8], at: usize) -> impl Iterator<Item = JsonMember> {
         // The next member in the list would belong to another object.
         let is_empty = body.get(after_space(body, at + 1)) == Some(&b'}');
+        // The members are in the order of the body.
         let first = self.members.partition_point(|member| (member.start as usize) < at);
         let mut index = (!is_empty).then_some(first);
         std::iter::from_fn(move || {
@@ -198,6 +199,7 @@ fn name_of(body: &[u8], member: JsonMember) -> Result<Cow<'_, str>, UnreadValue>
     if member.has_escape() {
         return serde_json::from_slice(text).map(Cow::Owned).map_err(|_| UnreadValue::Unreadable);
     }
+    // The index has checked that the body is UTF-8, so nothing is replaced.
     Ok(String::from_utf8_lossy(text.get(1..text.len() - 1).unwrap_or_default()))
 }
 
