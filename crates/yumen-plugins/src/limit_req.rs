@@ -188,6 +188,7 @@ impl Plugin for LimitReq {
         if !self.waits {
             return Step::Continue;
         }
+        // The excess is in thousandths of a request, as in NGINX.
         wait(ex, excess as f64 / 1000.0 / self.pace.rate)
     }
 
@@ -211,6 +212,7 @@ impl LimitReq {
         self.buckets.begin(0, key);
         self.key.write(ex, key);
         let peek = |bucket: &LeakyBucket| Some(bucket.peek(&self.pace, ex.now));
+        // A key without a bucket is below its rate.
         self.buckets.table().look(key, peek).unwrap_or(Some(0))
     }
 

@@ -169,6 +169,7 @@ fn filter(filter: BodyReplacement) -> Result<(ReplacementScope, LinearSubstituti
     let refused = |error: InvalidSettings| {
         InvalidSettings::new(format!("regex \"{}\" validation failed: {}", filter.regex, error.message))
     };
+    // Bodies have any length, so their patterns must be linear.
     let regex = pattern::linear_with_options(&filter.regex, &filter.options, "filters").map_err(refused)?;
     let by = MatchReplacement::parse(&filter.replace, "filters").map_err(refused)?;
     Ok((filter.scope, LinearSubstitution::new(regex, by)))
@@ -183,6 +184,7 @@ fn added(line: &str) -> Result<(String, TextTemplate), InvalidSettings> {
             format!("\"{line}\" is not a field: expected a name, a colon and a value without colons");
         return Err(InvalidSettings::at("headers.add", message));
     }
+    // A value from a reference has no variables.
     let text = if is_data_value(line) { TextTemplate::plain(value) } else { TextTemplate::parse(value) };
     Ok((name.to_owned(), text))
 }
@@ -209,6 +211,7 @@ impl ResponseRewrite {
         for name in ["Content-Encoding", "Last-Modified", "ETag"] {
             head.fields.remove(name);
         }
+        // A global rule and the route may have the plugin, so each instance has a body of its own.
         if ex.note::<CollectedBodies>().is_none() {
             ex.leave(CollectedBodies::default());
         }
@@ -318,6 +321,7 @@ impl Plugin for ResponseRewrite {
                 BodyChunk { data: body.clone(), last: true, ..chunk }
             }
             BodyRewrite::Filter { filters, bytes_max } => {
+                // Not negative: a body of this length is replaced at once.
                 let room = bytes_max - collected.bytes.len();
                 collected.bytes.extend_from_slice(&chunk.data[..chunk.data.len().min(room)]);
                 if !chunk.last && collected.bytes.len() < *bytes_max {
