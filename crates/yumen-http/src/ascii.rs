@@ -22,12 +22,15 @@ const fn classes() -> [u8; 256] {
         if b.is_ascii_alphanumeric() || contains(b"!#$%&'*+-.^_`|~", b) {
             class |= TOKEN;
         }
+        // A request target has no fragment (RFC 9110 §7.1).
         if (b > 0x20 && b != 0x7f) && b != b'#' {
             class |= TARGET;
         }
+        // RFC 9110 §5.5, with its obsolete bytes beyond ASCII.
         if b == b'\t' || (b >= 0x20 && b != 0x7f) {
             class |= VALUE;
         }
+        // The characters of a registered name (RFC 3986 §3.2.2).
         if b.is_ascii_alphanumeric() || contains(b"-._~%!$&'()*+,;=", b) {
             class |= if b.is_ascii_uppercase() { HOST } else { HOST | LOWER_HOST };
         }

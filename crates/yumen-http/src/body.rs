@@ -155,6 +155,7 @@ impl ChunkedDecoder {
                 if byte == b';' { Extension { size } } else { SizeSpace { size } }
             }
             (SizeSpace { size }, b'\r') => SizeFeed { size },
+            // Whitespace may precede an extension (RFC 9112 §7.1.1).
             (SizeSpace { size }, b';') => Extension { size },
             (SizeSpace { size }, b' ' | b'\t') => {
                 self.count_line_byte()?;
@@ -164,6 +165,8 @@ impl ChunkedDecoder {
             (SizeSpace { .. }, _) => return Err(BodyError::Size),
             (Size { .. }, _) => return Err(BodyError::Size),
             (Extension { size }, b'\r') => SizeFeed { size },
+            // A bare line feed in an extension would end the line for lenient parsers, and thus smuggle a
+            // request.
             (Extension { .. }, 0..=8 | 10..=31 | 127) => return Err(BodyError::Size),
             (Extension { size }, _) => {
                 self.count_line_byte()?;
@@ -207,6 +210,7 @@ impl ChunkedDecoder {
         self.trailers.push(byte);
         match byte {
             b'\r' => Ok(ChunkedState::TrailerFeed),
+            // Includes a bare line feed, which lenient parsers take for the end of the line (RFC 9112 §2.2).
             0..=8 | 10..=31 | 127 => Err(BodyError::Trailer),
             _ => Ok(ChunkedState::Trailer),
         }
@@ -218,6 +222,7 @@ impl ChunkedDecoder {
         let start = memchr::memrchr(b'\n', lines).map_or(0, |feed| feed + 1);
         let line = &lines[start..];
         let colon = memchr::memchr(b':', line).ok_or(BodyError::Trailer)?;
+        // A name with whitespace before the colon is no token either (RFC 9112 §5.1).
         if crate::ascii::is_token(&line[..colon]) { Ok(()) } else { Err(BodyError::Trailer) }
     }
 }
@@ -232,6 +237,7 @@ pub struct ChunkSizeLine {
 impl ChunkSizeLine {
     /// Formats the line for a chunk of `size` bytes.
     pub fn new(size: usize) -> ChunkSizeLine {
+        // 16 digits for 64 bits, and the line end.
         let mut bytes = [0u8; 18];
         bytes[16] = b'\r';
         bytes[17] = b'\n';

@@ -56,6 +56,7 @@ fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, NotTlsError> {
         }
         // Checked after completeness: records behind a complete message may have other types, such as early
         // data.
+        // The major version of records is 3 in all versions of TLS (RFC 8446 §5.1).
         if rest.first().is_some_and(|kind| *kind != RECORD_HANDSHAKE)
             || rest.get(1).is_some_and(|major| *major != 3)
         {
@@ -64,6 +65,7 @@ fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, NotTlsError> {
         let Some((header, after)) = rest.split_first_chunk::<5>() else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
         // Empty records would allow an endless client hello.
+        // Longer ones are not permitted (RFC 8446 §5.1).
         if length == 0 || length > HELLO_BYTES_MAX {
             return Err(NotTlsError);
         }
@@ -86,6 +88,7 @@ fn server_name(message: &[u8]) -> Result<Option<Box<str>>, NotTlsError> {
     hello.short_vector()?;
     hello.vector()?;
     hello.short_vector()?;
+    // A hello without extensions is permitted (RFC 5246 §7.4.1.2).
     if hello.0.is_empty() {
         return Ok(None);
     }
@@ -105,12 +108,14 @@ fn host_name(extension: &[u8]) -> Result<Option<Box<str>>, NotTlsError> {
     while !names.0.is_empty() {
         let kind = names.take(1)?[0];
         let name = names.vector()?;
+        // RFC 6066 §3 defines no other type of name.
         if kind != NAME_HOST {
             continue;
         }
         let is_name = (1..=NAME_BYTES_MAX).contains(&name.len())
             && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(byte));
         let name = std::str::from_utf8(name).ok().filter(|_| is_name).ok_or(NotTlsError)?;
+        // DNS names are compared without case (RFC 4343).
         return Ok(Some(name.to_ascii_lowercase().into()));
     }
     Ok(None)

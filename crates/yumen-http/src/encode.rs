@@ -20,6 +20,7 @@ pub fn request_fields(out: &mut Vec<u8>, head: &RequestHead, mut replaced: impl 
 
 /// Writes the status line. An empty `received_reason` is replaced by the standard phrase, if there is one.
 pub fn status_line(out: &mut Vec<u8>, status: u16, received_reason: &[u8]) {
+    // Saves the formatting of the most frequent status line.
     if status == 200 && (received_reason.is_empty() || received_reason == b"OK") {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
         return;
@@ -43,6 +44,7 @@ pub fn response_fields(out: &mut Vec<u8>, head: &ResponseHead, mut replaced: imp
 /// Writes the field that declares the framing of the body (RFC 9112 §6).
 pub fn framing(out: &mut Vec<u8>, framing: Framing) {
     match framing {
+        // The end of the connection delimits a body without a field (RFC 9112 §6.3).
         Framing::None | Framing::Close => {}
         Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
         Framing::Length(length) => {

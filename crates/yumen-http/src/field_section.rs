@@ -50,6 +50,7 @@ struct FieldSectionReader<'s> {
 impl<'s> FieldSectionReader<'s> {
     /// Skips a field line; returns its value if the name is `:protocol`.
     fn line(&mut self) -> Option<Option<&'s [u8]>> {
+        // The first bits select the kind of line (RFC 9204 §4.5).
         match self.section.get(self.at)?.leading_zeros() {
             // Indexed field line (RFC 9204 §4.5.2).
             0 => self.number(6).map(|_| None),
@@ -58,6 +59,7 @@ impl<'s> FieldSectionReader<'s> {
                 self.number(4)?;
                 self.text(7).map(|_| None)
             }
+            // Literal field line with literal name (RFC 9204 §4.5.6).
             2 => {
                 let name = self.text(3)?;
                 let value = self.text(7)?;

@@ -92,6 +92,7 @@ fn is_folded(name: &[u8], known: &[u8]) -> bool {
         };
         return is_same(wide(first, last), wide(known_first, known_last));
     }
+    // Sets the case bit where the known byte is a letter, as `is_same` does.
     name.iter().zip(known).all(|(a, b)| a | (b & 0x40) >> 1 == *b)
 }
 
@@ -137,6 +138,7 @@ const fn slots() -> [u8; SLOTS] {
 impl KnownField {
     /// The variant for `name`, in any case.
     pub fn of(name: &[u8]) -> KnownField {
+        // `slot_of` reads the last but one byte.
         if name.len() < 2 {
             return KnownField::Other;
         }
@@ -367,6 +369,7 @@ impl Fields {
 
     fn add_token(&mut self, known: KnownField, name: &str, value: &[u8]) {
         let field = self.write_own(known, name, value);
+        // `repeated` stays: only received fields can be ambiguous.
         self.seen |= known.bit();
         self.list.push(field);
     }
@@ -392,6 +395,7 @@ impl Fields {
         let Some(first) = self.list.iter().position(|field| self.is(field, known, name)) else {
             return false;
         };
+        // The old line stays in the block, where no field refers to it any more.
         self.list[first] = self.write_own(known, name, value);
         self.remove_from(first + 1, known, name);
         true
@@ -427,6 +431,7 @@ impl Fields {
                 kept += 1;
             }
         }
+        // The bit in `seen` stays: only a missing bit is certain.
         self.list.truncate(kept);
         kept < before
     }
@@ -464,6 +469,7 @@ impl Fields {
         let field = self.write_line(known, name.as_bytes(), crate::ascii::trim(value));
         if !crate::ascii::is_value(field.value.of(&self.block)) {
             for byte in &mut self.block[field.value.start as usize..field.value.end as usize] {
+                // The tab is a valid byte of values (RFC 9110 §5.5).
                 if (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f {
                     *byte = b' ';
                 }
@@ -511,6 +517,7 @@ impl Fields {
     /// Extends the value of the last received field.
     pub(crate) fn join_last(&mut self, between: &[u8], more: &[u8]) {
         let Some(last) = self.list.last_mut() else { return };
+        // The last line ends the block, so its value can grow in place.
         self.block.truncate(last.value.end as usize);
         self.block.extend_from_slice(between);
         self.block.extend_from_slice(crate::ascii::trim(more));

@@ -69,6 +69,7 @@ impl Method {
 
     /// Whether the method is idempotent (RFC 9110 §9.2.2).
     pub fn is_idempotent(self) -> bool {
+        // Methods of unknown semantics must not be repeated.
         !matches!(self, Method::Post | Method::Patch | Method::Connect | Method::Other)
     }
 }
@@ -304,6 +305,7 @@ impl RequestHead {
         if !crate::ascii::is_token(name.as_bytes()) {
             return;
         }
+        // `client_method` returns the original over several changes.
         self.original_method = Some(self.client_method());
         self.method = Method::of(name.as_bytes());
         self.method_span = self.fields.append(name.as_bytes());
@@ -440,6 +442,7 @@ impl RequestHead {
     /// [`uri::encode_path`] first: otherwise `%` would be decoded again, and `?` would start a query.
     pub fn set_upstream_target(&mut self, target: &[u8]) {
         let start = self.fields.block.len();
+        // The asterisk form has no slash (RFC 9112 §3.2.4).
         if !target.starts_with(b"/") && target != b"*" {
             self.fields.block.push(b'/');
         }
@@ -460,6 +463,8 @@ impl RequestHead {
 
     /// Whether the client waits for a 100 (Continue) response (RFC 9110 §10.1.1).
     pub fn expects_continue(&self) -> bool {
+        // An expectation in HTTP/1.0 is ignored (RFC 9110 §10.1.1), and without a body there is nothing to
+        // wait for.
         self.version != HttpVersion::Http10
             && self.framing != Framing::None
             && self
@@ -522,6 +527,7 @@ impl RequestHead {
         let end = part.end - usize::from(host.ends_with(b"."));
         let host = &host[..end];
         let start = authority.start as usize;
+        // Nearly all hosts arrive in lower case and need no copy.
         if part.has_capitals {
             let lower = host.to_ascii_lowercase();
             self.host = self.fields.append(&lower);
@@ -588,6 +594,7 @@ impl ResponseHead {
 
     /// Whether the upstream connection persists after this response.
     pub fn persistent(&self) -> bool {
+        // A body that ends with the connection leaves none to reuse (RFC 9112 §6.3).
         self.framing != Framing::Close && self.options.persistent(self.version)
     }
 }

@@ -94,6 +94,7 @@ impl Http3FrameFilter {
         let mut at = 0;
         while at < came.len() {
             match &mut self.place {
+                // The streams of QPACK carry instructions instead of frames (RFC 9204 §4.2).
                 Http3FramePosition::Unframed => at = came.len(),
                 Http3FramePosition::Type(held) => {
                     held.push(came[at]);
@@ -226,6 +227,7 @@ impl Http3FrameFilter {
 
     fn judge(&self, header: &Http3FrameHeader) -> Result<(), Http3FrameTooLong> {
         let (bytes_max, why) = match (header.kind, self.section_bytes_max) {
+            // DATA is streamed and frames of unknown types are dropped, so neither is buffered.
             (Http3FrameKind::Data | Http3FrameKind::Unknown, _) => return Ok(()),
             (Http3FrameKind::Section, Some(bytes_max)) => (bytes_max, Http3FrameTooLong::Section),
             (Http3FrameKind::Section | Http3FrameKind::Other, _) => {

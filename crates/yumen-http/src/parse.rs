@@ -78,6 +78,7 @@ pub enum ParsedHead {
 /// A bare line feed counts as a line end, so that such a head is rejected at once.
 pub fn head_end(bytes: &[u8], scanned: usize) -> Option<usize> {
     static END: OnceLock<Finder<'static>> = OnceLock::new();
+    // The end of the head may begin in the bytes that were searched before.
     let mut from = scanned.saturating_sub(3);
     // One search covers well-formed heads; only a head without this end is scanned line by line.
     if let Some(found) = END.get_or_init(|| Finder::new(b"\r\n\r\n")).find(&bytes[from..]) {
@@ -125,12 +126,14 @@ pub fn request(
         Ok(end) if skip + end <= limits.head_bytes_max => end,
         // Nearly every head arrives complete, so its end is searched only after a failure.
         failed => {
+            // The attempt may have added fields of the incomplete head.
             head.clear();
             let Some(end) = head_end(bytes, 0) else { return partial(bytes, skip, limits, true) };
             let is_large = skip + end > limits.head_bytes_max;
             return Err(failed.err().filter(|_| !is_large).unwrap_or_else(|| too_large(bytes, limits)));
         }
     };
+    // The spans refer to these bytes, because the block was empty.
     head.fields.block.extend_from_slice(&bytes[..end]);
     head.received_bytes = (skip + end) as u32;
     request_rules(head, limits.paths)?;
@@ -158,6 +161,7 @@ fn partial(
 ) -> Result<ParsedHead, HeadError> {
     if skipped + bytes.len() < limits.head_bytes_max {
         // A target that is already too long is rejected before its end.
+        // The allowance covers the method.
         if is_request && bytes.len() > limits.target_bytes_max + 32 && memchr(b'\n', bytes).is_none() {
             return Err(HeadError::TargetTooLong);
         }
@@ -221,6 +225,7 @@ fn any_request_line(
 ) -> Result<(usize, usize, usize), HeadError> {
     let (end, next) = line(block, 0)?;
     let first = memchr(b' ', &block[..end]).ok_or(HeadError::Malformed("the request line has no target"))?;
+    // The last space ends the target, so that a space inside it fails the check of characters below.
     let last = block[..end]
         .iter()
         .rposition(|byte| *byte == b' ')
@@ -348,6 +353,7 @@ fn request_rules(head: &mut RequestHead, paths: PathPolicy) -> Result<(), HeadEr
     head.framing = match body_fields(&head.fields, head.version)? {
         // A request without either field has no body (RFC 9112 §6.3).
         None => Framing::None,
+        // A body of length 0 needs no transfer.
         Some(Framing::Length(0)) => Framing::None,
         Some(framing) => framing,
     };
@@ -358,8 +364,10 @@ fn request_rules(head: &mut RequestHead, paths: PathPolicy) -> Result<(), HeadEr
 fn host_field(head: &RequestHead) -> Result<Option<(ByteSpan, HostPart)>, HeadError> {
     let only = head.fields.only(KnownField::Host);
     match only.map_err(|_| HeadError::Malformed("there is more than one Host"))? {
+        // Only HTTP/1.1 requires `Host` (RFC 9112 §3.2).
         None if head.version == HttpVersion::Http11 => Err(HeadError::Malformed("there is no Host")),
         None => Ok(None),
+        // A target without authority has an empty `Host` (RFC 9112 §3.2).
         Some(([], span)) => Ok(Some((span, HostPart::default()))),
         Some((value, span)) => {
             let part = uri::host_part(value).ok_or(HeadError::Malformed("the Host is not a host"))?;
@@ -417,6 +425,7 @@ fn absolute_form(head: &mut RequestHead, scheme_len: usize, paths: PathPolicy) -
     let has_path = after == Some(&b'/');
     // OPTIONS without path and query addresses the server as a whole (RFC 9112 §3.2.4).
     let is_server = after.is_none() && head.method == Method::Options;
+    // A copy, because `set` appends to the block that contains the authority.
     let host = authority.to_vec();
     head.fields.set("Host", &host);
     head.set_authority(ByteSpan::new(authority_start, path_start), part);
@@ -429,6 +438,7 @@ fn absolute_form(head: &mut RequestHead, scheme_len: usize, paths: PathPolicy) -
     let origin = if has_path {
         ByteSpan::new(path_start, target_end)
     } else {
+        // An empty path is `/` (RFC 9110 §4.2.3).
         let query = head.fields.block[path_start..target_end].to_vec();
         let slash = head.fields.append(b"/");
         ByteSpan { start: slash.start, end: head.fields.append(&query).end }
@@ -553,8 +563,10 @@ fn any_status_line(block: &[u8], head: &mut ResponseHead) -> Result<usize, HeadE
 
 /// The framing of a response, in the order of RFC 9112 §6.3.
 fn response_framing(head: &ResponseHead, asked: Method) -> Result<Framing, HeadError> {
+    // Conflicting lengths are rejected even in responses without a body.
     let fields = body_fields(&head.fields, head.version)?;
     let bodyless = asked == Method::Head || matches!(head.status, 100..=199 | 204 | 304);
+    // A 2xx response to CONNECT begins a tunnel (RFC 9112 §6.3).
     if bodyless || (asked == Method::Connect && (200..300).contains(&head.status)) {
         return Ok(Framing::None);
     }

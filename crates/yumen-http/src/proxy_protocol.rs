@@ -124,6 +124,7 @@ fn parse_v2(bytes: &[u8]) -> Result<ProxyHeader, ProxyHeaderError> {
     let Some((fixed, rest)) = bytes.split_at_checked(V2_FIXED_BYTES) else { return Ok(ProxyHeader::Partial) };
     let (command, family) = (fixed[12], fixed[13]);
     let length = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
+    // A receiver rejects other versions and commands, as the specification requires.
     if !matches!(command, 0x20 | 0x21) {
         return Err(ProxyHeaderError::Malformed);
     }
@@ -159,6 +160,7 @@ fn ends_v6(told: &[u8]) -> Option<ProxyAddresses> {
 
 fn ends(source: IpAddr, destination: IpAddr, ports: &[u8]) -> Option<ProxyAddresses> {
     let (source_port, rest) = ports.split_first_chunk::<2>()?;
+    // Extensions may follow the ports.
     let (port, _) = rest.split_first_chunk::<2>()?;
     Some(ProxyAddresses {
         source: SocketAddr::new(source, u16::from_be_bytes(*source_port)),
@@ -176,6 +178,7 @@ pub fn write(out: &mut Vec<u8>, version: ProxyVersion, ends: &ProxyAddresses) {
             out.extend_from_slice(line.as_bytes());
         }
         (ProxyVersion::V1, source, destination) => {
+            // The header has a single family, so mixed addresses are written as IPv6.
             let (source, destination) = (to_v6(source), to_v6(destination));
             let line = format!("PROXY TCP6 {source} {destination} {source_port} {port}\r\n");
             out.extend_from_slice(line.as_bytes());

@@ -11,7 +11,7 @@ pub use path::{
     raw_part, raw_routed_part,
 };
 
-/// Why a path was refused.
+/// The reason why a path was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidPath(pub &'static str);
 

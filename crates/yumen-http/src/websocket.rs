@@ -43,6 +43,7 @@ impl WebSocketFrameTracker {
             if self.head_bytes == self.head_length() {
                 self.payload_bytes = self.payload_length();
                 self.head_bytes = 0;
+                // A frame without payload ends with its header.
                 if self.payload_bytes == 0 {
                     return at;
                 }
@@ -81,6 +82,7 @@ impl WebSocketFrameTracker {
 pub fn close_frame(code: u16, mask: Option<[u8; 4]>) -> Vec<u8> {
     let [high, low] = code.to_be_bytes();
     match mask {
+        // FIN with opcode 8; a payload of two bytes, with the mask bit for a server (RFC 6455 §5.2).
         None => vec![0x88, 2, high, low],
         Some([a, b, c, d]) => vec![0x88, 0x82, a, b, c, d, high ^ a, low ^ b],
     }

@@ -82,6 +82,7 @@ impl RedisReply {
     pub fn integer(&self) -> Option<i64> {
         match self {
             RedisReply::Integer(number) => Some(*number),
+            // Redis truncates a number of Lua to an integer, so scripts return others as text.
             RedisReply::Text(text) => std::str::from_utf8(text).ok()?.parse().ok(),
             RedisReply::Nil | RedisReply::Array(_) => None,
         }
@@ -179,6 +180,7 @@ pub struct RedisAddress {
 
 impl std::fmt::Display for RedisAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // An IPv6 address needs brackets before a port (RFC 3986 §3.2.2).
         match self.host.contains(':') {
             true => write!(f, "[{}]:{}", self.host, self.port),
             false => write!(f, "{}:{}", self.host, self.port),

@@ -81,12 +81,14 @@ impl Carry {
         make: impl FnOnce() -> T,
         portable: Option<AsPortable>,
     ) -> Arc<T> {
+        // The type is part of the key, so that the downcast of a found state succeeds.
         let key = (TypeId::of::<T>(), Box::from(name));
         let mut kept = self.kept();
         let held = kept.get(&key).and_then(|kept| kept.state.upgrade()).and_then(|any| any.downcast().ok());
         if let Some(held) = held {
             return held;
         }
+        // Under the lock, so that two builders cannot create the state twice.
         let made = Arc::new(make());
         let state: Weak<T> = Arc::downgrade(&made);
         kept.insert(key, CarriedEntry { state, portable });

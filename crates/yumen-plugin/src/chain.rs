@@ -128,6 +128,7 @@ impl PluginChain {
     /// A chain sorted by priority; equal priorities by name.
     pub fn new(instances: impl IntoIterator<Item = Arc<PluginInstance>>) -> PluginChain {
         let mut all: Vec<Arc<PluginInstance>> = instances.into_iter().collect();
+        // The name makes the order of equal priorities independent of the order of the settings.
         all.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
         PluginChain::of_sorted(all, Box::default())
     }

@@ -72,10 +72,12 @@ impl Exchange<'_> {
         let mut best: Option<(u16, &Arc<dyn ResponseCoding>)> = None;
         for offer in admitted {
             let quality = accepted.quality(offer.name().as_bytes());
+            // A quality of 0 forbids the coding (RFC 9110 §12.4.2). Between equal ones, the first offer wins.
             if quality > best.map_or(0, |(best, _)| best) {
                 best = Some((quality, offer));
             }
         }
+        // A client that prefers `identity` gets the content without a coding.
         let Some((_, coding)) = best.filter(|(quality, _)| *quality >= accepted.identity()) else { return };
         code_head(head, coding.name());
         codings.coder = Some(coding.begin());
@@ -94,6 +96,7 @@ impl Exchange<'_> {
 
 /// Whether the response may be coded: it has a complete body, no coding, and no `no-transform`.
 fn may_code(head: &ResponseHead) -> bool {
+    // 204, 205 and 304 have no content, and a range refers to the representation of the upstream.
     let has_body = !matches!(head.status, 100..=199 | 204..=206 | 304);
     has_body && !head.fields.has("Content-Range") && !is_settled(head)
 }
@@ -151,6 +154,7 @@ impl<'a> AcceptedCodings<'a> {
 
     /// Quality of a coding; 0 if the client does not accept it.
     fn quality(&self, name: &[u8]) -> u16 {
+        // An asterisk stands for every coding that is not listed (RFC 9110 §12.5.3).
         self.find(name).or_else(|| self.find(b"*")).unwrap_or(0)
     }
 
@@ -173,6 +177,7 @@ fn accepted(item: &[u8]) -> (&[u8], u16) {
 /// Parses a quality into thousandths: `0.25` is 250. An invalid one counts as 0.
 fn thousandths(text: &[u8]) -> u16 {
     let quality = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
+    // `parse` also accepts `NaN` and `inf`, which are out of range.
     quality.filter(|quality| (0.0..=1.0).contains(quality)).map_or(0, |quality| (quality * 1000.0) as u16)
 }
 

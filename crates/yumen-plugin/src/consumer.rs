@@ -69,6 +69,7 @@ pub struct ConsumerIndex {
 impl ConsumerIndex {
     /// The identity for `key` of the authentication plugin `plugin`.
     pub fn find(&self, plugin: &str, key: &[u8]) -> Option<&ConsumerIdentity> {
+        // Few plugins authenticate, so that a search is cheaper than a hash.
         let (_, keys) = self.by_key.iter().find(|(name, _)| *name == plugin)?;
         keys.get(key).map(Arc::as_ref)
     }

@@ -67,6 +67,7 @@ impl ConditionExpr {
         if self.eval(ex) {
             return None;
         }
+        // With an operator, such as `OR`, no single rule is the cause.
         let rules = self.source.as_array().filter(|rules| rules.first().is_some_and(Value::is_array));
         let fails = |rule: &&Value| node(rule).is_ok_and(|node| !node.eval(ex));
         let rule = rules.and_then(|rules| rules.iter().find(fails)).unwrap_or(&self.source);
@@ -129,6 +130,7 @@ impl ExprNode {
                 held => is_open |= held.is_none(),
             }
         }
+        // No operand is decisive: before negation, AND is true and OR is false.
         (!is_open).then_some(decisive == negated)
     }
 

@@ -10,6 +10,7 @@ use crate::Exchange;
 pub fn write(ex: &Exchange<'_>, ip: &[u8], out: &mut Vec<u8>) {
     let fields = &ex.request.fields;
     out.extend_from_slice(b"X-Forwarded-For: ");
+    // Several lines are one list (RFC 9110 §5.3).
     for hop in fields.all_known(KnownField::XForwardedFor) {
         out.extend_from_slice(hop);
         out.extend_from_slice(b", ");

@@ -130,6 +130,7 @@ impl JsonScan {
                 return Ok(ScanProgress::Done);
             }
             self.at = skip_space(text, self.at);
+            // At the end of the text, `token` reports the missing rest.
             if self.at >= until && self.at < text.len() {
                 return Ok(ScanProgress::More);
             }
@@ -171,6 +172,7 @@ impl JsonScan {
 
     #[inline]
     fn value(&mut self, text: &[u8], first: u8) -> Result<(), JsonFault> {
+        // A scan that records members is bounded by their number.
         if self.members.is_none() {
             self.count()?;
         }
@@ -214,11 +216,13 @@ impl JsonScan {
         if index == self.values_max {
             return Err(JsonFault::TooManyValues);
         }
+        // An entry takes eight bytes, so offsets have 32 bits.
         let Ok(start) = u32::try_from(self.at) else { return Err(JsonFault::TooManyValues) };
         if let Some(last) = self.last_members.last_mut() {
             if let Some(before) = (*last as usize).checked_sub(1).and_then(|at| members.get_mut(at)) {
                 before.link |= index as u32;
             }
+            // One more than the index: 0 is an object without members.
             *last = index as u32 + 1;
         }
         members.push(JsonMember { start, link: if has_escape { JsonMember::ESCAPED } else { 0 } });
@@ -226,6 +230,7 @@ impl JsonScan {
     }
 
     fn count(&mut self) -> Result<(), JsonFault> {
+        // The outermost value is not one of those inside it, hence `>`.
         if self.values > self.values_max {
             return Err(JsonFault::TooManyValues);
         }
@@ -237,6 +242,7 @@ impl JsonScan {
         if self.depth == JSON_DEPTH_MAX {
             return Err(JsonFault::TooDeep);
         }
+        // A bit for each level, which suffices for `JSON_DEPTH_MAX`.
         self.containers = self.containers << 1 | u128::from(expected == Expected::KeyOrEnd);
         self.depth += 1;
         if self.members.is_some() {

@@ -54,10 +54,12 @@ pub fn compute<T: Send + 'static>(
     }
     // Room for the only result, so that sending never blocks the thread.
     let (sender, receiver) = mpsc::sync_channel(1);
-    // The receiver is gone if the exchange was aborted.
+    // The receiver was dropped if the exchange was aborted.
     let job = Box::new(move || drop(sender.send(work())));
+    // The receiver finds nothing if the computation panicked.
     let result = move || receiver.try_recv().map_err(|_| OffloadRefused);
     match host.offload(bytes, job) {
+        // The host has no other threads.
         Offload::Inline(job) => {
             job();
             Computation::Ready(result())

@@ -125,6 +125,7 @@ impl RegexPattern {
     /// # Errors
     /// The reason why neither engine supports the pattern, in one line.
     pub fn new(pattern: &str, options: PatternOptions) -> Result<RegexPattern, String> {
+        // Nearly all patterns are linear; only a rejected one is parsed again (decision 43).
         match linear(pattern, options) {
             Ok(regex) => Ok(RegexPattern(PatternEngine::Linear(regex))),
             Err(reason) => match ParsedPattern::new(pattern, options.syntax) {
@@ -182,6 +183,7 @@ impl BacktrackingRegex {
             if cost > MATCH_BYTES_MAX {
                 break;
             }
+            // Charged in advance: an attempt that reaches its limit has cost as much.
             budget.take(cost)?;
             if let Ok(found) = matches(regex) {
                 return Ok(found);
@@ -259,6 +261,7 @@ impl<'t> PatternCaptures<'t> {
 /// # Errors
 /// The reason why the linear engine does not support the pattern, in one line.
 pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, String> {
+    // Parsing the tree is worth its cost only for patterns with the characters of a possessive repetition.
     if may_be_possessive(pattern) && needs_backtracking(pattern, options) {
         // The linear engine would parse `a++` as `(?:a+)+`, which matches more.
         return Err("a possessive repetition needs an engine that backtracks".to_owned());
@@ -299,6 +302,7 @@ fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<R
             .build()
             .map_err(|error| last_line(&error.to_string()))
     };
+    // The engine fixes the limit when it compiles, so there is a regex for each limit.
     let [first, second, third, last] = STEPS.map(build);
     let by_steps = [first?, second?, third?, last?];
     Ok(RegexPattern(PatternEngine::Backtracking(Box::new(BacktrackingRegex {
@@ -309,6 +313,7 @@ fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<R
 }
 
 fn last_line(error: &str) -> String {
+    // The lines before the last one repeat the pattern and mark a position in it.
     let told = error.lines().rfind(|line| !line.trim().is_empty());
     told.unwrap_or(error).trim_start_matches("error: ").to_owned()
 }

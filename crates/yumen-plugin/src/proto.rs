@@ -145,6 +145,7 @@ pub enum UnknownProtoName {
 
 /// The bytes of a descriptor set; `None` for source text, which always has a brace, a semicolon or a quote.
 fn decode_set(content: &str) -> Option<Vec<u8>> {
+    // Base64 text may be wrapped into lines.
     let letters: Vec<u8> = content.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let has_source = content.contains(['{', ';', '"']);
     if has_source { None } else { base64::engine::general_purpose::STANDARD.decode(letters).ok() }

@@ -47,6 +47,7 @@ impl RealIpFinder {
             return;
         }
         if let Some((ip, port)) = self.find(ex) {
+            // Rules for IPv4 addresses match IPv4-mapped ones too.
             ex.client.ip = ip.to_canonical();
             ex.client.port = port;
         }
@@ -74,6 +75,7 @@ impl RealIpFinder {
             while last.is_some_and(|(ip, _)| trusted.contains(ip)) {
                 match hops.pop() {
                     Some(hop) => last = hop,
+                    // If all addresses are trusted, the first one counts, as in NGINX (`real_ip_recursive`).
                     None => break,
                 }
             }
@@ -91,6 +93,7 @@ fn parse(text: &[u8]) -> Option<(IpAddr, u16)> {
     if let Ok(socket) = text.parse::<SocketAddr>() {
         return (socket.port() != 0).then(|| (socket.ip(), socket.port()));
     }
+    // `Forwarded` has IPv6 addresses in brackets, also without a port (RFC 7239 §6).
     let inner = text.strip_prefix('[')?.strip_suffix(']')?;
     Some((IpAddr::V6(inner.parse().ok()?), 0))
 }
@@ -104,10 +107,12 @@ fn forwarded_for(fields: &Fields) -> Vec<Option<(IpAddr, u16)>> {
 /// The address of a `for` parameter; `None` for another parameter.
 fn for_of(pair: &[u8]) -> Option<Option<(IpAddr, u16)>> {
     let (name, value) = pair.split_at(pair.iter().position(|byte| *byte == b'=')?);
+    // Names of parameters ignore case (RFC 7239 §4).
     if !name.trim_ascii().eq_ignore_ascii_case(b"for") {
         return None;
     }
     let value = value[1..].trim_ascii();
+    // An address with a colon is a quoted string (RFC 7239 §6).
     let inner = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
     Some(parse(inner.unwrap_or(value)))
 }

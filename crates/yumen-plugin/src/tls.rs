@@ -77,8 +77,10 @@ impl ClientCertVerdict {
 impl ClientCertificate {
     /// The certificate in PEM, with `indent` before each line but the first, without a final line end.
     pub fn pem(&self, indent: &str) -> String {
+        // The certificate of the sender comes first (RFC 8446 §4.4.2).
         let text = BASE64.encode(self.chain.first().map_or(&[][..], |leaf| leaf));
         let mut pem = String::from("-----BEGIN CERTIFICATE-----");
+        // PEM has 64 characters per line (RFC 7468 §2).
         for line in text.as_bytes().chunks(64) {
             pem.push('\n');
             pem.push_str(indent);

@@ -33,6 +33,7 @@ impl<'a> BufferedResponse<'a> {
             let (found, value) = line.split_at(line.iter().position(|byte| *byte == b':')?);
             found.eq_ignore_ascii_case(name.as_bytes()).then(|| value[1..].trim_ascii())
         });
+        // A gRPC response without messages carries its trailers in the head (Trailers-Only).
         named.next().or_else(|| self.head.fields.get(name))
     }
 }

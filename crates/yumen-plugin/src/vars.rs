@@ -172,6 +172,7 @@ impl Var {
         // As in NGINX, an underscore in the variable stands for a dash in the field name.
         let field = |name: &str| name.to_ascii_lowercase().replace('_', "-").into_boxed_str();
         if let Some(name) = name.strip_prefix("http_") {
+            // A name with dashes or capitals misses the table above, but means the same variable.
             match &*field(name) {
                 "x-forwarded-proto" => Var::Fixed(FixedVar::ForwardedProto),
                 "x-forwarded-host" => Var::Fixed(FixedVar::ForwardedHost),
@@ -333,10 +334,12 @@ impl FixedVar {
                 Some(if request.query().is_some_and(|query| !query.is_empty()) { b"?" } else { b"" })
             }
             FixedVar::Host => Some(request.host()).filter(|host| !host.is_empty()),
+            // The generated `nginx.conf` of APISIX has one HTTP server with this name.
             FixedVar::ServerName => Some(b"_"),
             FixedVar::ServerProtocol => Some(protocol(request.version)),
             FixedVar::Scheme => Some(ex.client.scheme().as_bytes()),
             FixedVar::Https => Some(if ex.client.connection.tls.is_some() { b"on" } else { b"" }),
+            // As in NGINX, `$https` is present and empty without TLS.
             FixedVar::RequestMethod => Some(request.method_name()),
             FixedVar::ContentLength => request.fields.known(yumen_http::KnownField::ContentLength),
             FixedVar::RequestId => request.fields.known(yumen_http::KnownField::XRequestId),
@@ -346,6 +349,7 @@ impl FixedVar {
             FixedVar::SslProtocol => present(ex.client.tls()?.version),
             FixedVar::SslCipher => present(ex.client.tls()?.cipher),
             FixedVar::SslCurve => present(ex.client.tls()?.group),
+            // NGINX writes `r` for a resumed session and a dot otherwise.
             FixedVar::SslSessionReused => Some(if ex.client.tls()?.is_resumed { b"r" } else { b"." }),
             FixedVar::SslClientSubject => present(&client_certificate(ex)?.subject),
             FixedVar::SslClientIssuer => present(&client_certificate(ex)?.issuer),
@@ -363,6 +367,7 @@ impl FixedVar {
             FixedVar::MatchedHost => present(ex.route.host),
             FixedVar::UpstreamUnresolvedHost => present(ex.endpoint.host),
             FixedVar::Hostname => present(&ProcessVars::current()?.hostname),
+            // The stream module of NGINX writes the protocol in capitals.
             FixedVar::StreamProtocol => {
                 present(if ex.client.stream.as_ref()?.protocol == "udp" { "UDP" } else { "TCP" })
             }
@@ -389,6 +394,7 @@ impl FixedVar {
         let peer = ex.client.connection.peer;
         match self {
             FixedVar::RemoteAddr => text(out, ex.client.ip),
+            // A trusted proxy may forward an address without a port.
             FixedVar::RemotePort if ex.client.port != 0 => number(out, ex.client.port.into()),
             FixedVar::RequestUri => out.extend_from_slice(&ex.request.encoded_request_uri()),
             FixedVar::PeerPort => number(out, peer.port().into()),
@@ -497,6 +503,7 @@ fn protocol(version: HttpVersion) -> &'static [u8] {
     match version {
         HttpVersion::Http10 => b"HTTP/1.0",
         HttpVersion::Http11 => b"HTTP/1.1",
+        // NGINX writes a minor version for these too.
         HttpVersion::Http2 => b"HTTP/2.0",
         HttpVersion::Http3 => b"HTTP/3.0",
     }
@@ -525,6 +532,7 @@ fn remote_user(ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
         let (scheme, token) = ex.request.fields.get("authorization")?.split_at_checked(6)?;
         let token = scheme.eq_ignore_ascii_case(b"basic ").then(|| token.trim_ascii())?;
         let mut pair = base64::engine::general_purpose::STANDARD.decode(token).ok()?;
+        // A password may contain colons, a user name may not (RFC 7617 §2).
         pair.truncate(memchr::memchr(b':', &pair)?);
         (!pair.is_empty()).then_some(pair)
     };

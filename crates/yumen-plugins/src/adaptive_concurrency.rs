@@ -128,6 +128,7 @@ impl PluginFactory for AdaptiveConcurrency {
             measure_interval_us: micros(config.measure_interval),
             measure_requests: config.measure_requests,
         };
+        // The rules are part of the name, so that changed settings begin with a new limiter.
         let name = format!("adaptive-concurrency {} {rules:?}", setup.owner);
         let limiter = setup.carry.keep(&name, || AdaptiveLimiter::new(rules));
         let shown = metrics(setup.carry);
@@ -171,7 +172,7 @@ impl Plugin for AdaptiveConcurrency {
     }
 
     /// Measures and counts up to the response head: the time in which clients read, or a tunnel stays open,
-    /// says nothing about the upstream, and a few slow clients would block all others.
+    /// is no property of the upstream, and a few slow clients would block all others.
     fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, _head: &mut ResponseHead) {
         let ex = &*ex;
         let Some(guard) = self.guard(ex) else { return };
@@ -179,6 +180,7 @@ impl Plugin for AdaptiveConcurrency {
         match (ex.endpoint.status, guard.took_us(now_us)) {
             // The response is not from the upstream.
             (0, _) | (_, None) => {}
+            // Statuses by which an upstream reports overload or a timeout (RFC 9110 §15.6).
             (503 | 504, _) => self.learn(ex, guard, ConcurrencySample::Overload, now_us),
             (_, Some(took_us)) => self.learn(ex, guard, ConcurrencySample::Latency(took_us), now_us),
         }

@@ -103,6 +103,7 @@ const FORGET_MS: u64 = 60 * 60 * 1000;
 
 impl KeyedState for BreakerState {
     fn useless_at_ms(&self) -> Option<u64> {
+        // A row without failures has the same effect as no row.
         Some(if self.failures == 0 { 0 } else { self.changed_at_ms + FORGET_MS })
     }
 
@@ -158,6 +159,7 @@ impl ApiBreaker {
 
     /// The time that the circuit stays open after this number of failures, in seconds.
     fn break_s(&self, failures: u32) -> u64 {
+        // As in APISIX: 2, 4, 8 seconds and so on.
         let times = failures.div_ceil(self.config.unhealthy.failures).max(1);
         1u64.checked_shl(times).unwrap_or(u64::MAX).min(self.config.max_breaker_sec)
     }
@@ -168,6 +170,7 @@ impl ApiBreaker {
 
     fn refusal(&self, ex: &Exchange<'_>) -> LocalResponse {
         let mut response = LocalResponse::status(self.config.break_response_code);
+        // As in APISIX, the fields are only sent together with a body.
         if let Some(body) = &self.config.break_response_body {
             for (name, text) in &self.fields {
                 let mut value = Vec::new();
@@ -204,7 +207,9 @@ impl Plugin for ApiBreaker {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // The monotonic clock: a change of the wall clock neither opens nor closes a circuit.
         let now_s = ex.now.mono_ms() / 1000;
+        // `look` takes only the read lock of the table, so that healthy requests do not contend.
         let look = |row: &BreakerState| self.is_broken(row, now_s).then_some(());
         match self.rows.table().look(&self.key(ex), look) {
             Some(()) => Step::Respond(self.refusal(ex)),

@@ -17,6 +17,7 @@ pub(crate) fn identify_anonymous(ex: &mut Exchange<'_>, username: &str) -> Resul
 
 /// Compares secrets in constant time; only their lengths can be observed.
 pub(crate) fn same_secret(left: &[u8], right: &[u8]) -> bool {
+    // `black_box` keeps the compiler from ending the loop at the first difference.
     let differing = left.iter().zip(right).fold(0, |bits, (left, right)| bits | (left ^ right));
     left.len() == right.len() && std::hint::black_box(differing) == 0
 }

@@ -87,6 +87,7 @@ impl Plugin for BasicAuth {
         if let Err(message) = identified {
             return Step::Respond(refuse(message, &self.challenge));
         }
+        // Invalid credentials are removed too, because they may be mistyped valid ones.
         if self.config.hide_credentials {
             ex.request.fields.remove("Authorization");
         }
@@ -139,6 +140,7 @@ fn basic_credentials(header: &[u8]) -> Option<&[u8]> {
 
 /// Decodes into `buffer`, or into `long` if the credentials do not fit. Padding is optional.
 fn decode<'a>(encoded: &[u8], buffer: &'a mut [u8], long: &'a mut Vec<u8>) -> Option<&'a mut [u8]> {
+    // The Base64 decoder of NGINX, which APISIX uses, checks neither padding nor trailing bits.
     const TOLERANT: GeneralPurpose = GeneralPurpose::new(
         &STANDARD,
         GeneralPurposeConfig::new()
@@ -165,6 +167,7 @@ fn split(decoded: &[u8]) -> Option<(&[u8], &[u8])> {
 fn pack(decoded: &mut [u8]) -> &[u8] {
     let mut length = 0;
     for at in 0..decoded.len() {
+        // In Lua, `%s` matches the vertical tab too.
         if !decoded[at].is_ascii_whitespace() && decoded[at] != 0x0b {
             decoded[length] = decoded[at];
             length += 1;

@@ -169,12 +169,14 @@ struct EncodingBody<E> {
 
 impl<E: BodyEncoder> BodyCoder for EncodingBody<E> {
     fn code(&mut self, chunk: &BodyChunk) -> Vec<u8> {
+        // The end of the stream consumed the encoder; no content follows it.
         let Some(mut encoder) = self.encoder.take() else { return Vec::new() };
         const SINK: &str = "a vector takes every write";
         encoder.write_all(&chunk.data).expect(SINK);
         if chunk.last {
             return encoder.end().expect(SINK);
         }
+        // A flush writes a block even without content, so it needs new content to be worthwhile.
         self.is_holding |= !chunk.data.is_empty();
         // The upstream pauses: the client gets all content so far.
         if chunk.pause && std::mem::take(&mut self.is_holding) {

@@ -143,6 +143,7 @@ impl Plugin for ConsumerRestriction {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // As in APISIX, a request without the value is refused even if there is only a blacklist.
         let Some(value) = self.value(ex).filter(|value| !value.is_empty()) else {
             let kind = self.kind.name();
             let message = format!("The request is rejected, please check the {kind} for this request");
@@ -173,6 +174,7 @@ impl ConsumerRestriction {
         if self.blacklist.contains(value) {
             return false;
         }
+        // As in APISIX, the whitelist takes precedence over `allowed_by_methods`.
         if self.whitelist.contains(value) {
             return true;
         }

@@ -141,6 +141,8 @@ impl PluginFactory for Cors {
         let stars = [&config.allow_origins, &config.allow_methods, &config.allow_headers];
         let more = [&expose, &config.timing_allow_origins];
         let any_star = stars.into_iter().chain(more.into_iter().flatten()).any(|text| text == "*");
+        // With credentials, an asterisk in these fields is no wildcard (Fetch, CORS protocol and
+        // credentials).
         if config.allow_credential && any_star {
             let message = "you can not set '*' for other option when 'allow_credential' is true";
             return Err(InvalidSettings::new(message));
@@ -157,6 +159,7 @@ impl PluginFactory for Cors {
         };
         // The default `*` does not apply next to named lists; explicit origins do.
         let counts = config.allow_origins_by_metadata.is_none() || !is_star;
+        // With credentials, an asterisk is no wildcard, so `**` lists the methods instead.
         let methods = match config.allow_methods.as_str() {
             "**" => "GET,POST,PUT,DELETE,PATCH,HEAD,OPTIONS,CONNECT,TRACE".to_owned(),
             _ => config.allow_methods,
@@ -223,6 +226,7 @@ impl Plugin for Cors {
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let origin = ex.request.fields.known(KnownField::Origin).map(Box::from);
         ex.leave(RequestOrigin(origin));
+        // As in APISIX, every OPTIONS request counts as a preflight request.
         if ex.request.method() == Method::Options {
             return Step::Respond(LocalResponse::status(200));
         }
@@ -236,6 +240,8 @@ impl Plugin for Cors {
             ex.leave(RequestOrigin(origin));
         }
         let origin = ex.note::<RequestOrigin>().and_then(|asking| asking.0.as_deref());
+        // Also if the origin is not admitted: caches must not reuse that response either (Fetch, CORS
+        // protocol and HTTP caches).
         if self.varies {
             head.fields.add("Vary", b"Origin");
         }

@@ -56,6 +56,7 @@ impl PluginFactory for Csrf {
 
 impl Csrf {
     fn refusal(&self, ex: &Exchange<'_>) -> Option<&'static str> {
+        // Safe methods change no state, so they need no token (RFC 9110 §9.2.1).
         if matches!(ex.request.method(), Method::Get | Method::Head | Method::Options) {
             return None;
         }
@@ -63,6 +64,7 @@ impl Csrf {
             return Some("no csrf token in headers");
         };
         let Some(kept) = ex.request.cookie(self.0.name.as_bytes()) else { return Some("no csrf cookie") };
+        // Both texts come from the client, so that the time of the comparison reveals nothing.
         if shown != kept {
             return Some("csrf token mismatch");
         }
@@ -123,6 +125,7 @@ impl Plugin for Csrf {
     fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
         let until_s = ex.now.unix_s().saturating_add_signed(self.0.expires);
         let token = self.token(ex);
+        // The attributes of APISIX.
         let cookie = format!("{}={token};path=/;SameSite=Lax;Expires={}", self.0.name, cookie_time(until_s));
         head.fields.add("Set-Cookie", cookie.as_bytes());
     }

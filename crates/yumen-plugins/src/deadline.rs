@@ -85,6 +85,7 @@ impl DeadlineFormat {
                 let seconds: f64 = text.parse().ok()?;
                 (seconds.is_finite() && seconds >= 0.0).then_some((seconds * 1000.0) as u64)
             }
+            // A time in the past leaves no time, but is still a deadline.
             DeadlineFormat::UnixMilliseconds => Some(text.parse::<u64>().ok()?.saturating_sub(unix_ms)),
             DeadlineFormat::Grpc => grpc(text),
         }
@@ -162,6 +163,7 @@ impl Plugin for DeadlinePlugin {
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         if let Some(left_ms) = self.left_ms(ex) {
             let at_ms = ex.now.mono_ms() + left_ms;
+            // A global rule may already have set an earlier deadline.
             ex.upstream.deadline_ms =
                 if ex.upstream.deadline_ms == 0 { at_ms } else { ex.upstream.deadline_ms.min(at_ms) };
         }

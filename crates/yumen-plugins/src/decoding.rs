@@ -55,7 +55,9 @@ impl ContentCoding {
         }
         let expanded_max = expanded_bytes_max(coded.len());
         match self {
+            // A gzip stream may have several members (RFC 1952 §2.2).
             ContentCoding::Gzip => read(flate2::read::MultiGzDecoder::new(coded), bytes_max, expanded_max),
+            // The coding `deflate` has the zlib format (RFC 9110 §8.4.1.2).
             ContentCoding::Deflate => read(flate2::read::ZlibDecoder::new(coded), bytes_max, expanded_max),
             ContentCoding::Brotli => {
                 read(brotli::Decompressor::new(coded, BUFFER_BYTES), bytes_max, expanded_max)

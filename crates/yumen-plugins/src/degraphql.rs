@@ -101,6 +101,7 @@ impl Degraphql {
 
     /// Replaces the body with the JSON envelope of the query.
     fn rewrite_post<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // The envelope replaces the body, so the body is moved to the computation without a copy.
         let body = ex.body.buffered.take().unwrap_or_default();
         let config = self.0.clone();
         match compute(ex.host, body.len(), move || config.envelope(&body)) {
@@ -139,6 +140,7 @@ impl DegraphqlSettings {
         let mut envelope = Map::new();
         envelope.insert("query".into(), self.query.as_str().into());
         if let Some(names) = &self.variables {
+            // Counted before any value is allocated: a small body may contain very many values.
             if JsonScan::new(0, BODY_VALUES_MAX).whole(body) == Err(JsonFault::TooManyValues) {
                 return Err("the request body holds more than 100000 values");
             }

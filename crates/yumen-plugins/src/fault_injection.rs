@@ -89,6 +89,7 @@ impl FaultSelector {
     }
 
     fn draws(&self, ex: &Exchange<'_>) -> bool {
+        // The bias of the remainder is negligible with 64 random bits.
         self.percentage.is_none_or(|percentage| ex.host.random() % 100 < u64::from(percentage))
     }
 
@@ -186,6 +187,7 @@ impl Plugin for FaultInjection {
         if ex.lacks_body(BODY_BYTES_MAX) && self.needs_body() {
             return Step::NeedBody { bytes_max: BODY_BYTES_MAX };
         }
+        // As in APISIX, both conditions are evaluated before the delay.
         let may_abort = self.abort.as_ref().is_some_and(|answer| answer.aim.holds(ex));
         match &self.delay {
             Some((aim, wait)) if aim.holds(ex) && aim.draws(ex) => Step::Wait(Box::pin(async move {

@@ -142,6 +142,7 @@ impl PluginFactory for ForwardAuth {
         let url = AuthServiceUrl::parse(&config.uri)?;
         let written = upstream(&url, &config)?;
         let upstream = match setup.objects {
+            // The settings are only validated, so no upstream is needed.
             None => UpstreamSlot::default(),
             Some(objects) => objects
                 .inline_upstream("uri", written)
@@ -159,6 +160,7 @@ impl PluginFactory for ForwardAuth {
             return Err(InvalidSettings::at(path, format!("\"{name}\" is not a field name")));
         }
         let text = |(name, values): (String, Vec<String>)| (name, TextTemplate::parse(&values.concat()));
+        // `Host` becomes the authority of the subrequest and is none of its fields.
         let (host, extra): (Vec<_>, Vec<_>) =
             extra.into_iter().map(text).partition(|(name, _)| name.eq_ignore_ascii_case("host"));
         Ok(ForwardAuth {
@@ -201,6 +203,7 @@ impl AuthServiceUrl<'_> {
             _ => (authority, if is_https { 443 } else { 80 }),
         };
         let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+        // Credentials in a URL are deprecated (RFC 9110 §4.2.4).
         if authority.contains('@') {
             return Err(InvalidSettings::at(
                 "uri",
@@ -295,7 +298,9 @@ impl ForwardAuth {
                 self.pass_on(ex, None);
                 Step::Continue
             }
+            // Fails closed: without a decision, the request is not admitted.
             Err(_) => Step::Respond(LocalResponse::status(self.config.status_on_error)),
+            // As in APISIX, a redirect refuses too; it may lead to a login page.
             Ok(answer) if answer.status >= 300 => Step::Respond(self.refusal(answer)),
             // An incomplete response does not admit the request; an incomplete refusal still refuses it.
             Ok(SubrequestResponse { fault: Some(fault), .. }) => self.judge(ex, Err(fault)),
@@ -368,6 +373,7 @@ impl Plugin for ForwardAuth {
         let asked = self.upstream.get().and_then(|slot| ex.host.ask(self.question(slot, ex)));
         match asked {
             Some(asked) => Step::Wait(Box::pin(self.wait(ex, asked))),
+            // Without an endpoint, `allow_degradation` decides as after a failed subrequest.
             None => self.judge(ex, Err(SubrequestFault::NoEndpoint)),
         }
     }

@@ -156,6 +156,7 @@ impl PluginFactory for GrpcTranscode {
     fn build(config: GrpcTranscodeSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let body_bytes_max = config.max_req_body_size;
         let Some(objects) = setup.objects else {
+            // The settings are only validated, so no call is needed.
             return Ok(GrpcTranscode { calls: CallTable::Unknown, body_bytes_max });
         };
         let id = config.proto_id.as_str();
@@ -183,6 +184,7 @@ impl CallTable {
             let refused =
                 |why| InvalidSettings::at("service", format!("method {} of {service}: {why}", method.name()));
             let rules = rules::of(&method, protos).map_err(refused)?;
+            // A stream has no single message for a JSON body; the other methods of the service remain.
             if method.is_client_streaming() || method.is_server_streaming() {
                 continue;
             }
@@ -337,7 +339,7 @@ fn make_call<'a>(
     let message = match message {
         Ok(Ok(message)) => message,
         Ok(Err(problem)) => {
-            // The problem may quote a value as long as the body.
+            // The problem may contain a value as long as the body.
             let problem: String = problem.chars().take(PROBLEM_LETTERS_MAX).collect();
             let message = format!("the request is no {}: {problem}", call.method.input().name());
             return Step::Respond(LocalResponse::error_msg(400, &message));
@@ -345,6 +347,7 @@ fn make_call<'a>(
         Err(refused) => return Step::Respond(LocalResponse::error_msg(503, &refused.to_string())),
     };
     ex.body.buffered = Some(message.into());
+    // The client expects JSON and an HTTP status, although the forwarded request is gRPC.
     ex.response.protocol = ResponseProtocol::Http;
     let request = &mut ex.request;
     request.set_method("POST");
@@ -369,6 +372,7 @@ type RuledRequest = (usize, Vec<(String, String)>);
 fn ruled(service: &str, calls: &RuledCalls, ex: &Exchange<'_>) -> Result<RuledRequest, LocalResponse> {
     let verb = ex.request.method_name();
     let mut others: Vec<&str> = Vec::new();
+    // A path with dot segments matches no rule, see [`TemplateSegments::of`].
     if let Some(path) = TemplateSegments::of(ex.request.upstream_target()) {
         for (at, (rule, _)) in calls.iter().enumerate() {
             let Some(told) = rule.path.matches(&path) else { continue };

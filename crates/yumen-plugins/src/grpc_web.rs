@@ -108,12 +108,14 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
 
 /// The frame with the trailers (PROTOCOL-WEB: the highest bit of the flags is set).
 fn trailers_frame(lines: &[u8]) -> Vec<u8> {
+    // The client needs a status to end its call; 2 is UNKNOWN.
     const NONE: &[u8] = b"grpc-status:2\r\ngrpc-message:upstream grpc status not received\r\n";
     let lines = if lines.is_empty() { NONE } else { lines };
     // The most significant bit of the flags marks a frame of trailers (gRPC-Web protocol).
     let mut frame = vec![0x80];
     frame.extend_from_slice(&u32::try_from(lines.len()).unwrap_or(u32::MAX).to_be_bytes());
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        // Names of trailers are in lower case (gRPC-Web protocol).
         let name = line.iter().position(|byte| *byte == b':').unwrap_or(0);
         frame.extend(line[..name].iter().map(u8::to_ascii_lowercase));
         frame.extend_from_slice(&line[name..]);
@@ -229,10 +231,12 @@ impl Plugin for GrpcWeb {
             return Step::Continue;
         }
         match ex.request.method() {
+            // As in APISIX, every OPTIONS request counts as a preflight request.
             Method::Options => return Step::Respond(LocalResponse::status(204)),
             Method::Post => {}
             _ => return Step::Respond(LocalResponse::error_msg(400, "a call of gRPC-Web is a POST")),
         }
+        // Not at the second call, after the body was buffered.
         if ex.note::<GrpcWebCall>().is_none()
             && let Err(refusal) = self.begin(ex)
         {
@@ -281,6 +285,7 @@ impl Plugin for GrpcWeb {
         if chunk.last && !std::mem::replace(&mut answer.told, true) {
             data.extend(trailers_frame(&std::mem::take(&mut chunk.trailers)));
         }
+        // A pause also ends the Base64 text with its padding, so that streamed messages arrive at once.
         let data = answer.encode(data, chunk.last || chunk.pause);
         BodyChunk { data, ..chunk }
     }

@@ -240,6 +240,7 @@ impl<'a> HmacSignature<'a> {
     fn verify(&self, request: &RequestHead, algorithm: HmacAlgorithm, secret: &str) -> Option<()> {
         let shown = STANDARD.decode(self.signature).ok()?;
         let key = hmac::Key::new(algorithm.hash(), secret.as_bytes());
+        // `hmac::verify` compares in constant time.
         let is_of = |target: &[u8]| hmac::verify(&key, &self.text(request, target), &shown).is_ok();
         (is_of(request.real_request_uri()) || plain_request_uri(request).is_some_and(|target| is_of(&target)))
             .then_some(())
@@ -249,6 +250,7 @@ impl<'a> HmacSignature<'a> {
 /// The target with its path decoded, as APISIX has it signed. `None` if it equals the target as received, or
 /// if the decoded path is ambiguous.
 fn plain_request_uri(request: &RequestHead) -> Option<Cow<'_, [u8]>> {
+    // With these bytes, the decoded target could also be that of another request.
     let is_plain = |byte: &u8| !matches!(byte, 0..=0x1f | b'#' | b'%' | b'?' | 0x7f);
     let target = request.request_uri();
     (target != request.real_request_uri() && request.path().iter().all(is_plain)).then_some(target)
@@ -373,7 +375,9 @@ fn keep_digest<'a>(
 impl HmacAuth {
     /// Computes and stores the digest of the body, then runs the plugin again.
     fn digest_body<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // The body is buffered already, so this step only runs the plugin again.
         let again = Step::NeedBody { bytes_max: self.config.max_req_body_size };
+        // The computation owns the body until it returns it with the digest.
         let body = ex.body.buffered.take().unwrap_or_default().into_bytes();
         let bytes = body.len();
         match compute(ex.host, bytes, move || (shown_digest(&body), body)) {

@@ -113,6 +113,7 @@ impl Plugin for IpRestriction {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // The address that `real-ip` found, if it is configured.
         if self.addresses.contains(ex.client.ip) != self.refuses {
             return Step::Continue;
         }

@@ -105,6 +105,7 @@ impl JwtAuth {
         const UNKNOWN: &str = "Invalid user key in JWT token";
         let text = self.take_token(ex).ok_or("Missing JWT token in request")?;
         let token = JwtToken::read(&text).ok_or("JWT token invalid")?;
+        // The claim only selects the key; nothing in the token is trusted before its signature is verified.
         let key = token.claims.get(&self.config.key_claim_name).and_then(Value::as_str);
         let key = key.ok_or("missing user key in JWT token")?;
         let consumers = ex.consumers;
@@ -139,6 +140,7 @@ impl JwtAuth {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let JwtAuthSettings { header, query, cookie, hide_credentials, .. } = &self.config;
         if let Some(value) = ex.request.fields.get(header) {
+            // As in APISIX, only these two spellings of the scheme are removed.
             let bare = value.strip_prefix(b"Bearer ").or_else(|| value.strip_prefix(b"bearer "));
             let token = text(bare.unwrap_or(value));
             if *hide_credentials {
@@ -168,6 +170,7 @@ fn hide_cookie(ex: &mut Exchange<'_>, name: &str) {
         let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
         key.trim_ascii() != name.as_bytes()
     };
+    // Several cookie lines are one list of pairs (RFC 9113 §8.2.3).
     let lines: Vec<&[u8]> = ex.request.fields.all("Cookie").collect();
     let pairs = lines.iter().flat_map(|line| line.split(|byte| *byte == b';'));
     let kept: Vec<&[u8]> = pairs.filter(is_other).map(<[u8]>::trim_ascii).collect();

@@ -109,6 +109,7 @@ impl KeyAuth {
         const INVALID: &str = "Invalid API key in request";
         let consumers = ex.consumers;
         let find = |key: &[u8]| consumers.find(Self::NAME, key).ok_or(INVALID);
+        // As in APISIX, the query is only read without the field.
         if let Some(key) = ex.request.fields.get(&self.config.header) {
             let identity = find(key)?;
             if self.config.hide_credentials {

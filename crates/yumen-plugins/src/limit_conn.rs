@@ -141,6 +141,7 @@ impl Drop for LimitConnGuard {
 impl KeyedConcurrency {
     /// Counts one more exchange and returns the new number, or `None` at `most`.
     fn enter(&self, most: u64) -> Option<(LimitConnGuard, u64)> {
+        // Relaxed: the count publishes no other memory.
         let predecessor_requests = self.before.load(Ordering::Relaxed);
         let more =
             |running: u64| (running.saturating_add(predecessor_requests) < most).then_some(running + 1);
@@ -276,6 +277,7 @@ impl LimitConn {
             applying += 1;
             let most = conn.saturating_add(burst);
             let Some((guard, running)) = count(ex, scratch, most) else {
+                // The guards of earlier rules are released with the exchange.
                 return Err(self.rejected.clone());
             };
             if let Some(guard) = guard {
@@ -284,6 +286,7 @@ impl LimitConn {
             // One delay for each full multiple of `conn` that is already in flight.
             delay_s += self.delay_s * ((running - 1) / conn) as f64;
         }
+        // Fails closed: no rule limits the exchange.
         if applying == 0 && !self.allow_degradation {
             return Err(LocalResponse::status(500));
         }

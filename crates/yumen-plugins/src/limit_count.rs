@@ -293,6 +293,7 @@ impl Plugin for LimitCount {
     }
 
     fn dry_run(&self, _phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
+        // A dry run sends nothing (`Plugin::dry_run`).
         if !matches!(self.place, CounterBackend::Local) {
             return DryRunResult::Note("depends on the count in Redis".into());
         }
@@ -337,6 +338,7 @@ impl LimitCount {
                 return self.degrade();
             };
             let verdict = count_request(ex, scratch, count, time_window_s.saturating_mul(1000));
+            // Before a refusal, which carries the fields too, as in APISIX.
             if self.shows_quota {
                 rule.names.set(&mut ex.response.fields, count, &verdict);
             }

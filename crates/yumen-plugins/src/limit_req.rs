@@ -96,6 +96,7 @@ impl LeakyBucket {
     fn pour(&self, pace: &BucketRate, now: Now) -> Option<u64> {
         let now_ns = now.mono_us.saturating_mul(1000);
         let pour = |empty_at_ns: u64| {
+            // A bucket that was empty for a while admits no more than an empty one.
             let fits = pace.fits(pace.excess(empty_at_ns, now_ns));
             fits.then(|| empty_at_ns.max(now_ns).saturating_add(pace.request_ns))
         };
@@ -187,6 +188,7 @@ impl Plugin for LimitReq {
         if !self.waits {
             return Step::Continue;
         }
+        // The excess is in thousandths of a request, as in NGINX.
         wait(ex, excess as f64 / 1000.0 / self.pace.rate)
     }
 
@@ -210,6 +212,7 @@ impl LimitReq {
         self.buckets.begin(0, key);
         self.key.write(ex, key);
         let peek = |bucket: &LeakyBucket| Some(bucket.peek(&self.pace, ex.now));
+        // A key without a bucket is below its rate.
         self.buckets.table().look(key, peek).unwrap_or(Some(0))
     }
 

@@ -85,6 +85,7 @@ impl LimitKey {
             LimitKey::Template(template) => {
                 let start = out.len();
                 let found = template.render(ex, out) > 0;
+                // Literal text without any value would be the same key for all clients.
                 if !found {
                     out.truncate(start);
                 }
@@ -115,12 +116,14 @@ fn digest_end(out: &mut Vec<u8>, value_at: usize) {
     let digest = digest(&SHA256, &out[value_at..]);
     out.truncate(value_at + VALUE_BYTES_MAX + 1 - 2 * SHA256_OUTPUT_LEN);
     for byte in digest.as_ref() {
+        // Writes to a vector cannot fail.
         let _ = write!(out, "{byte:02x}");
     }
 }
 
 /// Marks the key of one of several rules, so that rules with equal values count separately.
 pub(crate) fn end_key_of_rule(rule: usize, key: &mut Vec<u8>) {
+    // Writes to a vector cannot fail.
     let _ = write!(key, "#{}", rule + 1);
 }
 

@@ -110,6 +110,8 @@ impl PluginFactory for Mocking {
         for (name, values) in config.response_headers.unwrap_or_default().0 {
             for value in values {
                 let text = TextTemplate::parse(&value);
+                // Prepared fields precede the rendered ones, so a fixed field after a template is rendered
+                // too.
                 match text.as_plain() {
                     Some(_) if fields.is_empty() => prepared = prepared.field(&name, value),
                     _ => fields.push((name.clone(), text)),
@@ -203,6 +205,7 @@ fn make(schema: &Value, host: &dyn PluginHost, depth: usize) -> Option<Value> {
     // Values beyond the depth limit are left out.
     let schema = schema.as_object().filter(|_| depth <= DEPTH_MAX)?;
     let example = schema.get("example");
+    // The ranges of random values are those of APISIX.
     let between = |low: u64, high: u64| low + host.random() % (high - low + 1);
     match schema.get("type")?.as_str()?.to_ascii_lowercase().as_str() {
         "object" => Some(object(schema, host, depth)),
@@ -244,6 +247,7 @@ fn xml(out: &mut String, name: &str, value: &Value) {
         }
         Value::String(text) => {
             open(out);
+            // Quotes need no escape in the content of an element (XML 1.0 §2.4).
             out.push_str(&text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"));
         }
         other => {

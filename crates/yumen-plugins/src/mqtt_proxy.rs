@@ -111,6 +111,7 @@ fn fields<'p>(packet: &mut &'p [u8]) -> Result<Option<ConnectPacket<'p>>, &'stat
         *packet = rest;
     }
     let Some(client_id) = text(packet) else { return Ok(None) };
+    // The client identifier is a UTF-8 string (MQTT 5.0 §3.1.3.1).
     let client_id = std::str::from_utf8(client_id).map_err(|_| MALFORMED)?;
     Ok(Some(ConnectPacket { protocol_name, protocol_level: *protocol_level, client_id }))
 }

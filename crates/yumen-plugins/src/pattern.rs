@@ -64,6 +64,7 @@ pub(crate) fn any_of(
         }
     }
     if !joined.is_empty() || all.is_empty() {
+        // First, because a linear match takes nothing from the budget.
         all.insert(0, with_options(&joined.join("|"), options, path)?);
     }
     Ok(all.into())
@@ -96,6 +97,7 @@ fn read(pattern: &str, options: &str, path: &str) -> Result<(String, PatternOpti
             'm' => read.is_multi_line = true,
             's' => read.dot_matches_new_line = true,
             'x' => read.syntax = PatternSyntax::Verbose,
+            // `U` is `u` without a check of the text (`ngx.re`).
             'u' | 'U' => read.unit = PatternUnit::Unicode,
             'a' | 'j' | 'o' => {}
             other => {

@@ -93,6 +93,7 @@ impl PluginFactory for ProxyMirror {
 /// The inline upstream with the endpoint of the URL.
 fn upstream(host: &str) -> Result<UpstreamSpec, InvalidSettings> {
     let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
+    // `https` and `grpcs`.
     let usual = if scheme.ends_with('s') { 443 } else { 80 };
     // In an IPv6 address in brackets, the last colon begins no port.
     let (name, port) = match rest.rsplit_once(':') {
@@ -108,6 +109,7 @@ fn upstream(host: &str) -> Result<UpstreamSpec, InvalidSettings> {
 }
 
 impl ProxyMirror {
+    // A number near `u64::MAX` rounds up to the bound and would be excluded even with a ratio of 1.
     fn draws(&self, ex: &Exchange<'_>) -> bool {
         self.ratio >= 1.0 || (ex.host.random() as f64) < self.ratio * u64::MAX as f64
     }

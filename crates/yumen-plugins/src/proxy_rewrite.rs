@@ -167,6 +167,7 @@ impl ProxyRewrite {
                     .iter()
                     .find_map(|one| ex.decided(one.first_in_path(&ex.request, ex.budget(), &mut target)));
                 let Some(captures) = captures else { return Ok(None) };
+                // Only fields refer to the groups, so they are not copied otherwise.
                 *groups = self.has_fields().then(|| MatchGroups::of(&captures));
             }
             RewriteTarget::AsItCame => return Ok(None),
@@ -218,6 +219,7 @@ impl ProxyRewrite {
 
     fn edit_fields(&self, ex: &mut Exchange<'_>, groups: Option<&MatchGroups>) {
         let mut value = Vec::new();
+        // The order of APISIX: add, set, remove.
         for (name, text) in &self.add {
             value.clear();
             text.fill(ex, groups, &mut value);

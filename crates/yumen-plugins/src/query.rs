@@ -36,6 +36,7 @@ pub(crate) fn pairs(query: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_
 
 /// Whether the pair has an equals sign; `key` and `value` are slices of `query`.
 fn has_equals(query: &[u8], key: &[u8], value: &[u8]) -> bool {
+    // In Lua, an argument without an equals sign is `true` and no text.
     !value.is_empty() || {
         let mut pairs = query.split(|byte| *byte == b'&');
         pairs.any(|pair| pair.strip_suffix(b"=") == Some(key))

@@ -104,6 +104,7 @@ impl PluginFactory for Redirect {
             (None, Some(_)) => {
                 return Err(InvalidSettings::at("regex_uri", "a pattern and a template are needed"));
             }
+            // `http_to_https: false` alone satisfies the schema.
             (None, None) => RedirectTarget::Unset,
         };
         let (encodes, appends_query) = (config.encode_uri, config.append_query_string);
@@ -181,6 +182,7 @@ fn https(ports: &[u16], ex: &Exchange<'_>) -> Vec<u8> {
     let port = match ports {
         [] => 443,
         [one] => *one,
+        // As in APISIX, one of several ports at random.
         many => many[(ex.host.random() % many.len() as u64) as usize],
     };
     if port != 443 && port != 0 {
@@ -199,6 +201,8 @@ impl Plugin for Redirect {
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let mut status = self.status;
         if let RedirectTarget::Https(_) = self.target {
+            // Fields of untrusted clients are removed before, so this one comes from a trusted peer or a
+            // plugin.
             let told = ex.request.fields.get("X-Forwarded-Proto");
             if told.unwrap_or(ex.client.scheme().as_bytes()) == b"https" {
                 return Step::Continue;

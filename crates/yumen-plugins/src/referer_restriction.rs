@@ -73,6 +73,7 @@ impl RefererRestriction {
     fn admits(&self, ex: &Exchange<'_>) -> bool {
         let referer =
             ex.request.fields.known(KnownField::Referer).and_then(|value| std::str::from_utf8(value).ok());
+        // As in APISIX, an invalid URL counts as missing.
         let Some(host) = referer.and_then(host_of) else { return self.bypass_missing };
         let is_listed = self.hosts.iter().any(|one| one == host)
             || self.suffixes.iter().any(|suffix| host.ends_with(suffix.as_str()));

@@ -122,6 +122,7 @@ impl Plugin for RequestId {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // As in APISIX, the id of a proxy or client in front is kept.
         if ex.request.fields.get(&self.header_name).is_some_and(|id| !id.is_empty()) {
             return Step::Continue;
         }
@@ -194,6 +195,7 @@ thread_local! {
 /// 1).
 fn uuid_v7(host: &dyn PluginHost, now: Now) -> [u8; 36] {
     let (last_ms, count) = SEQUENCE.get();
+    // If the clock steps back, or a millisecond has more ids than fit, the last time goes on.
     let (ms, count) = match now.unix_ms > last_ms {
         true => (now.unix_ms, 0),
         false if count < 0x3_ffff => (last_ms, count + 1),

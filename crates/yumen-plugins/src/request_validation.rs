@@ -246,6 +246,7 @@ fn add(members: &mut Map<String, Value>, name: String, value: &[u8]) {
 fn fields(ex: &Exchange<'_>) -> Value {
     let mut members = Map::new();
     for (name, value) in ex.request.fields.iter() {
+        // Names of fields are case-insensitive (RFC 9110 §5.1).
         add(&mut members, String::from_utf8_lossy(name).to_ascii_lowercase(), value);
     }
     Value::Object(members)
@@ -267,14 +268,17 @@ impl Plugin for RequestValidation {
             return Step::NeedBody { bytes_max: self.config.max_req_body_size };
         }
         let body = ex.body.buffered.take().unwrap_or_default();
+        // As in APISIX, a schema for the body makes a body mandatory.
         if body.is_empty() {
             return self.refuse("");
         }
         let content_type = ex.request.fields.known(KnownField::ContentType).unwrap_or_default();
+        // The upstream could parse the body by another type than the one that was validated.
         if ex.has_ambiguous_content_type() {
             return self.refuse("the request names more than one Content-Type");
         }
         let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        // As in APISIX, a body of any other type is parsed as JSON.
         let is_form = media_type.eq_ignore_ascii_case(b"application/x-www-form-urlencoded");
         match compute(ex.host, body.len(), move || rules.judge(body, is_form)) {
             Computation::Ready(judged) => self.conclude(ex, judged),

@@ -169,6 +169,7 @@ fn filter(filter: BodyReplacement) -> Result<(ReplacementScope, LinearSubstituti
     let refused = |error: InvalidSettings| {
         InvalidSettings::new(format!("regex \"{}\" validation failed: {}", filter.regex, error.message))
     };
+    // Bodies have any length, so their patterns must be linear.
     let regex = pattern::linear_with_options(&filter.regex, &filter.options, "filters").map_err(refused)?;
     let by = MatchReplacement::parse(&filter.replace, "filters").map_err(refused)?;
     Ok((filter.scope, LinearSubstitution::new(regex, by)))
@@ -183,6 +184,7 @@ fn added(line: &str) -> Result<(String, TextTemplate), InvalidSettings> {
             format!("\"{line}\" is not a field: expected a name, a colon and a value without colons");
         return Err(InvalidSettings::at("headers.add", message));
     }
+    // A value from a reference has no variables.
     let text = if is_data_value(line) { TextTemplate::plain(value) } else { TextTemplate::parse(value) };
     Ok((name.to_owned(), text))
 }
@@ -205,9 +207,11 @@ impl ResponseRewrite {
         };
         head.body_changes(length);
         ex.edit_body();
+        // The coding and the validators belong to the former content (RFC 9110 §8.4, §8.8).
         for name in ["Content-Encoding", "Last-Modified", "ETag"] {
             head.fields.remove(name);
         }
+        // A global rule and the route may have the plugin, so each instance has a body of its own.
         if ex.note::<CollectedBodies>().is_none() {
             ex.leave(CollectedBodies::default());
         }
@@ -310,12 +314,14 @@ impl Plugin for ResponseRewrite {
         let collected = &mut bodies.0[at];
         match &self.body {
             BodyRewrite::Keep => chunk,
+            // The new body was sent in place of the first chunk.
             _ if collected.done => BodyChunk { data: Vec::new(), last: true, ..chunk },
             BodyRewrite::Replace(body) => {
                 collected.done = true;
                 BodyChunk { data: body.clone(), last: true, ..chunk }
             }
             BodyRewrite::Filter { filters, bytes_max } => {
+                // Not negative: a body of this length is replaced at once.
                 let room = bytes_max - collected.bytes.len();
                 collected.bytes.extend_from_slice(&chunk.data[..chunk.data.len().min(room)]);
                 if !chunk.last && collected.bytes.len() < *bytes_max {
@@ -325,6 +331,7 @@ impl Plugin for ResponseRewrite {
                 let (bytes, coding) = (std::mem::take(&mut collected.bytes), collected.coding);
                 match replace(filters, bytes, coding, *bytes_max, ex.host) {
                     Computation::Ready(replaced) => {
+                        // The head was sent already, so a failure can only end the response as broken.
                         let body = replaced.ok().and_then(Result::ok);
                         let broken = chunk.broken || body.is_none();
                         BodyChunk { data: body.unwrap_or_default(), broken, last: true, ..chunk }

@@ -158,6 +158,7 @@ impl TargetBuilder {
             return false;
         };
         let start = slashes + 2;
+        // Browsers treat a backslash as a slash (WHATWG URL).
         let is_end = |byte: &u8| matches!(byte, b'/' | b'?' | b'#' | b'\\');
         let end = out[start..].iter().position(is_end).map_or(out.len(), |length| start + length);
         let is_client = |at: usize| self.client_text.iter().flatten().any(|place| place.contains(&at));
@@ -241,6 +242,7 @@ impl TargetBuilder {
             self.carries_query = true;
             return self.encoded(query);
         }
+        // In a path, a question mark would begin the query.
         for part in query.split_inclusive(|byte| *byte == b'?') {
             match part.split_last() {
                 Some((b'?', before)) => {

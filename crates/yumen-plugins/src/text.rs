@@ -119,6 +119,7 @@ impl TextTemplate {
                 Some((group, "")) => pieces.push(TextTemplatePart::Group(group)),
                 _ => {
                     let template = VarTemplate::parse_written(&braced(&text[dollar + 1..end]));
+                    // `${$}` compiles to text.
                     let literal = template.as_plain().map(|text| TextTemplatePart::Literal(text.into()));
                     pieces.push(literal.unwrap_or(TextTemplatePart::Variable(template)));
                 }

@@ -162,6 +162,7 @@ fn choice(
         (Some(id), _) => {
             let id = id.as_str();
             let found = match setup.objects {
+                // The settings are only validated, so no upstream is needed.
                 None => Some(UpstreamSlot::default()),
                 Some(objects) => objects.upstream(id),
             };
@@ -176,6 +177,7 @@ fn choice(
             let under = |invalid: InvalidSettings| invalid.under(&path);
             let written: UpstreamSpec = decode_value(written).map_err(under)?;
             let slot = match setup.objects {
+                // The settings are only validated, so no upstream is needed.
                 None => UpstreamSlot::default(),
                 Some(objects) => objects.inline_upstream(&path, written).map_err(under)?,
             };
@@ -206,10 +208,13 @@ impl SplitRule {
         if self.total == 0 {
             return None;
         }
+        // One counter for all workers, so that the shares hold over all of them. No other memory depends on
+        // it.
         let pick = self.picks.fetch_add(1, Ordering::Relaxed) % self.total;
         let mut place = pick * self.stride % self.total;
         self.choices.iter().find(|choice| {
             let is_here = place < choice.weight;
+            // Wraps only at the chosen entry, after which the value is unused.
             place = place.wrapping_sub(choice.weight);
             is_here
         })

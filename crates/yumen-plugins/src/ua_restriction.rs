@@ -55,6 +55,7 @@ impl PluginFactory for UaRestriction {
             (None, Some(list)) => (list, true, "denylist"),
             _ => return Err(InvalidSettings::new("exactly one of allowlist and denylist is needed")),
         };
+        // APISIX passes these options to `ngx.re`; they have no effect here.
         let compile =
             |(at, text): (usize, &String)| pattern::with_options(text, "jo", &format!("{path}[{at}]"));
         Ok(UaRestriction {

@@ -57,6 +57,7 @@ impl PluginFactory for Zstd {
 
     fn build(config: ZstdSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let (level, window_log) = (config.comp_level, config.window_log);
+        // Settings that zstd refuses must fail here and not at the first response.
         encoder(level, window_log).map_err(|error| InvalidSettings::new(error.to_string()))?;
         let terms = CompressionRules {
             types: config.types,

@@ -54,6 +54,7 @@ pub enum FieldCardinality {
 impl WireField {
     /// The field with this name or JSON name, or the extension with this name in brackets.
     pub fn named(of: &MessageDescriptor, name: &str) -> Option<WireField> {
+        // Parsers accept both names (ProtoJSON).
         let field = of.get_field_by_name(name).or_else(|| of.get_field_by_json_name(name));
         if let Some(field) = field {
             return Some(WireField::of(&field));
@@ -169,6 +170,7 @@ impl<'de> Visitor<'de> for MembersSeed<'_> {
             }
             seen.push(place.number);
             let is_there = members.next_value_seed(OptionalSeed { place: &place, to: &mut *self.to })?;
+            // A null member counts as absent, so it does not choose its oneof.
             let Some(oneof) = place.oneof.filter(|_| is_there) else { continue };
             if chosen.contains(&oneof) {
                 let name = oneof.name();
@@ -329,6 +331,7 @@ impl<'de> DeserializeSeed<'de> for SingularSeed<'_> {
         match special {
             None => MembersSeed { of, to }.deserialize(json)?,
             Some(WellKnownType::Wrapper) => {
+                // All wrappers have their value in field 1 (google/protobuf/wrappers.proto).
                 let value = of.get_field(1).ok_or_else(|| de::Error::custom("it wraps nothing"))?;
                 SingularSeed { place: &WireField::of(&value), to }.deserialize(json)?;
             }
@@ -340,6 +343,7 @@ impl<'de> DeserializeSeed<'de> for SingularSeed<'_> {
                 | WellKnownType::FieldMask,
             ) => {
                 // `prost-reflect` implements the special JSON forms of these types.
+                // Unknown fields are ignored, as in all other messages.
                 let lenient = DeserializeOptions::new().deny_unknown_fields(false);
                 let message = DynamicMessage::deserialize_with_options(of.clone(), json, &lenient)?;
                 to.raw(&message.encode_to_vec());

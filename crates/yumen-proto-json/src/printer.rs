@@ -251,6 +251,7 @@ impl JsonPrinter<'_> {
         } else if matches!(key, Kind::Uint64 | Kind::Fixed64) {
             entries.sort_unstable_by_key(|entry| (entry.key, entry.whole.start()));
         } else {
+            // The bits of signed keys are sign-extended.
             entries.sort_unstable_by_key(|entry| (entry.key as i64, entry.whole.start()));
         }
         entries.dedup_by(|later, kept| {

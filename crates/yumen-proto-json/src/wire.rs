@@ -119,6 +119,7 @@ impl MessageWriter {
         let bytes = self.bytes.len() + self.lengths_bytes;
         let told = u32::try_from(bytes).map_err(|_| format!("it is {bytes} bytes long"))?;
         let mut frame = Vec::with_capacity(5 + bytes);
+        // The message is not compressed (gRPC over HTTP/2).
         frame.push(0);
         frame.extend_from_slice(&told.to_be_bytes());
         let mut from = 0;

@@ -51,6 +51,7 @@ fn decimal(text: &str) -> Option<u64> {
 
 fn from_hex(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
+    // `from_str_radix` would accept a sign, and a slice within a character would panic.
     if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }

@@ -88,6 +88,7 @@ async fn talk(
         // connection.
         Some(acceptor) => match handshake(&worker, &timer, tcp, &acceptor).await {
             Ok(accepted) => {
+                // No exchange has started, so nothing else holds the peer.
                 if let Some(peer) = Rc::get_mut(&mut peer) {
                     peer.client.tls = Some(accepted.info);
                     peer.alt_svc = accepted.alt_svc;
@@ -102,6 +103,7 @@ async fn talk(
         },
     };
     let speaks_http2 = stream.alpn() == Some(tls::HTTP2);
+    // Boxed once: exchange tasks then receive a pointer instead of the whole connection.
     let conn = Box::new(DownstreamConnection { worker, peer, stream, inbox: Inbox::default(), timer });
     if is_plain {
         return apart(refuse_plain(conn)).await;
@@ -227,12 +229,15 @@ impl DownstreamConnection {
                         Ok(ParsedHead::Head(used)) => {
                             self.inbox.consume(used);
                             self.inbox.release(&self.worker.buffers);
+                            // From here on the connection is not ended to free capacity.
                             self.timer.set_idle(false);
                             return Poll::Ready(NextRequest::Request(read));
                         }
                         Ok(ParsedHead::Partial) => {
                             head = Some(read);
                             if scanned == 0 {
+                                // Set once per head: later bytes do not extend the timeout, so a client that
+                                // sends single bytes cannot hold the connection (Slowloris).
                                 self.timer.set(self.worker.settings.timeouts.head_ms);
                                 // A client with delayed acknowledgements may wait before it sends the rest of
                                 // the head.
@@ -285,6 +290,7 @@ impl DownstreamConnection {
     fn begins_http(&self) -> bool {
         let line = self.inbox.bytes().split(|byte| *byte == b'\n').next().unwrap_or_default();
         let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        // An empty line may precede a request line (RFC 9112 §2.2).
         words.next().is_none()
             || words.next().is_some_and(|target| matches!(target[0], b'/' | b'*'))
             || line.windows(5).any(|part| part.eq_ignore_ascii_case(b"HTTP/"))

@@ -276,6 +276,7 @@ pub(crate) const COUNTED: [(&str, &str); 30] = [
 /// Kind for a failed socket or connect call: lack of local resources is not a fault of the endpoint.
 pub(crate) fn of_connect(error: &std::io::Error) -> FaultKind {
     use rustix::io::Errno;
+    // connect(2): EADDRNOTAVAIL without a free local port, EAGAIN without a free entry in the routing cache.
     match Errno::from_io_error(error) {
         Some(
             Errno::MFILE | Errno::NFILE | Errno::ADDRNOTAVAIL | Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN,

@@ -53,6 +53,7 @@ pub(crate) fn refusal(refused: LocalResponse, fault: Option<FaultKind>) -> Local
         Some(kind) => Cow::Borrowed(kind.facts().3),
         None => Cow::Owned(reason(&refused)),
     };
+    // The Trailers-Only form of the gRPC protocol: status 200, with `grpc-status` in the head.
     let mut answer = refused.body(Bytes::new());
     answer.status = 200;
     answer.fields_mut().remove("content-type");
@@ -125,6 +126,7 @@ pub(crate) fn timeout_ms(request: &RequestHead) -> Option<u64> {
         b'n' => count / 1_000_000,
         _ => return None,
     };
+    // 0 would mean no deadline.
     Some(timeout_ms.max(1))
 }
 

@@ -77,10 +77,13 @@ pub(crate) async fn run(
 
 /// Finds the route of a stream in the current snapshot.
 fn find(worker: &Worker, client: &ClientInfo) -> Result<Arc<StreamRoute>, StreamFault> {
+    // Host names are compared without case (RFC 6066 §3).
     let sni = client.tls.as_ref().and_then(|tls| tls.sni.as_deref()).map(str::to_ascii_lowercase);
+    // A dual-stack socket reports IPv4 addresses in their mapped form.
     let remote = client.peer.ip().to_canonical();
     let server = SocketAddr::new(client.local.ip().to_canonical(), client.local.port());
     let ask = StreamLookup { remote, server, sni: sni.as_deref() };
+    // Only the route is retained: the snapshot of a stream that lives for days must be freed (decision 22).
     worker.pinned().streams.find(&ask).cloned().ok_or(StreamFault::NoRoute)
 }
 
@@ -133,6 +136,7 @@ async fn pass(
     let ended = relay.run(worker, &front.timer, &mut front.stream, &mut back.stream).await;
     (tally.received_bytes, tally.sent_bytes) = relay.bytes();
     if ended.is_err() {
+        // The endpoint must not take the truncated stream for a complete one.
         back.stream.tcp().into_iter().for_each(TcpConnection::reset_on_close);
     }
     ended
@@ -149,6 +153,7 @@ fn finish(
 ) {
     let now = clock::now();
     let outcome = ExchangeOutcome {
+        // The `$status` of the stream module of NGINX.
         status: fault.map_or(200, StreamFault::status),
         source: if tally.endpoint.is_some() && fault.is_none() {
             ResponseSource::Upstream

@@ -31,6 +31,7 @@ pub fn worker(
     }
     let runtime = Builder::new_current_thread()
         .enable_io()
+        // The runtime calls this at each turn of its event loop, which keeps the cached time fresh.
         .on_thread_unpark(clock::refresh)
         // The blocking pool runs only jobs that plugins offload.
         .max_blocking_threads(OFFLOAD_THREADS)
@@ -78,6 +79,7 @@ pub fn worker(
         }
         // The drain starts once the listeners have accepted their last connections.
         worker.drain(&duty).await;
+        // Calls that plugins made at the end of the drain still get their replies.
         worker.plugin_services.redis.close().await;
     });
     Ok(())

@@ -203,6 +203,7 @@ impl DownstreamTlsAcceptor {
         let hello = start.client_hello();
         if let Some(config) = self.shared.settings.challenges.answer(&hello) {
             start.into_stream(config).await?;
+            // RFC 8737 §3: no data follows the handshake of a validation.
             return Err(io::Error::other("an ACME server asked, and was answered").into());
         }
         let variant = TlsVariant::of(&hello, self.for_streams);
@@ -263,6 +264,8 @@ impl ResolvesServerCert for CertificateResolver {
         let certificate = snapshot.certificate(asked_name(hello.server_name()));
         let now_unix_s = (clock::now().unix_ms / 1000) as i64;
         let pairs = certificate.map(|certificate| &certificate.keys[..]).unwrap_or_default();
+        // A pair that cannot be loaded is skipped, and the next pair or the default certificate serves
+        // (decision 23).
         let mut keys = pairs
             .iter()
             .filter_map(|pair| pair.downcast_ref::<CertificateKeyPair>())

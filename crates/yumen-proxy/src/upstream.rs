@@ -177,8 +177,7 @@ impl UpstreamClient {
         wait: &mut impl AttemptWait,
     ) -> Result<StreamPermit, ConnectFailure> {
         let (pool_key, keepalive) = (target.pool_key(), target.keepalive());
-        // One wait for all rounds: a request that loses its turn waits no longer in all than one that
-        // connects.
+        // One timer covers all rounds, so the wait never exceeds `connect_ms`.
         wait.start(target.connect_ms);
         loop {
             let (over, failure) = match self.h2_pool.acquire(pool_key, keepalive, target.connect_ms) {

@@ -110,6 +110,7 @@ impl Worker {
             recorders: ExchangeRecorders {
                 logs_response: log.as_ref().is_some_and(AccessLogBuffer::reads_answer),
                 access_log: log.map(RefCell::new),
+                // A seed of its own: samples must not correlate with the balancing decisions of `random`.
                 sampler: RequestSampler::new(seed.rotate_left(32), settings.observation.samples_per_second),
             },
             plugin_services: PluginServices {
@@ -119,6 +120,7 @@ impl Worker {
             date: DateCache::default(),
             snapshots: SnapshotPin::new(publisher, applied),
             recycled: RecycledMemory::default(),
+            // xorshift never leaves the state 0.
             random: Cell::new(seed | 1),
             settings,
             counters,
@@ -237,6 +239,8 @@ impl Worker {
             self.recorders.sampler.tick();
             self.counters.runtime.beats.add(1);
             self.flush_log();
+            // `pinned` also makes an idle worker take the newest snapshot, on which `?wait=applied` relies
+            // (decision 20).
             let ending = self.ties.review(&self.pinned());
             self.counters.connections.tunnels_ended.add(ending as u64);
         }
@@ -254,6 +258,7 @@ impl Worker {
         self.counters.backlog.bytes.set(backlog.bytes() as i64);
         self.counters.backlog.bytes_max.set(self.settings.limits.backlog_bytes_max as i64);
         if backlog.has_shrunk() {
+            // The allocator retains freed buffers of 64 KiB (decision 54).
             crate::runtime::malloc_trim::ask_to_give_back();
         }
     }
@@ -275,6 +280,7 @@ impl Worker {
     /// Ends idle connections as `duty` requires, and refuses new requests on open ones.
     pub(crate) fn start_drain(&self, duty: WorkerDuty) {
         self.admission.start_drain(duty);
+        // An idle connection is polled only when its timer or its socket wakes it.
         self.timers.wake_all();
     }
 
@@ -309,6 +315,7 @@ impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.worker.admission.leave();
         self.worker.counters.connections.open.add(-1);
+        // A task that panics drops its guard, so its panic is counted here.
         self.worker.counters.note_panic();
     }
 }

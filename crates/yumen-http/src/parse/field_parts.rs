@@ -50,6 +50,7 @@ pub fn refused_request(
 
 /// Writes and parses the request line.
 fn begin(method: &[u8], target: &[u8], limits: &HeadLimits, head: &mut RequestHead) -> Result<(), HeadError> {
+    // Taken out, because `request_line` borrows the head.
     let mut block = std::mem::take(&mut head.fields.block);
     block.reserve(method.len() + target.len() + 12);
     block.extend_from_slice(method);

@@ -252,7 +252,7 @@ struct WrittenSeparator {
 fn resolve(path: &[u8], separates: bool) -> Result<Vec<u8>, InvalidPath> {
     let mut out = Vec::with_capacity(path.len());
     let mut written: Vec<WrittenSeparator> = Vec::new();
-    // Whether `out` ends with a separator that also serves as the next one.
+    // After a dot segment, `out` ends with the separator of the next segment.
     let mut is_open = false;
     let mut at = 0;
     while at < path.len() {
@@ -286,6 +286,7 @@ fn decode(path: &[u8], keeps: bool, out: &mut Vec<u8>) {
     let start = out.len();
     let mut at = 0;
     while let Some(rest) = path.get(at..).filter(|rest| !rest.is_empty()) {
+        // The escapes were validated, so the fallback is never used.
         let octet = PathOctet::first(rest).unwrap_or(PathOctet { byte: rest[0], is_encoded: false });
         at += octet.len();
         match octet.byte {

@@ -50,6 +50,7 @@ impl<'s> ExchangeClient<'s> {
     pub(super) fn new(connection: &'s ClientInfo) -> ExchangeClient<'s> {
         ExchangeClient {
             connection,
+            // A dual-stack socket reports IPv4 clients as IPv4-mapped addresses (RFC 4291 §2.5.5.2).
             ip: connection.peer.ip().to_canonical(),
             port: connection.peer.port(),
             stream: None,

@@ -27,10 +27,12 @@ impl PluginState {
 
     pub(super) fn take<T: 'static>(&mut self) -> Option<T> {
         let at = self.notes.iter().rposition(|note| note.is::<T>())?;
+        // `swap_remove` would change the order, by which the latest value counts.
         self.notes.remove(at).downcast().ok().map(|note| *note)
     }
 
     pub(super) fn filter_verdict(&self, instance: &PluginInstance) -> Option<bool> {
+        // The snapshot owns the instances for the life of the exchange, so an address identifies one of them.
         let key: *const PluginInstance = instance;
         self.filter_verdicts.iter().find(|(known, _)| *known == key).map(|(_, verdict)| *verdict)
     }

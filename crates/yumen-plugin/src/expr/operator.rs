@@ -43,6 +43,7 @@ impl ConditionTest {
     }
 
     pub(super) fn parse(operator: &str, right: &Value) -> Result<ConditionTest, String> {
+        // Converted once. Without a number, the comparison is never true.
         let compare = |order| Ok(ConditionTest::Compare(order, ExprConstant::of(right).number()));
         match operator {
             "==" => Ok(ConditionTest::Equal(ExprConstant::of(right))),
@@ -121,6 +122,7 @@ impl ExprConstant {
     /// The operator `==`: a numeric right operand converts the left one to a number.
     fn is(&self, value: Option<&VarValue<'_>>) -> bool {
         match (self, value) {
+            // In Lua, a variable without a value is `nil`.
             (ExprConstant::Nil, None) => true,
             (ExprConstant::Number(right), Some(left)) => number_of(left) == Some(*right),
             (_, Some(left)) => self.is_same(left),
@@ -149,6 +151,7 @@ fn number_of(value: &VarValue<'_>) -> Option<f64> {
 
 /// Converts text to a number as Lua does: decimal or hexadecimal, with white space around it.
 fn number(text: &[u8]) -> Option<f64> {
+    // Lua also skips the vertical tab, which is no ASCII white space in Rust.
     let text = std::str::from_utf8(text).ok()?.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),

@@ -29,6 +29,7 @@ fn run_end(text: &[u8], mut at: usize) -> usize {
         }
         at += 8;
     }
+    // The last bytes do not fill a word.
     while text.get(at).is_some_and(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20)) {
         at += 1;
     }
@@ -44,6 +45,7 @@ pub(crate) fn string_end(text: &[u8], at: usize) -> Option<(usize, bool)> {
         match text.get(at)? {
             b'"' => return Some((at + 1, has_escape)),
             b'\\' => at += escape_length(text.get(at + 1..)?)?,
+            // Control characters are invalid in a string (RFC 8259 §7).
             _ => return None,
         }
         has_escape = true;
@@ -64,6 +66,7 @@ fn escape_length(behind: &[u8]) -> Option<usize> {
 pub(super) fn number_end(text: &[u8], mut at: usize) -> Option<usize> {
     at += usize::from(text.get(at) == Some(&b'-'));
     at = match text.get(at)? {
+        // A number has no leading zeros (RFC 8259 §6).
         b'0' => at + 1,
         _ => digits_end(text, at)?,
     };

@@ -42,7 +42,7 @@ impl ParsedPattern {
         self.0.has_descendant_or_self(is_backtracking)
     }
 
-    /// How many times a step may examine the text.
+    /// Number of times that a step may examine the text.
     ///
     /// # Errors
     /// An element takes time without a bound; the message suggests an alternative.

@@ -50,6 +50,7 @@ fn scan(text: &[u8]) -> NestingScan {
             continue;
         }
         at += match rest[0] {
+            // A number sign begins a comment in the text format of options.
             b'#' => line(rest),
             b'/' if rest.starts_with(b"//") => line(rest),
             b'"' | b'\'' => quoted(rest),
@@ -61,6 +62,7 @@ fn scan(text: &[u8]) -> NestingScan {
                 return NestingScan::TooDeep(at - 1);
             }
         } else if let Some(kind) = kind(CLOSING) {
+            // The parser reports unbalanced brackets.
             open[kind] = open[kind].saturating_sub(1);
         }
     }
@@ -121,6 +123,7 @@ fn check_message(message: &DescriptorProto, depth: usize) -> Result<(), String> 
         return Err(format!("message {} nests more than {DEPTH_MAX} levels deep", message.name()));
     }
     let is_map_entry = message.options.as_ref().is_some_and(|options| options.map_entry());
+    // The accessors of map entries panic without these fields.
     if is_map_entry && !has_key_and_value(message) {
         return Err(format!("the map entry {} has no key and value", message.name()));
     }

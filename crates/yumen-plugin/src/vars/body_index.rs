@@ -79,6 +79,7 @@ impl BodyIndexing {
         else {
             return Some(BodyIndex::Nothing);
         };
+        // The upstream may parse the body by another type, so no reading of it is safe.
         if post::has_ambiguous_type(ex) {
             return Some(BodyIndex::Unreadable);
         }
@@ -87,6 +88,7 @@ impl BodyIndexing {
         }
         let media_type = media_type(content_type);
         Some(if media_type.eq_ignore_ascii_case(b"application/x-www-form-urlencoded") {
+            // Counting separators needs no allocation, so a form of excessive size is refused cheaply.
             match memchr::memchr_iter(b'&', body).count() {
                 0..=FORM_FIELDS_MAX => BodyIndex::Urlencoded,
                 _ => BodyIndex::TooComplex,

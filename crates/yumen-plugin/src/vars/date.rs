@@ -9,11 +9,13 @@ const MONTHS: [&str; 12] =
 ///
 /// Counts in eras of 400 years that begin on March 1, so that the leap day is the last day of its year.
 fn civil(days_since_epoch: u64) -> (u64, usize, u64) {
+    // Days from 0000-03-01 to 1970-01-01; an era has 146 097.
     let days = days_since_epoch + 719_468;
     let era = days / 146_097;
     let day_of_era = days % 146_097;
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // Five months from March on, and the next five, have 153 days.
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
     let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };

@@ -28,6 +28,7 @@ pub(crate) struct GraphqlOperation {
 /// The first operation of the document; `None` if there is none or it is malformed. A document beyond the
 /// limits leaves the exchange undecided.
 pub(super) fn operation<'a>(ex: &'a Exchange<'_>) -> Option<Cow<'a, GraphqlOperation>> {
+    // A GET request carries the document in its query (GraphQL over HTTP §5).
     if ex.request.method() == Method::Get {
         let document = form_field(ex.request.query()?, b"query")?;
         return ex.decided(parse(std::str::from_utf8(&document).ok()?)).map(Cow::Owned);
@@ -67,6 +68,7 @@ fn document_in_body(ex: &Exchange<'_>) -> Option<String> {
     }
     let media_type = media_type(ex.request.fields.known(KnownField::ContentType)?);
     if media_type.eq_ignore_ascii_case(b"application/graphql") {
+        // The parser needs the document as text, and JSON bodies have the same bound.
         let body = ex.body.buffered.as_deref()?;
         if body.len() > body_index::INDEXED_BYTES_MAX {
             return ex.decided(Err(BacktrackLimitExceeded));

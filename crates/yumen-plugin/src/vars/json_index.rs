@@ -50,6 +50,7 @@ impl JsonIndex {
             members,
             remembered: RefCell::default(),
             lookups: RefCell::default(),
+            // Clients choose the names: with a fixed seed they could choose colliding ones.
             hasher: RandomState::new(),
         }
     }
@@ -113,6 +114,7 @@ impl JsonIndex {
     fn members_of(&self, body: &[u8], at: usize) -> impl Iterator<Item = JsonMember> {
         // The next member in the list would belong to another object.
         let is_empty = body.get(after_space(body, at + 1)) == Some(&b'}');
+        // The members are in the order of the body.
         let first = self.members.partition_point(|member| (member.start as usize) < at);
         let mut index = (!is_empty).then_some(first);
         std::iter::from_fn(move || {
@@ -197,6 +199,7 @@ fn name_of(body: &[u8], member: JsonMember) -> Result<Cow<'_, str>, UnreadValue>
     if member.has_escape() {
         return serde_json::from_slice(text).map(Cow::Owned).map_err(|_| UnreadValue::Unreadable);
     }
+    // The index has checked that the body is UTF-8, so nothing is replaced.
     Ok(String::from_utf8_lossy(text.get(1..text.len() - 1).unwrap_or_default()))
 }
 
@@ -213,6 +216,7 @@ fn elements(body: &[u8], at: usize) -> impl Iterator<Item = usize> {
     let mut next = (body.get(first) != Some(&b']')).then_some(first);
     std::iter::from_fn(move || {
         let element = next?;
+        // The body was validated, so the scan only finds the end of the element.
         let mut scan = JsonScan::new(element, usize::MAX);
         scan.advance(body, body.len()).ok()?;
         let comma = after_space(body, scan.offset());

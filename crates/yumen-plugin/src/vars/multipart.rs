@@ -46,6 +46,7 @@ impl MultipartParts {
                 [.., b'\n' | b'\r'] => return Err(Malformed),
                 _ => continue,
             }
+            // Parsers disagree about parts after the close delimiter.
             if is_closed {
                 return Err(Malformed);
             }
@@ -125,10 +126,12 @@ fn part(body: &[u8], range: Range<usize>) -> Result<(Range<usize>, Range<usize>)
 fn disposition_name(value: &[u8]) -> Result<Range<usize>, MultipartFault> {
     let mut name = None;
     let kind = parameters(value, |key, range| {
+        // Forms must not use the notation of RFC 5987 (RFC 7578 §4.2), but some parsers decode it.
         if key.len() >= 5 && key[..5].eq_ignore_ascii_case(b"name*") {
             return Err(Malformed);
         }
         if key.eq_ignore_ascii_case(b"name") {
+            // Some parsers unescape a backslash, others keep it.
             let is_doubled = name.replace(range.clone()).is_some();
             if is_doubled || value[range].contains(&b'\\') {
                 return Err(Malformed);
@@ -147,6 +150,7 @@ fn boundary(content_type: &[u8]) -> Result<&[u8], MultipartFault> {
         if is_doubled { Err(Malformed) } else { Ok(()) }
     })?;
     let boundary = content_type.get(boundary.ok_or(Malformed)?).ok_or(Malformed)?;
+    // The `bchars` of RFC 2046 §5.1.1; the last one is no space.
     let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"'()+_,-./:=? ".contains(byte);
     let is_boundary = (1..=BOUNDARY_BYTES_MAX).contains(&boundary.len())
         && boundary.iter().all(is_allowed)
@@ -204,6 +208,7 @@ pub(super) fn is_one_media_type(content_type: &[u8]) -> bool {
             _ if is_escaped => is_escaped = false,
             b'\\' if is_quoted => is_escaped = true,
             b'"' => is_quoted = !is_quoted,
+            // A comma joins two field lines (RFC 9110 §5.3), unless a quoted parameter contains it.
             b',' => return is_quoted,
             _ => {}
         }

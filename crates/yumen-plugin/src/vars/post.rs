@@ -44,6 +44,7 @@ pub(super) fn form_field<'a>(form: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]
 
 /// Whether form text decodes to `name`, as by [`form_decode`].
 fn is_decoded_as(mut text: &[u8], name: &[u8]) -> bool {
+    // Compares while it decodes, so that fields with other names need no allocation.
     for expected in name {
         let (byte, length) = match text {
             [b'+', ..] => (b' ', 1),
@@ -72,6 +73,7 @@ pub(super) fn form_decode(text: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'%', b'+', text).is_none() {
         return Cow::Borrowed(text);
     }
+    // Before the escapes are decoded, so that `%2B` remains a plus sign.
     let spaced: Vec<u8> = text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
     Cow::Owned(percent_decode(&spaced).collect())
 }

@@ -16,6 +16,7 @@ thread_local! {
 
 /// Runs `work` and returns the unknown names that it compiled, sorted.
 pub fn unknown_names<T>(work: impl FnOnce() -> T) -> (T, BTreeSet<Box<str>>) {
+    // [`VarInputs::of`] records inside another recording, which continues afterwards.
     let outer = NOTED.replace(Some(BTreeSet::new()));
     let done = work();
     (done, NOTED.replace(outer).unwrap_or_default())

@@ -169,6 +169,7 @@ impl AdaptiveLimiter {
 
     /// Counts one more exchange and returns its epoch, or `None` at the limit.
     fn count_in(&self) -> Option<u32> {
+        // Relaxed throughout: the counts publish no other memory.
         let epoch = self.epoch();
         if !epoch.is_measuring() {
             let limit = self.limit();
@@ -178,6 +179,7 @@ impl AdaptiveLimiter {
         // Exchanges from before the measurement are not counted against it: a tunnel may last for hours.
         let more = |word: u64| (MeasureEpoch(word).running() < self.rules.min).then_some(word + 1);
         let counted = self.epoch.fetch_update(Relaxed, Relaxed, more).ok()?;
+        // The total goes on during a measurement, because the usual limit applies to it afterwards.
         self.running.fetch_add(1, Relaxed);
         Some(MeasureEpoch(counted).number())
     }
@@ -269,6 +271,7 @@ impl AdaptiveLimiter {
         }
         self.epoch.store(self.epoch().next().0, Relaxed);
         let interval_us = self.rules.measure_interval_us;
+        // Measurements of nodes that started together drift apart by a random part of the interval.
         let spread_us = interval_us / 5;
         state.measure_at_us = now_us + interval_us - spread_us / 2 + lot % spread_us.max(1);
         state.window_ends_us = now_us + self.rules.window_us;
@@ -285,6 +288,7 @@ impl AdaptiveLimiter {
         let Ok(mut state) = self.state.try_lock() else { return false };
         let since_us = *state.refusing_since_us.get_or_insert(now_us);
         let patience_us = (self.rules.measure_interval_us / 10).clamp(PATIENCE_US.0, PATIENCE_US.1);
+        // Another worker may have ended the measurement before this one got the lock.
         if now_us.saturating_sub(since_us) < patience_us || !self.epoch().is_measuring() {
             return false;
         }
@@ -301,6 +305,7 @@ impl AdaptiveLimiter {
         let limit = match state.has_overload {
             true => state.limit * BACKOFF,
             false => {
+                // Only the headroom raises the limit, never a latency below the baseline, hence `min(1.0)`.
                 let average_us = state.average_us() as f64;
                 let fine_us = self.baseline_us() as f64 * self.rules.tolerance;
                 let gradient = (fine_us / average_us).clamp(*GRADIENT.start(), *GRADIENT.end()).min(1.0);

@@ -39,6 +39,7 @@ pub fn example() -> AdaptiveLimiters {
 impl AdaptiveLimiters {
     pub(super) fn show(&self, owner: &str, limiter: &Arc<AdaptiveLimiter>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Limiters of replaced settings leave dead entries behind.
         all.retain(|_, limiter| limiter.strong_count() > 0);
         all.insert(owner.into(), Arc::downgrade(limiter));
     }

@@ -99,6 +99,7 @@ pub(super) fn ruled_message(
 /// Encodes the fields of a JSON body, or else those of the form or query.
 fn body_or_query(of: &MessageDescriptor, input: &MessageInput, to: &mut MessageWriter) -> Result<(), String> {
     let (body, method) = (&*input.body, &input.method);
+    // As in APISIX, the media type may occur anywhere in the value.
     let is_json = input.content_type.windows(16).any(|part| part.eq_ignore_ascii_case(b"application/json"));
     if is_json && matches!(method, Method::Post | Method::Put | Method::Patch) && !body.is_empty() {
         return object(of, body, to);

@@ -42,6 +42,7 @@ pub(super) fn translate(call: &TranscodedCall, answer: BufferedResponse<'_>) -> 
 /// The fields of the response without those of gRPC and of the connection.
 fn passed_on(answer: BufferedResponse<'_>, status: u16) -> LocalResponse {
     let mut response = LocalResponse::status(status);
+    // gRPC responses have the status 200; a proxy that responds with another one sends its own type.
     let is_grpc = status == 200;
     for (name, value) in answer.head.fields.iter() {
         let name = String::from_utf8_lossy(name);
@@ -153,6 +154,7 @@ fn unescaped(message: &[u8]) -> String {
 
 /// The body of a failed call from the `google.rpc.Status` in its trailers.
 fn status_of(call: &TranscodedCall, text: &[u8]) -> Option<Vec<u8>> {
+    // Binary metadata is valid with and without padding (gRPC over HTTP/2).
     const INDIFFERENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -190,6 +192,7 @@ fn detail(call: &TranscodedCall, any: &DynamicMessage, out: &mut JsonSink) -> io
         if write_json(out, &call.types, of, value).is_ok() {
             return Ok(());
         }
+        // The type may not match the bytes: a partial object must not remain in the list.
         out.cut(written)?;
     }
     write!(out, "{}", json!({ "type_url": kind, "value": STANDARD.encode(value) }))

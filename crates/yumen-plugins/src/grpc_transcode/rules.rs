@@ -142,6 +142,7 @@ impl PathTemplate {
                 Some(inside) => {
                     let (variable, after) =
                         inside.split_once('}').ok_or_else(|| refused("has an open brace"))?;
+                    // `{name}` stands for `{name=*}` (`google.api.http`).
                     let (field, pattern) = variable.split_once('=').unwrap_or((variable, "*"));
                     let from = path.segments.len();
                     path.segments.extend(pattern.split('/').map(TemplateSegment::of));
@@ -166,6 +167,7 @@ impl PathTemplate {
             }
         }
         let last = path.segments.len() - 1;
+        // `**` must be the last segment (`google.api.http`).
         if path.segments[..last].contains(&TemplateSegment::Rest) {
             return Err(refused("has `**` before its end"));
         }
@@ -210,6 +212,7 @@ impl PathTemplate {
 
     /// Order of precedence: literals before `*` before `**`, with a custom verb before without.
     pub(super) fn order(&self, other: &PathTemplate) -> Ordering {
+        // By the order of the variants of `TemplateSegment`.
         self.segments.cmp(&other.segments).then(other.suffix.is_some().cmp(&self.suffix.is_some()))
     }
 }

@@ -76,6 +76,7 @@ impl NonceTable {
             table.change(key, now_ms, |used| {
                 let is_admitted = !is_used(used);
                 let until_ms = now_ms.saturating_add(good_for.as_millis() as u64);
+                // A replay with a later `Date` remains refused for as long as that date is valid.
                 used.until_ms = used.until_ms.max(until_ms);
                 is_admitted
             })

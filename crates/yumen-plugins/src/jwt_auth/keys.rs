@@ -144,6 +144,7 @@ fn der_of(pem: &str) -> Option<Vec<u8>> {
     let (label, rest) = rest.split_once("-----")?;
     let (body, _) = rest.split_once("-----END ")?;
     let base64: String = body.split_whitespace().collect();
+    // The label may also be `RSA PUBLIC KEY`, that of PKCS #1.
     if !label.ends_with("PUBLIC KEY") {
         return None;
     }

@@ -181,6 +181,7 @@ impl MembershipRenewer {
                 owed: RefCell::default(),
                 is_flushing: Cell::new(false),
             });
+            // Renewers of replaced settings leave dead entries behind.
             known.retain(|_, members| members.strong_count() > 0);
             known.insert(remote.number, Rc::downgrade(&members));
             members
@@ -223,6 +224,7 @@ impl MembershipRenewer {
                 if call.await.is_err()
                     && let Some(sets) = self.live.borrow_mut().get_mut(&member)
                 {
+                    // A failed call may still arrive and add the member after its removal.
                     sets.is_in_flight = true;
                 }
             }
@@ -344,6 +346,7 @@ impl Drop for RedisMember {
 impl LimitConn {
     /// Counts the exchange in Redis and waits for the resulting delay.
     pub(super) fn ask<'a>(&'a self, remote: &'a LimitConnRedis, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // Only the host of a dry run has no connections.
         let Some(outbound) = ex.host.outbound() else { return Step::Respond(LocalResponse::status(500)) };
         let asked = with_scratch(|scratch| self.asked(remote, ex, scratch));
         if asked.is_empty() {

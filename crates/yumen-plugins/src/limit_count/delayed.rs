@@ -84,7 +84,7 @@ impl DelayedCounter {
     }
 }
 
-/// How many numbers [`CountWindow::numbers`] exports.
+/// Number of values that [`CountWindow::numbers`] exports.
 const OF_WINDOW: usize = 5;
 
 impl KeyedState for DelayedCounter {
@@ -271,6 +271,7 @@ impl DelayedCounters {
                 let later = due.split_off(due.len().min(BATCH));
                 let is_heard = self.settle(outbound, due).await;
                 due = later;
+                // Redis is unreachable, so the remaining batches wait for the next interval.
                 if !is_heard {
                     self.due().append(&mut due);
                 }

@@ -77,6 +77,7 @@ impl QuotaHeaderNames {
         let mut digits = itoa::Buffer::new();
         put(&self.limit, digits.format(limit).as_bytes());
         put(&self.remaining, digits.format(verdict.remaining).as_bytes());
+        // The largest value has 21 characters.
         put(&self.reset, seconds(verdict.reset_cs, &mut [0; 24]));
     }
 }

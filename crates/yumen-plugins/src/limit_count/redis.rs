@@ -170,6 +170,7 @@ pub(super) fn left_ms(length_ms: u64, unix_ms: u64) -> u64 {
 impl LimitCount {
     /// Counts the request in Redis and waits for the decision.
     pub(super) fn ask<'a>(&'a self, remote: &'a LimitCountRedis, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // Only the host of a dry run has no connections.
         let Some(outbound) = ex.host.outbound() else { return Step::Respond(failed()) };
         let asked = match with_scratch(|scratch| self.asked(ex, scratch)) {
             Some(asked) => asked,

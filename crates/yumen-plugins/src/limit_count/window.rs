@@ -49,6 +49,7 @@ impl KeyedState for CountWindow {
 
     fn since(before: Option<&[u64]>, now: &[u64]) -> Option<Vec<u64>> {
         let [count, end @ ..] = now else { return None };
+        // A window that began since the previous export counts in full.
         let counted = before.filter(|before| before.get(1..) == Some(end)).map_or(0, |before| before[0]);
         let more = count.checked_sub(counted).filter(|more| *more > 0)?;
         Some([&[more], end].concat())
@@ -82,6 +83,7 @@ impl CountWindow {
             self.before = self.before.max(before);
             return WindowImport::Added;
         }
+        // Another window is open here, whose count must not be lost.
         if is_open {
             return WindowImport::Nothing;
         }
@@ -91,6 +93,7 @@ impl CountWindow {
 
     /// Counts a request; `None` if the window has ended.
     pub(crate) fn count_fixed(&self, limit: u64, now: Now) -> Option<WindowDecision> {
+        // Relaxed: the lock of the table separates counts from the replacement of a window.
         let left_ms = self.left_fixed(now)?;
         Some(verdict_fixed(limit, self.count.fetch_add(1, Relaxed) + 1, left_ms))
     }
@@ -147,6 +150,7 @@ impl CountWindow {
     /// window counts by the share that the last `length_ms` still cover.
     pub(crate) fn count_sliding(&self, limit: u64, length_ms: u64, now: Now) -> Option<WindowDecision> {
         let count = |within: &dyn Fn(u64) -> bool| {
+            // One atomic step, so that two workers cannot both take the last place.
             let more = |count: u64| within(count).then_some(count + 1);
             self.count.fetch_update(Relaxed, Relaxed, more)
         };

@@ -61,6 +61,7 @@ impl LimitReqRedis {
 impl LimitReq {
     /// Adds the request to its bucket and waits for the resulting delay.
     pub(super) fn ask<'a>(&'a self, remote: &'a LimitReqRedis, ex: &'a mut Exchange<'_>) -> Step<'a> {
+        // Only the host of a dry run has no connections.
         let Some(outbound) = ex.host.outbound() else { return Step::Respond(LocalResponse::status(500)) };
         // The call is in flight before the returned future is polled.
         let answer = outbound.redis(&remote.target, remote.call(self, ex));

@@ -66,6 +66,7 @@ impl<R: Hash + Eq + Copy> EvictionPlan<R> {
 /// The cut that takes the `excess` counters that end first.
 fn first_to_end(mut ends: Vec<u64>, excess: usize) -> Option<RuleCut> {
     let last = excess.min(ends.len()).checked_sub(1)?;
+    // The write lock of the shard is held: a selection takes linear time, unlike a sort.
     let (before, until_ms, _) = ends.select_nth_unstable(last);
     let until_ms = *until_ms;
     let ties = 1 + before.iter().filter(|end_ms| **end_ms == until_ms).count();

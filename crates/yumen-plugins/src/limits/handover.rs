@@ -22,6 +22,7 @@ impl<V: KeyedState + Send + Sync + 'static> PortableState for LimitTable<V> {
     fn take_over(&self, exported: &Value, now: Now) {
         let limits = self.limits_by_name();
         for (name, keys) in exported.as_object().into_iter().flatten() {
+            // The configuration of this process may lack the limit.
             let Some((number, rules)) = limits.get(name.as_str()) else { continue };
             for (written, exported) in keys.as_object().into_iter().flatten() {
                 let Some((of_rules, key)) = read_key(*rules, written) else { continue };
@@ -48,6 +49,7 @@ impl<V: KeyedState + Send + Sync + 'static> PortableState for LimitTable<V> {
             }
         }
         if let Some(gone) = V::gone() {
+            // The successor has the last export of these keys, which is no longer true.
             for (name, keys) in before.as_object().into_iter().flatten() {
                 let is_gone = |key: &&String| now.get(name).is_none_or(|now| now.get(*key).is_none());
                 for key in keys.as_object().into_iter().flat_map(Map::keys).filter(is_gone) {

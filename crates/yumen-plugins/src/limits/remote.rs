@@ -111,10 +111,12 @@ impl RedisPolicySettings {
             CounterPolicy::RedisCluster => {
                 (self.cluster.redis_cluster_ssl, self.cluster.redis_cluster_ssl_verify)
             }
+            // The policy `redis-sentinel` of APISIX has no settings for TLS.
             CounterPolicy::RedisSentinel => (None, None),
             _ => (self.server.redis_ssl, self.server.redis_ssl_verify),
         };
         let timeout_ms = match policy {
+            // One timeout covers connecting and reading, so the longer setting applies.
             CounterPolicy::RedisSentinel => {
                 self.timeouts.redis_connect_timeout.max(self.timeouts.redis_read_timeout)
             }
@@ -124,6 +126,7 @@ impl RedisPolicySettings {
             place,
             login: login(self.account.redis_username.as_ref(), self.account.redis_password.as_ref()),
             database: if policy == CounterPolicy::RedisCluster {
+                // A cluster has only the database 0.
                 0
             } else {
                 self.account.redis_database.unwrap_or(0)

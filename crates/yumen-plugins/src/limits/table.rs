@@ -80,6 +80,7 @@ impl<'k> StoredKey<'k> {
     fn digested(key: &[u8]) -> StoredKey<'k> {
         let mut kept = [0; KEY_BYTES_MAX + 1];
         let (begins, ends) = kept.split_at_mut(KEY_BYTES_MAX + 1 - SHA256_OUTPUT_LEN);
+        // The prefix stays readable, because evictions are by rule.
         begins.copy_from_slice(&key[..begins.len()]);
         ends.copy_from_slice(digest(&SHA256, &key[NUMBER_BYTES..]).as_ref());
         StoredKey::Digested(kept)
@@ -237,6 +238,7 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
 
     /// Runs `look` on all states, with their limit, rule and stored key.
     pub(super) fn each(&self, mut look: impl FnMut(&LimitRecord, u8, &[u8], &V)) {
+        // A copy, because `make_room` locks a shard before the limits.
         let limits = self.limits().clone();
         for shard in &self.shards {
             let inner = shard.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -295,6 +297,7 @@ impl<V: KeyedState + Send + Sync> TableShare<V> {
     pub(crate) const NUMBER_BYTES: usize = NUMBER_BYTES;
 
     fn new(table: Arc<LimitTable<V>>, registered: Arc<LimitTables>, record: LimitRecord) -> Self {
+        // The last byte remains free for the rule.
         let number = (table.limits_made.fetch_add(1, Relaxed) << 8).to_be_bytes();
         table.limits_mut().insert(number, Arc::new(record));
         TableShare { table, number, _registered: registered }
@@ -314,6 +317,7 @@ impl<V: KeyedState + Send + Sync> TableShare<V> {
 
 impl<V: KeyedState + Send + Sync> Drop for TableShare<V> {
     fn drop(&mut self) {
+        // The keys of the limit remain until `make_room` finds no limit for them.
         self.table.limits_mut().remove(&self.number);
     }
 }
@@ -326,6 +330,7 @@ pub(crate) fn share<V: KeyedState + Send + Sync + 'static>(
     name: &str,
     rules: usize,
 ) -> Arc<TableShare<V>> {
+    // Outside the closure of `keep`, which must not use the registry again.
     let table = setup.carry.get_or_create_portable(plugin, LimitTable::new);
     let usage: Arc<dyn TableUsage> = table.clone();
     let registered = usage::metrics(setup.carry);

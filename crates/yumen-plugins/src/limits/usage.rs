@@ -31,6 +31,7 @@ impl LimitRecord {
 
     /// Counts a key that was evicted before its counter had ended.
     pub(super) fn count_eviction(&self) {
+        // Relaxed: the count publishes no other memory.
         self.evicted.fetch_add(1, Relaxed);
     }
 }
@@ -92,6 +93,7 @@ pub fn example() -> LimitTables {
 
 impl LimitTables {
     pub(super) fn register(&self, plugin: &str, table: &Arc<dyn TableUsage>) {
+        // A weak reference, so that a table without limits is dropped.
         self.tables().insert(plugin.into(), Arc::downgrade(table));
     }
 
@@ -110,6 +112,7 @@ impl LimitTables {
     }
 
     fn held(&self) -> Vec<(Box<str>, Arc<dyn TableUsage>)> {
+        // Cloned, so that the lock is not held while the tables are read.
         let tables = self.tables();
         tables.iter().filter_map(|(plugin, table)| Some((plugin.clone(), table.upgrade()?))).collect()
     }

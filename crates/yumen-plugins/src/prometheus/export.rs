@@ -83,12 +83,14 @@ struct HistogramSum {
 impl HistogramSum {
     fn add(&mut self, histogram: &Histogram) {
         self.bounds_us = histogram.bounds();
+        // The last count is that of the values above all bounds.
         self.counts.resize(self.bounds_us.len() + 1, 0);
         self.counts.iter_mut().zip(histogram.counts()).for_each(|(sum, count)| *sum += count);
         self.total_us += histogram.sum();
     }
 
     fn value(&self) -> MetricValue {
+        // Buckets are cumulative in Prometheus.
         let mut below = 0;
         let mut cumulated = |count: &u64| {
             below += count;
@@ -137,6 +139,7 @@ impl MetricSource for PrometheusMetrics {
                 *bandwidth.entry(row).or_default() += bytes.get();
             }
             for (kind, histogram) in ["request", "upstream", "apisix"].iter().zip(&series.latency_us) {
+                // Without an attempt there is no upstream latency, and APISIX exports no row for it.
                 if histogram.counts().any(|count| count > 0) {
                     let row = blank(typed_row(kind, &series), &disabled.http_latency);
                     latency.entry(row).or_default().add(histogram);

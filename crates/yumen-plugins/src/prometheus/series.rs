@@ -44,6 +44,7 @@ pub(super) struct SeriesLabels<'a> {
 impl SeriesLabels<'_> {
     fn hash(&self) -> u64 {
         let mut hasher = FixedState::default().build_hasher();
+        // The length stands for the source: a collision costs a comparison only, see [`SeriesTable::seek`].
         hasher.write_u32(u32::from(self.status) << 8 | self.source.len() as u32);
         match self.node {
             None => hasher.write_u8(0),
@@ -189,6 +190,7 @@ impl PrometheusMetrics {
     /// Counts one exchange on the current worker.
     pub(super) fn record(&self, labels: &SeriesLabels<'_>, outcome: &ExchangeOutcome<'_>, now_s: u64) {
         TABLE.with_borrow_mut(|slot| {
+            // The table may belong to metrics that were dropped while no plugin used them.
             if slot.as_ref().is_none_or(|table| table.metrics != self.id) {
                 *slot =
                     Some(SeriesTable { metrics: self.id, series: HashMap::default(), retirements_seen: 0 });
@@ -253,6 +255,7 @@ impl SeriesTable {
     #[cold]
     fn add(&mut self, metrics: &PrometheusMetrics, labels: &SeriesLabels<'_>, mut key: u64) -> u64 {
         let retirements = metrics.retirements.load(Relaxed);
+        // Only a new series pays for the removal of retired ones.
         if self.retirements_seen != retirements {
             self.retirements_seen = retirements;
             self.drop_retired();

@@ -72,6 +72,7 @@ impl<'de> Visitor<'de> for FreeFormSeed<'_> {
     fn visit_unit<E: de::Error>(self) -> Result<(), E> {
         self.scalar(de::Unexpected::Unit, |to| {
             to.key(VALUE_NULL, WireType::Varint);
+            // `NULL_VALUE`, the only value of the enum.
             to.varint(0);
         })
     }
@@ -91,6 +92,7 @@ impl<'de> Visitor<'de> for FreeFormSeed<'_> {
     }
 
     fn visit_i64<E: de::Error>(self, value: i64) -> Result<(), E> {
+        // All numbers of a `Value` are doubles.
         self.visit_f64(value as f64)
     }
 

@@ -60,6 +60,7 @@ impl Visitor<'_> for ScalarSeed<'_> {
     fn visit_f64<E: de::Error>(mut self, value: f64) -> Result<(), E> {
         match self.kind {
             Kind::Double => self.double(value),
+            // A finite number beyond the range of `float` must not become infinite.
             Kind::Float if value.is_finite() && value.abs() > f32::MAX.into() => {
                 return Err(E::invalid_value(Unexpected::Float(value), &self));
             }
@@ -83,6 +84,7 @@ impl Visitor<'_> for ScalarSeed<'_> {
                 Some(value) => return self.integer(value.number().into()),
                 None => return Err(refused(&self)),
             },
+            // Also `NaN`, `Infinity` and `-Infinity`, which ProtoJSON writes as strings.
             Kind::Double | Kind::Float => match text.parse() {
                 Ok(value) => return self.visit_f64(value),
                 Err(_) => return Err(refused(&self)),
@@ -253,6 +255,7 @@ impl Visitor<'_> for MapEntrySeed<'_> {
         let open = self.place.begin(self.to)?;
         // A map entry is a message with the key as field 1 and the value as field 2.
         let seed = ScalarSeed { kind: self.key, number: Some(1), to: self.to };
+        // Names of JSON members are strings, also for keys of the type bool.
         match (self.key, text) {
             (Kind::Bool, "true") => seed.visit_bool(true)?,
             (Kind::Bool, "false") => seed.visit_bool(false)?,

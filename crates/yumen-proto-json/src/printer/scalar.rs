@@ -84,6 +84,7 @@ impl JsonSink {
     }
 
     pub(super) fn base64(&mut self, bytes: &[u8]) -> io::Result<()> {
+        // Encoded in small pieces, so that a value beyond the bound allocates nothing.
         write!(self, "\"{}\"", Base64Display::new(bytes, &STANDARD))
     }
 
@@ -100,6 +101,7 @@ impl JsonSink {
                 let named = i32::try_from(number).ok().and_then(|number| of.get_value(number));
                 match named {
                     Some(named) if !self.form.enum_numbers => self.text(named.name()),
+                    // A number without a name comes from a newer version of the proto.
                     _ => self.integer(number),
                 }
             }
@@ -122,6 +124,7 @@ impl JsonSink {
     }
 
     fn not_finite(&mut self, value: f64) -> io::Result<()> {
+        // JSON numbers have no such values, so ProtoJSON writes them as strings.
         self.write_all(match value {
             f64::INFINITY => b"\"Infinity\"",
             f64::NEG_INFINITY => b"\"-Infinity\"",
@@ -193,6 +196,7 @@ impl WireValue {
     pub(super) fn is_default(self, kind: &Kind) -> bool {
         match kind {
             Kind::String | Kind::Bytes => self.span().is_empty(),
+            // Minus zero has a sign bit and is not the default.
             Kind::Double | Kind::Float => self.bits() == 0,
             Kind::Message(_) => false,
             kind => self.integer(kind) == 0,

@@ -67,6 +67,7 @@ impl JsonPrinter<'_> {
 
     fn duration(&mut self, of: &MessageType, runs: &[FieldRun]) -> io::Result<bool> {
         let Some((seconds, nanos)) = self.seconds_and_nanos(of, runs)? else { return Ok(false) };
+        // Seconds and nanoseconds must have the same sign (`google.protobuf.Duration`).
         let is_in_range = seconds.unsigned_abs() <= DURATION_SECONDS_MAX
             && (-NANOS_MAX..=NANOS_MAX).contains(&nanos)
             && seconds.signum() * i64::from(nanos.signum()) >= 0;
@@ -133,6 +134,7 @@ impl JsonPrinter<'_> {
         }
         self.out.write_all(b"{\"@type\":")?;
         self.out.text(url)?;
+        // Restored for a malformed value, at which `typed` may return from any depth.
         let (written, depth, left) = (self.out.len(), self.depth, self.notes.bytes_left);
         match self.typed(url, value) {
             Ok(()) => {}

@@ -71,6 +71,7 @@ impl MessageType {
 
 impl MessageField {
     fn new(place: WireField, name: &str, has_presence: bool, oneof: Option<usize>) -> MessageField {
+        // Escaped once per type instead of once per value.
         let key = format!("{}:", serde_json::Value::from(name)).into_bytes().into();
         MessageField { place, key, has_presence, oneof, inner: None }
     }
@@ -143,6 +144,7 @@ impl MessageTypeCache {
         let chunk = number.ilog2() as usize;
         let first = 1 << chunk;
         let chunk = self.chunks[chunk].get_or_init(|| (0..first).map(|_| OnceLock::new()).collect());
+        // Inner types only get a slot here: a recursive type would never end otherwise.
         chunk[number - first].get_or_init(|| MessageType::of(of, |inner| self.place(inner)))
     }
 }

@@ -54,7 +54,7 @@ enum CopyState {
     Shut,
 }
 
-/// How a source ended.
+/// The way in which a source ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SourceEnd {
     Closed,
@@ -135,6 +135,7 @@ impl OneWayCopy {
             if turn.is_over(cx) {
                 return Poll::Pending;
             }
+            // Nothing is read while bytes wait for the sink, so one buffer bounds the memory.
             ready!(self.push(cx, sink))?;
             match &mut self.state {
                 CopyState::Copying { .. } => {
@@ -192,6 +193,8 @@ impl OneWayCopy {
                 }
                 Poll::Pending
             }
+            // rustls reports an end without close_notify as `UnexpectedEof`. Many libraries end a stream like
+            // that (decision 46).
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 self.state = CopyState::Ending(SourceEnd::Truncated);
                 Poll::Ready(Ok(0))
@@ -203,6 +206,7 @@ impl OneWayCopy {
                     let from = self.inbox.len() - count;
                     consume_frames(&mut self.inbox, from, watched);
                 } else {
+                    // A watched tunnel is never spliced: its frames must be read.
                     self.note_size(count, source, sink);
                 }
                 if has_ended {
@@ -240,6 +244,7 @@ impl OneWayCopy {
                 self.bytes += moved as u64;
                 worker.counters.streams.spliced_bytes.add(moved as u64);
                 *small_moves = if moved >= LARGE_BYTES { 0 } else { *small_moves + 1 };
+                // Bytes in the pipe cannot be copied, so the pipe is drained first.
                 if *small_moves >= SMALL_MOVES && !path.holds_bytes() {
                     self.state = CopyState::default();
                 }

@@ -149,6 +149,8 @@ impl SplicePipe {
         bytes_max: u64,
     ) -> Poll<io::Result<usize>> {
         match ready!(self.poll_fill_from(cx, source.register()?, bytes_max)) {
+            // The kernel reports the cause of a broken connection once. If a write has received it, this end
+            // is a failure (decision 46).
             Ok(0) => Poll::Ready(source.end_of_reading()),
             filled => Poll::Ready(filled),
         }
@@ -185,6 +187,8 @@ impl SplicePipe {
     fn poll_drain(&mut self, cx: &mut Context<'_>, sink: &mut TcpConnection) -> Poll<io::Result<usize>> {
         let drained = ready!(self.poll_drain_to(cx, sink.register()?));
         if let Err(error) = &drained {
+            // Later reads of this socket would see only an end: the kernel reports the error once (decision
+            // 46).
             sink.note_failure(error.kind());
         }
         Poll::Ready(drained)

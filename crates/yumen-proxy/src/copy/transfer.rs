@@ -223,6 +223,7 @@ impl Transfer {
     ) -> Poll<Result<(), TransferFailure>> {
         let is_stream = self.frame.encoding() == BodyEncoding::Stream;
         if is_stream && self.rest == BodyRest::Nothing && self.trailers_to_send().is_empty() {
+            // The last DATA frame then carries END_STREAM, and no empty frame follows.
             sink.expect_end();
         }
         loop {
@@ -292,6 +293,7 @@ impl Transfer {
             if self.rest == BodyRest::Nothing {
                 return self.poll_end(cx, sink);
             }
+            // Checked after the end: a body whose last byte has moved ends within its turn (decision 48).
             if turn.is_over(cx) {
                 return Poll::Pending;
             }
@@ -321,6 +323,7 @@ impl Transfer {
                         turn_budget::give_way(cx);
                         return Poll::Pending;
                     }
+                    // The source pauses, so the filters release the data that they hold back (decision 24).
                     Poll::Pending if self.filter == FilterStage::Fed && self.frame_held_back(edit) => {
                         continue;
                     }

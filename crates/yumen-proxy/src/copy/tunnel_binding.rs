@@ -38,6 +38,7 @@ impl TunnelBinding {
     }
 
     fn holds(&self, snapshot: &Snapshot) -> bool {
+        // The slot may belong to another upstream by now.
         let upstream = snapshot.upstream(self.slot).filter(|upstream| *upstream.origin == *self.origin);
         let is_there = upstream
             .is_some_and(|upstream| upstream.endpoints.iter().any(|one| one.state.id == self.endpoint));
@@ -106,6 +107,7 @@ impl TunnelBindings {
             let Some(tie) = tie.upgrade() else { return false };
             if !tie.has_changed.get() && !tie.holds(snapshot) {
                 tie.has_changed.set(true);
+                // A timer of 0 ms would be unset.
                 tie.timer.set(tie.grace_ms.max(1));
                 ending += 1;
             }

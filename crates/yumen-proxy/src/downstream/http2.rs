@@ -40,6 +40,7 @@ pub(super) async fn run(conn: DownstreamConnection) {
     timer.set(worker.settings.timeouts.head_ms);
     let mut handshake = std::pin::pin!(server_builder(&worker.settings).handshake(wire.clone()));
     let shaking = poll_fn(|cx| {
+        // The library writes into a buffer of `wire`; only `poll_send` writes to the socket.
         let polled = handshake.as_mut().poll(cx);
         // A failed write also fails the next read, which the library reports.
         let _ = wire.poll_send(cx);
@@ -112,11 +113,13 @@ impl Http2Driver {
                 Poll::Pending => break,
             }
         }
+        // An abrupt shutdown has queued a GOAWAY with its own error code.
         let is_ending = is_over || self.is_flooded || self.is_late;
         if self.streams.should_leave(cx) && self.stage == DrainStage::Serving && !is_ending {
             self.leave();
         }
         let sent = self.wire.poll_send(cx);
+        // Frames that are queued after the end, such as GOAWAY with its error code, are still sent.
         if matches!(sent, Poll::Ready(Err(_))) || (is_over && sent.is_ready()) {
             return Poll::Ready(());
         }
@@ -144,6 +147,7 @@ impl Http2Driver {
         if !is_stalled {
             self.stalled_at = None;
         } else if self.stalled_at != Some(sent_bytes) {
+            // Only bytes that the client took restart the send timeout; a wake-up does not.
             self.stalled_at = Some(sent_bytes);
             self.streams.timer.set(settings.timeouts.send_ms);
         }
@@ -176,6 +180,7 @@ impl Http2Driver {
             cx.waker().wake_by_ref();
         }
         let left_ms = left_ms.min(self.head_left_ms(cx, now_ms));
+        // A timer of 0 ms would be unset.
         self.streams.timer.set(left_ms.max(1));
         if self.streams.timer.is_over(cx) {
             cx.waker().wake_by_ref();
@@ -249,6 +254,7 @@ impl Http2Driver {
 fn note(worker: &Worker, error: &h2::Error) {
     let counters = &worker.counters;
     match error.reason() {
+        // A client that disconnects commits no protocol error.
         _ if error.is_io() => {}
         Some(Reason::ENHANCE_YOUR_CALM) if error.is_library() => counters.http2.floods.add(1),
         _ => counters.http2.faults.add(1),

@@ -205,6 +205,8 @@ impl Http3Shared {
     }
 
     fn ended(&self, is_abandoned: bool) {
+        // Finished requests count down, so the limit is reached only by a client that cancels most of its
+        // requests (rapid reset).
         let abandoned = self.abandoned.get();
         self.abandoned.set(if is_abandoned { abandoned + 1 } else { abandoned.saturating_sub(1) });
     }
@@ -268,6 +270,7 @@ impl Http3Driver {
                 Http3Event::Drain if self.leave().await => return,
                 Http3Event::CheckIdle | Http3Event::EndIdle | Http3Event::Drain => {}
             }
+            // Cancelled requests share the limit of HTTP/2 control frames (decision 25).
             if self.shared.abandoned.get() > worker.settings.http2.patience {
                 return self.shared.refuse_flood(b"too many requests taken back");
             }
@@ -430,6 +433,7 @@ async fn resolve(shared: &Rc<Http3Shared>, resolver: Resolver) {
         Err(HeadReadFailure::Refused(error)) => Some(FaultKind::Head(error)),
         Err(HeadReadFailure::Gone) => None,
     };
+    // A head that was refused or never completed counts like a cancelled request.
     shared.ended(true);
     if let Some(kind) = kind {
         serve::note_refused(worker, &shared.peer(), HttpVersion::Http3, kind);
@@ -442,6 +446,8 @@ async fn exchange(shared: &Rc<Http3Shared>, request: Request<()>, stream: Incomi
     let (sender, receiver) = stream.split();
     let outgoing = Rc::new(Http3SendQueue::new(shared.queue.stream()));
     let sending = {
+        // The library drains the send queue after the exchange has ended; the stream counts as open until the
+        // client has acknowledged it (decision 25).
         let (entered, outgoing, quic) = (shared.streams.enter(), outgoing.clone(), shared.quic.clone());
         let stall_ms = worker.settings.timeouts.send_ms;
         async move {

@@ -47,6 +47,7 @@ async fn take_buffered_body(conn: &mut DownstreamConnection, head: &mut RequestH
         return;
     }
     let DownstreamConnection { stream, inbox, worker, .. } = conn;
+    // A single poll: the exchange must start without waiting for the rest of the body.
     let polled = poll_fn(|cx| Poll::Ready(stream.poll_fill(cx, inbox, &worker.buffers))).await;
     let is_whole = matches!(polled, Poll::Ready(Ok(_))) && stream.has_ended_plainly();
     // An empty body stays chunked: an empty DATA frame ends a gRPC call, and the endpoint must receive one as

@@ -160,12 +160,14 @@ pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, h
     chains.instances(phase, |instance| {
         // Each plugin sees the changes of those before it.
         if instance.reads.answer {
+            // The copy is made only for plugins that read response fields.
             ex.response.expose_fields(head.fields.clone());
         }
         chains.run(instance, ex, phase, |plugin, ex| {
             plugin.response_head(&mut ResponseHeadPhase::new(ex), head)
         });
     });
+    // Decision 24: the coding is chosen after all plugins have seen the head.
     ex.choose_coding(head);
     if matches!(head.status, 200..=299) && heads::asks_for_tunnel(&ex.request) {
         // The status is set here, so that log and metrics record the one that the client receives.

@@ -64,6 +64,7 @@ pub(crate) struct DownstreamPeer {
 
 impl DownstreamPeer {
     pub(crate) fn new(worker: &Worker, client: ClientInfo) -> DownstreamPeer {
+        // A dual-stack socket reports an IPv4 client by its mapped address (RFC 4291 §2.5.5.2).
         let ip = client.peer.ip().to_canonical();
         let trusted = worker.settings.forwarding.trusted.contains(ip);
         let (forwarding, ip) = forwarding_fields(ip, &client);
@@ -159,6 +160,7 @@ impl DownstreamConnection {
         {
             return Err(FaultKind::BodyTooLarge.into());
         }
+        // A client that has sent a part of the body does not wait for 100 (RFC 9110 §10.1.1).
         if ex.request.expects_continue() && self.inbox.is_empty() {
             self.send_continue().await?;
         }
@@ -221,6 +223,7 @@ impl DownstreamConnection {
         transfer.refill(&mut body);
         let mut backlog = None;
         let has_rate = self.worker.settings.limits.response_rate.is_set();
+        // The initial count equals no real one, so the first wait sets the timer.
         let (mut pace, mut taken_bytes) = (RateWindow::default(), u64::MAX);
         let result = poll_fn(|cx| {
             let mut turn = TurnBudget::default();
@@ -243,6 +246,7 @@ impl DownstreamConnection {
                 }
                 Poll::Pending => {}
             }
+            // Only bytes that the client took restart the send timeout.
             if std::mem::replace(&mut taken_bytes, transfer.taken_bytes()) != taken_bytes {
                 self.timer.set(self.worker.settings.timeouts.send_ms);
             }
@@ -338,6 +342,7 @@ impl DownstreamConnection {
         }
         let mut rest = BodyDecoder::from(framing);
         let (rate, mut pace, mut read) = (self.client_rate(), RateWindow::default(), 0);
+        // The cap bounds the discarding as a whole, the timer each wait.
         self.timer.cap(clock::now().mono_ms() + DISCARD_MS);
         self.timer.set(self.worker.settings.timeouts.body_ms);
         let is_whole = poll_fn(|cx| {
@@ -355,6 +360,7 @@ impl DownstreamConnection {
             pace.poll_slow(cx, &self.timer, rate, read as i64).map(|()| false)
         })
         .await;
+        // The cap would also end the next request.
         self.timer.uncap();
         if is_whole { After::Next } else { After::Linger }
     }

@@ -84,6 +84,7 @@ pub(crate) async fn forward<'s>(
         let admitted = match (predecessor_requests.take(), &proxied.pinned.upstream.protection) {
             (Some(admitted), _) => admitted,
             (None, None) => {
+                // `last` is `NoEndpoint` until an attempt has failed.
                 let index = proxied.pinned.upstream.pick(proxied.ex, &history.tried).ok_or(history.last)?;
                 AdmittedEndpoint::without_limits(index)
             }
@@ -174,6 +175,7 @@ impl<'s> ProxiedExchange<'_, 's> {
             };
             let Some(resend) = resend else { return Err(unanswered.fail()) };
             resend.rewind(self, attempt_mark);
+            // The repeated request uses a new connection, whose failure is the endpoint's.
             may_repeat = false;
             attempt = unanswered.attempt;
         }

@@ -45,6 +45,7 @@ pub(crate) fn send(
         let body_bytes = ex.body.buffered.as_ref().map_or(0, |body| body.len());
         let permit = worker.upstream.mirror_limiter.take(body_bytes)?;
         let head = head(ex, main, mirror);
+        // A copy, because the exchange itself still sends the body.
         let body = ex.body.buffered.as_deref().unwrap_or_default().to_vec();
         let method = ex.request.method();
         let may_repeat = method.is_idempotent();

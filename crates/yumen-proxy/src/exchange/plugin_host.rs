@@ -27,6 +27,7 @@ impl PluginHost for Worker {
     }
 
     fn clock(&self) -> Now {
+        // Plugins measure durations, for which the cached time is too coarse.
         clock::exact()
     }
 

@@ -72,6 +72,8 @@ pub(crate) async fn answer(
     let is_bodyless = ex.request.client_method() == Method::Head || has_no_body(head.status);
     let unread = if flow.body == RequestBodyState::Read { Framing::None } else { ex.request.framing };
     let ends = flow.ends_connection() || worker.admission.is_draining();
+    // A client that waits for 100 (Continue) may send the body or omit it, so the start of its next request
+    // is ambiguous (RFC 9110 §10.1.1).
     let keeps = ex.request.persistent() && !ends && !expects_more(conn, ex) && is_discarded(unread);
     let mut text = worker.buffers.take_text();
     write_head(&mut text, conn, ex, &mut head, keeps);
@@ -81,6 +83,7 @@ pub(crate) async fn answer(
     flow.sent_head_bytes = text.len() as u64;
     worker.give_response(head);
     if let Err(kind) = send(conn, text, body, flow).await {
+        // The first fault is the cause. A failure to send its response must not replace it in the log.
         flow.fault = flow.fault.or(Some(deadline::end(conn, kind.into())));
         return After::Close;
     }
@@ -160,6 +163,7 @@ pub(crate) async fn pass_on<'s>(
     proxied: &mut ProxiedExchange<'_, 's>,
     mut attempt: Attempt<'s, ResponseStarted>,
 ) -> After {
+    // Read first: `begin` edits the head for the client.
     let persists = attempt.head().persistent();
     let read_timeout_ms = proxied.timeouts().read_ms;
     let Some(begun) = begin(proxied, &mut attempt) else {
@@ -191,7 +195,10 @@ pub(crate) async fn pass_on<'s>(
     flow.note_upstream_end(now.mono_us);
     let mut finished = attempt.finish(now);
     let client = &conn.worker.upstream;
+    // An idle connection holds no buffer.
     finished.connection.inbox.release(&client.buffers);
+    // With an unsent rest of the request, or a response body that was dropped unread, the start of the next
+    // message is unknown.
     let is_reusable = result.is_ok() && upload.is_done() && persists && !drops_body;
     let keepalive = &proxied.pinned.upstream.keepalive;
     if is_reusable && !download.is_read() {
@@ -267,6 +274,8 @@ fn begin<'s>(
     }
     let edits = ex.response.edits_body() && !is_bodyless && !upgrade;
     let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
+    // The head announces whether the connection persists. While the upload is open, the endpoint may never
+    // read its end.
     let keeps = ex.request.persistent()
         && !conn.worker.admission.is_draining()
         && outgoing != Framing::Close
@@ -275,6 +284,7 @@ fn begin<'s>(
     let mut text = conn.worker.buffers.take_text();
     write_head(&mut text, conn, ex, head, keeps);
     keep_sent(conn, ex, chains, &text);
+    // On HTTP/2 and HTTP/3 an empty response ends the stream together with its head.
     let is_empty = is_bodyless || (matches!(received, Framing::None | Framing::Length(0)) && !edits);
     flow.sent_head_bytes = text.len() as u64;
     // A separate head on HTTP/2 and HTTP/3 does not go through the transfer.
@@ -435,6 +445,7 @@ fn write_head(
         out.extend_from_slice(server);
     }
     let has_date = head.fields.known(KnownField::Date).is_some();
+    // A recipient adds `Date` to a response that it forwards without one (RFC 9110 §6.6.1).
     if !has_date {
         conn.worker.date.write(out);
     }
@@ -469,6 +480,7 @@ fn write_head(
     } else if !keeps {
         out.extend_from_slice(b"Connection: close\r\n");
     } else if ex.request.version == HttpVersion::Http10 {
+        // HTTP/1.0 connections persist only if both sides agree (RFC 9112 §9.3).
         out.extend_from_slice(b"Connection: keep-alive\r\n");
     }
     out.extend_from_slice(b"\r\n");

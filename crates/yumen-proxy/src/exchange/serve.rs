@@ -134,6 +134,7 @@ async fn walk(
         }
         Ok((route, upstream)) => {
             chains.upstream = Some(upstream);
+            // Only requests that all guards have admitted are mirrored.
             if let Some(mirror) = ex.upstream.mirror.take() {
                 mirror::send(conn, &ex, &pinned, upstream, &mirror);
             }
@@ -159,6 +160,7 @@ async fn walk(
         Err(ExchangeStop::Fault(fault)) => reply::send_fault(conn, &mut ex, &chains, fault, &mut flow).await,
     };
     if ex.upstream.deadline_ms != 0 {
+        // The cap would also end the next request on the connection.
         conn.timer.uncap();
     }
     finish(&worker, &mut ex, &chains, &flow);
@@ -270,6 +272,7 @@ async fn decide<'s>(
         return Err(ExchangeStop::Respond(LocalResponse::error_msg(404, "404 Route Not Found")));
     };
     if let RouteTarget::Refuse { status, message } = &route.target {
+        // As for a request without a route: global rules guard it too.
         run_global(conn, ex, chains, Phase::Access).await?;
         return Err(ExchangeStop::Respond(LocalResponse::error_msg(*status, message)));
     }
@@ -319,6 +322,7 @@ fn check_before_routing<'s>(
         }
         _ => {}
     }
+    // A snapshot without certificates that require client certificates pays one branch (decision 23).
     if pinned.asks_clients()
         && let Some(refusal) = tls::refusal(pinned, ex)
     {
@@ -358,6 +362,7 @@ async fn run_route<'s>(
         read_variables(conn, ex).await?;
     }
     run(conn, ex, route.chain.rewrite(), Phase::Rewrite, watch).await?;
+    // The rewrite phase is the last one that can identify a consumer, so its plugins join from here on.
     if let Some(consumer) = ex.consumer
         && consumer.changes_plugins()
     {
@@ -575,6 +580,7 @@ fn observe(
     flow: &ExchangeStats,
     outcome: &ExchangeOutcome<'_>,
 ) {
+    // A request that is only explained is not part of the sample.
     let Some(mut recent) = watch.request.take().filter(|_| watch.weight > 0) else { return };
     recent.finish(ex, outcome.status);
     let is_noted = worker.counters.observed.note(SampledExchange {
@@ -593,6 +599,8 @@ fn observe(
         recent_max: worker.settings.observation.recent_requests,
     });
     if !is_noted {
+        // A reader had locked the tables. The next sample carries the weight, so that sums stay exact
+        // (decision 18).
         worker.recorders.sampler.give_back(watch.weight);
     }
 }

@@ -40,7 +40,7 @@ pub(crate) struct TunnelOutcome {
     pub(crate) end: TunnelEnd,
 }
 
-/// How a tunnel ended.
+/// The way in which a tunnel ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TunnelEnd {
     /// The gateway has sent WebSocket Close frames.
@@ -71,6 +71,7 @@ pub(crate) async fn run(
     opening: Transfer,
     bounds: TunnelBounds,
 ) -> TunnelOutcome {
+    // The task has a timer of its own.
     conn.timer.set(0);
     let mut tunnel = Tunnel {
         client: conn.stream.take(),
@@ -94,6 +95,7 @@ pub(crate) async fn run(
         // If the receiver was dropped, the tunnel ends and closes its streams.
         let _ = give_back.send(tunnel);
     });
+    // The sender is dropped without a tunnel only if the task panicked.
     let Ok(mut tunnel) = given_back.await else { return TunnelOutcome::default() };
     conn.stream = tunnel.client.take();
     connection.stream = tunnel.endpoint.take();

@@ -31,11 +31,15 @@ pub(crate) async fn take_proxy_header(
     let taken = until(&timer, std::pin::pin!(read_proxy_header(tcp))).await;
     match taken {
         Some(Ok(ends)) => {
+            // A header without addresses, as for health checks of the load balancer, leaves those of the
+            // connection in place.
             if let Some(ends) = ends {
                 client.peer = ends.source;
             }
             true
         }
+        // Listed peers must send the header: without it, the load balancer would be taken for the client
+        // (decision 22).
         failed => {
             let error = failed.and_then(Result::err).map_or("too late".to_owned(), |error| error.to_string());
             tracing::debug!(error, peer = %client.peer, "PROXY header missing or invalid");

@@ -35,6 +35,8 @@ impl Relay {
         endpoint: &mut TransportStream,
     ) -> Result<(), StreamFault> {
         let ended = poll_fn(|cx| self.poll(cx, worker, timer, client, endpoint)).await;
+        // A reset discards bytes that the kernel has yet to send, so their acknowledgement comes first
+        // (decision 46).
         self.pair.settle(worker.copy_context(), client, endpoint).await;
         match self.pair.broken() {
             Some(CopySide::Client) => Err(StreamFault::ClientReset),

@@ -223,6 +223,7 @@ impl Session {
         let sent = back.try_send(datagram);
         if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             self.refused.set(true);
+            // Wakes the task of the session, which ends it.
             self.timer.set(1);
         }
         sent.is_ok()
@@ -241,6 +242,7 @@ impl Session {
         if first.iter().map(|datagram| datagram.len()).sum::<usize>() <= UNHEARD_BYTES_MAX {
             self.unheard.replace(first);
         }
+        // Set last: datagrams that arrive during the wait above are queued behind the first ones.
         self.back.replace(Some(back.clone()));
     }
 

@@ -103,6 +103,7 @@ pub fn settle(socket: &Socket, settings: &ListenerSettings) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     // On a listening socket, listen(2) only changes the length of the queue.
     socket.listen(settings.socket.backlog)?;
+    // Set in either case: the process that bound the socket may have had the other setting.
     defer(socket.as_fd(), settings.socket.defer_accept)
 }
 
@@ -166,11 +167,14 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
             }
             return;
         }
+        // Without a readiness event and with the duty not over, the runtime is shutting down.
         let Some(mut ready) = ready else { return };
         came_ms = Some(now_ms);
         match accepted {
             Ok(()) => ready.clear_ready(),
             Err(errno) => {
+                // The readiness is retained: the socket is edge-triggered and would not report the queued
+                // connections again.
                 make_room(&worker, errno, was_failing);
                 worker.timers.clone().sleep(ACCEPT_RETRY_MS).await;
             }
@@ -241,6 +245,8 @@ fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, context: &Rc<Listen
     let Some(admitted) = worker.admit() else { return };
     let stream = std::net::TcpStream::from(fd);
     let local = context.local;
+    // Only the accepted socket has the address that the client dialled. Listeners on a single address save
+    // this system call.
     let local = if local.ip().is_unspecified() { stream.local_addr().unwrap_or(local) } else { local };
     let connection = worker.counters.connections.accepted.get();
     let client = ClientInfo { peer, local, tls: None, connection_id: connection };
@@ -280,6 +286,7 @@ async fn open(
         return;
     }
     match context.streams {
+        // `admitted` lives until this function returns, so the stream counts as a connection.
         Some(protocol) => l4::run(worker, tcp, client, protocol, context.tls.clone()).await,
         None => downstream::run(worker, tcp, client, context.tls.clone(), admitted).await,
     }

@@ -59,12 +59,14 @@ impl AccessLogBuffer {
         }
         self.text.push(b'\n');
         self.lines += 1;
+        // A batch of more lines than the queue admits would be dropped whole.
         if self.text.len() >= BATCH_BYTES || self.lines >= self.queue.lines_max { self.flush() } else { 0 }
     }
 
     /// Queues the buffered lines; returns the number of lines dropped, by the queue now or by the writer
     /// before.
     pub(crate) fn flush(&mut self) -> u64 {
+        // Lines that the writer has lost are reported even if none is buffered now.
         let lost = self.queue.take_lost_lines();
         if self.text.is_empty() {
             return lost;
@@ -78,6 +80,7 @@ impl AccessLogBuffer {
     /// allocation.
     fn take_text(&mut self) -> Vec<u8> {
         if self.text.len() >= BATCH_BYTES / 2 {
+            // Capacity for the line that completes the next batch.
             return std::mem::replace(&mut self.text, Vec::with_capacity(BATCH_BYTES + 1024));
         }
         let text = self.text.clone();
@@ -174,6 +177,7 @@ impl AccessLogBuffer {
         escape(&mut self.text, request.method_name());
         self.text.push(b' ');
         escape(&mut self.text, request.target());
+        // As `$body_bytes_sent` of the combined format: without the head.
         let _ = write!(self.text, " HTTP/{version}\" {} {} \"", outcome.status, outcome.sent_body_bytes());
         escape(&mut self.text, request.fields.get("referer").unwrap_or(b"-"));
         self.text.extend_from_slice(b"\" \"");

@@ -155,6 +155,7 @@ pub struct RuntimeCounters {
 impl RequestCounters {
     /// Counts a finished exchange.
     pub(crate) fn finish(&self, outcome: &ExchangeOutcome<'_>) {
+        // An invalid status counts as 5xx (RFC 9110 §15).
         let class = usize::from(outcome.status / 100).min(5);
         self.by_class[class].add(1);
         self.received_bytes.add(outcome.received_bytes);

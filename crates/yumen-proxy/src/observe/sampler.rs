@@ -58,6 +58,7 @@ impl RequestSampler {
     #[cold]
     fn take(&self) -> u32 {
         if self.per_tick == 0 {
+            // Sampling is off, so this function is due again only after 2^32 requests.
             self.left.set(u32::MAX);
             return 0;
         }
@@ -115,6 +116,7 @@ impl RequestSampler {
         state ^= state << 25;
         state ^= state >> 27;
         self.random.set(state);
+        // The lowest bits of the product are the least random.
         state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 }

@@ -112,6 +112,7 @@ impl ExchangeStopwatch {
         answered: bool,
     ) {
         let mut all = self.plugins.borrow_mut();
+        // Cloned for explanations only, since samples are frequent.
         let origin = self.explains.then(|| instance.origin.clone());
         let is_same =
             |ran: &&mut PluginTiming| ran.name == instance.name && ran.phase == phase && ran.origin == origin;

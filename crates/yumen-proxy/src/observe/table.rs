@@ -64,6 +64,7 @@ pub(crate) struct UsageTable {
 impl UsageTable {
     /// Returns the usage of `id`; a new row may remove the least recently used one.
     pub(crate) fn at(&mut self, id: &str, name: &str) -> &mut UsageTotals {
+        // `entry` requires an owned key, and nearly every id is known.
         if !self.rows.contains_key(id) {
             if self.rows.len() >= ROWS_MAX {
                 self.make_room();

@@ -107,6 +107,7 @@ impl BodyBacklog {
     /// Bytes in the backlog.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
+        // A bound on memory tolerates a stale count, so Relaxed suffices.
         self.waiting_bytes.get() + self.queued_bytes.load(Relaxed)
     }
 

@@ -54,6 +54,7 @@ impl Buffers {
         let (kept, kept_max) = match buffer.len() {
             BUFFER_BYTES => (&self.spare, KEPT),
             SMALL_BYTES => (&self.small, SMALL_KEPT),
+            // Parked content has a buffer of its own size, which fits no other inbox.
             _ => return,
         };
         let mut kept = kept.borrow_mut();

@@ -40,6 +40,7 @@ pub fn collapse() -> io::Result<usize> {
 fn large_areas(maps: &str) -> Vec<Range<usize>> {
     let area = |line: &str| {
         let mut words = line.split_ascii_whitespace();
+        // Offset, device and inode precede the path.
         let (start, end) = words.next()?.split_once('-')?;
         let is_heap = words.next()? == "rw-p" && matches!(words.nth(3), None | Some("[heap]"));
         let start = usize::from_str_radix(start, 16).ok()?.next_multiple_of(PAGE_BYTES);

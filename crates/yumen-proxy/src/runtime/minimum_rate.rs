@@ -64,7 +64,9 @@ impl RateWindow {
         if elapsed_ms < rate.window_ms {
             return Some(rate.window_ms - elapsed_ms);
         }
+        // The product may exceed 64 bits.
         let least = u128::from(rate.bytes_per_s) * u128::from(rate.window_ms) / 1000;
+        // Negative if the unacknowledged bytes have grown since the start of the window.
         if u128::try_from(bytes - self.bytes).unwrap_or(0) < least {
             return None;
         }

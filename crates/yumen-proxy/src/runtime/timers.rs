@@ -94,6 +94,7 @@ impl Timers {
             let next = self.queue.borrow().keys().next().copied();
             self.wakes_ms.set(next.unwrap_or(NEVER));
             let wait_ms =
+                // 0 would disarm the descriptor.
                 next.map(|at| (at << self.grain_bits).saturating_sub(clock::exact().mono_ms()).max(1));
             set_alarm(alarm.get_ref(), wait_ms.unwrap_or(0))?;
             tokio::select! {
@@ -120,6 +121,7 @@ impl Timers {
 
     pub(crate) fn fire(&self, now_ms: u64) {
         loop {
+            // The borrow ends before slots are queued again.
             let due = {
                 let mut queue = self.queue.borrow_mut();
                 match queue.first_key_value() {
@@ -172,6 +174,7 @@ impl Timers {
         let idle = slots.filter(|(at, slot)| is_idle(**at, slot));
         let mut idle: Vec<_> = idle.map(|(_, slot)| (slot.idle_since_ms.get(), slot)).collect();
         if idle.len() > count {
+            // Only membership matters, not the order, so a partial sort suffices.
             idle.select_nth_unstable_by_key(count, |(since_ms, _)| *since_ms);
             idle.truncate(count);
         }
@@ -273,6 +276,7 @@ impl Drop for Timer {
         self.slot.waker.borrow_mut().take();
         // The queue entry stays and serves the next owner of the slot.
         let mut free = self.timers.free.borrow_mut();
+        // Bounds the memory that a burst of connections leaves behind.
         if free.len() < 65_536 {
             free.push(self.slot.clone());
         }
@@ -281,6 +285,7 @@ impl Drop for Timer {
 
 /// The output of `future`, or `None` once the deadline has passed.
 pub(crate) async fn until<F: Future>(timer: &Timer, mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+    // The output counts even if the deadline has passed meanwhile.
     poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending if timer.is_over(cx) => Poll::Ready(None),

@@ -114,6 +114,7 @@ impl CertificateKeyPair {
         let ready = Arc::new(ReadyKey { key, until_unix_s: i64::MAX });
         // Two workers may prepare the key at once; either result is valid.
         self.ready.store(Some(ready.clone()));
+        // A certificate with must-staple has requested its staple when it was loaded.
         if self.staple == StapleRequirement::Able {
             self.request_staple();
         }
@@ -306,6 +307,7 @@ fn rsa_public(der: &[u8]) -> Option<&[u8]> {
     for _ in 0..6 {
         numbers.take(tag::INTEGER).filter(|number| !number.content.is_empty())?;
     }
+    // A modulus of 2048 to 4096 bits has 256 to 512 bytes behind a zero byte.
     let is_usual = (257..=513).contains(&modulus.content.len()) && numbers.0.is_empty();
     is_usual.then(|| &public[..modulus.whole.len() + exponent.whole.len()])
 }
@@ -315,6 +317,7 @@ fn ec_public(der: &[u8]) -> Option<&[u8]> {
     let mut key = DerReader(der).enter(tag::SEQUENCE)?;
     key.take(tag::INTEGER)?;
     key.take(tag::OCTET_STRING)?;
+    // The curve parameters are optional (RFC 5915 §3).
     key.take(tag::context(0));
     let point = key.enter(tag::context(1))?.take(tag::BIT_STRING)?;
     point.content.split_first().filter(|(unused, _)| **unused == 0).map(|(_, point)| point)

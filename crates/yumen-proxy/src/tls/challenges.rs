@@ -58,6 +58,7 @@ impl TlsAlpnChallenges {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(pair)));
         config.alpn_protocols = vec![ALPN.to_vec()];
+        // No data follows the handshake, so a ticket could not be used.
         config.send_tls13_tickets = 0;
         Some(Arc::new(config))
     }

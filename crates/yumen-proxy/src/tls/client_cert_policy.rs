@@ -99,6 +99,7 @@ fn verdict(rules: Option<&CompiledTlsRules>, tls: &TlsInfo) -> ClientCertVerdict
             let chain: Vec<CertificateDer<'_>> = chain.map(|one| CertificateDer::from(&**one)).collect();
             check.verdict(&chain)
         }
+        // Rules without a verifier cannot have verified a certificate, so the request is refused.
         _ => ClientCertVerdict::Absent,
     }
 }

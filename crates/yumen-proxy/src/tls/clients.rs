@@ -63,6 +63,7 @@ impl ClientCertChecker {
             let context = RequiredEkuNotFoundContext { required: usage, present: Vec::new() };
             return Err(webpki::Error::RequiredEkuNotFoundContext(context));
         }
+        // As in OpenSSL, the depth counts intermediate certificates.
         match self.authorities.verify(leaf, above, now, usage, &self.revoked)? > self.depth {
             true => Err(webpki::Error::PathLenConstraintViolated),
             false => Ok(()),
@@ -104,6 +105,7 @@ fn reason(error: &webpki::Error) -> &'static str {
 /// The facts of the leaf certificate.
 pub(super) fn describe(chain: &[CertificateDer<'_>]) -> Option<ClientCertificate> {
     let (_, parsed) = X509Certificate::from_der(chain.first()?).ok()?;
+    // `$ssl_client_fingerprint` of NGINX is a SHA-1 digest.
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY, chain.first()?);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let validity = parsed.validity();

@@ -79,6 +79,7 @@ impl OcspRequest {
     /// Finds the status of the certificate among the entries of a response.
     fn find(&self, signed: &[u8]) -> Option<Result<OcspGoodResponse, String>> {
         let mut data = DerReader(signed);
+        // Version, responder and time of production precede the entries (RFC 6960 §4.2.1).
         data.take(tag::context(0));
         data.next()?;
         data.take(tag::GENERALIZED_TIME)?;

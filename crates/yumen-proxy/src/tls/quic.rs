@@ -102,6 +102,8 @@ impl SharedTls {
             true => sessions.clone(),
             false => Arc::new(NoServerSessionStorage {}),
         };
+        // A stateless ticket cannot be limited to one use, so it permits replays of early data (RFC 8446
+        // §8.1).
         if let Some(keys) = settings.tickets.as_ref().filter(|_| !early_data) {
             // A distinct binding: tickets of QUIC resume no TCP sessions, and conversely.
             let binding = !rules.map_or(0, |rules| rules.id);
@@ -136,6 +138,7 @@ impl QuicTls {
             return Ok(config.clone());
         }
         let made = Arc::new(self.shared.quic_config(self.early_data, &self.sessions, Some(rules))?);
+        // Two workers may build the configuration at once; the first one stays.
         Ok(rules.quic.get_or_init(|| made).clone())
     }
 }
@@ -229,6 +232,8 @@ impl QuicTls {
     fn rules(&self, hello: &[u8]) -> Result<Option<Arc<CompiledTlsRules>>, TransportError> {
         let mut records = Vec::with_capacity(hello.len() + 16);
         for piece in hello.chunks(RECORD_BYTES_MAX) {
+            // The record header that a client sends over TCP: handshake, legacy version 0x0301 (RFC 8446
+            // §5.1).
             records.extend_from_slice(&[22, 3, 1]);
             records.extend_from_slice(&(piece.len() as u16).to_be_bytes());
             records.extend_from_slice(piece);

@@ -125,6 +125,7 @@ fn is_current(term: &ValidityTerm, now: UnixTime) -> Result<(), webpki::Error> {
 
 fn issued(list: &CertificateRevocationListDer<'_>) -> Result<(ValidityTerm, CrlIssue), String> {
     let (_, parsed) = CertificateRevocationList::from_der(list).map_err(|error| error.to_string())?;
+    // RFC 5280 §5.1.2.5 requires the field. Without it, an outdated list could not be detected.
     let next_update = parsed.next_update().ok_or("the CRL has no nextUpdate")?;
     let term = ValidityTerm {
         name: rfc2253(parsed.issuer()),

@@ -112,6 +112,7 @@ impl ProducesTickets for BoundTickets {
         let keys = self.keys.keys.load();
         let key = keys.iter().find(|key| key.name == *name)?;
         let mut text = sealed.to_vec();
+        // Uniqueness matters to encryption only, where the cipher draws the nonce.
         let nonce = Nonce::assume_unique_for_key(*nonce);
         let opened = key.cipher.open_in_place(nonce, self.aad(name), &mut text).ok()?.len();
         text.truncate(opened);

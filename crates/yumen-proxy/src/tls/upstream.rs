@@ -86,6 +86,7 @@ fn build_client(tls: &UpstreamTls, http2: bool) -> Result<UpstreamTlsClient, Str
 
 fn system_roots() -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
+    // System stores contain certificates that webpki does not parse; those are left out.
     store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if store.is_empty() { Err("there is no trusted CA".into()) } else { Ok(store) }
 }

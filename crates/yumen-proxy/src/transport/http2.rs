@@ -30,6 +30,7 @@ fn field_bytes_max(limits: &HeadLimits) -> u32 {
 
 pub(crate) fn server_builder(settings: &WorkerSettings) -> h2::server::Builder {
     let http2 = &settings.http2;
+    // Extended CONNECT announces WebSockets over HTTP/2 (RFC 8441 §3).
     let mut builder = h2::server::Builder::new();
     builder
         .max_concurrent_streams(http2.streams_max)
@@ -43,6 +44,7 @@ pub(crate) fn server_builder(settings: &WorkerSettings) -> h2::server::Builder {
 
 pub(crate) fn client_builder(settings: &WorkerSettings) -> h2::client::Builder {
     let http2 = &settings.http2;
+    // A pushed response has no request of a client to belong to (RFC 9113 §8.4).
     let mut builder = h2::client::Builder::new();
     builder
         .enable_push(false)

@@ -91,6 +91,7 @@ impl TransportStream {
     ) -> Poll<io::Result<usize>> {
         let bytes_max = buffers.backlog.read_ahead(taken_bytes);
         if bytes_max < BUFFER_BYTES {
+            // The short read takes a small buffer only if the inbox holds none.
             inbox.release(buffers);
         }
         self.poll_fill_some(cx, inbox, buffers, bytes_max)
@@ -192,6 +193,7 @@ impl TransportStream {
             _ => Poll::Ready(()),
         })
         .await;
+        // The kernel reports no event when the peer has acknowledged everything, so the send queue is polled.
         while !is_over && self.tcp().is_some_and(|tcp| !tcp.is_settled()) {
             timers.clone().sleep(SETTLE_LOOK_MS).await;
             is_over = poll_fn(|cx| Poll::Ready(timer.is_over(cx))).await;

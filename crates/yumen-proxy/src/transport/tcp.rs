@@ -166,6 +166,7 @@ impl TcpConnection {
             };
         }
         loop {
+            // `poll_read_ready` also enforces the task budget, which a direct receive bypasses.
             if let TcpState::Registered(stream) = &self.socket
                 && (has_nothing_to_read(stream) || !coop::has_budget_remaining())
             {
@@ -287,6 +288,7 @@ impl TcpConnection {
             TcpState::Registered(stream) => has_nothing_to_read(stream),
             #[cfg(test)]
             TcpState::Memory(end) => end.is_quiet(),
+            // Without registration, the readiness is unknown.
             _ => false,
         }
     }

@@ -36,6 +36,7 @@ impl UpstreamClient {
         let Some(protection) = &upstream.protection else {
             return Ok(upstream.pick(ex, tried).map(AdmittedEndpoint::without_limits));
         };
+        // No background task ends ejections: the next request that selects an endpoint does (decision 33).
         protection.end_ejections(clock::now().mono_ms());
         let limiter = protection.counts_connections();
         let has_idle =

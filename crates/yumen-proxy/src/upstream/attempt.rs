@@ -300,6 +300,7 @@ fn send_on_stream(
         heads::request(request.text, request.is_tls, request.authority, last).ok_or(FaultKind::NotHttp2)?;
     let requests = permit.requests_before();
     let sent = permit.send(head, request.is_complete);
+    // The library has not accepted the head, so nothing of the request was sent.
     let (answer, outgoing) = sent.map_err(|_| Fault { kind: FaultKind::UpstreamClosed, unsent: true })?;
     let duplex = Http2Duplex::asked(answer, outgoing, request.is_complete, permit);
     let connection = UpstreamConnection::new(TransportStream::Http2(Box::new(duplex)), pool_key, None);

@@ -64,6 +64,7 @@ impl UpstreamConnection {
 
     /// Ends the stream and releases all that belongs to it.
     pub(super) fn clear(&mut self) {
+        // The stream ends before the permit is released, for the next holder of the permit.
         drop(self.stream.take());
         self.inbox = Inbox::default();
         self.permit = None;
@@ -96,6 +97,7 @@ impl UpstreamConnection {
             }
             return polled;
         }
+        // Endpoints are reached over HTTP/1 and HTTP/2 only.
         if self.stream.is_shared() {
             return Poll::Pending;
         }

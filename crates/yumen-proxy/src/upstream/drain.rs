@@ -67,6 +67,7 @@ async fn read(
     let read = pin!(poll_fn(|cx| surplus.poll_surplus(cx, buffers, BodySource { stream, inbox })));
     let is_whole = matches!(until(&timer, read).await, Some(Ok(())));
     connection.inbox.release(buffers);
+    // The endpoint may have been removed from the configuration during the drain.
     let is_known = || client.removed_endpoints.knows(connection.pool_key.endpoint());
     let is_kept = is_whole && connection.is_reusable() && is_known();
     is_kept.then_some(connection)

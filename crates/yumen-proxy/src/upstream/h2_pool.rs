@@ -87,6 +87,8 @@ impl H2ConnectionPool {
             }
             is_open
         });
+        // Until SETTINGS arrive, the number of streams that the endpoint permits is unknown (RFC 9113
+        // §6.5.2).
         if let Some(connection) = group.connections.iter().find(|connection| !connection.has_settings()) {
             return StreamAcquisition::AwaitSettings(connection.clone());
         }

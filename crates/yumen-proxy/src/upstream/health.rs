@@ -109,6 +109,7 @@ pub(crate) fn judge(
                 clear(count);
             }
             let counted = rule.successes != 0 && !health.is_up();
+            // Relaxed suffices: no other data depends on the order of these counts.
             let reached = counted && counts.successes.fetch_add(1, Relaxed) + 1 >= rule.successes;
             (true, reached, &counts.successes)
         }
@@ -117,6 +118,7 @@ pub(crate) fn judge(
             (false, health.is_up() && count.fetch_add(1, Relaxed) + 1 >= threshold, count)
         }
     };
+    // Another worker may have reached the threshold first. Only one of them reports the change.
     if !reached || !health.set(up) {
         return None;
     }

@@ -15,6 +15,7 @@ pub(crate) struct UpstreamVersions {
 
 impl UpstreamVersions {
     fn keep(&self, upstream: &Arc<Upstream>) -> &Upstream {
+        // Earlier versions stay borrowed by the exchange, so each version gets a cell of its own.
         let mut place = self;
         while place.upstream.get().is_some() {
             place = place.next.get_or_init(Box::default);

@@ -94,6 +94,7 @@ impl ConnectionPool {
         let idle = self.by_endpoint.get_mut(&key.endpoint)?;
         let stands_in = |one: &IdleConnection| one.stands_in(key, gate);
         loop {
+            // The most recently used connection usually fits, without a search.
             let candidate = if stands_in(idle.back()?) {
                 idle.pop_back()?
             } else {

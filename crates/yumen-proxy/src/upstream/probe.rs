@@ -122,6 +122,7 @@ impl Supervisor {
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
             self.reconcile(snapshot.upstreams().map(|(slot, upstream)| (slot.0 as usize, upstream)));
+            // The snapshot must not stay alive during the wait for the next one.
             drop(snapshot);
             if snapshots.changed().await.is_err() {
                 return;
@@ -153,6 +154,7 @@ impl Supervisor {
         for upstream in gone {
             self.remove(&upstream);
         }
+        // A `JoinSet` keeps aborted tasks until they are joined.
         while self.tasks.try_join_next().is_some() {}
         self.counters.checkers.set(self.checkers.len() as i64);
     }

@@ -29,6 +29,7 @@ pub struct EjectedEndpoint {
 pub fn ejected(snapshot: &Snapshot) -> Vec<EjectedEndpoint> {
     let now_ms = clock::exact().mono_ms();
     let of_upstream = |upstream: &Arc<Upstream>| {
+        // Ejections end lazily (decision 33), so expired ones end before they are listed.
         upstream.end_ejections(now_ms);
         let all = upstream.endpoints.iter().filter_map(|endpoint| {
             let until_ms = endpoint.outlier.as_ref()?.ejection.until_ms()?;
@@ -143,6 +144,7 @@ fn gather_endpoints(all: &[Arc<Upstream>], out: &mut Vec<MetricFamily>) {
     let now_ms = clock::exact().mono_ms();
     let (mut ejected, mut ejections) = (Vec::new(), Vec::new());
     for upstream in all {
+        // As in `ejected`: no background task ends expired ejections.
         upstream.end_ejections(now_ms);
         for endpoint in &upstream.endpoints {
             let Some(tally) = &endpoint.outlier else { continue };

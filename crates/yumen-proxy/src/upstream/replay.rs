@@ -149,6 +149,7 @@ impl RequestReplay {
         if let RequestReplay::Kept(kept) = self
             && !kept.add(data)
         {
+            // The dropped buffer returns its share of the budget.
             *self = RequestReplay::TooMuch;
         }
     }

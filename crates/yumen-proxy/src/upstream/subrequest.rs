@@ -131,6 +131,7 @@ impl Subrequest {
         };
         let received = match send_text(sent.connection(), text).await {
             Ok(()) => self.read_head(client, &mut sent).await,
+            // The write may be the first to find a reused connection closed, so the request may be repeated.
             Err(fault) => Err((fault, false)),
         };
         match received {
@@ -155,6 +156,7 @@ impl Subrequest {
         loop {
             let mut read = HeadRead::new(self.method, usize::MAX);
             if let Err(fault) = poll_fn(|cx| sent.poll_head(cx, client, &mut read)).await {
+                // Any byte of a response proves that the endpoint has received the request.
                 let is_partial = is_interim || !sent.connection().inbox.is_empty();
                 return Err((fault, is_partial || fault.kind != FaultKind::UpstreamClosed));
             }

@@ -36,6 +36,7 @@ impl RecycledMemory {
 
     pub(super) fn keep_fields(&self, mut fields: Fields) {
         let mut kept = self.fields.borrow_mut();
+        // A list without capacity owns no memory that is worth retaining.
         if fields.capacity() > 0 && kept.len() < EXCHANGES_KEPT {
             fields.clear(FIELDS_BYTES_MAX);
             kept.push(fields);

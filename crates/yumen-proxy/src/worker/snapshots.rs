@@ -34,6 +34,7 @@ impl PinnedSnapshot {
     /// Returns the chain of a route with the plugins of a consumer merged in. The result is cached until a
     /// route or a consumer changes.
     pub(crate) fn merged(&self, route: &Route, consumer: &Consumer) -> Rc<PluginChain> {
+        // The snapshot owns route and consumer, so no address is reused while the cache exists.
         let key: (*const Route, *const Consumer) = (route, consumer);
         if let Some(chain) = self.merged.borrow().get(&key) {
             return chain.clone();
@@ -58,6 +59,7 @@ pub(super) struct SnapshotPin {
 
 impl SnapshotPin {
     pub(super) fn new(publisher: Arc<Publisher>, applied: Arc<AtomicU64>) -> SnapshotPin {
+        // Read before the snapshot: the snapshot may be newer than its version, never older.
         let version = publisher.version();
         let snapshot = publisher.load();
         let pinned = Rc::new(PinnedSnapshot { snapshot, version, merged: Rc::default() });

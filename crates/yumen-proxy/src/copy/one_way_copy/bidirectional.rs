@@ -77,6 +77,8 @@ impl BidirectionalCopy {
         let (mut watched_up, mut watched_down) = watched.map(|both| (both.up, both.down)).unzip();
         let up = match self.up.poll(cx, worker, client, endpoint, &mut watched_up) {
             Poll::Ready(Err(CopyFailure::Source)) => return self.end_by(CopySide::Client),
+            // The endpoint takes no more bytes, but those that it has sent still reach the client (decision
+            // 46).
             Poll::Ready(Err(CopyFailure::Sink)) => self.leave_out(worker, CopySide::Endpoint),
             polled => polled.is_ready(),
         };

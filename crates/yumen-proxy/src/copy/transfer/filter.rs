@@ -53,6 +53,7 @@ impl Transfer {
         if !data.is_empty() {
             self.filter = FilterStage::Fed;
         } else if !last {
+            // An empty chunk matters to filters only as the end of the body.
             return Ok(());
         }
         let trailers = if last { self.decoder.trailers().to_vec() } else { Vec::new() };

@@ -130,6 +130,7 @@ impl BodyFrame {
         if self.encoding != BodyEncoding::Chunk {
             return;
         }
+        // Without data there is no open chunk whose CRLF would be due.
         let start = if data_bytes == 0 { DATA_END_BYTES } else { 0 };
         let end = match rest {
             BodyRest::Data => DATA_END_BYTES,

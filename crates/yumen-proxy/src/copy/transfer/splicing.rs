@@ -26,6 +26,7 @@ impl From<CopyFailure> for TransferFailure {
 impl Transfer {
     #[inline]
     pub(super) fn may_splice(&self, edit: &Option<Edit<'_>>) -> bool {
+        // Bytes in the pipe cannot be copied, so a splice that has begun continues below the minimum.
         let is_long = matches!(
             self.decoder,
             BodyDecoder::Length(left) if left >= SPLICED_BYTES_MIN || self.splice.holds_bytes()
@@ -62,6 +63,8 @@ impl Transfer {
                 SpliceStep::Filled(count) => {
                     *left -= count as u64;
                     self.meter.read_bytes += count as u64;
+                    // The position of a body in its inbox decides whether it may be sent again; spliced bytes
+                    // bypass the inbox (decision 38).
                     inbox.mark_bypassed();
                 }
                 SpliceStep::Drained(count) => {

@@ -29,6 +29,7 @@ impl Transfer {
             inbox.consume(slice.data + slice.skip);
             // Framing counts like data: one-byte chunks would exceed the bound several times otherwise.
             let counted = self.meter.note_read(slice.data + slice.skip);
+            // A surplus that ends with the read that exceeds the bound is still complete.
             if self.decoder.is_done() {
                 return Poll::Ready(Ok(()));
             }

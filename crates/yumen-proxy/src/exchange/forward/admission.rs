@@ -22,6 +22,8 @@ impl ProxiedExchange<'_, '_> {
         let last = history.last;
         match self.admit_at_once(history) {
             Ok(found) => return found.ok_or(last),
+            // A retry that may have been processed does not queue: repeating it adds load to a full upstream
+            // (decision 33).
             Err(LimiterFull) if history.may_have_acted => return Err(last),
             Err(LimiterFull) => {}
         }
@@ -38,10 +40,13 @@ impl ProxiedExchange<'_, '_> {
             return self.try_admit(tried, request_permit);
         };
         let free_for_all = protection.gate.avoided_by_all();
+        // A queued request can use every endpoint, so capacity that is free now belongs to the queue.
         if free_for_all == 0 {
             return Err(LimiterFull);
         }
         match self.try_admit(&tried.without(!free_for_all), request_permit) {
+            // The balancer saw only some of the endpoints: that none of them fits is a reason to wait, not to
+            // fail.
             Ok(None) if free_for_all != u128::MAX => Err(LimiterFull),
             found => found,
         }

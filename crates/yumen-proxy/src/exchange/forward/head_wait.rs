@@ -124,6 +124,8 @@ impl HeadWait {
             return Poll::Ready(Err(kind.into()));
         }
         let is_held_up = transfer.waits_for_sink() && !self.upload_broken;
+        // An entry exists until the endpoint has taken all, so it is updated even while nothing waits
+        // (decision 54).
         if (is_held_up || self.backlog.is_some()) && self.overstays(cx, conn, transfer, sink) {
             return Poll::Ready(Err(FaultKind::SendTimeout.into()));
         }
@@ -142,6 +144,7 @@ impl HeadWait {
         if self.rate.is_set() {
             match late {
                 FaultKind::ClientTimeout => return self.wait_at_pace(cx, conn, transfer.read_bytes()),
+                // Time in which the client need not send does not count towards its rate.
                 _ => self.pace.rest(),
             }
         }

@@ -69,6 +69,7 @@ fn tls_name<'a>(ex: &'a Exchange<'_>, upstream: &'a Upstream, endpoint: &'a Endp
         }
         (None, HostRewrite::Node | HostRewrite::Pass) => own,
     };
+    // A request may carry an empty `Host` (RFC 9112 §3.2), which is no server name.
     if name.host.is_empty() { own } else { name }
 }
 
@@ -117,6 +118,8 @@ impl<'s> ProxiedExchange<'_, 's> {
             let status = sent.head().status;
             match status {
                 101 if self.is_upgrade(sent) => return Ok(true),
+                // A 101 that the client did not request must not reach it: it would continue with HTTP (RFC
+                // 9110 §7.8).
                 101 => return Err(FaultKind::UnexpectedUpgrade.into()),
                 100..=199 => {
                     apart(self.pass_interim(sent)).await?;
@@ -209,6 +212,7 @@ impl<'s> ProxiedExchange<'_, 's> {
             (None, HostRewrite::Node) => endpoint.authority.as_bytes(),
             (None, HostRewrite::Rewrite(host)) => host.as_bytes(),
         };
+        // `Host` comes first (RFC 9110 §7.2).
         write_line(out, b"Host", host);
         self.write_forwarding(out);
         if self.conn.worker.settings.forwarding.forwarded_field {
@@ -216,6 +220,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         }
         let mut has_length = false;
         encode::request_fields(out, request, |field| match field.known() {
+            // Written above, except `Trailer`: request trailers are not forwarded (decision 47).
             KnownField::Host
             | KnownField::XRealIp
             | KnownField::XForwardedFor
@@ -243,6 +248,7 @@ impl<'s> ProxiedExchange<'_, 's> {
             write_line(out, b"Upgrade", request.fields.known(KnownField::Upgrade).unwrap_or_default());
         }
         if form == RequestForm::Stream && self.wants_trailers() {
+            // The only value of `TE` that HTTP/2 permits (RFC 9113 §8.2.2).
             out.extend_from_slice(b"TE: trailers\r\n");
         }
         out.extend_from_slice(b"\r\n");
@@ -295,6 +301,8 @@ impl<'s> ProxiedExchange<'_, 's> {
         encode::response_fields(&mut text, head, |field| field.known() == KnownField::ContentLength);
         text.extend_from_slice(b"\r\n");
         let bytes_max = self.conn.worker.settings.limits.response_head.head_bytes_max;
+        // Counted before the version is checked: an endless series must not hold the exchange of an HTTP/1.0
+        // client either.
         self.interim.count(text.len(), bytes_max)?;
         if self.ex.request.version == HttpVersion::Http10 {
             return Ok(());

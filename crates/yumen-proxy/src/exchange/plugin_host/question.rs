@@ -31,6 +31,7 @@ pub(super) async fn ask(
         pinned.shared_upstream(UpstreamSlotId(question.upstream)).ok_or(SubrequestFault::NoEndpoint)?.clone();
     // The subrequest must not keep the snapshot alive while it waits.
     drop(pinned);
+    // Subrequests bypass the balancer; a random start spreads them over the endpoints.
     let first = (worker.random() as usize)
         .checked_rem(upstream.endpoints.len())
         .ok_or(SubrequestFault::NoEndpoint)?;
@@ -76,6 +77,7 @@ async fn send<'r>(
     let endpoints = subrequest.upstream.endpoints.len();
     for at in 0..endpoints.min(ATTEMPTS_MAX) {
         match subrequest.send(client, (first + at) % endpoints).await {
+            // Only a failed connect proves that the endpoint has not received the request.
             Err(SubrequestError::Connect) => {}
             done => return done,
         }
@@ -99,6 +101,7 @@ fn head(question: &SubrequestSpec) -> Vec<u8> {
     if !question.keeps {
         write_line(&mut out, b"Connection", b"close");
     }
+    // RFC 9110 §8.6: a POST without a body carries `Content-Length: 0`.
     if !question.body.is_empty() || question.method == Method::Post {
         encode::framing(&mut out, Framing::Length(question.body.len() as u64));
     }

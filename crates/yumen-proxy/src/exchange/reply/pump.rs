@@ -72,6 +72,7 @@ struct Progress {
 impl Progress {
     fn of(upload: &Transfer, download: &Transfer) -> Progress {
         let (waits_for_client, taken_bytes) = (download.waits_for_sink(), download.taken_bytes());
+        // While the client does not read, its own upload must not restart the send timeout.
         let of_upload = if waits_for_client { TransferProgress::default() } else { upload.progress() };
         Progress {
             waits_for_client,

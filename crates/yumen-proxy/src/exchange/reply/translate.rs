@@ -52,6 +52,7 @@ pub(crate) async fn pass_on_translated<'s>(
     let status = grpc::status_of_lines(&trailers).or_else(|| grpc::status_of(&finished.head.fields));
     let persists = finished.head.persistent() && upload.is_done();
     let head = std::mem::take(&mut finished.head);
+    // Returned before the translation, so that other requests can use the connection meanwhile.
     if persists && finished.connection.is_reusable() {
         finished.keep(client, keepalive, now);
     } else {
@@ -68,6 +69,7 @@ pub(crate) async fn pass_on_translated<'s>(
     };
     let response = translated.unwrap_or_else(|refused| LocalResponse::error_msg(503, &refused.to_string()));
     let after = answer(conn, ex, chains, response, flow).await;
+    // `answer` has recorded the gateway as the source.
     flow.source = ResponseSource::Upstream;
     flow.grpc_status = status;
     after

@@ -23,6 +23,7 @@ pub(super) fn destination(mut control: &[u8], port: u16) -> Option<SocketAddr> {
             // `in_pktinfo` contains a local address even for a broadcast datagram.
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 let local = Ipv4Addr::from(*data.get(4..)?.first_chunk::<4>()?);
+                // An IPv4 datagram on an IPv6 socket carries both messages; this one takes precedence.
                 return Some((local, port).into()).filter(can_answer);
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {

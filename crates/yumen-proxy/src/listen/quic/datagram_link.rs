@@ -106,9 +106,11 @@ impl DatagramReceiver {
     pub(super) fn take(&mut self) -> Option<ForwardedDatagram> {
         loop {
             match rustix::net::recv(&self.pipe, &mut self.room[..], RecvFlags::empty()) {
+                // A message has at least [`HEAD_BYTES`], so zero bytes mean the end of the link.
                 Ok((0, _)) => return None,
                 Ok((count, _)) => {
                     if let Some(handed) = read(&self.room[..count]) {
+                        // A message that does not decode counts as a lost datagram, as UDP permits.
                         return Some(handed);
                     }
                 }

@@ -67,6 +67,7 @@ impl Http3Identity {
 
     /// Derives a key for one purpose from the secret (HKDF, RFC 5869).
     fn key<const BYTES: usize>(&self, purpose: &[u8]) -> [u8; BYTES] {
+        // The secret is uniformly random, so extraction needs no salt (RFC 5869 §3.1).
         let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&self.secret);
         let mut key = [0; BYTES];
         let filled = secret.expand(&[purpose], KeyLength(BYTES)).and_then(|all| all.fill(&mut key));
@@ -122,6 +123,8 @@ pub fn listen(
     identity: &Http3Identity,
     predecessor: Option<DatagramForwarder>,
 ) -> Result<(Vec<Http3Listener>, Http3HandoverSender), String> {
+    // Both keys derive from the inherited secret: a successor accepts the tokens of its predecessor and can
+    // reset its connections (RFC 9000 §10.3).
     let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&identity.key::<32>(b"tokens"));
     let reset_key = hmac::Key::new(hmac::HMAC_SHA256, &identity.key::<32>(b"resets"));
     let mut server =

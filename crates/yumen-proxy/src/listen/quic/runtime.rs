@@ -118,6 +118,7 @@ impl Drop for QuicTimer {
         // When the thread ends, the thread-local may be destroyed already.
         let _ = ALARMS.try_with(|alarms| {
             let mut alarms = alarms.borrow_mut();
+            // Returned, so that it is dropped after the borrow of the table has ended.
             let timer = alarms.set.get_mut(self.0).and_then(Option::take);
             alarms.free.push(self.0);
             timer

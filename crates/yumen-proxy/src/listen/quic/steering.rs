@@ -302,11 +302,13 @@ impl AsyncUdpSocket for SteeredSocket {
     ) -> Poll<io::Result<usize>> {
         let (handed, reads) = self.receive_forwarded(cx, rooms, metas);
         let count = match handed {
+            // The mailbox has registered the task, so a forwarded datagram wakes it.
             0 if !reads => return Poll::Pending,
             0 => ready!(self.socket.poll_recv(cx, rooms, metas))?,
             handed => handed,
         };
         for (room, meta) in rooms.iter_mut().zip(metas).take(count) {
+            // If every datagram was forwarded, the length is 0 and the library skips the entry.
             meta.len = self.partition(room, meta);
         }
         Poll::Ready(Ok(count))

@@ -52,6 +52,7 @@ impl OutcomeVar {
     fn of(name: &str) -> Option<OutcomeVar> {
         Some(match name {
             "status" => OutcomeVar::Status,
+            // The second names are those of the stream module of NGINX.
             "request_time" | "session_time" => OutcomeVar::RequestTime,
             "request_length" | "bytes_received" => OutcomeVar::RequestLength,
             "bytes_sent" => OutcomeVar::BytesSent,
@@ -149,6 +150,7 @@ impl LineTemplate {
             LineEscape::Default => escape(out, value),
             LineEscape::Json => {
                 let text = serde_json::Value::from(String::from_utf8_lossy(value)).to_string();
+                // The template contains the quotes.
                 out.extend_from_slice(&text.as_bytes()[1..text.len() - 1]);
             }
             LineEscape::None => {

@@ -47,6 +47,7 @@ impl LogQueue {
         // Reserved before the check, so that concurrent workers cannot exceed the limit together.
         let taken = counts.room.fetch_add(room, Relaxed);
         if taken == 0 || taken + room <= self.lines_max {
+            // Counted before the send: the writer may settle the batch at once.
             counts.waiting.fetch_add(lines, Relaxed);
             if self.batches.send(LogBatch { text, lines, room }).is_ok() {
                 return 0;
@@ -60,6 +61,7 @@ impl LogQueue {
     /// Takes the number of lines that the writer has lost since the last call.
     pub(super) fn take_lost_lines(&self) -> u64 {
         let lost = &self.backlog.0.lost;
+        // Nearly always 0: a swap would take the cache line from the other workers.
         if lost.load(Relaxed) == 0 { 0 } else { lost.swap(0, Relaxed) }
     }
 }
@@ -79,6 +81,7 @@ struct BacklogCounts {
 impl LogBacklog {
     /// Number of lines that are not written yet.
     pub fn lines(&self) -> u64 {
+        // Pairs with the `Release` of `settle`.
         self.0.waiting.load(Acquire)
     }
 
@@ -110,6 +113,7 @@ impl LogQueueWriter {
             let lost = match output.write(&batch.text) {
                 Ok(()) => 0,
                 Err(PartialWrite { written, error }) => {
+                    // The lines ahead of the torn one are complete.
                     let whole = memchr::memchr_iter(b'\n', &batch.text[..written]).count() as u64;
                     let lost = batch.lines.saturating_sub(whole);
                     losses.add(lost, error);

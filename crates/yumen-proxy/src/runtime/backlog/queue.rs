@@ -52,6 +52,7 @@ pub(super) struct QueueRegister(RefCell<Vec<Weak<SendQueueState>>>);
 impl QueueRegister {
     pub(super) fn add(&self, queue: &SendQueue) {
         let mut queues = self.0.borrow_mut();
+        // Entries of closed connections are removed only when the list would grow, which amortizes the scan.
         if queues.len() == queues.capacity() {
             queues.retain(|queue| queue.strong_count() > 0);
         }
@@ -114,6 +115,7 @@ impl SendQueue {
     pub(crate) fn is_over(&self, cx: &Context<'_>) -> bool {
         let mut driver = lock(&self.0.driver);
         match &mut *driver {
+            // `clone_from` retains a waker that wakes the same task.
             Some(driver) => driver.clone_from(cx.waker()),
             none => *none = Some(cx.waker().clone()),
         }
@@ -165,6 +167,7 @@ impl StreamQueue {
             return Poll::Ready(frame_bytes);
         }
         *lock(&own.waker) = Some(cx.waker().clone());
+        // A stream is in the list at most once.
         if !own.is_waiting.swap(true, Relaxed) {
             lock(&own.all.waiting).push(Arc::downgrade(own));
         }
@@ -176,6 +179,7 @@ impl StreamQueue {
         self.0.bytes.fetch_add(data.len(), Relaxed);
         self.0.all.bytes.fetch_add(data.len(), Relaxed);
         self.0.all.worker_bytes.fetch_add(data.len(), Relaxed);
+        // `Bytes::from_owner` requires `Send`, hence the atomics although one thread uses the queue.
         Bytes::from_owner(QueuedBytes { data, own: self.0.clone() })
     }
 }
@@ -215,6 +219,7 @@ impl SendQueueState {
     /// Wakes all waiting streams, in the order of arrival.
     #[cold]
     fn wake(&self) {
+        // Taken first: no lock is held while tasks are woken.
         let waiting = std::mem::take(&mut *lock(&self.waiting));
         for own in waiting.iter().filter_map(Weak::upgrade) {
             own.is_waiting.store(false, Relaxed);

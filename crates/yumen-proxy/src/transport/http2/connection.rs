@@ -143,6 +143,7 @@ impl H2Connection {
     /// Closes the connection to new requests. The driver ends the connection once it is idle.
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
+        // Wakes the driver, which is the only owner that can end the connection.
         self.timer.set(1);
     }
 

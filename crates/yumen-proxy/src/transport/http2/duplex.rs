@@ -176,6 +176,7 @@ impl Http2Duplex {
     /// Fault of a client that no longer waits: it reset the stream, its connection was lost, or its deadline
     /// has passed.
     pub(crate) fn client_gone(&mut self, cx: &mut Context<'_>) -> Option<FaultKind> {
+        // After a complete response, a reset by the client changes nothing.
         if self.outgoing.is_finished() {
             return None;
         }

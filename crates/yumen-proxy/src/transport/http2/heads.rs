@@ -33,12 +33,15 @@ pub(crate) fn read_request<T>(
     let is_websocket = websocket(request)?;
     let authority = authority(request)?;
     let is_connect = request.method() == Method::CONNECT && !is_websocket;
+    // The handshake of HTTP/1.1 is a GET (RFC 6455 §4.1).
     let method = if is_websocket { "GET" } else { request.method().as_str() };
+    // A CONNECT names its target in `:authority` only (RFC 9113 §8.5).
     let target = match request.uri().path_and_query() {
         Some(target) if !is_connect => target.as_str().as_bytes(),
         _ => authority,
     };
     let host = std::iter::once((&b"Host"[..], authority));
+    // `authority` has compared it with `:authority`; a second `Host` line would be refused.
     let fields = pairs(request.headers()).filter(|(name, _)| *name != b"host");
     let upgrade = if is_websocket { UPGRADE } else { &[] };
     let fields = host.chain(fields).chain(upgrade.iter().copied());
@@ -48,6 +51,7 @@ pub(crate) fn read_request<T>(
         // The bytes belong to a tunnel and not to content, so no length can apply (RFC 9110 §9.3.6).
         return Err(HeadError::Malformed("a WebSocket has a Content-Length"));
     }
+    // A CONNECT has no content: its DATA frames are the tunnel (RFC 9113 §8.5).
     if has_ended || is_websocket {
         head.framing = Framing::None;
     } else if head.framing == Framing::None && head.fields.known(KnownField::ContentLength).is_none() {
@@ -98,6 +102,7 @@ fn websocket<T>(request: &Request<T>) -> Result<bool, HeadError> {
             Err(HeadError::Malformed("a protocol is asked for without CONNECT"))
         }
         Some(protocol) if protocol.as_str().eq_ignore_ascii_case("websocket") => Ok(true),
+        // Answered with 501 (RFC 9220 §3).
         Some(_) => Err(HeadError::UnknownCoding),
     }
 }
@@ -200,6 +205,8 @@ impl CachedFields {
             return make(&Bytes::copy_from_slice(lines));
         }
         if *lines != *self.lines {
+            // Encoded fields are kept only if the same lines follow, so that changing heads cost no copy of a
+            // map.
             *self = CachedFields { lines: Bytes::copy_from_slice(lines), made: None };
             return make(&self.lines);
         }

@@ -138,6 +138,7 @@ impl FrameBudget {
     /// Credits the time since the last call and the payload moved.
     fn replenish(&mut self, now_ms: u64) {
         let gained_by_time = now_ms.saturating_sub(self.since_ms) * SECOND_GAIN / 1000;
+        // The rest of a second that has not gained a credit yet counts at the next call.
         if gained_by_time > 0 {
             self.since_ms = now_ms;
         }

@@ -52,12 +52,15 @@ pub(crate) async fn resolved(
     if let Err(FrameStreamError::Quic(StreamErrorIncoming::Unknown(cause))) = &frame
         && cause.is::<Http3FrameTooLong>()
     {
+        // The library sends 431 for a head above its limit, so it receives one.
         frame = Ok(Some(Frame::Headers(larger_than(size_max))));
     }
     let mut asked = None;
     if let Ok(Some(Frame::Headers(section))) = &mut frame
         && let Some((left, protocol)) = take_protocol(section)
     {
+        // h3 rejects a head with a protocol that it does not know, so the field is withheld from it (decision
+        // 25).
         *section = left.into();
         asked = Some(match protocol {
             field_section::ConnectProtocol::WebSocket => Protocol::from_static("websocket"),

@@ -223,6 +223,7 @@ pub(crate) async fn send_all(
             SendStall { connection: &connection, timer: &timer, stall_ms, is_end, acknowledged: None };
         timer.set(stall_ms);
         let sent = step(&mut sender, part, &outgoing, stall).await;
+        // No timeout runs while the queue is empty: the exchange has nothing to send.
         timer.set(0);
         if !matches!(sent, Some(Ok(()))) {
             break;
@@ -295,6 +296,7 @@ async fn step(
         if outgoing.is_given_up() || stall.is_over(cx) {
             return Poll::Ready(None);
         }
+        // `give_up` wakes the sender.
         *outgoing.sender.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
     })

@@ -156,6 +156,7 @@ impl quic::SendStream<Bytes> for QuicSendStream {
     }
 
     fn reset(&mut self, reset_code: u64) {
+        // Fails if the stream has ended or was reset before.
         let _ = self.stream.reset(VarInt::from_u64(reset_code).unwrap_or(VarInt::MAX));
     }
 

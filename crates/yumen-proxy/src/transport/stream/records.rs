@@ -33,6 +33,7 @@ impl RecordBoundary {
     fn pass(&mut self, mut bytes: &[u8]) {
         while let Some((first, rest)) = bytes.split_first() {
             if self.header_bytes < HEADER_BYTES {
+                // The length is in the last two bytes of a header.
                 if self.header_bytes >= HEADER_BYTES - 2 {
                     self.left_bytes = self.left_bytes << 8 | u16::from(*first);
                 }
@@ -43,6 +44,7 @@ impl RecordBoundary {
                 self.left_bytes -= count as u16;
                 bytes = &bytes[count..];
             }
+            // A record without content ends with its header.
             if self.header_bytes == HEADER_BYTES && self.left_bytes == 0 {
                 *self = RecordBoundary::default();
             }

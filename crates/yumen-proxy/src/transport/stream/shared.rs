@@ -10,7 +10,7 @@ use crate::fault::FaultKind;
 use crate::runtime::timers::Timer;
 use crate::transport::body::{BodyDecoder, BodyEncoding};
 
-/// How a message head was sent.
+/// The way in which a message head was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeadSent {
     /// Not sent yet: the caller writes the head ahead of the body.

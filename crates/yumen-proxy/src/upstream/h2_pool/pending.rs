@@ -71,6 +71,7 @@ impl PendingConnect {
     /// Extends the timeout to that of another request, from the start of the connection.
     pub(super) fn extend(&self, timeout_ms: u64) {
         let known_ms = self.timeout_ms.get();
+        // 0 is no limit, and therefore longer than any other timeout.
         self.timeout_ms.set(if known_ms.min(timeout_ms) == 0 { 0 } else { known_ms.max(timeout_ms) });
     }
 
@@ -81,6 +82,7 @@ impl PendingConnect {
     }
 
     fn end(&self, outcome: Result<(), FaultKind>) {
+        // The drop of the task ends the wait a second time; the first outcome counts.
         if self.outcome.get().is_none() {
             self.outcome.set(Some(outcome));
             self.over.notify_waiters();
@@ -100,6 +102,7 @@ impl ConnectTask {
     pub(crate) fn begin(self, client: &Rc<UpstreamClient>, dial: EndpointDial, keep: KeepaliveLimits) {
         let (client, watched) = (client.clone(), PanicWatch::new(&client.counters, Some(dial.address)));
         task::spawn(async move {
+            // Dropped by an unwinding panic, which it then counts.
             let _watched = watched;
             let made = self.make(&client, dial, keep).await;
             self.pending.end(made);

@@ -46,6 +46,7 @@ impl HealthCall {
             body.send_data(self.message.clone(), true)?;
             read(answer.await?).await
         };
+        // `biased`: the endpoint may close right after its response, which still counts.
         tokio::select! {
             biased;
             said = call => said.map_or(HealthObservation::TcpFailure, |serves| {
@@ -62,6 +63,7 @@ async fn read(answer: http::Response<RecvStream>) -> Result<bool, h2::Error> {
     let mut message = Vec::new();
     while let Some(data) = body.data().await {
         let data = data?;
+        // Without released capacity, the endpoint would stop sending (RFC 9113 §5.2).
         body.flow_control().release_capacity(data.len())?;
         message.extend_from_slice(&data);
         if message.len() > ANSWER_BYTES_MAX {
@@ -69,6 +71,7 @@ async fn read(answer: http::Response<RecvStream>) -> Result<bool, h2::Error> {
         }
     }
     let trailers = body.trailers().await?.unwrap_or_default();
+    // A response without a message carries its status in the head.
     let is_ok = |fields: &HeaderMap| fields.get("grpc-status").is_some_and(|status| status == "0");
     let succeeded = head.status == 200 && (is_ok(&trailers) || is_ok(&head.headers));
     Ok(succeeded && status(&message) == Some(SERVING))
@@ -95,6 +98,7 @@ fn request(service: &str) -> Vec<u8> {
 
 /// The status of a `HealthCheckResponse` in its gRPC frame: field 1, 0 if absent.
 fn status(mut frame: &[u8]) -> Option<u64> {
+    // The call offers no compression, so a compressed message is malformed.
     if frame.try_get_u8().ok()? != 0 || frame.try_get_u32().ok()? as usize != frame.len() {
         return None;
     }

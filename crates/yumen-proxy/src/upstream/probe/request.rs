@@ -39,6 +39,7 @@ impl ProbeRequest {
         upstream_tls: &UpstreamTls,
     ) -> ProbeRequest {
         let addr = SocketAddr::new(endpoint.addr.ip(), checks.port.unwrap_or(endpoint.addr.port()));
+        // A separate port for checks does not expect the PROXY header of the endpoint's own port.
         let version = checks.proxy_protocol.filter(|_| addr == endpoint.addr);
         let opening = version.map(proxy_protocol::own).unwrap_or_default();
         let mut call = None;
@@ -181,6 +182,7 @@ fn authority(host: &str, port: u16, default_port: u16) -> String {
 
 fn request(path: &str, host: &str, fields: &[(Box<str>, Box<str>)]) -> Vec<u8> {
     let slash = if path.starts_with('/') { "" } else { "/" };
+    // A space would end the request target (RFC 9112 §3).
     let path = clean(path).replace(' ', "%20");
     let mut text = format!("GET {slash}{path} HTTP/1.1\r\n");
     let own = [("Host", host), ("User-Agent", "yumen-healthcheck"), ("Connection", "close")];

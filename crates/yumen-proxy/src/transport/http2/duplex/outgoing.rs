@@ -82,6 +82,7 @@ impl Http2Outgoing {
         }
         let data = gather(slices, wanted.min(room).min(free));
         let count = data.len();
+        // END_STREAM on the last bytes saves an empty DATA frame.
         let is_end = *state == StreamWriteState::LastWrite && count == wanted;
         stream.send_data(queue.queue(data), is_end).map_err(io::Error::other)?;
         if is_end {
