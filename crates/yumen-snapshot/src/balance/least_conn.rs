@@ -1,4 +1,4 @@
-//! Least connections: the endpoint with the fewest exchanges under way for its weight.
+//! Least connections: the endpoint with the fewest exchanges in flight for its weight.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -25,6 +25,7 @@ impl BalancingPolicy for LeastConn {
         let mut ties = 1;
         for (index, endpoint) in pool.iter() {
             let (share, whole) = pool.share(index);
+            // The request itself counts, so that weights decide among idle endpoints.
             let load = (u64::from(endpoint.state.active.load(Relaxed)) + 1).saturating_mul(whole);
             let weight = u64::from(endpoint.weight) * share;
             // load / weight against the best's, without dividing.
@@ -38,6 +39,7 @@ impl BalancingPolicy for LeastConn {
                 }
                 std::cmp::Ordering::Equal => {
                     ties += 1;
+                    // Reservoir sampling: each of n equal endpoints is chosen with probability 1/n, in one pass.
                     if ex.host.random().is_multiple_of(ties) {
                         best = Some((index, load, weight));
                     }

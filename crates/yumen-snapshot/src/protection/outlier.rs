@@ -1,58 +1,58 @@
 //! Endpoints that fail while others do not, left out for a while.
 //!
-//! Judged where the failures are seen; nobody watches in between, so an idle upstream costs nothing.
+//! Failures are judged when attempts end. No task watches in between, so an idle upstream costs nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::limiter::EndpointCounts;
 
-/// Endpoints stay out at least so long, in milliseconds, even where all others fail as well.
+/// Minimum time before ejected endpoints return early, in milliseconds, even if all other endpoints fail as well.
 const EARLY_RETURN_MS: u64 = 1000;
 
-/// When an endpoint is left out, and for how long.
+/// The rules by which an endpoint is ejected, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OutlierRules {
-    /// So many answers of 5xx, or none, in a row; 0 does not look.
+    /// Consecutive failures: responses of 5xx, or no response; 0 disables the check.
     pub consecutive_5xx: u32,
-    /// So many gateway failures in a row; 0 does not look.
+    /// Consecutive gateway failures; 0 disables the check.
     pub consecutive_gateway_failures: u32,
-    /// How far success rates may differ.
+    /// The allowed difference of success rates.
     pub success_rate: Option<SuccessRateRules>,
-    /// How often success rates are compared, in milliseconds.
+    /// The interval of comparisons of success rates, in milliseconds.
     pub interval_ms: u64,
-    /// The first time out, in milliseconds; each further one adds as much.
+    /// The first ejection time, in milliseconds. Each further ejection adds the same time.
     pub base_ejection_ms: u64,
-    /// The longest time out, in milliseconds.
+    /// The longest ejection time, in milliseconds.
     pub max_ejection_ms: u64,
-    /// How much of the endpoints may be out.
+    /// The largest share of endpoints that may be ejected.
     pub max_ejected_percent: u32,
 }
 
-/// How far an endpoint may fall behind the others.
+/// The rule for the comparison of success rates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SuccessRateRules {
-    /// Requests in an interval below which an endpoint is not compared.
+    /// An endpoint with fewer requests in the interval is not compared.
     pub requests_min: u32,
-    /// Endpoints compared below which none is left out.
+    /// With fewer compared endpoints, none is ejected.
     pub endpoints_min: u32,
     /// Standard deviations below the mean.
     pub deviations: f64,
 }
 
-/// How an attempt ended.
+/// The end of an attempt, as outlier detection counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptFailure {
-    /// Well.
+    /// No failure.
     None,
-    /// With an answer of 5xx that the endpoint itself may have made.
+    /// A response of 5xx that the endpoint itself may have generated.
     Server,
-    /// With no answer, or one that tells that there is none behind: 502, 503, 504.
+    /// No response, or a response that reports a failure behind the endpoint: 502, 503, 504.
     Gateway,
 }
 
 impl AttemptFailure {
-    /// What an answer's status tells.
+    /// The class of a response status.
     pub fn of_status(status: u16) -> AttemptFailure {
         match status {
             502..=504 => AttemptFailure::Gateway,
@@ -62,52 +62,52 @@ impl AttemptFailure {
     }
 }
 
-/// What was decided about an endpoint.
+/// The ejection of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EjectionEvent {
-    /// Which.
+    /// Index of the endpoint.
     pub index: usize,
-    /// Why, in a word for logs.
+    /// Reason, for logs.
     pub reason: &'static str,
-    /// For how long it is left out, in milliseconds.
+    /// Duration of the ejection, in milliseconds.
     pub for_ms: u64,
 }
 
-/// Whether an endpoint is left out, and what speaks for it.
+/// The ejection state of an endpoint, and the counts that lead to it.
 #[derive(Debug, Default)]
 pub struct EndpointEjection {
     is_ejected: AtomicBool,
-    /// When it comes back, in milliseconds of the monotonic clock.
+    /// End of the ejection, in milliseconds of the monotonic clock.
     until_ms: AtomicU64,
-    /// How often it was left out, less what good conduct took back.
+    /// Ejections that lengthen the next one; each interval without an ejection subtracts one.
     times: AtomicU32,
-    /// How often it was left out in all.
+    /// All ejections.
     total: AtomicU64,
     failures_5xx: AtomicU32,
     failures_gateway: AtomicU32,
-    /// Of the running interval.
+    /// Requests of the current interval.
     requests: AtomicU32,
     successes: AtomicU32,
 }
 
 impl EndpointEjection {
-    /// Whether it is left out.
+    /// Whether the endpoint is ejected.
     pub fn is_ejected(&self) -> bool {
         self.is_ejected.load(Relaxed)
     }
 
-    /// When it comes back, in milliseconds of the monotonic clock; `None` where it is not out.
+    /// End of the ejection, in milliseconds of the monotonic clock; `None` if the endpoint is not ejected.
     pub fn until_ms(&self) -> Option<u64> {
         self.is_ejected().then(|| self.until_ms.load(Relaxed))
     }
 
-    /// How often it was left out since it is known.
+    /// Ejections since the endpoint is known.
     pub fn total(&self) -> u64 {
         self.total.load(Relaxed)
     }
 
-    /// All that is known of it, but for what is counted in the running interval: whether it is out, until when, how
-    /// often it was, and its failures in a row.
+    /// The state for a successor process, without the counts of the current interval: ejected or not, end of the ejection,
+    /// numbers of ejections, and consecutive failures.
     pub(crate) fn export(&self) -> [u64; 6] {
         let [times, failures_5xx, failures_gateway] =
             [&self.times, &self.failures_5xx, &self.failures_gateway].map(|count| count.load(Relaxed).into());
@@ -127,11 +127,13 @@ impl EndpointEjection {
         ];
         counts
             .into_iter()
+            // A value out of range can only come from another version; zero forgets it.
             .for_each(|(count, exported)| count.store(exported.try_into().unwrap_or(0), Relaxed));
         self.is_ejected.store(is_ejected != 0, Relaxed);
     }
 
     fn count(&self, rules: &OutlierRules, failure: AttemptFailure) -> Option<&'static str> {
+        // Counters of a heuristic: a lost order between workers shifts a comparison by one request at most.
         self.requests.fetch_add(1, Relaxed);
         let add = |count: &AtomicU32| count.fetch_add(1, Relaxed) + 1;
         match failure {
@@ -141,6 +143,7 @@ impl EndpointEjection {
                 clear(&self.failures_gateway);
                 return None;
             }
+            // Another 5xx ends a series of gateway failures: a server responded.
             AttemptFailure::Server => clear(&self.failures_gateway),
             AttemptFailure::Gateway if rules.consecutive_gateway_failures > 0 => {
                 if add(&self.failures_gateway) >= rules.consecutive_gateway_failures {
@@ -153,7 +156,7 @@ impl EndpointEjection {
         is_over.then_some("consecutive 5xx")
     }
 
-    /// Whether its failures in a row are enough to leave it out.
+    /// Whether the consecutive failures suffice for an ejection.
     fn is_failing(&self, rules: &OutlierRules) -> bool {
         let reaches = |count: &AtomicU32, most: u32| most > 0 && count.load(Relaxed) >= most;
         reaches(&self.failures_gateway, rules.consecutive_gateway_failures)
@@ -162,6 +165,7 @@ impl EndpointEjection {
 
     fn eject(&self, rules: &OutlierRules, now_ms: u64) -> u64 {
         let times = self.times.fetch_add(1, Relaxed).saturating_add(1);
+        // As in Envoy: the time grows linearly with the number of ejections.
         let for_ms = rules.base_ejection_ms.saturating_mul(u64::from(times)).min(rules.max_ejection_ms);
         self.until_ms.store(now_ms + for_ms, Relaxed);
         self.total.fetch_add(1, Relaxed);
@@ -170,11 +174,13 @@ impl EndpointEjection {
     }
 
     fn take_back_one_time(&self) {
+        // An endpoint that was never ejected stays at zero; the failed update is intended.
         let _ = self.times.fetch_update(Relaxed, Relaxed, |times| times.checked_sub(1));
     }
 
-    /// Back, with a clean slate but for how often it was out.
+    /// Ends the ejection and resets all counts except the number of ejections.
     fn end_ejection(&self) {
+        // Failures before the ejection must not count towards the next one.
         for count in [&self.failures_5xx, &self.failures_gateway, &self.requests, &self.successes] {
             clear(count);
         }
@@ -182,35 +188,36 @@ impl EndpointEjection {
     }
 }
 
-/// A line that all workers read is only written when it changes.
+/// Resets a count. Workers share its cache line, so it is written only if it changes.
 fn clear(count: &AtomicU32) {
     if count.load(Relaxed) != 0 {
         count.store(0, Relaxed);
     }
 }
 
-/// What is known of an upstream's outliers as a whole.
+/// The state of outlier detection of an upstream.
 #[derive(Debug, Default)]
 pub struct OutlierState {
-    /// When the next endpoint comes back; 0 is never.
+    /// The next end of an ejection; 0 if there is none.
     due_ms: AtomicU64,
-    /// When the running interval ends; 0 before the first.
+    /// The end of the current interval; 0 before the first request.
     interval_ends_ms: AtomicU64,
-    /// When the newest endpoint was ejected.
+    /// The time of the newest ejection.
     ejected_at_ms: AtomicU64,
-    /// Held while endpoints are taken out or let in, so that two workers do not take out too many.
+    /// Held while ejections begin or end, so that two workers do not exceed the share of ejected endpoints.
     deciding: Mutex<()>,
 }
 
 impl OutlierState {
-    /// Whether an endpoint's time may be over.
+    /// Whether an ejection may have ended.
     pub fn is_due(&self, now_ms: u64) -> bool {
         let due_ms = self.due_ms.load(Relaxed);
         due_ms != 0 && now_ms >= due_ms
     }
 
-    /// Lets endpoints in whose time is over.
+    /// Ends the ejections whose time has passed.
     pub fn end_ejections(&self, all: &[Arc<EndpointCounts>], now_ms: u64) {
+        // Only a worker that finds the time due takes the lock.
         let _deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
         for ejection in all.iter().map(|tally| &tally.ejection) {
             if ejection.until_ms().is_some_and(|until_ms| now_ms >= until_ms) {
@@ -220,12 +227,12 @@ impl OutlierState {
         self.schedule_evaluation(all);
     }
 
-    /// When the next endpoint comes back, in milliseconds of the monotonic clock; 0 is never.
+    /// The next end of an ejection, in milliseconds of the monotonic clock; 0 if there is none.
     pub(crate) fn due_ms(&self) -> u64 {
         self.due_ms.load(Relaxed)
     }
 
-    /// Looks at endpoints at this time, which others have set.
+    /// Sets the time of the next evaluation, for state that was imported.
     pub(crate) fn evaluate_at(&self, due_ms: u64) {
         self.due_ms.store(due_ms, Relaxed);
     }
@@ -235,7 +242,7 @@ impl OutlierState {
         self.due_ms.store(next.unwrap_or(0), Relaxed);
     }
 
-    /// Counts how an attempt ended and decides.
+    /// Counts the end of an attempt and decides about ejections.
     pub fn observe(
         &self,
         rules: &OutlierRules,
@@ -246,6 +253,7 @@ impl OutlierState {
     ) -> Option<EjectionEvent> {
         let reason = all[index].ejection.count(rules, failure);
         let mut news = reason.and_then(|reason| self.eject(rules, all, index, reason, now_ms));
+        // The interval is checked at the end of an attempt: without traffic there is nothing to compare.
         if self.ends_interval(rules, now_ms) {
             news = news.or(self.end_interval(rules, all, now_ms));
         }
@@ -263,11 +271,14 @@ impl OutlierState {
         let _deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
         let ejection = &all[index].ejection;
         let out = all.iter().filter(|tally| tally.ejection.is_ejected()).count();
+        // At least one endpoint may be ejected, whatever the percentage, but never the last one.
         let out_max = (all.len() * rules.max_ejected_percent as usize / 100).max(1).min(all.len() - 1);
+        // Another worker may have decided while this one waited for the lock.
         if ejection.is_ejected() {
             return None;
         }
         if out >= out_max {
+            // At the bound, the rest may fail as well: then the ejected ones are worth a try.
             self.return_early(rules, all, now_ms);
             return None;
         }
@@ -277,8 +288,8 @@ impl OutlierState {
         Some(EjectionEvent { index, reason, for_ms })
     }
 
-    /// Lets all endpoints in where those that are in fail like those that are out: the ejected ones may have recovered,
-    /// and only requests can show that. Must be called with `deciding` held.
+    /// Ends all ejections if the endpoints in use fail like the ejected ones: those may have recovered, and only requests
+    /// can show that. Must be called with `deciding` held.
     fn return_early(&self, rules: &OutlierRules, all: &[Arc<EndpointCounts>], now_ms: u64) {
         let lasts_ms = now_ms.saturating_sub(self.ejected_at_ms.load(Relaxed));
         let fails = |ejection: &EndpointEjection| ejection.is_ejected() || ejection.is_failing(rules);
@@ -286,23 +297,26 @@ impl OutlierState {
             return;
         }
         for ejection in all.iter().map(|tally| &tally.ejection).filter(|ejection| ejection.is_ejected()) {
+            // An early return is no proof of misconduct: the next ejection must not be longer for it.
             ejection.take_back_one_time();
         }
         all.iter().for_each(|tally| tally.ejection.end_ejection());
         self.schedule_evaluation(all);
     }
 
-    /// Whether the interval is over; true for one caller only.
+    /// Whether the interval has ended; true for one caller only.
     fn ends_interval(&self, rules: &OutlierRules, now_ms: u64) -> bool {
         let ends_ms = self.interval_ends_ms.load(Relaxed);
         let next_ms = now_ms + rules.interval_ms;
         let is_over = now_ms >= ends_ms;
         let is_mine =
+            // The swap elects one worker; the others continue with the new interval.
             is_over && self.interval_ends_ms.compare_exchange(ends_ms, next_ms, Relaxed, Relaxed).is_ok();
+        // The first request only starts the first interval.
         is_mine && ends_ms != 0
     }
 
-    /// Compares success rates, and takes back one time out from whoever is in.
+    /// Compares success rates, and subtracts one ejection from each endpoint in use.
     fn end_interval(
         &self,
         rules: &OutlierRules,
@@ -312,7 +326,9 @@ impl OutlierState {
         let mut rates = Vec::new();
         for (index, ejection) in all.iter().map(|tally| &tally.ejection).enumerate() {
             let requests = ejection.requests.swap(0, Relaxed);
+            // Other workers may have counted between the two swaps.
             let successes = ejection.successes.swap(0, Relaxed).min(requests);
+            // An ejected endpoint has too few requests to compare, and earns no reduction.
             if ejection.is_ejected() {
                 continue;
             }
@@ -334,6 +350,7 @@ impl OutlierState {
 fn lowest_allowed(rates: &[(usize, f64)], deviations: f64) -> f64 {
     let count = rates.len().max(1) as f64;
     let mean = rates.iter().map(|(_, rate)| rate).sum::<f64>() / count;
+    // The population variance, as in Envoy.
     let variance = rates.iter().map(|(_, rate)| (rate - mean) * (rate - mean)).sum::<f64>() / count;
     mean - variance.sqrt() * deviations
 }
