@@ -557,7 +557,6 @@ impl EtcdMirror {
     fn entry(&self, key: &ResourceKey, kv: &KeyValue) -> Result<StoreEntry, UnreadableValue> {
         let object: Map<String, Value> = serde_json::from_slice(&kv.value).map_err(|error| {
             UnreadableValue { at: kv.mod_revision.max(0) as u64, found: error.to_string() }
-        // An array or a bare value cannot be an object of any kind.
         })?;
         let modified = Revision(kv.mod_revision.max(0) as u64);
         // etcd delivers the id of a lease without its expiry. It is known for leases of this process, and
