@@ -302,7 +302,7 @@ impl RedisConnection {
                 wrote = push(&mut writer, &outgoing[written..]), if must_write => match wrote {
                     Ok(bytes) => {
                         written += bytes;
-                        // A TLS stream may buffer what it accepted.
+                        // A TLS stream may buffer accepted bytes.
                         must_flush = bytes > 0;
                         None
                     }

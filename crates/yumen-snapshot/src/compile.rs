@@ -94,7 +94,7 @@ type StageResult = Result<Vec<Problem>, Vec<Problem>>;
 
 /// Compiles resources to snapshots, and keeps the compiled objects for the next change.
 ///
-/// The tables keep their own invariants; the rows of [`kind_table`] say how the objects of a kind go through them.
+/// The tables keep their own invariants; the rows of [`kind_table`] define how the objects of a kind go through them.
 pub struct Compiler {
     context: CompileContext,
     texts: ObjectTexts,
@@ -216,7 +216,7 @@ impl Compiler {
             self.problems.touch_all(reported);
             outdated.extend(owners);
         }
-        // A change of upstreams alone leaves every chain as it is, and what was derived from chains stays valid.
+        // A change of upstreams alone leaves every chain, and so everything derived from chains, as it is.
         let is_endpoints = |name: &ObjectName| name.kind == Kind::Upstreams;
         let mut changes_chains = !staging.keys().all(|ranked| is_endpoints(&ranked.name));
         let mut queue = LinkQueue::default();

@@ -105,7 +105,7 @@ fn make(path: &Path) -> io::Result<String> {
     let linked = fs::hard_link(&beside, path);
     let _ = fs::remove_file(&beside);
     match linked {
-        // The other process uses its key already, and a second key would not open what the first one seals.
+        // The other process uses its key already, and a second key would not open data that the first one seals.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return fs::read_to_string(path),
         linked => linked?,
     }

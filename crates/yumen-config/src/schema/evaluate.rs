@@ -126,7 +126,7 @@ impl<'s> SchemaEvaluator<'s> {
 
     /// Refuses the value itself.
     pub(super) fn refuse(self, message: impl FnOnce() -> String) -> Result<(), InvalidSettings> {
-        // Branches that are only tried fail often, and nobody reads their messages.
+        // Branches that are only tried fail often, and their messages are dropped.
         Err(InvalidSettings::new(if self.tell { message() } else { String::new() }))
     }
 

@@ -17,7 +17,7 @@ const POINTS: u64 = 160;
 const ENDPOINT_MAX: u64 = 1 << 12;
 const RING_MAX: u64 = 1 << 20;
 
-/// What of a request is hashed. Where a request has it not, the client's address is.
+/// The part of a request that is hashed; the client's address if the request lacks the part.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum HashKey {
     /// A variable.

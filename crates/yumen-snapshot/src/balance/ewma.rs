@@ -73,7 +73,7 @@ fn cost(endpoint: &Endpoint, now_us: u64) -> f64 {
     (average.floor() + 1.0) * f64::from(state.active.load(Relaxed) + 1) / f64::from(endpoint.weight)
 }
 
-/// What part of the average is left by now.
+/// The share of the average that remains after its decay.
 fn left(state: &EndpointState, now_us: u64) -> f64 {
     let idle_us = now_us.saturating_sub(state.ewma_at_us.load(Relaxed));
     (-(idle_us as f64) / DECAY_US).exp()

@@ -108,14 +108,14 @@ impl RoundRobin {
         }
     }
 
-    /// How many turns the longest round has: what [`RoundRobinState::new`] spreads workers over.
+    /// Number of turns in the longest round, over which [`RoundRobinState::new`] spreads the workers.
     fn turns(endpoints: &[Endpoint]) -> usize {
         let highest = endpoints.iter().filter(|one| one.weight > 0).map(|one| one.priority).max();
         highest.map_or(0, |priority| scaled(endpoints, priority).map(|(_, weight)| weight as usize).sum())
     }
 
-    /// The next turn of an endpoint in the pool. Those on the way are over: were they to come again, whoever
-    /// follows an endpoint that is down would stand in for it each time, and bear two shares alone.
+    /// The next turn of an endpoint in the pool. Skipped turns are used up: if they came again, the endpoint
+    /// behind one that is down would always replace it, and alone bear two shares.
     fn pick_turn(&self, pool: &EndpointCandidates<'_>, worker: usize) -> Option<usize> {
         let is_first = pool.tried.count() == 0;
         let cursors = self.state.cursors(worker);
@@ -144,8 +144,8 @@ impl RoundRobin {
         self.pick_turn(pool, ex.host.worker())
     }
 
-    /// The next endpoint in the pool, behind so many turns of others. Where nobody takes turns, since there is
-    /// but one endpoint, it is the first.
+    /// The next endpoint in the pool, with the number of skipped turns. Without turns, because there is only one
+    /// endpoint, the first.
     fn next(
         &self,
         pool: &EndpointCandidates<'_>,

@@ -79,7 +79,7 @@ impl Compiler {
         } else if matches!(decision, QuarantineDecision::Disabled) || !stays && self.is_good(name) {
             self.withdraw(name);
         }
-        // After the withdrawal, which removes what is bound.
+        // After the withdrawal, which removes the bindings.
         self.bind_refused(name);
         self.register_missing_references(name, json);
         let defects = defects(json);

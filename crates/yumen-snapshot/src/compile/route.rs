@@ -221,7 +221,7 @@ fn repair_other_fields(kept: &mut Map<String, Value>) {
     if !kept.get("create_time").is_some_and(Value::is_i64) {
         kept.remove("create_time");
     }
-    // A priority in a text form still says which route goes first.
+    // A priority in a text form still orders the routes.
     if let Some(priority) = kept.remove("priority").as_ref().and_then(number) {
         kept.insert("priority".into(), Value::from(priority as i64));
     }

@@ -77,7 +77,7 @@ async fn listen(shared: &EtcdShared, watch: &mut EtcdWatch) -> Result<MirrorNeed
                 }
             }
             _ = probe.tick() => {
-                // Before the next request: silence since the last one is what counts.
+                // Before the next request: the silence since the last one counts.
                 if heard.elapsed() > shared.settings.probe_timeout {
                     watch.fail("the etcd member does not respond");
                     return Err(RpcError::Late(shared.settings.probe_timeout.as_millis()));

@@ -327,7 +327,7 @@ async fn confirm_part(shared: &EtcdShared, by: &Authorship, names: &[String]) ->
     };
     let word = DeletionConfirmation::about(note.clone(), names);
     let success = vec![put(KeyRole::Confirmation, word.to_json()), put(KeyRole::Note, note.to_json())];
-    // No comparison: names, not revisions, decide what a confirmation covers.
+    // No comparison: names, not revisions, decide the extent of a confirmation.
     let request = TxnRequest { success, ..TxnRequest::default() };
     match submit(shared, &request, &note.nonce, deadline).await? {
         Some(revision) if until(shared, deadline, |mirror| mirror.seen() >= revision).await => Ok(()),

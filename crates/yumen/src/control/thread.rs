@@ -274,7 +274,7 @@ impl ControlThread {
         let in_store = |one: &(Resource, &Arc<str>)| !self.local_objects.contains(&one.0);
         self.published.export_versions(revision, self.compiler.last_good().filter(in_store));
         self.status.revision.store(revision.0, Ordering::Release);
-        // Last: whoever waits for the revision reads problems and versions next.
+        // Last: a reader that waits for the revision reads problems and versions next.
         self.published.record(revision);
         let (problems, carried) = (self.status.problems().len(), self.carry.len());
         // The first publication is always logged: it marks the start.

@@ -120,7 +120,7 @@ impl DeletionHold {
 
     /// Releases all held deletions and resets the window.
     pub(super) fn release_all(&mut self) -> Vec<ResourceKey> {
-        // A confirmation covers what led to it, so the count starts anew (decision 49).
+        // A confirmation covers the deletions before it, so the count starts anew (decision 49).
         self.window = DeletionWindow::default();
         std::mem::take(&mut self.keys).keys().cloned().collect()
     }
