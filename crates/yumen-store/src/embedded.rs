@@ -202,7 +202,6 @@ impl EmbeddedMedium {
             let mut held = self.database.write().unwrap_or_else(PoisonError::into_inner);
             if held.is_none() {
                 // A replaced or deleted file must not be opened: its state differs from the one in memory.
-                // See `check`: the file under this name must be the one that was opened.
                 self.check()?;
                 *held = Some(guarded(&self.place, || Ok((self.open)(OpenCheck::Quick)?))?);
                 tracing::info!(file = %self.place.display(), "store reopened after a failure");

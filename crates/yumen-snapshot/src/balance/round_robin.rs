@@ -164,8 +164,7 @@ impl BalancingPolicy for RoundRobin {
 
     fn build(context: &PolicyContext<'_>) -> RoundRobin {
         let PolicyContext { endpoints, carry, origin, .. } = context;
-        // Without a choice there is no position to carry.
-        // An entry in `Carry` per upstream without a choice would be memory for nothing.
+        // Without a choice there is no position to carry, and an entry per such upstream would waste memory.
         if endpoints.len() < 2 {
             return RoundRobin::new(endpoints, context.no_turns.clone());
         }

@@ -49,7 +49,6 @@ impl Router {
         }
         self.cover_any_host(&mut standings);
         let overlap = |(route, standing): (&str, RouteCoverage<'_>)| {
-            // A route is shadowed only if every one of its paths is.
             // One uncovered path is enough to get requests.
             let is_shadowed = standing.covered >= standing.ways;
             let by = if is_shadowed { standing.by } else { standing.tied }?;
