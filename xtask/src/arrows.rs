@@ -69,6 +69,7 @@ pub(crate) fn check(metadata: &Value) -> Result<Vec<Finding>> {
     for package in packages.iter().filter(|package| package["source"].is_null()) {
         let name = package["name"].as_str().context("package without name")?;
         let dependencies = package["dependencies"].as_array().context("package without dependencies")?;
+        // Build dependencies count too; tests may depend on any crate.
         let normal = dependencies.iter().filter(|dependency| dependency["kind"].as_str() != Some("dev"));
         for dependency in normal.filter_map(|dependency| dependency["name"].as_str()) {
             findings.extend(check_arrow(name, dependency));
@@ -82,10 +83,12 @@ pub(crate) fn check_arrow(from: &str, to: &str) -> Option<Finding> {
     if PURE.contains(&from) && IMPURE_CRATES.contains(&to) {
         return Some(format!("{from}: pure crates must not depend on {to}"));
     }
+    // Crates from the registry are the subject of `policy`.
     if FREE.contains(&from) || !(to == "yumen" || to.starts_with("yumen-")) {
         return None;
     }
     let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == from) else {
+        // Refused by default, so that a new crate gets its place in the architecture.
         return Some(format!("{from}: a new crate needs a row in xtask/src/arrows.rs"));
     };
     (!allowed.contains(&to)).then(|| format!("{from}: must not depend on {to} (ARCHITECTURE.md, crates)"))
@@ -96,6 +99,7 @@ pub(crate) fn check_purity(sources: &Sources) -> Vec<Finding> {
     let pure = |path: &str| PURE.iter().any(|name| path.starts_with(&format!("crates/{name}/src/")));
     let mut findings = Vec::new();
     for (path, text) in sources.rust().filter(|(path, _)| pure(path) && !is_test(path)) {
+        // Comments may name a clock.
         let code = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
         for (number, line) in code {
             if let Some(word) = IMPURE_WORDS.iter().find(|word| line.contains(*word)) {

@@ -27,6 +27,7 @@ pub(crate) fn check(sources: &Sources) -> Vec<Finding> {
     for folder in sources.all().filter_map(|(path, _)| path.strip_suffix("/Cargo.toml")) {
         let graph = ModuleGraph::read(sources, folder);
         for cycle in graph.cycles() {
+            // A part of a listed cycle is progress, not a new cycle.
             let covers = |(of, modules): &ListedCycle<'_>| *of == folder && cycle.is_subset(modules);
             let names = joined(&cycle);
             let Some(at) = listed.iter().position(covers) else {
@@ -65,10 +66,12 @@ impl<'s> ModuleGraph<'s> {
         let files = sources.rust().filter_map(|(path, text)| Some((inside(path)?, path, text)));
         let (roots, mut files): (Vec<_>, Vec<_>) =
             files.partition(|(inside, ..)| matches!(*inside, "lib.rs" | "main.rs"));
+        // Tests may use any module, so their arrows would form cycles.
         let test_modules: BTreeSet<&str> =
             roots.iter().flat_map(|(_, _, text)| declared_for_tests(text)).collect();
         files.retain(|(inside, ..)| !test_modules.contains(module(inside)));
         let mut graph = ModuleGraph::default();
+        // All modules first, because a name counts only if it is one of them.
         for (inside, ..) in &files {
             graph.0.entry(module(inside)).or_default();
         }
@@ -82,8 +85,10 @@ impl<'s> ModuleGraph<'s> {
     }
 
     fn add(&mut self, from: &'s str, to: &str, path: &'s str) {
+        // Names of other crates and items of the root are no modules.
         let known = self.0.get_key_value(to).map(|(name, _)| *name);
         if let Some(to) = known.filter(|to| *to != from) {
+            // One file per arrow suffices as an example.
             self.0.entry(from).or_default().entry(to).or_insert(path);
         }
     }
@@ -96,6 +101,7 @@ impl<'s> ModuleGraph<'s> {
                 let mut names = words(used).filter(|name| !matches!(*name, "self" | "crate"));
                 let module = names.next().and_then(|name| self.0.get_key_value(name));
                 let Some((module, _)) = module else { continue };
+                // In a group of modules, the names are no items of the first one.
                 let names = names.filter(|name| !self.0.contains_key(name));
                 exported.extend(names.map(|name| (name.to_owned(), *module)));
             }

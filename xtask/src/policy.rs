@@ -33,6 +33,7 @@ pub(crate) fn check(metadata: &Value, deny: &str) -> Result<Vec<Finding>> {
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for package in metadata["packages"].as_array().context("metadata without packages")? {
         let name = package["name"].as_str().context("package without name")?;
+        // Crates of the workspace have no source.
         let Some(source) = package["source"].as_str() else { continue };
         if source != REGISTRY {
             findings.push(format!("{name}: comes from {source}, only crates.io is allowed"));
@@ -67,14 +68,18 @@ pub(crate) fn list<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
 
 /// Whether the allowed licences satisfy an SPDX expression. AND binds before OR.
 pub(crate) fn licensed(expression: &str, allowed: &[&str]) -> bool {
+    // The slash is an older form of OR.
     let expression = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
+    // Reversed, so that the next token is the last element.
     let mut tokens: Vec<&str> = expression.split_whitespace().rev().collect();
+    // A remainder means that the expression was not understood, which refuses the licence.
     !tokens.is_empty() && any(&mut tokens, allowed) && tokens.is_empty()
 }
 
 fn any(tokens: &mut Vec<&str>, allowed: &[&str]) -> bool {
     let mut met = all(tokens, allowed);
     while tokens.pop_if(|token| *token == "OR").is_some() {
+        // Without short circuit: the right side must be consumed.
         met |= all(tokens, allowed);
     }
     met

@@ -23,11 +23,13 @@ impl RatchetList<'_> {
         let mut listed = entries(text);
         let mut findings = Vec::new();
         for (subject, number) in found {
+            // Removal leaves the entries without a subject.
             match listed.remove(&subject) {
                 None => findings.push(describe(&subject, number)),
                 Some(allowed) if number > allowed => {
                     findings.push(format!("{} (grew from {allowed})", describe(&subject, number)));
                 }
+                // A finding too, because an entry that is too high would let the subject grow again.
                 Some(allowed) if number < allowed => {
                     findings.push(format!(
                         "{subject}: shrank from {allowed} to {number}; write {number} in {path}"

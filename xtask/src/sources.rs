@@ -15,12 +15,14 @@ impl Sources {
     /// Reads files that are tracked, or untracked and not ignored. Files that are not UTF-8 are left out.
     pub(crate) fn read(root: &Path) -> Result<Sources> {
         let listed = Command::new("git")
+            // Untracked files too: a new file is checked before its first commit.
             .args(["ls-files", "--cached", "--others", "--exclude-standard"])
             .current_dir(root)
             .output()
             .context("git ls-files")?;
         ensure!(listed.status.success(), "git ls-files failed");
         let listed = String::from_utf8(listed.stdout)?;
+        // A tracked file may be deleted in the work tree.
         let read = |path: &str| Some((path.to_owned(), std::fs::read_to_string(root.join(path)).ok()?));
         Ok(Sources { files: listed.lines().filter_map(read).collect() })
     }

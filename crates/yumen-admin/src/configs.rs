@@ -120,6 +120,7 @@ async fn try_replace(
     body: Bytes,
 ) -> Result<Option<VersionLedger>, ApiRefusal> {
     let digest = headers.get(DIGEST).and_then(|digest| digest.to_str().ok()).unwrap_or("").to_owned();
+    // The digest identifies the document for the client, so APISIX requires it.
     if digest.is_empty() {
         return Err(ApiRefusal::invalid("missing digest header"));
     }
@@ -127,15 +128,18 @@ async fn try_replace(
     let ledger = VersionLedger::of(&now);
     let document = read_body(&headers, &body)?;
     // After the body was read: a malformed body is refused even with a known digest.
+    // Clients repeat documents periodically; an equal one costs no validation and makes no revision.
     if ledger.is_in_force(&digest, now.revision) {
         return Ok(None);
     }
+    // Refuses a version that is lower than the one in force, as APISIX does.
     let versions = ledger.next_versions(&document)?;
     let judging = state.clone();
     // Validation of a large document takes time and must not block other requests.
     let parts = spawn_blocking(move || {
         let changed = DocumentSection::ALL
             .into_iter()
+            // Sections with an unchanged version are skipped: the version vouches for their content.
             .filter(|section| ledger.version(*section) != versions[section.at()]);
         changed
             .map(|section| Ok((section, items::read(&judging, section, &document)?, versions[section.at()])))
@@ -207,6 +211,7 @@ fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<Map<String, Value>, Api
         return Err(refuse("empty request body".into()));
     }
     let is_yaml =
+        // Parameters of the media type do not matter.
         headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/yaml"));
     let read = match is_yaml {
         true => duplicate_keys::from_yaml(body).map_err(|error| error.to_string()),

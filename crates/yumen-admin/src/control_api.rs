@@ -217,6 +217,7 @@ fn has_checks(entry: &StoreEntry) -> bool {
 /// A page for browsers, otherwise JSON: the list, or the requested item.
 fn told(headers: &HeaderMap, list: Value, one: Option<&Value>) -> Response {
     let accepts = headers.get(ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or("");
+    // Browsers ask for HTML by name; tools send `*/*` or JSON.
     if accepts.contains("text/html") {
         let kind = HeaderValue::from_static("text/html; charset=utf-8");
         return ([(CONTENT_TYPE, kind)], page(&list)).into_response();
@@ -247,6 +248,7 @@ fn page(list: &Value) -> String {
             ];
             page.push_str("<tr>");
             for cell in cells {
+                // Names of objects come from users and must not become markup.
                 page.push_str(&format!("<td>{}</td>", escaped(&cell)));
             }
             page.push_str("</tr>\n");

@@ -53,6 +53,7 @@ async fn dispatch(
 async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<Response, ApiRefusal> {
     let (head, body) = request.into_parts();
     let target = CrudTarget::of(head.uri.path())?;
+    // The message of APISIX when no stream listener is configured.
     if target.kind.descriptor().traffic == TrafficClass::Stream && !state.stream_routes {
         return Err(ApiRefusal::invalid("stream mode is disabled, can not add stream routes"));
     }
@@ -70,6 +71,7 @@ async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<R
     if verb == CrudVerb::Delete {
         return write::delete(state, target, context).await;
     }
+    // Reads and deletions ignore their body.
     let body = body::read(&head.headers, body).await?;
     match verb {
         CrudVerb::Post => write::post(state, target, body, context).await,

@@ -56,11 +56,13 @@ pub(crate) fn configured(keys: &[AdminKey]) -> Vec<HashedKey> {
 pub(crate) fn stored(state: &StoreState) -> Vec<HashedKey> {
     let kept: Value =
         state.setting(SETTING).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    // A damaged entry must not lock out the holders of the others.
     kept.as_array().into_iter().flatten().filter_map(HashedKey::from_json).collect()
 }
 
 /// The holder of a key. The time does not depend on which key matches, or whether one does.
 pub(crate) fn holder_of<'a>(key: &str, keys: impl Iterator<Item = &'a HashedKey>) -> Option<KeyHolder> {
+    // Digests have one length, so the comparison reveals nothing of the key's.
     let presented = sha256(key);
     let mut found = None;
     // No early exit: the time must not reveal the position of the key.
@@ -112,6 +114,7 @@ pub async fn ensure(store: &dyn Store) -> Result<Option<NewKeys>, StoreError> {
         Ok(is_first)
     };
     let (is_first, _) = commit(store, Authorship::by("first start"), decide).await??;
+    // Only the node that stored the keys may show them.
     Ok(is_first.then_some(keys))
 }
 

@@ -28,6 +28,7 @@ pub(crate) fn query(raw: &Option<String>, name: &str) -> Option<String> {
     let pairs = raw.as_deref().unwrap_or("").split('&');
     let mut values = pairs.filter_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        // Names of plugins contain no other character that clients encode.
         (key == name).then(|| value.replace("%2D", "-").replace("%2d", "-"))
     });
     values.next()
@@ -56,6 +57,7 @@ pub(crate) fn schema(state: &AdminState, name: &str) -> Option<Value> {
     };
     let members = schema.as_object_mut()?;
     let properties = members.entry("properties").or_insert_with(|| json!({}));
+    // APISIX injects it into every schema in the same way.
     properties.as_object_mut()?.insert("_meta".into(), meta_schema().clone());
     Some(schema)
 }
@@ -93,6 +95,7 @@ fn inactive_schema() -> Value {
 fn description(state: &AdminState, name: &str) -> Option<Value> {
     let mut members = Map::new();
     let kind = state.registry.get(name).map(|one| &one.kind);
+    // The version of most APISIX plugins.
     members.insert("version".into(), json!(kind.map_or("0.1", |kind| kind.version)));
     members.insert("priority".into(), json!(kind.map_or(0, |kind| kind.priority)));
     members.insert("schema".into(), schema(state, name)?);

@@ -28,6 +28,7 @@ impl SecretVisibility {
     /// The visibility for the holder of the request's key.
     pub(crate) fn of(extensions: &Extensions) -> SecretVisibility {
         match extensions.get::<KeyHolder>().map(|holder| holder.role) {
+            // Without authentication every client may read all.
             None | Some(AdminRole::Admin) => SecretVisibility::Whole,
             Some(AdminRole::Viewer) => SecretVisibility::NoSecrets,
         }
@@ -45,6 +46,7 @@ impl<S: Sync> FromRequestParts<S> for SecretVisibility {
 /// The stored text of an object as the Admin API returns it. Secret members of its kind, such as private keys
 /// of `ssls`, are never returned, as in APISIX.
 pub(crate) fn shown(sight: SecretVisibility, kind: Kind, json: &str) -> Cow<'_, str> {
+    // The common case returns the stored text without parsing it.
     if kind.descriptor().admin_api.secret_members.is_empty() && sight == SecretVisibility::Whole {
         return Cow::Borrowed(json);
     }
@@ -156,6 +158,7 @@ fn plugins(value: &mut Value) {
         }
         within(settings);
         if LOGGERS.iter().any(|end| name.ends_with(end)) {
+            // Such fields usually hold a token of the log server.
             settings.get_mut("headers").into_iter().for_each(values);
         }
     }
@@ -194,6 +197,7 @@ fn within(value: &mut Value) {
     match value {
         Value::Object(members) => secrets(members),
         Value::Array(items) => items.iter_mut().for_each(item),
+        // URLs may contain a password (RFC 3986 §3.2.1).
         Value::String(text) => hide_userinfo(text),
         _ => {}
     }

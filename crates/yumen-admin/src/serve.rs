@@ -103,6 +103,7 @@ pub(crate) async fn serve_with(
     loop {
         tokio::select! {
             () = &mut shutdown => break,
+            // Ended connections are collected here, so the set does not grow.
             Some(ended) = connections.join_next() => report(ended),
             // An idle connection can now be closed for the waiting one.
             () = places.idles(), if waiting.is_some() => {}
@@ -117,17 +118,21 @@ pub(crate) async fn serve_with(
         }
         let Some((stream, peer)) = waiting.take() else { continue };
         let is_unauthenticated = guests.allow.as_ref().is_some_and(|allow| !allow.contains(peer));
+        // A disallowed client gets its refusal while there is room, so that its operator learns the reason.
         if connections.len() < bounds.connections {
             let router = router.clone().layer(Extension(AdminPeer(peer)));
             let place = places.take(is_unauthenticated);
             connections.spawn(welcome(stream, guests.tls.clone(), router, bounds, place, stopped.clone()));
+        // It must never take a slot from an allowed client.
         } else if is_unauthenticated {
             debug!(%peer, "client address not allowed, connection limit reached");
         } else {
             places.make_room();
+            // The client keeps waiting until the closed connection has released its slot.
             waiting = Some((stream, peer));
         }
     }
+    // From here on, new clients are refused or reach the successor process.
     drop(listener);
     // The signal for all connections to end.
     drop(stop);
@@ -154,6 +159,7 @@ async fn welcome(
         let Some(AdminTls(config)) = tls else {
             return connection(stream, router, bounds, &place, stopped).await;
         };
+        // A client that does not complete its handshake must not hold a slot.
         match timeout(bounds.head, TlsAcceptor::from(config).accept(stream)).await {
             Ok(Ok(stream)) => connection(stream, router, bounds, &place, stopped).await,
             Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
@@ -185,6 +191,7 @@ async fn in_place(
     if has_ended(stopped) {
         response.headers_mut().insert(header::CONNECTION, CLOSE);
     }
+    // The slot stays busy until the body was sent, so the connection is not closed in the middle of it.
     Ok(response.map(|body| Body::new(TrackedBody { body, _busy: busy })))
 }
 
@@ -203,6 +210,7 @@ async fn connection(
     let (router, ending) = (TowerToHyperService::new(router), stopped.clone());
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
+        // Slow heads would hold connections (slowloris).
         .header_read_timeout(bounds.head)
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
@@ -227,6 +235,7 @@ async fn connection(
         () = sleep(bounds.lifetime) => {}
     }
     serving.as_mut().graceful_shutdown();
+    // The request in flight may complete; a client that does not read ends here.
     if timeout(bounds.grace, serving).await.is_err() {
         debug!("connection aborted at the end of the shutdown period");
     }

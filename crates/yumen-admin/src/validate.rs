@@ -18,6 +18,7 @@ const LEVELS_MAX: usize = 100;
 ///
 /// The id inside `value` selects the plugin of metadata, and the secret manager.
 pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), String> {
+    // Checked before any recursive validation.
     if is_deeper(value, LEVELS_MAX) {
         return Err(format!("invalid configuration: it is nested deeper than {LEVELS_MAX} levels"));
     }

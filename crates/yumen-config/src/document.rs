@@ -47,6 +47,7 @@ pub fn parse_literally(text: &str) -> (Vec<Resource>, Vec<Problem>) {
 }
 
 fn read(text: &str, meant: DocumentUse<'_>) -> (Vec<Resource>, Vec<Problem>) {
+    // Editors on Windows write the mark, which a JSON text must not have (RFC 8259 §8.1).
     let marked = text.strip_prefix('\u{feff}').unwrap_or(text);
     let text = until_end(marked);
     // A file that a writer has only created or truncated is not a configuration without resources.
@@ -54,7 +55,9 @@ fn read(text: &str, meant: DocumentUse<'_>) -> (Vec<Resource>, Vec<Problem>) {
         let message = "the document is empty; a configuration without resources is the line #END";
         return (Vec::new(), vec![Problem::error("file", "", message.to_owned())]);
     }
+    // JSON is valid YAML, but it has no merge keys, and its own parser is faster.
     let is_json = text.trim_start().starts_with('{');
+    // Most documents have no variables, so one search spares the visit of every text.
     let mut collector = ResourceCollector::new(meant, text.contains("${{"), !is_json);
     let outcome = match is_json {
         true => read_json(text, &mut collector),
@@ -62,12 +65,15 @@ fn read(text: &str, meant: DocumentUse<'_>) -> (Vec<Resource>, Vec<Problem>) {
     };
     match outcome {
         Ok(()) => collector.finish(),
+        // Items that were read before the error are dropped: the rest of the document is unknown, and a partial
+        // configuration would delete objects.
         Err(message) => (Vec::new(), vec![Problem::error("file", "", message)]),
     }
 }
 
 fn read_json(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), String> {
     let mut json = serde_json::Deserializer::from_str(text);
+    // Text behind the object would be ignored otherwise.
     json.deserialize_any(collector).and_then(|()| json.end()).map_err(|error| error.to_string())
 }
 
@@ -75,6 +81,7 @@ fn read_json(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), St
 // serde-saphyr stopped at its default budget of 250 000 nodes, about 8 000 routes, and took about twice as
 // long up to there (0.15 s against 0.07 s); a raised budget was not measured.
 fn read_yaml(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), String> {
+    // The YAML parser reports an empty text as an error; here it is a document without resources.
     if is_blank(text) {
         return Ok(());
     }
@@ -83,6 +90,7 @@ fn read_yaml(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), St
 
 /// Whether a text contains only white space, comments and YAML document markers (`---`).
 fn is_blank(text: &str) -> bool {
+    // Comments too: a writer may have written the header only.
     let is_blank = |line: &str| line.is_empty() || line.starts_with('#') || line == "---";
     text.lines().map(str::trim).all(is_blank)
 }
@@ -90,6 +98,7 @@ fn is_blank(text: &str) -> bool {
 /// Strips the final line `#END`, which marks a complete document. In any other position `#END` is a comment,
 /// as in APISIX, and the text after it counts.
 fn until_end(text: &str) -> &str {
+    // Editors add a line break after the last line.
     let whole = text.trim_end();
     match whole.strip_suffix("#END") {
         // The mark must be a line of its own, not the end of a longer comment.
@@ -107,10 +116,12 @@ fn until_end(text: &str) -> &str {
 /// be incomplete.
 pub fn to_yaml(resources: &[Resource]) -> Result<String, Problem> {
     let document = whole(resources)?;
+    // A plugin setting may contain `<<` as data, such as a template; YAML readers would expand it.
     let text = match has_merge_key(&document) {
         true => json(&document)?,
         false => yaml::write(document).map_err(|error| unwritable(&error))?,
     };
+    // The mark distinguishes a whole file from one that is still being written, as in APISIX.
     Ok(text + "#END\n")
 }
 
@@ -121,6 +132,7 @@ pub fn to_json(resources: &[Resource]) -> Result<String, Problem> {
 
 fn whole(resources: &[Resource]) -> Result<Value, Problem> {
     let mut document = Map::new();
+    // Collected first: an id by position may equal the id of any later object.
     let taken = resources.iter().map(|one| (one.kind, &*one.id)).collect();
     for resource in resources {
         let mut item: Map<String, Value> = serde_json::from_str(&resource.json).map_err(|error| {

@@ -43,6 +43,7 @@ pub fn told(path: &str) -> String {
 pub fn from_json(text: &[u8]) -> Result<DuplicateCheckedValue, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let read = DuplicateKeyReader.deserialize(&mut json)?;
+    // Otherwise a second value behind the first would be ignored silently.
     json.end()?;
     Ok(read)
 }
@@ -110,6 +111,7 @@ impl<'de> Visitor<'de> for DuplicateKeySeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut members = Map::new();
         while let Some(name) = map.next_key::<String>()? {
+            // One search of the map serves the check and the insertion.
             let member = members.entry(name);
             let step = JsonPathStep::Member(&self.step, member.key());
             if matches!(member, Entry::Occupied(_)) && self.doubled.len() < TOLD_MAX {

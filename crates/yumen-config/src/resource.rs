@@ -111,6 +111,7 @@ pub fn decode<T: ResourceType>(json: &str) -> Result<T, InvalidSettings> {
 pub fn decode_value<T: ResourceType>(mut value: Value) -> Result<T, InvalidSettings> {
     // A marked resource must not be used, even if the rest of its text is valid.
     defect::refuse(&value)?;
+    // Before typed decoding, because its messages are the contract and name a path; serde's do not.
     schema::validate(T::schema(), &mut value)?;
     let mut resource: T = serde_json::from_value(value).map_err(InvalidSettings::from_serde)?;
     resource.settle()?;
@@ -135,6 +136,7 @@ macro_rules! resource_type {
             const KIND: $crate::resource::Kind = $kind;
 
             fn schema() -> &'static serde_json::Value {
+                // Derivation costs more than a validation, and the schema never changes.
                 static SCHEMA: std::sync::LazyLock<serde_json::Value> =
                     std::sync::LazyLock::new($crate::schema::of::<$type>);
                 &SCHEMA

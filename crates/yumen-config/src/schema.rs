@@ -90,6 +90,7 @@ pub fn of_bounded<T: JsonSchema>() -> Value {
 
 fn generated<T: JsonSchema>() -> Value {
     let settings = schemars::generate::SchemaSettings::draft07().with(|settings| {
+        // As in APISIX's schemas, which have no references, so that its tools need not resolve any.
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
@@ -102,6 +103,7 @@ fn generated<T: JsonSchema>() -> Value {
 /// becomes `[]` for an array, since both are the same empty table to the tools of APISIX. Nesting beyond 128 levels is
 /// refused.
 pub fn validate(schema: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
+    // Schemas of this project have no references, so evaluation needs no budget.
     evaluate::SchemaEvaluator::new(None).check(schema, instance)
 }
 
@@ -111,6 +113,7 @@ pub fn validate(schema: &Value, instance: &mut Value) -> Result<(), InvalidSetti
 pub fn validate_document(schema: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
     let references = reference::SchemaReferences::new(schema);
     evaluate::SchemaEvaluator::new(Some(&references)).check(schema, instance)?;
+    // A refusal within `not` or a tried branch does not fail the whole, so the mark decides.
     match references.is_aborted() {
         true => Err(InvalidSettings::new(
             "the value is nested too deeply or takes too many steps to be evaluated",

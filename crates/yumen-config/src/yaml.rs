@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 /// Serializes a value in block style.
 pub fn write(mut value: Value) -> Result<String, serde_yaml_ng::Error> {
+    // The usual document needs no second pass.
     if !any_text(&value, &is_another_type) {
         return serde_yaml_ng::to_string(&value);
     }
@@ -13,6 +14,7 @@ pub fn write(mut value: Value) -> Result<String, serde_yaml_ng::Error> {
     // private-use character that the value does not contain stands for the quotes, which keeps a text plain,
     // and is replaced afterwards.
     let mut marks = '\u{e000}'..='\u{f8ff}';
+    // A value that uses all 6 400 characters is written without the additional quotes, which is still valid YAML 1.2.
     let Some(mark) = marks.find(|mark| !any_text(&value, &|text| text.contains(*mark))) else {
         return serde_yaml_ng::to_string(&value);
     };
@@ -39,6 +41,7 @@ fn quote(value: &mut Value, mark: char) {
         Value::Object(members) => {
             members.values_mut().for_each(|member| quote(member, mark));
             if members.keys().any(|name| is_another_type(name)) {
+                // Rebuilt only where a key needs quotes.
                 let all = std::mem::take(members).into_iter();
                 *members = all.map(|(name, member)| (quoted(name), member)).collect::<Map<_, _>>();
             }
@@ -49,6 +52,7 @@ fn quote(value: &mut Value, mark: char) {
 
 /// Whether a reader of version 1.1 takes a plain text for another type. A false positive only adds quotes.
 fn is_another_type(text: &str) -> bool {
+    // The words to which YAML 1.1 gives another type: booleans, nulls, and the keys for a default and a merge.
     const WORDS: [&str; 12] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "~", "=", "<<"];
     // No number or time is longer, so long texts are skipped quickly.
     let is_short = text.len() <= 64;
@@ -82,6 +86,7 @@ fn is_date(text: &str) -> bool {
     };
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     let day_end = rest.find(['T', 't', ' ', '\t']).unwrap_or(rest.len());
+    // A shorter year is no timestamp of YAML 1.1.
     let is_day = year.len() == 4 && [year, month, &rest[..day_end]].into_iter().all(is_number);
     is_day && rest.bytes().all(|b| b.is_ascii_digit() || b"Tt \t:.Z+-".contains(&b))
 }

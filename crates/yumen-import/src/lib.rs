@@ -1,4 +1,4 @@
-//! Conversion of other gateways' configuration into resources, with a report of what is not carried over exactly.
+//! Conversion of other gateways' configuration into resources, with a report of the settings that are not carried over exactly.
 //!
 //! Pure: the text and the environment come in, resources and a report go out. Must not know stores, the compiler, or the
 //! code of plugins; the caller states which plugins run.

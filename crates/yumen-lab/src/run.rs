@@ -153,6 +153,7 @@ pub fn list() -> Result<ExitCode> {
 /// Checks the machine; exit code 1 if a run cannot work.
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let needs = doctor::MachineNeeds { connections: args.connections, short_connections: true };
+    // Short connections are assumed: they need the most of the machine.
     let findings = doctor::judge(&MachineFacts::gather(WATCHED), needs);
     let mut out = std::io::stdout().lock();
     findings.iter().try_for_each(|finding| show(&mut out, finding))?;
@@ -178,10 +179,13 @@ pub fn run(args: &LabRunArgs) -> Result<ExitCode> {
         (_, true) => RunScale::Full,
         _ => RunScale::Normal,
     };
+    // Before any process starts, so that every one is ended on an interrupt.
     interrupt::listen()?;
+    // The gateways inherit the limit.
     facts::raise_file_limit();
     let folder = lab::work_folder(&std::env::temp_dir())?;
     let say = |line: &str| {
+        // A closed terminal must not end a run of hours.
         let _ = writeln!(std::io::stderr(), "{line}");
     };
     let cpus = facts::allowed_cpus();
@@ -189,6 +193,7 @@ pub fn run(args: &LabRunArgs) -> Result<ExitCode> {
     // The lab itself must not use the gateway's processors.
     process::pin_this_thread(&measuring.generator)?;
     let mut facts = MachineFacts::gather(WATCHED);
+    // The facts were gathered on a pinned thread, which sees its own processors only.
     facts.cpus = cpus.len();
     let lab = LabContext {
         bench: std::env::current_exe()?,
@@ -222,6 +227,7 @@ fn round_seconds(text: &str) -> Result<f64, String> {
 }
 
 fn run_all(args: &LabRunArgs, scale: RunScale, lab: &LabContext<'_>) -> Result<ExitCode> {
+    // Before the first scenario: a wrong directory must not surface after an hour of measurement.
     std::fs::create_dir_all(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
     for name in &args.scenarios {
         let mut scenario = scenario::load(name, scale)?;
@@ -232,6 +238,7 @@ fn run_all(args: &LabRunArgs, scale: RunScale, lab: &LabContext<'_>) -> Result<E
             (lab.say)(&format!("{} is skipped, {}: {}", skipped.name, skipped.reason, skipped.hint));
         }
         (lab.say)(&format!("{}: {}", scenario.name, scenario.title));
+        // Each record is written at the end of its scenario, so that a later failure costs no earlier result.
         let run = lab.run(&scenario, &entrants, &skipped)?;
         let file = args.out.join(format!("{}.json", scenario.name));
         std::fs::write(&file, serde_json::to_string(&run)?).with_context(|| format!("{}", file.display()))?;
@@ -250,6 +257,7 @@ fn who(
         (args.targets.targets.clone(), args.targets.url.clone());
     let wanted: Vec<String> = match (named.is_empty(), by_url.is_empty(), scenario.targets.is_empty()) {
         (false, ..) => named,
+        // With `--url` alone, only the given gateways are wanted.
         (true, false, _) => Vec::new(),
         (true, true, false) => scenario.targets.clone(),
         (true, true, true) => everybody(),
@@ -258,6 +266,7 @@ fn who(
     let mut all: Vec<RunTarget> = scenario.direct.then(run_targets::direct).into_iter().collect();
     all.extend(installed);
     all.extend(run_targets::by_url(&args.targets.url, &args.targets.pid)?);
+    // The baseline alone compares nothing.
     anyhow::ensure!(
         all.iter().any(|entrant| entrant.name != run_targets::DIRECT),
         "no target is installed or named"

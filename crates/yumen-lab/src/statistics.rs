@@ -45,6 +45,7 @@ impl SampleSpread {
     /// Summarizes the finite values of a sample; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
+        // Ends here for an empty sample, so that no division by zero follows.
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         let mean = mean(&sorted);
         Some(Self {
@@ -117,8 +118,11 @@ pub fn mann_whitney(first: &[f64], second: &[f64], tail: TestTail) -> Option<Ran
     }
     let all: Vec<f64> = first.iter().chain(&second).copied().collect();
     let ranks = doubled_ranks(&all);
+    // In doubled ranks, so that the sums are integers and can index the counts.
     let rank_sum: usize = ranks[..n].iter().sum();
+    // U is the rank sum less its smallest possible value.
     let statistic = rank_sum as f64 / 2.0 - (n * (n + 1)) as f64 / 2.0;
+    // Exact where affordable: with few rounds and ties, the normal approximation is poor.
     if n + m <= EXACT_OBSERVATIONS_MAX {
         let counts = subset_sums(&ranks, n);
         return Some(RankTest { statistic, p_value: exact_p(&counts, rank_sum, tail), exact: true });
@@ -139,6 +143,7 @@ pub fn wilcoxon(first: &[f64], second: &[f64], tail: TestTail) -> Option<RankTes
     if first.len() != second.len() {
         return None;
     }
+    // Zero differences have no sign (Wilcoxon, 1945).
     let differences: Vec<f64> =
         first.iter().zip(second).map(|(a, b)| a - b).filter(|d| d.is_finite() && *d != 0.0).collect();
     if differences.is_empty() {
@@ -153,6 +158,7 @@ pub fn wilcoxon(first: &[f64], second: &[f64], tail: TestTail) -> Option<RankTes
         let counts = sign_sums(&ranks);
         return Some(RankTest { statistic, p_value: exact_p(&counts, positive, tail), exact: true });
     }
+    // Ties reduce the variance here too.
     let variance = n * (n + 1.0) * (2.0 * n + 1.0) / 24.0 - tie_term(&sizes) / 48.0;
     Some(RankTest {
         statistic,
@@ -165,7 +171,9 @@ pub fn wilcoxon(first: &[f64], second: &[f64], tail: TestTail) -> Option<RankTes
 ///
 /// With too few rounds, no difference can be significant.
 pub fn smallest_p(n: usize, m: usize, tail: TestTail) -> f64 {
+    // The binomial coefficient of n + m over n, as a float because large samples exceed 64 bits.
     let arrangements = (1..=n).fold(1.0, |ways, k| ways * (m + k) as f64 / k as f64);
+    // The most extreme arrangement exists at both ends.
     let sides = if tail == TestTail::Both { 2.0 } else { 1.0 };
     f64::min(1.0, sides / arrangements)
 }
@@ -178,6 +186,7 @@ pub fn cliffs_delta(first: &[f64], second: &[f64]) -> Option<f64> {
         return None;
     }
     let sign = |a: f64, b: f64| f64::from(i8::from(a > b) - i8::from(a < b));
+    // All pairs: a set of rounds has some tens of values at most, so no sorting is needed.
     let sum: f64 = first.iter().map(|a| second.iter().map(|b| sign(*a, *b)).sum::<f64>()).sum();
     Some(sum / (first.len() * second.len()) as f64)
 }
@@ -247,6 +256,7 @@ fn mean(values: &[f64]) -> f64 {
 
 fn deviation(values: &[f64], mean: f64) -> f64 {
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    // With n - 1: the mean stems from the same sample (Bessel's correction).
     if values.len() > 1 { (squares / (values.len() - 1) as f64).sqrt() } else { 0.0 }
 }
 
@@ -256,6 +266,7 @@ fn finite(values: &[f64]) -> Vec<f64> {
 
 fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = finite(values);
+    // The values are finite, so the total order is the numeric one.
     sorted.sort_by(f64::total_cmp);
     sorted
 }
@@ -274,6 +285,7 @@ fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     while start < order.len() {
         let tied = order[start..].iter().take_while(|i| values[**i] == values[order[start]]).count();
         for index in &order[start..start + tied] {
+            // The tied ranks are start + 1 to start + tied; this is twice their mean.
             ranks[*index] = 2 * start + tied + 1;
         }
         start += tied;
@@ -291,6 +303,7 @@ fn tie_term(values: &[f64]) -> f64 {
 fn subset_sums(ranks: &[usize], size: usize) -> Vec<f64> {
     let total: usize = ranks.iter().sum();
     let mut ways = vec![vec![0.0; total + 1]; size + 1];
+    // Floats are exact here: 50 ranks have at most 2^50 arrangements.
     ways[0][0] = 1.0;
     for rank in ranks {
         // Descending, so that each rank is used at most once.
@@ -317,6 +330,7 @@ fn sign_sums(ranks: &[usize]) -> Vec<f64> {
 }
 
 fn exact_p(ways: &[f64], observed: usize, tail: TestTail) -> f64 {
+    // Every arrangement is equally likely if the samples do not differ.
     let all: f64 = ways.iter().sum();
     let at_most = ways[..=observed].iter().sum::<f64>() / all;
     let at_least = ways[observed..].iter().sum::<f64>() / all;
@@ -330,6 +344,7 @@ fn exact_p(ways: &[f64], observed: usize, tail: TestTail) -> f64 {
 
 /// P-value of the normal approximation with continuity correction.
 fn normal_p(statistic: f64, mean: f64, variance: f64, tail: TestTail) -> f64 {
+    // All values are equal, so no arrangement differs from another.
     if variance <= 0.0 {
         return 1.0;
     }
@@ -347,10 +362,12 @@ fn normal_p(statistic: f64, mean: f64, variance: f64, tail: TestTail) -> f64 {
 fn upper_tail(z: f64) -> f64 {
     let density = (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
     if z.abs() > 3.0 {
+        // 40 levels from the innermost outwards; beyond 3 they converge to the precision of a float.
         let fraction = (1..=40).rev().fold(z.abs(), |below, k| z.abs() + f64::from(k) / below);
         return if z > 0.0 { density / fraction } else { 1.0 - density / fraction };
     }
     let (mut term, mut sum) = (z, z);
+    // Up to 3, the terms vanish well before the sixtieth.
     for k in 1..=60 {
         term *= z * z / f64::from(2 * k + 1);
         sum += term;

@@ -69,6 +69,7 @@ pub struct Verdict {
 impl Verdict {
     /// Compares rounds measured side by side by their ratios.
     pub fn paired(metric: RoundMetric, first: &[f64], second: &[f64], limits: VerdictLimits) -> Option<Self> {
+        // The decision rests on the rank test, which the pairing does not change; pairing narrows the ratio only.
         let mut verdict = Self::without_ratio(metric, first, second, limits)?;
         let paired = (first.len() == second.len()).then(|| PairedRatio::of(first, second)).flatten();
         match paired {
@@ -76,6 +77,7 @@ impl Verdict {
                 verdict.ratio = Some(paired.median);
                 verdict.ratio_interval = Some(paired.interval);
             }
+            // Sets of different lengths do not pair.
             None => verdict.set_ratio(first, second),
         }
         Some(verdict)
@@ -89,6 +91,7 @@ impl Verdict {
     }
 
     fn set_ratio(&mut self, first: &[f64], second: &[f64]) {
+        // Independent rounds have no common disturbance to cancel, so the medians are divided.
         self.ratio = (self.second.median != 0.0).then(|| self.first.median / self.second.median);
         self.ratio_interval = interval_of_ratio(first, second);
     }
@@ -108,9 +111,11 @@ impl Verdict {
         let apart = is_apart(metric, a.median, b.median, limits);
         let good = higher == (metric.better() == BetterDirection::Higher);
         let decision = match (apart, p_value <= limits.alpha, good) {
+            // Size before significance: many rounds make even an irrelevant difference significant.
             (false, _, _) => VerdictDecision::Same,
             (true, true, true) => VerdictDecision::Better,
             (true, true, false) => VerdictDecision::Worse,
+            // More rounds could decide it, which "undecided" would not suggest.
             (true, false, _) if smallest_p(a.count, b.count, tail) > limits.alpha => VerdictDecision::TooFew,
             (true, false, _) => VerdictDecision::Undecided,
         };

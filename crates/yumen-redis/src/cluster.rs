@@ -104,7 +104,9 @@ impl RedisCluster {
         digests: Rc<ScriptDigests>,
         call: RedisScriptCall,
     ) -> LocalFuture<'static, RedisResult> {
+        // All keys of a call are on one node; a script without keys runs anywhere.
         let slot = call.keys.first().map_or(0, |key| slot(key));
+        // Sent before the future is polled: commands of one request are pipelined in their order.
         let begun = self.node_of(slot).map(|node| {
             let answer = node.link.send(|out| script::encode(out, &digests, &call, ScriptReference::Digest));
             (node, answer)
@@ -113,6 +115,7 @@ impl RedisCluster {
             let (node, result) = match begun {
                 Some((node, answer)) => (node, answer.await),
                 None => {
+                    // The first command of a worker waits for the map, later ones find it.
                     self.refresh().await?;
                     let missing_anonymous_consumers =
                         || RedisFault::Connect(format!("no node serves slot {slot}"));
@@ -136,23 +139,27 @@ impl RedisCluster {
         call: &RedisScriptCall,
     ) -> RedisResult {
         let (mut by, mut before): (ScriptReference, &[&str]) = (ScriptReference::Digest, &[]);
+        // Nodes that point at each other must not hold a request for ever.
         for _ in 0..REDIRECTS_MAX {
             let RedisFault::Refused(why) = (match &result {
                 Ok(_) => return result,
                 Err(fault) => fault,
             }) else {
                 // The node may have lost its slots to another.
+                // The map is requested beside this command, which has failed and is not repeated.
                 self.refresh_soon();
                 return result;
             };
             match refusal(why, &node.address) {
                 ClusterErrorKind::Moved(address) => {
                     (node, before) = (self.node_at(&address), &[]);
+                    // One slot is corrected at once; the rest of the map follows in the background.
                     self.note(slot, &node);
                     self.refresh_soon();
                 }
                 ClusterErrorKind::Ask(address) => {
                     // ASKING admits one command to a slot that the node is importing.
+                    // The map stays: the slot belongs to the other node only after its migration.
                     (node, before) = (self.node_at(&address), &["ASKING"]);
                 }
                 ClusterErrorKind::NotServed => match self.another(slot, &node).await {
@@ -161,8 +168,10 @@ impl RedisCluster {
                 },
                 ClusterErrorKind::SlotMigrating => {
                     (self.tools.sleep)(MOVING_PAUSE).await;
+                    // The migration may have ended meanwhile.
                     (node, before) = (self.node_of(slot).unwrap_or(node), &[]);
                 }
+                // The text is sent only to the node that lacks the script.
                 ClusterErrorKind::UnknownScript => by = ScriptReference::Text,
                 ClusterErrorKind::Final => return result,
             }
@@ -215,6 +224,7 @@ impl RedisCluster {
 
     /// Requests the map in a separate task, so that the request survives the command that needed it.
     fn spawn_refresh(self: &Rc<Self>) {
+        // Many commands fail together when a node fails; one request for the map serves all.
         if !self.is_refreshing.replace(true) {
             tokio::task::spawn_local(self.clone().ask_for_map());
         }
@@ -223,6 +233,7 @@ impl RedisCluster {
     /// Waits for a map, unless it is fresh.
     async fn refresh(self: &Rc<Self>) -> Result<(), RedisFault> {
         if self.is_refreshing.get() || !self.is_fresh() {
+            // Created before the task: `notify_waiters` wakes only those that wait already.
             let refreshed = self.refreshed.notified();
             self.spawn_refresh();
             tokio::select! {
@@ -245,6 +256,7 @@ impl RedisCluster {
                     (fault, unsound) = (None, None);
                     break;
                 }
+                // Kept in case that no node is in the majority.
                 Ok(map) => unsound = unsound.or(Some(map)),
                 Err(error) => fault = Some(error),
             }
@@ -256,12 +268,14 @@ impl RedisCluster {
         }
         self.fault.replace(fault);
         self.is_refreshing.set(false);
+        // A failed request counts too, so a cluster that is down is not asked for every command.
         self.refreshed_ms.set((self.tools.now)().mono_ms());
         self.refreshed.notify_waiters();
     }
 
     async fn map_of(&self, node: &RedisClusterNode) -> Result<SlotMap, RedisFault> {
         let ask = |words: &[&str]| node.link.send(|out| resp::text_command(out, words));
+        // Both commands are sent before the first reply is awaited.
         let (slots, info) = (ask(&["CLUSTER", "SLOTS"]), ask(&["CLUSTER", "INFO"]));
         let slots = slots.await?;
         // An error for `CLUSTER INFO`, such as a lack of permission, does not invalidate the map.
@@ -280,6 +294,7 @@ impl RedisCluster {
             let new = named.iter().filter(|address| !nodes.contains_key(*address));
             addresses.extend(new.map(|address| (false, address.clone())));
         }
+        // `false` sorts before `true`: nodes that are up come first.
         addresses.sort();
         addresses.into_iter().map(|(_, address)| address).collect()
     }
@@ -297,6 +312,7 @@ impl RedisCluster {
             _ => false,
         };
         let serves = |address: &RedisAddress| ranges.iter().any(|(.., serving)| serving == address);
+        // Nodes from the settings stay: they are the way back into the cluster.
         self.nodes.borrow_mut().retain(|address, _| serves(address) || is_named(address));
     }
 }
@@ -342,6 +358,7 @@ fn range(item: &RedisReply, asked: &RedisAddress) -> Option<(usize, usize, Redis
     let RedisReply::Array(parts) = item else { return None };
     let [first, last, RedisReply::Array(master), ..] = parts.as_slice() else { return None };
     let first = usize::try_from(first.integer()?).ok()?;
+    // The reply comes from the network and is used as an index.
     let last = usize::try_from(last.integer()?).ok().filter(|last| first <= *last && *last < SLOTS)?;
     let host = match master.first()? {
         RedisReply::Text(host) if host == UNNAMED.as_bytes() => address_beside(master),

@@ -31,8 +31,10 @@ pub(crate) async fn server(
     let mut words = login(&target.login);
     let database = target.database.to_string();
     if target.database > 0 {
+        // Database 0 is the default of a connection.
         words.push(vec!["SELECT", &database]);
     }
+    // A server that is loading or requires authentication fails here and not at the first request.
     words.push(vec!["PING"]);
     ask(&mut stream, &words).await?;
     Ok(stream)
@@ -60,6 +62,7 @@ pub(crate) async fn master(
 /// The commands that authenticate.
 pub(crate) fn login(login: &RedisLogin) -> Vec<Vec<&str>> {
     match (login.username.as_str(), login.password.as_str()) {
+        // Without a password there is no authentication, whatever the user.
         (_, "") => Vec::new(),
         ("", password) => vec![vec!["AUTH", password]],
         (username, password) => vec![vec!["AUTH", username, password]],
@@ -77,6 +80,7 @@ pub(crate) async fn open(
     // tokio resolves names on a blocking thread.
     let tcp = TcpStream::connect((address.host.as_str(), address.port));
     let tcp = tcp.await.map_err(|error| fault(error.to_string()))?;
+    // Commands are small and waited for; Nagle's algorithm would delay them.
     tcp.set_nodelay(true).map_err(|error| fault(error.to_string()))?;
     let Some(config) = config else { return Ok(Box::new(tcp)) };
     let name = ServerName::try_from(address.host.clone())
@@ -93,6 +97,7 @@ pub(crate) async fn ask(stream: &mut Stream, words: &[Vec<&str>]) -> Result<Vec<
     let lost = |error: std::io::Error| RedisFault::Connect(error.to_string());
     stream.write_all(&bytes).await.map_err(lost)?;
     stream.flush().await.map_err(lost)?;
+    // Read to the last reply and no further: no command is pending, so no bytes are left over.
     let mut inbox = Vec::new();
     let mut replies = Vec::new();
     while replies.len() < words.len() {

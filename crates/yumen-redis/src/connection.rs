@@ -136,15 +136,19 @@ impl RedisConnection {
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> LocalFuture<'static, RedisResult> {
         let mut inner = self.inner.borrow_mut();
+        // Before the refusals: a command that fails at once still keeps the attempts to connect alive.
         inner.last_request_ms = self.now_ms();
         if matches!(inner.state, RedisConnectionState::Down) {
+            // At once: only the requests of the first deadline pay for an outage (decision 31).
             return Box::pin(std::future::ready(Err(RedisFault::Down)));
         }
+        // The bound covers a server that accepts commands and does not reply.
         if inner.waiting.len() >= WAITING_MAX {
             return Box::pin(std::future::ready(Err(RedisFault::Busy)));
         }
         let since_ms = inner.last_request_ms;
         if !before.is_empty() {
+            // Queued together with the command, since no other command may come between the two.
             resp::text_command(&mut inner.out, before);
             inner.waiting.push_back(PendingReply { since_ms, asker: None });
         }
@@ -153,6 +157,7 @@ impl RedisConnection {
         inner.waiting.push_back(PendingReply { since_ms, asker: Some(asker) });
         if matches!(inner.state, RedisConnectionState::Idle) {
             inner.state = RedisConnectionState::Open;
+            // Connections are opened by the first command, so an unused target costs no socket.
             tokio::task::spawn_local(self.clone().drive());
         }
         drop(inner);
@@ -160,6 +165,7 @@ impl RedisConnection {
         Box::pin(async move {
             answer
                 .await
+                // The task of the connection ends without replies only with its worker.
                 .unwrap_or_else(|_| Err(RedisFault::ConnectionLost("the worker is stopping".to_owned())))
         })
     }
@@ -174,6 +180,7 @@ impl RedisConnection {
         loop {
             match self.connect().await {
                 Ok(stream) => {
+                    // A connection ends the back-off, even if it breaks at once: it proves that the server is there.
                     pause_ms = PAUSE_MS.0;
                     self.tools.counters.connects.add(1);
                     self.reached();
@@ -181,6 +188,7 @@ impl RedisConnection {
                         RedisConnectionEnd::Idle => return,
                         // One broken connection does not mark the server as down; the next attempt decides.
                         RedisConnectionEnd::Broken(fault @ RedisFault::ConnectionLost(_)) => {
+                            // The results of commands in flight are unknown, so they fail and are not repeated (decision 31).
                             self.fail(&fault, RedisConnectionState::Open)
                         }
                         RedisConnectionEnd::Broken(fault) => self.mark_unreachable(&fault),
@@ -192,6 +200,7 @@ impl RedisConnection {
                     pause_ms = (pause_ms * 2).min(PAUSE_MS.1);
                 }
             }
+            // Without traffic no worker keeps calling a server that is gone.
             if self.is_unused() {
                 return;
             }
@@ -200,6 +209,7 @@ impl RedisConnection {
 
     /// A pseudo-random delay, so that workers and nodes do not reconnect at the same moment.
     fn jitter_ms(&self, pause_ms: u64) -> u64 {
+        // The microseconds of the clock vary enough to spread the attempts.
         (self.tools.now)().mono_us % (pause_ms / 2).max(1)
     }
 
@@ -213,6 +223,7 @@ impl RedisConnection {
         };
         tokio::select! {
             connected = connected => connected,
+            // The runtime of a worker has no clock of its own (decision 7).
             () = (self.tools.sleep)(timeout) => Err(RedisFault::Connect("no answer in time".to_owned())),
         }
     }
@@ -220,6 +231,7 @@ impl RedisConnection {
     fn reached(&self) {
         let mut inner = self.inner.borrow_mut();
         inner.state = RedisConnectionState::Open;
+        // Logged once per outage and not once per attempt.
         if std::mem::take(&mut inner.is_unreachable) {
             outages::end(&self.whom, true);
         }
@@ -240,6 +252,7 @@ impl RedisConnection {
         inner.state = then;
         // Unsent commands fail like the others and must not reach the next connection.
         inner.out.clear();
+        // Taken first: a receiver may send the next command, which borrows the state.
         let waiting = std::mem::take(&mut inner.waiting);
         drop(inner);
         for asker in waiting.into_iter().filter_map(|one| one.asker) {
@@ -280,6 +293,7 @@ impl RedisConnection {
             let broken = tokio::select! {
                 read = reader.read_buf(&mut inbox) => match read {
                     // Servers close idle connections.
+                    // No command is lost, so the next one opens another connection.
                     Ok(0) if self.waiting() == 0 => return self.rest(),
                     Ok(0) => Some(RedisFault::ConnectionLost("closed by the server".to_owned())),
                     Ok(_) => self.take_replies(&mut inbox),
@@ -288,6 +302,7 @@ impl RedisConnection {
                 wrote = push(&mut writer, &outgoing[written..]), if must_write => match wrote {
                     Ok(bytes) => {
                         written += bytes;
+                        // A TLS stream may buffer accepted bytes.
                         must_flush = bytes > 0;
                         None
                     }
@@ -317,6 +332,7 @@ impl RedisConnection {
     /// The deadline of the oldest pending command, or else of the idle timeout.
     fn due_ms(&self) -> u64 {
         let inner = self.inner.borrow();
+        // Replies come in order, so the oldest command has the earliest deadline.
         match inner.waiting.front() {
             Some(oldest) => oldest.since_ms + self.target.timeout_ms,
             None => inner.last_request_ms + self.target.idle_ms,
@@ -339,18 +355,21 @@ impl RedisConnection {
             let (said, length) = match resp::reply(&inbox[taken..]) {
                 Ok(Some(found)) => found,
                 Ok(None) => break,
+                // The boundaries of replies are lost, so no later bytes can be assigned.
                 Err(resp::MalformedReply) => {
                     return Some(RedisFault::ConnectionLost("the server is not Redis".to_owned()));
                 }
             };
             taken += length;
             let asker = self.inner.borrow_mut().waiting.pop_front();
+            // The order of replies is broken; a later reply could reach the wrong command.
             let Some(asker) = asker else {
                 return Some(RedisFault::ConnectionLost("unexpected reply without a request".to_owned()));
             };
             self.tools.counters.round_trips.add(1);
             // A replica cannot run scripts that write: the client must look up the new master.
             if matches!(&said, Err(error) if follows_another(error)) {
+                // The reply is delivered first; the connection ends after it.
                 fault = Some(RedisFault::ConnectionLost("it is a replica".to_owned()));
             }
             if let Some(asker) = asker.asker {
@@ -365,6 +384,7 @@ impl RedisConnection {
 
 impl Drop for RedisConnection {
     fn drop(&mut self) {
+        // The log must not count a connection that no longer exists.
         if self.inner.get_mut().is_unreachable {
             outages::end(&self.whom, false);
         }
@@ -402,6 +422,7 @@ impl RedisTimer {
     /// with every command.
     fn follow(&mut self, link: &RedisConnection) {
         let due_ms = link.due_ms();
+        // The alarm is early at most; it then finds the true deadline.
         if self.is_set && self.at_ms <= due_ms {
             return;
         }

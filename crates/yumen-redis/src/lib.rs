@@ -109,7 +109,9 @@ impl RedisClients {
     /// Ends the deferred work of plugins and waits up to 500 ms for pending commands. Later commands fail.
     pub async fn close(&self) {
         const PATIENCE_MS: u64 = 500;
+        // Without clients and deferred work there is nothing to wait for.
         let is_unused = self.known.borrow().is_empty() && self.is_ending.receiver_count() == 0;
+        // Plugins report their last counts then, which the wait below covers (decision 31).
         self.is_ending.send_replace(true);
         let deadline_ms = (self.tools.now)().mono_ms() + PATIENCE_MS;
         // A reply may cause another command, which the next check finds.
@@ -118,6 +120,7 @@ impl RedisClients {
             (self.tools.sleep)(Duration::from_millis(5)).await;
             quiet_looks = if self.waiting() > 0 { 0 } else { quiet_looks + 1 };
         }
+        // Only now: the deferred work itself sends commands.
         self.is_closed.set(true);
     }
 
@@ -133,6 +136,7 @@ impl RedisClients {
         if let Some((_, client)) = self.known.borrow().get(&Arc::as_ptr(target)) {
             return client.clone();
         }
+        // A copy, since the client may outlive the target of its plugin.
         let settings = Rc::new(RedisTarget::clone(target));
         let on_link = |seat| RedisClient::Server(RedisConnection::new(&self.tools, &settings, seat));
         let client = match &settings.place {
@@ -144,6 +148,7 @@ impl RedisClients {
         };
         let mut known = self.known.borrow_mut();
         // Clients of removed targets close their connections by the idle timeout.
+        // On the rare path of a new target, so that no request pays for the clean-up.
         known.retain(|_, (target, _)| target.strong_count() > 0);
         known.insert(Arc::as_ptr(target), (Arc::downgrade(target), client.clone()));
         client
@@ -173,6 +178,7 @@ impl BackgroundHost for RedisClients {
     }
 
     fn spawn(&self, task: LocalFuture<'static, ()>) {
+        // The runtime of the worker is about to end and would drop the task anyway.
         if !self.is_closed.get() {
             tokio::task::spawn_local(task);
         }

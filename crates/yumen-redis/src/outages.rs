@@ -51,6 +51,7 @@ impl RedisOutage {
             RedisFault::Connect(why) => why.clone(),
             other => other.to_string(),
         };
+        // A server that fails in ever new words must not fill the log.
         let is_news = self.told.len() < REASONS_MAX && !self.told.contains(&why);
         if is_news {
             self.told.push(why);
@@ -70,6 +71,7 @@ pub(crate) fn begin(whom: &RedisConnectKey, fault: &RedisFault) {
     if let Some(outage) = known.iter_mut().find(|one| one.whom == *whom) {
         outage.links += 1;
         drop(known);
+        // The lock is released first, since `go_on` takes it.
         return go_on(whom, fault);
     }
     let mut outage = RedisOutage { whom: whom.clone(), links: 1, told: Vec::new() };
@@ -92,6 +94,7 @@ pub(crate) fn go_on(whom: &RedisConnectKey, fault: &RedisFault) {
 pub(crate) fn end(whom: &RedisConnectKey, is_reached: bool) {
     let mut known = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(at) = known.iter().position(|one| one.whom == *whom) else { return };
+    // The outage ends with its last connection: one worker may reach the server before the others.
     known[at].links -= 1;
     if known[at].links > 0 {
         return;
@@ -112,6 +115,7 @@ pub(crate) fn refused(target: &RedisTarget, why: &str, now_ms: u64) {
     // Targets that share a slot also share its interval.
     let next = &NEXT_MS[digest.finish() as usize % NEXT_MS.len()];
     let next_ms = next.load(Relaxed);
+    // The worker that moves the time writes the line.
     if now_ms >= next_ms && next.compare_exchange(next_ms, now_ms + PAUSE_MS, Relaxed, Relaxed).is_ok() {
         line!(warn, &whom, "redis refuses to count", why);
     }

@@ -41,6 +41,7 @@ pub(crate) fn reply(bytes: &[u8]) -> Result<Option<(ReplyResult, usize)>, Malfor
     let mut rest = bytes;
     match parse(&mut rest, 0) {
         Ok(said) => Ok(Some((said, bytes.len() - rest.len()))),
+        // Checked on incomplete replies only: a complete one is decoded already.
         Err(ReplyParseStop::Incomplete) if bytes.len() <= REPLY_BYTES_MAX => Ok(None),
         Err(ReplyParseStop::Incomplete | ReplyParseStop::Broken) => Err(MalformedReply),
     }
@@ -64,6 +65,7 @@ fn parse(rest: &mut &[u8], depth: usize) -> Result<ReplyResult, ReplyParseStop> 
         },
         b'*' => match length(text)? {
             None => Ok(RedisReply::Nil),
+            // Bounds the recursion, whose depth the peer would choose otherwise.
             Some(_) if depth >= DEPTH_MAX => return Err(ReplyParseStop::Broken),
             Some(length) => array(rest, length, depth)?,
         },
@@ -78,6 +80,7 @@ fn array(rest: &mut &[u8], length: usize, depth: usize) -> Result<ReplyResult, R
     for _ in 0..length {
         match parse(rest, depth + 1)? {
             Ok(item) => items.push(item),
+            // The rest is parsed nevertheless, to find the end of the reply.
             Err(said) => error = Some(said),
         }
     }
@@ -102,6 +105,7 @@ fn line<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], ReplyParseStop> {
 }
 
 fn bulk(rest: &mut &[u8], length: usize) -> Result<Vec<u8>, ReplyParseStop> {
+    // `length` has been bounded, so the sum cannot overflow.
     let whole = rest.get(..length + 2).ok_or(ReplyParseStop::Incomplete)?;
     let (text, end) = whole.split_at(length);
     if end != b"\r\n" {
@@ -118,6 +122,7 @@ fn number(text: &[u8]) -> Result<i64, ReplyParseStop> {
 
 fn length(text: &[u8]) -> Result<Option<usize>, ReplyParseStop> {
     match number(text)? {
+        // The null reply of RESP2.
         -1 => Ok(None),
         length if (0..=REPLY_BYTES_MAX as i64).contains(&length) => Ok(Some(length as usize)),
         _ => Err(ReplyParseStop::Broken),

@@ -22,6 +22,7 @@ impl ScriptDigests {
         if let Some((_, digest)) = known.iter().find(same) {
             return digest.clone();
         }
+        // Redis identifies scripts by SHA-1; nothing depends on its strength.
         let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, script.text.as_bytes());
         let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         let hex: Rc<str> = hex.into();
@@ -51,6 +52,7 @@ pub(crate) fn encode(
     };
     let mut digits = itoa::Buffer::new();
     let keys = digits.format(call.keys.len());
+    // The words refer to the call; only the encoded command is copied.
     let mut words: Vec<&[u8]> = Vec::with_capacity(3 + call.keys.len() + call.args.len());
     words.extend([verb.as_bytes(), script.as_bytes(), keys.as_bytes()]);
     words.extend(call.keys.iter().chain(&call.args).map(Vec::as_slice));
@@ -74,6 +76,7 @@ pub(crate) fn on_link(
         if !is_unknown(&result) {
             return result;
         }
+        // `EVAL` also stores the script, so later commands succeed by digest.
         link.send(|out| encode(out, &digests, &call, ScriptReference::Text)).await
     })
 }

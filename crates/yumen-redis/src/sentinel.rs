@@ -33,6 +33,7 @@ impl SentinelSet {
         target: &RedisTarget,
     ) -> Result<Stream, RedisFault> {
         let count = self.order.borrow().len();
+        // One share more than sentinels: the last one is for the connection to the master.
         let share = Duration::from_millis((target.timeout_ms / (count as u64 + 1)).max(1));
         let mut tried: Vec<RedisAddress> = Vec::new();
         let mut faults: Vec<String> = Vec::new();
@@ -68,6 +69,7 @@ impl SentinelSet {
     /// Returns the next sentinel and moves it to the end, until it leads to the master.
     fn next(&self) -> Option<RedisAddress> {
         let mut order = self.order.borrow_mut();
+        // Moved before the query: a caller whose time runs out must not begin with the same sentinel again.
         let next = order.pop_front()?;
         order.push_back(next.clone());
         Some(next)

@@ -24,6 +24,7 @@ use crate::endpoint::{Endpoint, TriedEndpoints};
 /// Counts an attempt at an endpoint as in flight.
 fn count_active(endpoints: &[Endpoint], index: usize) {
     if let Some(endpoint) = endpoints.get(index) {
+        // An approximate count suffices: policies compare loads, they do not enforce bounds.
         endpoint.state.active.fetch_add(1, Relaxed);
     }
 }
@@ -60,10 +61,12 @@ enum Eligible {
 
 impl Eligible {
     fn of(endpoints: &[Endpoint], tried: &TriedEndpoints) -> Eligible {
+        // An endpoint of weight 0 gets no requests, so its health must not hide that all others are down.
         if endpoints.iter().any(|endpoint| endpoint.weight > 0 && endpoint.is_up()) {
             return Eligible::Up;
         }
         let is_recovering =
+            // A tried endpoint cannot be picked again, so it must not exclude the others.
             |(at, one): (usize, &Endpoint)| one.weight > 0 && !tried.has(at) && one.is_recovering();
         match endpoints.iter().enumerate().any(is_recovering) {
             true => Eligible::Recovering,
@@ -84,6 +87,7 @@ impl<'u> EndpointCandidates<'u> {
         let eligible = Eligible::of(endpoints, tried);
         let mut pool = EndpointCandidates { endpoints, tried, priority: 0, eligible, slow_start, now_us };
         let open = endpoints.iter().enumerate().filter(|(at, _)| pool.is_open(*at));
+        // A lower priority serves only once all endpoints of the higher one are down or tried.
         pool.priority = open.map(|(_, endpoint)| endpoint.priority).max()?;
         Some(pool)
     }

@@ -94,7 +94,7 @@ type StageResult = Result<Vec<Problem>, Vec<Problem>>;
 
 /// Compiles resources to snapshots, and keeps the compiled objects for the next change.
 ///
-/// The tables keep their own invariants; the rows of [`kind_table`] say how the objects of a kind go through them.
+/// The tables keep their own invariants; the rows of [`kind_table`] define how the objects of a kind go through them.
 pub struct Compiler {
     context: CompileContext,
     texts: ObjectTexts,
@@ -159,6 +159,7 @@ impl Compiler {
     /// A compiler of the same environment, without objects and carried state.
     pub fn fresh(&self) -> Compiler {
         let CompileContext { registry, env, .. } = &self.context;
+        // Trials must not change the state of the traffic: a policy test would count against real limits.
         Compiler::new(registry.clone(), Arc::new(Carry::default()), env.clone())
     }
 
@@ -193,6 +194,7 @@ impl Compiler {
     /// does not matter.
     pub fn apply(&mut self, changes: Vec<ConfigChange>, revision: u64) -> CompileOutput {
         let change_count = changes.len();
+        // Sorted by the rank of kinds: objects are staged before those that refer to them.
         let mut staging: BTreeMap<RankedName, Option<Arc<str>>> = BTreeMap::new();
         let mut outdated = SetOfNames::new();
         for change in changes {
@@ -206,6 +208,7 @@ impl Compiler {
                     staging.insert(ObjectName::new(kind, id).into(), None);
                     continue;
                 }
+                // Inputs are applied before the objects, so that upstreams of this change see the newest addresses.
                 ConfigChange::Resolved { host, addrs } => self.inputs.resolve(host, addrs),
                 ConfigChange::Discovered(service, found) => self.inputs.discover(&service, found),
             };
@@ -213,6 +216,7 @@ impl Compiler {
             self.problems.touch_all(reported);
             outdated.extend(owners);
         }
+        // A change of upstreams alone leaves every chain, and so everything derived from chains, as it is.
         let is_endpoints = |name: &ObjectName| name.kind == Kind::Upstreams;
         let mut changes_chains = !staging.keys().all(|ranked| is_endpoints(&ranked.name));
         let mut queue = LinkQueue::default();
@@ -221,10 +225,12 @@ impl Compiler {
         }
         for owner in outdated {
             if let Err(problem) = self.rebuild_upstream(&owner) {
+                // The version in force stays; only the problem changes.
                 self.problems.set_staging(&owner, vec![problem]);
             }
             self.problems.touch(owner);
         }
+        // The texts of the predecessor count for the first compilation only.
         self.texts.clear_inherited();
         // Linking may queue more objects, but only of kinds that come later, so the loop ends.
         while let Some(name) = queue.pop() {
@@ -235,6 +241,7 @@ impl Compiler {
         self.inputs.remove_unused();
         self.chain_generation += u64::from(changes_chains);
         self.sweep(change_count);
+        // Only objects that this change concerns are reported, so the cost follows the change.
         let touched = self.problems.take_touched();
         let problems = touched.iter().flat_map(|name| self.problems_of(name)).collect();
         CompileOutput { snapshot: Arc::new(self.snapshot(revision)), problems }

@@ -54,11 +54,13 @@ impl EndpointHealth {
 
     /// Whether the endpoint is up.
     pub fn is_up(&self) -> bool {
+        // The flag stands alone: no other memory is read on the strength of it.
         self.up.load(Relaxed)
     }
 
     /// Sets the state; returns whether it changed.
     pub fn set(&self, up: bool) -> bool {
+        // The swap elects the caller that logs the change, whichever workers and probes observe it together.
         self.up.swap(up, Relaxed) != up
     }
 }
@@ -100,6 +102,7 @@ impl EndpointState {
 
     /// Counts an upstream in force with this endpoint. One [`EndpointState::released`] reverts it.
     pub(crate) fn named(&self) {
+        // The compiler alone counts references, so the two stores need no order between them.
         self.named_by.fetch_add(1, Relaxed);
         self.has_departed.store(false, Relaxed);
     }

@@ -287,7 +287,9 @@ pub fn explain(
     // Aside: the trace evaluates conditions that serving would not reach.
     let (_, trace) = ex.aside(|ex| snapshot.router.explain(ex));
     let at_once = at_once(snapshot, &mut ex);
+    // No route is looked up for a request that is answered before routing.
     let winner = at_once.is_none().then(|| find(snapshot, &mut ex)).flatten();
+    // Before the plugins run, which may rewrite method, host and path.
     let request = explained_request(&ex, asked.sni());
     let route = winner.map(|route| route_choice(route, &ex));
     let why_not = question.why_not.as_deref();
@@ -388,6 +390,7 @@ impl SimulatedRequest {
     /// The value of a field in the upstream request; several lines are joined.
     pub(crate) fn field(&self, name: &str) -> Option<String> {
         let own = self.upstream.iter().flat_map(|upstream| &upstream.headers_sent);
+        // Fields of the gateway replace those of the client at the end, so they are looked up first.
         if let Some((_, value)) = own.into_iter().find(|(sent, _)| sent.eq_ignore_ascii_case(name)) {
             return Some(value.clone());
         }
@@ -423,6 +426,7 @@ pub(crate) fn follow(
 /// The response before route matching, as in serving.
 fn at_once(snapshot: &Snapshot, ex: &mut Exchange<'_>) -> Option<SimulatedResponse> {
     match ex.request.method() {
+        // As in serving: CONNECT asks for a tunnel, which the gateway does not open.
         Method::Connect => Some(SimulatedResponse::gateway(405, "CONNECT is not supported")),
         Method::Trace if !snapshot.router.rules.trace_requests => {
             Some(SimulatedResponse { plugin: None, origin: None, response: crate::trace_refusal() })
@@ -438,6 +442,7 @@ fn at_once(snapshot: &Snapshot, ex: &mut Exchange<'_>) -> Option<SimulatedRespon
 
 /// The route as in serving; `None` if a pattern was aborted, since another route may be the right one.
 fn find<'s>(snapshot: &'s Snapshot, ex: &mut Exchange<'s>) -> Option<&'s Route> {
+    // A condition that was aborted leaves the route unknown; serving refuses the request then.
     snapshot.find(ex).filter(|_| !ex.is_undecided())
 }
 

@@ -23,6 +23,7 @@ impl PortableState for EndpointHealth {
     }
 
     fn take_over(&self, exported: &Value, _now: Now) {
+        // An endpoint counts as up unless the export states otherwise.
         self.set(exported["up"].as_bool().unwrap_or(true));
         for (name, counts) in [("active", &self.active), ("passive", &self.passive)] {
             for (count, exported) in all(counts).into_iter().zip(numbers(&exported[name])) {
@@ -39,6 +40,7 @@ fn all(counts: &HealthCounts) -> [&AtomicU32; 4] {
 impl PortableState for EndpointState {
     fn export(&self) -> Value {
         match self.ewma_at_us.load(Relaxed) {
+            // Without a measurement there is nothing to export.
             0 => Value::Null,
             at_us => json!([self.ewma_us.load(Relaxed), at_us]),
         }
@@ -70,6 +72,7 @@ impl PortableState for RoundRobinState {
 impl PortableState for EndpointStart {
     fn export(&self) -> Value {
         match self.0.load(Relaxed) {
+            // Out of use is also the initial state of the successor.
             0 => Value::Null,
             since_us => since_us.into(),
         }
@@ -83,6 +86,7 @@ impl PortableState for EndpointStart {
 /// Adds the number of requests in flight, if there are any. Other versions export the rest alone.
 fn export_with_in_flight(under_way: &AtomicU32, rest: Value) -> Value {
     match under_way.load(Relaxed) {
+        // Without requests in flight the form stays that of versions that count none.
         0 => rest,
         under_way => json!({UNDER_WAY: under_way, REST: rest}),
     }
@@ -101,6 +105,7 @@ fn split_in_flight(exported: &Value) -> (u32, Option<&Value>) {
 
 fn in_flight_since(before: &Value, now: &Value) -> Value {
     match (split_in_flight(before).0, split_in_flight(now).0) {
+        // Unchanged counts are not sent: a draining predecessor reports every 100 ms (decision 32).
         (before, now) if before == now => Value::Null,
         (_, now) => json!({UNDER_WAY: now}),
     }
@@ -122,13 +127,16 @@ impl PortableState for EndpointCounts {
 
     fn take_over(&self, exported: &Value, _now: Now) {
         let (under_way, rest) = split_in_flight(exported);
+        // Added to the own count, so that both processes together stay within the bound.
         self.set_predecessor_count(under_way);
+        // An array of another length comes from another version.
         if let Some(Ok(exported)) = rest.map(|rest| numbers(rest).collect::<Vec<u64>>().try_into()) {
             self.ejection.go_on_from(exported);
         }
     }
 
     fn exports_while_draining(&self) -> bool {
+        // Requests in flight drain for as long as connections last, so one export at the handover would go stale.
         true
     }
 
@@ -137,6 +145,7 @@ impl PortableState for EndpointCounts {
     }
 
     fn go_on_alone(&self) {
+        // The predecessor has ended, and its requests with it.
         self.set_predecessor_count(0);
     }
 }
@@ -156,6 +165,7 @@ impl PortableState for UpstreamLimiter {
     fn take_over(&self, exported: &Value, _now: Now) {
         let (under_way, rest) = split_in_flight(exported);
         self.set_predecessor_count(under_way);
+        // Reports of a draining predecessor have no such part: the ejections are the successor's by then.
         if let Some(rest) = rest {
             self.outliers.evaluate_at(rest.as_u64().unwrap_or(0));
         }
@@ -170,6 +180,7 @@ impl PortableState for UpstreamLimiter {
     }
 
     fn go_on_alone(&self) {
+        // As for endpoints.
         self.set_predecessor_count(0);
     }
 }

@@ -126,6 +126,7 @@ struct CompiledState {
 impl CompiledState {
     fn new(resources: &[Resource], workshop: &PlanContext<'_>) -> CompiledState {
         let mut compiler = (workshop.compiler)();
+        // A fresh compiler: the verdict must not depend on last good versions or carried state (decision 19).
         let snapshot = compiler.replace_all(resources.to_vec(), 1).snapshot;
         let mut problems = compiler.problems();
         problems.extend(policy::run(&snapshot, resources, workshop.now));
@@ -147,6 +148,7 @@ fn unhealthy(snapshot: &Snapshot, workshop: &PlanContext<'_>) -> Vec<Problem> {
     let down = snapshot
         .upstreams()
         .map(|(_, upstream)| upstream)
+        // `all` holds for an empty list, where no check has failed.
         .filter(|upstream| !upstream.endpoints.is_empty() && upstream.endpoints.iter().all(is_down));
     down.map(|one| Problem::warning(&*one.origin, "nodes", "no endpoint is healthy now")).collect()
 }
@@ -185,6 +187,7 @@ fn near(changes: &[ObjectChange], after: &[Resource]) -> BTreeSet<String> {
             let mut named = BTreeSet::new();
             collect_names(&value, &mut named);
             let named = named.into_iter().map(|(kind, id)| format!("{}/{id}", kind.name()));
+            // Each object is visited once, however many objects refer to it.
             left.extend(named.filter(|named| !near.contains(named)));
         }
         near.insert(name);
@@ -201,6 +204,7 @@ fn impact(before: &Snapshot, after: &Snapshot, sample: &[Question], now: Now) ->
     let mut impact = TrafficImpact::default();
     let mut examples: Vec<(bool, ImpactExample)> = Vec::new();
     for question in sample {
+        // A sample that either state cannot parse proves nothing about the change.
         let (Ok(old), Ok(new)) = (outcome(before, question, now), outcome(after, question, now)) else {
             impact.refused += 1;
             continue;
@@ -237,6 +241,7 @@ fn confirmation(changes: &[ObjectChange], impact: &TrafficImpact, limits: &PlanL
         change.kind == Kind::Routes.name() && change.what == ObjectChangeKind::Removed
     };
     let gone = changes.iter().filter(is_gone).count();
+    // Counted without traffic: the sample may miss a route that is called once a night.
     if gone > limits.deleted_routes_max {
         reasons.push(format!(
             "{gone} routes would be removed; the limit without confirmation is {}",

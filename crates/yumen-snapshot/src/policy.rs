@@ -71,6 +71,7 @@ fn failures(followed: &SimulatedRequest, expect: &Expectation) -> Vec<FailedExpe
     let route = followed.route.as_deref();
     match &expect.route {
         Some(Some(id)) => failed.compare("route", "route", Some(id.as_str()), route, "no route (404)"),
+        // The path names the expectation, so a found route is worth its id.
         Some(None) => failed.compare("route", "route", route.map(|_| "null (404)"), route, ""),
         None => {}
     }
@@ -149,6 +150,7 @@ pub fn command(question: &Question, why_not: Option<&str>) -> String {
             option(name, value);
         }
     }
+    // The file is unknown here, so the command has a placeholder.
     words.push("--file FILE".to_owned());
     words.join(" ")
 }
@@ -159,5 +161,6 @@ fn quoted(word: &str) -> String {
     if !word.is_empty() && word.bytes().all(is_plain) {
         return word.to_owned();
     }
+    // A single-quoted text ends before each quote and continues after an escaped one.
     format!("'{}'", word.replace('\'', r"'\''"))
 }

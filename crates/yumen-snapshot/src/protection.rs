@@ -57,6 +57,7 @@ pub struct RetryBudget {
 
 impl RetryBudget {
     fn allowed(&self, requests: u32) -> u32 {
+        // The minimum lets an upstream with little traffic retry at all.
         ((f64::from(requests) * self.share) as u32).max(self.min)
     }
 }
@@ -83,6 +84,7 @@ impl UpstreamProtection {
     }
 
     fn bounds_connections(&self) -> bool {
+        // The bounds of the limiter, which may be newer than those of this snapshot.
         let room = &self.gate.room;
         self.limits.is_some() && [&room.all, &room.each].iter().any(|most| most.connections() != UNBOUNDED)
     }
@@ -94,12 +96,14 @@ impl UpstreamProtection {
 
     /// Whether no connection may be opened to any endpoint.
     pub fn is_out_of_connections(&self) -> bool {
+        // A racy read suffices: `connect` decides.
         self.limits.is_some() && self.gate.connections.load(Relaxed) >= self.gate.room.all.connections()
     }
 
     /// A permit for one more connection to an endpoint; `Ok(None)` if connections are not bounded.
     pub fn connect(&self, index: usize) -> Result<Option<EndpointPermit>, LimiterFull> {
         if !self.bounds_connections() {
+            // Without bounds no count is kept, so connecting touches no shared cache line.
             return Ok(None);
         }
         EndpointPermit::get(&self.gate, &self.endpoints[index]).map(Some).ok_or(LimiterFull)
@@ -125,6 +129,7 @@ pub struct LimiterFull;
 impl UpstreamProtection {
     /// Ends the ejections whose time has passed.
     pub fn end_ejections(&self, now_ms: u64) {
+        // One load on the way of every request; the lock is taken only when an ejection ends.
         if self.outliers.is_none() || !self.gate.outliers.is_due(now_ms) {
             return;
         }
@@ -146,6 +151,7 @@ impl UpstreamProtection {
     /// bounded, or if the request has the permit already.
     pub fn retry(&self, request: Option<&RequestPermit>) -> Result<Option<RetryPermit>, LimiterFull> {
         let (Some(budget), Some(request)) = (self.budget, request) else { return Ok(None) };
+        // The budget follows the load: retries must not multiply the traffic of a failing upstream.
         let allowed = budget.allowed(self.gate.requests.load(Relaxed));
         let permit = request.retry(allowed);
         if permit.is_err() {

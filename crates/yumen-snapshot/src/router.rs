@@ -51,6 +51,7 @@ impl RouteBucket {
     fn of(mut ways: Vec<RoutePath>) -> Option<RouteBucket> {
         match ways.len() {
             0 => None,
+            // A bucket of one route needs no allocation, and most buckets have one.
             1 => ways.pop().map(RouteBucket::One),
             _ => Some(RouteBucket::Many(Arc::new(ways))),
         }
@@ -58,6 +59,7 @@ impl RouteBucket {
 
     fn add(bucket: Option<RouteBucket>, way: RoutePath) -> Option<RouteBucket> {
         let Some(bucket) = bucket else { return Some(RouteBucket::One(way)) };
+        // Copied, since a published snapshot may share the bucket.
         let mut ways = bucket.ways().to_vec();
         // Two paths of one route may have the same key.
         ways.retain(|other| other.route.info.id != way.route.info.id);
@@ -80,7 +82,9 @@ impl RouteBucket {
 /// The order of trial: higher priority, then the older route, then the id. The order of arrival never counts,
 /// so that the same resources give the same results.
 fn precedes(a: &Route, b: &Route) -> bool {
+    // The higher priority first, as in APISIX.
     let rank = |route: &Route| (std::cmp::Reverse(route.matching.priority), route.matching.created);
+    // `2` precedes `10`, as an operator would sort numeric ids.
     (rank(a), natural_order_key(&a.info.id)) < (rank(b), natural_order_key(&b.info.id))
 }
 
@@ -172,6 +176,7 @@ impl Router {
     /// Changes the table of each host, or the table for any host if there are none.
     fn each_table(&mut self, hosts: &[Box<str>], mut change: impl FnMut(&mut Paths)) {
         if hosts.is_empty() {
+            // Routes without hosts have a table of their own: APISIX tries them after every matching host.
             change(&mut self.any_host);
         }
         for host in hosts {
@@ -203,6 +208,7 @@ impl Router {
             let mut levels = self.hosts.search();
             while let Some(table) = levels.next(ReversedKey(ex.request.host())) {
                 find_path(&table.paths, &table.pattern, ex, witness, &mut winner);
+                // An observer sees the remaining candidates too, so `explain` can name those that lost.
                 if (winner.is_some() && !W::WATCHES) || witness.has_stopped() {
                     return winner;
                 }
@@ -216,10 +222,12 @@ impl Router {
     /// a condition on the body that is undecided without it.
     pub fn find_before_body<'s>(&'s self, ex: &mut Exchange<'s>) -> Result<Option<&'s Route>, BodyRequired> {
         if !self.needs_body() {
+            // The common case runs without an observer: tables without body conditions pay nothing.
             return Ok(self.find(ex, &mut ()));
         }
         let mut witness = BodyNeedObserver::default();
         let found = self.find(ex, &mut witness);
+        // The search is repeated with the body, since the undecided route may precede the one found.
         if witness.has_stopped() { Err(BodyRequired) } else { Ok(found) }
     }
 
@@ -263,6 +271,7 @@ impl Router {
     pub fn fits_path(&self, uris: &[Box<str>], ex: &Exchange<'_>) -> bool {
         let fits = |uri: &str| {
             let key = path_key(uri, self.parameters)?;
+            // A trie of one pattern applies the rules of serving; a second matcher could differ (decision 19).
             let mut alone = Trie::default();
             alone.update(&key.bytes, key.reach, |_| Some(()));
             alone.search().next(ex.request.routed_path()).copied()
@@ -274,6 +283,7 @@ impl Router {
     pub fn fits_host(&self, hosts: &[Box<str>], ex: &Exchange<'_>) -> bool {
         let fits = |host: &str| {
             let key = host_key(&host.to_ascii_lowercase());
+            // As in `fits_path`: the rules of the serving table decide.
             let mut alone = Trie::default();
             alone.update(&key.bytes, key.reach, |_| Some(()));
             alone.search().next(ReversedKey(ex.request.host())).copied()
@@ -309,12 +319,14 @@ fn find_path<'s, W: MatchObserver>(
     while let Some(bucket) = levels.next(ex.request.routed_path()) {
         for way in bucket.ways() {
             if W::WATCHES && winner.is_some() {
+                // Another path of the winner itself is no loser.
                 if winner.is_some_and(|route| route.info.id != way.route.info.id) {
                     witness.candidate(&way.route, MismatchReason::Shadowed, ex);
                 }
                 continue;
             }
             let uris = &*way.route.matching.uris;
+            // Only patterns with parameters pay for captures.
             if let (true, Some(uri)) = (way.captures, uris.get(usize::from(way.uri))) {
                 // Conditions may use parameters, so those are captured first.
                 ex.route.path_params.clear();
@@ -326,6 +338,7 @@ fn find_path<'s, W: MatchObserver>(
                     return;
                 }
                 witness.candidate(&way.route, lost, ex);
+                // The next candidate must not see the parameters of this pattern.
                 ex.route.path_params.clear();
                 continue;
             }
@@ -344,14 +357,17 @@ fn find_path<'s, W: MatchObserver>(
 #[inline]
 fn fails<W: MatchObserver>(route: &Route, ex: &Exchange<'_>, witness: &mut W) -> Option<MismatchReason> {
     let matching = &route.matching;
+    // No methods in the text means all of them, as in APISIX.
     if matching.methods != 0 && matching.methods & ex.request.method().bit() == 0 {
         return Some(MismatchReason::Method);
     }
     let filters = matching.filters.as_deref()?;
+    // The address is compared before the expressions: a prefix test is cheaper than an evaluation.
     if !filters.remote_addrs.is_empty() && !filters.remote_addrs.contains(ex.client.ip) {
         return Some(MismatchReason::RemoteAddr);
     }
     match &filters.vars {
+        // An undecided condition does not match.
         Some(vars) if witness.eval(vars, ex) != Some(true) => Some(MismatchReason::Vars),
         _ => None,
     }

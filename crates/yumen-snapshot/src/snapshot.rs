@@ -99,6 +99,7 @@ impl Snapshot {
     /// The global rules for requests of a route, or of none.
     pub fn global_rules(&self, route: Option<&Route>) -> &PluginChain {
         match route {
+            // The rules of such a route are an empty chain, so callers need no second case.
             Some(route) if route.skips_global_rules => &self.no_rules,
             _ => &self.global,
         }
@@ -140,6 +141,7 @@ impl Snapshot {
     /// certificates. The node's own certificate requires none, and a stream has no `Host` to check later, so an unknown
     /// name would evade the rules of every object.
     pub fn is_closed(&self, sni: &str) -> bool {
+        // Without client certificates anywhere the check costs one branch.
         self.asks_clients && self.certificate(sni).is_none()
     }
 
@@ -149,7 +151,7 @@ impl Snapshot {
     }
 
     /// The certificate for a server name in any case. An exact name wins over a wildcard, which stands for one label
-    /// (RFC 6125 §6.4.3), and a wildcard over `*`. The empty name finds `*`.
+    /// (RFC 9525 §6.3), and a wildcard over `*`. The empty name finds `*`.
     pub fn certificate(&self, sni: &str) -> Option<&CompiledCertificate> {
         self.certificate_by_name(sni).map(|(_, certificate)| certificate)
     }
@@ -167,6 +169,7 @@ pub(crate) fn find_certificate<'c>(
     sni: &str,
 ) -> Option<(&'c str, &'c Arc<CompiledCertificate>)> {
     let wildcard = || {
+        // Only the first label is replaced: a wildcard stands for one label.
         let (_, parent) = sni.split_once('.')?;
         all.get_key_value(format!("*.{parent}").as_str())
     };

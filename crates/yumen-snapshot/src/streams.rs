@@ -29,6 +29,7 @@ impl AddressBlock {
     /// Parses `10.0.0.1` or `10.0.0.0/8`.
     pub fn parse(text: &str) -> Option<AddressBlock> {
         let members = IpSet::parse([text]).ok()?;
+        // A single address is more specific than any network.
         let bits = text.split_once('/').and_then(|(_, bits)| bits.parse().ok()).unwrap_or(u8::MAX);
         Some(AddressBlock { members, text: text.into(), bits })
     }
@@ -106,6 +107,7 @@ impl StreamMatching {
     }
 
     fn rank(&self, id: &str) -> StreamRouteRank {
+        // A missing network sorts after every network: `None` is the lowest, and the order is reversed.
         let bits = |network: &Option<AddressBlock>| Reverse(network.as_ref().map(|network| network.bits));
         StreamRouteRank {
             server_port: Reverse(self.server_port.is_some()),
@@ -118,6 +120,7 @@ impl StreamMatching {
 
 fn is_name(pattern: &str, sni: &str) -> bool {
     match pattern.strip_prefix('*') {
+        // The star stands for at least one character.
         Some(end) => sni.len() > end.len() && sni.ends_with(end),
         None => pattern == sni,
     }
@@ -160,11 +163,13 @@ impl StreamRouter {
         &'r self,
         ask: &StreamLookup<'a>,
     ) -> impl Iterator<Item = &'r Arc<StreamRoute>> + use<'r, 'a> {
+        // Without a server name, only routes that require none are candidates.
         let sni = ask.sni.unwrap_or_default();
         let exact = self.exact.get(sni);
         // Without any wildcard the name is not split into its ends.
         let ends = if self.wildcard.is_empty() { 0 } else { sni.len() };
         let wildcard = (1..=ends).filter_map(move |at| self.wildcard.get(sni.get(at..)?));
+        // The port before any port: a condition more is more specific.
         let ports = [ask.server.port(), 0].into_iter().filter_map(|port| self.ports.get(&port));
         exact.into_iter().chain(wildcard).chain(ports).flat_map(|list| list.values())
     }
@@ -219,6 +224,7 @@ enum StreamRouteKey {
 fn take<K: std::hash::Hash + Eq + Clone>(lists: &mut Lists<K>, key: &K, rank: &StreamRouteRank) {
     let Some(list) = lists.get_mut(key) else { return };
     list.remove(rank);
+    // An empty list would make `is_empty` and the check for wildcards wrong.
     if list.is_empty() {
         lists.remove(key);
     }

@@ -25,6 +25,7 @@ impl DataDir {
         let lock_path = path.join(LOCK);
         let mut options = private();
         let lock = options.truncate(false).open(&lock_path).map_err(|error| about(&lock_path, &error))?;
+        // Without waiting: a second gateway on one directory is a mistake to report.
         match lock.try_lock() {
             Ok(()) => Ok(DataDir { path: path.to_owned(), lock }),
             Err(TryLockError::WouldBlock) => Err(in_use(path)),
@@ -59,7 +60,9 @@ pub(crate) fn create_private(path: &Path) -> io::Result<File> {
 
 /// Renames a finished file into place, durably.
 pub(crate) fn rename_durably(draft: &Path, place: &Path) -> io::Result<()> {
+    // The content first: after a crash the name must never refer to an empty file.
     let put = File::open(draft).and_then(|file| file.sync_all()).and_then(|()| fs::rename(draft, place));
+    // The rename itself is durable only with the directory.
     put.and_then(|()| sync_parent(place)).map_err(|error| about(place, &error))
 }
 
@@ -68,6 +71,7 @@ pub(crate) fn keep_as(path: &Path, kept: &Path) -> io::Result<()> {
     if !is_there(path) {
         return Ok(());
     }
+    // `link` does not replace an existing name.
     remove_if_there(kept)?;
     // File systems without hard links rename instead; the first name is then missing until the new file is in
     // place.
@@ -128,6 +132,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true);
+    // At creation, not by a later `chmod`, so that there is no moment with wider access.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options

@@ -119,15 +119,18 @@ impl EmbeddedMedium {
     /// - the file is missing although the directory held a store.
     pub fn open(directory: impl AsRef<Path>, options: EmbeddedOptions) -> Result<EmbeddedStore, StoreError> {
         let directory = directory.as_ref();
+        // Before the lock, which would create the directory.
         if options.absent == MissingStorePolicy::Fail && !holds_store(directory) {
             return Err(StoreError::Missing(format!("there is none in {}", directory.display())));
         }
         let directory = DataDir::lock(directory)?;
         let place = directory.file(DATABASE);
         if !directory::is_there(&place) {
+            // A missing file beside a last good state is damage and not a first start (decision 16).
             refuse_missing_store(&directory)?;
             file::create(&place)?;
         }
+        // redb would try to repair a foreign or truncated file; this check refuses it first.
         file::check(&place)?;
         let path = place.clone();
         let open = Box::new(move |care| file::builder(care).open(&path));
@@ -151,7 +154,9 @@ impl EmbeddedMedium {
         directory: Option<DataDir>,
     ) -> Result<(EmbeddedMedium, StoreState), StoreError> {
         let (database, state) = guarded(&place, || {
+            // Every page is verified, since its bytes are trusted afterwards.
             let database = open(OpenCheck::Full)?;
+            // Before the texts are read, which have the form of this version.
             format::migrate(&database)?;
             let state = tables::load(&database, &options.edge())?;
             Ok((database, state))
@@ -178,6 +183,7 @@ impl EmbeddedMedium {
 
     /// Runs `work` on the database after undoing a doubtful batch.
     fn settled<T>(&self, work: impl FnOnce(&Database) -> tables::Result<T>) -> Result<T, StoreError> {
+        // Readers must not see the doubtful batch, and writers must not build on it.
         self.settle(&mut self.doubtful())?;
         self.opened(work)
     }
@@ -189,6 +195,7 @@ impl EmbeddedMedium {
             if let Some(open) = database.as_ref() {
                 let result = guarded(&self.place, || work(open));
                 drop(database);
+                // redb refuses further use after an I/O error, so the next call opens the file anew.
                 return result.inspect_err(|_| self.close());
             }
             drop(database);
@@ -225,17 +232,20 @@ impl EmbeddedMedium {
 impl StoreMedium for EmbeddedMedium {
     fn persist(&self, batch: &CommitBatch) -> Result<(), StoreError> {
         // An error before the write leaves no batch in doubt.
+        // A write to a file without a name would succeed and be lost at exit.
         self.check()?;
         self.settled(|_| Ok(()))?;
         let written = self.opened(|database| tables::write(database, batch, &self.options, now_ms()));
         match &written {
             Ok(()) => {
                 let newest = batch.revisions.last().map_or(batch.base.revision, |newest| newest.revision);
+                // Pairs with the load in `history`.
                 self.durable_revision.store(newest.0, Ordering::Release);
             }
             Err(error) => {
                 tracing::error!(file = %self.place.display(), %error, "store write failed");
                 let mut doubtful = self.doubtful();
+                // States and commits are shared, so the clone copies little.
                 *doubtful = Some(batch.clone());
                 // If the undo fails too, the next write repeats it.
                 let _ = self.settle(&mut doubtful);
@@ -246,6 +256,7 @@ impl StoreMedium for EmbeddedMedium {
 
     fn history(&self, before: Option<Revision>, limit: usize) -> Result<Vec<Arc<StoreCommit>>, StoreError> {
         // A doubtful revision must not appear in the history.
+        // Pairs with the store in `persist`.
         let past_certain = self.durable_revision.load(Ordering::Acquire) + 1;
         let before = before.map_or(past_certain, |before| before.0.min(past_certain));
         self.opened(|database| tables::history(database, Revision(before), limit, &self.options.edge()))
@@ -258,6 +269,7 @@ impl StoreMedium for EmbeddedMedium {
     /// Detects a moved or deleted file. Such a file accepts writes but its content is lost at process exit.
     fn check(&self) -> Result<(), StoreError> {
         use std::io::ErrorKind::{NotADirectory, NotFound};
+        // A database in memory has no name that could be lost.
         let Some(opened) = self.file else { return Ok(()) };
         let found = match FileId::at(&self.place) {
             Ok(found) if found == opened => return Ok(()),
@@ -283,6 +295,7 @@ pub fn holds_store(directory: &Path) -> bool {
 
 /// Fails if the database is missing although other files prove that it existed.
 fn refuse_missing_store(directory: &DataDir) -> Result<(), StoreError> {
+    // Any trace suffices: an empty store in its place would look like a success.
     match TRACES.into_iter().find(|name| directory::is_there(&directory.file(name))) {
         None => Ok(()),
         Some(trace) => Err(StoreError::Corrupt(format!(
@@ -295,6 +308,7 @@ fn refuse_missing_store(directory: &DataDir) -> Result<(), StoreError> {
 
 /// Runs `work`; converts a panic on damaged data into [`StoreError::Corrupt`].
 fn guarded<T>(place: &Path, work: impl FnOnce() -> tables::Result<T>) -> Result<T, StoreError> {
+    // redb asserts invariants of its pages, and damaged ones may violate them.
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(|error| store_error(place, error)),
         Err(_) => Err(StoreError::Corrupt(format!(
@@ -317,11 +331,13 @@ fn store_error(place: &Path, error: redb::Error) -> StoreError {
         }
         redb::Error::Io(error) => about(place, &error).into(),
         redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => directory::in_use(place),
+        // Consequences of an earlier failure: the file itself is not known to be damaged.
         redb::Error::PreviousIo | redb::Error::DatabaseClosed | redb::Error::LockPoisoned(_) => {
             about(place, &Error::other(error.to_string())).into()
         }
         redb::Error::ValueTooLarge(_) => StoreError::Full(format!("{}: {error}", place.display())),
         redb::Error::Corrupted(what) => StoreError::Corrupt(format!("{}: {what}", place.display())),
+        // Remaining errors of redb concern the structure of the file.
         other => StoreError::Corrupt(format!("{}: {other}", place.display())),
     }
 }

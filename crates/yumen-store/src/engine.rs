@@ -179,14 +179,18 @@ impl<M: StoreMedium> EngineWriter<M> {
         loop {
             let mut proposals = Vec::new();
             let mut ends = false;
+            // One wait serves both: the next proposal and the next expiry.
             match inbox.recv_timeout(self.until_next_expiry()) {
                 Ok(EngineMessage::Propose(proposal)) => proposals.push(proposal),
                 Err(RecvTimeoutError::Timeout) => {}
+                // Dropped senders and `End` mean the same: no caller is left.
                 Ok(EngineMessage::End) | Err(RecvTimeoutError::Disconnected) => return,
             }
+            // Bounded, so that the first proposal of a batch does not wait for an endless stream.
             for message in inbox.try_iter().take(BATCH_MAX) {
                 match message {
                     EngineMessage::Propose(proposal) => proposals.push(proposal),
+                    // Proposals that were queued before `End` are decided first.
                     EngineMessage::End => ends = true,
                 }
             }
@@ -203,10 +207,12 @@ impl<M: StoreMedium> EngineWriter<M> {
     }
 
     fn until_next_expiry(&self) -> Duration {
+        // A clock that is set forward is noticed within an hour at the latest.
         const IDLE: Duration = Duration::from_secs(3600);
         let pause = self.expires_from.saturating_duration_since(Instant::now());
         let next = self.expiring.first();
         next.map_or(IDLE, |(at_ms, _)| {
+            // After a failed batch the pause applies even to expiries that are due.
             Duration::from_millis(at_ms.saturating_sub(now_ms())).clamp(pause, IDLE)
         })
     }
@@ -220,6 +226,7 @@ impl<M: StoreMedium> EngineWriter<M> {
             .take_while(|(at_ms, _)| *at_ms <= now_ms)
             .map(|(_, key)| key.clone())
             .collect();
+        // No empty revision for nothing.
         (!due.is_empty()).then(|| Proposal {
             by: Authorship::by(EXPIRY),
             decide: Box::new(move |draft| {
@@ -244,9 +251,11 @@ impl<M: StoreMedium> EngineWriter<M> {
         for proposal in proposals {
             let Proposal { by, mut decide, done } = proposal;
             let mut draft = Draft::new(staged.clone(), now_ms());
+            // A panic of one handler must not end the writer for all callers.
             match catch_unwind(AssertUnwindSafe(|| decide(&mut draft))) {
                 Ok(true) => {}
                 Ok(false) => {
+                    // Answered with the batch, so that replies keep the order of proposals.
                     decided.push((done, None));
                     continue;
                 }
@@ -263,6 +272,7 @@ impl<M: StoreMedium> EngineWriter<M> {
         }
         let durable = if batch.is_empty() { Ok(()) } else { self.persist(&batch) };
         match durable {
+            // After the disk and before the callbacks: a caller that was answered reads its own write.
             Ok(()) => self.publish(staged, &batch),
             Err(_) => self.expires_from = Instant::now() + EXPIRY_PAUSE,
         }
@@ -273,6 +283,7 @@ impl<M: StoreMedium> EngineWriter<M> {
 
     fn persist(&self, batch: &CommitBatch) -> Result<(), StoreError> {
         let durable = self.medium.persist(batch);
+        // Recorded for success too: the newest write decides about the health of the store.
         *self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner) = durable.clone().err();
         durable
     }

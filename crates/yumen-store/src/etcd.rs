@@ -132,6 +132,7 @@ impl EtcdDataDir {
 
     /// Locks the directory again after a failed handover.
     pub fn take_back(&self) -> Result<(), StoreError> {
+        // The directory is still locked by this process.
         if self.held().is_some() {
             return Ok(());
         }
@@ -155,11 +156,13 @@ impl EtcdStore {
         on_problems: OnProblems,
         versions: Arc<LastGoodVersions>,
     ) -> Result<OpenedEtcdStore, StoreError> {
+        // Locked before anything is read, so that no other process changes the files meanwhile.
         let directory = DataDir::lock(&data_dir.join(DIRECTORY))?;
         let place = directory.path().to_owned();
         let client = EtcdClient::new(settings.client.clone())
             .map_err(|wrong| StoreError::Unreachable(format!("etcd cannot be used: {wrong}")))?;
         let last_good = last_good_of(&place, &OptionalSeal(seal.clone()), &settings.prefix);
+        // The state itself moves into the mirror; the message needs only the outcome.
         let found = last_good.as_ref().map(|found| found.as_ref().map(|_| ()).map_err(Clone::clone));
         let (wait, last_good) = (settings.start_timeout, last_good.and_then(Result::ok));
         // The former versions belong to this cluster only if the last good state does.
@@ -169,6 +172,7 @@ impl EtcdStore {
         let shared = Arc::new(EtcdShared::new(settings, client, last_good, on_problems));
         let store = Arc::new(EtcdStore::start(shared, place)?);
         store.wait_for_cluster(wait, found.is_none());
+        // Still unreachable after the wait. An empty configuration would look like success (decision 16).
         if let Some(error) = store.shared.error() {
             match found {
                 Some(Ok(())) => {
@@ -216,6 +220,7 @@ impl EtcdStore {
     fn wait_for_cluster(&self, at_most: Duration, is_needed: bool) {
         const LOOK_EVERY: Duration = Duration::from_millis(2);
         let begin = Instant::now();
+        // Without a saved state the process cannot serve, so it reports the reason of the first failure.
         let is_early = || begin.elapsed() < at_most || (is_needed && !self.shared.is_tried());
         while self.shared.error().is_some() && is_early() {
             std::thread::sleep(LOOK_EVERY);
@@ -244,6 +249,7 @@ impl EtcdStore {
         if let Some(id) = std::str::from_utf8(&kept).ok().map(str::trim).filter(|id| is_node_id(id)) {
             return Ok(id.to_owned());
         }
+        // Written to a draft and renamed: a crash leaves either no id or a whole one.
         let (id, draft) = (random_name(), directory::suffixed(&place, ".draft"));
         std::io::Write::write_all(&mut directory::create_private(&draft)?, id.as_bytes())?;
         directory::rename_durably(&draft, &place)?;
@@ -303,6 +309,7 @@ impl Store for EtcdStore {
         if let Err(refused) = self.wishes.send(WriteRequest::Propose(proposal))
             && let WriteRequest::Propose(proposal) = refused.0
         {
+            // A proposal that is never answered would block its caller.
             (proposal.done)(Err(StoreError::Ended));
         }
     }
@@ -329,9 +336,11 @@ impl Store for EtcdStore {
         if let Some(state) = self.shared.with_past(|past| past.state_at(revision, &newest)) {
             return Ok(state);
         }
+        // A revision of the future, and the state before the first revision, exist nowhere.
         if revision > newest.revision || revision == Revision::default() {
             return Err(StoreError::Compacted(revision));
         }
+        // Bounded by one response; the sender never blocks.
         let (answer, answered) = mpsc::sync_channel(1);
         self.looks.send(HistoryLookup { revision, answer }).map_err(|_| StoreError::Ended)?;
         let late = |_| StoreError::Unreachable("etcd history lookup timed out".into());
@@ -367,9 +376,11 @@ fn last_good_of(
 ) -> Option<Result<(RecoveredState, Duration), StoreError>> {
     let file = directory.join(last_good::FILE);
     let saved = std::fs::metadata(&file).and_then(|about| about.modified()).ok()?;
+    // A file that is newer than the clock has no known age.
     let age = SystemTime::now().duration_since(saved).unwrap_or_default();
     let root = format!("{prefix}/");
     match LastGood::recover(directory, edge) {
+        // A state of another prefix belongs to another cluster or tenant.
         Ok(found) if found.state.setting(FROM).is_some_and(|from| **from == root) => Some(Ok((found, age))),
         Ok(_) => None,
         Err(error) => Some(Err(error)),

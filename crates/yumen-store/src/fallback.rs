@@ -106,9 +106,11 @@ impl FallbackStore {
         let started = |shared: Arc<FallbackShared>, open: SharedOpen, retry: Option<OpenRetry>| {
             Arc::new(FallbackStore { retry: Mutex::new(retry), shared, open, retry_every })
         };
+        // The first attempt runs here, so that operator errors end the start.
         let error = match open() {
             Ok(opened) => {
                 let shared = Arc::new(FallbackShared::new(FallbackInner::Store(opened)));
+                // `open` is kept: a failed handover reopens the store with it.
                 return Ok(started(shared, Arc::new(Mutex::new(open)), None));
             }
             // Operator errors: the store itself is intact, so the last good state must not hide them.
@@ -117,6 +119,7 @@ impl FallbackStore {
             }
             Err(error) => error,
         };
+        // Both reasons: the operator needs to know which of the two can be repaired.
         let recovered = last_good().map_err(|missing| {
             StoreError::Corrupt(format!("{error}; nor is there a last good state: {missing}"))
         })?;
@@ -127,6 +130,7 @@ impl FallbackStore {
             FallbackShared::new(FallbackInner::LastGood { state, reason, since: SystemTime::now(), damage });
         let shared = Arc::new(shared);
         let open = Arc::new(Mutex::new(open));
+        // Weak, so that a dropped store ends the retries.
         let retry = OpenRetry::start(Arc::downgrade(&shared), open.clone(), retry_every)?;
         Ok(started(shared, open, Some(retry)))
     }
@@ -134,6 +138,7 @@ impl FallbackStore {
     /// Current source of the served state.
     pub fn status(&self) -> StateOrigin {
         match &*self.shared.inner() {
+            // A lent store is intact; its state is the newest one.
             FallbackInner::Store(_) | FallbackInner::Lent { .. } => StateOrigin::Store,
             FallbackInner::LastGood { reason, since, damage, .. } => {
                 StateOrigin::LastGood { reason: reason.clone(), since: *since, damage: damage.clone() }
@@ -170,13 +175,16 @@ impl Store for FallbackStore {
         let mut followers = self.shared.followers();
         match self.shared.store() {
             Ok(store) => {
+                // Shared, since `set_lent` must be able to register the same follower here.
                 let shared = Arc::new(Mutex::new(follower));
                 followers.direct.push(shared.clone());
+                // Released first: `follow` of the store may wait for its writer, which may be in a follower that needs this lock.
                 drop(followers);
                 store.follow(Box::new(move |committed| tell(&shared, committed)))
             }
             Err(_) => {
                 followers.by_us.push(follower);
+                // Under the lock of the followers, so that no revision falls between state and registration.
                 self.state()
             }
         }
@@ -201,6 +209,7 @@ impl Store for FallbackStore {
     fn failure(&self) -> Option<StoreError> {
         match &*self.shared.inner() {
             FallbackInner::Store(opened) => opened.store.failure(),
+            // Writes fail for as long as this lasts, so the newest write counts as failed.
             FallbackInner::LastGood { reason, .. } => Some(read_only(reason)),
             FallbackInner::Lent { .. } => None,
         }
@@ -283,6 +292,7 @@ impl FallbackShared {
         // Commits of the store wait for this lock, so followers receive them after the difference.
         let to = opened.store.follow(forward(Arc::downgrade(self)));
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        // Followers are still locked, so that no commit precedes the difference.
         let from = std::mem::replace(&mut *inner, FallbackInner::Store(opened));
         drop(inner);
         let (FallbackInner::LastGood { state: from, .. } | FallbackInner::Lent { state: from, .. }) = from
@@ -298,6 +308,7 @@ impl FallbackShared {
         }
         let by = Authorship::by(RECOVERY);
         let committed = Arc::new(StoreCommit { revision: to.revision, time_ms: now_ms(), by, changes });
+        // Direct followers belong to the store itself and receive its commits from there.
         followers.by_us.iter_mut().for_each(|follower| follower(&committed));
     }
 }
@@ -341,11 +352,13 @@ impl OpenRetry {
         let (end, ended) = channel::<()>();
         let run = move || {
             let mut pause = every;
+            // The timeout is the regular case; a dropped sender ends the thread.
             while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 let begin = Instant::now();
                 let opened = open_now(&open);
                 // The check of a large damaged file takes long. The pause limits it to 1/20 of one core.
                 pause = every.max(begin.elapsed() * PAUSE_PER_ATTEMPT);
+                // The store may have been dropped during the attempt.
                 let Some(shared) = shared.upgrade() else { return };
                 match opened {
                     Ok(opened) => return shared.switch_to_store(opened),

@@ -56,6 +56,7 @@ impl KnownFile {
     /// Records `text`; returns whether it differs from the last one.
     fn learn(&mut self, text: &str) -> bool {
         let mut hasher = DefaultHasher::new();
+        // A hash instead of the text, which may be large.
         text.hash(&mut hasher);
         let hash = Some(hasher.finish());
         self.ended = has_end(text);
@@ -72,6 +73,7 @@ impl FileStore {
     pub fn open(path: impl AsRef<Path>) -> io::Result<FileStore> {
         // A relative path would change with the working directory, and its parent may be the empty path.
         let path = std::path::absolute(path)?;
+        // Opened to find a missing permission now and not at the first change.
         fs::File::open(&path)?;
         regular(&fs::metadata(&path)?)?;
         Ok(FileStore { path, known: Arc::default() })
@@ -102,10 +104,12 @@ impl FileStore {
         let until = Instant::now() + PATIENCE;
         loop {
             let text = read_regular(&self.path)?;
+            // Only a file that had the mark is expected to have it (APISIX requires it always).
             if !self.has_end() || is_whole(&text) {
                 self.known().learn(&text);
                 return Ok(text);
             }
+            // A writer that crashed never completes the text.
             if Instant::now() >= until {
                 let message = "it lost its last line #END: half written?";
                 return Err(io::Error::new(io::ErrorKind::InvalidData, message));
@@ -149,12 +153,14 @@ impl WatchGuard {
         let run = move || {
             let mut observer = FileObserver::new(store);
             let mut notice = FileNotice::Touched;
+            // Pairs with the store in `drop`, which wakes the thread afterwards.
             while !stopped.load(Ordering::Acquire) {
                 if notice == FileNotice::Touched {
                     observer.touched();
                 }
                 let (event, wait) = observer.look(Instant::now());
                 if let Some(event) = event {
+                    // The event may be a rename or a swapped link, after which the watched directory is another one.
                     inbox.rewatch();
                     on_change(event);
                     // A change during `rewatch` produced no notice.

@@ -69,6 +69,7 @@ pub fn open_keyring(data_dir: &Path, configured: &[SecretText]) -> Result<Keyrin
         Err(error) => return Err(failed(error)),
     };
     let mode = fs::metadata(&path).map_err(failed)?.permissions().mode() & 0o777;
+    // A keyring that others can read protects nothing; starting would hide that.
     if mode & 0o077 != 0 {
         return Err(KeyringError::TooPermissive { path, mode });
     }
@@ -89,10 +90,12 @@ fn ring<'a>(keys: impl Iterator<Item = (String, &'a str)>, path: &Path) -> Resul
 /// Creates a keyring with one random key durably. A crash leaves the whole file or none.
 fn make(path: &Path) -> io::Result<String> {
     let mut key = [0; KEY_BYTES];
+    // Without randomness no key may be made: it would be predictable.
     aws_lc_rs::rand::fill(&mut key).map_err(|_| io::Error::other("the system gives no randomness"))?;
     let text = format!("{HEAD}{}\n", BASE64.encode(key));
     let directory = path.parent().unwrap_or(Path::new("."));
     make_private_directory(directory)?;
+    // Unique among processes that start together.
     let beside = path.with_extension(format!("new-{}", std::process::id()));
     let _ = fs::remove_file(&beside);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
@@ -102,6 +105,7 @@ fn make(path: &Path) -> io::Result<String> {
     let linked = fs::hard_link(&beside, path);
     let _ = fs::remove_file(&beside);
     match linked {
+        // The other process uses its key already, and a second key would not open data that the first one seals.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return fs::read_to_string(path),
         linked => linked?,
     }

@@ -60,6 +60,7 @@ impl LastGood {
         }
         directory::rename_durably(&draft, &place)?;
         let bytes = text.len() as u64;
+        // With records as long as the state, a change costs only its own size (decision 16).
         let bytes_max = bytes + bytes.max(CHANGES_BYTES_MIN);
         Ok(AppendableFile { place, state: state.clone(), digest, bytes, bytes_max })
     }
@@ -77,6 +78,7 @@ impl LastGood {
                 return Err(newest);
             }
             let previous = LastGood::recover_file(&directory.join(PREVIOUS), edge);
+            // A first save has no previous file; its absence is no second fault.
             let previous = previous.map_err(|previous| match is_missing(&previous) {
                 true => newest.clone(),
                 false => StoreError::Corrupt(format!("{newest}; {previous}")),
@@ -165,6 +167,7 @@ impl AppendableFile {
             return Ok(false);
         }
         self.write(&record).map_err(|error| about(&self.place, &error))?;
+        // Only after the write, so that a failed record is not continued.
         (self.state, self.digest, self.bytes) = (state.clone(), digest, bytes);
         Ok(true)
     }
@@ -177,6 +180,7 @@ impl AppendableFile {
             return Err(io::Error::other("modified by another program"));
         }
         file.write_all(record)?;
+        // The length is metadata that `fdatasync` includes.
         file.sync_data()
     }
 }

@@ -63,8 +63,10 @@ impl<T: AsRef<StoreCommit>> RecentRevisions<T> {
         self.bytes += weight(item.as_ref());
         self.items.push_back(item);
         let age_max = self.retention.age_max.map(|age| age.as_millis() as u64);
+        // The newest revision stays, whatever its size or age.
         while self.items.len() > 1 {
             let oldest = self.items[0].as_ref();
+            // Relative to the newest revision, so that an idle node keeps its history.
             let is_old = age_max.is_some_and(|age_max| newest_ms.saturating_sub(oldest.time_ms) > age_max);
             let is_too_much =
                 self.items.len() > self.retention.revisions_max || self.bytes > self.retention.bytes_max;

@@ -73,6 +73,7 @@ impl OptionalSeal {
     pub(crate) fn opened(&self, key: &ResourceKey, entry: StoreEntry) -> Result<StoreEntry, SealError> {
         match &self.0 {
             Some(seal) => Ok(StoreEntry { json: seal.open(key, &entry.json)?.into(), ..entry }),
+            // As plain text, the sealed one would be compiled and reported as a broken object.
             None if entry.json.starts_with(MARK) => Err(SealError::NoKeyring(key.clone())),
             None => Ok(entry),
         }
@@ -137,6 +138,7 @@ impl std::fmt::Debug for Keyring {
 impl KeyringKey {
     fn new(key: &[u8; KEY_BYTES]) -> KeyringKey {
         let hash = digest(&SHA256, key);
+        // A prefix of the hash finds the key and reveals nothing of it.
         let id = hash.as_ref()[..KEY_ID_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
         let cipher =
             RandomizedNonceKey::new(&AES_256_GCM, key).expect("the key has the length of this cipher");
@@ -167,6 +169,7 @@ impl TextSeal for Keyring {
         let member = self.member(id).ok_or_else(unknown)?;
         let sealed = BASE64.decode(sealed).map_err(|_| altered())?;
         let (nonce, text) = sealed.split_at_checked(NONCE_LEN).ok_or_else(altered)?;
+        // The nonce was drawn at random when the text was sealed.
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| altered())?;
         let mut text = text.to_vec();
         let opened = member.cipher.open_in_place(nonce, Aad::from(key.to_string()), &mut text);

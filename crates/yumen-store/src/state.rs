@@ -136,6 +136,7 @@ impl StoreState {
         let has_ended = |entry: &StoreEntry| entry.expires_ms.is_some_and(|at_ms| at_ms <= unix_ms);
         let is_ended = |one: &Resource| match (one.kind, one.id.split_once('/')) {
             (Kind::Credentials, Some((consumer, _))) => {
+                // A credential without its consumer would be reported as an error at each compilation.
                 self.get(Kind::Consumers, consumer).is_some_and(has_ended)
             }
             _ => false,

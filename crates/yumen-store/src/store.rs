@@ -59,6 +59,7 @@ pub enum StoreError {
 impl From<io::Error> for StoreError {
     fn from(error: io::Error) -> StoreError {
         match error.kind() {
+            // Errors of space have a kind of their own: the remedy is the operator's, and nothing is damaged.
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                 StoreError::Full(error.to_string())
             }
@@ -135,7 +136,9 @@ pub trait Store: Send + Sync {
         let mut state = self.state();
         let mut leapt = false;
         while state.revision > revision || leapt {
+            // The newest revision included, whose changes are undone first.
             let page = self.history(Some(Revision(state.revision.0 + 1)), PAGE)?;
+            // The history was trimmed above the revision.
             if page.is_empty() {
                 return Err(StoreError::Compacted(revision));
             }
@@ -143,6 +146,7 @@ pub trait Store: Send + Sync {
                 if leapt {
                     state.revision = committed.revision;
                 }
+                // A gap in the history: its changes are unknown, so the state cannot be derived.
                 if committed.revision != state.revision {
                     return Err(StoreError::Compacted(revision));
                 }
@@ -181,12 +185,14 @@ where
     let decide: DecideFn = Box::new(move |draft| {
         let result = decide(draft);
         let is_forwarded = result.is_ok();
+        // Overwritten: the store may decide again after a conflict, and the last decision counts.
         *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         is_forwarded
     });
     // A caller that was cancelled has dropped the receiver; the outcome is discarded.
     let done: DoneFn = Box::new(move |result| drop(tell.send(result)));
     store.propose(Proposal { by, decide, done });
+    // A dropped callback means that the writer has ended.
     let committed = told.await.map_err(|_| StoreError::Ended)??;
     let verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner).take();
     Ok(verdict.ok_or(StoreError::Ended)?.map(|value| (value, committed)))
@@ -254,6 +260,7 @@ impl Draft {
 
     /// Whether the object is served although the store has deleted it. Writing it unchanged restores it.
     pub fn is_held(&self, key: &ResourceKey) -> bool {
+        // A write by this draft restores or deletes the object, so the hold has ended for later steps.
         !self.touched.contains_key(key) && self.difference(key) == Some(StoreDifference::Held)
     }
 
@@ -285,6 +292,7 @@ impl Draft {
     /// Creates or replaces an object. With `expires_ms`, the store deletes the object at that time.
     pub fn put(&mut self, key: ResourceKey, json: Arc<str>, expires_ms: Option<u64>) {
         let revision = self.revision();
+        // An object that is replaced keeps its creation, as in etcd.
         let created = self.state.get(key.kind, &key.id).map_or(revision, |entry| entry.created);
         self.write(key, Some(StoreEntry { json, created, modified: revision, expires_ms }));
     }
@@ -312,12 +320,14 @@ impl Draft {
     /// Sets or removes a value of the APIs; see [`StoreState::setting`].
     pub fn set(&mut self, name: &str, value: Option<&str>) {
         let (name, value): (Arc<str>, Option<Arc<str>>) = (name.into(), value.map(Arc::from));
+        // Into the state as well, so that later proposals of the batch see the value.
         self.state.replace_setting(&name, value.clone());
         self.settings.insert(name, value);
     }
 
     fn write(&mut self, key: ResourceKey, entry: Option<StoreEntry>) {
         let before = self.state.replace(&key, entry);
+        // The first state before the draft counts, however often the draft writes the key.
         self.touched.entry(key).or_insert(before);
     }
 
@@ -332,6 +342,7 @@ impl Draft {
         };
         let changes: Vec<EntryChange> = touched.into_iter().filter_map(changed).collect();
         let committed = (!changes.is_empty()).then(|| {
+            // Only with changes: settings alone make no revision.
             state.revision = revision;
             Arc::new(StoreCommit { revision, time_ms: now_ms, by, changes })
         });

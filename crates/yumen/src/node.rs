@@ -44,10 +44,12 @@ pub(crate) fn load(args: &GatewayRunArgs) -> anyhow::Result<NodeConfig> {
     if let Some(status) = args.status {
         node.status.listen = status.to_string();
     }
+    // After the command line has been applied, which may open an address.
     refuse_admin(&node.admin_problems())?;
     if let Some(problem) = node.listener_problems().first() {
         bail!("two listeners cannot have one address: {problem}");
     }
+    // A gateway without listeners would run and serve nothing.
     if node.listen.is_empty() && node.stream_listen.is_empty() {
         bail!("there is nothing to listen on: give --listen or --listen-tls");
     }
@@ -77,6 +79,7 @@ fn replace_listeners(listen: &mut Vec<ListenerConfig>, addresses: &[SocketAddr],
     if addresses.is_empty() {
         return;
     }
+    // The command line replaces the listeners of its kind and keeps the others.
     listen.retain(|listen| listen.tls != tls);
     let added = addresses.iter().map(|address| ListenerConfig {
         address: address.to_string(),
@@ -105,6 +108,7 @@ pub(crate) fn listeners(node: &NodeConfig) -> anyhow::Result<Vec<ListenerSetting
             },
             proxy_from: networks("listen.proxy_protocol_from", &listen.proxy_protocol_from)?,
             socket: ListenSocketOptions {
+                // The kernel caps the value at `somaxconn`.
                 backlog: i32::try_from(listen.backlog).unwrap_or(i32::MAX),
                 reuse_port: listen.reuse_port,
                 defer_accept: listen.defer_accept,
@@ -154,6 +158,7 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<WorkerSettings> {
     Ok(WorkerSettings {
         limits: WorkerLimits {
             request_head: yumen_proxy::settings::HeadLimits {
+                // One policy for routing and forwarding (decision 51).
                 paths: path_policy(&node.router),
                 ..head_limits(limits.head_bytes, limits)
             },

@@ -142,6 +142,7 @@ impl OperatorServers {
             serving.push(runtime.spawn(yumen_admin::serve_control(control, state, hosts, stopped)));
         }
         if let Some(admin) = admin {
+            // Only with an admin listener: keys without one could not be used.
             new = new_keys(runtime, node, context)?;
             let state = admin_state(node, context)?;
             let v1 = v1_state(node, context, state.clone());
@@ -295,6 +296,7 @@ impl LiveGateway for RunningGateway {
         let mut healthy: HashMap<SocketAddr, bool> = HashMap::new();
         for endpoint in snapshot.upstreams().flat_map(|(_, upstream)| upstream.endpoints.iter()) {
             if let Some(health) = &endpoint.health {
+                // The state in force, since the snapshots of a plan have no probes of their own.
                 healthy.insert(endpoint.addr, health.is_up());
             }
         }
@@ -311,6 +313,7 @@ impl LiveGateway for RunningGateway {
         let _one = self.backing_up.lock().unwrap_or_else(PoisonError::into_inner);
         self.store.backup(&place)?;
         let file = File::open(&place)?;
+        // The open handle keeps the content; the name disappears even if the client never reads.
         std::fs::remove_file(&place)?;
         Ok(file)
     }
@@ -337,6 +340,7 @@ fn v1_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> 
 
 /// Converts a recent request to a question, unless its text was truncated.
 fn question(recent: &RecentRequest) -> Option<Question> {
+    // A truncated URL could match another route.
     (!recent.is_cut).then(|| Question {
         method: recent.method.to_string(),
         url: format!("{}://{}{}", recent.scheme, recent.host, recent.path),

@@ -45,6 +45,7 @@ impl MetricSource for NodeInfo {
 /// Raises the limit of open files to the hard limit; returns the new limit.
 pub(crate) fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
+    // Each connection needs a descriptor, and the soft limit is often 1024.
     let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
     // On failure the current limit applies.
     let _ = setrlimit(Resource::Nofile, wanted);
@@ -129,6 +130,7 @@ pub(crate) fn write_pid_file(place: &str) -> std::io::Result<()> {
 /// Removes the pid file, unless it contains the pid of another process.
 pub(crate) fn remove_pid_file(place: &str) {
     let own = std::process::id().to_string();
+    // The successor may have written its own pid to the same file.
     if !place.is_empty() && std::fs::read_to_string(place).is_ok_and(|number| number.trim() == own) {
         let _ = std::fs::remove_file(place);
     }
@@ -144,6 +146,7 @@ pub(crate) fn reset_nice(base_nice: i32) {
 /// working directory changes.
 pub(crate) fn program() -> PathBuf {
     let called = std::env::args_os().next().unwrap_or_default();
+    // By the name and not by `/proc/self/exe`, which names the file that was replaced.
     let is_path = called.to_string_lossy().contains('/');
     let found = match is_path {
         true => std::path::absolute(&called).ok(),
@@ -187,6 +190,7 @@ pub(crate) fn place_worker(worker: usize, affinity: &CpuAffinity, nice: i32, all
             tracing::warn!(worker, cpu, %error, "worker could not be pinned");
         }
     }
+    // Setting an unchanged value may fail for lack of a capability.
     let is_there = rustix::process::getpriority_process(None) == Ok(nice);
     if !is_there && let Err(error) = rustix::process::setpriority_process(None, nice) {
         tracing::warn!(worker, nice, %error, "worker priority could not be set");

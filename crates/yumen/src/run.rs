@@ -37,6 +37,7 @@ pub(crate) fn run(args: &GatewayRunArgs) -> anyhow::Result<()> {
     let successor = Successor::from_environment()?;
     let result = start(args, successor.as_ref()).map(GatewayProcess::run);
     if let (Err(error), Some(successor)) = (&result, &successor) {
+        // The predecessor reports the reason to the requester of the upgrade.
         successor.refuse(error);
     }
     result
@@ -67,7 +68,9 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
     let mut bootstrap = GatewayBootstrap::new(args, successor)?;
     let config = ConfigRuntime::start(&bootstrap, successor)?;
     let (duty, worker_duty) = watch::channel(WorkerDuty::Serve);
+    // Before readiness is reported: whatever can fail must fail while the predecessor still serves.
     let acceptor = config.tls.acceptor(&bootstrap.node, &config.publisher)?;
+    // Blocks until the predecessor orders to serve.
     config.report_ready(successor)?;
     let mut settings = node::settings(&bootstrap.node)?;
     settings.overload.memory_full = memory::watch(bootstrap.node.overload.memory_bytes)?;
@@ -99,8 +102,10 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
     tls.tend(&runtime, &node, &control);
     runtime.spawn(limit_watch::watch(yumen_plugins::limit_usage::metrics(&carry), control.clone()));
     let mut exclusive: Vec<AbortHandle> =
+        // Only one process of a node may order certificates.
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
     let operators = OperatorServers::serve(&runtime, &node, &context, operator_sockets)?;
+    // After the workers accept: the predecessor stops only then.
     let draining = successor.map(|successor| successor.take_over(received.drain_limits)).transpose()?;
     let (predecessor, handed_over) = Predecessor::new(handover, &node, placement.base_nice, draining.clone());
     let upgrade_socket = listen_for_upgrades(&node, draining.is_some(), &predecessor);

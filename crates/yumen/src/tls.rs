@@ -63,6 +63,7 @@ impl TlsServices {
             false => CertificateLoader::default(),
         };
         let tickets = node.tls.session_tickets.then(|| {
+            // Tickets issued under the previous key are accepted for one more rotation.
             let keys = TicketKeys::new(node.tls.ticket_rotation_s.saturating_mul(2));
             Arc::new(keys)
         });
@@ -143,6 +144,7 @@ async fn rotate(keys: Arc<TicketKeys>, pause: Duration) {
         tokio::time::sleep(pause).await;
         match new_ticket_key() {
             Ok(key) => keys.rotate(&key),
+            // The current key stays in use; resumption must not fail for lack of randomness.
             Err(error) => tracing::error!(%error, "session ticket key rotation failed"),
         }
     }

@@ -90,10 +90,12 @@ impl DocumentSection {
             let mut item: Map<String, Value> = serde_json::from_str(&entry.json).map_err(|error| {
                 format!("{}: the stored text cannot be read: {error}", ResourceKey::new(kind, id.clone()))
             })?;
+            // The username identifies a consumer, so it has no `id`.
             if kind.descriptor().id != IdRule::Username {
                 item.insert("id".into(), json!(**id));
             }
             secrets::in_document(sight, kind, &mut item);
+            // Tools compare objects by it; it is removed again when the document comes back.
             item.insert("modifiedIndex".into(), json!(entry.modified.0));
             Ok(Value::Object(item))
         };
@@ -149,6 +151,7 @@ pub(super) fn read(
     let (items, wrong) = judged(state, section, document)?;
     match wrong.into_iter().next() {
         None => Ok(items),
+        // APISIX reports duplicates without the index.
         Some(wrong) if wrong.is_duplicate => Err(wrong.message),
         Some(InvalidItem { index, message, .. }) => {
             Err(format!("invalid {} at index {index}, err: {message}", section.name()))
@@ -191,6 +194,7 @@ fn judged(
     let (mut items, mut wrong) = (Vec::with_capacity(written.len()), Vec::new());
     let mut seen = HashSet::new();
     for (index, value) in written.iter().enumerate() {
+        // Errors name the id even if the item is invalid.
         let id = id_of(section, value).map(|(_, id)| id).ok();
         let refuse = |message, is_duplicate| InvalidItem { id: id.clone(), index, message, is_duplicate };
         match item(state, section, value) {
@@ -217,6 +221,7 @@ fn item(state: &AdminState, section: DocumentSection, value: &Value) -> Result<D
         validate::plugin_name(state, &id)?;
     }
     let mut members = members.clone();
+    // A document that was read before contains them.
     for index in ["modifiedIndex", "createdIndex"] {
         members.shift_remove(index);
     }
@@ -235,6 +240,7 @@ fn id_of(section: DocumentSection, value: &Value) -> Result<(Kind, String), Stri
         _ => None,
     };
     match (kind.descriptor().id, id) {
+        // In the document of APISIX, credentials are in the list of consumers.
         (IdRule::Username, Some(id)) if id.contains("/credentials/") => {
             let parts = id.split_once("/credentials/");
             let is_whole =

@@ -51,6 +51,7 @@ pub(crate) fn one(
         entry,
         action == LegacyAction::Get,
     );
+    // The format of Admin API version 2, which wraps objects as etcd's first API did.
     if version == AdminApiVersion::Default {
         text = format!(r#"{{"action":"{}","count":1,"node":{text}}}"#, action.name());
     }

@@ -23,6 +23,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 /// The body as JSON; `None` for an empty body.
 pub(crate) async fn read(headers: &HeaderMap, mut body: Body) -> Result<Option<Value>, ApiRefusal> {
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    // Refused before a byte of the body is read into memory.
     if let Some(size) = declared.filter(|size: &usize| *size > BODY_BYTES_MAX) {
         // A client that waits for 100 (Continue) does not send the body.
         if !headers.contains_key(header::EXPECT) {
@@ -30,6 +31,7 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Body) -> Result<Option<V
         }
         return Err(too_large(&size.to_string()));
     }
+    // The declared length has been checked, so the client cannot reserve more than the bound.
     let mut bytes = Vec::with_capacity(declared.unwrap_or(0));
     while let Some(chunk) = next(&mut body).await {
         bytes.extend_from_slice(&chunk.map_err(|error| cut_short(&error))?);
@@ -44,12 +46,14 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Body) -> Result<Option<V
     let read = duplicate_keys::from_json(&bytes).map_err(|error| error.to_string());
     read.and_then(DuplicateCheckedValue::into_distinct).map(Some).map_err(|error| {
         let message = format!("invalid request body: {error}");
+        // APISIX returns the body with the error.
         let text = String::from_utf8_lossy(&bytes);
         ApiRefusal::of(StatusCode::BAD_REQUEST, json!({ "error_msg": message, "req_body": text }))
     })
 }
 
 fn cut_short(error: &Error) -> ApiRefusal {
+    // RFC 9110 §15.5.9: the server did not receive a complete request in time.
     let status = if is_stalled(error) { StatusCode::REQUEST_TIMEOUT } else { StatusCode::BAD_REQUEST };
     ApiRefusal::new(status, format!("invalid request body: {error}"))
 }

@@ -33,6 +33,7 @@ pub(crate) async fn get(
         let key = target.key()?;
         let at = state.store.state();
         let entry = at.get(key.kind, &key.id).ok_or_else(ApiRefusal::key_not_found)?;
+        // The tag is the revision of the object, not that of the store: other writes do not invalidate it.
         if is_known(entry.modified) {
             return Ok(answer::tagged(answer::unchanged(at.revision), entry.modified));
         }
@@ -63,6 +64,7 @@ fn list(
     let filters = ListFilters::of(target.kind, query)?;
     let at = state.store.state();
     let view = KindView { kind: target.kind, visibility: sight };
+    // The whole list is rendered once per revision and shared by all readers.
     if page.is_none() && filters.is_empty() && target.parent.is_none() {
         let RenderedList { total, pieces, as_of } = state.lists.render(&at, view);
         if is_known(as_of) {
@@ -114,6 +116,7 @@ impl ListPage {
             let body = Value::from("page_size must be between 10 and 500");
             return Err(ApiRefusal::of(StatusCode::BAD_REQUEST, body));
         }
+        // Page 0 is the first one.
         Ok(Some(ListPage { number: (page as usize).max(1), size: size as usize }))
     }
 

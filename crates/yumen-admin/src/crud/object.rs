@@ -35,6 +35,7 @@ pub(crate) fn put(
     check_manager(target)?;
     let mut object = object_of(state, kind, body)?;
     let id = match rule {
+        // The id in the path is only compared: the body identifies a consumer.
         IdRule::Username => return named_by_username(state, target, object),
         IdRule::PluginName => return named_by_plugin(state, target, object),
         IdRule::WithinManager => target.id.as_deref().map(|id| target.stored_id(id)),
@@ -94,12 +95,14 @@ pub(crate) fn patched(
     }
     let mut timeless = object.clone();
     for time in TIMES {
+        // Only the type is checked: the values are replaced or kept as they are.
         if timeless.shift_remove(time).is_some_and(|value| !value.is_i64()) {
             return Err(ApiRefusal::invalid(format!(
                 "invalid configuration: property \"{time}\" validation failed: wrong type: expected integer"
             )));
         }
     }
+    // The schema for writes forbids times, which a PATCH may contain.
     judge(state, key.kind, &timeless)
 }
 

@@ -33,6 +33,7 @@ pub(crate) fn check(
         if state.get(kind, &id).is_none() {
             let name = kind.descriptor().names.label;
             return Err(ApiRefusal::invalid(format!(
+                // The message of APISIX, which checks references by requests to etcd.
                 "failed to fetch {name} info by {name} id [{id}], response code: 404"
             )));
         }
@@ -46,6 +47,7 @@ fn check_client_certificate(state: &StoreState, upstream: &Map<String, Value>) -
     let entry = state.get(Kind::Ssls, &id).ok_or_else(|| failed("response code: 404"))?;
     let ssl: Value = serde_json::from_str(&entry.json).unwrap_or_default();
     match ssl["type"].as_str() {
+        // APISIX refuses other types with this message.
         Some("client") => Ok(()),
         _ => Err(failed("wrong ssl type")),
     }

@@ -62,11 +62,13 @@ async fn store(
         let mut object = written.object.clone();
         let key = written.key.clone().unwrap_or_else(|| named(draft, &target, &mut object));
         let before = draft.state().get(key.kind, &key.id);
+        // The precondition first: a client with an outdated tag must not get the errors of a newer object.
         condition.check(&key, before)?;
         references::check(draft.state(), &key, &object)?;
         let known = index.catch_up(&registry, draft.state());
         references::check_unique(&registry, &variables, &known, &key, &object)?;
         references::check_usable(&known, &key, &object)?;
+        // The index is locked while it is borrowed; the write below does not need it.
         drop(known);
         let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
         if key.kind != Kind::PluginMetadata {
@@ -87,6 +89,7 @@ async fn store(
 /// The key of a new object. Its id is the number of the revision that creates it.
 fn named(draft: &Draft, target: &CrudTarget, object: &mut Map<String, Value>) -> ResourceKey {
     let numbers = draft.revision().0..;
+    // The width of APISIX's ids, whose order as texts is that of creation.
     let ids = numbers.map(|number| format!("{number:020}"));
     let is_free = |id: &String| draft.state().get(target.kind, id).is_none();
     let id = ids.into_iter().find(is_free).expect("there are more numbers than objects");
@@ -107,6 +110,7 @@ pub(crate) async fn patch(
     }
     let key = target.key()?;
     let body = body.ok_or_else(|| ApiRefusal::invalid("missing new configuration"))?;
+    // A PATCH on a path may replace a value by one of any type.
     if target.within.is_empty() && !body.is_object() {
         return Err(ApiRefusal::invalid("invalid configuration"));
     }
@@ -119,6 +123,7 @@ pub(crate) async fn patch(
         let before = draft.state().get(asking.key.kind, &asking.key.id);
         // The change was validated outside of the writer; validate again only after another write.
         let change = match change.take() {
+            // No other write came between, so the validation above still holds.
             Some(change) if before.is_some_and(|before| before.modified == change.on) => change,
             _ => asking.on(&deciding, before)?,
         };
@@ -151,6 +156,7 @@ impl PatchRequest {
         condition.check(key, Some(before))?;
         let body = body.clone();
         let mut object = object_in(before)?;
+        // As in APISIX, a PATCH may set the time of the update.
         let keeps_update_time = within.is_empty() && body.get("update_time").is_some();
         match body {
             Value::Object(patch) if within.is_empty() => merge::merge(&mut object, patch),
@@ -195,6 +201,7 @@ pub(crate) async fn delete(
     context: CrudContext,
 ) -> Result<Response, ApiRefusal> {
     let key = target.key()?;
+    // `force=true` skips the check of references, as in APISIX.
     let is_forced = context.query.get("force") == Some("true");
     let (registry, index, condition) = (state.registry.clone(), state.index.clone(), context.condition);
     let doomed = key.clone();
@@ -250,6 +257,7 @@ fn written_answer(
         )
     };
     let committed = committed.ok_or_else(lost)?;
+    // The commit may hold several changes, such as the credentials of a consumer.
     let changed = committed.changes.iter().find(|changed| changed.key == *key).ok_or_else(lost)?;
     let entry = changed.after.as_ref().ok_or_else(lost)?;
     // A client that may write an object may see its secrets.

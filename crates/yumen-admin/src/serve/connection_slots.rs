@@ -50,6 +50,7 @@ impl ConnectionSlots {
         let id = table.next;
         table.next += 1;
         let leave = Arc::new(Notify::new());
+        // A new connection counts as idle, so a client that only connects can be replaced.
         let state = SlotState::Idle(Instant::now());
         table.taken.insert(id, TakenSlot { state, is_unauthenticated, leave: leave.clone() });
         drop(table);
@@ -60,6 +61,7 @@ impl ConnectionSlots {
     /// at a time.
     pub(super) fn make_room(&self) {
         let mut table = self.table();
+        // One at a time: the slot of the leaving one is about to become free.
         if table.taken.values().any(|one| one.state == SlotState::Leaving) {
             return;
         }
@@ -67,6 +69,7 @@ impl ConnectionSlots {
             SlotState::Idle(since) => Some((!one.is_unauthenticated, since, one)),
             _ => None,
         });
+        // `false` first: disallowed addresses go before allowed ones.
         if let Some((.., one)) = idle.min_by_key(|(is_known, since, _)| (*is_known, *since)) {
             one.state = SlotState::Leaving;
             one.leave.notify_one();
@@ -100,6 +103,7 @@ impl ConnectionSlot {
     /// before.
     pub(super) fn busy(&self) -> Option<BusySlot> {
         let mut table = self.places.table();
+        // Decided under the lock: a connection either starts a request or closes, never both.
         let one = table.taken.get_mut(&self.id).filter(|one| one.state != SlotState::Leaving)?;
         one.state = SlotState::Busy;
         Some(BusySlot { id: self.id, places: self.places.clone() })

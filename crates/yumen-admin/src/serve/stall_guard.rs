@@ -41,6 +41,7 @@ impl StallTimeout {
     /// Passes `result` on; ready with `None` if it has been pending for too long.
     fn watch<T>(&mut self, result: Poll<T>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         if let Poll::Ready(value) = result {
+            // Progress ends the period; the next pending operation starts another.
             self.end = None;
             return Poll::Ready(Some(value));
         }

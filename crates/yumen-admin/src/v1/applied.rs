@@ -33,6 +33,7 @@ pub(super) async fn applied(State(state): State<V1State>, _: StrictQuery<NoArgum
         .filter(|problem| problem.level == ProblemLevel::Error)
         .map(|problem| &*problem.object)
         .collect();
+    // Problems of one object are adjacent.
     quarantined.dedup();
     let is_current = |version: &&u64| **version == published;
     let body = json!({
@@ -70,6 +71,7 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
     let is_applied = match wait.nodes {
         NodeScope::Own => {
             let mut applied = state.live.applied();
+            // A later revision contains the earlier one, so `>=` suffices.
             let reached = timeout(wait.at_most, applied.wait_for(|applied| *applied >= revision)).await;
             matches!(reached, Ok(Ok(_)))
         }
@@ -100,6 +102,7 @@ async fn reach(live: &dyn LiveGateway, revision: Revision, nodes: NodeScope) {
         moved.mark_unchanged();
         let view = live.cluster();
         let there = view.nodes.iter().filter(|node| node.applied >= revision.0).count();
+        // The majority of the nodes that are present (decision 29).
         let wanted = if nodes == NodeScope::All { view.nodes.len() } else { view.nodes.len() / 2 + 1 };
         if there >= wanted {
             return;
@@ -171,6 +174,7 @@ impl AppliedWait {
             }
         };
         let at_most = value("timeout").map_or(Ok(WAIT_SECONDS), seconds)?;
+        // Bounded, so that waiting clients cannot collect connections for ever.
         Ok(Some(AppliedWait { at_most: Duration::from_secs_f64(at_most.min(WAIT_SECONDS_MAX)), nodes }))
     }
 }

@@ -44,6 +44,7 @@ pub(super) async fn list(
     State(state): State<V1State>,
     StrictQuery(page): StrictQuery<HistoryPage>,
 ) -> Result<Response, ApiRefusal> {
+    // A limit of zero would page through nothing; the upper bound keeps responses small.
     let limit = page.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
     let before = page.before.map(Revision);
     let object = page.object.map(|name| key_of("object", &name)).transpose()?;
@@ -66,7 +67,9 @@ fn history_of(
     let mut found = Vec::new();
     loop {
         let page = store.history(before, PAGE_MAX)?;
+        // The history ends here; the matches so far are all there are.
         let Some(last) = page.last() else { return Ok(found) };
+        // The next page begins below the oldest revision of this one.
         before = Some(last.revision);
         let touches = |one: &Arc<StoreCommit>| one.changes.iter().any(|changed| changed.key == *object);
         found.extend(page.into_iter().filter(touches));
@@ -184,8 +187,10 @@ struct RollbackChanges {
 impl RollbackChanges {
     fn new(now: &StoreState, past: &StoreState, now_ms: u64) -> RollbackChanges {
         let (mut changes, mut expired) = (Vec::new(), BTreeSet::new());
+        // The expiry is part of the difference: a rollback restores it as well.
         for changed in between(now, past, |entry| (entry.json.clone(), entry.expires_ms)) {
             let ends = changed.after.as_ref().and_then(|entry| entry.expires_ms);
+            // An object whose time has passed must not return with a rollback.
             match ends.is_some_and(|at_ms| at_ms <= now_ms) {
                 true => drop(expired.insert(changed.key)),
                 false => changes.push(changed),
@@ -217,6 +222,7 @@ impl RollbackChanges {
 
     /// Refuses to delete an object that others refer to.
     fn check_whole(&self, state: &V1State, draft: &Draft) -> Result<(), ApiRefusal> {
+        // Only omitted objects can be missing; the restored ones were consistent in their revision.
         if self.expired.is_empty() {
             return Ok(());
         }
@@ -262,6 +268,7 @@ pub(super) async fn rollback(
     })
     .await?;
     if !confirmation.confirm {
+        // The plan compiles two states, so it runs outside of the writer and of the runtime.
         let (state, past) = (state.clone(), past.clone());
         let guard = move || {
             let now = state.admin.store.state();
@@ -271,10 +278,12 @@ pub(super) async fn rollback(
         guarded.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
     }
     let mut by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
+    // A reason of the client takes precedence.
     by.reason.get_or_insert_with(|| format!("rollback to revision {revision}"));
     let deciding = state.clone();
     let decide = move |draft: &mut Draft| -> Result<(usize, Vec<ResourceKey>), ApiRefusal> {
         let RollbackChanges { mut changes, expired } =
+            // Computed again on the state of the writer; the one above only served the confirmation.
             RollbackChanges::new(draft.state(), &past, draft.now_ms());
         // An object that is served although the store has deleted it is in no difference. Writing it restores it.
         changes.extend(restored_entries(draft, &past));

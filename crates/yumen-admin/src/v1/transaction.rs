@@ -82,6 +82,7 @@ pub(super) async fn apply(
 /// Parses a body. Most clients send JSON, and often; parsing it as YAML takes many times as long. A body that
 /// starts like JSON and is neither gets the JSON error.
 fn read_transaction(body: &[u8]) -> Result<ApplyRequest, ApiRefusal> {
+    // Editors on Windows write a byte order mark; RFC 8259 §8.1 lets parsers ignore it.
     let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
     let refuse = |why: String| ApiRefusal::invalid(format!("invalid request body: {why}"));
     let (read, is_yaml) = match duplicate_keys::from_json(body) {
@@ -95,6 +96,7 @@ fn read_transaction(body: &[u8]) -> Result<ApplyRequest, ApiRefusal> {
     // With duplicate keys, one of two lists of a kind would be lost.
     let mut document = read.into_distinct().map_err(refuse)?;
     if is_yaml {
+        // YAML's merge keys (`<<`) have no counterpart in JSON.
         document::merge_keys(&mut document);
     }
     serde_json::from_value(document).map_err(|error| refuse(error.to_string()))
@@ -296,12 +298,14 @@ impl TransactionPlan {
             tokio::task::spawn_blocking(simulate_steps).await;
         let (work, puts) =
             work.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
+        // Without authentication there is no holder to name.
         let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
         let (store, deciding) = (state.admin.store.clone(), state.clone());
         let puts = Arc::new(puts);
         let decide = move |draft: &mut Draft| work.decide(&deciding, &puts, draft);
         let (counts, committed) = commit(&*store, by, decide).await??;
         let revision =
+            // Nothing was written: the newest revision is the one that the objects have.
             committed.as_ref().map_or_else(|| store.state().revision, |committed| committed.revision);
         let mut body = json!({ "revision": revision.0, "put": counts.put, "deleted": counts.deleted, "unchanged": counts.unchanged });
         if !counts.ends.is_empty() {
@@ -310,6 +314,7 @@ impl TransactionPlan {
         let mut response = reply::json(StatusCode::OK, &body);
         set_revision(&mut response, revision);
         if let Some(committed) = committed {
+            // For `?wait=applied`, which looks for the problems of the written objects.
             response.extensions_mut().insert(WrittenRevision(committed));
         }
         Ok(response)
@@ -326,6 +331,7 @@ impl TransactionPlan {
             let rule = resource.kind.descriptor().id;
             let id = match rule {
                 IdRule::Username => None,
+                // In its text a credential has its own id only; the key has the consumer as well.
                 IdRule::WithinParent => resource.id.rsplit('/').next(),
                 IdRule::Name | IdRule::PluginName | IdRule::WithinManager => Some(&*resource.id),
             };
@@ -356,17 +362,20 @@ impl TransactionPlan {
         draft: &mut Draft,
     ) -> Result<ApplyCounts, ApiRefusal> {
         let stands = draft.state().revision.0;
+        // Compared within the writer, so no other write intervenes.
         if let Some(expected) = self.expected_revision.filter(|expected| *expected != stands) {
             let message =
                 format!("the store is at revision {stands}, not {expected}: read the objects again");
             return Err(ApiRefusal::new(StatusCode::PRECONDITION_FAILED, message));
         }
         let before = draft.state().clone();
+        // A change that exceeds one transaction is decided again for each part.
         let earlier = draft.written_before().clone();
         let doomed = self.doomed(&before, puts, &earlier)?;
         let put: BTreeSet<&ResourceKey> = puts.iter().map(|put| &put.key).collect();
         let is_deleted = |key: &&ResourceKey| !put.contains(key) && before.get(key.kind, &key.id).is_none();
         let deleted = doomed.len() + earlier.iter().filter(is_deleted).count();
+        // Deletions first, since a consumer that is deleted takes its credentials along.
         for key in &doomed {
             draft.delete(key.kind, &key.id);
         }
@@ -381,6 +390,7 @@ impl TransactionPlan {
         let counts = ApplyCounts { put, deleted, unchanged: puts.len() - put, ends };
         let mut errors = Vec::new();
         let (registry, variables) = (&state.admin.registry, &state.admin.variables);
+        // The index follows the draft, so references among the written objects are seen.
         let known = state.admin.index.catch_up(registry, draft.state());
         let mut note = |key: &ResourceKey, checked: Result<(), ApiRefusal>| {
             errors.extend(
@@ -399,6 +409,7 @@ impl TransactionPlan {
         for put in unchanged.into_iter().filter(held) {
             note(&put.key, references::check(draft.state(), &put.key, &put.object));
         }
+        // After the writes: an object of the same request may have been the last user.
         for key in &doomed {
             note(key, references::check_unused(&known, key));
         }
@@ -429,6 +440,7 @@ impl TransactionPlan {
             DeleteSet::Listed(keys) => {
                 let (there, absent): (Vec<&ResourceKey>, Vec<&ResourceKey>) =
                     keys.iter().partition(|key| state.get(key.kind, &key.id).is_some());
+                // A second part of the same request finds its deletions done.
                 match absent.into_iter().find(|key| !earlier.contains(key)) {
                     Some(key) => {
                         Err(ApiRefusal::new(StatusCode::NOT_FOUND, format!("delete: {key} does not exist")))
@@ -489,6 +501,7 @@ impl ValidatedPut {
             draft.delete(self.key.kind, &self.key.id);
         }
         let mut object = self.object.clone();
+        // As in APISIX, metadata has no times.
         if self.key.kind != Kind::PluginMetadata {
             object::set_times(&mut object, before.get("create_time").cloned(), draft.now_ms() / 1000);
         }

@@ -80,6 +80,8 @@ impl<'l> ResourceCollector<'l> {
         if self.begun.insert(kind) {
             return;
         }
+        // Merging the lists keeps the objects of both; ignoring one would delete objects, and the routes that they
+        // guard would be open.
         let name = kind.name();
         self.problems.push(match self.meant {
             DocumentUse::Active(_) => {
@@ -93,6 +95,7 @@ impl<'l> ResourceCollector<'l> {
     fn item(&mut self, kind: Kind, item: DuplicateCheckedValue) {
         let DuplicateCheckedValue { value: mut item, doubled } = item;
         let count = self.counts.entry(kind).or_default();
+        // Counted before any check, so that a defective item does not shift the positions, and so the ids, of later ones.
         *count += 1;
         let place = *count;
         // Merge first: a variable in an overridden member is not looked up.
@@ -122,6 +125,7 @@ impl<'l> ResourceCollector<'l> {
             ItemIdentity::Known(kind, id)
                 if matches!(self.meant, DocumentUse::Submitted) && !defects.is_empty() =>
             {
+                // The client can correct the document, so no broken object is stored.
                 self.refuse(&format!("{}/{id}", kind.name()), defects);
             }
             ItemIdentity::Known(kind, id) => self.named(kind, id, place, members, defects),
@@ -146,18 +150,21 @@ impl<'l> ResourceCollector<'l> {
         members: Map<String, Value>,
         mut defects: Vec<ResourceDefect>,
     ) {
+        // One text for the key here and for the resource.
         let id: Arc<str> = id.into();
         match self.seen.get(&(kind, id.clone())) {
             None => {
                 self.seen.insert((kind, id.clone()), place);
                 self.keep(kind, id, members, &defects);
             }
+            // A later item must not replace the first one, and must not vanish either: it may guard routes.
             Some(first) if self.is_by_place(kind) => {
                 let message =
                     format!("item {place} has the id \"{id}\" of item {first}, which was there before");
                 defects.insert(0, ResourceDefect::new("id", message).hint("give it its own id"));
                 self.nameless(kind, place, members, defects);
             }
+            // A kind whose ids are names has no position as an id, so the item cannot stay.
             Some(_) => {
                 let object = format!("{}/{id}", kind.name());
                 let message = "duplicate id: the first object is used";
@@ -178,6 +185,7 @@ impl<'l> ResourceCollector<'l> {
         if self.is_by_place(kind) {
             return self.keep(kind, id_of_place(kind, place).into(), members, &defects);
         }
+        // Paths count from 0; positions count from 1, as in the ids that APISIX gives to items of its file.
         let object = format!("{}[{}]", kind.name(), place - 1);
         let defects = match defects.is_empty() {
             true => vec![identity::missing("id").hint("every item of a document needs its own id")],
@@ -208,6 +216,7 @@ impl<'l> ResourceCollector<'l> {
         if matches!(self.meant, DocumentUse::Active(_)) {
             mark(&mut members, defects);
         }
+        // Variables are resolved by now, so a changed variable changes the text, and the object is compiled again.
         let json = Value::Object(members).to_string().into();
         self.resources.push(Resource { kind, id, json });
     }
@@ -224,10 +233,12 @@ impl<'de> Visitor<'de> for &mut ResourceCollector<'_> {
         while let Some(key) = map.next_key::<String>()? {
             match Kind::from_name(&key) {
                 Some(kind) => {
+                    // Before the list, so that the warning precedes those of its items.
                     self.begin(kind);
                     map.next_value_seed(KindItemsSeed { collector: self, kind })?;
                 }
                 None => {
+                    // The value must be consumed before the next key can be read.
                     map.next_value::<IgnoredAny>()?;
                     self.unknown_key(&key);
                 }
@@ -292,6 +303,7 @@ impl<'de> Visitor<'de> for KindItemsSeed<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let mut empty = true;
+        // Read to the end, because the parser continues behind the map.
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
             empty = false;
         }

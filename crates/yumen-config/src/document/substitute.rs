@@ -18,6 +18,7 @@ fn resolve_at(value: &mut Value, lookup: Lookup<'_>, path: &str, unset: &mut Vec
         Value::String(text) => match resolve_text(text, lookup) {
             Ok(None) => {}
             Ok(Some(resolved)) => *value = typed(resolved),
+            // The text stays, so the item keeps its identity and can be reported and refused as a whole.
             Err(name) => unset.push(not_set(path, name)),
         },
         Value::Array(items) => {
@@ -26,6 +27,7 @@ fn resolve_at(value: &mut Value, lookup: Lookup<'_>, path: &str, unset: &mut Vec
             }
         }
         Value::Object(members) => {
+            // Values before keys, so that a path in a report has the key as the user wrote it.
             for (name, member) in members.iter_mut() {
                 resolve_at(member, lookup, &join(path, name), unset);
             }
@@ -48,6 +50,7 @@ fn resolve_keys(
     path: &str,
     unset: &mut Vec<ResourceDefect>,
 ) -> Map<String, Value> {
+    // A map cannot rename keys in place; rebuilding keeps their order.
     let resolved = members.into_iter().map(|(name, member)| match resolve_text(&name, lookup) {
         Ok(resolved) => (resolved.unwrap_or(name), member),
         Err(variable) => {
@@ -79,8 +82,10 @@ fn resolve_text<'t>(text: &'t str, lookup: Lookup<'_>) -> Result<Option<String>,
         out.push_str(&rest[..start]);
         match lookup(name) {
             Some(value) => out.push_str(&value),
+            // An empty variable is set, so the default does not replace it.
             None => out.push_str(default.ok_or(name)?),
         }
+        // Behind the variable: a value that contains `${{` is not resolved again.
         rest = &rest[start + length + 2..];
     }
     if rest.len() == text.len() {
@@ -96,6 +101,7 @@ fn typed(text: String) -> Value {
         "true" => Value::Bool(true),
         "false" => Value::Bool(false),
         _ => match text.parse::<i64>() {
+            // Integers first, because a float loses digits beyond 2^53.
             Ok(number) => Value::from(number),
             Err(_) => match text.parse::<f64>() {
                 // `inf` and `nan` parse as floats, but JSON has no such numbers.
@@ -121,11 +127,13 @@ pub fn merge_keys(value: &mut Value) {
                         _ => Vec::new(),
                     }
                 }
+                // Any other `<<` stays an ordinary member, and the schema refuses it where it is unknown.
                 _ => return,
             };
             for source in sources {
                 let Value::Object(source) = source else { continue };
                 for (name, member) in source {
+                    // An earlier source takes precedence over a later one (YAML merge key type, 2005).
                     members.entry(name).or_insert(member);
                 }
             }

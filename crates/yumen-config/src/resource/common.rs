@@ -48,6 +48,7 @@ impl<'de> Deserialize<'de> for ResourceId {
             #[serde(borrow)]
             Text(Cow<'a, str>),
         }
+        // APISIX accepts `id: 1`; keys in its store are texts, so `1` and `"1"` are one object.
         Ok(match RawResourceId::deserialize(deserializer)? {
             RawResourceId::Number(number) => ResourceId(number.to_string().into()),
             RawResourceId::Text(text) => ResourceId(text.as_ref().into()),

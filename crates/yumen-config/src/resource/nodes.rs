@@ -41,6 +41,7 @@ impl UpstreamNodes {
             if node.host.parse::<std::net::Ipv6Addr>().is_ok() {
                 node.host = format!("[{}]", node.host);
             }
+            // Zero stands for an absent port in both forms.
             if node.port == 0 {
                 let Some(port) = scheme.default_port() else {
                     return Err(InvalidSettings::at(
@@ -81,6 +82,7 @@ impl<'de> Deserialize<'de> for UpstreamNodes {
                 Ok(UpstreamNodes(nodes))
             }
         }
+        // An untagged enum would buffer all nodes and hide the position of an error.
         deserializer.deserialize_any(NodesVisitor)
     }
 }
@@ -95,6 +97,7 @@ fn from_address(address: &str, weight: u32) -> Result<UpstreamNode, String> {
     };
     let port = match port {
         None => 0,
+        // `parse` would accept `+80`.
         Some(digits) => url::port(digits).ok_or_else(|| format!("invalid port {digits}"))?,
     };
     if host.is_empty() {

@@ -21,8 +21,10 @@ pub(super) fn array(
     k: &SchemaKeywords<'_>,
     instance: &mut Value,
 ) -> Result<(), InvalidSettings> {
+    // Keywords for arrays accept other values.
     let Some(items) = instance.as_array_mut() else { return Ok(()) };
     match k.items {
+        // One schema per position (draft-07 validation §6.4.1).
         Some(Value::Array(tuple)) => check_tuple(ev, k, tuple, items)?,
         Some(schema) => {
             for (i, item) in items.iter_mut().enumerate() {
@@ -110,6 +112,7 @@ pub(super) fn combinators(
         let inner = ev.check(schema, instance);
         ev.wrap(inner, String::new, |inner| format!("allOf {} failed: {inner}", i + 1))?;
     }
+    // `allOf` has completed the value by now, so its defaults count for the branches.
     if let Some(branches) = k.any_of {
         any_of(ev, branches, instance)?;
     }
@@ -120,6 +123,7 @@ pub(super) fn combinators(
         conditional(ev, condition, k, instance)?;
     }
     match k.not {
+        // A trial: a schema that must not match has no defaults to give.
         Some(schema) if ev.trying().check(schema, instance).is_ok() => {
             ev.refuse(|| "value wasn't supposed to match schema".into())
         }
@@ -128,9 +132,11 @@ pub(super) fn combinators(
 }
 
 fn any_of(ev: SchemaEvaluator<'_>, branches: &[Value], instance: &mut Value) -> Result<(), InvalidSettings> {
+    // The first match suffices, and it alone gives defaults.
     match branches.iter().find(|branch| ev.trying().check(branch, instance).is_ok()) {
         Some(branch) => complete(ev, branch, instance),
         None => ev.refuse(|| {
+            // The usual use is a choice of required members, so the message lists them.
             let sets: Vec<String> =
                 branches.iter().filter_map(|branch| branch.get("required").map(Value::to_string)).collect();
             match sets.is_empty() {
@@ -144,9 +150,11 @@ fn any_of(ev: SchemaEvaluator<'_>, branches: &[Value], instance: &mut Value) -> 
 fn one_of(ev: SchemaEvaluator<'_>, branches: &[Value], instance: &mut Value) -> Result<(), InvalidSettings> {
     let mut matched = None;
     for (i, branch) in branches.iter().enumerate() {
+        // All branches see the same value, because a trial does not complete it.
         if ev.trying().check(branch, instance).is_err() {
             continue;
         }
+        // A second match decides; the other branches need no trial.
         if let Some(first) = matched.replace(i) {
             return ev.refuse(|| {
                 let (first, second) = (first + 1, i + 1);
@@ -161,6 +169,7 @@ fn one_of(ev: SchemaEvaluator<'_>, branches: &[Value], instance: &mut Value) -> 
 }
 
 fn complete(ev: SchemaEvaluator<'_>, branch: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {
+    // Within a trial the branch has been checked already, and nothing may be completed.
     if ev.complete { ev.check(branch, instance) } else { Ok(()) }
 }
 
@@ -174,6 +183,7 @@ fn conditional(
         true => (k.then, "then"),
         false => (k.otherwise, "else"),
     };
+    // An absent clause accepts everything (draft-07 validation §6.6).
     let Some(clause) = clause else { return Ok(()) };
     // The path still leads to the innermost fault. The message and the rule do not: the message is a contract with the
     // tools of APISIX, and a hint on the inner rule would not fit it.

@@ -61,6 +61,7 @@ pub(super) struct SchemaKeywords<'a> {
 impl<'a> SchemaKeywords<'a> {
     fn gather(node: &'a Map<String, Value>) -> SchemaKeywords<'a> {
         let mut k = SchemaKeywords::default();
+        // One pass with a jump by name, instead of a look-up of every keyword in every node.
         for (keyword, value) in node {
             match keyword.as_str() {
                 "type" => k.types = Some(value),
@@ -96,6 +97,7 @@ impl<'a> SchemaKeywords<'a> {
                 "const" => k.constant = Some(value),
                 "contains" => k.contains = Some(value),
                 "propertyNames" => k.property_names = Some(value),
+                // Unknown keywords are ignored (draft-07 §6.4).
                 _ => {}
             }
         }
@@ -124,6 +126,7 @@ impl<'s> SchemaEvaluator<'s> {
 
     /// Refuses the value itself.
     pub(super) fn refuse(self, message: impl FnOnce() -> String) -> Result<(), InvalidSettings> {
+        // Branches that are only tried fail often, and their messages are dropped.
         Err(InvalidSettings::new(if self.tell { message() } else { String::new() }))
     }
 
@@ -148,6 +151,7 @@ impl<'s> SchemaEvaluator<'s> {
     ) -> Result<(), InvalidSettings> {
         match inner {
             Ok(()) => Ok(()),
+            // Without messages, paths are not assembled either.
             Err(invalid) if !self.tell => Err(invalid),
             Err(invalid) => {
                 let message = message(&invalid.message);
@@ -163,6 +167,7 @@ impl<'s> SchemaEvaluator<'s> {
         let node = match schema {
             Value::Object(node) => node,
             Value::Bool(false) => return self.refuse(|| "value wasn't supposed to match schema".into()),
+            // `true` accepts every value (draft-07 §4.3.2).
             _ => return Ok(()),
         };
         if self.depth >= DEPTH_MAX {
@@ -170,6 +175,7 @@ impl<'s> SchemaEvaluator<'s> {
             self.references.inspect(|references| references.give_up());
             return self.refuse(|| "too deeply nested".into());
         }
+        // The depth alone does not bound the work: a schema can refer to itself in several branches.
         if !self.spend(reference::steps(instance)) {
             return self.refuse(|| "the value takes too many steps to be evaluated".into());
         }

@@ -12,6 +12,7 @@ pub(super) fn check(
     k: &SchemaKeywords<'_>,
     instance: &mut Value,
 ) -> Result<(), InvalidSettings> {
+    // First, so that the defaults exist when the other keywords are checked.
     if let (Some(properties), Some(members)) = (k.properties, instance.as_object_mut()) {
         check_properties(ev, k, properties, members)?;
     }
@@ -27,6 +28,7 @@ pub(super) fn check(
     if let Some(dependencies) = k.dependencies {
         check_dependencies(ev, dependencies, instance)?;
     }
+    // Taken again, because a dependent schema had the whole instance.
     let Some(members) = instance.as_object_mut() else { return Ok(()) };
     if let Some(schema) = k.property_names {
         check_names(ev, schema, members)?;
@@ -80,6 +82,7 @@ fn check_dependencies(
     instance: &mut Value,
 ) -> Result<(), InvalidSettings> {
     for (name, needed) in dependencies {
+        // A dependency applies only where its member is present (draft-07 validation §6.5.7).
         if instance.get(name).is_none() {
             continue;
         }
@@ -126,6 +129,7 @@ fn check_others(
             if pattern != ".*" && !patterns::compiled(pattern).is_some_and(|regex| regex.is_match(name)) {
                 continue;
             }
+            // Further patterns apply too (draft-07 validation §6.5.5), so the search continues.
             covered = true;
             let inner = ev.check(schema, member);
             ev.wrap(
@@ -135,6 +139,7 @@ fn check_others(
             )?;
         }
         match k.additional_properties {
+            // The common values need no look at the member.
             None | Some(Value::Bool(true)) => {}
             _ if covered => {}
             Some(Value::Bool(false)) => {

@@ -24,12 +24,14 @@ pub(super) fn types(
                 return Err(wrong_type(ev, name, instance));
             }
             if ev.complete {
+                // Typed decoding is stricter than Lua: serde refuses `[]` for a map and `2.0` for an integer.
                 normalise(name, instance);
             }
             Ok(())
         }
         Value::Array(names) => {
             let mut names = names.iter().filter_map(Value::as_str);
+            // No normalisation: the value keeps its form where several are allowed.
             if names.clone().any(|name| is_type(ev, name, instance)) {
                 return Ok(());
             }
@@ -45,6 +47,7 @@ pub(super) fn types(
 
 fn wrong_type(ev: SchemaEvaluator<'_>, name: &str, instance: &Value) -> InvalidSettings {
     let violation = match (name, instance) {
+        // YAML 1.2 reads `yes` and `on` as texts, which earlier versions read as booleans; the caller adds a hint.
         ("boolean", Value::String(_)) => RuleViolation::TextForBoolean,
         _ => RuleViolation::Other,
     };
@@ -59,6 +62,7 @@ fn wrong_type(ev: SchemaEvaluator<'_>, name: &str, instance: &Value) -> InvalidS
 fn is_type(ev: SchemaEvaluator<'_>, name: &str, instance: &Value) -> bool {
     match (name, instance) {
         ("object", Value::Object(_)) | ("array", Value::Array(_)) => true,
+        // Lua has one empty table, so tools that are written in it may write either form.
         ("object", Value::Array(items)) => items.is_empty(),
         ("array", Value::Object(members)) => members.is_empty(),
         ("table", Value::Object(_) | Value::Array(_)) => true,
@@ -106,6 +110,7 @@ pub(super) fn string(
     text: &str,
 ) -> Result<(), InvalidSettings> {
     if k.length_min.is_some() || k.length_max.is_some() {
+        // JSON Schema draft-07 validation §6.3 counts characters. Counting is skipped where no bound needs it.
         let length = text.chars().count() as u64;
         if let Some(min) = k.length_min.filter(|min| length < *min) {
             return ev.refuse(|| format!("string too short, expected at least {min}, got {length}"));
@@ -123,6 +128,7 @@ pub(super) fn string(
             crate::url::hide_userinfo(&mut shown);
             format!("failed to match pattern {} with {}", quoted(pattern), quoted(&shown))
         }),
+        // Refused: accepting every text would switch the check off silently.
         None => ev.refuse(|| format!("the schema's pattern \"{pattern}\" is not supported")),
     }
 }
@@ -133,6 +139,7 @@ pub(super) fn number(
     k: &SchemaKeywords<'_>,
     number: &Number,
 ) -> Result<(), InvalidSettings> {
+    // A comparison with NaN is false, so a number without a float is not refused here.
     let value = number.as_f64().unwrap_or(f64::NAN);
     let bound = |keyword: Option<&Value>| keyword.and_then(Value::as_f64);
     let strict = |keyword: Option<&Value>| keyword == Some(&Value::Bool(true));
@@ -158,6 +165,7 @@ pub(super) fn number(
         return ev.refuse(|| format!("expected {number} to be smaller than {below}"));
     }
     match bound(k.multiple_of) {
+        // The specification requires a factor above 0 (draft-07 validation §6.2.1); division by another is undefined.
         Some(factor) if factor > 0.0 && (value / factor).fract() != 0.0 => {
             ev.refuse(|| format!("expected {number} to be a multiple of {factor}"))
         }
@@ -170,6 +178,7 @@ pub(super) fn format(ev: SchemaEvaluator<'_>, format: &str, text: &str) -> Resul
     let fits = match format {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
+        // Draft-07 §7.2 lets an implementation treat formats as annotations.
         _ => true,
     };
     if fits { Ok(()) } else { ev.refuse(|| format!("expect valid {format} format but got: {text}")) }
@@ -179,10 +188,12 @@ pub(super) fn format(ev: SchemaEvaluator<'_>, format: &str, text: &str) -> Resul
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => {
+            // Two integers are compared exactly: as floats, neighbours beyond 2^53 would be equal.
             a == b || ((a.is_f64() || b.is_f64()) && a.as_f64() == b.as_f64())
         }
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
         (Value::Object(a), Value::Object(b)) => {
+            // With equal counts, one direction suffices.
             a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| equal(a, b)))
         }
         _ => a == b,
@@ -200,10 +211,12 @@ pub(super) fn hash(hasher: &RandomState, value: &Value) -> u64 {
             items.iter().for_each(|item| state.write_u64(hash(hasher, item)));
             state.finish()
         }
+        // A commutative sum, because the order of members does not matter for equality.
         Value::Object(members) => members
             .iter()
             .map(|(name, value)| hasher.hash_one((name, hash(hasher, value))))
             .fold(1, u64::wrapping_add),
+        // Arbitrary distinct values; a collision only costs a comparison.
         Value::Null => 2,
         Value::Bool(truth) => 3 + u64::from(*truth),
     }

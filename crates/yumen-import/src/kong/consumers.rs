@@ -23,6 +23,7 @@ pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) 
     let mut consumers = ImportedConsumers::default();
     let names: Vec<ConsumerNaming> =
         document.consumers.iter_mut().map(|one| ConsumerNaming::of(one, report)).collect();
+    // All names first, so that a written name is not given to another consumer.
     let mut usernames = IdAllocator::of_consumers(names.iter().map(|one| &*one.name));
     for group in &mut document.groups {
         group.take("name");
@@ -35,6 +36,7 @@ pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) 
     for (at, group) in document.groups.iter_mut().enumerate() {
         for member in group.list("consumers", report) {
             match index.find(&member) {
+                // Both sides of the relation may name each other.
                 Some(consumer) if !consumers.all[consumer].consumer_groups.contains(&at) => {
                     consumers.all[consumer].consumer_groups.push(at);
                 }
@@ -69,6 +71,7 @@ impl ConsumerNaming {
     fn of(consumer: &mut KongEntity, report: &mut ImportReport) -> ConsumerNaming {
         let written = consumer.text("username", report);
         let custom_id = consumer.text("custom_id", report);
+        // Kong requires one of the two.
         let name = written.or_else(|| custom_id.clone()).unwrap_or_else(|| consumer.name.clone());
         ConsumerNaming { name, custom_id }
     }
@@ -134,6 +137,7 @@ fn credentials(
             Ok(Some(owner)) => owner,
             _ => {
                 report.add(dropped(&entity.label, "consumer", "left out").why("there is no such consumer"));
+                // Its other fields are not reported one by one.
                 *entity = KongEntity::default();
                 continue;
             }
@@ -165,6 +169,7 @@ fn credential(
     is_hashed: bool,
     report: &mut ImportReport,
 ) -> Option<(&'static str, Value)> {
+    // Kong generates missing keys, which no file contains.
     let mut needed = |entity: &mut KongEntity, field: &str| {
         let text = entity.text(field, report).filter(|text| !text.is_empty());
         if text.is_none() {
@@ -179,6 +184,7 @@ fn credential(
         "keyauth_credentials" => Some(("key-auth", json!({ "key": needed(entity, "key")? }))),
         "basicauth_credentials" => {
             let (username, password) = (needed(entity, "username")?, needed(entity, "password")?);
+            // A hash cannot be turned back into the password.
             if is_hashed {
                 let line = dropped(&entity.label, "password", "the credential is left out");
                 let why = "with _transform: false the file contains a hash, not the password";
@@ -206,6 +212,7 @@ fn credential(
             let line =
                 dropped(&entity.label, "", "left out").why("there is no plugin here that would ask for it");
             report.add(line);
+            // The fields of a credential that is left out are not reported.
             *entity = KongEntity::default();
             None
         }
@@ -227,6 +234,7 @@ pub(super) fn resources(
     }
     for (at, consumer) in consumers.all.iter().enumerate() {
         let mut value = json!({ "username": consumer.username });
+        // A consumer has one group here; the report names the one that counts.
         if let Some(group) = consumer.consumer_groups.first() {
             value["group_id"] = json!(consumers.groups[*group].id);
         }

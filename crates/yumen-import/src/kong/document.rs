@@ -65,15 +65,18 @@ pub(super) fn read(
     let Value::Object(mut top) = value else { return Err("a file of Kong is an object of lists".into()) };
     let mut document = KongDocument {
         marks_patterns: version >= 3.0,
+        // Kong writes `_transform: false` into dumps whose passwords are hashed.
         is_hashed: top.shift_remove("_transform") == Some(Value::Bool(false)),
         ..KongDocument::default()
     };
     for name in ["_format_version", "_workspace", "_comment"] {
         top.shift_remove(name);
     }
+    // decK's extension: settings that plugins share by name.
     if let Some(Value::Object(configs)) = top.shift_remove("_plugin_configs") {
         document.plugin_configs = configs;
     }
+    // decK's extension: defaults for entities that omit a field.
     let defaults = top.shift_remove("_info").map(|info| info["defaults"].clone()).unwrap_or_default();
     let mut reader = KongReader { defaults, report, numbers: HashMap::new() };
     reader.collections(&mut top, &mut document);
@@ -88,6 +91,7 @@ fn version(value: &Value) -> Result<f64, String> {
         Value::Number(number) => number.as_f64(),
         _ => None,
     };
+    // A later format may give other meanings to known fields.
     let known = number.filter(|number| (1.0..4.0).contains(number));
     known.ok_or_else(|| {
         format!(
@@ -169,6 +173,7 @@ impl KongReader<'_> {
             document.plugins.extend(self.filters(service.take("filter_chains"), Some(&parent)));
             document.services.push(service);
         }
+        // After the nested ones: routes of both places may have plugins.
         document.routes.extend(self.take(top, "routes", "route"));
         for at in 0..document.routes.len() {
             let route = &mut document.routes[at];
@@ -226,6 +231,7 @@ impl KongReader<'_> {
     fn filters(&mut self, chains: Option<Value>, parent: Option<&ParentEntity>) -> Vec<KongEntity> {
         let Some(Value::Array(mut chains)) = chains else { return Vec::new() };
         for chain in chains.iter_mut().filter_map(Value::as_object_mut) {
+            // The settings of a filter cannot be understood, so they are not reported field by field.
             chain.shift_remove("filters");
             chain.insert("name".into(), "WASM filters".into());
         }
@@ -234,6 +240,7 @@ impl KongReader<'_> {
 
     fn rest(&mut self, mut top: Map<String, Value>) {
         if let Some(Value::Array(vaults)) = top.shift_remove("vaults") {
+            // The vault `env` is the environment, whose references have been resolved.
             for vault in vaults.iter().filter(|vault| vault["name"] != "env") {
                 let label = format!("vault {}", vault["prefix"].as_str().unwrap_or("without a prefix"));
                 let hint = "put its secrets into the environment and refer to them there";
@@ -243,6 +250,7 @@ impl KongReader<'_> {
         }
         for (name, value) in &top {
             let message = match value {
+                // An empty collection loses nothing.
                 Value::Null => continue,
                 Value::Array(items) if items.is_empty() => continue,
                 Value::Array(items) => format!("{} objects left out", items.len()),
@@ -284,6 +292,7 @@ impl KongReader<'_> {
         let items = match value {
             Value::Array(items) => items,
             Value::Null => Vec::new(),
+            // Lua tools write an empty list as an empty object.
             Value::Object(members) if members.is_empty() => Vec::new(),
             other => {
                 let message = format!("left out: found {other}, expected a list");
@@ -318,14 +327,17 @@ impl KongReader<'_> {
         };
         if let Some(defaults) = self.defaults.get(kind.replace(' ', "_")).and_then(Value::as_object) {
             for (field, value) in defaults {
+                // A field that is present wins over the default.
                 fields.entry(field.clone()).or_insert_with(|| value.clone());
             }
         }
         let number = self.numbers.entry(kind).or_default();
         *number += 1;
         let text = |field: &str| fields.get(field).and_then(Value::as_str).map(str::to_owned);
+        // Entities without an id get a key of their own, so that nested ones find their parent.
         let key = text("id").unwrap_or_else(|| format!("{kind}#{number}"));
         let given = ["name", "username", "custom_id", "target", "group"].iter().find_map(|f| text(f));
+        // The name of a credential may be its key, which must not appear in the report.
         let secret = kind.ends_with("credential") || kind == "jwt secret";
         let of = parent.map(|parent| format!(" of {} {}", parent.field.replace('_', " "), parent.name));
         let name = match given {
@@ -338,6 +350,7 @@ impl KongReader<'_> {
             _ => format!("{kind} {name}"),
         };
         if let Some(parent) = parent {
+            // Nested entities then look like those at the top level.
             fields.insert(parent.field.to_owned(), json!(parent.key));
         }
         self.report.object(&label);

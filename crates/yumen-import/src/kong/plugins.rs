@@ -81,6 +81,7 @@ impl<'a> PluginTranslator<'a> {
 
     /// Converts all plugins of one object. Several may become one.
     pub(super) fn all(&mut self, uses: &[&PluginUse], report: &mut ImportReport) -> Map<String, Value> {
+        // Conversions depend on whether requests belong to a consumer.
         let authentications = uses.iter().filter(|one| auth::IDENTIFIES.contains(&one.name.as_str())).count();
         self.convert(uses, AuthenticationCount(authentications), report)
     }
@@ -103,6 +104,7 @@ impl<'a> PluginTranslator<'a> {
                 report,
             };
             let Some(converted) = translate(&one.name, job) else {
+                // An unknown plugin may guard (decision 50).
                 let line = dropped(&one.label, "", "left out").why("plugin not supported");
                 report.add(line);
                 refuse_requests(one, &mut plugins, report);
@@ -120,6 +122,7 @@ impl<'a> PluginTranslator<'a> {
 
     /// Converts one plugin of a consumer or a group.
     pub(super) fn of_consumer(&mut self, one: &PluginUse, report: &mut ImportReport) -> Map<String, Value> {
+        // A consumer's plugins run only for identified requests.
         self.convert(&[one], AuthenticationCount(1), report)
     }
 
@@ -134,6 +137,7 @@ impl<'a> PluginTranslator<'a> {
         if !(self.runs)(name) {
             let line = dropped(&one.label, "", format!("kept as {name}, which does not run in this version"));
             report.add(line.hint("takes effect in a version that supports it"));
+            // The object itself would be open where the plugin guards.
             refuse_requests(one, plugins, report);
         }
         if name == "proxy-rewrite" && !one.filter.is_empty() && !one.scope.has_consumer() {
@@ -196,6 +200,7 @@ fn add_filter(settings: &mut Value, conditions: &[Value]) {
     }
     let mut all = conditions.to_vec();
     match settings.pointer("/_meta/filter") {
+        // A filter may be one condition or a list of them.
         Some(Value::Array(own)) if own.first().is_some_and(Value::is_array) => all.extend(own.clone()),
         Some(own) => all.push(own.clone()),
         None => {}

@@ -60,6 +60,7 @@ pub(super) fn translate(
     }
     let mut candidates: Vec<KongPathCandidate> = Vec::new();
     for (at, route) in &routes {
+        // Precedence depends on all routes of the file, so the places are found together.
         candidates.extend(route.conditions.candidates(*at));
     }
     let places = precedence::place(&candidates);
@@ -76,6 +77,7 @@ pub(super) fn translate(
         let mut plugins = translator.all(&uses.of_route(*at, route.service), report);
         let shared = shared_plugins(*at, route.service, uses, translator, report);
         let groups = groups(&route.conditions, placements);
+        // One id per group: the paths of a route may need different priorities.
         let names: Vec<_> = groups.iter().map(|_| ids.allocate(&route.name)).collect();
         let together = match &names[..] {
             [first, _, ..] => share_limit(&mut plugins, &shared, first),
@@ -101,8 +103,10 @@ fn share_limit(
     route: &str,
 ) -> Option<Resource> {
     let name = "limit-count";
+    // A limit of the service is counted there, whichever of its routes is used.
     let is_shared = shared.get(name) == plugins.get(name);
     let settings = plugins.get_mut(name).filter(|settings| !is_shared && settings.get("group").is_none())?;
+    // With several windows there is no `group`.
     if settings.get("rules").is_none() {
         settings["group"] = json!(format!("kong-route-{route}"));
         return None;
@@ -125,6 +129,7 @@ fn shared_plugins(
     let of_service = uses.of_service(service);
     let mut shared = translator.all(&of_service, report);
     for one in uses.of_route(route, Some(service)) {
+        // By identity: a route may have an equal plugin of its own, whose counters are separate.
         if !of_service.iter().any(|other| std::ptr::eq(*other, one)) {
             let own = translator.all(&[one], report);
             shared.retain(|name, _| !own.contains_key(name));
@@ -150,6 +155,7 @@ fn read(
             return None;
         }
     };
+    // A service of streams has no HTTP upstream.
     if service.is_some_and(|at| services.all[at].is_of_streams) {
         let line = dropped(&label, "service", "the route is left out");
         report.add(line.why("its service is of streams, and the route of requests"));
@@ -166,6 +172,7 @@ fn read(
     let is_grpc = protocols.iter().any(|one| matches!(one.as_str(), "grpc" | "grpcs"));
     let is_encrypted = |one: &String| matches!(one.as_str(), "https" | "grpcs" | "wss");
     let only_https = !protocols.is_empty() && protocols.iter().all(is_encrypted);
+    // The default of Kong.
     let redirect = entity.count("https_redirect_status_code", report).unwrap_or(426) as u16;
     let only_http = !protocols.is_empty() && !protocols.iter().any(is_encrypted);
     let conditions = match entity.text("expression", report) {
@@ -215,6 +222,7 @@ fn groups(conditions: &KongRouteMatch, places: Vec<PathPlacement>) -> Vec<RouteG
     let paths = conditions.paths.iter().cloned().map(Some).chain(conditions.paths.is_empty().then_some(None));
     for (path, place) in paths.zip(places) {
         let is_there = match &path {
+            // The placed prefix covers the path exactly, so no condition is needed.
             Some(KongPath::Prefix(prefix)) => *prefix == place.prefix,
             Some(KongPath::Pattern(_)) => false,
             None => place.prefix == "/",
@@ -223,6 +231,7 @@ fn groups(conditions: &KongRouteMatch, places: Vec<PathPlacement>) -> Vec<RouteG
         let fits = |group: &&mut RouteGroup| {
             condition.is_none()
                 && group.condition.is_none()
+                // Paths with a priority compete with other routes, each at its own rank.
                 && place.priority.is_none()
                 && group.place.priority.is_none()
                 && group.place.any_host == place.any_host
@@ -247,6 +256,7 @@ fn resource(
         value["labels"] = labels.clone();
     }
     let uris: Vec<String> = match group.condition.is_some() || group.paths.is_empty() {
+        // A condition decides within the prefix at which the route is placed.
         true => vec![format!("{}*", group.place.prefix)],
         false => group.paths.iter().map(|path| format!("{}*", path.literal())).collect(),
     };
@@ -270,11 +280,13 @@ fn resource(
         {
             value["upstream_id"] = json!(id);
         }
+        // A disabled service of Kong disables its routes.
         if !service.is_enabled {
             value["status"] = json!(0);
         }
     }
     let own = own_plugins(route, service, group, plugins, shared);
+    // The schema requires an upstream or a plugin.
     if !own.is_empty() || service.is_none() {
         value["plugins"] = Value::Object(own);
     }
@@ -300,19 +312,23 @@ fn own_plugins(
 ) -> Map<String, Value> {
     let mut all = plugins.clone();
     if let Some(status) = route.https_status {
+        // A refusal of a missing guard is stricter and stays.
         all.entry("fault-injection").or_insert_with(|| https_only(status));
     }
     let responders = ["mocking", "redirect", "fault-injection"];
+    // Kong answers 503 where a route has neither a service nor a plugin that responds.
     if service.is_none() && !responders.iter().any(|name| all.contains_key(*name)) {
         all.insert("mocking".into(), plugins::message(503, "no Service found with those values"));
     }
     let rewrites = rewrites(route, service, group);
     if !rewrites.is_empty() {
         let settings = all.entry("proxy-rewrite").or_insert_with(|| json!({}));
+        // A rewrite of a plugin replaces the whole path, so that of the route is pointless.
         if settings.get("uri").is_none() {
             settings["regex_uri"] = rewrites.into();
         }
     }
+    // Equal plugins are inherited from the service and keep counting together.
     all.retain(|name, settings| shared.get(name) != Some(settings));
     all
 }
@@ -323,6 +339,7 @@ fn rewrites(route: &KongRoute, service: Option<&KongService>, group: &RouteGroup
     let mapping =
         PathMapping { base: &service.path, strips: route.strips_path, handling: route.path_handling };
     let mut paths: Vec<&KongPath> = group.paths.iter().chain(&route.conditions.expressed_path).collect();
+    // Patterns before prefixes and longer prefixes first: the first expression that matches rewrites.
     paths.sort_by_key(|path| match path {
         KongPath::Pattern(_) => 0,
         KongPath::Prefix(prefix) => usize::MAX - prefix.len(),
@@ -338,10 +355,12 @@ fn rewrites(route: &KongRoute, service: Option<&KongService>, group: &RouteGroup
 /// Refuses plain requests, or redirects them to HTTPS.
 fn https_only(status: u16) -> Value {
     let is_plain = json!(["scheme", "==", "http"]);
+    // With another status, Kong redirects to the HTTPS URL.
     if status != 426 {
         let headers = json!({ "Location": "https://$host$request_uri" });
         return json!({ "abort": { "http_status": status, "headers": headers, "vars": [[is_plain]] } });
     }
+    // The body of Kong.
     let body = "{\"message\":\"Please use HTTPS protocol\"}";
     let mut refusal = plugins::refusal(426, body, Some(is_plain));
     refusal["abort"]["headers"]["Upgrade"] = json!("TLS/1.2, HTTP/1.1");

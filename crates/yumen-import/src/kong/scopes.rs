@@ -64,6 +64,7 @@ impl PluginScope {
 
     /// Precedence among scopes without a consumer.
     fn closeness(self) -> u8 {
+        // A plugin of the route replaces one of the service, whatever else it is attached to.
         2 * u8::from(self.route.is_some()) + u8::from(self.service.is_some())
     }
 }
@@ -82,6 +83,7 @@ pub(super) struct PluginUses(Vec<PluginUse>);
 impl PluginUses {
     /// The plugins of a route without plugins of its own.
     pub(super) fn of_service(&self, service: usize) -> Vec<&PluginUse> {
+        // Global plugins belong to every service.
         self.closest(|scope| scope.route.is_none() && scope.service.is_none_or(|at| at == service))
     }
 
@@ -107,6 +109,7 @@ impl PluginUses {
             self.0.iter().filter(|one| !one.scope.has_consumer() && applies(one.scope) && !self.is_rule(one))
         {
             match kept.iter_mut().find(|other| other.name == one.name) {
+                // Kong runs the instance with the closest scope and no other of the name.
                 Some(other) if other.scope.closeness() < one.scope.closeness() => *other = one,
                 Some(_) => {}
                 None => kept.push(one),
@@ -122,6 +125,7 @@ impl PluginUses {
 
     /// Whether a plugin may be a global rule: it only observes, and no other instance replaces it.
     fn is_rule(&self, one: &PluginUse) -> bool {
+        // A rule runs beside other instances instead of being replaced by them.
         let is_only_instance = || self.0.iter().filter(|other| other.name == one.name).count() == 1;
         one.scope.is_global() && OBSERVERS.contains(&one.name.as_str()) && is_only_instance()
     }
@@ -141,6 +145,7 @@ pub(super) fn read(document: &mut KongDocument, report: &mut ImportReport) -> Pl
         name_scope(&mut entity, &scope, document, report);
         let one = read_one(&mut entity, &document.plugin_configs, report);
         let [service, route, consumer, group] = match scope {
+            // A plugin whose scope is unknown must not become global.
             [Ok(service), Ok(route), Ok(consumer), Ok(group)] => [service, route, consumer, group],
             scope => {
                 let missing: Vec<String> = scope.into_iter().filter_map(Result::err).collect();
@@ -191,6 +196,7 @@ fn read_one(
         }
         None => Map::new(),
     };
+    // Own settings win over shared ones.
     if let Some(Value::Object(own)) = entity.take("config") {
         settings.extend(own);
     }
@@ -245,6 +251,7 @@ fn combine(uses: &mut PluginUses, document: &KongDocument, report: &mut ImportRe
         if one.scope.closeness() == 0 || !one.scope.has_consumer() {
             return true;
         }
+        // Kong would prefer the other instance on some requests, which conditions cannot express.
         if names.iter().filter(|name| **name == one.name).count() > 1 {
             let is_guard = is_guard_per_instance(&one.name);
             let instead = if is_guard {
@@ -269,11 +276,13 @@ fn combine(uses: &mut PluginUses, document: &KongDocument, report: &mut ImportRe
             let fields = settings.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
             one.config = KongEntity::new(one.label.clone(), String::new(), String::new(), fields);
             one.name = "request-termination".into();
+            // The refusal applies to all requests of the route or service, not to those of the consumer alone.
             (one.scope.consumer, one.scope.group) = (None, None);
             return true;
         }
         let mut require = |variable: &str, name: &str| one.filter.push(json!([variable, "==", name]));
         if let Some(at) = one.scope.route {
+            // By name, since one Kong route may become several.
             require("route_name", &document.routes[at].name);
         }
         if let Some(at) = one.scope.service {

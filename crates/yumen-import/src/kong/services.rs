@@ -56,6 +56,7 @@ pub(super) fn translate(
     report: &mut ImportReport,
 ) -> KongServices {
     let index = EntityIndex::of(&document.services);
+    // Counted before the services are converted: the answer decides whether a second upstream is needed.
     let host_routes = host_routes(document, &index);
     let mut ids = IdAllocator::of(document.services.iter().map(|service| &*service.name));
     let mut all = Vec::new();
@@ -67,6 +68,7 @@ pub(super) fn translate(
         let host_preservation = match host_routes.get(&at) {
             None | Some(HostRoutes { preserving: 0, .. }) => HostPreservation::Never,
             Some(HostRoutes { rewriting: 0, .. }) => HostPreservation::Always,
+            // One upstream has one rule for `Host`, so mixed routes need two.
             Some(_) => HostPreservation::SomeRoutes(ids.allocate(&format!("{id}-preserve-host"))),
         };
         let mut service = KongService {
@@ -132,6 +134,7 @@ fn spread_url(entity: &mut KongEntity, report: &mut ImportReport) {
         Some(at) => rest.split_at(at),
         None => (rest, ""),
     };
+    // Kong derives the port from the scheme of `url`.
     let default = if matches!(protocol, "https" | "grpcs" | "wss" | "tls") { 443 } else { 80 };
     let Some((host, port)) = split_address(authority, default) else {
         report.add(dropped(&entity.label, "url", "left out").why(format!("\"{url}\" has no host")));
@@ -142,6 +145,7 @@ fn spread_url(entity: &mut KongEntity, report: &mut ImportReport) {
         expanded.push(("path", json!(path)));
     }
     for (field, value) in expanded {
+        // Reported if the field is written as well, and `url` wins, as in Kong.
         entity.skip(field, &value, "conflicts with url", report);
         entity.set(field, value);
     }
@@ -156,7 +160,9 @@ fn endpoints(
 ) -> Option<Value> {
     let host = entity.text("host", report).unwrap_or_default();
     let port = entity.count("port", report).filter(|port| (1..65536).contains(port));
+    // Kong's default, whatever the protocol.
     let port = port.unwrap_or(80);
+    // Kong looks the host up among its upstreams before it asks DNS.
     if let Some(balanced) = upstreams.of_host(&host) {
         service.upstream.extend(balanced.settings.clone());
         service.upstream_host = balanced.host_header.clone();
@@ -171,6 +177,7 @@ fn endpoints(
         service.upstream.insert("nodes".into(), json!([]));
         return None;
     }
+    // Node hosts need brackets around IPv6 addresses.
     let bare_v6 = host.parse::<std::net::Ipv6Addr>().is_ok();
     let host = if bare_v6 { format!("[{host}]") } else { host };
     service.upstream.insert("nodes".into(), json!([{ "host": host, "port": port, "weight": 1 }]));
@@ -182,6 +189,7 @@ fn timing(entity: &mut KongEntity, upstream: &mut Map<String, Value>, report: &m
     let mut millis = |field| entity.number(field, report).unwrap_or(60_000.0);
     let connect = millis("connect_timeout");
     let (send, read) = (millis("write_timeout"), millis("read_timeout"));
+    // The defaults of both gateways are equal.
     if [connect, send, read] != [60_000.0; 3] {
         let seconds = |millis: f64| match millis / 1000.0 {
             whole if whole.fract() == 0.0 => json!(whole as u64),
@@ -190,6 +198,7 @@ fn timing(entity: &mut KongEntity, upstream: &mut Map<String, Value>, report: &m
         let timeout = json!({ "connect": seconds(connect), "send": seconds(send), "read": seconds(read) });
         upstream.insert("timeout".into(), timeout);
     }
+    // Written even if it is Kong's default: the gateway's own depends on the number of endpoints.
     upstream.insert("retries".into(), json!(entity.count("retries", report).unwrap_or(5)));
 }
 
@@ -200,6 +209,7 @@ fn tls(
     upstream: &mut Map<String, Value>,
     report: &mut ImportReport,
 ) {
+    // The certificate of the service takes precedence, as in Kong.
     let certificate = entity.take("client_certificate").or(of_upstream);
     let mut tls = Map::new();
     if let Some(reference) = certificate {
@@ -242,6 +252,7 @@ impl KongService {
     fn upstream(&self, preserves_host: bool) -> Value {
         let mut upstream = self.upstream.clone();
         match &self.upstream_host {
+            // The client's `Host` is the gateway's default.
             _ if preserves_host || self.is_of_streams => {}
             Some(host) => {
                 upstream.insert("pass_host".into(), "rewrite".into());
@@ -264,6 +275,7 @@ pub(super) fn resources(
     for (at, service) in services.all.iter().enumerate() {
         let mut value = json!({ "name": service.name });
         if !service.is_of_streams {
+            // Kong forwards WebSockets without a setting.
             value["enable_websocket"] = true.into();
         }
         if let Some(labels) = &service.labels {

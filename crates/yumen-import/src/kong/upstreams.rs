@@ -77,6 +77,7 @@ fn nodes(
     let mut nodes: BTreeMap<usize, BTreeMap<String, Value>> = BTreeMap::new();
     for target in &mut document.targets {
         let address = target.text("target", report).unwrap_or_default();
+        // The default weight and port of Kong.
         let weight = target.count("weight", report).unwrap_or(100);
         let failover = target.flag("failover", report).unwrap_or(false);
         super::labels::no_labels(target, report);
@@ -96,8 +97,10 @@ fn nodes(
         };
         let mut node = json!({ "host": host, "port": port, "weight": weight });
         if failover {
+            // Below the default priority of 0: used only when no other endpoint is healthy.
             node["priority"] = json!(-1);
         }
+        // Kong's history of targets: the newest entry for an address counts.
         nodes.entry(at).or_default().insert(address, node);
     }
     nodes
@@ -105,6 +108,7 @@ fn nodes(
 
 /// Splits host and port. An IPv6 address without brackets has no port.
 pub(super) fn split_address(address: &str, default_port: u16) -> Option<(String, u16)> {
+    // Otherwise its last group would be taken for a port.
     if address.parse::<std::net::Ipv6Addr>().is_ok() {
         return Some((format!("[{address}]"), default_port));
     }
@@ -119,6 +123,7 @@ pub(super) fn split_address(address: &str, default_port: u16) -> Option<(String,
 
 fn balance(upstream: &mut KongEntity, settings: &mut Map<String, Value>, report: &mut ImportReport) {
     let hash_on = upstream.text("hash_on", report).unwrap_or_else(|| "none".into());
+    // Kong's default depends on `hash_on`.
     let default = if hash_on == "none" { "round-robin" } else { "consistent-hashing" };
     let algorithm = upstream.text("algorithm", report).unwrap_or_else(|| default.into());
     let key = |upstream: &mut KongEntity, field: &str, report: &mut ImportReport| {
@@ -127,6 +132,7 @@ fn balance(upstream: &mut KongEntity, settings: &mut Map<String, Value>, report:
     let header = key(upstream, "hash_on_header", report);
     let cookie = key(upstream, "hash_on_cookie", report);
     let argument = key(upstream, "hash_on_query_arg", report);
+    // Meaningful only for algorithms that are reported below.
     upstream.take("hash_on_uri_capture");
     upstream.take("hash_on_cookie_path");
     let kind = match algorithm.as_str() {
@@ -179,6 +185,7 @@ fn fallback(upstream: &mut KongEntity, kind: &str, report: &mut ImportReport) {
     for field in fields {
         upstream.take(field);
     }
+    // Without hashing there is nothing to fall back from.
     if let (Some(fallback), "chash") = (named, kind)
         && fallback != "ip"
     {
@@ -198,6 +205,7 @@ fn health_checks(mut checks: KongEntity, report: &mut ImportReport) -> Option<Va
         (None, None) => None,
         (Some(active), None) => Some(json!({ "active": active })),
         (Some(active), Some(passive)) => Some(json!({ "active": active, "passive": passive })),
+        // The gateway's passive checks need active ones to bring endpoints back.
         (None, Some(passive)) => {
             let instead = "probes that connect are added, and bring endpoints back";
             let why = "Kong keeps an endpoint unhealthy after passive checks until it is reset";
@@ -212,6 +220,7 @@ fn active_checks(mut active: KongEntity, report: &mut ImportReport) -> Option<Va
     let mut healthy = active.child("healthy", report).unwrap_or_default();
     let mut unhealthy = active.child("unhealthy", report).unwrap_or_default();
     let interval = |half: &mut KongEntity, report: &mut ImportReport| {
+        // Rounded up, so that a fraction of a second does not become 0, which disables.
         half.number("interval", report).map_or(0, |seconds| seconds.max(0.0).ceil() as u64)
     };
     let intervals = (interval(&mut healthy, report), interval(&mut unhealthy, report));
@@ -225,6 +234,7 @@ fn active_checks(mut active: KongEntity, report: &mut ImportReport) -> Option<Va
         let is_good = field == "successes";
         let (half, out) = if is_good { (&mut healthy, &mut good) } else { (&mut unhealthy, &mut bad) };
         let count = half.count(field, report).unwrap_or(0);
+        // The schema has no way to disable one counter.
         out[field] = json!(if count == 0 { NEVER } else { count.min(NEVER) });
         if count == 0 {
             never.push(half.path(field));
@@ -233,6 +243,7 @@ fn active_checks(mut active: KongEntity, report: &mut ImportReport) -> Option<Va
     for half in [healthy, unhealthy, active] {
         half.finish(report);
     }
+    // Both intervals are 0: Kong sends no probes.
     if intervals == (0, 0) {
         return None;
     }
@@ -326,6 +337,7 @@ fn passive_checks(mut passive: KongEntity, report: &mut ImportReport) -> Option<
         let is_good = field == "successes";
         let (half, out) = if is_good { (&mut healthy, &mut good) } else { (&mut unhealthy, &mut bad) };
         let count = half.count(field, report).unwrap_or(0).min(NEVER);
+        // Successes alone can mark no endpoint as unhealthy.
         is_on |= count > 0 && !is_good;
         out[field] = json!(count);
     }

@@ -62,7 +62,7 @@ pub struct LinePlot {
     pub marks: Vec<ChartMark>,
     /// Positions of numbers on the horizontal axis, if not at round values.
     pub x_ticks: Option<Vec<f64>>,
-    /// Whether every point has a marker; otherwise some do, enough to tell the lines apart.
+    /// Whether every point has a marker; otherwise some do, enough to distinguish the lines.
     pub every_point: bool,
 }
 

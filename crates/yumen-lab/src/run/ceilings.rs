@@ -42,6 +42,7 @@ pub(super) fn link(
     };
     let (count, took, mut round_trips) = std::thread::scope(|scope| {
         let serving = scope.spawn(server);
+        // The client first: its streams close when it ends, and the server ends by that.
         let asked = scope.spawn(client).join();
         let served = serving.join();
         asked.ok().context("the asking thread panicked")?.and_then(|asked| {
@@ -65,6 +66,7 @@ fn answer_all(streams: &mut [TcpStream], request_bytes: usize, response_bytes: u
     let mut request = vec![0; request_bytes];
     let response = vec![b'x'; response_bytes];
     loop {
+        // All requests before the first response, so that all connections are in use, as with a gateway.
         for stream in streams.iter_mut() {
             match stream.read_exact(&mut request) {
                 Ok(()) => stream.write_all(&response)?,

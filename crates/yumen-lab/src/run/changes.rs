@@ -27,6 +27,7 @@ pub(super) fn apply(
     let mut due = begun;
     'rounds: loop {
         for (place, stay_ms) in changes.stay_ms.iter().enumerate() {
+            // From the planned moment, so that the duration of a change does not shift the later ones.
             due += Duration::from_millis(*stay_ms);
             if !sleep_until(due, ended) {
                 break 'rounds;
@@ -37,8 +38,10 @@ pub(super) fn apply(
             due = due.max(Instant::now());
         }
     }
+    // The next turn starts with the endpoints that its settings name.
     let back = one(changes, first, gateway, upstreams, begun, ended);
     if let (Some(error), Some(last)) = (back.error, marks.last_mut()) {
+        // The restoring is no change of the scenario, so its error goes to the last mark.
         last.error.get_or_insert(error);
     }
     marks
@@ -57,7 +60,9 @@ fn one(
     let mut error = upstreams.grow(count).err();
     let start = Instant::now();
     let outcome = if changes.announce { gateway.change(&upstreams.addresses(count)) } else { Ok(()) };
+    // Before the look for the effect: this is the time at the interface alone.
     let took = start.elapsed();
+    // The first error is the cause.
     error = error.or(outcome.err());
     // Only a new endpoint has no earlier connections, so only its first connection shows the change.
     let looked_for = changes.announce && before < count && error.is_none();
@@ -103,6 +108,7 @@ fn sleep_until(due: Instant, ended: &AtomicBool) -> bool {
         if left.is_zero() {
             return true;
         }
+        // In short pieces, to notice `ended` soon.
         std::thread::sleep(left.min(Duration::from_millis(5)));
     }
 }

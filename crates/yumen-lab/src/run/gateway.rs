@@ -47,6 +47,7 @@ impl StartedGateway {
         std::fs::create_dir_all(&site.folder)?;
         let plan = plan(shape, &site)?;
         let rendered = adapter.render(&plan).map_err(anyhow::Error::msg)?;
+        // Files first: the program reads its configuration at the start.
         steps::write_files(&site.folder, &rendered.files)?;
         let launch = ProcessLaunch {
             program: site.program,
@@ -104,9 +105,11 @@ impl StartedGateway {
                         self.process.log_tail()
                     )
                 }
+                // An answer other than 2xx is normal until the configuration is applied.
                 _ => std::thread::sleep(Duration::from_millis(20)),
             }
         };
+        // A success with another body means a wrong route or a default page.
         ensure!(
             answer.body == expected,
             "{}: {path} answers {} bytes that are not the expected {}",
@@ -114,6 +117,7 @@ impl StartedGateway {
             answer.body.len(),
             expected.len()
         );
+        // Otherwise a gateway that checks no key would be compared with ones that do.
         if plan.gateway.requires_key() {
             let answer = http::ask("GET", plan.ports.http, path, &[], "")?;
             let refused = matches!(answer.status, 401 | 403);

@@ -42,6 +42,7 @@ pub(super) fn together(points: &[ParameterPoint]) -> Vec<Vec<usize>> {
     let mut groups: Vec<(GatewayShape, Vec<usize>)> = Vec::new();
     for (place, point) in points.iter().enumerate() {
         let shape = point.settings.shape();
+        // A linear search keeps the order of the first points; a scenario has few shapes.
         match groups.iter_mut().find(|(known, _)| *known == shape) {
             Some((_, members)) => members.push(place),
             None => groups.push((shape, vec![place])),
@@ -64,6 +65,7 @@ impl<'a> GatewayGroup<'a> {
             members.iter().map(|place| (*place, points[*place].settings.clone())).collect();
         let shape = points[members[0]].settings.shape();
         let pinning = pinning::split(&lab.cpus, shape.gateway.workers);
+        // Before the gateways, which get their addresses.
         let upstreams = lab.upstreams(shape.endpoints, &pinning)?;
         let gateways = BTreeMap::new();
         let mut group =
@@ -76,6 +78,7 @@ impl<'a> GatewayGroup<'a> {
                     progress.describe(place, &gateway);
                     group.gateways.insert(place, gateway);
                 }
+                // One broken gateway must not cost the measurements of the others.
                 Err(error) => {
                     let reason = format!("{error:#}");
                     (lab.say)(&format!(
@@ -112,15 +115,18 @@ impl<'a> GatewayGroup<'a> {
                 .unwrap_or(1),
         };
         let gateway = StartedGateway::start(*adapter, shape, site)?;
+        // A gateway that answers errors or another body must not be measured.
         gateway.verify(&path, &self.upstreams.body(&path)?)?;
         Ok(Some(gateway))
     }
 
     /// Runs all rounds.
     pub(super) fn run(mut self, progress: &mut RunProgress) -> Result<()> {
+        // Before the rounds, because a rate depends on the slowest target.
         self.settle_rates(progress)?;
         let mut turns = self.turns();
         progress.planned(&turns, self.scenario.rounds);
+        // Round 0 is the warm-up.
         for number in 0..=self.scenario.rounds {
             // A new order per round keeps drift of the machine from favouring a target.
             progress.dice.shuffle(&mut turns);
@@ -140,6 +146,7 @@ impl<'a> GatewayGroup<'a> {
                 progress.note(*point, *place, number, outcome, self.lab.say);
             }
         }
+        // Last, because sampling disturbs the measured times.
         self.draw_flames(progress)
     }
 
@@ -212,10 +219,12 @@ impl<'a> GatewayGroup<'a> {
                 (Some(rate), ..) | (_, OpenRate::PerSecond(rate), _) | (.., Some(rate)) => Some(rate),
                 (None, OpenRate::ShareOfSlowest(share), None) => self.probe(point, share, progress)?,
             };
+            // Without a gateway there is no maximum to take a share of.
             let Some(rate) = rate else { continue };
             if let Some(settings) = self.settings.get_mut(&point) {
                 settings.load = CaseLoad::Open(OpenRate::PerSecond(rate));
             }
+            // The record shows the rate that was used, not the share that was asked for.
             progress.cases[point].parameters.insert("rate".to_owned(), rate.into());
         }
         Ok(())
@@ -223,6 +232,7 @@ impl<'a> GatewayGroup<'a> {
 
     /// A share of the slowest target's closed loop rate; `None` without a gateway.
     fn probe(&mut self, point: usize, share: f64, progress: &RunProgress) -> Result<Option<f64>> {
+        // Changes of endpoints would disturb the maximum.
         let probe = CaseSettings { load: CaseLoad::Closed, changes: None, ..self.settings[&point].clone() };
         let mut slowest: Option<(f64, usize)> = None;
         for place in self.gateways.keys().copied().collect::<Vec<_>>() {
@@ -248,6 +258,7 @@ impl<'a> GatewayGroup<'a> {
         let settings = CaseSettings { changes: None, ..settings.clone() };
         let point = &self.points[*point];
         let pids: Vec<(usize, Vec<u32>)> =
+            // Collected first, because the turn below borrows the group mutably.
             self.gateways.iter().map(|(place, gateway)| (*place, descendants(gateway.root()))).collect();
         for (place, pids) in pids {
             interrupt::check()?;
@@ -265,6 +276,7 @@ impl<'a> GatewayGroup<'a> {
             });
             match drawn.and_then(|svg| Ok(std::fs::write(&file, svg)?)) {
                 Ok(()) => (self.lab.say)(&format!("written: {}", file.display())),
+                // The measurements are complete; a missing `perf` must not discard them.
                 Err(error) => (self.lab.say)(&format!("no flame graph of {name}: {error:#}")),
             }
         }

@@ -32,6 +32,7 @@ pub(super) fn ask(
 ) -> Result<LabResponse> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+    // A gateway that hangs must not hang the lab.
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;
     let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
@@ -100,8 +101,10 @@ fn dechunk(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
         let end = rest.windows(2).position(|two| two == b"\r\n")?;
+        // Chunk extensions follow a semicolon (RFC 9112 §7.1.1).
         let size = std::str::from_utf8(&rest[..end]).ok()?.split(';').next()?.trim();
         let size = usize::from_str_radix(size, 16).ok()?;
+        // Trailers are not read: the connection is not reused.
         if size == 0 {
             return Some(body);
         }

@@ -56,6 +56,7 @@ impl LabContext<'_> {
     ) -> Result<RunRecord> {
         let points = scenario.points(pinning::workers_max(self.cpus.len()))?;
         let mut run = self.about(scenario, &points, skipped);
+        // Before the gateways start, which would take processor time.
         run.ceilings = self.ceilings(&points).context("the ceilings")?;
         for ceiling in &run.ceilings {
             (self.say)(&format!(
@@ -65,11 +66,13 @@ impl LabContext<'_> {
         }
         let mut progress = RunProgress::new(&points, entrants, scenario.rounds, self.seed);
         for members in together(&points) {
+            // One group at a time, so that no other gateway takes processor time.
             GatewayGroup::start(self, scenario, &points, &members, entrants, &mut progress)?
                 .run(&mut progress)?;
         }
         run.took_ms = progress.begun.elapsed().as_millis() as u64;
         (run.cases, run.targets) = (progress.cases, progress.targets);
+        // At the end, because evidence may need all rounds. Collected first, since `seen` reads the whole record.
         let seen: Vec<Option<String>> = scenario
             .traps
             .iter()
@@ -134,6 +137,7 @@ impl LabContext<'_> {
         let with_upstream =
             points.iter().map(|point| &point.settings).filter(|settings| settings.has_upstream());
         let Some(busiest) = with_upstream.max_by_key(|settings| settings.clients.connections) else {
+            // No request reaches an upstream, so its rate bounds nothing.
             return Ok(vec![link]);
         };
         let connections = busiest.clients.connections.min(256);
@@ -142,6 +146,7 @@ impl LabContext<'_> {
         let settings = CaseSettings { clients, ..CaseSettings::default() };
         let mut upstreams = self.upstreams(1, &pinning)?;
         let round = self.direct(&settings, CEILING_SECONDS, &mut upstreams, &pinning, Instant::now())?;
+        // An average per response, for comparison with the payloads of the link.
         let responses = round.summary.totals.responses.max(1);
         let alone = MeasuredCeiling {
             name: "upstream".to_owned(),

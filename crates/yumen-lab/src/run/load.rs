@@ -35,6 +35,7 @@ pub(super) fn arguments(settings: &CaseSettings, aim: &LoadInput<'_>) -> Vec<Str
     let mut args = vec!["load".to_owned()];
     let mut option = |name: &str, value: String| args.extend([format!("--{name}"), value]);
     let clients = &settings.clients;
+    // A thread without a connection would only take processor time.
     let threads = clients.threads.unwrap_or(aim.cpus).min(clients.connections).max(1);
     option("threads", threads.to_string());
     option("connections", clients.connections.to_string());

@@ -47,6 +47,7 @@ impl RunningProcess {
         let log = File::create(&launch.log).with_context(|| format!("{}", launch.log.display()))?;
         let mut command = Command::new(launch.program);
         command.args(launch.args).envs(launch.env.iter().map(|(name, value)| (name, value)));
+        // No program may wait for the terminal.
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let spawn = || {
             pin_this_thread(launch.cpus)?;
@@ -63,6 +64,7 @@ impl RunningProcess {
     /// Id of the first process, from the PID file if there is one.
     pub(super) fn root(&self) -> u32 {
         let written = self.pid_file.as_deref().and_then(|file| fs::read_to_string(file).ok());
+        // Until the daemon has written the file, the started process is the best answer.
         written.and_then(|text| text.trim().parse().ok()).unwrap_or(self.child.id())
     }
 
@@ -110,12 +112,14 @@ impl RunningProcess {
 
     /// Sends SIGHUP to the first process, which reloads its configuration.
     pub(super) fn reload(&self) -> Result<()> {
+        // The master of a daemon, not the process that started it.
         kill_process(pid(self.root())?, Signal::HUP).context("SIGHUP")
     }
 
     /// Last lines of the output.
     pub(super) fn log_tail(&self) -> String {
         const TAIL: usize = 2_000;
+        // For an error message, which must not fail itself.
         let text = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&text[text.len().saturating_sub(TAIL)..]).into_owned()
     }
@@ -123,6 +127,7 @@ impl RunningProcess {
     /// Ends the program and its descendants.
     pub(super) fn stop(&mut self) {
         let root = self.root();
+        // Before the signal, see below.
         let all = descendants(root);
         let signal = match self.stop_signal {
             StopSignal::Terminate => Signal::TERM,
@@ -130,6 +135,7 @@ impl RunningProcess {
             StopSignal::Quit => Signal::QUIT,
         };
         let ended = |child: &mut Child| {
+            // `try_wait` also collects the exit status, so that no zombie remains.
             matches!(child.try_wait(), Ok(Some(_)) | Err(_)) && all.iter().all(|pid| !alive(*pid))
         };
         if ended(&mut self.child) {
@@ -146,6 +152,7 @@ impl RunningProcess {
         // The list was taken before the stop signal: orphaned descendants would no longer be found below the
         // root.
         all.iter().for_each(|pid| send(*pid, Signal::KILL));
+        // After SIGKILL the exit is certain; only the zombie is collected.
         let _ = self.child.wait();
     }
 }
@@ -178,6 +185,7 @@ fn send(number: u32, signal: Signal) {
 
 /// Whether the process runs; a zombie does not count.
 fn alive(number: u32) -> bool {
+    // The name of the program is in parentheses and may contain some, so the last one counts (proc_pid_stat(5)).
     let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     state.is_some_and(|state| state != 'Z' && state != 'X')
@@ -188,10 +196,12 @@ pub(super) fn descendants(root: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let mut queue = vec![root];
     while let Some(pid) = queue.pop() {
+        // Processes may end, and ids be reused, during the walk.
         if found.contains(&pid) {
             continue;
         }
         found.push(pid);
+        // The kernel lists children by the thread that created them.
         for task in tasks(pid) {
             let children =
                 fs::read_to_string(format!("/proc/{pid}/task/{task}/children")).unwrap_or_default();
@@ -211,6 +221,7 @@ pub(super) fn cpu_ns_by_thread(roots: &[u32]) -> BTreeMap<u32, u64> {
     let mut times = BTreeMap::new();
     for pid in roots.iter().flat_map(|root| descendants(*root)) {
         for task in tasks(pid) {
+            // In nanoseconds, where `stat` counts clock ticks of 10 ms.
             let text = fs::read_to_string(format!("/proc/{pid}/task/{task}/schedstat")).unwrap_or_default();
             if let Some(ns) = text.split(' ').next().and_then(|ns| ns.parse().ok()) {
                 times.insert(task, ns);
@@ -226,6 +237,7 @@ pub(super) fn rss_bytes(roots: &[u32]) -> u64 {
     // Pages that several processes share must be counted once.
     let key = if pids.len() == 1 { "Rss:" } else { "Pss:" };
     let of = |pid: &u32| {
+        // A process that has ended counts as zero.
         let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix(key))?;
         line.trim().split(' ').next()?.parse::<u64>().ok()

@@ -60,6 +60,7 @@ pub(super) fn run(
     };
     let args = load::arguments(settings, &aim);
     let counted = subject.own_upstream.then(|| upstreams.accepted()).flatten();
+    // After the upstream was asked, because the connections of the lab would count.
     let opened = passive_opens();
     let begun = Instant::now();
     let mut running = RunningLoad::start(bench.program, bench.folder, &bench.pinning.generator, &args)?;
@@ -73,12 +74,16 @@ pub(super) fn run(
             scope.spawn(move || changes::apply(changes, gateway, upstreams, begun, ended))
         });
         let summary = running.finish(limit, interrupt::interrupted);
+        // Also after a failed load, because the threads of the scope end by it.
         ended.store(true, Ordering::Release);
+        // A failed observation costs the usage, not the round.
         let usage = watching.join().unwrap_or_default();
         let changes: Vec<ChangeMark> = changing.and_then(|changing| changing.join().ok()).unwrap_or_default();
         summary.map(|summary| (summary, usage, changes))
     })?;
+    // Before the bottleneck, which judges the generator by its own count.
     settle(&mut usage, &summary);
+    // Before the upstream is asked, because that connection would count too.
     let opened = opened.zip(passive_opens()).map(|(before, after)| after.saturating_sub(before));
     let counted = counted.zip(upstreams.accepted()).map(|(before, after)| after.saturating_sub(before));
     let offered = BottleneckInput {
@@ -127,6 +132,7 @@ fn parts(
 /// Number of processors of the machine, regardless of affinity.
 fn processors() -> usize {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    // The line `cpu` is the sum of the others.
     text.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count()
 }
 

@@ -75,6 +75,7 @@ pub(super) fn by_url(named: &[String], pids: &[String]) -> Result<Vec<RunTarget>
     for text in named {
         let (name, url) = pair(text)?;
         if !(url.starts_with("http://") || url.starts_with("https://")) {
+            // The generator speaks nothing else.
             bail!("--url {text}: wanted http:// or https://");
         }
         let of = pids.iter().filter(|(of, _)| *of == name);

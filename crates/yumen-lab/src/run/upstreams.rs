@@ -43,6 +43,7 @@ impl LabEndpoint {
     }
 
     fn ask(&self, path: &str) -> Result<http::LabResponse> {
+        // Counted even if the request fails: the connection may have been accepted.
         self.own.set(self.own.get() + 1);
         http::ask("GET", self.port, path, &[], "")
     }
@@ -75,6 +76,7 @@ impl LabUpstreams {
         while self.running.len() < count {
             let place = self.running.len();
             if self.ports.len() <= place {
+                // Kept for the run: an endpoint that returns has the address that the gateway knows.
                 self.ports.extend(free_ports::<1>()?);
             }
             let port = self.ports[place];
@@ -100,6 +102,7 @@ impl LabUpstreams {
     /// Stops all endpoints beyond `count`.
     pub(super) fn shrink(&mut self, count: usize) {
         for endpoint in self.running.drain(count.min(self.running.len())..).rev() {
+            // Before the end of the process, which takes its counter with it.
             self.accepted_before += endpoint.accepted().unwrap_or(0);
             drop(endpoint.process);
         }
@@ -128,6 +131,7 @@ impl LabUpstreams {
     /// Connections accepted by all endpoints so far, except the lab's own.
     pub(super) fn accepted(&self) -> Option<u64> {
         let running: Option<u64> = self.running.iter().map(LabEndpoint::accepted).sum();
+        // One unknown count makes the sum unknown; a partial sum would look like reuse.
         Some(self.accepted_before + running?)
     }
 

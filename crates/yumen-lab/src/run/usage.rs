@@ -19,6 +19,7 @@ impl ProcessRoots {
     }
 
     pub(super) fn add(&self, pid: u32) {
+        // A list of ids is whole after every statement, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
     }
 
@@ -57,6 +58,7 @@ pub(super) fn watch(parts: &WatchedParts, interval: Duration, ended: &AtomicBool
         let over = ended.load(Ordering::Acquire);
         let now = Instant::now();
         if over || now >= next {
+            // One moment for all parts, so that their curves can be compared.
             meters.iter_mut().for_each(|meter| meter.look(now - begun));
             next = now + interval;
         }
@@ -65,6 +67,7 @@ pub(super) fn watch(parts: &WatchedParts, interval: Duration, ended: &AtomicBool
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+    // Both or neither: without `/proc/stat` there is no share of others.
     let times = times.zip(CpuTimes::now());
     let stolen = times.map_or(0.0, |(before, after)| after.stolen_since(before));
     let busy = times.map_or(0.0, |(before, after)| after.busy_since(before));
@@ -87,6 +90,7 @@ struct CpuMeter {
 
 impl CpuMeter {
     fn new(watched: WatchedPart) -> CpuMeter {
+        // The processes ran before the round; that time does not count.
         let before = process::cpu_ns_by_thread(&watched.roots.list());
         let last = before.clone();
         CpuMeter { watched, before, last, samples: Vec::new(), used_ns: 0, at: Duration::ZERO }
@@ -94,11 +98,13 @@ impl CpuMeter {
 
     fn look(&mut self, at: Duration) {
         let roots = self.watched.roots.list();
+        // A part without processes, such as the gateway of the baseline, has no curve.
         if roots.is_empty() {
             return;
         }
         // Threads that have ended keep their last value.
         self.last.extend(process::cpu_ns_by_thread(&roots));
+        // A thread that began during the round counts from zero.
         let used = |(thread, ns): (&u32, &u64)| ns.saturating_sub(*self.before.get(thread).unwrap_or(&0));
         let used_ns: u64 = self.last.iter().map(used).sum();
         let passed_ns = (at - self.at).as_nanos().max(1) as f64;
@@ -183,9 +189,11 @@ pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundB
         percent(generator)
     );
     let verdict = |who: BottleneckPart, why: &str| RoundBottleneck { who, why: format!("{why}; {figures}") };
+    // Before the figures, which mean nothing without requests.
     if matches!(offered.load, OfferedLoad::Held) {
         return verdict(BottleneckPart::Load, "connections were held, nothing was asked");
     }
+    // Stolen time lowers the rate of all parts, so no part can be blamed.
     if usage.stolen >= STOLEN {
         return verdict(
             BottleneckPart::Machine,
@@ -217,6 +225,7 @@ pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundB
         );
         return verdict(BottleneckPart::Machine, &why);
     }
+    // The unknown gateway may have been saturated.
     if offered.gateway == GatewayProcesses::Unknown {
         return verdict(BottleneckPart::Unknown, "the gateway's processes are not known");
     }

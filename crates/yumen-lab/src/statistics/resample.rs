@@ -19,6 +19,7 @@ pub fn interval_of_median(values: &[f64]) -> Option<ConfidenceInterval> {
     if sorted.is_empty() {
         return None;
     }
+    // A new generator per interval: the result depends on the sample only, not on earlier calls.
     let mut resample = BootstrapResample::new();
     middle_of((0..RESAMPLES).map(|_| resample.median_of(&sorted)).collect())
 }
@@ -32,6 +33,7 @@ pub fn interval_of_ratio(first: &[f64], second: &[f64]) -> Option<ConfidenceInte
         return None;
     }
     let mut resample = BootstrapResample::new();
+    // Drawn independently, as the samples are. Positive values keep every ratio finite.
     middle_of((0..RESAMPLES).map(|_| resample.median_of(&first) / resample.median_of(&second)).collect())
 }
 
@@ -57,6 +59,7 @@ impl BootstrapResample {
     }
 
     fn median_of(&mut self, sorted: &[f64]) -> f64 {
+        // One allocation serves all resamples.
         self.places.clear();
         self.places.extend((0..sorted.len()).map(|_| self.random.below(sorted.len())));
         self.places.sort_unstable();

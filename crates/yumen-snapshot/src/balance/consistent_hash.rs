@@ -42,13 +42,17 @@ pub struct ConsistentHash {
 
 impl ConsistentHash {
     pub(super) fn new(endpoints: &[Endpoint], key: HashKey) -> ConsistentHash {
+        // One scale for all endpoints preserves the proportion of weights.
         let shift = shift(endpoints);
         let mut ring = Vec::new();
         for (index, endpoint) in endpoints.iter().enumerate().filter(|(_, one)| one.weight > 0) {
+            // The smallest weight keeps a point, or its endpoint would get no requests.
             let points = ((u64::from(endpoint.weight) * POINTS) >> shift).max(1);
+            // Points depend on the address only: the same endpoint has them in every order, on every node.
             let seed = hash(endpoint.addr.to_string().as_bytes());
             ring.extend((0..points).map(|point| (mix(seed ^ mix(point + 1)) as u32, index as u32)));
         }
+        // Equal hashes are ordered by index, so all nodes agree.
         ring.sort_unstable();
         ConsistentHash { key, ring: ring.into() }
     }
@@ -69,6 +73,7 @@ impl ConsistentHash {
                 (template.render(ex, &mut text) > 0).then(|| hash(&text))
             }
         };
+        // As APISIX: without the key, the client's address is hashed.
         found.unwrap_or_else(|| match ex.client.ip {
             IpAddr::V4(address) => hash(&address.octets()),
             IpAddr::V6(address) => hash(&address.octets()),
@@ -86,6 +91,7 @@ impl BalancingPolicy for ConsistentHash {
     fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
         let wanted = self.hash_of(ex) as u32;
         let start = self.ring.partition_point(|(hash, _)| *hash < wanted);
+        // Past an endpoint that is down or tried, the next point serves, so its keys spread over all others.
         let round = self.ring[start..].iter().chain(&self.ring[..start]);
         round.map(|(_, index)| *index as usize).find(|index| pool.has(*index))
     }
@@ -93,9 +99,11 @@ impl BalancingPolicy for ConsistentHash {
 
 impl HashKey {
     fn of(written: &config::UpstreamSpec) -> HashKey {
+        // The default of APISIX.
         let key = written.key.as_deref().unwrap_or("remote_addr");
         match written.hash_on {
             config::HashOn::Vars => HashKey::Var(Var::parse(key)),
+            // Field names are case-insensitive (RFC 9110 §5.1).
             config::HashOn::Header => HashKey::Field(key.to_ascii_lowercase().into()),
             config::HashOn::Cookie => HashKey::Cookie(key.into()),
             config::HashOn::Consumer => HashKey::Consumer,
@@ -113,6 +121,7 @@ fn shift(endpoints: &[Endpoint]) -> u32 {
     // The most points of an endpoint of this magnitude of weight.
     let points_max = (largest + 1).next_power_of_two() * POINTS;
     let room = (RING_MAX / (endpoints.len().max(1) as u64).next_power_of_two()).clamp(1, ENDPOINT_MAX);
+    // Rounded up, so that the ring stays below the bound.
     points_max.div_ceil(room).next_power_of_two().trailing_zeros()
 }
 

@@ -23,12 +23,16 @@ impl BalancingPolicy for Ewma {
     }
 
     fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
+        // One random number has enough bits for both draws.
         let lots = ex.host.random();
+        // The caller offers a pool only if an endpoint is left, so the count is not zero.
         let count = pool.endpoints.len();
         let first = from(pool, (lots as u32) as usize % count, None)?;
+        // With one candidate left there is no choice to make.
         let second = from(pool, (lots >> 32) as usize % count, Some(first)).unwrap_or(first);
         let cost = |index: usize| {
             let (share, whole) = pool.share(index);
+            // A smaller share raises the cost, so that a new endpoint is chosen more rarely.
             cost(&pool.endpoints[index], ex.now.mono_us) * whole as f64 / share as f64
         };
         Some(if cost(second) < cost(first) { second } else { first })
@@ -41,6 +45,7 @@ impl BalancingPolicy for Ewma {
 
     #[inline]
     fn answered(&self, endpoints: &[Endpoint], index: usize, duration_us: u64, now_us: u64) {
+        // The attempt may have begun under another snapshot with more endpoints.
         if let Some(endpoint) = endpoints.get(index) {
             observe(&endpoint.state, duration_us, now_us);
         }
@@ -62,7 +67,9 @@ fn from(pool: &EndpointCandidates<'_>, start: usize, not: Option<usize>) -> Opti
 /// averages that have faded for long are equal.
 fn cost(endpoint: &Endpoint, now_us: u64) -> f64 {
     let state = &endpoint.state;
+    // An endpoint without requests recovers its chance in time; otherwise it would never be measured again.
     let average = state.ewma_us.load(Relaxed) as f64 * left(state, now_us);
+    // At zero, every endpoint would cost the same whatever its load.
     (average.floor() + 1.0) * f64::from(state.active.load(Relaxed) + 1) / f64::from(endpoint.weight)
 }
 
@@ -78,6 +85,7 @@ fn observe(state: &EndpointState, duration_us: u64, now_us: u64) {
     let left = left(state, now_us);
     let average = state.ewma_us.load(Relaxed);
     let blended = average as f64 * left + duration_us as f64 * (1.0 - left);
+    // The peak counts at once, so a stalling endpoint is avoided before the average has followed.
     let next = if duration_us > average { duration_us } else { blended as u64 };
     state.ewma_us.store(next, Relaxed);
     state.ewma_at_us.store(now_us, Relaxed);

@@ -25,6 +25,7 @@ impl BalancingPolicy for LeastConn {
         let mut ties = 1;
         for (index, endpoint) in pool.iter() {
             let (share, whole) = pool.share(index);
+            // The request itself counts, so that weights decide among idle endpoints.
             let load = (u64::from(endpoint.state.active.load(Relaxed)) + 1).saturating_mul(whole);
             let weight = u64::from(endpoint.weight) * share;
             // Compares load / weight with that of the best endpoint, without a division.
@@ -38,6 +39,7 @@ impl BalancingPolicy for LeastConn {
                 }
                 std::cmp::Ordering::Equal => {
                     ties += 1;
+                    // Reservoir sampling: each of n equal endpoints is chosen with probability 1/n, in one pass.
                     if ex.host.random().is_multiple_of(ties) {
                         best = Some((index, load, weight));
                     }

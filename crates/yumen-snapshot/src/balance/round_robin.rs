@@ -29,6 +29,7 @@ struct RoundRobinCursor(AtomicU32);
 impl RoundRobinCursor {
     #[inline]
     fn take(&self) -> u32 {
+        // One writer, so a plain load and store suffice instead of an atomic addition.
         let turn = self.0.load(Relaxed);
         self.skip(1);
         turn
@@ -63,6 +64,7 @@ impl RoundRobinState {
 
     /// Continues from positions of the predecessor process, which may have another number of workers.
     pub(crate) fn go_on_from(&self, turns: &[u32]) {
+        // The predecessor may have had fewer workers.
         for (cursors, turn) in self.cursors.iter().zip(turns.iter().cycle()) {
             cursors.first.0.store(*turn, Relaxed);
         }
@@ -94,6 +96,7 @@ impl RoundRobin {
     pub(super) fn new(endpoints: &[Endpoint], state: Arc<RoundRobinState>) -> RoundRobin {
         let mut priorities: Vec<i32> =
             endpoints.iter().filter(|endpoint| endpoint.weight > 0).map(|one| one.priority).collect();
+        // Descending: the first group is the one that serves while all is well.
         priorities.sort_unstable_by(|a, b| b.cmp(a));
         priorities.dedup();
         let group = |priority| PriorityGroup { priority, turns: schedule(endpoints, priority) };
@@ -118,6 +121,7 @@ impl RoundRobin {
         let cursor = cursors.map(|cursors| if is_first { &cursors.first } else { &cursors.again });
         let (skipped, index) = self.next(pool, cursor)?;
         if let Some(cursor) = cursor {
+            // Only after a result: a fruitless search moves no position.
             cursor.skip(skipped as u32 + 1);
         }
         Some(index)
@@ -126,7 +130,9 @@ impl RoundRobin {
     /// In turn, but an endpoint in slow start passes a random part of its turns on.
     fn pick_by_share(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
         const PASSED_ON_MAX: u32 = 64;
+        // The largest share is taken as the whole: if all endpoints are new, none waits for another.
         let most = pool.iter().map(|(index, _)| pool.share(index).0).max()?;
+        // The bound ends an unlucky series of draws; the last turn is then taken as it comes.
         for _ in 0..PASSED_ON_MAX {
             let index = self.pick_turn(pool, ex.host.worker())?;
             let share = pool.share(index).0;
@@ -172,6 +178,7 @@ impl BalancingPolicy for RoundRobin {
     /// The next turn of the highest priority, if every endpoint can be picked.
     #[inline]
     fn pick_unchecked(&self, worker: usize) -> Option<usize> {
+        // With health or outlier checks an endpoint may be down, and the pool must be consulted.
         let turns = &self.groups.first().filter(|_| self.is_unchecked)?.turns;
         let turn = self.state.cursors(worker).map_or(0, |cursors| cursors.first.take());
         Some(turns[turn as usize % turns.len()] as usize)
@@ -185,6 +192,7 @@ impl BalancingPolicy for RoundRobin {
     }
 
     fn peek(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
+        // `peek` predicts a first attempt, and skips no turn.
         self.next(pool, self.state.cursors(ex.host.worker()).map(|cursors| &cursors.first))
             .map(|(_, index)| index)
     }
@@ -197,9 +205,11 @@ fn scaled(endpoints: &[Endpoint], priority: i32) -> impl Iterator<Item = (u32, u
         all.filter(move |(_, one)| one.weight > 0 && one.priority == priority)
             .map(|(index, one)| (index as u32, u64::from(one.weight)))
     };
+    // Weights of 100 and 200 need three turns, not 300.
     let divisor = weights().fold(0, |divisor, (_, weight)| common_divisor(divisor, weight)).max(1);
     let total: u64 = weights().map(|(_, weight)| weight / divisor).sum();
     let shrink = total.div_ceil(TURNS_MAX).max(1);
+    // The smallest weight keeps a turn.
     weights().map(move |(index, weight)| (index, (weight / divisor / shrink).max(1)))
 }
 
@@ -212,6 +222,7 @@ fn schedule(endpoints: &[Endpoint], priority: i32) -> Box<[u32]> {
     let mut lags: Vec<(u32, u64, i64)> =
         scaled(endpoints, priority).map(|(index, weight)| (index, weight, 0)).collect();
     let total: u64 = lags.iter().map(|(_, weight, _)| weight).sum();
+    // Equal weights need no schedule.
     if lags.len() as u64 == total {
         return lags.into_iter().map(|(index, _, _)| index).collect();
     }
@@ -221,6 +232,7 @@ fn schedule(endpoints: &[Endpoint], priority: i32) -> Box<[u32]> {
             // The first of equals, so that the order of the nodes decides.
             let next = lags.iter_mut().rev().max_by_key(|(_, _, lag)| *lag);
             next.map_or(0, |(index, _, lag)| {
+                // Nginx's smooth weighted round robin: the endpoint pays the sum of weights for its turn.
                 *lag -= total as i64;
                 *index
             })

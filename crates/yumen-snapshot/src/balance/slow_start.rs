@@ -48,7 +48,9 @@ impl SlowStart {
     ) -> SlowStart {
         let known = |endpoint: &Endpoint| {
             let previous = previous?;
+            // By identity, since indexes change with the configuration.
             let at = previous.endpoints.iter().position(|one| one.state.id == endpoint.state.id)?;
+            // The previous version had no slow start, so the state starts with the carried one.
             let since = previous.slow_start.map_or_else(|| carried(endpoint), |slow| slow.since[at].clone());
             // An upstream with one endpoint, or without requests, never recorded the time.
             if previous.endpoints[at].is_up() && since.0.load(Relaxed) == OUT_OF_USE {
@@ -70,7 +72,9 @@ impl SlowStart {
     pub(crate) fn note(&self, endpoints: &[Endpoint], now_us: u64) {
         for (endpoint, since) in endpoints.iter().zip(&self.since) {
             match (endpoint.is_up(), since.0.load(Relaxed)) {
+                // Zero means not in use.
                 (true, OUT_OF_USE) => since.0.store(now_us.max(1), Relaxed),
+                // Written only at a change: every pick comes through here, on all workers.
                 (false, known) if known != OUT_OF_USE => since.0.store(OUT_OF_USE, Relaxed),
                 _ => {}
             }
@@ -80,10 +84,12 @@ impl SlowStart {
     /// The share of its weight that an endpoint gets, of [`WHOLE`].
     pub(super) fn share(&self, index: usize, now_us: u64) -> u64 {
         let since_us = self.since.get(index).map_or(OUT_OF_USE, |since| since.0.load(Relaxed));
+        // An endpoint that is out of use is not picked anyway; one in use for an unknown time is not new.
         if matches!(since_us, OUT_OF_USE | SINCE_EVER) {
             return WHOLE;
         }
         let age_us = now_us.saturating_sub(since_us).min(self.window_us);
+        // A window of zero must not divide by zero.
         (age_us * WHOLE / self.window_us.max(1)).max(SHARE_MIN)
     }
 }

@@ -78,6 +78,7 @@ impl KeyPairError {
     /// The field of an ssl object that is at fault. `at` counts the pairs of the object from 0.
     fn path(&self, at: usize) -> String {
         let name = if self.is_of_key() { "key" } else { "cert" };
+        // `cert` and `key` are pair 0; the arrays `certs` and `keys` continue from there.
         if at == 0 { name.to_owned() } else { format!("{name}s[{}]", at - 1) }
     }
 }
@@ -127,6 +128,7 @@ pub struct ClientCertRules<'w> {
 /// Whether the text of an ssl object, valid or not, requires client certificates.
 pub(super) fn requires_client_certificates(json: &str) -> bool {
     let value: Value = serde_json::from_str(json).unwrap_or_default();
+    // An object that is not presented protects no name, so it must not hold one back.
     let is_in_force = value.get("status") != Some(&0.into()) && value.get("type") != Some(&"client".into());
     is_in_force && value.get("client").is_some_and(Value::is_object)
 }
@@ -156,6 +158,7 @@ impl<'w> PemPair<'w> {
 }
 
 fn pairs(written: &config::SslSpec) -> impl Iterator<Item = PemPair<'_>> {
+    // The validation of the object has compared the lengths.
     let more = written.certs.iter().flatten().zip(written.keys.iter().flatten());
     let all = std::iter::once((&written.cert, &written.key)).chain(more);
     all.map(|(certificate, key)| PemPair { certificate, key })
@@ -228,6 +231,7 @@ pub(super) fn load(
                 let loaded = loader.pair(&certificate, &key);
                 keys.push(loaded.map_err(|error| CertificateError::Pair(RefusedPair { at, error }))?);
             }
+            // The first is enough to name the object; the loop goes on so that other pairs are still checked.
             Err(error) => drop(unresolved.get_or_insert(RefusedPair { at, error })),
         }
     }
@@ -238,6 +242,7 @@ pub(super) fn load(
 }
 
 fn handshake_rules(written: &config::SslSpec) -> Option<HandshakeRules<'_>> {
+    // Certificates without rules share the node's settings, so the handshake pays for nothing.
     if written.client.is_none() && written.ssl_protocols.is_none() && written.ssl_ciphers.is_none() {
         return None;
     }
@@ -272,16 +277,19 @@ impl Compiler {
         let written: config::SslSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
         let loaded = load(&self.context.env.load_certificate, &self.context.env.variables, &written);
         let mut parts = loaded.map_err(|error| vec![error.problem(name)])?;
+        // Client certificates are used by upstreams, which read them from the object's text.
         let is_presented = written.kind == config::SslType::Server && written.status != 0;
         if !is_presented {
             self.server_names.remove(&name.id);
             return Ok(Vec::new());
         }
+        // Refused only here and not in `load`: another node may have the variable, but this one cannot present the pair.
         if let Some(unresolved) = parts.unresolved.take() {
             return Err(vec![unresolved.problem(name)]);
         }
         let mut problems = Vec::new();
         let protocols = written.ssl_protocols.as_deref().unwrap_or_default();
+        // A warning and not an error: APISIX accepts the value, and the other versions still work.
         if protocols.contains(&config::SslProtocol::Tls11) {
             let message = "TLSv1.1 is obsolete (RFC 8996) and not supported";
             problems.push(Problem::warning(name.to_string(), "ssl_protocols", message));
@@ -294,6 +302,7 @@ impl Compiler {
     /// Keeps the server names of a broken object that requires client certificates, without a key. Otherwise another
     /// certificate would be presented for them, and admit clients without a certificate.
     pub(super) fn salvage_ssl(&mut self, name: &ObjectName, json: &str) {
+        // Otherwise the next certificate may serve: no client loses a check.
         if !requires_client_certificates(json) {
             return;
         }
@@ -301,6 +310,7 @@ impl Compiler {
         let several = value.get("snis").and_then(Value::as_array).into_iter().flatten();
         let names = value.get("sni").into_iter().chain(several).filter_map(Value::as_str);
         let snis = names.map(|sni| sni.to_ascii_lowercase().into()).collect();
+        // No exempt path: without a readable rule every request must be refused.
         let client = Some(ClientCertPolicy { skip: RegexSet::empty() });
         let parts = CertificateParts { keys: Box::default(), rules: None, client, unresolved: None };
         self.insert_certificate(name, parts, snis);
@@ -317,6 +327,7 @@ impl Compiler {
 fn server_names(name: &ObjectName, written: &config::SslSpec, problems: &mut Vec<Problem>) -> Vec<Box<str>> {
     let mut snis: Vec<Box<str>> = Vec::new();
     for sni in written.snis().iter() {
+        // A wildcard covers a whole label (RFC 9525 §6.3). An error would take the other names out of service.
         if sni.starts_with('*') && sni.len() > 1 && !sni.starts_with("*.") {
             let message = format!("{sni} is not a name or a wildcard of one label, and is left out");
             problems.push(Problem::warning(name.to_string(), "snis", message));

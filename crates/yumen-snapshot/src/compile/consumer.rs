@@ -38,10 +38,12 @@ impl Compiler {
         if built.failed {
             return Err(built.problems);
         }
+        // The previous keys are released before the new ones are claimed at linking.
         self.remove_consumer(name);
         let labels: Vec<(Box<str>, Box<str>)> =
             written.labels.into_iter().flatten().map(|(name, value)| (name.into(), value.into())).collect();
         let custom_id =
+            // APISIX sends this label upstream as `X-Consumer-Custom-ID`.
             labels.iter().find(|(name, _)| &**name == "custom_id").map(|(_, value)| value.clone());
         let staged = StagedConsumer {
             group: written.group_id.map(|id| id.0),
@@ -70,6 +72,7 @@ impl Compiler {
         let (plugins, switched_off) = match group {
             Ok(group) => {
                 let groups = group.map_or(&[][..], |set| &set.entries);
+                // The consumer's own plugins take precedence over those of its group.
                 self.beyond_authentication(&plugins::winning(&[&staged.own, groups]))
             }
             // The plugins of the missing group may be guards, so requests are refused instead of served without them.
@@ -88,10 +91,12 @@ impl Compiler {
             plugins: plugins.into(),
             switched_off: switched_off.into(),
         });
+        // Before the claim, which maps keys to this version of the consumer.
         self.consumers.insert(consumer.clone());
         let affected = self.consumers.claim(name, &consumer, None, &staged.keys);
         self.problems.touch_all(affected);
         if let Some(staged) = self.staged.consumers.get_mut(&name.id) {
+            // Credentials link to this version; their rank comes later.
             staged.linked = Some(consumer);
         }
         problems
@@ -110,6 +115,7 @@ impl Compiler {
         };
         let beyond = || winning.iter().filter(|entry| is_beyond(entry));
         let mut instances: Vec<_> = beyond().filter_map(|entry| entry.instance()).cloned().collect();
+        // The name breaks ties, so that equal resources give equal chains.
         instances.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
         let off = beyond().filter(|entry| entry.instance().is_none()).map(|entry| entry.name().into());
         (instances, off.collect())
@@ -144,11 +150,13 @@ impl Compiler {
         let consumer = self.staged.consumers.get(&staged.username).and_then(|one| one.linked.as_ref());
         let (affected, problems) = match consumer {
             Some(consumer) => {
+                // The id has the form `consumer/credentials/id`.
                 let id = name.id.rsplit('/').next().map(Box::from);
                 (self.consumers.claim(name, consumer, id, &staged.keys), Vec::new())
             }
             None => {
                 let message = format!("consumer {} does not exist or is broken", staged.username);
+                // Keys of an absent consumer must identify no client.
                 (self.consumers.release(name), vec![Problem::error(name.to_string(), "", message)])
             }
         };

@@ -23,6 +23,7 @@ impl Compiler {
     /// Rebuilds the chain of all global rules, rule after rule in the order of their ids.
     pub(super) fn link_global(&mut self) {
         let mut rules: Vec<_> = self.staged.global_rules.iter().collect();
+        // A stable order of rules with equal priorities, whatever order they were written in.
         rules.sort_unstable_by(|a, b| natural_order_key(a.0).cmp(&natural_order_key(b.0)));
         let all = rules.into_iter().flat_map(|(_, set)| set.chain.all().iter().cloned());
         self.global_chain = Arc::new(PluginChain::concat(all.collect()));
@@ -36,6 +37,7 @@ impl Compiler {
         json: &str,
         defects: &[ResourceDefect],
     ) -> String {
+        // The previous version must not contribute plugins that the new text no longer has.
         self.remove_plugin_set(name);
         let mut entries = Vec::new();
         // Names of plugins that a refusal replaces, and of plugins that are left out.
@@ -44,11 +46,13 @@ impl Compiler {
             let path = format!("plugins.{plugin}");
             let is_broken =
                 !plugin_settings::is_disabled(&settings) && defects.iter().any(|one| one.is_within(&path));
+            // Built one by one, so that a broken plugin does not fail its neighbours.
             let alone = || Map::from_iter([(plugin.clone(), settings.clone())]);
             let built =
                 (!is_broken).then(|| self.plugin_builder().build(name, Some(alone()), PluginOwner::Traffic));
             if let Some(built) = built.filter(|built| !built.failed) {
                 let instances = built.entries.iter().filter_map(PluginEntry::instance);
+                // A missing guard builds successfully as a refusal; the hint still has to name it.
                 refusing.extend(instances.filter(|one| one.plugin.is_stand_in()).map(|_| plugin.clone()));
                 entries.extend(built.entries);
                 continue;
@@ -98,6 +102,7 @@ impl CompileContext {
             || self.env.missing.get(plugin, false).map(|one| (one.name, one.priority, one.guards()));
         let (kind_name, priority, guards) = match kind.or_else(missing) {
             Some(kind) => kind,
+            // A disabled entry would not run if it were known.
             None if plugin_settings::is_disabled(&settings) => return None,
             None => {
                 // Neither the phase nor the filter of an unknown plugin is known, so all requests are refused, first.
@@ -111,11 +116,13 @@ impl CompileContext {
                 ));
             }
         };
+        // The setting exempts missing plugins only, not broken settings of plugins that this version runs.
         if !guards || self.env.missing.allows(plugin) && known.is_none() {
             return None;
         }
         // A plugin with a filter would have seen only some requests; only those are refused.
         let filter = settings.pointer("/_meta/filter").cloned().unwrap_or_default();
+        // An unreadable `_meta` exempts no request.
         let meta = plugin_settings::take_meta(&mut settings).ok().flatten().unwrap_or_default();
         let meta = missing_plugins::without_response_filter(meta);
         let reads =

@@ -39,6 +39,7 @@ impl Compiler {
     /// Puts a new text of an object in force, or removes the object, and queues the objects that depend on it.
     pub(super) fn stage_object(&mut self, name: ObjectName, json: Option<Arc<str>>, queue: &mut LinkQueue) {
         self.problems.touch(name.clone());
+        // Only appearance and disappearance of a slot concern the dependents.
         let was_present = self.upstreams.contains(&name);
         match json {
             Some(json) => self.put(&name, json),
@@ -52,6 +53,7 @@ impl Compiler {
             queue.push(name);
             return;
         }
+        // Collected first, since staging changes the references.
         let dependents: Vec<ObjectName> = self.references.dependents_of(&name).cloned().collect();
         match update {
             // Plugins are built from their metadata, upstreams from certificates. The dependents are staged from their
@@ -63,6 +65,7 @@ impl Compiler {
             }
             DependentUpdate::Link | DependentUpdate::LinkTransitively => queue.push_all(dependents),
         }
+        // The object itself is linked too; the queue sorts it before its dependents.
         queue.push(name);
     }
 
@@ -81,6 +84,7 @@ impl Compiler {
 
     /// Stages the newest text of an object once more.
     pub(super) fn stage_again(&mut self, name: ObjectName, queue: &mut LinkQueue) {
+        // The newest text, not the one in force: it may have been broken for lack of the object that appeared.
         if let Some(json) = self.texts.newest(&name).cloned() {
             self.stage_object(name, Some(json), queue);
         }
@@ -125,6 +129,7 @@ impl Compiler {
     /// Builds an object from its text. An error leaves the version in force as it is.
     pub(super) fn stage(&mut self, name: &ObjectName, json: &str) -> StageResult {
         let defects = config::defects(json);
+        // The source already found the text unusable, for example for an unset variable (decision 3).
         if !defects.is_empty() {
             return Err(defects.into_iter().map(|defect| quarantine::defect_problem(name, defect)).collect());
         }
@@ -140,12 +145,14 @@ impl Compiler {
     pub(super) fn register_missing_references(&mut self, name: &ObjectName, json: &str) {
         let Ok(written) = serde_json::from_str::<Value>(json) else { return };
         let plugins = written.get("plugins").and_then(Value::as_object);
+        // The text does not decode, so references are read from its raw JSON.
         for plugin in plugins.into_iter().flat_map(|plugins| plugins.keys()) {
             self.references.add(ObjectName::new(Kind::PluginMetadata, plugin.as_str()), name);
         }
         for path in ["/tls/client_cert_id", "/upstream/tls/client_cert_id"] {
             let id = match written.pointer(path) {
                 Some(Value::String(id)) => id.clone(),
+                // Ids may be numbers, as in APISIX.
                 Some(Value::Number(id)) => id.to_string(),
                 _ => continue,
             };

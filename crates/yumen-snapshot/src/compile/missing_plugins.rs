@@ -48,6 +48,7 @@ impl CompileContext {
         let AbsentPlugin { name, entry, meta, filter } = absent;
         let path = format!("plugins.{name}");
         let is_credential = are_credentials(entry, owner);
+        // A credential of a missing plugin identifies a client and neither opens nor closes anything.
         let guard = entry.filter(|entry| entry.guards() && !is_credential && !self.env.missing.allows(name));
         let Some(guard) = guard else {
             let message = format!("plugin {name} is not available in this version and is left out");
@@ -66,6 +67,7 @@ impl CompileContext {
     /// Whether a text, valid or not, names a missing guard that is not disabled.
     pub(super) fn lacks_guard(&self, kind: Kind, json: &str) -> bool {
         let owner = PluginOwner::of(kind.descriptor().plugins);
+        // A text that is not JSON names no plugin.
         let Ok(written) = serde_json::from_str::<Value>(json) else { return false };
         let plugins = written.get("plugins").and_then(Value::as_object);
         plugins.into_iter().flatten().any(|(name, settings)| {
@@ -91,6 +93,7 @@ impl CompileContext {
         own: &[PluginEntry],
         service: &[PluginEntry],
     ) -> Option<&'static MissingPlugin> {
+        // The route's own entry takes precedence, and was judged when the route was staged.
         let is_own = |entry: &&PluginEntry| own.iter().any(|own| own.name() == entry.name());
         let inherited = service.iter().filter(|entry| entry.instance().is_some() && !is_own(entry));
         let mut guards = inherited.filter_map(|entry| {
@@ -131,6 +134,7 @@ pub(super) fn stand_in(
     filter: &Value,
     origin: Arc<str>,
 ) -> PluginInstance {
+    // The refusal takes the position of the plugin: plugins before it, such as CORS, still run.
     let priority = meta.priority.unwrap_or(entry.priority);
     let meta = without_response_filter(meta);
     let reads = if meta.filter.is_some() { plugin_settings::reads(filter) } else { VarInputs::default() };

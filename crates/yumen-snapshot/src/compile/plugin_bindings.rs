@@ -112,6 +112,7 @@ impl ObjectLookup for CompilerObjects<'_> {
     fn upstream(&self, id: &str) -> Option<UpstreamSlot> {
         let name = ObjectName::new(Kind::Upstreams, id);
         let slot = self.builder.upstreams.slots.slot_of(&name);
+        // Before the lookup can fail: the object is staged again when the upstream appears.
         self.note(name);
         let slot = slot?.0;
         self.builder.bindings.requested.borrow_mut().slots.push(slot);
@@ -160,11 +161,13 @@ impl Compiler {
     pub(super) fn bind(&mut self, name: &ObjectName) -> Vec<Problem> {
         let requested = self.bindings.requested.take();
         self.set_agreements(name, requested.agreements);
+        // Most objects bind nothing; a large table must not pay for empty entries.
         if requested.names.is_empty() && requested.inline.is_empty() && !self.bindings.has(name) {
             return Vec::new();
         }
         self.bindings.remove_uses(name);
         self.bindings.add_uses(name, requested.names);
+        // A pinned slot is not reused, since the plugin knows it by number.
         self.upstreams.pin(requested.slots);
         self.place_inline(name, requested.inline)
     }
@@ -217,6 +220,7 @@ impl Compiler {
 
     /// Stages the objects again whose plugins asked for this one, successfully or not.
     pub(super) fn stage_users(&mut self, on: &ObjectName, queue: &mut LinkQueue) {
+        // Collected first, since staging changes the graph.
         let users: Vec<ObjectName> = self.bindings.users.dependents_of(on).cloned().collect();
         for user in users {
             self.stage_again(user, queue);

@@ -112,12 +112,15 @@ impl<'k> KnownPlugins<'k> {
             PluginOwner::Stream => one.kind.serves.streams(),
             _ => one.kind.serves.http(),
         };
+        // A plugin that serves the other traffic only is as good as unknown here.
         let registered = self.registry.get(name).filter(serves);
         let missing = self.missing.get(name, side == PluginOwner::Stream);
+        // `plugins.allow_missing` may list plugins of the operator's own that no table contains.
         if registered.is_none() && missing.is_none() && !self.missing.allows(name) {
             return Err(PluginSettingsError::Unknown);
         }
         let is_auth = registered.map(|one| one.kind.is_auth).or(missing.map(MissingPlugin::is_auth));
+        // The other plugins of a credential would never run.
         if side == PluginOwner::Credential && is_auth == Some(false) {
             return Err(PluginSettingsError::NotAuthentication);
         }
@@ -174,6 +177,7 @@ fn parse_missing<'k>(
     entry: Option<&'static MissingPlugin>,
     mut settings: Value,
 ) -> Result<ParsedPlugin<'k>, PluginSettingsError> {
+    // Cloned before `_meta` is removed.
     let filter = settings.pointer("/_meta/filter").cloned().unwrap_or_default();
     Ok(match take_meta(&mut settings)? {
         None => ParsedPlugin::Disabled,
@@ -225,6 +229,7 @@ pub(crate) fn take_meta(settings: &mut Value) -> Result<Option<PluginMeta>, Plug
         return Ok(Some(PluginMeta::default()));
     };
     schema::validate(meta_schema(), &mut written).map_err(|invalid| {
+        // The message of APISIX, whose validator reports the outer property.
         let outer = |inner| format!("property \"_meta\" validation failed: {inner}");
         PluginSettingsError::Settings(invalid.under("_meta").map_message(outer))
     })?;

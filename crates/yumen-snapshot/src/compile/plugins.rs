@@ -200,6 +200,7 @@ impl PluginBuilder<'_> {
                     phases: plugin.phases(),
                     plugin,
                     name: kind.name,
+                    // `_meta.priority` replaces the priority of the plugin, as in APISIX.
                     priority: meta.priority.unwrap_or(kind.priority),
                     meta: *meta,
                     origin: origin.text.clone(),
@@ -215,5 +216,6 @@ impl PluginBuilder<'_> {
 
 /// The metadata objects that plugins are built from.
 pub(super) fn metadata_of(entries: &[PluginEntry]) -> impl Iterator<Item = ObjectName> {
+    // Registered for every entry, disabled ones too: the metadata may not exist yet.
     entries.iter().map(|entry| ObjectName::new(Kind::PluginMetadata, entry.name()))
 }

@@ -37,7 +37,9 @@ impl QuarantineDecision {
         // An id that is a position in a document may have belonged to another object.
         let good = good.filter(|_| !is_place(name.kind, &name.id));
         match good {
+            // First: the operator switched the object off, and no fallback may switch it on again.
             _ if is_disabled(name.kind, json) => QuarantineDecision::Disabled,
+            // Before the last good version, which would be open (decision 50).
             _ if lacks_guard => QuarantineDecision::Closed,
             Some(good) => QuarantineDecision::LastGood(good),
             None => QuarantineDecision::Partial,
@@ -73,9 +75,11 @@ impl Compiler {
             // The route stays in its table: the salvage may have to refuse the requests that it matched so far.
             self.texts.clear_last_good(name);
             self.unbind(name);
+        // A good version that may not stay, such as one under an id by position, is withdrawn.
         } else if matches!(decision, QuarantineDecision::Disabled) || !stays && self.is_good(name) {
             self.withdraw(name);
         }
+        // After the withdrawal, which removes the bindings.
         self.bind_refused(name);
         self.register_missing_references(name, json);
         let defects = defects(json);

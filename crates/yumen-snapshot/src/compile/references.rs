@@ -22,11 +22,13 @@ pub(super) struct ResolvedReferences(Vec<(String, String)>);
 impl ResolvedReferences {
     /// The values that a template could take for variables.
     pub(super) fn data_values(&self) -> Vec<String> {
+        // A value from the environment is data: a template must not read variables into it.
         self.0.iter().map(|(_, value)| value).filter(|value| value.contains('$')).cloned().collect()
     }
 
     /// The message with references in place of their values, which may be secrets.
     pub(super) fn mask(&self, message: String) -> String {
+        // The value may be a secret, and problems are shown to viewers.
         self.0.iter().fold(message, |message, (written, value)| message.replace(value.as_str(), written))
     }
 }
@@ -92,6 +94,7 @@ pub fn meaning<'t>(text: &'t str, variables: &Variables) -> Option<Cow<'t, str>>
 
 /// The value of a text: of the reference, or the text itself.
 pub(super) fn resolve_text<'t>(text: &'t str, variables: &Variables) -> Result<Cow<'t, str>, String> {
+    // An error and not a literal: see the head of this file.
     if begins(text, SECRET).is_some() {
         return Err(
             "secret managers are not supported in this version; use $env:// or write the value".into()

@@ -67,6 +67,7 @@ pub(super) fn lower_case(hosts: impl Iterator<Item = impl AsRef<str>>) -> Arc<[B
 }
 
 fn matching(written: &config::RouteSpec) -> Result<RouteMatching, InvalidSettings> {
+    // Refused instead of ignored: without its condition the route would take requests of others.
     if written.filter_func.is_some() {
         return Err(InvalidSettings::at("filter_func", "Lua functions are not supported"));
     }
@@ -81,7 +82,9 @@ fn matching(written: &config::RouteSpec) -> Result<RouteMatching, InvalidSetting
     Ok(RouteMatching {
         uris: written.uris().iter().map(Box::from).collect(),
         hosts: lower_case(written.hosts().iter()),
+        // The router sorts by 32 bits; a larger number in the text has the same effect as the bound.
         priority: written.priority.clamp(i32::MIN.into(), i32::MAX.into()) as i32,
+        // Objects from files have no time; they compare equal and the id decides.
         created: written.create_time.map_or(0, |at| at.max(0) as u64),
         methods: methods.fold(0, |bits, method| bits | Method::of(method.as_str().as_bytes()).bit()),
         filters,
@@ -210,13 +213,16 @@ pub(super) fn matched_by(
 /// would refuse requests of other routes.
 fn may_narrow(kind: Kind, kept: &Map<String, Value>, rest: &Map<String, Value>, matching: &[&str]) -> bool {
     let known = &config::schema_of(kind)["properties"];
+    // The suggestion of misspelt fields applies the same distance, so both agree on a likely misspelling.
     let resembles = |field: &str| closest(field, matching.iter().copied()).is_some();
+    // Without any matching field, every unknown field may be the one that was meant.
     rest.keys().any(|field| known.get(field).is_none() && (kept.is_empty() || resembles(field)))
 }
 
 /// The number that a value stands for, such as the text `"0"`.
 pub(super) fn number(value: &Value) -> Option<f64> {
     match value {
+        // `status: "0"` is of the wrong type, but its meaning is certain.
         Value::String(text) => text.trim().parse::<f64>().ok(),
         Value::Bool(flag) => Some(f64::from(u8::from(*flag))),
         other => other.as_f64(),
@@ -231,9 +237,11 @@ fn repair_other_fields(kept: &mut Map<String, Value>) {
     if !kept.get("create_time").is_some_and(Value::is_i64) {
         kept.remove("create_time");
     }
+    // A priority in a text form still orders the routes.
     if let Some(priority) = kept.remove("priority").as_ref().and_then(number) {
         kept.insert("priority".into(), Value::from(priority as i64));
     }
+    // A disabled object never comes here, and another status does not change the matching.
     kept.remove("status");
 }
 
@@ -241,11 +249,13 @@ fn repair_other_fields(kept: &mut Map<String, Value>) {
 fn differ_only_in_upstream(previous: &str, current: &str) -> bool {
     let essence = |json: &str| {
         let mut written: Map<String, Value> = serde_json::from_str(json).ok()?;
+        // Descriptive fields and timestamps change with every write by the Admin API.
         for field in ["upstream", "create_time", "update_time", "name", "desc", "labels"] {
             written.remove(field);
         }
         Some(written)
     };
+    // Equal texts need no parsing.
     previous == current || essence(previous).is_some_and(|previous| Some(previous) == essence(current))
 }
 
@@ -256,13 +266,17 @@ impl Compiler {
         if written.script.is_some() || written.script_id.is_some() {
             return Err(vec![Problem::error(name.to_string(), "script", "Lua scripts are not supported")]);
         }
+        // Everything that can fail comes before `unroute`: a refused text must leave the version in force untouched.
         let built = self.plugin_builder().build(name, written.plugins.take(), PluginOwner::Traffic);
         if built.failed {
             return Err(built.problems);
         }
+        // Last of the fallible steps, since it puts the upstream into its slot.
         let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take())?;
+        // The references of the previous version are removed before those of the new one are added; they may be equal.
         self.unroute(name);
         let mut route = self.new_route(name, &written, matching);
+        // Compares with the text in force, so it must run before the new text is stored.
         self.keep_lifetime(name, json, &mut route);
         let mut problems = built.problems;
         problems.extend(route.matching.uris.iter().filter_map(|uri| literal_star_warning(name, uri)));
@@ -282,6 +296,7 @@ impl Compiler {
         Route {
             info,
             target: RouteTarget::None,
+            // Linking fills in target, chain and hosts.
             chain: self.context.empty_chain.clone(),
             enable_websocket: false,
             skips_global_rules: written.skip_global_rules,
@@ -300,6 +315,7 @@ impl Compiler {
     /// Has a broken route refuse the requests that it matches, if its matching part is valid.
     pub(super) fn salvage_route(&mut self, name: &ObjectName, json: &str, defects: &[ResourceDefect]) {
         let Some(RefusingRoute { written, matching }) = refusing_route(name, json, defects) else {
+            // A route whose text names a missing guard closes (decision 50); other broken routes without a certain match are removed.
             match self.context.lacks_guard(name.kind, json) {
                 true => self.close_route(name),
                 false => self.remove_route(name),
@@ -318,10 +334,12 @@ impl Compiler {
         self.unroute(name);
         self.remove_upstream(name);
         if let Some(object) = self.routes.get(&name.id) {
+            // Tunnels of the route must not outlive its access rules.
             object.route().life.end();
         }
         let Some(staged) = self.routes.unroute(&name.id) else { return };
         staged.is_broken = true;
+        // The refusal needs neither plugins nor upstream.
         staged.own = Box::default();
         staged.target = StagedTarget::None;
         self.references.add_all(staged.references(), name);
@@ -354,6 +372,7 @@ impl Compiler {
 
     /// Combines a route with its service, plugin config and upstream, and routes it.
     pub(super) fn link_route(&mut self, name: &ObjectName) -> Vec<Problem> {
+        // An object may be queued and then removed within one change.
         let Some(object) = self.routes.get(&name.id) else { return Vec::new() };
         let (staged, previous) = (&object.staged, object.route());
         let mut problems = Vec::new();
@@ -362,12 +381,14 @@ impl Compiler {
         let target = self.target(name, staged, service, &mut problems);
         let empty_chain = &self.context.empty_chain;
         let chain = match target {
+            // A refused request must not run plugins: a mocking plugin would answer it, a limit would count it.
             RouteTarget::Refuse { .. } => empty_chain.clone(),
             _ => plugins::chain(&staged.own, config, service.map(|one| &one.plugins), empty_chain),
         };
         let enable_websocket =
             staged.enable_websocket.or(service.and_then(|one| one.enable_websocket)).unwrap_or(false);
         let hosts = match service {
+            // As in APISIX, hosts of the route replace those of the service.
             Some(service) if staged.hosts.is_empty() => service.hosts.clone(),
             _ => staged.hosts.clone(),
         };
@@ -401,18 +422,22 @@ impl Compiler {
                 Problem::error(name.to_string(), path, format!("{what} {id} does not exist or is broken"));
             problems.push(problem.hint(format!("create or fix the {what}; the route then becomes active")));
         };
+        // First: a broken route must not report its references as well.
         if staged.is_broken {
             return refuse(503, "the route is misconfigured");
         }
         if let Some(id) = staged.service.as_ref().filter(|_| service.is_none()) {
             missing("service_id", "service", id);
+            // The status of APISIX for a route whose service cannot be found.
             return refuse(404, "404 Route Not Found");
         }
         let plugin_configs = &self.staged.plugin_configs;
         if let Some(id) = staged.plugin_config.as_ref().filter(|id| !plugin_configs.contains_key(*id)) {
             missing("plugin_config_id", "plugin config", id);
+            // Plugins of the missing config may guard, so the route must not serve without them (decision 3).
             return refuse(503, "the route's plugin config is missing");
         }
+        // The upstream of the route takes precedence over that of its service, as in APISIX.
         let target = match (&staged.target, service) {
             (StagedTarget::None, Some(service)) => &service.target,
             (own, _) => own,
@@ -446,6 +471,7 @@ fn refusing_route(name: &ObjectName, json: &str, defects: &[ResourceDefect]) -> 
     // The schema requires something to do.
     kept.insert("plugins".into(), Value::Object(Map::new()));
     let written: config::RouteSpec = config::decode_value(Value::Object(kept)).ok()?;
+    // Conditions that do not compile leave the match uncertain: refusing would hit requests of other routes.
     let matching = matching(&written).ok()?;
     Some(RefusingRoute { written, matching })
 }

@@ -83,6 +83,7 @@ impl Compiler {
             return Err(built.problems);
         }
         let warning = ignored_proxy_protocol(name, "upstream.proxy_protocol", written.upstream.as_ref());
+        // Last of the fallible steps, as in `stage_route`.
         let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take())?;
         self.unroute_stream(name);
         let mut problems = built.problems;
@@ -117,6 +118,7 @@ impl Compiler {
     /// Has a broken stream route refuse the connections that it matches, if its matching part is valid.
     pub(super) fn salvage_stream(&mut self, name: &ObjectName, json: &str, defects: &[ResourceDefect]) {
         let Some(RefusingStream { written, matching }) = refusing_stream(name, json, defects) else {
+            // As for routes (decision 50).
             match self.context.lacks_guard(name.kind, json) {
                 true => self.close_stream(name),
                 false => self.remove_stream(name),
@@ -160,6 +162,7 @@ impl Compiler {
         let mut target = self.stream_target(name, staged, &mut problems);
         let service = staged.service.as_ref().and_then(|id| self.staged.services.get(id));
         let inherited = service.map_or(&[][..], |one| &one.plugins.entries);
+        // A guard that runs for requests but not for streams would leave the service open on this side.
         if let Some(guard) = self.context.missing_on_streams(&staged.own, inherited) {
             problems.push(missing_plugins::problem(
                 &name.to_string(),
@@ -189,6 +192,7 @@ impl Compiler {
     /// The chain of a stream route: its own plugins over those of its service that serve streams.
     fn stream_chain(&self, own: &[PluginEntry], service: &[PluginEntry]) -> Arc<PluginChain> {
         let serves = |entry: &&PluginEntry| {
+            // Plugins of a service that serve requests only do not concern streams.
             self.context.registry.get(entry.name()).is_some_and(|registered| registered.kind.serves.streams())
         };
         let service: Vec<PluginEntry> = service.iter().filter(serves).cloned().collect();

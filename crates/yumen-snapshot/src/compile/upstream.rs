@@ -33,6 +33,7 @@ pub(super) fn millis(seconds: f64) -> u64 {
 
 pub(super) fn timeouts(written: &config::TimeoutSpec) -> AttemptTimeouts {
     AttemptTimeouts {
+        // A timeout of zero would fail every attempt; only `total` has a way to mean "none".
         connect_ms: millis(written.connect).max(1),
         send_ms: millis(written.send).max(1),
         read_ms: millis(written.read).max(1),
@@ -129,6 +130,7 @@ fn checks(written: &config::HealthCheckSpec, of: &config::UpstreamSpec, is_of_st
 
 /// A hash of TLS settings for the names of carried state, which must not contain keys.
 fn tls_identity(tls: &UpstreamTls) -> u128 {
+    // The hasher yields 64 bits; two salted halves make a collision of unequal settings negligible.
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();
         (salt, tls.verify, &tls.ca_pem, &tls.client).hash(&mut hasher);
@@ -143,6 +145,7 @@ fn bare_host(host: &str) -> &str {
 
 /// Names among nodes that are not addresses.
 fn host_names(nodes: &[config::UpstreamNode]) -> impl Iterator<Item = &str> {
+    // Addresses need no resolver.
     nodes.iter().map(|node| bare_host(&node.host)).filter(|host| host.parse::<IpAddr>().is_err())
 }
 
@@ -160,7 +163,9 @@ impl Compiler {
             .build(owner, written)
             .map_err(|error| invalid(owner, if path.is_empty() { error } else { error.under(path) }))?;
         let dependencies = builder.dependencies(written);
+        // Registered only after a successful build: the upstream in force still needs the inputs of its own text.
         self.set_dependencies(owner, dependencies);
+        // Bounds are in the limiter, not in the snapshot, so that queued requests follow the newest ones.
         self.apply_bounds(&built);
         Ok(self.upstreams.place(owner, built))
     }
@@ -181,9 +186,11 @@ impl Compiler {
 
     /// Builds an upstream again from the text of its object, after an object or input that it refers to changed.
     pub(super) fn rebuild_upstream(&mut self, owner: &ObjectName) -> Result<(), Problem> {
+        // An upstream inside plugin settings has no object of its own whose text could be read.
         if let Some(written) = self.bindings.inline(owner).cloned() {
             return self.place_upstream(owner, &written, "").map(drop);
         }
+        // The text in force and not the newest: a broken text must not take its upstream into force.
         let Some(json) = self.texts.in_force(owner) else { return Ok(()) };
         let (upstream, path) = match owner.kind {
             Kind::Upstreams => (decode::<config::UpstreamSpec>(json).ok(), ""),
@@ -238,9 +245,11 @@ impl UpstreamBuilder<'_> {
         let mut balancer = self.balancer(written, &origin, &endpoints);
         let slow_start = self.slow_start(written, &origin, &endpoints, previous);
         if slow_start.is_some() {
+            // A balancer that picks without the pool cannot respect the growing share.
             balancer.require_pool();
         }
         let retry = RetryPolicy {
+            // The default of APISIX: every other endpoint is tried once.
             attempts_max: written.retries.unwrap_or((endpoints.len() as u32).saturating_sub(1)),
             timeout_ms: millis(written.retry_timeout.unwrap_or(0.0)),
             grpc_statuses: written.grpc_retry_statuses.as_deref().unwrap_or_default().into(),
@@ -285,6 +294,7 @@ impl UpstreamBuilder<'_> {
     ) -> Option<Box<SlowStart>> {
         let window_ms = written.slow_start_ms?;
         let start_of = |endpoint: &Endpoint| {
+            // Address and host identify an endpoint; its index changes with the configuration.
             let name = format!("slow start {origin} {} {}", endpoint.addr, endpoint.host);
             self.context.carry.get_or_create_portable(&name, EndpointStart::default)
         };
@@ -297,6 +307,7 @@ impl UpstreamBuilder<'_> {
 
     fn tls(&self, written: Option<&config::UpstreamTlsSpec>) -> Result<Arc<UpstreamTls>, InvalidSettings> {
         let CompileContext { env, carry, plain_tls, .. } = self.context;
+        // Most upstreams have no TLS settings and share one value.
         let Some(written) = written else { return Ok(plain_tls.clone()) };
         let mut client = written
             .client_cert
@@ -306,8 +317,10 @@ impl UpstreamBuilder<'_> {
         if let Some(id) = &written.client_cert_id {
             let refuse = |message: String| InvalidSettings::at("tls.client_cert_id", message);
             let name = ObjectName::new(Kind::Ssls, id.0.clone());
+            // The certificate in force, since the newest text of the ssl object may be broken.
             let ssl = self.texts.in_force(&name).and_then(|json| decode::<config::SslSpec>(json).ok());
             let ssl = ssl.ok_or_else(|| refuse(format!("ssl object {id} does not exist")))?;
+            // The message of APISIX for a server certificate.
             if ssl.kind != config::SslType::Client {
                 return Err(refuse("wrong ssl type".to_owned()));
             }
@@ -375,9 +388,11 @@ impl UpstreamBuilder<'_> {
         };
         // Discovery may return no port, and TCP and UDP have no default one.
         let port = if node.port == 0 { naming.default_port } else { node.port };
+        // An endpoint without a port cannot be connected to; other nodes of the upstream still serve.
         if port == 0 {
             return Vec::new();
         }
+        // The default port is omitted, as in the normal form of a URI (RFC 9110 §4.2.3).
         let authority = match naming.default_port == port {
             true => node.host.clone(),
             false => format!("{}:{port}", node.host),
@@ -397,7 +412,9 @@ impl UpstreamBuilder<'_> {
         let carry = &self.context.carry;
         let state = format!("endpoint {} {addr} {host} {}", naming.scheme, naming.tls);
         let health = naming.checks.as_ref().map(|checks| {
+            // New checks start from the previous verdict: a change of an interval must not revive a dead endpoint.
             let is_up = || !naming.down.contains(&(addr, host));
+            // The settings of the checks are part of the name, since counts under other thresholds have another meaning.
             let name = format!("health {addr} {host} {checks}");
             carry.get_or_create_portable(&name, || EndpointHealth::new(is_up()))
         });
@@ -472,8 +489,10 @@ impl<'b> CarryNaming<'b> {
             ProbeKind::Http { .. } | ProbeKind::Tcp | ProbeKind::Grpc { verify: None, .. } => String::new(),
         };
         let checks = checks.map(|checks| format!("{checks:?} {}", probe_tls(checks)));
+        // Without TLS the settings do not matter, and equal endpoints share their state.
         let tls = if scheme.is_tls() { format!("{:032x}", tls_identity(tls)) } else { String::new() };
         let is_down = |endpoint: &&Endpoint| endpoint.health.as_ref().is_some_and(|health| !health.is_up());
+        // Without checks, health is not looked at.
         let down = previous.filter(|_| checks.is_some()).into_iter().flat_map(|upstream| &upstream.endpoints);
         let down = down.filter(is_down).map(|endpoint| (endpoint.addr, &*endpoint.host)).collect();
         CarryNaming { scheme: scheme.name(), default_port, tls, checks, down }
@@ -489,6 +508,7 @@ fn scheme(written: &config::UpstreamSpec) -> Result<UpstreamScheme, InvalidSetti
         config::SchemeSpec::Tcp => UpstreamScheme::Tcp,
         config::SchemeSpec::Tls => UpstreamScheme::Tls,
         config::SchemeSpec::Udp => UpstreamScheme::Udp,
+        // Refused at compile time: a route to an unknown scheme would fail every request.
         other => {
             let message = format!("scheme {other:?} is not supported in this version");
             return Err(InvalidSettings::at("scheme", message));
@@ -526,6 +546,7 @@ fn pass_host(written: &config::UpstreamSpec) -> HostRewrite {
         config::PassHostMode::Pass => HostRewrite::Pass,
         config::PassHostMode::Node => HostRewrite::Node,
         config::PassHostMode::Rewrite => {
+            // The schema requires `upstream_host` in this mode.
             HostRewrite::Rewrite(written.upstream_host.as_deref().unwrap_or_default().into())
         }
     }
@@ -538,6 +559,7 @@ pub(super) fn check_tls(
 ) -> Result<(), InvalidSettings> {
     if let (Some(cert), Some(key)) = (&written.client_cert, &written.client_key) {
         loader.pair(cert, key).map_err(|error| {
+            // Named exactly, so that the problem points at the field to fix.
             let field = if error.is_of_key() { "tls.client_key" } else { "tls.client_cert" };
             InvalidSettings::at(field, error.to_string())
         })?;

@@ -36,10 +36,12 @@ impl TriedEndpoints {
 
     /// The set for the endpoints of another version of the upstream.
     pub fn remap(&self, before: &[Endpoint], now: &[Endpoint]) -> TriedEndpoints {
+        // Indexes differ between versions; the identity of an endpoint does not.
         let tried = before.iter().enumerate().filter(|(index, _)| self.has(*index));
         let tried: Vec<u64> = tried.map(|(_, endpoint)| endpoint.state.id).collect();
         let mut carried = TriedEndpoints { count: self.count, ..TriedEndpoints::default() };
         let stands = now.iter().enumerate().filter(|(_, endpoint)| tried.contains(&endpoint.state.id));
+        // `exclude` and not `push`: the number of attempts is carried over and must not count twice.
         stands.for_each(|(index, _)| carried.exclude(index));
         carried
     }
@@ -57,6 +59,7 @@ impl TriedEndpoints {
     #[cold]
     fn push_high(&mut self, index: usize) {
         match u32::try_from(index + 1) {
+            // Few exchanges retry, and fewer at two endpoints beyond the first 128.
             Ok(first) if self.first_high == 0 => self.first_high = first,
             _ => self.high.get_or_insert_default().set(index - LOW),
         }

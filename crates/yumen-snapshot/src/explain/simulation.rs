@@ -56,14 +56,17 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         // The order is that of serving: global rules precede the plugins of the route in each phase.
         self.run_global(PhaseSet::REWRITE);
         let Some(route) = self.route else {
+            // Global rules run for requests without a route too, as in APISIX.
             self.run_global(PhaseSet::ACCESS);
             return self.answer_unless(SimulatedResponse::gateway(404, "404 Route Not Found"));
         };
         if let RouteTarget::Refuse { status, message } = &route.target {
+            // Global rules may respond before the refusal, so they run first.
             self.run_global(PhaseSet::ACCESS);
             return self.answer_unless(SimulatedResponse::gateway(*status, message));
         }
         self.run(route.chain.rewrite(), PhaseSet::REWRITE);
+        // Most consumers change no plugins; their requests use the shared chain.
         if let Some(consumer) = self.ex.consumer.filter(|consumer| consumer.changes_plugins()) {
             // Plugins of the consumer join the chain as soon as the consumer is identified.
             let merged = route.chain.with_consumer(consumer);
@@ -101,6 +104,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         self.run(&upstream, PhaseSet::UPSTREAM_REQUEST);
         for instance in self.rules.all().iter().chain(&route) {
             let later = [PhaseSet::RESPONSE_HEAD, PhaseSet::RESPONSE_BODY, PhaseSet::LOG];
+            // One line per plugin suffices, at its first phase of the response.
             if let Some(phase) = later.into_iter().find(|phase| instance.phases.has(*phase)) {
                 let decision = if self.yields_to_route(instance) {
                     PluginDecision::StepsBack
@@ -122,6 +126,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
     }
 
     fn answer_unless(&mut self, answered: SimulatedResponse) {
+        // The first response stands, as in serving.
         self.answered.get_or_insert(answered);
     }
 
@@ -158,6 +163,7 @@ impl<'w, 's> RequestSimulation<'w, 's> {
             let says = failing.map(|failing| format!("_meta.filter: {failing}"));
             return self.note(instance, phase, PluginDecision::Skipped, says);
         }
+        // A dry run cannot check credentials that the question does not have.
         if instance.is_auth && self.assume_consumer(instance, phase) {
             return;
         }

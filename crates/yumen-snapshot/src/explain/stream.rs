@@ -90,11 +90,13 @@ impl SyntheticStream {
     /// Parses a question; `None` if it is about a request.
     pub(super) fn parse(question: &Question) -> Result<Option<SyntheticStream>, InvalidSettings> {
         let scheme = question.url.split_once("://").map(|(scheme, rest)| (scheme.to_ascii_lowercase(), rest));
+        // Without a scheme the question is about a request.
         let Some((scheme, rest)) = scheme else { return Ok(None) };
         let Some(protocol) = ["tcp", "tls", "udp"].into_iter().find(|known| *known == scheme) else {
             return Ok(None);
         };
         let refuse = |message: String| InvalidSettings::at("url", format!("{:?} {message}", question.url));
+        // A URL copied from a browser or a tool may end with a slash.
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
         let port = port
@@ -103,6 +105,7 @@ impl SyntheticStream {
         // IPv6 addresses are in brackets (RFC 3986 §3.2.2).
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
         let is_name = address.is_err() && !matches!(host, "" | "*");
+        // Plain TCP and UDP carry no name, so the port's address is all there is to match.
         if is_name && protocol != "tls" {
             return Err(refuse("has a name for its host, which only TLS carries: write the address".into()));
         }
@@ -150,6 +153,7 @@ pub(super) fn explain(
             sni: arriving.sni().map(str::to_owned),
         },
         certificate: (arriving.protocol == "tls")
+            // Without a server name the listener presents the certificate of `*`.
             .then(|| certificate_choice(snapshot, arriving.sni().unwrap_or_default())),
         stream_route: winner.map(|route| StreamChoice {
             id: route.info.id.clone(),
@@ -203,6 +207,7 @@ fn follow(
     if let Some(message) = finding(&object, background) {
         explanation.remarks.push(format!("{object} is not active as written: {message}"));
     }
+    // The upstream of a refused stream would suggest that it is reached.
     if is_refused {
         return explanation.remarks.push("a plugin refuses it: the connection is closed".into());
     }
@@ -250,6 +255,7 @@ impl StreamMismatchText<'_> {
     /// Routes that match too, or the nearest if none matches; and the number of the others.
     fn candidates(&self) -> (Vec<StreamCandidate>, usize) {
         let streams = &self.snapshot.streams;
+        // The winner is shown by itself.
         let all = streams.all().count() - usize::from(self.winner.is_some());
         let shown: Vec<StreamCandidate> = match self.winner {
             Some(_) => {
@@ -308,6 +314,7 @@ impl StreamMismatchText<'_> {
     fn shadowed(&self, route: &StreamRoute) -> String {
         let Some(winner) = self.winner else { return String::new() };
         let (id, theirs, ours) = (&winner.info.id, &winner.matching, &route.matching);
+        // The order of the comparisons is that of `StreamRouteRank`.
         match (&theirs.sni, &ours.sni) {
             (Some(name), None) => return format!("stream route {id} requires a server name, {name}"),
             (Some(theirs), Some(ours)) if theirs != ours => {
@@ -332,6 +339,7 @@ impl StreamMismatchText<'_> {
 
     fn why_not(&self, asked: &str, background: &ExplainContext<'_>) -> StreamCandidate {
         let found =
+            // Operators know routes by name as well as by id.
             self.snapshot.streams.all().find(|one| *one.info.id == *asked || *one.info.name == *asked);
         let Some(route) = found else {
             return StreamCandidate {
@@ -353,6 +361,7 @@ fn absent(asked: &str, background: &ExplainContext<'_>) -> String {
     if let Some(message) = finding(&format!("stream_routes/{asked}"), background) {
         return format!("it is not active: {message}");
     }
+    // Without the texts, a file may contain the route without it being in force.
     match background.text.map(|texts| texts(Kind::StreamRoutes, asked).is_some()) {
         Some(true) => "it exists, but is not active".into(),
         Some(false) => "no stream route has this id or name".into(),

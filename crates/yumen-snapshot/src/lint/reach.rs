@@ -22,8 +22,10 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
             let host = host.to_ascii_lowercase();
             let Some(ssl) = guarded.get(host.as_str()) else { continue };
             // A wildcard of a certificate covers one label only (RFC 9525 §6.3).
+            // Two labels where the wildcard has one: the shortest name that only the route covers.
             let deeper = host.replacen('*', "a.b", 1);
             let become_of_them = match input.snapshot.certificate(&deeper) {
+                // The deeper names require client certificates too.
                 Some(shown) if shown.client.is_some() => continue,
                 None if is_stream => "listeners of protocol tls refuse them",
                 _ => "they are served without a client certificate",
@@ -44,6 +46,7 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
 /// Stream routes without a server name, if some certificates require client certificates and others do not.
 /// On a listener without TLS this is correct.
 fn nameless_streams(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Problem> {
+    // Sorted, so that the message names the same certificates in every run.
     let by_name: BTreeMap<_, _> = input.snapshot.certificates().collect();
     let open = by_name.iter().find(|(_, certificate)| certificate.client.is_none());
     let closed = by_name.iter().find(|(_, certificate)| certificate.client.is_some());
@@ -62,6 +65,7 @@ fn guarded<'t>(texts: &'t ResourceTexts<'_>) -> BTreeMap<String, &'t str> {
     let mut guarded = BTreeMap::new();
     for (one, value) in texts.iter().filter(|(one, _)| one.kind == Kind::Ssls) {
         let text = |field: &str| value.get(field).and_then(Value::as_str);
+        // A certificate that is not presented protects no name.
         let is_off = value.get("status").and_then(Value::as_u64) == Some(0) || text("type") == Some("client");
         if is_off || !value.get("client").is_some_and(Value::is_object) {
             continue;

@@ -43,9 +43,11 @@ fn gather<'v>(condition: &'v Value, asked: &mut BTreeMap<&'v str, VarConstraints
         Value::String(word) if word == "AND" => items[1..].iter().find_map(|item| gather(item, asked)),
         Value::String(word) if word == "OR" => {
             // One alternative that may hold is enough.
+            // `collect` into an `Option` yields a reason only if every alternative has one.
             let reasons: Option<Vec<String>> = items[1..].iter().map(never).collect();
             reasons?.into_iter().next()
         }
+        // A negated group may hold although its parts contradict each other.
         Value::String(word) if word == "!AND" || word == "!OR" => None,
         Value::Array(_) => items.iter().find_map(|item| gather(item, asked)),
         Value::String(variable) => {
@@ -82,6 +84,7 @@ struct VarConstraints {
 impl VarConstraints {
     /// The constraints without any condition: the values that the variable can have.
     fn of(variable: &str) -> VarConstraints {
+        // The variable has no other values.
         let schemes = || ["http", "https"].map(str::to_owned).into();
         let infinite = (f64::NEG_INFINITY, f64::INFINITY);
         VarConstraints {
@@ -133,6 +136,7 @@ impl VarConstraints {
 
     fn contradiction(self, variable: &str) -> Option<String> {
         let (low, high) = (self.above.max(self.at_least), self.below.min(self.at_most));
+        // Equal bounds leave one value, unless one of them is exclusive.
         if low > high || (low == high && (self.above == low || self.below == high)) {
             return Some(format!("{variable} would have to be beyond {low} and {high} at once"));
         }
@@ -140,6 +144,7 @@ impl VarConstraints {
         match left {
             None => Some(format!("no value of {variable} satisfies all conditions")),
             Some(method) if variable == "request_method" => {
+                // Methods are case-sensitive (RFC 9110 §9.1), and the registered ones are in upper case.
                 let is_method = |one: &String| !one.bytes().any(|byte| byte.is_ascii_lowercase());
                 let wrong = !self.one_of.iter().flatten().any(is_method);
                 wrong.then(|| format!("{variable} is never \"{method}\": methods are in upper case"))

@@ -59,6 +59,7 @@ pub fn diff(before: &[Resource], after: &[Resource]) -> Vec<ObjectChange> {
 type ByRank<'r> = BTreeMap<(usize, &'r str), &'r Resource>;
 
 fn by_rank(resources: &[Resource]) -> ByRank<'_> {
+    // The order of compilation, so that a plan lists an upstream before its routes.
     let rank = |kind: Kind| Kind::ALL.iter().position(|one| *one == kind).unwrap_or(Kind::ALL.len());
     resources.iter().map(|one| ((rank(one.kind), &*one.id), one)).collect()
 }

@@ -33,7 +33,9 @@ impl EndpointCounts {
 
     /// Sets the number of requests in flight in the predecessor process.
     pub(crate) fn set_predecessor_count(&self, count: u32) {
+        // The predecessor's share is part of the count: admission needs one comparison only (decision 32).
         let freed = settle(&self.requests, &self.predecessor_requests, count);
+        // The limiter may have left the configuration while the predecessor still reports.
         if let Some(gate) = self.gate.upgrade().filter(|_| freed > 0) {
             gate.wake_next(freed);
         }
@@ -145,7 +147,7 @@ impl PendingRequest {
         self.waker.take()
     }
 
-    /// Whether the request can use every endpoint that a request with these exclusions can use.
+    /// Whether this request can use every endpoint that a request with these exclusions can use.
     fn suits(&self, avoided: u128) -> bool {
         self.excluded_endpoints & !avoided == 0
     }
@@ -156,6 +158,7 @@ impl PendingQueue {
     /// serving in order would serve every request late. While no request is late, those of `worker` come first, since a
     /// connection cannot change its worker.
     fn next(&self, worker: Option<usize>, call: u64) -> Option<usize> {
+        // A woken request has an offer already, and each call reaches a request at most once.
         let is_uncalled = |waiter: &PendingRequest| !waiter.is_woken && waiter.call < call;
         let mut uncalled = self.waiters.iter().enumerate().filter(|(_, waiter)| is_uncalled(waiter));
         let (first, oldest) = uncalled.next()?;
@@ -184,6 +187,7 @@ impl PendingQueue {
     /// either and is skipped, so a call wakes each request at most once, and only one of equal exclusions.
     fn pass_on(&mut self, at: usize, call: u64) -> Option<Waker> {
         let PendingRequest { excluded_endpoints, worker, .. } = self.waiters[at];
+        // The request could use every endpoint and found none free; the others would find none either.
         if excluded_endpoints == 0 {
             return None;
         }
@@ -198,6 +202,7 @@ impl PendingQueue {
     }
 
     fn find(&self, id: u64) -> Option<usize> {
+        // Ids ascend and the queue is appended at its end only.
         self.waiters.binary_search_by_key(&id, |waiter| waiter.id).ok()
     }
 }
@@ -218,17 +223,20 @@ impl UpstreamLimiter {
     pub fn set_limits(&self, limits: Option<&ProtectionLimits>) {
         let (all, each) = limits
             .map_or((ConcurrencyBounds::NONE, ConcurrencyBounds::NONE), |limits| (limits.all, limits.each));
+        // Stored before the caller wakes the queue: a woken request must see the new bounds.
         self.room.all.set(all);
         self.room.each.set(each);
     }
 
     /// Wakes all queued requests, since the endpoints or bounds changed.
     pub fn call_all(&self) {
+        // The common case takes no lock.
         if self.waiting() == 0 {
             return;
         }
         let mut queue = self.lock();
         let call = queue.new_call();
+        // Wakers are collected under the lock and run after it: a waker may schedule a task that takes the same lock.
         let wakers: Vec<Waker> = queue.waiters.iter_mut().filter_map(|waiter| waiter.call(call)).collect();
         drop(queue);
         wakers.into_iter().for_each(Waker::wake);
@@ -237,6 +245,7 @@ impl UpstreamLimiter {
     /// Endpoints that no queued request can use, as bits. A new request may use them without queueing.
     pub fn avoided_by_all(&self) -> u128 {
         if self.waiting() == 0 {
+            // An empty queue holds back no request, whatever the endpoint.
             return u128::MAX;
         }
         self.lock().waiters.iter().fold(u128::MAX, |avoided, waiter| avoided & waiter.excluded_endpoints)
@@ -251,7 +260,9 @@ impl UpstreamLimiter {
         timeout_ms: u64,
     ) -> Option<QueueTicket> {
         let mut queue = self.lock();
+        // Workers read their clocks separately; the queue's time must not go back.
         queue.now_ms = queue.now_ms.max(now_ms);
+        // The bound is checked under the lock, so two workers cannot exceed it together.
         if queue.waiters.len() >= most as usize {
             self.refused_full.fetch_add(1, Relaxed);
             return None;
@@ -269,6 +280,8 @@ impl UpstreamLimiter {
             excluded_endpoints: 0,
             waker: None,
         });
+        // Sequentially consistent with the permit counts. Either the releasing worker sees the waiter, or the waiter's first
+        // attempt sees the free permit; with a weaker order both could miss each other and the request would sleep.
         self.waiting.store(queue.waiters.len(), SeqCst);
         self.queued.fetch_add(1, Relaxed);
         Some(QueueTicket { gate: self.clone(), id, call: Cell::new(0) })
@@ -276,31 +289,37 @@ impl UpstreamLimiter {
 
     /// Whether the next request for a freed connection is queued on another worker than `worker`.
     pub fn is_wanted_elsewhere(&self, worker: usize) -> bool {
+        // Every kept connection comes through here; without a queue it must not take a lock.
         if self.waiting() == 0 {
             return false;
         }
         let queue = self.lock();
+        // The largest call number considers all requests that have not been woken.
         queue.next(Some(worker), u64::MAX).is_some_and(|at| queue.waiters[at].worker != worker)
     }
 
     /// Offers a freed permit to the next queued request.
     fn call(&self, worker: Option<usize>) {
+        // The count is read before the lock: releases without a queue stay free of locks (decision 33).
         if self.waiting() == 0 {
             return;
         }
         let mut queue = self.lock();
         let call = queue.new_call();
         let waker = queue.call_next(worker, call);
+        // Unlocked before the wake, so the woken worker does not meet the lock.
         drop(queue);
         waker.into_iter().for_each(Waker::wake);
     }
 
     fn wake_next(&self, count: u32) {
+        // A call beyond the queue would wake no request.
         let count = self.waiting().min(count as usize);
         (0..count).for_each(|_| self.call(None));
     }
 
     fn lock(&self) -> MutexGuard<'_, PendingQueue> {
+        // A panic on one worker must not stop the requests of all others.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -324,15 +343,18 @@ impl QueueTicket {
         let mut queue = self.gate.lock();
         queue.now_ms = queue.now_ms.max(now_ms);
         let has_no_predecessor = queue.waiters.len() == 1;
+        // A ticket without an entry cannot be woken; trying is the only way on.
         let Some(at) = queue.find(self.id) else { return true };
         let waiter = &mut queue.waiters[at];
         let is_first_poll = waiter.waker.replace(waker.clone()).is_none();
         let (is_woken, excluded_endpoints) =
+            // An offer is used once.
             (std::mem::take(&mut waiter.is_woken), waiter.excluded_endpoints);
         let is_held_back = || queue.waiters.iter().take(at).any(|ahead| ahead.suits(excluded_endpoints));
         if !is_woken && !has_no_predecessor && (!is_first_poll || is_held_back()) {
             return false;
         }
+        // A request that tries unasked needs a call of its own, so that it can pass the attempt on.
         if !is_woken {
             queue.waiters[at].call = queue.new_call();
         }
@@ -352,12 +374,14 @@ impl QueueTicket {
     pub fn pass_on(&self) {
         let mut queue = self.gate.lock();
         let waker = queue.find(self.id).and_then(|at| queue.pass_on(at, self.call.get()));
+        // The waker runs outside the lock.
         drop(queue);
         waker.into_iter().for_each(Waker::wake);
     }
 
     /// Leaves the queue without a permit, after the timeout.
     pub fn give_up(self) {
+        // The drop of the ticket leaves the queue and offers an unused call to the next request.
         self.gate.refused_late.fetch_add(1, Relaxed);
     }
 }
@@ -368,6 +392,7 @@ impl Drop for QueueTicket {
         if let Some(at) = queue.find(self.id) {
             queue.waiters.remove(at);
         }
+        // Stored under the lock, so that the count never lags behind a later change of the queue.
         self.gate.waiting.store(queue.waiters.len(), SeqCst);
         drop(queue);
         // The request may leave with an unused call, or several permits may be free; the next request finds out.
@@ -398,6 +423,7 @@ impl EndpointSlot {
 
 impl Drop for EndpointSlot {
     fn drop(&mut self) {
+        // SeqCst, as all counts that `UpstreamLimiter::call` relies on.
         self.0.requests.fetch_sub(1, SeqCst);
     }
 }
@@ -414,6 +440,7 @@ impl RetryPermit {
 
 impl Drop for RetryPermit {
     fn drop(&mut self) {
+        // No request waits for a retry permit, so no order with the queue is required.
         self.0.retries.fetch_sub(1, Relaxed);
     }
 }
@@ -431,6 +458,7 @@ impl RequestPermit {
 
     /// Moves the request to another endpoint; the slot at the previous one is released.
     pub(crate) fn move_to(&mut self, endpoint: EndpointSlot) {
+        // Only a released slot is worth a call; the first endpoint of a request frees nothing.
         if self.endpoint.replace(endpoint).is_some() {
             self.gate.call(Some(self.worker));
         }
@@ -456,6 +484,7 @@ impl RequestPermit {
 
     /// Counts the request as a retry from now on, by this permit or by the one that it has.
     pub fn note_retry(&mut self, leave: Option<RetryPermit>) {
+        // `retry` yields no second permit, so at most one of the two is present.
         self.retry = leave.or(self.retry.take());
     }
 }
@@ -473,6 +502,7 @@ impl Drop for RequestPermit {
 
 impl PartialEq for EndpointPermit {
     fn eq(&self, other: &EndpointPermit) -> bool {
+        // Identity decides: the counts of different endpoints may be equal by value.
         Arc::ptr_eq(&self.gate, &other.gate) && Arc::ptr_eq(&self.endpoint, &other.endpoint)
     }
 }
@@ -486,6 +516,7 @@ pub struct EndpointPermit {
 
 impl EndpointPermit {
     pub(super) fn get(gate: &Arc<UpstreamLimiter>, endpoint: &Arc<EndpointCounts>) -> Option<EndpointPermit> {
+        // The bounds of the limiter, not of a snapshot: they are the newest ones.
         let LimiterCapacity { all, each } = &gate.room;
         if !enter(&gate.connections, all.connections()) {
             return None;
@@ -524,6 +555,7 @@ impl Drop for EndpointPermit {
     fn drop(&mut self) {
         self.endpoint.connections.fetch_sub(1, SeqCst);
         self.gate.connections.fetch_sub(1, SeqCst);
+        // A request may have been queued for a connection rather than for a request permit.
         self.gate.call(None);
     }
 }
@@ -532,11 +564,13 @@ impl Drop for EndpointPermit {
 /// number of requests that ended there.
 fn settle(count: &AtomicU32, predecessor_requests: &AtomicU32, now: u32) -> u32 {
     let before = predecessor_requests.swap(now, SeqCst);
+    // Wrapping arithmetic lets one addition serve growth and decline.
     count.fetch_add(now.wrapping_sub(before), SeqCst);
     before.saturating_sub(now)
 }
 
 /// Increments a count that is below `most`; returns whether it was.
 fn enter(count: &AtomicU32, most: u32) -> bool {
+    // Compare and swap instead of add and undo: an excess count, even for an instant, would refuse other requests.
     count.fetch_update(SeqCst, SeqCst, |now| (now < most).then_some(now + 1)).is_ok()
 }

@@ -126,11 +126,13 @@ impl EndpointEjection {
         ];
         counts
             .into_iter()
+            // A value out of range can only come from another version; zero forgets it.
             .for_each(|(count, exported)| count.store(exported.try_into().unwrap_or(0), Relaxed));
         self.is_ejected.store(is_ejected != 0, Relaxed);
     }
 
     fn count(&self, rules: &OutlierRules, failure: AttemptFailure) -> Option<&'static str> {
+        // Counters of a heuristic: a lost order between workers shifts a comparison by one request at most.
         self.requests.fetch_add(1, Relaxed);
         let add = |count: &AtomicU32| count.fetch_add(1, Relaxed) + 1;
         match failure {
@@ -140,6 +142,7 @@ impl EndpointEjection {
                 clear(&self.failures_gateway);
                 return None;
             }
+            // Another 5xx ends a series of gateway failures: a server responded.
             AttemptFailure::Server => clear(&self.failures_gateway),
             AttemptFailure::Gateway if rules.consecutive_gateway_failures > 0 => {
                 if add(&self.failures_gateway) >= rules.consecutive_gateway_failures {
@@ -161,6 +164,7 @@ impl EndpointEjection {
 
     fn eject(&self, rules: &OutlierRules, now_ms: u64) -> u64 {
         let times = self.times.fetch_add(1, Relaxed).saturating_add(1);
+        // As in Envoy: the time grows linearly with the number of ejections.
         let for_ms = rules.base_ejection_ms.saturating_mul(u64::from(times)).min(rules.max_ejection_ms);
         self.until_ms.store(now_ms + for_ms, Relaxed);
         self.total.fetch_add(1, Relaxed);
@@ -169,11 +173,13 @@ impl EndpointEjection {
     }
 
     fn take_back_one_time(&self) {
+        // An endpoint that was never ejected stays at zero; the failed update is intended.
         let _ = self.times.fetch_update(Relaxed, Relaxed, |times| times.checked_sub(1));
     }
 
     /// Ends the ejection and clears the counts of failures.
     fn end_ejection(&self) {
+        // Failures before the ejection must not count towards the next one.
         for count in [&self.failures_5xx, &self.failures_gateway, &self.requests, &self.successes] {
             clear(count);
         }
@@ -210,6 +216,7 @@ impl OutlierState {
 
     /// Ends the ejections whose time has passed.
     pub fn end_ejections(&self, all: &[Arc<EndpointCounts>], now_ms: u64) {
+        // Only a worker that finds the time due takes the lock.
         let _deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
         for ejection in all.iter().map(|tally| &tally.ejection) {
             if ejection.until_ms().is_some_and(|until_ms| now_ms >= until_ms) {
@@ -245,6 +252,7 @@ impl OutlierState {
     ) -> Option<EjectionEvent> {
         let reason = all[index].ejection.count(rules, failure);
         let mut news = reason.and_then(|reason| self.eject(rules, all, index, reason, now_ms));
+        // The interval is checked at the end of an attempt: without traffic there is nothing to compare.
         if self.ends_interval(rules, now_ms) {
             news = news.or(self.end_interval(rules, all, now_ms));
         }
@@ -262,11 +270,14 @@ impl OutlierState {
         let _deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
         let ejection = &all[index].ejection;
         let out = all.iter().filter(|tally| tally.ejection.is_ejected()).count();
+        // At least one endpoint may be ejected, whatever the percentage, but never the last one.
         let out_max = (all.len() * rules.max_ejected_percent as usize / 100).max(1).min(all.len() - 1);
+        // Another worker may have decided while this one waited for the lock.
         if ejection.is_ejected() {
             return None;
         }
         if out >= out_max {
+            // At the bound, the rest may fail as well: then the ejected ones are worth a try.
             self.return_early(rules, all, now_ms);
             return None;
         }
@@ -285,6 +296,7 @@ impl OutlierState {
             return;
         }
         for ejection in all.iter().map(|tally| &tally.ejection).filter(|ejection| ejection.is_ejected()) {
+            // An early return is no proof of misconduct: the next ejection must not be longer for it.
             ejection.take_back_one_time();
         }
         all.iter().for_each(|tally| tally.ejection.end_ejection());
@@ -297,7 +309,9 @@ impl OutlierState {
         let next_ms = now_ms + rules.interval_ms;
         let is_over = now_ms >= ends_ms;
         let is_mine =
+            // The swap elects one worker; the others continue with the new interval.
             is_over && self.interval_ends_ms.compare_exchange(ends_ms, next_ms, Relaxed, Relaxed).is_ok();
+        // The first request only starts the first interval.
         is_mine && ends_ms != 0
     }
 
@@ -311,7 +325,9 @@ impl OutlierState {
         let mut rates = Vec::new();
         for (index, ejection) in all.iter().map(|tally| &tally.ejection).enumerate() {
             let requests = ejection.requests.swap(0, Relaxed);
+            // Other workers may have counted between the two swaps.
             let successes = ejection.successes.swap(0, Relaxed).min(requests);
+            // An ejected endpoint has too few requests to compare, and earns no reduction.
             if ejection.is_ejected() {
                 continue;
             }
@@ -333,6 +349,7 @@ impl OutlierState {
 fn lowest_allowed(rates: &[(usize, f64)], deviations: f64) -> f64 {
     let count = rates.len().max(1) as f64;
     let mean = rates.iter().map(|(_, rate)| rate).sum::<f64>() / count;
+    // The population variance, as in Envoy.
     let variance = rates.iter().map(|(_, rate)| (rate - mean) * (rate - mean)).sum::<f64>() / count;
     mean - variance.sqrt() * deviations
 }

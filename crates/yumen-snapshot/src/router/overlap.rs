@@ -34,6 +34,7 @@ impl Router {
         let mut standings: BTreeMap<&str, RouteCoverage<'_>> = BTreeMap::new();
         let tables = self.hosts.values().map(|table| &table.paths).chain([&self.any_host]);
         for bucket in tables.flat_map(|paths| paths.values()) {
+            // Earlier candidates of a bucket are tried first, so only they can take requests away.
             for (at, way) in bucket.ways().iter().enumerate() {
                 let standing = standings.entry(&way.route.info.id).or_default();
                 standing.ways += 1;
@@ -58,6 +59,7 @@ impl Router {
 
     /// Routes with the host `*` come before those without a host, and match the same requests.
     fn cover_any_host<'r>(&'r self, standings: &mut BTreeMap<&'r str, RouteCoverage<'r>>) {
+        // Without a table for `*`, no route precedes those without hosts at any host.
         let Some(star) = self.hosts.values().find(|table| &*table.pattern == "*") else { return };
         for bucket in self.any_host.values() {
             for (at, way) in bucket.ways().iter().enumerate() {
@@ -67,6 +69,7 @@ impl Router {
                 };
                 let mut levels = star.paths.search();
                 let mut found = None;
+                // Prefixes from the longest, as a request would meet them.
                 while let (None, Some(bucket)) = (found, levels.next(&*key.bytes)) {
                     found = bucket.ways().iter().find(|first| {
                         covers(&first.route, &way.route) && self.reaches(first, key.reach, &key.bytes)
@@ -88,6 +91,7 @@ impl Router {
     /// Whether a path found for a key matches everything that a pattern with that key matches.
     fn reaches(&self, way: &RoutePath, reach: KeyMatch, bytes: &[u8]) -> bool {
         let Some(key) = self.uri(way).and_then(|uri| path_key(uri, self.parameters)) else { return false };
+        // An exact path covers a pattern only if the pattern is the same exact path.
         key.reach == KeyMatch::Prefix || (reach == KeyMatch::Exact && *key.bytes == *bytes)
     }
 }
@@ -99,8 +103,10 @@ fn first_of<'r>(known: &mut Option<&'r str>, id: &'r str) {
 
 /// Whether the first route takes every request that the second would get at the same host and path.
 fn covers(first: &Route, second: &Route) -> bool {
+    // Zero means all methods.
     let (ours, theirs) = (first.matching.methods, second.matching.methods);
     let methods = ours == 0 || (theirs != 0 && theirs & !ours == 0);
+    // Equal filters pass the same requests; whether unequal filters do is undecidable in general.
     methods && (first.matching.filters.is_none() || first.matching.filters == second.matching.filters)
 }
 

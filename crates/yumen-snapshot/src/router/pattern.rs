@@ -18,8 +18,10 @@ pub(crate) struct PatternKey<'p> {
 /// The key of a path pattern; `None` if no path can match it.
 pub(crate) fn path_key(pattern: &str, parameters: bool) -> Option<PatternKey<'_>> {
     if pattern.as_bytes().contains(&PARAMETER) {
+        // PARAMETER is the marker of the trie, and no accepted request path contains it.
         return None;
     }
+    // Only whole segments are parameters: `/a:b` is literal.
     if !parameters || !pattern.starts_with('/') || !(pattern.contains("/:") || pattern.contains("/*")) {
         return Some(plain(pattern, pattern.as_bytes().into(), false));
     }
@@ -41,6 +43,7 @@ pub(crate) fn path_key(pattern: &str, parameters: bool) -> Option<PatternKey<'_>
 
 fn plain<'p>(pattern: &str, bytes: Cow<'p, [u8]>, captures: bool) -> PatternKey<'p> {
     // A tail such as `:rest*` names a parameter; its star is part of the name.
+    // The marker stands for the whole segment, so there is no literal star to strip.
     if !pattern.ends_with('*') || bytes.last() == Some(&PARAMETER) {
         return PatternKey { bytes, reach: KeyMatch::Exact, captures };
     }
@@ -76,6 +79,7 @@ pub(crate) fn capture<'p>(pattern: &'p str, path: &[u8], out: &mut Vec<(&'p str,
         let end = end.map_or(path.len(), |length| at + length);
         if segment.len() > 1 && segment.starts_with(':') {
             out.push((&segment[1..], at..end));
+        // Only the last segment captures the rest; elsewhere `*name` is literal, as in `path_key`.
         } else if segment.len() > 1 && segment.starts_with('*') && segments.peek().is_none() {
             // `at` is beyond the path if the rest is empty.
             out.push((&segment[1..], at.min(path.len())..path.len()));
@@ -90,6 +94,7 @@ pub(crate) fn host_key(pattern: &str) -> PatternKey<'static> {
         Some(suffix) => (suffix, KeyMatch::Prefix),
         None => (pattern, KeyMatch::Exact),
     };
+    // Hosts are searched from their end, so `*.example.com` is a prefix of the reversed name.
     let bytes: Vec<u8> = text.bytes().rev().collect();
     PatternKey { bytes: bytes.into(), reach, captures: false }
 }

@@ -43,6 +43,7 @@ impl TrieKey for &[u8] {
     }
 
     fn segment_end(self, at: usize) -> usize {
+        // The end of the key ends the last segment.
         self[at..].iter().position(|byte| *byte == b'/').map_or(self.len(), |length| at + length)
     }
 }
@@ -67,6 +68,7 @@ impl TrieKey for ReversedKey<'_> {
     }
 
     fn segment_end(self, at: usize) -> usize {
+        // Host patterns have no parameters, so an empty segment makes a wildcard label fail.
         at
     }
 }
@@ -93,7 +95,9 @@ struct LongNodeLabel {
 impl NodeLabel {
     fn new(label: &[u8], firsts: impl Iterator<Item = u8>) -> NodeLabel {
         let bytes: Label = label.iter().copied().chain(firsts).collect();
+        // Computed once per change, so that a look-up of a literal label is one comparison of slices.
         let is_wild = label.contains(&PARAMETER);
+        // Long labels are rare in route tables; the second allocation keeps all other nodes within a cache line.
         if bytes.len() > SHORT {
             let bytes = bytes.into_boxed_slice();
             return NodeLabel::Long(Box::new(LongNodeLabel { label_len: label.len(), is_wild, bytes }));
@@ -142,8 +146,10 @@ impl NodeLabel {
                 // A label that fills the node shifts out all bits.
                 let firsts = equal_bytes(*bytes, first).checked_shr(8 * u32::from(*label_len))?;
                 let at = firsts.trailing_zeros() as usize / 8;
+                // Bytes after the label may be padding, and zero padding would match the byte PARAMETER.
                 (at < count).then_some(at)
             }
+            // Children ascend by first byte, as `TrieNode::add_child` keeps them.
             NodeLabel::Long(_) => self.firsts().binary_search(&first).ok(),
         }
     }
@@ -208,6 +214,7 @@ impl<T: Clone> NodeValues<T> {
             NodeValues::Exact(value) => (Some(value), None),
             NodeValues::Prefix(value) => (None, Some(value)),
             NodeValues::Both(both) => {
+                // Another snapshot may share the pair.
                 let (exact, prefix) = Arc::unwrap_or_clone(both);
                 (Some(exact), Some(prefix))
             }
@@ -263,6 +270,7 @@ impl<T> TrieNode<T> {
     /// Sets label and children together, since the text depends on both.
     fn set_shape(&mut self, label: &[u8], children: Option<Arc<[TrieNode<T>]>>) {
         self.text =
+            // The first bytes of the children are copied into the parent: choosing a child touches no other cache line.
             NodeLabel::new(label, children.iter().flat_map(|children| children.iter()).map(TrieNode::first));
         self.children = children;
     }
@@ -280,6 +288,7 @@ impl<T> TrieNode<T> {
     /// [`TrieNode::pass`] if the first byte is known to match.
     #[inline]
     fn pass_found<K: TrieKey>(&self, key: K, at: usize) -> Option<usize> {
+        // The caller chose the child by its first byte, so a label of one byte has nothing left to compare.
         if self.text.label().len() == 1 {
             return Some(at + 1);
         }
@@ -316,8 +325,10 @@ impl<T: Clone> TrieNode<T> {
 
     fn add_child(&mut self, child: TrieNode<T>) {
         let label = Label::from(self.text.label());
+        // Ascending order is an invariant: `has_parameter_child` and the binary search depend on it.
         let at = self.children().partition_point(|other| other.first() < child.first());
         let (before, behind) = self.children().split_at(at);
+        // The siblings are cloned, which is shallow: their own children stay shared with older snapshots.
         let children = before.iter().cloned().chain([child]).chain(behind.iter().cloned()).collect();
         self.set_shape(&label, Some(children));
     }
@@ -330,6 +341,7 @@ impl<T: Clone> TrieNode<T> {
 
     /// Joins a node without values with its only child.
     fn join(&mut self) {
+        // Several children need the node as their branch.
         let [child] = self.children() else { return };
         // A node with a value must stay, because its key ends there.
         if self.values.is_none() {
@@ -400,12 +412,14 @@ impl<T: Clone> Trie<T> {
             self.root = change(None).map(|value| Arc::new(TrieNode::leaf(key, new(value))));
             return;
         };
+        // Copies a node only if an older snapshot shares it; nodes off the path of the key stay shared.
         let mut node = Arc::make_mut(root);
         let mut rest = key;
         loop {
             let label = node.text.label();
             let common = label.iter().zip(rest).take_while(|(a, b)| a == b).count();
             if common < label.len() {
+                // Removal of an unknown key yields `None` and must not change the shape.
                 if let Some(value) = change(None) {
                     add_by_split(node, common, &rest[common..], new(value));
                 }
@@ -422,6 +436,7 @@ impl<T: Clone> Trie<T> {
             node = node.child_mut(at);
         }
         node.values.update(reach, change);
+        // The shape stays canonical: the same keys give the same trie, whatever changes preceded.
         if node.values.is_none() {
             self.prune(key);
         }
@@ -431,6 +446,7 @@ impl<T: Clone> Trie<T> {
     fn prune(&mut self, key: &[u8]) {
         let Some(root) = self.root.as_mut() else { return };
         let mut rest = &key[root.text.label().len()..];
+        // The root has no parent to be removed from, so its end is a case of its own.
         if rest.is_empty() {
             match root.children() {
                 [] => self.root = None,
@@ -440,6 +456,7 @@ impl<T: Clone> Trie<T> {
         }
         let mut node = Arc::make_mut(root);
         loop {
+            // The key was found by `update`; the early return only satisfies the type.
             let Some(at) = node.text.child_at(rest[0]) else { return };
             let child = &node.children()[at];
             rest = &rest[child.text.label().len()..];
@@ -448,6 +465,7 @@ impl<T: Clone> Trie<T> {
                 return node.join();
             }
             let child = node.child_mut(at);
+            // The node lost its value but has children: it may have become a mere link to one child.
             if rest.is_empty() {
                 return child.join();
             }
@@ -510,10 +528,12 @@ impl<'t, T> TrieSearch<'t, T> {
         {
             return Some(found);
         }
+        // Back to the latest alternative: the deepest one is the most specific.
         while let Some(frame) = self.pop() {
             match frame.todo {
                 PendingBranch::Prefix => return frame.node.values.prefix(),
                 PendingBranch::Parameter => {
+                    // PARAMETER is the lowest byte, so its child is the first.
                     let child = &frame.node.children()[0];
                     if let Some(at) = child.pass(key, frame.at as usize)
                         && let Some(found) = self.walk(child, key, at)
@@ -533,6 +553,7 @@ impl<'t, T> TrieSearch<'t, T> {
             if node.values.prefix().is_some() {
                 self.push(SearchFrame { node, at: at as u32, todo: PendingBranch::Prefix });
             }
+            // The end of the key excludes a parameter, which needs at least one byte.
             if at == key.len() {
                 return node.values.exact();
             }
@@ -561,6 +582,7 @@ impl<'t, T> TrieSearch<'t, T> {
     }
 
     fn pop(&mut self) -> Option<SearchFrame<'t, T>> {
+        // The spilled frames are the latest ones.
         if let Some(frame) = self.spilt.pop() {
             return Some(frame);
         }

@@ -30,6 +30,7 @@ impl Upstream {
     ) -> Result<Option<AdmittedRequest>, LimiterFull> {
         let is_new = permit.is_none();
         if is_new && protection.counts_requests() {
+            // The upstream's permit first: it is one count, while endpoints may take several attempts.
             *permit = Some(protection.enter(ex.host.worker())?);
         }
         let admitted = self.admit_at_endpoint(protection, ex, tried, permit, has_idle);
@@ -48,20 +49,25 @@ impl Upstream {
         permit: &mut Option<RequestPermit>,
         has_idle: impl Fn(usize) -> bool,
     ) -> Result<Option<AdmittedRequest>, LimiterFull> {
+        // A copy: endpoints without capacity are passed over now, but not excluded from later attempts.
         let mut passed = tried.clone();
+        // Each pass excludes one endpoint, so the loop ends even if the balancer repeats itself.
         for _ in 0..self.endpoints.len() {
             let Some(index) = self.pick(ex, &passed) else { break };
             let (Some(_), Some(permit)) = (protection.limits, permit.as_mut()) else {
                 return Ok(Some(AdmittedRequest { index, permit: None }));
             };
             passed.push(index);
+            // The slot of the new endpoint is taken before the old one is released: a request never has none.
             let Some(slot) = protection.enter_endpoint(index) else { continue };
+            // An idle connection has its permit already.
             let connection = if has_idle(index) { Ok(None) } else { protection.connect(index) };
             if let Ok(connection) = connection {
                 permit.move_to(slot);
                 return Ok(Some(AdmittedRequest { index, permit: connection }));
             }
         }
+        // Full and not absent: the caller may queue the request.
         if passed.count() > tried.count() { Err(LimiterFull) } else { Ok(None) }
     }
 

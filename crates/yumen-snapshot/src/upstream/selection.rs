@@ -14,15 +14,18 @@ impl Upstream {
     #[inline]
     pub fn pick(&self, ex: &Exchange<'_>, tried: &TriedEndpoints) -> Option<usize> {
         if let [only] = &*self.endpoints {
+            // A single endpoint is used even if it is down: an attempt can only improve on a certain 503.
             return (only.weight > 0 && !tried.has(0)).then_some(0);
         }
         let balancer = &self.selection.balancer;
         if tried.is_empty()
+            // The fast path of plain round robin: no endpoint is looked at.
             && let Some(index) = balancer.pick_unchecked(ex.host.worker())
         {
             return Some(index);
         }
         if let Some(slow_start) = &self.selection.slow_start {
+            // Before the candidates, whose shares depend on the time recorded here.
             slow_start.note(&self.endpoints, ex.now.mono_us);
         }
         let candidates = self.candidates(tried, ex.now.mono_us)?;
@@ -43,6 +46,7 @@ impl Upstream {
     /// For each endpoint, whether a first attempt may pick it.
     pub fn in_rotation(&self) -> Vec<bool> {
         let tried = TriedEndpoints::default();
+        // Shares do not matter to membership, so any time will do.
         let candidates = self.candidates(&tried, 0);
         (0..self.endpoints.len()).map(|index| candidates.is_some_and(|all| all.has(index))).collect()
     }
@@ -90,6 +94,7 @@ impl InFlight<'_> {
     #[inline]
     pub fn end(self, duration_us: u64, now_us: u64) {
         let Upstream { selection, endpoints, .. } = self.upstream;
+        // `ended` follows from the drop of the guard.
         selection.balancer.answered(endpoints, self.index, duration_us, now_us);
     }
 }
@@ -97,6 +102,7 @@ impl InFlight<'_> {
 impl Drop for InFlight<'_> {
     #[inline]
     fn drop(&mut self) {
+        // In `drop`, so that an aborted exchange cannot leave the count behind.
         self.upstream.selection.balancer.ended(&self.upstream.endpoints, self.index);
     }
 }

@@ -27,6 +27,7 @@ impl EmbeddedMedium {
     /// Writes continue meanwhile. The file is renamed to `to` once it is complete, and replaces an existing
     /// file.
     pub fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        // The copy would replace the file under the running store.
         if is_same(to, &self.place) {
             let message = "the target of a backup must not be the store itself";
             return Err(about(to, &io::Error::new(io::ErrorKind::InvalidInput, message)).into());
@@ -55,10 +56,12 @@ pub fn restore(
     let directory = DataDir::lock(directory)?;
     let place = directory.file(DATABASE);
     let draft = directory::suffixed(&place, ".restoring");
+    // Found by content, since operators rename backups.
     let state = match is_last_good(from)? {
         true => from_last_good(from, &draft, &edge),
         false => from_backup(from, &draft, &edge),
     };
+    // Before the draft replaces the store whose number it needs.
     let state = state.and_then(|state| match reached(&directory, &edge) {
         Some(replaced) => go_on(state, replaced, &draft),
         None => Ok(state),
@@ -67,7 +70,9 @@ pub fn restore(
     // The replaced file gets its second name first: a crash before the rename leaves the old store in place.
     directory::keep_as(&place, &directory.file(REPLACED))?;
     directory::rename_durably(&draft, &place)?;
+    // The old last good state belongs to the replaced store and must not come back.
     LastGood::save(directory.path(), &state, &edge)?;
+    // The versions in force belonged to the replaced texts.
     forget_versions(directory.path())?;
     Ok(state)
 }
@@ -85,6 +90,7 @@ fn reached(directory: &DataDir, edge: &OptionalSeal) -> Option<Revision> {
         })
     });
     let saved = LastGood::load(directory.path(), edge).map(|state| state.revision);
+    // Either file may be the newer one: the last good state trails, or the store is unreadable.
     stored.into_iter().chain(saved).max()
 }
 
@@ -115,6 +121,7 @@ fn from_backup(from: &Path, draft: &Path, edge: &OptionalSeal) -> Result<StoreSt
         let database = file::builder(OpenCheck::Full).open(draft)?;
         format::migrate(&database)?;
         let state = tables::load(&database, edge)?;
+        // All of it, before anything is replaced.
         tables::verify_history(&database, edge)?;
         database.close()?;
         Ok(state)
@@ -124,6 +131,7 @@ fn from_backup(from: &Path, draft: &Path, edge: &OptionalSeal) -> Result<StoreSt
 /// Copies a file that no process writes. A file in use could be copied in two states.
 fn copy_unused(from: &Path, draft: &Path) -> Result<(), StoreError> {
     let mut source = File::open(from).map_err(|error| about(from, &error))?;
+    // redb holds an exclusive lock on an open file.
     match source.try_lock_shared() {
         Err(TryLockError::WouldBlock) => return Err(directory::in_use(from)),
         Err(TryLockError::Error(error)) => return Err(about(from, &error).into()),

@@ -149,6 +149,7 @@ impl<'a> EncodingReader<'a> {
         match self.byte()? {
             0 => Some(None),
             1 => read(self).map(Some),
+            // Another flag means damage or a newer encoding.
             _ => None,
         }
     }

@@ -43,6 +43,7 @@ pub(super) fn initialise(database: &Database, state: &StoreState, edge: &Optiona
     {
         let mut entries = transaction.open_table(ENTRIES)?;
         for (key, entry) in state.entries() {
+            // Sealed here, so that no plain text reaches a page of the file.
             let encoded = encode_entry(&edge.sealed(key, entry));
             entries.insert(key_text(key).as_str(), encoded.as_slice())?;
         }
@@ -63,6 +64,7 @@ pub(super) fn initialise(database: &Database, state: &StoreState, edge: &Optiona
 /// Reads the format version of the file.
 pub(super) fn format_of(database: &Database) -> Result<u64> {
     let found = database.begin_read()?.open_table(META)?.get(FORMAT)?.map(|value| value.value());
+    // A file without a format was not written by this program.
     found.ok_or_else(|| corrupted("the format version is missing".into()))
 }
 
@@ -78,6 +80,7 @@ pub(super) fn load(database: &Database, edge: &OptionalSeal) -> Result<StoreStat
     for row in transaction.open_table(ENTRIES)?.iter()? {
         let (name, bytes) = row?;
         let key = key_of(name.value());
+        // An older version must not drop objects of kinds that it does not know.
         let key = key.ok_or_else(|| corrupted(format!("no kind of this version: {}", name.value())))?;
         let entry = decode_entry(bytes.value());
         let entry = entry.ok_or_else(|| corrupted(format!("unreadable: {}", name.value())))?;
@@ -106,6 +109,7 @@ fn newest(transaction: &ReadTransaction) -> Result<Revision> {
 pub(super) fn skip_revisions(database: &Database, committed: &StoreCommit) -> Result<()> {
     let transaction = database.begin_write()?;
     let mut history = HistoryTable::open(&transaction)?;
+    // An empty revision: it only moves the number (decision 16).
     history.append(committed)?;
     history.close(committed.revision)?;
     Ok(transaction.commit()?)
@@ -120,6 +124,7 @@ pub(super) fn history(
 ) -> Result<Vec<Arc<StoreCommit>>> {
     let revisions = database.begin_read()?.open_table(REVISIONS)?;
     let mut page = Vec::new();
+    // The range ends before `before`, as `Store::history` promises.
     for row in revisions.range(..before.0)?.rev().take(limit) {
         let (revision, bytes) = row?;
         page.push(Arc::new(decoded(revision.value(), bytes.value(), edge)?));
@@ -133,6 +138,7 @@ pub(super) fn verify_history(database: &Database, edge: &OptionalSeal) -> Result
     let mut count = 0;
     for row in revisions.iter()? {
         let (revision, bytes) = row?;
+        // Decoded and discarded: a backup with an unreadable revision must fail at restore, not at the first look.
         decoded(revision.value(), bytes.value(), edge)?;
         count += 1;
     }
@@ -175,6 +181,7 @@ pub(super) fn take_back(database: &Database, batch: &CommitBatch, edge: &Optiona
     }
     let changes = batch.revisions.iter().flat_map(|committed| &committed.changes);
     let entries: BTreeMap<&ResourceKey, Option<&StoreEntry>> =
+        // The texts before the batch, from the state in memory: it is the last durable one.
         changes.map(|changed| (&changed.key, base.get(changed.key.kind, &changed.key.id))).collect();
     let settings = batch.settings.keys().map(|name| (&**name, base.setting(name).map(|value| &**value)));
     let transaction = database.begin_write()?;
@@ -206,6 +213,7 @@ fn is_committed(database: &Database, batch: &CommitBatch) -> Result<bool> {
 
 /// Copies all tables, as of one moment, into an empty database.
 pub(super) fn copy(from: &Database, to: &Database) -> Result<()> {
+    // A read transaction is a snapshot, so writes may continue during the copy.
     let (source, target) = (from.begin_read()?, to.begin_write()?);
     copy_table(&source, &target, ENTRIES)?;
     copy_table(&source, &target, SETTINGS)?;
@@ -276,6 +284,7 @@ impl<'t> HistoryTable<'t> {
 
     fn append(&mut self, committed: &StoreCommit) -> Result<()> {
         let encoded = encode_revision(committed);
+        // Counted in the same transaction, so that the sum never disagrees with the table.
         self.bytes += encoded.len() as u64;
         self.revisions.insert(committed.revision.0, encoded.as_slice())?;
         Ok(())

@@ -47,7 +47,9 @@ impl AnnouncedNode {
     ///
     /// Revoking the record would make the other nodes drop this node until the successor publishes.
     pub fn hand_over(self) {
+        // The task may have ended with the store; there is then nothing to hand over.
         let _ = self.leave.send(KeepNodeRecord);
+        // The task needs up to `LEAVE_WAIT` for its call, and some time to be scheduled.
         let _ = self.left.recv_timeout(LEAVE_WAIT * 2);
     }
 
@@ -78,6 +80,7 @@ pub(super) fn begin(
             never = keep(&shared, what, &lease) => match never {},
         };
         let lease = lease.into_inner();
+        // A successor continues under the same key; revoking would delete it.
         if !stays
             && lease != 0
             && !matches!(timeout(LEAVE_WAIT, shared.client.revoke_lease(lease)).await, Ok(Ok(())))
@@ -97,6 +100,7 @@ async fn keep(shared: &EtcdShared, mut what: NodeAnnouncement, lease: &AtomicI64
         tracing::debug!(%error, "node record not written");
         if matches!(error, RpcError::Status { .. }) {
             // Most likely the lease has expired.
+            // One task reads and writes the lease; the atomic lets the value outlive the cancelled future.
             lease.store(0, Ordering::Relaxed);
             refusals += 1;
             // The first refusal may concern the lease alone.
@@ -104,6 +108,7 @@ async fn keep(shared: &EtcdShared, mut what: NodeAnnouncement, lease: &AtomicI64
                 shared.set_announce_error(Some(error.to_string()));
             }
         }
+        // Without a pause a refusing cluster would be called in a loop.
         sleep(backoff.pause()).await;
     }
 }
@@ -121,12 +126,15 @@ async fn announce(
     let mut renewed: Option<Instant> = None;
     loop {
         if renewed.is_none_or(|at| at.elapsed() >= renew_every) {
+            // Set before the call, so that a slow call does not delay the next renewal.
             renewed = Some(Instant::now());
             renew(shared, what.lease, lease).await?;
         }
+        // Before the record is described: a change during the description leads to another record.
         what.applied.mark_unchanged();
         moves.mark_unchanged();
         let Some(text) = (what.describe)(shared.position(), &shared.status()) else {
+            // The node shuts down: no further record, until the caller leaves or hands over.
             return std::future::pending().await;
         };
         let written = Instant::now();
@@ -139,6 +147,7 @@ async fn announce(
             () = moved(&mut what.applied) => {}
             () = lost(shared, &mut moves, &what.id, at) => {}
         }
+        // Bounds the writes of a node during rapid changes (decision 29).
         sleep_until(written + PAUSE).await;
     }
 }
@@ -147,6 +156,7 @@ async fn announce(
 async fn renew(shared: &EtcdShared, lasts: Duration, lease: &AtomicI64) -> Result<(), RpcError> {
     let known = lease.load(Ordering::Relaxed);
     if known == 0 || shared.client.keep_lease(known).await? == 0 {
+        // If the grant fails, no later renewal may rely on the expired lease.
         lease.store(0, Ordering::Relaxed);
         lease.store(shared.client.grant_lease(lasts.as_secs().max(1)).await?, Ordering::Relaxed);
     }

@@ -76,6 +76,7 @@ impl EtcdClient {
             return Err("no endpoint of etcd is given".into());
         }
         let is_secure = endpoints.iter().any(|endpoint| endpoint.is_secure);
+        // Without HTTPS no certificate files are read.
         let secure = is_secure.then(|| EtcdTlsConnector::new(&settings.tls)).transpose()?;
         // A random first member spreads nodes that start together.
         let next = AtomicUsize::new(super::random_below(endpoints.len()));
@@ -141,6 +142,7 @@ impl EtcdClient {
         let answer: LeaseGrantResponse = self.call("/etcdserverpb.Lease/LeaseGrant", &question).await?;
         match answer.error.is_empty() {
             true => Ok(answer.id),
+            // etcd reports a refused lease in the response instead of the status.
             false => Err(RpcError::Transport(answer.error)),
         }
     }
@@ -152,6 +154,7 @@ impl EtcdClient {
                 self.connection().await?.open("/etcdserverpb.Lease/LeaseKeepAlive").await?;
             stream.send(&LeaseRequest { id })?;
             let answer = stream.next().await?;
+            // A stream that ends without a response leaves the lease unknown; 0 leads to a new one.
             Ok(answer.map_or(0, |answer| answer.ttl_s.max(0) as u64))
         })
         .await
@@ -171,6 +174,7 @@ impl EtcdClient {
             key: Bytes::copy_from_slice(prefix.as_bytes()),
             range_end: range_end(prefix),
             start_revision: from as i64,
+            // etcd then sends progress even without a request, on long silences.
             progress_notify: true,
         };
         stream.send(&WatchRequest { ask: Some(WatchRequestKind::Create(create)) })?;
@@ -205,6 +209,7 @@ impl EtcdClient {
                 if is_stale_token(*code, message) || self.is_taken_for_another(&connection, *code) =>
             {
                 self.drop_connection("its token has ended").await;
+                // Once: a second refusal is not due to the token.
                 self.call_once(path, question).await
             }
             _ => first,
@@ -233,6 +238,7 @@ impl EtcdClient {
 
     /// Returns the open connection, or connects to the first member that proves its quorum.
     pub(super) async fn connection(&self) -> Result<Arc<EtcdConnection>, RpcError> {
+        // The lock is held while connecting, so concurrent callers share one new connection.
         let mut live = self.0.live.lock().await;
         if let Some(connection) = live.as_ref().filter(|connection| !connection.is_ended()) {
             return Ok(connection.clone());
@@ -240,10 +246,12 @@ impl EtcdClient {
         self.note_endpoint(None);
         let mut reasons = Vec::new();
         for _ in 0..self.0.endpoints.len() {
+            // The counter only spreads the attempts; no other memory depends on it.
             let at = self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.endpoints.len();
             let endpoint = &self.0.endpoints[at];
             let limit = self.0.settings.connect_timeout;
             let late = Err(RpcError::Late(limit.as_millis()));
+            // Per member, so that one that hangs leaves time for the others.
             match tokio::time::timeout(limit, self.connect(endpoint)).await.unwrap_or(late) {
                 Ok(connection) => {
                     let connection = Arc::new(connection);
@@ -251,6 +259,7 @@ impl EtcdClient {
                     self.note_endpoint(Some(endpoint.url.clone()));
                     return Ok(connection);
                 }
+                // All reasons are reported, since each member may fail for another one.
                 Err(error) => reasons.push(format!("{}: {error}", endpoint.url)),
             }
         }
@@ -265,6 +274,7 @@ impl EtcdClient {
     async fn connect(&self, endpoint: &EtcdEndpoint) -> Result<EtcdConnection, RpcError> {
         let stream =
             TcpStream::connect((&*endpoint.host, endpoint.port)).await.map_err(RpcError::transport)?;
+        // Requests are small; Nagle's algorithm would delay them.
         stream.set_nodelay(true).map_err(RpcError::transport)?;
         let mut connection = match &self.0.secure {
             Some(secure) if endpoint.is_secure => {
@@ -276,6 +286,7 @@ impl EtcdClient {
         if let Some((name, password)) = &self.0.settings.user {
             let question = AuthenticateRequest { name: name.clone(), password: password.clone() };
             let answer: Result<AuthenticateResponse, RpcError> =
+                // On the raw connection: `self.call` would wait for the connection that is being made.
                 connection.call("/etcdserverpb.Auth/Authenticate", &question).await;
             match answer {
                 Ok(answer) => connection.authorize(&answer.token)?,
@@ -291,6 +302,7 @@ impl EtcdClient {
 
     async fn head_by(&self, connection: &EtcdConnection) -> Result<ClusterHead, RpcError> {
         let key = Bytes::copy_from_slice(self.0.settings.probe_key.as_bytes());
+        // The value of the key does not matter; the read proves the quorum (decision 28).
         let question = RangeRequest { key, limit: 1, keys_only: true, ..RangeRequest::default() };
         let answer: RangeResponse = connection.call("/etcdserverpb.KV/Range", &question).await?;
         Ok(ClusterHead::of(answer.header.as_ref()))
@@ -321,6 +333,7 @@ impl EtcdEndpoint {
             _ => return Err(wrong()),
         };
         let host = uri.host().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned();
+        // The client port that IANA registers for etcd.
         let port = uri.port_u16().unwrap_or(2379);
         Ok(EtcdEndpoint { url: url.trim_end_matches('/').into(), host, port, is_secure })
     }
@@ -339,11 +352,13 @@ impl ClusterHead {
 pub(super) fn range_end(prefix: &str) -> Bytes {
     let mut end = prefix.as_bytes().to_vec();
     while let Some(last) = end.pop() {
+        // A byte of 255 has no successor, so it is cut off and the byte before it is incremented.
         if last < u8::MAX {
             end.push(last + 1);
             return end.into();
         }
     }
+    // etcd's notation for "all keys from the start on".
     Bytes::from_static(b"\0")
 }
 
@@ -379,6 +394,7 @@ impl EtcdWatch {
             let answer = self.stream.next().await?.ok_or_else(ended)?;
             let head = ClusterHead::of(answer.header.as_ref());
             if answer.compact_revision > 0 {
+                // Checked before `canceled`: etcd cancels such a watch, but the remedy is a listing and not another member.
                 return Ok(WatchMessage::Compacted);
             }
             if answer.canceled {
@@ -390,6 +406,7 @@ impl EtcdWatch {
             if !answer.events.is_empty() {
                 return Ok(WatchMessage::Events(head, answer.events));
             }
+            // The first message only confirms the watch.
             if !answer.created {
                 return Ok(WatchMessage::Progress(head));
             }
@@ -427,12 +444,14 @@ impl RetryBackoff {
 
     /// Returns the next pause: random, between half of the current delay and all of it.
     pub(super) fn pause(&mut self) -> Duration {
+        // A short success keeps the delay: a member that accepts and fails at once must not be hammered.
         if self.since.elapsed() > self.pauses.max {
             self.next = self.pauses.min;
         }
         let due = self.next;
         self.next = (due * 2).min(self.pauses.max);
         self.since = Instant::now();
+        // At least half of the delay, so that random values near zero do not undo the backoff.
         due / 2 + Duration::from_micros(super::random_below((due.as_micros() / 2).max(1) as usize) as u64)
     }
 }

@@ -30,6 +30,7 @@ pub(super) async fn run(shared: Arc<EtcdShared>) {
 async fn follow(shared: &EtcdShared, backoff: &mut RetryBackoff) -> Result<Infallible, RpcError> {
     let root = shared.layout.root();
     let head = shared.client.head().await?;
+    // Decided by the head of this connection: another member may belong to a restored cluster.
     let mut need = shared.need(head);
     let endpoint = shared.client.endpoint().unwrap_or_default();
     loop {
@@ -40,6 +41,7 @@ async fn follow(shared: &EtcdShared, backoff: &mut RetryBackoff) -> Result<Infal
                 let (revision, keys) = (listing.head.revision, listing.kvs.len());
                 tracing::info!(endpoint = &*endpoint, revision, keys, "etcd listing loaded");
                 shared.take_list(&listing);
+                // The watch continues where the listing ended, so nothing falls between the two.
                 revision + 1
             }
         };
@@ -53,6 +55,7 @@ async fn follow(shared: &EtcdShared, backoff: &mut RetryBackoff) -> Result<Infal
 /// Processes messages of a watch until a listing is needed or the member does not respond.
 async fn listen(shared: &EtcdShared, watch: &mut EtcdWatch) -> Result<MirrorNeed, RpcError> {
     let mut probe = interval(shared.settings.probe_every);
+    // Missed ticks of a suspended process must not cause a burst of probes.
     probe.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = Instant::now();
     loop {
@@ -60,6 +63,7 @@ async fn listen(shared: &EtcdShared, watch: &mut EtcdWatch) -> Result<MirrorNeed
             // A received message takes precedence over the probe timeout.
             biased;
             news = watch.next() => {
+                // Any message proves that the member is alive, even an error.
                 heard = Instant::now();
                 match news? {
                     WatchMessage::Events(head, events) => {
@@ -73,6 +77,7 @@ async fn listen(shared: &EtcdShared, watch: &mut EtcdWatch) -> Result<MirrorNeed
                 }
             }
             _ = probe.tick() => {
+                // Before the next request: the silence since the last one counts.
                 if heard.elapsed() > shared.settings.probe_timeout {
                     watch.fail("the etcd member does not respond");
                     return Err(RpcError::Late(shared.settings.probe_timeout.as_millis()));

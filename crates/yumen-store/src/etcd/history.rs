@@ -46,6 +46,7 @@ impl MirrorHistory {
     pub(super) fn state_at(&self, revision: Revision, newest: &StoreState) -> Option<StoreState> {
         let mut state = newest.clone();
         for step in self.steps.newest_first() {
+            // Reached: the remaining steps are older.
             if revision >= state.revision {
                 break;
             }

@@ -74,6 +74,7 @@ impl KeyLayout {
                 ("last_write", _) => Some(KeyRole::Note),
                 ("confirmed", _) => Some(KeyRole::Confirmation),
                 (_, Some(name)) => Some(KeyRole::Setting(name.into())),
+                // Node records and boards are read elsewhere.
                 _ => None,
             };
         }

@@ -95,6 +95,7 @@ pub(super) struct EtcdMirror {
 impl EtcdMirror {
     /// Creates a mirror that serves `served` and holds deletions of more than `hold_percent` of the objects.
     pub(super) fn new(layout: KeyLayout, served: StoreState, hold_percent: u32) -> EtcdMirror {
+        // Saved settings survive a restart: a confirmation that was used must not take effect again.
         let confirmed_at = served.setting(CONFIRMED).and_then(|at| at.parse().ok()).unwrap_or(0);
         let used_nonces =
             served.setting(SPENT).map(|used_nonces| used_nonces.split(' ').map(Arc::from).collect());
@@ -169,6 +170,7 @@ impl EtcdMirror {
     /// Next request to a cluster at `head`.
     pub(super) fn need(&self, head: ClusterHead) -> MirrorNeed {
         match self.is_listed && self.is_same(head) {
+            // etcd redelivers from here on after a reconnect, so no event is missed or applied twice.
             true => MirrorNeed::Watch(self.seen.revision + 1),
             false => MirrorNeed::List,
         }
@@ -177,6 +179,7 @@ impl EtcdMirror {
     /// Whether `head` continues this mirror. Otherwise `head` belongs to another cluster or to a restored
     /// older copy, and revisions are not comparable.
     fn is_same(&self, head: ClusterHead) -> bool {
+        // A lower revision means that the cluster was restored from an older copy.
         head.cluster_id == self.seen.cluster_id && head.revision >= self.seen.revision
     }
 
@@ -188,6 +191,7 @@ impl EtcdMirror {
             KeyRole::Setting(name) => self.settings_at.get(name).copied().unwrap_or(0),
             KeyRole::Resource(key) => {
                 if let Some(unreadable) = self.unreadable.get(key) {
+                    // The key exists in etcd although no object is served for it.
                     return unreadable.at;
                 }
                 // etcd no longer has the key of a held deletion.
@@ -205,6 +209,7 @@ impl EtcdMirror {
     /// Records the expiry of a lease and drops expired ones.
     pub(super) fn note_lease(&mut self, lease: i64, expires_ms: u64, now_ms: u64) {
         self.leases =
+            // Expired leases are dropped here, so the map is bounded by the leases that are alive.
             self.leases.iter().filter(|(_, at_ms)| **at_ms > now_ms).map(|(id, at)| (*id, *at)).collect();
         self.leases.insert(lease, expires_ms);
     }
@@ -241,6 +246,7 @@ impl EtcdMirror {
     }
 
     fn add_stray_key(&mut self, path: &[u8], is_delete: bool) {
+        // Keys outside the directories of resources belong to other programs and are no mistake.
         if self.layout.is_stray(path) {
             let path = String::from_utf8_lossy(path);
             match is_delete {
@@ -253,6 +259,7 @@ impl EtcdMirror {
     /// Processes all keys as of one revision. All differences form one revision.
     pub(super) fn take_list(&mut self, listing: &KeyListing, now_ms: u64) -> MirrorUpdate {
         let mut listed = ParsedListing::default();
+        // The listing is complete, so every stray key is found again.
         self.strays.clear();
         for kv in &listing.kvs {
             match self.layout.place(&kv.key) {
@@ -260,6 +267,7 @@ impl EtcdMirror {
                 None => self.add_stray_key(&kv.key, false),
             }
         }
+        // An unreadable object is not gone: its last readable text stays in force.
         let gone: Vec<ResourceKey> = self
             .served
             .entries()
@@ -288,6 +296,7 @@ impl EtcdMirror {
         listed.unreadable.keys().for_each(|key| self.hold.release(key));
         self.unreadable = listed.unreadable;
         self.note_at = listed.note_at;
+        // A deleted confirmation keeps its revision, as in `take_revision`.
         self.note_confirmed(listed.confirmed_at.max(self.confirmed_at));
         self.nonces.extend(listed.nonce);
         // Unchanged content keeps its revision, but the first listing needs one.
@@ -300,15 +309,18 @@ impl EtcdMirror {
             let by = Authorship { author: FOREIGN.into(), reason: Some("full listing".into()) };
             Arc::new(StoreCommit { revision: self.served.revision, time_ms: now_ms, by, changes })
         });
+        // A listing is complete by definition.
         MirrorUpdate { commits: commit.into_iter().collect(), is_out_of_step: false }
     }
 
     /// Processes events of a watch. Each revision with changes becomes one revision here.
     pub(super) fn take_events(&mut self, events: Vec<KeyEvent>, now_ms: u64) -> MirrorUpdate {
+        // Events of one revision are one transaction and must become visible together.
         let mut by_revision: BTreeMap<u64, Vec<(KeyRole, KeyValue, bool)>> = BTreeMap::new();
         let mut taken = MirrorUpdate::default();
         for event in events {
             let is_delete = event.is_delete();
+            // Without a key there is no place to apply the event to.
             let Some(kv) = event.kv else { continue };
             let revision = kv.mod_revision.max(0) as u64;
             // Revisions without keys of this store advance `seen` too.
@@ -323,10 +335,12 @@ impl EtcdMirror {
                 true => group.iter().any(|(place, _, is_delete)| self.is_news(place, revision, *is_delete)),
                 false => group.iter().any(|(place, kv, is_delete)| self.shows_a_gap(place, kv, *is_delete)),
             };
+            // Revisions before the gap stay applied; the listing corrects the rest.
             if is_missed {
                 taken.is_out_of_step = true;
                 return taken;
             }
+            // After a reconnect etcd may deliver a revision that was processed already.
             if revision > self.seen.revision {
                 taken.commits.extend(self.take_revision(revision, group, now_ms));
                 self.seen.revision = revision;
@@ -349,16 +363,19 @@ impl EtcdMirror {
     fn shows_a_gap(&self, place: &KeyRole, kv: &KeyValue, is_delete: bool) -> bool {
         let KeyRole::Resource(_) = place else { return false };
         let is_unknown = self.expected(place) == 0;
+        // A key created before `seen` must have been known, unless its event was lost.
         is_unknown && (is_delete || kv.create_revision.max(0) as u64 <= self.seen.revision)
     }
 
     /// Records the nonce of a write, so that a writer without a response can detect that its transaction was
     /// applied.
     fn record_nonce(&mut self, nonce: &str, revision: u64) {
+        // Notes of older versions and of other tools have no nonce.
         if nonce.is_empty() {
             return;
         }
         self.nonces.push_back((nonce.into(), revision));
+        // The writer has one transaction in flight, so the bound is ample.
         if self.nonces.len() > NONCES {
             self.nonces.pop_front();
         }
@@ -383,6 +400,7 @@ impl EtcdMirror {
                     }
                     Err(unreadable) => {
                         self.hold.release(&key);
+                        // The last readable text stays in force, as for a broken object (decision 3).
                         self.unreadable.insert(key, unreadable);
                     }
                 },
@@ -424,12 +442,16 @@ impl EtcdMirror {
         }
         after.extend(verdict.changes());
         let changes = self.apply(after);
+        // Tools such as `etcdctl` leave no note.
         let note = note.unwrap_or_else(|| WriteNote { author: FOREIGN.into(), ..WriteNote::default() });
+        // Recorded even without a change of objects: the writer waits for its nonce.
         self.record_nonce(&note.nonce, revision);
         if changes.is_empty() {
+            // Node records and other keys must not appear as revisions of the configuration.
             return None;
         }
         (self.served.revision, self.changed_at) = (Revision(revision), revision);
+        // The time of the writer, so that all nodes report the same history.
         let time_ms = if note.time_ms > 0 { note.time_ms } else { now_ms };
         Some(Arc::new(StoreCommit { revision: Revision(revision), time_ms, by: note.authorship(), changes }))
     }
@@ -438,6 +460,7 @@ impl EtcdMirror {
     /// they exceed the hold threshold.
     fn pass(&mut self, gone: Vec<ResourceKey>, names: &BTreeSet<&[u8]>, at: Moment) -> Verdict {
         let entry_of = |key: &ResourceKey| self.served.get(key.kind, &key.id);
+        // An expired object is meant to vanish, whatever else was deleted.
         let has_ended = |key: &ResourceKey| {
             entry_of(key).and_then(|entry| entry.expires_ms).is_some_and(|end| end <= at.now_ms)
         };
@@ -455,6 +478,7 @@ impl EtcdMirror {
         }
         passing.extend(named);
         passing.iter().for_each(|key| self.hold.release(key));
+        // Objects that pass anyhow must not enlarge the base of the threshold.
         let mut verdict = self.hold.admit(rest, self.served.len() - passing.len(), at);
         verdict.passing.append(&mut passing);
         verdict
@@ -463,24 +487,29 @@ impl EtcdMirror {
     /// Releases the held deletions that a new confirmation covers.
     fn release_deletions(&mut self, word: &DeletionConfirmation, at: Moment) -> Verdict {
         match word.names() {
+            // A used nonce stems from a restored copy or another cluster (decision 28).
             _ if !self.spend(&word.note.nonce) => Verdict::default(),
             Some(names) => self.pass(self.hold.keys().cloned().collect(), &names, at),
+            // Older versions confirm without names, and only while their deletions are held.
             None => Verdict { passing: self.hold.release_all(), ..Verdict::default() },
         }
     }
 
     /// Marks a confirmation as used; returns whether it was unused.
     fn spend(&mut self, nonce: &str) -> bool {
+        // Confirmations of older versions have no nonce and cannot be marked.
         if nonce.is_empty() {
             return true;
         }
         let is_fresh = !self.used_nonces.iter().any(|used_nonces| **used_nonces == *nonce);
         if is_fresh {
             self.used_nonces.push_back(nonce.into());
+            // Bounded, since the list is stored with every state.
             if self.used_nonces.len() > SPENT_MAX {
                 self.used_nonces.pop_front();
             }
             let used_nonces: Vec<&str> = self.used_nonces.iter().map(|nonce| &**nonce).collect();
+            // Stored as a setting, so that the mark survives a restart with the last good state.
             self.served.replace_setting(&SPENT.into(), Some(used_nonces.join(" ").into()));
         }
         is_fresh
@@ -490,6 +519,7 @@ impl EtcdMirror {
     fn apply(&mut self, after: BTreeMap<ResourceKey, Option<StoreEntry>>) -> Vec<EntryChange> {
         let mut changes = Vec::new();
         for (key, after) in after {
+            // Writes that change nothing make no revision.
             if self.served.get(key.kind, &key.id) != after.as_ref() {
                 let before = self.served.replace(&key, after.clone());
                 changes.push(EntryChange { key, before, after });
@@ -504,6 +534,7 @@ impl EtcdMirror {
     }
 
     fn put_setting(&mut self, name: Arc<str>, kv: &KeyValue) {
+        // The revision counts even if the value is not UTF-8: transactions compare it.
         self.settings_at.insert(name.clone(), kv.mod_revision.max(0) as u64);
         if let Ok(value) = std::str::from_utf8(&kv.value) {
             self.served.replace_setting(&name, Some(value.into()));
@@ -514,6 +545,7 @@ impl EtcdMirror {
     /// the same event may have deleted them.
     fn replace_settings(&mut self, listed: BTreeMap<Arc<str>, KeyValue>, is_held: bool) {
         let known: Vec<Arc<str>> = self.served.settings().map(|(name, _)| name.clone()).collect();
+        // Settings of the mirror itself are not in etcd.
         let is_own = |name: &str| [FROM, CONFIRMED, SPENT].contains(&name);
         let lost = known.iter().filter(|name| !is_own(name) && !listed.contains_key(*name));
         lost.filter(|_| !is_held).for_each(|name| self.served.replace_setting(name, None));
@@ -571,6 +603,7 @@ impl ParsedListing {
             KeyRole::Note => {
                 self.note_at = at;
                 let nonce = WriteNote::parse(&kv.value).nonce;
+                // The newest write may be this node's own, sent before the connection broke.
                 self.nonce = (!nonce.is_empty()).then(|| (nonce.into(), at));
             }
             KeyRole::Confirmation => {

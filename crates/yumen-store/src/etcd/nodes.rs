@@ -67,6 +67,7 @@ impl NodeRecords {
         let before = std::mem::take(&mut known.records);
         for kv in &listing.kvs {
             if let Some((id, record)) = self.record(&kv.key, &kv.value) {
+                // Lag is measured from the time of receipt, so an unchanged record must keep it.
                 let same = before.get(&id).filter(|known| known.text == record.text).cloned();
                 known.records.insert(id, same.unwrap_or(record));
             }
@@ -83,9 +84,11 @@ impl NodeRecords {
         for event in events {
             let Some(kv) = &event.kv else { continue };
             let revision = kv.mod_revision.max(0) as u64;
+            // A listing may be newer than events that were queued before it.
             if revision <= seen {
                 continue;
             }
+            // Also for keys of others: `has_lost` compares with the newest revision seen.
             known.up_to = known.up_to.max(revision);
             let Some((id, record)) = self.record(&kv.key, &kv.value) else { continue };
             match event.is_delete() {

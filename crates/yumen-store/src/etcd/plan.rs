@@ -59,6 +59,7 @@ pub(super) fn decide(
     now_ms: u64,
     writes_max: usize,
 ) -> WritePlan {
+    // Later proposals of the batch are decided on the result of the earlier ones.
     let (base, mut staged) = (mirror.state(), mirror.state().clone());
     let mut touched = TouchedKeys::default();
     let mut plan = WritePlan::default();
@@ -68,6 +69,7 @@ pub(super) fn decide(
         let mut draft = Draft::new(staged.clone(), now_ms).following(before);
         if mirror.differs() {
             let (known, written) = (mirror.clone(), touched.keys.clone());
+            // A key that the batch itself has written is not held any longer.
             draft = draft.knowing(move |key| known.difference(key).filter(|_| !written.contains(key)));
         }
         // A panic in a handler must not end the task that writes for all callers.
@@ -76,6 +78,7 @@ pub(super) fn decide(
             Ok(false) => Ok(ProposalDecision::default()),
             Ok(true) => {
                 let finished = draft.finish(proposal.by.clone());
+                // On a copy: the proposal may not fit and then leaves no trace.
                 let mut with_it = touched.clone();
                 with_it.extend(&finished);
                 // The first proposal may need several transactions; any other waits for the next plan.
@@ -101,6 +104,7 @@ pub(super) fn decide(
 pub(super) fn creation(path: String, value: String, lease: i64) -> TxnRequest {
     let put = PutRequest { key: path.clone().into(), value: value.into(), lease };
     TxnRequest {
+        // Revision 0: the key must not exist.
         compare: vec![demanded(path.into(), 0)],
         success: vec![RequestOp { kind: Some(RequestOpKind::Put(put)) }],
         failure: Vec::new(),
@@ -143,6 +147,7 @@ impl TouchedKeys {
 
     /// Whether one transaction holds the writes.
     fn is_one_part(&self, writes_max: usize) -> bool {
+        // Each setting is a step of the transaction too.
         self.keys.len() + self.settings.len() <= writes_max && self.bytes <= BYTES_MAX
     }
 
@@ -210,6 +215,7 @@ pub(super) fn transaction(
         let key: bytes::Bytes = layout.path(place).into();
         request.compare.push(demanded(key.clone(), revision));
         let range = RangeRequest { key, keys_only: true, ..RangeRequest::default() };
+        // The keys alone suffice: `catch_up` compares revisions.
         request.failure.push(RequestOp { kind: Some(RequestOpKind::Range(range)) });
     };
     demand(&KeyRole::Note, noted_at);
@@ -225,6 +231,7 @@ pub(super) fn transaction(
     };
     let noted =
         PutRequest { key: layout.path(&KeyRole::Note).into(), value: note.to_json().into(), lease: 0 };
+    // The note comes last, as one more step.
     let steps = writes.iter().zip(leases).map(step).chain([RequestOpKind::Put(noted)]);
     request.success = steps.map(|kind| RequestOp { kind: Some(kind) }).collect();
     request
@@ -242,6 +249,7 @@ pub(super) fn numbered(committed: &StoreCommit, revision: Revision) -> Arc<Store
         let mut changed = changed.clone();
         if let Some(after) = &mut changed.after {
             after.modified = revision;
+            // An object that existed keeps its creation, as etcd does.
             if changed.before.is_none() {
                 after.created = revision;
             }

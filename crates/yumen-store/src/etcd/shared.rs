@@ -56,6 +56,7 @@ impl MirrorPosition {
     /// Revision up to which all changes are effective on a node with workers that have applied `applied`.
     pub fn reached(&self, applied: u64) -> u64 {
         // A larger `applied` stems from another cluster, or from a newer copy of this one.
+        // While no change is in progress, all revisions up to `seen` are effective (decision 29).
         if applied == self.served { self.seen } else { applied.min(self.seen) }
     }
 }
@@ -92,6 +93,7 @@ struct MirrorCore {
 impl MirrorCore {
     /// Damage of the last good state, until the first listing replaces that state.
     fn damage_in_force(&self) -> Option<&str> {
+        // A listing replaces the damaged state, so its damage does not matter any more.
         self.damage.as_deref().filter(|_| !self.mirror.is_listed())
     }
 
@@ -105,6 +107,7 @@ impl MirrorCore {
             );
             Problem::warning("store", "", found)
         }));
+        // Followers are notified of changes only, not of each event.
         let is_news = problems != self.problems;
         self.problems = problems;
         is_news.then(|| self.problems.clone())
@@ -143,6 +146,7 @@ impl EtcdShared {
         let past = MirrorHistory::new(settings.retention);
         let sight = ClusterReachability {
             last_good_since,
+            // An error from the start: without one the store would count as connected.
             error: Some("not connected yet".into()),
             cut_at: None,
             is_tried: false,
@@ -230,11 +234,13 @@ impl EtcdShared {
     /// Processes events of a watch; returns whether a listing is needed.
     #[must_use]
     pub(super) fn take_events(&self, head: ClusterHead, events: Vec<KeyEvent>) -> bool {
+        // Records are applied even if the mirror is out of step; the listing replaces them anyway.
         self.nodes.take_events(&events);
         self.board.take_events(&events);
         let is_out_of_step = self.take(false, |mirror| mirror.take_events(events, now_ms()));
         let seen = self.with_mirror(EtcdMirror::seen);
         self.note_head(head);
+        // Otherwise more events are on their way.
         if seen >= head.revision {
             self.set_in_step(seen);
         }
@@ -252,6 +258,7 @@ impl EtcdShared {
         // The followers are locked before the core, so that they receive commits in the order of the mirror.
         let mut followers = lock(&self.followers);
         let mut core = lock(&self.core);
+        // The history links each step to the state before it.
         let mut from = core.mirror.state().revision;
         let taken = take(&mut core.mirror);
         for committed in &taken.commits {
@@ -262,12 +269,14 @@ impl EtcdShared {
         // Published under the mirror's lock: a writer that finds its revision in the mirror must also find it
         // in the state.
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        // Unlocked before followers run, since they may read the mirror.
         drop(core);
         for committed in &taken.commits {
             followers.iter_mut().for_each(|follower| follower(committed));
         }
         drop(followers);
         if let Some(problems) = news {
+            // Outside all locks of the mirror: the callback may call back into the store.
             lock(&self.on_problems)(problems);
         }
         taken.is_out_of_step
@@ -276,6 +285,7 @@ impl EtcdShared {
     /// Records why this node's record is refused; `None` once it is accepted.
     pub(super) fn set_announce_error(&self, error: Option<String>) {
         let mut core = lock(&self.core);
+        // Only the change between refused and accepted is news; the wording may vary with each attempt.
         if core.announce_error.is_none() == error.is_none() {
             return;
         }
@@ -301,6 +311,7 @@ impl EtcdShared {
 
     fn note_head(&self, head: ClusterHead) {
         let mut sight = lock(&self.sight);
+        // A late response of another member must not lower the head.
         sight.head = sight.head.max(head.revision);
     }
 
@@ -324,9 +335,11 @@ impl EtcdShared {
         let error = error.to_string();
         let mut sight = lock(&self.sight);
         sight.is_tried = true;
+        // Failed attempts of one outage keep its start.
         sight.cut_at.get_or_insert_with(Instant::now);
         let before = sight.error.replace(error.clone());
         drop(sight);
+        // Warned once per outage; repeated attempts are debug lines.
         if before.is_none() {
             tracing::warn!(error, "etcd watch failed, serving the last known state");
         } else if before.as_ref() != Some(&error) {
@@ -353,6 +366,7 @@ impl EtcdShared {
 
     pub(super) fn status(&self) -> EtcdStatus {
         let core = lock(&self.core);
+        // Copied under one lock, so that the two locks are never held together.
         let (held, damage) = (core.mirror.held(), core.damage_in_force().map(str::to_owned));
         drop(core);
         let sight = lock(&self.sight);

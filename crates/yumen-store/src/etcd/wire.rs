@@ -90,6 +90,7 @@ impl RpcError {
     pub fn is_passing(&self) -> bool {
         match self {
             RpcError::Transport(_) | RpcError::Unconnected(_) | RpcError::Late(_) => true,
+            // Other statuses are decisions of the cluster, which another member would repeat.
             RpcError::Status { code, .. } => matches!(code, GrpcCode::Unavailable),
         }
     }
@@ -114,6 +115,7 @@ impl EtcdConnection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (send, connection) = h2::client::Builder::new()
+            // The default of 65 535 bytes (RFC 9113 §6.9.2) would interrupt a listing for window updates.
             .initial_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .enable_push(false)
@@ -155,6 +157,7 @@ impl EtcdConnection {
 
     /// Closes the connection for all users.
     pub(super) fn fail(&self, why: &str) {
+        // Before the abort, so that waiting calls report this reason.
         self.end.send_replace(Some(why.into()));
         self.driver.abort();
     }
@@ -166,6 +169,7 @@ impl EtcdConnection {
         question: &Q,
     ) -> Result<A, RpcError> {
         let mut stream = self.open(path).await?;
+        // END_STREAM with the only message, as a unary call requires.
         stream.send_last(question)?;
         let answer = stream.next().await?;
         let none = || RpcError::Transport("the response has no message".into());
@@ -183,6 +187,7 @@ impl EtcdConnection {
             Some(why) => RpcError::Transport(why.to_string()),
             None => RpcError::Transport("the connection is closing".into()),
         };
+        // Waits while the peer's limit of concurrent streams is reached.
         let mut send = self.send.clone().ready().await.map_err(|_| ended())?;
         let mut request = Request::post(format!("{}{path}", self.origin))
             .version(http::Version::HTTP_2)
@@ -209,6 +214,7 @@ impl EtcdConnection {
 
 impl Drop for EtcdConnection {
     fn drop(&mut self) {
+        // The driver is a task of its own and would keep the socket open.
         self.driver.abort();
     }
 }
@@ -243,12 +249,14 @@ impl<A: Message + Default> RpcStream<A> {
     /// Returns the next message; `None` at a regular end of the stream. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<A>, RpcError> {
         loop {
+            // A received chunk may hold several messages.
             if let Some(message) = self.take_message()? {
                 return Ok(Some(message));
             }
             let mut ended = self.ended.clone();
             let piece = tokio::select! {
                 piece = std::future::poll_fn(|cx| self.poll_piece(cx)) => piece?,
+                // `fail` ends the stream at once, with its reason.
                 why = ended.wait_for(Option::is_some) => {
                     let why = why.ok().and_then(|why| why.clone());
                     return Err(RpcError::transport(why.as_deref().unwrap_or("connection closed")));
@@ -263,6 +271,7 @@ impl<A: Message + Default> RpcStream<A> {
 
     /// Removes the next complete message from the buffer.
     fn take_message(&mut self) -> Result<Option<A>, RpcError> {
+        // Gathers the prefix first; a chunk may end inside of it.
         if self.inbox.len() < PREFIX_BYTES {
             return Ok(None);
         }
@@ -285,6 +294,7 @@ impl<A: Message + Default> RpcStream<A> {
                 PendingRpcResponse::Awaited(answer) => {
                     let answer = ready!(Pin::new(answer).poll(cx)).map_err(RpcError::transport)?;
                     let (head, body) = answer.into_parts();
+                    // A proxy in front of etcd may answer instead.
                     if !head.status.is_success() {
                         let message = format!("the peer does not support gRPC: status {}", head.status);
                         return Poll::Ready(Err(RpcError::Transport(message)));

@@ -43,6 +43,7 @@ pub(super) async fn run(shared: Arc<EtcdShared>, mut wishes: UnboundedReceiver<W
     let mut waiting: VecDeque<WriteRequest> = VecDeque::new();
     loop {
         if waiting.is_empty() {
+            // Waits only while no request is pending.
             match wishes.recv().await {
                 Some(wish) => waiting.push_back(wish),
                 None => return,
@@ -56,6 +57,7 @@ pub(super) async fn run(shared: Arc<EtcdShared>, mut wishes: UnboundedReceiver<W
         }
         match waiting.pop_front() {
             None => {}
+            // Never in a batch: a confirmation is no proposal and compares nothing.
             Some(WriteRequest::Confirm(by, done)) => done(confirm(&shared, &by).await),
             Some(WriteRequest::Propose(first)) => {
                 let mut batch = vec![first];
@@ -78,9 +80,11 @@ pub(super) async fn run(shared: Arc<EtcdShared>, mut wishes: UnboundedReceiver<W
 
 /// Decides and writes as many proposals as one transaction holds; returns the rest.
 async fn write(shared: &EtcdShared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
+    // One budget for all rounds of conflicts.
     let give_up = Instant::now() + shared.settings.write_timeout;
     // One step of every transaction writes the note.
     let writes_max = shared.settings.txn_steps_max.saturating_sub(1).max(1);
+    // All proposals of the batch have the same author.
     let by = batch[0].by.clone();
     let mut written = Arc::<BTreeSet<ResourceKey>>::default();
     let (verdicts, outcome) = loop {
@@ -93,12 +97,14 @@ async fn write(shared: &EtcdShared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
             WriteOutcome::Conflict(part) | WriteOutcome::Failed(_, part) => *part,
             WriteOutcome::Done(_) => 0,
         };
+        // The next decision must know the parts that are committed already.
         let keys = writes[..part].iter().filter_map(|write| match &write.place {
             KeyRole::Resource(key) => Some(key.clone()),
             _ => None,
         });
         Arc::make_mut(&mut written).extend(keys);
         match outcome {
+            // Decided again on the state that `catch_up` waited for.
             WriteOutcome::Conflict(_) if Instant::now() < give_up => {}
             WriteOutcome::Conflict(_) => {
                 let error =
@@ -114,6 +120,7 @@ async fn write(shared: &EtcdShared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
     for (proposal, verdict) in batch.into_iter().zip(verdicts) {
         let told = match (verdict, &outcome) {
             (Err(error), _) => Err(error),
+            // A proposal that writes nothing succeeds whatever became of the others.
             (Ok(decision), Err(error)) if decision.writes => Err(error.clone()),
             (Ok(ProposalDecision { committed, .. }), Ok(revision)) => {
                 Ok(committed.map(|committed| plan::numbered(&committed, *revision)))
@@ -153,22 +160,27 @@ async fn write_all(
     by: &Authorship,
     time_ms: u64,
 ) -> WriteOutcome {
+    // Without any write, the state decided on is the result.
     let mut newest = decided_on.state().revision;
     let (mut done, mut noted_at) = (0, decided_on.expected(&KeyRole::Note));
     for part in plan::parts(writes, writes_max) {
+        // A known outage fails at once, so callers do not queue behind a timeout each.
         if let Some(error) = shared.error().filter(|_| is_outage(shared)) {
             let error = StoreError::Unreachable(format!("etcd cannot be written: {error}"));
             return WriteOutcome::Failed(error, done);
         }
         let deadline = Instant::now() + shared.settings.write_timeout;
+        // Before the transaction, which names the leases.
         let leases = match grant_leases(shared, part).await {
             Ok(leases) => leases,
             Err(error) => return WriteOutcome::Failed(unreachable(&error), done),
         };
+        // A repetition must be distinguishable from the part before it.
         let nonce = super::random_name();
         let note = WriteNote { author: by.author.clone(), reason: by.reason.clone(), time_ms, nonce };
         let request = plan::transaction(decided_on, &shared.layout, part, &leases, &note, noted_at);
         match submit(shared, &request, &note.nonce, deadline).await {
+            // The next part compares the note that this part has written.
             Ok(Some(revision)) => (newest, noted_at) = (Revision(revision), revision),
             Ok(None) => return WriteOutcome::Conflict(done),
             Err(error) => return WriteOutcome::Failed(error, done),
@@ -187,8 +199,10 @@ async fn grant_leases(shared: &EtcdShared, writes: &[PlannedWrite]) -> Result<Ve
         leases.push(match write.expires_ms {
             None => 0,
             Some(at_ms) => {
+                // Rounded up: an object must not vanish before its time.
                 let ttl_s = at_ms.saturating_sub(now_ms()).div_ceil(1000).max(1);
                 let lease = shared.client.grant_lease(ttl_s).await?;
+                // Recorded before the write, so that the watch finds the expiry when it delivers the object.
                 shared.note_lease(lease, at_ms);
                 lease
             }
@@ -217,6 +231,7 @@ async fn submit(
                 return Ok(answer.header.map(|header| header.revision.max(0) as u64));
             }
             Ok(answer) => {
+                // The comparison failed either for a conflict or because an earlier attempt was committed.
                 catch_up(shared, request, &answer, deadline).await?;
                 return Ok(shared.with_mirror(|mirror| mirror.revision_of(nonce)));
             }
@@ -232,6 +247,7 @@ async fn submit(
             return Err(StoreError::Unreachable(format!("etcd cannot be written: {error}{doubt}")));
         }
         sleep(PAUSE).await;
+        // The watch may have delivered the commit whose response was lost.
         if let Some(revision) = shared.with_mirror(|mirror| mirror.revision_of(nonce)) {
             return Ok(Some(revision));
         }
@@ -246,6 +262,7 @@ async fn catch_up(
     deadline: Instant,
 ) -> Result<(), StoreError> {
     let found = answer.responses.iter().map(|step| match &step.answer {
+        // An absent key compares as revision 0.
         Some(ResponseOpKind::Range(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
         None => 0,
     });
@@ -280,6 +297,7 @@ async fn until(shared: &EtcdShared, deadline: Instant, holds: impl Fn(&EtcdMirro
             return true;
         }
         if !matches!(timeout_at(deadline, moves.changed()).await, Ok(Ok(()))) {
+            // Once more at the deadline: the last change may have arrived with it.
             return shared.with_mirror(&holds);
         }
     }
@@ -288,6 +306,7 @@ async fn until(shared: &EtcdShared, deadline: Instant, holds: impl Fn(&EtcdMirro
 /// Writes confirmations of all held deletions for all nodes.
 async fn confirm(shared: &EtcdShared, by: &Authorship) -> Result<usize, StoreError> {
     let held = shared.with_mirror(EtcdMirror::held_names);
+    // etcd bounds a request, so large confirmations are split.
     for part in held.chunks(NAMED_MAX) {
         confirm_part(shared, by, part).await?;
     }
@@ -308,6 +327,7 @@ async fn confirm_part(shared: &EtcdShared, by: &Authorship, names: &[String]) ->
     };
     let word = DeletionConfirmation::about(note.clone(), names);
     let success = vec![put(KeyRole::Confirmation, word.to_json()), put(KeyRole::Note, note.to_json())];
+    // No comparison: names, not revisions, decide the extent of a confirmation.
     let request = TxnRequest { success, ..TxnRequest::default() };
     match submit(shared, &request, &note.nonce, deadline).await? {
         Some(revision) if until(shared, deadline, |mirror| mirror.seen() >= revision).await => Ok(()),

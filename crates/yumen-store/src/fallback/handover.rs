@@ -30,6 +30,7 @@ impl DeferredProposals {
     /// Defers a write; returns the write if the queue is full or deferral has ended.
     pub(super) fn keep(&self, proposal: Proposal) -> Option<Proposal> {
         match &mut *self.proposals.lock().unwrap_or_else(PoisonError::into_inner) {
+            // Each waiting write holds a client's request, so the queue is bounded (decision 32).
             Some(held) if held.len() < HELD_MAX => {
                 held.push(proposal);
                 None
@@ -59,6 +60,7 @@ impl FallbackStore {
         self.check()?;
         // A retry would open the store while the other process uses it.
         let retry = self.retry.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Dropped outside of the lock: the drop waits for an attempt that may be running.
         drop(retry);
         let mut inner = self.shared.inner.write().unwrap_or_else(PoisonError::into_inner);
         let (state, damage) = match &*inner {
@@ -82,6 +84,7 @@ impl FallbackStore {
                 let mut inner = self.shared.inner.write().unwrap_or_else(PoisonError::into_inner);
                 let held = std::mem::replace(&mut *inner, FallbackInner::Store(opened));
                 drop(inner);
+                // The deferred writes are decided by the store, as if it had never been lent.
                 self.go_on(held);
                 Err(StoreError::InUse("a backup is being made, and takes long".to_owned()))
             }
@@ -91,6 +94,7 @@ impl FallbackStore {
     /// Records the final state and moves followers from the closed store to this one.
     fn set_lent(&self, newest: StoreState) {
         let mut followers = self.shared.followers();
+        // A reopened store is another value and does not know the followers of the closed one.
         let direct = std::mem::take(&mut followers.direct);
         let told = direct.into_iter().map(|follower| -> crate::store::FollowerFn {
             Box::new(move |committed| super::tell(&follower, committed))
@@ -107,6 +111,7 @@ impl FallbackStore {
     pub fn refuse_held(&self) {
         let inner = self.shared.inner();
         let FallbackInner::Lent { held, .. } = &*inner else { return };
+        // Ended before the callbacks run: a retry by a client must be refused and not be deferred again.
         let (refused, error) = (held.end(), held.refusal());
         drop(inner);
         refused.into_iter().for_each(|proposal| (proposal.done)(Err(error.clone())));
@@ -122,9 +127,11 @@ impl FallbackStore {
     /// The other process must have released the store. On an error the last state is served and opening is
     /// retried.
     pub fn take_back(&self) -> Result<(), StoreError> {
+        // The handover may have failed before the store was lent.
         if !matches!(&*self.shared.inner(), FallbackInner::Lent { .. }) {
             return Ok(());
         }
+        // Before the deferral ends: writes of the meantime wait for the result.
         let opened = open_now(&self.open);
         // Ends deferral: writes that arrive until the switch are refused as `HandoverInProgress`.
         let waiting = match &*self.shared.inner() {
@@ -139,6 +146,7 @@ impl FallbackStore {
             }
             Err(error) => {
                 self.reopen_failed(&error)?;
+                // Refused with the reason that the fallback now has.
                 waiting.into_iter().for_each(|proposal| self.propose(proposal));
                 Err(error)
             }
@@ -171,6 +179,7 @@ fn close(opened: OpenedStore) -> Result<StoreState, OpenedStore> {
     let (tell, told) = channel();
     opened.store.propose(Proposal {
         by: Authorship::by("upgrade"),
+        // A proposal without a change: its callback proves that all earlier ones are decided.
         decide: Box::new(|_| false),
         done: Box::new(move |_| {
             let _ = tell.send(());
@@ -180,6 +189,7 @@ fn close(opened: OpenedStore) -> Result<StoreState, OpenedStore> {
     let _ = told.recv();
     let until = Instant::now() + READERS_END_WITHIN;
     let readers = |opened: &OpenedStore| {
+        // The store is held by the owner and by the task that saves the last good state.
         let own = 1 + usize::from(opened.keeper.is_some());
         Arc::strong_count(&opened.store) > own
     };
@@ -187,6 +197,7 @@ fn close(opened: OpenedStore) -> Result<StoreState, OpenedStore> {
         if Instant::now() > until {
             return Err(opened);
         }
+        // Readers such as a backup have no event for their end.
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(opened.store.state())

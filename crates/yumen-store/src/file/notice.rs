@@ -65,6 +65,7 @@ fn weigh(event: notify::Result<Event>, name: Option<&OsString>) -> Option<FileNo
         EventKind::Access(_) if !event.need_rescan() => return None,
         _ => {}
     }
+    // The name alone: the directory may be watched under two paths, of the link and of its target.
     let ours = event.need_rescan() || event.paths.iter().any(|path| path.file_name() == name.map(|n| &**n));
     Some(if ours { FileNotice::Touched } else { FileNotice::Nearby })
 }
@@ -96,6 +97,7 @@ impl NoticeReceiver {
     /// Returns the highest notice received, or `Nearby` after `timeout`.
     pub(super) fn wait(&mut self, timeout: Duration) -> FileNotice {
         let first = self.receiver.recv_timeout(timeout).unwrap_or(FileNotice::Nearby);
+        // A flood of events of neighbours leads to one check.
         self.receiver.try_iter().fold(first, Ord::max)
     }
 }

@@ -60,10 +60,12 @@ impl FileObserver {
             }
         };
         let rested = now.saturating_duration_since(since);
+        // Read only at rest: a file that is being written would be read in parts.
         if self.unread && rested < REST {
             return (None, REST - rested);
         }
         if !self.unread && self.half_since.is_none() {
+            // Nothing is new; the poll finds changes without notifications, as on network file systems.
             return (None, POLL);
         }
         self.settle(&signature, now)
@@ -80,11 +82,13 @@ impl FileObserver {
         };
         // Written during the read: the text may mix two versions.
         if self.signature() != *signature {
+            // Looked at once more at once; the new signature starts a new rest.
             return (None, Duration::ZERO);
         }
         self.unread = false;
         match text {
             Err(event) => (self.report_error(event), POLL),
+            // Only a file that had the mark is known to get it.
             Ok(text) if self.store.known().ended && !is_whole(&text) => self.half_written(now),
             Ok(text) => (self.report_text(text), POLL),
         }
@@ -92,6 +96,7 @@ impl FileObserver {
 
     fn half_written(&mut self, now: Instant) -> (Option<FileEvent>, Duration) {
         if self.told == Some(FileEvent::HalfWritten) {
+            // Reported already; the text is looked at again when the signature changes.
             return (None, POLL);
         }
         let since = *self.half_since.get_or_insert(now);
@@ -105,6 +110,7 @@ impl FileObserver {
     fn report_error(&mut self, event: FileEvent) -> Option<FileEvent> {
         self.half_since = None;
         if self.told.as_ref() == Some(&event) {
+            // Each state is reported once, however often it is found.
             return None;
         }
         self.told = Some(event.clone());
@@ -113,6 +119,7 @@ impl FileObserver {
 
     fn report_text(&mut self, text: String) -> Option<FileEvent> {
         self.half_since = None;
+        // Taken in either case: the file is readable again.
         let recovered = self.told.take().is_some();
         match self.store.known().learn(&text) {
             true => Some(FileEvent::Changed(text)),

@@ -39,6 +39,7 @@ impl LastGoodTask {
         versions: Arc<LastGoodVersions>,
     ) -> Result<LastGoodTask, StoreError> {
         let notice = Arc::new(SaveNotifier::default());
+        // Registered before the first state is read, so that no change is missed.
         versions.followed_by(&notice);
         let told = notice.clone();
         store.follow(Box::new(move |_| told.set(|news| news.changed = true)));
@@ -62,6 +63,7 @@ impl Drop for LastGoodTask {
     fn drop(&mut self) {
         self.notice.set(|news| news.ends = true);
         if let Some(thread) = self.thread.take()
+            // The last save must have finished before the lock of the directory is released.
             && thread.join().is_err()
         {
             tracing::error!("last good state task panicked");
@@ -89,6 +91,7 @@ impl SaveNotifier {
 
     /// Waits at most `at_most` for a signal accepted by `counts`; returns whether the task must end.
     fn wait(&self, at_most: Duration, counts: impl Fn(&SaveSignal) -> bool) -> bool {
+        // The predicate covers spurious wake-ups and signals that came before the wait.
         let waited = self.came.wait_timeout_while(self.news(), at_most, |news| !counts(news));
         waited.unwrap_or_else(PoisonError::into_inner).0.ends
     }
@@ -149,13 +152,16 @@ impl StateSaver {
             // Cleared before reading the state, so that later changes set the flag again.
             notice.set(|news| news.changed = false);
             self.wait_for_versions(notice, compiled_within);
+            // Later revisions compile in milliseconds.
             compiled_within = COMPILED_WITHIN;
             let begin = Instant::now();
             self.save();
+            // At most a tenth of a core goes into saving, however large the state is.
             let pause = PAUSE_MIN.max(begin.elapsed() * PAUSE_PER_SAVE);
             let ends = notice.wait(pause, |news| news.ends)
                 || notice.wait(LOOK_EVERY, |news| news.ends || news.changed);
             if ends {
+                // Once more at the end, since the pause may have held back a change.
                 return self.save();
             }
         }
@@ -166,6 +172,7 @@ impl StateSaver {
     /// The compiler reports the active version of a broken object milliseconds after the commit. A process
     /// killed in between must not leave the state without the version.
     fn wait_for_versions(&self, notice: &SaveNotifier, at_most: Duration) {
+        // Bounded: a compiler that hangs must not prevent the save of the state.
         let until = Instant::now() + at_most;
         while !self.versions.is_told_of(self.store.state().revision) && Instant::now() < until {
             if notice.wait(Duration::from_millis(5), |news| news.ends) {
@@ -176,16 +183,19 @@ impl StateSaver {
 
     fn save(&mut self) {
         let state = self.store.state();
+        // Before the state: a state on disk without its versions would lose the last good ones at a crash.
         self.save_versions(&state);
         self.save_state(state);
     }
 
     fn save_versions(&mut self, state: &StoreState) {
+        // Before the first compilation the file of the predecessor is still the true one.
         let Some(now) = self.versions.now() else { return };
         if self.saved_versions.as_ref() == Some(&now) {
             return;
         }
         match versions::save(&self.directory, &now, state, &self.edge) {
+            // Versions that were left out are reported again by the compiler, and the file is then rewritten.
             Ok(is_all) => self.saved_versions = is_all.then_some(now),
             Err(error) => {
                 tracing::warn!(%error, "last good versions of broken objects not saved")

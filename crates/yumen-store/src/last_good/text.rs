@@ -82,9 +82,11 @@ pub(super) fn record(
     }
     record.put.extend(put.iter().map(|(key, entry)| EntryLine::new(key, entry)));
     let forgotten = from.settings().filter(|(name, _)| to.setting(name).is_none());
+    // `None` removes the setting; absence would leave it.
     record.settings.extend(forgotten.map(|(name, _)| (Cow::Borrowed(&**name), None)));
     let changed = to.settings().filter(|(name, value)| from.setting(name) != Some(value));
     record.settings.extend(changed.map(|(name, value)| (Cow::Borrowed(&**name), Some((&**value).into()))));
+    // Room for the digest, which covers the text behind it.
     let mut text = vec![0; DIGEST_BYTES];
     text.push(b' ');
     put_line(&mut text, &record);
@@ -113,9 +115,11 @@ fn parts(bytes: &[u8]) -> Result<(&[u8], &[u8], String), String> {
     let seal: Value = serde_json::from_slice(seal).map_err(|_| NOT_A_SEAL)?;
     match seal["yumen_last_good"].as_u64() {
         Some(1..=FORMAT) => {}
+        // A newer format may have rules that this version would break silently.
         Some(found) => return Err(format!("it is of format {found}, this version reads format {FORMAT}")),
         None => return Err(NOT_A_SEAL.into()),
     }
+    // Without a length the split fails, as for a truncated text.
     let written = seal["bytes"].as_u64().unwrap_or(u64::MAX);
     let parts = usize::try_from(written).ok().and_then(|written| rest.split_at_checked(written));
     let (body, records) =
@@ -131,12 +135,14 @@ fn parts(bytes: &[u8]) -> Result<(&[u8], &[u8], String), String> {
 fn continue_with(mut state: StoreState, mut records: &[u8], mut digest: String) -> ParsedLastGood {
     let mut count = 0;
     while !records.is_empty() {
+        // A crash during an append leaves a record without its line feed.
         let Some((line, rest)) = line_of(records) else {
             return ParsedLastGood {
                 state,
                 torn: Some(format!("record {count} behind the state is cut off")),
             };
         };
+        // A line that is too short fails the comparison of digests.
         let (written, text) = line.split_at_checked(DIGEST_BYTES).unwrap_or_default();
         let text = text.strip_prefix(b" ").unwrap_or_default();
         let found = sha256(&[digest.as_bytes(), text, b"\n"]);

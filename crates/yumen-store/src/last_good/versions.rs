@@ -103,11 +103,13 @@ pub(super) fn save(
     let place = directory.join(FILE);
     let entries = versions.iter().filter_map(|version| {
         let entry = state.get(version.key.kind, &version.key.id)?;
+        // The text in the store has changed since: the version belongs to another broken text.
         let is_of_it = entry.json == version.instead_of;
         is_of_it.then(|| (version.key.clone(), StoreEntry { json: version.json.clone(), ..entry.clone() }))
     });
     let kept = StoreState::new(state.revision, entries, []);
     if kept.is_empty() {
+        // An outdated file must not outlive the broken objects that it is about.
         forget(directory)?;
         return Ok(versions.is_empty());
     }
@@ -153,6 +155,7 @@ impl FormerState {
     pub fn of(self, now: &StoreState) -> Vec<Resource> {
         let is_same = |key: &ResourceKey, entry: &StoreEntry| {
             now.get(key.kind, &key.id)
+                // The same id after a deletion is another object.
                 .is_some_and(|now| now.created == entry.created && now.json != entry.json)
         };
         let resource = |key: &ResourceKey, entry: &StoreEntry| Resource {
@@ -162,6 +165,7 @@ impl FormerState {
         };
         let changed = self.state.iter().flat_map(|state| state.differences(now));
         let changed = changed.filter_map(|(key, before, _)| Some((key, before?)));
+        // The version in force takes precedence over the broken text of the former store.
         let changed = changed.filter(|(key, _)| self.versions.get(key.kind, &key.id).is_none());
         let all = self.versions.entries().chain(changed);
         all.filter(|(key, entry)| is_same(key, entry)).map(|(key, entry)| resource(key, entry)).collect()

@@ -119,6 +119,7 @@ impl NodeCluster {
     pub(crate) async fn watch_over(self: Arc<NodeCluster>) {
         let (mut applied, mut moved) = (self.control.applied.clone(), self.moved());
         let mut ticks = interval(LOOK_EVERY);
+        // Missed ticks of a suspended process need no catching up.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut reported = Vec::new();
         loop {
@@ -128,6 +129,7 @@ impl NodeCluster {
                 Ok(()) = moved.changed() => {}
             }
             let problems = self.problems(&self.view());
+            // The control thread receives changes only.
             if problems != reported {
                 // Fails only if the process is ending and the control thread with it.
                 let _ = self
@@ -172,6 +174,7 @@ impl NodeCluster {
         let (position, status) = (store.position(), store.status());
         let mut nodes = BTreeMap::new();
         for (id, node) in store.nodes() {
+            // A record that cannot be parsed, such as one of a newer version, is left out.
             if let Ok(record) = serde_json::from_str::<ClusterNodeRecord>(&node.text) {
                 nodes.insert(id.to_string(), shown(&id, record, node.heard.elapsed()));
             }
@@ -201,6 +204,7 @@ impl NodeCluster {
 
     fn record(&self, position: MirrorPosition, status: &EtcdStatus) -> ClusterNodeRecord {
         let source = if status.origin == StateOrigin::Store { "store" } else { "last_good" };
+        // Records themselves create revisions, so the raw number would always trail (decision 29).
         let applied = position.reached(self.control.applied.borrow().0);
         let lag_revisions = position.changed.saturating_sub(applied);
         ClusterNodeRecord { lag_revisions, ..self.record_at(applied, source) }
@@ -273,6 +277,7 @@ fn record_moment(moments: &mut VecDeque<(u64, Instant)>, revision: u64, now: Ins
     moments.retain(|(seen, _)| *seen <= revision);
     let is_news = moments
         .back()
+        // A thousand revisions a second would fill the list in seconds.
         .is_none_or(|(seen, at)| *seen < revision && now.saturating_duration_since(*at) >= MOMENT_EVERY);
     if is_news {
         moments.push_back((revision, now));
@@ -284,12 +289,14 @@ fn record_moment(moments: &mut VecDeque<(u64, Instant)>, revision: u64, now: Ins
 
 /// Milliseconds since a revision newer than `applied` first appeared.
 fn lag_ms(moments: &VecDeque<(u64, Instant)>, applied: u64, now: Instant) -> u64 {
+    // The lag counts from the first newer revision: a node under constant writes is not behind by that alone.
     let first_newer = moments.partition_point(|(revision, _)| *revision <= applied);
     moments.get(first_newer).map_or(0, |(_, at)| now.saturating_duration_since(*at).as_millis() as u64)
 }
 
 impl MetricSource for NodeCluster {
     fn gather(&self, out: &mut Vec<MetricFamily>) {
+        // Without a cluster the series would only be constants.
         if !matches!(self.source, ConfigSource::Etcd(_)) {
             return;
         }

@@ -79,6 +79,7 @@ impl StoreStart {
     pub(crate) fn check(&self, store: &node::StoreConfig) -> anyhow::Result<()> {
         let dir = Path::new(&store.data_dir);
         match self {
+            // Refused before anything is created: an empty store would look like a successful upgrade (decision 16).
             StoreStart::TakesOver { .. } if store.kind == StoreKind::Embedded && !holds_store(dir) => bail!(
                 "there is no store in {}: a successor never creates one, since it would lose all objects (to begin \
                  with an empty store, stop the gateway and start it)",
@@ -134,12 +135,14 @@ fn open_embedded(
 ) -> anyhow::Result<OpenedConfigSource> {
     let dir = Path::new(&node.store.data_dir);
     let options = EmbeddedOptions { versions, ..options(&node.store, start.absent())? };
+    // Read before the store is opened, whose task may replace the file.
     let former = FormerState::read(dir, options.seal.clone());
     let opened = open_or_last_good(dir, options);
     let fallback =
         opened.with_context(|| format!("cannot serve from the data directory {}", dir.display()))?;
     let store: Arc<dyn Store> = fallback.clone();
     // A store with revisions, such as a restored one, does not get the example configuration.
+    // Only a store that was never written; a successor must not fill one.
     if matches!(start, StoreStart::First) && store.state().revision == Revision::default() {
         write_first(&*store, &reader)?;
     }
@@ -202,6 +205,7 @@ fn etcd_settings(store: &node::StoreConfig) -> EtcdSettings {
             ..defaults.client
         },
         start_timeout: Duration::from_millis(written.start_wait_ms),
+        // Three probes fit into the silence that ends a connection.
         probe_every: Duration::from_millis(written.silence_ms / 3),
         probe_timeout: Duration::from_millis(written.silence_ms),
         retry: RetryPauses { max: Duration::from_millis(written.retry_ms_max), ..defaults.retry },
@@ -248,6 +252,7 @@ fn write_first(store: &dyn Store, reader: &DocumentReader) -> anyhow::Result<()>
         }),
         done: Box::new(move |result| drop(done.send(result))),
     });
+    // The start waits until the first configuration is durable.
     committed.recv().context("the store has ended")?.context("the first configuration cannot be written")?;
     Ok(())
 }
@@ -260,6 +265,7 @@ fn open_file(
 ) -> anyhow::Result<OpenedConfigSource> {
     let path = Path::new(&settings.file);
     let mut file = FileStore::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    // The predecessor's knowledge survives the upgrade: a half-written file must not be read as whole.
     if start.expects_end(file.path()) {
         file = file.expecting_end();
     }
@@ -311,9 +317,11 @@ struct DocumentReader {
 impl DocumentReader {
     /// Resources of a document; `None` if it is unreadable or fails its own tests.
     fn read(&self, text: &str, otherwise: DocumentFallback) -> Option<Vec<Resource>> {
+        // Files may refer to environment variables, unlike documents that are written to a store.
         let (resources, mut problems) = document::parse(text, &compiler::environment);
         let is_unreadable =
             |problem: &Problem| problem.object == "file" && problem.level == ProblemLevel::Error;
+        // A document with failing tests is rejected whole (decision 19).
         let failed = self.trial.failing_tests(&resources);
         let is_usable = failed.is_empty() && !problems.iter().any(is_unreadable);
         problems.extend(failed);
@@ -410,6 +418,7 @@ pub(crate) fn replace_all(draft: &mut Draft, resources: &[Resource]) {
         draft.delete(key.kind, &key.id);
     }
     for one in resources {
+        // Unchanged objects keep their revision and cost no compilation.
         if draft.state().get(one.kind, &one.id).is_none_or(|entry| entry.json != one.json) {
             draft.put(ResourceKey::new(one.kind, one.id.clone()), one.json.clone(), None);
         }

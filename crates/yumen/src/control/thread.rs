@@ -109,9 +109,11 @@ impl ControlThread {
     /// Runs until all senders of messages are dropped.
     fn run(mut self, inbox: &Receiver<ControlMessage>) {
         loop {
+            // Expiry must not wait for a message.
             let until_due = self.lifetimes.until_due(now_ms()).unwrap_or(Duration::MAX);
             match inbox.recv_timeout(until_due.min(SWEEP_EVERY)) {
                 Ok(message) => {
+                    // Messages that arrive during the pause are compiled together.
                     std::thread::sleep(self.rests_until.saturating_duration_since(Instant::now()));
                     let mut batch = vec![message];
                     batch.extend(inbox.try_iter());
@@ -132,6 +134,7 @@ impl ControlThread {
         for message in batch {
             match message {
                 ControlMessage::SuccessorConfig(delta, done) => {
+                    // A process with a successor follows that alone; commits of its own store are stale (decision 32).
                     committed.clear();
                     self.apply_successor_config(delta, &done);
                 }
@@ -139,6 +142,7 @@ impl ControlThread {
                 ControlMessage::NoState if self.source.has_started() => {}
                 ControlMessage::NoState => drop(self.first.send_replace(FirstPublication::Absent)),
                 ControlMessage::Committed(commit) => match &mut self.source {
+                    // Commits may overtake the state that contains them; `start` sorts out which.
                     ActiveSource::AwaitedStore(early) => early.push(commit),
                     ActiveSource::Store => committed.push(commit),
                     ActiveSource::Successor => {}
@@ -163,6 +167,7 @@ impl ControlThread {
                 }
             }
         }
+        // Addresses after the commits, which may have added the names.
         self.apply_commits(&committed);
         if !resolved.is_empty() {
             self.compile("addresses resolved", resolved, self.published.revision());
@@ -173,6 +178,7 @@ impl ControlThread {
         let Some(newest) = committed.last() else { return };
         let now_ms = now_ms();
         let changed = committed.iter().flat_map(|commit| &commit.changes);
+        // Expired objects become deletions here, before the compiler sees them.
         let changes = changed.map(|changed| self.lifetimes.change(changed, now_ms)).collect();
         self.compile("configuration applied", changes, newest.revision);
         for commit in committed {
@@ -196,6 +202,7 @@ impl ControlThread {
         // Start-up skips the pause before the next publication.
         self.rests_until = Instant::now();
         let later: Vec<Arc<StoreCommit>> =
+            // Commits up to the state's revision are contained in it.
             early.into_iter().filter(|commit| commit.revision > state.revision).collect();
         self.apply_commits(&later);
         // Sent last: waiters read the problems next.
@@ -210,6 +217,7 @@ impl ControlThread {
 
     /// Publishes an update of the successor, so that draining connections use the same configuration.
     fn apply_successor_config(&mut self, delta: ConfigDelta, done: &Sender<()>) {
+        // From the first update on, the own store is not followed any more.
         self.source = ActiveSource::Successor;
         let now_ms = now_ms();
         let (changes, revision) = match delta {
@@ -238,6 +246,7 @@ impl ControlThread {
     /// Objects that arrive before the state of the store are compiled with it: a node must not serve its own
     /// objects alone.
     fn apply_local_objects(&mut self, changes: Vec<ConfigChange>, done: Option<oneshot::Sender<()>>) {
+        // Recorded even before the start, so that the first compilation includes them.
         self.local_objects.apply(&changes);
         if self.source.has_started() {
             self.compile("the node's own objects applied", changes, self.published.revision());
@@ -255,6 +264,7 @@ impl ControlThread {
         let compiled = self.apply(changes, revision);
         // Before publication: waiters for the snapshot also wait for the endpoints of its names.
         self.status.unresolved.store(self.endpoints.export(&self.compiler), Ordering::Release);
+        // Workers first: traffic must not wait for followers.
         self.published.publish_to_workers(&self.status.publisher, compiled.snapshot.clone());
         let compile_us = started.elapsed().as_micros() as u64;
         self.status.compile.observe(compile_us);
@@ -267,6 +277,7 @@ impl ControlThread {
         // Last: waiters for the revision read problems and versions next.
         self.published.record(revision);
         let (problems, carried) = (self.status.problems().len(), self.carry.len());
+        // The first publication is always logged: it marks the start.
         match changed < FEW_CHANGES && self.status.publisher.version() > 1 {
             true => tracing::debug!(revision = revision.0, changed, compile_us, problems, carried, "{event}"),
             false => tracing::info!(revision = revision.0, changed, compile_us, problems, carried, "{event}"),
@@ -275,6 +286,7 @@ impl ControlThread {
         if let Some(huge_pages) = &mut self.huge_pages {
             huge_pages.note_changes(changed);
         }
+        // In proportion to the work, so that frequent changes take a bounded share of a CPU.
         self.rests_until = Instant::now() + pause_after(started.elapsed());
     }
 
@@ -283,6 +295,7 @@ impl ControlThread {
     fn apply(&mut self, changes: Vec<ConfigChange>, revision: Revision) -> CompileOutput {
         let mut compiled = self.compiler.apply(changes, revision.0);
         let mut initial = self.endpoints.take_initial();
+        // Ends, since each round compiles inputs that are taken out of `initial`.
         loop {
             // Endpoints of a discovered service may be host names themselves.
             let known = self.endpoints.changes_from(&mut initial, &self.compiler);

@@ -186,6 +186,7 @@ pub(crate) async fn run_discovery(
     loop {
         let wanted = services.borrow_and_update().clone();
         running.retain(|service, (number, task)| {
+            // See `dns::keep_resolved`: a new number means a new request.
             let stays = wanted.get(service) == Some(number);
             if !stays {
                 task.abort();
@@ -215,6 +216,7 @@ impl DiscoveryContext {
         let (mut cursor, mut backoff) = (SourceCursor::default(), None);
         loop {
             let asking = self.ask(&service, &mut cursor);
+            // States lapse while a query blocks, so both are awaited together.
             let (result, pause) = match self.until(&service, &mut standing, asking).await {
                 Ok(answer) => {
                     if backoff.take().is_some() {
@@ -286,6 +288,7 @@ impl DiscoveryContext {
         result: Option<DiscoveryResult>,
     ) {
         self.ledger.note(service, standing);
+        // Nothing changed for the compiler; only the ledger shows the attempt.
         let Some(found) = result else { return };
         self.kept.changed();
         (self.report)(service.clone(), found);
@@ -321,6 +324,7 @@ impl DiscoveryArgs {
         let Ok(Value::Object(args)) = serde_json::from_str(&service.args) else {
             return Err("discovery_args is not an object".into());
         };
+        // A misspelt filter would select all nodes.
         match args.keys().find(|name| !known.contains(&name.as_str())) {
             Some(name) if known.is_empty() => {
                 Err(format!("discovery_args.{name}: not supported for this type"))

@@ -69,6 +69,7 @@ pub(crate) async fn keep_resolved(
     names: Arc<HostNames>,
     report: impl Fn(Box<str>, Vec<IpAddr>) + Send + Sync + 'static,
 ) -> Result<(), String> {
+    // Built at once, so that invalid settings are reported at the start.
     let keeper = ResolverContext::new(&settings, names.clone(), Box::new(report))
         .inspect_err(|error| tracing::error!(error, "host name resolution unavailable"))?;
     let keeper = Arc::new(keeper);
@@ -78,9 +79,11 @@ pub(crate) async fn keep_resolved(
     loop {
         let wanted = hosts.borrow_and_update().clone();
         kept.retain(|name, (number, task)| {
+            // A new number means that the name was released in between: its addresses are resolved anew.
             let stays = wanted.get(name) == Some(number);
             if !stays {
                 task.abort();
+                // Addresses of a name that nothing uses must not be saved.
                 names.forget(name);
             }
             stays
@@ -185,10 +188,12 @@ impl ResolverContext {
                 None => self.resolve_first(&name, &known).await,
                 Some(_) => (self.resolve(&name, &known).await, None),
             };
+            // The earlier addresses were reported during the wait; they count as the first result.
             reported = reported.or(used_meanwhile);
             let pause = match resolved {
                 Ok((next, ttl)) => {
                     known = next;
+                    // The gauge counts names, not failures.
                     drop(stale.take());
                     if backoff.take().is_some() {
                         tracing::info!(host = %name, "host name resolves again");
@@ -198,6 +203,7 @@ impl ResolverContext {
                 Err(error) => {
                     FAILURES.fetch_add(1, Relaxed);
                     stale.get_or_insert_with(StaleNameGuard::begin);
+                    // Warned once per outage.
                     if backoff.is_none() {
                         tracing::warn!(host = %name, error, "host name cannot be resolved");
                     }
@@ -206,6 +212,7 @@ impl ResolverContext {
                     pause
                 }
             };
+            // Also after a first failure: the compiler waits for a result of every name.
             if reported.as_ref() != Some(&known) {
                 self.names.note(&name, &known);
                 (self.report)(name.clone(), known.used());
@@ -223,6 +230,7 @@ impl ResolverContext {
         known: &HostAddresses,
     ) -> (Result<Resolved, String>, Option<HostAddresses>) {
         let mut resolving = pin!(self.resolve(name, known));
+        // Without earlier addresses there is nothing to report meanwhile.
         if *known == HostAddresses::default() {
             return (resolving.await, None);
         }
@@ -246,12 +254,14 @@ impl ResolverContext {
     /// Fails if no family has answered with addresses.
     async fn resolve(&self, name: &str, known: &HostAddresses) -> Result<Resolved, String> {
         // The semaphore is never closed.
+        // Bounded, so that thousands of names at the start do not overrun a name server.
         let _permit = self.permits.acquire().await;
         let parsed = query_name(name)?;
         if let Some(found) = self.hosts_file.find(&parsed) {
             return Ok((found, Duration::from_millis(self.settings.refresh_ms)));
         }
         let (v4, v6) =
+            // Both at once: the slower family decides the delay, not the sum.
             tokio::join!(self.ask(parsed.clone(), RecordType::A), self.ask(parsed, RecordType::AAAA));
         let mut next = known.clone();
         let mut ttl: Option<Duration> = None;
@@ -262,6 +272,7 @@ impl ResolverContext {
                     *family = addresses;
                     ttl = [ttl, holds].into_iter().flatten().min();
                 }
+                // An authoritative absence (RFC 2308) is an answer: the family has no addresses any more.
                 DnsAnswer::None => family.clear(),
                 DnsAnswer::Failed(error) => failure = Some(error),
             }
@@ -269,6 +280,7 @@ impl ResolverContext {
         match failure {
             // A failure and an empty family together are no evidence of a change.
             Some(error) if ttl.is_none() => Err(error),
+            // Fails rather than reports an empty list, so the last addresses stay in use.
             _ if next.used().is_empty() => Err("it has no address".into()),
             _ => Ok((next, clamp(&self.settings, ttl))),
         }
@@ -280,6 +292,7 @@ impl ResolverContext {
             Err(error) if error.is_no_records_found() => return DnsAnswer::None,
             Err(error) => return DnsAnswer::Failed(error.to_string()),
         };
+        // The record that expires first decides.
         let ttl = lookup.answers().iter().map(|record| record.ttl).min();
         let mut addresses: Vec<IpAddr> =
             lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect();
@@ -311,6 +324,7 @@ pub(crate) fn query_name(host: &str) -> Result<Name, String> {
         let labels = parsed.map_err(|error| error.to_string())?;
         name = name.append_name(&labels).map_err(|error| error.to_string())?;
     }
+    // Without the final dot, search domains of resolv.conf apply, as for any other program.
     name.set_fqdn(relative.len() < host.len());
     Ok(name)
 }
@@ -325,6 +339,7 @@ impl HostsFile {
     /// Addresses of a name; the other family of a name in the file is empty.
     pub(crate) fn find(&self, name: &Name) -> Option<HostAddresses> {
         let read = &mut *self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        // One `stat` per lookup instead of a watch: the file rarely changes.
         let written = std::fs::metadata(HOSTS_FILE).and_then(|file| file.modified()).ok();
         if read.0 != written {
             *read = (written, StaticHosts::from_system().unwrap_or_default());
@@ -345,6 +360,7 @@ impl HostsFile {
 /// TTL within the configured bounds; `refresh_ms` if unknown.
 pub(crate) fn clamp(settings: &DnsConfig, ttl: Option<Duration>) -> Duration {
     let ttl = ttl.unwrap_or(Duration::from_millis(settings.refresh_ms));
+    // Against a TTL of 0, which would query without a pause.
     let min = Duration::from_millis(settings.ttl_min_ms).max(Duration::from_millis(10));
     ttl.min(Duration::from_millis(settings.ttl_max_ms)).max(min)
 }
@@ -363,7 +379,9 @@ pub(crate) fn resolver(settings: &DnsConfig) -> Result<TokioResolver, String> {
         (ResolverConfig::from_parts(None, Vec::new(), servers), ResolverOpts::default())
     };
     options.timeout = Duration::from_millis(settings.timeout_ms.max(1));
+    // This module keeps the addresses; a second cache would delay refreshes.
     options.cache_size = 0;
+    // `HostsFile` reads it and notices changes.
     options.use_hosts_file = ResolveHosts::Never;
     let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
     *builder.options_mut() = options;
@@ -376,6 +394,7 @@ fn name_server(written: &str) -> Result<NameServerConfig, String> {
         .parse::<SocketAddr>()
         .or_else(|_| written.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53)))
         .map_err(|_| format!("dns.servers: `{written}` is not an address such as `10.0.0.2:53`"))?;
+    // Truncated answers are repeated over TCP (RFC 7766 §5).
     let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
     for connection in &mut connections {
         connection.port = addr.port();

@@ -31,6 +31,7 @@ const LEISURE_BYTES: u64 = 64 << 20;
 /// would never recover.
 pub(crate) fn watch(bytes_max: u64) -> anyhow::Result<Option<Arc<AtomicBool>>> {
     let bytes = match resident_bytes() {
+        // Without a limit the thread is a mere convenience, so a system without procfs is no error.
         Err(_) if bytes_max == 0 => return Ok(None),
         held => held.context("overload.memory_bytes: memory usage cannot be read on this system")?,
     };
@@ -54,6 +55,7 @@ pub(crate) fn watch(bytes_max: u64) -> anyhow::Result<Option<Arc<AtomicBool>>> {
 fn watch_bound(trim: &mut MemoryTrim, bytes_max: u64, flag: &AtomicBool) {
     loop {
         std::thread::sleep(INTERVAL);
+        // Workers read the flag on its own.
         let was_full = flag.load(Relaxed);
         let judge = || resident_bytes().ok().map(|bytes| (bytes, is_full(was_full, bytes, bytes_max)));
         trim.trim_when_idle();
@@ -63,6 +65,7 @@ fn watch_bound(trim: &mut MemoryTrim, bytes_max: u64, flag: &AtomicBool) {
             Some((_, true)) if trim.if_due() => judge(),
             judged => judged,
         };
+        // An unreadable measurement changes nothing.
         let Some((bytes, is_full)) = judged else { continue };
         flag.store(is_full, Relaxed);
         if is_full != was_full {
@@ -127,6 +130,7 @@ impl MemoryTrim {
         }
         let cpu_before = std::mem::replace(&mut self.cpu, cpu_time());
         self.leisure_due = now + LEISURE;
+        // A trim costs page faults afterwards, so small gains are left alone.
         let is_much = || resident_bytes().is_ok_and(|bytes| bytes > self.bytes_at_start + LEISURE_BYTES);
         if self.cpu.saturating_sub(cpu_before) < LEISURE_CPU && is_much() {
             self.if_due();
@@ -140,11 +144,13 @@ fn cpu_time() -> Duration {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let words = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
     let ticks = words.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok());
+    // `USER_HZ` is 100 on all supported architectures.
     Duration::from_millis(ticks.sum::<u64>() * 10)
 }
 
 fn is_full(was_full: bool, bytes: u64, bytes_max: u64) -> bool {
     let calm_bytes = bytes_max / 100 * CALM_PERCENT;
+    // Two thresholds, so that shedding does not start and stop with every measurement.
     if was_full { bytes > calm_bytes } else { bytes > bytes_max }
 }
 

@@ -77,6 +77,7 @@ pub(crate) fn start(logs: &LogConfig) {
 /// Each write is one line.
 impl io::Write for &NodeLog {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        // The log must be text, whatever a peer has sent as a name.
         let text = String::from_utf8_lossy(line);
         let text = escaped(&text, self.has_colours);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,25 +145,30 @@ impl NodeLogState {
         let mut wait = if self.lost == 0 { DRAIN_WITHIN } else { Duration::ZERO };
         let mut text = Vec::new();
         if self.is_torn {
+            // The torn line is ended first, so that the next one can be parsed.
             text.push(b'\n');
         }
         if self.lost > 0 {
+            // In front of the new line, where the gap is.
             text.extend_from_slice(self.lost_lines().as_bytes());
         }
         let own_bytes = text.len();
         text.extend_from_slice(line);
         let mut sent = 0;
         while sent < text.len() {
+            // One chunk per poll: a larger write to a blocking pipe would wait for the reader.
             let chunk = &text[sent..text.len().min(sent + CHUNK_BYTES)];
             match write_chunk(to, chunk, wait) {
                 Some(bytes) => sent += bytes,
                 None => break,
             }
+            // The reader has taken something, so it is alive.
             wait = DRAIN_WITHIN;
         }
         if sent > 0 {
             self.is_torn = text[sent - 1] != b'\n';
         }
+        // The report counts as written only when all of it was.
         if sent >= own_bytes && sent > 0 {
             self.lost = 0;
         }
@@ -192,6 +198,7 @@ fn write_chunk(to: BorrowedFd<'_>, chunk: &[u8], wait: Duration) -> Option<usize
     let mut ready = [PollFd::from_borrowed_fd(to.as_fd(), PollFlags::OUT)];
     loop {
         match poll(&mut ready, Some(&wait)) {
+            // A signal is no timeout.
             Err(rustix::io::Errno::INTR) => continue,
             Ok(0) | Err(_) => return None,
             Ok(_) => {}

@@ -56,6 +56,7 @@ impl ConfigRuntime {
         successor: Option<&Successor>,
     ) -> anyhow::Result<ConfigRuntime> {
         let GatewayBootstrap { node, listeners, received, runtime, .. } = bootstrap;
+        // Before anything is bound or created.
         received.start.check(&node.store)?;
         let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
         let mut tls = TlsServices::new(node, &received.ticket_keys, &received.staples)?;
@@ -63,6 +64,7 @@ impl ConfigRuntime {
             compiler::new(&listeners.actual(node), bootstrap.worker_count, carry.clone(), tls.loader.clone());
         let trial = Arc::new(TrialCompiler::new(&compiler));
         let versions = Arc::new(LastGoodVersions::default());
+        // A revision counts as applied only when the predecessor has published it as well (decision 20).
         let applied_tracker = match successor {
             Some(_) => AppliedTracker::with_predecessor(),
             None => AppliedTracker::alone(),
@@ -79,20 +81,25 @@ impl ConfigRuntime {
             },
         )?;
         let mut acme = tls.open_acme(node, &control)?;
+        // A resource file has no owner.
         if let Some(successor) = successor.filter(|_| node.store.kind != StoreKind::File) {
+            // As late as possible: writes wait in the predecessor until the handover ends.
             successor.acquire_store()?;
         }
         let source = OpenedConfigSource::open(node, &received.start, &control, trial.clone(), versions)?;
         if let (Some(acme), ConfigSource::Etcd(store)) = (&mut acme, &source.source) {
+            // Before the first compilation, so that certificates of other nodes are in it.
             acme.share(node, store, runtime).context("acme")?;
         }
         // A restored store may be at a lower revision than the predecessor had applied.
         control.applied_tracker.start_at(received.applied.min(source.store.state().revision));
+        // After the store is open; the first compilation waits for the addresses of its names.
         let inputs = start_resolving(runtime, node, &control, &received.known);
         if let Some(successor) = successor {
             successor.report_step("the new process compiles the configuration");
         }
         control.wait_for_first_publication(runtime)?;
+        // Before serving: clients reject must-staple certificates without one (decision 32).
         tls.staple_known();
         let handover_store = source.handover_store();
         Ok(ConfigRuntime { carry, publisher, tls, acme, trial, control, source, handover_store, inputs })

@@ -40,12 +40,15 @@ impl GatewayProcess {
             None => {
                 tracing::info!("draining");
                 service::notify("STOPPING=1");
+                // Before the workers drain: no upgrade may begin any more.
                 self.predecessor.end_gateway();
                 early
             }
             Some(pid) => {
                 tracing::info!(pid, "draining, successor serves");
+                // The successor runs these tasks from now on.
                 self.exclusive.iter().for_each(AbortHandle::abort);
+                // New operator requests must reach the successor.
                 self.operators.stop();
                 WorkerDuty::HandOver { within_ms: limits.after_handover_ms }
             }
@@ -55,7 +58,9 @@ impl GatewayProcess {
         let drain = EarlyDrainEnd { duty: self.duty, early: successor.map(|_| early) };
         self.runtime.spawn(drain.run(self.signals, self.handed_over, self.predecessor.clone()));
         let leave = if successor.is_some() { AnnouncedNode::hand_over } else { AnnouncedNode::leave };
+        // Before the workers are joined: the drain may take hours.
         self.announced.take().into_iter().for_each(leave);
+        // The process ends with its last connection or at the limit.
         self.workers.join();
         self.predecessor.finish();
         match successor {

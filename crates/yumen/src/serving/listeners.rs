@@ -66,6 +66,7 @@ impl BoundListeners {
             let opened = open_streams(listener, workers, outside)
                 .with_context(|| format!("cannot listen on {}", listener.address))?;
             if let Some(first) = opened.first() {
+                // With port 0 the kernel has chosen; the node reports the real port.
                 listener.address = first.local_addr()?;
             }
             sockets.push(for_each(deal(opened, workers))?);
@@ -74,6 +75,7 @@ impl BoundListeners {
                 let configured = ListenerSettings { address: configured, ..listener.clone() };
                 let opened = open_http3(&configured, listener, workers, outside)
                     .with_context(|| format!("cannot listen on {} for HTTP/3", listener.address))?;
+                // By the configured address, under which the predecessor has labelled it.
                 let predecessor = outside.take_predecessor_link(configured.address);
                 http3.push(Http3Sockets { configured: configured.address, sockets: opened, predecessor });
             }
@@ -83,6 +85,7 @@ impl BoundListeners {
 
     /// Closes the handles kept here; workers own duplicates.
     pub(crate) fn release(&mut self) {
+        // Kept handles would keep the port open after the workers have ended.
         self.sockets.clear();
         self.datagrams.iter_mut().for_each(|(_, sockets)| sockets.clear());
     }
@@ -161,6 +164,7 @@ fn open_streams(
     let role = if listener.protocol.stream().is_some() { SocketRole::Stream } else { SocketRole::Http };
     let mut taken = Vec::new();
     for socket in outside.take(role, listener.address) {
+        // Inherited sockets may have options of the predecessor's settings.
         yumen_proxy::listener::settle(&socket, listener)?;
         taken.push(TcpListener::from(socket));
     }
@@ -169,10 +173,12 @@ fn open_streams(
         Some(first) => {
             let bound = ListenerSettings { address: first.local_addr()?, ..listener.clone() };
             let more = missing(&taken, workers, &bound);
+            // The successor may have more workers than the predecessor.
             taken.extend(yumen_proxy::listener::bind_more(&bound, more)?);
             taken
         }
     };
+    // Under the configured address, which the next successor knows too.
     outside.keep(role, listener.address, &sockets)?;
     Ok(sockets)
 }
@@ -180,6 +186,7 @@ fn open_streams(
 /// Number of sockets to bind beside the inherited ones. With SO_REUSEPORT every worker gets its own.
 fn missing(taken: &[TcpListener], workers: usize, listener: &ListenerSettings) -> usize {
     let shares = |socket: &TcpListener| socket2::SockRef::from(socket).reuse_port().unwrap_or(false);
+    // A socket without SO_REUSEPORT excludes further binds to its address.
     let can_share = listener.socket.reuse_port && taken.iter().all(shares);
     if can_share { workers.saturating_sub(taken.len()) } else { 0 }
 }
@@ -251,6 +258,7 @@ fn open_http3(
 fn deal<T>(all: Vec<T>, workers: usize) -> Vec<Vec<T>> {
     let mut dealt: Vec<Vec<T>> = (0..workers).map(|_| Vec::new()).collect();
     for (at, one) in all.into_iter().enumerate() {
+        // All inherited sockets are read: a queue without a reader would lose its connections (decision 32).
         dealt[at % workers].push(one);
     }
     dealt
@@ -260,6 +268,7 @@ fn deal<T>(all: Vec<T>, workers: usize) -> Vec<Vec<T>> {
 fn for_each(mut dealt: Vec<Vec<TcpListener>>) -> std::io::Result<Vec<Vec<TcpListener>>> {
     for worker in 1..dealt.len() {
         if dealt[worker].is_empty() {
+            // Several workers may accept from one TCP queue.
             let shared = dealt[0][0].try_clone()?;
             dealt[worker].push(shared);
         }

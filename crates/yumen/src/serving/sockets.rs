@@ -86,9 +86,11 @@ impl InheritedSockets {
             self.passed.iter().filter_map(|passed| passed.label.as_ref()).find(|label| fits(label));
         let listener = listener.map(|label| label.listener);
         let is_required = |passed: &InheritedSocket| match (&passed.label, listener) {
+            // All sockets of one listener, so that no queue is left without a reader.
             (Some(label), Some(listener)) => label.listener == listener,
             // Sockets of another listener type in the predecessor, or from the service manager.
             (_, None) => passed.is_bound_for(role, configured),
+            // Labels are exact; the guess by address is for sockets without a label.
             (None, Some(_)) => false,
         };
         let taken = self.passed.extract_if(.., |passed| is_required(passed));
@@ -107,6 +109,7 @@ impl InheritedSockets {
     /// Fails on an unused socket of the service manager, since its clients would wait for ever. Unused
     /// sockets of the predecessor close when that exits.
     pub(crate) fn check_all_taken(&mut self) -> anyhow::Result<()> {
+        // Also closes those of the predecessor that no listener of this process uses.
         let left = std::mem::take(&mut self.passed);
         match left.iter().find(|passed| passed.label.is_none()) {
             None => Ok(()),
@@ -129,6 +132,7 @@ impl InheritedSockets {
         sockets: &[impl AsSocket],
     ) -> anyhow::Result<()> {
         let mut handles = self.lock();
+        // Sockets are kept listener by listener, so the last label has the highest number.
         let listener = handles.last().map_or(0, |(label, _)| label.listener + 1);
         for socket in sockets {
             let handle = socket.handle().context("a handle of a listening socket cannot be kept")?;
@@ -139,6 +143,7 @@ impl InheritedSockets {
 
     /// Duplicates all handles, for a successor.
     pub(crate) fn handles(&self) -> std::io::Result<Vec<(SocketLabel, OwnedFd)>> {
+        // The originals stay: a failed upgrade is followed by another attempt.
         self.lock().iter().map(|(label, fd)| Ok((label.clone(), fd.try_clone()?))).collect()
     }
 

@@ -208,6 +208,7 @@ fn start_access_log(node: &NodeConfig) -> anyhow::Result<(Option<LogQueue>, Opti
     let thread = std::thread::Builder::new().name("yumen-log".into());
     thread.spawn(move || {
         writer.run(sink);
+        // Moved into the thread: its drop signals the end even after a panic.
         drop::<Sender<()>>(ends);
     })?;
     Ok((Some(queue), Some(AccessLogThread { ended, backlog })))

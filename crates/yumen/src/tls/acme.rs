@@ -135,6 +135,7 @@ impl WantedCertificate {
     /// Pause after a further failure. `held` is the time for which other nodes wait: the pause is clearly
     /// longer, so that another node makes the next attempt.
     fn pause(&self, held: Duration) -> Duration {
+        // The shift is bounded, so that many failures cannot overflow it.
         let pause_s = RETRY_S.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX_S);
         // Random offset: nodes that failed together must not retry together.
         let apart_s = getrandom::u64().unwrap_or_default() % (RETRY_S / 2);
@@ -148,6 +149,7 @@ impl WantedCertificate {
     /// After a clock correction, a renewal that seemed late is scheduled by the wall clock again.
     fn adjust_after_clock_change(&mut self, unix_s: i64) {
         if let RenewalDue::Late { renewal_unix_s, .. } = self.due
+            // The clock was ahead when the certificate was fetched.
             && unix_s < renewal_unix_s
         {
             (self.due, self.problem) = (RenewalDue::At(renewal_unix_s), None);
@@ -165,6 +167,7 @@ impl AcmeManager {
     ) -> anyhow::Result<AcmeManager> {
         let data_dir = Path::new(&node.store.data_dir);
         let keyring = open_keyring(data_dir, &node.store.keyring)?;
+        // Published from disk before the server is called: a start must not depend on the server.
         let mut keeper = AcmeManager {
             disk: AcmeStorage::open(&data_dir.join("acme"), keyring)?,
             transport: AcmeTransport::new(&node.acme.ca)?,
@@ -215,6 +218,7 @@ impl AcmeManager {
         let coordinator = Arc::new(AcmeCoordinator::new(store.board(), &store.node_id()?, keyring, seals));
         let mut follower = ProofFollower::new(coordinator.clone(), self.screen.clone());
         self.coordinator = Some(coordinator);
+        // Served before the first order of this node: other nodes may be waiting for its acknowledgement.
         runtime.block_on(async {
             follower.look().await;
             for at in 0..self.wanted.len() {
@@ -236,11 +240,13 @@ impl AcmeManager {
     }
 
     async fn fetch_all(mut self) {
+        // Registered or loaded at the first order only: without due certificates the server is not called.
         let mut account = None;
         let mut moves = self.coordinator.as_ref().map(|coordinator| coordinator.moves());
         self.offer_kept().await;
         loop {
             for at in 0..self.wanted.len() {
+                // Before the check: another node may have renewed the certificate.
                 self.adopt(at, WantedCertificate::fetched).await;
                 self.wanted[at].adjust_after_clock_change(now_unix_s());
                 if self.wanted[at].is_due() {
@@ -255,6 +261,7 @@ impl AcmeManager {
                 .send(ControlMessage::Problems(ProblemSource::Acme, self.problems()));
             let (unix_s, now) = (now_unix_s(), Instant::now());
             let next = self.wanted.iter().map(|wanted| wanted.due.left(unix_s, now)).min();
+            // The maximum bounds the effect of a changed wall clock, which no timer notices.
             let pause = next.unwrap_or(PAUSE_MAX).clamp(PAUSE_MIN, PAUSE_MAX);
             // At least `PAUSE_MIN`, even if the shared keys change continuously.
             tokio::time::sleep(PAUSE_MIN).await;
@@ -286,6 +293,7 @@ impl AcmeManager {
         let Some(coordinator) = &self.coordinator else { return };
         let account = storage::id_of(&self.settings.directory, &[]);
         for id in self.wanted.iter().map(|wanted| &wanted.id).chain([&account]) {
+            // Only if the cluster has nothing: a text that cannot be opened may be good on other nodes.
             if let (Ok(Some(text)), Ok(None)) = (self.disk.text(id), coordinator.text(id))
                 && let Err(error) = coordinator.keep_first(id, &text).await
             {
@@ -311,9 +319,11 @@ impl AcmeManager {
         let read = IssuedCertificate::read(&text)
             .and_then(|issued| Ok((CertificateValidity::of(&issued.cert)?, issued)));
         let Ok((validity, issued)) = read else { return };
+        // The certificate with the later end wins, so two nodes never exchange theirs back and forth.
         if wanted.until_s.is_some_and(|until_s| until_s >= validity.until_s) {
             return;
         }
+        // A failure is no reason to serve without it; the copy on disk serves the next start only.
         if let Err(error) = self.disk.keep_certificate(&wanted.id, &issued) {
             tracing::warn!(error = format!("{error:#}"), "certificate of another node cannot be stored");
         }
@@ -327,6 +337,7 @@ impl AcmeManager {
     /// Requests the permission to order a certificate now.
     async fn leave(&mut self, at: usize) -> anyhow::Result<OrderPermission> {
         let Some(coordinator) = self.coordinator.clone() else { return Ok(OrderPermission::Standalone) };
+        // Another node was rejected recently; a repetition would count towards the server's limits.
         if coordinator.is_refused_elsewhere(&self.wanted[at].id) {
             return Ok(OrderPermission::Denied);
         }
@@ -347,6 +358,7 @@ impl AcmeManager {
         let Some(_under_way) = self.orders.begin() else { return };
         let mut held = Duration::ZERO;
         let outcome = match self.leave(at).await {
+            // The certificate stays due and is looked at again with the next change of the shared keys.
             Ok(OrderPermission::Denied) => return,
             Ok(OrderPermission::Standalone) => self.fetch(at, account, None).await,
             Ok(OrderPermission::Granted(lease)) => {
@@ -404,6 +416,7 @@ impl AcmeManager {
         let wanted = &self.wanted[at];
         let prover = ChallengeProver { challenge: self.settings.challenge, screen: &self.screen, lease };
         let mut issued = order::certificate(known, &wanted.names, &prover).await;
+        // Once per attempt: the replacement is known to the server (decision 23).
         if let Err(error) = &issued
             && has_no_account(error)
         {
@@ -414,6 +427,7 @@ impl AcmeManager {
             issued = order::certificate(account.insert(other), &wanted.names, &prover).await;
         }
         let issued = issued?;
+        // Stored before it is published: a crash must not lose a certificate that counts towards the server's limits.
         self.disk.keep_certificate(&wanted.id, &issued)?;
         self.screen.apply_local_objects(vec![put(wanted, &issued)]).await?;
         if let Some(coordinator) = &self.coordinator
@@ -429,6 +443,7 @@ impl AcmeManager {
         match self.credentials() {
             Ok(Some(credentials)) => Ok(self.builder().from_credentials(credentials).await?),
             Ok(None) => self.register().await,
+            // The keyring is lost. Waiting would let all certificates expire (decision 23).
             Err(error) if storage::is_damage(&error) => {
                 self.report_lost_account(&error);
                 self.register().await
@@ -440,6 +455,7 @@ impl AcmeManager {
     /// Credentials from the disk, or else from the cluster.
     fn credentials(&self) -> anyhow::Result<Option<AccountCredentials>> {
         let kept = self.disk.text(&storage::id_of(&self.settings.directory, &[]));
+        // This node may be new to the cluster.
         let kept = match (kept, self.shared_account()) {
             (Ok(None), Some(shared)) => Some(shared),
             (Err(error), Some(shared)) if storage::is_damage(&error) => Some(shared),
@@ -457,6 +473,7 @@ impl AcmeManager {
     async fn replacement_account(&self) -> anyhow::Result<Account> {
         let id = storage::id_of(&self.settings.directory, &[]);
         let kept = self.disk.text(&id)?;
+        // Another node may have registered the replacement already.
         match self.shared_account().filter(|shared| kept.as_ref() != Some(shared)) {
             None => self.register().await,
             Some(shared) => {
@@ -485,8 +502,10 @@ impl AcmeManager {
         let tied: Option<ExternalAccountKey> = tied;
         let made = self.builder().create(&new, self.settings.directory.clone(), tied.as_ref()).await;
         let (account, credentials) = made?;
+        // The old account is renamed and not deleted: its keyring may be found again.
         self.disk.set_aside(&id)?;
         let text = serde_json::to_string(&credentials)?;
+        // Stored before it is shared, so that this node never uses an account that it could lose.
         self.disk.keep(&id, &text)?;
         if let Some(coordinator) = &self.coordinator {
             coordinator.keep(&id, &text).await?;
@@ -518,6 +537,7 @@ pub(crate) fn fetched(node: &NodeConfig) -> Arc<[Box<str>]> {
 /// Whether the server does not know the account, for instance after it was rebuilt. A deactivated account has
 /// another error (RFC 8555 §7.3.6) and stays deactivated.
 fn has_no_account(error: &anyhow::Error) -> bool {
+    // The library's error may be anywhere in the chain of contexts.
     let mut errors = error.chain().filter_map(|error| error.downcast_ref::<instant_acme::Error>());
     errors.any(|error| match error {
         instant_acme::Error::Api(problem) => problem.r#type.as_deref() == Some(NO_ACCOUNT),
@@ -540,6 +560,7 @@ struct CertificateValidity {
 
 impl CertificateValidity {
     fn of(pem: &str) -> anyhow::Result<CertificateValidity> {
+        // The first certificate of the chain is the server's.
         let leaf =
             CertificateDer::from_pem_slice(pem.as_bytes()).ok().context("the certificate is not PEM")?;
         let (_, parsed) = x509_parser::parse_x509_certificate(&leaf)?;
@@ -556,6 +577,7 @@ impl CertificateValidity {
 
     /// Time of renewal: after two thirds of the lifetime.
     fn renewal(self) -> i64 {
+        // A third of the lifetime leaves time for retries.
         self.until_s - self.life_s() / 3
     }
 

@@ -112,6 +112,7 @@ pub(super) async fn watch(expiry: Arc<ExpiryMonitor>, control: ControlHandle, wa
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
         let seen = look(&snapshot);
+        // A snapshot that is held would delay the release of retired ones.
         drop(snapshot);
         let now_unix_s = now_unix_s();
         let mut expiring = problems(&seen, warning_days, now_unix_s);

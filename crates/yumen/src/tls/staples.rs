@@ -112,6 +112,7 @@ impl StapleCache {
     /// it.
     fn known(&self, pair: &CertificateKeyPair) -> Option<CachedStaple> {
         let known = self.kept().get(&leaf_digest(pair)).filter(|kept| kept.is_fresh()).cloned()?;
+        // Signature and time are verified again (decision 23).
         let good = pair.question()?.check(&known.answer, pair.issuer()?, now_unix_s()).ok()?;
         let until_unix_s = good.next_update_unix_s.unwrap_or(known.until_unix_s);
         Some(CachedStaple { until_unix_s, ..known })
@@ -119,6 +120,7 @@ impl StapleCache {
 
     fn keep(&self, pair: &CertificateKeyPair, shown: CachedStaple) {
         let mut kept = self.kept();
+        // Bounds the cache by the certificates in use and the recently replaced.
         kept.retain(|_, one| one.is_fresh());
         kept.insert(leaf_digest(pair), shown);
     }
@@ -153,6 +155,7 @@ impl StapleFetcher {
         let mut fetching = JoinSet::new();
         loop {
             let first = self.due.first_key_value().map(|((at, _), _)| *at);
+            // The queue waits while all requests are in flight.
             let first = first.filter(|_| fetching.len() < ASKED_MAX);
             let pause = first.map_or(REFRESH_MAX, |at| at.saturating_duration_since(Instant::now()));
             tokio::select! {
@@ -174,6 +177,7 @@ impl StapleFetcher {
 
     /// Attaches a known staple and schedules the next fetch.
     fn take(&mut self, pair: Weak<CertificateKeyPair>) {
+        // The certificate was replaced meanwhile.
         let Some(held) = pair.upgrade() else { return };
         let after = self.staples.known(&held).map_or(Duration::ZERO, |known| {
             let after = known.refresh();
@@ -184,6 +188,7 @@ impl StapleFetcher {
     }
 
     fn schedule(&mut self, after: Duration, pair: Weak<CertificateKeyPair>, failures: u32) {
+        // Makes keys unique: several certificates may be due at the same instant.
         self.count += 1;
         self.due.insert((Instant::now() + after, self.count), (pair, failures));
     }
@@ -227,6 +232,7 @@ impl CachedStaple {
     /// Pause before the refresh: half of the remaining validity.
     fn refresh(&self) -> Duration {
         let left_s = (self.until_unix_s - now_unix_s()).max(0) as u64;
+        // Half of the validity leaves time for many retries.
         Duration::from_secs(left_s / 2).clamp(REFRESH_MIN, REFRESH_MAX)
     }
 }
@@ -247,6 +253,7 @@ async fn ask(pair: Weak<CertificateKeyPair>, failures: u32) -> StapleResult {
 
 async fn fetch_staple(question: &OcspRequest, issuer: &[u8]) -> anyhow::Result<(Vec<u8>, OcspGoodResponse)> {
     let request = Request::post(&question.url)
+        // POST, as RFC 6960 Appendix A.1 defines it.
         .header(CONTENT_TYPE, "application/ocsp-request")
         .body(Full::new(Bytes::from(question.body.clone())))?;
     let answer = fetch::send(request, None, fetch::FetchBounds::SMALL).await?;

@@ -45,6 +45,7 @@ impl HandoverChannel {
     /// Sends the final document. If that fails, shuts down the write side, so that the peer reads the end of
     /// the stream.
     pub(super) fn send_last(&self, document: &impl Serialize) {
+        // Does not wait: a sender that hangs must not keep the process from ending.
         let sent = match self.write_lock.try_lock() {
             Ok(_whole) => {
                 serde_json::to_vec(document).map_err(io::Error::from).and_then(|text| self.write(&text))
@@ -80,6 +81,7 @@ impl HandoverChannel {
         let mut length = [0; 4];
         self.read(&mut length, until)?;
         let length = u32::from_be_bytes(length) as usize;
+        // Checked before the allocation.
         if length > DOCUMENT_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a document is too long"));
         }
@@ -99,9 +101,11 @@ impl HandoverChannel {
         while !buffer.is_empty() {
             self.wait_until(until)?;
             match (&self.stream).read(buffer) {
+                // The end of the stream is the exit of the peer.
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => buffer = &mut buffer[count..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The read timeout of the socket.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
@@ -113,6 +117,7 @@ impl HandoverChannel {
 
     fn wait_until(&self, until: Option<Instant>) -> io::Result<()> {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        // `set_read_timeout` refuses a duration of zero.
         if left == Some(Duration::ZERO) {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -122,6 +127,7 @@ impl HandoverChannel {
     /// Sends descriptors. The peer must know their number.
     pub(super) fn send_descriptors(&self, descriptors: &[OwnedFd]) -> io::Result<()> {
         let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        // More descriptors than one message carries.
         for some in borrowed.chunks(DESCRIPTORS_PER_MESSAGE) {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_PER_MESSAGE))];
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -154,6 +160,7 @@ impl HandoverChannel {
                     received.extend(descriptors);
                 }
             }
+            // A byte without descriptors would loop for ever.
             if received.len() == before {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "descriptors are missing"));
             }

@@ -59,6 +59,7 @@ fn broken(ready: &SuccessorReady, problems: &[Problem]) -> Vec<(String, String)>
     let kept_on = ready.last_good.iter().map(String::as_str).filter(|object| !is_of_document(object));
     let kept_on: BTreeSet<&str> = kept_on.collect();
     let new = ready.broken.iter();
+    // An object that is broken here as well is no loss.
     let new = new.filter(|(object, _)| !known.contains(&**object) && !kept_on.contains(&**object));
     // The successor cannot detect losses against a document that was rejected as a whole.
     let whole = kept.iter().filter(|problem| is_of_document(&problem.object));
@@ -68,6 +69,7 @@ fn broken(ready: &SuccessorReady, problems: &[Problem]) -> Vec<(String, String)>
 }
 
 fn absent(ready: &SuccessorReady, problems: &[Problem], objects: &[String]) -> Vec<String> {
+    // Older versions do not report their objects.
     let Some(had) = &ready.objects else { return Vec::new() };
     let had: BTreeSet<&str> = had.iter().map(String::as_str).collect();
     let is_broken = |problem: &&Problem| problem.level == ProblemLevel::Error && !problem.last_good;

@@ -185,6 +185,7 @@ impl Predecessor {
         options: &UpgradeOptions,
         report: &mut dyn FnMut(&str),
     ) -> Result<u32, UpgradeError> {
+        // Before anything is started: a refused request leaves no trace.
         self.begin(options)?;
         // A child inherits the nice value of the thread that spawns it, and control threads have a raised
         // priority.
@@ -203,6 +204,7 @@ impl Predecessor {
             ),
             Err(UpgradeError::Ending) => tracing::warn!("upgrade aborted: the gateway is ending"),
             Err(reason) => {
+                // Only in this branch: an ending process orders nothing any more.
                 self.handover.orders.go_on();
                 *self.phase() = UpgradePhase::Serving;
                 tracing::error!(%reason, "upgrade failed, this process continues to serve");
@@ -215,8 +217,10 @@ impl Predecessor {
     /// Enters `Upgrading`. Fails while another predecessor drains: a process follows one at a time.
     fn begin(&self, options: &UpgradeOptions) -> Result<(), UpgradeError> {
         if let Some(draining) = &self.draining {
+            // An exit that is under way must not refuse the upgrade.
             draining.wait_for_imminent_exit();
         }
+        // Held until the end of the function: two requests must not both begin.
         let mut phase = self.phase();
         match *phase {
             UpgradePhase::HandedOver(pid) => return Err(UpgradeError::HandedOver(pid)),
@@ -224,6 +228,7 @@ impl Predecessor {
             UpgradePhase::Upgrading => return Err(UpgradeError::InProgress),
             UpgradePhase::Serving => {}
         }
+        // Decision 32: a process follows one predecessor at a time.
         match self.draining.as_ref().and_then(|draining| draining.drain_status()) {
             Some(status) if !options.end_drain => return Err(UpgradeError::PredecessorDrains(status)),
             _ => *phase = UpgradePhase::Upgrading,
@@ -242,6 +247,7 @@ impl Predecessor {
         ));
         draining.end_drain();
         let until = Instant::now() + within;
+        // Polled, so that the end of the gateway is noticed while waiting.
         while !draining.has_exited_within(POLL_EVERY) {
             if self.is_ending.load(Ordering::Acquire) {
                 return Err(UpgradeError::Ending);
@@ -278,6 +284,7 @@ impl Predecessor {
             .map_err(|error| UpgradeError::Start { program: program.to_owned(), error })?;
         let pid = successor.pid();
         report(&format!("process {pid} has started"));
+        // Before the negotiation, which passes the remote ends.
         let (links, remote_links) = match self.datagram_links() {
             Ok(links) => links,
             Err(error) => return Err(successor.end(UpgradeError::Channel(error))),
@@ -285,6 +292,7 @@ impl Predecessor {
         let exported = match self.negotiate(&successor.channel, remote_links, options, report) {
             Ok(exported) => exported,
             Err(error) => {
+                // First the process, then the store: two processes must not have it open.
                 let error = successor.end(error);
                 self.take_back(report);
                 return Err(error);
@@ -301,11 +309,13 @@ impl Predecessor {
         let channel = successor.into_channel();
         let _ = channel.send(&PredecessorMessage::TakenOver);
         let _ = self.handed_over.send(pid);
+        // The successor has handles of its own; these would keep the ports open.
         self.handover.sockets.release();
         // A requester of the next upgrade must reach the successor's socket.
         let _ = channel.receive::<SuccessorMessage>(Some(Instant::now() + SETTLED_WITHIN));
         // The successor has written its pid, possibly to another file; the file of this process is stale.
         process::remove_pid_file(&self.handover.pid_file);
+        // Last: from here on the two exchange counters and configuration.
         self.start_sync(channel, exported);
         report(&format!("process {pid} serves; this process drains"));
         Ok(pid)
@@ -320,6 +330,7 @@ impl Predecessor {
         options: &UpgradeOptions,
         report: &mut dyn FnMut(&str),
     ) -> Result<ExportedState, UpgradeError> {
+        // One limit for the whole start of the successor, however many messages it sends.
         let until = Instant::now() + self.ready_within;
         if let Err(error) = self.offer(channel, links) {
             // The successor may have sent its reason before it exited.
@@ -333,14 +344,17 @@ impl Predecessor {
                 SuccessorMessage::Refuses(reason) => return Err(UpgradeError::Refused(reason)),
                 SuccessorMessage::Does(step) => report(&step),
                 SuccessorMessage::WantsStore => {
+                    // Requested last by the successor, so writes wait as briefly as possible.
                     let reply = self.lend_store(report);
                     channel.send(&reply).map_err(UpgradeError::of_channel)?;
                 }
                 SuccessorMessage::Ready(ready) => {
+                    // Before the order to serve: nothing is irreversible yet.
                     self.judge(&ready, options)?;
                     report(&format!("yumen {} could serve", ready.version));
                     break;
                 }
+                // A successor that serves before the order would share the queues with this process.
                 SuccessorMessage::Serves
                 | SuccessorMessage::Settled
                 | SuccessorMessage::Configured(_)
@@ -350,9 +364,11 @@ impl Predecessor {
         if self.is_ending.load(Ordering::Acquire) {
             return Err(UpgradeError::Ending);
         }
+        // As late as possible, so that the counts are fresh.
         let exported = self.handover.carry.export();
         report(&format!("handing over {} states of limits and endpoints", exported.len()));
         channel.send(&PredecessorMessage::Serve(exported.clone())).map_err(UpgradeError::of_channel)?;
+        // | false| Not aborted any more: the successor may serve at any moment.
         match self.receive(channel, Instant::now() + SERVES_WITHIN, || false)? {
             SuccessorMessage::Serves => Ok(exported),
             SuccessorMessage::Refuses(reason) => Err(UpgradeError::Refused(reason)),
@@ -408,10 +424,12 @@ impl Predecessor {
     }
 
     fn offer(&self, channel: &HandoverChannel, links: Vec<LabelledDescriptor>) -> io::Result<()> {
+        // First, since its form never changes: the other side decides by it whether it can read the rest.
         channel.send(&HandoverHello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
         let state = &self.handover;
         let (sockets, descriptors): (Vec<_>, Vec<_>) =
             state.sockets.handles()?.into_iter().chain(links).unzip();
+        // Resumption continues: clients keep their tickets across the upgrade.
         let keys = state.ticket_keys.as_ref().map(|keys| keys.export()).unwrap_or_default();
         let (secret, generation) = state.http3_identity.export();
         channel.send(&HandoverOffer {
@@ -424,6 +442,7 @@ impl Predecessor {
             known: state.inputs.now().export(),
             staples: state.staples.export(),
         })?;
+        // After the messages that describe them, in the same order.
         channel.send_descriptors(&descriptors)
     }
 
@@ -452,7 +471,9 @@ impl Predecessor {
         let until = Instant::now() + wait;
         loop {
             let problems = self.handover.control.status.problems();
+            // Read anew in each round: the missing deletions may have arrived.
             let losses = HandoverLosses::of(ready, &problems, &self.handover.store.objects());
+            // The operator has accepted the losses.
             if options.force || losses.is_none() {
                 return Ok(());
             }

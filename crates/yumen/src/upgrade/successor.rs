@@ -94,6 +94,7 @@ impl Successor {
         let until = Instant::now() + REPLY_WITHIN;
         let hello: HandoverHello =
             self.channel.receive(Some(until)).context("no handover message received")?;
+        // Before the offer is read, whose form the protocol number determines.
         if !(PROTOCOL_MIN..=PROTOCOL).contains(&hello.protocol) {
             bail!(
                 "handover protocol mismatch: yumen {} uses {}, yumen {} supports {PROTOCOL_MIN} to {PROTOCOL}",
@@ -103,6 +104,7 @@ impl Successor {
             );
         }
         let offer: HandoverOffer = self.channel.receive(Some(until)).context("no offer received")?;
+        // The number comes from the offer, so both sides agree on it.
         let descriptors = self.channel.receive_descriptors(offer.sockets.len(), until);
         let descriptors = descriptors.context("sockets of the offer not received")?;
         let passed = offer.sockets.into_iter().zip(descriptors).map(|(label, descriptor)| InheritedSocket {
@@ -111,6 +113,7 @@ impl Successor {
             socket: Socket::from(descriptor),
         });
         let sockets = InheritedSockets::from_outside(passed.collect());
+        // A key that cannot be read costs resumptions, not the upgrade.
         let keys = offer.ticket_keys.iter().filter_map(|key| BASE64.decode(key).ok()?.try_into().ok());
         let http3_identity = offer.http3_identity.and_then(|(secret, generation)| {
             let secret = BASE64.decode(secret).ok()?.try_into().ok()?;
@@ -137,6 +140,7 @@ impl Successor {
     /// Waits until the store can be opened.
     pub(crate) fn acquire_store(&self) -> anyhow::Result<()> {
         self.channel.send(&SuccessorMessage::WantsStore)?;
+        // The predecessor finishes queued decisions first, which may take long.
         match self.channel.receive(Some(Instant::now() + REPLY_WITHIN))? {
             PredecessorMessage::StoreIsFree => Ok(()),
             PredecessorMessage::StoreStays(reason) => bail!("the predecessor keeps the store: {reason}"),
@@ -163,6 +167,7 @@ impl Successor {
         self.channel.send(&SuccessorMessage::Ready(ready))?;
         match self.channel.receive(Some(Instant::now() + REPLY_WITHIN))? {
             PredecessorMessage::Serve(exported) => {
+                // Before the first request is served, so that no limit starts anew.
                 carry.take_over(&exported, clock::exact());
                 Ok(())
             }

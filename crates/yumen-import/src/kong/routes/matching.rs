@@ -34,6 +34,7 @@ impl KongHost {
     fn parse(text: &str) -> KongHost {
         let text = text.to_ascii_lowercase();
         match text.rsplit_once(':').map(|(name, port)| (name, port.parse())) {
+            // An IPv6 address without brackets has no port.
             Some((name, Ok(port))) if !name.ends_with(':') => {
                 KongHost { name: name.to_owned(), port: Some(port) }
             }
@@ -54,6 +55,7 @@ impl KongHost {
         };
         let host = json!(["host", "~*", regex]);
         match self.port {
+            // Kong compares the port of a host with that of the connection.
             Some(port) => json!(["AND", host, ["server_port", "==", port]]),
             None => host,
         }
@@ -85,6 +87,7 @@ impl KongRouteMatch {
     ) -> KongRouteMatch {
         let mut conditions = found.conditions;
         if only_http {
+            // Kong refuses encrypted requests on a route for `http` only.
             conditions.push(json!(["scheme", "==", "http"]));
         }
         let rank = KongRouteRank { regex_priority: priority, ..KongRouteRank::default() };
@@ -106,6 +109,7 @@ impl KongRouteMatch {
         };
         let has_paths = entity.peek("paths").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
         found.read_paths(entity, marks_patterns, report);
+        // Without its paths the route would match everything.
         if has_paths && found.paths.is_empty() {
             report.add(
                 dropped(&entity.label, "", "the route is left out").why("none of its paths can be matched"),
@@ -115,6 +119,7 @@ impl KongRouteMatch {
         if only_http {
             found.conditions.push(json!(["scheme", "==", "http"]));
         }
+        // The schema allows registered methods only; the others become a condition.
         if found.methods.iter().any(|method| !METHODS.contains(&method.as_str())) {
             found.conditions.push(json!(["request_method", "in", found.methods]));
         }
@@ -161,6 +166,7 @@ impl KongRouteMatch {
                 one => one.as_str().into_iter().collect(),
             };
             let pattern = match values.as_slice() {
+                // Kong treats a single value with this prefix as a pattern.
                 [one] if one.starts_with("~*") => one[2..].to_owned(),
                 many => {
                     let texts: Vec<String> = many.iter().map(|value| escape(value)).collect();
@@ -173,9 +179,11 @@ impl KongRouteMatch {
                 report.add(line.why("names of fields in conditions have dashes"));
             }
             let variable = format!("http_{}", name.to_lowercase().replace('-', "_"));
+            // A condition that cannot be checked must not be dropped: the route would match more requests.
             if RegexPattern::new(&pattern, PatternOptions::default()).is_err() {
                 let line = dropped(&entity.label, &format!("headers.{name}"), "no request matches");
                 report.add(line.why(format!("the pattern {pattern} cannot be used")));
+                // A contradiction: the route matches no request.
                 self.conditions.push(json!([variable, "==", null]));
                 self.conditions.push(json!([variable, "~=", null]));
                 continue;
@@ -187,6 +195,7 @@ impl KongRouteMatch {
 
     fn read_server_names(&mut self, entity: &mut KongEntity, report: &mut ImportReport) -> bool {
         let names = entity.texts("snis", report);
+        // A final dot is not part of a server name (RFC 6066 §3).
         let names: Vec<&str> = names.iter().map(|name| name.trim_end_matches('.')).collect();
         if !names.is_empty() {
             // Plain requests have no server name, and Kong does not require one of them.
@@ -224,6 +233,7 @@ impl KongRouteMatch {
                 }
             }
         }
+        // Addresses alone fit the attribute of the route, which is cheaper than an expression.
         if field == "sources" && !bare.is_empty() && bare.len() == any_of.len() {
             self.remote_addrs = bare;
         } else if any_of.len() > 1 {
@@ -236,6 +246,7 @@ impl KongRouteMatch {
 
     /// The hosts of the resulting route; empty for any host.
     pub(super) fn placed_hosts(&self) -> Vec<String> {
+        // One host that the router does not support moves the route to those of any host.
         match self.hosts.iter().all(KongHost::is_routable) {
             true => {
                 let mut names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
@@ -249,6 +260,7 @@ impl KongRouteMatch {
 
     /// The condition on hosts that the attributes of a route cannot express.
     fn unroutable_hosts(&self) -> Option<Value> {
+        // Ports are conditions even if the names are routable.
         let is_unroutable = |host: &KongHost| host.port.is_some() || !host.is_routable();
         self.hosts.iter().any(is_unroutable).then(|| self.host_condition()).flatten()
     }
@@ -267,6 +279,7 @@ impl KongRouteMatch {
     /// All conditions; with those on hosts if the route is placed among the routes of any host.
     pub(super) fn conditions(&self, any_host: bool) -> Vec<Value> {
         let mut all = self.conditions.clone();
+        // Otherwise the condition is in `conditions` already.
         if any_host && self.unroutable_hosts().is_none() {
             all.extend(self.host_condition());
         }

@@ -62,6 +62,7 @@ impl ConsumerDirectory {
         credential_id: Option<Box<str>>,
         keys: &[StagedConsumerKey],
     ) -> Vec<ObjectName> {
+        // Keys of the previous version must not identify any client.
         let mut affected = self.release(name);
         let mut claimed = Vec::with_capacity(keys.len());
         for StagedConsumerKey { plugin, key, auth } in keys {
@@ -109,6 +110,7 @@ impl ConsumerDirectory {
         let Some(claims) = self.claims.get(key_name) else { return reported };
         let mut claimants = claims.iter();
         let Some((first, identity)) = claimants.next() else {
+            // The last claim is gone, so the key identifies no client.
             self.claims.remove(key_name);
             self.index.remove_key(plugin, key);
             return reported;

@@ -114,11 +114,14 @@ impl DiscoveredServices {
     /// Stores a result of discovery.
     pub(crate) fn set(&mut self, service: &DiscoveryQuery, found: DiscoveryResult) -> InputEffect {
         let mut effect = InputEffect::default();
+        // The service may have lost its last owner while the query ran.
         let Some(entry) = self.required.get_mut(service) else { return effect };
+        // A repeated failure changes no problem, so it touches no owner.
         if entry.found.trouble != found.trouble {
             entry.found.trouble = found.trouble;
             effect.reported.extend(entry.owners.iter().cloned());
         }
+        // An equal result rebuilds no upstream.
         if let Some(nodes) = found.nodes.filter(|nodes| entry.found.nodes.as_ref() != Some(nodes)) {
             entry.found.nodes = Some(nodes);
             effect.outdated.extend(entry.owners.iter().cloned());

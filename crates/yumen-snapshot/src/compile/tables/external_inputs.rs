@@ -100,6 +100,7 @@ impl ExternalInputs {
     pub(crate) fn remove_unused(&mut self) {
         // Both tables are cleaned, so no short circuit.
         let has_removed = self.hosts.remove_unused() | self.services.remove_unused();
+        // Followers compare this number instead of the lists.
         self.generation += u64::from(has_removed);
     }
 

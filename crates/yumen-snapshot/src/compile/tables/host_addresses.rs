@@ -88,9 +88,11 @@ impl HostAddresses {
 
     /// Stores the addresses of a name. No addresses mean that the resolution failed: the previous ones stay in force.
     pub(crate) fn set(&mut self, host: Box<str>, mut addresses: Vec<IpAddr>) -> InputEffect {
+        // The name may have lost its last owner while it was resolved.
         let Some(entry) = self.required.get(&host) else { return InputEffect::default() };
         let owners = || entry.owners.iter().cloned().collect();
         if addresses.is_empty() {
+            // Stale addresses serve better than none: a failing resolver must not take down an upstream.
             let effect = InputEffect { reported: owners(), outdated: Vec::new() };
             self.unresolved.insert(host);
             return effect;
@@ -99,6 +101,7 @@ impl HostAddresses {
         addresses.sort_unstable();
         addresses.dedup();
         self.unresolved.remove(&host);
+        // Equal addresses rebuild no upstream.
         if self.addresses.get(&host).is_some_and(|known| **known == *addresses) {
             return InputEffect::default();
         }

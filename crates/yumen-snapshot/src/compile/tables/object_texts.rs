@@ -92,6 +92,7 @@ impl ObjectTexts {
             }
         }
         let differs = |one: &Resource| current(one).is_none_or(|text| **text != *one.json);
+        // Equal texts stage nothing: the cost of a reload follows the difference.
         changes.extend(resources.into_iter().filter(differs).map(ConfigChange::Put));
         changes
     }

@@ -110,6 +110,7 @@ impl<T: RoutingTable, S> RoutedObjects<T, S> {
 
     /// Replaces the route of an object by its newly linked form, and serves it if it is enabled.
     pub(crate) fn link(&mut self, id: &str, route: T::Route, is_enabled: bool) {
+        // Linking may change the hosts, by which the table finds the route.
         if self.unroute(id).is_none() {
             return;
         }

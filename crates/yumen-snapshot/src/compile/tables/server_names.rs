@@ -54,6 +54,7 @@ impl ServerNames {
 
     /// Adds or replaces the certificate of an object, and claims its names.
     pub(crate) fn insert(&mut self, id: &Arc<str>, certificate: CompiledCertificate, names: Vec<Box<str>>) {
+        // The names of the previous version are released first; the new one may claim others.
         self.remove(id);
         for name in &names {
             let claims = self.claims.entry(name.clone()).or_default();
@@ -86,10 +87,12 @@ impl ServerNames {
     /// Gives a name to its last claimant. A fetched certificate is presented by [`ServerNames::presented`] instead.
     fn assign(&mut self, name: Box<str>) {
         let claims = self.claims.get(&name);
+        // The last id wins, whatever the order of arrival, so that all nodes present the same certificate.
         let winner = claims.and_then(|claims| claims.iter().rfind(|id| !self.is_fetched(id)));
         match winner.and_then(|id| self.objects.get(id)) {
             Some(object) => drop(self.assigned.insert(name, object.certificate.clone())),
             None => {
+                // The map must not grow with names that came and went.
                 if claims.is_some_and(BTreeSet::is_empty) {
                     self.claims.remove(&name);
                 }
@@ -107,9 +110,11 @@ impl ServerNames {
     /// A fetched certificate is presented for its names whatever else claims them, but under the handshake rules of the
     /// object that claims them: a new certificate must not admit clients that an object excludes.
     pub(crate) fn presented(&self) -> Certificates {
+        // The clone shares its structure; only the fetched names are inserted.
         let mut presented = self.assigned.clone();
         for object in self.fetched.iter().filter_map(|id| self.objects.get(&**id)) {
             for name in &object.server_names {
+                // The rules of the object that would match without the fetched certificate (decision 23).
                 let certificate = match find_certificate(&self.assigned, name) {
                     Some((_, ruling)) => Arc::new(object.certificate.under_rules_of(ruling)),
                     None => object.certificate.clone(),

@@ -36,6 +36,7 @@ impl SettingsAgreements {
         for (subject, hash) in self.by_object.remove(name).into_iter().flatten() {
             let Some(parties) = self.by_subject.get_mut(&subject) else { continue };
             parties.remove(&(name.clone(), hash));
+            // The parties that remain may agree now.
             affected.extend(parties.iter().map(|(other, _)| other.clone()));
             if parties.is_empty() {
                 self.by_subject.remove(&subject);

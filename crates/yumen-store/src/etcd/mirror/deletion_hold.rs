@@ -79,14 +79,18 @@ impl DeletionHold {
             return Verdict { passing: keys_of(gone), ..Verdict::default() };
         }
         self.window.expire(at.now_ms);
+        // Held objects are served but were deleted already; counting them would raise the threshold.
         let (of, earlier) = (served.saturating_sub(self.keys.len()), self.window.len());
         if self.is_much(gone.len(), of) {
+            // Undoes nothing: the batch alone shows the mistake (decision 49).
             self.keep(keys_of(gone), at);
             return Verdict::default();
         }
+        // The window's objects belong to the state before the deletions.
         if self.is_much(gone.len() + earlier, of + earlier) {
             self.keep(keys_of(gone), at);
             let restored = self.window.take_back();
+            // Restored objects are deleted in etcd, so their deletion is held as well.
             self.keys.extend(restored.iter().map(|(key, _)| (key.clone(), at.revision)));
             return Verdict { passing: Vec::new(), restored };
         }
@@ -96,6 +100,7 @@ impl DeletionHold {
     }
 
     fn is_much(&self, gone: usize, of: usize) -> bool {
+        // Both bounds: a large share of few objects is routine, and so are many of a huge table.
         gone >= OBJECTS_MIN && gone * 100 > of * self.percent as usize
     }
 
@@ -115,6 +120,7 @@ impl DeletionHold {
 
     /// Releases all held deletions and resets the window.
     pub(super) fn release_all(&mut self) -> Vec<ResourceKey> {
+        // A confirmation covers the deletions before it, so the count starts anew (decision 49).
         self.window = DeletionWindow::default();
         std::mem::take(&mut self.keys).keys().cloned().collect()
     }
@@ -171,6 +177,7 @@ impl DeletionWindow {
     /// Drops deletions older than the window, and ones in the future after a clock was set back.
     fn expire(&mut self, now_ms: u64) {
         let is_over = |at_ms: u64| at_ms > now_ms || now_ms - at_ms > WINDOW_MS;
+        // Ascending by time, so the first current entry ends the clean-up.
         while let Some((at_ms, key)) = self.order.front().filter(|(at_ms, _)| is_over(*at_ms)).cloned() {
             self.order.pop_front();
             // A key that was deleted again has a newer item.
@@ -184,10 +191,12 @@ impl DeletionWindow {
     fn take_back(&mut self) -> Vec<(ResourceKey, StoreEntry)> {
         let mut taken = Vec::new();
         for (key, deletion) in self.deletions.clone() {
+            // Not even by mistake: access that was revoked must stay revoked.
             if !may_return(key.kind) {
                 continue;
             }
             if let Some(entry) = deletion.passed {
+                // Counted on: later deletions within the window are held too.
                 self.deletions.insert(key.clone(), RecentDeletion { passed: None, ..deletion });
                 taken.push((key, entry));
             }

@@ -61,6 +61,7 @@ impl ConsulAgents {
     /// the agent.
     async fn ask(&self, path: &str, cursor: &mut SourceCursor) -> Result<(Vec<Value>, Duration), String> {
         // Only a query with a state index can block; the first one returns at once.
+        // Never waits: without a permit the query is a plain one.
         let watch = self.watches.try_acquire().ok().filter(|_| cursor.index > 0);
         let _question = match watch {
             Some(_) => None,
@@ -82,6 +83,7 @@ impl ConsulAgents {
                 Err(error) => drop(failure.get_or_insert(error)),
             }
             // State indexes of different agents are not comparable.
+            // The next query starts with the agent that responds now.
             *cursor = SourceCursor { server: cursor.server + 1, index: 0 };
         }
         Err(failure.unwrap_or_else(|| "no server configured".into()))
@@ -159,6 +161,7 @@ impl ConsulSource {
         cursor: &mut SourceCursor,
     ) -> Result<DiscoveryAnswer, String> {
         let args = DiscoveryArgs::of(service, &["datacenter", "namespace", "tag", "metadata"])?;
+        // The agent filters, so that unhealthy instances do not travel.
         let mut path = format!("/v1/health/service/{}?passing=true", encoded(&service.name));
         let datacenter = args.text("datacenter")?.unwrap_or(&self.datacenter);
         for (name, value) in
@@ -179,6 +182,7 @@ impl ConsulSource {
     fn node(&self, entry: &Value) -> Option<UpstreamNode> {
         let service = &entry["Service"];
         let own = service["Address"].as_str().filter(|address| !address.is_empty());
+        // Consul's rule: an empty service address stands for that of the node.
         let host = own.or(entry["Node"]["Address"].as_str())?;
         let weight = service["Weights"]["Passing"].as_u64().unwrap_or(self.weight.into());
         Some(UpstreamNode {

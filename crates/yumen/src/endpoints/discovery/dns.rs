@@ -42,12 +42,14 @@ impl DnsSource {
 
     pub(super) async fn ask(&self, service: &DiscoveryQuery) -> Result<DiscoveryAnswer, String> {
         DiscoveryArgs::of(service, &[])?;
+        // As in APISIX, an address in place of a name needs no query.
         if let Some((ip, port)) = address(&service.name) {
             let nodes = vec![node(ip, port, 1, 0)];
             return Ok(DiscoveryAnswer { nodes, pause: dns::clamp(&self.settings, None) });
         }
         let (host, port) = match service.name.rsplit_once(':') {
             Some((host, port)) => (host, port.parse().map_err(|_| format!("`{port}` is no port"))?),
+            // Port 0 is filled in by SRV records or by the default of the scheme.
             None => (&*service.name, 0),
         };
         let name = dns::query_name(host).map_err(|_| format!("`{host}` is no host name"))?;
@@ -109,6 +111,7 @@ impl DnsSource {
             }
             let (srv, resolver) = (srv.clone(), self.resolver.clone());
             targets.spawn(async move {
+                // AAAA only for targets without A records (decision 12).
                 let found = match addresses(&resolver, srv.target.clone(), RecordType::A).await {
                     Ok(None) => addresses(&resolver, srv.target.clone(), RecordType::AAAA).await,
                     found => found,
@@ -116,6 +119,7 @@ impl DnsSource {
                 (srv, found)
             });
         }
+        // Answers may consist of CNAME records alone.
         if targets.is_empty() {
             return Ok(None);
         }
@@ -124,6 +128,7 @@ impl DnsSource {
             match found {
                 Ok(Some((ips, holds_s))) => {
                     ttl_s = [ttl_s, holds_s].into_iter().flatten().min();
+                    // A port in the name of the service takes precedence.
                     let port = if port > 0 { port } else { srv.port };
                     // SRV prefers the lowest priority, nodes the highest. SRV weight 0 is a small share, but
                     // node weight 0 is none.

@@ -53,6 +53,7 @@ impl ServiceLedger {
         });
         line.last_answer = standing.last_answer();
         line.trouble = standing.trouble().map(Box::from);
+        // Compared first: most results are equal, and the copies stay.
         if line.nodes != standing.nodes() {
             line.nodes = standing.nodes().to_vec();
         }

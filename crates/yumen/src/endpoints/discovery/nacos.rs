@@ -38,6 +38,7 @@ pub(super) struct NacosSource {
 impl NacosSource {
     pub(super) fn new(settings: &NacosDiscovery, http: DiscoveryHttpClient) -> NacosSource {
         let server = |host: &yumen_config::node::SecretText| {
+            // As in APISIX, the scheme is optional and the login is part of the URL.
             let (scheme, rest) = host.0.split_once("://").unwrap_or(("http", &host.0));
             let (login, authority) = match rest.rsplit_once('@') {
                 Some((login, authority)) => (login.split_once(':'), authority),
@@ -87,6 +88,7 @@ impl NacosSource {
     /// Lists instances. On status 401 or 403, renews the token and retries once.
     async fn list(&self, server: &NacosServer, query: &str) -> Result<Vec<Value>, String> {
         let mut reply = self.list_once(server, query).await?;
+        // Only a login that had a token is renewed; otherwise the refusal is final.
         if matches!(reply.status, 401 | 403) && server.session.lock().await.token.take().is_some() {
             reply = self.list_once(server, query).await?;
         }
@@ -119,6 +121,7 @@ impl NacosSource {
                     }
                 }
             }
+            // The HTTP API of Nacos, version 1, expects the token in the query.
             url.push_str(&format!("&accessToken={}", encoded(session.token.as_deref().unwrap_or_default())));
         }
         self.http.get(&url, &[], self.bounds()).await
@@ -146,6 +149,7 @@ impl NacosSource {
 
     /// Converts an instance to a node; `None` if it is unhealthy or disabled.
     fn node(&self, instance: &Value) -> Option<UpstreamNode> {
+        // Older servers omit the members.
         let is_on = |name: &str| instance[name].as_bool().unwrap_or(true);
         if !is_on("healthy") || !is_on("enabled") {
             return None;

@@ -62,17 +62,21 @@ impl ServiceStanding {
 
     /// Takes a result of the source.
     pub(super) fn answered(&mut self, mut nodes: Vec<UpstreamNode>, now: Instant) -> Option<DiscoveryResult> {
+        // Sources return nodes in any order; another order is no change.
         nodes.sort_by(|a, b| (&a.host, a.port, a.priority).cmp(&(&b.host, b.port, b.priority)));
         nodes.dedup();
         self.last_answer = Some(now);
         if !nodes.is_empty() {
+            // A result with endpoints ends a pending removal.
             self.empty_since = None;
             return self.settle(nodes, None);
         }
+        // Saved endpoints serve even if the first result is empty.
         self.use_saved();
         if self.nodes().is_empty() {
             return self.settle(nodes, Some("it has no endpoint".into()));
         }
+        // The hold runs from the first of several empty results.
         self.empty_since.get_or_insert(now);
         if self.due().is_some_and(|due| due <= now) {
             return self.lapse(now);
@@ -120,6 +124,7 @@ impl ServiceStanding {
 
     fn settle(&mut self, nodes: Vec<UpstreamNode>, trouble: Option<String>) -> Option<DiscoveryResult> {
         let trouble = trouble.map(String::into_boxed_str);
+        // Neither nodes nor trouble changed: nothing to compile.
         if self.nodes.as_ref() == Some(&nodes) && self.trouble == trouble {
             return None;
         }

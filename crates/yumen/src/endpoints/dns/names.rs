@@ -55,6 +55,7 @@ impl HostNames {
             }),
             Err(_) => HashMap::new(),
         };
+        // Later ones replace those of the file.
         before.extend(known);
         HostNames {
             path,
@@ -78,6 +79,7 @@ impl HostNames {
     }
 
     pub(super) fn note(&self, name: &str, known: &HostAddresses) {
+        // An empty entry would replace saved addresses by nothing.
         if *known != HostAddresses::default() {
             lock(&self.known).insert(name.into(), known.clone());
             self.changes.notify_one();
@@ -106,7 +108,9 @@ impl HostNames {
     fn write(&self) {
         let text = json!({ "names": export_names(&self.known()) }).to_string();
         let mut written = lock(&self.written);
+        // A gateway with a file store may have no data directory, and must not create one.
         let has_place = self.path.parent().is_some_and(Path::is_dir);
+        // Addresses often return to an earlier set within the pause.
         if !has_place || written.text == text {
             return;
         }

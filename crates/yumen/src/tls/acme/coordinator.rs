@@ -97,6 +97,7 @@ impl AcmeCoordinator {
 
     /// Stores a text for all nodes, unless there is one.
     pub(super) async fn keep_first(&self, id: &str, text: &str) -> anyhow::Result<()> {
+        // Atomic in etcd: two nodes that start together must not overwrite each other.
         self.shared_keys.put_new(&kept(id), self.sealed(id, text), 0).await.map(drop).context("etcd")
     }
 
@@ -115,25 +116,30 @@ impl AcmeCoordinator {
 
     /// Whether another node's order was rejected recently.
     pub(super) fn is_refused_elsewhere(&self, id: &str) -> bool {
+        // The failed node itself waits by its own pause, which is longer.
         self.shared_keys.texts().get(&*failed(id)).is_some_and(|node| *node != self.node)
     }
 
     /// Acquires the order lease; `None` if another node holds it. On success, texts of the previous holder
     /// are visible.
     pub(super) async fn acquire_order_lease(self: &Arc<Self>) -> anyhow::Result<Option<OrderLease>> {
+        // A hint from the mirror, which saves a lease per check; `put_new` decides.
         if self.shared_keys.texts().contains_key(ORDER) {
             return Ok(None);
         }
         let lease = self.shared_keys.lease(ORDER_LEASE_TTL).await.context("etcd")?;
+        // Renewed by a task, since an order may take minutes.
         let keeping = tokio::spawn(keep_lease(self.shared_keys.clone(), lease)).abort_handle();
         let order_lease =
             OrderLease { coordinator: self.clone(), lease, keeping, skipped_nodes: Mutex::default() };
         // The lease id makes the text unique: a delayed watch event of an earlier lease cannot match.
         let text = format!("{} {lease:x}", self.node);
         if !self.shared_keys.put_new(ORDER, text.clone(), lease).await.context("etcd")? {
+            // Revoked at once, so that unused leases do not collect in etcd.
             order_lease.end().await;
             return Ok(None);
         }
+        // With the write, everything the previous holder wrote has arrived: the watch is ordered.
         let is_watched = || self.shared_keys.texts().get(ORDER).is_some_and(|seen| **seen == *text);
         match self.comes_within(WATCH_WITHIN, is_watched).await {
             true => Ok(Some(order_lease)),
@@ -146,6 +152,7 @@ impl AcmeCoordinator {
         let mut moves = self.shared_keys.moves();
         while !is_there() {
             if !matches!(timeout_at(until, moves.changed()).await, Ok(Ok(()))) {
+                // Once more at the deadline.
                 return is_there();
             }
         }
@@ -155,6 +162,7 @@ impl AcmeCoordinator {
 
 async fn keep_lease(shared_keys: SharedKeys, lease: i64) {
     loop {
+        // Two renewals may fail before the lease expires.
         sleep(ORDER_LEASE_TTL / 3).await;
         if let Err(error) = shared_keys.keep(lease).await {
             tracing::debug!(%error, "certificate order lease cannot be renewed");
@@ -174,6 +182,7 @@ impl OrderLease {
             return Ok(());
         }
         let late = self.waits_for(token);
+        // Without its own write this node could not serve the challenge that it requests.
         if late.contains(&coordinator.node) {
             bail!("the etcd watch did not deliver the write in time");
         }
@@ -186,6 +195,7 @@ impl OrderLease {
     fn waits_for(&self, token: &str) -> BTreeSet<Arc<str>> {
         let (coordinator, skipped_nodes) = (&self.coordinator, self.skipped_nodes());
         let texts = coordinator.shared_keys.texts();
+        // The own record may not have arrived yet, but the challenge is served here as well.
         let all = coordinator.shared_keys.nodes().into_iter().chain([coordinator.node.clone()]);
         let is_late = |node: &Arc<str>| {
             !skipped_nodes.contains(node) && !texts.contains_key(&*acknowledgement_key(token, node))
@@ -268,6 +278,7 @@ impl ProofFollower {
         let shown = self.screen.show(&proof).await?;
         let (shared_keys, name) =
             (self.coordinator.shared_keys.clone(), acknowledgement_key(&proof.token, &self.coordinator.node));
+        // The challenge is served already; the acknowledgement must not delay the next one.
         tokio::spawn(async move {
             if let Err(error) = shared_keys.put(&name, String::new(), lease).await {
                 tracing::debug!(%error, "ACME challenge acknowledgement not written");

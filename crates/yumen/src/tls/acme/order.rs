@@ -37,6 +37,7 @@ impl AcmeTransport {
     pub(super) fn new(ca: &str) -> anyhow::Result<AcmeTransport> {
         let mut roots = RootCertStore::empty();
         match ca.is_empty() {
+            // Some authorities in system stores do not parse; they must not disable the rest.
             true => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
             false => {
                 let pem = std::fs::read(ca).with_context(|| format!("acme.ca: cannot read {ca}"))?;
@@ -130,6 +131,7 @@ pub(super) async fn certificate(
 ) -> anyhow::Result<IssuedCertificate> {
     let identifiers: Vec<Identifier> = names.iter().cloned().map(Identifier::Dns).collect();
     let mut order = account.new_order(&NewOrder::new(&identifiers)).await.context("the order")?;
+    // Filled by `prove` even if it fails, so that all challenges are withdrawn.
     let mut shown = Vec::new();
     let proved = prove(&mut order, prover, &mut shown).await;
     // Withdraw the challenges even after a failure.
@@ -139,6 +141,7 @@ pub(super) async fn certificate(
     // The CSR must contain exactly the ordered identifiers (RFC 8555 §7.4): remove rcgen's default common
     // name.
     params.distinguished_name = DistinguishedName::new();
+    // A new key for each certificate bounds the use of a stolen one.
     let key = KeyPair::generate()?;
     let request = params.serialize_request(&key)?;
     order.finalize_csr(request.der()).await.context("the signing request")?;
@@ -157,6 +160,7 @@ async fn prove(
         let mut authorization = authorization.context("an authorization")?;
         let name = authorization.identifier().to_string();
         match authorization.status {
+            // The server may reuse a valid authorization of an earlier order.
             AuthorizationStatus::Valid => continue,
             AuthorizationStatus::Pending => {}
             other => bail!("the authorization of {name} is {other:?}"),
@@ -174,6 +178,7 @@ async fn prove(
             token: challenge.token.clone(),
             key: challenge.key_authorization().as_str().to_owned(),
         };
+        // Served before the server is asked to validate.
         prover.show(&proof, shown).await?;
         challenge.set_ready().await.with_context(|| format!("the challenge for {name}"))?;
     }
@@ -206,6 +211,7 @@ impl ChallengeProver<'_> {
         match self.lease {
             None => shown.push(PublishedChallenge::Here(self.screen.show(proof).await?)),
             Some(lease) => {
+                // Recorded before the wait, so that a failure withdraws the challenge as well.
                 shown.push(PublishedChallenge::Everywhere(proof.token.clone()));
                 lease.pin(proof).await?;
             }
