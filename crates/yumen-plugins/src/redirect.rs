@@ -199,8 +199,8 @@ impl Plugin for Redirect {
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let mut status = self.status;
         if let RedirectTarget::Https(_) = self.target {
-            let told = ex.request.fields.get("X-Forwarded-Proto");
-            if told.unwrap_or(ex.client.scheme().as_bytes()) == b"https" {
+            let proto = ex.request.fields.get("X-Forwarded-Proto");
+            if proto.unwrap_or(ex.client.scheme().as_bytes()) == b"https" {
                 return Step::Continue;
             }
             if ex.request.host().is_empty() {

@@ -207,10 +207,10 @@ impl SplitRule {
             return None;
         }
         let pick = self.picks.fetch_add(1, Ordering::Relaxed) % self.total;
-        let mut place = pick * self.stride % self.total;
+        let mut position = pick * self.stride % self.total;
         self.choices.iter().find(|choice| {
-            let is_here = place < choice.weight;
-            place = place.wrapping_sub(choice.weight);
+            let is_here = position < choice.weight;
+            position = position.wrapping_sub(choice.weight);
             is_here
         })
     }

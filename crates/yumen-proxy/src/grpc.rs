@@ -70,9 +70,9 @@ pub(crate) fn abort_trailers(kind: FaultKind) -> String {
 /// Message of a refusal: the message in its JSON body, or the reason phrase of its status.
 fn reason(refused: &LocalResponse) -> String {
     let body: Option<serde_json::Value> = serde_json::from_slice(&refused.body).ok();
-    let told =
+    let message =
         body.as_ref().and_then(|body| ["message", "error_msg"].iter().find_map(|key| body[key].as_str()));
-    told.unwrap_or_else(|| yumen_http::encode::standard_reason(refused.status)).to_owned()
+    message.unwrap_or_else(|| yumen_http::encode::standard_reason(refused.status)).to_owned()
 }
 
 /// gRPC status for an HTTP status, as in the gRPC documents (`http-grpc-status-mapping.md`).

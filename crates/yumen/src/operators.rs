@@ -306,12 +306,12 @@ impl LiveGateway for RunningGateway {
     }
 
     fn backup(&self) -> Result<File, StoreError> {
-        let place = self.data_dir.join(BACKUP);
+        let path = self.data_dir.join(BACKUP);
         // A fixed name: after a crash in between, one file is left, which the next backup replaces.
         let _one = self.backing_up.lock().unwrap_or_else(PoisonError::into_inner);
-        self.store.backup(&place)?;
-        let file = File::open(&place)?;
-        std::fs::remove_file(&place)?;
+        self.store.backup(&path)?;
+        let file = File::open(&path)?;
+        std::fs::remove_file(&path)?;
         Ok(file)
     }
 

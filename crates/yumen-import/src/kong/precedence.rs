@@ -48,7 +48,7 @@ pub(super) struct PathPlacement {
 }
 
 /// Places all candidates. They are in the order of the file, which decides among equal ranks.
-pub(super) fn place(candidates: &[KongPathCandidate]) -> Vec<PathPlacement> {
+pub(super) fn placement(candidates: &[KongPathCandidate]) -> Vec<PathPlacement> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by_key(|at| (std::cmp::Reverse(candidates[*at].rank), *at));
     let natural = |candidate: &KongPathCandidate| PathPlacement {
@@ -114,8 +114,8 @@ fn weaker_placement(
 }
 
 /// The hosts of a candidate in the router; one empty text for any host.
-fn router_hosts<'c>(candidate: &'c KongPathCandidate, place: &PathPlacement) -> Vec<&'c str> {
-    match place.any_host || candidate.hosts.is_empty() {
+fn router_hosts<'c>(candidate: &'c KongPathCandidate, placement: &PathPlacement) -> Vec<&'c str> {
+    match placement.any_host || candidate.hosts.is_empty() {
         true => vec![""],
         false => candidate.hosts.iter().map(String::as_str).collect(),
     }

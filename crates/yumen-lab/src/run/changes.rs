@@ -67,10 +67,10 @@ fn one(
         let _ = sleep_until(Instant::now() + GRACE, ended);
         upstreams.shrink(count);
     }
-    let announce_error = if changes.announce { "" } else { ", unannounced" };
+    let suffix = if changes.announce { "" } else { ", unannounced" };
     ChangeMark {
         at_ms: (start - begun).as_millis() as u64,
-        what: format!("{count} endpoints{announce_error}"),
+        what: format!("{count} endpoints{suffix}"),
         took_ms: took.as_secs_f64() * 1000.0,
         effective_ms: effective.map(|effective| effective.as_secs_f64() * 1000.0),
         error: error.map(|error| format!("{error:#}")),

@@ -165,14 +165,14 @@ fn line(round: &RoundRecord) -> String {
 pub(super) fn rfc3339(seconds: u64) -> String {
     const DAY: u64 = 86_400;
     let (mut days, rest) = (seconds / DAY, seconds % DAY);
-    let skip_revisions =
+    let is_leap_year =
         |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let mut year = 1970;
-    while days >= 365 + u64::from(skip_revisions(year)) {
-        days -= 365 + u64::from(skip_revisions(year));
+    while days >= 365 + u64::from(is_leap_year(year)) {
+        days -= 365 + u64::from(is_leap_year(year));
         year += 1;
     }
-    let february = 28 + u64::from(skip_revisions(year));
+    let february = 28 + u64::from(is_leap_year(year));
     let mut month = 1;
     for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
         if days < length {

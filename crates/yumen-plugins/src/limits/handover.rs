@@ -47,12 +47,12 @@ impl<V: KeyedState + Send + Sync + 'static> PortableState for LimitTable<V> {
                 limit[key] = more.into();
             }
         }
-        if let Some(gone) = V::gone() {
+        if let Some(ended) = V::ended() {
             for (name, keys) in before.as_object().into_iter().flatten() {
-                let is_gone = |key: &&String| now.get(name).is_none_or(|now| now.get(*key).is_none());
-                for key in keys.as_object().into_iter().flat_map(Map::keys).filter(is_gone) {
+                let is_removed = |key: &&String| now.get(name).is_none_or(|now| now.get(*key).is_none());
+                for key in keys.as_object().into_iter().flat_map(Map::keys).filter(is_removed) {
                     let limit = since.entry(name.as_str()).or_insert_with(|| json!({}));
-                    limit[key] = gone.clone().into();
+                    limit[key] = ended.clone().into();
                 }
             }
         }

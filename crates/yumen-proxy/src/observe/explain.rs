@@ -32,8 +32,8 @@ pub(crate) fn explain(watch: &ExchangeStopwatch, ex: &Exchange<'_>, upstream: Op
 }
 
 /// Serializes the explanation; members that exceed the limit are replaced by a remark.
-fn bounded(mut told: Value) -> String {
-    let mut text = ascii(&told);
+fn bounded(mut explanation: Value) -> String {
+    let mut text = ascii(&explanation);
     // Long member lists and paths are replaced in this order until the text fits.
     for (member, instead) in
         [("candidates", "too many to tell"), ("plugins", "too many to tell"), ("request", "too long to tell")]
@@ -41,8 +41,8 @@ fn bounded(mut told: Value) -> String {
         if text.len() <= BYTES_MAX {
             return text;
         }
-        told[member] = Value::from(instead);
-        text = ascii(&told);
+        explanation[member] = Value::from(instead);
+        text = ascii(&explanation);
     }
     if text.len() <= BYTES_MAX { text } else { r#"{"error":"too long to tell"}"#.to_owned() }
 }

@@ -42,19 +42,19 @@ type SuppressionTable = HashMap<(SocketAddr, SuppressionKey), (Instant, u64)>;
 pub(crate) fn should_log(endpoint: SocketAddr, which: SuppressionKey) -> Option<u64> {
     static TOLD: Mutex<Option<SuppressionTable>> = Mutex::new(None);
     let now = Instant::now();
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    let told = told.get_or_insert_default();
-    let untold = match told.get_mut(&(endpoint, which)) {
-        Some((at, untold)) if now.duration_since(*at) < SUPPRESS_FOR => {
-            *untold += 1;
+    let mut logged = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let logged = logged.get_or_insert_default();
+    let suppressed = match logged.get_mut(&(endpoint, which)) {
+        Some((at, suppressed)) if now.duration_since(*at) < SUPPRESS_FOR => {
+            *suppressed += 1;
             return None;
         }
-        Some((_, untold)) => *untold,
+        Some((_, suppressed)) => *suppressed,
         None => 0,
     };
-    if told.len() >= TOLD_MAX {
-        told.clear();
+    if logged.len() >= TOLD_MAX {
+        logged.clear();
     }
-    told.insert((endpoint, which), (now, 0));
-    Some(untold)
+    logged.insert((endpoint, which), (now, 0));
+    Some(suppressed)
 }

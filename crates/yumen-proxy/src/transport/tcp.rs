@@ -443,12 +443,13 @@ mod tests {
     fn a_connection_breaks_after_so_much_silence() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let tcp = TcpConnection::fresh(std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap());
-        let told = |tcp: &TcpConnection| rustix::net::sockopt::tcp_user_timeout(tcp.fd().unwrap()).unwrap();
+        let user_timeout =
+            |tcp: &TcpConnection| rustix::net::sockopt::tcp_user_timeout(tcp.fd().unwrap()).unwrap();
         tcp.break_after(60_000);
-        assert_eq!(told(&tcp), 60_000);
+        assert_eq!(user_timeout(&tcp), 60_000);
         // Values beyond the range of the socket option select the default of the system.
         tcp.break_after(u64::MAX);
-        assert_eq!(told(&tcp), 0);
+        assert_eq!(user_timeout(&tcp), 0);
     }
 
     /// Reads after a failed write. The peer sends one byte, then FIN if `ends`, then RST.

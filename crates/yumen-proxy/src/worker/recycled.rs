@@ -22,10 +22,10 @@ impl RecycledMemory {
     }
 
     pub(super) fn keep_head(&self, mut head: Box<RequestHead>) {
-        let mut kept = self.heads.borrow_mut();
-        if kept.len() < EXCHANGES_KEPT {
+        let mut pool = self.heads.borrow_mut();
+        if pool.len() < EXCHANGES_KEPT {
             head.clear();
-            kept.push(head);
+            pool.push(head);
         }
     }
 
@@ -34,10 +34,10 @@ impl RecycledMemory {
     }
 
     pub(super) fn keep_fields(&self, mut fields: Fields) {
-        let mut kept = self.fields.borrow_mut();
-        if fields.capacity() > 0 && kept.len() < EXCHANGES_KEPT {
+        let mut pool = self.fields.borrow_mut();
+        if fields.capacity() > 0 && pool.len() < EXCHANGES_KEPT {
             fields.clear(FIELDS_BYTES_MAX);
-            kept.push(fields);
+            pool.push(fields);
         }
     }
 }

@@ -183,19 +183,24 @@ pub(super) fn matched_by(
     if matching.iter().any(|field| !NOT_MATCHING.contains(field) && is_defective(field)) {
         return None;
     }
-    let kept: Map<String, Value> = matching
+    let matched: Map<String, Value> = matching
         .iter()
         .filter_map(|field| written.remove(*field).map(|value| ((*field).to_owned(), value)))
         .collect();
-    (!may_narrow(kind, &kept, &written, matching)).then_some(kept)
+    (!may_narrow(kind, &matched, &written, matching)).then_some(matched)
 }
 
 /// Whether an unknown field may be a misspelt matching field, such as `hsots`. Without its restriction the broken route
 /// would refuse requests of other routes.
-fn may_narrow(kind: Kind, kept: &Map<String, Value>, rest: &Map<String, Value>, matching: &[&str]) -> bool {
+fn may_narrow(
+    kind: Kind,
+    matched: &Map<String, Value>,
+    rest: &Map<String, Value>,
+    matching: &[&str],
+) -> bool {
     let known = &config::schema_of(kind)["properties"];
     let resembles = |field: &str| closest(field, matching.iter().copied()).is_some();
-    rest.keys().any(|field| known.get(field).is_none() && (kept.is_empty() || resembles(field)))
+    rest.keys().any(|field| known.get(field).is_none() && (matched.is_empty() || resembles(field)))
 }
 
 /// The number that a value stands for, such as the text `"0"`.
@@ -208,17 +213,17 @@ pub(super) fn number(value: &Value) -> Option<f64> {
 }
 
 /// Repairs or removes the fields of [`NOT_MATCHING`], which may be the defective ones.
-fn repair_other_fields(kept: &mut Map<String, Value>) {
-    if !kept.get("name").is_some_and(Value::is_string) {
-        kept.remove("name");
+fn repair_other_fields(matched: &mut Map<String, Value>) {
+    if !matched.get("name").is_some_and(Value::is_string) {
+        matched.remove("name");
     }
-    if !kept.get("create_time").is_some_and(Value::is_i64) {
-        kept.remove("create_time");
+    if !matched.get("create_time").is_some_and(Value::is_i64) {
+        matched.remove("create_time");
     }
-    if let Some(priority) = kept.remove("priority").as_ref().and_then(number) {
-        kept.insert("priority".into(), Value::from(priority as i64));
+    if let Some(priority) = matched.remove("priority").as_ref().and_then(number) {
+        matched.insert("priority".into(), Value::from(priority as i64));
     }
-    kept.remove("status");
+    matched.remove("status");
 }
 
 /// Whether two texts of a route differ at most in the upstream and in descriptive fields.
@@ -425,11 +430,11 @@ struct RefusingRoute {
 
 /// The requests that a broken text matches; `None` if that is uncertain.
 fn refusing_route(name: &ObjectName, json: &str, defects: &[ResourceDefect]) -> Option<RefusingRoute> {
-    let mut kept = matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
-    repair_other_fields(&mut kept);
+    let mut matched = matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
+    repair_other_fields(&mut matched);
     // The schema requires something to do.
-    kept.insert("plugins".into(), Value::Object(Map::new()));
-    let written: config::RouteSpec = config::decode_value(Value::Object(kept)).ok()?;
+    matched.insert("plugins".into(), Value::Object(Map::new()));
+    let written: config::RouteSpec = config::decode_value(Value::Object(matched)).ok()?;
     let matching = matching(&written).ok()?;
     Some(RefusingRoute { written, matching })
 }

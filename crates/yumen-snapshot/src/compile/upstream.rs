@@ -149,7 +149,7 @@ fn host_names(nodes: &[config::UpstreamNode]) -> impl Iterator<Item = &str> {
 impl Compiler {
     /// Builds the upstream of an object and puts it into its slot. `path` is the place of the upstream in the object. An
     /// error leaves the slot as it was.
-    pub(super) fn place_upstream(
+    pub(super) fn assign_upstream(
         &mut self,
         owner: &ObjectName,
         written: &config::UpstreamSpec,
@@ -162,7 +162,7 @@ impl Compiler {
         let dependencies = builder.dependencies(written);
         self.set_dependencies(owner, dependencies);
         self.apply_bounds(&built);
-        Ok(self.upstreams.place(owner, built))
+        Ok(self.upstreams.assign(owner, built))
     }
 
     /// Removes the upstream of an object.
@@ -182,7 +182,7 @@ impl Compiler {
     /// Builds an upstream again from the text of its object, after an object or input that it refers to changed.
     pub(super) fn rebuild_upstream(&mut self, owner: &ObjectName) -> Result<(), Problem> {
         if let Some(written) = self.bindings.inline(owner).cloned() {
-            return self.place_upstream(owner, &written, "").map(drop);
+            return self.assign_upstream(owner, &written, "").map(drop);
         }
         let Some(json) = self.texts.in_force(owner) else { return Ok(()) };
         let (upstream, path) = match owner.kind {
@@ -196,7 +196,7 @@ impl Compiler {
             _ => (decode::<config::RouteSpec>(json).ok().and_then(|one| one.upstream), "upstream"),
         };
         match upstream {
-            Some(upstream) => self.place_upstream(owner, &upstream, path).map(drop),
+            Some(upstream) => self.assign_upstream(owner, &upstream, path).map(drop),
             None => Ok(()),
         }
     }

@@ -288,15 +288,15 @@ impl<T> TrieNode<T> {
 }
 
 fn pass_wild<K: TrieKey>(label: &[u8], key: K, mut at: usize) -> Option<usize> {
-    for &wanted in label {
-        if wanted == PARAMETER {
+    for &byte in label {
+        if byte == PARAMETER {
             let end = key.segment_end(at);
             // A parameter needs at least one byte: `/user/:id` does not match `/user/`.
             if end == at {
                 return None;
             }
             at = end;
-        } else if at < key.len() && key.byte(at) == wanted {
+        } else if at < key.len() && key.byte(at) == byte {
             at += 1;
         } else {
             return None;
@@ -317,8 +317,8 @@ impl<T: Clone> TrieNode<T> {
     fn add_child(&mut self, child: TrieNode<T>) {
         let label = Label::from(self.text.label());
         let at = self.children().partition_point(|other| other.first() < child.first());
-        let (before, behind) = self.children().split_at(at);
-        let children = before.iter().cloned().chain([child]).chain(behind.iter().cloned()).collect();
+        let (before, after) = self.children().split_at(at);
+        let children = before.iter().cloned().chain([child]).chain(after.iter().cloned()).collect();
         self.set_shape(&label, Some(children));
     }
 

@@ -54,13 +54,13 @@ async fn follow(shared: &EtcdShared, backoff: &mut RetryBackoff) -> Result<Infal
 async fn listen(shared: &EtcdShared, watch: &mut EtcdWatch) -> Result<MirrorNeed, RpcError> {
     let mut probe = interval(shared.settings.probe_every);
     probe.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut heard = Instant::now();
+    let mut last_event = Instant::now();
     loop {
         tokio::select! {
             // A received message takes precedence over the probe timeout.
             biased;
             news = watch.next() => {
-                heard = Instant::now();
+                last_event = Instant::now();
                 match news? {
                     WatchMessage::Events(head, events) => {
                         if shared.take_events(head, events) {
@@ -73,7 +73,7 @@ async fn listen(shared: &EtcdShared, watch: &mut EtcdWatch) -> Result<MirrorNeed
                 }
             }
             _ = probe.tick() => {
-                if heard.elapsed() > shared.settings.probe_timeout {
+                if last_event.elapsed() > shared.settings.probe_timeout {
                     watch.fail("the etcd member does not respond");
                     return Err(RpcError::Late(shared.settings.probe_timeout.as_millis()));
                 }

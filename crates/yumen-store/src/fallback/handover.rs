@@ -30,8 +30,8 @@ impl DeferredProposals {
     /// Defers a write; returns the write if the queue is full or deferral has ended.
     pub(super) fn keep(&self, proposal: Proposal) -> Option<Proposal> {
         match &mut *self.proposals.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(held) if held.len() < HELD_MAX => {
-                held.push(proposal);
+            Some(deferred) if deferred.len() < HELD_MAX => {
+                deferred.push(proposal);
                 None
             }
             _ => Some(proposal),
@@ -54,7 +54,7 @@ impl FallbackStore {
     ///
     /// Earlier proposals are decided and durable on return; later ones are deferred. An error leaves the
     /// store open.
-    pub fn lend(&self) -> Result<(), StoreError> {
+    pub fn release_for_handover(&self) -> Result<(), StoreError> {
         // A file without a name disappears with its last handle, and the successor could not open it.
         self.check()?;
         // A retry would open the store while the other process uses it.
@@ -68,34 +68,34 @@ impl FallbackStore {
         };
         let before = std::mem::replace(
             &mut *inner,
-            FallbackInner::Lent { state, damage, held: DeferredProposals::new() },
+            FallbackInner::Lent { state, damage, deferred: DeferredProposals::new() },
         );
         // Published before `close`: new proposals are deferred while the store finishes earlier ones.
         drop(inner);
         let FallbackInner::Store(opened) = before else { return Ok(()) };
         match close(opened) {
             Ok(state) => {
-                self.set_lent(state);
+                self.set_released(state);
                 Ok(())
             }
             Err(opened) => {
                 let mut inner = self.shared.inner.write().unwrap_or_else(PoisonError::into_inner);
-                let held = std::mem::replace(&mut *inner, FallbackInner::Store(opened));
+                let deferred = std::mem::replace(&mut *inner, FallbackInner::Store(opened));
                 drop(inner);
-                self.go_on(held);
+                self.go_on(deferred);
                 Err(StoreError::InUse("a backup is being made, and takes long".to_owned()))
             }
         }
     }
 
     /// Records the final state and moves followers from the closed store to this one.
-    fn set_lent(&self, newest: StoreState) {
+    fn set_released(&self, newest: StoreState) {
         let mut followers = self.shared.followers();
         let direct = std::mem::take(&mut followers.direct);
-        let told = direct.into_iter().map(|follower| -> crate::store::FollowerFn {
-            Box::new(move |committed| super::tell(&follower, committed))
+        let indirect = direct.into_iter().map(|follower| -> crate::store::FollowerFn {
+            Box::new(move |committed| super::notify(&follower, committed))
         });
-        followers.by_us.extend(told);
+        followers.by_us.extend(indirect);
         if let FallbackInner::Lent { state, .. } =
             &mut *self.shared.inner.write().unwrap_or_else(PoisonError::into_inner)
         {
@@ -104,17 +104,17 @@ impl FallbackStore {
     }
 
     /// Refuses the deferred writes, and further ones until the store is open again.
-    pub fn refuse_held(&self) {
+    pub fn refuse_deferred(&self) {
         let inner = self.shared.inner();
-        let FallbackInner::Lent { held, .. } = &*inner else { return };
-        let (refused, error) = (held.end(), held.refusal());
+        let FallbackInner::Lent { deferred, .. } = &*inner else { return };
+        let (refused, error) = (deferred.end(), deferred.refusal());
         drop(inner);
         refused.into_iter().for_each(|proposal| (proposal.done)(Err(error.clone())));
     }
 
     /// Completes the handover: the store belongs to the other process.
-    pub fn give_away(&self) {
-        self.refuse_held();
+    pub fn complete_handover(&self) {
+        self.refuse_deferred();
     }
 
     /// Reopens the store after a failed handover and submits the deferred writes.
@@ -128,7 +128,7 @@ impl FallbackStore {
         let opened = open_now(&self.open);
         // Ends deferral: writes that arrive until the switch are refused as `HandoverInProgress`.
         let waiting = match &*self.shared.inner() {
-            FallbackInner::Lent { held, .. } => held.end(),
+            FallbackInner::Lent { deferred, .. } => deferred.end(),
             _ => Vec::new(),
         };
         match opened {
@@ -157,9 +157,9 @@ impl FallbackStore {
         Ok(())
     }
 
-    fn go_on(&self, held: FallbackInner) {
-        if let FallbackInner::Lent { held, .. } = held {
-            held.end().into_iter().for_each(|proposal| self.propose(proposal));
+    fn go_on(&self, deferred: FallbackInner) {
+        if let FallbackInner::Lent { deferred, .. } = deferred {
+            deferred.end().into_iter().for_each(|proposal| self.propose(proposal));
         }
     }
 }
@@ -168,19 +168,19 @@ impl FallbackStore {
 ///
 /// Returns the store itself if a reader still holds it after `READERS_END_WITHIN`.
 fn close(opened: OpenedStore) -> Result<StoreState, OpenedStore> {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     opened.store.propose(Proposal {
         by: Authorship::by("upgrade"),
         decide: Box::new(|_| false),
         done: Box::new(move |_| {
-            let _ = tell.send(());
+            let _ = sender.send(());
         }),
     });
     // A store that has ended drops the proposal; the receive error serves the same purpose.
-    let _ = told.recv();
+    let _ = receiver.recv();
     let until = Instant::now() + READERS_END_WITHIN;
     let readers = |opened: &OpenedStore| {
-        let own = 1 + usize::from(opened.keeper.is_some());
+        let own = 1 + usize::from(opened.saver.is_some());
         Arc::strong_count(&opened.store) > own
     };
     while readers(&opened) {

@@ -40,8 +40,8 @@ impl LastGoodTask {
     ) -> Result<LastGoodTask, StoreError> {
         let notice = Arc::new(SaveNotifier::default());
         versions.followed_by(&notice);
-        let told = notice.clone();
-        store.follow(Box::new(move |_| told.set(|news| news.changed = true)));
+        let notifier = notice.clone();
+        store.follow(Box::new(move |_| notifier.set(|news| news.changed = true)));
         let directory = directory.to_owned();
         let mut saver = StateSaver {
             directory,
@@ -78,18 +78,18 @@ pub(super) struct SaveSignal {
 #[derive(Debug, Default)]
 pub(super) struct SaveNotifier {
     news: Mutex<SaveSignal>,
-    came: Condvar,
+    signalled: Condvar,
 }
 
 impl SaveNotifier {
     pub(super) fn set(&self, change: impl FnOnce(&mut SaveSignal)) {
         change(&mut self.news());
-        self.came.notify_all();
+        self.signalled.notify_all();
     }
 
     /// Waits at most `at_most` for a signal accepted by `counts`; returns whether the task must end.
     fn wait(&self, at_most: Duration, counts: impl Fn(&SaveSignal) -> bool) -> bool {
-        let waited = self.came.wait_timeout_while(self.news(), at_most, |news| !counts(news));
+        let waited = self.signalled.wait_timeout_while(self.news(), at_most, |news| !counts(news));
         waited.unwrap_or_else(PoisonError::into_inner).0.ends
     }
 
@@ -129,7 +129,7 @@ impl SavedState {
     fn state(&self) -> &StoreState {
         match self {
             SavedState::Found(state) => state,
-            SavedState::Kept(kept) => kept.state(),
+            SavedState::Kept(last_good) => last_good.state(),
         }
     }
 }
@@ -167,7 +167,7 @@ impl StateSaver {
     /// killed in between must not leave the state without the version.
     fn wait_for_versions(&self, notice: &SaveNotifier, at_most: Duration) {
         let until = Instant::now() + at_most;
-        while !self.versions.is_told_of(self.store.state().revision) && Instant::now() < until {
+        while !self.versions.has_result_for(self.store.state().revision) && Instant::now() < until {
             if notice.wait(Duration::from_millis(5), |news| news.ends) {
                 return;
             }
@@ -199,8 +199,8 @@ impl StateSaver {
         if is_new || self.saved.as_ref().is_some_and(|saved| is_same(saved.state(), &state)) {
             return;
         }
-        if let Some(SavedState::Kept(kept)) = &mut self.saved {
-            match kept.append(&state, &self.edge) {
+        if let Some(SavedState::Kept(last_good)) = &mut self.saved {
+            match last_good.append(&state, &self.edge) {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => tracing::warn!(%error, "cannot append to the last good state, rewriting it"),
@@ -209,7 +209,7 @@ impl StateSaver {
         // If the save fails too, no file remains to which records could be appended.
         self.saved = None;
         match LastGood::save(&self.directory, &state, &self.edge) {
-            Ok(kept) => self.saved = Some(SavedState::Kept(kept)),
+            Ok(last_good) => self.saved = Some(SavedState::Kept(last_good)),
             Err(error) => tracing::warn!(%error, "last good state not saved"),
         }
     }

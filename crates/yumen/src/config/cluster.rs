@@ -173,7 +173,7 @@ impl NodeCluster {
         let mut nodes = BTreeMap::new();
         for (id, node) in store.nodes() {
             if let Ok(record) = serde_json::from_str::<ClusterNodeRecord>(&node.text) {
-                nodes.insert(id.to_string(), shown(&id, record, node.heard.elapsed()));
+                nodes.insert(id.to_string(), shown(&id, record, node.received.elapsed()));
             }
         }
         // The local record is newer than the copy in etcd.

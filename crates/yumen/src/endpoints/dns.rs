@@ -69,25 +69,25 @@ pub(crate) async fn keep_resolved(
     names: Arc<HostNames>,
     report: impl Fn(Box<str>, Vec<IpAddr>) + Send + Sync + 'static,
 ) -> Result<(), String> {
-    let keeper = ResolverContext::new(&settings, names.clone(), Box::new(report))
+    let context = ResolverContext::new(&settings, names.clone(), Box::new(report))
         .inspect_err(|error| tracing::error!(error, "host name resolution unavailable"))?;
-    let keeper = Arc::new(keeper);
+    let context = Arc::new(context);
     let mut tasks = JoinSet::new();
     tasks.spawn(names.clone().save());
-    let mut kept: HashMap<Box<str>, (u64, AbortHandle)> = HashMap::new();
+    let mut running: HashMap<Box<str>, (u64, AbortHandle)> = HashMap::new();
     loop {
-        let wanted = hosts.borrow_and_update().clone();
-        kept.retain(|name, (number, task)| {
-            let stays = wanted.get(name) == Some(number);
+        let required = hosts.borrow_and_update().clone();
+        running.retain(|name, (number, task)| {
+            let stays = required.get(name) == Some(number);
             if !stays {
                 task.abort();
                 names.forget(name);
             }
             stays
         });
-        for (name, number) in wanted.iter() {
-            if !kept.contains_key(name) {
-                kept.insert(name.clone(), (*number, tasks.spawn(keeper.clone().keep(name.clone()))));
+        for (name, number) in required.iter() {
+            if !running.contains_key(name) {
+                running.insert(name.clone(), (*number, tasks.spawn(context.clone().keep(name.clone()))));
             }
         }
         // The JoinSet keeps results of finished tasks until they are joined.
@@ -252,7 +252,7 @@ impl ResolverContext {
             return Ok((found, Duration::from_millis(self.settings.refresh_ms)));
         }
         let (v4, v6) =
-            tokio::join!(self.ask(parsed.clone(), RecordType::A), self.ask(parsed, RecordType::AAAA));
+            tokio::join!(self.look_up(parsed.clone(), RecordType::A), self.look_up(parsed, RecordType::AAAA));
         let mut next = known.clone();
         let mut ttl: Option<Duration> = None;
         let mut failure = None;
@@ -274,7 +274,7 @@ impl ResolverContext {
         }
     }
 
-    async fn ask(&self, name: Name, family: RecordType) -> DnsAnswer {
+    async fn look_up(&self, name: Name, family: RecordType) -> DnsAnswer {
         let lookup = match self.resolver.lookup(name, family).await {
             Ok(lookup) => lookup,
             Err(error) if error.is_no_records_found() => return DnsAnswer::None,

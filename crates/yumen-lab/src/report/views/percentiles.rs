@@ -129,8 +129,8 @@ fn cell(context: ReportContext<'_>, case: &RunCase, target: &MeasuredTarget, wan
     let Some(result) = context.result(case, target) else { return TableCell::none() };
     let Some(value) = median(&values(result, wanted, true)) else { return TableCell::none() };
     let counts = result.rounds.iter().map(|round| round.summary.main_latency().count as f64);
-    let extension_endpoints = counts.fold(f64::INFINITY, f64::min) * (1.0 - wanted / 100.0);
-    let flag = if extension_endpoints < VALUES_BEYOND_MIN { Some('n') } else { context.doubt(case, target) };
+    let beyond = counts.fold(f64::INFINITY, f64::min) * (1.0 - wanted / 100.0);
+    let flag = if beyond < VALUES_BEYOND_MIN { Some('n') } else { context.doubt(case, target) };
     let emphasis = if target.role == TargetRole::Baseline { CellEmphasis::Quiet } else { CellEmphasis::None };
     TableCell { text: QuantityUnit::Nanoseconds.show(value), emphasis, flag, bar: None }
 }

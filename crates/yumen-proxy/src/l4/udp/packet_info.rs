@@ -16,9 +16,9 @@ const V6_BYTES: usize = 20;
 /// Returns the local address that a datagram was sent to, with the port of the socket.
 ///
 /// `None` without a control message, or if the address cannot be the source of a reply.
-pub(super) fn destination(mut told: &[u8], port: u16) -> Option<SocketAddr> {
+pub(super) fn destination(mut control: &[u8], port: u16) -> Option<SocketAddr> {
     let mut found = None;
-    while let Some((level, kind, data, rest)) = next(told) {
+    while let Some((level, kind, data, rest)) = next(control) {
         match (level, kind) {
             // `in_pktinfo` contains a local address even for a broadcast datagram.
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
@@ -34,7 +34,7 @@ pub(super) fn destination(mut told: &[u8], port: u16) -> Option<SocketAddr> {
             }
             _ => {}
         }
-        told = rest;
+        control = rest;
     }
     found
 }
@@ -45,13 +45,13 @@ fn can_answer(local: &SocketAddr) -> bool {
 }
 
 /// Splits off the first control message: level, type, data, rest.
-fn next(told: &[u8]) -> Option<(libc::c_int, libc::c_int, &[u8], &[u8])> {
-    let (length, level_and_kind) = told.split_first_chunk()?;
+fn next(control: &[u8]) -> Option<(libc::c_int, libc::c_int, &[u8], &[u8])> {
+    let (length, level_and_kind) = control.split_first_chunk()?;
     let (level, kind) = level_and_kind.split_first_chunk()?;
     let kind = kind.first_chunk()?;
     let length = usize::from_ne_bytes(*length);
-    let data = told.get(HEADER_BYTES..length)?;
-    let rest = told.get(length.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
+    let data = control.get(HEADER_BYTES..length)?;
+    let rest = control.get(length.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
     Some((libc::c_int::from_ne_bytes(*level), libc::c_int::from_ne_bytes(*kind), data, rest))
 }
 

@@ -129,7 +129,7 @@ impl LineTemplate {
                     out.extend_from_slice(text.as_bytes());
                     true
                 }
-                LinePart::Told(told) => told.append(outcome, out),
+                LinePart::Told(field) => field.append(outcome, out),
                 LinePart::Var(var) => match var.get(ex) {
                     Some(value) => {
                         self.escape(&value, out);
@@ -161,7 +161,7 @@ impl LineTemplate {
 /// Source of a variable's value.
 fn piece(name: &str) -> Result<LinePart, String> {
     Ok(match (name, OutcomeVar::of(name), Var::parse(name)) {
-        (_, Some(told), _) => LinePart::Told(told),
+        (_, Some(field), _) => LinePart::Told(field),
         // In the log, NGINX and APISIX write the target that the client sent.
         ("request_uri", ..) => LinePart::Var(Var::parse("real_request_uri")),
         (.., Var::Unknown(_)) => return Err(format!("unknown variable ${name}")),

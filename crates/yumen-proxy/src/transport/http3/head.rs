@@ -54,12 +54,12 @@ pub(crate) async fn resolved(
     {
         frame = Ok(Some(Frame::Headers(larger_than(size_max))));
     }
-    let mut asked = None;
+    let mut requested = None;
     if let Ok(Some(Frame::Headers(section))) = &mut frame
         && let Some((left, protocol)) = take_protocol(section)
     {
         *section = left.into();
-        asked = Some(match protocol {
+        requested = Some(match protocol {
             field_section::ConnectProtocol::WebSocket => Protocol::from_static("websocket"),
             field_section::ConnectProtocol::Other => Protocol::from_static("unknown"),
         });
@@ -69,7 +69,7 @@ pub(crate) async fn resolved(
     let resolved =
         until(timer, pin!(resolving)).await.ok_or(HeadReadFailure::Refused(HeadError::TooLarge))?;
     let (mut request, stream) = resolved.map_err(|error| unread(&error))?;
-    if let Some(protocol) = asked {
+    if let Some(protocol) = requested {
         request.extensions_mut().insert(protocol);
     }
     Ok((request, stream))

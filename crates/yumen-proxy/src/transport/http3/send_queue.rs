@@ -195,7 +195,7 @@ fn wake(waker: &RefCell<Option<Waker>>) {
 }
 
 /// Sends the parts of `outgoing` until the client has acknowledged all, the stream is given up, or the
-/// connection is lost. A client may accept nothing for `stall_ms` milliseconds. `said` is called when only
+/// connection is lost. A client may accept nothing for `stall_ms` milliseconds. `on_all_sent` is called when only
 /// acknowledgements are missing.
 pub(crate) async fn send_all(
     mut sender: Sender,
@@ -203,7 +203,7 @@ pub(crate) async fn send_all(
     connection: quinn::Connection,
     timer: Timer,
     stall_ms: u64,
-    said: impl Fn(),
+    on_all_sent: impl Fn(),
 ) {
     let mut lost = pin!(connection.closed());
     loop {
@@ -217,7 +217,7 @@ pub(crate) async fn send_all(
             piece => (0, matches!(piece, OutgoingPart::End)),
         };
         if is_end {
-            said();
+            on_all_sent();
         }
         let stall = SendStall { connection: &connection, timer: &timer, stall_ms, is_end };
         timer.set(stall_ms);

@@ -48,7 +48,7 @@ impl HealthCall {
         };
         tokio::select! {
             biased;
-            said = call => said.map_or(HealthObservation::TcpFailure, |serves| {
+            reply = call => reply.map_or(HealthObservation::TcpFailure, |serves| {
                 HealthObservation::Status(if serves { 200 } else { 503 })
             }),
             _ = connection => HealthObservation::TcpFailure,

@@ -26,7 +26,7 @@ pub struct DiscoveryResult {
     /// The nodes; `None` leaves the known ones in force.
     pub nodes: Option<Vec<config::UpstreamNode>>,
     /// The reason of a failure.
-    pub trouble: Option<Box<str>>,
+    pub error: Option<Box<str>>,
 }
 
 impl DiscoveryQuery {
@@ -115,8 +115,8 @@ impl DiscoveredServices {
     pub(crate) fn set(&mut self, service: &DiscoveryQuery, found: DiscoveryResult) -> InputEffect {
         let mut effect = InputEffect::default();
         let Some(entry) = self.required.get_mut(service) else { return effect };
-        if entry.found.trouble != found.trouble {
-            entry.found.trouble = found.trouble;
+        if entry.found.error != found.error {
+            entry.found.error = found.error;
             effect.reported.extend(entry.owners.iter().cloned());
         }
         if let Some(nodes) = found.nodes.filter(|nodes| entry.found.nodes.as_ref() != Some(nodes)) {
@@ -128,13 +128,13 @@ impl DiscoveredServices {
 
     /// The failure of a service, as a problem of an owner.
     pub(crate) fn problem(&self, service: &DiscoveryQuery, owner: &ObjectName) -> Option<Problem> {
-        let trouble = self.required.get(service)?.found.trouble.as_deref()?;
-        Some(Problem::warning(owner.to_string(), "service_name", format!("{}: {trouble}", service.source)))
+        let error = self.required.get(service)?.found.error.as_deref()?;
+        Some(Problem::warning(owner.to_string(), "service_name", format!("{}: {error}", service.source)))
     }
 
     /// The owners of failing services.
     pub(crate) fn failing_owners(&self) -> impl Iterator<Item = &ObjectName> {
-        self.required.values().filter(|entry| entry.found.trouble.is_some()).flat_map(|entry| &entry.owners)
+        self.required.values().filter(|entry| entry.found.error.is_some()).flat_map(|entry| &entry.owners)
     }
 }
 

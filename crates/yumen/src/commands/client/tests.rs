@@ -72,8 +72,8 @@ fn a_download_that_fails_or_ends_early_is_an_error() {
         let client = OperatorClient::new(&format!("http://{address}"), None).unwrap();
         let error = client.download("/backup", &mut Vec::new()).expect_err(expected);
         serving.join().unwrap();
-        let told = format!("{error:#}");
-        assert!(told.contains(expected), "{told}");
+        let message = format!("{error:#}");
+        assert!(message.contains(expected), "{message}");
     }
 }
 

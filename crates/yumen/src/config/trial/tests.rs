@@ -10,6 +10,6 @@ fn lint_tells_what_cannot_be_compiled_first() {
     let trial = TrialCompiler::new(&offline::compiler(&Default::default()));
     let (_, compiled) = trial.compile(resources.clone());
     assert!(!compiled.is_empty());
-    let told = trial.lint(&resources, false);
-    assert_eq!(told[..compiled.len()], compiled[..]);
+    let problems = trial.lint(&resources, false);
+    assert_eq!(problems[..compiled.len()], compiled[..]);
 }

@@ -106,8 +106,8 @@ impl HostNames {
     fn write(&self) {
         let text = json!({ "names": export_names(&self.known()) }).to_string();
         let mut written = lock(&self.written);
-        let has_place = self.path.parent().is_some_and(Path::is_dir);
-        if !has_place || written.text == text {
+        let has_directory = self.path.parent().is_some_and(Path::is_dir);
+        if !has_directory || written.text == text {
             return;
         }
         match private_file::write(&self.path, |file| Ok(file.write_all(text.as_bytes())?)) {

@@ -12,7 +12,7 @@ fn state(format: NodeLogFormat) -> NodeLogState {
 
 #[test]
 fn a_pipe_that_nobody_reads_costs_lines_and_no_time() {
-    for (format, told) in [
+    for (format, expected) in [
         (NodeLogFormat::Text, " WARN node log lines lost: the reader is too slow lines="),
         (NodeLogFormat::Json, "{\"level\":\"WARN\","),
     ] {
@@ -36,7 +36,7 @@ fn a_pipe_that_nobody_reads_costs_lines_and_no_time() {
         reader.read_to_string(&mut rest).unwrap();
         let lines: Vec<&str> = rest.lines().collect();
         let [whole @ .., lost_lines, again] = &lines[..] else { panic!("{rest}") };
-        assert!(lost_lines.starts_with(told) && lost_lines.contains(&lost.to_string()), "{lost_lines}");
+        assert!(lost_lines.starts_with(expected) && lost_lines.contains(&lost.to_string()), "{lost_lines}");
         assert_eq!(*again, "again");
         assert!(whole.iter().all(|line| line.bytes().all(|byte| byte == b'x')));
     }

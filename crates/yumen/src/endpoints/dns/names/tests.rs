@@ -23,8 +23,8 @@ fn what_is_kept_is_known_again_until_a_name_is_asked_for() {
     names.note("b.test", &addresses(&["10.0.0.2"]));
     names.forget("b.test");
     names.write();
-    let told = [("c.test".into(), addresses(&["10.0.0.3"]))].into();
-    let next = HostNames::open(&directory, told);
+    let saved = [("c.test".into(), addresses(&["10.0.0.3"]))].into();
+    let next = HostNames::open(&directory, saved);
     assert_eq!(next.known(), HashMap::new(), "nobody wants a name yet");
     assert_eq!(next.begin("a.test"), addresses(&["10.0.0.1", "fd00::1"]));
     assert_eq!(next.begin("a.test"), HostAddresses::default(), "once");
