@@ -19,7 +19,7 @@ pub(crate) fn router() -> Router<AdminState> {
     Router::new()
         .route("/apisix/admin/plugins", get(all))
         .route("/apisix/admin/plugins/list", get(list))
-        .route("/apisix/admin/plugins/reload", get(reload).put(reload))
+        .route("/apisix/admin/plugins/reload", get(refuse_reload_by_get).put(reload))
         .route("/apisix/admin/plugins/{name}", get(one))
 }
 

@@ -62,14 +62,17 @@ pub(super) fn translate(
     for (at, route) in &routes {
         candidates.extend(route.conditions.candidates(*at));
     }
-    let places = precedence::placement(&candidates);
-    let mut places =
-        candidates.iter().zip(places).map(|(candidate, placement)| (candidate.route, placement)).peekable();
+    let path_placements = precedence::placement(&candidates);
+    let mut path_placements = candidates
+        .iter()
+        .zip(path_placements)
+        .map(|(candidate, placement)| (candidate.route, placement))
+        .peekable();
     let mut ids = IdAllocator::of(document.routes.iter().map(|route| &*route.name));
     let mut resources = Vec::new();
     for (at, route) in &routes {
         let mut placements = Vec::new();
-        while let Some((_, placement)) = places.next_if(|(owner, _)| owner == at) {
+        while let Some((_, placement)) = path_placements.next_if(|(owner, _)| owner == at) {
             placements.push(placement);
         }
         let service = route.service.map(|at| &services.all[at]);
@@ -210,16 +213,16 @@ fn expressed(
 }
 
 /// Groups the paths of a route by placement. Paths without a competing route share one resource.
-fn groups(conditions: &KongRouteMatch, places: Vec<PathPlacement>) -> Vec<RouteGroup> {
+fn groups(conditions: &KongRouteMatch, path_placements: Vec<PathPlacement>) -> Vec<RouteGroup> {
     let mut groups: Vec<RouteGroup> = Vec::new();
     let paths = conditions.paths.iter().cloned().map(Some).chain(conditions.paths.is_empty().then_some(None));
-    for (path, placement) in paths.zip(places) {
-        let is_there = match &path {
+    for (path, placement) in paths.zip(path_placements) {
+        let is_covered = match &path {
             Some(KongPath::Prefix(prefix)) => *prefix == placement.prefix,
             Some(KongPath::Pattern(_)) => false,
             None => placement.prefix == "/",
         };
-        let condition = path.as_ref().filter(|_| !is_there).map(|path| json!(["uri", "~~", path.regex()]));
+        let condition = path.as_ref().filter(|_| !is_covered).map(|path| json!(["uri", "~~", path.regex()]));
         let fits = |group: &&mut RouteGroup| {
             condition.is_none()
                 && group.condition.is_none()
@@ -253,7 +256,7 @@ fn resource(
     one_or_many(&mut value, "uri", uris);
     let conditions = route.conditions.conditions(group.placement.any_host);
     if !group.placement.any_host {
-        one_or_many(&mut value, "host", route.conditions.placed_hosts());
+        one_or_many(&mut value, "host", route.conditions.hosts_with_paths());
     }
     route.conditions.write(&mut value);
     let conditions: Vec<Value> = conditions.into_iter().chain(group.condition.clone()).collect();

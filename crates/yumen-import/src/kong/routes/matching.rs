@@ -235,7 +235,7 @@ impl KongRouteMatch {
     }
 
     /// The hosts of the resulting route; empty for any host.
-    pub(super) fn placed_hosts(&self) -> Vec<String> {
+    pub(super) fn hosts_with_paths(&self) -> Vec<String> {
         match self.hosts.iter().all(KongHost::is_routable) {
             true => {
                 let mut names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
@@ -296,7 +296,7 @@ impl KongRouteMatch {
                 None => {}
             }
             let prefix = path.map_or_else(|| "/".to_owned(), KongPath::literal);
-            let (hosts, methods) = (self.placed_hosts(), self.methods.clone());
+            let (hosts, methods) = (self.hosts_with_paths(), self.methods.clone());
             KongPathCandidate { route, rank, hosts, prefix, methods }
         };
         match self.paths.is_empty() {
