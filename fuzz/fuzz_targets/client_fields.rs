@@ -87,8 +87,8 @@ fuzz_target!(|data: &[u8]| {
     let mut ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
     for source in ["http_forwarded", "http_x_forwarded_for"] {
         RealIpFinder::new(source, None, true).apply(&mut ex);
-        let said = ex.client.ip == client.peer.ip() || addresses.iter().any(|byte| matches!(byte, b'.' | b':'));
-        assert!(said, "an address out of nothing");
+        let is_plausible = ex.client.ip == client.peer.ip() || addresses.iter().any(|byte| matches!(byte, b'.' | b':'));
+        assert!(is_plausible, "an address out of nothing");
     }
     let mut answer = ResponseHead::default();
     answer.set_status(200);

@@ -18,17 +18,17 @@ enum End {
 }
 
 /// The output, and the end of the stream.
-fn handed_on(mut frames: Http3FrameFilter, came: &[u8], piece: usize) -> (Vec<u8>, End) {
+fn handed_on(mut frames: Http3FrameFilter, input: &[u8], piece: usize) -> (Vec<u8>, End) {
     let mut out = Vec::new();
-    for piece in came.chunks(piece) {
-        let mut came = Bytes::copy_from_slice(piece);
-        while !came.is_empty() {
-            let left = came.len();
-            match frames.pass(&mut came) {
+    for piece in input.chunks(piece) {
+        let mut input = Bytes::copy_from_slice(piece);
+        while !input.is_empty() {
+            let left = input.len();
+            match frames.pass(&mut input) {
                 Ok(passed) => out.extend_from_slice(&passed),
                 Err(why) => return (out, End::Refused(why)),
             }
-            assert!(came.len() < left, "it takes something each time");
+            assert!(input.len() < left, "it takes something each time");
         }
     }
     match frames.end() {
@@ -38,19 +38,19 @@ fn handed_on(mut frames: Http3FrameFilter, came: &[u8], piece: usize) -> (Vec<u8
     (out, End::Told)
 }
 
-fn check(frames: fn() -> Http3FrameFilter, came: &[u8]) {
-    let whole = handed_on(frames(), came, came.len().max(1));
-    assert_eq!(whole, handed_on(frames(), came, 1));
-    assert_eq!(whole, handed_on(frames(), came, 7));
+fn check(frames: fn() -> Http3FrameFilter, input: &[u8]) {
+    let whole = handed_on(frames(), input, input.len().max(1));
+    assert_eq!(whole, handed_on(frames(), input, 1));
+    assert_eq!(whole, handed_on(frames(), input, 7));
     // Filtering the output again changes nothing, and the output is a subsequence of the input.
     let again = handed_on(frames(), &whole.0, whole.0.len().max(1));
     assert_eq!(whole.0, again.0);
     assert_eq!(if let End::Refused(_) = whole.1 { End::Told } else { whole.1 }, again.1);
-    let mut rest = came.iter();
+    let mut rest = input.iter();
     assert!(whole.0.iter().all(|byte| rest.any(|one| one == byte)));
 }
 
-fuzz_target!(|came: &[u8]| {
-    check(|| Http3FrameFilter::of_request(SECTION_BYTES_MAX), came);
-    check(Http3FrameFilter::one_way, came);
+fuzz_target!(|input: &[u8]| {
+    check(|| Http3FrameFilter::of_request(SECTION_BYTES_MAX), input);
+    check(Http3FrameFilter::one_way, input);
 });

@@ -12,7 +12,7 @@ fn the_repository_is_tidy() {
 }
 
 #[test]
-fn arrows_point_one_way() {
+fn arrows_are_acyclic() {
     let check =
         |from, to, allowed: bool| assert_eq!(check_arrow(from, to).is_none(), allowed, "{from} -> {to}");
     check("yumen-http", "yumen-base", true);

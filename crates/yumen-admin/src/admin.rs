@@ -31,9 +31,9 @@ pub async fn serve_api(
     shutdown: impl Future<Output = ()>,
 ) {
     let more = contract_router().merge(v1::router(v1.clone()));
-    let guests = ListenerAccess { tls, allow: Some(state.access.allow.clone()) };
+    let access = ListenerAccess { tls, allow: Some(state.access.allow.clone()) };
     let router = router(state, more).layer(from_fn_with_state(v1, v1::wait_for_applied));
-    serve_with(listener, guests, router, BOUNDS, shutdown).await;
+    serve_with(listener, access, router, BOUNDS, shutdown).await;
 }
 
 pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {

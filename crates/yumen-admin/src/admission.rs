@@ -26,8 +26,8 @@ pub(crate) async fn admit(State(state): State<AdminState>, request: Request, nex
     let is_allowed = peer.is_some_and(|address| access.allow.contains(address));
     let mut response = match is_allowed {
         false => {
-            let who = peer.map_or("an unknown address".to_owned(), |address| address.to_string());
-            let message = format!("{who} is not allowed: not in admin.allow");
+            let client = peer.map_or("an unknown address".to_owned(), |address| address.to_string());
+            let message = format!("{client} is not allowed: not in admin.allow");
             ApiRefusal::new(StatusCode::FORBIDDEN, message).into_response()
         }
         // A preflight carries no key, so it gets its response before keys are checked.

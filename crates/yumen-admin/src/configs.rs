@@ -40,7 +40,7 @@ const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-last-modified");
 pub(crate) fn router() -> Router<AdminState> {
     Router::new()
         .route("/apisix/admin/configs", get(read).head(head).put(replace))
-        .route("/apisix/admin/configs/validate", post(judge))
+        .route("/apisix/admin/configs/validate", post(validate_document))
         .layer(DefaultBodyLimit::max(DOCUMENT_BYTES_MAX))
 }
 
@@ -49,12 +49,12 @@ async fn head(State(state): State<AdminState>) -> Response {
     (StatusCode::OK, marks(&ledger), "").into_response()
 }
 
-async fn read(State(state): State<AdminState>, sight: SecretVisibility, headers: HeaderMap) -> Response {
+async fn read(State(state): State<AdminState>, visibility: SecretVisibility, headers: HeaderMap) -> Response {
     let now = state.store.state();
     let ledger = VersionLedger::of(&now);
     let mut document = Map::new();
     for section in DocumentSection::ALL {
-        let items = match section.read(&now, sight) {
+        let items = match section.read(&now, visibility) {
             Ok(items) => items,
             Err(message) => {
                 return ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
@@ -65,10 +65,10 @@ async fn read(State(state): State<AdminState>, sight: SecretVisibility, headers:
         }
         document.insert(section.version_key(), json!(ledger.version(section)));
     }
-    let wants_yaml =
+    let accepts_yaml =
         headers.get(ACCEPT).is_some_and(|accepted| accepted.as_bytes().starts_with(b"application/yaml"));
     let document = Value::Object(document);
-    let mut response = match wants_yaml {
+    let mut response = match accepts_yaml {
         false => reply::json(StatusCode::OK, &document),
         true => match yumen_config::yaml::write(document) {
             Ok(text) => {
@@ -134,7 +134,7 @@ async fn try_replace(
     }
     // Refuses a version that is lower than the one in force, as APISIX does.
     let versions = ledger.next_versions(&document)?;
-    let judging = state.clone();
+    let validation_state = state.clone();
     // Validation of a large document takes time and must not block other requests.
     let parts = spawn_blocking(move || {
         let changed = DocumentSection::ALL
@@ -142,7 +142,9 @@ async fn try_replace(
             // Sections with an unchanged version are skipped: the version vouches for their content.
             .filter(|section| ledger.version(*section) != versions[section.at()]);
         changed
-            .map(|section| Ok((section, items::read(&judging, section, &document)?, versions[section.at()])))
+            .map(|section| {
+                Ok((section, items::read(&validation_state, section, &document)?, versions[section.at()]))
+            })
             .collect()
     });
     let parts: Result<Vec<Part>, String> =
@@ -164,10 +166,10 @@ fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<VersionLedge
         // Another client may have written since the document was validated.
         ledger.raise(*section, *version)?;
         for kind in section.kinds() {
-            let wanted: BTreeSet<&str> =
+            let declared: BTreeSet<&str> =
                 items.iter().filter(|item| item.kind == kind).map(|item| &*item.id).collect();
-            let held: Vec<Arc<str>> = draft.state().of_kind(kind).map(|(id, _)| id.clone()).collect();
-            for id in held.iter().filter(|id| !wanted.contains(&***id)) {
+            let stored_ids: Vec<Arc<str>> = draft.state().of_kind(kind).map(|(id, _)| id.clone()).collect();
+            for id in stored_ids.iter().filter(|id| !declared.contains(&***id)) {
                 is_changed |= draft.delete(kind, id);
             }
         }
@@ -186,7 +188,11 @@ fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<VersionLedge
     Ok(ledger)
 }
 
-async fn judge(State(state): State<AdminState>, headers: HeaderMap, WholeBody(body): WholeBody) -> Response {
+async fn validate_document(
+    State(state): State<AdminState>,
+    headers: HeaderMap,
+    WholeBody(body): WholeBody,
+) -> Response {
     let document = match read_body(&headers, &body) {
         Ok(document) => document,
         Err(refusal) => return refusal.into_response(),

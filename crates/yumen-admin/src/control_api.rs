@@ -134,7 +134,7 @@ async fn one(State(state): State<ControlState>, Path((singular, id)): Path<(Stri
 
 fn value_of(id: &str, entry: &StoreEntry) -> Option<Map<String, Value>> {
     let Ok(Value::Object(mut value)) = serde_json::from_str(&entry.json) else { return None };
-    secrets::secrets(&mut value);
+    secrets::redact(&mut value);
     value.insert("id".into(), json!(id));
     Some(value)
 }
@@ -178,7 +178,7 @@ fn has_domain(upstream: &Map<String, Value>) -> bool {
 }
 
 async fn all_health(State(state): State<ControlState>, headers: HeaderMap) -> Response {
-    told(&headers, (state.health)(), None)
+    etag_response(&headers, (state.health)(), None)
 }
 
 async fn health_of(
@@ -198,11 +198,11 @@ async fn health_of(
     let found = health.as_array().and_then(|all| all.iter().find(|one| one["name"] == name.as_str()));
     let now = state.admin.store.state();
     match (found, now.get(kind, &id)) {
-        (Some(found), _) => told(&headers, json!([found]), Some(found)),
+        (Some(found), _) => etag_response(&headers, json!([found]), Some(found)),
         (None, Some(entry)) if has_checks(entry) => {
             // Checks are configured, but none has a result yet.
             let one = json!({ "name": name, "type": "http", "nodes": [] });
-            told(&headers, json!([one]), Some(&one))
+            etag_response(&headers, json!([one]), Some(&one))
         }
         (None, Some(_)) => not_found(format!("no checker for {plural}[{id}]")),
         (None, None) => not_found(format!("{plural}[{id}] not found")),
@@ -215,7 +215,7 @@ fn has_checks(entry: &StoreEntry) -> bool {
 }
 
 /// A page for browsers, otherwise JSON: the list, or the requested item.
-fn told(headers: &HeaderMap, list: Value, one: Option<&Value>) -> Response {
+fn etag_response(headers: &HeaderMap, list: Value, one: Option<&Value>) -> Response {
     let accepts = headers.get(ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or("");
     // Browsers ask for HTML by name; tools send `*/*` or JSON.
     if accepts.contains("text/html") {

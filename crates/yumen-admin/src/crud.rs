@@ -64,8 +64,8 @@ async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<R
     }
     let query = QueryArguments::of(&head.uri);
     if verb == CrudVerb::Get {
-        let sight = SecretVisibility::of(&head.extensions);
-        return list::get(state, target, query, condition::is_known(&head.headers), sight).await;
+        let visibility = SecretVisibility::of(&head.extensions);
+        return list::get(state, target, query, condition::is_known(&head.headers), visibility).await;
     }
     let context = CrudContext { by, query, condition: WritePrecondition::of(&head.headers)? };
     if verb == CrudVerb::Delete {

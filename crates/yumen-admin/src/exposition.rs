@@ -104,11 +104,11 @@ impl MergedFamily {
     }
 }
 
-/// Merges `value` into `there`; false if the two are incompatible.
-fn combine(kind: MetricKind, there: &mut MetricValue, value: MetricValue) -> bool {
-    match (there, value) {
-        (MetricValue::Number(there), MetricValue::Number(more)) => {
-            *there = if kind == MetricKind::Counter { *there + more } else { more };
+/// Merges `value` into `target`; false if the two are incompatible.
+fn combine(kind: MetricKind, target: &mut MetricValue, value: MetricValue) -> bool {
+    match (target, value) {
+        (MetricValue::Number(target), MetricValue::Number(more)) => {
+            *target = if kind == MetricKind::Counter { *target + more } else { more };
             true
         }
         (
@@ -119,7 +119,7 @@ fn combine(kind: MetricKind, there: &mut MetricValue, value: MetricValue) -> boo
             if !buckets.iter().map(|(bound, _)| bound).eq(more.iter().map(|(bound, _)| bound)) {
                 return false;
             }
-            buckets.iter_mut().zip(more).for_each(|(there, (_, more))| there.1 += more);
+            buckets.iter_mut().zip(more).for_each(|(target, (_, more))| target.1 += more);
             *sum += more_sum;
             *count += more_count;
             true

@@ -67,11 +67,11 @@ fn host_of(authority: &[u8]) -> Option<&str> {
     let authority = std::str::from_utf8(authority).ok()?;
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
-            let (host, behind) = rest.split_once(']')?;
+            let (host, port) = rest.split_once(']')?;
             host.parse::<Ipv6Addr>().ok()?;
-            match behind {
+            match port {
                 "" => (host, ""),
-                _ => (host, behind.strip_prefix(':')?),
+                _ => (host, port.strip_prefix(':')?),
             }
         }
         None => authority.split_once(':').unwrap_or((authority, "")),

@@ -54,10 +54,10 @@ pub(crate) fn configured(keys: &[AdminKey]) -> Vec<HashedKey> {
 
 /// The keys in the store.
 pub(crate) fn stored(state: &StoreState) -> Vec<HashedKey> {
-    let kept: Value =
+    let stored: Value =
         state.setting(SETTING).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     // A damaged entry must not lock out the holders of the others.
-    kept.as_array().into_iter().flatten().filter_map(HashedKey::from_json).collect()
+    stored.as_array().into_iter().flatten().filter_map(HashedKey::from_json).collect()
 }
 
 /// The holder of a key. The time does not depend on which key matches, or whether one does.
@@ -66,10 +66,10 @@ pub(crate) fn holder_of<'a>(key: &str, keys: impl Iterator<Item = &'a HashedKey>
     let presented = sha256(key);
     let mut found = None;
     // No early exit: the time must not reveal the position of the key.
-    for kept in keys {
-        let is_same = verify_slices_are_equal(presented.as_bytes(), kept.sha256.as_bytes()).is_ok();
+    for stored in keys {
+        let is_same = verify_slices_are_equal(presented.as_bytes(), stored.sha256.as_bytes()).is_ok();
         if is_same && found.is_none() {
-            found = Some(kept.holder.clone());
+            found = Some(stored.holder.clone());
         }
     }
     found
@@ -100,11 +100,11 @@ pub async fn ensure(store: &dyn Store) -> Result<Option<NewKeys>, StoreError> {
     }
     let random = || random_key().map_err(StoreError::from);
     let keys = NewKeys { admin: random()?, viewer: random()? };
-    let kept = [
+    let stored = [
         HashedKey::new("admin", AdminRole::Admin, &keys.admin),
         HashedKey::new("viewer", AdminRole::Viewer, &keys.viewer),
     ];
-    let text = Value::from_iter(kept.iter().map(HashedKey::to_json)).to_string();
+    let text = Value::from_iter(stored.iter().map(HashedKey::to_json)).to_string();
     let decide = move |draft: &mut Draft| -> Result<bool, StoreError> {
         // Another node may have created keys since.
         let is_first = draft.state().setting(SETTING).is_none();

@@ -19,7 +19,7 @@ pub(crate) fn router() -> Router<AdminState> {
     Router::new()
         .route("/apisix/admin/plugins", get(all))
         .route("/apisix/admin/plugins/list", get(list))
-        .route("/apisix/admin/plugins/reload", get(reload_asked).put(reload))
+        .route("/apisix/admin/plugins/reload", get(refuse_reload_by_get).put(reload))
         .route("/apisix/admin/plugins/{name}", get(one))
 }
 
@@ -161,12 +161,12 @@ async fn one(State(state): State<AdminState>, Path(name): Path<String>, RawQuery
         return ApiRefusal::new(StatusCode::NOT_FOUND, format!("plugin not found in subsystem {of}"))
             .into_response();
     };
-    let asked = match query(&raw, "schema_type").as_deref() {
+    let schema_type = match query(&raw, "schema_type").as_deref() {
         Some("consumer") => consumer_schema(&state, &name),
         Some("metadata") => metadata_schema(&state, &name),
         _ => Some(settings),
     };
-    match asked {
+    match schema_type {
         Some(schema) => reply::json(StatusCode::OK, &schema),
         None => ApiRefusal::invalid("not found schema").into_response(),
     }
@@ -177,7 +177,7 @@ pub(crate) async fn reload() -> Response {
     (StatusCode::OK, "done").into_response()
 }
 
-async fn reload_asked() -> Response {
+async fn refuse_reload_by_get() -> Response {
     let message = "please use PUT method to reload the plugins, GET method is not allowed.";
     ApiRefusal::method(message, &["PUT"]).into_response()
 }

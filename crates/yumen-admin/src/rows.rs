@@ -33,12 +33,12 @@ pub(crate) fn object(out: &mut String, view: KindView, id: &str, entry: &StoreEn
 /// Writes the name of an object as a JSON string. Almost no id needs escaping.
 fn quote(out: &mut String, kind: Kind, id: &str) {
     // Credentials are below their consumers.
-    let place = kind.collection();
+    let collection = kind.collection();
     if id.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
-        out.push_str(&Value::String(format!("/apisix/{place}/{id}")).to_string());
+        out.push_str(&Value::String(format!("/apisix/{collection}/{id}")).to_string());
         return;
     }
-    for part in ["\"/apisix/", place, "/", id, "\""] {
+    for part in ["\"/apisix/", collection, "/", id, "\""] {
         out.push_str(part);
     }
 }

@@ -84,7 +84,7 @@ async fn validate_one(
     Path(name): Path<String>,
     WholeBody(body): WholeBody,
 ) -> Response {
-    let judged = kind_of(&name)
+    let validated = kind_of(&name)
         .ok_or_else(|| {
             ApiRefusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type for schema: {name}"))
         })
@@ -96,7 +96,7 @@ async fn validate_one(
                 .map_err(|error| ApiRefusal::invalid(format!("invalid request body: {error}")))?;
             validate::object(&state, kind, &value).map_err(ApiRefusal::invalid)
         });
-    match judged {
+    match validated {
         Ok(()) => reply::json(StatusCode::OK, &json!({})),
         Err(refusal) => refusal.into_response(),
     }

@@ -45,37 +45,37 @@ impl<S: Sync> FromRequestParts<S> for SecretVisibility {
 
 /// The stored text of an object as the Admin API returns it. Secret members of its kind, such as private keys
 /// of `ssls`, are never returned, as in APISIX.
-pub(crate) fn shown(sight: SecretVisibility, kind: Kind, json: &str) -> Cow<'_, str> {
+pub(crate) fn shown(visibility: SecretVisibility, kind: Kind, json: &str) -> Cow<'_, str> {
     // The common case returns the stored text without parsing it.
-    if kind.descriptor().admin_api.secret_members.is_empty() && sight == SecretVisibility::Whole {
+    if kind.descriptor().admin_api.secret_members.is_empty() && visibility == SecretVisibility::Whole {
         return Cow::Borrowed(json);
     }
     // An unreadable text is left out as a whole, since its secrets cannot be found.
     let mut object: Map<String, Value> = serde_json::from_str(json).unwrap_or_default();
     without_keys(kind, &mut object);
-    if sight == SecretVisibility::NoSecrets {
-        secrets(&mut object);
+    if visibility == SecretVisibility::NoSecrets {
+        redact(&mut object);
     }
     Cow::Owned(Value::Object(object).to_string())
 }
 
 /// Prepares an object of a whole configuration. With full visibility it stays complete, so that it can be
 /// written back.
-pub(crate) fn in_document(sight: SecretVisibility, kind: Kind, object: &mut Map<String, Value>) {
-    if sight == SecretVisibility::NoSecrets {
+pub(crate) fn in_document(visibility: SecretVisibility, kind: Kind, object: &mut Map<String, Value>) {
+    if visibility == SecretVisibility::NoSecrets {
         without_keys(kind, object);
-        secrets(object);
+        redact(object);
     }
 }
 
 /// Prepares an object of a past revision. A rollback restores it without the reader's copy, so private keys
 /// are always hidden.
-pub(crate) fn in_history(sight: SecretVisibility, kind: Kind, object: &mut Map<String, Value>) {
+pub(crate) fn in_history(visibility: SecretVisibility, kind: Kind, object: &mut Map<String, Value>) {
     let members = kind.descriptor().admin_api.secret_members;
     members.iter().filter_map(|name| object.get_mut(*name).map(hide)).for_each(drop);
     private_keys(object);
-    if sight == SecretVisibility::NoSecrets {
-        secrets(object);
+    if visibility == SecretVisibility::NoSecrets {
+        redact(object);
     }
 }
 
@@ -136,7 +136,7 @@ const PLAIN_KEYS_OF: [&str; 4] = ["limit-count", "limit-conn", "limit-req", "gra
 const LOGGERS: [&str; 2] = ["-logger", "-logging"];
 
 /// Replaces secrets in an object with asterisks, in its plugins and its upstream too.
-pub(crate) fn secrets(object: &mut Map<String, Value>) {
+pub(crate) fn redact(object: &mut Map<String, Value>) {
     let hashes = object.contains_key("nodes") || object.contains_key("hash_on");
     for (name, value) in object.iter_mut() {
         match name.as_str() {
@@ -175,8 +175,8 @@ fn without_own_key(settings: &mut Value) {
 
 /// Hides credentials for other servers: fields and arguments, which may have any name.
 fn credentials(value: &mut Value) {
-    for place in ["header", "headers", "query"] {
-        value.get_mut(place).into_iter().for_each(values);
+    for section in ["header", "headers", "query"] {
+        value.get_mut(section).into_iter().for_each(values);
     }
     within(value);
 }
@@ -195,7 +195,7 @@ fn named(name: &str, value: &mut Value) {
 
 fn within(value: &mut Value) {
     match value {
-        Value::Object(members) => secrets(members),
+        Value::Object(members) => redact(members),
         Value::Array(items) => items.iter_mut().for_each(item),
         // URLs may contain a password (RFC 3986 §3.2.1).
         Value::String(text) => hide_userinfo(text),

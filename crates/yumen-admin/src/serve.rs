@@ -90,13 +90,13 @@ pub(crate) async fn serve(
 /// As [`serve`], with TLS and allowed clients.
 pub(crate) async fn serve_with(
     listener: TcpListener,
-    guests: ListenerAccess,
+    access: ListenerAccess,
     router: Router,
     bounds: ServerBounds,
     shutdown: impl Future<Output = ()>,
 ) {
     let (stop, stopped) = watch::channel(());
-    let (mut connections, places) = (JoinSet::new(), ConnectionSlots::default());
+    let (mut connections, slots) = (JoinSet::new(), ConnectionSlots::default());
     // A connection that was accepted and has no slot yet.
     let mut waiting: Option<(TcpStream, IpAddr)> = None;
     tokio::pin!(shutdown);
@@ -106,7 +106,7 @@ pub(crate) async fn serve_with(
             // Ended connections are collected here, so the set does not grow.
             Some(ended) = connections.join_next() => report(ended),
             // An idle connection can now be closed for the waiting one.
-            () = places.idles(), if waiting.is_some() => {}
+            () = slots.idles(), if waiting.is_some() => {}
             // One connection waits for a slot; all others stay in the backlog.
             accepted = listener.accept(), if waiting.is_none() => match accepted {
                 Ok((stream, peer)) => waiting = Some((stream, peer.ip().to_canonical())),
@@ -117,17 +117,17 @@ pub(crate) async fn serve_with(
             },
         }
         let Some((stream, peer)) = waiting.take() else { continue };
-        let is_unauthenticated = guests.allow.as_ref().is_some_and(|allow| !allow.contains(peer));
+        let is_unauthenticated = access.allow.as_ref().is_some_and(|allow| !allow.contains(peer));
         // A disallowed client gets its refusal while there is room, so that its operator learns the reason.
         if connections.len() < bounds.connections {
             let router = router.clone().layer(Extension(AdminPeer(peer)));
-            let place = places.take(is_unauthenticated);
-            connections.spawn(welcome(stream, guests.tls.clone(), router, bounds, place, stopped.clone()));
-        // It must never take a slot from an allowed client.
+            let slot = slots.take(is_unauthenticated);
+            connections.spawn(welcome(stream, access.tls.clone(), router, bounds, slot, stopped.clone()));
+            // It must never take a slot from an allowed client.
         } else if is_unauthenticated {
             debug!(%peer, "client address not allowed, connection limit reached");
         } else {
-            places.make_room();
+            slots.make_room();
             // The client keeps waiting until the closed connection has released its slot.
             waiting = Some((stream, peer));
         }
@@ -152,23 +152,23 @@ async fn welcome(
     tls: Option<AdminTls>,
     router: Router,
     bounds: ServerBounds,
-    place: ConnectionSlot,
+    slot: ConnectionSlot,
     stopped: watch::Receiver<()>,
 ) {
     let serving = async {
         let Some(AdminTls(config)) = tls else {
-            return connection(stream, router, bounds, &place, stopped).await;
+            return connection(stream, router, bounds, &slot, stopped).await;
         };
         // A client that does not complete its handshake must not hold a slot.
         match timeout(bounds.head, TlsAcceptor::from(config).accept(stream)).await {
-            Ok(Ok(stream)) => connection(stream, router, bounds, &place, stopped).await,
+            Ok(Ok(stream)) => connection(stream, router, bounds, &slot, stopped).await,
             Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
             Err(_) => debug!("TLS handshake timed out"),
         }
     };
     tokio::select! {
         () = serving => {}
-        () = place.lost() => debug!("idle connection closed to accept a new one"),
+        () = slot.lost() => debug!("idle connection closed to accept a new one"),
     }
 }
 
@@ -177,11 +177,11 @@ async fn in_place(
     router: &TowerToHyperService<Router>,
     request: Request<Incoming>,
     bounds: ServerBounds,
-    place: &ConnectionSlot,
+    slot: &ConnectionSlot,
     stopped: &watch::Receiver<()>,
 ) -> Result<Response, Infallible> {
     const CLOSE: HeaderValue = HeaderValue::from_static("close");
-    let Some(busy) = place.busy() else {
+    let Some(busy) = slot.busy() else {
         // The connection is about to be closed, so no request may start on it.
         return Ok((StatusCode::SERVICE_UNAVAILABLE, [(header::CONNECTION, CLOSE)]).into_response());
     };
@@ -204,7 +204,7 @@ async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
     bounds: ServerBounds,
-    place: &ConnectionSlot,
+    slot: &ConnectionSlot,
     mut stopped: watch::Receiver<()>,
 ) {
     let (router, ending) = (TowerToHyperService::new(router), stopped.clone());
@@ -216,7 +216,7 @@ async fn connection(
         .max_headers(MAX_HEADERS)
         .serve_connection(
             TokioIo::new(StallGuardedStream::new(stream, bounds.stall)),
-            service_fn(|request| in_place(&router, request, bounds, place, &ending)),
+            service_fn(|request| in_place(&router, request, bounds, slot, &ending)),
         );
     tokio::pin!(serving);
     tokio::select! {

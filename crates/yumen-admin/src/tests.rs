@@ -64,7 +64,7 @@ async fn exchange(address: std::net::SocketAddr, request: &str) -> String {
 }
 
 /// A connection that has been served once and stays.
-async fn kept(address: std::net::SocketAddr) -> TcpStream {
+async fn connect_idle(address: std::net::SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(get("/status").replace("Connection: close\r\n", "").as_bytes()).await.unwrap();
     let mut reply = [0; 1024];
@@ -308,8 +308,8 @@ async fn a_head_that_never_ends_and_an_idle_connection_are_cut() {
         let reply = exchange(address, request).await;
         assert!(reply.is_empty() || reply.contains(" 408 "), "{reply}");
     }
-    let kept = exchange(address, &get("/status").replace("Connection: close\r\n", "")).await;
-    assert_eq!(parts(&kept).0, 200);
+    let connect_idle = exchange(address, &get("/status").replace("Connection: close\r\n", "")).await;
+    assert_eq!(parts(&connect_idle).0, 200);
 }
 
 #[tokio::test]
@@ -326,27 +326,27 @@ async fn a_listener_that_ends_takes_leave_of_who_asks_late() {
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let shutdown = async { drop(ended.await) };
     let serving = tokio::spawn(serve(listener, status::router(state(Ok(()))), BOUNDS, shutdown));
-    let mut late = kept(address).await;
+    let mut late = connect_idle(address).await;
     drop(end);
     while TcpStream::connect(address).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let request = get("/status").replace("Connection: close\r\n", "");
-    let (asked, mut reply) = (late.write_all(request.as_bytes()).await, String::new());
+    let (written, mut reply) = (late.write_all(request.as_bytes()).await, String::new());
     let _ = timeout(Duration::from_secs(30), late.read_to_string(&mut reply)).await.expect("an end");
     // after a second the listener waits for no further request
-    assert!(asked.is_err() || reply.is_empty() || reply.contains("\r\nconnection: close\r\n"), "{reply}");
+    assert!(written.is_err() || reply.is_empty() || reply.contains("\r\nconnection: close\r\n"), "{reply}");
     timeout(Duration::from_secs(30), serving).await.expect("an end").unwrap();
 }
 
 #[tokio::test]
 async fn the_connection_that_idled_longest_gives_way_to_a_new_one() {
     let address = bounded(ServerBounds { connections: 2, ..BOUNDS }).await;
-    let mut first = kept(address).await;
-    let mut second = kept(address).await;
+    let mut first = connect_idle(address).await;
+    let mut second = connect_idle(address).await;
     assert_eq!(parts(&exchange(address, &get("/status")).await).0, 200);
-    let gone = timeout(Duration::from_secs(30), first.read(&mut [0])).await.expect("the first left");
-    assert_eq!(gone.unwrap_or(0), 0);
+    let closed = timeout(Duration::from_secs(30), first.read(&mut [0])).await.expect("the first left");
+    assert_eq!(closed.unwrap_or(0), 0);
     second.write_all(get("/status").as_bytes()).await.unwrap();
     let mut reply = Vec::new();
     let _ = timeout(Duration::from_secs(30), second.read_to_end(&mut reply)).await.expect("an end");
@@ -354,12 +354,12 @@ async fn the_connection_that_idled_longest_gives_way_to_a_new_one() {
 }
 
 /// A listener with one slot that responds to a body with its length.
-async fn reader(bounds: ServerBounds, guests: ListenerAccess) -> std::net::SocketAddr {
+async fn reader(bounds: ServerBounds, access: ListenerAccess) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = axum::Router::new()
         .route("/", axum::routing::post(async |WholeBody(body): WholeBody| body.len().to_string()));
-    tokio::spawn(serve_with(listener, guests, router, bounds, std::future::pending()));
+    tokio::spawn(serve_with(listener, access, router, bounds, std::future::pending()));
     address
 }
 
@@ -391,8 +391,8 @@ async fn a_body_that_does_not_get_on_is_given_up() {
 #[tokio::test]
 async fn who_may_not_ask_takes_no_place_from_anybody() {
     let none = yumen_base::IpSet::parse(["192.0.2.0/24"].into_iter()).unwrap();
-    let guests = ListenerAccess { allow: Some(none), ..ListenerAccess::default() };
-    let address = reader(ServerBounds { connections: 1, ..BOUNDS }, guests).await;
+    let access = ListenerAccess { allow: Some(none), ..ListenerAccess::default() };
+    let address = reader(ServerBounds { connections: 1, ..BOUNDS }, access).await;
     let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
     let mut first = TcpStream::connect(address).await.unwrap();
     first.write_all(head.as_bytes()).await.unwrap();
@@ -409,7 +409,7 @@ async fn shutdown_closes_idle_connections_and_returns() {
     let (stop, stopped) = oneshot::channel::<()>();
     let shutdown = async { drop(stopped.await) };
     let serving = tokio::spawn(serve_status(listener, state(Ok(())), shutdown));
-    let mut idle = kept(address).await;
+    let mut idle = connect_idle(address).await;
     stop.send(()).unwrap();
     timeout(Duration::from_secs(30), serving).await.expect("an end").unwrap();
     assert_eq!(idle.read(&mut [0]).await.unwrap_or(0), 0, "still open");

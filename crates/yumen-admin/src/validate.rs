@@ -22,13 +22,13 @@ pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<()
     if is_deeper(value, LEVELS_MAX) {
         return Err(format!("invalid configuration: it is nested deeper than {LEVELS_MAX} levels"));
     }
-    let judge = ObjectValidator {
+    let validator = ObjectValidator {
         registry: &state.registry,
         missing: &state.missing,
         load_certificate: &state.load_certificate,
         variables: &state.variables,
     };
-    judge.judge(kind, value).map_err(|flaw| told(kind, value, flaw))
+    validator.validate(kind, value).map_err(|flaw| message(kind, value, flaw))
 }
 
 /// Refuses metadata of an unknown plugin.
@@ -49,7 +49,7 @@ fn is_deeper(value: &Value, levels: usize) -> bool {
 }
 
 /// Words an error as the Admin API does.
-fn told(kind: Kind, value: &Value, flaw: ObjectError) -> String {
+fn message(kind: Kind, value: &Value, flaw: ObjectError) -> String {
     match flaw {
         ObjectError::Object(invalid) => of_object(kind, invalid),
         ObjectError::Plugin { flaw: PluginSettingsError::NotAuthentication, .. } => {

@@ -48,8 +48,8 @@ impl<T: Copy + Ord> SortedRanges<T> {
     }
 
     fn contains(&self, member: T) -> bool {
-        let behind = self.first.partition_point(|first| *first <= member);
-        behind > 0 && member <= self.last[behind - 1]
+        let end_index = self.first.partition_point(|first| *first <= member);
+        end_index > 0 && member <= self.last[end_index - 1]
     }
 }
 
@@ -102,10 +102,10 @@ impl IpSet {
 /// Sorts ranges and merges those that overlap.
 fn merge<T: Copy + Ord>(ranges: &mut Vec<(T, T)>) {
     ranges.sort_unstable();
-    ranges.dedup_by(|next, kept| {
-        let overlap = next.0 <= kept.1;
+    ranges.dedup_by(|next, last| {
+        let overlap = next.0 <= last.1;
         if overlap {
-            kept.1 = kept.1.max(next.1);
+            last.1 = last.1.max(next.1);
         }
         overlap
     });

@@ -15,7 +15,7 @@ use serde::Deserializer;
 use serde_json::{Map, Value};
 use yumen_base::Problem;
 
-use crate::resource::{Kind, Resource, place_of};
+use crate::resource::{Kind, Resource, position_of};
 use crate::yaml;
 use collect::{DocumentUse, ResourceCollector};
 pub use substitute::merge_keys;
@@ -30,7 +30,7 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// expanded. A text that cannot be parsed yields no resources and one problem of the object `file` with line
 /// and column.
 ///
-/// An item without an id is identified by its position ([`is_place`](crate::resource::is_place)). An item
+/// An item without an id is identified by its position ([`is_position_id`](crate::resource::is_place)). An item
 /// with an unset variable, an invalid id or a duplicate id stays among the resources and carries its defects
 /// ([`ResourceDefect`](crate::resource::ResourceDefect)), which the compiler reports. Dropping the item would
 /// delete the object and open the routes that it guards.
@@ -153,8 +153,8 @@ fn whole(resources: &[Resource]) -> Result<Value, Problem> {
 /// The id of a resource in a document. A position becomes `arr_` plus the position, with `_` appended until
 /// the id is free.
 fn written_id(resource: &Resource, taken: &HashSet<(Kind, &str)>) -> String {
-    let Some(place) = place_of(resource.kind, &resource.id) else { return resource.id.to_string() };
-    let mut id = format!("arr_{place}");
+    let Some(position) = position_of(resource.kind, &resource.id) else { return resource.id.to_string() };
+    let mut id = format!("arr_{position}");
     while taken.contains(&(resource.kind, &*id)) {
         id.push('_');
     }

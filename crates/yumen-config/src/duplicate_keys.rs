@@ -21,21 +21,23 @@ pub struct DuplicateCheckedValue {
     /// The parsed value.
     pub value: Value,
     /// Dotted paths of members that occur more than once, at most 16.
-    pub doubled: Vec<String>,
+    pub duplicates: Vec<String>,
 }
 
 impl DuplicateCheckedValue {
     /// The value if no member is duplicated, otherwise a message that lists the duplicates.
     pub fn into_distinct(self) -> Result<Value, String> {
-        match self.doubled.is_empty() {
+        match self.duplicates.is_empty() {
             true => Ok(self.value),
-            false => Err(self.doubled.iter().map(|path| told(path)).collect::<Vec<String>>().join("; ")),
+            false => {
+                Err(self.duplicates.iter().map(|path| message_at(path)).collect::<Vec<String>>().join("; "))
+            }
         }
     }
 }
 
 /// The message for a duplicate member.
-pub fn told(path: &str) -> String {
+pub fn message_at(path: &str) -> String {
     format!("\"{path}\" is written more than once")
 }
 
@@ -60,10 +62,10 @@ impl<'de> DeserializeSeed<'de> for DuplicateKeyReader {
     type Value = DuplicateCheckedValue;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<DuplicateCheckedValue, D::Error> {
-        let mut doubled = Vec::new();
-        let place = DuplicateKeySeed { step: JsonPathStep::Top, doubled: &mut doubled };
-        let value = place.deserialize(deserializer)?;
-        Ok(DuplicateCheckedValue { value, doubled })
+        let mut duplicates = Vec::new();
+        let seed = DuplicateKeySeed { step: JsonPathStep::Top, duplicates: &mut duplicates };
+        let value = seed.deserialize(deserializer)?;
+        Ok(DuplicateCheckedValue { value, duplicates })
     }
 }
 
@@ -90,7 +92,7 @@ impl fmt::Display for JsonPathStep<'_> {
 
 struct DuplicateKeySeed<'a> {
     step: JsonPathStep<'a>,
-    doubled: &'a mut Vec<String>,
+    duplicates: &'a mut Vec<String>,
 }
 
 impl<'de> DeserializeSeed<'de> for DuplicateKeySeed<'_> {
@@ -114,20 +116,20 @@ impl<'de> Visitor<'de> for DuplicateKeySeed<'_> {
             // One search of the map serves the check and the insertion.
             let member = members.entry(name);
             let step = JsonPathStep::Member(&self.step, member.key());
-            if matches!(member, Entry::Occupied(_)) && self.doubled.len() < TOLD_MAX {
+            if matches!(member, Entry::Occupied(_)) && self.duplicates.len() < TOLD_MAX {
                 let path = step.to_string();
                 // Three members of one name give one report.
-                if self.doubled.last() != Some(&path) {
-                    self.doubled.push(path);
+                if self.duplicates.last() != Some(&path) {
+                    self.duplicates.push(path);
                 }
             }
-            let value = map.next_value_seed(DuplicateKeySeed { step, doubled: &mut *self.doubled })?;
+            let value = map.next_value_seed(DuplicateKeySeed { step, duplicates: &mut *self.duplicates })?;
             match member {
-                Entry::Vacant(place) => {
-                    place.insert(value);
+                Entry::Vacant(entry) => {
+                    entry.insert(value);
                 }
-                Entry::Occupied(mut place) => {
-                    place.insert(value);
+                Entry::Occupied(mut entry) => {
+                    entry.insert(value);
                 }
             }
         }
@@ -138,7 +140,7 @@ impl<'de> Visitor<'de> for DuplicateKeySeed<'_> {
         let mut items = Vec::new();
         loop {
             let step = JsonPathStep::Item(&self.step, items.len());
-            match seq.next_element_seed(DuplicateKeySeed { step, doubled: &mut *self.doubled })? {
+            match seq.next_element_seed(DuplicateKeySeed { step, duplicates: &mut *self.duplicates })? {
                 Some(item) => items.push(item),
                 None => return Ok(Value::Array(items)),
             }

@@ -44,8 +44,8 @@ pub use kind::{
     PluginRole, ReferencePlace, ReferenceRule, ReferenceScan, TrafficClass, is_plain_id,
 };
 pub use nodes::{UpstreamNode, UpstreamNodes};
-pub(crate) use position_id::{id_of_place, is_named_by_place, place_of};
-pub use position_id::{is_place, natural_order_key};
+pub(crate) use position_id::{id_of_position, is_named_by_position, position_of};
+pub use position_id::{is_position_id, natural_order_key};
 pub use protection::{
     EndpointLimitsSpec, OutlierDetectionSpec, RetryBudgetSpec, SuccessRateSpec, UpstreamLimitsSpec,
 };

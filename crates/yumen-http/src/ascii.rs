@@ -83,10 +83,10 @@ pub(crate) fn target_len(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|byte| CLASS[**byte as usize] & TARGET != 0).count()
 }
 
-/// The position of the first `wanted` in the word.
+/// The position of the first `byte` in the word.
 #[inline]
-pub(crate) fn find_in_word(word: &[u8; 8], wanted: u8) -> Option<usize> {
-    let other = u64::from_le_bytes(*word) ^ (ONES * u64::from(wanted));
+pub(crate) fn find_in_word(word: &[u8; 8], byte: u8) -> Option<usize> {
+    let other = u64::from_le_bytes(*word) ^ (ONES * u64::from(byte));
     // A borrow sets false marks only above the first true one.
     let found = other.wrapping_sub(ONES) & !other & HIGH;
     (found != 0).then(|| found.trailing_zeros() as usize / 8)

@@ -424,16 +424,16 @@ impl Fields {
 
     fn remove_from(&mut self, from: usize, known: KnownField, name: &str) -> bool {
         let before = self.list.len();
-        let mut kept = from;
+        let mut end = from;
         for at in from..before {
             if !self.is(&self.list[at], known, name) {
-                self.list[kept] = self.list[at];
-                kept += 1;
+                self.list[end] = self.list[at];
+                end += 1;
             }
         }
         // The bit in `seen` stays: only a missing bit is certain.
-        self.list.truncate(kept);
-        kept < before
+        self.list.truncate(end);
+        end < before
     }
 
     /// Appends the fields of `others`, after removing those with the same names.

@@ -424,11 +424,12 @@ impl RequestHead {
         let query = self.query().and_then(|query| uri::without_arguments(query, &is_removed));
         let target = self.upstream_target();
         let target = memchr::memchr(b'?', target).and_then(|question| {
-            let kept = uri::without_arguments(&target[question + 1..], &is_removed)?;
-            Some(with_query(target[..question].to_vec(), Some(&kept)))
+            let query_left = uri::without_arguments(&target[question + 1..], &is_removed)?;
+            Some(with_query(target[..question].to_vec(), Some(&query_left)))
         });
-        if let Some(kept) = query {
-            self.target.query = if kept.is_empty() { None } else { Some(self.fields.append(&kept)) };
+        if let Some(query_left) = query {
+            self.target.query =
+                if query_left.is_empty() { None } else { Some(self.fields.append(&query_left)) };
         }
         if let Some(target) = target {
             self.set_upstream_target(&target);

@@ -20,7 +20,7 @@ const CONTROL: u64 = 0x0;
 /// frames of unknown types, which are to be ignored (RFC 9114 §9). Known frames other than DATA are passed on
 /// only when complete.
 pub struct Http3FrameFilter {
-    place: Http3FramePosition,
+    position: Http3FramePosition,
     /// HEADERS frames received: the head, then the trailers.
     sections: usize,
     /// The longest encoded field section, in bytes; `None` if the stream has no field sections.
@@ -74,109 +74,110 @@ pub enum Http3StreamEnd {
 impl Http3FrameFilter {
     /// The filter of a request stream. `section_bytes_max` limits each encoded field section, in bytes.
     pub fn of_request(section_bytes_max: u64) -> Http3FrameFilter {
-        let place = Http3FramePosition::Header(PartialFrameHeader::default());
-        Http3FrameFilter { place, sections: 0, section_bytes_max: Some(section_bytes_max) }
+        let position = Http3FramePosition::Header(PartialFrameHeader::default());
+        Http3FrameFilter { position, sections: 0, section_bytes_max: Some(section_bytes_max) }
     }
 
     /// The filter of a unidirectional stream, whose first bytes are its type.
     pub fn one_way() -> Http3FrameFilter {
         Http3FrameFilter {
-            place: Http3FramePosition::Type(PartialFrameHeader::default()),
+            position: Http3FramePosition::Type(PartialFrameHeader::default()),
             sections: 0,
             section_bytes_max: None,
         }
     }
 
-    /// Returns the bytes of `came` that can be passed on, which may be none while input remains.
+    /// Returns the bytes of `input` that can be passed on, which may be none while input remains.
     ///
     /// Fails at a frame that is too long, and on every later call.
-    pub fn pass(&mut self, came: &mut Bytes) -> Result<Bytes, Http3FrameTooLong> {
+    pub fn pass(&mut self, input: &mut Bytes) -> Result<Bytes, Http3FrameTooLong> {
         let mut at = 0;
-        while at < came.len() {
-            match &mut self.place {
+        while at < input.len() {
+            match &mut self.position {
                 // The streams of QPACK carry instructions instead of frames (RFC 9204 §4.2).
-                Http3FramePosition::Unframed => at = came.len(),
-                Http3FramePosition::Type(held) => {
-                    held.push(came[at]);
+                Http3FramePosition::Unframed => at = input.len(),
+                Http3FramePosition::Type(partial) => {
+                    partial.push(input[at]);
                     at += 1;
-                    self.place = held.stream();
+                    self.position = partial.stream();
                 }
                 Http3FramePosition::Data { left } => {
-                    at += take(left, came.len() - at);
+                    at += take(left, input.len() - at);
                     if *left == 0 {
-                        self.place = Http3FramePosition::default();
+                        self.position = Http3FramePosition::default();
                     }
                 }
                 Http3FramePosition::Header(PartialFrameHeader { len: 0, .. }) => {
-                    match Http3FrameHeader::read(&came[at..]) {
-                        Some(header) if self.is_forwarded(&header, came.len() - at) => {
+                    match Http3FrameHeader::read(&input[at..]) {
+                        Some(header) if self.passes_on(&header, input.len() - at) => {
                             at += self.begin_forwarded_frame(&header)
                         }
                         // Frames before this one are passed on first.
                         _ if at > 0 => break,
                         Some(header) => {
-                            let held = PartialFrameHeader::of(&came.split_to(header.len));
-                            self.enter(&header, held)?;
+                            let partial = PartialFrameHeader::of(&input.split_to(header.len));
+                            self.enter(&header, partial)?;
                         }
                         None => {
-                            self.place =
-                                Http3FramePosition::Header(PartialFrameHeader::of(&came.split_to(came.len())))
+                            self.position = Http3FramePosition::Header(PartialFrameHeader::of(
+                                &input.split_to(input.len()),
+                            ))
                         }
                     }
                 }
-                Http3FramePosition::Header(held) => {
-                    held.push(came.get_u8());
-                    let held = *held;
-                    let Some(header) = Http3FrameHeader::read(held.bytes()) else { continue };
-                    if self.enter(&header, held)? {
-                        return Ok(Bytes::copy_from_slice(held.bytes()));
+                Http3FramePosition::Header(partial) => {
+                    partial.push(input.get_u8());
+                    let partial = *partial;
+                    let Some(header) = Http3FrameHeader::read(partial.bytes()) else { continue };
+                    if self.enter(&header, partial)? {
+                        return Ok(Bytes::copy_from_slice(partial.bytes()));
                     }
                 }
                 Http3FramePosition::Gathering { frame, left } => {
-                    let piece = take(left, came.len());
-                    frame.extend_from_slice(&came.split_to(piece));
+                    let piece = take(left, input.len());
+                    frame.extend_from_slice(&input.split_to(piece));
                     if *left == 0 {
                         let whole = std::mem::take(frame).freeze();
-                        self.place = Http3FramePosition::default();
+                        self.position = Http3FramePosition::default();
                         return Ok(whole);
                     }
                 }
                 Http3FramePosition::Ignoring { left, .. } => {
-                    came.advance(take(left, came.len()));
+                    input.advance(take(left, input.len()));
                     if *left == 0 {
-                        self.place = Http3FramePosition::default();
+                        self.position = Http3FramePosition::default();
                     }
                 }
                 Http3FramePosition::Refused(why) => return Err(*why),
             }
         }
-        Ok(came.split_to(at))
+        Ok(input.split_to(at))
     }
 
     /// Returns how the stream ended. Repeated calls report a truncated stream again.
     pub fn end(&mut self) -> Http3StreamEnd {
-        let rest = match &mut self.place {
+        let rest = match &mut self.position {
             Http3FramePosition::Data { .. } => return Http3StreamEnd::Truncated,
             // The library detects the incomplete frame and reports the error.
             Http3FramePosition::Gathering { frame, .. } => std::mem::take(frame).freeze(),
-            Http3FramePosition::Header(held) | Http3FramePosition::Ignoring { header: held, .. } => {
-                Bytes::copy_from_slice(held.bytes())
+            Http3FramePosition::Header(partial) | Http3FramePosition::Ignoring { header: partial, .. } => {
+                Bytes::copy_from_slice(partial.bytes())
             }
             Http3FramePosition::Type(_) | Http3FramePosition::Unframed | Http3FramePosition::Refused(_) => {
                 return Http3StreamEnd::Clean(Bytes::new());
             }
         };
-        self.place = Http3FramePosition::default();
+        self.position = Http3FramePosition::default();
         Http3StreamEnd::Clean(rest)
     }
 
-    /// Whether a frame is passed on together with those before it; `came` is the number of bytes from its
+    /// Whether a frame is passed on together with those before it; `input` is the number of bytes from its
     /// start.
-    fn is_forwarded(&self, header: &Http3FrameHeader, came: usize) -> bool {
-        let is_whole = header.payload <= (came - header.len) as u64;
+    fn passes_on(&self, header: &Http3FrameHeader, input: usize) -> bool {
+        let is_whole = header.payload <= (input - header.len) as u64;
         match header.kind {
             Http3FrameKind::Data => !self.drops(header),
-            Http3FrameKind::Section | Http3FrameKind::Other => is_whole && self.judge(header).is_ok(),
+            Http3FrameKind::Section | Http3FrameKind::Other => is_whole && self.validate(header).is_ok(),
             Http3FrameKind::Unknown => false,
         }
     }
@@ -185,7 +186,7 @@ impl Http3FrameFilter {
     fn begin_forwarded_frame(&mut self, header: &Http3FrameHeader) -> usize {
         self.sections += usize::from(header.kind == Http3FrameKind::Section);
         if header.kind == Http3FrameKind::Data {
-            self.place = Http3FramePosition::of_data(header);
+            self.position = Http3FramePosition::of_data(header);
             return header.len;
         }
         header.len + usize::try_from(header.payload).unwrap_or(usize::MAX)
@@ -195,10 +196,10 @@ impl Http3FrameFilter {
     fn enter(
         &mut self,
         header: &Http3FrameHeader,
-        held: PartialFrameHeader,
+        partial: PartialFrameHeader,
     ) -> Result<bool, Http3FrameTooLong> {
-        if let Err(why) = self.judge(header) {
-            self.place = Http3FramePosition::Refused(why);
+        if let Err(why) = self.validate(header) {
+            self.position = Http3FramePosition::Refused(why);
             return Err(why);
         }
         let is_whole = header.payload == 0;
@@ -209,13 +210,13 @@ impl Http3FrameFilter {
         };
         self.sections += usize::from(header.kind == Http3FrameKind::Section);
         let left = header.payload;
-        self.place = match header.kind {
+        self.position = match header.kind {
             _ if is_whole => Http3FramePosition::default(),
             Http3FrameKind::Data => Http3FramePosition::of_data(header),
             Http3FrameKind::Section | Http3FrameKind::Other => {
-                Http3FramePosition::Gathering { frame: held.bytes().into(), left }
+                Http3FramePosition::Gathering { frame: partial.bytes().into(), left }
             }
-            Http3FrameKind::Unknown => Http3FramePosition::Ignoring { header: held, left },
+            Http3FrameKind::Unknown => Http3FramePosition::Ignoring { header: partial, left },
         };
         Ok(is_handed_on)
     }
@@ -225,7 +226,7 @@ impl Http3FrameFilter {
         header.kind == Http3FrameKind::Data && header.payload == 0 && self.sections == 1
     }
 
-    fn judge(&self, header: &Http3FrameHeader) -> Result<(), Http3FrameTooLong> {
+    fn validate(&self, header: &Http3FrameHeader) -> Result<(), Http3FrameTooLong> {
         let (bytes_max, why) = match (header.kind, self.section_bytes_max) {
             // DATA is streamed and frames of unknown types are dropped, so neither is buffered.
             (Http3FrameKind::Data | Http3FrameKind::Unknown, _) => return Ok(()),
@@ -256,9 +257,9 @@ impl Http3FramePosition {
 impl PartialFrameHeader {
     /// A header of at most [`HEADER_BYTES_MAX`] bytes.
     fn of(bytes: &[u8]) -> PartialFrameHeader {
-        let mut held = PartialFrameHeader { len: bytes.len(), ..PartialFrameHeader::default() };
-        held.bytes[..bytes.len()].copy_from_slice(bytes);
-        held
+        let mut partial = PartialFrameHeader { len: bytes.len(), ..PartialFrameHeader::default() };
+        partial.bytes[..bytes.len()].copy_from_slice(bytes);
+        partial
     }
 
     fn push(&mut self, byte: u8) {
@@ -281,8 +282,8 @@ impl PartialFrameHeader {
 }
 
 /// Consumes available bytes from `left` and returns their number.
-fn take(left: &mut u64, came: usize) -> usize {
-    let taken = came.min(usize::try_from(*left).unwrap_or(usize::MAX));
+fn take(left: &mut u64, input: usize) -> usize {
+    let taken = input.min(usize::try_from(*left).unwrap_or(usize::MAX));
     *left -= taken as u64;
     taken
 }

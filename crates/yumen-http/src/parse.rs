@@ -477,13 +477,13 @@ fn body_fields(fields: &crate::fields::Fields, version: HttpVersion) -> Result<O
     }
 }
 
-/// Parses a response head at the front of `bytes` into `head`, which is empty. `asked` is the method of its
+/// Parses a response head at the front of `bytes` into `head`, which is empty. `method` is the method of its
 /// request, which affects the framing.
 pub fn response(
     bytes: &[u8],
     scanned: usize,
     limits: &HeadLimits,
-    asked: Method,
+    method: Method,
     head: &mut ResponseHead,
 ) -> Result<ParsedHead, HeadError> {
     if scanned > 0 && head_end(bytes, scanned).is_none() {
@@ -500,16 +500,16 @@ pub fn response(
         }
     };
     head.fields.block.extend_from_slice(&bytes[..end]);
-    response_rules(head, asked)?;
+    response_rules(head, method)?;
     Ok(ParsedHead::Head(end))
 }
 
 #[inline(always)]
-fn response_rules(head: &mut ResponseHead, asked: Method) -> Result<(), HeadError> {
+fn response_rules(head: &mut ResponseHead, method: Method) -> Result<(), HeadError> {
     if head.fields.may_have(KnownField::Connection) {
         head.options = ConnectionOptions::read(&head.fields);
     }
-    head.framing = response_framing(head, asked)?;
+    head.framing = response_framing(head, method)?;
     Ok(())
 }
 
@@ -562,12 +562,12 @@ fn any_status_line(block: &[u8], head: &mut ResponseHead) -> Result<usize, HeadE
 }
 
 /// The framing of a response, in the order of RFC 9112 §6.3.
-fn response_framing(head: &ResponseHead, asked: Method) -> Result<Framing, HeadError> {
+fn response_framing(head: &ResponseHead, method: Method) -> Result<Framing, HeadError> {
     // Conflicting lengths are rejected even in responses without a body.
     let fields = body_fields(&head.fields, head.version)?;
-    let bodyless = asked == Method::Head || matches!(head.status, 100..=199 | 204 | 304);
+    let bodyless = method == Method::Head || matches!(head.status, 100..=199 | 204 | 304);
     // A 2xx response to CONNECT begins a tunnel (RFC 9112 §6.3).
-    if bodyless || (asked == Method::Connect && (200..300).contains(&head.status)) {
+    if bodyless || (method == Method::Connect && (200..300).contains(&head.status)) {
         return Ok(Framing::None);
     }
     Ok(fields.unwrap_or(Framing::Close))

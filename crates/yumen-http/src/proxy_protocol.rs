@@ -132,12 +132,12 @@ fn parse_v2(bytes: &[u8]) -> Result<ProxyHeader, ProxyHeaderError> {
     if used > HEADER_BYTES_MAX {
         return Err(ProxyHeaderError::TooLong);
     }
-    let Some(told) = rest.get(..length) else { return Ok(ProxyHeader::Partial) };
+    let Some(addresses) = rest.get(..length) else { return Ok(ProxyHeader::Partial) };
     let ends = match (command, family) {
         // LOCAL command: a connection of the proxy itself, such as a health check.
         (0x20, _) => None,
-        (_, 0x11 | 0x12) => Some(ends_v4(told).ok_or(ProxyHeaderError::Malformed)?),
-        (_, 0x21 | 0x22) => Some(ends_v6(told).ok_or(ProxyHeaderError::Malformed)?),
+        (_, 0x11 | 0x12) => Some(ends_v4(addresses).ok_or(ProxyHeaderError::Malformed)?),
+        (_, 0x21 | 0x22) => Some(ends_v6(addresses).ok_or(ProxyHeaderError::Malformed)?),
         // Unspecified family, and Unix domain sockets.
         (_, 0x00 | 0x31 | 0x32) => None,
         _ => return Err(ProxyHeaderError::Malformed),
@@ -145,14 +145,14 @@ fn parse_v2(bytes: &[u8]) -> Result<ProxyHeader, ProxyHeaderError> {
     Ok(ProxyHeader::Complete { used, ends })
 }
 
-fn ends_v4(told: &[u8]) -> Option<ProxyAddresses> {
-    let (source, rest) = told.split_first_chunk::<4>()?;
+fn ends_v4(addresses: &[u8]) -> Option<ProxyAddresses> {
+    let (source, rest) = addresses.split_first_chunk::<4>()?;
     let (destination, rest) = rest.split_first_chunk::<4>()?;
     ends(Ipv4Addr::from(*source).into(), Ipv4Addr::from(*destination).into(), rest)
 }
 
-fn ends_v6(told: &[u8]) -> Option<ProxyAddresses> {
-    let (source, rest) = told.split_first_chunk::<16>()?;
+fn ends_v6(addresses: &[u8]) -> Option<ProxyAddresses> {
+    let (source, rest) = addresses.split_first_chunk::<16>()?;
     let (destination, rest) = rest.split_first_chunk::<16>()?;
     let address = |octets: &[u8; 16]| IpAddr::from(*octets).to_canonical();
     ends(address(source), address(destination), rest)

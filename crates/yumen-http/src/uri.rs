@@ -152,8 +152,8 @@ pub fn query_arguments(query: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 pub(crate) fn without_arguments(query: &[u8], is_removed: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let pairs = || query.split(|byte| *byte == b'&');
     let name = |pair: &'_ [u8]| memchr::memchr(b'=', pair).unwrap_or(pair.len());
-    let kept: Vec<&[u8]> = pairs().filter(|pair| !is_removed(&pair[..name(pair)])).collect();
-    (kept.len() < pairs().count()).then(|| kept.join(&b'&'))
+    let pairs_left: Vec<&[u8]> = pairs().filter(|pair| !is_removed(&pair[..name(pair)])).collect();
+    (pairs_left.len() < pairs().count()).then(|| pairs_left.join(&b'&'))
 }
 
 #[cfg(test)]

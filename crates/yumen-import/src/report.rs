@@ -157,9 +157,9 @@ impl ImportReport {
     }
 
     fn exact(&self) -> impl Iterator<Item = &str> {
-        let noted: std::collections::HashSet<&str> =
+        let reported: std::collections::HashSet<&str> =
             self.lines.iter().map(|line| line.object.as_str()).collect();
-        self.objects.iter().map(String::as_str).filter(move |object| !noted.contains(object))
+        self.objects.iter().map(String::as_str).filter(move |object| !reported.contains(object))
     }
 
     /// The report as text: a line per finding, then the counts.

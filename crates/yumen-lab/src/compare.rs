@@ -122,14 +122,14 @@ pub fn compare(
             shared(earlier, later)
         );
     }
-    let wanted = |name: &str| {
+    let is_selected = |name: &str| {
         relative_to != Some(name) && (targets.is_empty() || targets.iter().any(|target| target == name))
     };
     let mut rows = Vec::new();
     for case in &later.cases {
         let Some(before) = earlier.cases.iter().find(|before| before.id == case.id) else { continue };
         let gateways = later.targets.iter().filter(|target| target.role == TargetRole::Gateway);
-        for target in gateways.filter(|target| wanted(&target.name)) {
+        for target in gateways.filter(|target| is_selected(&target.name)) {
             for metric in RoundMetric::ALL {
                 rows.extend(row(before, case, &target.name, metric, relative_to, limits));
             }
@@ -232,10 +232,10 @@ fn warnings(earlier: &RunRecord, later: &RunRecord) -> Vec<String> {
             warnings.push(format!("{} was configured differently", before.name));
         }
     }
-    let gone = earlier.cases.iter().filter(|case| !later.cases.iter().any(|other| other.id == case.id));
-    let gone: Vec<&str> = gone.map(|case| case.id.as_str()).collect();
-    if !gone.is_empty() {
-        warnings.push(format!("not in the later run: {}", gone.join("; ")));
+    let removed = earlier.cases.iter().filter(|case| !later.cases.iter().any(|other| other.id == case.id));
+    let removed: Vec<&str> = removed.map(|case| case.id.as_str()).collect();
+    if !removed.is_empty() {
+        warnings.push(format!("not in the later run: {}", removed.join("; ")));
     }
     let missing =
         earlier.targets.iter().filter(|target| !later.targets.iter().any(|other| other.name == target.name));

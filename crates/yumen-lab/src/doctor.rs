@@ -1,4 +1,4 @@
-//! Requirements of a run on the machine. `facts` reads the machine, `judge` is pure.
+//! Requirements of a run on the machine. `facts` reads the machine, `examine` is pure.
 
 pub mod facts;
 
@@ -18,7 +18,7 @@ pub struct MachineNeeds {
 }
 
 /// Returns all findings, in the order of fixing them.
-pub fn judge(facts: &MachineFacts, needs: MachineNeeds) -> Vec<DoctorFinding> {
+pub fn examine(facts: &MachineFacts, needs: MachineNeeds) -> Vec<DoctorFinding> {
     let mut findings = vec![
         files_of_system(facts, needs),
         files_of_process(facts, needs),

@@ -350,9 +350,13 @@ fn show_progress(progress: &LoadProgress) {
     if let Some((step, steps)) = progress.step {
         line = format!("step {step}/{steps}  {line}");
     }
-    if let Some((open, wanted)) = progress.idle {
-        line =
-            format!("{:>4} s  {} of {} connections open", second.second + 1, grouped(open), grouped(wanted));
+    if let Some((open, requested)) = progress.idle {
+        line = format!(
+            "{:>4} s  {} of {} connections open",
+            second.second + 1,
+            grouped(open),
+            grouped(requested)
+        );
     }
     // A failed write to the terminal must not stop the run.
     let _ = write!(std::io::stderr(), "\r\x1b[K{line}");

@@ -47,7 +47,7 @@ fn title(summary: &LoadSummary) -> String {
     });
     let kind = match &plan.kind {
         LoadShape::Closed => "closed loop".to_owned(),
-        LoadShape::Open { rate: asked } => format!("open loop at {}/s", rate(*asked)),
+        LoadShape::Open { rate: offered } => format!("open loop at {}/s", rate(*offered)),
         LoadShape::Ramp { low, high, .. } => {
             format!("ramp from {} to {} connections/s", rate(*low), rate(*high))
         }
@@ -216,13 +216,13 @@ fn notes(summary: &LoadSummary) -> Vec<String> {
         notes
             .push(format!("the generator was {late} late at its own p99: add threads, or free a CPU for it"));
     }
-    if let LoadShape::Open { rate: asked } = summary.plan.kind
-        && summary.responses_per_second() < asked * 0.99
+    if let LoadShape::Open { rate: offered } = summary.plan.kind
+        && summary.responses_per_second() < offered * 0.99
     {
         notes.push(format!(
             "{}/s were answered of {}/s asked for",
             rate(summary.responses_per_second()),
-            rate(asked)
+            rate(offered)
         ));
     }
     let generator_cpu_ns = summary.generator.cost.cpu_ns();

@@ -133,34 +133,34 @@ pub fn error_share(round: &RoundRecord) -> f64 {
 }
 
 /// A percentile (0 to 100) in nanoseconds; `None` without records or for an unlisted percentile.
-pub fn percentile(latency: &LatencySummary, wanted: f64) -> Option<f64> {
+pub fn percentile(latency: &LatencySummary, percent: f64) -> Option<f64> {
     if latency.count == 0 {
         return None;
     }
-    let found = latency.percentiles.iter().find(|entry| (entry.percentile - wanted).abs() < 1e-7)?;
+    let found = latency.percentiles.iter().find(|entry| (entry.percentile - percent).abs() < 1e-7)?;
     Some(found.ns as f64)
 }
 
 /// Bottleneck of most rounds; the first one on a tie.
 pub fn bottleneck(result: &TargetResult) -> Option<BottleneckPart> {
-    let count = |who| result.rounds.iter().filter(|round| round.bottleneck.who == who).count();
+    let count = |part| result.rounds.iter().filter(|round| round.bottleneck.who == part).count();
     let mut most: Option<(BottleneckPart, usize)> = None;
     for round in &result.rounds {
-        let who = round.bottleneck.who;
-        if most.is_none_or(|(_, rounds)| count(who) > rounds) {
-            most = Some((who, count(who)));
+        let part = round.bottleneck.who;
+        if most.is_none_or(|(_, rounds)| count(part) > rounds) {
+            most = Some((part, count(part)));
         }
     }
-    most.map(|(who, _)| who)
+    most.map(|(part, _)| part)
 }
 
 /// Bottleneck other than the gateway, which makes the figures unsuitable for a comparison.
 ///
 /// An offered load that was served in full is no flaw, and the baseline is its own bottleneck.
 pub fn foreign_bottleneck(target: &MeasuredTarget, result: &TargetResult) -> Option<BottleneckPart> {
-    let who = bottleneck(result)?;
+    let part = bottleneck(result)?;
     let offered = result.rounds.iter().all(|round| !matches!(round.summary.plan.kind, LoadShape::Closed));
-    match who {
+    match part {
         BottleneckPart::Gateway => None,
         _ if target.role == TargetRole::Baseline => None,
         BottleneckPart::Load if offered => None,
@@ -186,15 +186,15 @@ pub fn kept_connections(result: &TargetResult) -> bool {
     let closes = |(name, value): &(String, String)| {
         name.eq_ignore_ascii_case("connection") && value.trim().eq_ignore_ascii_case("close")
     };
-    let asked = result.rounds.iter().all(|round| {
+    let is_closed_loop = result.rounds.iter().all(|round| {
         round.summary.plan.new_connection || round.summary.plan.request.headers.iter().any(closes)
     });
-    asked && median(&connections_per_request(result)).is_some_and(|share| share < KEPT_BELOW)
+    is_closed_loop && median(&connections_per_request(result)).is_some_and(|share| share < KEPT_BELOW)
 }
 
 /// Name of a bottleneck.
-pub fn who_name(who: BottleneckPart) -> &'static str {
-    match who {
+pub fn part_name(part: BottleneckPart) -> &'static str {
+    match part {
         BottleneckPart::Gateway => "gateway",
         BottleneckPart::Upstream => "upstream",
         BottleneckPart::Generator => "generator",

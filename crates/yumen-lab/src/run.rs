@@ -154,7 +154,7 @@ pub fn list() -> Result<ExitCode> {
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let needs = doctor::MachineNeeds { connections: args.connections, short_connections: true };
     // Short connections are assumed: they need the most of the machine.
-    let findings = doctor::judge(&MachineFacts::gather(WATCHED), needs);
+    let findings = doctor::examine(&MachineFacts::gather(WATCHED), needs);
     let mut out = std::io::stdout().lock();
     findings.iter().try_for_each(|finding| show(&mut out, finding))?;
     let worst = findings.iter().map(|finding| finding.level).max();
@@ -184,7 +184,7 @@ pub fn run(args: &LabRunArgs) -> Result<ExitCode> {
     // The gateways inherit the limit.
     facts::raise_file_limit();
     let folder = lab::work_folder(&std::env::temp_dir())?;
-    let say = |line: &str| {
+    let print = |line: &str| {
         // A closed terminal must not end a run of hours.
         let _ = writeln!(std::io::stderr(), "{line}");
     };
@@ -207,7 +207,7 @@ pub fn run(args: &LabRunArgs) -> Result<ExitCode> {
         upstream_port: args.upstream_port,
         rate: args.overrides.rate,
         flame: args.artifacts.flame.then(|| args.out.clone()),
-        say: &say,
+        print: &print,
     };
     let outcome = run_all(args, scale, &lab);
     if !args.artifacts.keep {
@@ -233,36 +233,36 @@ fn run_all(args: &LabRunArgs, scale: RunScale, lab: &LabContext<'_>) -> Result<E
         let mut scenario = scenario::load(name, scale)?;
         scenario.rounds = args.overrides.rounds.map_or(scenario.rounds, NonZeroUsize::get);
         scenario.seconds = args.overrides.seconds.unwrap_or(scenario.seconds);
-        let (entrants, skipped) = who(args, &scenario)?;
+        let (entrants, skipped) = run_targets_for(args, &scenario)?;
         for skipped in &skipped {
-            (lab.say)(&format!("{} is skipped, {}: {}", skipped.name, skipped.reason, skipped.hint));
+            (lab.print)(&format!("{} is skipped, {}: {}", skipped.name, skipped.reason, skipped.hint));
         }
-        (lab.say)(&format!("{}: {}", scenario.name, scenario.title));
+        (lab.print)(&format!("{}: {}", scenario.name, scenario.title));
         // Each record is written at the end of its scenario, so that a later failure costs no earlier result.
         let run = lab.run(&scenario, &entrants, &skipped)?;
         let file = args.out.join(format!("{}.json", scenario.name));
         std::fs::write(&file, serde_json::to_string(&run)?).with_context(|| format!("{}", file.display()))?;
-        (lab.say)(&format!("written: {}", file.display()));
+        (lab.print)(&format!("written: {}", file.display()));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Targets of a scenario, the baseline first.
-fn who(
+fn run_targets_for(
     args: &LabRunArgs,
     scenario: &scenario::Scenario,
 ) -> Result<(Vec<RunTarget>, Vec<crate::record::SkippedTarget>)> {
-    let everybody = || targets::all().iter().map(|adapter| adapter.name().to_owned()).collect();
+    let all_targets = || targets::all().iter().map(|adapter| adapter.name().to_owned()).collect();
     let (named, by_url): (Vec<String>, Vec<String>) =
         (args.targets.targets.clone(), args.targets.url.clone());
-    let wanted: Vec<String> = match (named.is_empty(), by_url.is_empty(), scenario.targets.is_empty()) {
+    let names: Vec<String> = match (named.is_empty(), by_url.is_empty(), scenario.targets.is_empty()) {
         (false, ..) => named,
         // With `--url` alone, only the given gateways are wanted.
         (true, false, _) => Vec::new(),
         (true, true, false) => scenario.targets.clone(),
-        (true, true, true) => everybody(),
+        (true, true, true) => all_targets(),
     };
-    let (installed, skipped) = run_targets::installed(&wanted)?;
+    let (installed, skipped) = run_targets::installed(&names)?;
     let mut all: Vec<RunTarget> = scenario.direct.then(run_targets::direct).into_iter().collect();
     all.extend(installed);
     all.extend(run_targets::by_url(&args.targets.url, &args.targets.pid)?);

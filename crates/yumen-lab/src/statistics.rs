@@ -80,9 +80,9 @@ pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
 
 fn quantile_of_sorted(sorted: &[f64], share: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
-    let place = share.clamp(0.0, 1.0) * last as f64;
-    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
-    Some(below + (above - below) * place.fract())
+    let position = share.clamp(0.0, 1.0) * last as f64;
+    let (below, above) = (sorted[position.floor() as usize], sorted[position.ceil() as usize]);
+    Some(below + (above - below) * position.fract())
 }
 
 /// Alternative of a test.
@@ -172,7 +172,7 @@ pub fn wilcoxon(first: &[f64], second: &[f64], tail: TestTail) -> Option<RankTes
 /// With too few rounds, no difference can be significant.
 pub fn smallest_p(n: usize, m: usize, tail: TestTail) -> f64 {
     // The binomial coefficient of n + m over n, as a float because large samples exceed 64 bits.
-    let arrangements = (1..=n).fold(1.0, |ways, k| ways * (m + k) as f64 / k as f64);
+    let arrangements = (1..=n).fold(1.0, |product, k| product * (m + k) as f64 / k as f64);
     // The most extreme arrangement exists at both ends.
     let sides = if tail == TestTail::Both { 2.0 } else { 1.0 };
     f64::min(1.0, sides / arrangements)
@@ -302,38 +302,38 @@ fn tie_term(values: &[f64]) -> f64 {
 /// Number of ways to choose `size` ranks, by their sum as index.
 fn subset_sums(ranks: &[usize], size: usize) -> Vec<f64> {
     let total: usize = ranks.iter().sum();
-    let mut ways = vec![vec![0.0; total + 1]; size + 1];
+    let mut arrangement_counts = vec![vec![0.0; total + 1]; size + 1];
     // Floats are exact here: 50 ranks have at most 2^50 arrangements.
-    ways[0][0] = 1.0;
+    arrangement_counts[0][0] = 1.0;
     for rank in ranks {
         // Descending, so that each rank is used at most once.
         for taken in (1..=size).rev() {
             for sum in (*rank..=total).rev() {
-                ways[taken][sum] += ways[taken - 1][sum - rank];
+                arrangement_counts[taken][sum] += arrangement_counts[taken - 1][sum - rank];
             }
         }
     }
-    ways.swap_remove(size)
+    arrangement_counts.swap_remove(size)
 }
 
 /// Number of ways to assign signs to the ranks, by the sum of the positive ones as index.
 fn sign_sums(ranks: &[usize]) -> Vec<f64> {
     let total: usize = ranks.iter().sum();
-    let mut ways = vec![0.0; total + 1];
-    ways[0] = 1.0;
+    let mut arrangement_counts = vec![0.0; total + 1];
+    arrangement_counts[0] = 1.0;
     for rank in ranks {
         for sum in (*rank..=total).rev() {
-            ways[sum] += ways[sum - rank];
+            arrangement_counts[sum] += arrangement_counts[sum - rank];
         }
     }
-    ways
+    arrangement_counts
 }
 
-fn exact_p(ways: &[f64], observed: usize, tail: TestTail) -> f64 {
+fn exact_p(arrangement_counts: &[f64], observed: usize, tail: TestTail) -> f64 {
     // Every arrangement is equally likely if the samples do not differ.
-    let all: f64 = ways.iter().sum();
-    let at_most = ways[..=observed].iter().sum::<f64>() / all;
-    let at_least = ways[observed..].iter().sum::<f64>() / all;
+    let all: f64 = arrangement_counts.iter().sum();
+    let at_most = arrangement_counts[..=observed].iter().sum::<f64>() / all;
+    let at_least = arrangement_counts[observed..].iter().sum::<f64>() / all;
     match tail {
         TestTail::Greater => at_least,
         TestTail::Less => at_most,

@@ -108,9 +108,9 @@ impl Verdict {
         let tail = if higher { TestTail::Greater } else { TestTail::Less };
         let RankTest { p_value, .. } = mann_whitney(first, second, tail)?;
         let delta = cliffs_delta(first, second)?;
-        let apart = is_apart(metric, a.median, b.median, limits);
+        let is_distinct = are_distinct(metric, a.median, b.median, limits);
         let good = higher == (metric.better() == BetterDirection::Higher);
-        let decision = match (apart, p_value <= limits.alpha, good) {
+        let decision = match (is_distinct, p_value <= limits.alpha, good) {
             // Size before significance: many rounds make even an irrelevant difference significant.
             (false, _, _) => VerdictDecision::Same,
             (true, true, true) => VerdictDecision::Better,
@@ -133,13 +133,13 @@ impl Verdict {
     }
 
     /// Whether the first is behind the second, significant or not.
-    pub fn is_behind(&self, metric: RoundMetric) -> bool {
+    pub fn is_worse(&self, metric: RoundMetric) -> bool {
         let higher = self.first.median > self.second.median;
         self.decision != VerdictDecision::Same && higher != (metric.better() == BetterDirection::Higher)
     }
 }
 
-fn is_apart(metric: RoundMetric, first: f64, second: f64, limits: VerdictLimits) -> bool {
+fn are_distinct(metric: RoundMetric, first: f64, second: f64, limits: VerdictLimits) -> bool {
     // Absolute difference: error shares are mostly zero, which makes a ratio meaningless.
     if metric.unit() == QuantityUnit::Share {
         return (first - second).abs() > SHARE_THRESHOLD;

@@ -78,9 +78,9 @@ fn a_run_that_cannot_be_made_says_why_and_fails() {
         (&["upstream", "--stall", "1s"], "FIRST+FOR"),
     ] {
         let output = bench(args);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
-        assert!(said.contains(reason), "{args:?}: {said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(reason), "{args:?}: {stderr}");
     }
 }
 
@@ -101,9 +101,9 @@ fn a_run_in_which_nothing_was_answered_fails_and_shows_what_it_has() {
     // Port 1 has no listener.
     let load = ["load", "--duration", "100ms", "--connections", "1", "http://127.0.0.1:1/"];
     let output = bench(&load);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("no request was answered"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("no request was answered"), "{stderr}");
     assert!(!output.stdout.is_empty());
 }
 
@@ -112,7 +112,7 @@ fn rounds_that_never_end_cannot_be_asked_for() {
     for (option, value) in [("--rounds", "0"), ("--seconds", "0"), ("--seconds", "-1"), ("--seconds", "inf")]
     {
         let output = bench(&["run", "keepalive", &format!("{option}={value}")]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && said.contains(option), "{option} {value}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && stderr.contains(option), "{option} {value}: {stderr}");
     }
 }

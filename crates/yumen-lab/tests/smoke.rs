@@ -31,17 +31,17 @@ fn run(scenario: &str) -> RunRecord {
         .env("YUMEN_BENCH_YUMEN", yumen())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{stderr}");
     let text = std::fs::read_to_string(out.join(format!("{scenario}.json"))).unwrap();
     std::fs::remove_dir_all(&out).unwrap();
     let run: RunRecord = serde_json::from_str(&text).unwrap();
     for name in REQUIRED {
-        assert!(run.targets.iter().any(|target| target.name == *name), "{name} took part:\n{said}");
+        assert!(run.targets.iter().any(|target| target.name == *name), "{name} took part:\n{stderr}");
     }
     for case in &run.cases {
         for result in &case.results {
-            assert_eq!(result.missing, None, "{}, {}:\n{said}", case.label, result.target);
+            assert_eq!(result.missing, None, "{}, {}:\n{stderr}", case.label, result.target);
         }
     }
     run

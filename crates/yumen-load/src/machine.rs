@@ -88,17 +88,20 @@ pub(crate) fn rss_bytes(pids: &[u32]) -> u64 {
 
 /// Raises the limit on open files for `connections`, or fails with the required number.
 pub(crate) fn allow_open_files(connections: u64) -> Result<(), LoadError> {
-    let wanted = connections + SPARE_FILES;
+    let files_needed = connections + SPARE_FILES;
     let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= wanted) {
+    if limit.current.is_none_or(|current| current >= files_needed) {
         return Ok(());
     }
     // A privileged process raises the hard limit too; for others, the hard limit is the bound.
-    let raised = Rlimit { current: Some(wanted), maximum: limit.maximum.map(|maximum| maximum.max(wanted)) };
+    let raised = Rlimit {
+        current: Some(files_needed),
+        maximum: limit.maximum.map(|maximum| maximum.max(files_needed)),
+    };
     setrlimit(Resource::Nofile, raised).map_err(|_| {
         let maximum = limit.maximum.unwrap_or(0);
         LoadError::Plan(format!(
-            "{connections} connections need {wanted} open files; at most {maximum} are allowed (ulimit -n)"
+            "{connections} connections need {files_needed} open files; at most {maximum} are allowed (ulimit -n)"
         ))
     })
 }

@@ -205,9 +205,9 @@ fn encode(plan: &LoadPlan, uri: &Uri) -> Bytes {
         out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
     }
     // RFC 9110 §8.6: methods that define content send a Content-Length even for an empty body.
-    let wants_length =
+    let needs_length =
         !plan.request.body.is_empty() || matches!(plan.request.method.as_str(), "POST" | "PUT" | "PATCH");
-    if wants_length && !given("content-length") && !given("transfer-encoding") {
+    if needs_length && !given("content-length") && !given("transfer-encoding") {
         out.extend_from_slice(format!("Content-Length: {}\r\n", plan.request.body.len()).as_bytes());
     }
     out.extend_from_slice(b"\r\n");

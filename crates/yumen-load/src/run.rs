@@ -243,9 +243,9 @@ impl IdleWatch {
         let LoadShape::Idle { hold_ms, requests_first, pids } = &plan.kind else { return None };
         let pids = machine::with_children(pids);
         let rss_before_bytes = machine::rss_bytes(&pids);
-        let wanted = plan.connections as u64;
+        let planned = plan.connections as u64;
         let found = IdleSummary {
-            wanted,
+            wanted: planned,
             requests_first: *requests_first,
             pids,
             rss_before_bytes,

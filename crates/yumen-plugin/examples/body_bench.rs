@@ -95,6 +95,6 @@ fn measure(name: &str, content_type: &str, body: &[u8]) {
 /// CPU time of this thread in nanoseconds. The yield makes the kernel update the value.
 fn processor_ns() -> u64 {
     std::thread::yield_now();
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    told.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or_default()
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    schedstat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or_default()
 }

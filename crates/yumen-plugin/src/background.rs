@@ -124,7 +124,7 @@ impl std::fmt::Display for RedisFault {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisTarget {
     /// Servers of the deployment.
-    pub place: RedisTopology,
+    pub topology: RedisTopology,
     /// Credentials.
     pub login: RedisLogin,
     /// Number of the database; 0 in a cluster.

@@ -42,7 +42,7 @@ pub trait PortableState: Send + Sync + 'static {
 /// The registry of carried state. An entry lives as long as a snapshot references it.
 #[derive(Default)]
 pub struct Carry {
-    kept: Mutex<HashMap<Key, CarriedEntry, foldhash::fast::RandomState>>,
+    entries: Mutex<HashMap<Key, CarriedEntry, foldhash::fast::RandomState>>,
 }
 
 struct CarriedEntry {
@@ -70,9 +70,9 @@ impl Carry {
     }
 
     /// The state under `name`, if a snapshot references one.
-    pub fn held<T: Send + Sync + 'static>(&self, name: &str) -> Option<Arc<T>> {
+    pub fn get_shared<T: Send + Sync + 'static>(&self, name: &str) -> Option<Arc<T>> {
         let key = (TypeId::of::<T>(), Box::from(name));
-        self.kept().get(&key).and_then(|kept| kept.state.upgrade()).and_then(|any| any.downcast().ok())
+        self.entries().get(&key).and_then(|entry| entry.state.upgrade()).and_then(|any| any.downcast().ok())
     }
 
     fn keep_as<T: Send + Sync + 'static>(
@@ -83,15 +83,16 @@ impl Carry {
     ) -> Arc<T> {
         // The type is part of the key, so that the downcast of a found state succeeds.
         let key = (TypeId::of::<T>(), Box::from(name));
-        let mut kept = self.kept();
-        let held = kept.get(&key).and_then(|kept| kept.state.upgrade()).and_then(|any| any.downcast().ok());
-        if let Some(held) = held {
-            return held;
+        let mut entries = self.entries();
+        let existing =
+            entries.get(&key).and_then(|entry| entry.state.upgrade()).and_then(|any| any.downcast().ok());
+        if let Some(existing) = existing {
+            return existing;
         }
         // Under the lock, so that two builders cannot create the state twice.
         let made = Arc::new(make());
         let state: Weak<T> = Arc::downgrade(&made);
-        kept.insert(key, CarriedEntry { state, portable });
+        entries.insert(key, CarriedEntry { state, portable });
         made
     }
 
@@ -137,9 +138,9 @@ impl Carry {
 
     /// Clones the references, so that the lock is not held during an export.
     fn portables(&self) -> Vec<(String, Arc<dyn PortableState>)> {
-        let kept = self.kept();
-        let portable = kept.iter().filter_map(|((_, name), kept)| {
-            let state = kept.portable?(kept.state.upgrade()?)?;
+        let entries = self.entries();
+        let portable = entries.iter().filter_map(|((_, name), entry)| {
+            let state = entry.portable?(entry.state.upgrade()?)?;
             Some((name.to_string(), state))
         });
         portable.collect()
@@ -147,17 +148,17 @@ impl Carry {
 
     /// Removes names that no snapshot references.
     pub fn sweep(&self) {
-        let mut kept = self.kept();
-        kept.retain(|_, kept| kept.state.strong_count() > 0);
+        let mut entries = self.entries();
+        entries.retain(|_, entry| entry.state.strong_count() > 0);
         // Returns memory after a large configuration was replaced by a small one.
-        if kept.capacity() > 4 * kept.len().max(64) {
-            kept.shrink_to_fit();
+        if entries.capacity() > 4 * entries.len().max(64) {
+            entries.shrink_to_fit();
         }
     }
 
     /// The number of names.
     pub fn len(&self) -> usize {
-        self.kept().len()
+        self.entries().len()
     }
 
     /// Whether there are no names.
@@ -165,8 +166,8 @@ impl Carry {
         self.len() == 0
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<Key, CarriedEntry, foldhash::fast::RandomState>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, HashMap<Key, CarriedEntry, foldhash::fast::RandomState>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

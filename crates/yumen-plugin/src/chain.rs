@@ -168,11 +168,11 @@ impl PluginChain {
             .cloned()
             .collect();
         let hides = |name: &str| {
-            plugins.iter().any(|theirs| theirs.name == name)
+            plugins.iter().any(|other| other.name == name)
                 || consumer.switched_off.iter().any(|off| **off == *name)
         };
-        let kept = self.all.iter().filter(|own| !hides(own.name));
-        let mut all: Vec<Arc<PluginInstance>> = kept.chain(plugins).cloned().collect();
+        let shown = self.all.iter().filter(|own| !hides(own.name));
+        let mut all: Vec<Arc<PluginInstance>> = shown.chain(plugins).cloned().collect();
         all.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(b.name)));
         PluginChain::of_sorted(all, late)
     }

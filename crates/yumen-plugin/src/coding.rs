@@ -114,12 +114,12 @@ fn forbids_transforming(head: &ResponseHead) -> bool {
 
 fn add_vary(head: &mut ResponseHead) {
     let covers = |name: &[u8]| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding");
-    let is_said = head
+    let is_listed = head
         .fields
         .all_known(KnownField::Vary)
         .flat_map(|value| value.split(|byte| *byte == b','))
         .any(|name| covers(name.trim_ascii()));
-    if !is_said {
+    if !is_listed {
         head.fields.add("Vary", b"Accept-Encoding");
     }
 }

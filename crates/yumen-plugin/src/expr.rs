@@ -126,8 +126,8 @@ impl ExprNode {
         for node in nodes {
             match node.eval_before_body(ex) {
                 // One decisive operand settles the group, even if others still need the body.
-                Some(held) if held == decisive => return Some(decisive != negated),
-                held => is_open |= held.is_none(),
+                Some(result) if result == decisive => return Some(decisive != negated),
+                result => is_open |= result.is_none(),
             }
         }
         // No operand is decisive: before negation, AND is true and OR is false.

@@ -18,14 +18,14 @@ pub fn write(ex: &Exchange<'_>, ip: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(ip);
     out.extend_from_slice(b"\r\n");
     write_line(out, b"X-Real-IP", ip);
-    let is_said = |known| fields.known(known).is_some();
-    if !is_said(KnownField::XForwardedProto) {
+    let is_present = |known| fields.known(known).is_some();
+    if !is_present(KnownField::XForwardedProto) {
         write_line(out, b"X-Forwarded-Proto", ex.client.scheme().as_bytes());
     }
-    if !is_said(KnownField::XForwardedHost) {
+    if !is_present(KnownField::XForwardedHost) {
         write_line(out, b"X-Forwarded-Host", ex.request.host());
     }
-    if !is_said(KnownField::XForwardedPort) {
+    if !is_present(KnownField::XForwardedPort) {
         write_line(out, b"X-Forwarded-Port", ex.client.connection.local.port().to_string().as_bytes());
     }
 }

@@ -27,9 +27,9 @@ pub trait PluginHost {
         Offload::Inline(job)
     }
     /// Sends a subrequest to an upstream; `None` in a dry run.
-    fn ask(
+    fn send_subrequest(
         &self,
-        _question: SubrequestSpec,
+        _subrequest: SubrequestSpec,
     ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
         None
     }

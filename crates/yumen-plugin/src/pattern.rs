@@ -314,8 +314,8 @@ fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<R
 
 fn last_line(error: &str) -> String {
     // The lines before the last one repeat the pattern and mark a position in it.
-    let told = error.lines().rfind(|line| !line.trim().is_empty());
-    told.unwrap_or(error).trim_start_matches("error: ").to_owned()
+    let last_line = error.lines().rfind(|line| !line.trim().is_empty());
+    last_line.unwrap_or(error).trim_start_matches("error: ").to_owned()
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ impl DryRunResult {
     /// Runs the phase itself, for plugins that only change the exchange.
     pub fn by_running(plugin: &dyn Plugin, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         let needs_body = match run(plugin, phase, ex) {
-            Ok(foreseen) => return foreseen,
+            Ok(result) => return result,
             Err(needs_body) => needs_body,
         };
         // A request without a body equals one whose body was read.

@@ -157,20 +157,20 @@ fn compile_text(text: &str) -> Result<ProtoDescriptors, InvalidSettings> {
     files.add(ProtoFiles(text.to_owned()));
     let mut compiler = protox::Compiler::with_file_resolver(files);
     compiler.include_imports(true);
-    compiler.open_file(FILE).map_err(|error| told(&error))?;
+    compiler.open_file(FILE).map_err(|error| invalid_proto(&error))?;
     Ok(ProtoDescriptors { pool: compiler.descriptor_pool() })
 }
 
 /// Formats an error as `line 3, column 5: message`.
-fn told(error: &protox::Error) -> InvalidSettings {
+fn invalid_proto(error: &protox::Error) -> InvalidSettings {
     // Only the debug format contains the position, as `file:line:column: message`.
     let text = format!("{error:?}");
-    let place = text.strip_prefix(FILE).and_then(|rest| {
+    let location = text.strip_prefix(FILE).and_then(|rest| {
         let mut parts = rest.strip_prefix(':')?.splitn(3, ':');
         let (line, column) = (parts.next()?.parse::<u32>().ok()?, parts.next()?.parse::<u32>().ok()?);
         Some(format!("line {line}, column {column}: "))
     });
-    InvalidSettings::at("content", format!("{}{error}", place.unwrap_or_default()))
+    InvalidSettings::at("content", format!("{}{error}", location.unwrap_or_default()))
 }
 
 #[cfg(test)]

@@ -60,8 +60,8 @@ impl RealIpFinder {
                 let lines = ex.request.fields.all_known(KnownField::XForwardedFor);
                 let elements = lines.flat_map(|line| line.split(|byte| *byte == b','));
                 // Empty list elements are ignored (RFC 9110 §5.6.1.2).
-                let told = elements.filter(|element| !element.trim_ascii().is_empty());
-                self.walk(told.map(parse).collect())
+                let addresses = elements.filter(|element| !element.trim_ascii().is_empty());
+                self.walk(addresses.map(parse).collect())
             }
             RealIpSource::Forwarded => self.walk(forwarded_for(&ex.request.fields)),
         }

@@ -127,8 +127,8 @@ fn authenticate<'c>(
     password: &[u8],
 ) -> Option<&'c ConsumerIdentity> {
     let identity = consumers.find(BasicAuth::NAME, username)?;
-    let held = identity.auth.downcast_ref::<BasicAuthCredential>()?;
-    same_secret(held.password.as_bytes(), password).then_some(identity)
+    let credential = identity.auth.downcast_ref::<BasicAuthCredential>()?;
+    same_secret(credential.password.as_bytes(), password).then_some(identity)
 }
 
 /// The credentials after the scheme and one space. The scheme is case-insensitive (RFC 9110 §11.1).

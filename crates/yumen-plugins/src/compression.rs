@@ -85,8 +85,8 @@ impl CompressionRules {
 
     /// A 304 may lack the type and the length of the content that it confirms (RFC 9110 §15.4.5).
     fn could_admit(&self, ex: &Exchange<'_>, not_modified: &ResponseHead) -> bool {
-        let tells_type = not_modified.fields.known(KnownField::ContentType).is_some();
-        !self.is_too_old(ex) && (!tells_type || self.names(not_modified))
+        let has_type = not_modified.fields.known(KnownField::ContentType).is_some();
+        !self.is_too_old(ex) && (!has_type || self.names(not_modified))
     }
 
     fn is_too_old(&self, ex: &Exchange<'_>) -> bool {

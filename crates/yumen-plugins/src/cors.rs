@@ -94,21 +94,23 @@ impl OriginRule {
     }
 
     /// The value of `Access-Control-Allow-Origin`. It may name another origin than that of the request.
-    fn told<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
+    fn allowed<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
         match self {
             OriginRule::Asking => Some(origin.unwrap_or(b"*")),
             OriginRule::One(one) => Some(one),
-            OriginRule::Many(many) => origin.filter(|asking| many.iter().any(|one| **one == **asking)),
+            OriginRule::Many(many) => {
+                origin.filter(|requesting| many.iter().any(|one| **one == **requesting))
+            }
             // A pattern that exceeds the backtracking budget does not match.
             OriginRule::Matching(patterns) => {
-                origin.filter(|asking| pattern::any_matches(patterns, asking, budget) == Ok(true))
+                origin.filter(|requesting| pattern::any_matches(patterns, requesting, budget) == Ok(true))
             }
         }
     }
 
     /// [`OriginRule::told`] if the value admits the origin of the request.
     fn admits<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
-        self.told(origin, budget).filter(|told| *told == b"*" || origin == Some(*told))
+        self.allowed(origin, budget).filter(|allowed| *allowed == b"*" || origin == Some(*allowed))
     }
 }
 
@@ -193,22 +195,22 @@ fn named(names: &[String], setup: &PluginBuildContext<'_>) -> Result<Vec<OriginR
 }
 
 impl Cors {
-    fn told<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
+    fn allowed<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
         // A named list repeats the origin of the request even if it contains `*`.
         let by_name = || self.named.iter().find_map(|list| list.admits(origin, budget)).and(origin);
         by_name().or_else(|| self.origins.as_ref()?.admits(origin, budget))
     }
 
-    fn tell(&self, ex: &Exchange<'_>, head: &mut ResponseHead, told: &[u8]) {
+    fn add_fields(&self, ex: &Exchange<'_>, head: &mut ResponseHead, allowed: &[u8]) {
         let fields = &mut head.fields;
-        fields.set("Access-Control-Allow-Origin", told);
+        fields.set("Access-Control-Allow-Origin", allowed);
         fields.set("Access-Control-Allow-Methods", self.methods.as_bytes());
         fields.set("Access-Control-Max-Age", self.max_age.as_bytes());
         if let Some(expose) = &self.expose {
             fields.set("Access-Control-Expose-Headers", expose.as_bytes());
         }
-        let asked = || ex.request.fields.get("Access-Control-Request-Headers");
-        match self.headers.as_ref().map(String::as_bytes).or_else(asked) {
+        let requested = || ex.request.fields.get("Access-Control-Request-Headers");
+        match self.headers.as_ref().map(String::as_bytes).or_else(requested) {
             Some(headers) => fields.set("Access-Control-Allow-Headers", headers),
             None => drop(fields.remove("Access-Control-Allow-Headers")),
         }
@@ -239,17 +241,17 @@ impl Plugin for Cors {
             let origin = ex.request.fields.known(KnownField::Origin).map(Box::from);
             ex.leave(RequestOrigin(origin));
         }
-        let origin = ex.note::<RequestOrigin>().and_then(|asking| asking.0.as_deref());
+        let origin = ex.note::<RequestOrigin>().and_then(|requesting| requesting.0.as_deref());
         // Also if the origin is not admitted: caches must not reuse that response either (Fetch, CORS
         // protocol and HTTP caches).
         if self.varies {
             head.fields.add("Vary", b"Origin");
         }
-        if let Some(told) = self.told(origin, ex.budget()) {
-            self.tell(ex, head, told);
+        if let Some(allowed) = self.allowed(origin, ex.budget()) {
+            self.add_fields(ex, head, allowed);
         }
-        if let Some(told) = self.timing.as_ref().and_then(|timing| timing.admits(origin, ex.budget())) {
-            head.fields.set("Timing-Allow-Origin", told);
+        if let Some(allowed) = self.timing.as_ref().and_then(|timing| timing.admits(origin, ex.budget())) {
+            head.fields.set("Timing-Allow-Origin", allowed);
         }
     }
 

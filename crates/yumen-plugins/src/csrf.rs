@@ -63,12 +63,12 @@ impl Csrf {
         let Some(shown) = ex.request.fields.get(&self.0.name).filter(|token| !token.is_empty()) else {
             return Some("no csrf token in headers");
         };
-        let Some(kept) = ex.request.cookie(self.0.name.as_bytes()) else { return Some("no csrf cookie") };
+        let Some(cookie) = ex.request.cookie(self.0.name.as_bytes()) else { return Some("no csrf cookie") };
         // Both texts come from the client, so that the time of the comparison reveals nothing.
-        if shown != kept {
+        if shown != cookie {
             return Some("csrf token mismatch");
         }
-        let is_valid = self.verify(kept, ex.now.unix_s() as i64);
+        let is_valid = self.verify(cookie, ex.now.unix_s() as i64);
         (!is_valid).then_some("Failed to verify the csrf token signature")
     }
 

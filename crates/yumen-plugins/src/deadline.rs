@@ -146,12 +146,12 @@ impl PluginFactory for DeadlinePlugin {
 impl DeadlinePlugin {
     /// Milliseconds until the deadline. Malformed values are ignored.
     fn left_ms(&self, ex: &Exchange<'_>) -> Option<u64> {
-        let told =
+        let received =
             self.config.request_headers.iter().filter_map(|header| {
                 header.format.read(ex.request.fields.get(&header.name)?, ex.now.unix_ms)
             });
-        let wanted = told.min().or(self.default_ms).filter(|ms| *ms < FOREVER_MS);
-        [wanted, self.max_ms].into_iter().flatten().min()
+        let timeout = received.min().or(self.default_ms).filter(|ms| *ms < FOREVER_MS);
+        [timeout, self.max_ms].into_iter().flatten().min()
     }
 }
 

@@ -80,8 +80,8 @@ impl Degraphql {
             // The first of several values applies.
             given.entry(text(&name)).or_insert_with(|| text(&value).into());
         }
-        let asked = ex.request.upstream_target();
-        let path = asked.split(|byte| *byte == b'?').next().unwrap_or_default();
+        let original = ex.request.upstream_target();
+        let path = original.split(|byte| *byte == b'?').next().unwrap_or_default();
         let mut target = path.to_vec();
         let mut add = |name: &str, value: &str| {
             target.push(if target.contains(&b'?') { b'&' } else { b'?' });

@@ -202,22 +202,25 @@ impl Plugin for FaultInjection {
         if ex.lacks_body(BODY_BYTES_MAX) && self.needs_body() {
             return DryRunResult::Unknown;
         }
-        let mut says = Vec::new();
+        let mut effects = Vec::new();
         if let Some((aim, wait)) = &self.delay
             && let share @ 1.. = aim.share(ex)
         {
-            says.push(format!("delays {share} % of such requests by {} s", wait.as_secs_f64()));
+            effects.push(format!("delays {share} % of such requests by {} s", wait.as_secs_f64()));
         }
         if let Some(answer) = &self.abort {
             match answer.aim.share(ex) {
                 100 => return DryRunResult::Respond(answer.render(ex)),
                 0 => {}
-                share => {
-                    says.push(format!("answers {share} % of such requests with {}", answer.prepared.status))
-                }
+                share => effects
+                    .push(format!("answers {share} % of such requests with {}", answer.prepared.status)),
             }
         }
-        if says.is_empty() { DryRunResult::Continue } else { DryRunResult::Note(says.join("; ").into()) }
+        if effects.is_empty() {
+            DryRunResult::Continue
+        } else {
+            DryRunResult::Note(effects.join("; ").into())
+        }
     }
 }
 

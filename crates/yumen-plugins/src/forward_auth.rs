@@ -288,7 +288,7 @@ impl ForwardAuth {
     }
 
     /// The step that follows from the response.
-    fn judge<'a>(
+    fn apply_response<'a>(
         &self,
         ex: &mut Exchange<'_>,
         answer: Result<SubrequestResponse, SubrequestFault>,
@@ -303,7 +303,7 @@ impl ForwardAuth {
             // As in APISIX, a redirect refuses too; it may lead to a login page.
             Ok(answer) if answer.status >= 300 => Step::Respond(self.refusal(answer)),
             // An incomplete response does not admit the request; an incomplete refusal still refuses it.
-            Ok(SubrequestResponse { fault: Some(fault), .. }) => self.judge(ex, Err(fault)),
+            Ok(SubrequestResponse { fault: Some(fault), .. }) => self.apply_response(ex, Err(fault)),
             Ok(answer) => {
                 self.pass_on(ex, Some(&answer));
                 Step::Continue
@@ -346,10 +346,10 @@ impl ForwardAuth {
     async fn wait<'a>(
         &self,
         ex: &mut Exchange<'_>,
-        asked: LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>,
+        response: LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>,
     ) -> Step<'a> {
-        let answer = asked.await;
-        self.judge(ex, answer)
+        let answer = response.await;
+        self.apply_response(ex, answer)
     }
 }
 
@@ -370,11 +370,11 @@ impl Plugin for ForwardAuth {
         if is_post && ex.lacks_body(self.config.max_req_body_size) {
             return Step::NeedBody { bytes_max: self.config.max_req_body_size };
         }
-        let asked = self.upstream.get().and_then(|slot| ex.host.ask(self.question(slot, ex)));
-        match asked {
-            Some(asked) => Step::Wait(Box::pin(self.wait(ex, asked))),
+        let response = self.upstream.get().and_then(|slot| ex.host.send_subrequest(self.question(slot, ex)));
+        match response {
+            Some(response) => Step::Wait(Box::pin(self.wait(ex, response))),
             // Without an endpoint, `allow_degradation` decides as after a failed subrequest.
-            None => self.judge(ex, Err(SubrequestFault::NoEndpoint)),
+            None => self.apply_response(ex, Err(SubrequestFault::NoEndpoint)),
         }
     }
 

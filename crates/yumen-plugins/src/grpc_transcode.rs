@@ -304,7 +304,7 @@ impl Plugin for GrpcTranscode {
             CallTable::Unknown => return Step::Continue,
             CallTable::One(call) => (call.clone(), None),
             CallTable::Ruled { service, calls } => match ruled(service, calls, ex) {
-                Ok((at, told)) => (calls[at].1.clone(), Some((calls.clone(), at, told))),
+                Ok((at, captures)) => (calls[at].1.clone(), Some((calls.clone(), at, captures))),
                 Err(response) => return Step::Respond(response),
             },
         };
@@ -314,7 +314,7 @@ impl Plugin for GrpcTranscode {
         let called = call.clone();
         let work = move || match &ruled {
             None => request::message(&called, &input),
-            Some((calls, at, told)) => request::ruled_message(&called, &calls[*at].0, told, &input),
+            Some((calls, at, captures)) => request::ruled_message(&called, &calls[*at].0, captures, &input),
         };
         match compute(ex.host, bytes, work) {
             Computation::Ready(message) => make_call(ex, call, message),
@@ -375,9 +375,12 @@ fn ruled(service: &str, calls: &RuledCalls, ex: &Exchange<'_>) -> Result<RuledRe
     // A path with dot segments matches no rule, see [`TemplateSegments::of`].
     if let Some(path) = TemplateSegments::of(ex.request.upstream_target()) {
         for (at, (rule, _)) in calls.iter().enumerate() {
-            let Some(told) = rule.path.matches(&path) else { continue };
+            let Some(captures) = rule.path.matches(&path) else { continue };
             if rule.verb == "*" || rule.verb.as_bytes() == verb {
-                return Ok((at, told.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()));
+                return Ok((
+                    at,
+                    captures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+                ));
             }
             others.push(&rule.verb);
         }

@@ -69,9 +69,9 @@ struct GrpcWebResponse {
     by: usize,
     is_text: bool,
     /// Up to two bytes that do not complete a Base64 group.
-    held: Vec<u8>,
+    buffered: Vec<u8>,
     /// Whether the trailers were written into the body.
-    told: bool,
+    has_trailers: bool,
 }
 
 /// Whether a gRPC-Web media type is in Base64, with the message format after it; `None` for other types.
@@ -177,18 +177,18 @@ impl GrpcWeb {
 /// Adds names to a list field that `cors` or the service may have set. `*` is extended as well: it covers
 /// neither `authorization` nor requests with credentials (Fetch §3.3.3).
 fn allow_too(fields: &mut Fields, list: &str, names: &str) {
-    let mut told = fields.all(list).filter(|value| !value.is_empty()).collect::<Vec<_>>().join(&b',');
+    let mut exposed = fields.all(list).filter(|value| !value.is_empty()).collect::<Vec<_>>().join(&b',');
     for name in names.split(',').map(str::trim) {
-        let is_told = |one: &[u8]| one.trim_ascii().eq_ignore_ascii_case(name.as_bytes());
-        if name.is_empty() || told.split(|byte| *byte == b',').any(is_told) {
+        let is_exposed = |one: &[u8]| one.trim_ascii().eq_ignore_ascii_case(name.as_bytes());
+        if name.is_empty() || exposed.split(|byte| *byte == b',').any(is_exposed) {
             continue;
         }
-        if !told.is_empty() {
-            told.push(b',');
+        if !exposed.is_empty() {
+            exposed.push(b',');
         }
-        told.extend_from_slice(name.as_bytes());
+        exposed.extend_from_slice(name.as_bytes());
     }
-    fields.set(list, &told);
+    fields.set(list, &exposed);
 }
 
 impl GrpcWebResponse {
@@ -196,11 +196,11 @@ impl GrpcWebResponse {
         if !self.is_text {
             return data;
         }
-        self.held.extend_from_slice(&data);
+        self.buffered.extend_from_slice(&data);
         // Only whole groups of three bytes encode without padding.
-        let whole = if flush { self.held.len() } else { self.held.len() / 3 * 3 };
-        let rest = self.held.split_off(whole);
-        let ready = std::mem::replace(&mut self.held, rest);
+        let whole = if flush { self.buffered.len() } else { self.buffered.len() / 3 * 3 };
+        let rest = self.buffered.split_off(whole);
+        let ready = std::mem::replace(&mut self.buffered, rest);
         if flush { STANDARD.encode(ready) } else { STANDARD_NO_PAD.encode(ready) }.into_bytes()
     }
 }
@@ -271,7 +271,12 @@ impl Plugin for GrpcWeb {
         if head.fields.has("grpc-status") || matches!(head.framing, Framing::None) {
             return;
         }
-        let answer = GrpcWebResponse { by: self.key(), is_text: call.is_text, held: Vec::new(), told: false };
+        let answer = GrpcWebResponse {
+            by: self.key(),
+            is_text: call.is_text,
+            buffered: Vec::new(),
+            has_trailers: false,
+        };
         ex.leave(answer);
         head.body_changes(None);
         ex.edit_body();
@@ -282,7 +287,7 @@ impl Plugin for GrpcWeb {
             return chunk;
         };
         let mut data = std::mem::take(&mut chunk.data);
-        if chunk.last && !std::mem::replace(&mut answer.told, true) {
+        if chunk.last && !std::mem::replace(&mut answer.has_trailers, true) {
             data.extend(trailers_frame(&std::mem::take(&mut chunk.trailers)));
         }
         // A pause also ends the Base64 text with its padding, so that streamed messages arrive at once.

@@ -265,7 +265,7 @@ impl HmacAuth {
         let signature = HmacSignature::read(&ex.request)?;
         let consumers = ex.consumers;
         let identity = consumers.find(Self::NAME, signature.key_id.as_bytes()).ok_or(INVALID)?;
-        let held = identity.auth.downcast_ref::<HmacCredential>().ok_or(INVALID)?;
+        let credential = identity.auth.downcast_ref::<HmacCredential>().ok_or(INVALID)?;
         let algorithm = HmacAlgorithm::of(signature.algorithm).ok_or(INVALID)?;
         let signs = |name: &String| signature.headers.contains(&name.as_str());
         let is_allowed = self.config.allowed_algorithms.contains(&algorithm);
@@ -273,7 +273,7 @@ impl HmacAuth {
             return Err(INVALID.into());
         }
         let good_for = self.good_for(ex).ok_or(INVALID)?;
-        signature.verify(&ex.request, algorithm, &held.secret_key).ok_or(INVALID)?;
+        signature.verify(&ex.request, algorithm, &credential.secret_key).ok_or(INVALID)?;
         if self.config.validate_request_body {
             // An unsigned digest could be replaced together with the body.
             if !signature.covers(&ex.request, "Digest") {

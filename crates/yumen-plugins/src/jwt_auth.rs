@@ -110,15 +110,15 @@ impl JwtAuth {
         let key = key.ok_or("missing user key in JWT token")?;
         let consumers = ex.consumers;
         let identity = consumers.find(Self::NAME, key.as_bytes()).ok_or(UNKNOWN)?;
-        let held = identity.auth.downcast_ref::<JwtCredential>().ok_or(UNKNOWN)?;
-        if !held.has_signed(&token) || !self.is_in_time(&token, held, ex.now.unix_s() as f64) {
+        let credential = identity.auth.downcast_ref::<JwtCredential>().ok_or(UNKNOWN)?;
+        if !credential.has_signed(&token) || !self.is_in_time(&token, credential, ex.now.unix_s() as f64) {
             return Err(UNVERIFIED);
         }
         Ok(identity)
     }
 
-    fn is_in_time(&self, token: &JwtToken<'_>, held: &JwtCredential, now_s: f64) -> bool {
-        let grace_s = held.grace_s() as f64;
+    fn is_in_time(&self, token: &JwtToken<'_>, credential: &JwtCredential, now_s: f64) -> bool {
+        let grace_s = credential.grace_s() as f64;
         let number = |name: &str| token.claims.get(name).map(Value::as_f64);
         let is_met = |claim: &TimeClaim| match claim {
             TimeClaim::Exp => {
@@ -173,12 +173,12 @@ fn hide_cookie(ex: &mut Exchange<'_>, name: &str) {
     // Several cookie lines are one list of pairs (RFC 9113 §8.2.3).
     let lines: Vec<&[u8]> = ex.request.fields.all("Cookie").collect();
     let pairs = lines.iter().flat_map(|line| line.split(|byte| *byte == b';'));
-    let kept: Vec<&[u8]> = pairs.filter(is_other).map(<[u8]>::trim_ascii).collect();
-    let kept = kept.join(&b"; "[..]);
-    if kept.is_empty() {
+    let remaining: Vec<&[u8]> = pairs.filter(is_other).map(<[u8]>::trim_ascii).collect();
+    let remaining = remaining.join(&b"; "[..]);
+    if remaining.is_empty() {
         ex.request.fields.remove("Cookie");
     } else {
-        ex.request.fields.set("Cookie", &kept);
+        ex.request.fields.set("Cookie", &remaining);
     }
 }
 

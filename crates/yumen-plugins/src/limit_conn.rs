@@ -116,7 +116,7 @@ impl KeyedState for KeyedConcurrency {
         }
     }
 
-    fn gone() -> Option<Vec<u64>> {
+    fn ended() -> Option<Vec<u64>> {
         Some(vec![0])
     }
 
@@ -142,11 +142,10 @@ impl KeyedConcurrency {
     /// Counts one more exchange and returns the new number, or `None` at `most`.
     fn enter(&self, most: u64) -> Option<(LimitConnGuard, u64)> {
         // Relaxed: the count publishes no other memory.
-        let predecessor_requests = self.before.load(Ordering::Relaxed);
-        let more =
-            |running: u64| (running.saturating_add(predecessor_requests) < most).then_some(running + 1);
+        let before = self.before.load(Ordering::Relaxed);
+        let more = |running: u64| (running.saturating_add(before) < most).then_some(running + 1);
         let running = self.here.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some((LimitConnGuard(self.here.clone()), running.saturating_add(predecessor_requests) + 1))
+        Some((LimitConnGuard(self.here.clone()), running.saturating_add(before) + 1))
     }
 
     /// The number of exchanges in this process and in its predecessor.

@@ -146,7 +146,7 @@ pub(crate) struct LimitCount {
     rejected: LocalResponse,
     allow_degradation: bool,
     shows_quota: bool,
-    place: CounterBackend,
+    backend: CounterBackend,
 }
 
 /// Storage of the counters.
@@ -168,7 +168,7 @@ impl CounterBackend {
     ) -> Result<CounterBackend, InvalidSettings> {
         Ok(match LimitCountRedis::new(config, setup)? {
             None => CounterBackend::Local,
-            Some(remote) if delayed::is_asked_for(config)? => {
+            Some(remote) if delayed::is_requested(config)? => {
                 CounterBackend::Delayed(DelayedCounters::new(remote, config, setup, name, rules))
             }
             Some(remote) => CounterBackend::Redis(remote),
@@ -207,7 +207,7 @@ impl PluginFactory for LimitCount {
         let rules = rules(&config, &LimitCountMetadata::of(setup)?)?;
         Ok(LimitCount {
             counters: share(setup, Self::NAME, &name, rules.len()),
-            place: CounterBackend::new(&config, setup, &name, rules.len())?,
+            backend: CounterBackend::new(&config, setup, &name, rules.len())?,
             rules,
             is_ruled: config.rules.is_some(),
             window_type: config.window_type,
@@ -272,7 +272,7 @@ impl Plugin for LimitCount {
     }
 
     fn access<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        let admitted = match &self.place {
+        let admitted = match &self.backend {
             CounterBackend::Local => {
                 let count =
                     |ex: &Exchange<'_>, key: &[u8], limit, window_ms| self.count(ex, key, limit, window_ms);
@@ -294,17 +294,17 @@ impl Plugin for LimitCount {
 
     fn dry_run(&self, _phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         // A dry run sends nothing (`Plugin::dry_run`).
-        if !matches!(self.place, CounterBackend::Local) {
+        if !matches!(self.backend, CounterBackend::Local) {
             return DryRunResult::Note("depends on the count in Redis".into());
         }
-        let said = std::cell::RefCell::new(Vec::new());
+        let notes = std::cell::RefCell::new(Vec::new());
         let peek = |ex: &Exchange<'_>, key: &[u8], limit, window_ms| {
             let verdict = self.peek(ex, key, limit, window_ms);
-            said.borrow_mut().push(format!("leaves {} of {limit}", verdict.remaining));
+            notes.borrow_mut().push(format!("leaves {} of {limit}", verdict.remaining));
             verdict
         };
         match with_scratch(|scratch| self.admit(ex, scratch, peek)) {
-            Ok(()) => DryRunResult::Note(said.into_inner().join(", ").into()),
+            Ok(()) => DryRunResult::Note(notes.into_inner().join(", ").into()),
             Err(response) => DryRunResult::Respond(response),
         }
     }
@@ -325,7 +325,7 @@ impl LimitCount {
         }
         for (at, rule) in self.rules.iter().enumerate() {
             scratch.clear();
-            match &self.place {
+            match &self.backend {
                 CounterBackend::Delayed(delayed) => delayed.begin_key(at, scratch),
                 _ => self.counters.begin(at, scratch),
             }

@@ -250,7 +250,7 @@ pub(crate) fn refusal(status: u16, message: Option<&str>) -> LocalResponse {
 
 /// Delays an exchange.
 pub(crate) fn wait<'a>(ex: &Exchange<'_>, delay_s: f64) -> Step<'a> {
-    let Some(delay) = held_back(delay_s) else { return Step::Continue };
+    let Some(delay) = delay_of(delay_s) else { return Step::Continue };
     let sleep = ex.host.sleep(delay);
     Step::Wait(Box::pin(async move {
         sleep.await;
@@ -259,7 +259,7 @@ pub(crate) fn wait<'a>(ex: &Exchange<'_>, delay_s: f64) -> Step<'a> {
 }
 
 /// The delay of an exchange: none below one millisecond, and at most one day for any burst.
-pub(crate) fn held_back(delay_s: f64) -> Option<Duration> {
+pub(crate) fn delay_of(delay_s: f64) -> Option<Duration> {
     const DELAY_S_MAX: f64 = 86_400.0;
     let delay = Duration::from_secs_f64(delay_s.min(DELAY_S_MAX));
     (delay >= Duration::from_millis(1)).then_some(delay)

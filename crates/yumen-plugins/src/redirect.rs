@@ -203,8 +203,8 @@ impl Plugin for Redirect {
         if let RedirectTarget::Https(_) = self.target {
             // Fields of untrusted clients are removed before, so this one comes from a trusted peer or a
             // plugin.
-            let told = ex.request.fields.get("X-Forwarded-Proto");
-            if told.unwrap_or(ex.client.scheme().as_bytes()) == b"https" {
+            let proto = ex.request.fields.get("X-Forwarded-Proto");
+            if proto.unwrap_or(ex.client.scheme().as_bytes()) == b"https" {
                 return Step::Continue;
             }
             if ex.request.host().is_empty() {

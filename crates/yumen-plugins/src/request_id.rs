@@ -144,12 +144,12 @@ impl Plugin for RequestId {
 
     fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         let name = &self.header_name;
-        let says = match ex.request.fields.get(name).is_some_and(|id| !id.is_empty()) {
+        let note = match ex.request.fields.get(name).is_some_and(|id| !id.is_empty()) {
             true => format!("keeps the request id from {name}"),
             false => format!("gives an id in {name}, another one each time"),
         };
         match DryRunResult::by_running(self, phase, ex) {
-            DryRunResult::Continue => DryRunResult::Note(says.into()),
+            DryRunResult::Continue => DryRunResult::Note(note.into()),
             other => other,
         }
     }

@@ -173,8 +173,8 @@ impl RequestValidation {
     }
 
     /// Continues with the validated body, or responds with a refusal.
-    fn conclude<'a>(&self, ex: &mut Exchange<'_>, judged: Judged) -> Step<'a> {
-        match judged {
+    fn conclude<'a>(&self, ex: &mut Exchange<'_>, validated: Judged) -> Step<'a> {
+        match validated {
             Ok(Ok(body)) => {
                 ex.body.buffered = Some(body.into());
                 Step::Continue
@@ -189,7 +189,7 @@ impl RequestValidation {
 type Judged = Result<Result<Vec<u8>, String>, OffloadRefused>;
 
 impl BodyRules {
-    fn judge(&self, body: BufferedBody, is_form: bool) -> Result<Vec<u8>, String> {
+    fn validate(&self, body: BufferedBody, is_form: bool) -> Result<Vec<u8>, String> {
         let bytes = body.into_bytes();
         let mut value = if is_form { self.form(&bytes)? } else { self.json(&bytes)? };
         schema::validate_document(&self.schema, &mut value).map_err(|invalid| invalid.message)?;
@@ -280,11 +280,11 @@ impl Plugin for RequestValidation {
         let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
         // As in APISIX, a body of any other type is parsed as JSON.
         let is_form = media_type.eq_ignore_ascii_case(b"application/x-www-form-urlencoded");
-        match compute(ex.host, body.len(), move || rules.judge(body, is_form)) {
-            Computation::Ready(judged) => self.conclude(ex, judged),
-            Computation::Pending(judging) => Step::Wait(Box::pin(async move {
-                let judged = judging.await;
-                self.conclude(ex, judged)
+        match compute(ex.host, body.len(), move || rules.validate(body, is_form)) {
+            Computation::Ready(validated) => self.conclude(ex, validated),
+            Computation::Pending(validation) => Step::Wait(Box::pin(async move {
+                let validated = validation.await;
+                self.conclude(ex, validated)
             })),
         }
     }

@@ -29,7 +29,7 @@ pub(crate) enum LiteralEncoding {
 #[derive(Debug)]
 pub(crate) struct TargetBuilder {
     out: Vec<u8>,
-    place: TargetPlace,
+    part: TargetPlace,
     literals: LiteralEncoding,
     /// Whether a variable at the beginning of the target is inserted as a URL.
     begins_with_url: bool,
@@ -46,7 +46,7 @@ impl TargetBuilder {
     pub(crate) fn new(literals: LiteralEncoding) -> TargetBuilder {
         TargetBuilder {
             out: Vec::with_capacity(64),
-            place: TargetPlace::Path,
+            part: TargetPlace::Path,
             literals,
             begins_with_url: false,
             question: None,
@@ -72,14 +72,14 @@ impl TargetBuilder {
         // In a template that is percent-encoded, a number sign is text.
         let is_mark =
             |byte: &u8| *byte == b'?' || (*byte == b'#' && self.literals == LiteralEncoding::AsWritten);
-        if self.place == TargetPlace::Path
+        if self.part == TargetPlace::Path
             && let Some(at) = rest.iter().position(is_mark)
         {
             self.literal_path(&rest[..at]);
             self.begin(rest[at]);
             rest = &rest[at + 1..];
         }
-        match self.place {
+        match self.part {
             TargetPlace::Path => self.literal_path(rest),
             TargetPlace::Query if self.literals == LiteralEncoding::AsWritten => {
                 let end = rest.iter().position(|byte| *byte == b'#').unwrap_or(rest.len());
@@ -103,17 +103,17 @@ impl TargetBuilder {
     fn begin(&mut self, mark: u8) {
         if mark == b'#' {
             self.fragment = Some(self.out.len());
-            self.place = TargetPlace::Fragment;
+            self.part = TargetPlace::Fragment;
         } else {
             self.question = Some(self.out.len());
-            self.place = TargetPlace::Query;
+            self.part = TargetPlace::Query;
         }
         self.out.push(mark);
     }
 
     /// Appends decoded client text.
     pub(crate) fn text(&mut self, text: &[u8]) {
-        match self.place {
+        match self.part {
             TargetPlace::Query => encode_query_value(text, &mut self.out),
             TargetPlace::Path | TargetPlace::Fragment => encode_path(text, &mut self.out),
         }
@@ -122,7 +122,7 @@ impl TargetBuilder {
     /// Appends a range of the request's path. Within a path its octets remain as received.
     pub(crate) fn path_part(&mut self, request: &RequestHead, decoded: Range<usize>) {
         let start = self.out.len();
-        match self.place {
+        match self.part {
             TargetPlace::Query => self.text(&request.path()[decoded]),
             _ => self.encoded(raw_part(request.raw_path(), decoded)),
         }
@@ -140,8 +140,8 @@ impl TargetBuilder {
 
     fn note_client_text(&mut self, start: usize) {
         let end = self.out.len();
-        if let Some(places) = self.client_text.as_mut().filter(|_| start < end) {
-            places.push(start..end);
+        if let Some(ranges) = self.client_text.as_mut().filter(|_| start < end) {
+            ranges.push(start..end);
         }
     }
 
@@ -161,17 +161,17 @@ impl TargetBuilder {
         // Browsers treat a backslash as a slash (WHATWG URL).
         let is_end = |byte: &u8| matches!(byte, b'/' | b'?' | b'#' | b'\\');
         let end = out[start..].iter().position(is_end).map_or(out.len(), |length| start + length);
-        let is_client = |at: usize| self.client_text.iter().flatten().any(|place| place.contains(&at));
-        let is_label = |place: &Range<usize>| {
+        let is_client = |at: usize| self.client_text.iter().flatten().any(|range| range.contains(&at));
+        let is_label = |range: &Range<usize>| {
             let is_of_label = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
-            place.start >= start
-                && place.end < end
-                && out[place.clone()].iter().all(is_of_label)
-                && out[place.end] == b'.'
-                && (place.end..end).all(|at| !is_client(at))
+            range.start >= start
+                && range.end < end
+                && out[range.clone()].iter().all(is_of_label)
+                && out[range.end] == b'.'
+                && (range.end..end).all(|at| !is_client(at))
         };
-        let mut places = self.client_text.iter().flatten();
-        places.any(|place| place.start < end && !is_label(place) && (place.end > start || place.start == 0))
+        let mut ranges = self.client_text.iter().flatten();
+        ranges.any(|range| range.start < end && !is_label(range) && (range.end > start || range.start == 0))
     }
 
     fn value(&mut self, var: &Var, default: Option<&[u8]>, ex: &Exchange<'_>) {
@@ -184,7 +184,7 @@ impl TargetBuilder {
             Var::Fixed(FixedVar::UpstreamUri) => self.whole_target(request.upstream_target()),
             Var::Fixed(FixedVar::IsArgs) => self.is_args(request),
             Var::Fixed(FixedVar::Args) => self.args(request.query().or(default).unwrap_or_default()),
-            Var::PathParam(name) if self.place != TargetPlace::Query => {
+            Var::PathParam(name) if self.part != TargetPlace::Query => {
                 match ex.route.path_params.iter().find(|(param, _)| **param == **name) {
                     Some((_, range)) => self.encoded(raw_routed_part(request.raw_path(), range.clone())),
                     None => self.text(default.unwrap_or_default()),
@@ -209,7 +209,7 @@ impl TargetBuilder {
 
     /// Appends path and query of the request; within a query they are one value.
     fn whole_target(&mut self, target: &[u8]) {
-        if self.place == TargetPlace::Query {
+        if self.part == TargetPlace::Query {
             return self.text(target);
         }
         self.carries_query = true;
@@ -220,7 +220,7 @@ impl TargetBuilder {
     fn url(&mut self, url: &[u8]) {
         let question = url.iter().position(|byte| *byte == b'?').unwrap_or(url.len());
         self.encoded(&url[..question]);
-        if let (TargetPlace::Path, Some((mark, query))) = (self.place, url[question..].split_first()) {
+        if let (TargetPlace::Path, Some((mark, query))) = (self.part, url[question..].split_first()) {
             self.begin(*mark);
             self.encoded(query);
         }
@@ -230,7 +230,7 @@ impl TargetBuilder {
         if request.query().is_none_or(|query| query.is_empty()) {
             return;
         }
-        match self.place {
+        match self.part {
             TargetPlace::Path => self.begin(b'?'),
             TargetPlace::Query | TargetPlace::Fragment => self.out.push(b'?'),
         }
@@ -238,7 +238,7 @@ impl TargetBuilder {
 
     /// Appends the encoded query of the request.
     fn args(&mut self, query: &[u8]) {
-        if self.place == TargetPlace::Query {
+        if self.part == TargetPlace::Query {
             self.carries_query = true;
             return self.encoded(query);
         }

@@ -30,7 +30,7 @@ pub(crate) struct ManualHost {
     pub(crate) outbound: Option<SharedOutbound>,
     /// The response to subrequests, and the subrequests that were made.
     pub(crate) answer: Option<Result<SubrequestResponse, SubrequestFault>>,
-    pub(crate) asked: RefCell<Vec<SubrequestSpec>>,
+    pub(crate) subrequests: RefCell<Vec<SubrequestSpec>>,
 }
 
 impl ManualHost {
@@ -89,11 +89,11 @@ impl PluginHost for ManualHost {
         self.outbound.clone()
     }
 
-    fn ask(
+    fn send_subrequest(
         &self,
         question: SubrequestSpec,
     ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
-        self.asked.borrow_mut().push(question);
+        self.subrequests.borrow_mut().push(question);
         let answer = self.answer.clone()?;
         Some(Box::pin(async { answer }))
     }

@@ -18,7 +18,7 @@ fn has_request_phase(plugin: &dyn Plugin) -> bool {
 type RequestOutcome = Result<Vec<String>, u16>;
 
 /// Dry run of the request phases of `plugin`.
-fn foreseen(bench: &PluginBench, plugin: &dyn Plugin, request: &str) -> RequestOutcome {
+fn dry_run(bench: &PluginBench, plugin: &dyn Plugin, request: &str) -> RequestOutcome {
     let mut ex = bench.exchange(request);
     for phase in REQUEST_PHASES {
         if !plugin.phases().has(phase) {
@@ -67,7 +67,7 @@ impl DryRunCase {
             let plugin = dry.plugin(name, settings.clone());
             assert!(has_request_phase(&*plugin), "{name} has no phase that a dry run covers");
             let expected = outcome(real.run(&real.plugin(name, settings.clone()), request));
-            assert_eq!(foreseen(&dry, &*plugin, request), expected, "{name} {settings} {request}");
+            assert_eq!(dry_run(&dry, &*plugin, request), expected, "{name} {settings} {request}");
         }
     }
 }
@@ -232,10 +232,10 @@ impl LimitCase {
         let plugin = bench.plugin(name, settings.clone());
         let mut refusals = 0;
         for turn in 0..*times {
-            let dry = foreseen(&bench, &*plugin, "GET /a HTTP/1.1");
+            let dry = dry_run(&bench, &*plugin, "GET /a HTTP/1.1");
             assert_eq!(
                 dry,
-                foreseen(&bench, &*plugin, "GET /a HTTP/1.1"),
+                dry_run(&bench, &*plugin, "GET /a HTTP/1.1"),
                 "{name} {settings}: a dry run counts nothing"
             );
             refusals += usize::from(dry.is_err());
@@ -301,7 +301,7 @@ fn dry_run_describes_chance_and_subrequests() {
         let mut ex = bench.exchange("GET /a HTTP/1.1");
         let DryRunResult::Note(found) = plugin.dry_run(phase, &mut ex) else { panic!("{name}: no note") };
         assert_eq!(found, note);
-        assert!(bench.host.asked.borrow().is_empty(), "{name}: a dry run sends no subrequest");
+        assert!(bench.host.subrequests.borrow().is_empty(), "{name}: a dry run sends no subrequest");
     }
 }
 

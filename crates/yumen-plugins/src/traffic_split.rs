@@ -211,11 +211,11 @@ impl SplitRule {
         // One counter for all workers, so that the shares hold over all of them. No other memory depends on
         // it.
         let pick = self.picks.fetch_add(1, Ordering::Relaxed) % self.total;
-        let mut place = pick * self.stride % self.total;
+        let mut position = pick * self.stride % self.total;
         self.choices.iter().find(|choice| {
-            let is_here = place < choice.weight;
+            let is_here = position < choice.weight;
             // Wraps only at the chosen entry, after which the value is unused.
-            place = place.wrapping_sub(choice.weight);
+            position = position.wrapping_sub(choice.weight);
             is_here
         })
     }

@@ -158,20 +158,20 @@ impl<'de> Visitor<'de> for MembersSeed<'_> {
         let mut chosen: Vec<OneofDescriptor> = Vec::new();
         while let Some(found) = members.next_key_seed(NameSeed(self.of))? {
             // Unknown fields are ignored: they may belong to a newer version of the proto.
-            let Some(place) = found else {
+            let Some(field) = found else {
                 members.next_value::<IgnoredAny>()?;
                 continue;
             };
             // Parsers differ in which duplicate they use, so duplicates are refused (RFC 8259 §4).
-            if seen.contains(&place.number) {
+            if seen.contains(&field.number) {
                 let name =
-                    self.of.get_field(place.number).map_or_else(String::new, |field| field.name().into());
+                    self.of.get_field(field.number).map_or_else(String::new, |field| field.name().into());
                 return Err(de::Error::custom(format!("the field {name} is there twice")));
             }
-            seen.push(place.number);
-            let is_there = members.next_value_seed(OptionalSeed { place: &place, to: &mut *self.to })?;
+            seen.push(field.number);
+            let is_present = members.next_value_seed(OptionalSeed { field: &field, to: &mut *self.to })?;
             // A null member counts as absent, so it does not choose its oneof.
-            let Some(oneof) = place.oneof.filter(|_| is_there) else { continue };
+            let Some(oneof) = field.oneof.filter(|_| is_present) else { continue };
             if chosen.contains(&oneof) {
                 let name = oneof.name();
                 return Err(de::Error::custom(format!("the oneof {name} has more than one of its fields")));
@@ -208,7 +208,7 @@ impl Visitor<'_> for NameSeed<'_> {
 /// Encodes a field unless its value is null; returns whether it did.
 pub struct OptionalSeed<'a> {
     /// The field.
-    pub place: &'a WireField,
+    pub field: &'a WireField,
     /// Destination.
     pub to: &'a mut MessageWriter,
 }
@@ -230,13 +230,13 @@ impl<'de> Visitor<'de> for OptionalSeed<'_> {
 
     fn visit_unit<E: de::Error>(self) -> Result<bool, E> {
         // For these two types null is a value.
-        let is_value = match &self.place.kind {
+        let is_value = match &self.field.kind {
             Kind::Message(of) => of.full_name() == "google.protobuf.Value",
             Kind::Enum(of) => of.full_name() == scalar::NULL,
             _ => false,
         };
-        if is_value && self.place.form == FieldCardinality::One {
-            SingularSeed { place: self.place, to: self.to }.deserialize(().into_deserializer())?;
+        if is_value && self.field.form == FieldCardinality::One {
+            SingularSeed { field: self.field, to: self.to }.deserialize(().into_deserializer())?;
         }
         Ok(is_value)
     }
@@ -246,14 +246,14 @@ impl<'de> Visitor<'de> for OptionalSeed<'_> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, json: D) -> Result<bool, D::Error> {
-        FieldSeed { place: self.place, to: self.to }.deserialize(json).map(|()| true)
+        FieldSeed { field: self.field, to: self.to }.deserialize(json).map(|()| true)
     }
 }
 
 /// Encodes a field with all its values.
 pub struct FieldSeed<'a> {
     /// The field.
-    pub place: &'a WireField,
+    pub field: &'a WireField,
     /// Destination.
     pub to: &'a mut MessageWriter,
 }
@@ -262,8 +262,8 @@ impl<'de> DeserializeSeed<'de> for FieldSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        match self.place.form {
-            FieldCardinality::One => SingularSeed { place: self.place, to: self.to }.deserialize(json),
+        match self.field.form {
+            FieldCardinality::One => SingularSeed { field: self.field, to: self.to }.deserialize(json),
             FieldCardinality::List { .. } => json.deserialize_seq(self),
             FieldCardinality::Map => json.deserialize_map(self),
         }
@@ -274,36 +274,36 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
     type Value = ();
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(if self.place.form == FieldCardinality::Map { "an object" } else { "a list" })
+        to.write_str(if self.field.form == FieldCardinality::Map { "an object" } else { "a list" })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
-        let FieldSeed { place, to } = self;
-        if place.form == (FieldCardinality::List { is_packed: true }) {
+        let FieldSeed { field, to } = self;
+        if field.form == (FieldCardinality::List { is_packed: true }) {
             // Packed elements share one record and have no field numbers of their own.
-            let open = to.packed(place.number);
+            let open = to.packed(field.number);
             while values
-                .next_element_seed(ScalarSeed { kind: &place.kind, number: None, to: &mut *to })?
+                .next_element_seed(ScalarSeed { kind: &field.kind, number: None, to: &mut *to })?
                 .is_some()
             {}
             to.end(open);
             return Ok(());
         }
-        while values.next_element_seed(SingularSeed { place, to: &mut *to })?.is_some() {}
+        while values.next_element_seed(SingularSeed { field, to: &mut *to })?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        let FieldSeed { place, to } = self;
-        let Kind::Message(entry) = &place.kind else {
+        let FieldSeed { field, to } = self;
+        let Kind::Message(entry) = &field.kind else {
             return Err(de::Error::custom("no map has such a type"));
         };
         let (key, value) =
             (entry.map_entry_key_field().kind(), WireField::of(&entry.map_entry_value_field()));
         while let Some(open) =
-            entries.next_key_seed(scalar::MapEntrySeed { place, key: &key, to: &mut *to })?
+            entries.next_key_seed(scalar::MapEntrySeed { field, key: &key, to: &mut *to })?
         {
-            entries.next_value_seed(FieldSeed { place: &value, to: &mut *to })?;
+            entries.next_value_seed(FieldSeed { field: &value, to: &mut *to })?;
             to.end(open);
         }
         Ok(())
@@ -313,7 +313,7 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
 /// Encodes one value with its key.
 pub struct SingularSeed<'a> {
     /// The field.
-    pub place: &'a WireField,
+    pub field: &'a WireField,
     /// Destination.
     pub to: &'a mut MessageWriter,
 }
@@ -322,18 +322,18 @@ impl<'de> DeserializeSeed<'de> for SingularSeed<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        let SingularSeed { place, to } = self;
-        let Kind::Message(of) = &place.kind else {
-            return ScalarSeed { kind: &place.kind, number: Some(place.number), to }.deserialize(json);
+        let SingularSeed { field, to } = self;
+        let Kind::Message(of) = &field.kind else {
+            return ScalarSeed { kind: &field.kind, number: Some(field.number), to }.deserialize(json);
         };
         let special = WellKnownType::of(of.full_name());
-        let open = place.begin(to)?;
+        let open = field.begin(to)?;
         match special {
             None => MembersSeed { of, to }.deserialize(json)?,
             Some(WellKnownType::Wrapper) => {
                 // All wrappers have their value in field 1 (google/protobuf/wrappers.proto).
                 let value = of.get_field(1).ok_or_else(|| de::Error::custom("it wraps nothing"))?;
-                SingularSeed { place: &WireField::of(&value), to }.deserialize(json)?;
+                SingularSeed { field: &WireField::of(&value), to }.deserialize(json)?;
             }
             Some(WellKnownType::Free(free)) => FreeFormSeed { is: free, to }.deserialize(json)?,
             Some(

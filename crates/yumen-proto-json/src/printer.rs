@@ -108,7 +108,7 @@ impl JsonPrinter<'_> {
             (own, rest) = rest.split_at(rest.iter().take_while(|run| run.field == index).count());
             let is_defaulted = defaulted.first() == Some(&index);
             defaulted = &defaulted[usize::from(is_defaulted)..];
-            if !is_defaulted && !self.is_there(field, own)? {
+            if !is_defaulted && !self.is_present(field, own)? {
                 continue;
             }
             if !std::mem::take(&mut is_first) {
@@ -121,13 +121,13 @@ impl JsonPrinter<'_> {
     }
 
     /// Whether a field is present, and not at its default if the type makes no difference between the two.
-    fn is_there(&self, field: &MessageField, runs: &[FieldRun]) -> io::Result<bool> {
+    fn is_present(&self, field: &MessageField, runs: &[FieldRun]) -> io::Result<bool> {
         if runs.is_empty() {
             return Ok(false);
         }
-        match field.place.form {
+        match field.wire_field.form {
             Shape::One if field.has_presence => Ok(true),
-            Shape::One => Ok(!self.last(runs)?.is_none_or(|value| value.is_default(&field.place.kind))),
+            Shape::One => Ok(!self.last(runs)?.is_none_or(|value| value.is_default(&field.wire_field.kind))),
             Shape::List { .. } if field.may_be_packed() => {
                 let mut filled = false;
                 let is_filled = |value| !matches!(value, WireValue::Sized(packed) if packed.is_empty());
@@ -140,7 +140,7 @@ impl JsonPrinter<'_> {
 
     /// Writes the value of a field, or its default if the field is absent.
     fn content(&mut self, field: &MessageField, runs: &[FieldRun]) -> io::Result<()> {
-        match field.place.form {
+        match field.wire_field.form {
             Shape::One => self.one(field, runs),
             Shape::List { .. } => self.list(field, runs),
             Shape::Map => self.map(field, runs),
@@ -149,7 +149,7 @@ impl JsonPrinter<'_> {
 
     fn one(&mut self, field: &MessageField, runs: &[FieldRun]) -> io::Result<()> {
         let Some(inner) = self.types.inner(field) else {
-            let kind = &field.place.kind;
+            let kind = &field.wire_field.kind;
             let value = self.last(runs)?.unwrap_or_else(|| WireValue::default_of(kind));
             return self.out.scalar(self.bytes, kind, value);
         };
@@ -160,7 +160,7 @@ impl JsonPrinter<'_> {
     }
 
     fn list(&mut self, field: &MessageField, runs: &[FieldRun]) -> io::Result<()> {
-        let kind = &field.place.kind;
+        let kind = &field.wire_field.kind;
         let inner = self.types.inner(field);
         let mut is_first = true;
         self.out.write_all(b"[")?;
@@ -192,12 +192,12 @@ impl JsonPrinter<'_> {
     fn map(&mut self, field: &MessageField, runs: &[FieldRun]) -> io::Result<()> {
         let of = self.types.inner(field).ok_or_else(|| malformed("no map has such a type"))?;
         let [key, value] = &of.fields[..] else { return Err(malformed("no map has such a type")) };
-        let entries = self.entries(of, &key.place.kind, runs)?;
+        let entries = self.entries(of, &key.wire_field.kind, runs)?;
         let mut is_first = true;
         self.out.write_all(b"{")?;
         for entry in &entries {
             self.out.comma(&mut is_first)?;
-            self.out.map_key(self.bytes, &key.place.kind, entry.key)?;
+            self.out.map_key(self.bytes, &key.wire_field.kind, entry.key)?;
             let runs = parts::runs(self.bytes, &[entry.whole], of, &mut self.notes)?;
             // Runs are sorted by field, and the key is the first field.
             let behind_keys = runs.partition_point(|run| run.field == 0);

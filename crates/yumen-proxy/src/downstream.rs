@@ -26,7 +26,7 @@ use crate::exchange::connection::{DownstreamConnection, DownstreamPeer};
 use crate::exchange::disposition::After;
 use crate::fault::FaultKind;
 use crate::runtime::buffer::Inbox;
-use crate::runtime::cold_future::apart;
+use crate::runtime::cold_future::box_cold;
 use crate::runtime::timers::{Timer, until};
 use crate::runtime::turn_budget;
 use crate::tls::{self, AcceptedTls, DownstreamTlsAcceptor, HandshakeRefusal};
@@ -106,10 +106,10 @@ async fn talk(
     // Boxed once: exchange tasks then receive a pointer instead of the whole connection.
     let conn = Box::new(DownstreamConnection { worker, peer, stream, inbox: Inbox::default(), timer });
     if is_plain {
-        return apart(refuse_plain(conn)).await;
+        return box_cold(refuse_plain(conn)).await;
     }
     if speaks_http2 {
-        return apart(http2::run(*conn)).await;
+        return box_cold(http2::run(*conn)).await;
     }
     let (mut conn, end) = serve_http1(conn).await;
     conn.inbox.release(&conn.worker.buffers);
@@ -117,12 +117,14 @@ async fn talk(
         // TLS needs a `close_notify` (RFC 8446 §6.1); a plain TCP socket closes on drop.
         ConnectionNext::After(After::Next | After::Leave | After::Close)
             if matches!(conn.stream, TransportStream::Tcp(_)) => {}
-        ConnectionNext::After(After::Next | After::Leave | After::Close) => apart(conn.close()).await,
-        ConnectionNext::After(After::Linger | After::Unread(_)) => apart(lingering_close::linger(conn)).await,
+        ConnectionNext::After(After::Next | After::Leave | After::Close) => box_cold(conn.close()).await,
+        ConnectionNext::After(After::Linger | After::Unread(_)) => {
+            box_cold(lingering_close::linger(conn)).await
+        }
         ConnectionNext::After(After::Reset) => {
             conn.stream.tcp().into_iter().for_each(TcpConnection::reset_on_close)
         }
-        ConnectionNext::Http2 => apart(http2::run(*conn)).await,
+        ConnectionNext::Http2 => box_cold(http2::run(*conn)).await,
     }
 }
 
@@ -151,13 +153,13 @@ async fn serve_http1(mut conn: Box<DownstreamConnection>) -> (Box<DownstreamConn
             NextRequest::Refuse(kind) => ExchangeJob::Refuse(kind, None),
             NextRequest::Closed => return (conn, ConnectionNext::After(After::Close)),
         };
-        let mut seat = ExchangeHandle::take(conn, job);
+        let mut handle = ExchangeHandle::take(conn, job);
         let mut after;
-        (conn, after) = poll_fn(|cx| seat.poll(cx)).await;
-        seat.leave();
+        (conn, after) = poll_fn(|cx| handle.poll(cx)).await;
+        handle.leave();
         // The task returns to the pool before the body is discarded, which may take seconds.
         if let After::Unread(framing) = after {
-            after = apart(conn.discard_body(framing)).await;
+            after = box_cold(conn.discard_body(framing)).await;
         }
         if after != After::Next {
             return (conn, ConnectionNext::After(after));
@@ -202,9 +204,9 @@ async fn refuse_plain(mut conn: Box<DownstreamConnection>) {
         conn.inbox.consume(waiting);
         return conn.inbox.release(&worker.buffers);
     }
-    let mut seat = ExchangeHandle::take(conn, ExchangeJob::Refuse(FaultKind::NotTls, None));
-    let (conn, _) = poll_fn(|cx| seat.poll(cx)).await;
-    seat.leave();
+    let mut handle = ExchangeHandle::take(conn, ExchangeJob::Refuse(FaultKind::NotTls, None));
+    let (conn, _) = poll_fn(|cx| handle.poll(cx)).await;
+    handle.leave();
     lingering_close::linger(conn).await;
 }
 
@@ -268,8 +270,8 @@ impl DownstreamConnection {
         }
         self.timer.set_idle(self.inbox.is_empty());
         if !self.timer.is_over(cx) {
-            let is_asked = self.worker.is_ending_idle() && self.inbox.is_empty();
-            let ends = is_asked && self.worker.takes_room(self.idle_ms());
+            let is_reclaimed = self.worker.is_ending_idle() && self.inbox.is_empty();
+            let ends = is_reclaimed && self.worker.takes_room(self.idle_ms());
             return if ends { Poll::Ready(NextRequest::Closed) } else { Poll::Pending };
         }
         Poll::Ready(if self.inbox.is_empty() {
@@ -298,7 +300,7 @@ impl DownstreamConnection {
 
     /// Counts a connection of an unknown protocol, which gets no response and no access log line.
     fn count_unknown_protocol(&self) {
-        self.worker.counters.connections.strangers.add(1);
+        self.worker.counters.connections.unknown_protocols.add(1);
         tracing::debug!(client = %self.peer.client.peer, "unknown protocol: the first bytes are not HTTP");
     }
 

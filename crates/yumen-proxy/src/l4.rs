@@ -29,7 +29,7 @@ use crate::transport::tcp::TcpConnection;
 use crate::worker::Worker;
 
 /// The downstream side of a stream.
-struct Front {
+struct L4Downstream {
     stream: TransportStream,
     /// Bytes received from the client and not forwarded yet.
     inbox: Inbox,
@@ -42,7 +42,7 @@ struct Tally {
     attempts: u32,
     endpoint: Option<SocketAddr>,
     /// Time of the first attempt, in microseconds of the monotonic clock.
-    asked_us: Option<u64>,
+    first_attempt_us: Option<u64>,
     received_bytes: u64,
     sent_bytes: u64,
 }
@@ -58,19 +58,19 @@ pub(crate) async fn run(
     let began_us = clock::now().mono_us;
     let _open = worker.counters.streams.open(protocol);
     let stream = TransportStream::Tcp(tcp);
-    let mut front = Front { stream, inbox: Inbox::default(), timer: worker.timers.timer() };
-    let arrived = arrival::open(&worker, &mut front, &mut client, protocol, tls.as_deref()).await;
+    let mut downstream = L4Downstream { stream, inbox: Inbox::default(), timer: worker.timers.timer() };
+    let arrived = arrival::open(&worker, &mut downstream, &mut client, protocol, tls.as_deref()).await;
     let found = arrived.and_then(|()| find(&worker, &client));
     let route = found.as_ref().ok().cloned();
     let mut ex = exchange(&worker, &client, protocol, route.as_deref());
     let mut tally = Tally::default();
     let ended = match found {
-        Ok(route) => pass(&worker, &mut front, &mut ex, &route, &mut tally).await,
+        Ok(route) => pass(&worker, &mut downstream, &mut ex, &route, &mut tally).await,
         Err(fault) => Err(fault),
     };
     if ended.is_err() {
         // A regular close would mark the incomplete stream as complete.
-        front.stream.tcp().into_iter().for_each(TcpConnection::reset_on_close);
+        downstream.stream.tcp().into_iter().for_each(TcpConnection::reset_on_close);
     }
     finish(&worker, ex, route.as_deref(), &tally, ended.err(), began_us);
 }
@@ -115,7 +115,7 @@ fn exchange<'s>(
 /// Runs the plugins, connects to an endpoint and copies in both directions.
 async fn pass(
     worker: &Rc<Worker>,
-    front: &mut Front,
+    downstream: &mut L4Downstream,
     ex: &mut Exchange<'_>,
     route: &StreamRoute,
     tally: &mut Tally,
@@ -124,16 +124,16 @@ async fn pass(
     let upstream = upstream(worker, route)?;
     phases::access(&route.chain, ex).await?;
     if !route.chain.preread().is_empty() {
-        phases::preread(worker, front, &route.chain, ex).await?;
+        phases::preread(worker, downstream, &route.chain, ex).await?;
     }
     // An aborted match in the last plugin must also stop the stream before the dial.
     phases::decided(ex)?;
-    let mut back = dial::connect(worker, ex, &upstream, &front.timer, tally).await?;
+    let mut back = dial::connect(worker, ex, &upstream, &downstream.timer, tally).await?;
     let idle_ms = upstream.streams.idle_ms.unwrap_or(worker.settings.streams.idle_ms);
     let tie = worker.ties.bind_stream(&worker.timers, &upstream, tally.endpoint);
-    let pair = BidirectionalCopy::new(std::mem::take(&mut front.inbox), Inbox::default(), idle_ms);
+    let pair = BidirectionalCopy::new(std::mem::take(&mut downstream.inbox), Inbox::default(), idle_ms);
     let mut relay = relay::Relay { pair, tie };
-    let ended = relay.run(worker, &front.timer, &mut front.stream, &mut back.stream).await;
+    let ended = relay.run(worker, &downstream.timer, &mut downstream.stream, &mut back.stream).await;
     (tally.received_bytes, tally.sent_bytes) = relay.bytes();
     if ended.is_err() {
         // The endpoint must not take the truncated stream for a complete one.
@@ -164,7 +164,9 @@ fn finish(
         sent_bytes: tally.sent_bytes,
         sent_head_bytes: 0,
         duration_us: now.mono_us.saturating_sub(began_us),
-        upstream_us: tally.asked_us.map(|asked_us| now.mono_us.saturating_sub(asked_us)),
+        upstream_us: tally
+            .first_attempt_us
+            .map(|first_attempt_us| now.mono_us.saturating_sub(first_attempt_us)),
         endpoint: tally.endpoint,
         upstream_status: None,
         attempts: tally.attempts,

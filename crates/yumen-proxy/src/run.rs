@@ -71,8 +71,8 @@ pub fn worker(
             tokio::task::spawn_local(udp::serve(worker.clone(), datagrams, duty.clone()));
         }
         wait_for_end(&mut duty).await;
-        let asked = *duty.borrow();
-        worker.start_drain(asked);
+        let current = *duty.borrow();
+        worker.start_drain(current);
         for task in accepting {
             // A panic of an accept task must not end the worker.
             let _ = task.await;

@@ -135,7 +135,7 @@ pub(crate) fn take_long_turns() -> io::Result<()> {
 
 /// Sets the time slice of the calling thread and raises its nice value to at least `nice_min`.
 fn set_turns(slice_ns: u64, nice_min: i32) -> io::Result<()> {
-    let mut wanted = libc::sched_attr {
+    let mut attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
         sched_policy: 0,
         sched_flags: 0,
@@ -145,21 +145,21 @@ fn set_turns(slice_ns: u64, nice_min: i32) -> io::Result<()> {
         sched_deadline: 0,
         sched_period: 0,
     };
-    let size = wanted.size;
+    let size = attributes.size;
     // SAFETY: the pointer is to a live structure of the given size, which the kernel fills for the calling
     // thread.
-    let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut wanted, size, 0) };
+    let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
     if known != 0 {
         return Err(io::Error::last_os_error());
     }
-    if wanted.sched_policy != libc::SCHED_OTHER as u32 {
+    if attributes.sched_policy != libc::SCHED_OTHER as u32 {
         // Another policy was set on purpose by the operator.
         return Ok(());
     }
-    wanted.sched_runtime = slice_ns;
-    wanted.sched_nice = wanted.sched_nice.max(nice_min);
+    attributes.sched_runtime = slice_ns;
+    attributes.sched_nice = attributes.sched_nice.max(nice_min);
     // SAFETY: as above; the kernel only reads the structure, and the call affects the calling thread only.
-    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) };
+    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -189,7 +189,7 @@ fn advise(area: Range<usize>, advice: libc::c_int) -> io::Result<()> {
 /// Measured with 60 000 bytes each of 3000 heads that were freed: 31 MiB stay instead of 210. Threads that
 /// allocate from a heap wait while the call scans it: 2 fragmented heaps of 200 MB, three quarters of them
 /// free, took 32 to 115 ms the first time, 1 to 37 ms with nothing new to return.
-pub(crate) fn give_memory_back() {
+pub(crate) fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the function takes the locks of the allocator and changes free memory only.
     unsafe {
@@ -226,10 +226,10 @@ mod tests {
     #[test]
     fn short_turns_are_asked_for_as_the_kernel_understands_it() {
         for _ in 0..2 {
-            let asked = super::set_short_slice();
+            let result = super::set_short_slice();
             // A sandbox may forbid the call, but the kernel must accept its arguments.
             let is_forbidden = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
-            assert!(asked.is_ok() || asked.as_ref().is_err_and(is_forbidden), "{asked:?}");
+            assert!(result.is_ok() || result.as_ref().is_err_and(is_forbidden), "{result:?}");
         }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) use client_cert_policy::{ClientCertRefusal, refusal, stream_refusal};
 pub(crate) use handshake::{TlsName, UpstreamHandshake, server_name};
 pub use loader::CertificateLoader;
 pub use provider::TlsVersions;
-pub(crate) use quic::{asks_client, quic_info};
+pub(crate) use quic::{quic_info, requests_client_certificate};
 pub(crate) use sessions::UpstreamTlsClient;
 pub use terms::{ClientTrustTerms, ValidityTerm, client_terms, terms_of, upstream_authorities};
 pub use tickets::{TICKET_KEY_BYTES, TicketKeys};
@@ -154,7 +154,7 @@ fn server_config(
     let suites = rules.and_then(|rules| rules.suites.clone()).or(of_node);
     let versions = rules.and_then(|rules| rules.versions).unwrap_or(settings.versions);
     // A configured list of suites is in the operator's order of preference.
-    let ours_first = suites.is_some() || !variant.clients_order;
+    let server_order = suites.is_some() || !variant.clients_order;
     let builder = ServerConfig::builder_with_provider(
         suites.map_or_else(provider::provider, |suites| provider::with_suites(&suites)),
     )
@@ -167,7 +167,7 @@ fn server_config(
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_cert_resolver(resolver.clone());
-    config.ignore_client_order = ours_first;
+    config.ignore_client_order = server_order;
     // One ticket suffices, because each connection issues one for the next.
     config.send_tls13_tickets = 1;
     if !variant.streams {
@@ -207,7 +207,7 @@ impl DownstreamTlsAcceptor {
             return Err(io::Error::other("an ACME server asked, and was answered").into());
         }
         let variant = TlsVariant::of(&hello, self.for_streams);
-        let sni = asked_name(hello.server_name());
+        let sni = requested_name(hello.server_name());
         if self.for_streams && self.shared.settings.publisher.load().is_closed(sni) {
             let sni = Box::from(sni);
             let config = self.shared.without_certificate(variant).map_err(io::Error::other)?;
@@ -261,7 +261,7 @@ impl std::fmt::Debug for CertificateResolver {
 impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let snapshot = self.publisher.load();
-        let certificate = snapshot.certificate(asked_name(hello.server_name()));
+        let certificate = snapshot.certificate(requested_name(hello.server_name()));
         let now_unix_s = (clock::now().unix_ms / 1000) as i64;
         let pairs = certificate.map(|certificate| &certificate.keys[..]).unwrap_or_default();
         // A pair that cannot be loaded is skipped, and the next pair or the default certificate serves
@@ -287,7 +287,7 @@ impl ResolvesServerCert for CertificateResolver {
 
 /// The server name of a client hello; empty if there is none. A trailing dot is removed (RFC 6066 §3), as in
 /// `Host`, so that rules match both.
-pub(crate) fn asked_name(sni: Option<&str>) -> &str {
+pub(crate) fn requested_name(sni: Option<&str>) -> &str {
     let sni = sni.unwrap_or_default();
     sni.strip_suffix('.').unwrap_or(sni)
 }
@@ -302,7 +302,7 @@ fn info(connection: &ServerConnection, rules: Option<&CompiledTlsRules>) -> TlsI
     let chain: &[CertificateDer<'_>] = connection.peer_certificates().unwrap_or_default();
     let check = rules.and_then(|rules| rules.client.as_deref());
     TlsInfo {
-        sni: connection.server_name().map(|sni| asked_name(Some(sni)).into()),
+        sni: connection.server_name().map(|sni| requested_name(Some(sni)).into()),
         version: match connection.protocol_version() {
             Some(rustls::ProtocolVersion::TLSv1_3) => "TLSv1.3",
             _ => "TLSv1.2",

@@ -108,10 +108,10 @@ impl UpstreamClient {
 
     /// Keeps the memory of a response head.
     pub(crate) fn give_response(&self, mut head: Box<ResponseHead>) {
-        let mut kept = self.response_heads.borrow_mut();
-        if kept.len() < EXCHANGES_KEPT {
+        let mut pooled = self.response_heads.borrow_mut();
+        if pooled.len() < EXCHANGES_KEPT {
             head.clear();
-            kept.push(head);
+            pooled.push(head);
         }
     }
 
@@ -140,8 +140,8 @@ impl UpstreamClient {
     /// Keeps an idle connection for other requests, unless a request on another worker waits for its permit.
     #[inline]
     pub(crate) fn keep(&self, connection: Box<UpstreamConnection>, keepalive: &KeepaliveLimits, now: Now) {
-        let is_wanted = |permit: &EndpointPermit| permit.is_wanted_elsewhere(self.worker);
-        if !connection.permit.as_ref().is_some_and(is_wanted) {
+        let is_awaited = |permit: &EndpointPermit| permit.is_awaited_elsewhere(self.worker);
+        if !connection.permit.as_ref().is_some_and(is_awaited) {
             self.pool.borrow_mut().give(connection, keepalive, now.mono_ms());
         }
     }

@@ -182,8 +182,8 @@ impl Worker {
     /// idle one.
     #[cold]
     pub(crate) fn make_room(&self) {
-        if let Some(wanted) = self.admission.begin_pass(clock::now().mono_ms()) {
-            self.timers.wake_idle(wanted);
+        if let Some(needed) = self.admission.begin_pass(clock::now().mono_ms()) {
+            self.timers.wake_idle(needed);
         }
     }
 
@@ -259,7 +259,7 @@ impl Worker {
         self.counters.backlog.bytes_max.set(self.settings.limits.backlog_bytes_max as i64);
         if backlog.has_shrunk() {
             // The allocator retains freed buffers of 64 KiB (decision 54).
-            crate::runtime::malloc_trim::ask_to_give_back();
+            crate::runtime::malloc_trim::request_trim();
         }
     }
 
@@ -286,20 +286,20 @@ impl Worker {
 
     /// Waits until all connections have ended or the duty's bound has passed.
     pub(crate) async fn drain(&self, duty: &watch::Receiver<WorkerDuty>) {
-        let (mut asked, mut last_request_ms) = (None, 0);
+        let (mut current, mut duty_since_ms) = (None, 0);
         while self.admission.open() > 0 {
             let now_ms = clock::exact().mono_ms();
             let duty = *duty.borrow();
-            if asked.replace(duty) != Some(duty) {
+            if current.replace(duty) != Some(duty) {
                 // A new duty restarts its bound.
-                last_request_ms = now_ms;
+                duty_since_ms = now_ms;
                 self.start_drain(duty);
             }
-            if duty.within_ms().is_some_and(|within_ms| now_ms >= last_request_ms.saturating_add(within_ms)) {
+            if duty.within_ms().is_some_and(|within_ms| now_ms >= duty_since_ms.saturating_add(within_ms)) {
                 break;
             }
             // Exchanges that outlast a usual request may take hours; polling less often saves CPU time.
-            let pause_ms = if now_ms < last_request_ms + DRAIN_BRISK_MS { 5 } else { 100 };
+            let pause_ms = if now_ms < duty_since_ms + DRAIN_BRISK_MS { 5 } else { 100 };
             self.timers.clone().sleep(pause_ms).await;
         }
         self.flush_log();

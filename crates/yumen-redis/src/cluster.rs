@@ -117,9 +117,8 @@ impl RedisCluster {
                 None => {
                     // The first command of a worker waits for the map, later ones find it.
                     self.refresh().await?;
-                    let missing_anonymous_consumers =
-                        || RedisFault::Connect(format!("no node serves slot {slot}"));
-                    let node = self.node_of(slot).ok_or_else(missing_anonymous_consumers)?;
+                    let not_served = || RedisFault::Connect(format!("no node serves slot {slot}"));
+                    let node = self.node_of(slot).ok_or_else(not_served)?;
                     let answer =
                         node.link.send(|out| script::encode(out, &digests, &call, ScriptReference::Digest));
                     (node, answer.await)
@@ -205,8 +204,8 @@ impl RedisCluster {
     }
 
     fn note(&self, slot: usize, node: &Rc<RedisClusterNode>) {
-        if let Some(place) = self.slots.borrow_mut().get_mut(slot) {
-            *place = Some(node.clone());
+        if let Some(owner) = self.slots.borrow_mut().get_mut(slot) {
+            *owner = Some(node.clone());
         }
     }
 
@@ -226,7 +225,7 @@ impl RedisCluster {
     fn spawn_refresh(self: &Rc<Self>) {
         // Many commands fail together when a node fails; one request for the map serves all.
         if !self.is_refreshing.replace(true) {
-            tokio::task::spawn_local(self.clone().ask_for_map());
+            tokio::task::spawn_local(self.clone().fetch_map());
         }
     }
 
@@ -246,7 +245,7 @@ impl RedisCluster {
         self.fault.borrow().clone().map_or(Ok(()), Err)
     }
 
-    async fn ask_for_map(self: Rc<Self>) {
+    async fn fetch_map(self: Rc<Self>) {
         let mut fault = Some(RedisFault::Connect("no node is named".to_owned()));
         let mut unsound = None;
         for address in self.candidates() {
@@ -274,9 +273,9 @@ impl RedisCluster {
     }
 
     async fn map_of(&self, node: &RedisClusterNode) -> Result<SlotMap, RedisFault> {
-        let ask = |words: &[&str]| node.link.send(|out| resp::text_command(out, words));
+        let command = |words: &[&str]| node.link.send(|out| resp::text_command(out, words));
         // Both commands are sent before the first reply is awaited.
-        let (slots, info) = (ask(&["CLUSTER", "SLOTS"]), ask(&["CLUSTER", "INFO"]));
+        let (slots, info) = (command(&["CLUSTER", "SLOTS"]), command(&["CLUSTER", "INFO"]));
         let slots = slots.await?;
         // An error for `CLUSTER INFO`, such as a lack of permission, does not invalidate the map.
         let is_cut_off = matches!(info.await, Ok(RedisReply::Text(info)) if reports_failure(&info));
@@ -290,7 +289,7 @@ impl RedisCluster {
         let nodes = self.nodes.borrow();
         let mut addresses: Vec<(bool, RedisAddress)> =
             nodes.iter().map(|(address, node)| (node.link.is_down(), address.clone())).collect();
-        if let RedisTopology::Cluster(named) = &self.target.place {
+        if let RedisTopology::Cluster(named) = &self.target.topology {
             let new = named.iter().filter(|address| !nodes.contains_key(*address));
             addresses.extend(new.map(|address| (false, address.clone())));
         }
@@ -307,7 +306,7 @@ impl RedisCluster {
         }
         *self.slots.borrow_mut() = slots;
         // Connections of removed nodes close by the idle timeout.
-        let is_named = |address: &RedisAddress| match &self.target.place {
+        let is_named = |address: &RedisAddress| match &self.target.topology {
             RedisTopology::Cluster(named) => named.contains(address),
             _ => false,
         };
@@ -319,12 +318,12 @@ impl RedisCluster {
 
 /// Parses an error reply. `MOVED 3999 127.0.0.1:6381` contains the node; an empty host is that of the node
 /// that replied.
-fn refusal(why: &str, asked: &RedisAddress) -> ClusterErrorKind {
+fn refusal(why: &str, replied: &RedisAddress) -> ClusterErrorKind {
     let mut words = why.split(' ');
     let code = words.next().unwrap_or_default();
-    let named = words.nth(1).and_then(|place| {
-        let (host, port) = place.rsplit_once(':')?;
-        let host = if host.is_empty() { &asked.host } else { host };
+    let named = words.nth(1).and_then(|owner| {
+        let (host, port) = owner.rsplit_once(':')?;
+        let host = if host.is_empty() { &replied.host } else { host };
         Some(RedisAddress { host: host.to_owned(), port: port.parse().ok()? })
     });
     match (code, named) {
@@ -348,34 +347,34 @@ fn reports_failure(info: &[u8]) -> bool {
 }
 
 /// The slot ranges and their masters in a `CLUSTER SLOTS` reply.
-fn ranges(reply: &RedisReply, asked: &RedisAddress) -> Option<Vec<(usize, usize, RedisAddress)>> {
+fn ranges(reply: &RedisReply, node: &RedisAddress) -> Option<Vec<(usize, usize, RedisAddress)>> {
     let RedisReply::Array(items) = reply else { return None };
-    let ranges: Option<Vec<_>> = items.iter().map(|item| range(item, asked)).collect();
+    let ranges: Option<Vec<_>> = items.iter().map(|item| range(item, node)).collect();
     ranges.filter(|ranges| !ranges.is_empty())
 }
 
-fn range(item: &RedisReply, asked: &RedisAddress) -> Option<(usize, usize, RedisAddress)> {
+fn range(item: &RedisReply, node: &RedisAddress) -> Option<(usize, usize, RedisAddress)> {
     let RedisReply::Array(parts) = item else { return None };
     let [first, last, RedisReply::Array(master), ..] = parts.as_slice() else { return None };
     let first = usize::try_from(first.integer()?).ok()?;
     // The reply comes from the network and is used as an index.
     let last = usize::try_from(last.integer()?).ok().filter(|last| first <= *last && *last < SLOTS)?;
     let host = match master.first()? {
-        RedisReply::Text(host) if host == UNNAMED.as_bytes() => address_beside(master),
+        RedisReply::Text(host) if host == UNNAMED.as_bytes() => preferred_address(master),
         RedisReply::Text(host) if !host.is_empty() => Some(String::from_utf8(host.clone()).ok()?),
         _ => None,
     };
     // An empty host is that of the node that replied.
-    let host = host.unwrap_or_else(|| asked.host.clone());
+    let host = host.unwrap_or_else(|| node.host.clone());
     let port = u16::try_from(master.get(1)?.integer()?).ok()?;
     Some((first, last, RedisAddress { host, port }))
 }
 
 /// The IP address in the metadata of a node that is listed by host name.
-fn address_beside(node: &[RedisReply]) -> Option<String> {
-    let RedisReply::Array(told) = node.get(3)? else { return None };
+fn preferred_address(node: &[RedisReply]) -> Option<String> {
+    let RedisReply::Array(metadata) = node.get(3)? else { return None };
     let is_ip = |name: &RedisReply| matches!(name, RedisReply::Text(name) if name == b"ip");
-    match told.chunks_exact(2).find(|pair| is_ip(&pair[0]))? {
+    match metadata.chunks_exact(2).find(|pair| is_ip(&pair[0]))? {
         [_, RedisReply::Text(ip)] if !ip.is_empty() => String::from_utf8(ip.clone()).ok(),
         _ => None,
     }

@@ -36,7 +36,7 @@ pub(crate) async fn server(
     }
     // A server that is loading or requires authentication fails here and not at the first request.
     words.push(vec!["PING"]);
-    ask(&mut stream, &words).await?;
+    exchange(&mut stream, &words).await?;
     Ok(stream)
 }
 
@@ -48,7 +48,7 @@ pub(crate) async fn master(
 ) -> Result<Stream, RedisFault> {
     let mut stream = server(tools, target, address).await?;
     // Shortly after a failover, sentinels may still name the former master.
-    let role = ask(&mut stream, &[vec!["ROLE"]]).await?.pop();
+    let role = exchange(&mut stream, &[vec!["ROLE"]]).await?.pop();
     let is_master = match &role {
         Some(RedisReply::Array(items)) => items.first() == Some(&RedisReply::Text(b"master".to_vec())),
         _ => false,
@@ -91,7 +91,10 @@ pub(crate) async fn open(
 }
 
 /// Sends commands on a connection without pending ones, and reads their replies.
-pub(crate) async fn ask(stream: &mut Stream, words: &[Vec<&str>]) -> Result<Vec<RedisReply>, RedisFault> {
+pub(crate) async fn exchange(
+    stream: &mut Stream,
+    words: &[Vec<&str>],
+) -> Result<Vec<RedisReply>, RedisFault> {
     let mut bytes = Vec::new();
     words.iter().for_each(|words| resp::text_command(&mut bytes, words));
     let lost = |error: std::io::Error| RedisFault::Connect(error.to_string());
@@ -101,20 +104,20 @@ pub(crate) async fn ask(stream: &mut Stream, words: &[Vec<&str>]) -> Result<Vec<
     let mut inbox = Vec::new();
     let mut replies = Vec::new();
     while replies.len() < words.len() {
-        let Some(said) = take(&mut inbox)? else {
+        let Some(reply) = take(&mut inbox)? else {
             if stream.read_buf(&mut inbox).await.map_err(lost)? == 0 {
                 return Err(RedisFault::Connect("closed by the server".to_owned()));
             }
             continue;
         };
         let command = words[replies.len()][0];
-        let told = |error: String| match command {
+        let explain = |error: String| match command {
             // Redis quotes the arguments of an unknown command: only the error code is reported, never the
             // password.
             "AUTH" => format!("AUTH: {}", error.split([' ', '\r', '\n']).next().unwrap_or_default()),
             _ => format!("{command}: {error}"),
         };
-        replies.push(said.map_err(|error| RedisFault::Connect(told(error)))?);
+        replies.push(reply.map_err(|error| RedisFault::Connect(explain(error)))?);
     }
     Ok(replies)
 }
@@ -123,9 +126,9 @@ pub(crate) async fn ask(stream: &mut Stream, words: &[Vec<&str>]) -> Result<Vec<
 fn take(inbox: &mut Vec<u8>) -> Result<Option<ReplyResult>, RedisFault> {
     match resp::reply(inbox) {
         Ok(None) => Ok(None),
-        Ok(Some((said, length))) => {
+        Ok(Some((reply, length))) => {
             inbox.drain(..length);
-            Ok(Some(said))
+            Ok(Some(reply))
         }
         Err(resp::MalformedReply) => Err(RedisFault::Connect("the server is not Redis".to_owned())),
     }

@@ -46,7 +46,7 @@ enum RedisConnectionState {
 struct PendingReply {
     since_ms: u64,
     /// The receiver of the reply; `None` if the reply is discarded.
-    asker: Option<oneshot::Sender<RedisResult>>,
+    reply_sender: Option<oneshot::Sender<RedisResult>>,
 }
 
 struct RedisConnectionInner {
@@ -63,11 +63,11 @@ struct RedisConnectionInner {
 pub(crate) struct RedisConnection {
     tools: RedisRuntime,
     target: Rc<RedisTarget>,
-    seat: RedisPeer,
+    peer: RedisPeer,
     /// The identity of the connection in logs.
-    whom: RedisConnectKey,
+    key: RedisConnectKey,
     inner: RefCell<RedisConnectionInner>,
-    asked: Notify,
+    requests: Notify,
 }
 
 /// The reason why a connection ended.
@@ -81,13 +81,13 @@ impl RedisConnection {
     pub(crate) fn new(
         tools: &RedisRuntime,
         target: &Rc<RedisTarget>,
-        seat: RedisPeer,
+        peer: RedisPeer,
     ) -> Rc<RedisConnection> {
-        let name = match &seat {
+        let name = match &peer {
             RedisPeer::Server(address) => address.to_string(),
-            RedisPeer::Master(_) => target.place.to_string(),
+            RedisPeer::Master(_) => target.topology.to_string(),
         };
-        let whom = RedisConnectKey::new(name, target);
+        let key = RedisConnectKey::new(name, target);
         let inner = RedisConnectionInner {
             state: RedisConnectionState::Idle,
             out: Vec::new(),
@@ -99,10 +99,10 @@ impl RedisConnection {
         Rc::new(RedisConnection {
             tools: tools.clone(),
             target: target.clone(),
-            seat,
-            whom,
+            peer,
+            key,
             inner,
-            asked: Notify::new(),
+            requests: Notify::new(),
         })
     }
 
@@ -150,18 +150,18 @@ impl RedisConnection {
         if !before.is_empty() {
             // Queued together with the command, since no other command may come between the two.
             resp::text_command(&mut inner.out, before);
-            inner.waiting.push_back(PendingReply { since_ms, asker: None });
+            inner.waiting.push_back(PendingReply { since_ms, reply_sender: None });
         }
         encode(&mut inner.out);
-        let (asker, answer) = oneshot::channel();
-        inner.waiting.push_back(PendingReply { since_ms, asker: Some(asker) });
+        let (reply_sender, answer) = oneshot::channel();
+        inner.waiting.push_back(PendingReply { since_ms, reply_sender: Some(reply_sender) });
         if matches!(inner.state, RedisConnectionState::Idle) {
             inner.state = RedisConnectionState::Open;
             // Connections are opened by the first command, so an unused target costs no socket.
             tokio::task::spawn_local(self.clone().drive());
         }
         drop(inner);
-        self.asked.notify_one();
+        self.requests.notify_one();
         Box::pin(async move {
             answer
                 .await
@@ -201,7 +201,7 @@ impl RedisConnection {
                 }
             }
             // Without traffic no worker keeps calling a server that is gone.
-            if self.is_unused() {
+            if self.goes_idle() {
                 return;
             }
         }
@@ -216,7 +216,7 @@ impl RedisConnection {
     async fn connect(&self) -> Result<Stream, RedisFault> {
         let timeout = Duration::from_millis(self.target.timeout_ms);
         let connected = async {
-            match &self.seat {
+            match &self.peer {
                 RedisPeer::Server(address) => connect::server(&self.tools, &self.target, address).await,
                 RedisPeer::Master(sentinels) => sentinels.connect(&self.tools, &self.target).await,
             }
@@ -233,7 +233,7 @@ impl RedisConnection {
         inner.state = RedisConnectionState::Open;
         // Logged once per outage and not once per attempt.
         if std::mem::take(&mut inner.is_unreachable) {
-            outages::end(&self.whom, true);
+            outages::end(&self.key, true);
         }
     }
 
@@ -241,8 +241,8 @@ impl RedisConnection {
         self.fail(fault, RedisConnectionState::Down);
         let mut inner = self.inner.borrow_mut();
         match std::mem::replace(&mut inner.is_unreachable, true) {
-            false => outages::begin(&self.whom, fault),
-            true => outages::go_on(&self.whom, fault),
+            false => outages::begin(&self.key, fault),
+            true => outages::go_on(&self.key, fault),
         }
     }
 
@@ -255,24 +255,24 @@ impl RedisConnection {
         // Taken first: a receiver may send the next command, which borrows the state.
         let waiting = std::mem::take(&mut inner.waiting);
         drop(inner);
-        for asker in waiting.into_iter().filter_map(|one| one.asker) {
+        for reply_sender in waiting.into_iter().filter_map(|one| one.reply_sender) {
             // The receiver may have been dropped.
-            let _ = asker.send(Err(fault.clone()));
+            let _ = reply_sender.send(Err(fault.clone()));
         }
     }
 
     /// Whether the last command is so long ago that attempts to connect end.
-    fn is_unused(&self) -> bool {
+    fn goes_idle(&self) -> bool {
         let now_ms = self.now_ms();
         let mut inner = self.inner.borrow_mut();
-        let is_wanted = !inner.waiting.is_empty() || now_ms < inner.last_request_ms + TRY_MS;
-        if !is_wanted {
+        let is_needed = !inner.waiting.is_empty() || now_ms < inner.last_request_ms + TRY_MS;
+        if !is_needed {
             inner.state = RedisConnectionState::Idle;
             if std::mem::take(&mut inner.is_unreachable) {
-                outages::end(&self.whom, false);
+                outages::end(&self.key, false);
             }
         }
-        !is_wanted
+        !is_needed
     }
 
     /// Writes commands and reads replies until the connection breaks or is idle.
@@ -309,7 +309,7 @@ impl RedisConnection {
                     Err(error) => Some(RedisFault::ConnectionLost(error.to_string())),
                 },
                 // While bytes are being written, new commands are picked up in the next round anyway.
-                () = self.asked.notified(), if !must_write => None,
+                () = self.requests.notified(), if !must_write => None,
                 () = &mut alarm.rings => {
                     if self.is_idle() {
                         return self.rest();
@@ -352,7 +352,7 @@ impl RedisConnection {
         let mut taken = 0;
         let mut fault = None;
         while fault.is_none() {
-            let (said, length) = match resp::reply(&inbox[taken..]) {
+            let (reply, length) = match resp::reply(&inbox[taken..]) {
                 Ok(Some(found)) => found,
                 Ok(None) => break,
                 // The boundaries of replies are lost, so no later bytes can be assigned.
@@ -361,20 +361,20 @@ impl RedisConnection {
                 }
             };
             taken += length;
-            let asker = self.inner.borrow_mut().waiting.pop_front();
+            let reply_sender = self.inner.borrow_mut().waiting.pop_front();
             // The order of replies is broken; a later reply could reach the wrong command.
-            let Some(asker) = asker else {
+            let Some(reply_sender) = reply_sender else {
                 return Some(RedisFault::ConnectionLost("unexpected reply without a request".to_owned()));
             };
             self.tools.counters.round_trips.add(1);
             // A replica cannot run scripts that write: the client must look up the new master.
-            if matches!(&said, Err(error) if follows_another(error)) {
+            if matches!(&reply, Err(error) if follows_another(error)) {
                 // The reply is delivered first; the connection ends after it.
                 fault = Some(RedisFault::ConnectionLost("it is a replica".to_owned()));
             }
-            if let Some(asker) = asker.asker {
+            if let Some(reply_sender) = reply_sender.reply_sender {
                 // The receiver may have been dropped.
-                let _ = asker.send(said.map_err(RedisFault::Refused));
+                let _ = reply_sender.send(reply.map_err(RedisFault::Refused));
             }
         }
         inbox.drain(..taken);
@@ -386,7 +386,7 @@ impl Drop for RedisConnection {
     fn drop(&mut self) {
         // The log must not count a connection that no longer exists.
         if self.inner.get_mut().is_unreachable {
-            outages::end(&self.whom, false);
+            outages::end(&self.key, false);
         }
     }
 }

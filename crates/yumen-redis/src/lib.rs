@@ -110,15 +110,15 @@ impl RedisClients {
     pub async fn close(&self) {
         const PATIENCE_MS: u64 = 500;
         // Without clients and deferred work there is nothing to wait for.
-        let is_unused = self.known.borrow().is_empty() && self.is_ending.receiver_count() == 0;
+        let was_idle = self.known.borrow().is_empty() && self.is_ending.receiver_count() == 0;
         // Plugins report their last counts then, which the wait below covers (decision 31).
         self.is_ending.send_replace(true);
         let deadline_ms = (self.tools.now)().mono_ms() + PATIENCE_MS;
         // A reply may cause another command, which the next check finds.
-        let mut quiet_looks = if is_unused { QUIET_LOOKS } else { 0 };
-        while quiet_looks < QUIET_LOOKS && (self.tools.now)().mono_ms() < deadline_ms {
+        let mut quiet_checks = if was_idle { QUIET_LOOKS } else { 0 };
+        while quiet_checks < QUIET_LOOKS && (self.tools.now)().mono_ms() < deadline_ms {
             (self.tools.sleep)(Duration::from_millis(5)).await;
-            quiet_looks = if self.waiting() > 0 { 0 } else { quiet_looks + 1 };
+            quiet_checks = if self.waiting() > 0 { 0 } else { quiet_checks + 1 };
         }
         // Only now: the deferred work itself sends commands.
         self.is_closed.set(true);
@@ -138,8 +138,8 @@ impl RedisClients {
         }
         // A copy, since the client may outlive the target of its plugin.
         let settings = Rc::new(RedisTarget::clone(target));
-        let on_link = |seat| RedisClient::Server(RedisConnection::new(&self.tools, &settings, seat));
-        let client = match &settings.place {
+        let on_link = |peer| RedisClient::Server(RedisConnection::new(&self.tools, &settings, peer));
+        let client = match &settings.topology {
             RedisTopology::Server(address) => on_link(RedisPeer::Server(address.clone())),
             RedisTopology::Sentinel { sentinels, master_name, login } => {
                 on_link(RedisPeer::Master(SentinelSet::new(sentinels, master_name, login)))

@@ -25,8 +25,8 @@ impl RedisConnectKey {
 
 /// Logs an outage. Unused settings are omitted, and so is the password.
 macro_rules! line {
-    ($level:ident, $whom:expr, $message:literal $(, $why:expr)?) => {{
-        let RedisConnectKey { server, login, database, tls } = $whom;
+    ($level:ident, $key:expr, $message:literal $(, $why:expr)?) => {{
+        let RedisConnectKey { server, login, database, tls } = $key;
         let user = Some(login.username.as_str()).filter(|user| !user.is_empty());
         let database = Some(*database).filter(|database| *database > 0);
         let tls = tls.is_some().then_some(true);
@@ -36,11 +36,11 @@ macro_rules! line {
 
 /// An outage in progress.
 struct RedisOutage {
-    whom: RedisConnectKey,
+    key: RedisConnectKey,
     /// The number of connections of the process that are affected.
     links: usize,
     /// The reasons logged so far.
-    told: Vec<String>,
+    reported: Vec<String>,
 }
 
 impl RedisOutage {
@@ -52,9 +52,9 @@ impl RedisOutage {
             other => other.to_string(),
         };
         // A server that fails in ever new words must not fill the log.
-        let is_news = self.told.len() < REASONS_MAX && !self.told.contains(&why);
+        let is_news = self.reported.len() < REASONS_MAX && !self.reported.contains(&why);
         if is_news {
-            self.told.push(why);
+            self.reported.push(why);
         }
         is_news
     }
@@ -66,34 +66,34 @@ const REASONS_MAX: usize = 4;
 static OUTAGES: Mutex<Vec<RedisOutage>> = Mutex::new(Vec::new());
 
 /// Records that a connection cannot reach its server.
-pub(crate) fn begin(whom: &RedisConnectKey, fault: &RedisFault) {
+pub(crate) fn begin(key: &RedisConnectKey, fault: &RedisFault) {
     let mut known = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(outage) = known.iter_mut().find(|one| one.whom == *whom) {
+    if let Some(outage) = known.iter_mut().find(|one| one.key == *key) {
         outage.links += 1;
         drop(known);
         // The lock is released first, since `go_on` takes it.
-        return go_on(whom, fault);
+        return go_on(key, fault);
     }
-    let mut outage = RedisOutage { whom: whom.clone(), links: 1, told: Vec::new() };
+    let mut outage = RedisOutage { key: key.clone(), links: 1, reported: Vec::new() };
     if outage.is_news(fault) {
-        line!(warn, whom, "redis is out of reach", fault);
+        line!(warn, key, "redis is out of reach", fault);
     }
     known.push(outage);
 }
 
 /// Records another failed attempt, possibly for a new reason.
-pub(crate) fn go_on(whom: &RedisConnectKey, fault: &RedisFault) {
+pub(crate) fn go_on(key: &RedisConnectKey, fault: &RedisFault) {
     let mut known = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
-    let outage = known.iter_mut().find(|one| one.whom == *whom);
+    let outage = known.iter_mut().find(|one| one.key == *key);
     if outage.is_some_and(|outage| outage.is_news(fault)) {
-        line!(warn, whom, "redis is still out of reach", fault);
+        line!(warn, key, "redis is still out of reach", fault);
     }
 }
 
 /// Records that a connection reaches its server again, or has stopped trying.
-pub(crate) fn end(whom: &RedisConnectKey, is_reached: bool) {
+pub(crate) fn end(key: &RedisConnectKey, is_reached: bool) {
     let mut known = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(at) = known.iter().position(|one| one.whom == *whom) else { return };
+    let Some(at) = known.iter().position(|one| one.key == *key) else { return };
     // The outage ends with its last connection: one worker may reach the server before the others.
     known[at].links -= 1;
     if known[at].links > 0 {
@@ -101,7 +101,7 @@ pub(crate) fn end(whom: &RedisConnectKey, is_reached: bool) {
     }
     known.swap_remove(at);
     if is_reached {
-        line!(info, whom, "redis is reached again");
+        line!(info, key, "redis is reached again");
     }
 }
 
@@ -109,15 +109,15 @@ pub(crate) fn end(whom: &RedisConnectKey, is_reached: bool) {
 pub(crate) fn refused(target: &RedisTarget, why: &str, now_ms: u64) {
     const PAUSE_MS: u64 = 10_000;
     static NEXT_MS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
-    let whom = RedisConnectKey::new(target.place.to_string(), target);
+    let key = RedisConnectKey::new(target.topology.to_string(), target);
     let mut digest = DefaultHasher::new();
-    format!("{whom:?}").hash(&mut digest);
+    format!("{key:?}").hash(&mut digest);
     // Targets that share a slot also share its interval.
     let next = &NEXT_MS[digest.finish() as usize % NEXT_MS.len()];
     let next_ms = next.load(Relaxed);
     // The worker that moves the time writes the line.
     if now_ms >= next_ms && next.compare_exchange(next_ms, now_ms + PAUSE_MS, Relaxed, Relaxed).is_ok() {
-        line!(warn, &whom, "redis refuses to count", why);
+        line!(warn, &key, "redis refuses to count", why);
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct MalformedReply;
 pub(crate) fn reply(bytes: &[u8]) -> Result<Option<(ReplyResult, usize)>, MalformedReply> {
     let mut rest = bytes;
     match parse(&mut rest, 0) {
-        Ok(said) => Ok(Some((said, bytes.len() - rest.len()))),
+        Ok(reply) => Ok(Some((reply, bytes.len() - rest.len()))),
         // Checked on incomplete replies only: a complete one is decoded already.
         Err(ReplyParseStop::Incomplete) if bytes.len() <= REPLY_BYTES_MAX => Ok(None),
         Err(ReplyParseStop::Incomplete | ReplyParseStop::Broken) => Err(MalformedReply),
@@ -81,12 +81,12 @@ fn array(rest: &mut &[u8], length: usize, depth: usize) -> Result<ReplyResult, R
         match parse(rest, depth + 1)? {
             Ok(item) => items.push(item),
             // The rest is parsed nevertheless, to find the end of the reply.
-            Err(said) => error = Some(said),
+            Err(reply) => error = Some(reply),
         }
     }
     // An error inside an array makes the whole reply an error.
     Ok(match error {
-        Some(said) => Err(said),
+        Some(reply) => Err(reply),
         None => Ok(RedisReply::Array(items)),
     })
 }

@@ -40,7 +40,7 @@ impl SentinelSet {
         for _ in 0..count {
             let Some(sentinel) = self.next() else { break };
             let named = tokio::select! {
-                named = self.ask(tools, target, &sentinel) => named,
+                named = self.query(tools, target, &sentinel) => named,
                 () = (tools.sleep)(share) => Err(RedisFault::Connect("no answer in time".to_owned())),
             };
             let master = match named {
@@ -82,7 +82,7 @@ impl SentinelSet {
         }
     }
 
-    async fn ask(
+    async fn query(
         &self,
         tools: &RedisRuntime,
         target: &RedisTarget,
@@ -91,7 +91,7 @@ impl SentinelSet {
         let mut stream = connect::open(tools, target, sentinel).await?;
         let mut words = connect::login(&self.login);
         words.push(vec!["SENTINEL", "get-master-addr-by-name", &self.master_name]);
-        let answer = connect::ask(&mut stream, &words).await?.pop();
+        let answer = connect::exchange(&mut stream, &words).await?.pop();
         let unknown = || RedisFault::Connect(format!("unknown master `{}`", self.master_name));
         address(answer.as_ref()).ok_or_else(unknown)
     }

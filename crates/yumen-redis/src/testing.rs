@@ -41,9 +41,9 @@ pub(crate) fn address(host: &str, port: u16) -> RedisAddress {
 }
 
 /// Settings with a timeout of one second.
-pub(crate) fn target(place: RedisTopology) -> RedisTarget {
+pub(crate) fn target(topology: RedisTopology) -> RedisTarget {
     let login = RedisLogin::default();
-    RedisTarget { place, login, database: 0, tls: None, timeout_ms: 1000, idle_ms: 60_000 }
+    RedisTarget { topology, login, database: 0, tls: None, timeout_ms: 1000, idle_ms: 60_000 }
 }
 
 /// A listener on a free port, with its address.

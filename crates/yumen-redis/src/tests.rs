@@ -7,7 +7,7 @@ use crate::testing::{address, listen, run, serve, target, tools};
 fn clients_of_settings_that_nobody_names_any_more_are_forgotten() {
     run(async {
         let clients = RedisClients::new(tools());
-        let places = [
+        let topologies = [
             RedisTopology::Server(address("127.0.0.1", 1)),
             RedisTopology::Cluster(vec![address("127.0.0.1", 1)]),
             RedisTopology::Sentinel {
@@ -16,38 +16,39 @@ fn clients_of_settings_that_nobody_names_any_more_are_forgotten() {
                 login: yumen_plugin::background::RedisLogin::default(),
             },
         ];
-        let kept = Arc::new(target(places[0].clone()));
-        clients.client(&kept);
-        for place in places.iter().cycle().take(30) {
-            clients.client(&Arc::new(target(place.clone())));
+        let first = Arc::new(target(topologies[0].clone()));
+        clients.client(&first);
+        for topology in topologies.iter().cycle().take(30) {
+            clients.client(&Arc::new(target(topology.clone())));
         }
         assert_eq!(clients.known.borrow().len(), 2, "the one in use, and the last");
-        assert!(clients.known.borrow().contains_key(&Arc::as_ptr(&kept)));
+        assert!(clients.known.borrow().contains_key(&Arc::as_ptr(&first)));
     });
 }
 
 #[test]
 fn a_worker_that_ends_says_what_was_put_off_and_waits_for_the_answers() {
     run(async {
-        let (listener, place) = listen("127.0.0.1").await;
+        let (listener, topology) = listen("127.0.0.1").await;
         serve(listener, |_| ":7\r\n".to_owned());
-        let (clients, target) = (RedisClients::new(tools()), Arc::new(target(RedisTopology::Server(place))));
-        let (way, heard) = (clients.clone(), Rc::<RefCell<Vec<Option<i64>>>>::default());
-        let log = heard.clone();
+        let (clients, target) =
+            (RedisClients::new(tools()), Arc::new(target(RedisTopology::Server(topology))));
+        let (worker, replies) = (clients.clone(), Rc::<RefCell<Vec<Option<i64>>>>::default());
+        let log = replies.clone();
         clients.spawn(Box::pin(async move {
-            let is_forwarded = way.rest(Duration::from_secs(3600)).await;
-            assert!(!is_forwarded);
+            let is_running = worker.rest(Duration::from_secs(3600)).await;
+            assert!(!is_running);
             // The second command is sent after the reply to the first.
             for _ in 0..2 {
                 let call =
                     RedisScriptCall { script: RedisScript { text: "return 7" }, keys: vec![], args: vec![] };
-                let answer = way.redis(&target, call).await.expect("an answer");
+                let answer = worker.redis(&target, call).await.expect("an answer");
                 log.borrow_mut().push(answer.integer());
             }
         }));
         assert!(clients.rest(Duration::from_millis(1)).await, "it goes on until it ends");
         clients.close().await;
-        assert_eq!(*heard.borrow(), [Some(7), Some(7)]);
+        assert_eq!(*replies.borrow(), [Some(7), Some(7)]);
         assert!(!clients.rest(Duration::from_secs(3600)).await, "there is nothing to wait for any more");
     });
 }

@@ -186,7 +186,7 @@ impl Compiler {
     }
 
     /// Grows with every change of [`Compiler::hosts`] or [`Compiler::services`].
-    pub fn wants(&self) -> u64 {
+    pub fn input_number(&self) -> u64 {
         self.inputs.generation()
     }
 

@@ -279,21 +279,21 @@ pub struct EndpointView {
 pub fn explain(
     snapshot: &Snapshot,
     question: &Question,
-    background: &ExplainContext<'_>,
+    context: &ExplainContext<'_>,
 ) -> Result<RequestExplanation, InvalidSettings> {
-    let asked =
-        SyntheticRequest::new(question, background.now, background.listeners, snapshot.router.rules.paths)?;
-    let mut ex = asked.exchange(&snapshot.consumers);
+    let synthetic =
+        SyntheticRequest::new(question, context.now, context.listeners, snapshot.router.rules.paths)?;
+    let mut ex = synthetic.exchange(&snapshot.consumers);
     // Aside: the trace evaluates conditions that serving would not reach.
     let (_, trace) = ex.aside(|ex| snapshot.router.explain(ex));
     let at_once = at_once(snapshot, &mut ex);
     // No route is looked up for a request that is answered before routing.
     let winner = at_once.is_none().then(|| find(snapshot, &mut ex)).flatten();
     // Before the plugins run, which may rewrite method, host and path.
-    let request = explained_request(&ex, asked.sni());
+    let request = explained_request(&ex, synthetic.sni());
     let route = winner.map(|route| route_choice(route, &ex));
     let why_not = question.why_not.as_deref();
-    let said = ex.aside(|ex| reason::said(snapshot, ex, winner, &trace, why_not, background));
+    let reasons = ex.aside(|ex| reason::reasons(snapshot, ex, winner, &trace, why_not, context));
     // The simulated plugins change the fields; the explanation lists the differences.
     let before = ex.request.fields.clone();
     let thought = match at_once {
@@ -301,21 +301,21 @@ pub fn explain(
         None => simulate_steps(snapshot, &mut ex, winner, question.consumer.as_deref(), Some(&before)),
     };
     let mut remarks = thought.remarks;
-    let stale = reason::stale(winner, background, &remarks);
+    let stale = reason::stale(winner, context, &remarks);
     remarks.extend(stale);
-    let assumed = asked.assumed_port().filter(|_| ex.requested_port());
+    let assumed = synthetic.assumed_port().filter(|_| ex.requested_port());
     remarks.extend(assumed.map(|port| {
         format!("server_port is assumed to be {port}: the URL has no port, and no listener is known")
     }));
     Ok(RequestExplanation {
         revision: snapshot.revision,
         request,
-        certificate: asked.sni().map(|sni| certificate_choice(snapshot, sni)),
+        certificate: synthetic.sni().map(|sni| certificate_choice(snapshot, sni)),
         route,
-        candidates: said.candidates,
-        other_hosts: said.other_hosts,
-        other_paths: said.other_paths,
-        why_not: said.why_not,
+        candidates: reasons.candidates,
+        other_hosts: reasons.other_hosts,
+        other_paths: reasons.other_paths,
+        why_not: reasons.why_not,
         consumer: ex.consumer.map(|consumer| consumer.username.clone()),
         plugins: thought.steps,
         answer: thought.answer,
@@ -338,14 +338,14 @@ pub enum ExplainResult {
 pub fn explain_any(
     snapshot: &Snapshot,
     question: &Question,
-    background: &ExplainContext<'_>,
+    context: &ExplainContext<'_>,
 ) -> Result<ExplainResult, InvalidSettings> {
     match stream::SyntheticStream::parse(question)? {
         Some(arriving) => {
-            let explained = stream::explain(snapshot, &arriving, question, background);
+            let explained = stream::explain(snapshot, &arriving, question, context);
             Ok(ExplainResult::Stream(Box::new(explained)))
         }
-        None => explain(snapshot, question, background).map(Box::new).map(ExplainResult::Request),
+        None => explain(snapshot, question, context).map(Box::new).map(ExplainResult::Request),
     }
 }
 
@@ -405,15 +405,16 @@ pub(crate) fn follow(
     now: Now,
 ) -> Result<SimulatedRequest, InvalidSettings> {
     // Without ports of listeners, so that a policy test has the same result on every node and on none.
-    let asked = SyntheticRequest::new(question, now, ListenerPorts::default(), snapshot.router.rules.paths)?;
-    let mut ex = asked.exchange(&snapshot.consumers);
+    let synthetic =
+        SyntheticRequest::new(question, now, ListenerPorts::default(), snapshot.router.rules.paths)?;
+    let mut ex = synthetic.exchange(&snapshot.consumers);
     let at_once = at_once(snapshot, &mut ex);
     let winner = at_once.is_none().then(|| find(snapshot, &mut ex)).flatten();
     let thought = match at_once {
         Some(answered) => SimulatedSteps::at_once(answered),
         None => simulate_steps(snapshot, &mut ex, winner, question.consumer.as_deref(), None),
     };
-    let certificate = asked.sni().and_then(|sni| snapshot.certificate(sni));
+    let certificate = synthetic.sni().and_then(|sni| snapshot.certificate(sni));
     Ok(SimulatedRequest {
         route: winner.map(|route| route.info.id.clone()),
         answer: thought.answer,

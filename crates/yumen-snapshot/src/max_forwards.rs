@@ -9,8 +9,8 @@ const ALLOWED: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
 /// Decrements `Max-Forwards` of OPTIONS and TRACE; returns the response if it is 0.
 #[cold]
 pub fn max_forwards(ex: &mut Exchange<'_>) -> Option<LocalResponse> {
-    let told = ex.request.fields.get(FIELD)?;
-    let hops: u32 = std::str::from_utf8(told).ok()?.parse().ok()?;
+    let received = ex.request.fields.get(FIELD)?;
+    let hops: u32 = std::str::from_utf8(received).ok()?.parse().ok()?;
     if let Some(left) = hops.checked_sub(1) {
         ex.request.fields.set(FIELD, left.to_string().as_bytes());
         return None;

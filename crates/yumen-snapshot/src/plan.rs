@@ -223,8 +223,8 @@ fn impact(before: &Snapshot, after: &Snapshot, sample: &[Question], now: Now) ->
             usize::from(goes_from.is_some() && goes_to.is_some() && goes_from != goes_to);
         let request = format!("{} {}", question.method, question.url);
         // Each of the two groups has its own limit, so that other changes do not crowd out lost routes.
-        let is_told = examples.iter().filter(|(lost, _)| *lost == loses_route).count() >= EXAMPLES_MAX;
-        if !is_told {
+        let is_full = examples.iter().filter(|(lost, _)| *lost == loses_route).count() >= EXAMPLES_MAX;
+        if !is_full {
             examples.push((loses_route, ImpactExample { request, before: old, after: new }));
         }
     }
@@ -237,14 +237,14 @@ fn impact(before: &Snapshot, after: &Snapshot, sample: &[Question], now: Now) ->
 /// Why a change needs a confirmation: it may do more than intended.
 fn confirmation(changes: &[ObjectChange], impact: &TrafficImpact, limits: &PlanLimits) -> Option<String> {
     let mut reasons = Vec::new();
-    let is_gone = |change: &&ObjectChange| {
+    let is_removed = |change: &&ObjectChange| {
         change.kind == Kind::Routes.name() && change.what == ObjectChangeKind::Removed
     };
-    let gone = changes.iter().filter(is_gone).count();
+    let removed = changes.iter().filter(is_removed).count();
     // Counted without traffic: the sample may miss a route that is called once a night.
-    if gone > limits.deleted_routes_max {
+    if removed > limits.deleted_routes_max {
         reasons.push(format!(
-            "{gone} routes would be removed; the limit without confirmation is {}",
+            "{removed} routes would be removed; the limit without confirmation is {}",
             limits.deleted_routes_max
         ));
     }

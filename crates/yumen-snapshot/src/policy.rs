@@ -30,12 +30,12 @@ fn check(snapshot: &Snapshot, object: &str, test: &Test, now: Now) -> Vec<Proble
         }
     };
     let problem = |failed: FailedExpectation| {
-        let wanted = test.expect.route.as_ref().and_then(|route| route.as_ref()).map(|id| id.as_str());
-        let asked_after = wanted.filter(|_| failed.path == "route");
-        let why = asked_after.and_then(|route| why_not(snapshot, &test.request, route, now));
+        let route = test.expect.route.as_ref().and_then(|route| route.as_ref()).map(|id| id.as_str());
+        let failed_route = route.filter(|_| failed.path == "route");
+        let why = failed_route.and_then(|route| why_not(snapshot, &test.request, route, now));
         let why = why.map_or_else(String::new, |why| format!(" ({why})"));
         let message = format!("expected {}, found {}{why}", failed.expected, failed.found);
-        let command = command(&test.request, asked_after);
+        let command = command(&test.request, failed_route);
         Problem::error(object, format!("expect.{}", failed.path), message).hint(format!("see why: {command}"))
     };
     failures(&followed, &test.expect).into_iter().map(problem).collect()
@@ -86,8 +86,8 @@ fn compare_outcome(followed: &SimulatedRequest, expect: &Expectation, failed: &m
     let instead = instead(followed);
     let answer = followed.answer.as_ref();
     let status = answer.map(|answer| answer.status.to_string());
-    let wanted = expect.status.map(|status| status.to_string());
-    failed.compare("status", "status", wanted.as_deref(), status.as_deref(), &instead);
+    let expected = expect.status.map(|status| status.to_string());
+    failed.compare("status", "status", expected.as_deref(), status.as_deref(), &instead);
     let plugin = answer.and_then(|answer| answer.plugin);
     failed.compare("plugin", "a response of", expect.plugin.as_deref(), plugin, &instead);
     // A plugin may still respond after an upstream was chosen; the request then does not reach it.
@@ -107,8 +107,8 @@ fn compare_outcome(followed: &SimulatedRequest, expect: &Expectation, failed: &m
             instead,
         );
     }
-    let (wanted, shown) = (expect.certificate.as_deref(), followed.certificate.as_deref());
-    failed.compare("certificate", "certificate", wanted, shown, "the node's own certificate");
+    let (expected, shown) = (expect.certificate.as_deref(), followed.certificate.as_deref());
+    failed.compare("certificate", "certificate", expected, shown, "the node's own certificate");
 }
 
 /// An upstream object by its id, that of a route or service by `kind/id`.
@@ -130,8 +130,9 @@ fn instead(followed: &SimulatedRequest) -> String {
 
 fn why_not(snapshot: &Snapshot, question: &Question, route: &str, now: Now) -> Option<String> {
     let question = Question { why_not: Some(route.to_owned()), ..question.clone() };
-    let told = explain(snapshot, &question, &ExplainContext { now, ..ExplainContext::default() }).ok()?;
-    Some(format!("{route}: {}", told.why_not?.why))
+    let explanation =
+        explain(snapshot, &question, &ExplainContext { now, ..ExplainContext::default() }).ok()?;
+    Some(format!("{route}: {}", explanation.why_not?.why))
 }
 
 /// The command that explains a question.

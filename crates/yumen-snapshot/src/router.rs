@@ -41,40 +41,40 @@ enum RouteBucket {
 }
 
 impl RouteBucket {
-    fn ways(&self) -> &[RoutePath] {
+    fn route_paths(&self) -> &[RoutePath] {
         match self {
-            RouteBucket::One(way) => std::slice::from_ref(way),
-            RouteBucket::Many(ways) => ways,
+            RouteBucket::One(route_path) => std::slice::from_ref(route_path),
+            RouteBucket::Many(route_paths) => route_paths,
         }
     }
 
-    fn of(mut ways: Vec<RoutePath>) -> Option<RouteBucket> {
-        match ways.len() {
+    fn of(mut route_paths: Vec<RoutePath>) -> Option<RouteBucket> {
+        match route_paths.len() {
             0 => None,
             // A bucket of one route needs no allocation, and most buckets have one.
-            1 => ways.pop().map(RouteBucket::One),
-            _ => Some(RouteBucket::Many(Arc::new(ways))),
+            1 => route_paths.pop().map(RouteBucket::One),
+            _ => Some(RouteBucket::Many(Arc::new(route_paths))),
         }
     }
 
-    fn add(bucket: Option<RouteBucket>, way: RoutePath) -> Option<RouteBucket> {
-        let Some(bucket) = bucket else { return Some(RouteBucket::One(way)) };
+    fn add(bucket: Option<RouteBucket>, route_path: RoutePath) -> Option<RouteBucket> {
+        let Some(bucket) = bucket else { return Some(RouteBucket::One(route_path)) };
         // Copied, since a published snapshot may share the bucket.
-        let mut ways = bucket.ways().to_vec();
+        let mut route_paths = bucket.route_paths().to_vec();
         // Two paths of one route may have the same key.
-        ways.retain(|other| other.route.info.id != way.route.info.id);
-        let at = ways.partition_point(|other| precedes(&other.route, &way.route));
-        ways.insert(at, way);
-        RouteBucket::of(ways)
+        route_paths.retain(|other| other.route.info.id != route_path.route.info.id);
+        let at = route_paths.partition_point(|other| precedes(&other.route, &route_path.route));
+        route_paths.insert(at, route_path);
+        RouteBucket::of(route_paths)
     }
 
     fn without(bucket: Option<RouteBucket>, id: &str) -> Option<RouteBucket> {
         match bucket? {
-            RouteBucket::One(way) if &*way.route.info.id == id => None,
-            RouteBucket::One(way) => Some(RouteBucket::One(way)),
-            RouteBucket::Many(ways) => {
-                RouteBucket::of(ways.iter().filter(|way| &*way.route.info.id != id).cloned().collect())
-            }
+            RouteBucket::One(route_path) if &*route_path.route.info.id == id => None,
+            RouteBucket::One(route_path) => Some(RouteBucket::One(route_path)),
+            RouteBucket::Many(route_paths) => RouteBucket::of(
+                route_paths.iter().filter(|route_path| &*route_path.route.info.id != id).cloned().collect(),
+            ),
         }
     }
 }
@@ -154,8 +154,8 @@ impl Router {
             for (index, uri) in route.matching.uris.iter().enumerate() {
                 let Some(key) = path_key(uri, parameters) else { continue };
                 let uri = u16::try_from(index).unwrap_or(u16::MAX);
-                let way = RoutePath { route: route.clone(), uri, captures: key.captures };
-                paths.update(&key.bytes, key.reach, |bucket| RouteBucket::add(bucket, way));
+                let route_path = RoutePath { route: route.clone(), uri, captures: key.captures };
+                paths.update(&key.bytes, key.reach, |bucket| RouteBucket::add(bucket, route_path));
             }
         });
     }
@@ -251,9 +251,9 @@ impl Router {
             .map(|paths| (paths, MismatchReason::Path))
             .chain(far.map(|paths| (paths, MismatchReason::Host)))
         {
-            for way in paths.values().flat_map(RouteBucket::ways) {
-                if seen.insert(way.route.info.id.clone()) {
-                    trace.candidate(&way.route, lost, ex);
+            for route_path in paths.values().flat_map(RouteBucket::route_paths) {
+                if seen.insert(route_path.route.info.id.clone()) {
+                    trace.candidate(&route_path.route, lost, ex);
                 }
             }
         }
@@ -263,8 +263,8 @@ impl Router {
     /// All routes, by id.
     pub fn routes(&self) -> BTreeMap<&str, &Arc<Route>> {
         let tables = self.hosts.values().map(|table| &table.paths).chain([&self.any_host]);
-        let ways = tables.flat_map(|paths| paths.values()).flat_map(RouteBucket::ways);
-        ways.map(|way| (&*way.route.info.id, &way.route)).collect()
+        let route_paths = tables.flat_map(|paths| paths.values()).flat_map(RouteBucket::route_paths);
+        route_paths.map(|route_path| (&*route_path.route.info.id, &route_path.route)).collect()
     }
 
     /// Whether one of these path patterns matches the request.
@@ -317,35 +317,35 @@ fn find_path<'s, W: MatchObserver>(
 ) {
     let mut levels = paths.search();
     while let Some(bucket) = levels.next(ex.request.routed_path()) {
-        for way in bucket.ways() {
+        for route_path in bucket.route_paths() {
             if W::WATCHES && winner.is_some() {
                 // Another path of the winner itself is no loser.
-                if winner.is_some_and(|route| route.info.id != way.route.info.id) {
-                    witness.candidate(&way.route, MismatchReason::Shadowed, ex);
+                if winner.is_some_and(|route| route.info.id != route_path.route.info.id) {
+                    witness.candidate(&route_path.route, MismatchReason::Shadowed, ex);
                 }
                 continue;
             }
-            let uris = &*way.route.matching.uris;
+            let uris = &*route_path.route.matching.uris;
             // Only patterns with parameters pay for captures.
-            if let (true, Some(uri)) = (way.captures, uris.get(usize::from(way.uri))) {
+            if let (true, Some(uri)) = (route_path.captures, uris.get(usize::from(route_path.uri))) {
                 // Conditions may use parameters, so those are captured first.
                 ex.route.path_params.clear();
                 capture(uri, ex.request.routed_path(), &mut ex.route.path_params);
             }
-            if let Some(lost) = fails(&way.route, ex, witness) {
+            if let Some(lost) = fails(&route_path.route, ex, witness) {
                 if witness.has_stopped() {
                     ex.route.path_params.clear();
                     return;
                 }
-                witness.candidate(&way.route, lost, ex);
+                witness.candidate(&route_path.route, lost, ex);
                 // The next candidate must not see the parameters of this pattern.
                 ex.route.path_params.clear();
                 continue;
             }
-            ex.route.info = Some(&way.route.info);
-            (ex.route.uris, ex.route.uri_index) = (uris, usize::from(way.uri));
+            ex.route.info = Some(&route_path.route.info);
+            (ex.route.uris, ex.route.uri_index) = (uris, usize::from(route_path.uri));
             ex.route.host = host;
-            *winner = Some(&way.route);
+            *winner = Some(&route_path.route);
             if !W::WATCHES {
                 return;
             }

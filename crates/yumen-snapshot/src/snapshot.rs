@@ -76,7 +76,7 @@ pub struct Snapshot {
     pub streams: StreamRouter,
     pub(crate) upstreams: Upstreams,
     pub(crate) certificates: Certificates,
-    pub(crate) asks_clients: bool,
+    pub(crate) requests_client_certificates: bool,
     pub(crate) chains: u64,
     pub(crate) no_rules: Arc<PluginChain>,
     /// Limiters of rebuilt upstreams, whose queues are woken at publication.
@@ -133,8 +133,8 @@ impl Snapshot {
 
     /// Whether any certificate requests one of the client.
     #[inline]
-    pub fn asks_clients(&self) -> bool {
-        self.asks_clients
+    pub fn requests_client_certificates(&self) -> bool {
+        self.requests_client_certificates
     }
 
     /// Whether TLS streams with this server name are refused: no object has the name, and some objects require client
@@ -142,7 +142,7 @@ impl Snapshot {
     /// name would evade the rules of every object.
     pub fn is_closed(&self, sni: &str) -> bool {
         // Without client certificates anywhere the check costs one branch.
-        self.asks_clients && self.certificate(sni).is_none()
+        self.requests_client_certificates && self.certificate(sni).is_none()
     }
 
     /// The certificates by server name.

@@ -90,20 +90,20 @@ pub struct StreamRoute {
 
 impl StreamMatching {
     /// The first condition that the connection does not meet; `None` if it meets all.
-    pub fn differs(&self, ask: &StreamLookup<'_>) -> Option<StreamMismatch> {
+    pub fn differs(&self, lookup: &StreamLookup<'_>) -> Option<StreamMismatch> {
         let outside = |network: &Option<AddressBlock>, address: IpAddr| {
             network.as_ref().is_some_and(|network| !network.members.contains(address))
         };
-        if self.sni.as_ref().is_some_and(|pattern| !ask.sni.is_some_and(|sni| is_name(pattern, sni))) {
+        if self.sni.as_ref().is_some_and(|pattern| !lookup.sni.is_some_and(|sni| is_name(pattern, sni))) {
             return Some(StreamMismatch::ServerName);
         }
-        if self.server_port.is_some_and(|port| port != ask.server.port()) {
+        if self.server_port.is_some_and(|port| port != lookup.server.port()) {
             return Some(StreamMismatch::ServerPort);
         }
-        if outside(&self.server_addr, ask.server.ip()) {
+        if outside(&self.server_addr, lookup.server.ip()) {
             return Some(StreamMismatch::ServerAddress);
         }
-        outside(&self.remote_addr, ask.remote).then_some(StreamMismatch::ClientAddress)
+        outside(&self.remote_addr, lookup.remote).then_some(StreamMismatch::ClientAddress)
     }
 
     fn rank(&self, id: &str) -> StreamRouteRank {
@@ -154,23 +154,23 @@ pub struct StreamRouter {
 impl StreamRouter {
     /// The route of a connection. An exact server name comes before the longest wildcard, and a wildcard before routes
     /// without a server name. Among those, a port, the longer local network and the longer client network decide.
-    pub fn find(&self, ask: &StreamLookup<'_>) -> Option<&Arc<StreamRoute>> {
-        self.candidates(ask).find(|route| route.matching.differs(ask).is_none())
+    pub fn find(&self, lookup: &StreamLookup<'_>) -> Option<&Arc<StreamRoute>> {
+        self.candidates(lookup).find(|route| route.matching.differs(lookup).is_none())
     }
 
     /// The routes that [`Self::find`] tries, in order.
     pub(crate) fn candidates<'r, 'a>(
         &'r self,
-        ask: &StreamLookup<'a>,
+        lookup: &StreamLookup<'a>,
     ) -> impl Iterator<Item = &'r Arc<StreamRoute>> + use<'r, 'a> {
         // Without a server name, only routes that require none are candidates.
-        let sni = ask.sni.unwrap_or_default();
+        let sni = lookup.sni.unwrap_or_default();
         let exact = self.exact.get(sni);
         // Without any wildcard the name is not split into its ends.
         let ends = if self.wildcard.is_empty() { 0 } else { sni.len() };
         let wildcard = (1..=ends).filter_map(move |at| self.wildcard.get(sni.get(at..)?));
         // The port before any port: a condition more is more specific.
-        let ports = [ask.server.port(), 0].into_iter().filter_map(|port| self.ports.get(&port));
+        let ports = [lookup.server.port(), 0].into_iter().filter_map(|port| self.ports.get(&port));
         exact.into_iter().chain(wildcard).chain(ports).flat_map(|list| list.values())
     }
 

@@ -41,7 +41,7 @@ fn main() -> Result<(), StoreError> {
 
 /// Replaces a route of some 400 bytes and waits until that is durable.
 fn commit(store: &dyn Store, proposer: u64, number: u64) {
-    let (tell, told) = sync_channel(1);
+    let (sender, receiver) = sync_channel(1);
     let json: Arc<str> = format!("{{\"uri\":\"/{number}\",\"desc\":\"{number:0380}\"}}").into();
     let key = ResourceKey::new(Kind::Routes, format!("{proposer}-{}", number % 100));
     store.propose(Proposal {
@@ -50,7 +50,7 @@ fn commit(store: &dyn Store, proposer: u64, number: u64) {
             draft.put(key.clone(), json.clone(), None);
             true
         }),
-        done: Box::new(move |result| tell.send(result.map(|_| ())).expect("the proposer waits")),
+        done: Box::new(move |result| sender.send(result.map(|_| ())).expect("the proposer waits")),
     });
-    told.recv().expect("every proposal is answered").expect("the disk works");
+    receiver.recv().expect("every proposal is answered").expect("the disk works");
 }

@@ -54,32 +54,32 @@ impl Drop for DataDir {
 
 /// Creates an empty file with mode 0600; removes an existing one.
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
-    remove_if_there(path)?;
+    remove_if_exists(path)?;
     private().create_new(true).open(path).map_err(|error| about(path, &error))
 }
 
 /// Renames a finished file into place, durably.
-pub(crate) fn rename_durably(draft: &Path, place: &Path) -> io::Result<()> {
+pub(crate) fn rename_durably(draft: &Path, path: &Path) -> io::Result<()> {
     // The content first: after a crash the name must never refer to an empty file.
-    let put = File::open(draft).and_then(|file| file.sync_all()).and_then(|()| fs::rename(draft, place));
+    let put = File::open(draft).and_then(|file| file.sync_all()).and_then(|()| fs::rename(draft, path));
     // The rename itself is durable only with the directory.
-    put.and_then(|()| sync_parent(place)).map_err(|error| about(place, &error))
+    put.and_then(|()| sync_parent(path)).map_err(|error| about(path, &error))
 }
 
 /// Gives a file a second name, replacing an existing file of that name. Without a file, does nothing.
-pub(crate) fn keep_as(path: &Path, kept: &Path) -> io::Result<()> {
-    if !is_there(path) {
+pub(crate) fn keep_as(path: &Path, copy: &Path) -> io::Result<()> {
+    if !exists(path) {
         return Ok(());
     }
     // `link` does not replace an existing name.
-    remove_if_there(kept)?;
+    remove_if_exists(copy)?;
     // File systems without hard links rename instead; the first name is then missing until the new file is in
     // place.
-    let linked = fs::hard_link(path, kept).or_else(|_| fs::rename(path, kept));
-    linked.map_err(|error| about(kept, &error))
+    let linked = fs::hard_link(path, copy).or_else(|_| fs::rename(path, copy));
+    linked.map_err(|error| about(copy, &error))
 }
 
-pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(about(path, &error)),
         _ => Ok(()),
@@ -87,7 +87,7 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
 }
 
 /// Whether the name exists, including a dangling link.
-pub(crate) fn is_there(path: &Path) -> bool {
+pub(crate) fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 

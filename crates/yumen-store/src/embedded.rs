@@ -94,7 +94,7 @@ enum OpenCheck {
 
 /// The medium of the embedded store: a redb database.
 pub struct EmbeddedMedium {
-    place: PathBuf,
+    path: PathBuf,
     open: Open,
     options: EmbeddedOptions,
     /// `None` after a failure, until the next use reopens the file.
@@ -124,36 +124,36 @@ impl EmbeddedMedium {
             return Err(StoreError::Missing(format!("there is none in {}", directory.display())));
         }
         let directory = DataDir::lock(directory)?;
-        let place = directory.file(DATABASE);
-        if !directory::is_there(&place) {
+        let path = directory.file(DATABASE);
+        if !directory::exists(&path) {
             // A missing file beside a last good state is damage and not a first start (decision 16).
             refuse_missing_store(&directory)?;
-            file::create(&place)?;
+            file::create(&path)?;
         }
         // redb would try to repair a foreign or truncated file; this check refuses it first.
-        file::check(&place)?;
-        let path = place.clone();
-        let open = Box::new(move |care| file::builder(care).open(&path));
-        EmbeddedMedium::start(place, open, options, Some(directory))
+        file::check(&path)?;
+        let opened_path = path.clone();
+        let open = Box::new(move |care| file::builder(care).open(&opened_path));
+        EmbeddedMedium::start(path, open, options, Some(directory))
     }
 
     fn start(
-        place: PathBuf,
+        path: PathBuf,
         open: Open,
         options: EmbeddedOptions,
         directory: Option<DataDir>,
     ) -> Result<EmbeddedStore, StoreError> {
-        let (medium, state) = EmbeddedMedium::load(place, open, options, directory)?;
+        let (medium, state) = EmbeddedMedium::load(path, open, options, directory)?;
         StoreEngine::start(medium, state)
     }
 
     fn load(
-        place: PathBuf,
+        path: PathBuf,
         open: Open,
         options: EmbeddedOptions,
         directory: Option<DataDir>,
     ) -> Result<(EmbeddedMedium, StoreState), StoreError> {
-        let (database, state) = guarded(&place, || {
+        let (database, state) = guarded(&path, || {
             // Every page is verified, since its bytes are trusted afterwards.
             let database = open(OpenCheck::Full)?;
             // Before the texts are read, which have the form of this version.
@@ -164,11 +164,11 @@ impl EmbeddedMedium {
         let (database, doubtful) = (RwLock::new(Some(database)), Mutex::default());
         let durable_revision = AtomicU64::new(state.revision.0);
         // An in-memory database has no file to compare.
-        let file = directory.as_ref().map(|_| FileId::at(&place).map_err(|error| about(&place, &error)));
+        let file = directory.as_ref().map(|_| FileId::at(&path).map_err(|error| about(&path, &error)));
         let file = file.transpose()?;
         Ok((
             EmbeddedMedium {
-                place,
+                path,
                 open,
                 options,
                 database,
@@ -193,18 +193,18 @@ impl EmbeddedMedium {
         loop {
             let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(open) = database.as_ref() {
-                let result = guarded(&self.place, || work(open));
+                let result = guarded(&self.path, || work(open));
                 drop(database);
                 // redb refuses further use after an I/O error, so the next call opens the file anew.
                 return result.inspect_err(|_| self.close());
             }
             drop(database);
-            let mut held = self.database.write().unwrap_or_else(PoisonError::into_inner);
-            if held.is_none() {
+            let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+            if database.is_none() {
                 // A replaced or deleted file must not be opened: its state differs from the one in memory.
                 self.check()?;
-                *held = Some(guarded(&self.place, || Ok((self.open)(OpenCheck::Quick)?))?);
-                tracing::info!(file = %self.place.display(), "store reopened after a failure");
+                *database = Some(guarded(&self.path, || Ok((self.open)(OpenCheck::Quick)?))?);
+                tracing::info!(file = %self.path.display(), "store reopened after a failure");
             }
         }
     }
@@ -243,7 +243,7 @@ impl StoreMedium for EmbeddedMedium {
                 self.durable_revision.store(newest.0, Ordering::Release);
             }
             Err(error) => {
-                tracing::error!(file = %self.place.display(), %error, "store write failed");
+                tracing::error!(file = %self.path.display(), %error, "store write failed");
                 let mut doubtful = self.doubtful();
                 // States and commits are shared, so the clone copies little.
                 *doubtful = Some(batch.clone());
@@ -271,16 +271,16 @@ impl StoreMedium for EmbeddedMedium {
         use std::io::ErrorKind::{NotADirectory, NotFound};
         // A database in memory has no name that could be lost.
         let Some(opened) = self.file else { return Ok(()) };
-        let found = match FileId::at(&self.place) {
+        let found = match FileId::at(&self.path) {
             Ok(found) if found == opened => return Ok(()),
             Ok(_) => "was replaced",
             Err(error) if matches!(error.kind(), NotFound | NotADirectory) => "was moved or deleted",
-            Err(error) => return Err(about(&self.place, &error).into()),
+            Err(error) => return Err(about(&self.path, &error).into()),
         };
         Err(StoreError::Missing(format!(
             "{} {found} while the gateway runs, and writes would be lost when it ends; put the \
              file back, or run `yumen export`, restart the gateway and import the export",
-            self.place.display()
+            self.path.display()
         )))
     }
 }
@@ -290,13 +290,13 @@ const TRACES: [&str; 3] = [last_good::FILE, last_good::PREVIOUS, backup::REPLACE
 
 /// Whether the directory holds or held a store. Creates no file.
 pub fn holds_store(directory: &Path) -> bool {
-    [DATABASE].iter().chain(&TRACES).any(|name| directory::is_there(&directory.join(name)))
+    [DATABASE].iter().chain(&TRACES).any(|name| directory::exists(&directory.join(name)))
 }
 
 /// Fails if the database is missing although other files prove that it existed.
 fn refuse_missing_store(directory: &DataDir) -> Result<(), StoreError> {
     // Any trace suffices: an empty store in its place would look like a success.
-    match TRACES.into_iter().find(|name| directory::is_there(&directory.file(name))) {
+    match TRACES.into_iter().find(|name| directory::exists(&directory.file(name))) {
         None => Ok(()),
         Some(trace) => Err(StoreError::Corrupt(format!(
             "{} is missing, but {trace} shows that there was a store; restore a backup or {trace}, \
@@ -307,37 +307,37 @@ fn refuse_missing_store(directory: &DataDir) -> Result<(), StoreError> {
 }
 
 /// Runs `work`; converts a panic on damaged data into [`StoreError::Corrupt`].
-fn guarded<T>(place: &Path, work: impl FnOnce() -> tables::Result<T>) -> Result<T, StoreError> {
+fn guarded<T>(path: &Path, work: impl FnOnce() -> tables::Result<T>) -> Result<T, StoreError> {
     // redb asserts invariants of its pages, and damaged ones may violate them.
     match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(result) => result.map_err(|error| store_error(place, error)),
+        Ok(result) => result.map_err(|error| store_error(path, error)),
         Err(_) => Err(StoreError::Corrupt(format!(
             "{}: unexpected data in the store file: corrupt, or written by another program",
-            place.display()
+            path.display()
         ))),
     }
 }
 
-fn store_error(place: &Path, error: redb::Error) -> StoreError {
+fn store_error(path: &Path, error: redb::Error) -> StoreError {
     use std::io::{Error, ErrorKind};
     match error {
         redb::Error::Io(error)
             if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
         {
-            StoreError::Corrupt(format!("{}: {error}", place.display()))
+            StoreError::Corrupt(format!("{}: {error}", path.display()))
         }
         redb::Error::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<SealError>()) => {
-            StoreError::Sealed(format!("{}: {error}", place.display()))
+            StoreError::Sealed(format!("{}: {error}", path.display()))
         }
-        redb::Error::Io(error) => about(place, &error).into(),
-        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => directory::in_use(place),
+        redb::Error::Io(error) => about(path, &error).into(),
+        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => directory::in_use(path),
         // Consequences of an earlier failure: the file itself is not known to be damaged.
         redb::Error::PreviousIo | redb::Error::DatabaseClosed | redb::Error::LockPoisoned(_) => {
-            about(place, &Error::other(error.to_string())).into()
+            about(path, &Error::other(error.to_string())).into()
         }
-        redb::Error::ValueTooLarge(_) => StoreError::Full(format!("{}: {error}", place.display())),
-        redb::Error::Corrupted(what) => StoreError::Corrupt(format!("{}: {what}", place.display())),
+        redb::Error::ValueTooLarge(_) => StoreError::Full(format!("{}: {error}", path.display())),
+        redb::Error::Corrupted(what) => StoreError::Corrupt(format!("{}: {what}", path.display())),
         // Remaining errors of redb concern the structure of the file.
-        other => StoreError::Corrupt(format!("{}: {other}", place.display())),
+        other => StoreError::Corrupt(format!("{}: {other}", path.display())),
     }
 }

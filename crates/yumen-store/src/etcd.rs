@@ -65,13 +65,13 @@ const LOOK_BACK: Duration = Duration::from_secs(10);
 /// A node's view of a cluster, kept up to date by a background thread.
 pub struct EtcdStore {
     shared: Arc<EtcdShared>,
-    wishes: UnboundedSender<WriteRequest>,
+    requests: UnboundedSender<WriteRequest>,
     looks: UnboundedSender<HistoryLookup>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     runtime: tokio::runtime::Handle,
     /// Directory of this node's files.
-    place: PathBuf,
+    path: PathBuf,
 }
 
 /// Request for the state as of a past revision.
@@ -83,7 +83,7 @@ struct HistoryLookup {
 /// An opened store with its directory guard, which is dropped first.
 pub struct OpenedEtcdStore {
     /// Directory lock and the task that saves the last good state.
-    pub home: Arc<EtcdDataDir>,
+    pub directory_lock: Arc<EtcdDataDir>,
     /// The store.
     pub store: Arc<EtcdStore>,
     /// State served by the previous process.
@@ -97,7 +97,7 @@ pub struct EtcdDataDir {
     store: Arc<EtcdStore>,
     seal: Option<Arc<dyn TextSeal>>,
     versions: Arc<LastGoodVersions>,
-    held: Mutex<Option<DataDirGuard>>,
+    guard: Mutex<Option<DataDirGuard>>,
 }
 
 /// Fields drop in this order: the last save must finish before the release of the lock.
@@ -113,34 +113,34 @@ impl EtcdDataDir {
         versions: Arc<LastGoodVersions>,
         directory: DataDir,
     ) -> Result<Self, StoreError> {
-        let home = EtcdDataDir { store: store.clone(), seal, versions, held: Mutex::default() };
-        home.keep(directory)?;
-        Ok(home)
+        let directory_lock = EtcdDataDir { store: store.clone(), seal, versions, guard: Mutex::default() };
+        directory_lock.keep(directory)?;
+        Ok(directory_lock)
     }
 
     fn keep(&self, directory: DataDir) -> Result<(), StoreError> {
         let (seal, versions) = (self.seal.clone(), self.versions.clone());
-        let keeper = LastGoodTask::start(directory.path(), self.store.clone(), seal, versions)?;
-        *self.held() = Some(DataDirGuard { _keeper: keeper, _directory: directory });
+        let task = LastGoodTask::start(directory.path(), self.store.clone(), seal, versions)?;
+        *self.guard() = Some(DataDirGuard { _keeper: task, _directory: directory });
         Ok(())
     }
 
     /// Saves the last good state and releases the directory to another process.
-    pub fn lend(&self) {
-        drop(self.held().take());
+    pub fn release_for_handover(&self) {
+        drop(self.guard().take());
     }
 
     /// Locks the directory again after a failed handover.
     pub fn take_back(&self) -> Result<(), StoreError> {
         // The directory is still locked by this process.
-        if self.held().is_some() {
+        if self.guard().is_some() {
             return Ok(());
         }
-        self.keep(DataDir::lock(&self.store.place)?)
+        self.keep(DataDir::lock(&self.store.path)?)
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<DataDirGuard>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn guard(&self) -> MutexGuard<'_, Option<DataDirGuard>> {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -158,19 +158,19 @@ impl EtcdStore {
     ) -> Result<OpenedEtcdStore, StoreError> {
         // Locked before anything is read, so that no other process changes the files meanwhile.
         let directory = DataDir::lock(&data_dir.join(DIRECTORY))?;
-        let place = directory.path().to_owned();
+        let path = directory.path().to_owned();
         let client = EtcdClient::new(settings.client.clone())
             .map_err(|wrong| StoreError::Unreachable(format!("etcd cannot be used: {wrong}")))?;
-        let last_good = last_good_of(&place, &OptionalSeal(seal.clone()), &settings.prefix);
+        let last_good = last_good_of(&path, &OptionalSeal(seal.clone()), &settings.prefix);
         // The state itself moves into the mirror; the message needs only the outcome.
         let found = last_good.as_ref().map(|found| found.as_ref().map(|_| ()).map_err(Clone::clone));
         let (wait, last_good) = (settings.start_timeout, last_good.and_then(Result::ok));
         // The former versions belong to this cluster only if the last good state does.
         let former = last_good
             .as_ref()
-            .map(|(found, _)| FormerState::read(&place, seal.clone()).with(found.state.clone()));
+            .map(|(found, _)| FormerState::read(&path, seal.clone()).with(found.state.clone()));
         let shared = Arc::new(EtcdShared::new(settings, client, last_good, on_problems));
-        let store = Arc::new(EtcdStore::start(shared, place)?);
+        let store = Arc::new(EtcdStore::start(shared, path)?);
         store.wait_for_cluster(wait, found.is_none());
         // Still unreachable after the wait. An empty configuration would look like success (decision 16).
         if let Some(error) = store.shared.error() {
@@ -184,18 +184,18 @@ impl EtcdStore {
                 None => return Err(no_state_error(&error, "no last good state for this prefix")),
             }
         }
-        let home = Arc::new(EtcdDataDir::new(&store, seal, versions, directory)?);
-        Ok(OpenedEtcdStore { home, store, former: former.unwrap_or_default() })
+        let directory_lock = Arc::new(EtcdDataDir::new(&store, seal, versions, directory)?);
+        Ok(OpenedEtcdStore { directory_lock, store, former: former.unwrap_or_default() })
     }
 
-    fn start(shared: Arc<EtcdShared>, place: PathBuf) -> Result<EtcdStore, StoreError> {
+    fn start(shared: Arc<EtcdShared>, path: PathBuf) -> Result<EtcdStore, StoreError> {
         // One worker for the watch and one for decisions, which may run long.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("yumen-etcd")
             .enable_all()
             .build()?;
-        let (wishes, wished) = unbounded_channel();
+        let (requests, request_receiver) = unbounded_channel();
         let (looks, looked) = unbounded_channel();
         let (end, ended) = oneshot::channel();
         let handle = runtime.handle().clone();
@@ -204,7 +204,7 @@ impl EtcdStore {
             runtime.block_on(async move {
                 tokio::spawn(follow::run(used.clone()));
                 tokio::spawn(serve_lookups(used.clone(), looked));
-                tokio::spawn(write::run(used, wished));
+                tokio::spawn(write::run(used, request_receiver));
                 // Dropping the sender ends the wait, so no message is needed.
                 let _ = ended.await;
             });
@@ -212,7 +212,7 @@ impl EtcdStore {
             runtime.shutdown_timeout(END_WAIT);
         };
         let thread = std::thread::Builder::new().name("yumen-etcd".into()).spawn(run)?;
-        Ok(EtcdStore { shared, wishes, looks, end: Some(end), thread: Some(thread), runtime: handle, place })
+        Ok(EtcdStore { shared, requests, looks, end: Some(end), thread: Some(thread), runtime: handle, path })
     }
 
     /// Waits for the first listing. Without a last good state, the first attempt is awaited regardless of
@@ -239,20 +239,20 @@ impl EtcdStore {
 
     /// Id of this node, created at the first start and stored in the data directory.
     pub fn node_id(&self) -> Result<String, StoreError> {
-        let place = self.place.join(NODE_ID);
-        let kept = match std::fs::read(&place) {
-            Ok(kept) => kept,
+        let path = self.path.join(NODE_ID);
+        let saved = match std::fs::read(&path) {
+            Ok(saved) => saved,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(directory::about(&place, &error).into()),
+            Err(error) => return Err(directory::about(&path, &error).into()),
         };
         // A damaged file, even one that is not UTF-8, is replaced by a new id.
-        if let Some(id) = std::str::from_utf8(&kept).ok().map(str::trim).filter(|id| is_node_id(id)) {
+        if let Some(id) = std::str::from_utf8(&saved).ok().map(str::trim).filter(|id| is_node_id(id)) {
             return Ok(id.to_owned());
         }
         // Written to a draft and renamed: a crash leaves either no id or a whole one.
-        let (id, draft) = (random_name(), directory::suffixed(&place, ".draft"));
+        let (id, draft) = (random_name(), directory::suffixed(&path, ".draft"));
         std::io::Write::write_all(&mut directory::create_private(&draft)?, id.as_bytes())?;
-        directory::rename_durably(&draft, &place)?;
+        directory::rename_durably(&draft, &path)?;
         Ok(id)
     }
 
@@ -306,7 +306,7 @@ impl Store for EtcdStore {
     }
 
     fn propose(&self, proposal: Proposal) {
-        if let Err(refused) = self.wishes.send(WriteRequest::Propose(proposal))
+        if let Err(refused) = self.requests.send(WriteRequest::Propose(proposal))
             && let WriteRequest::Propose(proposal) = refused.0
         {
             // A proposal that is never answered would block its caller.
@@ -323,7 +323,7 @@ impl Store for EtcdStore {
     }
 
     fn confirm(&self, by: Authorship, done: ConfirmFn) {
-        if let Err(refused) = self.wishes.send(WriteRequest::Confirm(by, done))
+        if let Err(refused) = self.requests.send(WriteRequest::Confirm(by, done))
             && let WriteRequest::Confirm(_, done) = refused.0
         {
             done(Err(StoreError::Ended));

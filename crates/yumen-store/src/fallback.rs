@@ -53,7 +53,7 @@ pub type OpenStore = Box<dyn FnMut() -> Result<OpenedStore, StoreError> + Send>;
 /// A store and the task that saves its last good state.
 pub struct OpenedStore {
     /// Task that saves the last good state. The first field, so that it is dropped before the store.
-    pub keeper: Option<LastGoodTask>,
+    pub saver: Option<LastGoodTask>,
     /// The open store.
     pub store: Arc<dyn Store>,
 }
@@ -68,18 +68,18 @@ pub fn open_or_last_good(
     directory: &Path,
     options: EmbeddedOptions,
 ) -> Result<Arc<FallbackStore>, StoreError> {
-    let place = directory.to_owned();
+    let path = directory.to_owned();
     let edge = options.edge();
     let mut options = options;
     let open = Box::new(move || {
-        let opened = EmbeddedMedium::open(&place, options.clone());
+        let opened = EmbeddedMedium::open(&path, options.clone());
         // The first attempt found a store or a last good state. A file missing later is an error, never a
         // reason to create an empty store.
         options.absent = MissingStorePolicy::Fail;
         let store: Arc<dyn Store> = Arc::new(opened?);
-        let keeper =
-            LastGoodTask::start(&place, store.clone(), options.seal.clone(), options.versions.clone())?;
-        Ok(OpenedStore { store, keeper: Some(keeper) })
+        let saver =
+            LastGoodTask::start(&path, store.clone(), options.seal.clone(), options.versions.clone())?;
+        Ok(OpenedStore { store, saver: Some(saver) })
     });
     FallbackStore::start(open, || LastGood::recover(directory, &edge), RETRY_EVERY)
 }
@@ -159,9 +159,9 @@ impl Store for FallbackStore {
         let refused = match &*self.shared.inner() {
             // Under the read lock, so that no proposal follows the one that closes a lent store.
             FallbackInner::Store(opened) => return opened.store.propose(proposal),
-            FallbackInner::Lent { held, .. } => match held.keep(proposal) {
+            FallbackInner::Lent { deferred, .. } => match deferred.keep(proposal) {
                 None => return,
-                Some(proposal) => (proposal.done, held.refusal()),
+                Some(proposal) => (proposal.done, deferred.refusal()),
             },
             FallbackInner::LastGood { reason, .. } => (proposal.done, read_only(reason)),
         };
@@ -180,7 +180,7 @@ impl Store for FallbackStore {
                 followers.direct.push(shared.clone());
                 // Released first: `follow` of the store may wait for its writer, which may be in a follower that needs this lock.
                 drop(followers);
-                store.follow(Box::new(move |committed| tell(&shared, committed)))
+                store.follow(Box::new(move |committed| notify(&shared, committed)))
             }
             Err(_) => {
                 followers.by_us.push(follower);
@@ -229,7 +229,7 @@ enum FallbackInner {
         state: StoreState,
         /// Damage of the last good state, if that was served when the store was lent.
         damage: Option<String>,
-        held: handover::DeferredProposals,
+        deferred: handover::DeferredProposals,
     },
 }
 
@@ -246,7 +246,7 @@ struct FallbackFollowers {
     direct: Vec<Arc<Mutex<FollowerFn>>>,
 }
 
-fn tell(follower: &Mutex<FollowerFn>, committed: &Arc<StoreCommit>) {
+fn notify(follower: &Mutex<FollowerFn>, committed: &Arc<StoreCommit>) {
     follower.lock().unwrap_or_else(PoisonError::into_inner)(committed);
 }
 
@@ -274,7 +274,7 @@ impl FallbackShared {
         match &*self.inner() {
             FallbackInner::Store(opened) => Ok(opened.store.clone()),
             FallbackInner::LastGood { reason, .. } => Err(read_only(reason)),
-            FallbackInner::Lent { held, .. } => Err(held.refusal()),
+            FallbackInner::Lent { deferred, .. } => Err(deferred.refusal()),
         }
     }
 

@@ -44,10 +44,10 @@ pub enum KeyringError {
         mode: u32,
     },
     /// A line is not a key.
-    #[error("{place} is not a key: expected 32 bytes in base64")]
+    #[error("{location} is not a key: expected 32 bytes in base64")]
     NoKey {
         /// Setting or line of the invalid key.
-        place: String,
+        location: String,
     },
     /// The file contains no key.
     #[error("the keyring {} has no key", .0.display())]
@@ -79,9 +79,9 @@ pub fn open_keyring(data_dir: &Path, configured: &[SecretText]) -> Result<Keyrin
 }
 
 fn ring<'a>(keys: impl Iterator<Item = (String, &'a str)>, path: &Path) -> Result<Keyring, KeyringError> {
-    let key = |(place, text): (String, &str)| -> Result<[u8; KEY_BYTES], KeyringError> {
+    let key = |(location, text): (String, &str)| -> Result<[u8; KEY_BYTES], KeyringError> {
         let bytes = BASE64.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
-        bytes.ok_or(KeyringError::NoKey { place })
+        bytes.ok_or(KeyringError::NoKey { location })
     };
     let keys = keys.map(key).collect::<Result<Vec<_>, _>>()?;
     Keyring::new(&keys).ok_or_else(|| KeyringError::Empty(path.to_owned()))
@@ -96,14 +96,14 @@ fn make(path: &Path) -> io::Result<String> {
     let directory = path.parent().unwrap_or(Path::new("."));
     make_private_directory(directory)?;
     // Unique among processes that start together.
-    let beside = path.with_extension(format!("new-{}", std::process::id()));
-    let _ = fs::remove_file(&beside);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let draft = path.with_extension(format!("new-{}", std::process::id()));
+    let _ = fs::remove_file(&draft);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     // A link, unlike a rename, fails if another process has created the keyring meanwhile.
-    let linked = fs::hard_link(&beside, path);
-    let _ = fs::remove_file(&beside);
+    let linked = fs::hard_link(&draft, path);
+    let _ = fs::remove_file(&draft);
     match linked {
         // The other process uses its key already, and a second key would not open data that the first one seals.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return fs::read_to_string(path),

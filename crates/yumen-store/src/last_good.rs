@@ -49,20 +49,20 @@ impl LastGood {
         state: &StoreState,
         edge: &OptionalSeal,
     ) -> Result<AppendableFile, StoreError> {
-        let (place, draft) = (directory.join(FILE), directory.join(format!("{FILE}.new")));
+        let (path, draft) = (directory.join(FILE), directory.join(format!("{FILE}.new")));
         let (text, digest) = text::whole(state, edge);
         let mut file = directory::create_private(&draft)?;
         file.write_all(&text).map_err(|error| about(&draft, &error))?;
         drop(file);
         // A damaged file must not replace the previous one, which may be the only intact copy.
-        if fs::read(&place).is_ok_and(|before| text::is_whole(&before)) {
-            directory::keep_as(&place, &directory.join(PREVIOUS))?;
+        if fs::read(&path).is_ok_and(|before| text::is_whole(&before)) {
+            directory::keep_as(&path, &directory.join(PREVIOUS))?;
         }
-        directory::rename_durably(&draft, &place)?;
+        directory::rename_durably(&draft, &path)?;
         let bytes = text.len() as u64;
         // With records as long as the state, a change costs only its own size (decision 16).
         let bytes_max = bytes + bytes.max(CHANGES_BYTES_MIN);
-        Ok(AppendableFile { place, state: state.clone(), digest, bytes, bytes_max })
+        Ok(AppendableFile { path, state: state.clone(), digest, bytes, bytes_max })
     }
 
     /// Returns the newest intact state, even if later changes are missing.
@@ -99,12 +99,12 @@ impl LastGood {
     fn recover_file(path: &Path, edge: &OptionalSeal) -> Result<RecoveredState, StoreError> {
         let bytes = fs::read(path).map_err(|error| about(path, &error))?;
         let damaged = |found: String| StoreError::Corrupt(format!("{}: {found}", path.display()));
-        let told = text::parse(&bytes).map_err(damaged)?;
-        let damage = told.damage(path);
+        let parsed = text::parse(&bytes).map_err(damaged)?;
+        let damage = parsed.damage(path);
         if let Some(reason) = &damage {
             tracing::warn!(reason, "last good state incomplete, newest changes missing");
         }
-        let state = opened(told.state, edge).map_err(|error| match error {
+        let state = opened(parsed.state, edge).map_err(|error| match error {
             SealError::Altered(_) => damaged(error.to_string()),
             without_key => StoreError::Sealed(format!("{}: {without_key}", path.display())),
         })?;
@@ -141,7 +141,7 @@ impl From<StoreState> for RecoveredState {
 /// A file written by this process, to which changes may be appended.
 #[derive(Debug)]
 pub(crate) struct AppendableFile {
-    place: PathBuf,
+    path: PathBuf,
     /// State as of the last record.
     state: StoreState,
     /// Digest that the next record continues.
@@ -166,7 +166,7 @@ impl AppendableFile {
         if bytes > self.bytes_max {
             return Ok(false);
         }
-        self.write(&record).map_err(|error| about(&self.place, &error))?;
+        self.write(&record).map_err(|error| about(&self.path, &error))?;
         // Only after the write, so that a failed record is not continued.
         (self.state, self.digest, self.bytes) = (state.clone(), digest, bytes);
         Ok(true)
@@ -174,7 +174,7 @@ impl AppendableFile {
 
     fn write(&self, record: &[u8]) -> io::Result<()> {
         // Opened for every record: a file that was removed or replaced meanwhile must not be written.
-        let mut file = OpenOptions::new().append(true).open(&self.place)?;
+        let mut file = OpenOptions::new().append(true).open(&self.path)?;
         // Appending after foreign bytes would break the chain of digests.
         if file.metadata()?.len() != self.bytes {
             return Err(io::Error::other("modified by another program"));

@@ -100,7 +100,7 @@ mod tests {
         Arc::new(StoreCommit { revision: at, time_ms: revision * 1000, by: Authorship::by("test"), changes })
     }
 
-    fn kept(retention: HistoryRetention, bytes: usize) -> Vec<u64> {
+    fn retained(retention: HistoryRetention, bytes: usize) -> Vec<u64> {
         let mut recent = RecentRevisions::new(retention);
         (1..=10).for_each(|revision| recent.push(replacing(revision, bytes)));
         recent.newest_first().map(|one| one.revision.0).collect()
@@ -109,12 +109,12 @@ mod tests {
     #[test]
     fn the_past_is_bounded_by_number_bytes_and_age_and_the_newest_stays() {
         let all = HistoryRetention { revisions_max: 100, bytes_max: 1 << 20, age_max: None };
-        assert_eq!(kept(all, 1000).len(), 10);
-        assert_eq!(kept(HistoryRetention { revisions_max: 2, ..all }, 1000), [10, 9]);
-        assert_eq!(kept(HistoryRetention { bytes_max: 4000, ..all }, 1000), [10, 9, 8]);
-        assert_eq!(kept(HistoryRetention { bytes_max: 1, ..all }, 1000), [10]);
+        assert_eq!(retained(all, 1000).len(), 10);
+        assert_eq!(retained(HistoryRetention { revisions_max: 2, ..all }, 1000), [10, 9]);
+        assert_eq!(retained(HistoryRetention { bytes_max: 4000, ..all }, 1000), [10, 9, 8]);
+        assert_eq!(retained(HistoryRetention { bytes_max: 1, ..all }, 1000), [10]);
         assert_eq!(
-            kept(HistoryRetention { age_max: Some(Duration::from_secs(3)), ..all }, 1000),
+            retained(HistoryRetention { age_max: Some(Duration::from_secs(3)), ..all }, 1000),
             [10, 9, 8, 7]
         );
     }

@@ -180,20 +180,20 @@ where
     E: Send + 'static,
 {
     let verdict = Arc::new(Mutex::new(None));
-    let (tell, told) = oneshot::channel();
-    let noted = verdict.clone();
+    let (sender, receiver) = oneshot::channel();
+    let result_slot = verdict.clone();
     let decide: DecideFn = Box::new(move |draft| {
         let result = decide(draft);
-        let is_forwarded = result.is_ok();
+        let is_accepted = result.is_ok();
         // Overwritten: the store may decide again after a conflict, and the last decision counts.
-        *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        is_forwarded
+        *result_slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        is_accepted
     });
     // A caller that was cancelled has dropped the receiver; the outcome is discarded.
-    let done: DoneFn = Box::new(move |result| drop(tell.send(result)));
+    let done: DoneFn = Box::new(move |result| drop(sender.send(result)));
     store.propose(Proposal { by, decide, done });
     // A dropped callback means that the writer has ended.
-    let committed = told.await.map_err(|_| StoreError::Ended)??;
+    let committed = receiver.await.map_err(|_| StoreError::Ended)??;
     let verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner).take();
     Ok(verdict.ok_or(StoreError::Ended)?.map(|value| (value, committed)))
 }
@@ -266,8 +266,8 @@ impl Draft {
 
     /// Removes an invalid value from the store; returns whether one was present.
     pub fn remove_unreadable(&mut self, key: &ResourceKey) -> bool {
-        let is_there = self.difference(key) == Some(StoreDifference::Unreadable);
-        is_there && self.removed.insert(key.clone())
+        let exists = self.difference(key) == Some(StoreDifference::Unreadable);
+        exists && self.removed.insert(key.clone())
     }
 
     fn difference(&self, key: &ResourceKey) -> Option<StoreDifference> {
@@ -310,11 +310,11 @@ impl Draft {
                 self.write(ResourceKey::new(Kind::Credentials, credential), None);
             }
         }
-        let is_there = self.state.get(kind, id).is_some();
-        if is_there {
+        let exists = self.state.get(kind, id).is_some();
+        if exists {
             self.write(ResourceKey::new(kind, id), None);
         }
-        is_there
+        exists
     }
 
     /// Sets or removes a value of the APIs; see [`StoreState::setting`].

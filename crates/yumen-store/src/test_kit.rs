@@ -78,16 +78,16 @@ pub(crate) fn write(
     store: &dyn Store,
     mut decide: impl FnMut(&mut Draft) + Send + 'static,
 ) -> Result<Option<Arc<StoreCommit>>, StoreError> {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     store.propose(Proposal {
         by: Authorship { author: "test".into(), reason: Some("why not".into()) },
         decide: Box::new(move |draft| {
             decide(draft);
             true
         }),
-        done: Box::new(move |result| tell.send(result).unwrap()),
+        done: Box::new(move |result| sender.send(result).unwrap()),
     });
-    told.recv_timeout(WAIT).unwrap()
+    receiver.recv_timeout(WAIT).unwrap()
 }
 
 pub(crate) fn put(store: &dyn Store, id: &str, json: &str) -> Result<u64, StoreError> {
@@ -98,10 +98,10 @@ pub(crate) fn put(store: &dyn Store, id: &str, json: &str) -> Result<u64, StoreE
 
 /// Registers a follower that records the revisions.
 pub(crate) fn note(store: &dyn Store) -> Arc<Mutex<Vec<Arc<StoreCommit>>>> {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let notes = heard.clone();
+    let commits = Arc::new(Mutex::new(Vec::new()));
+    let notes = commits.clone();
     store.follow(Box::new(move |committed| notes.lock().unwrap().push(committed.clone())));
-    heard
+    commits
 }
 
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {

@@ -47,7 +47,7 @@ fn writer() {
 
 /// Writes a pair of entries that must never be seen apart, and gives the revision and the text.
 fn write(store: &dyn Store, number: u64) -> (u64, String) {
-    let (tell, told) = sync_channel(1);
+    let (sender, receiver) = sync_channel(1);
     let text = format!("{number}{}", "-".repeat((number * 37 % 5000) as usize));
     let json: Arc<str> = text.as_str().into();
     store.propose(Proposal {
@@ -60,9 +60,9 @@ fn write(store: &dyn Store, number: u64) -> (u64, String) {
             draft.delete(Kind::Services, &format!("{}", (number + IDS / 2) % IDS));
             true
         }),
-        done: Box::new(move |result| tell.send(result).unwrap()),
+        done: Box::new(move |result| sender.send(result).unwrap()),
     });
-    (told.recv().unwrap().unwrap().unwrap().revision.0, text)
+    (receiver.recv().unwrap().unwrap().unwrap().revision.0, text)
 }
 
 fn start_writer(directory: &Path) -> Child {

@@ -14,17 +14,17 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 pub struct TestNetwork {
     name: String,
     network: String,
-    places: u8,
+    members: u8,
 }
 
 impl TestNetwork {
-    /// A network of `places` namespaces; `None` if this process may not create one.
-    pub fn new(places: u8) -> Option<TestNetwork> {
+    /// A network of `members` namespaces; `None` if this process may not create one.
+    pub fn new(members: u8) -> Option<TestNetwork> {
         let (id, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let network = format!("10.{}.{}", 100 + (id / 250 + number * 37) % 100, id % 250);
         // Names of links have at most 15 characters.
         let net =
-            TestNetwork { name: format!("y{}{id}", (b'a' + (number % 26) as u8) as char), network, places };
+            TestNetwork { name: format!("y{}{id}", (b'a' + (number % 26) as u8) as char), network, members };
         let made = net.make();
         if let Err(why) = &made {
             crate::missing_prerequisite(&format!("network namespaces cannot be created: {why}"));
@@ -42,14 +42,14 @@ impl TestNetwork {
         ip(&format!("link set {name}p master {name} up"))?;
         ip(&format!("addr add {network}.1/24 dev {name}h"))?;
         ip(&format!("link set {name}h up"))?;
-        for place in 0..self.places {
-            let address = self.address(place);
-            ip(&format!("netns add {name}n{place}"))?;
-            ip(&format!("link add {name}m{place} type veth peer name eth0 netns {name}n{place}"))?;
-            ip(&format!("link set {name}m{place} master {name} up"))?;
-            ip(&format!("-n {name}n{place} addr add {address}/24 dev eth0"))?;
-            ip(&format!("-n {name}n{place} link set eth0 up"))?;
-            ip(&format!("-n {name}n{place} link set lo up"))?;
+        for member in 0..self.members {
+            let address = self.address(member);
+            ip(&format!("netns add {name}n{member}"))?;
+            ip(&format!("link add {name}m{member} type veth peer name eth0 netns {name}n{member}"))?;
+            ip(&format!("link set {name}m{member} master {name} up"))?;
+            ip(&format!("-n {name}n{member} addr add {address}/24 dev eth0"))?;
+            ip(&format!("-n {name}n{member} link set eth0 up"))?;
+            ip(&format!("-n {name}n{member} link set lo up"))?;
         }
         Ok(())
     }
@@ -60,8 +60,8 @@ impl TestNetwork {
     }
 
     /// The address of a namespace.
-    pub fn address(&self, place: u8) -> Ipv4Addr {
-        self.at(place + 2)
+    pub fn address(&self, member: u8) -> Ipv4Addr {
+        self.at(member + 2)
     }
 
     fn at(&self, number: u8) -> Ipv4Addr {
@@ -69,18 +69,18 @@ impl TestNetwork {
     }
 
     /// The prefix of a command that runs in a namespace.
-    pub fn within(&self, place: u8) -> Vec<String> {
-        ["ip", "netns", "exec", &self.namespace(place)].map(str::to_owned).to_vec()
+    pub fn within(&self, member: u8) -> Vec<String> {
+        ["ip", "netns", "exec", &self.namespace(member)].map(str::to_owned).to_vec()
     }
 
     /// The name of a namespace.
-    pub fn namespace(&self, place: u8) -> String {
-        format!("{}n{place}", self.name)
+    pub fn namespace(&self, member: u8) -> String {
+        format!("{}n{member}", self.name)
     }
 
     /// Cuts or restores the link of a namespace.
-    pub fn cut(&self, place: u8, is_cut: bool) {
-        self.set(&format!("{}m{place}", self.name), is_cut);
+    pub fn cut(&self, member: u8, is_cut: bool) {
+        self.set(&format!("{}m{member}", self.name), is_cut);
     }
 
     /// Cuts or restores the link of this machine.
@@ -109,9 +109,9 @@ impl Drop for TestNetwork {
     fn drop(&mut self) {
         let name = &self.name;
         // Errors are ignored: parts may be missing.
-        for place in 0..self.places {
-            let _ = ip(&format!("netns del {name}n{place}"));
-            let _ = ip(&format!("link del {name}m{place}"));
+        for member in 0..self.members {
+            let _ = ip(&format!("netns del {name}n{member}"));
+            let _ = ip(&format!("link del {name}m{member}"));
         }
         let _ = ip(&format!("link del {name}h"));
         let _ = ip(&format!("link del {name}"));

@@ -66,17 +66,17 @@ async fn exchange(
     };
     let tcp = tcp.with_context(|| format!("cannot connect to {host}:{port}"))?;
     match (is_tls, tls) {
-        (false, _) => ask(tcp, request, bounds).await,
+        (false, _) => send_request(tcp, request, bounds).await,
         (true, None) => bail!("{address}: only http is supported"),
         (true, Some(config)) => {
             let connector = tokio_rustls::TlsConnector::from(config.clone());
             let stream = connector.connect(ServerName::try_from(host.clone())?, tcp).await;
-            ask(stream.with_context(|| format!("TLS with {host}:{port}"))?, request, bounds).await
+            send_request(stream.with_context(|| format!("TLS with {host}:{port}"))?, request, bounds).await
         }
     }
 }
 
-async fn ask<S>(
+async fn send_request<S>(
     stream: S,
     request: Request<Full<Bytes>>,
     bounds: FetchBounds,

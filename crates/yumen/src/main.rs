@@ -39,7 +39,7 @@ fn print_clap_error(error: clap::Error) -> anyhow::Result<ExitCode> {
     if error.use_stderr() {
         return Ok(ExitCode::from(error.exit_code() as u8));
     }
-    output::judge(printed.and_then(|()| std::io::stdout().flush()))?;
+    output::classify_write(printed.and_then(|()| std::io::stdout().flush()))?;
     Ok(ExitCode::SUCCESS)
 }
 

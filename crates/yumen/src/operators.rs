@@ -308,13 +308,13 @@ impl LiveGateway for RunningGateway {
     }
 
     fn backup(&self) -> Result<File, StoreError> {
-        let place = self.data_dir.join(BACKUP);
+        let path = self.data_dir.join(BACKUP);
         // A fixed name: after a crash in between, one file is left, which the next backup replaces.
         let _one = self.backing_up.lock().unwrap_or_else(PoisonError::into_inner);
-        self.store.backup(&place)?;
-        let file = File::open(&place)?;
+        self.store.backup(&path)?;
+        let file = File::open(&path)?;
         // The open handle keeps the content; the name disappears even if the client never reads.
-        std::fs::remove_file(&place)?;
+        std::fs::remove_file(&path)?;
         Ok(file)
     }
 

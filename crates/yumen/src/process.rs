@@ -46,9 +46,9 @@ impl MetricSource for NodeInfo {
 pub(crate) fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     // Each connection needs a descriptor, and the soft limit is often 1024.
-    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     // On failure the current limit applies.
-    let _ = setrlimit(Resource::Nofile, wanted);
+    let _ = setrlimit(Resource::Nofile, raised);
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
@@ -74,9 +74,9 @@ fn inodes_at(port: u16, table: &str) -> Vec<String> {
     let inode_of = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
         let (_, found) = fields.next()?.rsplit_once(':')?;
-        let is_there = u16::from_str_radix(found, 16).ok()? == port;
+        let is_match = u16::from_str_radix(found, 16).ok()? == port;
         let inode = fields.nth(7)?;
-        is_there.then(|| format!("socket:[{inode}]"))
+        is_match.then(|| format!("socket:[{inode}]"))
     };
     table.lines().filter_map(inode_of).collect()
 }
@@ -118,21 +118,21 @@ pub(crate) fn raise_control_priority() -> i32 {
 }
 
 /// Writes the pid of this process to a file, atomically; an empty path means none.
-pub(crate) fn write_pid_file(place: &str) -> std::io::Result<()> {
-    if place.is_empty() {
+pub(crate) fn write_pid_file(path: &str) -> std::io::Result<()> {
+    if path.is_empty() {
         return Ok(());
     }
-    let draft = format!("{place}.new");
+    let draft = format!("{path}.new");
     std::fs::write(&draft, format!("{}\n", std::process::id()))?;
-    std::fs::rename(&draft, place)
+    std::fs::rename(&draft, path)
 }
 
 /// Removes the pid file, unless it contains the pid of another process.
-pub(crate) fn remove_pid_file(place: &str) {
+pub(crate) fn remove_pid_file(path: &str) {
     let own = std::process::id().to_string();
     // The successor may have written its own pid to the same file.
-    if !place.is_empty() && std::fs::read_to_string(place).is_ok_and(|number| number.trim() == own) {
-        let _ = std::fs::remove_file(place);
+    if !path.is_empty() && std::fs::read_to_string(path).is_ok_and(|number| number.trim() == own) {
+        let _ = std::fs::remove_file(path);
     }
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn program() -> PathBuf {
 
 fn on_path(name: &OsStr) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;
-    std::env::split_paths(&paths).map(|directory| directory.join(name)).find(|place| place.is_file())
+    std::env::split_paths(&paths).map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
 /// Default placement and priority of workers.
@@ -177,7 +177,7 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
 }
 
 /// Pins the calling worker thread and sets its priority, as configured.
-pub(crate) fn place_worker(worker: usize, affinity: &CpuAffinity, nice: i32, allowed: &[usize]) {
+pub(crate) fn set_worker_affinity(worker: usize, affinity: &CpuAffinity, nice: i32, allowed: &[usize]) {
     let cpu = match affinity {
         CpuAffinity::Mode(CpuMode::None) => None,
         CpuAffinity::Mode(CpuMode::Auto) => allowed.get(worker % allowed.len().max(1)).copied(),
@@ -191,8 +191,8 @@ pub(crate) fn place_worker(worker: usize, affinity: &CpuAffinity, nice: i32, all
         }
     }
     // Setting an unchanged value may fail for lack of a capability.
-    let is_there = rustix::process::getpriority_process(None) == Ok(nice);
-    if !is_there && let Err(error) = rustix::process::setpriority_process(None, nice) {
+    let is_match = rustix::process::getpriority_process(None) == Ok(nice);
+    if !is_match && let Err(error) = rustix::process::setpriority_process(None, nice) {
         tracing::warn!(worker, nice, %error, "worker priority could not be set");
     }
 }

@@ -60,9 +60,9 @@ fn every_example_is_accepted_without_a_problem() {
                 Some(Sort::Resources) => {
                     resources += 1;
                     let output = check(example);
-                    let said = String::from_utf8_lossy(&output.stdout);
-                    assert!(said.ends_with(", 0 errors, 0 warnings\n"), "{document}:\n{example}\n{said}");
-                    assert!(output.status.success(), "{document}:\n{example}\n{said}");
+                    let stdout = String::from_utf8_lossy(&output.stdout);
+                    assert!(stdout.ends_with(", 0 errors, 0 warnings\n"), "{document}:\n{example}\n{stdout}");
+                    assert!(output.status.success(), "{document}:\n{example}\n{stdout}");
                 }
                 Some(Sort::Node) => {
                     nodes += 1;
@@ -86,11 +86,12 @@ fn what_is_wrong_is_not_accepted() {
 #[test]
 fn the_reference_is_what_the_code_says() {
     for (part, file) in [("plugins", "plugins.md"), ("metrics", "metrics.md"), ("config", "yumen.yaml")] {
-        let said = Command::new(env!("CARGO_BIN_EXE_yumen")).args(["reference", part]).output();
-        let said = String::from_utf8(said.expect("the binary runs").stdout).expect("text");
-        let kept = read(&format!("docs/reference/{file}"));
-        let stale = said.lines().zip(kept.lines()).find(|(said, kept)| said != kept);
-        assert!(said == kept, "docs/reference/{file} is stale: run make docs; {stale:?}");
+        let generated = Command::new(env!("CARGO_BIN_EXE_yumen")).args(["reference", part]).output();
+        let generated = String::from_utf8(generated.expect("the binary runs").stdout).expect("text");
+        let committed = read(&format!("docs/reference/{file}"));
+        let stale =
+            generated.lines().zip(committed.lines()).find(|(generated, committed)| generated != committed);
+        assert!(generated == committed, "docs/reference/{file} is stale: run make docs; {stale:?}");
     }
 }
 

@@ -83,7 +83,7 @@ impl DocumentSection {
 
     /// All objects as items, ascending by kind and id, with the members that the reader may see. An error
     /// names the object that cannot be parsed.
-    pub(super) fn read(self, state: &StoreState, sight: SecretVisibility) -> Result<Vec<Value>, String> {
+    pub(super) fn read(self, state: &StoreState, visibility: SecretVisibility) -> Result<Vec<Value>, String> {
         let of_kind = |kind: Kind| state.of_kind(kind).map(move |(id, entry)| (kind, id, entry));
         let entries = self.kinds().flat_map(of_kind);
         let item = |(kind, id, entry): (Kind, &Arc<str>, &StoreEntry)| {
@@ -94,7 +94,7 @@ impl DocumentSection {
             if kind.descriptor().id != IdRule::Username {
                 item.insert("id".into(), json!(**id));
             }
-            secrets::in_document(sight, kind, &mut item);
+            secrets::in_document(visibility, kind, &mut item);
             // Tools compare objects by it; it is removed again when the document comes back.
             item.insert("modifiedIndex".into(), json!(entry.modified.0));
             Ok(Value::Object(item))
@@ -112,23 +112,23 @@ pub(super) struct DocumentItem {
 }
 
 impl DocumentItem {
-    /// The text to write over `held`; `None` if the stored object is equal and stays. Times that the document
+    /// The text to write over `stored`; `None` if the stored object is equal and stays. Times that the document
     /// omits are no difference.
-    pub(super) fn differing(&self, held: Option<&StoreEntry>) -> Option<String> {
+    pub(super) fn differing(&self, stored: Option<&StoreEntry>) -> Option<String> {
         // An object with an expiry is written again, which removes the expiry.
-        let held = held.filter(|held| held.expires_ms.is_none());
-        let held = held.and_then(|held| serde_json::from_str::<Map<String, Value>>(&held.json).ok());
-        let is_same = held.is_some_and(|mut held| {
+        let stored = stored.filter(|stored| stored.expires_ms.is_none());
+        let stored = stored.and_then(|stored| serde_json::from_str::<Map<String, Value>>(&stored.json).ok());
+        let is_same = stored.is_some_and(|mut stored| {
             for time in ["create_time", "update_time"] {
                 if !self.value.contains_key(time) {
-                    held.shift_remove(time);
+                    stored.shift_remove(time);
                 }
             }
             // The key has the id; a text may have it as a number, without its consumer, or not at all.
             let mut value = self.value.clone();
             value.shift_remove("id");
-            held.shift_remove("id");
-            held == value
+            stored.shift_remove("id");
+            stored == value
         });
         (!is_same).then(|| Value::Object(self.value.clone()).to_string())
     }
@@ -148,7 +148,7 @@ pub(super) fn read(
     section: DocumentSection,
     document: &Map<String, Value>,
 ) -> Result<Vec<DocumentItem>, String> {
-    let (items, wrong) = judged(state, section, document)?;
+    let (items, wrong) = validated(state, section, document)?;
     match wrong.into_iter().next() {
         None => Ok(items),
         // APISIX reports duplicates without the index.
@@ -165,7 +165,7 @@ pub(super) fn errors(
     section: DocumentSection,
     document: &Map<String, Value>,
 ) -> Vec<Value> {
-    let told = |wrong: InvalidItem| {
+    let problem = |wrong: InvalidItem| {
         json!({
             "resource_type": section.name(),
             "resource_id": wrong.id,
@@ -173,13 +173,13 @@ pub(super) fn errors(
             "error": wrong.message,
         })
     };
-    match judged(state, section, document) {
-        Ok((_, wrong)) => wrong.into_iter().map(told).collect(),
+    match validated(state, section, document) {
+        Ok((_, wrong)) => wrong.into_iter().map(problem).collect(),
         Err(message) => vec![json!({ "resource_type": section.name(), "error": message })],
     }
 }
 
-fn judged(
+fn validated(
     state: &AdminState,
     section: DocumentSection,
     document: &Map<String, Value>,

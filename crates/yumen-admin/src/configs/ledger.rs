@@ -27,8 +27,8 @@ pub(super) struct VersionLedger {
 
 impl VersionLedger {
     pub(super) fn of(state: &StoreState) -> VersionLedger {
-        let kept = state.setting(SETTING).and_then(|text| serde_json::from_str::<Value>(text).ok());
-        let Some(kept) = kept else { return VersionLedger::default() };
+        let saved = state.setting(SETTING).and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let Some(saved) = saved else { return VersionLedger::default() };
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         // A stored version beyond the bound leaves no room for increments.
         let version = |value: &Value| match number(value) {
@@ -36,13 +36,13 @@ impl VersionLedger {
             version => version,
         };
         let mut ledger = VersionLedger {
-            digest: kept["digest"].as_str().unwrap_or("").to_owned(),
-            modified_s: number(&kept["modified_s"]),
-            revision: number(&kept["revision"]),
+            digest: saved["digest"].as_str().unwrap_or("").to_owned(),
+            modified_s: number(&saved["modified_s"]),
+            revision: number(&saved["revision"]),
             ..VersionLedger::default()
         };
         for section in DocumentSection::ALL {
-            ledger.versions[section.at()] = version(&kept["versions"][section.name()]);
+            ledger.versions[section.at()] = version(&saved["versions"][section.name()]);
         }
         ledger
     }
@@ -51,13 +51,13 @@ impl VersionLedger {
     pub(super) fn keep(&self, draft: &mut Draft) {
         let version = |section: DocumentSection| (section.name().to_owned(), json!(self.version(section)));
         let versions: Map<String, Value> = DocumentSection::ALL.into_iter().map(version).collect();
-        let kept = json!({
+        let saved = json!({
             "digest": self.digest,
             "modified_s": self.modified_s,
             "revision": self.revision,
             "versions": versions,
         });
-        draft.set(SETTING, Some(&kept.to_string()));
+        draft.set(SETTING, Some(&saved.to_string()));
     }
 
     pub(super) fn version(&self, section: DocumentSection) -> u64 {
@@ -80,7 +80,7 @@ impl VersionLedger {
             let version = &mut next[section.at()];
             *version = match document.get(&key) {
                 None | Some(Value::Null) => version.saturating_add(1),
-                Some(asked) => read_version(&key, asked, *version).map_err(ApiRefusal::invalid)?,
+                Some(requested) => read_version(&key, requested, *version).map_err(ApiRefusal::invalid)?,
             };
         }
         Ok(next)
@@ -94,16 +94,16 @@ impl VersionLedger {
     }
 }
 
-fn not_below(key: &str, asked: u64, now: u64) -> Result<u64, String> {
-    match asked < now {
+fn not_below(key: &str, requested: u64, now: u64) -> Result<u64, String> {
+    match requested < now {
         true => Err(format!("{key} must be greater than or equal to ({now})")),
-        false => Ok(asked),
+        false => Ok(requested),
     }
 }
 
 /// Parses a whole number in any notation that is not below the current version.
-fn read_version(key: &str, asked: &Value, now: u64) -> Result<u64, String> {
-    let number = asked.as_number().ok_or_else(|| format!("{key} must be a number"))?;
+fn read_version(key: &str, requested: &Value, now: u64) -> Result<u64, String> {
+    let number = requested.as_number().ok_or_else(|| format!("{key} must be a number"))?;
     let whole = number.as_u64().or_else(|| {
         let float = number.as_f64().filter(|float| float.fract() == 0.0 && *float <= VERSION_MAX as f64)?;
         // A negative number is below every version, and is reported as such.

@@ -111,10 +111,10 @@ async fn versions_decide_what_is_looked_at() {
     refused(put(&state, "d2", &low).await, "routes_conf_version must be greater than or equal to (1)");
 
     // With the same version a section stays as it is, whatever its items in the document.
-    let mut kept = body.clone();
-    kept["routes"] = json!([]);
-    kept["services"] = json!([{ "id": "s1", "nonsense": true }]);
-    assert_eq!(put(&state, "d3", &kept).await.status.as_u16(), 202);
+    let mut expected = body.clone();
+    expected["routes"] = json!([]);
+    expected["services"] = json!([{ "id": "s1", "nonsense": true }]);
+    assert_eq!(put(&state, "d3", &expected).await.status.as_u16(), 202);
     assert_eq!(get(&state).await.json()["routes"], body["routes"]);
 
     // An absent version is the next one, and an absent section is then empty.
@@ -319,8 +319,13 @@ async fn what_is_declared_stays_and_what_cannot_be_read_is_named() {
     let answer = put(&state, "d2", &document).await;
     assert_eq!((answer.status.as_u16(), answer.text.contains(too_deep)), (400, true), "{}", answer.text);
     let router = contract_router().with_state(state.clone());
-    let judged = call(&router, "POST", "/apisix/admin/configs/validate", &[], &document.to_string()).await;
-    assert_eq!((judged.status.as_u16(), judged.text.contains(too_deep)), (400, true), "{}", judged.text);
+    let validated = call(&router, "POST", "/apisix/admin/configs/validate", &[], &document.to_string()).await;
+    assert_eq!(
+        (validated.status.as_u16(), validated.text.contains(too_deep)),
+        (400, true),
+        "{}",
+        validated.text
+    );
     write("[]", None).await;
     let read = get(&state).await;
     let message = read.json()["error_msg"].as_str().unwrap_or_default().to_owned();

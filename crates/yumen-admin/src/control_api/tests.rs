@@ -102,7 +102,7 @@ async fn no_secret_is_shown_and_what_is_none_stays() {
 /// Checks the form of a plugin's settings in responses.
 fn check_plugin(name: &str, written: Value, shown: &Value) {
     let mut route = json!({ "plugins": { name: written } });
-    crate::secrets::secrets(route.as_object_mut().unwrap());
+    crate::secrets::redact(route.as_object_mut().unwrap());
     assert_eq!(route["plugins"][name], *shown, "{name}");
 }
 
@@ -155,7 +155,7 @@ fn secrets_are_found_by_name_in_addresses_and_among_fields() {
 fn fields_of_checks_hide_what_lets_them_in() {
     let mut upstream =
         json!({ "checks": { "active": { "req_headers": ["Authorization: Basic a", "User-Agent: b"] } } });
-    crate::secrets::secrets(upstream.as_object_mut().unwrap());
+    crate::secrets::redact(upstream.as_object_mut().unwrap());
     let shown = json!(["Authorization: ******", "User-Agent: b"]);
     assert_eq!(upstream["checks"]["active"]["req_headers"], shown);
 }

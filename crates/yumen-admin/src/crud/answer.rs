@@ -37,7 +37,7 @@ pub(crate) fn one(
     version: AdminApiVersion,
     status: StatusCode,
     action: LegacyAction,
-    sight: SecretVisibility,
+    visibility: SecretVisibility,
     key: &ResourceKey,
     entry: &StoreEntry,
     revision: Revision,
@@ -46,7 +46,7 @@ pub(crate) fn one(
     let mut text = String::with_capacity(entry.json.len() + 160);
     rows::object(
         &mut text,
-        KindView { kind: key.kind, visibility: sight },
+        KindView { kind: key.kind, visibility: visibility },
         &key.id,
         entry,
         action == LegacyAction::Get,
@@ -63,7 +63,7 @@ pub(crate) fn one(
 /// commas between pieces.
 pub(crate) fn list(
     version: AdminApiVersion,
-    place: &str,
+    key: &str,
     total: usize,
     pieces: Vec<Bytes>,
     revision: Revision,
@@ -71,8 +71,8 @@ pub(crate) fn list(
     let opening = match version {
         AdminApiVersion::V3 => format!(r#"{{"total":{total},"list":["#),
         AdminApiVersion::Default => {
-            let place = Value::String(format!("/apisix/{place}"));
-            format!(r#"{{"action":"get","count":{total},"node":{{"key":{place},"dir":true,"nodes":["#)
+            let key = Value::String(format!("/apisix/{key}"));
+            format!(r#"{{"action":"get","count":{total},"node":{{"key":{key},"dir":true,"nodes":["#)
         }
     };
     let closing = if version == AdminApiVersion::V3 { "]}\n" } else { "]}}\n" };

@@ -132,9 +132,9 @@ mod tests {
         ] {
             let counter = Arc::new(AtomicUsize::new(0));
             let body = Body::new(CountedChunks { left: chunks, taken: counter.clone() });
-            let told: HeaderMap =
+            let headers: HeaderMap =
                 headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-            assert!(read(&told, body).await.is_err());
+            assert!(read(&headers, body).await.is_err());
             let found = counter.load(Ordering::Relaxed);
             assert!(taken.contains(&found), "{headers:?}: {found} of {chunks}");
         }

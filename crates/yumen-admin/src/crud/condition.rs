@@ -96,12 +96,12 @@ fn split(text: &str) -> Option<Vec<String>> {
     let mut rest = text.trim_matches(is_between);
     while !rest.is_empty() {
         let quoted = rest.strip_prefix("W/").unwrap_or(rest).strip_prefix('"')?;
-        let behind = &quoted[quoted.find('"')? + 1..];
-        if !behind.is_empty() && !behind.trim_start_matches([' ', '\t']).starts_with(',') {
+        let after = &quoted[quoted.find('"')? + 1..];
+        if !after.is_empty() && !after.trim_start_matches([' ', '\t']).starts_with(',') {
             return None;
         }
-        tags.push(rest[..rest.len() - behind.len()].to_owned());
-        rest = behind.trim_start_matches(is_between);
+        tags.push(rest[..rest.len() - after.len()].to_owned());
+        rest = after.trim_start_matches(is_between);
     }
     (!tags.is_empty()).then_some(tags)
 }

@@ -27,7 +27,7 @@ pub(crate) async fn get(
     target: CrudTarget,
     query: QueryArguments,
     is_known: impl Fn(Revision) -> bool + Send + 'static,
-    sight: SecretVisibility,
+    visibility: SecretVisibility,
 ) -> Result<Response, ApiRefusal> {
     if target.id.is_some() {
         let key = target.key()?;
@@ -41,14 +41,14 @@ pub(crate) async fn get(
             state.api_version,
             StatusCode::OK,
             LegacyAction::Get,
-            sight,
+            visibility,
             &key,
             entry,
             at.revision,
         ));
     }
     // Filtering and serializing a long list would block the runtime.
-    let list = move || list(&state, &target, &query, is_known, sight);
+    let list = move || list(&state, &target, &query, is_known, visibility);
     let listed = tokio::task::spawn_blocking(list).await;
     listed.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
 }
@@ -58,12 +58,12 @@ fn list(
     target: &CrudTarget,
     query: &QueryArguments,
     is_known: impl Fn(Revision) -> bool,
-    sight: SecretVisibility,
+    visibility: SecretVisibility,
 ) -> Result<Response, ApiRefusal> {
     let page = ListPage::of(query)?;
     let filters = ListFilters::of(target.kind, query)?;
     let at = state.store.state();
-    let view = KindView { kind: target.kind, visibility: sight };
+    let view = KindView { kind: target.kind, visibility: visibility };
     // The whole list is rendered once per revision and shared by all readers.
     if page.is_none() && filters.is_empty() && target.parent.is_none() {
         let RenderedList { total, pieces, as_of } = state.lists.render(&at, view);
@@ -88,14 +88,14 @@ fn list(
         found.sort_by_key(|(id, entry)| (entry.created, *id));
         found = found.into_iter().skip(page.skipped()).take(page.size).collect();
     }
-    let place = match (&target.parent, descriptor.parent) {
+    let key_prefix = match (&target.parent, descriptor.parent) {
         (Some(id), Some(parent)) => format!("{}/{id}/{}", parent.name(), descriptor.names.plural),
         _ => descriptor.names.plural.to_owned(),
     };
     // Allocated once: growing by doubling would copy a long list several times.
     let mut text = String::with_capacity(found.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum());
     rows::rows(&mut text, view, found.into_iter());
-    Ok(answer::list(state.api_version, &place, total, vec![Bytes::from(text)], at.revision))
+    Ok(answer::list(state.api_version, &key_prefix, total, vec![Bytes::from(text)], at.revision))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,17 +186,17 @@ impl ListFilters {
         self.name.as_ref().is_none_or(is_named)
             && self.uri.as_ref().is_none_or(is_at)
             && self.label.as_ref().is_none_or(is_labelled)
-            && self.fields.iter().all(|(field, wanted)| object.has(field, wanted))
+            && self.fields.iter().all(|(field, expected)| object.has(field, expected))
     }
 }
 
 impl FilterableObject<'_> {
-    fn has(&self, field: &str, wanted: &str) -> bool {
+    fn has(&self, field: &str, expected: &str) -> bool {
         let found = if field == "service_id" { &self.service_id } else { &self.upstream_id };
         match found {
-            Some(Value::String(id)) => id == wanted,
+            Some(Value::String(id)) => id == expected,
             // An id may be a number in an object, but is text in a query.
-            Some(Value::Number(id)) => id.to_string() == wanted,
+            Some(Value::Number(id)) => id.to_string() == expected,
             _ => false,
         }
     }

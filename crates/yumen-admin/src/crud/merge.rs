@@ -31,14 +31,14 @@ pub(crate) fn merge(object: &mut Map<String, Value>, patch: Map<String, Value>) 
 /// # Errors
 /// The part of the path that is not an object, or the excessive length.
 pub(crate) fn replace(object: &mut Map<String, Value>, path: &[String], value: Value) -> Result<(), String> {
-    let Some((last, way)) = path.split_last() else {
+    let Some((last, parents)) = path.split_last() else {
         return Ok(());
     };
     if path.len() > NAMES_MAX {
         return Err(format!("it has {} names, at most {NAMES_MAX} are possible", path.len()));
     }
     let mut inner = object;
-    for (i, name) in way.iter().enumerate() {
+    for (i, name) in parents.iter().enumerate() {
         let next = inner.entry(name.as_str()).or_insert_with(|| Value::Object(Map::new()));
         inner = next.as_object_mut().ok_or_else(|| format!("/{}", path[..=i].join("/")))?;
     }

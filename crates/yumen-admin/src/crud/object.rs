@@ -51,7 +51,7 @@ pub(crate) fn put(
         object.insert("id".to_owned(), Value::String(id.clone()));
     }
     check_times(&object)?;
-    judge(state, kind, &object)?;
+    validate(state, kind, &object)?;
     // After validation, so that the schema's message about an invalid id takes precedence.
     check_id(target.id.as_deref().unwrap_or(&id))?;
     let stored = if rule == IdRule::WithinManager { id } else { target.stored_id(&id) };
@@ -72,7 +72,7 @@ pub(crate) fn post(
         )));
     }
     check_times(&object)?;
-    judge(state, target.kind, &object)?;
+    validate(state, target.kind, &object)?;
     Ok(ValidatedObject { key: None, object })
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn patched(
         }
     }
     // The schema for writes forbids times, which a PATCH may contain.
-    judge(state, key.kind, &timeless)
+    validate(state, key.kind, &timeless)
 }
 
 /// Sets the times of an object; the time of creation is that of the replaced object.
@@ -127,7 +127,7 @@ fn object_of(state: &AdminState, kind: Kind, body: Option<Value>) -> Result<Map<
     }
 }
 
-fn judge(state: &AdminState, kind: Kind, object: &Map<String, Value>) -> Result<(), ApiRefusal> {
+fn validate(state: &AdminState, kind: Kind, object: &Map<String, Value>) -> Result<(), ApiRefusal> {
     let value = Value::Object(object.clone());
     validate::object(state, kind, &value).map_err(ApiRefusal::invalid)
 }
@@ -138,7 +138,7 @@ fn named_by_username(
     object: Map<String, Value>,
 ) -> Result<ValidatedObject, ApiRefusal> {
     check_times(&object)?;
-    judge(state, target.kind, &object)?;
+    validate(state, target.kind, &object)?;
     let name = object.get("username").and_then(Value::as_str).unwrap_or_default();
     if target.id.as_deref().is_some_and(|id| id != name) {
         return Err(ApiRefusal::invalid("wrong username"));
@@ -155,7 +155,7 @@ fn named_by_plugin(
     validate::plugin_name(state, name).map_err(ApiRefusal::invalid)?;
     check_times(&object)?;
     object.insert("id".to_owned(), name.into());
-    judge(state, target.kind, &object)?;
+    validate(state, target.kind, &object)?;
     Ok(ValidatedObject { key: Some(ResourceKey::new(target.kind, name)), object })
 }
 

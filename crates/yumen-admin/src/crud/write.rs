@@ -118,16 +118,16 @@ pub(crate) async fn patch(
     let at = state.store.state();
     // Validated outside the store's writer, which must not be blocked for long.
     let mut change = Some(patch.on(&state, at.get(patch.key.kind, &patch.key.id))?);
-    let (deciding, asking) = (state.clone(), patch.clone());
+    let (deciding, requested) = (state.clone(), patch.clone());
     let decide = move |draft: &mut Draft| -> Result<(), ApiRefusal> {
-        let before = draft.state().get(asking.key.kind, &asking.key.id);
+        let before = draft.state().get(requested.key.kind, &requested.key.id);
         // The change was validated outside of the writer; validate again only after another write.
         let change = match change.take() {
             // No other write came between, so the validation above still holds.
             Some(change) if before.is_some_and(|before| before.modified == change.on) => change,
-            _ => asking.on(&deciding, before)?,
+            _ => requested.on(&deciding, before)?,
         };
-        change.write(&deciding, &asking.key, draft, ttl_ms)
+        change.write(&deciding, &requested.key, draft, ttl_ms)
     };
     let ((), committed) = commit(&*state.store, context.by, decide).await??;
     written_answer(&state, LegacyAction::Patch, StatusCode::OK, &patch.key, committed)
@@ -211,8 +211,12 @@ pub(crate) async fn delete(
         }
         let Some(before) = draft.state().get(doomed.kind, &doomed.id) else {
             // A text of other tools may not be an object.
-            let was_there = draft.remove_unreadable(&doomed);
-            return if was_there { condition.check(&doomed, None) } else { Err(ApiRefusal::key_not_found()) };
+            let was_unreadable = draft.remove_unreadable(&doomed);
+            return if was_unreadable {
+                condition.check(&doomed, None)
+            } else {
+                Err(ApiRefusal::key_not_found())
+            };
         };
         condition.check(&doomed, Some(before))?;
         draft.delete(doomed.kind, &doomed.id);

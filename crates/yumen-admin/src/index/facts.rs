@@ -30,7 +30,7 @@ pub(crate) enum ObjectFact {
 pub(crate) fn required_references() -> impl Iterator<Item = (&'static str, Kind)> {
     let rules =
         Kind::ALL.into_iter().filter_map(|kind| Some((kind.descriptor().references.rule.as_ref()?, kind)));
-    rules.filter(|(rule, _)| rule.place == ReferencePlace::Object).map(|(rule, kind)| (rule.field, kind))
+    rules.filter(|(rule, _)| rule.position == ReferencePlace::Object).map(|(rule, kind)| (rule.field, kind))
 }
 
 /// The member in `tls` of an upstream with the id of its client certificate.

@@ -11,14 +11,14 @@ async fn the_first_start_makes_keys_once_and_keeps_digests() {
     assert_eq!(ensure(&store).await.unwrap(), None);
     let state = store.state();
     assert!(state.settings().all(|(_, text)| !text.contains(&keys.admin)));
-    let kept = stored(&state);
+    let records = stored(&state);
     for (key, name, role) in
         [(&keys.admin, "admin", AdminRole::Admin), (&keys.viewer, "viewer", AdminRole::Viewer)]
     {
-        let holder = holder_of(key, kept.iter()).expect("a holder");
+        let holder = holder_of(key, records.iter()).expect("a holder");
         assert_eq!((holder.name.as_str(), holder.role), (name, role));
     }
-    assert_eq!(holder_of("", kept.iter()), None);
+    assert_eq!(holder_of("", records.iter()), None);
     assert_eq!(format!("{keys:?}"), "NewKeys");
 }
 
@@ -37,7 +37,7 @@ fn a_strange_setting_gives_no_keys() {
 fn configured_keys_are_not_kept_in_the_clear() {
     let key =
         AdminKey { name: "ada".into(), key: SecretText("0123456789abcdef".into()), role: AdminRole::Viewer };
-    let kept = configured(std::slice::from_ref(&key));
-    assert!(!format!("{kept:?} {key:?}").contains("0123456789abcdef"));
-    assert_eq!(holder_of(&key.key.0, kept.iter()).unwrap().role, AdminRole::Viewer);
+    let keys = configured(std::slice::from_ref(&key));
+    assert!(!format!("{keys:?} {key:?}").contains("0123456789abcdef"));
+    assert_eq!(holder_of(&key.key.0, keys.iter()).unwrap().role, AdminRole::Viewer);
 }

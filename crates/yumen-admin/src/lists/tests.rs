@@ -54,16 +54,16 @@ fn check(steps: &[Step]) {
             }
         }
         let state = state_of(&objects, revision);
-        let kept = lists.render(&state, ROUTES);
+        let rendered = lists.render(&state, ROUTES);
         let expected: Vec<(String, String)> = objects
             .iter()
             .map(|(id, entry)| (format!("\"/apisix/routes/{id}\""), entry.modified.0.to_string()))
             .collect();
-        assert_eq!(read(&kept), expected);
-        assert_eq!(kept.total, expected.len());
-        assert!(kept.pieces.iter().all(|piece| !piece.is_empty()));
-        assert!(before == expected || kept.as_of != as_of, "another list has another tag");
-        (before, as_of) = (expected, kept.as_of);
+        assert_eq!(read(&rendered), expected);
+        assert_eq!(rendered.total, expected.len());
+        assert!(rendered.pieces.iter().all(|piece| !piece.is_empty()));
+        assert!(before == expected || rendered.as_of != as_of, "another list has another tag");
+        (before, as_of) = (expected, rendered.as_of);
     }
 }
 

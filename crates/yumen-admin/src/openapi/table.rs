@@ -142,10 +142,11 @@ fn about_everything() -> Vec<ApiEndpoint> {
     replace.takes = ApiPayload::Document;
     replace.gives = vec![(202, ApiPayload::Nothing), (204, ApiPayload::Nothing)];
     replace.headers = &["X-Digest"];
-    let mut judge = endpoint("post", format!("{path}/validate"), "configs", "Validate a whole configuration");
-    judge.takes = ApiPayload::Document;
-    judge.gives = vec![(200, ApiPayload::Any)];
-    vec![read, head, replace, judge]
+    let mut validate =
+        endpoint("post", format!("{path}/validate"), "configs", "Validate a whole configuration");
+    validate.takes = ApiPayload::Document;
+    validate.gives = vec![(200, ApiPayload::Any)];
+    vec![read, head, replace, validate]
 }
 
 /// Endpoints beyond the API of APISIX.

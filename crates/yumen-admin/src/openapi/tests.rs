@@ -80,8 +80,8 @@ fn every_verb_of_the_contract_is_in_the_table() {
 #[tokio::test]
 async fn what_this_router_is_said_to_serve_it_serves() {
     let router = contract_router().with_state(state());
-    let ours = ["schema", "plugins", "configs"];
-    for endpoint in endpoints().into_iter().filter(|one| ours.contains(&one.tag)) {
+    let extensions = ["schema", "plugins", "configs"];
+    for endpoint in endpoints().into_iter().filter(|one| extensions.contains(&one.tag)) {
         let path = endpoint
             .path
             .replace("{main}", "route")
@@ -89,8 +89,8 @@ async fn what_this_router_is_said_to_serve_it_serves() {
             .replace("{resource}", "routes");
         let answer = call(&router, &endpoint.method.to_uppercase(), &path, &[("x-digest", "d")], "{}").await;
         // The router's own refusals have no body.
-        let is_ours = !answer.text.is_empty() || answer.status.is_success();
-        assert!(is_ours && answer.status.as_u16() != 405, "{} {path}: {}", endpoint.method, answer.status);
+        let is_served = !answer.text.is_empty() || answer.status.is_success();
+        assert!(is_served && answer.status.as_u16() != 405, "{} {path}: {}", endpoint.method, answer.status);
     }
     let served = call(&router, "GET", "/yumen/v1/openapi.json", &[], "").await.json();
     assert_eq!(served, openapi(&state(), &endpoints()));

@@ -54,7 +54,7 @@ impl ConnectionSlots {
         let state = SlotState::Idle(Instant::now());
         table.taken.insert(id, TakenSlot { state, is_unauthenticated, leave: leave.clone() });
         drop(table);
-        ConnectionSlot { id, places: self.clone(), leave }
+        ConnectionSlot { id, slots: self.clone(), leave }
     }
 
     /// Closes the connection that has waited longest for a request, those of disallowed addresses first. One
@@ -89,7 +89,7 @@ impl ConnectionSlots {
 /// The slot of one connection, released on drop.
 pub(super) struct ConnectionSlot {
     id: u64,
-    places: ConnectionSlots,
+    slots: ConnectionSlots,
     leave: Arc<Notify>,
 }
 
@@ -102,32 +102,32 @@ impl ConnectionSlot {
     /// Marks the slot as busy while a request is served; `None` if the connection was notified to close
     /// before.
     pub(super) fn busy(&self) -> Option<BusySlot> {
-        let mut table = self.places.table();
+        let mut table = self.slots.table();
         // Decided under the lock: a connection either starts a request or closes, never both.
         let one = table.taken.get_mut(&self.id).filter(|one| one.state != SlotState::Leaving)?;
         one.state = SlotState::Busy;
-        Some(BusySlot { id: self.id, places: self.places.clone() })
+        Some(BusySlot { id: self.id, slots: self.slots.clone() })
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.places.table().taken.remove(&self.id);
+        self.slots.table().taken.remove(&self.id);
     }
 }
 
 /// Guard of a busy slot; on drop the connection waits for a request again.
 pub(super) struct BusySlot {
     id: u64,
-    places: ConnectionSlots,
+    slots: ConnectionSlots,
 }
 
 impl Drop for BusySlot {
     fn drop(&mut self) {
-        if let Some(one) = self.places.table().taken.get_mut(&self.id) {
+        if let Some(one) = self.slots.table().taken.get_mut(&self.id) {
             one.state = SlotState::Idle(Instant::now());
         }
         // `notify_one` stores a permit without a waiter, so that no transition is lost.
-        self.places.0.idles.notify_one();
+        self.slots.0.idles.notify_one();
     }
 }

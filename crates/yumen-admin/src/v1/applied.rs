@@ -60,7 +60,7 @@ pub(super) async fn problems(State(state): State<V1State>, _: StrictQuery<NoArgu
 /// nodes that do not serve the revision yet.
 pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Request, next: Next) -> Response {
     // Before the request runs: an invalid argument must not leave a write behind.
-    let wait = match AppliedWait::asked(request.uri().query().unwrap_or_default()) {
+    let wait = match AppliedWait::wait_of(request.uri().query().unwrap_or_default()) {
         Ok(wait) => wait,
         Err(refusal) => return refusal.into_response(),
     };
@@ -82,8 +82,8 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
         }
     };
     // Problems of a revision are known once this node serves it.
-    let is_judged = is_applied && *state.live.applied().borrow() >= revision;
-    let wrote = response.extensions().get::<WrittenRevision>().filter(|_| is_judged);
+    let is_compiled = is_applied && *state.live.applied().borrow() >= revision;
+    let wrote = response.extensions().get::<WrittenRevision>().filter(|_| is_compiled);
     let value = match wrote.is_some_and(|wrote| wrote.is_quarantined(&state.live.problems())) {
         true => "quarantined",
         false if is_applied => "true",
@@ -101,10 +101,10 @@ async fn reach(live: &dyn LiveGateway, revision: Revision, nodes: NodeScope) {
         applied.mark_unchanged();
         moved.mark_unchanged();
         let view = live.cluster();
-        let there = view.nodes.iter().filter(|node| node.applied >= revision.0).count();
+        let serving = view.nodes.iter().filter(|node| node.applied >= revision.0).count();
         // The majority of the nodes that are present (decision 29).
-        let wanted = if nodes == NodeScope::All { view.nodes.len() } else { view.nodes.len() / 2 + 1 };
-        if there >= wanted {
+        let required = if nodes == NodeScope::All { view.nodes.len() } else { view.nodes.len() / 2 + 1 };
+        if serving >= required {
             return;
         }
         let ended = tokio::select! {
@@ -120,18 +120,18 @@ async fn reach(live: &dyn LiveGateway, revision: Revision, nodes: NodeScope) {
 
 /// Sets the header fields with the nodes that serve a revision, and those behind.
 fn name_nodes(view: &ClusterView, revision: Revision, response: &mut Response) {
-    let behind: Vec<&str> =
+    let lagging: Vec<&str> =
         view.nodes.iter().filter(|node| node.applied < revision.0).map(|node| &*node.name).collect();
-    let there = format!("{}/{}", view.nodes.len() - behind.len(), view.nodes.len());
-    let mut say = |name: &'static str, value: &str| {
+    let applied = format!("{}/{}", view.nodes.len() - lagging.len(), view.nodes.len());
+    let mut add_header = |name: &'static str, value: &str| {
         // Names come from other nodes: those invalid in a field are left out.
         if let Ok(value) = HeaderValue::from_str(value) {
             response.headers_mut().insert(name, value);
         }
     };
-    say(NODES, &there);
-    if !behind.is_empty() {
-        say(BEHIND, &behind.join(", "));
+    add_header(NODES, &applied);
+    if !lagging.is_empty() {
+        add_header(BEHIND, &lagging.join(", "));
     }
 }
 
@@ -150,7 +150,7 @@ struct AppliedWait {
 }
 
 impl AppliedWait {
-    fn asked(query: &str) -> Result<Option<AppliedWait>, ApiRefusal> {
+    fn wait_of(query: &str) -> Result<Option<AppliedWait>, ApiRefusal> {
         let value = |name: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next_back()

@@ -7,8 +7,8 @@ use yumen_store::{EntryChange, StoreEntry};
 use crate::secrets::{self, SecretVisibility};
 
 /// A change as its reader may see it: the object, the action, and the paths that differ.
-pub(super) fn shown(changed: &EntryChange, sight: SecretVisibility) -> Value {
-    let text = |entry: &Option<StoreEntry>| VisibleObject::of(entry.as_ref()?, changed.key.kind, sight);
+pub(super) fn shown(changed: &EntryChange, visibility: SecretVisibility) -> Value {
+    let text = |entry: &Option<StoreEntry>| VisibleObject::of(entry.as_ref()?, changed.key.kind, visibility);
     let (before, after) = (text(&changed.before), text(&changed.after));
     let mut paths = Vec::new();
     if let (Some(before), Some(after)) = (&before, &after) {
@@ -43,11 +43,11 @@ struct VisibleObject {
 }
 
 impl VisibleObject {
-    fn of(entry: &StoreEntry, kind: Kind, sight: SecretVisibility) -> Option<VisibleObject> {
+    fn of(entry: &StoreEntry, kind: Kind, visibility: SecretVisibility) -> Option<VisibleObject> {
         let written: Value = serde_json::from_str(&entry.json).ok()?;
         let mut shown = written.clone();
         if let Some(object) = shown.as_object_mut() {
-            secrets::in_history(sight, kind, object);
+            secrets::in_history(visibility, kind, object);
         }
         Some(VisibleObject { written, shown })
     }

@@ -97,7 +97,7 @@ fn summary(committed: &StoreCommit) -> Value {
 /// `GET /yumen/v1/revisions/{R}`: the changes of one revision, by path.
 pub(super) async fn one(
     State(state): State<V1State>,
-    sight: SecretVisibility,
+    visibility: SecretVisibility,
     PathParams(revision): PathParams<u64>,
     _: StrictQuery<NoArguments>,
 ) -> Result<Response, ApiRefusal> {
@@ -109,7 +109,7 @@ pub(super) async fn one(
     let committed = found.into_iter().find(|one| one.revision.0 == revision);
     let committed = committed.ok_or_else(|| ApiRefusal::from(StoreError::Compacted(Revision(revision))))?;
     let mut body = summary(&committed);
-    body["changes"] = committed.changes.iter().map(|one| difference::shown(one, sight)).collect();
+    body["changes"] = committed.changes.iter().map(|one| difference::shown(one, visibility)).collect();
     Ok(reply::json(StatusCode::OK, &body))
 }
 
@@ -128,7 +128,7 @@ impl ArgumentNames for RevisionSpan {
 /// `GET /yumen/v1/diff?from=R1&to=R2`.
 pub(super) async fn diff(
     State(state): State<V1State>,
-    sight: SecretVisibility,
+    visibility: SecretVisibility,
     StrictQuery(span): StrictQuery<RevisionSpan>,
 ) -> Result<Response, ApiRefusal> {
     for revision in [Some(span.from), span.to].into_iter().flatten() {
@@ -143,7 +143,7 @@ pub(super) async fn diff(
         Ok((from.revision, to.revision, changes))
     })
     .await?;
-    let changes: Vec<Value> = changes.iter().map(|one| difference::shown(one, sight)).collect();
+    let changes: Vec<Value> = changes.iter().map(|one| difference::shown(one, visibility)).collect();
     Ok(reply::json(StatusCode::OK, &json!({ "from": from.0, "to": to.0, "changes": changes })))
 }
 
@@ -166,15 +166,16 @@ fn between<T: PartialEq>(
 fn restored_entries(draft: &Draft, past: &StoreState) -> Vec<EntryChange> {
     let json =
         |state: &StoreState, key: &ResourceKey| state.get(key.kind, &key.id).map(|entry| entry.json.clone());
-    let held = past
+    let kept_entries = past
         .entries()
         .filter(|(key, entry)| draft.is_held(key) && json(draft.state(), key).as_ref() == Some(&entry.json));
-    held.map(|(key, entry)| EntryChange {
-        key: key.clone(),
-        before: Some(entry.clone()),
-        after: Some(entry.clone()),
-    })
-    .collect()
+    kept_entries
+        .map(|(key, entry)| EntryChange {
+            key: key.clone(),
+            before: Some(entry.clone()),
+            after: Some(entry.clone()),
+        })
+        .collect()
 }
 
 /// The changes that restore a revision.
@@ -199,11 +200,11 @@ impl RollbackChanges {
         // Deleting a consumer deletes its credentials.
         changes.retain(|changed| {
             let owner = consumer_of(&changed.key).filter(|owner| expired.contains(owner));
-            let is_kept = owner.is_none_or(|owner| now.get(owner.kind, &owner.id).is_some());
-            if !is_kept {
+            let owner_exists = owner.is_none_or(|owner| now.get(owner.kind, &owner.id).is_some());
+            if !owner_exists {
                 expired.insert(changed.key.clone());
             }
-            is_kept
+            owner_exists
         });
         RollbackChanges { changes, expired: expired.into_iter().collect() }
     }
@@ -293,9 +294,9 @@ pub(super) async fn rollback(
                 None => drop(draft.delete(changed.key.kind, &changed.key.id)),
             }
         }
-        let way = RollbackChanges { changes, expired };
-        way.check_whole(&deciding, draft)?;
-        Ok((way.changes.len(), way.expired))
+        let rollback = RollbackChanges { changes, expired };
+        rollback.check_whole(&deciding, draft)?;
+        Ok((rollback.changes.len(), rollback.expired))
     };
     let ((changed, expired), committed) = commit(&*state.admin.store, by, decide).await??;
     let newest =

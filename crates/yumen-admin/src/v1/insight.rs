@@ -55,13 +55,13 @@ fn answer(
 ) -> Result<Response, ApiRefusal> {
     let (snapshot, problems, texts) = configuration(state, at)?;
     let text = |kind: Kind, id: &str| texts.get(kind, id).map(|entry| entry.json.clone());
-    let background = ExplainContext {
+    let context = ExplainContext {
         now: state.live.now(),
         problems: &problems,
         text: Some(&text),
         listeners: listeners(&state.live.cluster()),
     };
-    let explanation = explain_any(&snapshot, question, &background).map_err(|invalid| {
+    let explanation = explain_any(&snapshot, question, &context).map_err(|invalid| {
         let at = if invalid.path.is_empty() { String::new() } else { format!("{}: ", invalid.path) };
         ApiRefusal::invalid(format!("{at}{}", invalid.message))
     })?;

@@ -20,9 +20,9 @@ pub(super) async fn confirm(
     by: Option<Extension<Authorship>>,
 ) -> Result<Response, ApiRefusal> {
     let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     // A failed send means that the client has closed its connection.
-    state.admin.store.confirm(by, Box::new(move |result| drop(tell.send(result))));
-    let confirmed = told.await.map_err(|_| StoreError::Ended)??;
+    state.admin.store.confirm(by, Box::new(move |result| drop(sender.send(result))));
+    let confirmed = receiver.await.map_err(|_| StoreError::Ended)??;
     Ok(reply::json(StatusCode::OK, &json!({ "confirmed": confirmed })))
 }

@@ -237,7 +237,7 @@ async fn a_rollback_leaves_out_what_has_expired_unless_it_is_needed() {
         });
         written.await.unwrap().unwrap().1.unwrap().revision.0
     };
-    let gone = async |id: &str| {
+    let is_missing = async |id: &str| {
         for _ in 0..500 {
             if fixture.store.state().get(Kind::Upstreams, id).is_none() {
                 return;
@@ -248,7 +248,7 @@ async fn a_rollback_leaves_out_what_has_expired_unless_it_is_needed() {
     };
     let nodes = json!({ "nodes": { "a:1": 1 } });
     put(Kind::Upstreams, "brief", nodes.clone(), Some(1)).await;
-    gone("brief").await;
+    is_missing("brief").await;
     put(Kind::Routes, "1", json!({ "uri": "/a" }), None).await;
     // Revision 1 consists of this object alone.
     let (status, body, _) = fixture.ask("POST", "/yumen/v1/revisions/1/rollback").await;
@@ -256,7 +256,7 @@ async fn a_rollback_leaves_out_what_has_expired_unless_it_is_needed() {
     assert!(fixture.store.state().is_empty());
     let needing = put(Kind::Routes, "1", json!({ "uri": "/a", "upstream_id": "brief" }), None).await;
     let both = put(Kind::Upstreams, "brief", nodes.clone(), Some(1)).await;
-    gone("brief").await;
+    is_missing("brief").await;
     put(Kind::Routes, "1", json!({ "uri": "/b" }), None).await;
     let (status, body, _) = fixture.ask("POST", &format!("/yumen/v1/revisions/{both}/rollback")).await;
     let error = json!({ "object": "upstreams/brief", "error": "it has expired, and route [1] uses it" });
@@ -275,10 +275,10 @@ async fn writes_of_several_objects_refuse_what_they_would_not_heed() {
     for target in ["/yumen/v1/apply", "/yumen/v1/import", "/yumen/v1/revisions/1/rollback"] {
         for query in ["?confrim=true", "?wiat=applied", "?ttl=5", "?confirm=true&expected_revision=1"] {
             let (status, body, _) = fixture.send("POST", &format!("{target}{query}"), "{}").await;
-            let told = body["error_msg"].as_str().unwrap();
+            let message = body["error_msg"].as_str().unwrap();
             assert!(
-                status == 400 && told.contains("confirm") && told.contains("timeout"),
-                "{target}: {told}"
+                status == 400 && message.contains("confirm") && message.contains("timeout"),
+                "{target}: {message}"
             );
         }
         for name in ["If-Match", "If-None-Match"] {
@@ -298,13 +298,16 @@ async fn an_argument_nobody_knows_is_refused_wherever_it_is_given() {
     fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
     let reads =
         ["revisions", "revisions/1", "diff?from=0", "applied", "cluster", "problems", "lint", "export"];
-    let asked = reads.map(|path| ("GET", path)).into_iter();
-    for (method, path) in asked.chain([("POST", "plan"), ("POST", "explain"), ("POST", "store/confirm")]) {
+    let targets = reads.map(|path| ("GET", path)).into_iter();
+    for (method, path) in targets.chain([("POST", "plan"), ("POST", "explain"), ("POST", "store/confirm")]) {
         let joint = if path.contains('?') { '&' } else { '?' };
         let target = format!("/yumen/v1/{path}{joint}forma=text");
         let (status, body, _) = fixture.send(method, &target, r#"{"url": "/a"}"#).await;
-        let told = body["error_msg"].as_str().unwrap_or_default();
-        assert!(status == 400 && told.starts_with("unknown argument \"forma\""), "{target}: {status} {body}");
+        let message = body["error_msg"].as_str().unwrap_or_default();
+        assert!(
+            status == 400 && message.starts_with("unknown argument \"forma\""),
+            "{target}: {status} {body}"
+        );
         let known = format!("/yumen/v1/{path}{joint}api_key=x");
         let (status, body, _) = fixture.send(method, &known, r#"{"url": "/a"}"#).await;
         assert!(status != 400 || path == "plan", "{known}: {status} {body}");
@@ -349,8 +352,8 @@ async fn private_keys_do_not_show_in_the_history() {
 async fn an_answer_waits_until_its_revision_is_in_force() {
     let fixture = Fixture::new();
     fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
-    let asked = "/yumen/v1/revisions/1/rollback?wait=applied&timeout=0.05";
-    let (_, _, headers) = fixture.ask("POST", asked).await;
+    let path = "/yumen/v1/revisions/1/rollback?wait=applied&timeout=0.05";
+    let (_, _, headers) = fixture.ask("POST", path).await;
     assert_eq!(headers["x-yumen-applied"], "false");
     let later = fixture.applied.clone();
     let (answer, ()) =
@@ -381,8 +384,8 @@ async fn an_answer_waits_for_the_nodes_asked_for_and_names_those_behind() {
         let (status, _, headers) = fixture.ask("POST", &format!("{rollback}{nodes}")).await;
         assert_eq!((status, &headers["x-yumen-applied"]), (200, &applied.parse().unwrap()), "{nodes}");
         assert_eq!(headers.get("x-yumen-behind").map(|name| name.to_str().unwrap()), behind, "{nodes}");
-        let there = headers.get("x-yumen-nodes").map(|name| name.to_str().unwrap());
-        assert_eq!(there, behind.map(|_| "2/3"), "{nodes}");
+        let share = headers.get("x-yumen-nodes").map(|name| name.to_str().unwrap());
+        assert_eq!(share, behind.map(|_| "2/3"), "{nodes}");
     }
     for (query, named) in [
         ("?wait=applied&nodes=most", "\"most\""),
@@ -391,8 +394,8 @@ async fn an_answer_waits_for_the_nodes_asked_for_and_names_those_behind() {
         ("?wait=applied&timeout=-1", "\"-1\""),
         ("?wait=applied&timeout=inf", "\"inf\""),
     ] {
-        let asked = format!("/yumen/v1/revisions/1/rollback{query}");
-        let (status, body, _) = fixture.ask("POST", &asked).await;
+        let path = format!("/yumen/v1/revisions/1/rollback{query}");
+        let (status, body, _) = fixture.ask("POST", &path).await;
         assert_eq!(status, 400, "{query}");
         assert!(body["error_msg"].as_str().unwrap().contains(named), "{body}");
     }

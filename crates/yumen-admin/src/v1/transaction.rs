@@ -287,15 +287,15 @@ struct ValidatedPut {
 
 impl TransactionPlan {
     async fn write(self, state: V1State, by: Option<Extension<Authorship>>) -> Result<Response, ApiRefusal> {
-        let judging = state.clone();
+        let validation_state = state.clone();
         // Validation and plan of a large document must not run in the store's writer.
-        let simulate_steps = move || {
-            let (work, puts) = self.judge(&judging)?;
-            work.guard(&judging, &puts)?;
+        let validate = move || {
+            let (work, puts) = self.validate(&validation_state)?;
+            work.guard(&validation_state, &puts)?;
             Ok((work, puts))
         };
         let work: Result<Result<(TransactionPlan, Vec<ValidatedPut>), ApiRefusal>, _> =
-            tokio::task::spawn_blocking(simulate_steps).await;
+            tokio::task::spawn_blocking(validate).await;
         let (work, puts) =
             work.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
         // Without authentication there is no holder to name.
@@ -320,7 +320,7 @@ impl TransactionPlan {
         Ok(response)
     }
 
-    fn judge(self, state: &V1State) -> Result<(TransactionPlan, Vec<ValidatedPut>), ApiRefusal> {
+    fn validate(self, state: &V1State) -> Result<(TransactionPlan, Vec<ValidatedPut>), ApiRefusal> {
         let (mut puts, mut errors) = (Vec::new(), Vec::new());
         for resource in &self.puts {
             let mut object: Map<String, Value> = serde_json::from_str(&resource.json).unwrap_or_default();
@@ -405,8 +405,8 @@ impl TransactionPlan {
             note(&put.key, references::check_usable(&known, &put.key, &put.object));
         }
         // An unchanged object may have lacked its reference before.
-        let held = |put: &&ValidatedPut| references::check(&before, &put.key, &put.object).is_ok();
-        for put in unchanged.into_iter().filter(held) {
+        let is_satisfied = |put: &&ValidatedPut| references::check(&before, &put.key, &put.object).is_ok();
+        for put in unchanged.into_iter().filter(is_satisfied) {
             note(&put.key, references::check(draft.state(), &put.key, &put.object));
         }
         // After the writes: an object of the same request may have been the last user.
@@ -434,18 +434,23 @@ impl TransactionPlan {
     ) -> Result<Vec<ResourceKey>, ApiRefusal> {
         match &self.deletes {
             DeleteSet::AllOthers => {
-                let kept: BTreeSet<&ResourceKey> = puts.iter().map(|put| &put.key).collect();
-                Ok(state.entries().map(|(key, _)| key).filter(|key| !kept.contains(key)).cloned().collect())
+                let put_keys: BTreeSet<&ResourceKey> = puts.iter().map(|put| &put.key).collect();
+                Ok(state
+                    .entries()
+                    .map(|(key, _)| key)
+                    .filter(|key| !put_keys.contains(key))
+                    .cloned()
+                    .collect())
             }
             DeleteSet::Listed(keys) => {
-                let (there, absent): (Vec<&ResourceKey>, Vec<&ResourceKey>) =
+                let (present, absent): (Vec<&ResourceKey>, Vec<&ResourceKey>) =
                     keys.iter().partition(|key| state.get(key.kind, &key.id).is_some());
                 // A second part of the same request finds its deletions done.
                 match absent.into_iter().find(|key| !earlier.contains(key)) {
                     Some(key) => {
                         Err(ApiRefusal::new(StatusCode::NOT_FOUND, format!("delete: {key} does not exist")))
                     }
-                    None => Ok(with_credentials(state, &there)),
+                    None => Ok(with_credentials(state, &present)),
                 }
             }
         }

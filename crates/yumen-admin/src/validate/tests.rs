@@ -124,11 +124,11 @@ fn plugins_are_told_in_the_words_of_the_contract() {
     for (value, message) in table {
         let found = object(&state(), Kind::Routes, &value).err().unwrap_or_default();
         // The schema's own tests cover the messages of branches.
-        let is_told = match message.ends_with(": ") {
+        let is_reported = match message.ends_with(": ") {
             true => found.starts_with(&message),
             false => found == message,
         };
-        assert!(is_told, "{value}\nfound    {found}\nexpected {message}");
+        assert!(is_reported, "{value}\nfound    {found}\nexpected {message}");
     }
 }
 
@@ -417,7 +417,7 @@ fn compiler() -> Compiler {
 
 /// The compiler's error about the object itself, as opposed to unsupported features and missing references.
 fn quarantined(kind: Kind, value: &Value) -> Option<String> {
-    let beside = ["in this version", "not supported", "does not exist", "there is no consumer"];
+    let exceptions = ["in this version", "not supported", "does not exist", "there is no consumer"];
     let id = match kind {
         Kind::Credentials => "jack/credentials/c",
         Kind::PluginMetadata => value["id"].as_str().unwrap_or("none"),
@@ -425,7 +425,7 @@ fn quarantined(kind: Kind, value: &Value) -> Option<String> {
     };
     let compiled = compiler().apply(vec![ConfigChange::Put(Resource::new(kind, id, value))], 1);
     let mut errors = compiled.problems.into_iter().filter(|problem| problem.level == ProblemLevel::Error);
-    errors.find(|one| !beside.iter().any(|part| one.message.contains(part))).map(|one| one.to_string())
+    errors.find(|one| !exceptions.iter().any(|part| one.message.contains(part))).map(|one| one.to_string())
 }
 
 #[test]
@@ -440,13 +440,13 @@ fn what_is_accepted_compiles_and_what_is_refused_does_not() {
             for _ in 0..=random.below(3) {
                 mutate(&mut value, &mut random);
             }
-            let (judged, compiled) = (object(&state, kind, &value), quarantined(kind, &value));
-            match (&judged, &compiled) {
+            let (validated, compiled) = (object(&state, kind, &value), quarantined(kind, &value));
+            match (&validated, &compiled) {
                 (Ok(()), None) => accepted += 1,
                 (Err(_), Some(_)) => refused += 1,
                 // The compiler stops at an unsupported object before it has found all errors.
                 (Err(_), None) if unserved(kind, &value) => refused += 1,
-                _ => panic!("{} {value}\njudged   {judged:?}\ncompiled {compiled:?}", kind.name()),
+                _ => panic!("{} {value}\njudged   {validated:?}\ncompiled {compiled:?}", kind.name()),
             }
         }
     }

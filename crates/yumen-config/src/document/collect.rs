@@ -11,9 +11,9 @@ use yumen_base::Problem;
 
 use super::identity::{self, ItemIdentity};
 use super::{Lookup, substitute};
-use crate::duplicate_keys::{DuplicateCheckedValue, DuplicateKeyReader, told};
+use crate::duplicate_keys::{DuplicateCheckedValue, DuplicateKeyReader, message_at};
 use crate::hint::closest;
-use crate::resource::{Kind, Resource, ResourceDefect, id_of_place, is_named_by_place, mark};
+use crate::resource::{Kind, Resource, ResourceDefect, id_of_position, is_named_by_position, mark};
 
 /// The origin of a document, which decides how variables and invalid items are handled.
 #[derive(Clone, Copy)]
@@ -85,19 +85,19 @@ impl<'l> ResourceCollector<'l> {
         let name = kind.name();
         self.problems.push(match self.meant {
             DocumentUse::Active(_) => {
-                Problem::warning("file", name, format!("{}; all its items count", told(name)))
+                Problem::warning("file", name, format!("{}; all its items count", message_at(name)))
                     .hint("write one list: other readers take the last alone")
             }
-            DocumentUse::Submitted => Problem::error("file", name, told(name)),
+            DocumentUse::Submitted => Problem::error("file", name, message_at(name)),
         });
     }
 
     fn item(&mut self, kind: Kind, item: DuplicateCheckedValue) {
-        let DuplicateCheckedValue { value: mut item, doubled } = item;
+        let DuplicateCheckedValue { value: mut item, duplicates } = item;
         let count = self.counts.entry(kind).or_default();
         // Counted before any check, so that a defective item does not shift the positions, and so the ids, of later ones.
         *count += 1;
-        let place = *count;
+        let position = *count;
         // Merge first: a variable in an overridden member is not looked up.
         if self.merges {
             substitute::merge_keys(&mut item);
@@ -109,13 +109,15 @@ impl<'l> ResourceCollector<'l> {
         // Any of the duplicates may be the intended one, and the overwritten value may have guarded the
         // object.
         defects.extend(
-            doubled.iter().map(|path| ResourceDefect::new(path, told(path)).hint(duplicate_hint(path))),
+            duplicates
+                .iter()
+                .map(|path| ResourceDefect::new(path, message_at(path)).hint(duplicate_hint(path))),
         );
         let mut members = match item {
             Value::Object(members) => members,
             _ => {
                 defects.push(ResourceDefect::new("", "an item must be an object"));
-                return self.nameless(kind, place, Map::new(), defects);
+                return self.nameless(kind, position, Map::new(), defects);
             }
         };
         // A document read from the Admin API has these members.
@@ -128,14 +130,14 @@ impl<'l> ResourceCollector<'l> {
                 // The client can correct the document, so no broken object is stored.
                 self.refuse(&format!("{}/{id}", kind.name()), defects);
             }
-            ItemIdentity::Known(kind, id) => self.named(kind, id, place, members, defects),
-            ItemIdentity::Absent => self.nameless(kind, place, members, defects),
+            ItemIdentity::Known(kind, id) => self.named(kind, id, position, members, defects),
+            ItemIdentity::Absent => self.nameless(kind, position, members, defects),
             ItemIdentity::Unusable(why) => {
                 // The unset variable already explains the invalid id.
                 if !defects.iter().any(|one| one.is_within(&why.path)) {
                     defects.insert(0, why);
                 }
-                self.nameless(kind, place, members, defects);
+                self.nameless(kind, position, members, defects);
             }
         }
     }
@@ -146,7 +148,7 @@ impl<'l> ResourceCollector<'l> {
         &mut self,
         kind: Kind,
         id: String,
-        place: usize,
+        position: usize,
         members: Map<String, Value>,
         mut defects: Vec<ResourceDefect>,
     ) {
@@ -154,15 +156,15 @@ impl<'l> ResourceCollector<'l> {
         let id: Arc<str> = id.into();
         match self.seen.get(&(kind, id.clone())) {
             None => {
-                self.seen.insert((kind, id.clone()), place);
+                self.seen.insert((kind, id.clone()), position);
                 self.keep(kind, id, members, &defects);
             }
             // A later item must not replace the first one, and must not vanish either: it may guard routes.
-            Some(first) if self.is_by_place(kind) => {
+            Some(first) if self.is_positional(kind) => {
                 let message =
-                    format!("item {place} has the id \"{id}\" of item {first}, which was there before");
+                    format!("item {position} has the id \"{id}\" of item {first}, which was there before");
                 defects.insert(0, ResourceDefect::new("id", message).hint("give it its own id"));
-                self.nameless(kind, place, members, defects);
+                self.nameless(kind, position, members, defects);
             }
             // A kind whose ids are names has no position as an id, so the item cannot stay.
             Some(_) => {
@@ -178,15 +180,15 @@ impl<'l> ResourceCollector<'l> {
     fn nameless(
         &mut self,
         kind: Kind,
-        place: usize,
+        position: usize,
         members: Map<String, Value>,
         defects: Vec<ResourceDefect>,
     ) {
-        if self.is_by_place(kind) {
-            return self.keep(kind, id_of_place(kind, place).into(), members, &defects);
+        if self.is_positional(kind) {
+            return self.keep(kind, id_of_position(kind, position).into(), members, &defects);
         }
         // Paths count from 0; positions count from 1, as in the ids that APISIX gives to items of its file.
-        let object = format!("{}[{}]", kind.name(), place - 1);
+        let object = format!("{}[{}]", kind.name(), position - 1);
         let defects = match defects.is_empty() {
             true => vec![identity::missing("id").hint("every item of a document needs its own id")],
             false => defects,
@@ -202,8 +204,8 @@ impl<'l> ResourceCollector<'l> {
         }));
     }
 
-    fn is_by_place(&self, kind: Kind) -> bool {
-        matches!(self.meant, DocumentUse::Active(_)) && is_named_by_place(kind)
+    fn is_positional(&self, kind: Kind) -> bool {
+        matches!(self.meant, DocumentUse::Active(_)) && is_named_by_position(kind)
     }
 
     fn keep(

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{parse, parse_literally, to_json, to_yaml};
-use crate::resource::{Kind, Resource, RouteSpec, decode, defects, is_place};
+use crate::resource::{Kind, Resource, RouteSpec, decode, defects, is_position_id};
 
 fn environment(name: &str) -> Option<String> {
     match name {
@@ -126,9 +126,9 @@ fn an_object_with_a_variable_that_is_not_set_is_there_and_is_broken() {
     let yaml = "routes:\n- id: 1\n  uri: /a\n  desc: \"${{A}}\"\n  plugins: {x: {\"${{B}}\": \"${{PORT}}\", y: \"${{C}}\"}}\n";
     let (resources, problems) = parse(yaml, &environment);
     assert_eq!(problems, []);
-    let told: Vec<String> = defects(&resources[0].json).into_iter().map(|one| one.message).collect();
+    let messages: Vec<String> = defects(&resources[0].json).into_iter().map(|one| one.message).collect();
     let unset = |name: &str| format!("the environment variable \"{name}\" is not set");
-    assert_eq!(told, ["A", "C", "B"].map(unset));
+    assert_eq!(messages, ["A", "C", "B"].map(unset));
     let refused = decode::<RouteSpec>(&resources[0].json).unwrap_err();
     assert_eq!((refused.path.as_str(), refused.message), ("desc", unset("A")));
     // Other variables resolve all the same; an unset variable in an overridden member is no defect.
@@ -151,8 +151,8 @@ fn an_item_without_an_id_is_known_by_its_place() {
     // Positions count across all lists of a kind.
     let json = r#"{"routes": [{"uri": "/a"}], "routes": [{"uri": "/b"}]}"#;
     let expected = [("routes/routes#1", json!({ "uri": "/a" })), ("routes/routes#2", json!({ "uri": "/b" }))];
-    let told = "warning: file at routes: \"routes\" is written more than once; all its items count\n  hint: write one list: other readers take the last alone";
-    check(json, &expected, &[told]);
+    let messages = "warning: file at routes: \"routes\" is written more than once; all its items count\n  hint: write one list: other readers take the last alone";
+    check(json, &expected, &[messages]);
 }
 
 #[test]
@@ -165,20 +165,20 @@ fn an_object_with_a_member_twice_is_broken_and_whoever_sends_it_is_told() {
         assert_eq!(defects_of(text), expected, "{text}");
         let (resources, problems) = parse_literally(text);
         assert_eq!(resources, [Resource::new(Kind::Routes, "3", &json!({ "id": 3 }))]);
-        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let expected = [
             "error: routes/1 at plugins: \"plugins\" is written more than once\n  hint: leave one of them",
             "error: routes/2 at <<: \"<<\" is written more than once\n  hint: write the merged mappings as one list: <<: [*a, *b]",
         ];
-        assert_eq!(told, expected, "{text}");
+        assert_eq!(messages, expected, "{text}");
     }
 }
 
 #[test]
 fn whoever_sends_a_section_twice_is_told() {
     let (_, problems) = parse_literally(r#"{"routes": [{"id": 1}], "services": [], "routes": []}"#);
-    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["error: file at routes: \"routes\" is written more than once"]);
+    let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, ["error: file at routes: \"routes\" is written more than once"]);
 }
 
 #[test]
@@ -188,14 +188,15 @@ fn nobody_can_write_the_id_of_a_place() {
         defects_of(yaml),
         [("routes/routes#1".to_owned(), vec!["id".to_owned()]), ("routes/routes#2".to_owned(), vec![])]
     );
-    assert!(is_place(Kind::Routes, "routes#2") && !is_place(Kind::Routes, "arr_2"));
-    assert!(!is_place(Kind::Consumers, "consumers#2"), "who is called so");
+    assert!(is_position_id(Kind::Routes, "routes#2") && !is_position_id(Kind::Routes, "arr_2"));
+    assert!(!is_position_id(Kind::Consumers, "consumers#2"), "who is called so");
 }
 
 #[test]
 fn an_item_with_an_id_that_is_none_or_another_s_is_there_and_is_broken() {
     let yaml = "global_rules:\n- 5\n- id: \"a/b\"\n- id: [1]\n- id: 1\n- id: \"1\"\n- id: \"${{MISSING}}\"\n- id: 2\n";
-    let broken = |place: usize, path: &str| (format!("global_rules/global_rules#{place}"), vec![path.into()]);
+    let broken =
+        |position: usize, path: &str| (format!("global_rules/global_rules#{position}"), vec![path.into()]);
     let good = |id: &str| (format!("global_rules/{id}"), vec![]);
     let expected = [
         broken(1, ""),
@@ -208,9 +209,9 @@ fn an_item_with_an_id_that_is_none_or_another_s_is_there_and_is_broken() {
     ];
     assert_eq!(defects_of(yaml), expected);
     let (resources, _) = parse(yaml, &environment);
-    let told: Vec<String> = [4, 5].map(|at| defects(&resources[at].json)[0].message.clone()).into();
+    let messages: Vec<String> = [4, 5].map(|at| defects(&resources[at].json)[0].message.clone()).into();
     let unset = "the environment variable \"MISSING\" is not set";
-    assert_eq!(told, ["item 5 has the id \"1\" of item 4, which was there before", unset]);
+    assert_eq!(messages, ["item 5 has the id \"1\" of item 4, which was there before", unset]);
 }
 
 #[test]
@@ -233,10 +234,10 @@ fn what_is_broken_is_broken_in_an_export_and_what_had_a_place_has_a_name() {
     let (resources, _) = parse(yaml, &environment);
     let (again, problems) = parse_literally(&to_yaml(&resources).unwrap());
     assert_eq!(problems, []);
-    let told: Vec<(String, bool)> =
+    let reported: Vec<(String, bool)> =
         again.iter().map(|one| (one.id.to_string(), decode::<RouteSpec>(&one.json).is_ok())).collect();
     let expected = [("arr_1_", true), ("arr_2", false), ("arr_1", true), ("arr_4", false)];
-    assert_eq!(told, expected.map(|(id, is_good)| (id.to_owned(), is_good)));
+    assert_eq!(reported, expected.map(|(id, is_good)| (id.to_owned(), is_good)));
     // Variables resolve where the file is read.
     let (again, _) = parse(&to_yaml(&resources).unwrap(), &|_| Some("set".to_owned()));
     assert!(again.iter().all(|one| defects(&one.json).is_empty()), "{again:?}");
@@ -421,8 +422,8 @@ fn what_is_written_as_json_is_json_and_comes_back() {
 fn only_yaml_has_merge_keys() {
     let merged = json!({ "id": "1", "uri": "/a" });
     check("routes:\n- {id: \"1\", <<: {uri: /a}}\n", &[("routes/1", merged)], &[]);
-    let kept = json!({ "id": "1", "<<": { "uri": "/a" } });
-    check(r#"{"routes":[{"id":"1","<<":{"uri":"/a"}}]}"#, &[("routes/1", kept)], &[]);
+    let route = json!({ "id": "1", "<<": { "uri": "/a" } });
+    check(r#"{"routes":[{"id":"1","<<":{"uri":"/a"}}]}"#, &[("routes/1", route)], &[]);
 }
 
 #[test]

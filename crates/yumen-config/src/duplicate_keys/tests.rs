@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::{DuplicateCheckedValue, from_json, from_yaml};
 
-fn check(text: &str, value: Value, doubled: &[&str]) {
-    let doubled: Vec<String> = doubled.iter().map(|path| (*path).to_owned()).collect();
-    let expected = DuplicateCheckedValue { value, doubled };
+fn check(text: &str, value: Value, duplicates: &[&str]) {
+    let duplicates: Vec<String> = duplicates.iter().map(|path| (*path).to_owned()).collect();
+    let expected = DuplicateCheckedValue { value, duplicates };
     assert_eq!(from_json(text.as_bytes()).unwrap(), expected, "{text}");
     assert_eq!(from_yaml(text.as_bytes()).unwrap(), expected, "{text}");
 }
@@ -25,8 +25,8 @@ fn what_is_told_is_bounded() {
     let long = "é".repeat(1000);
     let many: Vec<String> = (0..100).map(|at| format!(r#""{at}{long}": 1, "{at}{long}": 2"#)).collect();
     let read = from_json(format!("{{{}}}", many.join(",")).as_bytes()).unwrap();
-    assert_eq!(read.doubled.len(), 16);
-    assert!(read.doubled.iter().all(|path| path.chars().count() == 64), "{:?}", read.doubled);
+    assert_eq!(read.duplicates.len(), 16);
+    assert!(read.duplicates.iter().all(|path| path.chars().count() == 64), "{:?}", read.duplicates);
 }
 
 #[test]

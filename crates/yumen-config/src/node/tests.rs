@@ -275,9 +275,9 @@ fn settings_without_effect_or_out_of_bounds_are_told_with_their_path() {
     ];
     for (yaml, path, message) in cases {
         let problems = NodeConfig::parse(yaml).expect_err(yaml);
-        let told = problems[0].to_string();
-        assert!(told.starts_with(&format!("error: yumen.yaml at {path}")), "{yaml}: {told}");
-        assert!(told.contains(message) && problems.len() == 1, "{yaml}: {problems:?}");
+        let problem = problems[0].to_string();
+        assert!(problem.starts_with(&format!("error: yumen.yaml at {path}")), "{yaml}: {problem}");
+        assert!(problem.contains(message) && problems.len() == 1, "{yaml}: {problems:?}");
     }
 }
 

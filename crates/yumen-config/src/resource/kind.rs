@@ -182,7 +182,7 @@ pub struct ReferenceRule {
     /// The field with the id.
     pub field: &'static str,
     /// Position of that field in the object.
-    pub place: ReferencePlace,
+    pub position: ReferencePlace,
     /// The kinds that may refer to it, in the order of the search, with their names in the refusal.
     pub users: &'static [(Kind, &'static str)],
     /// The words of the refusal.

@@ -9,32 +9,34 @@ use super::{IdRule, Kind};
 
 /// Whether the position of an item can stand in for its id. Ids of the other kinds have a meaning of their
 /// own.
-pub(crate) fn is_named_by_place(kind: Kind) -> bool {
+pub(crate) fn is_named_by_position(kind: Kind) -> bool {
     kind.descriptor().id == IdRule::Name
 }
 
 /// The id of the item at this position, counted from 1.
-pub(crate) fn id_of_place(kind: Kind, place: usize) -> String {
-    format!("{}#{place}", kind.name())
+pub(crate) fn id_of_position(kind: Kind, position: usize) -> String {
+    format!("{}#{position}", kind.name())
 }
 
 /// The position in an id of this form.
-pub(crate) fn place_of(kind: Kind, id: &str) -> Option<&str> {
-    is_named_by_place(kind).then(|| id.strip_prefix(kind.name())?.strip_prefix('#')).flatten()
+pub(crate) fn position_of(kind: Kind, id: &str) -> Option<&str> {
+    is_named_by_position(kind).then(|| id.strip_prefix(kind.name())?.strip_prefix('#')).flatten()
 }
 
 /// Sort key of ids in the absence of another order: lexical, but the tenth position sorts after the ninth.
 pub fn natural_order_key(id: &str) -> Cow<'_, str> {
     match id.split_once('#') {
         // Ids in etcd may have leading zeros; two different ids must not share a key.
-        Some((list, place)) if !place.starts_with('0') && place.bytes().all(|byte| byte.is_ascii_digit()) => {
-            Cow::Owned(format!("{list}#{place:0>20}"))
+        Some((list, position))
+            if !position.starts_with('0') && position.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            Cow::Owned(format!("{list}#{position:0>20}"))
         }
         _ => Cow::Borrowed(id),
     }
 }
 
 /// Whether an id is a position, which may identify another resource in the next version of the document.
-pub fn is_place(kind: Kind, id: &str) -> bool {
-    place_of(kind, id).is_some()
+pub fn is_position_id(kind: Kind, id: &str) -> bool {
+    position_of(kind, id).is_some()
 }

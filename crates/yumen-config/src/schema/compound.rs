@@ -187,7 +187,7 @@ fn conditional(
     let Some(clause) = clause else { return Ok(()) };
     // The path still leads to the innermost fault. The message and the rule do not: the message is a contract with the
     // tools of APISIX, and a hint on the inner rule would not fit it.
-    ev.check(clause, instance).map_err(|inner| match ev.tell {
+    ev.check(clause, instance).map_err(|inner| match ev.builds_messages {
         true => InvalidSettings::at(inner.path, format!("{name} clause did not match")),
         false => inner,
     })

@@ -14,7 +14,7 @@ pub(super) struct SchemaEvaluator<'s> {
     /// Whether defaults are filled in; not while branches are only tried.
     pub(super) complete: bool,
     /// Whether messages are formatted.
-    pub(super) tell: bool,
+    pub(super) builds_messages: bool,
     depth: u16,
     /// Targets of `$ref`, in schemas that may have it.
     pub(super) references: Option<&'s SchemaReferences<'s>>,
@@ -111,12 +111,12 @@ fn list(value: &Value) -> Option<&[Value]> {
 
 impl<'s> SchemaEvaluator<'s> {
     pub(super) fn new(references: Option<&'s SchemaReferences<'s>>) -> SchemaEvaluator<'s> {
-        SchemaEvaluator { complete: true, tell: true, depth: 0, references }
+        SchemaEvaluator { complete: true, builds_messages: true, depth: 0, references }
     }
 
     /// The same evaluator without completion and messages, for branches that are only tried.
     pub(super) fn trying(self) -> SchemaEvaluator<'s> {
-        SchemaEvaluator { complete: false, tell: false, ..self }
+        SchemaEvaluator { complete: false, builds_messages: false, ..self }
     }
 
     /// Takes steps from the budget of the evaluation; `false` if it is exhausted.
@@ -127,7 +127,7 @@ impl<'s> SchemaEvaluator<'s> {
     /// Refuses the value itself.
     pub(super) fn refuse(self, message: impl FnOnce() -> String) -> Result<(), InvalidSettings> {
         // Branches that are only tried fail often, and their messages are dropped.
-        Err(InvalidSettings::new(if self.tell { message() } else { String::new() }))
+        Err(InvalidSettings::new(if self.builds_messages { message() } else { String::new() }))
     }
 
     /// A refusal of an inner value at `path`.
@@ -136,7 +136,7 @@ impl<'s> SchemaEvaluator<'s> {
         path: &str,
         message: impl FnOnce() -> String,
     ) -> Result<(), InvalidSettings> {
-        if !self.tell {
+        if !self.builds_messages {
             return Err(InvalidSettings::new(""));
         }
         Err(InvalidSettings::at(path, message()))
@@ -152,7 +152,7 @@ impl<'s> SchemaEvaluator<'s> {
         match inner {
             Ok(()) => Ok(()),
             // Without messages, paths are not assembled either.
-            Err(invalid) if !self.tell => Err(invalid),
+            Err(invalid) if !self.builds_messages => Err(invalid),
             Err(invalid) => {
                 let message = message(&invalid.message);
                 let path = path();

@@ -51,7 +51,7 @@ fn wrong_type(ev: SchemaEvaluator<'_>, name: &str, instance: &Value) -> InvalidS
         ("boolean", Value::String(_)) => RuleViolation::TextForBoolean,
         _ => RuleViolation::Other,
     };
-    let message = if ev.tell {
+    let message = if ev.builds_messages {
         format!("wrong type: expected {name}, got {}", lua_type(instance))
     } else {
         String::new()

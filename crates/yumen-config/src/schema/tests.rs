@@ -312,11 +312,11 @@ fn a_reference_stands_for_the_part_it_names() {
             "next": {"$ref": "#"},
         },
     });
-    let says =
+    let check =
         |mut instance: Value| validate_document(&schema, &mut instance).map_err(|invalid| invalid.path);
-    assert_eq!(says(json!({"name": "a", "count": 1, "next": {"next": {"name": "b"}}})), Ok(()));
-    assert_eq!(says(json!({"next": {"next": {"name": 7}}})), Err("next.next.name".into()));
-    assert_eq!(says(json!({"next": {"count": "x"}})), Err("next.count".into()));
+    assert_eq!(check(json!({"name": "a", "count": 1, "next": {"next": {"name": "b"}}})), Ok(()));
+    assert_eq!(check(json!({"next": {"next": {"name": 7}}})), Err("next.next.name".into()));
+    assert_eq!(check(json!({"next": {"count": "x"}})), Err("next.count".into()));
     assert!(validate_document(&json!({"not": {"$ref": "#/definitions/none"}}), &mut json!(1)).is_err());
 }
 
@@ -355,17 +355,17 @@ fn every_fault_of_a_value_is_found() {
         "required": ["f", "g"],
         "additionalProperties": false,
     });
-    let told = |value: Value| {
-        let told = super::faults(&schema, &value).into_iter().map(|fault| fault.path);
-        told.collect::<Vec<_>>()
+    let paths = |value: Value| {
+        let paths = super::faults(&schema, &value).into_iter().map(|fault| fault.path);
+        paths.collect::<Vec<_>>()
     };
     let all = json!({ "a": "x", "b": { "d": 0 }, "e": ["x", 1, 2], "h": 1 });
-    assert_eq!(told(all.clone()), ["a", "b.c", "b.d", "e[1]", "g", "h"]);
+    assert_eq!(paths(all.clone()), ["a", "b.c", "b.d", "e[1]", "g", "h"]);
     // The first fault equals that of validation.
     let first = super::validate(&schema, &mut all.clone()).unwrap_err();
     assert_eq!(super::faults(&schema, &all)[0], first);
-    assert_eq!(told(json!({ "a": 1, "e": {}, "g": 1 })), [""; 0]);
-    assert_eq!(told(json!(5)), [""]);
+    assert_eq!(paths(json!({ "a": 1, "e": {}, "g": 1 })), [""; 0]);
+    assert_eq!(paths(json!(5)), [""]);
 }
 
 #[test]

@@ -80,8 +80,8 @@ fn what_is_no_first_message_is_told_early() {
 #[test]
 fn what_follows_the_message_may_be_of_another_kind() {
     let hello = records(&message(&server_name(b"a")), 16384);
-    for behind in [&[20, 3, 3, 0, 1, 1][..], &[23, 3, 3, 0, 2, 0, 0], &[0], b"GET"] {
-        let bytes = [&hello[..], behind].concat();
-        assert_eq!(parse(&bytes), Ok(ClientHelloPeek::Complete(Some("a".into()))), "{behind:?}");
+    for suffix in [&[20, 3, 3, 0, 1, 1][..], &[23, 3, 3, 0, 2, 0, 0], &[0], b"GET"] {
+        let bytes = [&hello[..], suffix].concat();
+        assert_eq!(parse(&bytes), Ok(ClientHelloPeek::Complete(Some("a".into()))), "{suffix:?}");
     }
 }

@@ -240,11 +240,11 @@ fn what_was_set_counts_as_ours_wherever_it_stands() {
     let mut others = Fields::default();
     others.add("c", b"4");
     fields.extend(&others);
-    let ours = |fields: &Fields| {
+    let set_by_gateway = |fields: &Fields| {
         let mut out = Vec::new();
         fields.write(&mut out, |field| !field.is_received());
         String::from_utf8(out).unwrap()
     };
-    assert_eq!(ours(&fields), "a: 3\r\nc: 4\r\n");
+    assert_eq!(set_by_gateway(&fields), "a: 3\r\nc: 4\r\n");
     assert_eq!(written(&fields), "Host: a|a: 3|b: 2|c: 4|");
 }

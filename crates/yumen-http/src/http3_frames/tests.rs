@@ -12,9 +12,9 @@ fn passed<'a>(
 ) -> (Vec<u8>, Result<Http3StreamEnd, Http3FrameTooLong>) {
     let mut out = Vec::new();
     for piece in pieces {
-        let mut came = Bytes::copy_from_slice(piece);
-        while !came.is_empty() {
-            match frames.pass(&mut came) {
+        let mut input = Bytes::copy_from_slice(piece);
+        while !input.is_empty() {
+            match frames.pass(&mut input) {
                 Ok(handed_on) => out.extend_from_slice(&handed_on),
                 Err(why) => {
                     assert_eq!(frames.pass(&mut Bytes::from_static(b"x")), Err(why), "it stays so");
@@ -24,7 +24,7 @@ fn passed<'a>(
         }
     }
     let ended = frames.end();
-    let again = if ended == Http3StreamEnd::Truncated { Http3StreamEnd::Truncated } else { told() };
+    let again = if ended == Http3StreamEnd::Truncated { Http3StreamEnd::Truncated } else { clean() };
     assert_eq!(frames.end(), again);
     (out, Ok(ended))
 }
@@ -33,15 +33,15 @@ fn passed<'a>(
 #[track_caller]
 fn check_with(
     frames: fn() -> Http3FrameFilter,
-    came: &[&[u8]],
+    input: &[&[u8]],
     handed_on: &[&[u8]],
     ended: &Result<Http3StreamEnd, Http3FrameTooLong>,
 ) {
-    let (came, handed_on) = (came.concat(), handed_on.concat());
+    let (input, handed_on) = (input.concat(), handed_on.concat());
     let check = |pieces: Vec<&[u8]>| {
         let (out, end) = passed(frames(), pieces.iter().copied());
-        let told = if let Ok(Http3StreamEnd::Clean(rest)) = &end { &rest[..] } else { b"" };
-        assert_eq!([&out[..], told].concat(), handed_on, "{pieces:02x?}");
+        let rest_bytes = if let Ok(Http3StreamEnd::Clean(rest)) = &end { &rest[..] } else { b"" };
+        assert_eq!([&out[..], rest_bytes].concat(), handed_on, "{pieces:02x?}");
         assert_eq!(end.as_ref().err(), ended.as_ref().err(), "{pieces:02x?}");
         assert_eq!(
             matches!(end, Ok(Http3StreamEnd::Truncated)),
@@ -49,54 +49,54 @@ fn check_with(
             "{pieces:02x?}"
         );
     };
-    check(vec![&came]);
-    check(came.chunks(1).collect());
-    for at in 0..=came.len() {
-        check(vec![&came[..at], &came[at..]]);
+    check(vec![&input]);
+    check(input.chunks(1).collect());
+    for at in 0..=input.len() {
+        check(vec![&input[..at], &input[at..]]);
     }
 }
 
 #[track_caller]
-fn check(came: &[&[u8]], handed_on: &[&[u8]], ended: &Http3StreamEnd) {
+fn check(input: &[&[u8]], handed_on: &[&[u8]], ended: &Http3StreamEnd) {
     let ended = match ended {
         Http3StreamEnd::Clean(rest) => Http3StreamEnd::Clean(rest.clone()),
         Http3StreamEnd::Truncated => Http3StreamEnd::Truncated,
     };
-    check_with(of_request, came, handed_on, &Ok(ended));
+    check_with(of_request, input, handed_on, &Ok(ended));
 }
 
 fn of_request() -> Http3FrameFilter {
     Http3FrameFilter::of_request(SECTION_BYTES_MAX)
 }
 
-fn told() -> Http3StreamEnd {
+fn clean() -> Http3StreamEnd {
     Http3StreamEnd::Clean(Bytes::new())
 }
 
 #[test]
 fn frames_are_handed_on_as_they_came() {
-    check(&[], &[], &told());
+    check(&[], &[], &clean());
     let all: &[&[u8]] =
         &[HEAD, b"\x00\x05hello", b"\x40\x00\x40\x02ab", b"\x04\x01s", b"\x0d\x00", b"\x01\x01t"];
-    check(all, all, &told());
+    check(all, all, &clean());
     let long: &[&[u8]] = &[HEAD, b"\xc0\0\0\0\0\0\0\0\xc0\0\0\0\0\0\0\x01x"];
-    check(long, long, &told());
+    check(long, long, &clean());
 }
 
 #[test]
 fn a_frame_of_no_data_is_left_out_of_a_body() {
     let empty: &[u8] = b"\x00\x00";
-    check(&[HEAD, empty], &[HEAD], &told());
-    check(&[HEAD, empty, empty, b"\x00\x01a", empty, b"\x00\x01b"], &[HEAD, b"\x00\x01a\x00\x01b"], &told());
-    check(&[HEAD, b"\x40\x00\x80\0\0\0", b"\x00\x01a"], &[HEAD, b"\x00\x01a"], &told());
+    check(&[HEAD, empty], &[HEAD], &clean());
+    check(&[HEAD, empty, empty, b"\x00\x01a", empty, b"\x00\x01b"], &[HEAD, b"\x00\x01a\x00\x01b"], &clean());
+    check(&[HEAD, b"\x40\x00\x80\0\0\0", b"\x00\x01a"], &[HEAD, b"\x00\x01a"], &clean());
 }
 
 #[test]
 fn a_frame_of_no_data_out_of_place_is_for_the_library_to_refuse() {
     let first: &[&[u8]] = &[b"\x00\x00", HEAD];
-    check(first, first, &told());
+    check(first, first, &clean());
     let last: &[&[u8]] = &[HEAD, b"\x00\x01a", HEAD, b"\x00\x00"];
-    check(last, last, &told());
+    check(last, last, &clean());
 }
 
 #[test]
@@ -107,10 +107,10 @@ fn an_end_within_a_frame_of_data_is_a_cut() {
 
 #[test]
 fn an_end_within_another_frame_or_a_header_is_for_the_library_to_refuse() {
-    check(&[b"\x01\x03ab"], &[b"\x01\x03ab"], &told());
-    check(&[HEAD, b"\x00"], &[HEAD, b"\x00"], &told());
-    check(&[HEAD, b"\x00\x80\0"], &[HEAD, b"\x00\x80\0"], &told());
-    check(&[HEAD, b"\x21\x03ab"], &[HEAD, b"\x21\x03"], &told());
+    check(&[b"\x01\x03ab"], &[b"\x01\x03ab"], &clean());
+    check(&[HEAD, b"\x00"], &[HEAD, b"\x00"], &clean());
+    check(&[HEAD, b"\x00\x80\0"], &[HEAD, b"\x00\x80\0"], &clean());
+    check(&[HEAD, b"\x21\x03ab"], &[HEAD, b"\x21\x03"], &clean());
 }
 
 #[test]
@@ -119,14 +119,14 @@ fn frames_of_unknown_types_are_left_out_however_long_they_are() {
     let priority: &[u8] = b"\x80\x0f\x07\0\x04\0u=1";
     let web_transport: &[u8] = b"\x40\x41\0";
     let data: &[u8] = b"\x00\x01a";
-    check(&[grease, HEAD, b"\x21\0", data, priority, data, web_transport], &[HEAD, data, data], &told());
+    check(&[grease, HEAD, b"\x21\0", data, priority, data, web_transport], &[HEAD, data, data], &clean());
     let mut frames = of_request();
-    let mut came = Bytes::from_static(b"\x01\x01h\x21\xc0\0\x01\0\0\0\0\0");
-    assert_eq!(frames.pass(&mut came).unwrap(), &b"\x01\x01h"[..]);
+    let mut input = Bytes::from_static(b"\x01\x01h\x21\xc0\0\x01\0\0\0\0\0");
+    assert_eq!(frames.pass(&mut input).unwrap(), &b"\x01\x01h"[..]);
     for _ in 0..1000 {
-        assert_eq!(frames.pass(&mut came).unwrap(), Bytes::new());
-        assert_eq!(came, Bytes::new());
-        came = Bytes::from(vec![0; 10_000]);
+        assert_eq!(frames.pass(&mut input).unwrap(), Bytes::new());
+        assert_eq!(input, Bytes::new());
+        input = Bytes::from(vec![0; 10_000]);
     }
 }
 
@@ -135,7 +135,7 @@ fn a_head_or_trailers_that_are_too_long_are_refused_before_they_come() {
     // Of 2000 and of 2001 bytes.
     let (longest, longer): (&[u8], &[u8]) = (b"\x01\x47\xd0", b"\x01\x47\xd1");
     let payload = [b'x'; SECTION_BYTES_MAX as usize];
-    check(&[longest, &payload, HEAD], &[longest, &payload, HEAD], &told());
+    check(&[longest, &payload, HEAD], &[longest, &payload, HEAD], &clean());
     for (before, handed_on) in [(b"".as_slice(), b"".as_slice()), (HEAD, HEAD), (b"\x21\x01x", b"")] {
         for tail in [b"".as_slice(), b"x"] {
             let refused = Err(Http3FrameTooLong::Section);
@@ -155,12 +155,12 @@ fn other_frames_are_short() {
         for (frames, before) in
             [(of_request as fn() -> Http3FrameFilter, HEAD), (Http3FrameFilter::one_way, b"\x00")]
         {
-            assert_eq!(passed(frames(), [before, &whole]), ([before, &whole].concat(), Ok(told())));
+            assert_eq!(passed(frames(), [before, &whole]), ([before, &whole].concat(), Ok(clean())));
             check_with(frames, &[before, kind, longer], &[before], &Err(Http3FrameTooLong::Frame));
         }
     }
     // At positions without DATA, the library has to see the frame.
-    check_with(Http3FrameFilter::one_way, &[b"\x00", HEAD], &[b"\x00", HEAD], &Ok(told()));
+    check_with(Http3FrameFilter::one_way, &[b"\x00", HEAD], &[b"\x00", HEAD], &Ok(clean()));
     check_with(Http3FrameFilter::one_way, &[b"\x00\x01", longer], &[b"\x00"], &Err(Http3FrameTooLong::Frame));
 }
 
@@ -172,25 +172,25 @@ fn of_the_streams_that_go_one_way_the_control_stream_has_frames() {
             Http3FrameFilter::one_way,
             &[control, grease, settings, grease, b"\x07\x01\0"],
             &[control, settings, b"\x07\x01\0"],
-            &Ok(told()),
+            &Ok(clean()),
         );
     }
     let bytes = [&b"\x04\xff\xff\xff\xff\xff\xff\xff\xff"[..], &[7; 2000]].concat();
     for other in [b"\x02".as_slice(), b"\x03", b"\x01", b"\x40\x54", b"\x21"] {
         let all: &[&[u8]] = &[other, &bytes];
-        check_with(Http3FrameFilter::one_way, all, all, &Ok(told()));
+        check_with(Http3FrameFilter::one_way, all, all, &Ok(clean()));
     }
-    check_with(Http3FrameFilter::one_way, &[b"\x40"], &[b"\x40"], &Ok(told()));
+    check_with(Http3FrameFilter::one_way, &[b"\x40"], &[b"\x40"], &Ok(clean()));
 }
 
 #[test]
 fn a_frame_that_is_held_back_comes_whole() {
     let mut frames = of_request();
     let mut handed_on = |bytes: &'static [u8]| {
-        let mut came = Bytes::from_static(bytes);
+        let mut input = Bytes::from_static(bytes);
         let mut out = Vec::new();
-        while !came.is_empty() {
-            let passed = frames.pass(&mut came).unwrap();
+        while !input.is_empty() {
+            let passed = frames.pass(&mut input).unwrap();
             out.extend((!passed.is_empty()).then_some(passed));
         }
         out

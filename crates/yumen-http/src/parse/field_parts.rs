@@ -62,17 +62,17 @@ fn begin(method: &[u8], target: &[u8], limits: &HeadLimits, head: &mut RequestHe
     Ok(())
 }
 
-/// Parses a response head into `head`, which is empty. `asked` is the method of its request.
+/// Parses a response head into `head`, which is empty. `method` is the method of its request.
 pub fn response<'a>(
     status: u16,
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     limits: &HeadLimits,
-    asked: Method,
+    method: Method,
     head: &mut ResponseHead,
 ) -> Result<(), HeadError> {
     head.status = status;
     receive(fields, limits, &mut head.fields)?;
-    response_rules(head, asked)
+    response_rules(head, method)
 }
 
 fn receive<'a>(

@@ -284,9 +284,9 @@ fn a_head_arriving_in_pieces_is_read_as_one() {
     }
 }
 
-fn answer(text: &str, asked: Method) -> Result<ResponseHead, HeadError> {
+fn answer(text: &str, method: Method) -> Result<ResponseHead, HeadError> {
     let mut head = ResponseHead::default();
-    match response(text.as_bytes(), 0, &HeadLimits::default(), asked, &mut head)? {
+    match response(text.as_bytes(), 0, &HeadLimits::default(), method, &mut head)? {
         ParsedHead::Head(_) => Ok(head),
         ParsedHead::Partial => panic!("{text:?} has no end"),
     }
@@ -326,9 +326,9 @@ fn status_lines_that_are_not_one_are_refused() {
 
 #[test]
 fn the_end_of_a_response_depends_on_the_question_and_the_status() {
-    let check = |status: u16, lines: &str, asked: Method, expected: Framing| {
-        let head = answer(&format!("HTTP/1.1 {status} X\r\n{lines}\r\n\r\n"), asked).unwrap();
-        assert_eq!(head.framing, expected, "{status} {lines} {asked:?}");
+    let check = |status: u16, lines: &str, method: Method, expected: Framing| {
+        let head = answer(&format!("HTTP/1.1 {status} X\r\n{lines}\r\n\r\n"), method).unwrap();
+        assert_eq!(head.framing, expected, "{status} {lines} {method:?}");
     };
     check(200, "Content-Length: 5", Method::Get, Framing::Length(5));
     check(200, "Content-Length: 0", Method::Get, Framing::Length(0));
@@ -363,7 +363,7 @@ fn meaning_field() -> impl Strategy<Value = (String, String)> {
 }
 
 /// The fields of a response head, regardless of their position in the block.
-fn told(head: ResponseHead) -> String {
+fn summary(head: ResponseHead) -> String {
     let fields: Vec<(&[u8], &[u8])> = head.fields.iter().collect();
     format!("{} {:?} {:?} {fields:?}", head.status, head.framing, head.options)
 }
@@ -453,11 +453,11 @@ proptest! {
         let lined = parse(&format!("{method} {target} HTTP/1.1\r\n{lines}\r\n"));
         prop_assert_eq!(format!("{read:?}"), format!("{lined:?}"));
 
-        let asked = Method::of(method.as_bytes());
+        let method = Method::of(method.as_bytes());
         let mut head = ResponseHead::default();
-        let read = field_parts::response(status, pairs(), &limits, asked, &mut head).map(|()| head);
-        let lined = answer(&format!("HTTP/1.1 {status} \r\n{lines}\r\n"), asked);
-        prop_assert_eq!(read.map(told), lined.map(told));
+        let read = field_parts::response(status, pairs(), &limits, method, &mut head).map(|()| head);
+        let lined = answer(&format!("HTTP/1.1 {status} \r\n{lines}\r\n"), method);
+        prop_assert_eq!(read.map(summary), lined.map(summary));
     }
 
     #[test]

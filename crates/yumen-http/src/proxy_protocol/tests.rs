@@ -4,9 +4,9 @@ use super::{
     HEADER_BYTES_MAX, ProxyAddresses, ProxyHeader, ProxyHeaderError, ProxyVersion, V2_START, parse, write,
 };
 
-fn v2(command: u8, family: u8, told: &[u8]) -> Vec<u8> {
-    let length = (told.len() as u16).to_be_bytes();
-    [&V2_START[..], &[command, family], &length, told].concat()
+fn v2(command: u8, family: u8, addresses: &[u8]) -> Vec<u8> {
+    let length = (addresses.len() as u16).to_be_bytes();
+    [&V2_START[..], &[command, family], &length, addresses].concat()
 }
 
 /// A header with `source>destination`, or none; then payload bytes.

@@ -315,18 +315,18 @@ pub fn raw_routed_part(raw: &[u8], routed: Range<usize>) -> &[u8] {
     part_of(raw, routed, true)
 }
 
-fn part_of(raw: &[u8], wanted: Range<usize>, keeps: bool) -> &[u8] {
+fn part_of(raw: &[u8], range: Range<usize>, keeps: bool) -> &[u8] {
     let mut bounds = [raw.len(); 2];
     let (mut at, mut written) = (0, 0);
     let mut was_slash = false;
     while let Some(rest) = raw.get(at..).filter(|rest| !rest.is_empty()) {
         let octet = PathOctet::first(rest).unwrap_or(PathOctet { byte: rest[0], is_encoded: false });
-        let is_kept = keeps && octet.is_encoded && matches!(octet.byte, b'/' | b'%');
-        let is_slash = octet.byte == b'/' && !is_kept;
+        let stays_encoded = keeps && octet.is_encoded && matches!(octet.byte, b'/' | b'%');
+        let is_slash = octet.byte == b'/' && !stays_encoded;
         // A repeated slash adds nothing to the decoded form.
-        let len = if is_kept { 3 } else { usize::from(!(is_slash && was_slash)) };
-        for (bound, wanted) in bounds.iter_mut().zip([wanted.start, wanted.end]) {
-            if len > 0 && (written..written + len).contains(&wanted) {
+        let len = if stays_encoded { 3 } else { usize::from(!(is_slash && was_slash)) };
+        for (bound, range) in bounds.iter_mut().zip([range.start, range.end]) {
+            if len > 0 && (written..written + len).contains(&range) {
                 *bound = at;
             }
         }

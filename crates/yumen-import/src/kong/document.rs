@@ -374,14 +374,14 @@ impl ParentEntity {
 
 /// A name for an entity without one, from its parent and its first path or host.
 fn unnamed(kind: &str, number: usize, fields: &Map<String, Value>, parent: Option<&ParentEntity>) -> String {
-    let place = ["paths", "hosts"].iter().find_map(|field| fields.get(*field)?.get(0)?.as_str());
-    match (kind, parent.map(|parent| &parent.name), place) {
-        ("route", Some(parent), Some(place)) => {
-            format!("{parent}{}{place}", if place.starts_with('/') { "" } else { "-" })
+    let first_value = ["paths", "hosts"].iter().find_map(|field| fields.get(*field)?.get(0)?.as_str());
+    match (kind, parent.map(|parent| &parent.name), first_value) {
+        ("route", Some(parent), Some(first_value)) => {
+            format!("{parent}{}{first_value}", if first_value.starts_with('/') { "" } else { "-" })
         }
         ("route", Some(parent), None) => format!("{parent}-{number}"),
         (_, Some(parent), _) => format!("{number} of {parent}"),
-        ("route", None, Some(place)) => place.to_owned(),
+        ("route", None, Some(first_value)) => first_value.to_owned(),
         _ => number.to_string(),
     }
 }

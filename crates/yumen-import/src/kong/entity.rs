@@ -43,8 +43,8 @@ impl KongEntity {
         format!("{}{field}", self.prefix)
     }
 
-    fn refuse(&self, field: &str, found: &Value, wanted: &str, report: &mut ImportReport) {
-        let message = format!("left out: found {found}, expected {wanted}");
+    fn refuse(&self, field: &str, found: &Value, expected: &str, report: &mut ImportReport) {
+        let message = format!("left out: found {found}, expected {expected}");
         report.add(dropped(&self.label, &self.path(field), message));
     }
 

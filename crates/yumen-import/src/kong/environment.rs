@@ -112,8 +112,8 @@ impl<'a> KongEnvironment<'a> {
     }
 
     fn vault(&self, reference: &str) -> Result<Value, String> {
-        let (place, options) = reference.split_once('?').unwrap_or((reference, ""));
-        let (vault, path) = place.split_once('/').ok_or("a reference is {vault://vault/name}")?;
+        let (location, options) = reference.split_once('?').unwrap_or((reference, ""));
+        let (vault, path) = location.split_once('/').ok_or("a reference is {vault://vault/name}")?;
         let Some(prefix) = self.vaults.get(vault) else {
             return Err(format!("the vault {vault} is not the environment, and no other is asked"));
         };

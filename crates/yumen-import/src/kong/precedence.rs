@@ -48,40 +48,40 @@ pub(super) struct PathPlacement {
 }
 
 /// Places all candidates. They are in the order of the file, which decides among equal ranks.
-pub(super) fn place(candidates: &[KongPathCandidate]) -> Vec<PathPlacement> {
+pub(super) fn placement(candidates: &[KongPathCandidate]) -> Vec<PathPlacement> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by_key(|at| (std::cmp::Reverse(candidates[*at].rank), *at));
     let natural = |candidate: &KongPathCandidate| PathPlacement {
         prefix: candidate.prefix.clone(),
         ..PathPlacement::default()
     };
-    let mut places: Vec<PathPlacement> = candidates.iter().map(natural).collect();
-    let mut placed: PlacedByPrefix<'_> = BTreeMap::new();
+    let mut placements: Vec<PathPlacement> = candidates.iter().map(natural).collect();
+    let mut by_prefix: PlacedByPrefix<'_> = BTreeMap::new();
     for later in &order {
         let second = &candidates[*later];
-        let rivals = overlapping(&placed, &second.prefix);
+        let rivals = overlapping(&by_prefix, &second.prefix);
         // The loop ends, since every step makes the placement less specific.
         loop {
             let yields_to = |earlier: &usize| {
-                weaker_placement(&candidates[*earlier], &places[*earlier], second, &places[*later])
+                weaker_placement(&candidates[*earlier], &placements[*earlier], second, &placements[*later])
             };
             let Some(moved) = rivals.iter().find_map(yields_to) else { break };
-            places[*later] = moved;
+            placements[*later] = moved;
         }
-        placed.entry(&second.prefix).or_default().push(*later);
+        by_prefix.entry(&second.prefix).or_default().push(*later);
     }
-    assign_priorities(candidates, &order, &mut places);
-    places
+    assign_priorities(candidates, &order, &mut placements);
+    placements
 }
 
 /// Placed candidates by prefix.
 type PlacedByPrefix<'c> = BTreeMap<&'c str, Vec<usize>>;
 
 /// Placed candidates whose paths may begin with `prefix`, or whose prefix it may begin with.
-fn overlapping(placed: &PlacedByPrefix<'_>, prefix: &str) -> Vec<usize> {
-    let shorter = prefix.char_indices().filter_map(|(end, _)| placed.get(&prefix[..end]));
+fn overlapping(by_prefix: &PlacedByPrefix<'_>, prefix: &str) -> Vec<usize> {
+    let shorter = prefix.char_indices().filter_map(|(end, _)| by_prefix.get(&prefix[..end]));
     let range = (Bound::Included(prefix), Bound::Unbounded);
-    let longer = placed.range::<str, _>(range).take_while(|(other, _)| other.starts_with(prefix));
+    let longer = by_prefix.range::<str, _>(range).take_while(|(other, _)| other.starts_with(prefix));
     shorter.chain(longer.map(|(_, all)| all)).flatten().copied().collect()
 }
 
@@ -114,8 +114,8 @@ fn weaker_placement(
 }
 
 /// The hosts of a candidate in the router; one empty text for any host.
-fn router_hosts<'c>(candidate: &'c KongPathCandidate, place: &PathPlacement) -> Vec<&'c str> {
-    match place.any_host || candidate.hosts.is_empty() {
+fn router_hosts<'c>(candidate: &'c KongPathCandidate, placement: &PathPlacement) -> Vec<&'c str> {
+    match placement.any_host || candidate.hosts.is_empty() {
         true => vec![""],
         false => candidate.hosts.iter().map(String::as_str).collect(),
     }
@@ -152,11 +152,11 @@ fn methods_meet(one: &KongPathCandidate, other: &KongPathCandidate) -> bool {
 }
 
 /// Assigns ascending priorities, from the lowest rank, to candidates that share a position.
-fn assign_priorities(candidates: &[KongPathCandidate], order: &[usize], places: &mut [PathPlacement]) {
+fn assign_priorities(candidates: &[KongPathCandidate], order: &[usize], placements: &mut [PathPlacement]) {
     let mut buckets: HashMap<(&str, String), Vec<usize>> = HashMap::new();
     for at in order {
-        for host in router_hosts(&candidates[*at], &places[*at]) {
-            buckets.entry((host, places[*at].prefix.clone())).or_default().push(*at);
+        for host in router_hosts(&candidates[*at], &placements[*at]) {
+            buckets.entry((host, placements[*at].prefix.clone())).or_default().push(*at);
         }
     }
     let mut shares = vec![false; candidates.len()];
@@ -165,6 +165,6 @@ fn assign_priorities(candidates: &[KongPathCandidate], order: &[usize], places: 
     }
     let sharing = order.iter().rev().filter(|at| shares[**at]);
     for (priority, at) in sharing.enumerate() {
-        places[*at].priority = Some(priority as i64);
+        placements[*at].priority = Some(priority as i64);
     }
 }

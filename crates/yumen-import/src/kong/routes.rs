@@ -37,7 +37,7 @@ struct KongRoute {
 
 /// One resulting route: the paths of a Kong route with the same placement.
 struct RouteGroup {
-    place: PathPlacement,
+    placement: PathPlacement,
     paths: Vec<KongPath>,
     condition: Option<Value>,
 }
@@ -63,15 +63,18 @@ pub(super) fn translate(
         // Precedence depends on all routes of the file, so the places are found together.
         candidates.extend(route.conditions.candidates(*at));
     }
-    let places = precedence::place(&candidates);
-    let mut places =
-        candidates.iter().zip(places).map(|(candidate, place)| (candidate.route, place)).peekable();
+    let path_placements = precedence::placement(&candidates);
+    let mut path_placements = candidates
+        .iter()
+        .zip(path_placements)
+        .map(|(candidate, placement)| (candidate.route, placement))
+        .peekable();
     let mut ids = IdAllocator::of(document.routes.iter().map(|route| &*route.name));
     let mut resources = Vec::new();
     for (at, route) in &routes {
         let mut placements = Vec::new();
-        while let Some((_, place)) = places.next_if(|(owner, _)| owner == at) {
-            placements.push(place);
+        while let Some((_, placement)) = path_placements.next_if(|(owner, _)| owner == at) {
+            placements.push(placement);
         }
         let service = route.service.map(|at| &services.all[at]);
         let mut plugins = translator.all(&uses.of_route(*at, route.service), report);
@@ -217,28 +220,28 @@ fn expressed(
 }
 
 /// Groups the paths of a route by placement. Paths without a competing route share one resource.
-fn groups(conditions: &KongRouteMatch, places: Vec<PathPlacement>) -> Vec<RouteGroup> {
+fn groups(conditions: &KongRouteMatch, path_placements: Vec<PathPlacement>) -> Vec<RouteGroup> {
     let mut groups: Vec<RouteGroup> = Vec::new();
     let paths = conditions.paths.iter().cloned().map(Some).chain(conditions.paths.is_empty().then_some(None));
-    for (path, place) in paths.zip(places) {
-        let is_there = match &path {
+    for (path, placement) in paths.zip(path_placements) {
+        let is_covered = match &path {
             // The placed prefix covers the path exactly, so no condition is needed.
-            Some(KongPath::Prefix(prefix)) => *prefix == place.prefix,
+            Some(KongPath::Prefix(prefix)) => *prefix == placement.prefix,
             Some(KongPath::Pattern(_)) => false,
-            None => place.prefix == "/",
+            None => placement.prefix == "/",
         };
-        let condition = path.as_ref().filter(|_| !is_there).map(|path| json!(["uri", "~~", path.regex()]));
+        let condition = path.as_ref().filter(|_| !is_covered).map(|path| json!(["uri", "~~", path.regex()]));
         let fits = |group: &&mut RouteGroup| {
             condition.is_none()
                 && group.condition.is_none()
                 // Paths with a priority compete with other routes, each at its own rank.
-                && place.priority.is_none()
-                && group.place.priority.is_none()
-                && group.place.any_host == place.any_host
+                && placement.priority.is_none()
+                && group.placement.priority.is_none()
+                && group.placement.any_host == placement.any_host
         };
         match groups.iter_mut().find(fits) {
             Some(group) => group.paths.extend(path),
-            None => groups.push(RouteGroup { place, paths: path.into_iter().collect(), condition }),
+            None => groups.push(RouteGroup { placement, paths: path.into_iter().collect(), condition }),
         }
     }
     groups
@@ -257,20 +260,20 @@ fn resource(
     }
     let uris: Vec<String> = match group.condition.is_some() || group.paths.is_empty() {
         // A condition decides within the prefix at which the route is placed.
-        true => vec![format!("{}*", group.place.prefix)],
+        true => vec![format!("{}*", group.placement.prefix)],
         false => group.paths.iter().map(|path| format!("{}*", path.literal())).collect(),
     };
     one_or_many(&mut value, "uri", uris);
-    let conditions = route.conditions.conditions(group.place.any_host);
-    if !group.place.any_host {
-        one_or_many(&mut value, "host", route.conditions.placed_hosts());
+    let conditions = route.conditions.conditions(group.placement.any_host);
+    if !group.placement.any_host {
+        one_or_many(&mut value, "host", route.conditions.hosts_with_paths());
     }
     route.conditions.write(&mut value);
     let conditions: Vec<Value> = conditions.into_iter().chain(group.condition.clone()).collect();
     if !conditions.is_empty() {
         value["vars"] = conditions.into();
     }
-    if let Some(priority) = group.place.priority {
+    if let Some(priority) = group.placement.priority {
         value["priority"] = json!(priority);
     }
     if let Some(service) = service {

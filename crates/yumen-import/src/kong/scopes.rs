@@ -104,18 +104,18 @@ impl PluginUses {
 
     /// The closest plugin of each name among those that apply, without global rules.
     fn closest(&self, applies: impl Fn(PluginScope) -> bool) -> Vec<&PluginUse> {
-        let mut kept: Vec<&PluginUse> = Vec::new();
+        let mut applicable: Vec<&PluginUse> = Vec::new();
         for one in
             self.0.iter().filter(|one| !one.scope.has_consumer() && applies(one.scope) && !self.is_rule(one))
         {
-            match kept.iter_mut().find(|other| other.name == one.name) {
+            match applicable.iter_mut().find(|other| other.name == one.name) {
                 // Kong runs the instance with the closest scope and no other of the name.
                 Some(other) if other.scope.closeness() < one.scope.closeness() => *other = one,
                 Some(_) => {}
-                None => kept.push(one),
+                None => applicable.push(one),
             }
         }
-        kept
+        applicable
     }
 
     /// The plugins that become global rules.

@@ -193,7 +193,7 @@ fn plugins(
     report: &mut ImportReport,
 ) -> Map<String, Value> {
     let all = translator.all(uses, report);
-    let (mut kept, mut left): (Map<_, _>, Map<_, _>) =
+    let (mut supported, mut left): (Map<_, _>, Map<_, _>) =
         all.into_iter().partition(|(name, _)| STREAM_PLUGINS.contains(&name.as_str()));
     let is_refused = left.shift_remove("fault-injection").is_some();
     let is_missing = |one: &&&PluginUse| is_guard(&one.name) && !STREAM_PLUGINS.contains(&one.name.as_str());
@@ -204,11 +204,11 @@ fn plugins(
         let line = dropped(label, "plugins", "connections are closed, so that nobody passes unchecked");
         report
             .refuse(line.why(why).hint("once access is guarded in another way, change ip-restriction here"));
-        kept.insert("ip-restriction".into(), json!({ "blacklist": ["0.0.0.0/0", "::/0"] }));
+        supported.insert("ip-restriction".into(), json!({ "blacklist": ["0.0.0.0/0", "::/0"] }));
     }
     for name in left.keys() {
         let line = dropped(label, "plugins", format!("{name} is left out"));
         report.add(line.why("it does not serve streams"));
     }
-    kept
+    supported
 }

@@ -102,9 +102,9 @@ fn assert_same(read: &[Resource], written: &[Resource]) {
     for resource in written {
         let other = read.iter().find(|one| one.kind == resource.kind && one.id == resource.id);
         let value = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
-        let mut came = value(&other.expect("it has the same kind and id").json);
-        came.as_object_mut().unwrap().shift_remove("id");
-        assert_eq!(came, value(&resource.json), "{resource}");
+        let mut converted = value(&other.expect("it has the same kind and id").json);
+        converted.as_object_mut().unwrap().shift_remove("id");
+        assert_eq!(converted, value(&resource.json), "{resource}");
     }
 }
 
@@ -125,8 +125,8 @@ fn cases_convert_as_expected_every_time() {
         if std::env::var_os("YUMEN_BLESS").is_some() {
             std::fs::write(&expected, &first).unwrap();
         }
-        let wanted = std::fs::read_to_string(&expected).unwrap_or_default();
-        assert!(first == wanted, "{}\n--- expected\n{wanted}\n--- came\n{first}", path.display());
+        let golden = std::fs::read_to_string(&expected).unwrap_or_default();
+        assert!(first == golden, "{}\n--- expected\n{golden}\n--- came\n{first}", path.display());
     }
     assert!(cases > 8, "{cases} cases");
 }

@@ -24,7 +24,7 @@ const NEEDS: MachineNeeds = MachineNeeds { connections: 1_000, short_connections
 
 /// Findings other than `Ok`, with their levels.
 fn bad(facts: &MachineFacts) -> Vec<(String, FindingLevel)> {
-    let findings = judge(facts, NEEDS).into_iter().filter(|finding| finding.level != FindingLevel::Ok);
+    let findings = examine(facts, NEEDS).into_iter().filter(|finding| finding.level != FindingLevel::Ok);
     findings
         .inspect(|finding| {
             assert!(finding.level == FindingLevel::Unknown || finding.hint.is_some(), "{}", finding.name)
@@ -75,7 +75,7 @@ fn what_a_machine_does_not_tell_is_unknown_and_not_wrong() {
 #[test]
 fn more_connections_ask_for_more() {
     let million = MachineNeeds { connections: 1_000_000, short_connections: false };
-    let findings = judge(&good(), million);
+    let findings = examine(&good(), million);
     let files = findings.iter().find(|finding| finding.name == "open files of a process").unwrap();
     assert_eq!(files.level, FindingLevel::Problem);
     assert!(files.wanted.starts_with("2002048"));
@@ -85,8 +85,8 @@ fn more_connections_ask_for_more() {
 fn kept_connections_need_few_ports() {
     let mut facts = good();
     facts.port_range = Some((32_768, 60_999));
-    let kept = MachineNeeds { connections: 100, short_connections: false };
-    assert!(judge(&facts, kept).iter().all(|finding| finding.level == FindingLevel::Ok));
+    let keepalive = MachineNeeds { connections: 100, short_connections: false };
+    assert!(examine(&facts, keepalive).iter().all(|finding| finding.level == FindingLevel::Ok));
 }
 
 #[test]

@@ -227,8 +227,8 @@ pub(crate) fn target_names(run: &RunRecord) -> Vec<String> {
 const KEPT: char = 'k';
 
 /// Flag of a figure that the gateway did not limit.
-fn flag_letter(who: BottleneckPart) -> char {
-    match who {
+fn flag_letter(part: BottleneckPart) -> char {
+    match part {
         BottleneckPart::Upstream => 'u',
         BottleneckPart::Generator => 'g',
         BottleneckPart::Machine => 'm',

@@ -79,7 +79,7 @@ pub(crate) fn blocks(comparisons: &[RivalComparison], limits: VerdictLimits) -> 
     let uncertain: Vec<&RivalComparison> = comparisons
         .iter()
         .filter(|one| matches!(one.verdict.decision, VerdictDecision::Undecided | VerdictDecision::TooFew))
-        .filter(|one| one.verdict.is_behind(one.metric))
+        .filter(|one| one.verdict.is_worse(one.metric))
         .collect();
     let same = with(comparisons, VerdictDecision::Same).len();
     let mut blocks = vec![ReportBlock::Paragraph(format!(

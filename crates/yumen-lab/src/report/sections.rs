@@ -8,7 +8,7 @@ pub(crate) mod usage;
 use super::context::ReportContext;
 use super::document::{CellEmphasis, ReportBlock, ReportTable, TableCell};
 use super::rivals::{RivalComparison, overview};
-use crate::metric::{error_share, good_responses_per_second, percentile, who_name};
+use crate::metric::{error_share, good_responses_per_second, part_name, percentile};
 use crate::quantity::QuantityUnit;
 use crate::record::{FindingLevel, MeasuredTarget, RunRecord, TargetRole};
 
@@ -99,7 +99,7 @@ pub(crate) fn rounds(context: ReportContext<'_>) -> Vec<ReportBlock> {
             }
             for round in &result.rounds {
                 let latency = round.summary.main_latency();
-                let at = |wanted| percentile(latency, wanted).map_or_else(TableCell::none, nanoseconds);
+                let at = |percent| percentile(latency, percent).map_or_else(TableCell::none, nanoseconds);
                 table.rows.push(vec![
                     TableCell::text(&case.label),
                     TableCell::text(&result.target),
@@ -110,7 +110,7 @@ pub(crate) fn rounds(context: ReportContext<'_>) -> Vec<ReportBlock> {
                     at(99.0),
                     nanoseconds(latency.max_ns as f64),
                     TableCell::text(errors(round)),
-                    TableCell::text(who_name(round.bottleneck.who)),
+                    TableCell::text(part_name(round.bottleneck.who)),
                 ]);
             }
         }

@@ -43,11 +43,11 @@ pub(super) fn link(
     let (count, took, mut round_trips) = std::thread::scope(|scope| {
         let serving = scope.spawn(server);
         // The client first: its streams close when it ends, and the server ends by that.
-        let asked = scope.spawn(client).join();
+        let answered = scope.spawn(client).join();
         let served = serving.join();
-        asked.ok().context("the asking thread panicked")?.and_then(|asked| {
+        answered.ok().context("the asking thread panicked")?.and_then(|answered| {
             served.ok().context("the serving thread panicked")??;
-            Ok(asked)
+            Ok(answered)
         })
     })?;
     round_trips.sort_unstable();

@@ -26,13 +26,13 @@ pub(super) fn apply(
     let first = changes.endpoints.first().copied().unwrap_or(1);
     let mut due = begun;
     'rounds: loop {
-        for (place, stay_ms) in changes.stay_ms.iter().enumerate() {
+        for (index, stay_ms) in changes.stay_ms.iter().enumerate() {
             // From the planned moment, so that the duration of a change does not shift the later ones.
             due += Duration::from_millis(*stay_ms);
             if !sleep_until(due, ended) {
                 break 'rounds;
             }
-            let count = changes.endpoints[(place + 1) % changes.endpoints.len()];
+            let count = changes.endpoints[(index + 1) % changes.endpoints.len()];
             marks.push(one(changes, count, gateway, upstreams, begun, ended));
             // A slow gateway must not receive two changes at once.
             due = due.max(Instant::now());
@@ -72,10 +72,10 @@ fn one(
         let _ = sleep_until(Instant::now() + GRACE, ended);
         upstreams.shrink(count);
     }
-    let announce_error = if changes.announce { "" } else { ", unannounced" };
+    let suffix = if changes.announce { "" } else { ", unannounced" };
     ChangeMark {
         at_ms: (start - begun).as_millis() as u64,
-        what: format!("{count} endpoints{announce_error}"),
+        what: format!("{count} endpoints{suffix}"),
         took_ms: took.as_secs_f64() * 1000.0,
         effective_ms: effective.map(|effective| effective.as_secs_f64() * 1000.0),
         error: error.map(|error| format!("{error:#}")),
@@ -85,12 +85,12 @@ fn one(
 /// Time of the first connection to one of the endpoints, according to the endpoints' counters.
 fn seen(
     upstreams: &LabUpstreams,
-    places: Range<usize>,
+    new_ones: Range<usize>,
     start: Instant,
     ended: &AtomicBool,
 ) -> Option<Duration> {
     while start.elapsed() < SEEN_LIMIT && !ended.load(Ordering::Acquire) {
-        if places.clone().any(|place| upstreams.accepted_at(place).is_some_and(|count| count > 0)) {
+        if new_ones.clone().any(|index| upstreams.accepted_at(index).is_some_and(|count| count > 0)) {
             return Some(start.elapsed());
         }
         std::thread::sleep(Duration::from_millis(5));

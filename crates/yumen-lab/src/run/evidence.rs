@@ -6,12 +6,13 @@ use crate::record::{BottleneckPart, RoundRecord, RunCase, RunRecord};
 use crate::scenario::TrapEvidence;
 
 /// Returns the sentence; `None` without evidence.
-pub(super) fn seen(sight: TrapEvidence, run: &RunRecord) -> Option<String> {
-    match sight {
+pub(super) fn seen(kind: TrapEvidence, run: &RunRecord) -> Option<String> {
+    match kind {
         TrapEvidence::Connections => per_case(run, |round| {
             let counted = round.connections?;
-            let door = counted.door.map_or(String::new(), |door| format!(" ({door} at the door)"));
-            Some(format!("{} connections{door} for {} requests", counted.client, counted.requests))
+            let accepted =
+                counted.door.map_or(String::new(), |accepted| format!(" ({accepted} at the door)"));
+            Some(format!("{} connections{accepted} for {} requests", counted.client, counted.requests))
         }),
         TrapEvidence::UpstreamConnections => per_case(run, |round| {
             let counted = round.connections?;

@@ -95,7 +95,7 @@ impl StartedGateway {
         let expected = if plan.gateway.responds_itself() { mock_body().as_bytes() } else { expected };
         let end = Instant::now() + START_LIMIT;
         let answer = loop {
-            let answer = http::ask("GET", plan.ports.http, path, &headers, "");
+            let answer = http::request("GET", plan.ports.http, path, &headers, "");
             match answer {
                 Ok(answer) if answer.good() => break answer,
                 other if Instant::now() > end => {
@@ -119,7 +119,7 @@ impl StartedGateway {
         );
         // Otherwise a gateway that checks no key would be compared with ones that do.
         if plan.gateway.requires_key() {
-            let answer = http::ask("GET", plan.ports.http, path, &[], "")?;
+            let answer = http::request("GET", plan.ports.http, path, &[], "")?;
             let refused = matches!(answer.status, 401 | 403);
             ensure!(refused, "{}: {} without a key; wanted 401", self.adapter.name(), answer.status);
         }

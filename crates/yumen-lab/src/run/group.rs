@@ -40,12 +40,12 @@ pub(super) struct GatewayGroup<'a> {
 /// Groups the indexes of points with the same shape, in the order of their first point.
 pub(super) fn together(points: &[ParameterPoint]) -> Vec<Vec<usize>> {
     let mut groups: Vec<(GatewayShape, Vec<usize>)> = Vec::new();
-    for (place, point) in points.iter().enumerate() {
+    for (target_index, point) in points.iter().enumerate() {
         let shape = point.settings.shape();
         // A linear search keeps the order of the first points; a scenario has few shapes.
         match groups.iter_mut().find(|(known, _)| *known == shape) {
-            Some((_, members)) => members.push(place),
-            None => groups.push((shape, vec![place])),
+            Some((_, members)) => members.push(target_index),
+            None => groups.push((shape, vec![target_index])),
         }
     }
     groups.into_iter().map(|(_, members)| members).collect()
@@ -61,8 +61,10 @@ impl<'a> GatewayGroup<'a> {
         entrants: &'a [RunTarget],
         progress: &mut RunProgress,
     ) -> Result<GatewayGroup<'a>> {
-        let settings: BTreeMap<usize, CaseSettings> =
-            members.iter().map(|place| (*place, points[*place].settings.clone())).collect();
+        let settings: BTreeMap<usize, CaseSettings> = members
+            .iter()
+            .map(|target_index| (*target_index, points[*target_index].settings.clone()))
+            .collect();
         let shape = points[members[0]].settings.shape();
         let pinning = pinning::split(&lab.cpus, shape.gateway.workers);
         // Before the gateways, which get their addresses.
@@ -70,22 +72,22 @@ impl<'a> GatewayGroup<'a> {
         let gateways = BTreeMap::new();
         let mut group =
             GatewayGroup { lab, scenario, points, entrants, settings, pinning, upstreams, gateways };
-        for (place, entrant) in entrants.iter().enumerate() {
+        for (target_index, entrant) in entrants.iter().enumerate() {
             interrupt::check()?;
             match group.start_one(entrant, &shape, members[0]) {
                 Ok(None) => {}
                 Ok(Some(gateway)) => {
-                    progress.describe(place, &gateway);
-                    group.gateways.insert(place, gateway);
+                    progress.describe(target_index, &gateway);
+                    group.gateways.insert(target_index, gateway);
                 }
                 // One broken gateway must not cost the measurements of the others.
                 Err(error) => {
                     let reason = format!("{error:#}");
-                    (lab.say)(&format!(
+                    (lab.print)(&format!(
                         "{} is left out of {}: {reason}",
                         entrant.name, points[members[0]].label
                     ));
-                    members.iter().for_each(|point| progress.miss(*point, place, &reason));
+                    members.iter().for_each(|point| progress.miss(*point, target_index, &reason));
                 }
             }
         }
@@ -130,7 +132,7 @@ impl<'a> GatewayGroup<'a> {
         for number in 0..=self.scenario.rounds {
             // A new order per round keeps drift of the machine from favouring a target.
             progress.dice.shuffle(&mut turns);
-            for (point, place) in &turns {
+            for (point, target_index) in &turns {
                 interrupt::check()?;
                 let settings = &self.settings[point];
                 let seconds = if number == 0 { self.scenario.warmup_seconds } else { self.scenario.seconds };
@@ -142,8 +144,8 @@ impl<'a> GatewayGroup<'a> {
                 {
                     continue;
                 }
-                let outcome = self.turn(&settings, seconds, *place, progress);
-                progress.note(*point, *place, number, outcome, self.lab.say);
+                let outcome = self.turn(&settings, seconds, *target_index, progress);
+                progress.note(*point, *target_index, number, outcome, self.lab.print);
             }
         }
         // Last, because sampling disturbs the measured times.
@@ -162,12 +164,12 @@ impl<'a> GatewayGroup<'a> {
                 }
             };
             let parts = self.entrants.iter().enumerate().filter(takes_part);
-            let there = |(place, entrant): (usize, &RunTarget)| {
-                let started = self.gateways.contains_key(&place)
+            let target_at = |(target_index, entrant): (usize, &RunTarget)| {
+                let started = self.gateways.contains_key(&target_index)
                     || !matches!(entrant.kind, RunTargetKind::Adapter { .. });
-                started.then_some((point, place))
+                started.then_some((point, target_index))
             };
-            parts.filter_map(there).collect::<Vec<_>>()
+            parts.filter_map(target_at).collect::<Vec<_>>()
         };
         self.settings.iter().flat_map(|(point, settings)| entrants(*point, settings)).collect()
     }
@@ -182,13 +184,13 @@ impl<'a> GatewayGroup<'a> {
         &mut self,
         settings: &CaseSettings,
         seconds: f64,
-        place: usize,
+        target_index: usize,
         progress: &RunProgress,
     ) -> Result<RoundRecord> {
         let (lab, pinning, begun) = (self.lab, &self.pinning, progress.begun);
-        let gateway = self.gateways.get(&place);
+        let gateway = self.gateways.get(&target_index);
         let tls = settings.clients.tls.is_some();
-        let (base, pids) = match (&self.entrants[place].kind, gateway) {
+        let (base, pids) = match (&self.entrants[target_index].kind, gateway) {
             (RunTargetKind::Url { url, pids }, _) => (url.clone(), pids.clone()),
             (RunTargetKind::Adapter { .. }, Some(gateway)) => (gateway.base(tls), vec![gateway.root()]),
             _ => return lab.direct(settings, seconds, &mut self.upstreams, pinning, begun),
@@ -214,8 +216,8 @@ impl<'a> GatewayGroup<'a> {
         };
         let open: Vec<(usize, OpenRate)> =
             self.settings.iter().filter_map(|(point, settings)| Some((*point, rate_of(settings)?))).collect();
-        for (point, wanted) in open {
-            let rate = match (self.lab.rate, wanted, progress.rate()) {
+        for (point, open_rate) in open {
+            let rate = match (self.lab.rate, open_rate, progress.rate()) {
                 (Some(rate), ..) | (_, OpenRate::PerSecond(rate), _) | (.., Some(rate)) => Some(rate),
                 (None, OpenRate::ShareOfSlowest(share), None) => self.probe(point, share, progress)?,
             };
@@ -235,17 +237,18 @@ impl<'a> GatewayGroup<'a> {
         // Changes of endpoints would disturb the maximum.
         let probe = CaseSettings { load: CaseLoad::Closed, changes: None, ..self.settings[&point].clone() };
         let mut slowest: Option<(f64, usize)> = None;
-        for place in self.gateways.keys().copied().collect::<Vec<_>>() {
-            let rate = self.turn(&probe, PROBE_SECONDS, place, progress)?.summary.responses_per_second();
+        for target_index in self.gateways.keys().copied().collect::<Vec<_>>() {
+            let rate =
+                self.turn(&probe, PROBE_SECONDS, target_index, progress)?.summary.responses_per_second();
             // Every gateway must be able to sustain the rate, so the slowest one determines it.
             if slowest.is_none_or(|(known, _)| rate < known) {
-                slowest = Some((rate, place));
+                slowest = Some((rate, target_index));
             }
         }
-        let Some((capacity, place)) = slowest else { return Ok(None) };
+        let Some((capacity, target_index)) = slowest else { return Ok(None) };
         let rate = round_down(capacity * share);
-        let name = &self.entrants[place].name;
-        (self.lab.say)(&format!(
+        let name = &self.entrants[target_index].name;
+        (self.lab.print)(&format!(
             "the slowest, {name}, answers {capacity:.0} per second: the rate is {rate:.0}"
         ));
         Ok(Some(rate))
@@ -257,27 +260,30 @@ impl<'a> GatewayGroup<'a> {
         let Some((point, settings)) = self.settings.first_key_value() else { return Ok(()) };
         let settings = CaseSettings { changes: None, ..settings.clone() };
         let point = &self.points[*point];
-        let pids: Vec<(usize, Vec<u32>)> =
+        let pids: Vec<(usize, Vec<u32>)> = self
+            .gateways
+            .iter()
             // Collected first, because the turn below borrows the group mutably.
-            self.gateways.iter().map(|(place, gateway)| (*place, descendants(gateway.root()))).collect();
-        for (place, pids) in pids {
+            .map(|(target_index, gateway)| (*target_index, descendants(gateway.root())))
+            .collect();
+        for (target_index, pids) in pids {
             interrupt::check()?;
-            let name = &self.entrants[place].name;
+            let name = &self.entrants[target_index].name;
             let title = format!("{name}, {}, {}", self.scenario.name, point.label);
             let folder = &self.lab.folder;
             let file = out.join(format!("{}-{name}-{}.svg", self.scenario.name, point.id));
             let drawn = std::thread::scope(|scope| {
                 let drawing = scope.spawn(move || flame::graph(&pids, FLAME_SECONDS, folder, &title));
                 // One second longer than the sampling, so that the load covers all samples.
-                let loaded = self.turn(&settings, FLAME_SECONDS + 1.0, place, progress);
+                let loaded = self.turn(&settings, FLAME_SECONDS + 1.0, target_index, progress);
                 let drawn =
                     drawing.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the drawing thread panicked")));
                 loaded.and(drawn)
             });
             match drawn.and_then(|svg| Ok(std::fs::write(&file, svg)?)) {
-                Ok(()) => (self.lab.say)(&format!("written: {}", file.display())),
+                Ok(()) => (self.lab.print)(&format!("written: {}", file.display())),
                 // The measurements are complete; a missing `perf` must not discard them.
-                Err(error) => (self.lab.say)(&format!("no flame graph of {name}: {error:#}")),
+                Err(error) => (self.lab.print)(&format!("no flame graph of {name}: {error:#}")),
             }
         }
         Ok(())

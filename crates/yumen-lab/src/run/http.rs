@@ -23,7 +23,7 @@ impl LabResponse {
 }
 
 /// Sends a request to a port on 127.0.0.1.
-pub(super) fn ask(
+pub(super) fn request(
     method: &str,
     port: u16,
     target: &str,

@@ -38,7 +38,7 @@ pub(super) struct LabContext<'a> {
     pub(super) rate: Option<f64>,
     /// Directory of the flame graphs.
     pub(super) flame: Option<PathBuf>,
-    pub(super) say: Say<'a>,
+    pub(super) print: Say<'a>,
 }
 
 /// Payloads of report R1: bytes of request and response.
@@ -59,7 +59,7 @@ impl LabContext<'_> {
         // Before the gateways start, which would take processor time.
         run.ceilings = self.ceilings(&points).context("the ceilings")?;
         for ceiling in &run.ceilings {
-            (self.say)(&format!(
+            (self.print)(&format!(
                 "ceiling of the {}: {:.0} round trips per second on {} connections",
                 ceiling.name, ceiling.per_second, ceiling.connections
             ));
@@ -73,11 +73,8 @@ impl LabContext<'_> {
         run.took_ms = progress.begun.elapsed().as_millis() as u64;
         (run.cases, run.targets) = (progress.cases, progress.targets);
         // At the end, because evidence may need all rounds. Collected first, since `seen` reads the whole record.
-        let seen: Vec<Option<String>> = scenario
-            .traps
-            .iter()
-            .map(|trap| trap.see.and_then(|sight| evidence::seen(sight, &run)))
-            .collect();
+        let seen: Vec<Option<String>> =
+            scenario.traps.iter().map(|trap| trap.see.and_then(|kind| evidence::seen(kind, &run))).collect();
         for (trap, seen) in run.scenario.traps.iter_mut().zip(seen) {
             trap.seen = seen;
         }
@@ -108,7 +105,7 @@ impl LabContext<'_> {
             scale: self.scale,
             lab_version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: self.facts.machine(pinning::split(&self.cpus, workers)),
-            doctor: doctor::judge(&self.facts, needs),
+            doctor: doctor::examine(&self.facts, needs),
             scenario: ScenarioFacts {
                 name: scenario.name.clone(),
                 title: scenario.title.clone(),
@@ -131,9 +128,9 @@ impl LabContext<'_> {
     /// point.
     fn ceilings(&self, points: &[ParameterPoint]) -> Result<Vec<MeasuredCeiling>> {
         let pinning = pinning::split(&self.cpus, 1);
-        let (asked, answered) = LINK_PAYLOAD;
+        let (request_bytes, answered) = LINK_PAYLOAD;
         let duration = Duration::from_secs_f64(CEILING_SECONDS);
-        let link = ceilings::link(LINK_CONNECTIONS, asked, answered, duration, &pinning)?;
+        let link = ceilings::link(LINK_CONNECTIONS, request_bytes, answered, duration, &pinning)?;
         let with_upstream =
             points.iter().map(|point| &point.settings).filter(|settings| settings.has_upstream());
         let Some(busiest) = with_upstream.max_by_key(|settings| settings.clients.connections) else {

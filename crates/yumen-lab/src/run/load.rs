@@ -76,7 +76,7 @@ pub(super) fn arguments(settings: &CaseSettings, aim: &LoadInput<'_>) -> Vec<Str
         (clients.new_connection, "--new-connection"),
         (clients.tls.as_ref().is_some_and(|tls| !tls.resumption), "--no-resumption"),
     ];
-    args.extend(flags.iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| (*flag).to_owned()));
+    args.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| (*flag).to_owned()));
     args.extend(settings.paths().iter().map(|path| format!("{}{path}", aim.base)));
     args
 }
@@ -126,9 +126,9 @@ impl RunningLoad {
     /// Waits for the end of the generator and reads its result.
     pub(super) fn finish(&mut self, limit: Duration, stopped: impl Fn() -> bool) -> Result<LoadSummary> {
         let status = self.process.wait(limit, stopped)?;
-        let said = || format!("the generator ended with {status}:\n{}", self.process.log_tail());
-        let text = std::fs::read_to_string(&self.result).with_context(said)?;
-        serde_json::from_str(&text).with_context(said)
+        let failure = || format!("the generator ended with {status}:\n{}", self.process.log_tail());
+        let text = std::fs::read_to_string(&self.result).with_context(failure)?;
+        serde_json::from_str(&text).with_context(failure)
     }
 }
 

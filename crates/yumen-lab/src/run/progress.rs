@@ -61,15 +61,15 @@ impl RunProgress {
     pub(super) fn note(
         &mut self,
         point: usize,
-        place: usize,
+        target_index: usize,
         number: usize,
         outcome: Result<RoundRecord>,
-        say: Say<'_>,
+        print: Say<'_>,
     ) {
-        let who = format!("{}, {}", self.cases[point].label, self.targets[place].name);
+        let label = format!("{}, {}", self.cases[point].label, self.targets[target_index].name);
         if number == 0 {
             if let Err(error) = outcome {
-                say(&format!("{who}, warm-up: {error:#}"));
+                print(&format!("{label}, warm-up: {error:#}"));
             }
             return;
         }
@@ -77,24 +77,28 @@ impl RunProgress {
         let position = self.position;
         match outcome {
             Ok(round) => {
-                say(&format!("[{position}/{}] {who}: {}", self.rounds_all, line(&round)));
-                self.cases[point].results[place].rounds.push(RoundRecord { number, position, ..round });
+                print(&format!("[{position}/{}] {label}: {}", self.rounds_all, line(&round)));
+                self.cases[point].results[target_index].rounds.push(RoundRecord {
+                    number,
+                    position,
+                    ..round
+                });
             }
             Err(error) => {
-                say(&format!("[{position}/{}] {who}: {error:#}", self.rounds_all));
-                self.miss(point, place, &format!("round {number}: {error:#}"));
+                print(&format!("[{position}/{}] {label}: {error:#}", self.rounds_all));
+                self.miss(point, target_index, &format!("round {number}: {error:#}"));
             }
         }
     }
 
     /// Notes why a target lacks rounds; the first reason is retained.
-    pub(super) fn miss(&mut self, point: usize, place: usize, reason: &str) {
-        self.cases[point].results[place].missing.get_or_insert_with(|| reason.to_owned());
+    pub(super) fn miss(&mut self, point: usize, target_index: usize, reason: &str) {
+        self.cases[point].results[target_index].missing.get_or_insert_with(|| reason.to_owned());
     }
 
     /// Records the rendered files of the first start. Later starts differ by the parameters of their cases.
-    pub(super) fn describe(&mut self, place: usize, gateway: &StartedGateway) {
-        let target = &mut self.targets[place];
+    pub(super) fn describe(&mut self, target_index: usize, gateway: &StartedGateway) {
+        let target = &mut self.targets[target_index];
         for note in &gateway.rendered.notes {
             if !target.notes.contains(note) {
                 target.notes.push(note.clone());
@@ -146,13 +150,13 @@ pub(super) fn percentile(summary: &LoadSummary, percentile: f64) -> u64 {
 /// Summary of a round in one line.
 fn line(round: &RoundRecord) -> String {
     let summary = &round.summary;
-    let who = format!("{:?}", round.bottleneck.who).to_lowercase();
+    let label = format!("{:?}", round.bottleneck.who).to_lowercase();
     if let Some(idle) = &summary.idle {
         let each = idle.rss_per_connection_bytes.unwrap_or(0.0) / 1024.0;
         return format!("{} of {} connections held, {each:.1} KiB each", idle.held, idle.wanted);
     }
     format!(
-        "{:.0}/s, p50 {:.2} ms, p99 {:.2} ms, {} errors, gateway {:.1} us a request, limited by {who}",
+        "{:.0}/s, p50 {:.2} ms, p99 {:.2} ms, {} errors, gateway {:.1} us a request, limited by {label}",
         summary.responses_per_second(),
         percentile(summary, 50.0) as f64 / 1e6,
         percentile(summary, 99.0) as f64 / 1e6,
@@ -165,14 +169,14 @@ fn line(round: &RoundRecord) -> String {
 pub(super) fn rfc3339(seconds: u64) -> String {
     const DAY: u64 = 86_400;
     let (mut days, rest) = (seconds / DAY, seconds % DAY);
-    let skip_revisions =
+    let is_leap_year =
         |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let mut year = 1970;
-    while days >= 365 + u64::from(skip_revisions(year)) {
-        days -= 365 + u64::from(skip_revisions(year));
+    while days >= 365 + u64::from(is_leap_year(year)) {
+        days -= 365 + u64::from(is_leap_year(year));
         year += 1;
     }
-    let february = 28 + u64::from(skip_revisions(year));
+    let february = 28 + u64::from(is_leap_year(year));
     let mut month = 1;
     for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
         if days < length {

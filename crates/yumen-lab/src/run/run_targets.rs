@@ -131,13 +131,13 @@ pub(super) fn program(adapter: &dyn GatewayAdapter) -> Option<PathBuf> {
 }
 
 fn folders() -> Vec<PathBuf> {
-    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
+    let exe_dir = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let home = std::env::var_os("HOME").map(PathBuf::from);
     // Debian installs servers in directories that are not in the PATH of ordinary users.
     let system = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     let own = home.iter().flat_map(|home| [home.join(".cache/yumen-lab/bin"), home.join("go/bin")]);
-    beside.into_iter().chain(std::env::split_paths(&path)).chain(system).chain(own).collect()
+    exe_dir.into_iter().chain(std::env::split_paths(&path)).chain(system).chain(own).collect()
 }
 
 /// Version reported by the program.

@@ -30,9 +30,9 @@ fn one(step: &GatewayStep, folder: &Path, process: &RunningProcess) -> Result<()
         GatewayStep::Write { file, text } => write(folder, file, text),
         GatewayStep::Reload => process.reload(),
         GatewayStep::Http { method, port, target, headers, body } => {
-            let answer = http::ask(method, *port, target, headers, body)?;
-            let said = String::from_utf8_lossy(&answer.body[..answer.body.len().min(500)]).into_owned();
-            ensure!(answer.good(), "{method} {target}: {} {said}", answer.status);
+            let answer = http::request(method, *port, target, headers, body)?;
+            let body_start = String::from_utf8_lossy(&answer.body[..answer.body.len().min(500)]).into_owned();
+            ensure!(answer.good(), "{method} {target}: {} {body_start}", answer.status);
             Ok(())
         }
         GatewayStep::Line { port, line, good } => {

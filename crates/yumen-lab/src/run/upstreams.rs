@@ -37,15 +37,15 @@ struct LabEndpoint {
 impl LabEndpoint {
     /// Accepted connections, except the lab's own.
     fn accepted(&self) -> Option<u64> {
-        let answer = self.ask("/stats").ok()?;
+        let answer = self.request("/stats").ok()?;
         let stats: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
         Some(stats["connections"].as_u64()?.saturating_sub(self.own.get()))
     }
 
-    fn ask(&self, path: &str) -> Result<http::LabResponse> {
+    fn request(&self, path: &str) -> Result<http::LabResponse> {
         // Counted even if the request fails: the connection may have been accepted.
         self.own.set(self.own.get() + 1);
-        http::ask("GET", self.port, path, &[], "")
+        http::request("GET", self.port, path, &[], "")
     }
 }
 
@@ -74,19 +74,19 @@ impl LabUpstreams {
     /// Starts endpoints up to `count`.
     pub(super) fn grow(&mut self, count: usize) -> Result<()> {
         while self.running.len() < count {
-            let place = self.running.len();
-            if self.ports.len() <= place {
+            let index = self.running.len();
+            if self.ports.len() <= index {
                 // Kept for the run: an endpoint that returns has the address that the gateway knows.
                 self.ports.extend(free_ports::<1>()?);
             }
-            let port = self.ports[place];
+            let port = self.ports[index];
             let args = ["upstream".to_owned(), "--listen".to_owned(), format!("127.0.0.1:{port}")];
             let launch = ProcessLaunch {
                 program: &self.bench,
                 args: &args,
                 env: &[],
                 cpus: &self.cpus,
-                log: self.folder.join(format!("upstream-{place}.log")),
+                log: self.folder.join(format!("upstream-{index}.log")),
                 stop_signal: StopSignal::Terminate,
                 pid_file: None,
             };
@@ -136,14 +136,14 @@ impl LabUpstreams {
     }
 
     /// Connections accepted by one running endpoint, except the lab's own.
-    pub(super) fn accepted_at(&self, place: usize) -> Option<u64> {
-        self.running.get(place)?.accepted()
+    pub(super) fn accepted_at(&self, index: usize) -> Option<u64> {
+        self.running.get(index)?.accepted()
     }
 
     /// Response body of the upstream for a path.
     pub(super) fn body(&self, path: &str) -> Result<Vec<u8>> {
         let first = self.running.first().context("no upstream runs")?;
-        let answer = first.ask(path)?;
+        let answer = first.request(path)?;
         anyhow::ensure!(answer.good(), "the upstream answers {path} with {}", answer.status);
         Ok(answer.body)
     }

@@ -205,8 +205,8 @@ pub(super) fn bottleneck(usage: &RoundUsage, offered: BottleneckInput) -> RoundB
         return verdict(BottleneckPart::Gateway, "the gateway used its processors to the full");
     }
     if offered.shared && upstream + generator >= BUSY {
-        let who = if upstream > generator { BottleneckPart::Upstream } else { BottleneckPart::Generator };
-        return verdict(who, "upstream and generator share processors, and those were used to the full");
+        let part = if upstream > generator { BottleneckPart::Upstream } else { BottleneckPart::Generator };
+        return verdict(part, "upstream and generator share processors, and those were used to the full");
     }
     if generator >= BUSY {
         return verdict(BottleneckPart::Generator, "the generator used its processors to the full");

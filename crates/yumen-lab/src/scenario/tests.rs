@@ -122,11 +122,11 @@ fn points_share_a_gateway_where_only_the_load_differs() {
     ];
     let shape = |clients| CaseSettings { clients, ..base.clone() }.shape();
     assert!(loads.into_iter().all(|clients| shape(clients) == base.shape()));
-    let held = |connections| CaseSettings {
+    let idle_case = |connections| CaseSettings {
         load: CaseLoad::Idle,
         clients: ClientSettings { connections, ..ClientSettings::default() },
         ..base.clone()
     };
-    assert_ne!(held(5).shape(), held(6).shape());
+    assert_ne!(idle_case(5).shape(), idle_case(6).shape());
     assert_ne!(with_routes(1).shape(), base.shape());
 }

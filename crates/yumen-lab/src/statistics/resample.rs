@@ -50,22 +50,22 @@ fn middle_of(mut resampled: Vec<f64>) -> Option<ConfidenceInterval> {
 /// Resampling with replacement. From a sorted sample, only indexes are drawn, which are cheap to sort.
 struct BootstrapResample {
     random: SplitMix,
-    places: Vec<usize>,
+    indices: Vec<usize>,
 }
 
 impl BootstrapResample {
     fn new() -> Self {
-        Self { random: SplitMix(SEED), places: Vec::new() }
+        Self { random: SplitMix(SEED), indices: Vec::new() }
     }
 
     fn median_of(&mut self, sorted: &[f64]) -> f64 {
         // One allocation serves all resamples.
-        self.places.clear();
-        self.places.extend((0..sorted.len()).map(|_| self.random.below(sorted.len())));
-        self.places.sort_unstable();
+        self.indices.clear();
+        self.indices.extend((0..sorted.len()).map(|_| self.random.below(sorted.len())));
+        self.indices.sort_unstable();
         let middle = sorted.len() / 2;
-        let upper = sorted[self.places[middle]];
-        if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[self.places[middle - 1]], upper) }
+        let upper = sorted[self.indices[middle]];
+        if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[self.indices[middle - 1]], upper) }
     }
 }
 

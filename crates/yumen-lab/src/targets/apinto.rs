@@ -111,7 +111,7 @@ fn plugins(plan: &GatewayPlan) -> GatewayStep {
         (plan.gateway.responds_itself(), plugin("http_mocking", "http_mocking", "enable")),
     ];
     let plugins: Vec<Value> =
-        known.into_iter().filter(|(wanted, _)| *wanted).map(|(_, plugin)| plugin).collect();
+        known.into_iter().filter(|(is_set, _)| *is_set).map(|(_, plugin)| plugin).collect();
     let mut step = put(plan, "setting/plugin", json!({ "plugins": plugins }));
     if let GatewayStep::Http { target, .. } = &mut step {
         *target = "/setting/plugin".to_owned();

@@ -27,10 +27,10 @@ pub(crate) fn serve(script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Scrip
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let heads: Arc<Mutex<Vec<String>>> = Arc::default();
-    let (script, kept) = (Arc::new(script), heads.clone());
+    let (script, recorded) = (Arc::new(script), heads.clone());
     std::thread::spawn(move || {
         for (number, stream) in listener.incoming().flatten().enumerate() {
-            let mut peer = Peer { stream, number, heads: kept.clone() };
+            let mut peer = Peer { stream, number, heads: recorded.clone() };
             let script = script.clone();
             std::thread::spawn(move || script(&mut peer));
         }

@@ -34,12 +34,12 @@ fn names_and_types_are_kept_apart() {
 fn sweeping_forgets_only_what_nobody_holds() {
     let carry = Carry::default();
     assert!(carry.is_empty());
-    let held = carry.keep("held", || 1u64);
+    let shared = carry.keep("held", || 1u64);
     drop(carry.keep("dropped", || 2u64));
     assert_eq!(carry.len(), 2);
     carry.sweep();
     assert_eq!(carry.len(), 1);
-    assert!(Arc::ptr_eq(&held, &carry.keep("held", || 3u64)));
+    assert!(Arc::ptr_eq(&shared, &carry.keep("held", || 3u64)));
 }
 
 /// A counter that also exports changes during the drain.

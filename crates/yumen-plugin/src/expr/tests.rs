@@ -13,8 +13,8 @@ User-Agent: curl/8.5";
 
 fn check(rules: Value, expected: bool) {
     let expr = ConditionExpr::parse(&rules).unwrap_or_else(|error| panic!("{rules}: {error}"));
-    let held = with_exchange(false, REQUEST, |ex| expr.eval(ex));
-    assert_eq!(held, expected, "{rules}");
+    let result = with_exchange(false, REQUEST, |ex| expr.eval(ex));
+    assert_eq!(result, expected, "{rules}");
 }
 
 fn check_refused(rules: Value, expected: &str) {

@@ -52,11 +52,11 @@ pub(crate) fn string_end(text: &[u8], at: usize) -> Option<(usize, bool)> {
     }
 }
 
-/// Length of an escape including its backslash; `behind` begins after the backslash.
-fn escape_length(behind: &[u8]) -> Option<usize> {
-    match behind.first()? {
+/// Length of an escape including its backslash; `rest` begins after the backslash.
+fn escape_length(rest: &[u8]) -> Option<usize> {
+    match rest.first()? {
         b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
-        b'u' => behind.get(1..5)?.iter().all(u8::is_ascii_hexdigit).then_some(6),
+        b'u' => rest.get(1..5)?.iter().all(u8::is_ascii_hexdigit).then_some(6),
         _ => None,
     }
 }

@@ -60,20 +60,20 @@ impl JsonIndex {
     pub(super) fn value(&self, body: &[u8], path: &str) -> Result<Option<VarValue<'static>>, UnreadValue> {
         let budget = Cell::new(FOUND_VALUES_MAX);
         if !path.contains('*') {
-            return match self.place(body, path) {
+            return match self.offset(body, path) {
                 Some(at) => read(body, at, &budget),
                 None => Ok(None),
             };
         }
         let mut values = Vec::new();
-        for at in self.places(body, path)? {
+        for at in self.offsets(body, path)? {
             values.extend(read(body, at, &budget)?);
         }
         Ok((!values.is_empty()).then_some(VarValue::List(values)))
     }
 
     /// Offset of the value at a path without stars.
-    fn place(&self, body: &[u8], path: &str) -> Option<usize> {
+    fn offset(&self, body: &[u8], path: &str) -> Option<usize> {
         if let Some((_, at)) = self.remembered.borrow().iter().find(|(known, _)| **known == *path) {
             return *at;
         }
@@ -87,7 +87,7 @@ impl JsonIndex {
     }
 
     /// Offsets of the values at a path with stars.
-    fn places(&self, body: &[u8], path: &str) -> Result<Vec<usize>, UnreadValue> {
+    fn offsets(&self, body: &[u8], path: &str) -> Result<Vec<usize>, UnreadValue> {
         let mut reached = vec![after_space(body, 0)];
         for step in steps(path) {
             let mut next = Vec::new();
@@ -156,18 +156,18 @@ impl JsonIndex {
             Some(b'{') => {
                 // A duplicate name has its first position and its last value.
                 let mut positions: HashMap<Cow<'_, str>, usize> = HashMap::new();
-                let mut places: Vec<usize> = Vec::new();
+                let mut offsets: Vec<usize> = Vec::new();
                 for member in self.members_of(body, at) {
-                    let position = *positions.entry(name_of(body, member)?).or_insert(places.len());
-                    match places.get_mut(position) {
-                        Some(place) => *place = value_of(body, member),
-                        None => places.push(value_of(body, member)),
+                    let position = *positions.entry(name_of(body, member)?).or_insert(offsets.len());
+                    match offsets.get_mut(position) {
+                        Some(offset) => *offset = value_of(body, member),
+                        None => offsets.push(value_of(body, member)),
                     }
-                    if places.len() > FOUND_VALUES_MAX {
+                    if offsets.len() > FOUND_VALUES_MAX {
                         return Err(UnreadValue::TooComplex);
                     }
                 }
-                places.into_iter().try_for_each(&mut add)
+                offsets.into_iter().try_for_each(&mut add)
             }
             _ => Ok(()),
         }
@@ -188,8 +188,8 @@ fn is_named(body: &[u8], member: JsonMember, name: &str) -> bool {
     if member.has_escape() {
         return name_of(body, member).is_ok_and(|decoded| decoded == name);
     }
-    let behind_quote = body.get(member.start as usize + 1..).unwrap_or_default();
-    behind_quote.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'"'))
+    let after_quote = body.get(member.start as usize + 1..).unwrap_or_default();
+    after_quote.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'"'))
 }
 
 fn name_of(body: &[u8], member: JsonMember) -> Result<Cow<'_, str>, UnreadValue> {

@@ -58,11 +58,11 @@ impl MultipartParts {
                 let end = at.checked_sub(2).filter(|end| start <= *end).ok_or(Malformed)?;
                 form.parts.push(part(body, start..end)?);
             }
-            let behind = at + delimiter.len();
-            open = line_end(body, behind, false);
+            let after_delimiter = at + delimiter.len();
+            open = line_end(body, after_delimiter, false);
             if open.is_none() {
-                let is_close =
-                    body[behind..].starts_with(b"--") && line_end(body, behind + 2, true).is_some();
+                let is_close = body[after_delimiter..].starts_with(b"--")
+                    && line_end(body, after_delimiter + 2, true).is_some();
                 is_closed = is_close.then_some(true).ok_or(Malformed)?;
             }
         }

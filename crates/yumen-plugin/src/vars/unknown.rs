@@ -23,8 +23,8 @@ pub fn unknown_names<T>(work: impl FnOnce() -> T) -> (T, BTreeSet<Box<str>>) {
 }
 
 pub(super) fn note(name: &str) {
-    NOTED.with_borrow_mut(|noted| {
-        if let Some(names) = noted {
+    NOTED.with_borrow_mut(|recorded| {
+        if let Some(names) = recorded {
             names.insert(name.into());
         }
     });

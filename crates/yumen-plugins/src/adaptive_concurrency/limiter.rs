@@ -104,7 +104,7 @@ pub(super) struct AdaptiveLimitGuard {
     limiter: Arc<AdaptiveLimiter>,
     epoch: u32,
     /// Start of the first attempt, in microseconds.
-    asked_us: Cell<Option<u64>>,
+    attempted_us: Cell<Option<u64>>,
     is_counted: Cell<bool>,
 }
 
@@ -118,7 +118,12 @@ impl AdaptiveLimitGuard {
             return None;
         };
         let limiter = limiter.clone();
-        Some(AdaptiveLimitGuard { limiter, epoch, asked_us: Cell::default(), is_counted: Cell::new(true) })
+        Some(AdaptiveLimitGuard {
+            limiter,
+            epoch,
+            attempted_us: Cell::default(),
+            is_counted: Cell::new(true),
+        })
     }
 
     pub(super) fn is_of(&self, limiter: &Arc<AdaptiveLimiter>) -> bool {
@@ -127,12 +132,12 @@ impl AdaptiveLimitGuard {
 
     /// Records the start of an attempt. Only the first attempt counts.
     pub(super) fn note_attempt(&self, now_us: u64) {
-        self.asked_us.set(self.asked_us.get().or(Some(now_us)));
+        self.attempted_us.set(self.attempted_us.get().or(Some(now_us)));
     }
 
     /// Time since the first attempt in microseconds; `None` without an attempt.
     pub(super) fn took_us(&self, now_us: u64) -> Option<u64> {
-        Some(now_us.saturating_sub(self.asked_us.get()?))
+        Some(now_us.saturating_sub(self.attempted_us.get()?))
     }
 
     /// Releases the count; further calls have no effect.
@@ -310,10 +315,10 @@ impl AdaptiveLimiter {
                 let fine_us = self.baseline_us() as f64 * self.rules.tolerance;
                 let gradient = (fine_us / average_us).clamp(*GRADIENT.start(), *GRADIENT.end()).min(1.0);
                 // Headroom for a short queue, which lets the limit grow.
-                let wanted = state.limit * gradient + state.limit.sqrt();
+                let target = state.limit * gradient + state.limit.sqrt();
                 // Without load near the limit, the latency is no evidence for a higher limit.
                 let is_used = f64::from(state.peak) * 2.0 >= state.limit;
-                if is_used { wanted } else { wanted.min(state.limit) }
+                if is_used { target } else { target.min(state.limit) }
             }
         };
         self.set_limit(state, limit);

@@ -143,14 +143,14 @@ fn exchanges_above_the_limit_are_refused_until_others_end() {
     assert!(first.1.is_none() && second.1.is_none());
     let refused = start().1.expect("it is refused");
     assert_eq!((refused.status, &refused.body[..]), (503, &b"{\"error_msg\":\"busy\"}\n"[..]));
-    let told = plugin.dry_run(PhaseSet::ACCESS, &mut bench.exchange("GET / HTTP/1.1"));
-    assert!(matches!(told, DryRunResult::Respond(response) if response.status == 503));
+    let dry_run = plugin.dry_run(PhaseSet::ACCESS, &mut bench.exchange("GET / HTTP/1.1"));
+    assert!(matches!(dry_run, DryRunResult::Respond(response) if response.status == 503));
     drop(first);
     assert!(start().1.is_none());
 }
 
 /// An admitted exchange after its attempt has begun.
-fn asked<'b>(bench: &'b PluginBench, plugins: &[Arc<dyn Plugin>]) -> Exchange<'b> {
+fn admitted<'b>(bench: &'b PluginBench, plugins: &[Arc<dyn Plugin>]) -> Exchange<'b> {
     let mut ex = bench.exchange("GET / HTTP/1.1");
     for plugin in plugins {
         assert!(matches!(plugin.access(&mut ex), Step::Continue));
@@ -176,14 +176,14 @@ fn exchange(
     outcome: &ExchangeOutcome<'_>,
 ) {
     bench.host.advance(Duration::from_secs(1));
-    let mut ex = asked(bench, plugins);
+    let mut ex = admitted(bench, plugins);
     status.into_iter().for_each(|status| answered(bench, plugins, &mut ex, status));
     plugins.iter().for_each(|plugin| plugin.log(&ex, outcome));
 }
 
-fn told(bench: &PluginBench, plugin: &Arc<dyn Plugin>) -> String {
+fn dry_run_note(bench: &PluginBench, plugin: &Arc<dyn Plugin>) -> String {
     match plugin.dry_run(PhaseSet::ACCESS, &mut bench.exchange("GET / HTTP/1.1")) {
-        DryRunResult::Note(told) => told.into_owned(),
+        DryRunResult::Note(dry_run_note) => dry_run_note.into_owned(),
         other => panic!("it is let in, not {other:?}"),
     }
 }
@@ -203,11 +203,11 @@ fn clients_that_do_not_wait_tell_nothing_of_the_upstream() {
         let bench = PluginBench::new();
         let plugins = [bench.plugin("adaptive-concurrency", json!({"measure_requests": 1}))];
         exchange(&bench, &plugins, Some(200), &ExchangeOutcome::default());
-        assert_eq!(told(&bench, &plugins[0]), "0 of 20 exchanges under way");
+        assert_eq!(dry_run_note(&bench, &plugins[0]), "0 of 20 exchanges under way");
         let failed = ExchangeOutcome { fault: "x", upstream_failure, ..ExchangeOutcome::default() };
         exchange(&bench, &plugins, status, &failed);
         let limit = format!("0 of {expected} exchanges under way");
-        assert_eq!(told(&bench, &plugins[0]), limit, "{status:?} {upstream_failure:?}");
+        assert_eq!(dry_run_note(&bench, &plugins[0]), limit, "{status:?} {upstream_failure:?}");
     }
 }
 
@@ -225,7 +225,10 @@ fn a_global_rule_and_a_route_each_learn_of_an_exchange_that_both_let_in() {
     exchange(&bench, &plugins, Some(200), &ExchangeOutcome::default());
     let failed = ExchangeOutcome { fault: "x", upstream_failure: Some(502), ..ExchangeOutcome::default() };
     exchange(&bench, &plugins, None, &failed);
-    assert_eq!(plugins.each_ref().map(|plugin| told(&bench, plugin)), ["0 of 18 exchanges under way"; 2]);
+    assert_eq!(
+        plugins.each_ref().map(|plugin| dry_run_note(&bench, plugin)),
+        ["0 of 18 exchanges under way"; 2]
+    );
 }
 
 #[test]
@@ -235,18 +238,22 @@ fn an_exchange_counts_until_its_answer_begins() {
     // Tunnels, and responses that are read slowly or never completely.
     let mut open = Vec::new();
     for number in 0..30 {
-        let mut ex = asked(&bench, &plugins);
-        assert!(told(&bench, &plugins[0]).starts_with("1 of "));
+        let mut ex = admitted(&bench, &plugins);
+        assert!(dry_run_note(&bench, &plugins[0]).starts_with("1 of "));
         answered(&bench, &plugins, &mut ex, if number % 2 == 0 { 101 } else { 200 });
         open.push(ex);
     }
-    assert_eq!(told(&bench, &plugins[0]), "0 of 20 exchanges under way");
+    assert_eq!(dry_run_note(&bench, &plugins[0]), "0 of 20 exchanges under way");
     bench.host.advance(Duration::from_secs(600));
     for ex in open.drain(..) {
         plugins[0]
             .log(&ex, &ExchangeOutcome { upstream_us: Some(600_000_000), ..ExchangeOutcome::default() });
     }
-    assert_eq!(told(&bench, &plugins[0]), "0 of 20 exchanges under way", "and its end is not counted again");
+    assert_eq!(
+        dry_run_note(&bench, &plugins[0]),
+        "0 of 20 exchanges under way",
+        "and its end is not counted again"
+    );
 }
 
 #[test]
@@ -256,7 +263,7 @@ fn an_answer_of_the_gateways_own_tells_nothing_and_ends_the_counting() {
     let mut ex = bench.exchange("GET / HTTP/1.1");
     assert!(matches!(plugins[0].access(&mut ex), Step::Continue));
     plugins[0].response_head(&mut ResponseHeadPhase::new(&mut ex), &mut ResponseHead::default());
-    assert_eq!(told(&bench, &plugins[0]), "0 of 3 exchanges under way");
+    assert_eq!(dry_run_note(&bench, &plugins[0]), "0 of 3 exchanges under way");
 }
 
 #[test]
@@ -319,7 +326,7 @@ fn times_beyond_all_clocks_are_long_ones() {
     for _ in 0..12 {
         exchange(&bench, &plugins, Some(200), &ExchangeOutcome::default());
     }
-    assert_eq!(told(&bench, &plugins[0]), "0 of 20 exchanges under way", "measured once");
+    assert_eq!(dry_run_note(&bench, &plugins[0]), "0 of 20 exchanges under way", "measured once");
 }
 
 #[test]

@@ -135,14 +135,14 @@ fn what_came_before_a_pause_can_be_read_at_once_and_a_pause_behind_nothing_says_
             ex.choose_coding(&mut head);
             let pause = || BodyChunk { pause: true, ..BodyChunk::default() };
             assert_eq!(ex.code(pause()), b"", "{plugin} {settings}");
-            let (mut sent, mut said) = (Vec::new(), Vec::new());
+            let (mut sent, mut pauses) = (Vec::new(), Vec::new());
             for event in 0..50 {
                 let data = format!("data: event {event}\n\n").into_bytes();
-                said.extend_from_slice(&data);
+                pauses.extend_from_slice(&data);
                 sent.extend(ex.code(BodyChunk { data, last: false, pause: false, ..BodyChunk::default() }));
                 sent.extend(ex.code(pause()));
                 assert_eq!(ex.code(pause()), b"", "{plugin} {settings} after event {event}");
-                assert_eq!(decoded(coding, &sent), said, "{plugin} {settings} after event {event}");
+                assert_eq!(decoded(coding, &sent), pauses, "{plugin} {settings} after event {event}");
             }
             sent.extend(ex.code(BodyChunk {
                 data: Vec::new(),
@@ -150,7 +150,7 @@ fn what_came_before_a_pause_can_be_read_at_once_and_a_pause_behind_nothing_says_
                 pause: false,
                 ..BodyChunk::default()
             }));
-            assert_eq!(decoded(coding, &sent), said);
+            assert_eq!(decoded(coding, &sent), pauses);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::testing::PluginBench;
 /// Checks the time left in milliseconds (0 for none) for these request fields, and the field that an endpoint
 /// gets 250 ms later.
 #[track_caller]
-fn check(settings: Value, fields: &str, left_ms: u64, told: Option<&str>) {
+fn check(settings: Value, fields: &str, left_ms: u64, expected: Option<&str>) {
     let bench = PluginBench::new();
     let plugin = bench.plugin("deadline", settings);
     let mut ex = bench.exchange(&format!("GET / HTTP/1.1{fields}"));
@@ -18,7 +18,7 @@ fn check(settings: Value, fields: &str, left_ms: u64, told: Option<&str>) {
     bench.host.advance(Duration::from_millis(250));
     plugin.upstream_request(&mut UpstreamRequestPhase::new(&mut ex));
     let sent = ex.request.fields.get("x-left").map(|value| String::from_utf8_lossy(value).into_owned());
-    assert_eq!(sent.as_deref(), told, "{fields:?}");
+    assert_eq!(sent.as_deref(), expected, "{fields:?}");
 }
 
 fn settings(more: &Value) -> Value {

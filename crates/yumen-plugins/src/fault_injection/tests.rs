@@ -25,14 +25,14 @@ fn a_body_is_asked_for_only_where_one_comes() {
     let bench = PluginBench::new();
     let settings = json!({"abort": {"http_status": 418, "vars": [[["post_arg_a", "==", "1"]]]}});
     let plugin = bench.plugin("fault-injection", settings);
-    for (request, asks) in [
+    for (request, needs_body) in [
         ("GET / HTTP/1.1\r\nHost: a", false),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0", false),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3", true),
     ] {
         let mut ex = bench.exchange(request);
-        let asked = matches!(plugin.rewrite(&mut ex), Step::NeedBody { .. });
-        assert_eq!(asked, asks, "{request}");
+        let requested = matches!(plugin.rewrite(&mut ex), Step::NeedBody { .. });
+        assert_eq!(requested, needs_body, "{request}");
     }
 }
 

@@ -28,9 +28,9 @@ impl ObjectLookup for One {
 }
 
 fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Result<SubrequestResponse, SubrequestFault> {
-    let mut told = Fields::default();
-    fields.iter().for_each(|(name, value)| told.add(name, value.as_bytes()));
-    Ok(SubrequestResponse { status, fields: told, body: Some(body.into()), fault: None })
+    let mut field = Fields::default();
+    fields.iter().for_each(|(name, value)| field.add(name, value.as_bytes()));
+    Ok(SubrequestResponse { status, fields: field, body: Some(body.into()), fault: None })
 }
 
 /// The result of a request, and the subrequests that it caused.
@@ -45,11 +45,11 @@ fn run(
     let mut settings = json!({ "uri": "http://auth.test:81/check?a=b" });
     settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let reply = bench.run(&bench.plugin("forward-auth", settings), request);
-    let asked = bench.host.asked.take();
-    (reply, asked)
+    let subrequest = bench.host.subrequests.take();
+    (reply, subrequest)
 }
 
-fn told(question: &SubrequestSpec, name: &str) -> Option<String> {
+fn field(question: &SubrequestSpec, name: &str) -> Option<String> {
     question.fields.get(name).map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
@@ -60,9 +60,9 @@ fn the_service_is_told_of_the_request() {
         "extra_headers": { "X-Who": "$remote_addr $arg_q" },
     });
     let request = "PUT /orders?q=1%0d%0a2 HTTP/1.1\nHost: shop.test\nAuthorization: t\nX-Forwarded-Method: GET\nConnection: close\nX-Other: no";
-    let (reply, asked) = run(settings, answer(200, &[], ""), request);
+    let (reply, subrequest) = run(settings, answer(200, &[], ""), request);
     assert_eq!(reply.upstream_line(), "PUT /orders?q=1%0d%0a2");
-    let [question] = &asked[..] else { panic!("asked {} times", asked.len()) };
+    let [question] = &subrequest[..] else { panic!("asked {} times", subrequest.len()) };
     assert_eq!((question.upstream, question.method), (7, Method::Get));
     assert_eq!((&*question.authority, &*question.target), ("auth.test:81", "/check?a=b"));
     for (name, expected) in [
@@ -75,20 +75,20 @@ fn the_service_is_told_of_the_request() {
         ("Connection", None),
         ("X-Other", None),
     ] {
-        assert_eq!(told(question, name).as_deref(), expected, "{name}");
+        assert_eq!(field(question, name).as_deref(), expected, "{name}");
     }
     // A line feed in a variable does not end the field.
-    assert!(told(question, "X-Who").is_some_and(|who| !who.contains(['\r', '\n'])));
+    assert!(field(question, "X-Who").is_some_and(|who| !who.contains(['\r', '\n'])));
     assert!(question.keeps && question.timeout_ms == 3000 && question.body.is_empty());
 }
 
 #[test]
 fn a_service_asked_by_post_gets_the_body() {
     let settings = json!({ "request_method": "POST", "keepalive": false, "timeout": 7 });
-    let (reply, asked) = run(settings, answer(204, &[], ""), "POST / HTTP/1.1\nHost: a\n\nhello");
+    let (reply, subrequest) = run(settings, answer(204, &[], ""), "POST / HTTP/1.1\nHost: a\n\nhello");
     assert_eq!(reply.upstream_line(), "POST /");
-    assert_eq!((asked[0].method, &asked[0].body[..]), (Method::Post, &b"hello"[..]));
-    assert!(!asked[0].keeps && asked[0].timeout_ms == 7);
+    assert_eq!((subrequest[0].method, &subrequest[0].body[..]), (Method::Post, &b"hello"[..]));
+    assert!(!subrequest[0].keeps && subrequest[0].timeout_ms == 7);
 }
 
 #[test]
@@ -108,8 +108,8 @@ fn the_upstream_gets_what_the_service_says_and_nothing_said_in_its_name() {
 fn names_that_an_application_takes_for_the_services_are_nobodys_to_say() {
     let settings = json!({ "upstream_headers": ["X-User", "X_User", "x-user", "X-Roles"] });
     let request = "GET / HTTP/1.1\nHost: a\nX_User: forged\nX_roles: forged\nX_Other: kept";
-    let said = [("X-User", "jack"), ("X-User", "joe"), ("X_User", "jill")];
-    let (reply, _) = run(settings, answer(200, &said, ""), request);
+    let answered = [("X-User", "jack"), ("X-User", "joe"), ("X_User", "jill")];
+    let (reply, _) = run(settings, answer(200, &answered, ""), request);
     let fields = reply.upstream.expect("it went upstream")[1..].to_vec();
     assert_eq!(fields, ["Host: a", "X_Other: kept", "X-User: jack", "X-User: joe", "X_User: jill"]);
 }
@@ -153,12 +153,12 @@ fn further_fields_say_nothing_of_the_connection_and_name_the_host_once() {
         let settings = json!({ "extra_headers": {
             "Content-Length": "5", "transfer-encoding": "chunked", "Connection": "close", "Host": host, "X-A": "b",
         } });
-        let (_, asked) = run(settings, answer(200, &[], ""), &format!("GET {target} HTTP/1.1\nHost: a"));
+        let (_, subrequest) = run(settings, answer(200, &[], ""), &format!("GET {target} HTTP/1.1\nHost: a"));
         for name in ["Content-Length", "Transfer-Encoding", "Connection", "Host"] {
-            assert_eq!(told(&asked[0], name), None, "{name}");
+            assert_eq!(field(&subrequest[0], name), None, "{name}");
         }
-        assert_eq!(told(&asked[0], "X-A").as_deref(), Some("b"));
-        asked[0].authority.clone()
+        assert_eq!(field(&subrequest[0], "X-A").as_deref(), Some("b"));
+        subrequest[0].authority.clone()
     };
     assert_eq!(ask("inner.test:1", "/"), "inner.test:1");
     assert_eq!(ask("${arg_h}.test", "/?h=x"), "x.test");

@@ -60,11 +60,11 @@ pub(super) fn message(call: &TranscodedCall, input: &MessageInput) -> Result<Vec
     to.framed()
 }
 
-/// Encodes the message of a call by an HTTP rule in a gRPC frame; `told` are the variables of the path.
+/// Encodes the message of a call by an HTTP rule in a gRPC frame; `captures` are the variables of the path.
 pub(super) fn ruled_message(
     call: &TranscodedCall,
     rule: &HttpRule,
-    told: &[(String, String)],
+    captures: &[(String, String)],
     input: &MessageInput,
 ) -> Result<Vec<u8>, String> {
     let of = call.method.input();
@@ -73,8 +73,8 @@ pub(super) fn ruled_message(
     match &rule.body {
         HttpRuleBody::All if !body.is_empty() => object(&of, body, &mut to)?,
         HttpRuleBody::Field(name) if !body.is_empty() => {
-            let place = WireField::named(&of, name).ok_or("the rule names no field")?;
-            read(OptionalSeed { place: &place, to: &mut to }, body)?;
+            let field = WireField::named(&of, name).ok_or("the rule names no field")?;
+            read(OptionalSeed { field: &field, to: &mut to }, body)?;
         }
         HttpRuleBody::All | HttpRuleBody::Field(_) | HttpRuleBody::Nothing => {}
     }
@@ -90,7 +90,7 @@ pub(super) fn ruled_message(
         }
     }
     // Last, because decoders use the last value of a field.
-    for (name, value) in told {
+    for (name, value) in captures {
         TextFields::default().put(&of, &mut to, name, value)?;
     }
     to.framed()
@@ -135,7 +135,7 @@ fn read<'de>(seed: impl DeserializeSeed<'de>, body: &'de [u8]) -> Result<(), Str
 #[derive(Default)]
 struct TextFields {
     /// Fields and oneofs that have a value already, by the field numbers on their path.
-    told: HashMap<Vec<u32>, u32>,
+    counts: HashMap<Vec<u32>, u32>,
 }
 
 impl TextFields {
@@ -148,28 +148,28 @@ impl TextFields {
         name: &str,
         text: &str,
     ) -> Result<(), String> {
-        let Some(places) = places(of, name)? else { return Ok(()) };
-        if self.is_told(&places, name)? {
+        let Some(path) = path(of, name)? else { return Ok(()) };
+        if self.is_assigned(&path, name)? {
             return Ok(());
         }
-        let Some((last, way)) = places.split_last() else { return Ok(()) };
+        let Some((last, parents)) = path.split_last() else { return Ok(()) };
         let refused = |error: Refused| format!("{}: {error}", shown(name));
-        let opened: Result<Vec<OpenField>, Refused> = way.iter().map(|place| place.begin(to)).collect();
+        let opened: Result<Vec<OpenField>, Refused> = parents.iter().map(|field| field.begin(to)).collect();
         let opened = opened.map_err(refused)?;
         write(last, text, to).map_err(refused)?;
         opened.into_iter().rev().for_each(|open| to.end(open));
         Ok(())
     }
 
-    fn is_told(&mut self, places: &[WireField], name: &str) -> Result<bool, String> {
+    fn is_assigned(&mut self, path: &[WireField], name: &str) -> Result<bool, String> {
         /// No field has this number. After the number of a oneof's first field it marks the oneof.
         const ONEOF: u32 = u32::MAX;
-        let mut way: Vec<u32> = Vec::with_capacity(places.len());
-        for place in places {
-            if let Some(oneof) = &place.oneof {
-                let mut key = way.clone();
+        let mut parents: Vec<u32> = Vec::with_capacity(path.len());
+        for field in path {
+            if let Some(oneof) = &field.oneof {
+                let mut key = parents.clone();
                 key.extend(oneof.fields().next().map(|first| first.number()).into_iter().chain([ONEOF]));
-                if *self.told.entry(key).or_insert(place.number) != place.number {
+                if *self.counts.entry(key).or_insert(field.number) != field.number {
                     let oneof = oneof.name();
                     return Err(format!(
                         "{}: the oneof {oneof} has more than one of its fields",
@@ -177,21 +177,21 @@ impl TextFields {
                     ));
                 }
             }
-            way.push(place.number);
+            parents.push(field.number);
         }
-        let is_one = places.last().is_some_and(|place| place.form == FieldCardinality::One);
-        Ok(is_one && self.told.insert(way, 0).is_some())
+        let is_one = path.last().is_some_and(|field| field.form == FieldCardinality::One);
+        Ok(is_one && self.counts.insert(parents, 0).is_some())
     }
 }
 
 /// The fields on a path; `None` if one does not exist.
-pub(super) fn places(of: &MessageDescriptor, name: &str) -> Result<Option<Vec<WireField>>, String> {
-    let mut places: Vec<WireField> = Vec::new();
+pub(super) fn path(of: &MessageDescriptor, name: &str) -> Result<Option<Vec<WireField>>, String> {
+    let mut path: Vec<WireField> = Vec::new();
     for part in name.split('.') {
-        if places.len() > DEPTH_MAX {
+        if path.len() > DEPTH_MAX {
             return Err(format!("{} leads into messages more than {DEPTH_MAX} deep", shown(name)));
         }
-        let found = match places.last() {
+        let found = match path.last() {
             None => WireField::named(of, part),
             Some(WireField { kind: Kind::Message(inner), form: FieldCardinality::One, .. }) => {
                 WireField::named(inner, part)
@@ -199,11 +199,11 @@ pub(super) fn places(of: &MessageDescriptor, name: &str) -> Result<Option<Vec<Wi
             Some(_) => None,
         };
         match found {
-            Some(place) => places.push(place),
+            Some(field) => path.push(field),
             None => return Ok(None),
         }
     }
-    Ok(Some(places))
+    Ok(Some(path))
 }
 
 /// A name as it appears in problems: quoted, at most 60 characters.
@@ -214,12 +214,12 @@ fn shown(name: &str) -> String {
 }
 
 /// Encodes text as a value of the field, parsed according to the type of the field.
-fn write(place: &WireField, text: &str, to: &mut MessageWriter) -> Result<(), Refused> {
-    let seed = SingularSeed { place, to };
+fn write(field: &WireField, text: &str, to: &mut MessageWriter) -> Result<(), Refused> {
+    let seed = SingularSeed { field, to };
     let plain: StrDeserializer<'_, Refused> = text.into_deserializer();
-    let kind = match &place.kind {
+    let kind = match &field.kind {
         Kind::Message(of) if WellKnownType::of(of.full_name()) == Some(WellKnownType::Wrapper) => {
-            of.get_field(1).map_or_else(|| place.kind.clone(), |field| field.kind())
+            of.get_field(1).map_or_else(|| field.kind.clone(), |field| field.kind())
         }
         kind => kind.clone(),
     };
@@ -233,7 +233,7 @@ fn write(place: &WireField, text: &str, to: &mut MessageWriter) -> Result<(), Re
             Ok(number) => seed.deserialize(I32Deserializer::new(number)),
             Err(_) => seed.deserialize(plain),
         },
-        _ if place.form == FieldCardinality::Map => of_json(FieldSeed { place, to: seed.to }, text),
+        _ if field.form == FieldCardinality::Map => of_json(FieldSeed { field, to: seed.to }, text),
         Kind::Message(_) if serde_json::from_str::<IgnoredAny>(text).is_ok() => of_json(seed, text),
         _ => seed.deserialize(plain),
     }

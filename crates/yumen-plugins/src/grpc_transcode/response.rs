@@ -24,8 +24,9 @@ pub(super) fn translate(call: &TranscodedCall, answer: BufferedResponse<'_>) -> 
         // Not from a gRPC service but from an HTTP proxy in front of it.
         return passed_on(answer, http_status).body(answer.body.to_vec());
     }
-    let told = answer.trailer("grpc-status").map(|status| String::from_utf8_lossy(status).into_owned());
-    match told.as_deref() {
+    let status_text =
+        answer.trailer("grpc-status").map(|status| String::from_utf8_lossy(status).into_owned());
+    match status_text.as_deref() {
         Some("0") => match decoded(call, answer.body) {
             Ok(json) => passed_on(answer, 200).field("Content-Type", "application/json").body(json),
             Err(problem) => {

@@ -82,8 +82,8 @@ fn collect(
     let (input, output) = (method.input(), method.output());
     if let Some((verb, path)) = pattern(rule) {
         let path = PathTemplate::parse(&path)?;
-        let told = path.variables.iter().map(|variable| &variable.field);
-        if let Some(unknown) = told.into_iter().find(|field| !has_place(&input, field)) {
+        let bound = path.variables.iter().map(|variable| &variable.field);
+        if let Some(unknown) = bound.into_iter().find(|field| !resolves(&input, field)) {
             return Err(format!("its path names \"{unknown}\", which {} has not", input.name()));
         }
         let known = |of: &MessageDescriptor, field: String| match of.get_field_by_name(&field) {
@@ -127,8 +127,8 @@ fn text(of: &DynamicMessage, field: &str) -> String {
 }
 
 /// Whether `a.b` is a field of the message within the nesting limit.
-fn has_place(of: &MessageDescriptor, path: &str) -> bool {
-    matches!(request::places(of, path), Ok(Some(places)) if places.last().is_some_and(|place| place.form != FieldCardinality::Map))
+fn resolves(of: &MessageDescriptor, name: &str) -> bool {
+    matches!(request::path(of, name), Ok(Some(path)) if path.last().is_some_and(|field| field.form != FieldCardinality::Map))
 }
 
 impl PathTemplate {
@@ -196,12 +196,12 @@ impl PathTemplate {
         let value = |variable: &PathVariable| {
             let until = if variable.until > fixed { raw.len() } else { variable.until };
             let found = &raw[variable.from..until];
-            let told = if self.is_one_segment(variable) {
+            let value = if self.is_one_segment(variable) {
                 decoded(found.first().copied().unwrap_or_default()).into_owned()
             } else {
                 decoded_but_reserved(&found.join(&b'/'))
             };
-            String::from_utf8_lossy(&told).into_owned()
+            String::from_utf8_lossy(&value).into_owned()
         };
         Some(self.variables.iter().map(|variable| (variable.field.as_str(), value(variable))).collect())
     }
@@ -248,7 +248,7 @@ fn decoded(segment: &[u8]) -> Cow<'_, [u8]> {
 /// Decodes a variable of several segments by `google.api.http`: characters that RFC 6570 reserves stay
 /// escaped, so that an escaped slash is not confused with a separator.
 fn decoded_but_reserved(path: &[u8]) -> Vec<u8> {
-    let mut told = Vec::with_capacity(path.len());
+    let mut captures = Vec::with_capacity(path.len());
     let mut rest = path;
     while let Some((first, after)) = rest.split_first() {
         let escaped = rest.get(..3).filter(|_| *first == b'%');
@@ -256,10 +256,10 @@ fn decoded_but_reserved(path: &[u8]) -> Vec<u8> {
             [byte] if !b":/?#[]@!$&'()*+,;=".contains(&byte) => Some(byte),
             _ => None,
         });
-        told.push(byte.unwrap_or(*first));
+        captures.push(byte.unwrap_or(*first));
         rest = if byte.is_some() { &rest[3..] } else { after };
     }
-    told
+    captures
 }
 
 #[cfg(test)]

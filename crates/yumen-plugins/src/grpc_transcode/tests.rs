@@ -255,15 +255,15 @@ fn messages_become_json_of_the_form_that_is_asked_for() {
         "tags": [], "extras": {} });
     check(json!({}), full);
     let with = |options: &[&str]| json!({ "pb_option": options });
-    let said = |total: Value, size: Value| json!({ "item_name": "tea", "total": total, "size": size });
-    check(with(&["no_default_values"]), said(json!(-9007199254740993_i64), json!("LARGE")));
+    let page = |total: Value, size: Value| json!({ "item_name": "tea", "total": total, "size": size });
+    check(with(&["no_default_values"]), page(json!(-9007199254740993_i64), json!("LARGE")));
     check(
         with(&["no_default_values", "enum_as_value", "int64_as_string"]),
-        said(json!("#-9007199254740993"), json!(1)),
+        page(json!("#-9007199254740993"), json!(1)),
     );
     check(
         with(&["no_default_values", "int64_as_hexstring"]),
-        said(json!("#-0x20000000000001"), json!("LARGE")),
+        page(json!("#-0x20000000000001"), json!("LARGE")),
     );
 }
 

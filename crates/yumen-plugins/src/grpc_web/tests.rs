@@ -133,8 +133,8 @@ fn what_cors_lets_browsers_send_and_read_they_still_may() {
         let mut answer = ResponseHead::default();
         head.iter().for_each(|(name, value)| answer.fields.add(name, value.as_bytes()));
         plugin.response_head(&mut ResponseHeadPhase::new(&mut ex), &mut answer);
-        let told: Vec<_> = answer.fields.all(name).map(String::from_utf8_lossy).collect();
-        assert_eq!(told, [expected], "{method} {head:?}");
+        let values: Vec<_> = answer.fields.all(name).map(String::from_utf8_lossy).collect();
+        assert_eq!(values, [expected], "{method} {head:?}");
     };
     let expose = "Access-Control-Expose-Headers";
     check("POST", &[(expose, "x-e")], expose, "x-e,grpc-message,grpc-status");
@@ -165,8 +165,8 @@ fn an_origin_that_cors_does_not_admit_is_told_nothing() {
         let plugins: Vec<_> = names.iter().map(|name| bench.plugin(name, settings(name))).collect();
         for call in ["OPTIONS /a.B/C HTTP/1.1", "POST /a.B/C HTTP/1.1\nContent-Type: application/grpc-web"] {
             let reply = bench.run_all(&plugins, &format!("{call}\nOrigin: {origin}"));
-            let told = reply.field("access-control-allow-origin");
-            assert_eq!(told.as_deref(), expected, "{names:?} {origin} {call}");
+            let allowed = reply.field("access-control-allow-origin");
+            assert_eq!(allowed.as_deref(), expected, "{names:?} {origin} {call}");
             let methods = reply.field("access-control-allow-methods");
             let is_answered_by_cors = call.starts_with("OPTIONS") && expected.is_some() && names[0] == "cors";
             assert!(!is_answered_by_cors || methods.as_deref() == Some("GET,PUT,POST"), "{methods:?}");

@@ -252,10 +252,10 @@ fn a_request_that_is_thought_through_uses_up_no_nonce() {
     let plugin = bench.plugin("hmac-auth", json!({}));
     let request = with_nonce("one", true);
     for _ in 0..2 {
-        let foreseen = plugin.dry_run(PhaseSet::REWRITE, &mut bench.exchange(&request));
-        assert!(matches!(foreseen, DryRunResult::Continue), "{foreseen:?}");
+        let dry_run = plugin.dry_run(PhaseSet::REWRITE, &mut bench.exchange(&request));
+        assert!(matches!(dry_run, DryRunResult::Continue), "{dry_run:?}");
     }
     assert_eq!(bench.run(&plugin, &request).status, 200);
-    let foreseen = plugin.dry_run(PhaseSet::REWRITE, &mut bench.exchange(&request));
-    assert!(matches!(foreseen, DryRunResult::Respond(_)), "{foreseen:?}");
+    let dry_run = plugin.dry_run(PhaseSet::REWRITE, &mut bench.exchange(&request));
+    assert!(matches!(dry_run, DryRunResult::Respond(_)), "{dry_run:?}");
 }

@@ -81,9 +81,9 @@ fn only_plugins_known_to_be_harmless_leave_routes_open() {
 
 #[test]
 fn consumers_hold_credentials_of_plugins_that_identify_by_them() {
-    let held = ["jwe-decrypt", "ldap-auth", "ldap-auth-advanced", "wolf-rbac"];
+    let credential_plugins = ["jwe-decrypt", "ldap-auth", "ldap-auth-advanced", "wolf-rbac"];
     for one in TABLE {
-        assert_eq!(one.has_credentials(), held.contains(&one.name), "{}", one.name);
+        assert_eq!(one.has_credentials(), credential_plugins.contains(&one.name), "{}", one.name);
         assert!(!one.has_credentials() || one.is_auth());
     }
 }

@@ -66,15 +66,15 @@ fn a_token_is_found_in_a_field_an_argument_or_a_cookie() {
     ] {
         check(json!({}), &request, "");
     }
-    let other_places = json!({"header": "X-Token", "query": "t", "cookie": "c"});
+    let other_sources = json!({"header": "X-Token", "query": "t", "cookie": "c"});
     for request in [
         format!("GET / HTTP/1.1\nX-Token: Bearer {token}"),
         format!("GET /?t={token} HTTP/1.1"),
         format!("GET / HTTP/1.1\nCookie: c={token}"),
     ] {
-        check(other_places.clone(), &request, "");
+        check(other_sources.clone(), &request, "");
     }
-    check(other_places, &format!("GET / HTTP/1.1\nAuthorization: {token}"), "Missing JWT token in request");
+    check(other_sources, &format!("GET / HTTP/1.1\nAuthorization: {token}"), "Missing JWT token in request");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{Exchange, LocalResponse, PluginBuildContext, SharedOutbound, Step};
 
 use super::{LimitConn, LimitConnSettings};
-use crate::limits::{held_back, remote, with_scratch};
+use crate::limits::{delay_of, remote, with_scratch};
 
 /// Adds a member to each set until one is full. Returns the size of each set, 0 for the full one. Scores are
 /// the expiry times of the members, in milliseconds of Redis' clock.
@@ -116,10 +116,10 @@ impl LimitConnRedis {
         Ok(Some(LimitConnRedis { target, prefix, ttl_ms: ttl_s * 1000, number }))
     }
 
-    fn enter(&self, asked: &[LimitConnQuery], member: u64) -> RedisScriptCall {
-        let keys = asked.iter().map(|one| one.key.clone()).collect();
+    fn enter(&self, queries: &[LimitConnQuery], member: u64) -> RedisScriptCall {
+        let keys = queries.iter().map(|one| one.key.clone()).collect();
         let mut call = call(ENTER, keys, member, self.ttl_ms);
-        call.args.extend(asked.iter().map(|one| one.most.to_string().into_bytes()));
+        call.args.extend(queries.iter().map(|one| one.most.to_string().into_bytes()));
         call
     }
 }
@@ -188,7 +188,7 @@ impl MembershipRenewer {
         })
     }
 
-    fn tell(
+    fn calls(
         &self,
         script: RedisScript,
         keys: Vec<Vec<u8>>,
@@ -196,7 +196,7 @@ impl MembershipRenewer {
     ) -> Vec<LocalFuture<'static, RedisResult>> {
         let ask =
             |keys: Vec<Vec<u8>>| self.outbound.redis(&self.target, call(script, keys, member, self.ttl_ms));
-        match self.target.place {
+        match self.target.topology {
             // The keys may be on several servers.
             RedisTopology::Cluster(_) => keys.into_iter().map(|key| ask(vec![key])).collect(),
             _ => vec![ask(keys)],
@@ -211,15 +211,18 @@ impl MembershipRenewer {
                 self.is_tended.set(false);
                 return;
             }
-            let durable_revision = |(member, sets): (&u64, &MemberSets)| {
+            let confirmed = |(member, sets): (&u64, &MemberSets)| {
                 (sets.is_confirmed && !sets.keys.is_empty()).then(|| (*member, sets.keys.clone()))
             };
-            let live: Vec<_> = self.live.borrow().iter().filter_map(durable_revision).collect();
+            let live: Vec<_> = self.live.borrow().iter().filter_map(confirmed).collect();
             let renew = |(member, keys)| {
-                self.tell(RENEW, keys, member).into_iter().map(move |call| (member, call)).collect::<Vec<_>>()
+                self.calls(RENEW, keys, member)
+                    .into_iter()
+                    .map(move |call| (member, call))
+                    .collect::<Vec<_>>()
             };
-            let calls: Vec<_> = live.into_iter().flat_map(renew).collect();
-            for (member, call) in calls {
+            let renewals: Vec<_> = live.into_iter().flat_map(renew).collect();
+            for (member, call) in renewals {
                 // A failed renewal is repeated in the next interval; two of them fit into the lifetime.
                 if call.await.is_err()
                     && let Some(sets) = self.live.borrow_mut().get_mut(&member)
@@ -233,10 +236,10 @@ impl MembershipRenewer {
 
     /// Starts the removal of a member in the background.
     fn leave(self: &Rc<Self>, leave: MemberRemoval) {
-        for told in self.send_removal(leave) {
+        for removal in self.send_removal(leave) {
             let members = self.clone();
             self.outbound.spawn(Box::pin(async move {
-                if let Some(left) = told.await.0 {
+                if let Some(left) = removal.await.0 {
                     members.owe(left);
                 }
             }));
@@ -247,19 +250,19 @@ impl MembershipRenewer {
     /// was confirmed.
     fn send_removal(&self, leave: MemberRemoval) -> Vec<LocalFuture<'static, (Option<MemberRemoval>, bool)>> {
         let MemberRemoval { member, keys, times, until_ms } = leave;
-        let each: Vec<Vec<Vec<u8>>> = match self.target.place {
+        let each: Vec<Vec<Vec<u8>>> = match self.target.topology {
             RedisTopology::Cluster(_) => keys.into_iter().map(|key| vec![key]).collect(),
             _ => vec![keys],
         };
-        let tell = |keys: Vec<Vec<u8>>| -> LocalFuture<'static, (Option<MemberRemoval>, bool)> {
+        let calls = |keys: Vec<Vec<u8>>| -> LocalFuture<'static, (Option<MemberRemoval>, bool)> {
             let call = self.outbound.redis(&self.target, call(LEAVE, keys.clone(), member, self.ttl_ms));
             Box::pin(async move {
-                let is_heard = call.await.is_ok();
-                let times = times - u8::from(is_heard);
-                ((times > 0).then_some(MemberRemoval { member, keys, times, until_ms }), is_heard)
+                let is_confirmed = call.await.is_ok();
+                let times = times - u8::from(is_confirmed);
+                ((times > 0).then_some(MemberRemoval { member, keys, times, until_ms }), is_confirmed)
             })
         };
-        each.into_iter().map(tell).collect()
+        each.into_iter().map(calls).collect()
     }
 
     /// Queues a removal for repetition and starts the task that repeats them.
@@ -285,16 +288,16 @@ impl MembershipRenewer {
             while !due.is_empty() {
                 let later = due.split_off(due.len().min(AGAIN_BATCH));
                 // All calls of a batch are in flight before the first is awaited.
-                let told: Vec<_> = due.into_iter().flat_map(|leave| self.send_removal(leave)).collect();
-                let mut is_heard = false;
-                for one in told {
-                    let (left, is_one_heard) = one.await;
-                    is_heard |= is_one_heard;
+                let calls: Vec<_> = due.into_iter().flat_map(|leave| self.send_removal(leave)).collect();
+                let mut is_confirmed = false;
+                for one in calls {
+                    let (left, is_one_confirmed) = one.await;
+                    is_confirmed |= is_one_confirmed;
                     self.owed.borrow_mut().extend(left);
                 }
                 due = later;
                 // Redis confirmed nothing of this batch: the remaining batches wait for the next interval.
-                if !is_heard {
+                if !is_confirmed {
                     self.owed.borrow_mut().append(&mut due);
                 }
             }
@@ -310,8 +313,8 @@ struct RedisMember {
 }
 
 impl RedisMember {
-    fn enter(members: Rc<MembershipRenewer>, number: u64, asked: &[LimitConnQuery]) -> RedisMember {
-        let keys = asked.iter().map(|one| one.key.clone()).collect();
+    fn enter(members: Rc<MembershipRenewer>, number: u64, queries: &[LimitConnQuery]) -> RedisMember {
+        let keys = queries.iter().map(|one| one.key.clone()).collect();
         members
             .live
             .borrow_mut()
@@ -348,37 +351,38 @@ impl LimitConn {
     pub(super) fn ask<'a>(&'a self, remote: &'a LimitConnRedis, ex: &'a mut Exchange<'_>) -> Step<'a> {
         // Only the host of a dry run has no connections.
         let Some(outbound) = ex.host.outbound() else { return Step::Respond(LocalResponse::status(500)) };
-        let asked = with_scratch(|scratch| self.asked(remote, ex, scratch));
-        if asked.is_empty() {
+        let queries = with_scratch(|scratch| self.queries(remote, ex, scratch));
+        if queries.is_empty() {
             return match self.allow_degradation {
                 true => Step::Continue,
                 false => Step::Respond(LocalResponse::status(500)),
             };
         }
         // In a cluster the keys may be on different servers, so each is sent separately.
-        let at_once = if matches!(remote.target.place, RedisTopology::Cluster(_)) { 1 } else { asked.len() };
+        let at_once =
+            if matches!(remote.target.topology, RedisTopology::Cluster(_)) { 1 } else { queries.len() };
         let number = ex.host.random();
-        let first = outbound.redis(&remote.target, remote.enter(&asked[..at_once], number));
+        let first = outbound.redis(&remote.target, remote.enter(&queries[..at_once], number));
         // A member from now on, so that an exchange that ends while it waits is removed as well.
-        let member = RedisMember::enter(MembershipRenewer::of(remote, &outbound), number, &asked);
+        let member = RedisMember::enter(MembershipRenewer::of(remote, &outbound), number, &queries);
         Step::Wait(Box::pin(async move {
-            let entered = self.wait(remote, &outbound, &asked, at_once, number, first).await;
+            let entered = self.wait(remote, &outbound, &queries, at_once, number, first).await;
             match entered {
                 Ok((taken, delay_s)) => {
                     member.keep(taken);
-                    let is_full = taken < asked.len();
+                    let is_full = taken < queries.len();
                     ex.leave(member);
                     if is_full {
                         return Step::Respond(self.rejected.clone());
                     }
-                    if let Some(delay) = held_back(delay_s) {
+                    if let Some(delay) = delay_of(delay_s) {
                         outbound.sleep(delay).await;
                     }
                     Step::Continue
                 }
                 Err(fault) => {
                     // With these faults nothing was sent, so there is no member to remove.
-                    if matches!(fault, RedisFault::Down | RedisFault::Busy) && at_once == asked.len() {
+                    if matches!(fault, RedisFault::Down | RedisFault::Busy) && at_once == queries.len() {
                         member.keep(0);
                     }
                     match remote::degrades(&outbound, self.allow_degradation) {
@@ -395,18 +399,18 @@ impl LimitConn {
         &self,
         remote: &LimitConnRedis,
         outbound: &SharedOutbound,
-        asked: &[LimitConnQuery],
+        queries: &[LimitConnQuery],
         at_once: usize,
         number: u64,
         first: LocalFuture<'static, RedisResult>,
     ) -> Result<(usize, f64), RedisFault> {
         let mut answer = Some(first);
         let (mut taken, mut delay_s) = (0, 0.0);
-        for some in asked.chunks(at_once) {
+        for some in queries.chunks(at_once) {
             let answer = answer.take();
             let answer = answer.unwrap_or_else(|| outbound.redis(&remote.target, remote.enter(some, number)));
-            let told = remote::numbers(&answer.await?, 1)?;
-            for (one, running) in some.iter().zip(told) {
+            let numbers = remote::numbers(&answer.await?, 1)?;
+            for (one, running) in some.iter().zip(numbers) {
                 // This set is full; the sets before it contain the member.
                 if running <= 0 {
                     return Ok((taken, delay_s));
@@ -418,13 +422,13 @@ impl LimitConn {
         Ok((taken, delay_s))
     }
 
-    fn asked(
+    fn queries(
         &self,
         remote: &LimitConnRedis,
         ex: &Exchange<'_>,
         scratch: &mut Vec<u8>,
     ) -> Vec<LimitConnQuery> {
-        let mut asked = Vec::with_capacity(self.rules.len());
+        let mut queries = Vec::with_capacity(self.rules.len());
         for (at, rule) in self.rules.iter().enumerate() {
             scratch.clear();
             let has_key = self.write_key(at, ex, scratch);
@@ -432,10 +436,10 @@ impl LimitConn {
             remote::write_key(scratch, &mut key);
             let (conn, burst) = (rule.conn.get(ex, scratch), rule.burst.get(ex, scratch));
             if let (Some(conn), Some(burst), true) = (conn, burst, has_key || !self.is_ruled) {
-                asked.push(LimitConnQuery { key, conn, most: conn.saturating_add(burst) });
+                queries.push(LimitConnQuery { key, conn, most: conn.saturating_add(burst) });
             }
         }
-        asked
+        queries
     }
 }
 

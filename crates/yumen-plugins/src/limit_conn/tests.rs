@@ -61,7 +61,7 @@ fn an_exchange_that_ends_makes_room_for_another() {
 }
 
 #[test]
-fn keys_are_told_apart() {
+fn different_keys_count_separately() {
     let settings = json!({"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "http_a"});
     check(settings, &[("\na: 1", 0, 0), ("\na: 2", 0, 0), ("\na: 1", 503, 0), ("", 0, 0), ("", 503, 0)]);
 }

@@ -40,9 +40,9 @@ struct DelayedCounter {
     /// Requests admitted by this node in this window.
     admitted: AtomicU64,
     /// Of these, those not yet sent to Redis.
-    untold: AtomicU64,
+    unreported: AtomicU64,
     /// Of these, those sent to Redis without a reply yet.
-    telling: AtomicU64,
+    unconfirmed: AtomicU64,
     window_s: u64,
     /// Number of the window on this node; identifies it in replies.
     turns: u64,
@@ -63,22 +63,26 @@ impl DelayedCounter {
         if !has_begun {
             return None;
         }
-        let told = std::mem::take(self.untold.get_mut());
+        let reported = std::mem::take(self.unreported.get_mut());
         self.begin(window_ms / 1000);
-        (told > 0 && kind == WindowType::Sliding).then_some(WindowRemainder { number, told, window_s })
+        (reported > 0 && kind == WindowType::Sliding).then_some(WindowRemainder {
+            number,
+            reported,
+            window_s,
+        })
     }
 
     /// Counts one request; returns true if it is the first one to send.
     fn admit(&self) -> bool {
         self.admitted.fetch_add(1, Relaxed);
-        self.untold.fetch_add(1, Relaxed) == 0
+        self.unreported.fetch_add(1, Relaxed) == 0
     }
 
     /// Resets the counts for a new window.
     fn begin(&mut self, window_s: u64) {
         *self.admitted.get_mut() = 0;
-        *self.untold.get_mut() = 0;
-        *self.telling.get_mut() = 0;
+        *self.unreported.get_mut() = 0;
+        *self.unconfirmed.get_mut() = 0;
         self.window_s = window_s;
         self.turns += 1;
     }
@@ -94,7 +98,7 @@ impl KeyedState for DelayedCounter {
 
     fn numbers(&self) -> Option<Vec<u64>> {
         let mut numbers = self.window.numbers()?;
-        let owed = self.untold.load(Relaxed) + self.telling.load(Relaxed);
+        let owed = self.unreported.load(Relaxed) + self.unconfirmed.load(Relaxed);
         numbers.extend([self.window_s, self.turns, self.admitted.load(Relaxed), owed]);
         Some(numbers)
     }
@@ -129,7 +133,7 @@ struct PendingSync {
 #[derive(Clone, Copy)]
 struct WindowRemainder {
     number: u64,
-    told: u64,
+    reported: u64,
     window_s: u64,
 }
 
@@ -147,7 +151,7 @@ pub(crate) struct DelayedCounters {
 /// A call to Redis without a reply yet.
 struct RunningSync {
     key: Box<[u8]>,
-    told: u64,
+    reported: u64,
     turns: u64,
     /// The replaced window, if the call is about one.
     rest: Option<WindowRemainder>,
@@ -228,17 +232,17 @@ impl DelayedCounters {
             return;
         };
         if is_new {
-            let (delayed, way, due) =
+            let (delayed, outbound_copy, due) =
                 (self.clone(), outbound.clone(), PendingSync { key: key.into(), rest: None });
             outbound.spawn(Box::pin(async move {
                 // A failed call queues its key again.
-                delayed.settle(&way, vec![due]).await;
+                delayed.settle(&outbound_copy, vec![due]).await;
             }));
         }
         if must_tend {
             let tending = SyncTaskGuard(self.clone());
-            let way = outbound.clone();
-            outbound.spawn(Box::pin(async move { tending.0.tend(&way).await }));
+            let outbound_copy = outbound.clone();
+            outbound.spawn(Box::pin(async move { tending.0.tend(&outbound_copy).await }));
         }
     }
 
@@ -256,9 +260,9 @@ impl DelayedCounters {
 
     /// Sends what is due at every interval until nothing is, and once more before the worker exits.
     async fn tend(self: &Arc<Self>, outbound: &SharedOutbound) {
-        let mut is_forwarded = true;
-        while is_forwarded {
-            is_forwarded = outbound.rest(self.interval).await;
+        let mut is_running = true;
+        while is_running {
+            is_running = outbound.rest(self.interval).await;
             let mut due = std::mem::take(&mut *self.due());
             if due.is_empty() {
                 self.is_tended.store(false, Relaxed);
@@ -269,10 +273,10 @@ impl DelayedCounters {
             }
             while !due.is_empty() {
                 let later = due.split_off(due.len().min(BATCH));
-                let is_heard = self.settle(outbound, due).await;
+                let is_confirmed = self.settle(outbound, due).await;
                 due = later;
                 // Redis is unreachable, so the remaining batches wait for the next interval.
-                if !is_heard {
+                if !is_confirmed {
                     self.due().append(&mut due);
                 }
             }
@@ -285,59 +289,67 @@ impl DelayedCounters {
             (settling, outbound.redis(&self.remote.target, call))
         };
         let now = outbound.now();
-        let asked: Vec<_> = due.into_iter().filter_map(|due| self.question(due, now)).map(ask).collect();
-        let mut is_heard = asked.is_empty();
-        for (settling, answer) in asked {
-            let told = answer.await.and_then(|reply| pair(&reply));
-            is_heard |= told.is_ok();
-            self.take(outbound, settling, told);
+        let calls: Vec<_> = due.into_iter().filter_map(|due| self.question(due, now)).map(ask).collect();
+        let mut is_confirmed = calls.is_empty();
+        for (settling, answer) in calls {
+            let reported = answer.await.and_then(|reply| pair(&reply));
+            is_confirmed |= reported.is_ok();
+            self.take(outbound, settling, reported);
         }
-        is_heard
+        is_confirmed
     }
 
     fn question(&self, due: PendingSync, now: Now) -> Option<(RunningSync, RedisScriptCall)> {
         if let Some(rest) = due.rest {
-            let call = self.add(&due.key, rest.number, rest.told, rest.window_s);
-            return Some((RunningSync { key: due.key, told: rest.told, turns: 0, rest: due.rest }, call));
+            let call = self.add(&due.key, rest.number, rest.reported, rest.window_s);
+            return Some((
+                RunningSync { key: due.key, reported: rest.reported, turns: 0, rest: due.rest },
+                call,
+            ));
         }
         let look = |tally: &DelayedCounter| {
-            let untold = tally.untold.swap(0, Relaxed);
+            let unreported = tally.unreported.swap(0, Relaxed);
             // The remainder of an ended fixed window would be added to the window that is open in Redis.
             let is_over = self.window_type == WindowType::Fixed && tally.window.is_over(now);
-            let told = if is_over { 0 } else { untold };
-            tally.telling.fetch_add(told, Relaxed);
-            (told > 0).then_some((told, tally.turns, tally.window.number(), tally.window_s))
+            let reported = if is_over { 0 } else { unreported };
+            tally.unconfirmed.fetch_add(reported, Relaxed);
+            (reported > 0).then_some((reported, tally.turns, tally.window.number(), tally.window_s))
         };
-        let (told, turns, number, window_s) = self.tallies.table().look(&due.key, look)?;
+        let (reported, turns, number, window_s) = self.tallies.table().look(&due.key, look)?;
         let call = match self.window_type {
             WindowType::Fixed => RedisScriptCall {
                 script: FIXED,
                 keys: vec![self.remote.fixed_key(written(&due.key))],
-                args: [0, window_s.min(remote::EXPIRY_S_MAX), told]
+                args: [0, window_s.min(remote::EXPIRY_S_MAX), reported]
                     .map(|number| number.to_string().into_bytes())
                     .into(),
             },
-            WindowType::Sliding => self.add(&due.key, number, told, window_s),
+            WindowType::Sliding => self.add(&due.key, number, reported, window_s),
         };
-        Some((RunningSync { key: due.key, told, turns, rest: None }, call))
+        Some((RunningSync { key: due.key, reported, turns, rest: None }, call))
     }
 
-    fn add(&self, key: &[u8], number: u64, told: u64, window_s: u64) -> RedisScriptCall {
+    fn add(&self, key: &[u8], number: u64, reported: u64, window_s: u64) -> RedisScriptCall {
         let keys =
             [number, number.saturating_sub(1)].map(|number| self.remote.sliding_key(written(key), number));
         // The key lives for two windows, because its count weighs in the next window too.
-        let args =
-            [told, window_s.min(remote::EXPIRY_S_MAX) * 2000].map(|number| number.to_string().into_bytes());
+        let args = [reported, window_s.min(remote::EXPIRY_S_MAX) * 2000]
+            .map(|number| number.to_string().into_bytes());
         RedisScriptCall { script: ADD, keys: keys.into(), args: args.into() }
     }
 
     /// Applies a reply to its key; without a reply the counts become due again.
-    fn take(&self, outbound: &SharedOutbound, settling: RunningSync, told: Result<(u64, u64), RedisFault>) {
+    fn take(
+        &self,
+        outbound: &SharedOutbound,
+        settling: RunningSync,
+        reported: Result<(u64, u64), RedisFault>,
+    ) {
         let now = outbound.now();
         if let Some(rest) = settling.rest {
             // The remainder matters as long as its window is the current or the previous one.
             let is_before = now.unix_ms / (rest.window_s.max(1) * 1000) <= rest.number + 1;
-            if told.is_err() && is_before {
+            if reported.is_err() && is_before {
                 self.owe(PendingSync { key: settling.key, rest: Some(rest) });
             }
             return;
@@ -347,14 +359,14 @@ impl DelayedCounters {
             if tally.turns != settling.turns {
                 return false;
             }
-            *tally.telling.get_mut() -= settling.told;
-            let Ok((count, second)) = told else {
-                *tally.untold.get_mut() += settling.told;
+            *tally.unconfirmed.get_mut() -= settling.reported;
+            let Ok((count, second)) = reported else {
+                *tally.unreported.get_mut() += settling.reported;
                 return true;
             };
             // The reply includes no admissions since the call and none of other calls in flight.
-            let ours = *tally.untold.get_mut() + *tally.telling.get_mut();
-            let count = count.saturating_add(ours);
+            let local = *tally.unreported.get_mut() + *tally.unconfirmed.get_mut();
+            let count = count.saturating_add(local);
             match self.window_type {
                 WindowType::Fixed => tally.window.settle_fixed(count, second, tally.window_s * 1000, now),
                 WindowType::Sliding => tally.window.settle_sliding(count, second),
@@ -388,7 +400,7 @@ fn pair(reply: &RedisReply) -> Result<(u64, u64), RedisFault> {
 }
 
 /// Whether the settings request synchronization; refuses invalid intervals.
-pub(super) fn is_asked_for(config: &LimitCountSettings) -> Result<bool, InvalidSettings> {
+pub(super) fn is_requested(config: &LimitCountSettings) -> Result<bool, InvalidSettings> {
     let interval_s = config.sync_interval;
     if interval_s == -1.0 {
         return Ok(false);

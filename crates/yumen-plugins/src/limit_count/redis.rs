@@ -90,7 +90,7 @@ impl LimitCountRedis {
 
     /// Whether scripts may use one key only, because the keys may be on several servers.
     fn needs_single_key_scripts(&self) -> bool {
-        matches!(self.target.place, RedisTopology::Cluster(_))
+        matches!(self.target.topology, RedisTopology::Cluster(_))
     }
 
     /// The Redis key of a fixed window.
@@ -113,10 +113,10 @@ impl LimitCountRedis {
         key
     }
 
-    fn call(&self, asked: &[LimitCountQuery], unix_ms: u64) -> RedisScriptCall {
+    fn call(&self, queries: &[LimitCountQuery], unix_ms: u64) -> RedisScriptCall {
         let number = |number: u64| number.to_string().into_bytes();
         let (mut keys, mut args) = (Vec::new(), Vec::new());
-        for one in asked {
+        for one in queries {
             match self.window_type {
                 WindowType::Fixed => {
                     keys.push(self.fixed_key(&one.key));
@@ -138,27 +138,27 @@ impl LimitCountRedis {
     /// The decisions of the evaluated rules, in order.
     fn verdicts(
         &self,
-        asked: &[LimitCountQuery],
+        queries: &[LimitCountQuery],
         unix_ms: u64,
         reply: &RedisReply,
     ) -> Result<Vec<WindowDecision>, RedisFault> {
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
         if self.window_type == WindowType::Fixed {
-            let told = remote::numbers(reply, 2)?;
-            let verdict = |(one, told): (&LimitCountQuery, &[i64])| {
-                verdict_fixed(one.limit, count(told[0]), count(told[1]))
+            let numbers = remote::numbers(reply, 2)?;
+            let verdict = |(one, numbers): (&LimitCountQuery, &[i64])| {
+                verdict_fixed(one.limit, count(numbers[0]), count(numbers[1]))
             };
-            return Ok(asked.iter().zip(told.chunks_exact(2)).map(verdict).collect());
+            return Ok(queries.iter().zip(numbers.chunks_exact(2)).map(verdict).collect());
         }
-        let told = remote::numbers(reply, 3)?;
-        let verdict = |(one, told): (&LimitCountQuery, &[i64])| {
+        let numbers = remote::numbers(reply, 3)?;
+        let verdict = |(one, numbers): (&LimitCountQuery, &[i64])| {
             let length_ms = one.window_s * 1000;
             let left_ms = left_ms(length_ms, unix_ms);
-            let decide_sliding =
-                SlidingMoment { limit: one.limit, length_ms, left_ms, before: count(told[2]) as f64 };
-            decide_sliding.verdict(if told[0] == 1 { Ok(count(told[1])) } else { Err(count(told[1])) })
+            let moment =
+                SlidingMoment { limit: one.limit, length_ms, left_ms, before: count(numbers[2]) as f64 };
+            moment.verdict(if numbers[0] == 1 { Ok(count(numbers[1])) } else { Err(count(numbers[1])) })
         };
-        Ok(asked.iter().zip(told.chunks_exact(3)).map(verdict).collect())
+        Ok(queries.iter().zip(numbers.chunks_exact(3)).map(verdict).collect())
     }
 }
 
@@ -172,16 +172,16 @@ impl LimitCount {
     pub(super) fn ask<'a>(&'a self, remote: &'a LimitCountRedis, ex: &'a mut Exchange<'_>) -> Step<'a> {
         // Only the host of a dry run has no connections.
         let Some(outbound) = ex.host.outbound() else { return Step::Respond(failed()) };
-        let asked = match with_scratch(|scratch| self.asked(ex, scratch)) {
-            Some(asked) => asked,
+        let queries = match with_scratch(|scratch| self.queries(ex, scratch)) {
+            Some(queries) => queries,
             None if self.allow_degradation => return Step::Continue,
             None => return Step::Respond(LocalResponse::status(500)),
         };
         let unix_ms = ex.now.unix_ms;
-        let at_once = if remote.needs_single_key_scripts() { 1 } else { asked.len() };
+        let at_once = if remote.needs_single_key_scripts() { 1 } else { queries.len() };
         // The call is in flight before the returned future is polled.
-        let first = outbound.redis(&remote.target, remote.call(&asked[..at_once], unix_ms));
-        Step::Wait(Box::pin(self.wait(remote, ex, outbound, asked, at_once, first)))
+        let first = outbound.redis(&remote.target, remote.call(&queries[..at_once], unix_ms));
+        Step::Wait(Box::pin(self.wait(remote, ex, outbound, queries, at_once, first)))
     }
 
     async fn wait<'a>(
@@ -189,13 +189,13 @@ impl LimitCount {
         remote: &'a LimitCountRedis,
         ex: &'a mut Exchange<'_>,
         outbound: SharedOutbound,
-        asked: Vec<LimitCountQuery>,
+        queries: Vec<LimitCountQuery>,
         at_once: usize,
         first: LocalFuture<'static, RedisResult>,
     ) -> Step<'a> {
         let unix_ms = ex.now.unix_ms;
         let mut answer = Some(first);
-        for some in asked.chunks(at_once) {
+        for some in queries.chunks(at_once) {
             let answer =
                 answer.take().unwrap_or_else(|| outbound.redis(&remote.target, remote.call(some, unix_ms)));
             let verdicts = answer.await.and_then(|reply| remote.verdicts(some, unix_ms, &reply));
@@ -217,8 +217,8 @@ impl LimitCount {
     }
 
     /// The rules that apply; `None` if there are none or one has an invalid amount.
-    fn asked(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> Option<Vec<LimitCountQuery>> {
-        let mut asked = Vec::with_capacity(self.rules.len());
+    fn queries(&self, ex: &Exchange<'_>, scratch: &mut Vec<u8>) -> Option<Vec<LimitCountQuery>> {
+        let mut queries = Vec::with_capacity(self.rules.len());
         for (at, rule) in self.rules.iter().enumerate() {
             scratch.clear();
             if !self.write_key(at, ex, scratch) {
@@ -227,9 +227,9 @@ impl LimitCount {
             let key = scratch.clone();
             let limit = rule.count.get(ex, scratch)?;
             let window_s = rule.time_window_s.get(ex, scratch)?.min(remote::EXPIRY_S_MAX);
-            asked.push(LimitCountQuery { rule: at, key, limit, window_s });
+            queries.push(LimitCountQuery { rule: at, key, limit, window_s });
         }
-        (!asked.is_empty()).then_some(asked)
+        (!queries.is_empty()).then_some(queries)
     }
 }
 

@@ -273,8 +273,8 @@ fn rules_that_find_the_same_value_count_apart() {
         {"count": 3, "time_window": 60, "key": "$http_team"}
     ]);
     let plugin = bench.plugin("limit-count", json!({"rules": rules}));
-    let told = [(); 4].map(|()| run(&bench, &plugin, "\nuser: a\nteam: a").status);
-    assert_eq!(told, [200, 200, 200, 503]);
+    let statuses = [(); 4].map(|()| run(&bench, &plugin, "\nuser: a\nteam: a").status);
+    assert_eq!(statuses, [200, 200, 200, 503]);
 }
 
 #[test]

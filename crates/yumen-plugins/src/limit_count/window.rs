@@ -178,9 +178,8 @@ impl CountWindow {
             return None;
         }
         let left_ms = length_ms - now.unix_ms % length_ms;
-        let decide_sliding =
-            SlidingMoment { limit, length_ms, left_ms, before: self.before.min(limit) as f64 };
-        Some(decide_sliding.verdict(count(&|count| decide_sliding.is_within(count))))
+        let moment = SlidingMoment { limit, length_ms, left_ms, before: self.before.min(limit) as f64 };
+        Some(moment.verdict(count(&|count| moment.is_within(count))))
     }
 
     /// Begins the window of `now` unless it is open; returns whether it did.

@@ -7,7 +7,7 @@ use yumen_plugin::background::{RedisFault, RedisScript, RedisScriptCall, RedisTa
 use yumen_plugin::{Exchange, LocalResponse, PluginBuildContext, Step};
 
 use super::{LimitReq, LimitReqSettings};
-use crate::limits::{held_back, remote, with_scratch};
+use crate::limits::{delay_of, remote, with_scratch};
 
 /// Stores the time at which the bucket is empty, in microseconds. Returns the excess over the rate in
 /// thousandths of a request, or -1 above the burst.
@@ -66,11 +66,11 @@ impl LimitReq {
         // The call is in flight before the returned future is polled.
         let answer = outbound.redis(&remote.target, remote.call(self, ex));
         Step::Wait(Box::pin(async move {
-            let told = |reply: yumen_plugin::background::RedisReply| {
+            let verdict = |reply: yumen_plugin::background::RedisReply| {
                 let none = || RedisFault::Refused("the bucket holds something that is none".to_owned());
                 reply.integer().ok_or_else(none)
             };
-            let excess = match answer.await.and_then(told) {
+            let excess = match answer.await.and_then(verdict) {
                 Ok(excess) => excess,
                 Err(_) if remote::degrades(&outbound, remote.allow_degradation) => return Step::Continue,
                 Err(_) => return Step::Respond(LocalResponse::status(500)),
@@ -78,7 +78,7 @@ impl LimitReq {
             if excess < 0 {
                 return Step::Respond(self.rejected.clone());
             }
-            if let Some(delay) = held_back(excess as f64 / 1000.0 / self.pace.rate).filter(|_| self.waits) {
+            if let Some(delay) = delay_of(excess as f64 / 1000.0 / self.pace.rate).filter(|_| self.waits) {
                 outbound.sleep(delay).await;
             }
             Step::Continue

@@ -48,13 +48,13 @@ impl<V: KeyedState + Send + Sync + 'static> PortableState for LimitTable<V> {
                 limit[key] = more.into();
             }
         }
-        if let Some(gone) = V::gone() {
+        if let Some(ended) = V::ended() {
             // The successor has the last export of these keys, which is no longer true.
             for (name, keys) in before.as_object().into_iter().flatten() {
-                let is_gone = |key: &&String| now.get(name).is_none_or(|now| now.get(*key).is_none());
-                for key in keys.as_object().into_iter().flat_map(Map::keys).filter(is_gone) {
+                let is_removed = |key: &&String| now.get(name).is_none_or(|now| now.get(*key).is_none());
+                for key in keys.as_object().into_iter().flat_map(Map::keys).filter(is_removed) {
                     let limit = since.entry(name.as_str()).or_insert_with(|| json!({}));
-                    limit[key] = gone.clone().into();
+                    limit[key] = ended.clone().into();
                 }
             }
         }

@@ -101,7 +101,7 @@ impl RedisPolicySettings {
         policy: CounterPolicy,
         carry: &Carry,
     ) -> Result<Option<Arc<RedisTarget>>, InvalidSettings> {
-        let place = match policy {
+        let topology = match policy {
             CounterPolicy::Local => return Ok(None),
             CounterPolicy::Redis => self.server()?,
             CounterPolicy::RedisCluster => self.cluster()?,
@@ -123,7 +123,7 @@ impl RedisPolicySettings {
             _ => self.timeouts.redis_timeout,
         };
         let target = RedisTarget {
-            place,
+            topology,
             login: login(self.account.redis_username.as_ref(), self.account.redis_password.as_ref()),
             database: if policy == CounterPolicy::RedisCluster {
                 // A cluster has only the database 0.

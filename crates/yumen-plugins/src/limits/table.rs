@@ -45,7 +45,7 @@ pub(crate) trait KeyedState: Default {
     fn take_over(&mut self, _numbers: &[u64], _now: Now) {}
 
     /// Export for a key without state; `None` for no export.
-    fn gone() -> Option<Vec<u64>> {
+    fn ended() -> Option<Vec<u64>> {
         None
     }
 
@@ -78,12 +78,12 @@ impl<'k> StoredKey<'k> {
 
     #[cold]
     fn digested(key: &[u8]) -> StoredKey<'k> {
-        let mut kept = [0; KEY_BYTES_MAX + 1];
-        let (begins, ends) = kept.split_at_mut(KEY_BYTES_MAX + 1 - SHA256_OUTPUT_LEN);
+        let mut stored = [0; KEY_BYTES_MAX + 1];
+        let (begins, ends) = stored.split_at_mut(KEY_BYTES_MAX + 1 - SHA256_OUTPUT_LEN);
         // The prefix stays readable, because evictions are by rule.
         begins.copy_from_slice(&key[..begins.len()]);
         ends.copy_from_slice(digest(&SHA256, &key[NUMBER_BYTES..]).as_ref());
-        StoredKey::Digested(kept)
+        StoredKey::Digested(stored)
     }
 
     fn bytes(&self) -> &[u8] {
@@ -163,15 +163,15 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
     /// Runs `look` on the state of a key under the read lock; `None` without state or if `look` returns
     /// `None`.
     pub(crate) fn look<R>(&self, key: &[u8], look: impl FnOnce(&V) -> Option<R>) -> Option<R> {
-        let kept = StoredKey::of(key);
-        let key = kept.bytes();
+        let stored = StoredKey::of(key);
+        let key = stored.bytes();
         let inner = self.shard(key).read().unwrap_or_else(PoisonError::into_inner);
         inner.map.get(key).and_then(look)
     }
 
     /// Runs `change` on the state of a key, or on a fresh one, under the write lock of its shard.
     pub(crate) fn change<R>(&self, key: &[u8], now_ms: u64, change: impl FnOnce(&mut V) -> R) -> R {
-        self.change_kept(StoredKey::of(key).bytes(), now_ms, change)
+        self.change_stored(StoredKey::of(key).bytes(), now_ms, change)
     }
 
     /// [`LimitTable::change`] for a key as [`LimitTable::each`] passes it.
@@ -184,10 +184,10 @@ impl<V: KeyedState + Send + Sync> LimitTable<V> {
         change: impl FnOnce(&mut V) -> R,
     ) -> R {
         number[RULE_AT] = rule;
-        self.change_kept(StoredKey::again(&[&number, key].concat()).bytes(), now_ms, change)
+        self.change_stored(StoredKey::again(&[&number, key].concat()).bytes(), now_ms, change)
     }
 
-    fn change_kept<R>(&self, key: &[u8], now_ms: u64, change: impl FnOnce(&mut V) -> R) -> R {
+    fn change_stored<R>(&self, key: &[u8], now_ms: u64, change: impl FnOnce(&mut V) -> R) -> R {
         let mut inner = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = inner.map.get_mut(key) {
             return change(slot);

@@ -45,7 +45,7 @@ fn insert(share: &TableShare<Until>, rule: usize, number: u32, now_ms: u64, unti
     share.table().change(&key, now_ms, |slot| slot.0 = until_ms);
 }
 
-fn is_held(share: &TableShare<Until>, rule: usize, number: u32) -> bool {
+fn is_present(share: &TableShare<Until>, rule: usize, number: u32) -> bool {
     share.table().look(&key_of(share, rule, &number.to_ne_bytes()), |_| Some(())).is_some()
 }
 
@@ -69,8 +69,8 @@ fn a_table_forgets_useless_keys_first_and_never_grows_past_its_bound() {
         insert(share, 0, key, 10, Some(u64::from(key)));
         assert!(table.len() <= 100);
     }
-    assert!(is_held(share, 0, 1999), "the newest is there");
-    assert!(!is_held(share, 0, 1000), "the oldest made room");
+    assert!(is_present(share, 0, 1999), "the newest is there");
+    assert!(!is_present(share, 0, 1000), "the oldest made room");
     let lost = 1000 - table.len() as u64;
     assert_eq!(evicted(share), [("routes/1".to_owned(), lost)], "all that have not ended are counted");
 }
@@ -96,7 +96,7 @@ fn made_up_keys_of_one_limit_evict_no_key_of_another() {
         insert(open, 0, key, 0, Some(u64::from(key) + 100));
         assert!(open.table().len() <= 400);
     }
-    assert!((0..20).all(|key| is_held(login, 0, key)));
+    assert!((0..20).all(|key| is_present(login, 0, key)));
     let lost = evicted(open);
     assert_eq!(lost[0], ("routes/login".to_owned(), 0));
     assert!(lost[1].1 > 3000, "{lost:?}");
@@ -111,22 +111,22 @@ fn made_up_keys_of_one_rule_evict_no_key_of_another_rule_of_the_limit() {
     for key in 0..4000 {
         insert(share, 1, key, 0, Some(100));
     }
-    assert!((0..20).all(|key| is_held(share, 0, key)));
+    assert!((0..20).all(|key| is_present(share, 0, key)));
 }
 
 #[test]
 fn keys_of_a_limit_that_is_gone_are_the_first_to_go() {
     let mut shares = bounded_shares::<Until>(1, 100, &["routes/1", "routes/2"]);
-    let gone = shares.pop().expect("two");
+    let ended = shares.pop().expect("two");
     let share = shares.pop().expect("two");
     for key in 0..60 {
-        insert(&gone, 0, key, 0, Some(1000));
+        insert(&ended, 0, key, 0, Some(1000));
     }
-    drop(gone);
+    drop(ended);
     for key in 0..60 {
         insert(&share, 0, key, 0, Some(10));
     }
-    assert!((0..60).all(|key| is_held(&share, 0, key)));
+    assert!((0..60).all(|key| is_present(&share, 0, key)));
     assert_eq!(evicted(&share), [("routes/1".to_owned(), 0)]);
 }
 
@@ -144,16 +144,16 @@ fn a_table_keeps_no_more_of_a_key_than_its_bound_and_tells_long_keys_apart() {
     }
     let found = texts.map(|text| table.look(&key(text), |slot| slot.0));
     assert_eq!(found, [0, 1, 2, 3, 4].map(Some));
-    let mut kept = Vec::new();
-    table.each(|_, _, key, slot| kept.push((slot.0, key.to_vec())));
-    kept.sort();
-    assert_eq!((&kept[0].1[..], &kept[1].1[..]), (texts[0], texts[1]), "short keys stay as they are");
-    assert!(kept.iter().all(|(_, key)| key.len() <= 57), "{kept:?}");
+    let mut entries = Vec::new();
+    table.each(|_, _, key, slot| entries.push((slot.0, key.to_vec())));
+    entries.sort();
+    assert_eq!((&entries[0].1[..], &entries[1].1[..]), (texts[0], texts[1]), "short keys stay as they are");
+    assert!(entries.iter().all(|(_, key)| key.len() <= 57), "{entries:?}");
     // A client that sends the stored form of another key does not reach its counter; a handover does.
-    for (until, kept) in &kept[2..] {
-        assert!(table.look(&key(kept), |_| Some(())).is_none());
+    for (until, entries) in &entries[2..] {
+        assert!(table.look(&key(entries), |_| Some(())).is_none());
         let (number, _) = table.limits_by_name()[""];
-        assert_eq!(table.change_shown(number, 0, kept, 0, |slot| slot.0), *until);
+        assert_eq!(table.change_shown(number, 0, entries, 0, |slot| slot.0), *until);
     }
 }
 

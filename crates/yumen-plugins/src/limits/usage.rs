@@ -100,7 +100,7 @@ impl LimitTables {
     /// Objects with evictions and their counts.
     pub fn evictions(&self) -> Vec<LimitEvictions> {
         let mut all: BTreeMap<(Box<str>, Box<str>), u64> = BTreeMap::new();
-        for (plugin, table) in self.held() {
+        for (plugin, table) in self.live_tables() {
             for record in table.records() {
                 let evicted = record.evicted();
                 if evicted > 0 {
@@ -111,7 +111,7 @@ impl LimitTables {
         all.into_iter().map(|((plugin, owner), evicted)| LimitEvictions { plugin, owner, evicted }).collect()
     }
 
-    fn held(&self) -> Vec<(Box<str>, Arc<dyn TableUsage>)> {
+    fn live_tables(&self) -> Vec<(Box<str>, Arc<dyn TableUsage>)> {
         // Cloned, so that the lock is not held while the tables are read.
         let tables = self.tables();
         tables.iter().filter_map(|(plugin, table)| Some((plugin.clone(), table.upgrade()?))).collect()
@@ -126,7 +126,7 @@ impl LimitTables {
             labels: vec![("plugin", plugin.into_string())],
             value: MetricValue::Number(read(&*table) as f64),
         };
-        self.held().into_iter().map(sample).collect()
+        self.live_tables().into_iter().map(sample).collect()
     }
 }
 

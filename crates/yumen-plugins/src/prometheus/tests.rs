@@ -58,14 +58,14 @@ fn lines(families: &[MetricFamily], name: &str) -> Vec<String> {
 }
 
 /// The metrics live as long as a reference to them.
-fn held(bench: &PluginBench) -> Arc<super::PrometheusMetrics> {
+fn metrics_of(bench: &PluginBench) -> Arc<super::PrometheusMetrics> {
     metrics(&bench.carry)
 }
 
 #[test]
 fn an_exchange_is_counted_under_its_labels() {
     let bench = PluginBench::new();
-    let _held = held(&bench);
+    let _held = metrics_of(&bench);
     log(&bench, json!({}), &PROXIED);
     log(&bench, json!({}), &PROXIED);
     let families = gather(&bench);
@@ -94,7 +94,7 @@ fn an_exchange_is_counted_under_its_labels() {
 #[test]
 fn names_are_told_where_they_are_preferred() {
     let bench = PluginBench::new();
-    let _held = held(&bench);
+    let _held = metrics_of(&bench);
     log(&bench, json!({"prefer_name": true}), &PROXIED);
     let line = lines(&gather(&bench), "apisix_http_status").remove(0);
     assert!(line.contains("route=r1 ") && line.contains("service=svc "), "{line}");
@@ -103,7 +103,7 @@ fn names_are_told_where_they_are_preferred() {
 #[test]
 fn the_source_says_who_answered() {
     let bench = PluginBench::new();
-    let _held = held(&bench);
+    let _held = metrics_of(&bench);
     let own = ExchangeOutcome { source: ResponseSource::Gateway, upstream_us: None, attempts: 0, ..PROXIED };
     log(&bench, json!({}), &ExchangeOutcome { status: 401, ..own });
     log(&bench, json!({}), &ExchangeOutcome { status: 502, attempts: 2, ..own });
@@ -120,7 +120,7 @@ fn the_source_says_who_answered() {
 #[test]
 fn disabled_labels_are_left_empty_and_their_series_added_up() {
     let mut bench = PluginBench::new();
-    let _held = held(&bench);
+    let _held = metrics_of(&bench);
     bench.metadata = Some(json!({"disabled_labels": {"http_status": ["code", "node", "route"]}}));
     log(&bench, json!({}), &PROXIED);
     log(&bench, json!({}), &ExchangeOutcome { status: 404, ..PROXIED });
@@ -132,10 +132,10 @@ fn disabled_labels_are_left_empty_and_their_series_added_up() {
 #[test]
 fn what_several_workers_counted_is_added_up() {
     let bench = PluginBench::new();
-    let held = held(&bench);
+    let metrics_of = metrics_of(&bench);
     log(&bench, json!({}), &PROXIED);
     std::thread::scope(|scope| {
-        let held = &held;
+        let metrics_of = &metrics_of;
         scope.spawn(move || {
             let labels = super::SeriesLabels {
                 status: 200,
@@ -147,7 +147,7 @@ fn what_several_workers_counted_is_added_up() {
                 consumer: "",
                 node: Some("10.0.0.1".parse().expect("an address")),
             };
-            held.record(&labels, &PROXIED, 1);
+            metrics_of.record(&labels, &PROXIED, 1);
         });
     });
     let lines = lines(&gather(&bench), "apisix_http_status");
@@ -157,7 +157,7 @@ fn what_several_workers_counted_is_added_up() {
 #[test]
 fn too_many_series_are_folded_into_one() {
     let mut bench = PluginBench::new();
-    let held = held(&bench);
+    let metrics_of = metrics_of(&bench);
     let plugin = bench.plugin("prometheus", json!({}));
     for route in 0..SERIES_MAX + 50 {
         bench.route.id = route.to_string().into();
@@ -167,7 +167,7 @@ fn too_many_series_are_folded_into_one() {
     let lines = lines(&families, "apisix_http_status");
     assert_eq!(lines.len(), SERIES_MAX + 1);
     assert!(lines.iter().any(|line| line.contains("route=other ") && line.ends_with(" 50")));
-    assert_eq!(held.retire(u64::MAX), SERIES_MAX + 1);
+    assert_eq!(metrics_of.retire(u64::MAX), SERIES_MAX + 1);
     plugin.log(&bench.exchange("GET / HTTP/1.1"), &PROXIED);
     assert_eq!(family(&gather(&bench), "apisix_http_status").len(), 1, "room is made again");
 }
@@ -175,10 +175,10 @@ fn too_many_series_are_folded_into_one() {
 #[test]
 fn a_series_nobody_wrote_for_long_is_dropped_and_starts_again() {
     let bench = PluginBench::new();
-    let held = held(&bench);
+    let metrics_of = metrics_of(&bench);
     log(&bench, json!({}), &PROXIED);
-    assert_eq!(held.retire(1_700_000_000), 0, "it was written in that second");
-    assert_eq!(held.retire(1_700_000_001), 1);
+    assert_eq!(metrics_of.retire(1_700_000_000), 0, "it was written in that second");
+    assert_eq!(metrics_of.retire(1_700_000_001), 1);
     assert!(family(&gather(&bench), "apisix_http_status").is_empty());
     log(&bench, json!({}), &PROXIED);
     assert!(lines(&gather(&bench), "apisix_http_status")[0].ends_with(" 1"));
@@ -202,7 +202,7 @@ fn what_a_log_phase_costs() {
 #[test]
 fn streams_are_counted_by_route_in_families_of_their_own() {
     let bench = PluginBench::new();
-    let _held = held(&bench);
+    let _held = metrics_of(&bench);
     let plugin = bench.plugin("prometheus", json!({}));
     let route = yumen_plugin::RouteInfo { id: "db".into(), name: "orders".into(), ..Default::default() };
     for name in [false, false, true] {

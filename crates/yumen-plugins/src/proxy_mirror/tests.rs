@@ -43,8 +43,8 @@ fn check(settings: Value, request: &str, is_copied: bool, needs_body: bool) {
     let bench = PluginBench::new();
     let plugin = bench.plugin("proxy-mirror", settings.clone());
     let mut ex = bench.exchange(request);
-    let asks = matches!(plugin.rewrite(&mut ex), Step::NeedBody { .. });
-    assert_eq!((ex.upstream.mirror.is_some(), asks), (is_copied, needs_body), "{settings} {request}");
+    let is_requested = matches!(plugin.rewrite(&mut ex), Step::NeedBody { .. });
+    assert_eq!((ex.upstream.mirror.is_some(), is_requested), (is_copied, needs_body), "{settings} {request}");
     // The second call, with the body, changes nothing.
     assert!(ex.upstream.mirror.is_none() || matches!(plugin.rewrite(&mut ex), Step::Continue));
 }
@@ -74,8 +74,8 @@ fn a_share_of_the_requests_is_drawn() {
     let drawn = (0..1000).filter(draw).count();
     assert!((200..300).contains(&drawn), "{drawn} of 1000");
     let mut ex = bench.exchange("GET /a HTTP/1.1");
-    let DryRunResult::Note(says) = plugin.dry_run(PhaseSet::REWRITE, &mut ex) else {
+    let DryRunResult::Note(note) = plugin.dry_run(PhaseSet::REWRITE, &mut ex) else {
         panic!("nothing is said")
     };
-    assert_eq!(says, "copies 25 % of such requests to http://a.test");
+    assert_eq!(note, "copies 25 % of such requests to http://a.test");
 }

@@ -89,9 +89,9 @@ fn fields_are_held_to_a_schema_of_their_own() {
     check(settings(), "GET / HTTP/1.1", (422, "property \"x-kind\" is required"));
     let refusal = "property \"x-kind\" validation failed: matches none of the enum values";
     check(settings(), "GET / HTTP/1.1\nx-kind: b", (422, refusal));
-    let mut told = settings();
-    told["rejected_msg"] = json!("no");
-    check(told, "GET / HTTP/1.1", (422, "no"));
+    let mut expected = settings();
+    expected["rejected_msg"] = json!("no");
+    check(expected, "GET / HTTP/1.1", (422, "no"));
 }
 
 #[test]

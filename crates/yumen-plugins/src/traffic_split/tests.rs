@@ -81,9 +81,9 @@ fn the_first_rule_that_matches_decides() {
 #[test]
 fn a_cycle_comes_to_every_place_once() {
     for total in 1..200 {
-        let mut places: Vec<u64> = (0..total).map(|pick| pick * stride(total) % total).collect();
-        places.sort_unstable();
-        assert!(places.iter().copied().eq(0..total), "{total}");
+        let mut positions: Vec<u64> = (0..total).map(|pick| pick * stride(total) % total).collect();
+        positions.sort_unstable();
+        assert!(positions.iter().copied().eq(0..total), "{total}");
     }
 }
 

@@ -231,7 +231,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
 
 /// Opens the entry of a map and encodes its key.
 pub(super) struct MapEntrySeed<'a> {
-    pub(super) place: &'a WireField,
+    pub(super) field: &'a WireField,
     pub(super) key: &'a Kind,
     pub(super) to: &'a mut MessageWriter,
 }
@@ -252,7 +252,7 @@ impl Visitor<'_> for MapEntrySeed<'_> {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<OpenField, E> {
-        let open = self.place.begin(self.to)?;
+        let open = self.field.begin(self.to)?;
         // A map entry is a message with the key as field 1 and the value as field 2.
         let seed = ScalarSeed { kind: self.key, number: Some(1), to: self.to };
         // Names of JSON members are strings, also for keys of the type bool.

@@ -49,8 +49,8 @@ impl WireSpan {
     pub(super) const EMPTY: WireSpan = WireSpan { start: 0, end: 0 };
 
     pub(super) fn new(start: usize, end: usize) -> WireSpan {
-        let place = |at| u32::try_from(at).unwrap_or(u32::MAX);
-        WireSpan { start: place(start), end: place(end) }
+        let wire_field = |at| u32::try_from(at).unwrap_or(u32::MAX);
+        WireSpan { start: wire_field(start), end: wire_field(end) }
     }
 
     pub(super) fn start(self) -> u32 {

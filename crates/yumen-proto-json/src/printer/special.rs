@@ -38,7 +38,7 @@ impl JsonPrinter<'_> {
     /// Writes the value of the only field.
     fn only(&mut self, of: &MessageType, runs: &[FieldRun], shape: Shape) -> io::Result<bool> {
         match &of.fields[..] {
-            [field] if field.place.form == shape => self.content(field, runs).map(|()| true),
+            [field] if field.wire_field.form == shape => self.content(field, runs).map(|()| true),
             _ => Ok(false),
         }
     }
@@ -48,7 +48,7 @@ impl JsonPrinter<'_> {
             return self.out.write_all(b"null").map(|()| true);
         };
         // JSON has no infinities and no NaN: such a value prints as an ordinary message.
-        let is_number = matches!(field.place.kind, Kind::Double);
+        let is_number = matches!(field.wire_field.kind, Kind::Double);
         if is_number
             && !matches!(self.last(runs)?, Some(WireValue::Fixed64(bits)) if f64::from_bits(bits).is_finite())
         {
@@ -93,8 +93,9 @@ impl JsonPrinter<'_> {
         runs: &[FieldRun],
         kinds: [&Kind; 2],
     ) -> io::Result<Option<[Option<WireValue>; 2]>> {
-        let is =
-            |field: &MessageField, kind: &Kind| field.place.form == Shape::One && field.place.kind == *kind;
+        let is = |field: &MessageField, kind: &Kind| {
+            field.wire_field.form == Shape::One && field.wire_field.kind == *kind
+        };
         match &of.fields[..] {
             [first, second] if is(first, kinds[0]) && is(second, kinds[1]) => {
                 let (firsts, seconds) = runs.split_at(runs.partition_point(|run| run.field == 0));
@@ -105,7 +106,7 @@ impl JsonPrinter<'_> {
     }
 
     fn field_mask(&mut self, of: &MessageType, runs: &[FieldRun]) -> io::Result<bool> {
-        if !matches!(&of.fields[..], [field] if field.place.kind == Kind::String) {
+        if !matches!(&of.fields[..], [field] if field.wire_field.kind == Kind::String) {
             return Ok(false);
         }
         let paths = self.spans(runs)?;

@@ -21,7 +21,7 @@ pub(super) struct MessageType {
 
 /// A field of a message type.
 pub(super) struct MessageField {
-    pub(super) place: WireField,
+    pub(super) wire_field: WireField,
     /// The JSON key, with quotes and colon.
     pub(super) key: Box<[u8]>,
     /// Whether an absent field differs from one at its default.
@@ -33,14 +33,14 @@ pub(super) struct MessageField {
 }
 
 impl MessageType {
-    fn of(of: &MessageDescriptor, place: impl Fn(&MessageDescriptor) -> u32) -> MessageType {
+    fn of(of: &MessageDescriptor, index_of: impl Fn(&MessageDescriptor) -> u32) -> MessageType {
         let oneofs: Vec<_> = of.oneofs().collect();
         let field = |field: FieldDescriptor| {
-            let place = WireField::of(&field);
+            let wire_field = WireField::of(&field);
             // The oneof of an `optional` proto3 field is synthetic and has one field.
-            let oneof = place.oneof.as_ref().filter(|oneof| oneof.fields().len() > 1);
+            let oneof = wire_field.oneof.as_ref().filter(|oneof| oneof.fields().len() > 1);
             let oneof = oneof.and_then(|oneof| oneofs.iter().position(|one| one == oneof));
-            MessageField::new(place, field.name(), field.supports_presence(), oneof)
+            MessageField::new(wire_field, field.name(), field.supports_presence(), oneof)
         };
         // Extensions have presence, so an absent one never prints a default.
         let extension = |field: ExtensionDescriptor| {
@@ -48,10 +48,10 @@ impl MessageType {
         };
         let mut fields: Vec<MessageField> =
             of.fields().map(field).chain(of.extensions().map(extension)).collect();
-        fields.sort_by_key(|field| field.place.number);
+        fields.sort_by_key(|field| field.wire_field.number);
         for field in &mut fields {
-            let Kind::Message(of) = &field.place.kind else { continue };
-            field.inner = Some(place(of));
+            let Kind::Message(of) = &field.wire_field.kind else { continue };
+            field.inner = Some(index_of(of));
         }
         let is_defaulted = |(field, index): (&MessageField, u32)| (!field.has_presence).then_some(index);
         MessageType {
@@ -64,28 +64,29 @@ impl MessageType {
 
     /// Index of the field with this number.
     pub(super) fn index(&self, number: u32) -> Option<u32> {
-        let index = self.fields.binary_search_by_key(&number, |field| field.place.number).ok()?;
+        let index = self.fields.binary_search_by_key(&number, |field| field.wire_field.number).ok()?;
         u32::try_from(index).ok()
     }
 }
 
 impl MessageField {
-    fn new(place: WireField, name: &str, has_presence: bool, oneof: Option<usize>) -> MessageField {
+    fn new(wire_field: WireField, name: &str, has_presence: bool, oneof: Option<usize>) -> MessageField {
         // Escaped once per type instead of once per value.
         let key = format!("{}:", serde_json::Value::from(name)).into_bytes().into();
-        MessageField { place, key, has_presence, oneof, inner: None }
+        MessageField { wire_field, key, has_presence, oneof, inner: None }
     }
 
     /// Whether the field accepts a value of this wire type.
     pub(super) fn takes(&self, wire: WireType) -> bool {
-        let own = if self.place.is_group { WireType::StartGroup } else { self.place.kind.wire_type() };
+        let own =
+            if self.wire_field.is_group { WireType::StartGroup } else { self.wire_field.kind.wire_type() };
         wire == own || wire == WireType::LengthDelimited && self.may_be_packed()
     }
 
     /// Whether the field is a repeated number, which parsers accept packed and unpacked.
     pub(super) fn may_be_packed(&self) -> bool {
-        matches!(self.place.form, FieldCardinality::List { .. })
-            && self.place.kind.wire_type() != WireType::LengthDelimited
+        matches!(self.wire_field.form, FieldCardinality::List { .. })
+            && self.wire_field.kind.wire_type() != WireType::LengthDelimited
     }
 }
 
@@ -105,7 +106,7 @@ impl MessageTypeCache {
     }
 
     pub(super) fn get(&self, of: &MessageDescriptor) -> &MessageType {
-        self.at(self.place(of), of)
+        self.at(self.wire_field(of), of)
     }
 
     pub(super) fn named(&self, name: &str) -> Option<&MessageType> {
@@ -114,8 +115,8 @@ impl MessageTypeCache {
 
     /// The type of the messages in a field.
     pub(super) fn inner(&self, field: &MessageField) -> Option<&MessageType> {
-        match (&field.place.kind, field.inner) {
-            (Kind::Message(of), Some(place)) => Some(self.at(place, of)),
+        match (&field.wire_field.kind, field.inner) {
+            (Kind::Message(of), Some(wire_field)) => Some(self.at(wire_field, of)),
             _ => None,
         }
     }
@@ -128,23 +129,23 @@ impl MessageTypeCache {
     }
 
     /// The slot of a type, which may still be empty.
-    fn place(&self, of: &MessageDescriptor) -> u32 {
+    fn wire_field(&self, of: &MessageDescriptor) -> u32 {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = places.get(of.full_name()) {
-            return *place;
+        if let Some(wire_field) = places.get(of.full_name()) {
+            return *wire_field;
         }
-        let place = places.len() as u32;
-        places.insert(of.full_name().into(), place);
-        place
+        let wire_field = places.len() as u32;
+        places.insert(of.full_name().into(), wire_field);
+        wire_field
     }
 
-    fn at(&self, place: u32, of: &MessageDescriptor) -> &MessageType {
+    fn at(&self, wire_field: u32, of: &MessageDescriptor) -> &MessageType {
         // Chunk n has room for 2^n types, so types never move and reads need no lock.
-        let number = place as usize + 1;
+        let number = wire_field as usize + 1;
         let chunk = number.ilog2() as usize;
         let first = 1 << chunk;
         let chunk = self.chunks[chunk].get_or_init(|| (0..first).map(|_| OnceLock::new()).collect());
         // Inner types only get a slot here: a recursive type would never end otherwise.
-        chunk[number - first].get_or_init(|| MessageType::of(of, |inner| self.place(inner)))
+        chunk[number - first].get_or_init(|| MessageType::of(of, |inner| self.wire_field(inner)))
     }
 }

@@ -264,6 +264,6 @@ fn consume_frames(inbox: &mut Inbox, from: usize, watched: &mut WatchedFrames<'_
         watched.frames.pass(received);
         return;
     }
-    let kept = if watched.frames.is_between() { 0 } else { watched.frames.pass_frame(received) };
-    inbox.truncate(from + kept);
+    let remaining = if watched.frames.is_between() { 0 } else { watched.frames.pass_frame(received) };
+    inbox.truncate(from + remaining);
 }

@@ -121,7 +121,7 @@ struct PipeEnds {
 /// A pipe with the bytes in flight from one socket to another.
 struct SplicePipe {
     ends: Option<PipeEnds>,
-    held: usize,
+    buffered: usize,
 }
 
 impl SplicePipe {
@@ -131,14 +131,14 @@ impl SplicePipe {
             return None;
         }
         let spare = SPARE.with_borrow_mut(Vec::pop);
-        let ends = spare.or_else(ask)?;
+        let ends = spare.or_else(request)?;
         IN_USE.set(IN_USE.get() + 1);
-        Some(SplicePipe { ends: Some(ends), held: 0 })
+        Some(SplicePipe { ends: Some(ends), buffered: 0 })
     }
 
     /// Whether the pipe contains no bytes.
     fn is_empty(&self) -> bool {
-        self.held == 0
+        self.buffered == 0
     }
 
     /// Splices at most `bytes_max` bytes into the empty pipe; 0 is the end of the source.
@@ -166,17 +166,17 @@ impl SplicePipe {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(PIPE_BYTES).min(PIPE_BYTES);
         loop {
             ready!(source.poll_read_ready(cx))?;
-            let came = source.try_io(Interest::READABLE, || {
+            let received = source.try_io(Interest::READABLE, || {
                 Ok(rustix::pipe::splice(source, None, &ends.write, None, bytes_max, FLAGS)?)
             });
-            match came {
+            match received {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
                     IS_REFUSED.set(IS_REFUSED.get() || is_refusal(&error));
                     return Poll::Ready(Err(error));
                 }
                 Ok(count) => {
-                    self.held = count;
+                    self.buffered = count;
                     return Poll::Ready(Ok(count));
                 }
             }
@@ -199,13 +199,13 @@ impl SplicePipe {
         loop {
             ready!(sink.poll_write_ready(cx))?;
             let went = sink.try_io(Interest::WRITABLE, || {
-                Ok(rustix::pipe::splice(&ends.read, None, sink, None, self.held, FLAGS)?)
+                Ok(rustix::pipe::splice(&ends.read, None, sink, None, self.buffered, FLAGS)?)
             });
             match went {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(count) => {
-                    self.held -= count;
+                    self.buffered -= count;
                     return Poll::Ready(Ok(count));
                 }
             }
@@ -238,7 +238,7 @@ impl Drop for SplicePipe {
     fn drop(&mut self) {
         IN_USE.set(IN_USE.get() - 1);
         // The remaining bytes belong to a failed flow, so the pipe is closed.
-        if let Some(ends) = self.ends.take().filter(|_| self.held == 0) {
+        if let Some(ends) = self.ends.take().filter(|_| self.buffered == 0) {
             SPARE.with_borrow_mut(|spare| {
                 if spare.len() < SPARE_MAX {
                     spare.push(ends);
@@ -249,7 +249,7 @@ impl Drop for SplicePipe {
 }
 
 /// Creates a pipe, unless the kernel has refused one recently.
-fn ask() -> Option<PipeEnds> {
+fn request() -> Option<PipeEnds> {
     if let Some(left) = LEFT_ALONE.get().checked_sub(1) {
         LEFT_ALONE.set(left);
         return None;

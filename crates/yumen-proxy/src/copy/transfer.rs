@@ -320,7 +320,7 @@ impl Transfer {
                     // Without task budget a source is pending although it may have data: poll again.
                     Poll::Pending if self.filter == FilterStage::Fed && !coop::has_budget_remaining() => {
                         inbox.park(buffers);
-                        turn_budget::give_way(cx);
+                        turn_budget::yield_task(cx);
                         return Poll::Pending;
                     }
                     // The source pauses, so the filters release the data that they hold back (decision 24).

@@ -40,9 +40,9 @@ impl TunnelBinding {
     fn holds(&self, snapshot: &Snapshot) -> bool {
         // The slot may belong to another upstream by now.
         let upstream = snapshot.upstream(self.slot).filter(|upstream| *upstream.origin == *self.origin);
-        let is_there = upstream
+        let exists = upstream
             .is_some_and(|upstream| upstream.endpoints.iter().any(|one| one.state.id == self.endpoint));
-        is_there && !self.route.as_ref().is_some_and(|route| route.is_over())
+        exists && !self.route.as_ref().is_some_and(|route| route.is_over())
     }
 }
 

@@ -17,7 +17,7 @@ impl ExchangeHandle {
     #[inline(always)]
     pub(crate) fn take(conn: Box<DownstreamConnection>, job: ExchangeJob) -> ExchangeHandle {
         let desk = ExchangeTask::take().unwrap_or_else(|| ExchangeTask::new(run_jobs));
-        desk.ask(conn, job);
+        desk.submit(conn, job);
         ExchangeHandle(desk)
     }
 
@@ -51,8 +51,8 @@ pub(crate) async fn serve(
     conn: Box<DownstreamConnection>,
     job: ExchangeJob,
 ) -> (Box<DownstreamConnection>, After) {
-    let mut seat = ExchangeHandle::take(conn, job);
-    let (conn, after) = poll_fn(|cx| seat.poll(cx)).await;
-    seat.leave();
+    let mut handle = ExchangeHandle::take(conn, job);
+    let (conn, after) = poll_fn(|cx| handle.poll(cx)).await;
+    handle.leave();
     (conn, after)
 }

@@ -85,7 +85,7 @@ impl ExchangeTask {
 
     /// Submits a job. The task holds one at a time.
     #[inline(always)]
-    pub(crate) fn ask(&self, conn: Box<DownstreamConnection>, job: ExchangeJob) {
+    pub(crate) fn submit(&self, conn: Box<DownstreamConnection>, job: ExchangeJob) {
         self.mailbox.submitted.set(Some((conn, job)));
     }
 

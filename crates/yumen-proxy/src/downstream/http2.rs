@@ -135,7 +135,7 @@ impl Http2Driver {
     /// Sends the first GOAWAY, if the transport is at a frame boundary.
     fn leave(&mut self) {
         if self.wire.announce_end() {
-            self.stage = DrainStage::GoawaySent { told_ms: clock::now().mono_ms() };
+            self.stage = DrainStage::GoawaySent { goaway_ms: clock::now().mono_ms() };
         }
     }
 
@@ -159,10 +159,10 @@ impl Http2Driver {
             return if self.streams.timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending };
         }
         let idle_ms = self.streams.idle_ms(now_ms);
-        let gives_way = self.streams.gives_way(self.stage, now_ms);
+        let frees_capacity = self.streams.should_free_capacity(self.stage, now_ms);
         let left_ms = match self.stage {
-            DrainStage::GoawaySent { told_ms } => self.streams.leave_ms(told_ms, 0, now_ms),
-            _ if gives_way => 0,
+            DrainStage::GoawaySent { goaway_ms } => self.streams.leave_ms(goaway_ms, 0, now_ms),
+            _ if frees_capacity => 0,
             _ => settings.timeouts.idle_ms.saturating_sub(idle_ms),
         };
         if left_ms == 0 {

@@ -138,10 +138,10 @@ async fn connect(
     if !takes_early {
         return Ok((connecting.await?, None));
     }
-    let handshake_data = connecting.handshake_data().await?;
+    let handshake = connecting.handshake_data().await?;
     // The client certificate is not known before the handshake ends, so such a connection takes no early
     // data.
-    if tls::asks_client(&*handshake_data) {
+    if tls::requests_client_certificate(&*handshake) {
         return Ok((connecting.await?, None));
     }
     match connecting.into_0rtt() {
@@ -266,7 +266,7 @@ impl Http3Driver {
                     return self.shared.quic.close(EXCESSIVE_LOAD, b"answers are not read");
                 }
                 Http3Event::CheckIdle if self.look().await => return,
-                Http3Event::EndIdle if self.give_way().await => return,
+                Http3Event::EndIdle if self.leave_for_capacity().await => return,
                 Http3Event::Drain if self.leave().await => return,
                 Http3Event::CheckIdle | Http3Event::EndIdle | Http3Event::Drain => {}
             }
@@ -295,7 +295,7 @@ impl Http3Driver {
             if streams.should_leave(cx) && stage == DrainStage::Serving {
                 return Poll::Ready(Http3Event::Drain);
             }
-            if streams.gives_way(stage, clock::now().mono_ms()) {
+            if streams.should_free_capacity(stage, clock::now().mono_ms()) {
                 return Poll::Ready(Http3Event::EndIdle);
             }
             if streams.timer.is_over(cx) { Poll::Ready(Http3Event::CheckIdle) } else { Poll::Pending }
@@ -318,14 +318,14 @@ impl Http3Driver {
 
     /// Sends the first GOAWAY; true if the connection has failed.
     async fn leave(&mut self) -> bool {
-        self.stage = DrainStage::GoawaySent { told_ms: clock::now().mono_ms() };
+        self.stage = DrainStage::GoawaySent { goaway_ms: clock::now().mono_ms() };
         self.shared.streams.timer.set(LOOK_MS);
         // Before the first request the library could only send a GOAWAY that refuses every stream.
         self.has_accepted && self.library.shutdown(usize::MAX).await.is_err()
     }
 
     /// Sends the first GOAWAY to free capacity for other connections; true if the connection has failed.
-    async fn give_way(&mut self) -> bool {
+    async fn leave_for_capacity(&mut self) -> bool {
         self.frees_capacity = true;
         self.leave().await
     }
@@ -334,7 +334,7 @@ impl Http3Driver {
     async fn look(&mut self) -> bool {
         let now_ms = clock::now().mono_ms();
         let idle_ms = self.shared.streams.idle_ms(now_ms);
-        if self.stage != DrainStage::Serving && self.is_gone(now_ms) {
+        if self.stage != DrainStage::Serving && self.is_unresponsive(now_ms) {
             return true;
         }
         match self.stage {
@@ -346,10 +346,10 @@ impl Http3Driver {
                 self.shared.streams.timer.set(left_ms);
                 false
             }
-            DrainStage::GoawaySent { told_ms } => {
+            DrainStage::GoawaySent { goaway_ms } => {
                 self.shared.streams.timer.set(LOOK_MS);
                 let round_trip_ms = self.shared.quic.rtt().as_millis() as u64;
-                if self.shared.streams.leave_ms(told_ms, round_trip_ms, now_ms) > 0 {
+                if self.shared.streams.leave_ms(goaway_ms, round_trip_ms, now_ms) > 0 {
                     return false;
                 }
                 self.stage = DrainStage::Ending;
@@ -372,7 +372,7 @@ impl Http3Driver {
 
     /// Whether the client has vanished: all streams wait for acknowledgements only, and none has arrived for
     /// [`silence_ms`].
-    fn is_gone(&mut self, now_ms: u64) -> bool {
+    fn is_unresponsive(&mut self, now_ms: u64) -> bool {
         if !self.shared.streams.are_all_sent() {
             self.silence = None;
             return false;

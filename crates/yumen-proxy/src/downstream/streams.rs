@@ -21,9 +21,9 @@ const LEAVE_MS_MAX: u64 = 5000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DrainStage {
     Serving,
-    /// The first GOAWAY was sent at `told_ms`. Streams that the client opened before it arrived are served.
+    /// The first GOAWAY was sent at `goaway_ms`. Streams that the client opened before it arrived are served.
     GoawaySent {
-        told_ms: u64,
+        goaway_ms: u64,
     },
     /// The GOAWAY with the last stream was sent. Later streams are rejected.
     Ending,
@@ -36,7 +36,7 @@ pub(super) struct StreamSet {
     pub(super) timer: Timer,
     open: Cell<usize>,
     /// Open streams whose response was sent and that only wait for acknowledgement.
-    said: Cell<usize>,
+    fully_sent: Cell<usize>,
     /// Whether the connection counts as idle without open streams: false during drain and while the client
     /// does not read.
     may_idle: Cell<bool>,
@@ -54,7 +54,7 @@ impl StreamSet {
             worker: worker.clone(),
             timer,
             open: Cell::new(0),
-            said: Cell::new(0),
+            fully_sent: Cell::new(0),
             may_idle: Cell::new(false),
             last_end_ms,
             is_closing: Cell::new(false),
@@ -65,7 +65,7 @@ impl StreamSet {
     pub(super) fn enter(self: &Rc<Self>) -> StreamGuard {
         self.open.set(self.open.get() + 1);
         self.timer.set_idle(false);
-        StreamGuard { streams: self.clone(), is_said: Cell::new(false) }
+        StreamGuard { streams: self.clone(), is_sent: Cell::new(false) }
     }
 
     /// Records how the connection continues after an exchange.
@@ -92,7 +92,7 @@ impl StreamSet {
 
     /// Whether the connection is to end because it is idle and the worker needs capacity. The driver checks
     /// after each wake.
-    pub(super) fn gives_way(&self, stage: DrainStage, now_ms: u64) -> bool {
+    pub(super) fn should_free_capacity(&self, stage: DrainStage, now_ms: u64) -> bool {
         self.may_idle.set(stage == DrainStage::Serving);
         self.mark_idle() && self.worker.is_ending_idle() && self.worker.takes_room(self.idle_ms(now_ms))
     }
@@ -112,7 +112,7 @@ impl StreamSet {
 
     /// Whether every open stream only waits for acknowledgement; false without streams.
     pub(super) fn are_all_sent(&self) -> bool {
-        !self.is_idle() && self.said.get() == self.open.get()
+        !self.is_idle() && self.fully_sent.get() == self.open.get()
     }
 
     /// Restarts the idle time of the connection.
@@ -133,18 +133,18 @@ impl StreamSet {
     /// Time that a client is still served after the first GOAWAY, in milliseconds. It ends after a quiet
     /// period, because requests that it sent before the GOAWAY arrived may be in flight (RFC 9113 §6.8,
     /// RFC 9114 §5.2).
-    pub(super) fn leave_ms(&self, told_ms: u64, round_trip_ms: u64, now_ms: u64) -> u64 {
-        let since_told_ms = now_ms.saturating_sub(told_ms);
-        let quiet_ms = self.idle_ms(now_ms).min(since_told_ms);
+    pub(super) fn leave_ms(&self, goaway_ms: u64, round_trip_ms: u64, now_ms: u64) -> u64 {
+        let since_goaway_ms = now_ms.saturating_sub(goaway_ms);
+        let quiet_ms = self.idle_ms(now_ms).min(since_goaway_ms);
         let grace_ms = DRAIN_GRACE_MS + round_trip_ms;
-        grace_ms.saturating_sub(quiet_ms).min(LEAVE_MS_MAX.saturating_sub(since_told_ms))
+        grace_ms.saturating_sub(quiet_ms).min(LEAVE_MS_MAX.saturating_sub(since_goaway_ms))
     }
 }
 
 /// Counts one open stream until it is dropped.
 pub(super) struct StreamGuard {
     streams: Rc<StreamSet>,
-    is_said: Cell<bool>,
+    is_sent: Cell<bool>,
 }
 
 impl StreamGuard {
@@ -155,8 +155,8 @@ impl StreamGuard {
 
     /// Records that the whole response was sent, and only its acknowledgement is missing.
     pub(super) fn mark_sent(&self) {
-        if !self.is_said.replace(true) {
-            self.streams.said.set(self.streams.said.get() + 1);
+        if !self.is_sent.replace(true) {
+            self.streams.fully_sent.set(self.streams.fully_sent.get() + 1);
         }
     }
 }
@@ -165,7 +165,7 @@ impl Drop for StreamGuard {
     fn drop(&mut self) {
         let streams = &self.streams;
         streams.open.set(streams.open.get() - 1);
-        streams.said.set(streams.said.get() - usize::from(self.is_said.get()));
+        streams.fully_sent.set(streams.fully_sent.get() - usize::from(self.is_sent.get()));
         streams.last_end_ms.set(clock::now().mono_ms());
         // The driver may sleep until the next stream, so the idle mark is set here.
         streams.mark_idle();
@@ -186,8 +186,9 @@ mod tests {
     fn who_was_told_to_go_is_served_until_he_is_quiet_and_not_for_ever() {
         let worker = worker(Arc::new(Publisher::default()));
         let streams = StreamSet::new(&worker, worker.timers.timer());
-        let told_ms = clock::now().mono_ms();
-        let left_ms = |round_trip_ms, later_ms| streams.leave_ms(told_ms, round_trip_ms, told_ms + later_ms);
+        let goaway_ms = clock::now().mono_ms();
+        let left_ms =
+            |round_trip_ms, later_ms| streams.leave_ms(goaway_ms, round_trip_ms, goaway_ms + later_ms);
         assert_eq!((left_ms(0, 0), left_ms(80, 0)), (DRAIN_GRACE_MS, DRAIN_GRACE_MS + 80));
         assert_eq!((left_ms(0, DRAIN_GRACE_MS), left_ms(80, DRAIN_GRACE_MS)), (0, 80));
         let entered = streams.enter();
@@ -195,6 +196,6 @@ mod tests {
         assert_eq!(left_ms(0, LEAVE_MS_MAX - 100), 100);
         assert_eq!(left_ms(0, LEAVE_MS_MAX + 100), 0);
         drop(entered);
-        assert_eq!(streams.idle_ms(told_ms), 0);
+        assert_eq!(streams.idle_ms(goaway_ms), 0);
     }
 }

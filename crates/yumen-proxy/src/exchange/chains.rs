@@ -169,7 +169,7 @@ pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, h
     });
     // Decision 24: the coding is chosen after all plugins have seen the head.
     ex.choose_coding(head);
-    if matches!(head.status, 200..=299) && heads::asks_for_tunnel(&ex.request) {
+    if matches!(head.status, 200..=299) && heads::is_tunnel_request(&ex.request) {
         // The status is set here, so that log and metrics record the one that the client receives.
         head.set_status(NO_TUNNEL);
     }

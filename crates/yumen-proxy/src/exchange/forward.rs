@@ -20,7 +20,7 @@ use crate::fault::{Fault, FaultKind};
 use crate::grpc;
 use crate::runtime::buffer::InboxMark;
 use crate::runtime::clock;
-use crate::runtime::cold_future::apart;
+use crate::runtime::cold_future::box_cold;
 use crate::upstream::admission::AdmittedEndpoint;
 use crate::upstream::attempt::{Attempt, EndpointChosen, EndpointConnected, FailedAttempt, ResponseStarted};
 use crate::upstream::health;
@@ -79,16 +79,16 @@ pub(crate) async fn forward<'s>(
     let mut history = AttemptHistory::new(proxied.conn.inbox.mark());
     proxied.flow.upstream_started_us = Some(history.started.mono_us);
     proxied.upload.replay = RequestReplay::of(proxied.ex, proxied.pinned.upstream);
-    let mut predecessor_requests: Option<AdmittedEndpoint> = None;
+    let mut readmitted: Option<AdmittedEndpoint> = None;
     loop {
-        let admitted = match (predecessor_requests.take(), &proxied.pinned.upstream.protection) {
+        let admitted = match (readmitted.take(), &proxied.pinned.upstream.protection) {
             (Some(admitted), _) => admitted,
             (None, None) => {
                 // `last` is `NoEndpoint` until an attempt has failed.
                 let index = proxied.pinned.upstream.pick(proxied.ex, &history.tried).ok_or(history.last)?;
                 AdmittedEndpoint::without_limits(index)
             }
-            (None, Some(_)) => apart(proxied.admit(&mut history)).await?,
+            (None, Some(_)) => box_cold(proxied.admit(&mut history)).await?,
         };
         // Admission may have replaced the pinned upstream by a newer version, so the upstream is read after
         // it.
@@ -115,7 +115,7 @@ pub(crate) async fn forward<'s>(
                 history.may_have_acted = true;
                 match proxied.retry_refused(attempt, &mut history) {
                     RefusedCall::PassOn(attempt) => return Ok(attempt),
-                    RefusedCall::TryElsewhere(admitted) => predecessor_requests = Some(admitted),
+                    RefusedCall::TryElsewhere(admitted) => readmitted = Some(admitted),
                 }
             }
             Err(failed) => {
@@ -157,7 +157,7 @@ impl<'s> ProxiedExchange<'_, 's> {
             let body_mark = self.conn.inbox.mark();
             let sent = match self.send_on_open(attempt, may_repeat) {
                 Ok(sent) => sent,
-                Err(attempt) => apart(self.send_on_new(attempt)).await?,
+                Err(attempt) => box_cold(self.send_on_new(attempt)).await?,
             };
             let unanswered = match sent {
                 // The only call site, so that the compiler can inline the future.

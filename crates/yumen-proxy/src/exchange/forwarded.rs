@@ -49,11 +49,11 @@ const OURS: [KnownField; 5] = [
 /// `X_Real_IP`. Called for each field: most differ in length or first letter.
 #[inline]
 pub(crate) fn is_false(fields: &Fields, field: &FieldLine) -> bool {
-    is_ours_respelt(fields.name(field)) && field.is_received()
+    is_respelt_gateway_field(fields.name(field)) && field.is_received()
 }
 
 #[inline]
-fn is_ours_respelt(name: &[u8]) -> bool {
+fn is_respelt_gateway_field(name: &[u8]) -> bool {
     matches!(name.len(), 9 | 15..=17)
         && matches!(name[0], b'x' | b'X')
         && OURS.iter().any(|ours| ours.is_alike(name))
@@ -63,8 +63,8 @@ fn is_ours_respelt(name: &[u8]) -> bool {
 /// because it would absorb the gateway's element.
 pub(crate) fn write(out: &mut Vec<u8>, ex: &Exchange<'_>) {
     out.extend_from_slice(b"Forwarded: ");
-    for said in ex.request.fields.all_known(KnownField::Forwarded).filter(|said| is_well_quoted(said)) {
-        out.extend_from_slice(said);
+    for value in ex.request.fields.all_known(KnownField::Forwarded).filter(|value| is_well_quoted(value)) {
+        out.extend_from_slice(value);
         out.extend_from_slice(b", ");
     }
     out.extend_from_slice(b"for=");
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn only_other_spellings_of_what_the_gateway_says_are_false() {
         assert!(OURS.iter().all(|ours| matches!(ours.name().len(), 9 | 15..=17)), "others are not looked at");
-        let is_false = |name: &str| is_ours_respelt(name.as_bytes());
+        let is_false = |name: &str| is_respelt_gateway_field(name.as_bytes());
         for name in
             ["X_Forwarded_For", "x_forwarded-HOST", "X-Forwarded_Port", "x.forwarded.proto", "X_REAL_IP"]
         {

@@ -95,11 +95,11 @@ fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &MirrorTarget) -> Vec<u8> {
 }
 
 /// Returns the request target for the mirror.
-fn target(asked: &[u8], mirror: &MirrorTarget) -> Vec<u8> {
-    let Some(path) = &mirror.path else { return asked.to_vec() };
-    let query = asked.iter().position(|byte| *byte == b'?').unwrap_or(asked.len());
-    let kept = if mirror.is_prefix { asked } else { &asked[query..] };
-    [path.as_bytes(), kept].concat()
+fn target(target: &[u8], mirror: &MirrorTarget) -> Vec<u8> {
+    let Some(path) = &mirror.path else { return target.to_vec() };
+    let query = target.iter().position(|byte| *byte == b'?').unwrap_or(target.len());
+    let suffix = if mirror.is_prefix { target } else { &target[query..] };
+    [path.as_bytes(), suffix].concat()
 }
 
 /// A copy of a request with its permit.

@@ -1,6 +1,6 @@
 //! The services of a worker for plugins: timers, random numbers, clock, Redis, offloading, subrequests.
 
-mod question;
+mod subrequest_task;
 
 use std::time::Duration;
 
@@ -44,10 +44,10 @@ impl PluginHost for Worker {
         offloaded
     }
 
-    fn ask(
+    fn send_subrequest(
         &self,
-        question: SubrequestSpec,
+        subrequest: SubrequestSpec,
     ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
-        Some(Box::pin(question::ask(self.shared()?, question)))
+        Some(Box::pin(subrequest_task::run(self.shared()?, subrequest)))
     }
 }

@@ -24,7 +24,7 @@ use crate::exchange::tunnel::{self, TunnelEnd};
 use crate::fault::{Fault, FaultKind};
 use crate::grpc;
 use crate::runtime::clock;
-use crate::runtime::cold_future::apart;
+use crate::runtime::cold_future::box_cold;
 use crate::transport::body::BodyEncoding;
 use crate::transport::http2::heads;
 use crate::transport::stream::HeadSent;
@@ -59,7 +59,7 @@ pub(crate) async fn answer(
     }
     respond_head(ex, chains, &mut head);
     let edited = match ex.response.edits_body() {
-        true => Some(apart(PluginEdit::new(ex, chains).whole(&response.body)).await),
+        true => Some(box_cold(PluginEdit::new(ex, chains).whole(&response.body)).await),
         false => None,
     };
     let is_edited = edited.is_some();
@@ -171,7 +171,7 @@ pub(crate) async fn pass_on<'s>(
     };
     let BegunResponse { mut download, outgoing, keeps, edits, drops_body } = begun;
     if attempt.is_upgrade() {
-        return apart(run_tunnel(proxied, attempt, download, read_timeout_ms)).await;
+        return box_cold(run_tunnel(proxied, attempt, download, read_timeout_ms)).await;
     }
     let ProxiedExchange { conn, ex, chains, upload, flow, .. } = proxied;
     let upload = &mut upload.transfer;
@@ -183,9 +183,9 @@ pub(crate) async fn pass_on<'s>(
         keeps,
         read_timeout_ms,
     };
-    let (result, told) = if edits {
+    let (result, grpc_status) = if edits {
         let edited = Edited { ex, chains, is_call: flow.grpc_status.is_some() };
-        apart(edited.pass_on(bodies)).await
+        box_cold(edited.pass_on(bodies)).await
     } else {
         (bodies.run(&mut None).await, None)
     };
@@ -203,7 +203,7 @@ pub(crate) async fn pass_on<'s>(
     let keepalive = &proxied.pinned.upstream.keepalive;
     if is_reusable && !download.is_read() {
         let client = client.clone();
-        apart(finished.drain(&client, &mut download, *keepalive, keeps)).await;
+        box_cold(finished.drain(&client, &mut download, *keepalive, keeps)).await;
     } else if is_reusable && finished.connection.is_reusable() {
         finished.keep(client, keepalive, now);
     } else {
@@ -213,7 +213,7 @@ pub(crate) async fn pass_on<'s>(
         finished.close(client);
     }
     if flow.grpc_status == Some(grpc::NO_STATUS) {
-        flow.grpc_status = told.or_else(|| end_call(conn, &download, result));
+        flow.grpc_status = grpc_status.or_else(|| end_call(conn, &download, result));
     }
     give_back(conn, upload, &mut download);
     if let Err(kind) = result {
@@ -270,7 +270,7 @@ fn begin<'s>(
     if drops_body {
         received = Framing::None;
     } else if head.framing == Framing::None && !is_bodyless {
-        tell_no_body(head);
+        set_empty_framing(head);
     }
     let edits = ex.response.edits_body() && !is_bodyless && !upgrade;
     let outgoing = outgoing_framing(head, is_bodyless, ex.request.version);
@@ -306,7 +306,7 @@ fn keep_upgrade(ex: &mut Exchange<'_>, head: &mut ResponseHead) {
 
 /// Sets length 0 on a response that came without a body, as to a HEAD, for a client that expects a body.
 #[cold]
-fn tell_no_body(head: &mut ResponseHead) {
+fn set_empty_framing(head: &mut ResponseHead) {
     head.body_changes(Some(0));
 }
 
@@ -403,9 +403,7 @@ fn end_call(
     download: &Transfer,
     result: Result<(), FaultKind>,
 ) -> Option<u8> {
-    let Err(kind) = result else {
         return grpc::status_of_lines(download.trailers()).or(Some(grpc::NO_STATUS));
-    };
     if kind == FaultKind::ClientGone {
         return Some(grpc::NO_STATUS);
     }
@@ -463,8 +461,9 @@ fn write_head(
         KnownField::ContentLength => {
             // Plugins cannot set the length. Without a body, the field is the length that a GET would have
             // had.
-            let is_told = head.framing == Framing::None || head.framing.agrees_with(head.fields.value(field));
-            let is_dropped = drops_length || !field.is_received() || !is_told;
+            let matches_body =
+                head.framing == Framing::None || head.framing.agrees_with(head.fields.value(field));
+            let is_dropped = drops_length || !field.is_received() || !matches_body;
             has_length |= !is_dropped;
             is_dropped
         }
@@ -501,7 +500,7 @@ fn show_sent(conn: &DownstreamConnection, ex: &mut Exchange<'_>, text: &[u8]) {
     for line in text.split(|byte| *byte == b'\n').skip(1) {
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        if is_shared && !heads::is_told(KnownField::of(name)) {
+        if is_shared && !heads::is_expressed(KnownField::of(name)) {
             continue;
         }
         // The encoder writes no name that is not UTF-8.
@@ -518,8 +517,8 @@ fn show_sent(conn: &DownstreamConnection, ex: &mut Exchange<'_>, text: &[u8]) {
 fn write_upgrade(out: &mut Vec<u8>, ex: &Exchange<'_>, head: &ResponseHead, keeps: bool) {
     let protocol = head.fields.known(KnownField::Upgrade);
     // A plugin may have removed the field, but the switch of protocols has happened.
-    let asked = || ex.request.fields.known(KnownField::Upgrade).filter(|_| head.status == 101);
-    let protocol = protocol.or_else(asked);
+    let requested = || ex.request.fields.known(KnownField::Upgrade).filter(|_| head.status == 101);
+    let protocol = protocol.or_else(requested);
     let ends = !keeps && head.status != 101;
     out.extend_from_slice(match (protocol, ends) {
         (Some(_), true) => b"Connection: upgrade, close\r\n",

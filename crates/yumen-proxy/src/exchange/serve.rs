@@ -32,7 +32,7 @@ use crate::exchange::reply;
 use crate::fault::{Fault, FaultKind};
 use crate::observe::{ExchangeStopwatch, RecentRequest, SampledExchange};
 use crate::runtime::clock;
-use crate::runtime::cold_future::apart;
+use crate::runtime::cold_future::box_cold;
 use crate::tls::{self, ClientCertRefusal};
 use crate::transport::http2::heads;
 use crate::upstream::interim::InterimCount;
@@ -180,7 +180,7 @@ async fn proxy(proxied: &mut ProxiedExchange<'_, '_>) -> After {
     proxied.flow.total_ms = total_ms;
     match forward(proxied).await {
         Ok(attempt) if proxied.ex.response.translator.is_some() => {
-            apart(reply::pass_on_translated(proxied, attempt)).await
+            box_cold(reply::pass_on_translated(proxied, attempt)).await
         }
         Ok(attempt) => reply::pass_on(proxied, attempt).await,
         Err(fault) => send_proxied_fault(proxied, fault).await,
@@ -279,7 +279,7 @@ async fn decide<'s>(
     if !chains.are_empty() {
         run_route(conn, ex, pinned, chains, route).await?;
     }
-    if heads::asks_for_tunnel(&ex.request) && !route.enable_websocket {
+    if heads::is_tunnel_request(&ex.request) && !route.enable_websocket {
         // Forwarding the extended CONNECT as a GET would change the request (RFC 8441 §4).
         return Err(FaultKind::ConnectRefused.into());
     }
@@ -323,7 +323,7 @@ fn check_before_routing<'s>(
         _ => {}
     }
     // A snapshot without certificates that require client certificates pays one branch (decision 23).
-    if pinned.asks_clients()
+    if pinned.requests_client_certificates()
         && let Some(refusal) = tls::refusal(pinned, ex)
     {
         return Err(refusal.into());
@@ -381,9 +381,9 @@ async fn run_route<'s>(
 async fn read_variables(conn: &mut DownstreamConnection, ex: &mut Exchange<'_>) -> Result<(), Fault> {
     match ex.request.framing {
         Framing::None if ex.body.buffered.is_none() => return Ok(()),
-        _ => apart(conn.read_body(ex, ROUTED_BODY_BYTES_MAX)).await?,
+        _ => box_cold(conn.read_body(ex, ROUTED_BODY_BYTES_MAX)).await?,
     }
-    apart(index_variables(ex)).await
+    box_cold(index_variables(ex)).await
 }
 
 /// Indexes the buffered body in turns, so that the worker serves other connections in between.
@@ -453,7 +453,7 @@ async fn run_one(
             ReadyStep::Respond(response) => {
                 return Err(ExchangeStop::Respond(instance.apply_error_response(response)));
             }
-            ReadyStep::NeedBody(bytes_max) => apart(conn.read_body(ex, bytes_max)).await?,
+            ReadyStep::NeedBody(bytes_max) => box_cold(conn.read_body(ex, bytes_max)).await?,
             ReadyStep::Over(kind) => return Err(kind.into()),
         }
     }
@@ -583,7 +583,7 @@ fn observe(
     // A request that is only explained is not part of the sample.
     let Some(mut recent) = watch.request.take().filter(|_| watch.weight > 0) else { return };
     recent.finish(ex, outcome.status);
-    let is_noted = worker.counters.observed.note(SampledExchange {
+    let is_recorded = worker.counters.observed.note(SampledExchange {
         weight: watch.weight,
         total_ns: watch.total_ns(),
         busy_ns: watch.busy_ns(),
@@ -598,7 +598,7 @@ fn observe(
         recent,
         recent_max: worker.settings.observation.recent_requests,
     });
-    if !is_noted {
+    if !is_recorded {
         // A reader had locked the tables. The next sample carries the weight, so that sums stay exact
         // (decision 18).
         worker.recorders.sampler.give_back(watch.weight);

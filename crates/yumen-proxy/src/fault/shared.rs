@@ -11,10 +11,10 @@ pub(crate) struct SharedFailure(RefCell<Vec<usize>>);
 impl SharedFailure {
     /// Records the failure for an upstream; false if it was recorded before.
     pub(crate) fn note(&self, upstream: &Upstream) -> bool {
-        let (mut noted, upstream) = (self.0.borrow_mut(), std::ptr::from_ref(upstream).addr());
-        let is_first = !noted.contains(&upstream);
+        let (mut recorded, upstream) = (self.0.borrow_mut(), std::ptr::from_ref(upstream).addr());
+        let is_first = !recorded.contains(&upstream);
         if is_first {
-            noted.push(upstream);
+            recorded.push(upstream);
         }
         is_first
     }

@@ -40,7 +40,7 @@ fn timeouts_have_a_unit() {
     }
 }
 
-fn told(response: &LocalResponse) -> Vec<(String, String)> {
+fn fields(response: &LocalResponse) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     response.fields().iter().map(|(name, value)| (text(name).to_lowercase(), text(value))).collect()
 }
@@ -50,7 +50,7 @@ fn refusals_tell_a_status_and_why() {
     let check = |refused: LocalResponse, fault: Option<FaultKind>, status: &str, message: &str| {
         let http_status = refused.status;
         let answer = refusal(refused, fault);
-        let fields = told(&answer);
+        let fields = fields(&answer);
         assert_eq!((answer.status, answer.body.len()), (200, 0));
         let expected = [
             ("content-type".to_owned(), "application/grpc".to_owned()),
@@ -73,8 +73,8 @@ fn refusals_tell_a_status_and_why() {
         "the deadline of the request has passed",
     );
     check(LocalResponse::status(502), Some(FaultKind::Connect), "14", "the upstream could not be reached");
-    let kept = refusal(LocalResponse::status(429).field("Retry-After", "1"), None);
-    assert!(told(&kept).contains(&("retry-after".to_owned(), "1".to_owned())));
+    let refused = refusal(LocalResponse::status(429).field("Retry-After", "1"), None);
+    assert!(fields(&refused).contains(&("retry-after".to_owned(), "1".to_owned())));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use yumen_http::client_hello::{self, ClientHelloPeek};
 use yumen_http::proxy_protocol::{self, HEADER_BYTES_MAX, ProxyAddresses, ProxyHeader};
 use yumen_plugin::{ClientInfo, TlsInfo};
 
-use super::{Front, StreamFault, phases};
+use super::{L4Downstream, StreamFault, phases};
 use crate::observe::log_suppression::{SuppressionKey, should_log};
 use crate::runtime::timers::{Timer, until};
 use crate::settings::StreamProtocol;
@@ -86,19 +86,19 @@ async fn read_proxy_header(tcp: &mut TcpConnection) -> io::Result<Option<ProxyAd
 /// Prepares a stream for routing: SNI of the passthrough or TLS handshake, by the protocol of the listener.
 pub(super) async fn open(
     worker: &Worker,
-    front: &mut Front,
+    downstream: &mut L4Downstream,
     client: &mut ClientInfo,
     protocol: StreamProtocol,
     tls: Option<&DownstreamTlsAcceptor>,
 ) -> Result<(), StreamFault> {
-    front.timer.set(worker.settings.timeouts.handshake_ms);
+    downstream.timer.set(worker.settings.timeouts.handshake_ms);
     match (protocol, tls) {
         (StreamProtocol::TlsPassthrough, _) => {
-            let sni = server_name(worker, front).await?;
+            let sni = server_name(worker, downstream).await?;
             client.tls = Some(TlsInfo { sni, ..TlsInfo::default() });
         }
         (_, Some(acceptor)) => {
-            client.tls = Some(handshake(worker, front, acceptor, client.local).await?);
+            client.tls = Some(handshake(worker, downstream, acceptor, client.local).await?);
         }
         (StreamProtocol::Tcp | StreamProtocol::Tls | StreamProtocol::Udp, None) => {}
     }
@@ -106,13 +106,16 @@ pub(super) async fn open(
 }
 
 /// Reads the ClientHello and leaves it in the inbox for the endpoint.
-async fn server_name(worker: &Worker, front: &mut Front) -> Result<Option<Box<str>>, StreamFault> {
+async fn server_name(
+    worker: &Worker,
+    downstream: &mut L4Downstream,
+) -> Result<Option<Box<str>>, StreamFault> {
     loop {
-        match client_hello::parse(front.inbox.bytes()) {
+        match client_hello::parse(downstream.inbox.bytes()) {
             Ok(ClientHelloPeek::Complete(name)) => {
-                return Ok(name.map(|name| tls::asked_name(Some(&name)).into()));
+                return Ok(name.map(|name| tls::requested_name(Some(&name)).into()));
             }
-            Ok(ClientHelloPeek::Partial) => phases::fill(worker, front).await?,
+            Ok(ClientHelloPeek::Partial) => phases::fill(worker, downstream).await?,
             Err(_) => return Err(StreamFault::NotTls),
         }
     }
@@ -121,17 +124,17 @@ async fn server_name(worker: &Worker, front: &mut Front) -> Result<Option<Box<st
 /// Performs the TLS handshake. `local` is the address of the listener.
 async fn handshake(
     worker: &Worker,
-    front: &mut Front,
+    downstream: &mut L4Downstream,
     acceptor: &DownstreamTlsAcceptor,
     local: SocketAddr,
 ) -> Result<TlsInfo, StreamFault> {
-    let TransportStream::Tcp(tcp) = &mut front.stream else { return Err(StreamFault::ClientTls) };
+    let TransportStream::Tcp(tcp) = &mut downstream.stream else { return Err(StreamFault::ClientTls) };
     // The acceptor takes the socket by value; the placeholder stays after a failed handshake.
     let tcp = std::mem::replace(tcp, TcpConnection::moving());
-    match until(&front.timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
+    match until(&downstream.timer, Box::pin(acceptor.accept(tcp)).as_mut()).await {
         Some(Ok(AcceptedTls { stream, info, .. })) => {
             worker.counters.connections.handshakes.add(1);
-            front.stream = TransportStream::Accepted(Box::new(stream));
+            downstream.stream = TransportStream::Accepted(Box::new(stream));
             if let Some(reason) = tls::stream_refusal(&worker.pinned(), &info) {
                 tracing::debug!(reason, "stream refused");
                 return Err(StreamFault::ClientTls);

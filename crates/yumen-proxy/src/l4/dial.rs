@@ -50,7 +50,7 @@ pub(super) struct StreamAttempts<'a> {
 impl<'a> StreamAttempts<'a> {
     pub(super) fn new(upstream: &'a Upstream, tally: &'a mut Tally) -> StreamAttempts<'a> {
         let now = clock::now();
-        tally.asked_us = Some(now.mono_us);
+        tally.first_attempt_us = Some(now.mono_us);
         StreamAttempts {
             upstream,
             tally,
@@ -121,12 +121,12 @@ fn opening(client: &ClientInfo, upstream: &Upstream) -> Vec<u8> {
 /// Returns the server name for the endpoint's certificate: the configured one, the endpoint's host name, or
 /// the client's SNI if the endpoint is an IP address.
 fn tls_name<'n>(client: &'n ClientInfo, upstream: &'n Upstream, endpoint: &'n Endpoint) -> TlsName<'n> {
-    let asked = client.tls.as_ref().and_then(|tls| tls.sni.as_deref());
+    let sni = client.tls.as_ref().and_then(|tls| tls.sni.as_deref());
     let is_address = endpoint.host.parse::<std::net::IpAddr>().is_ok();
-    let (host, is_asked_for) = match (&upstream.pass_host, asked) {
+    let (host, is_explicit) = match (&upstream.pass_host, sni) {
         (HostRewrite::Rewrite(host), _) => (host.as_ref(), false),
-        (HostRewrite::Pass, Some(asked)) if is_address => (asked, true),
+        (HostRewrite::Pass, Some(sni)) if is_address => (sni, true),
         _ => (endpoint.host.as_ref(), false),
     };
-    TlsName { host: host.as_bytes(), is_asked_for }
+    TlsName { host: host.as_bytes(), is_explicit }
 }

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 
 use yumen_plugin::{Exchange, ExchangeOutcome, PluginChain, PluginInstance, PrereadPhase, PrereadStep, Step};
 
-use super::{Front, StreamFault};
+use super::{L4Downstream, StreamFault};
 use crate::runtime::timers::until;
 use crate::worker::Worker;
 
@@ -49,19 +49,19 @@ pub(super) fn decided(ex: &Exchange<'_>) -> Result<(), StreamFault> {
 /// Passes the first bytes to the preread plugins until none needs more.
 pub(super) async fn preread(
     worker: &Worker,
-    front: &mut Front,
+    downstream: &mut L4Downstream,
     chain: &PluginChain,
     ex: &mut Exchange<'_>,
 ) -> Result<(), StreamFault> {
-    front.timer.set(worker.settings.timeouts.head_ms);
+    downstream.timer.set(worker.settings.timeouts.head_ms);
     loop {
-        if look(chain, ex, front.inbox.bytes())? {
+        if look(chain, ex, downstream.inbox.bytes())? {
             return Ok(());
         }
-        if front.inbox.len() >= PREREAD_BYTES_MAX {
+        if downstream.inbox.len() >= PREREAD_BYTES_MAX {
             return Err(StreamFault::Protocol);
         }
-        fill(worker, front).await?;
+        fill(worker, downstream).await?;
     }
 }
 
@@ -84,8 +84,8 @@ pub(super) fn look(chain: &PluginChain, ex: &mut Exchange<'_>, bytes: &[u8]) -> 
 }
 
 /// Reads more of the client's first bytes. The caller has set the timer.
-pub(super) async fn fill(worker: &Worker, front: &mut Front) -> Result<(), StreamFault> {
-    let Front { stream, inbox, timer } = front;
+pub(super) async fn fill(worker: &Worker, downstream: &mut L4Downstream) -> Result<(), StreamFault> {
+    let L4Downstream { stream, inbox, timer } = downstream;
     let reading = std::pin::pin!(poll_fn(|cx| stream.poll_fill(cx, inbox, &worker.buffers)));
     let read = until(timer, reading).await;
     match read {

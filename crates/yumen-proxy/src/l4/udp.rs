@@ -2,7 +2,7 @@
 //!
 //! A datagram that cannot be sent at once is dropped and counted; no session waits for a slow peer.
 
-mod front;
+mod listen_socket;
 mod packet_info;
 
 use std::cell::{Cell, RefCell};
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use yumen_plugin::{ClientInfo, Exchange};
 use yumen_snapshot::{StreamRoute, Upstream};
 
-use self::front::{Front, Pair};
+use self::listen_socket::{UdpAddresses, UdpListenSocket};
 use super::dial::StreamAttempts;
 use super::{StreamFault, Tally, exchange, find, finish, phases, upstream};
 use crate::copy::tunnel_binding::TunnelBinding;
@@ -87,12 +87,12 @@ fn bind_one(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
     Ok(socket.into())
 }
 
-type Sessions = HashMap<Pair, Rc<Session>, RandomState>;
+type Sessions = HashMap<UdpAddresses, Rc<Session>, RandomState>;
 
 /// The sessions of one socket.
 struct Table {
     worker: Rc<Worker>,
-    front: Front,
+    listen_socket: UdpListenSocket,
     sessions: RefCell<Sessions>,
     /// Receive buffer for datagrams of endpoints, shared by all sessions.
     room: RefCell<Vec<u8>>,
@@ -120,23 +120,24 @@ struct Session {
 /// After a handover, the successor receives the datagrams of clients, and this worker forwards those of
 /// endpoints.
 pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams, mut duty: watch::Receiver<WorkerDuty>) {
-    let front = match Front::open(datagrams.socket) {
-        Ok(front) => front,
+    let listen_socket = match UdpListenSocket::open(datagrams.socket) {
+        Ok(listen_socket) => listen_socket,
         Err(error) => return tracing::error!(%error, "UDP socket registration failed"),
     };
     let mut room = vec![0; DATAGRAM_BYTES_MAX];
-    let table = Table { worker, front, sessions: RefCell::default(), room: RefCell::new(room.clone()) };
+    let table =
+        Table { worker, listen_socket, sessions: RefCell::default(), room: RefCell::new(room.clone()) };
     let table = Rc::new(table);
     loop {
         let is_readable = tokio::select! {
-            ready = table.front.readable() => ready.is_ok(),
+            ready = table.listen_socket.readable() => ready.is_ok(),
             _ = duty.wait_for(|duty| matches!(duty, WorkerDuty::HandOver { .. })) => false,
         };
         if !is_readable {
             return;
         }
         for _ in 0..BATCH {
-            match table.front.try_receive(&mut room) {
+            match table.listen_socket.try_receive(&mut room) {
                 Ok((count, pair)) => table.take(pair, &room[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // An ICMP error for an earlier reply, which does not affect the socket.
@@ -149,7 +150,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams, mut duty: wa
 
 impl Table {
     /// Forwards a datagram of a client, in its session or in a new one.
-    fn take(self: &Rc<Table>, pair: Pair, datagram: &[u8]) {
+    fn take(self: &Rc<Table>, pair: UdpAddresses, datagram: &[u8]) {
         let counters = &self.worker.counters.streams;
         let known = self.sessions.borrow().get(&pair).cloned();
         let session = match known {
@@ -161,7 +162,7 @@ impl Table {
         };
         session.touch();
         let back = session.back.borrow().clone();
-        let passed = match back {
+        let is_sent = match back {
             Some(back) => session.send(&back, datagram),
             None => session.keep(datagram),
         };
@@ -170,18 +171,18 @@ impl Table {
         if session.refused.get() {
             // The error refers to an earlier datagram, so this one begins a session with a new endpoint.
             self.sessions.borrow_mut().remove(&pair);
-            let is_kept = self.begin(pair).is_some_and(|next| {
+            let is_open = self.begin(pair).is_some_and(|next| {
                 next.received_bytes.set(datagram.len() as u64);
                 next.keep(datagram)
             });
-            counters.dropped_datagrams.add(u64::from(!is_kept));
+            counters.dropped_datagrams.add(u64::from(!is_open));
         } else {
             session.received_bytes.set(session.received_bytes.get() + datagram.len() as u64);
-            counters.dropped_datagrams.add(u64::from(!passed));
+            counters.dropped_datagrams.add(u64::from(!is_sent));
         }
     }
 
-    fn begin(self: &Rc<Table>, pair: Pair) -> Option<Rc<Session>> {
+    fn begin(self: &Rc<Table>, pair: UdpAddresses) -> Option<Rc<Session>> {
         let worker = &self.worker;
         if worker.admission.is_draining() {
             return None;
@@ -272,7 +273,7 @@ impl Session {
 }
 
 /// Removes a session from its table on drop.
-struct Listed<'t>(&'t Table, Pair, Rc<Session>);
+struct Listed<'t>(&'t Table, UdpAddresses, Rc<Session>);
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
@@ -289,7 +290,7 @@ async fn run(table: Rc<Table>, session: Rc<Session>, client: ClientInfo, _admitt
     let worker = &table.worker;
     let began_us = clock::now().mono_us;
     let _open = worker.counters.streams.open(StreamProtocol::Udp);
-    let pair = Pair { peer: client.peer, local: client.local };
+    let pair = UdpAddresses { peer: client.peer, local: client.local };
     let _listed = Listed(&table, pair, session.clone());
     let found = find(worker, &client);
     let route = found.as_ref().ok().cloned();
@@ -329,7 +330,7 @@ async fn pass(
         let back = Rc::new(back);
         session.begin(&worker.counters.streams, &back).await;
         let tie = worker.ties.bind_stream(&worker.timers, &upstream, ex.endpoint.address);
-        let pair = Pair { peer: ex.client.connection.peer, local: ex.client.connection.local };
+        let pair = UdpAddresses { peer: ex.client.connection.peer, local: ex.client.connection.local };
         let mut answers = Answers::new(table, session, underway, back, pair, tie);
         let ended = answers.pass().await;
         let has_failed = ended.is_err_and(|fault| fault != StreamFault::Changed);
@@ -378,7 +379,7 @@ struct Answers<'s> {
     session: &'s Session,
     underway: StreamAttempt<'s>,
     back: Rc<UdpSocket>,
-    pair: Pair,
+    pair: UdpAddresses,
     answered: bool,
     draining: bool,
     tie: Option<Rc<TunnelBinding>>,
@@ -390,7 +391,7 @@ impl<'s> Answers<'s> {
         session: &'s Session,
         underway: StreamAttempt<'s>,
         back: Rc<UdpSocket>,
-        pair: Pair,
+        pair: UdpAddresses,
         tie: Option<Rc<TunnelBinding>>,
     ) -> Answers<'s> {
         let (answered, draining) = (false, false);
@@ -402,11 +403,11 @@ impl<'s> Answers<'s> {
         loop {
             // An ICMP error makes the socket ready for errors, not for reading.
             let mut ready = pin!(back.ready(Interest::READABLE | Interest::ERROR));
-            let came = poll_fn(|cx| match self.poll_end(cx) {
+            let received = poll_fn(|cx| match self.poll_end(cx) {
                 Poll::Ready(ended) => Poll::Ready(Err(ended)),
                 Poll::Pending => ready.as_mut().poll(cx).map(Ok),
             });
-            match came.await {
+            match received.await {
                 Err(ended) => return ended,
                 Ok(Err(_)) => return Err(StreamFault::UpstreamReset),
                 Ok(Ok(_)) if self.receive()? => {}
@@ -442,13 +443,13 @@ impl<'s> Answers<'s> {
                 Ok(count) => {
                     self.note_answer();
                     session.touch();
-                    match table.front.try_send(&room[..count], self.pair) {
+                    match table.listen_socket.try_send(&room[..count], self.pair) {
                         Ok(_) => session.sent_bytes.set(session.sent_bytes.get() + count as u64),
                         Err(_) => table.worker.counters.streams.dropped_datagrams.add(1),
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
-                Err(error) => socket_fault(&error)?,
+                Err(error) => fault_of(&error)?,
             }
         }
         Ok(false)
@@ -470,13 +471,13 @@ fn take_error(back: &UdpSocket) -> Result<(), StreamFault> {
         None => Err(io::ErrorKind::WouldBlock.into()),
     });
     match taken {
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock => socket_fault(&error),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => fault_of(&error),
         _ => Ok(()),
     }
 }
 
 /// Maps an ICMP error: the datagram was too long, which does not affect later ones, or the port is
 /// unreachable.
-fn socket_fault(error: &io::Error) -> Result<(), StreamFault> {
+fn fault_of(error: &io::Error) -> Result<(), StreamFault> {
     if error.raw_os_error() == Some(libc::EMSGSIZE) { Ok(()) } else { Err(StreamFault::Connect) }
 }

@@ -144,7 +144,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
     let Listener { tls, proxy_from, streams, .. } = listener;
     let context = Rc::new(ListenerContext { local, tls: tls.map(Rc::new), proxy_from, streams });
     let mut was_failing = false;
-    let mut came_ms = None;
+    let mut accepted_ms = None;
     // One future for the whole loop: a new one per connection would register with the channel each time.
     let mut change = duty.clone();
     let mut over = pin!(change.wait_for(|duty| duty.is_over()));
@@ -162,14 +162,14 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
         let accepted = accept_all(&worker, socket.get_ref(), &context);
         let now_ms = clock::now().mono_ms();
         if duty.is_over() {
-            if came_ms.is_some_and(|came_ms| now_ms < came_ms + LATELY_MS) {
+            if accepted_ms.is_some_and(|accepted_ms| now_ms < accepted_ms + LATELY_MS) {
                 last_call(&worker, &socket, &context).await;
             }
             return;
         }
         // Without a readiness event and with the duty not over, the runtime is shutting down.
         let Some(mut ready) = ready else { return };
-        came_ms = Some(now_ms);
+        accepted_ms = Some(now_ms);
         match accepted {
             Ok(()) => ready.clear_ready(),
             Err(errno) => {

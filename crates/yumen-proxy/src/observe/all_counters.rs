@@ -192,7 +192,7 @@ const SINGLES: &[(&str, &str, MetricKind, Read)] = &[
         "yumen_connections_not_http_total",
         "Connections closed because their first bytes were not HTTP.",
         MetricKind::Counter,
-        |c| c.connections.strangers.get() as f64,
+        |c| c.connections.unknown_protocols.get() as f64,
     ),
     ("yumen_access_log_dropped_total", "Access log lines dropped.", MetricKind::Counter, |c| {
         c.runtime.log_lines_dropped.get() as f64

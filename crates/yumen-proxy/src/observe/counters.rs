@@ -58,7 +58,7 @@ pub struct ConnectionCounters {
     /// Failed TLS handshakes.
     pub handshake_failures: Counter,
     /// Connections whose first bytes are not HTTP of any version.
-    pub strangers: Counter,
+    pub unknown_protocols: Counter,
     /// Tunnels closed because their route or endpoint changed.
     pub tunnels_ended: Counter,
 }

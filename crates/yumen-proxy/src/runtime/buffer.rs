@@ -51,15 +51,15 @@ impl Buffers {
     }
 
     pub(crate) fn give(&self, buffer: Box<[u8]>) {
-        let (kept, kept_max) = match buffer.len() {
+        let (pooled, pooled_max) = match buffer.len() {
             BUFFER_BYTES => (&self.spare, KEPT),
             SMALL_BYTES => (&self.small, SMALL_KEPT),
             // Parked content has a buffer of its own size, which fits no other inbox.
             _ => return,
         };
-        let mut kept = kept.borrow_mut();
-        if kept.len() < kept_max {
-            kept.push(buffer);
+        let mut pooled = pooled.borrow_mut();
+        if pooled.len() < pooled_max {
+            pooled.push(buffer);
         }
     }
 
@@ -212,9 +212,9 @@ impl Inbox {
 
     /// Moves at most `bytes_max` bytes out of `waiting`, as far as they fit; returns their number.
     pub(crate) fn take_from(&mut self, waiting: &mut Bytes, buffers: &Buffers, bytes_max: usize) -> usize {
-        let wanted = waiting.len().min(bytes_max);
-        let room = self.spare_capacity(wanted, buffers);
-        let count = room.len().min(wanted);
+        let count_max = waiting.len().min(bytes_max);
+        let room = self.spare_capacity(count_max, buffers);
+        let count = room.len().min(count_max);
         room[..count].copy_from_slice(&waiting[..count]);
         waiting.advance(count);
         self.filled(count);

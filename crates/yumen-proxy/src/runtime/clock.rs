@@ -32,11 +32,11 @@ pub(crate) fn refresh() {
 
 /// Cached time of the current batch of events.
 pub(crate) fn now() -> Now {
-    let asked = SINCE_READ.get();
-    if asked >= QUESTIONS_MAX {
+    let reads = SINCE_READ.get();
+    if reads >= QUESTIONS_MAX {
         refresh();
     } else {
-        SINCE_READ.set(asked + 1);
+        SINCE_READ.set(reads + 1);
     }
     CACHED.get()
 }

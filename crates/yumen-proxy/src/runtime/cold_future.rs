@@ -6,6 +6,6 @@ use yumen_plugin::plugin::LocalFuture;
 /// larger nor slower.
 #[cold]
 #[inline(never)]
-pub(crate) fn apart<'a, T>(future: impl Future<Output = T> + 'a) -> LocalFuture<'a, T> {
+pub(crate) fn box_cold<'a, T>(future: impl Future<Output = T> + 'a) -> LocalFuture<'a, T> {
     Box::pin(future)
 }

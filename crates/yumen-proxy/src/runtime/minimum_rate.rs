@@ -49,14 +49,14 @@ impl RateWindow {
         rate: MinimumRate,
         bytes: i64,
     ) -> Poll<()> {
-        let Some(left_ms) = self.judge(rate, bytes, clock::now().mono_ms()) else { return Poll::Ready(()) };
+        let Some(left_ms) = self.check(rate, bytes, clock::now().mono_ms()) else { return Poll::Ready(()) };
         timer.set(left_ms);
         if timer.is_over(cx) { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Returns the rest of the window in milliseconds, or `None` if the client is too slow. `bytes` is the
     /// total moved so far.
-    pub(crate) fn judge(&mut self, rate: MinimumRate, bytes: i64, now_ms: u64) -> Option<u64> {
+    pub(crate) fn check(&mut self, rate: MinimumRate, bytes: i64, now_ms: u64) -> Option<u64> {
         if self.since_ms == 0 {
             *self = RateWindow { since_ms: now_ms, bytes };
         }

@@ -116,7 +116,7 @@ struct EventLag {
     /// The shortest delay since the last step, including the last measurement before it.
     shortest_us: u64,
     /// Time up to which steps were applied.
-    judged_us: u64,
+    measured_us: u64,
     /// Number of consecutive steps with almost no delay.
     calm_steps: u32,
     shed: u32,
@@ -124,21 +124,21 @@ struct EventLag {
 
 impl EventLag {
     fn since(now_us: u64) -> EventLag {
-        EventLag { judged_us: now_us, ..EventLag::default() }
+        EventLag { measured_us: now_us, ..EventLag::default() }
     }
 
     /// Records one delay. The shortest of at least two counts: a standing queue is an overload, a burst is
     /// not. Steps follow the elapsed time, since an overloaded worker measures less often.
     fn note(&mut self, now_us: u64, waited_us: u64, target_us: u64) {
         self.shortest_us = self.shortest_us.min(waited_us);
-        let steps = now_us.saturating_sub(self.judged_us) / STEP_US;
+        let steps = now_us.saturating_sub(self.measured_us) / STEP_US;
         if steps == 0 {
             return;
         }
         for _ in 0..steps.min(STEPS_MAX) {
             self.step(target_us);
         }
-        self.judged_us += steps * STEP_US;
+        self.measured_us += steps * STEP_US;
         self.shortest_us = waited_us;
     }
 

@@ -209,8 +209,8 @@ fn set_alarm(alarm: &OwnedFd, wait_ms: u64) -> io::Result<()> {
 impl Timer {
     /// Sets the deadline to `timeout_ms` milliseconds from now, at most the cap; 0 removes it.
     pub(crate) fn set(&self, timeout_ms: u64) {
-        let wanted = if timeout_ms == 0 { NEVER } else { clock::now().mono_ms() + timeout_ms };
-        let deadline = wanted.min(self.cap_ms.get());
+        let requested = if timeout_ms == 0 { NEVER } else { clock::now().mono_ms() + timeout_ms };
+        let deadline = requested.min(self.cap_ms.get());
         self.slot.deadline_ms.set(deadline);
         if deadline == NEVER {
             return;

@@ -52,7 +52,7 @@ impl TurnBudget {
     pub(crate) fn is_over(&self, cx: &mut Context<'_>) -> bool {
         let is_over = self.moved >= TurnBudget::COPIED_BYTES;
         if is_over {
-            give_way(cx);
+            yield_task(cx);
         }
         is_over
     }
@@ -60,7 +60,7 @@ impl TurnBudget {
 
 /// Schedules the task behind all other ready tasks.
 #[cold]
-pub(crate) fn give_way(cx: &mut Context<'_>) {
+pub(crate) fn yield_task(cx: &mut Context<'_>) {
     // The first poll schedules the wake-up, and never returns ready.
     let _ = pin!(yield_now()).poll(cx);
 }

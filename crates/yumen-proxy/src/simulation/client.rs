@@ -13,7 +13,7 @@ use super::wire::{Framing, Head, Reader, Torn, chunked, content, write};
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Habits {
     pub(crate) pipelines: usize,
-    pub(crate) says_close: usize,
+    pub(crate) sends_close: usize,
     pub(crate) speaks_http10: usize,
     pub(crate) expects: usize,
     pub(crate) vanishes: usize,
@@ -71,7 +71,7 @@ struct Progress {
 }
 
 /// Asks over one connection; done when it is over.
-pub(crate) async fn ask(ledger: Rc<Ledger>, end: End, habits: Habits, name: String) {
+pub(crate) async fn run(ledger: Rc<Ledger>, end: End, habits: Habits, name: String) {
     let end = Rc::new(end);
     let connection = ledger.connection();
     let plan = Rc::new(plan(&ledger, habits, connection));
@@ -103,8 +103,8 @@ fn plan(ledger: &Ledger, habits: Habits, connection: u64) -> Vec<Request> {
         let has_body = matches!(method, "POST" | "PUT");
         let body_bytes = if has_body { random.size(BODY_BYTES_MAX) } else { 0 };
         let http10 = random.percent(habits.speaks_http10);
-        let closes = random.percent(habits.says_close);
-        let id = ledger.ask(Asked { connection, index, method, body_bytes });
+        let closes = random.percent(habits.sends_close);
+        let id = ledger.record(Asked { connection, index, method, body_bytes });
         plan.push(Request {
             id,
             method,
@@ -299,7 +299,7 @@ impl Reading {
         let framing = if has_body { head.framing(Framing::Close) } else { Framing::None };
         self.ledger.scheduler.note(|| format!("{}: answer {status} to {id}, {framing:?}", self.name));
         let ends =
-            framing == Framing::Close || head.says_close() || (http10 && head.get("connection").is_none());
+            framing == Framing::Close || head.sends_close() || (http10 && head.get("connection").is_none());
         if closes && !ends {
             self.broken(&format!("the answer to {id} does not say that it is the last"));
         }
@@ -315,7 +315,7 @@ impl Reading {
                 return After::Over;
             }
             Err(Torn::Amid(part)) => {
-                self.judge(index, head, status, &part, false);
+                self.check(index, head, status, &part, false);
                 return After::Over;
             }
             Err(Torn::Nothing) => return After::Over,
@@ -323,11 +323,11 @@ impl Reading {
         if self.progress.vanished.get() {
             return After::Over;
         }
-        self.judge(index, head, status, &body, true);
+        self.check(index, head, status, &body, true);
         if ends { After::Closes } else { After::Next }
     }
 
-    fn judge(&self, index: usize, head: &Head, status: u16, body: &[u8], is_whole: bool) {
+    fn check(&self, index: usize, head: &Head, status: u16, body: &[u8], is_whole: bool) {
         let request = &self.plan[index];
         let got = Judged {
             id: request.id,
@@ -338,6 +338,6 @@ impl Reading {
             body,
             is_whole,
         };
-        self.ledger.judge(&self.name, &got, self.habits.calm);
+        self.ledger.check(&self.name, &got, self.habits.calm);
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Manners {
     pub(crate) refuses: usize,
     pub(crate) never_accepts: usize,
     pub(crate) ends_early: usize,
-    pub(crate) stalled_pid: usize,
+    pub(crate) stalls: usize,
     pub(crate) answers_early: usize,
     pub(crate) breaks_answer: usize,
     pub(crate) closes_idle: usize,
@@ -74,7 +74,7 @@ impl Endpoint {
         if self.random().percent(self.manners.ends_early) {
             return self.fall();
         }
-        if self.random().percent(self.manners.stalled_pid) {
+        if self.random().percent(self.manners.stalls) {
             self.end.note(|| "endpoint hangs".into());
             while self.reader.more().await {}
             return Next::Over;

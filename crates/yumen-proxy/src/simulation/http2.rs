@@ -61,20 +61,20 @@ pub(crate) async fn send(
 ) {
     let mut rest = data;
     while !rest.is_empty() {
-        let wanted = rest.len().min(1 + random.size(40_000));
-        stream.reserve_capacity(wanted);
+        let requested = rest.len().min(1 + random.size(40_000));
+        stream.reserve_capacity(requested);
         while stream.capacity() == 0 {
             match poll_fn(|cx| stream.poll_capacity(cx)).await {
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => return,
             }
         }
-        let (piece, behind) = rest.split_at(stream.capacity().min(wanted));
+        let (piece, later) = rest.split_at(stream.capacity().min(requested));
         if stream.send_data(Bytes::copy_from_slice(piece), false).is_err() {
             return;
         }
         sent(piece.len());
-        rest = behind;
+        rest = later;
     }
     if ends {
         // A peer that is gone is noticed by whoever reads from it.
@@ -111,7 +111,7 @@ struct Shared {
 }
 
 /// Asks over one connection; done when it is over.
-pub(crate) async fn ask(ledger: Rc<Ledger>, end: End, habits: Habits, name: String) {
+pub(crate) async fn run(ledger: Rc<Ledger>, end: End, habits: Habits, name: String) {
     let scheduler = ledger.scheduler.clone();
     let random = &scheduler.random;
     let end = Rc::new(end);
@@ -168,9 +168,9 @@ async fn stream(shared: &Shared, sender: SendRequest<Bytes>, index: usize) {
     let has_body = matches!(method, "POST" | "PUT");
     let body_bytes = if has_body { random.size(BODY_BYTES_MAX) } else { 0 };
     let Ok(mut sender) = sender.ready().await else { return lost(shared, 0) };
-    let id = shared.ledger.ask(Asked { connection: shared.connection, index, method, body_bytes });
-    let says_length = random.percent(50);
-    let request = head(id, method, has_body && says_length, body_bytes);
+    let id = shared.ledger.record(Asked { connection: shared.connection, index, method, body_bytes });
+    let sends_length = random.percent(50);
+    let request = head(id, method, has_body && sends_length, body_bytes);
     let Ok((answer, mut outgoing)) = sender.send_request(request, !has_body) else { return lost(shared, id) };
     let takes_back = random.percent(shared.habits.vanishes);
     let body = content(id, 0, body_bytes);
@@ -199,7 +199,7 @@ async fn stream(shared: &Shared, sender: SendRequest<Bytes>, index: usize) {
         let (body, is_whole) = read_body(&mut incoming, nap).await;
         scheduler.note(|| format!("{}: {} bytes of answer {} to {id}", shared.name, body.len(), head.status));
         let number = |name: &str| head.headers.get(name)?.to_str().ok()?.parse().ok();
-        let told = Judged {
+        let received = Judged {
             id,
             method,
             status: head.status.as_u16(),
@@ -208,7 +208,7 @@ async fn stream(shared: &Shared, sender: SendRequest<Bytes>, index: usize) {
             body: &body,
             is_whole,
         };
-        shared.ledger.judge(&shared.name, &told, shared.habits.calm);
+        shared.ledger.check(&shared.name, &received, shared.habits.calm);
         if !is_whole && !takes_back {
             lost(shared, id);
         }
@@ -235,10 +235,10 @@ fn lost(shared: &Shared, id: u64) {
     }
 }
 
-fn head(id: u64, method: &str, says_length: bool, body_bytes: usize) -> Request<()> {
+fn head(id: u64, method: &str, sends_length: bool, body_bytes: usize) -> Request<()> {
     let method: Method = method.parse().expect("a method");
     let mut request = Request::builder().method(method).uri(format!("http://sim/r/{id}")).header("x-id", id);
-    if says_length {
+    if sends_length {
         request = request.header("content-length", body_bytes);
     }
     request.body(()).expect("a request")

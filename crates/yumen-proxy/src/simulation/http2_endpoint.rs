@@ -96,7 +96,7 @@ impl Served {
             self.end.note(|| format!("endpoint resets {id}"));
             return respond.send_reset(random.one(&[Reason::INTERNAL_ERROR, Reason::CANCEL]));
         }
-        if random.percent(self.manners.stalled_pid) {
+        if random.percent(self.manners.stalls) {
             self.end.note(|| format!("endpoint hangs on {id}"));
             // Until the gateway gives it up.
             let _ = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;

@@ -47,7 +47,7 @@ const HELD_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug)]
 struct Entry {
-    asked: Asked,
+    request: Asked,
     reached: u32,
     answers: Vec<Answer>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Ledger {
     broken: RefCell<Vec<String>>,
     connections: Cell<u64>,
     /// Bytes of answers that endpoints could send and clients did not read yet, where both count.
-    held: RefCell<BTreeMap<u64, usize>>,
+    unread: RefCell<BTreeMap<u64, usize>>,
     /// Complete answers of endpoints that clients got, of the gateway, and broken ones.
     pub(crate) passed: Cell<u64>,
     pub(crate) local: Cell<u64>,
@@ -76,7 +76,7 @@ impl Ledger {
             closed: RefCell::default(),
             broken: RefCell::default(),
             connections: Cell::new(0),
-            held: RefCell::default(),
+            unread: RefCell::default(),
             passed: Cell::new(0),
             local: Cell::new(0),
             torn: Cell::new(0),
@@ -99,15 +99,15 @@ impl Ledger {
     }
 
     /// Notes a request; gives its id.
-    pub(crate) fn ask(&self, asked: Asked) -> u64 {
+    pub(crate) fn record(&self, request: Asked) -> u64 {
         let mut entries = self.entries.borrow_mut();
         let id = entries.len() as u64 + 1;
-        entries.insert(id, Entry { asked, reached: 0, answers: Vec::new() });
+        entries.insert(id, Entry { request, reached: 0, answers: Vec::new() });
         id
     }
 
-    pub(crate) fn asked(&self, id: u64) -> Option<Asked> {
-        self.entries.borrow().get(&id).map(|entry| entry.asked.clone())
+    pub(crate) fn request(&self, id: u64) -> Option<Asked> {
+        self.entries.borrow().get(&id).map(|entry| entry.request.clone())
     }
 
     /// Notes that a head reached an endpoint.
@@ -115,7 +115,7 @@ impl Ledger {
         let mut entries = self.entries.borrow_mut();
         let Some(entry) = entries.get_mut(&id) else { return };
         entry.reached += 1;
-        let (reached, method) = (entry.reached, entry.asked.method);
+        let (reached, method) = (entry.reached, entry.request.method);
         drop(entries);
         if method == "POST" && reached > 1 {
             self.broken(format!("POST {id} reached endpoints {reached} times"));
@@ -124,11 +124,11 @@ impl Ledger {
 
     /// Compares what an endpoint got of a request body.
     pub(crate) fn got_body(&self, id: u64, body: &[u8], is_whole: bool) {
-        let Some(asked) = self.asked(id) else { return };
-        let meant = content(id, 0, asked.body_bytes);
-        let is_right = if is_whole { meant == body } else { meant.starts_with(body) };
+        let Some(request) = self.request(id) else { return };
+        let expected = content(id, 0, request.body_bytes);
+        let is_right = if is_whole { expected == body } else { expected.starts_with(body) };
         if !is_right {
-            let (got, all) = (body.len(), meant.len());
+            let (got, all) = (body.len(), expected.len());
             self.broken(format!("request {id}: an endpoint got {got} of {all} bytes, whole: {is_whole}"));
         }
     }
@@ -138,7 +138,7 @@ impl Ledger {
         let mut entries = self.entries.borrow_mut();
         let Some(entry) = entries.get_mut(&id) else { return 0 };
         entry.answers.push(answer);
-        self.held.borrow_mut().insert(id, 0);
+        self.unread.borrow_mut().insert(id, 0);
         entry.answers.len() as u64
     }
 
@@ -149,26 +149,26 @@ impl Ledger {
 
     /// Notes that an endpoint could send so much more of an answer.
     pub(crate) fn sent(&self, id: u64, bytes: usize) {
-        let mut held = self.held.borrow_mut();
-        let held = held.entry(id).or_default();
-        *held += bytes;
-        if *held > HELD_BYTES_MAX {
-            let held = *held;
+        let mut unread = self.unread.borrow_mut();
+        let unread = unread.entry(id).or_default();
+        *unread += bytes;
+        if *unread > HELD_BYTES_MAX {
+            let unread = *unread;
             self.broken(format!(
-                "{held} bytes of the answer to {id} are on their way, {HELD_BYTES_MAX} allowed"
+                "{unread} bytes of the answer to {id} are on their way, {HELD_BYTES_MAX} allowed"
             ));
         }
     }
 
     /// Notes that a client read so much more of it.
     pub(crate) fn taken(&self, id: u64, bytes: usize) {
-        if let Some(held) = self.held.borrow_mut().get_mut(&id) {
-            *held = held.saturating_sub(bytes);
+        if let Some(unread) = self.unread.borrow_mut().get_mut(&id) {
+            *unread = unread.saturating_sub(bytes);
         }
     }
 
     /// Compares what a client got with what was meant for it. In a calm world only endpoints answer.
-    pub(crate) fn judge(&self, client: &str, got: &Judged<'_>, calm: bool) {
+    pub(crate) fn check(&self, client: &str, got: &Judged<'_>, calm: bool) {
         let broken = |what: String| self.broken(format!("{client}: {what}"));
         let Judged { id, status, number, body, .. } = *got;
         let counter = match (got.is_whole, got.named.is_some()) {
@@ -192,14 +192,14 @@ impl Ledger {
         if answer.status != status {
             broken(format!("the answer to {id} has status {status}, not {}", answer.status));
         }
-        let meant = content(id, number, answer.body_bytes);
+        let expected = content(id, number, answer.body_bytes);
         let is_right = match got.is_whole {
             true if got.method == "HEAD" => body.is_empty(),
-            true => meant == body,
-            false => meant.starts_with(body),
+            true => expected == body,
+            false => expected.starts_with(body),
         };
         if !is_right {
-            let (count, all) = (body.len(), meant.len());
+            let (count, all) = (body.len(), expected.len());
             broken(format!("answer {number} to {id}: {count} of {all} bytes, whole: {}", got.is_whole));
         }
     }
@@ -216,8 +216,8 @@ impl Ledger {
         let entries = self.entries.borrow();
         let closed = self.closed.borrow();
         for (id, entry) in entries.iter() {
-            let bound = closed.get(&entry.asked.connection);
-            if entry.reached > 0 && bound.is_some_and(|bound| entry.asked.index >= *bound) {
+            let bound = closed.get(&entry.request.connection);
+            if entry.reached > 0 && bound.is_some_and(|bound| entry.request.index >= *bound) {
                 self.broken(format!("request {id} was served on a connection that was to be closed"));
             }
         }

@@ -220,8 +220,8 @@ impl Wire {
             pipe.ended = false;
         }
         pipe.ending = Ending::Reset;
-        let kept = self.net.scheduler.random.below(pipe.flying.len() + 1);
-        pipe.flying.truncate(kept);
+        let retained = self.net.scheduler.random.below(pipe.flying.len() + 1);
+        pipe.flying.truncate(retained);
     }
 
     fn deliver(&self, side: usize) {

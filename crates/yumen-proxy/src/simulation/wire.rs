@@ -59,7 +59,7 @@ impl Head {
         self.first.split(' ').nth(index).unwrap_or_default()
     }
 
-    pub(crate) fn says_close(&self) -> bool {
+    pub(crate) fn sends_close(&self) -> bool {
         self.get("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
 

@@ -65,7 +65,7 @@ impl World {
         let snapshot = snapshot(random, calm, http2);
         let publisher = Arc::new(Publisher::default());
         publisher.publish(snapshot.clone());
-        let (duty, asked) = watch::channel(WorkerDuty::Serve);
+        let (duty, duty_rx) = watch::channel(WorkerDuty::Serve);
         let worker = Worker::new(WorkerParts {
             id: 0,
             settings: Arc::new(settings(random, calm)),
@@ -73,7 +73,7 @@ impl World {
             counters: Arc::new(WorkerCounters::default()),
             applied: Arc::default(),
             log: None,
-            duty: asked,
+            duty: duty_rx,
             seed: random.next(),
         });
         let jumps = if calm { 0 } else { random.one(&[0, 0, 5, 50]) };
@@ -198,14 +198,14 @@ impl World {
 
     /// What holds whatever happened before.
     fn check_pool(&self) {
-        let kept = self.worker.upstream.pool.borrow().len();
+        let pooled = self.worker.upstream.pool.borrow().len();
         let most: usize = self
             .snapshot
             .upstreams()
             .map(|(_, upstream)| upstream.keepalive.size as usize * upstream.endpoints.len())
             .sum();
-        if kept > most {
-            self.ledger.broken(format!("{kept} connections kept, {most} allowed"));
+        if pooled > most {
+            self.ledger.broken(format!("{pooled} connections kept, {most} allowed"));
         }
         for (_, upstream) in self.snapshot.upstreams() {
             self.check_bounds(upstream);
@@ -229,7 +229,7 @@ impl World {
     }
 
     /// Nothing is counted that is over, but for connections that are kept.
-    fn check_counts(&self, upstream: &Upstream, kept: usize) {
+    fn check_counts(&self, upstream: &Upstream, pooled: usize) {
         let Some(protection) = &upstream.protection else { return };
         let gate = &protection.gate;
         let sum = |read: fn(&EndpointCounts) -> &AtomicU32| -> u32 {
@@ -242,7 +242,7 @@ impl World {
             sum(|tally| &tally.requests),
             gate.connections.load(Relaxed).abs_diff(sum(|tally| &tally.connections)),
         ];
-        if left != [0; 5] || gate.connections.load(Relaxed) as usize > kept {
+        if left != [0; 5] || gate.connections.load(Relaxed) as usize > pooled {
             self.ledger.broken(format!("still counted: {left:?}, {gate:?}"));
         }
     }
@@ -255,16 +255,16 @@ impl World {
         if !stuck.is_empty() {
             self.ledger.broken(format!("waits for ever: {stuck:?}"));
         }
-        let kept = self.worker.upstream.pool.borrow().len();
-        if unfinished.len() - stuck.len() > kept {
-            self.ledger.broken(format!("{kept} connections kept, but open: {unfinished:?}"));
+        let pooled = self.worker.upstream.pool.borrow().len();
+        if unfinished.len() - stuck.len() > pooled {
+            self.ledger.broken(format!("{pooled} connections kept, but open: {unfinished:?}"));
         }
         let open = self.worker.counters.connections.open.get();
         if open != 0 {
             self.ledger.broken(format!("{open} connections are counted as open"));
         }
         for (_, upstream) in self.snapshot.upstreams() {
-            self.check_counts(upstream, kept);
+            self.check_counts(upstream, pooled);
             for endpoint in &upstream.endpoints {
                 let active = endpoint.state.active.load(Relaxed);
                 if active != 0 {
@@ -294,8 +294,8 @@ impl Visitor {
             let (near, far) = self.net.pair(&name, "gateway");
             self.accept(far, &name);
             match self.http2.clients {
-                true => http2::ask(self.ledger.clone(), near, self.habits, name).await,
-                false => client::ask(self.ledger.clone(), near, self.habits, name).await,
+                true => http2::run(self.ledger.clone(), near, self.habits, name).await,
+                false => client::run(self.ledger.clone(), near, self.habits, name).await,
             }
         }
     }
@@ -365,7 +365,7 @@ fn manners(random: &Random, calm: bool) -> Manners {
         refuses: few(),
         never_accepts: few() / 3,
         ends_early: few(),
-        stalled_pid: few() / 3,
+        stalls: few() / 3,
         answers_early: few(),
         breaks_answer: few(),
         closes_idle: few(),
@@ -378,7 +378,7 @@ fn habits(random: &Random, calm: bool) -> Habits {
     let bad = |chance: usize| if calm { 0 } else { chance };
     Habits {
         pipelines: some(),
-        says_close: some() / 2,
+        sends_close: some() / 2,
         speaks_http10: some() / 2,
         expects: some(),
         vanishes: bad(some() / 2),

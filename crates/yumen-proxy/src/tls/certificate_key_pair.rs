@@ -276,8 +276,9 @@ fn is_plainly_of(key: &PrivateKeyDer<'_>, public: &[u8]) -> bool {
         _ => return false,
     };
     match kind {
-        RSA => rsa_public(inner)
-            .is_some_and(|ours| DerReader(bits).enter(tag::SEQUENCE).is_some_and(|all| all.0 == ours)),
+        RSA => rsa_public(inner).is_some_and(|public_key| {
+            DerReader(bits).enter(tag::SEQUENCE).is_some_and(|all| all.0 == public_key)
+        }),
         EC => curve.is_some_and(is_known_curve) && ec_public(inner) == Some(bits),
         _ => false,
     }

@@ -47,8 +47,8 @@ impl TlsAlpnChallenges {
 
     /// The configuration for a client hello of an ACME server; `None` for other clients.
     pub(super) fn answer(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
-        let asks = hello.alpn().is_some_and(|mut all| all.any(|one| one == ALPN));
-        if !asks {
+        let is_challenge = hello.alpn().is_some_and(|mut all| all.any(|one| one == ALPN));
+        if !is_challenge {
             return None;
         }
         let pair = self.lock().get(&hello.server_name()?.to_ascii_lowercase()).cloned()?;

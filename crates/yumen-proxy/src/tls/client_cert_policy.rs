@@ -23,9 +23,9 @@ pub(crate) enum ClientCertRefusal {
 #[inline(never)]
 pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<ClientCertRefusal> {
     let tls = ex.client.tls()?;
-    let asked = tls.sni.as_deref().unwrap_or_default();
+    let sni = tls.sni.as_deref().unwrap_or_default();
     // A request without a host is for the server name of the handshake.
-    let host = Some(ex.request.host()).filter(|host| !host.is_empty()).unwrap_or(asked.as_bytes());
+    let host = Some(ex.request.host()).filter(|host| !host.is_empty()).unwrap_or(sni.as_bytes());
     let host = std::str::from_utf8(host).unwrap_or_default();
     let (name, certificate) = snapshot.certificate_by_name(host)?;
     let policy = certificate.client.as_ref()?;
@@ -33,10 +33,10 @@ pub(crate) fn refusal(snapshot: &Snapshot, ex: &Exchange<'_>) -> Option<ClientCe
         return None;
     }
     let rules = rules_of(certificate);
-    if !asked.eq_ignore_ascii_case(host) && !is_nameless_alike(snapshot, tls, rules) {
+    if !sni.eq_ignore_ascii_case(host) && !is_nameless_alike(snapshot, tls, rules) {
         tracing::debug!(
             host,
-            asked,
+            sni,
             name,
             "request needs a client certificate, which this server name does not request"
         );

@@ -23,14 +23,14 @@ pub(crate) struct TlsName<'n> {
     pub(crate) host: &'n [u8],
     /// Whether the name comes from the request. Failures with such a name do not count against the endpoint:
     /// otherwise a client could mark every endpoint as unhealthy.
-    pub(crate) is_asked_for: bool,
+    pub(crate) is_explicit: bool,
 }
 
 /// A prepared handshake with an endpoint.
 pub(crate) struct UpstreamHandshake {
     client: Arc<UpstreamTlsClient>,
     name: ServerName<'static>,
-    is_asked_for: bool,
+    is_explicit: bool,
     http2: bool,
     /// The name of the upstream, for logs.
     origin: Arc<str>,
@@ -52,7 +52,7 @@ impl UpstreamHandshake {
         let name_of =
             || server_name(std::str::from_utf8(name.host).ok()?, endpoint.addr, upstream.tls.settings.verify);
         let Some(server_name) = name_of() else {
-            let kind = if name.is_asked_for { FaultKind::RequestedName } else { FaultKind::UpstreamTls };
+            let kind = if name.is_explicit { FaultKind::RequestedName } else { FaultKind::UpstreamTls };
             warn(
                 &upstream.origin,
                 endpoint.addr,
@@ -61,9 +61,9 @@ impl UpstreamHandshake {
             );
             return Err(kind);
         };
-        let (is_asked_for, endpoint) = (name.is_asked_for, endpoint.addr);
+        let (is_explicit, endpoint) = (name.is_explicit, endpoint.addr);
         let origin = upstream.origin.clone();
-        Ok(UpstreamHandshake { client, name: server_name, is_asked_for, http2, origin, endpoint })
+        Ok(UpstreamHandshake { client, name: server_name, is_explicit, http2, origin, endpoint })
     }
 
     /// Performs the handshake on a new connection.
@@ -71,13 +71,13 @@ impl UpstreamHandshake {
         let connector = TlsConnector::from(self.client.config());
         let shaken = connector.connect(self.name, RecordStream::new(tcp)).await;
         let stream = shaken.map_err(|error| {
-            let kind = kind_of(&error, self.is_asked_for);
+            let kind = kind_of(&error, self.is_explicit);
             warn(&self.origin, self.endpoint, kind, &error.to_string());
             kind
         })?;
         // HTTP/2 over TLS requires agreement by ALPN (RFC 9113 §3.3).
         if self.http2 && stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
-            let kind = other_version(self.is_asked_for);
+            let kind = other_version(self.is_explicit);
             warn(&self.origin, self.endpoint, kind, "the endpoint did not agree on HTTP/2");
             return Err(kind);
         }
@@ -97,13 +97,13 @@ pub(crate) fn server_name(host: &str, address: SocketAddr, verify: bool) -> Opti
 }
 
 /// The fault of a failed handshake.
-fn kind_of(error: &io::Error, is_asked_for: bool) -> FaultKind {
+fn kind_of(error: &io::Error, is_explicit: bool) -> FaultKind {
     use rustls::Error::{AlertReceived, InvalidCertificate};
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {
         // HTTP/2 is the only protocol that the gateway offers.
-        Some(AlertReceived(AlertDescription::NoApplicationProtocol)) => other_version(is_asked_for),
-        _ if !is_asked_for => FaultKind::UpstreamTls,
+        Some(AlertReceived(AlertDescription::NoApplicationProtocol)) => other_version(is_explicit),
+        _ if !is_explicit => FaultKind::UpstreamTls,
         Some(InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         )) => FaultKind::RequestedName,
@@ -114,8 +114,8 @@ fn kind_of(error: &io::Error, is_asked_for: bool) -> FaultKind {
 }
 
 /// The fault of an endpoint that does not agree on HTTP/2. It may agree under another server name.
-fn other_version(is_asked_for: bool) -> FaultKind {
-    if is_asked_for { FaultKind::RequestedVersion } else { FaultKind::UpstreamVersion }
+fn other_version(is_explicit: bool) -> FaultKind {
+    if is_explicit { FaultKind::RequestedVersion } else { FaultKind::UpstreamVersion }
 }
 
 /// Logs the reason of a failed handshake.

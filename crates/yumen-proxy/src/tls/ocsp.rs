@@ -223,7 +223,7 @@ fn time(text: &[u8]) -> Option<i64> {
 
 impl super::CertificateKeyPair {
     /// The OCSP request for this certificate; `None` without issuer or responder.
-    pub fn question(&self) -> Option<OcspRequest> {
+    pub fn ocsp_request(&self) -> Option<OcspRequest> {
         OcspRequest::about(self.leaf(), self.issuer()?)
     }
 }

@@ -49,9 +49,9 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
 pub(super) fn suites(names: &[String]) -> Result<Vec<SupportedCipherSuite>, String> {
     let all = &provider().cipher_suites;
     let find = |name: &String| {
-        let known = SUITES.iter().find(|(openssl, ours)| name == openssl || name == ours);
-        let ours = known.map_or(name.as_str(), |(_, ours)| ours);
-        let found = all.iter().find(|suite| suite.suite().as_str() == Some(ours)).copied();
+        let known = SUITES.iter().find(|(openssl, name_rustls)| name == openssl || name == name_rustls);
+        let name_rustls = known.map_or(name.as_str(), |(_, name_rustls)| name_rustls);
+        let found = all.iter().find(|suite| suite.suite().as_str() == Some(name_rustls)).copied();
         found.ok_or_else(|| {
             let known: Vec<&str> = SUITES.iter().map(|(openssl, _)| *openssl).collect();
             format!("`{name}` is not supported; supported: {}", known.join(", "))

@@ -22,7 +22,7 @@ use yumen_plugin::TlsInfo;
 
 use super::loader::CompiledTlsRules;
 use super::tickets::BoundTickets;
-use super::{DownstreamTlsAcceptor, SharedTls, asked_name, clients, provider};
+use super::{DownstreamTlsAcceptor, SharedTls, clients, provider, requested_name};
 
 /// ALPN name of HTTP/3 (RFC 9114 §3.1).
 const HTTP3: &[u8] = b"h3";
@@ -244,7 +244,9 @@ impl QuicTls {
             reader.read_tls(&mut records).map_err(|error| refuse(AlertDescription::DecodeError, error))?;
         }
         match reader.accept() {
-            Ok(Some(accepted)) => Ok(self.shared.rules(asked_name(accepted.client_hello().server_name()))),
+            Ok(Some(accepted)) => {
+                Ok(self.shared.rules(requested_name(accepted.client_hello().server_name())))
+            }
             Ok(None) => Err(refuse(AlertDescription::DecodeError, "the client hello is not whole")),
             Err((error, _)) => Err(refuse(AlertDescription::DecodeError, error)),
         }
@@ -317,26 +319,30 @@ impl Session for QuicHandshake {
 }
 
 /// Whether a handshake with these facts still waits for a client certificate.
-pub(crate) fn asks_client(info: &dyn Any) -> bool {
-    info.downcast_ref::<QuicHandshakeInfo>()
-        .and_then(|info| info.rules.as_deref())
+pub(crate) fn requests_client_certificate(handshake: &dyn Any) -> bool {
+    handshake
+        .downcast_ref::<QuicHandshakeInfo>()
+        .and_then(|handshake| handshake.rules.as_deref())
         .is_some_and(|rules| rules.client.is_some())
 }
 
 /// The facts of a finished handshake. quinn exposes neither cipher suite nor group.
 pub(crate) fn quic_info(connection: &quinn::Connection) -> TlsInfo {
-    let info = connection.handshake_data().and_then(|info| info.downcast::<QuicHandshakeInfo>().ok());
+    let handshake =
+        connection.handshake_data().and_then(|handshake| handshake.downcast::<QuicHandshakeInfo>().ok());
     let chain = connection.peer_identity();
     let chain = chain.and_then(|chain| chain.downcast::<Vec<CertificateDer<'static>>>().ok());
     let chain = chain.map(|chain| *chain).unwrap_or_default();
-    let rules = info.as_ref().and_then(|info| info.rules.as_deref());
+    let rules = handshake.as_ref().and_then(|handshake| handshake.rules.as_deref());
     let check = rules.and_then(|rules| rules.client.as_deref());
     TlsInfo {
         version: "TLSv1.3",
         verdict: check.map(|check| check.verdict(&chain)).unwrap_or_default(),
         certificate: clients::describe(&chain).map(Arc::new),
         rules: check.and(rules).map_or(0, |rules| rules.id),
-        sni: info.and_then(|info| info.server_name).map(|sni| asked_name(Some(&sni)).into()),
+        sni: handshake
+            .and_then(|handshake| handshake.server_name)
+            .map(|sni| requested_name(Some(&sni)).into()),
         ..TlsInfo::default()
     }
 }

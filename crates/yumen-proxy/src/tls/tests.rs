@@ -247,14 +247,14 @@ fn an_error_carries_nothing_of_a_key() {
     let armor = |text: &str| text.starts_with("-----");
     let secrets: Vec<&str> = key.lines().filter(|line| !armor(line)).collect();
     let check = |cert: &str, broken: &str| {
-        let told = CertificateLoader::default().pair(cert, broken).expect_err("it is broken").to_string();
+        let message = CertificateLoader::default().pair(cert, broken).expect_err("it is broken").to_string();
         let numbers = |text: &str| text.bytes().take(8).map(|byte| byte.to_string()).collect::<Vec<_>>();
         for secret in &secrets {
-            assert!(!told.contains(&secret[..8]), "{told}");
-            assert!(!told.contains(&numbers(secret).join(", ")), "{told}");
+            assert!(!message.contains(&secret[..8]), "{message}");
+            assert!(!message.contains(&numbers(secret).join(", ")), "{message}");
         }
     };
-    let ways = [
+    let variants = [
         key.replace('\n', ""),
         key.replace('\n', " "),
         key.trim().replace('\n', "\\n"),
@@ -266,19 +266,19 @@ fn an_error_carries_nothing_of_a_key() {
         key.replace("PRIVATE KEY", "CERTIFICATE"),
         secrets.concat(),
     ];
-    for way in &ways {
-        check(&cert, way);
+    for variant in &variants {
+        check(&cert, variant);
         // Certificate and key swapped, or both in one file.
-        check(way, &key);
-        check(&format!("{}{way}", cert.replace('\n', "")), way);
+        check(variant, &key);
+        check(&format!("{}{variant}", cert.replace('\n', "")), variant);
         for read in [
-            super::authorities::TrustedAuthorities::read(way).err(),
-            super::certificate_key_pair::load(&cert, way).err().map(|flaw| flaw.to_string()),
+            super::authorities::TrustedAuthorities::read(variant).err(),
+            super::certificate_key_pair::load(&cert, variant).err().map(|flaw| flaw.to_string()),
         ] {
-            let told = read.unwrap_or_default();
+            let message = read.unwrap_or_default();
             assert!(
-                secrets.iter().all(|secret| !told.contains(&secret[..8])) && !told.contains('['),
-                "{told}"
+                secrets.iter().all(|secret| !message.contains(&secret[..8])) && !message.contains('['),
+                "{message}"
             );
         }
     }

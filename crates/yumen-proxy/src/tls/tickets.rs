@@ -53,8 +53,8 @@ impl TicketKeys {
             cipher: RandomizedNonceKey::new(&AES_256_GCM, cipher).expect("the length of this cipher's keys"),
         });
         self.keys.rcu(|before| {
-            let kept = before.iter().take(KEYS_MAX - 1).cloned();
-            std::iter::once(key.clone()).chain(kept).collect::<Vec<_>>()
+            let previous = before.iter().take(KEYS_MAX - 1).cloned();
+            std::iter::once(key.clone()).chain(previous).collect::<Vec<_>>()
         });
     }
 }

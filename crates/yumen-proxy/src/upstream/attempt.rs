@@ -169,8 +169,8 @@ impl<'u> Attempt<'u, EndpointChosen> {
     ) -> Result<Attempt<'u, EndpointConnected>, Attempt<'u, EndpointChosen>> {
         let limiter = target.protection.and_then(|protection| protection.counts_connections());
         let now_ms = clock::now().mono_ms();
-        let kept = client.pool.borrow_mut().take(target.pool_key(), limiter, now_ms);
-        let Some(mut connection) = kept else { return Err(self) };
+        let pooled = client.pool.borrow_mut().take(target.pool_key(), limiter, now_ms);
+        let Some(mut connection) = pooled else { return Err(self) };
         client.counters.upstream.reuses.add(1);
         let Attempt { state: EndpointChosen { endpoint_permit }, in_flight, request_permit } = self;
         if connection.permit.is_none() {
@@ -302,7 +302,7 @@ fn send_on_stream(
     let sent = permit.send(head, request.is_complete);
     // The library has not accepted the head, so nothing of the request was sent.
     let (answer, outgoing) = sent.map_err(|_| Fault { kind: FaultKind::UpstreamClosed, unsent: true })?;
-    let duplex = Http2Duplex::asked(answer, outgoing, request.is_complete, permit);
+    let duplex = Http2Duplex::client(answer, outgoing, request.is_complete, permit);
     let connection = UpstreamConnection::new(TransportStream::Http2(Box::new(duplex)), pool_key, None);
     Ok(client.box_stream(UpstreamConnection { requests, ..connection }))
 }
@@ -452,7 +452,7 @@ impl UpstreamConnection {
     #[cold]
     pub(crate) fn note_fault(&self, kind: FaultKind) {
         if kind.is_silence() {
-            self.stream.doubt();
+            self.stream.report_timeout();
         }
     }
 }

@@ -40,10 +40,10 @@ impl FinishedAttempt {
         let FinishedAttempt { connection, head, request_permit } = self;
         client.give_response(head);
         if !is_limited && client.drains.get() < DRAINS_MAX {
-            let background = BackgroundDrain::enter(client);
+            let drain = BackgroundDrain::enter(client);
             task::spawn(async move {
-                if let Some(connection) = read(&background.0, connection, surplus).await {
-                    background.0.keep(connection, &keepalive, clock::now());
+                if let Some(connection) = read(&drain.0, connection, surplus).await {
+                    drain.0.keep(connection, &keepalive, clock::now());
                 }
             });
         } else if client_waits && let Some(connection) = read(client, connection, surplus).await {
@@ -68,9 +68,9 @@ async fn read(
     let is_whole = matches!(until(&timer, read).await, Some(Ok(())));
     connection.inbox.release(buffers);
     // The endpoint may have been removed from the configuration during the drain.
-    let is_known = || client.removed_endpoints.knows(connection.pool_key.endpoint());
-    let is_kept = is_whole && connection.is_reusable() && is_known();
-    is_kept.then_some(connection)
+    let is_known = || client.removed_endpoints.contains(connection.pool_key.endpoint());
+    let is_reusable = is_whole && connection.is_reusable() && is_known();
+    is_reusable.then_some(connection)
 }
 
 /// Counts a drain in the background until it ends.

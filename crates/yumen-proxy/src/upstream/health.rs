@@ -96,7 +96,7 @@ impl HealthRule<'_> {
 /// A success resets all counts of failures, and a failure resets the count of successes; each kind of failure
 /// has its own count. Successes of a healthy endpoint and failures of an unhealthy one are not counted. A
 /// threshold of 0 disables failures of its kind.
-pub(crate) fn judge(
+pub(crate) fn count_observation(
     health: &EndpointHealth,
     counts: &HealthCounts,
     rule: &HealthRule<'_>,
@@ -147,7 +147,7 @@ pub(crate) fn observe(upstream: &Upstream, index: usize, seen: HealthObservation
     let Some(passive) = upstream.checks.as_ref().and_then(|checks| checks.passive.as_ref()) else { return };
     let endpoint = &upstream.endpoints[index];
     let Some(health) = &endpoint.health else { return };
-    if let Some(up) = judge(health, &health.passive, &passive.into(), seen) {
+    if let Some(up) = count_observation(health, &health.passive, &passive.into(), seen) {
         tracing::info!(endpoint = %endpoint.addr, upstream = %upstream.origin, up, "endpoint health changed by a passive check");
     }
 }

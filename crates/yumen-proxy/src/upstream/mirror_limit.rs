@@ -54,9 +54,9 @@ mod tests {
     #[test]
     fn there_is_room_for_so_many_copies_and_bytes() {
         let copies = Rc::<MirrorLimiter>::default();
-        let places: Vec<MirrorPermit> = std::iter::from_fn(|| copies.take(1)).collect();
-        assert_eq!(places.len(), MIRRORS_MAX);
-        drop(places);
+        let permits: Vec<MirrorPermit> = std::iter::from_fn(|| copies.take(1)).collect();
+        assert_eq!(permits.len(), MIRRORS_MAX);
+        drop(permits);
         let whole = copies.take(MIRRORED_BYTES_MAX);
         assert!(whole.is_some() && copies.take(1).is_none() && copies.take(0).is_some());
         drop(whole);

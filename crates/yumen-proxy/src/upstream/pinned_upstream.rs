@@ -16,11 +16,11 @@ pub(crate) struct UpstreamVersions {
 impl UpstreamVersions {
     fn keep(&self, upstream: &Arc<Upstream>) -> &Upstream {
         // Earlier versions stay borrowed by the exchange, so each version gets a cell of its own.
-        let mut place = self;
-        while place.upstream.get().is_some() {
-            place = place.next.get_or_init(Box::default);
+        let mut slot = self;
+        while slot.upstream.get().is_some() {
+            slot = slot.next.get_or_init(Box::default);
         }
-        place.upstream.get_or_init(|| upstream.clone())
+        slot.upstream.get_or_init(|| upstream.clone())
     }
 }
 

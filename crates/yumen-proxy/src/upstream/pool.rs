@@ -156,7 +156,7 @@ impl ConnectionPool {
     /// waits for.
     pub(crate) fn sweep(&mut self, now_ms: u64) {
         self.by_endpoint.retain(|_, idle| {
-            idle.retain(|one| one.is_good(now_ms) && !one.permit().is_some_and(EndpointPermit::is_wanted));
+            idle.retain(|one| one.is_good(now_ms) && !one.permit().is_some_and(EndpointPermit::is_awaited));
             !idle.is_empty()
         });
     }

@@ -22,7 +22,7 @@ use yumen_base::{Counter, Gauge};
 use yumen_snapshot::upstream::{Endpoint, EndpointHealth, HealthChecks};
 use yumen_snapshot::{Snapshot, Upstream};
 
-use crate::upstream::health::{HealthObservation, judge};
+use crate::upstream::health::{HealthObservation, count_observation};
 pub use report::{HealthMetrics, NodeCounter, NodeHealth, NodeStatus, UpstreamHealth, report, status_family};
 use request::ProbeRequest;
 
@@ -134,11 +134,11 @@ impl Supervisor {
 
     /// Compares upstreams by address and updates only the changed ones.
     fn reconcile<'u>(&mut self, upstreams: impl Iterator<Item = (usize, &'u Arc<Upstream>)>) {
-        let mut gone: Vec<Arc<Upstream>> = Vec::new();
+        let mut removed: Vec<Arc<Upstream>> = Vec::new();
         let mut next = 0;
         for (slot, upstream) in upstreams {
             let skipped = next.min(self.seen.len())..slot.min(self.seen.len());
-            gone.extend(self.seen[skipped].iter_mut().filter_map(Option::take));
+            removed.extend(self.seen[skipped].iter_mut().filter_map(Option::take));
             next = slot + 1;
             if self.seen.len() < next {
                 self.seen.resize(next, None);
@@ -146,12 +146,12 @@ impl Supervisor {
             if self.seen[slot].as_ref().is_some_and(|before| Arc::ptr_eq(before, upstream)) {
                 continue;
             }
-            gone.extend(self.seen[slot].replace(upstream.clone()));
+            removed.extend(self.seen[slot].replace(upstream.clone()));
             self.add(upstream);
         }
-        gone.extend(self.seen.drain(next.min(self.seen.len())..).flatten());
+        removed.extend(self.seen.drain(next.min(self.seen.len())..).flatten());
         // Removals come last, so that a checker whose endpoint only moved continues.
-        for upstream in gone {
+        for upstream in removed {
             self.remove(&upstream);
         }
         // A `JoinSet` keeps aborted tasks until they are joined.
@@ -181,7 +181,7 @@ impl Supervisor {
         health: &Arc<EndpointHealth>,
     ) -> Watch {
         Watch {
-            question: ProbeRequest::new(&checks.active, endpoint, &upstream.tls.settings),
+            request: ProbeRequest::new(&checks.active, endpoint, &upstream.tls.settings),
             endpoint: endpoint.addr,
             origin: upstream.origin.clone(),
             health: health.clone(),
@@ -213,7 +213,7 @@ fn address(health: &Arc<EndpointHealth>) -> usize {
 
 /// The task of one checker.
 struct Watch {
-    question: ProbeRequest,
+    request: ProbeRequest,
     endpoint: std::net::SocketAddr,
     /// The name of the first upstream with the endpoint, for logs.
     origin: Arc<str>,
@@ -230,11 +230,12 @@ impl Watch {
         let spread = self.interval().min(SPREAD_MAX);
         sleep(spread.mul_f64(f64::from(self.lot) / f64::from(u32::MAX))).await;
         while let Ok(permit) = self.permits.acquire().await {
-            let seen = self.question.ask(self.checks.active.timeout_ms).await;
+            let seen = self.request.send(self.checks.active.timeout_ms).await;
             drop(permit);
             self.conclude(seen);
-            let asked = Instant::now();
-            while let Some(left) = self.interval().checked_sub(asked.elapsed()).filter(|left| !left.is_zero())
+            let started = Instant::now();
+            while let Some(left) =
+                self.interval().checked_sub(started.elapsed()).filter(|left| !left.is_zero())
             {
                 sleep(left.min(LOOK)).await;
             }
@@ -256,7 +257,7 @@ impl Watch {
         };
         counter.add_shared(1);
         let rule = (&self.checks.active).into();
-        if let Some(up) = judge(&self.health, &self.health.active, &rule, seen) {
+        if let Some(up) = count_observation(&self.health, &self.health.active, &rule, seen) {
             let (endpoint, upstream) = (self.endpoint, &self.origin);
             tracing::info!(%endpoint, %upstream, up, ?seen, "endpoint health changed by an active check");
         }

@@ -26,7 +26,7 @@ impl RemovedEndpoints {
 
     /// Whether the key is watched. Connections of an unwatched endpoint must not return to the pool, because
     /// no sweep would close them.
-    pub(crate) fn knows(&self, key: u64) -> bool {
+    pub(crate) fn contains(&self, key: u64) -> bool {
         self.endpoints.borrow().contains_key(&key)
     }
 

@@ -121,8 +121,8 @@ impl RequestReplay {
     /// Sends the buffer, and then the rest of the body.
     #[cold]
     pub(crate) fn send_again(&self, upload: &mut Transfer, rest: BodyDecoder) {
-        let RequestReplay::Kept(kept) = self else { return };
-        upload.resume(&kept.data, rest);
+        let RequestReplay::Kept(buffer) = self else { return };
+        upload.resume(&buffer.data, rest);
     }
 
     /// Like [`Transfer::poll`], and buffers the data that it reads.
@@ -146,8 +146,8 @@ impl RequestReplay {
     }
 
     fn keep(&mut self, data: &[u8]) {
-        if let RequestReplay::Kept(kept) = self
-            && !kept.add(data)
+        if let RequestReplay::Kept(buffer) = self
+            && !buffer.add(data)
         {
             // The dropped buffer returns its share of the budget.
             *self = RequestReplay::TooMuch;
@@ -172,12 +172,12 @@ mod tests {
         let all = Rc::<ReplayBudget>::default();
         for pieces in [&[CALL_BYTES_MAX][..], &[1, 0, 2], &[40_000, 10_000, 10_000], &[1000; 65], &[0]] {
             let replay = call(&all, pieces);
-            let RequestReplay::Kept(kept) = &replay else { panic!("{pieces:?}") };
+            let RequestReplay::Kept(buffer) = &replay else { panic!("{pieces:?}") };
             let sent: Vec<u8> =
                 pieces.iter().enumerate().flat_map(|(at, length)| vec![at as u8; *length]).collect();
-            assert_eq!(kept.data, sent);
-            assert!(kept.data.capacity() <= CALL_BYTES_MAX, "{pieces:?}: {}", kept.data.capacity());
-            assert_eq!(all.0.get(), kept.data.capacity(), "{pieces:?}");
+            assert_eq!(buffer.data, sent);
+            assert!(buffer.data.capacity() <= CALL_BYTES_MAX, "{pieces:?}: {}", buffer.data.capacity());
+            assert_eq!(all.0.get(), buffer.data.capacity(), "{pieces:?}");
             drop(replay);
             assert_eq!(all.0.get(), 0);
         }
@@ -190,18 +190,18 @@ mod tests {
     #[test]
     fn the_calls_of_a_worker_share_a_bound() {
         let all = Rc::<ReplayBudget>::default();
-        let is_kept = |replay: &RequestReplay| matches!(replay, RequestReplay::Kept(_));
+        let is_buffered = |replay: &RequestReplay| matches!(replay, RequestReplay::Kept(_));
         let longest = || call(&all, &[CALL_BYTES_MAX]);
         let mut calls: Vec<RequestReplay> = (0..256).map(|_| longest()).collect();
-        assert!(calls.iter().all(is_kept));
+        assert!(calls.iter().all(is_buffered));
         assert_eq!(all.0.get(), WORKER_BYTES_MAX);
         // A call beyond the budget occupies none of it.
-        assert!(!is_kept(&call(&all, &[1])));
+        assert!(!is_buffered(&call(&all, &[1])));
         assert_eq!(all.0.get(), WORKER_BYTES_MAX);
         calls[7] = RequestReplay::Off;
         let half = call(&all, &[CALL_BYTES_MAX / 2]);
-        assert!(is_kept(&half) && !is_kept(&longest()));
+        assert!(is_buffered(&half) && !is_buffered(&longest()));
         drop(half);
-        assert!(is_kept(&longest()));
+        assert!(is_buffered(&longest()));
     }
 }

@@ -27,11 +27,12 @@ pub(crate) struct EndpointTarget<'a> {
 impl<'a> EndpointTarget<'a> {
     /// An endpoint with the settings of its upstream, for requests of the gateway itself.
     pub(crate) fn of_upstream(upstream: &'a Upstream, index: usize) -> EndpointTarget<'a> {
-        let own_name = || TlsName { host: upstream.endpoints[index].host.as_bytes(), is_asked_for: false };
+        let endpoint_name =
+            || TlsName { host: upstream.endpoints[index].host.as_bytes(), is_explicit: false };
         EndpointTarget {
             upstream,
             index,
-            tls_name: upstream.protocol.scheme.is_tls().then(own_name),
+            tls_name: upstream.protocol.scheme.is_tls().then(endpoint_name),
             is_http2: upstream.protocol.http2,
             protection: None,
             connect_ms: upstream.timeouts.connect_ms,

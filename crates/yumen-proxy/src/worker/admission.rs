@@ -39,7 +39,7 @@ pub(crate) struct WorkerAdmission {
     /// Of the open connections, the number in a lingering close.
     lingering: Cell<usize>,
     /// The number of idle connections that the current pass is still to end.
-    room_wanted: Cell<usize>,
+    room_needed: Cell<usize>,
     /// Start of the current pass.
     made_room_ms: Cell<u64>,
 }
@@ -52,7 +52,7 @@ impl WorkerAdmission {
             drain: Cell::new(DrainState::Serving),
             open: Cell::new(0),
             lingering: Cell::new(0),
-            room_wanted: Cell::new(0),
+            room_needed: Cell::new(0),
             made_room_ms: Cell::new(0),
         }
     }
@@ -87,22 +87,22 @@ impl WorkerAdmission {
             return None;
         }
         self.made_room_ms.set(now_ms);
-        let wanted = (self.open.get() / SPARE_SHARE).max(ROOM_MIN);
-        self.room_wanted.set(wanted);
-        Some(wanted)
+        let needed = (self.open.get() / SPARE_SHARE).max(ROOM_MIN);
+        self.room_needed.set(needed);
+        Some(needed)
     }
 
     /// Whether a pass that ends idle connections is in progress.
     pub(super) fn is_ending_idle(&self) -> bool {
-        self.room_wanted.get() > 0
+        self.room_needed.get() > 0
     }
 
     /// Whether a connection that has been idle for `idle_ms` is to end now.
     pub(super) fn takes_room(&self, now_ms: u64, idle_ms: u64) -> bool {
         let is_over = now_ms > self.made_room_ms.get() + ROOM_MS;
-        let wanted = if is_over { 0 } else { self.room_wanted.get() };
-        let takes = wanted > 0 && idle_ms >= IDLE_MS_MIN;
-        self.room_wanted.set(wanted - usize::from(takes));
+        let needed = if is_over { 0 } else { self.room_needed.get() };
+        let takes = needed > 0 && idle_ms >= IDLE_MS_MIN;
+        self.room_needed.set(needed - usize::from(takes));
         takes
     }
 

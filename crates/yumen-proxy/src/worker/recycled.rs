@@ -12,7 +12,6 @@ const FIELDS_BYTES_MAX: usize = 4096;
 /// Request heads and lists of fields that are free for reuse.
 #[derive(Default)]
 pub(super) struct RecycledMemory {
-    #[expect(clippy::vec_box, reason = "passing a head on moves a pointer")]
     heads: RefCell<Vec<Box<RequestHead>>>,
     fields: RefCell<Vec<Fields>>,
 }
@@ -23,10 +22,10 @@ impl RecycledMemory {
     }
 
     pub(super) fn keep_head(&self, mut head: Box<RequestHead>) {
-        let mut kept = self.heads.borrow_mut();
-        if kept.len() < EXCHANGES_KEPT {
+        let mut pool = self.heads.borrow_mut();
+        if pool.len() < EXCHANGES_KEPT {
             head.clear();
-            kept.push(head);
+            pool.push(head);
         }
     }
 
@@ -35,11 +34,11 @@ impl RecycledMemory {
     }
 
     pub(super) fn keep_fields(&self, mut fields: Fields) {
-        let mut kept = self.fields.borrow_mut();
+        let mut pool = self.fields.borrow_mut();
         // A list without capacity owns no memory that is worth retaining.
-        if fields.capacity() > 0 && kept.len() < EXCHANGES_KEPT {
+        if fields.capacity() > 0 && pool.len() < EXCHANGES_KEPT {
             fields.clear(FIELDS_BYTES_MAX);
-            kept.push(fields);
+            pool.push(fields);
         }
     }
 }

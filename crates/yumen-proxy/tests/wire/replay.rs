@@ -57,7 +57,7 @@ impl Gateway {
         let listening = ListenerSettings::plain(address);
         let socket = listener::bind(&listening, 1).unwrap().pop().unwrap();
         let address = socket.local_addr().unwrap();
-        let (duty, asked) = watch::channel(WorkerDuty::Serve);
+        let (duty, duty_rx) = watch::channel(WorkerDuty::Serve);
         let settings = settings(case);
         let thread = std::thread::spawn(move || {
             let parts = WorkerParts {
@@ -67,7 +67,7 @@ impl Gateway {
                 counters: Arc::new(WorkerCounters::default()),
                 applied: Arc::default(),
                 log: None,
-                duty: asked,
+                duty: duty_rx,
                 seed: 1,
             };
             run::worker(parts, vec![Listener::plain(socket)], Vec::new(), Vec::new()).unwrap();

@@ -21,13 +21,13 @@ fn slots_are_those_of_the_specification() {
 
 #[test]
 fn refusals_are_read_as_servers_write_them() {
-    let asked = address("seed", 7000);
-    let check = |why: &str, expected| assert_eq!(refusal(why, &asked), expected, "{why}");
+    let node = address("seed", 7000);
+    let check = |why: &str, expected| assert_eq!(refusal(why, &node), expected, "{why}");
     check("MOVED 3999 127.0.0.1:6381", ClusterErrorKind::Moved(address("127.0.0.1", 6381)));
     check("ASK 3999 ::1:6381", ClusterErrorKind::Ask(address("::1", 6381)));
     check("MOVED 3999 :6381", ClusterErrorKind::Moved(address("seed", 6381)));
     check("ASK 3999 :6381", ClusterErrorKind::Ask(address("seed", 6381)));
-    for predecessor_requests in [
+    for not_served in [
         "CLUSTERDOWN Hash slot not served",
         "CLUSTERDOWN The cluster is down",
         "LOADING Redis is loading the dataset in memory",
@@ -36,7 +36,7 @@ fn refusals_are_read_as_servers_write_them() {
         "MOVED 3999 ?:6381",
         "ASK 3999 ?:6381",
     ] {
-        check(predecessor_requests, ClusterErrorKind::NotServed);
+        check(not_served, ClusterErrorKind::NotServed);
     }
     check("TRYAGAIN Multiple keys request during rehashing of slot", ClusterErrorKind::SlotMigrating);
     check("NOSCRIPT No matching script.", ClusterErrorKind::UnknownScript);
@@ -53,22 +53,22 @@ fn the_map_is_read_and_nothing_else_is_taken_for_one() {
         let master = RedisReply::Array(vec![text(host), number(port), text("id")]);
         RedisReply::Array(vec![number(first), number(last), master])
     };
-    let asked = address("seed", 7000);
+    let node = address("seed", 7000);
     let map = RedisReply::Array(vec![item(0, 5, "10.0.0.1", 1), item(6, 16_383, "", 2)]);
     let expected = vec![(0, 5, address("10.0.0.1", 1)), (6, 16_383, address("seed", 2))];
-    assert_eq!(ranges(&map, &asked), Some(expected));
+    assert_eq!(ranges(&map, &node), Some(expected));
     let ip = RedisReply::Array(vec![text("hostname"), text(""), text("ip"), text("10.0.0.3")]);
-    for (beside, expected) in [(vec![ip], "10.0.0.3"), (vec![], "seed"), (vec![number(1)], "seed")] {
-        let master = [vec![text("?"), number(3), text("id")], beside].concat();
+    for (extra, expected) in [(vec![ip], "10.0.0.3"), (vec![], "seed"), (vec![number(1)], "seed")] {
+        let master = [vec![text("?"), number(3), text("id")], extra].concat();
         let map =
             RedisReply::Array(vec![RedisReply::Array(vec![number(0), number(9), RedisReply::Array(master)])]);
-        assert_eq!(ranges(&map, &asked), Some(vec![(0, 9, address(expected, 3))]), "a node without a name");
+        assert_eq!(ranges(&map, &node), Some(vec![(0, 9, address(expected, 3))]), "a node without a name");
     }
     for bad in [item(0, 16_384, "a", 1), item(5, 4, "a", 1), item(-1, 4, "a", 1), item(0, 1, "a", 70_000)] {
-        assert_eq!(ranges(&RedisReply::Array(vec![bad]), &asked), None);
+        assert_eq!(ranges(&RedisReply::Array(vec![bad]), &node), None);
     }
-    assert_eq!(ranges(&RedisReply::Array(Vec::new()), &asked), None, "an empty map");
-    assert_eq!(ranges(&RedisReply::Nil, &asked), None);
+    assert_eq!(ranges(&RedisReply::Array(Vec::new()), &node), None, "an empty map");
+    assert_eq!(ranges(&RedisReply::Nil, &node), None);
 }
 
 /// A call with a key in slot 12182.
@@ -81,8 +81,8 @@ fn call() -> RedisScriptCall {
 }
 
 fn cluster(named: &[&RedisAddress]) -> Rc<RedisCluster> {
-    let place = RedisTopology::Cluster(named.iter().copied().cloned().collect());
-    RedisCluster::new(&tools(), &Rc::new(testing::target(place)))
+    let topology = RedisTopology::Cluster(named.iter().copied().cloned().collect());
+    RedisCluster::new(&tools(), &Rc::new(testing::target(topology)))
 }
 
 /// The encoded map of a cluster in which one node has all slots.
@@ -102,7 +102,7 @@ fn node(command: &str, map: &str, state: &str, script: &str) -> String {
     }
 }
 
-async fn ask(cluster: &Rc<RedisCluster>) -> RedisResult {
+async fn send_script(cluster: &Rc<RedisCluster>) -> RedisResult {
     cluster.clone().run(Rc::default(), call()).await
 }
 
@@ -119,10 +119,10 @@ fn a_node_that_serves_a_slot_no_more_is_left_for_the_one_that_does() {
         run(async {
             let ((first, left), (second, stays)) = (listen("127.0.0.1").await, listen("127.0.0.2").await);
             let has_left = Rc::new(Cell::new(false));
-            let (is_gone, old, new) =
+            let (is_removed, old, new) =
                 (has_left.clone(), map(&left.host, left.port), map(&stays.host, stays.port));
             let (script, of_all) = (format!("-{code}\r\n"), new.clone());
-            serve(first, move |command| match (is_gone.get(), map_of_it) {
+            serve(first, move |command| match (is_removed.get(), map_of_it) {
                 (false, _) => node(command, &old, "ok", ":1\r\n"),
                 (true, None) => node(command, "*0\r\n", "fail", &script),
                 (true, Some("fail")) => node(command, &old, "fail", &script),
@@ -130,11 +130,11 @@ fn a_node_that_serves_a_slot_no_more_is_left_for_the_one_that_does() {
             });
             serve(second, move |command| node(command, &of_all, "ok", ":2\r\n"));
             let cluster = cluster(&[&left, &stays]);
-            assert_eq!(ask(&cluster).await, Ok(RedisReply::Integer(1)), "{code}");
+            assert_eq!(send_script(&cluster).await, Ok(RedisReply::Integer(1)), "{code}");
             has_left.set(true);
             tokio::time::sleep(Duration::from_millis(REFRESH_MS)).await;
             for _ in 0..3 {
-                assert_eq!(ask(&cluster).await, Ok(RedisReply::Integer(2)), "{code}");
+                assert_eq!(send_script(&cluster).await, Ok(RedisReply::Integer(2)), "{code}");
             }
         });
     }
@@ -144,16 +144,18 @@ fn a_node_that_serves_a_slot_no_more_is_left_for_the_one_that_does() {
 fn a_cluster_that_serves_nothing_is_asked_for_its_map_now_and_then() {
     run(async {
         let (listener, alone) = listen("127.0.0.1").await;
-        let (told, maps) = (map(&alone.host, alone.port), Rc::new(Cell::new(0)));
+        let (slot_map, maps) = (map(&alone.host, alone.port), Rc::new(Cell::new(0)));
         let counted = maps.clone();
         serve(listener, move |command| {
             counted.set(counted.get() + usize::from(command == "CLUSTER SLOTS"));
-            node(command, &told, "fail", "-CLUSTERDOWN The cluster is down\r\n")
+            node(command, &slot_map, "fail", "-CLUSTERDOWN The cluster is down\r\n")
         });
         let cluster = cluster(&[&alone]);
         let begun = std::time::Instant::now();
         for _ in 0..200 {
-            assert!(matches!(ask(&cluster).await, Err(RedisFault::Refused(why)) if why.contains("is down")));
+            assert!(
+                matches!(send_script(&cluster).await, Err(RedisFault::Refused(why)) if why.contains("is down"))
+            );
         }
         let most = 2 + begun.elapsed().as_millis() as u64 / REFRESH_MS;
         assert!(maps.get() as u64 <= most, "{} times", maps.get());
@@ -164,10 +166,10 @@ fn a_cluster_that_serves_nothing_is_asked_for_its_map_now_and_then() {
 fn a_redirection_without_a_host_leads_to_that_of_the_node_that_was_asked() {
     run(async {
         // Both nodes are on one host, which is not the first in the settings.
-        let ((first, asked), (second, other)) = (listen("127.0.0.2").await, listen("127.0.0.2").await);
-        let (told, port) = (map("", asked.port), other.port);
-        let told_too = told.clone();
-        serve(first, move |command| node(command, &told, "ok", &format!("-ASK 12182 :{port}\r\n")));
+        let ((first, first_node), (second, other)) = (listen("127.0.0.2").await, listen("127.0.0.2").await);
+        let (slot_map, port) = (map("", first_node.port), other.port);
+        let slot_map_copy = slot_map.clone();
+        serve(first, move |command| node(command, &slot_map, "ok", &format!("-ASK 12182 :{port}\r\n")));
         let has_the_text = Cell::new(false);
         serve(second, move |command| match command.split(' ').next() {
             Some("EVALSHA") => "-NOSCRIPT No matching script.\r\n".to_owned(),
@@ -175,11 +177,11 @@ fn a_redirection_without_a_host_leads_to_that_of_the_node_that_was_asked() {
                 has_the_text.set(true);
                 ":2\r\n".to_owned()
             }
-            _ => node(command, &told_too, "ok", "+OK\r\n"),
+            _ => node(command, &slot_map_copy, "ok", "+OK\r\n"),
         });
-        let (_, missing_anonymous_consumers) = listen("127.0.0.1").await;
-        let cluster = cluster(&[&missing_anonymous_consumers, &asked]);
-        assert_eq!(ask(&cluster).await, Ok(RedisReply::Integer(2)));
+        let (_, silent) = listen("127.0.0.1").await;
+        let cluster = cluster(&[&silent, &first_node]);
+        assert_eq!(send_script(&cluster).await, Ok(RedisReply::Integer(2)));
     });
 }
 
@@ -187,12 +189,12 @@ fn a_redirection_without_a_host_leads_to_that_of_the_node_that_was_asked() {
 fn keys_that_are_just_being_moved_are_asked_for_again() {
     run(async {
         let (listener, alone) = listen("127.0.0.1").await;
-        let (told, times) = (map(&alone.host, alone.port), Cell::new(0));
+        let (slot_map, times) = (map(&alone.host, alone.port), Cell::new(0));
         serve(listener, move |command| {
             times.set(times.get() + usize::from(command.starts_with("EVALSHA")));
             let moving = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
-            node(command, &told, "ok", if times.get() < 3 { moving } else { ":3\r\n" })
+            node(command, &slot_map, "ok", if times.get() < 3 { moving } else { ":3\r\n" })
         });
-        assert_eq!(ask(&cluster(&[&alone])).await, Ok(RedisReply::Integer(3)));
+        assert_eq!(send_script(&cluster(&[&alone])).await, Ok(RedisReply::Integer(3)));
     });
 }

@@ -16,11 +16,11 @@ async fn link(answers: usize, timeout_ms: u64) -> (Rc<RedisConnection>, RedisRun
             tokio::task::spawn_local(async move {
                 let (mut inbox, mut left) = (Vec::new(), answers + 1);
                 while stream.read_buf(&mut inbox).await.is_ok_and(|bytes| bytes > 0) {
-                    let asked = inbox.len() / PING.len();
-                    inbox.drain(..asked * PING.len());
-                    let asked = asked.min(left);
-                    left -= asked;
-                    if stream.write_all(&b"+PONG\r\n".repeat(asked)).await.is_err() {
+                    let requests = inbox.len() / PING.len();
+                    inbox.drain(..requests * PING.len());
+                    let requests = requests.min(left);
+                    left -= requests;
+                    if stream.write_all(&b"+PONG\r\n".repeat(requests)).await.is_err() {
                         return;
                     }
                 }
@@ -29,7 +29,7 @@ async fn link(answers: usize, timeout_ms: u64) -> (Rc<RedisConnection>, RedisRun
     });
     let address = RedisAddress { host: "127.0.0.1".to_owned(), port };
     let target = Rc::new(RedisTarget {
-        place: RedisTopology::Server(address.clone()),
+        topology: RedisTopology::Server(address.clone()),
         login: RedisLogin::default(),
         database: 0,
         tls: None,
@@ -48,8 +48,8 @@ fn ping(link: &Rc<RedisConnection>) -> LocalFuture<'static, RedisResult> {
 fn many_questions_travel_on_one_connection_and_are_answered_in_order() {
     run(async {
         let (link, tools) = link(1000, 30_000).await;
-        let asked: Vec<_> = (0..1000).map(|_| ping(&link)).collect();
-        for answer in asked {
+        let requests: Vec<_> = (0..1000).map(|_| ping(&link)).collect();
+        for answer in requests {
             assert_eq!(answer.await, Ok(RedisReply::Text(b"PONG".to_vec())));
         }
         assert_eq!((tools.counters.connects.get(), tools.counters.round_trips.get()), (1, 1000));
@@ -88,8 +88,8 @@ fn a_server_that_hangs_costs_one_deadline_and_then_nobody_waits() {
 fn one_that_cannot_be_connected_to_is_told_as_such() {
     run(async {
         let (other, tools) = link(0, 30_000).await;
-        let seat = RedisPeer::Server(RedisAddress { host: "127.0.0.1".to_owned(), port: 1 });
-        let link = RedisConnection::new(&tools, &other.target, seat);
+        let peer = RedisPeer::Server(RedisAddress { host: "127.0.0.1".to_owned(), port: 1 });
+        let link = RedisConnection::new(&tools, &other.target, peer);
         assert!(matches!(ping(&link).await, Err(RedisFault::Connect(why)) if why.contains("refused")));
         assert_eq!(ping(&link).await, Err(RedisFault::Down));
     });

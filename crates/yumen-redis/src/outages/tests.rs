@@ -18,18 +18,18 @@ fn connections_to_one_server_that_are_made_otherwise_are_outages_of_their_own() 
         RedisTarget { login: login("shop", "secret-2"), ..plain.clone() },
         RedisTarget { tls: Some(RedisTls { verify: true }), ..plain.clone() },
     ];
-    let whom = |target: &RedisTarget| RedisConnectKey::new(server.to_string(), target);
-    assert_eq!(whom(&plain), whom(&patient));
-    let all: Vec<RedisConnectKey> = std::iter::once(&plain).chain(&others).map(whom).collect();
+    let key = |target: &RedisTarget| RedisConnectKey::new(server.to_string(), target);
+    assert_eq!(key(&plain), key(&patient));
+    let all: Vec<RedisConnectKey> = std::iter::once(&plain).chain(&others).map(key).collect();
     let known = || {
         let known = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
-        known.iter().filter(|one| one.whom.server == server.to_string()).map(|one| one.links).sum::<usize>()
+        known.iter().filter(|one| one.key.server == server.to_string()).map(|one| one.links).sum::<usize>()
     };
-    for whom in all.iter().chain(&all) {
-        begin(whom, &RedisFault::Timeout);
+    for key in all.iter().chain(&all) {
+        begin(key, &RedisFault::Timeout);
     }
     assert_eq!(known(), 10);
-    all.iter().chain(&all).for_each(|whom| end(whom, true));
+    all.iter().chain(&all).for_each(|key| end(key, true));
     assert_eq!(known(), 0);
     end(&all[0], true);
     assert!(!format!("{:?}", all[2]).contains("secret"), "a password in the log");
@@ -38,9 +38,9 @@ fn connections_to_one_server_that_are_made_otherwise_are_outages_of_their_own() 
 #[test]
 fn another_reason_is_told_once_and_not_for_ever() {
     let mut outage = RedisOutage {
-        whom: RedisConnectKey::new("a:1".to_owned(), &target(RedisTopology::Cluster(Vec::new()))),
+        key: RedisConnectKey::new("a:1".to_owned(), &target(RedisTopology::Cluster(Vec::new()))),
         links: 1,
-        told: Vec::new(),
+        reported: Vec::new(),
     };
     let why = |number: usize| RedisFault::Connect(format!("reason {number}"));
     assert!(outage.is_news(&RedisFault::Timeout));

@@ -19,13 +19,13 @@ async fn server(role: &'static str) -> RedisAddress {
 /// A sentinel that names a master and counts its queries.
 async fn sentinel(master: &RedisAddress) -> (RedisAddress, Rc<Cell<usize>>) {
     let (listener, address) = listen("127.0.0.1").await;
-    let (answer, asked) = (array(&[bulk(&master.host), bulk(&master.port.to_string())]), Rc::default());
-    let count: Rc<Cell<usize>> = Rc::clone(&asked);
+    let (answer, commands) = (array(&[bulk(&master.host), bulk(&master.port.to_string())]), Rc::default());
+    let count: Rc<Cell<usize>> = Rc::clone(&commands);
     serve(listener, move |_| {
         count.set(count.get() + 1);
         answer.clone()
     });
-    (address, asked)
+    (address, commands)
 }
 
 /// A port without a listener.
@@ -45,12 +45,12 @@ fn a_sentinel_whose_word_is_not_true_is_left_for_one_whose_is() {
     run(async {
         let (master, replica, nowhere) = (server("master").await, server("slave").await, nowhere().await);
         for stale in [&nowhere, &replica] {
-            let ((wrong, asked), (right, _)) = (sentinel(stale).await, sentinel(&master).await);
+            let ((wrong, commands), (right, _)) = (sentinel(stale).await, sentinel(&master).await);
             let (sentinels, target) = sentinels(&[&wrong, &right]);
             for _ in 0..3 {
                 assert!(sentinels.connect(&tools(), &target).await.is_ok(), "{stale}");
             }
-            assert_eq!(asked.get(), 1, "who was right is asked first from then on");
+            assert_eq!(commands.get(), 1, "who was right is asked first from then on");
         }
     });
 }
@@ -72,18 +72,13 @@ fn a_master_that_takes_all_of_the_time_is_not_the_first_one_tried_again() {
 #[test]
 fn a_fault_says_who_named_whom_and_one_master_is_tried_once() {
     run(async {
-        let (gone, missing_anonymous_consumers) = (address("127.0.0.1", 1), nowhere().await);
-        let ((one, _), (other, _)) = (sentinel(&gone).await, sentinel(&gone).await);
-        let (sentinels, target) = sentinels(&[&missing_anonymous_consumers, &one, &other]);
+        let (closed, unreachable) = (address("127.0.0.1", 1), nowhere().await);
+        let ((one, _), (other, _)) = (sentinel(&closed).await, sentinel(&closed).await);
+        let (sentinels, target) = sentinels(&[&unreachable, &one, &other]);
         let Err(RedisFault::Connect(why)) = sentinels.connect(&tools(), &target).await else {
             panic!("no master is there");
         };
-        assert!(
-            why.starts_with(&format!(
-                "sentinel {missing_anonymous_consumers}: {missing_anonymous_consumers}: "
-            )),
-            "{why}"
-        );
+        assert!(why.starts_with(&format!("sentinel {unreachable}: {unreachable}: ")), "{why}");
         assert_eq!(why.matches("names 127.0.0.1:1").count(), 1, "{why}");
     });
 }

@@ -89,8 +89,8 @@ impl BalancingPolicy for ConsistentHash {
     }
 
     fn pick(&self, pool: &EndpointCandidates<'_>, ex: &Exchange<'_>) -> Option<usize> {
-        let wanted = self.hash_of(ex) as u32;
-        let start = self.ring.partition_point(|(hash, _)| *hash < wanted);
+        let hash = self.hash_of(ex) as u32;
+        let start = self.ring.partition_point(|(point, _)| *point < hash);
         // Past an endpoint that is down or tried, the next point serves, so its keys spread over all others.
         let round = self.ring[start..].iter().chain(&self.ring[..start]);
         round.map(|(_, index)| *index as usize).find(|index| pool.has(*index))

@@ -159,8 +159,8 @@ fn every_balancer_tries_each_endpoint_once_and_then_gives_up() {
             }
             let last = *order.last().unwrap();
             order.sort_unstable();
-            let wanted: Vec<usize> = (0..of.len()).filter(|at| of[*at].0 > 0).collect();
-            assert_eq!(order, wanted);
+            let available: Vec<usize> = (0..of.len()).filter(|at| of[*at].0 > 0).collect();
+            assert_eq!(order, available);
             assert!(of.len() == 1 || last == 2, "the lower priority comes last");
         }
     }

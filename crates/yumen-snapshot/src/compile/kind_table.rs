@@ -106,7 +106,7 @@ static SERVICES: KindCompiler = KindCompiler {
 static UPSTREAMS: KindCompiler = KindCompiler {
     stage: |compiler, name, json| {
         let written: config::UpstreamSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        compiler.place_upstream(name, &written, "").map_err(|problem| vec![problem])?;
+        compiler.assign_upstream(name, &written, "").map_err(|problem| vec![problem])?;
         Ok(upstream::ignored_proxy_protocol(name, "proxy_protocol", Some(&written)).into_iter().collect())
     },
     link: nothing_to_link,

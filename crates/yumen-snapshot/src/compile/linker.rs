@@ -181,7 +181,7 @@ impl Compiler {
             streams: self.stream_routes.table().clone(),
             upstreams: self.upstreams.table().clone(),
             certificates: self.server_names.presented(),
-            asks_clients: self.server_names.requests_client_certificates(),
+            requests_client_certificates: self.server_names.requests_client_certificates(),
             chains: self.chain_generation,
             no_rules: self.context.empty_chain.clone(),
             recalled: self.upstreams.take_recalled(),

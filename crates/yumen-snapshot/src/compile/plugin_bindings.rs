@@ -169,7 +169,7 @@ impl Compiler {
         self.bindings.add_uses(name, requested.names);
         // A pinned slot is not reused, since the plugin knows it by number.
         self.upstreams.pin(requested.slots);
-        self.place_inline(name, requested.inline)
+        self.assign_inline(name, requested.inline)
     }
 
     /// Adds the requests of a refused object: it is staged again when their objects appear. The previous requests stay,
@@ -183,7 +183,7 @@ impl Compiler {
     /// Removes everything that is bound to an object.
     pub(super) fn unbind(&mut self, name: &ObjectName) {
         self.bindings.remove_uses(name);
-        drop(self.place_inline(name, Vec::new()));
+        drop(self.assign_inline(name, Vec::new()));
         self.set_agreements(name, Vec::new());
     }
 
@@ -193,15 +193,15 @@ impl Compiler {
     }
 
     /// Places the upstreams inside the plugin settings of an object, and removes those that it no longer has.
-    fn place_inline(&mut self, owner: &ObjectName, all: Vec<InlineUpstream>) -> Vec<Problem> {
+    fn assign_inline(&mut self, owner: &ObjectName, all: Vec<InlineUpstream>) -> Vec<Problem> {
         let previous = self.bindings.inline_of.remove(owner).unwrap_or_default();
         let mut problems = Vec::new();
         let mut names = Vec::with_capacity(all.len());
         for InlineUpstream { path, written, slot } in all {
             let name = inline_name(owner, &path);
             self.problems.set_staging(&name, Vec::new());
-            match self.place_upstream(&name, &written, "") {
-                Ok(placed) => slot.fill(placed.0),
+            match self.assign_upstream(&name, &written, "") {
+                Ok(slot_ids) => slot.fill(slot_ids.0),
                 Err(problem) => problems.push(problem),
             }
             self.bindings.inline.insert(name.clone(), written);

@@ -62,14 +62,14 @@ impl PluginSet {
 
 /// The plugins of several layers. The first plugin of each name wins, whether it is on or off; settings do not merge.
 pub(super) fn winning<'e>(layers: &[&'e [PluginEntry]]) -> Vec<&'e PluginEntry> {
-    let mut kept: Vec<&PluginEntry> = Vec::new();
+    let mut valid: Vec<&PluginEntry> = Vec::new();
     // An object has few plugins, so a scan is cheaper than a set of names.
     for entry in layers.iter().copied().flatten() {
-        if !kept.iter().any(|other| other.name() == entry.name()) {
-            kept.push(entry);
+        if !valid.iter().any(|other| other.name() == entry.name()) {
+            valid.push(entry);
         }
     }
-    kept
+    valid
 }
 
 /// The winning plugins that run.

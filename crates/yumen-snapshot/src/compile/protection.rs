@@ -51,7 +51,7 @@ impl Compiler {
         let (gate, limits) = match &built.protection {
             Some(protection) => (Some(protection.gate.clone()), protection.limits),
             // The upstream lost its limits. Requests may still be queued under the previous ones.
-            None => (self.context.carry.held::<UpstreamLimiter>(&limiter_name(&built.origin)), None),
+            None => (self.context.carry.get_shared::<UpstreamLimiter>(&limiter_name(&built.origin)), None),
         };
         let Some(gate) = gate else { return };
         gate.set_limits(limits.as_ref());

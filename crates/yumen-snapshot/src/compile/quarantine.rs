@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use yumen_base::{Problem, ProblemLevel, keep_last_good};
 use yumen_config::Kind;
-use yumen_config::resource::{ResourceDefect, defects, is_place};
+use yumen_config::resource::{ResourceDefect, defects, is_position_id};
 
 use super::kind_table::KindCompiler;
 use super::names::ObjectName;
@@ -35,7 +35,7 @@ impl QuarantineDecision {
         lacks_guard: bool,
     ) -> QuarantineDecision {
         // An id that is a position in a document may have belonged to another object.
-        let good = good.filter(|_| !is_place(name.kind, &name.id));
+        let good = good.filter(|_| !is_position_id(name.kind, &name.id));
         match good {
             // First: the operator switched the object off, and no fallback may switch it on again.
             _ if is_disabled(name.kind, json) => QuarantineDecision::Disabled,

@@ -77,6 +77,7 @@ fn matching(written: &config::RouteSpec) -> Result<RouteMatching, InvalidSetting
             let found = written.remote_addrs().iter().nth(at).unwrap_or_default();
             InvalidSettings::at("remote_addrs", format!("\"{found}\" is neither an address nor a network"))
         }
+        other => InvalidSettings::new(format!("{other:?}")),
     })?;
     let methods = written.methods.iter().flatten();
     Ok(RouteMatching {
@@ -125,23 +126,6 @@ pub(super) fn faults_of_conditions(members: &Map<String, Value>) -> Vec<InvalidS
         faults.push(fault);
     }
     faults
-}
-
-/// The reason for which the conditions of a route are refused.
-pub(super) enum ConditionError {
-    /// `vars` is no condition.
-    Vars(String),
-    /// A client address is invalid; counts the addresses of the route from 0.
-    Address(usize),
-}
-
-impl From<ConditionError> for ObjectError {
-    fn from(error: ConditionError) -> ObjectError {
-        match error {
-            ConditionError::Vars(message) => ObjectError::Vars(message),
-            ConditionError::Address(at) => ObjectError::Address(at),
-        }
-    }
 }
 
 /// The conditions of a route beside path, host and method.
@@ -202,21 +186,26 @@ pub(super) fn matched_by(
     if matching.iter().any(|field| !NOT_MATCHING.contains(field) && is_defective(field)) {
         return None;
     }
-    let kept: Map<String, Value> = matching
+    let matched: Map<String, Value> = matching
         .iter()
         .filter_map(|field| written.remove(*field).map(|value| ((*field).to_owned(), value)))
         .collect();
-    (!may_narrow(kind, &kept, &written, matching)).then_some(kept)
+    (!may_narrow(kind, &matched, &written, matching)).then_some(matched)
 }
 
 /// Whether an unknown field may be a misspelt matching field, such as `hsots`. Without its restriction the broken route
 /// would refuse requests of other routes.
-fn may_narrow(kind: Kind, kept: &Map<String, Value>, rest: &Map<String, Value>, matching: &[&str]) -> bool {
+fn may_narrow(
+    kind: Kind,
+    matched: &Map<String, Value>,
+    rest: &Map<String, Value>,
+    matching: &[&str],
+) -> bool {
     let known = &config::schema_of(kind)["properties"];
     // The suggestion of misspelt fields applies the same distance, so both agree on a likely misspelling.
     let resembles = |field: &str| closest(field, matching.iter().copied()).is_some();
     // Without any matching field, every unknown field may be the one that was meant.
-    rest.keys().any(|field| known.get(field).is_none() && (kept.is_empty() || resembles(field)))
+    rest.keys().any(|field| known.get(field).is_none() && (matched.is_empty() || resembles(field)))
 }
 
 /// The number that a value stands for, such as the text `"0"`.
@@ -230,19 +219,19 @@ pub(super) fn number(value: &Value) -> Option<f64> {
 }
 
 /// Repairs or removes the fields of [`NOT_MATCHING`], which may be the defective ones.
-fn repair_other_fields(kept: &mut Map<String, Value>) {
-    if !kept.get("name").is_some_and(Value::is_string) {
-        kept.remove("name");
+fn repair_other_fields(matched: &mut Map<String, Value>) {
+    if !matched.get("name").is_some_and(Value::is_string) {
+        matched.remove("name");
     }
-    if !kept.get("create_time").is_some_and(Value::is_i64) {
-        kept.remove("create_time");
+    if !matched.get("create_time").is_some_and(Value::is_i64) {
+        matched.remove("create_time");
     }
     // A priority in a text form still orders the routes.
-    if let Some(priority) = kept.remove("priority").as_ref().and_then(number) {
-        kept.insert("priority".into(), Value::from(priority as i64));
+    if let Some(priority) = matched.remove("priority").as_ref().and_then(number) {
+        matched.insert("priority".into(), Value::from(priority as i64));
     }
     // A disabled object never comes here, and another status does not change the matching.
-    kept.remove("status");
+    matched.remove("status");
 }
 
 /// Whether two texts of a route differ at most in the upstream and in descriptive fields.
@@ -466,11 +455,11 @@ struct RefusingRoute {
 
 /// The requests that a broken text matches; `None` if that is uncertain.
 fn refusing_route(name: &ObjectName, json: &str, defects: &[ResourceDefect]) -> Option<RefusingRoute> {
-    let mut kept = matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
-    repair_other_fields(&mut kept);
+    let mut matched = matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
+    repair_other_fields(&mut matched);
     // The schema requires something to do.
-    kept.insert("plugins".into(), Value::Object(Map::new()));
-    let written: config::RouteSpec = config::decode_value(Value::Object(kept)).ok()?;
+    matched.insert("plugins".into(), Value::Object(Map::new()));
+    let written: config::RouteSpec = config::decode_value(Value::Object(matched)).ok()?;
     // Conditions that do not compile leave the match uncertain: refusing would hit requests of other routes.
     let matching = matching(&written).ok()?;
     Some(RefusingRoute { written, matching })

@@ -251,8 +251,8 @@ struct RefusingStream {
 
 /// The connections that a broken text matches; `None` if that is uncertain.
 fn refusing_stream(name: &ObjectName, json: &str, defects: &[ResourceDefect]) -> Option<RefusingStream> {
-    let kept = matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
-    let written: config::StreamRouteSpec = config::decode_value(Value::Object(kept)).ok()?;
+    let matched = matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
+    let written: config::StreamRouteSpec = config::decode_value(Value::Object(matched)).ok()?;
     let matching = matching(&written).ok()?;
     Some(RefusingStream { written, matching })
 }

@@ -46,7 +46,7 @@ impl Compiler {
         }
         match inline {
             Some(written) => self
-                .place_upstream(name, &written, "upstream")
+                .assign_upstream(name, &written, "upstream")
                 .map(StagedTarget::Inline)
                 .map_err(|problem| vec![problem]),
             None => {

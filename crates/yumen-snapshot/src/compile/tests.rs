@@ -299,9 +299,9 @@ fn what_is_missing_refuses_and_heals_by_itself() {
     );
     assert_eq!(all(&healed), ["s 10.0.0.3:80", "u 10.0.0.4:80", "c 10.0.0.1:80", "su 10.0.0.4:80"]);
     assert_eq!(found(&compiler.problems()), [""; 0]);
-    let gone = [Kind::Services, Kind::Upstreams, Kind::PluginConfigs]
+    let deletions = [Kind::Services, Kind::Upstreams, Kind::PluginConfigs]
         .map(|kind| ConfigChange::Delete(kind, "x".into()));
-    let compiled = compiler.apply(gone.into(), 3);
+    let compiled = compiler.apply(deletions.into(), 3);
     assert_eq!(all(&compiled), ["s 404", "u 503", "c 503", "su 503"]);
     assert_eq!(found(&compiler.problems()), missing);
 }
@@ -348,19 +348,18 @@ fn a_broken_object_keeps_its_last_good_version_and_a_new_one_refuses() {
     ];
     let problems = compiler.problems();
     assert_eq!(found(&problems), expected);
-    let kept: Vec<&str> = problems.iter().filter(|one| one.last_good).map(|one| &*one.object).collect();
-    assert_eq!(kept, ["routes/a", "upstreams/u"]);
-    let mended =
-        compiler.apply(vec![route("a", nodes_in("10.0.0.9")), route("new", nodes_in("10.0.0.8"))], 3);
-    assert_eq!([get(&mended, "/a"), get(&mended, "/new")], ["a 10.0.0.9:80", "new 10.0.0.8:80"]);
+    let last_good: Vec<&str> = problems.iter().filter(|one| one.last_good).map(|one| &*one.object).collect();
+    assert_eq!(last_good, ["routes/a", "upstreams/u"]);
+    let fixed = compiler.apply(vec![route("a", nodes_in("10.0.0.9")), route("new", nodes_in("10.0.0.8"))], 3);
+    assert_eq!([get(&fixed, "/a"), get(&fixed, "/new")], ["a 10.0.0.9:80", "new 10.0.0.8:80"]);
     assert!(!found(&compiler.problems()).iter().any(|one| one.contains("routes/a") || one.contains("new")));
 }
 
 #[test]
 fn a_plugin_that_wants_metadata_heals_when_that_appears() {
     let mut compiler = compiler();
-    let wants = route("a", json!({ "plugins": { "first": { "text": "needs metadata" } } }));
-    assert_eq!(get(&compiler.apply(vec![wants], 1), "/a"), "a 503");
+    let needs_metadata = route("a", json!({ "plugins": { "first": { "text": "needs metadata" } } }));
+    assert_eq!(get(&compiler.apply(vec![needs_metadata], 1), "/a"), "a 503");
     let metadata = put(Kind::PluginMetadata, "first", json!({ "anything": 1 }));
     assert_eq!(get(&compiler.apply(vec![metadata], 2), "/a"), "a none first@routes/a");
     assert_eq!(found(&compiler.problems()), [""; 0]);
@@ -413,23 +412,23 @@ fn keys_lead_to_consumers_and_the_later_of_two_is_a_problem() {
         ],
         1,
     );
-    let who = |compiled: &CompileOutput, key: &str| {
+    let consumer_of = |compiled: &CompileOutput, key: &str| {
         let identity = compiled.snapshot.consumers.find("key-auth", key.as_bytes())?;
         let plugins: Vec<_> = identity.consumer.plugins.iter().map(|one| &*one.origin).collect();
         Some(format!("{} {:?} {plugins:?}", identity.consumer.username, identity.credential_id.as_deref()))
     };
-    assert_eq!(who(&compiled, "k").as_deref(), Some(r#"alice None ["consumer_groups/g"]"#));
-    assert_eq!(who(&compiled, "c").as_deref(), Some(r#"bob Some("c") ["consumer_groups/g"]"#));
-    assert_eq!(who(&compiled, "e"), None);
+    assert_eq!(consumer_of(&compiled, "k").as_deref(), Some(r#"alice None ["consumer_groups/g"]"#));
+    assert_eq!(consumer_of(&compiled, "c").as_deref(), Some(r#"bob Some("c") ["consumer_groups/g"]"#));
+    assert_eq!(consumer_of(&compiled, "e"), None);
     let expected = ["error consumers/bob at plugins.key-auth", "error credentials/eve/credentials/c at "];
     assert_eq!(found(&compiler.problems()), expected);
-    let gone = [
+    let deletions = [
         ConfigChange::Delete(Kind::Consumers, "alice".into()),
         ConfigChange::Delete(Kind::ConsumerGroups, "g".into()),
     ];
-    let compiled = compiler.apply(gone.into(), 2);
-    assert_eq!(who(&compiled, "k").as_deref(), Some(r#"bob None ["consumers/bob"]"#), "its refusal");
-    assert_eq!(who(&compiled, "c").as_deref(), Some(r#"bob Some("c") ["consumers/bob"]"#));
+    let compiled = compiler.apply(deletions.into(), 2);
+    assert_eq!(consumer_of(&compiled, "k").as_deref(), Some(r#"bob None ["consumers/bob"]"#), "its refusal");
+    assert_eq!(consumer_of(&compiled, "c").as_deref(), Some(r#"bob Some("c") ["consumers/bob"]"#));
 }
 
 #[test]
@@ -607,17 +606,17 @@ fn one_by_one_in_batches_shuffled_or_from_scratch_gives_the_same() {
         let changes: Vec<ConfigChange> = (0..30).map(|_| some_change(&random)).collect();
         let mut one_by_one = compiler();
         let mut last = None;
-        let mut held = std::collections::BTreeMap::new();
+        let mut values = std::collections::BTreeMap::new();
         for change in &changes {
             match change {
-                ConfigChange::Put(one) => drop(held.insert((one.kind, one.id.to_string()), one.clone())),
-                ConfigChange::Delete(kind, id) => drop(held.remove(&(*kind, id.to_string()))),
+                ConfigChange::Put(one) => drop(values.insert((one.kind, one.id.to_string()), one.clone())),
+                ConfigChange::Delete(kind, id) => drop(values.remove(&(*kind, id.to_string()))),
                 ConfigChange::Resolved { .. } | ConfigChange::Discovered(..) => {}
             }
             last = Some(one_by_one.apply(vec![change.clone()], 1));
         }
         let expected = view(&one_by_one, &last.unwrap().snapshot);
-        let mut resources: Vec<Resource> = held.into_values().collect();
+        let mut resources: Vec<Resource> = values.into_values().collect();
         let mut scratch = compiler();
         let compiled = scratch.replace_all(resources.clone(), 1);
         assert_eq!(view(&scratch, &compiled.snapshot), expected, "seed {seed}: from scratch");
@@ -648,23 +647,29 @@ fn a_broken_certificate_that_asks_clients_does_not_leave_its_names_open() {
         }
         put(Kind::Ssls, "1", value)
     };
-    let note_attempt = |snapshot: &Snapshot, name| {
+    let requests_client_certificate = |snapshot: &Snapshot, name| {
         snapshot.certificate(name).is_some_and(|certificate| certificate.client.is_some())
     };
     let broken = compiler.apply(vec![ssl("bad", true)], 1);
     assert_eq!(found(&broken.problems), ["error ssls/1 at cert"]);
     let hint = broken.problems[0].hint.as_deref().unwrap();
     assert!(hint.contains("answered 400"), "{hint}");
-    assert!(broken.snapshot.asks_clients() && note_attempt(&broken.snapshot, "a.test"));
-    assert!(note_attempt(&broken.snapshot, "b.test"));
+    assert!(
+        broken.snapshot.requests_client_certificates()
+            && requests_client_certificate(&broken.snapshot, "a.test")
+    );
+    assert!(requests_client_certificate(&broken.snapshot, "b.test"));
     assert!(broken.snapshot.certificate("a.test").unwrap().keys.is_empty());
-    let mended = compiler.apply(vec![ssl("good", false)], 2).snapshot;
-    assert!(!mended.asks_clients() && !mended.certificate("a.test").unwrap().keys.is_empty());
+    let fixed = compiler.apply(vec![ssl("good", false)], 2).snapshot;
+    assert!(!fixed.requests_client_certificates() && !fixed.certificate("a.test").unwrap().keys.is_empty());
     // what was good stays, whatever the broken text asks for
-    let kept = compiler.apply(vec![ssl("bad", true)], 3).snapshot;
-    assert!(!kept.asks_clients() && !kept.certificate("a.test").unwrap().keys.is_empty());
-    let gone = compiler.apply(vec![ConfigChange::Delete(Kind::Ssls, "1".into())], 4).snapshot;
-    assert!(gone.certificate("a.test").is_none());
+    let still_fixed = compiler.apply(vec![ssl("bad", true)], 3).snapshot;
+    assert!(
+        !still_fixed.requests_client_certificates()
+            && !still_fixed.certificate("a.test").unwrap().keys.is_empty()
+    );
+    let deleted = compiler.apply(vec![ConfigChange::Delete(Kind::Ssls, "1".into())], 4).snapshot;
+    assert!(deleted.certificate("a.test").is_none());
     // one that asks nothing claims nothing
     assert!(compiler.apply(vec![ssl("bad", false)], 5).snapshot.certificate("a.test").is_none());
 }

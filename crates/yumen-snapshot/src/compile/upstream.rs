@@ -152,7 +152,7 @@ fn host_names(nodes: &[config::UpstreamNode]) -> impl Iterator<Item = &str> {
 impl Compiler {
     /// Builds the upstream of an object and puts it into its slot. `path` is the place of the upstream in the object. An
     /// error leaves the slot as it was.
-    pub(super) fn place_upstream(
+    pub(super) fn assign_upstream(
         &mut self,
         owner: &ObjectName,
         written: &config::UpstreamSpec,
@@ -167,7 +167,7 @@ impl Compiler {
         self.set_dependencies(owner, dependencies);
         // Bounds are in the limiter, not in the snapshot, so that queued requests follow the newest ones.
         self.apply_bounds(&built);
-        Ok(self.upstreams.place(owner, built))
+        Ok(self.upstreams.assign(owner, built))
     }
 
     /// Removes the upstream of an object.
@@ -188,7 +188,7 @@ impl Compiler {
     pub(super) fn rebuild_upstream(&mut self, owner: &ObjectName) -> Result<(), Problem> {
         // An upstream inside plugin settings has no object of its own whose text could be read.
         if let Some(written) = self.bindings.inline(owner).cloned() {
-            return self.place_upstream(owner, &written, "").map(drop);
+            return self.assign_upstream(owner, &written, "").map(drop);
         }
         // The text in force and not the newest: a broken text must not take its upstream into force.
         let Some(json) = self.texts.in_force(owner) else { return Ok(()) };
@@ -203,7 +203,7 @@ impl Compiler {
             _ => (decode::<config::RouteSpec>(json).ok().and_then(|one| one.upstream), "upstream"),
         };
         match upstream {
-            Some(upstream) => self.place_upstream(owner, &upstream, path).map(drop),
+            Some(upstream) => self.assign_upstream(owner, &upstream, path).map(drop),
             None => Ok(()),
         }
     }

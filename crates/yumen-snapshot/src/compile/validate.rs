@@ -77,7 +77,7 @@ impl From<InvalidSettings> for ObjectError {
 
 impl ObjectValidator<'_> {
     /// Validates `value` as an object of `kind`.
-    pub fn judge(&self, kind: Kind, value: &Value) -> Result<(), ObjectError> {
+    pub fn validate(&self, kind: Kind, value: &Value) -> Result<(), ObjectError> {
         (KindCompiler::of(kind).validate)(self, value.clone())?;
         let upstreams = value.as_object().map(|object| config::upstreams_in(kind, object));
         // Upstreams inside plugin settings are validated with the plugin, after its references were resolved.

@@ -21,13 +21,13 @@ pub(super) struct CandidateReasons {
 
 type Routes<'s> = BTreeMap<&'s str, &'s Arc<Route>>;
 
-pub(super) fn said(
+pub(super) fn reasons(
     snapshot: &Snapshot,
     ex: &Exchange<'_>,
     winner: Option<&Route>,
     trace: &MatchTrace,
-    asked_after: Option<&str>,
-    background: &ExplainContext<'_>,
+    why_not_route: Option<&str>,
+    context: &ExplainContext<'_>,
 ) -> CandidateReasons {
     let routes = snapshot.router.routes();
     let words = MismatchText { snapshot, ex, winner, routes: &routes };
@@ -49,7 +49,7 @@ pub(super) fn said(
         candidates,
         other_hosts: of(MismatchReason::Host).count(),
         other_paths: of(MismatchReason::Path).count(),
-        why_not: asked_after.map(|asked| words.why_not(asked, trace, background)),
+        why_not: why_not_route.map(|route_id| words.why_not(route_id, trace, context)),
     }
 }
 
@@ -57,12 +57,12 @@ pub(super) fn said(
 /// reason.
 pub(super) fn stale(
     winner: Option<&Route>,
-    background: &ExplainContext<'_>,
+    context: &ExplainContext<'_>,
     remarks: &[String],
 ) -> Option<String> {
     let object = format!("routes/{}", winner?.info.id);
     let problem =
-        background.problems.iter().find(|one| one.object == object && one.level == ProblemLevel::Error)?;
+        context.problems.iter().find(|one| one.object == object && one.level == ProblemLevel::Error)?;
     if remarks.iter().any(|remark| remark.ends_with(&problem.message)) {
         return None;
     }
@@ -112,20 +112,23 @@ impl MismatchText<'_, '_> {
     fn shadowed(&self, route: &Route) -> String {
         let Some(winner) = self.winner else { return String::new() };
         let (id, host, uri) = (&winner.info.id, self.ex.route.host, self.ex.route.uri());
-        let (ours, theirs) = (&route.matching, &winner.matching);
+        let (own_matching, winning) = (&route.matching, &winner.matching);
         let has = |patterns: &[Box<str>], one: &str| patterns.iter().any(|pattern| **pattern == *one);
         // The order of the tests is that of the router's precedence: host, path, priority, age, id.
-        let same_host = (host.is_empty() && ours.hosts.is_empty()) || has(&ours.hosts, host);
+        let same_host = (host.is_empty() && own_matching.hosts.is_empty()) || has(&own_matching.hosts, host);
         if !same_host {
             return format!("route {id} is for a closer host, {host}");
         }
-        if !has(&ours.uris, uri) {
+        if !has(&own_matching.uris, uri) {
             return format!("route {id} has a closer path, {uri}");
         }
-        if ours.priority != theirs.priority {
-            return format!("route {id} has priority {}, this one {}", theirs.priority, ours.priority);
+        if own_matching.priority != winning.priority {
+            return format!(
+                "route {id} has priority {}, this one {}",
+                winning.priority, own_matching.priority
+            );
         }
-        if ours.created != theirs.created {
+        if own_matching.created != winning.created {
             return format!("route {id} has the same host, path and priority and is older");
         }
         format!("route {id} has the same host, path, priority and age, and a lower id")
@@ -159,11 +162,11 @@ impl MismatchText<'_, '_> {
         ranked.into_iter().take(NEAREST_MAX).map(|(_, losing)| losing).collect()
     }
 
-    fn why_not(&self, asked: &str, trace: &MatchTrace, background: &ExplainContext<'_>) -> RouteCandidate {
+    fn why_not(&self, route_id: &str, trace: &MatchTrace, context: &ExplainContext<'_>) -> RouteCandidate {
         // Ids take precedence, since names need not be unique.
-        let by_name = || self.routes.values().find(|route| &*route.info.name == asked);
-        let Some(route) = self.routes.get(asked).or_else(by_name) else {
-            return RouteCandidate { route: asked.into(), lost: None, why: absent(asked, background) };
+        let by_name = || self.routes.values().find(|route| &*route.info.name == route_id);
+        let Some(route) = self.routes.get(route_id).or_else(by_name) else {
+            return RouteCandidate { route: route_id.into(), lost: None, why: absent(route_id, context) };
         };
         let id = &route.info.id;
         if self.winner.is_some_and(|winner| winner.info.id == *id) {
@@ -175,32 +178,35 @@ impl MismatchText<'_, '_> {
             };
             return RouteCandidate { route: id.clone(), lost: None, why };
         }
-        let mut said = match trace.lost.iter().find(|losing| losing.id == *id) {
+        let mut reason_text = match trace.lost.iter().find(|losing| losing.id == *id) {
             Some(losing) => self.candidate(losing),
             None => {
                 RouteCandidate { route: id.clone(), lost: None, why: "no request can have its path".into() }
             }
         };
         if let RouteTarget::Refuse { status, message } = &route.target {
-            said.why.push_str(&format!("; it could only respond with {status} now: {}", message.trim_end()));
+            reason_text
+                .why
+                .push_str(&format!("; it could only respond with {status} now: {}", message.trim_end()));
         }
-        said
+        reason_text
     }
 }
 
 /// Why a route is not active at all.
-fn absent(asked: &str, background: &ExplainContext<'_>) -> String {
-    let object = format!("routes/{asked}");
+fn absent(route_id: &str, context: &ExplainContext<'_>) -> String {
+    let object = format!("routes/{route_id}");
     if let Some(problem) =
-        background.problems.iter().find(|one| one.object == object && one.level == ProblemLevel::Error)
+        context.problems.iter().find(|one| one.object == object && one.level == ProblemLevel::Error)
     {
         let at = if problem.path.is_empty() { String::new() } else { format!(" at {}", problem.path) };
         return format!("it is not active: {}{at}", problem.message);
     }
-    let Some(texts) = background.text else {
+    let Some(texts) = context.text else {
         return "no active route has this id or name: it does not exist, is disabled, or is broken".into();
     };
-    let Some(written) = texts(Kind::Routes, asked).and_then(|text| serde_json::from_str::<Value>(&text).ok())
+    let Some(written) =
+        texts(Kind::Routes, route_id).and_then(|text| serde_json::from_str::<Value>(&text).ok())
     else {
         return "no route has this id or name".into();
     };

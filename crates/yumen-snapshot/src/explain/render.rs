@@ -18,10 +18,10 @@ impl Display for ExplainResult {
 
 impl Display for StreamExplanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let asked = &self.stream;
-        let name = asked.sni.as_ref().map_or_else(String::new, |sni| format!(" for {sni}"));
-        writeln!(f, "{} to {}{name} from {}", asked.protocol, asked.server, asked.client_ip)?;
-        fmt_certificate(self.certificate.as_ref(), asked.sni.as_deref(), f)?;
+        let question = &self.stream;
+        let name = question.sni.as_ref().map_or_else(String::new, |sni| format!(" for {sni}"));
+        writeln!(f, "{} to {}{name} from {}", question.protocol, question.server, question.client_ip)?;
+        fmt_certificate(self.certificate.as_ref(), question.sni.as_deref(), f)?;
         writeln!(f, "\nStream route")?;
         match &self.stream_route {
             None => writeln!(f, "  no match: the connection is closed")?,
@@ -36,8 +36,8 @@ impl Display for StreamExplanation {
         if self.others > 0 {
             writeln!(f, "  further stream routes: {}", self.others)?;
         }
-        if let Some(asked) = &self.why_not {
-            writeln!(f, "\nWhy not {}\n  {}", asked.stream_route, asked.why)?;
+        if let Some(question) = &self.why_not {
+            writeln!(f, "\nWhy not {}\n  {}", question.stream_route, question.why)?;
         }
         fmt_plugins(&self.plugins, f)?;
         if let Some(upstream) = &self.upstream {
@@ -52,18 +52,18 @@ impl Display for StreamExplanation {
 
 impl Display for RequestExplanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let asked = &self.request;
-        let host = if asked.host.is_empty() { "(no host)" } else { &asked.host };
-        writeln!(f, "{} {host}{} from {}", asked.method, asked.path, asked.client_ip)?;
+        let question = &self.request;
+        let host = if question.host.is_empty() { "(no host)" } else { &question.host };
+        writeln!(f, "{} {host}{} from {}", question.method, question.path, question.client_ip)?;
         fmt_certificate(self.certificate.as_ref(), self.request.sni.as_deref(), f)?;
         self.fmt_route(f)?;
-        if let Some(asked) = &self.why_not {
-            writeln!(f, "\nWhy not {}\n  {}", asked.route, asked.why)?;
+        if let Some(question) = &self.why_not {
+            writeln!(f, "\nWhy not {}\n  {}", question.route, question.why)?;
         }
         fmt_plugins(&self.plugins, f)?;
         if let Some(upstream) = &self.upstream {
             fmt_upstream(&upstream.view, f)?;
-            fmt_asked(upstream, f)?;
+            fmt_choice(upstream, f)?;
         }
         if let Some(answer) = &self.answer {
             fmt_answer(answer, f)?;
@@ -161,7 +161,7 @@ fn fmt_upstream(upstream: &UpstreamView, f: &mut Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-fn fmt_asked(upstream: &UpstreamChoice, f: &mut Formatter<'_>) -> fmt::Result {
+fn fmt_choice(upstream: &UpstreamChoice, f: &mut Formatter<'_>) -> fmt::Result {
     let rewritten = if upstream.is_rewritten { " (rewritten)" } else { "" };
     writeln!(f, "\nUpstream request\n  {} {}{rewritten}", upstream.method, upstream.path)?;
     if let Some(host) = &upstream.host {

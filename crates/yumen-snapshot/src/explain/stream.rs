@@ -128,7 +128,7 @@ impl SyntheticStream {
         self.client.tls.as_ref()?.sni.as_deref()
     }
 
-    fn ask(&self) -> StreamLookup<'_> {
+    fn lookup(&self) -> StreamLookup<'_> {
         StreamLookup { remote: self.client.peer.ip(), server: self.client.local, sni: self.sni() }
     }
 }
@@ -138,18 +138,18 @@ pub(super) fn explain(
     snapshot: &Snapshot,
     arriving: &SyntheticStream,
     question: &Question,
-    background: &ExplainContext<'_>,
+    context: &ExplainContext<'_>,
 ) -> StreamExplanation {
-    let ask = arriving.ask();
-    let winner = snapshot.streams.find(&ask);
-    let words = StreamMismatchText { snapshot, ask, winner: winner.map(|route| &**route) };
+    let lookup = arriving.lookup();
+    let winner = snapshot.streams.find(&lookup);
+    let words = StreamMismatchText { snapshot, lookup, winner: winner.map(|route| &**route) };
     let (candidates, others) = words.candidates();
     let mut explanation = StreamExplanation {
         revision: snapshot.revision,
         stream: ExplainedStream {
             protocol: arriving.protocol,
-            server: ask.server,
-            client_ip: ask.remote,
+            server: lookup.server,
+            client_ip: lookup.remote,
             sni: arriving.sni().map(str::to_owned),
         },
         certificate: (arriving.protocol == "tls")
@@ -158,11 +158,11 @@ pub(super) fn explain(
         stream_route: winner.map(|route| StreamChoice {
             id: route.info.id.clone(),
             service_id: route.info.service_id.clone(),
-            matched: asked_for(&route.matching).into_iter().map(|(_, text)| text).collect(),
+            matched: conditions(&route.matching).into_iter().map(|(_, text)| text).collect(),
         }),
         candidates,
         others,
-        why_not: question.why_not.as_deref().map(|asked| words.why_not(asked, background)),
+        why_not: question.why_not.as_deref().map(|route_id| words.why_not(route_id, context)),
         plugins: Vec::new(),
         upstream: None,
         remarks: Vec::new(),
@@ -175,7 +175,7 @@ pub(super) fn explain(
         ));
     }
     if let Some(route) = winner {
-        follow(snapshot, arriving, route, background, &mut explanation);
+        follow(snapshot, arriving, route, context, &mut explanation);
     }
     explanation
 }
@@ -185,14 +185,14 @@ fn follow(
     snapshot: &Snapshot,
     arriving: &SyntheticStream,
     route: &StreamRoute,
-    background: &ExplainContext<'_>,
+    context: &ExplainContext<'_>,
     explanation: &mut StreamExplanation,
 ) {
-    let host = DryRunHost(background.now);
+    let host = DryRunHost(context.now);
     let mut ex = Exchange::new(
         Box::<RequestHead>::default(),
         &arriving.client,
-        background.now,
+        context.now,
         &host,
         &snapshot.consumers,
     );
@@ -204,7 +204,7 @@ fn follow(
     let is_refused = walk.answered.is_some();
     (explanation.plugins, explanation.remarks) = (walk.steps, walk.remarks);
     let object = format!("stream_routes/{}", route.info.id);
-    if let Some(message) = finding(&object, background) {
+    if let Some(message) = finding(&object, context) {
         explanation.remarks.push(format!("{object} is not active as written: {message}"));
     }
     // The upstream of a refused stream would suggest that it is reached.
@@ -225,14 +225,14 @@ fn follow(
     explanation.upstream = Some(UpstreamView::of(upstream, next));
 }
 
-fn finding<'b>(object: &str, background: &ExplainContext<'b>) -> Option<&'b str> {
+fn finding<'b>(object: &str, context: &ExplainContext<'b>) -> Option<&'b str> {
     let problem =
-        background.problems.iter().find(|one| one.object == object && one.level == ProblemLevel::Error);
+        context.problems.iter().find(|one| one.object == object && one.level == ProblemLevel::Error);
     problem.map(|problem| &*problem.message)
 }
 
 /// All conditions of a route, in the order of evaluation.
-fn asked_for(matching: &StreamMatching) -> Vec<(StreamMismatch, String)> {
+fn conditions(matching: &StreamMatching) -> Vec<(StreamMismatch, String)> {
     let network = |name: &str, network: &Option<crate::streams::AddressBlock>| {
         network.as_ref().map(|network| format!("{name} {}", network.text()))
     };
@@ -247,7 +247,7 @@ fn asked_for(matching: &StreamMatching) -> Vec<(StreamMismatch, String)> {
 
 struct StreamMismatchText<'w> {
     snapshot: &'w Snapshot,
-    ask: StreamLookup<'w>,
+    lookup: StreamLookup<'w>,
     winner: Option<&'w StreamRoute>,
 }
 
@@ -259,8 +259,9 @@ impl StreamMismatchText<'_> {
         let all = streams.all().count() - usize::from(self.winner.is_some());
         let shown: Vec<StreamCandidate> = match self.winner {
             Some(_) => {
-                let fits =
-                    streams.candidates(&self.ask).filter(|one| one.matching.differs(&self.ask).is_none());
+                let fits = streams
+                    .candidates(&self.lookup)
+                    .filter(|one| one.matching.differs(&self.lookup).is_none());
                 // The first match is the winner.
                 fits.skip(1).take(NEAREST_MAX).map(|route| self.candidate(route)).collect()
             }
@@ -280,7 +281,7 @@ impl StreamMismatchText<'_> {
         let mut matching = route.matching.clone();
         let mut misses = 0;
         // `differs` returns only the first mismatch, so each is removed from a copy in turn.
-        while let Some(differs) = matching.differs(&self.ask) {
+        while let Some(differs) = matching.differs(&self.lookup) {
             misses += 1;
             match differs {
                 StreamMismatch::ServerName => matching.sni = None,
@@ -293,18 +294,18 @@ impl StreamMismatchText<'_> {
     }
 
     fn candidate(&self, route: &StreamRoute) -> StreamCandidate {
-        let differs = route.matching.differs(&self.ask);
+        let differs = route.matching.differs(&self.lookup);
         let why = match differs {
             None => self.shadowed(route),
             Some(differs) => {
-                let asked = asked_for(&route.matching).into_iter().find(|(what, _)| *what == differs);
+                let condition = conditions(&route.matching).into_iter().find(|(what, _)| *what == differs);
                 let found = match differs {
-                    StreamMismatch::ServerName => self.ask.sni.unwrap_or("no name at all").to_owned(),
-                    StreamMismatch::ServerPort => self.ask.server.port().to_string(),
-                    StreamMismatch::ServerAddress => self.ask.server.ip().to_string(),
-                    StreamMismatch::ClientAddress => self.ask.remote.to_string(),
+                    StreamMismatch::ServerName => self.lookup.sni.unwrap_or("no name at all").to_owned(),
+                    StreamMismatch::ServerPort => self.lookup.server.port().to_string(),
+                    StreamMismatch::ServerAddress => self.lookup.server.ip().to_string(),
+                    StreamMismatch::ClientAddress => self.lookup.remote.to_string(),
                 };
-                format!("it requires {}, not {found}", asked.map(|(_, text)| text).unwrap_or_default())
+                format!("it requires {}, not {found}", condition.map(|(_, text)| text).unwrap_or_default())
             }
         };
         StreamCandidate { stream_route: route.info.id.clone(), differs, why }
@@ -313,39 +314,39 @@ impl StreamMismatchText<'_> {
     /// Why the winner took precedence.
     fn shadowed(&self, route: &StreamRoute) -> String {
         let Some(winner) = self.winner else { return String::new() };
-        let (id, theirs, ours) = (&winner.info.id, &winner.matching, &route.matching);
+        let (id, winning, own) = (&winner.info.id, &winner.matching, &route.matching);
         // The order of the comparisons is that of `StreamRouteRank`.
-        match (&theirs.sni, &ours.sni) {
+        match (&winning.sni, &own.sni) {
             (Some(name), None) => return format!("stream route {id} requires a server name, {name}"),
-            (Some(theirs), Some(ours)) if theirs != ours => {
-                return format!("stream route {id} requires a closer server name, {theirs}");
+            (Some(winning), Some(own)) if winning != own => {
+                return format!("stream route {id} requires a closer server name, {winning}");
             }
             _ => {}
         }
-        if let (Some(port), None) = (theirs.server_port, ours.server_port) {
+        if let (Some(port), None) = (winning.server_port, own.server_port) {
             return format!("stream route {id} requires the port, {port}");
         }
         let differ = [
-            ("server_addr", &theirs.server_addr, &ours.server_addr),
-            ("remote_addr", &theirs.remote_addr, &ours.remote_addr),
+            ("server_addr", &winning.server_addr, &own.server_addr),
+            ("remote_addr", &winning.remote_addr, &own.remote_addr),
         ];
-        for (name, theirs, ours) in differ {
-            if let Some(theirs) = theirs.as_ref().filter(|theirs| Some(*theirs) != ours.as_ref()) {
-                return format!("stream route {id} requires a closer {name}, {}", theirs.text());
+        for (name, winning, own) in differ {
+            if let Some(winning) = winning.as_ref().filter(|winning| Some(*winning) != own.as_ref()) {
+                return format!("stream route {id} requires a closer {name}, {}", winning.text());
             }
         }
         format!("stream route {id} has as many conditions and a lower id")
     }
 
-    fn why_not(&self, asked: &str, background: &ExplainContext<'_>) -> StreamCandidate {
+    fn why_not(&self, route_id: &str, context: &ExplainContext<'_>) -> StreamCandidate {
         let found =
             // Operators know routes by name as well as by id.
-            self.snapshot.streams.all().find(|one| *one.info.id == *asked || *one.info.name == *asked);
+            self.snapshot.streams.all().find(|one| *one.info.id == *route_id || *one.info.name == *route_id);
         let Some(route) = found else {
             return StreamCandidate {
-                stream_route: asked.into(),
+                stream_route: route_id.into(),
                 differs: None,
-                why: absent(asked, background),
+                why: absent(route_id, context),
             };
         };
         if self.winner.is_some_and(|winner| winner.info.id == route.info.id) {
@@ -357,12 +358,12 @@ impl StreamMismatchText<'_> {
 }
 
 /// Why a stream route is not active at all.
-fn absent(asked: &str, background: &ExplainContext<'_>) -> String {
-    if let Some(message) = finding(&format!("stream_routes/{asked}"), background) {
+fn absent(route_id: &str, context: &ExplainContext<'_>) -> String {
+    if let Some(message) = finding(&format!("stream_routes/{route_id}"), context) {
         return format!("it is not active: {message}");
     }
     // Without the texts, a file may contain the route without it being in force.
-    match background.text.map(|texts| texts(Kind::StreamRoutes, asked).is_some()) {
+    match context.text.map(|texts| texts(Kind::StreamRoutes, route_id).is_some()) {
         Some(true) => "it exists, but is not active".into(),
         Some(false) => "no stream route has this id or name".into(),
         None => "no active stream route has this id or name".into(),

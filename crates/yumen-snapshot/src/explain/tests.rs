@@ -27,11 +27,11 @@ fn node(text: &str) -> Node {
 }
 
 impl Node {
-    fn ask(&self, question: Value) -> Value {
-        self.ask_at(ListenerPorts::default(), question)
+    fn explain(&self, question: Value) -> Value {
+        self.explain_at(ListenerPorts::default(), question)
     }
 
-    fn ask_at(&self, listeners: ListenerPorts, question: Value) -> Value {
+    fn explain_at(&self, listeners: ListenerPorts, question: Value) -> Value {
         let question: Question = serde_json::from_value(question).unwrap();
         let text = |kind: Kind, id: &str| {
             let found = self.resources.iter().find(|one| one.kind == kind && *one.id == *id);
@@ -39,13 +39,13 @@ impl Node {
         };
         let problems = self.compiler.problems();
         let now = Now { mono_us: 5_000_000, unix_ms: 1_700_000_000_000 };
-        let background = ExplainContext { now, problems: &problems, text: Some(&text), listeners };
-        serde_json::to_value(explain(&self.snapshot, &question, &background).unwrap()).unwrap()
+        let context = ExplainContext { now, problems: &problems, text: Some(&text), listeners };
+        serde_json::to_value(explain(&self.snapshot, &question, &context).unwrap()).unwrap()
     }
 
     fn why_not(&self, url: &str, route: &str) -> String {
-        let told = self.ask(json!({"url": url, "why_not": route}));
-        told["why_not"]["why"].as_str().unwrap().to_owned()
+        let explanation = self.explain(json!({"url": url, "why_not": route}));
+        explanation["why_not"]["why"].as_str().unwrap().to_owned()
     }
 }
 
@@ -64,15 +64,23 @@ services:
     let long = "a".repeat(64);
     for (path, route) in [("/hard", Value::Null), ("/guarded", json!("guarded"))] {
         let url = format!("{path}?q={long}");
-        let told = node.ask(json!({ "url": url }));
-        assert_eq!((&told["answer"]["status"], &told["route"]["id"]), (&json!(500), &route), "{told}");
-        assert_eq!(told["upstream"], Value::Null);
-        let remarks = told["remarks"].to_string();
+        let explanation = node.explain(json!({ "url": url }));
+        assert_eq!(
+            (&explanation["answer"]["status"], &explanation["route"]["id"]),
+            (&json!(500), &route),
+            "{explanation}"
+        );
+        assert_eq!(explanation["upstream"], Value::Null);
+        let remarks = explanation["remarks"].to_string();
         assert_eq!(remarks.matches("a pattern took too long").count(), 1, "{remarks}");
     }
     // A pattern that serving does not evaluate decides nothing.
-    let told = node.ask(json!({ "url": format!("/other?q={long}"), "why_not": "hard" }));
-    assert_eq!((&told["route"]["id"], &told["answer"]), (&json!("any"), &Value::Null), "{told}");
+    let explanation = node.explain(json!({ "url": format!("/other?q={long}"), "why_not": "hard" }));
+    assert_eq!(
+        (&explanation["route"]["id"], &explanation["answer"]),
+        (&json!("any"), &Value::Null),
+        "{explanation}"
+    );
 }
 
 const TABLE: &str = r#"
@@ -117,7 +125,7 @@ fn every_way_to_lose_has_its_words() {
         node.why_not("http://a.com/users/5", "one"),
         r#"["arg_v","==","2"] does not hold: arg_v has no value"#
     );
-    let post = node.ask(json!({"method": "POST", "url": "http://a.com/users", "why_not": "users"}));
+    let post = node.explain(json!({"method": "POST", "url": "http://a.com/users", "why_not": "users"}));
     assert_eq!(post["why_not"]["why"], "the method is POST, allowed are GET");
     assert_eq!(
         node.why_not("http://c.com/x", "other"),
@@ -131,13 +139,14 @@ fn every_way_to_lose_has_its_words() {
 
 #[test]
 fn candidates_come_in_the_order_they_were_looked_at() {
-    let told = node(TABLE).ask(json!({"url": "http://a.com/users/5?v=2", "client_ip": "192.0.2.1"}));
-    assert_eq!(told["route"]["id"], "one");
-    assert_eq!(told["route"]["params"], json!({"id": "5"}));
+    let explanation =
+        node(TABLE).explain(json!({"url": "http://a.com/users/5?v=2", "client_ip": "192.0.2.1"}));
+    assert_eq!(explanation["route"]["id"], "one");
+    assert_eq!(explanation["route"]["params"], json!({"id": "5"}));
     let lost = |one: &Value| format!("{} {}", one["route"].as_str().unwrap(), one["lost"].as_str().unwrap());
-    let lost: Vec<String> = told["candidates"].as_array().unwrap().iter().map(lost).collect();
+    let lost: Vec<String> = explanation["candidates"].as_array().unwrap().iter().map(lost).collect();
     assert_eq!(lost, ["inside shadowed", "users shadowed", "young shadowed", "low shadowed", "any shadowed"]);
-    assert_eq!((&told["other_hosts"], &told["other_paths"]), (&json!(1), &json!(1)));
+    assert_eq!((&explanation["other_hosts"], &explanation["other_paths"]), (&json!(1), &json!(1)));
 }
 
 #[test]
@@ -146,10 +155,14 @@ fn a_404_names_the_nearest_routes() {
         "routes:\n- {id: a, uri: /orders/list, host: a.com}\n- {id: b, uri: /orders, host: b.com}\n\
          - {id: c, uri: /x, host: c.com}\n",
     );
-    let told = node.ask(json!({"url": "http://a.com/orders"}));
-    assert_eq!((&told["route"], &told["answer"]["status"]), (&Value::Null, &json!(404)));
-    let near: Vec<&str> =
-        told["candidates"].as_array().unwrap().iter().map(|one| one["why"].as_str().unwrap()).collect();
+    let explanation = node.explain(json!({"url": "http://a.com/orders"}));
+    assert_eq!((&explanation["route"], &explanation["answer"]["status"]), (&Value::Null, &json!(404)));
+    let near: Vec<&str> = explanation["candidates"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["why"].as_str().unwrap())
+        .collect();
     assert_eq!(near, ["its host is b.com, not a.com", "its path is /orders/list, not /orders"]);
 }
 
@@ -179,22 +192,22 @@ global_rules:
 - {id: all, plugins: {prometheus: {}, ip-restriction: {blacklist: [192.0.2.0/24]}}}
 "#;
 
-fn steps(told: &Value) -> Vec<String> {
+fn steps(explanation: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
     let step = |one: &Value| {
         let says = one["says"].as_str().map_or_else(String::new, |says| format!(": {says}"));
         let (plugin, origin) = (text(&one["plugin"]), text(&one["origin"]));
         format!("{} {plugin} of {origin} {}{says}", text(&one["phase"]), text(&one["decision"]))
     };
-    told["plugins"].as_array().unwrap().iter().map(step).collect()
+    explanation["plugins"].as_array().unwrap().iter().map(step).collect()
 }
 
 #[test]
 fn plugins_are_told_in_running_order_with_their_origin_and_verdict() {
-    let told = node(SHOP)
-        .ask(json!({"url": "http://a.com/shop/1?q=2", "headers": {"apikey": "secret", "X-Debug": "1"}}));
+    let explanation = node(SHOP)
+        .explain(json!({"url": "http://a.com/shop/1?q=2", "headers": {"apikey": "secret", "X-Debug": "1"}}));
     assert_eq!(
-        steps(&told),
+        steps(&explanation),
         [
             "rewrite cors of services/s continues",
             "rewrite key-auth of routes/shop continues: the client is alice",
@@ -206,8 +219,8 @@ fn plugins_are_told_in_running_order_with_their_origin_and_verdict() {
             "log prometheus of routes/shop later",
         ]
     );
-    assert_eq!(told["consumer"], "alice");
-    let upstream = &told["upstream"];
+    assert_eq!(explanation["consumer"], "alice");
+    let upstream = &explanation["upstream"];
     assert_eq!((&upstream["path"], &upstream["host"]), (&json!("/1?q=2"), &json!("in.side")));
     assert_eq!(upstream["headers_set"], json!({"X-Consumer-Username": "alice", "X-From": "gateway"}));
     assert_eq!(upstream["headers_removed"], json!(["X-Debug"]));
@@ -223,9 +236,9 @@ fn a_consumer_whose_group_is_not_in_force_is_refused_until_it_is() {
     let question = json!({"url": "http://a.com/shop/1", "headers": {"apikey": "secret"}});
     for text in [SHOP.replace(&group, ""), broken] {
         let node = node(&text);
-        let told = node.ask(question.clone());
+        let explanation = node.explain(question.clone());
         assert_eq!(
-            steps(&told)[..4],
+            steps(&explanation)[..4],
             [
                 "rewrite cors of services/s continues",
                 "rewrite key-auth of routes/shop continues: the client is alice",
@@ -233,14 +246,14 @@ fn a_consumer_whose_group_is_not_in_force_is_refused_until_it_is() {
                 "rewrite consumer group of consumers/alice answers: status 503",
             ]
         );
-        assert_eq!(told["answer"]["status"], 503, "{told}");
+        assert_eq!(explanation["answer"]["status"], 503, "{explanation}");
         let problems = node.compiler.problems();
         let problem = problems.iter().find(|one| *one.object == *"consumers/alice").unwrap();
         assert_eq!(problem.message, "consumer group g does not exist or is broken");
         let hint = problem.hint.as_deref();
         assert_eq!(hint, Some("requests of this consumer are answered 503 until there is"));
     }
-    assert_eq!(node(SHOP).ask(question)["answer"], Value::Null);
+    assert_eq!(node(SHOP).explain(question)["answer"], Value::Null);
 }
 
 #[test]
@@ -249,9 +262,10 @@ fn what_a_consumer_switches_off_is_not_on_the_way() {
         ("{key-auth: {key: secret}}", "{key-auth: {key: secret}, limit-count: {_meta: {disable: true}}}"),
         ("{limit-count: {count: 1, time_window: 60}}", "{limit-count: {_meta: {disable: true}}}"),
     ] {
-        let told = node(&SHOP.replace(from, to)).ask(json!({"url": "/shop/1", "consumer": "alice"}));
-        assert!(steps(&told)[1].ends_with("the client is alice"), "{to}");
-        assert!(!steps(&told).iter().any(|step| step.contains("limit-count")), "{to}");
+        let explanation =
+            node(&SHOP.replace(from, to)).explain(json!({"url": "/shop/1", "consumer": "alice"}));
+        assert!(steps(&explanation)[1].ends_with("the client is alice"), "{to}");
+        assert!(!steps(&explanation).iter().any(|step| step.contains("limit-count")), "{to}");
     }
 }
 
@@ -259,27 +273,30 @@ fn what_a_consumer_switches_off_is_not_on_the_way() {
 fn asking_counts_nothing_and_takes_nobodys_turn() {
     let node = node(SHOP);
     let question = json!({"url": "/shop/1", "consumer": "alice"});
-    let first = node.ask(question.clone());
+    let first = node.explain(question.clone());
     assert_eq!(steps(&first)[1], "rewrite key-auth of routes/shop assumed: the client is alice");
-    assert_eq!(node.ask(question), first);
+    assert_eq!(node.explain(question), first);
 }
 
 #[test]
 fn answers_of_plugins_end_the_way() {
-    let told = node(SHOP).ask(json!({"url": "/shop/1"}));
-    assert_eq!((&told["answer"]["status"], &told["answer"]["plugin"]), (&json!(401), &json!("key-auth")));
-    assert_eq!(steps(&told)[2], "rewrite proxy-rewrite of routes/shop not_reached");
-    assert_eq!(told["upstream"], Value::Null);
-    let told = node(SHOP).ask(json!({"url": "/old"}));
+    let explanation = node(SHOP).explain(json!({"url": "/shop/1"}));
     assert_eq!(
-        (&told["answer"]["status"], &told["answer"]["headers"]["Location"]),
+        (&explanation["answer"]["status"], &explanation["answer"]["plugin"]),
+        (&json!(401), &json!("key-auth"))
+    );
+    assert_eq!(steps(&explanation)[2], "rewrite proxy-rewrite of routes/shop not_reached");
+    assert_eq!(explanation["upstream"], Value::Null);
+    let explanation = node(SHOP).explain(json!({"url": "/old"}));
+    assert_eq!(
+        (&explanation["answer"]["status"], &explanation["answer"]["headers"]["Location"]),
         (&json!(301), &json!("/new"))
     );
-    let told = node(SHOP).ask(json!({"url": "/old", "method": "POST"}));
+    let explanation = node(SHOP).explain(json!({"url": "/old", "method": "POST"}));
     let skipped = r#"rewrite redirect of routes/old skipped: _meta.filter: ["request_method","==","GET"] does not hold: request_method is "POST""#;
-    assert_eq!(steps(&told)[0], skipped);
-    let told = node(SHOP).ask(json!({"url": "/nobody", "client_ip": "192.0.2.9"}));
-    assert_eq!(told["answer"]["plugin"], "ip-restriction", "global rules run without a route");
+    assert_eq!(steps(&explanation)[0], skipped);
+    let explanation = node(SHOP).explain(json!({"url": "/nobody", "client_ip": "192.0.2.9"}));
+    assert_eq!(explanation["answer"]["plugin"], "ip-restriction", "global rules run without a route");
 }
 
 #[test]
@@ -297,12 +314,12 @@ routes:
         ("OPTIONS", "1", Value::Null),
         ("GET", "0", Value::Null),
     ] {
-        let told = node.ask(json!({
+        let explanation = node.explain(json!({
             "method": method, "url": "http://a.test/x", "headers": { "Max-Forwards": hops }
         }));
-        assert_eq!(told["answer"]["status"], expected, "{method} {hops}");
+        assert_eq!(explanation["answer"]["status"], expected, "{method} {hops}");
         let route = if expected.is_null() { json!("any") } else { Value::Null };
-        assert_eq!(told["route"]["id"], route, "{method} {hops}");
+        assert_eq!(explanation["route"]["id"], route, "{method} {hops}");
     }
 }
 
@@ -315,9 +332,9 @@ routes:
 - {id: y, uri: "/:id/*rest", upstream: {nodes: {"10.0.0.1:80": 1}}}
 "#,
     );
-    let told = node.ask(json!({ "url": "http://a.test/a/" }));
-    assert_eq!(told["route"]["id"], "y");
-    assert_eq!(node.why_not("http://a.test/a/", "x"), told["candidates"][0]["why"].as_str().unwrap());
+    let explanation = node.explain(json!({ "url": "http://a.test/a/" }));
+    assert_eq!(explanation["route"]["id"], "y");
+    assert_eq!(node.why_not("http://a.test/a/", "x"), explanation["candidates"][0]["why"].as_str().unwrap());
 }
 
 #[test]
@@ -328,20 +345,20 @@ fn no_endpoint_is_an_answer_but_an_unresolved_name_is_not() {
         ("/zero", json!(503), "all endpoints of routes/zero have weight 0"),
         ("/old", json!(503), "neither the route nor its service has an upstream"),
     ] {
-        let told = node(SHOP).ask(json!({"url": url, "method": "POST"}));
-        assert_eq!(told["answer"]["status"], status, "{url}");
-        assert_eq!(told["remarks"][0], remark, "{url}");
+        let explanation = node(SHOP).explain(json!({"url": url, "method": "POST"}));
+        assert_eq!(explanation["answer"]["status"], status, "{url}");
+        assert_eq!(explanation["remarks"][0], remark, "{url}");
     }
 }
 
 #[test]
 fn an_assumed_consumer_must_exist_and_be_asked_for() {
     let node = node(SHOP);
-    let told = node.ask(json!({"url": "/shop/1", "consumer": "bob"}));
-    assert_eq!(told["remarks"], json!(["consumer bob does not exist or is not active"]));
-    let told = node.ask(json!({"url": "/named", "consumer": "alice"}));
+    let explanation = node.explain(json!({"url": "/shop/1", "consumer": "bob"}));
+    assert_eq!(explanation["remarks"], json!(["consumer bob does not exist or is not active"]));
+    let explanation = node.explain(json!({"url": "/named", "consumer": "alice"}));
     let remark = "no plugin authenticates consumers; --consumer has no effect";
-    assert_eq!(told["remarks"][0], remark);
+    assert_eq!(explanation["remarks"][0], remark);
 }
 
 #[test]
@@ -357,14 +374,14 @@ fn the_certificate_is_told_with_the_name_that_matched() {
         (json!({"url": "https://b.com/"}), Value::Null, Value::Null),
         (json!({"url": "http://b.com/", "sni": "x.a.com"}), json!("x"), json!("x.a.com")),
     ] {
-        let told = node.ask(question.clone());
+        let explanation = node.explain(question.clone());
         assert_eq!(
-            (&told["certificate"]["id"], &told["certificate"]["matched"]),
+            (&explanation["certificate"]["id"], &explanation["certificate"]["matched"]),
             (&id, &matched),
             "{question}"
         );
     }
-    assert_eq!(node.ask(json!({"url": "http://x.a.com/"}))["certificate"], Value::Null);
+    assert_eq!(node.explain(json!({"url": "http://x.a.com/"}))["certificate"], Value::Null);
 }
 
 #[test]
@@ -381,9 +398,9 @@ fn what_is_no_request_is_refused_with_its_place() {
         (json!({"url": "/", "headers": {"a": "b\r\nc: d"}}), "headers.a", "one line"),
         (json!({"url": "/", "headers": {"a b": "c"}}), "", ""),
     ] {
-        let asked: Question = serde_json::from_value(question.clone()).unwrap();
+        let parsed: Question = serde_json::from_value(question.clone()).unwrap();
         let refused =
-            explain(&node.snapshot, &asked, &ExplainContext::default()).expect_err(&question.to_string());
+            explain(&node.snapshot, &parsed, &ExplainContext::default()).expect_err(&question.to_string());
         assert_eq!(refused.path, path, "{question}: {refused:?}");
         assert!(refused.message.contains(part), "{question}: {refused:?}");
     }
@@ -428,11 +445,11 @@ fn a_url_without_a_port_comes_in_by_the_nodes_first_listener() {
         ("http://x:80/a", Value::Null),
         ("https://x/a", Value::Null),
     ] {
-        let told = node.ask_at(ports, json!({ "url": url }));
-        assert_eq!(told["route"]["id"], route, "{url}");
-        assert_eq!(told["remarks"], json!([]), "{url}");
+        let explanation = node.explain_at(ports, json!({ "url": url }));
+        assert_eq!(explanation["route"]["id"], route, "{url}");
+        assert_eq!(explanation["remarks"], json!([]), "{url}");
     }
-    let told = node.ask(json!({ "url": "http://x/a" }));
+    let explanation = node.explain(json!({ "url": "http://x/a" }));
     let remark = "server_port is assumed to be 80: the URL has no port, and no listener is known";
-    assert_eq!((&told["route"], &told["remarks"]), (&Value::Null, &json!([remark])));
+    assert_eq!((&explanation["route"], &explanation["remarks"]), (&Value::Null, &json!([remark])));
 }

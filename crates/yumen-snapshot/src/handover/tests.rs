@@ -104,9 +104,9 @@ fn requests_under_way_in_the_process_before_count_until_they_have_ended() {
     gate.requests.store(3, Relaxed);
     tally.requests.store(2, Relaxed);
     next_gate.requests.store(1, Relaxed);
-    let (exported, told_of_endpoint) = (gate.export(), tally.export());
+    let (exported, endpoint_export) = (gate.export(), tally.export());
     next_gate.take_over(&exported, NOW);
-    next.take_over(&told_of_endpoint, NOW);
+    next.take_over(&endpoint_export, NOW);
     let counts = || (next_gate.requests.load(Relaxed), next.requests.load(Relaxed));
     assert_eq!(counts(), (4, 2));
     assert_eq!(gate.since(&exported, &gate.export()), Value::Null, "nothing has changed");
@@ -114,7 +114,7 @@ fn requests_under_way_in_the_process_before_count_until_they_have_ended() {
     gate.requests.store(2, Relaxed);
     tally.requests.store(0, Relaxed);
     next_gate.take_over(&gate.since(&exported, &gate.export()), NOW);
-    next.take_over(&tally.since(&told_of_endpoint, &tally.export()), NOW);
+    next.take_over(&tally.since(&endpoint_export, &tally.export()), NOW);
     assert_eq!(counts(), (3, 0));
     next_gate.go_on_alone();
     assert_eq!(counts(), (1, 0));

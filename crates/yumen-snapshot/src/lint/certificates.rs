@@ -45,7 +45,7 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
         for (path, pem) in chains(value) {
             // The compiler reports unreadable texts, and references are not resolved here.
             if let Ok(facts) = (input.certificate)(pem) {
-                problems.extend(judge(&object, &path, &facts, input.now_unix_s as i64));
+                problems.extend(expiry_problems(&object, &path, &facts, input.now_unix_s as i64));
             }
         }
         let protocols = value.get("ssl_protocols").and_then(Value::as_array).into_iter().flatten();
@@ -66,7 +66,7 @@ fn chains(ssl: &Value) -> Vec<(String, &str)> {
     first.into_iter().chain(more).collect()
 }
 
-fn judge(object: &str, path: &str, facts: &CertificateFacts, now_unix_s: i64) -> Vec<Problem> {
+fn expiry_problems(object: &str, path: &str, facts: &CertificateFacts, now_unix_s: i64) -> Vec<Problem> {
     let mut problems = Vec::new();
     let left_s = facts.not_after_unix_s - now_unix_s;
     let days = (left_s.abs() / DAY_S).to_string();

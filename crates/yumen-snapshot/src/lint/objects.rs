@@ -12,7 +12,7 @@ use crate::Upstream;
 
 /// The kind of objects that a field refers to.
 fn kind_named_by(field: &str) -> Option<Kind> {
-    let is_it = |rule: &ReferenceRule| rule.field == field && rule.place != ReferencePlace::StreamProtocol;
+    let is_it = |rule: &ReferenceRule| rule.field == field && rule.position != ReferencePlace::StreamProtocol;
     let named = |one: &&KindDescriptor| one.references.rule.as_ref().is_some_and(is_it);
     Kind::descriptors().iter().find(named).map(|one| one.kind)
 }
@@ -37,11 +37,11 @@ fn unused(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     for (_, value) in texts.iter() {
         collect(value, &mut named);
     }
-    let is_unused = |kind: Kind, id: &str| {
+    let is_unreferenced = |kind: Kind, id: &str| {
         let reference = kind.descriptor().references.rule.as_ref();
-        reference.is_some_and(|rule| rule.place.is_only_use()) && !named.contains(&(kind, id.to_owned()))
+        reference.is_some_and(|rule| rule.position.is_only_use()) && !named.contains(&(kind, id.to_owned()))
     };
-    let unused = texts.iter().filter(|(one, _)| is_unused(one.kind, &one.id));
+    let unused = texts.iter().filter(|(one, _)| is_unreferenced(one.kind, &one.id));
     unused
         .map(|(one, _)| Problem::warning(one.to_string(), "", "unused: no other object references this one"))
         .collect()

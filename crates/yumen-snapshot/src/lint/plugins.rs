@@ -33,7 +33,7 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
     let first = |one: &&Arc<PluginInstance>| seen.insert((one.origin.clone(), one.name));
     problems.extend(all().filter(first).filter_map(|instance| alone(instance, texts)));
     // Without any authentication in the configuration, every route would be reported.
-    if input.strict || all().any(|instance| asks_who(instance)) {
+    if input.strict || all().any(|instance| identifies_client(instance)) {
         problems.extend(routes.values().filter_map(|route| open(route, rules(route))));
     }
     problems
@@ -100,8 +100,8 @@ fn together(route: &Route, global: &[Arc<PluginInstance>], texts: &ResourceTexts
             problems.push(Problem::warning(&*object, format!("plugins.{dead}"), message));
         }
     }
-    let asks = chain.iter().chain(global).any(|one| one.is_auth);
-    if let Some(restriction) = find("consumer-restriction").filter(|_| !asks) {
+    let has_auth = chain.iter().chain(global).any(|one| one.is_auth);
+    if let Some(restriction) = find("consumer-restriction").filter(|_| !has_auth) {
         let kind = texts.settings(&restriction.origin, restriction.name).and_then(|it| it.get("type"));
         let kind = kind.and_then(Value::as_str).unwrap_or("consumer_name");
         if kind.starts_with("consumer") {
@@ -129,14 +129,14 @@ fn origins(first: &PluginInstance, second: &PluginInstance, route: &Route) -> St
 }
 
 /// Whether the plugin identifies the client, itself or through a subrequest.
-fn asks_who(instance: &PluginInstance) -> bool {
+fn identifies_client(instance: &PluginInstance) -> bool {
     instance.is_auth || instance.name == "forward-auth"
 }
 
 /// A route that forwards requests of any client from any address.
 fn open(route: &Route, global: &[Arc<PluginInstance>]) -> Option<Problem> {
     let guards = |instance: &Arc<PluginInstance>| {
-        asks_who(instance) || instance.name == "ip-restriction" || instance.plugin.is_stand_in()
+        identifies_client(instance) || instance.name == "ip-restriction" || instance.plugin.is_stand_in()
     };
     let is_guarded = route.chain.all().iter().chain(global).any(guards);
     let filters = route.matching.filters.as_ref();

@@ -191,10 +191,10 @@ fn an_open_route_is_told_where_others_ask_who_the_client_is_or_when_strict() {
     let guarded =
         "- {id: shut, uri: /shut, plugins: {key-auth: {}}, upstream: {nodes: {'10.0.0.1:80': 1}}}\n";
     assert_eq!(found(&format!("{OPEN}{guarded}"), false), [open]);
-    let asked = "- {id: asked, uri: /asked, plugins: {forward-auth: {uri: 'http://10.0.0.2/'}}, upstream: {nodes: {'10.0.0.1:80': 1}}}\n";
-    assert_eq!(found(&format!("{OPEN}{asked}"), false), [open]);
-    let newest_applied = "global_rules:\n- {id: all, plugins: {key-auth: {}}}\n";
-    assert_eq!(found(&format!("{OPEN}{newest_applied}"), true), [""; 0]);
+    let forward_auth_route = "- {id: asked, uri: /asked, plugins: {forward-auth: {uri: 'http://10.0.0.2/'}}, upstream: {nodes: {'10.0.0.1:80': 1}}}\n";
+    assert_eq!(found(&format!("{OPEN}{forward_auth_route}"), false), [open]);
+    let key_auth_rule = "global_rules:\n- {id: all, plugins: {key-auth: {}}}\n";
+    assert_eq!(found(&format!("{OPEN}{key_auth_rule}"), true), [""; 0]);
 }
 
 #[test]
@@ -253,23 +253,23 @@ fn wildcards_of_routes_that_reach_past_those_of_client_certificates_are_told() {
     let ssl = |id: &str, sni: &str, more: &str| {
         format!("- {{id: {id}, sni: '{sni}', cert: {pem}, key: {pem}{more}}}\n")
     };
-    let note_attempt = format!(", client: {{ca: {pem}}}");
+    let client = format!(", client: {{ca: {pem}}}");
     let to = "plugins: {key-auth: {}}, upstream: {nodes: {'10.0.0.1:80': 1}}";
     let routes = format!(
         "routes:\n- {{id: r, uri: /r, hosts: [closed.test, '*.closed.test'], {to}}}\n- {{id: o, uri: /o, host: '*.open.test', {to}}}\n"
     );
-    let guarded = format!("{}{}", ssl("c", "*.closed.test", &note_attempt), ssl("o", "*.open.test", ""));
-    let told = "warning: routes/r at hosts[1]: *.closed.test of a route reaches names such as a.b.closed.test, which *.closed.test of ssls/c does not: they are served without a client certificate";
-    check(&format!("{routes}ssls:\n{guarded}"), &[told]);
+    let guarded = format!("{}{}", ssl("c", "*.closed.test", &client), ssl("o", "*.open.test", ""));
+    let expected = "warning: routes/r at hosts[1]: *.closed.test of a route reaches names such as a.b.closed.test, which *.closed.test of ssls/c does not: they are served without a client certificate";
+    check(&format!("{routes}ssls:\n{guarded}"), &[expected]);
     // a certificate for every name applies there too
-    check(&format!("{routes}ssls:\n{guarded}{}", ssl("all", "*", &note_attempt)), &[]);
+    check(&format!("{routes}ssls:\n{guarded}{}", ssl("all", "*", &client)), &[]);
     let stream = "stream_routes:\n- {id: s, sni: '*.closed.test', upstream: {nodes: {'10.0.0.1:80': 1}, scheme: tcp}}\n";
     let reaches = "warning: stream_routes/s at sni: *.closed.test of a stream route reaches names such as a.b.closed.test, which *.closed.test of ssls/c does not:";
     let refused = format!("{reaches} listeners of protocol tls refuse them");
     check(&format!("{stream}ssls:\n{guarded}"), &[&refused]);
     let served = format!("{reaches} they are served without a client certificate");
     check(&format!("{stream}ssls:\n{guarded}{}", ssl("all", "*", "")), &[&served]);
-    check(&format!("{stream}ssls:\n{guarded}{}", ssl("all", "*", &note_attempt)), &[]);
+    check(&format!("{stream}ssls:\n{guarded}{}", ssl("all", "*", &client)), &[]);
 }
 
 #[test]
@@ -280,8 +280,8 @@ fn strict_tells_of_streams_that_look_at_no_name_where_some_names_are_closed() {
     let stream =
         "stream_routes:\n- {id: s, server_port: 9100, upstream: {nodes: {'10.0.0.1:80': 1}, scheme: tcp}}\n";
     let (open, closed) = (ssl("open", ""), ssl("closed", &format!(", client: {{ca: {pem}}}")));
-    let told = "warning: stream_routes/s at sni: a stream route without sni: a listener of protocol tls forwards clients under open.test, which requires no client certificate, as well as under closed.test, which does";
-    assert_eq!(found(&format!("{stream}ssls:\n{open}{closed}"), true), [told]);
+    let expected = "warning: stream_routes/s at sni: a stream route without sni: a listener of protocol tls forwards clients under open.test, which requires no client certificate, as well as under closed.test, which does";
+    assert_eq!(found(&format!("{stream}ssls:\n{open}{closed}"), true), [expected]);
     check(&format!("{stream}ssls:\n{open}{closed}"), &[]);
     for ssls in [&open, &closed] {
         assert_eq!(found(&format!("{stream}ssls:\n{ssls}"), true), [""; 0]);

@@ -30,17 +30,19 @@ pub(super) fn check(texts: &ResourceTexts<'_>) -> Vec<Problem> {
 
 /// Why a condition never holds; `None` if it may hold or if that is unknown.
 fn never(condition: &Value) -> Option<String> {
-    let mut asked = BTreeMap::new();
-    let impossible = gather(condition, &mut asked);
-    impossible.or_else(|| asked.into_iter().find_map(|(variable, asked)| asked.contradiction(variable)))
+    let mut constraints = BTreeMap::new();
+    let impossible = gather(condition, &mut constraints);
+    impossible.or_else(|| {
+        constraints.into_iter().find_map(|(variable, constraints)| constraints.contradiction(variable))
+    })
 }
 
 /// Collects the constraints of a conjunction on each variable; returns the reason if one part alone never
 /// holds.
-fn gather<'v>(condition: &'v Value, asked: &mut BTreeMap<&'v str, VarConstraints>) -> Option<String> {
+fn gather<'v>(condition: &'v Value, constraints: &mut BTreeMap<&'v str, VarConstraints>) -> Option<String> {
     let items = condition.as_array()?;
     match items.first()? {
-        Value::String(word) if word == "AND" => items[1..].iter().find_map(|item| gather(item, asked)),
+        Value::String(word) if word == "AND" => items[1..].iter().find_map(|item| gather(item, constraints)),
         Value::String(word) if word == "OR" => {
             // One alternative that may hold is enough.
             // `collect` into an `Option` yields a reason only if every alternative has one.
@@ -49,14 +51,14 @@ fn gather<'v>(condition: &'v Value, asked: &mut BTreeMap<&'v str, VarConstraints
         }
         // A negated group may hold although its parts contradict each other.
         Value::String(word) if word == "!AND" || word == "!OR" => None,
-        Value::Array(_) => items.iter().find_map(|item| gather(item, asked)),
+        Value::Array(_) => items.iter().find_map(|item| gather(item, constraints)),
         Value::String(variable) => {
-            let asked = asked.entry(variable).or_insert_with(|| VarConstraints::of(variable));
+            let constraints = constraints.entry(variable).or_insert_with(|| VarConstraints::of(variable));
             match &items[1..] {
-                [value] => asked.equals([text(value)].into()),
-                [operator, value] => asked.meets(operator.as_str()?, value),
+                [value] => constraints.equals([text(value)].into()),
+                [operator, value] => constraints.meets(operator.as_str()?, value),
                 // `!` before an operator negates it. From other negations, nothing is concluded.
-                [_, operator, value] if operator == "==" => drop(asked.not.insert(text(value))),
+                [_, operator, value] if operator == "==" => drop(constraints.not.insert(text(value))),
                 _ => {}
             }
             None

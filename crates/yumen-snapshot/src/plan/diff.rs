@@ -45,7 +45,7 @@ pub fn diff(before: &[Resource], after: &[Resource]) -> Vec<ObjectChange> {
             None => drop(changes.insert(*at, change(one, ObjectChangeKind::Added, Vec::new()))),
             // Equal texts need no parsing, and most objects do not change.
             Some(was) if was.json != one.json => {
-                let paths = places(&was.json, &one.json);
+                let paths = changed_paths(&was.json, &one.json);
                 if !paths.is_empty() {
                     changes.insert(*at, change(one, ObjectChangeKind::Changed, paths));
                 }
@@ -71,7 +71,7 @@ fn change(one: &Resource, what: ObjectChangeKind, paths: Vec<String>) -> ObjectC
 /// Members that the store writes, and the id, by which objects are compared.
 const NO_DIFFERENCE: [&str; 3] = ["id", "create_time", "update_time"];
 
-fn places(before: &str, after: &str) -> Vec<String> {
+fn changed_paths(before: &str, after: &str) -> Vec<String> {
     let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or(Value::Null);
     let mut paths = Vec::new();
     walk("", &parsed(before), &parsed(after), &mut paths);
@@ -83,8 +83,8 @@ fn walk(path: &str, before: &Value, after: &Value, paths: &mut Vec<String>) {
     match (before, after) {
         _ if before == after => {}
         (Value::Object(old), Value::Object(new)) => {
-            let gone = old.keys().filter(|name| !new.contains_key(*name));
-            for name in new.keys().chain(gone) {
+            let removed = old.keys().filter(|name| !new.contains_key(*name));
+            for name in new.keys().chain(removed) {
                 let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 let (old, new) = (old.get(name), new.get(name));
                 match (old, new) {

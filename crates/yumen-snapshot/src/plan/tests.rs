@@ -89,17 +89,17 @@ fn objects_are_told_in_the_order_of_compiling_with_the_places_that_differ() {
 #[test]
 fn problems_that_the_change_brings_are_marked() {
     let plan = planned(BEFORE, AFTER, &[], PlanLimits::default());
-    let told: Vec<(bool, String)> = plan
+    let rows: Vec<(bool, String)> = plan
         .problems
         .iter()
         .map(|planned| (planned.is_new, format!("{}: {}", planned.problem.object, planned.problem.message)))
         .collect();
-    let told: Vec<(bool, &str)> = told.iter().map(|(is_new, text)| (*is_new, text.as_str())).collect();
-    assert!(told.contains(&(
+    let rows: Vec<(bool, &str)> = rows.iter().map(|(is_new, text)| (*is_new, text.as_str())).collect();
+    assert!(rows.contains(&(
         true,
         "routes/e: no request gets to this route: routes/d has the same host, path and priority and a lower id"
-    )), "{told:?}");
-    assert!(told.contains(&(false, "upstreams/spare: no endpoint is healthy now")), "{told:?}");
+    )), "{rows:?}");
+    assert!(rows.contains(&(false, "upstreams/spare: no endpoint is healthy now")), "{rows:?}");
     assert!(plan.introduces_errors());
 }
 
@@ -165,11 +165,11 @@ fn a_change_that_does_much_needs_somebodys_word() {
 #[test]
 fn what_is_wrong_already_where_a_change_leads_to_is_told_in_full() {
     let spare_too = BEFORE.replace("routes:", "routes:\n- {id: s, uri: /s, upstream_id: spare}");
-    let told = "upstreams/spare at nodes: no endpoint is healthy now";
+    let expected = "upstreams/spare at nodes: no endpoint is healthy now";
     let plan = |after: &str| planned(&spare_too, after, &[], PlanLimits::default()).to_string();
     let near =
         plan(&spare_too.replace("{id: b, uri: /b, upstream_id: u}", "{id: b, uri: /b, upstream_id: spare}"));
-    assert!(near.contains("Already present before this change") && near.contains(told), "{near}");
+    assert!(near.contains("Already present before this change") && near.contains(expected), "{near}");
     let far = plan(&spare_too.replace("desc: old", "desc: new"));
-    assert!(!far.contains(told) && far.contains("1 problems exist already"), "{far}");
+    assert!(!far.contains(expected) && far.contains("1 problems exist already"), "{far}");
 }

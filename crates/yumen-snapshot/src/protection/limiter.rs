@@ -288,7 +288,7 @@ impl UpstreamLimiter {
     }
 
     /// Whether the next request for a freed connection is queued on another worker than `worker`.
-    pub fn is_wanted_elsewhere(&self, worker: usize) -> bool {
+    pub fn is_awaited_elsewhere(&self, worker: usize) -> bool {
         // Every kept connection comes through here; without a queue it must not take a lock.
         if self.waiting() == 0 {
             return false;
@@ -342,20 +342,20 @@ impl QueueTicket {
     pub fn is_woken(&self, waker: &Waker, now_ms: u64) -> bool {
         let mut queue = self.gate.lock();
         queue.now_ms = queue.now_ms.max(now_ms);
-        let has_no_predecessor = queue.waiters.len() == 1;
+        let is_alone = queue.waiters.len() == 1;
         // A ticket without an entry cannot be woken; trying is the only way on.
         let Some(at) = queue.find(self.id) else { return true };
         let waiter = &mut queue.waiters[at];
         let is_first_poll = waiter.waker.replace(waker.clone()).is_none();
-        let (is_woken, excluded_endpoints) =
+        let (was_woken, excluded_endpoints) =
             // An offer is used once.
             (std::mem::take(&mut waiter.is_woken), waiter.excluded_endpoints);
         let is_held_back = || queue.waiters.iter().take(at).any(|ahead| ahead.suits(excluded_endpoints));
-        if !is_woken && !has_no_predecessor && (!is_first_poll || is_held_back()) {
+        if !was_woken && !is_alone && (!is_first_poll || is_held_back()) {
             return false;
         }
         // A request that tries unasked needs a call of its own, so that it can pass the attempt on.
-        if !is_woken {
+        if !was_woken {
             queue.waiters[at].call = queue.new_call();
         }
         self.call.set(queue.waiters[at].call);
@@ -529,8 +529,8 @@ impl EndpointPermit {
     }
 
     /// Whether the connection should be closed rather than kept by `worker`.
-    pub fn is_wanted_elsewhere(&self, worker: usize) -> bool {
-        self.gate.is_wanted_elsewhere(worker)
+    pub fn is_awaited_elsewhere(&self, worker: usize) -> bool {
+        self.gate.is_awaited_elsewhere(worker)
     }
 
     /// Whether the connection is counted by this limiter.
@@ -546,7 +546,7 @@ impl EndpointPermit {
     }
 
     /// Whether a request is queued that could use the connection.
-    pub fn is_wanted(&self) -> bool {
+    pub fn is_awaited(&self) -> bool {
         self.gate.waiting() > 0
     }
 }

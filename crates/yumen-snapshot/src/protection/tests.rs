@@ -13,29 +13,29 @@ use crate::testing::{SeededRandom, TestWorker, compiler};
 
 /// Counts how often it was woken.
 #[derive(Default)]
-struct Bell(AtomicUsize);
+struct WakeFlag(AtomicUsize);
 
-impl Wake for Bell {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Relaxed);
     }
 }
 
-fn bell() -> (Arc<Bell>, Waker) {
-    let bell = Arc::new(Bell::default());
-    (bell.clone(), bell.into())
+fn wake_flag() -> (Arc<WakeFlag>, Waker) {
+    let wake_flag = Arc::new(WakeFlag::default());
+    (wake_flag.clone(), wake_flag.into())
 }
 
-fn rang(bell: &Bell) -> bool {
-    bell.0.swap(0, Relaxed) > 0
+fn was_set(wake_flag: &WakeFlag) -> bool {
+    wake_flag.0.swap(0, Relaxed) > 0
 }
 
 #[test]
 fn places_are_bounded_and_given_back() {
     let gate = Arc::new(UpstreamLimiter::default());
-    let places: Vec<_> = (0..3).map_while(|_| RequestPermit::get(&gate, 3, 0)).collect();
-    assert_eq!((places.len(), RequestPermit::get(&gate, 3, 0).is_none()), (3, true));
-    drop(places);
+    let permits: Vec<_> = (0..3).map_while(|_| RequestPermit::get(&gate, 3, 0)).collect();
+    assert_eq!((permits.len(), RequestPermit::get(&gate, 3, 0).is_none()), (3, true));
+    drop(permits);
     assert_eq!(gate.requests.load(Relaxed), 0);
     let (busy, idle) = (Arc::new(EndpointCounts::default()), Arc::new(EndpointCounts::default()));
     let mut first = RequestPermit::get(&gate, 3, 0).unwrap();
@@ -50,42 +50,45 @@ fn places_are_bounded_and_given_back() {
 #[test]
 fn the_queue_is_bounded_and_served_in_order() {
     let gate = Arc::new(UpstreamLimiter::default());
-    let place = RequestPermit::get(&gate, 1, 0).unwrap();
+    let permit = RequestPermit::get(&gate, 1, 0).unwrap();
     let tickets: Vec<_> = (0..3).map_while(|_| gate.wait(2, 0, 1000, 1000)).collect();
     assert_eq!((tickets.len(), gate.waiting(), gate.refused_full.load(Relaxed)), (2, 2, 1));
-    let (bells, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| bell()).unzip();
+    let (wake_flags, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| wake_flag()).unzip();
     let called = |at: usize| tickets[at].is_woken(&wakers[at], 1001);
     assert_eq!([called(1), called(0), called(0)], [false, true, false], "the first looks once uncalled");
-    drop(place);
-    assert_eq!([rang(&bells[0]), rang(&bells[1])], [true, false]);
+    drop(permit);
+    assert_eq!([was_set(&wake_flags[0]), was_set(&wake_flags[1])], [true, false]);
     assert_eq!([called(1), called(0)], [false, true]);
 }
 
 #[test]
 fn the_last_come_goes_first_once_the_first_has_waited_half_its_time() {
     let gate = Arc::new(UpstreamLimiter::default());
-    let places: Vec<_> = (0..2).map(|_| RequestPermit::get(&gate, 2, 0).unwrap()).collect();
+    let permits: Vec<_> = (0..2).map(|_| RequestPermit::get(&gate, 2, 0).unwrap()).collect();
     let tickets = [1000, 1100, 1600].map(|now_ms| gate.wait(9, 0, now_ms, 1000).unwrap());
-    let (bells, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| bell()).unzip();
+    let (wake_flags, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| wake_flag()).unzip();
     let called = || {
         tickets.iter().zip(&wakers).map(|(ticket, waker)| ticket.is_woken(waker, 1600)).collect::<Vec<_>>()
     };
     assert_eq!((called(), called()), (vec![true, false, false], vec![false; 3]));
-    drop(places);
-    assert_eq!(bells.iter().map(|bell| rang(bell)).collect::<Vec<_>>(), [false, true, true]);
+    drop(permits);
+    assert_eq!(
+        wake_flags.iter().map(|wake_flag| was_set(wake_flag)).collect::<Vec<_>>(),
+        [false, true, true]
+    );
 }
 
 #[test]
 fn one_who_leaves_hands_the_call_on() {
     let gate = Arc::new(UpstreamLimiter::default());
-    let place = RequestPermit::get(&gate, 1, 0).unwrap();
+    let permit = RequestPermit::get(&gate, 1, 0).unwrap();
     let [first, second] = [0, 0].map(|_| gate.wait(9, 0, 1000, 1000).unwrap());
-    let (bells, wakers): (Vec<_>, Vec<_>) = [bell(), bell()].into_iter().unzip();
+    let (wake_flags, wakers): (Vec<_>, Vec<_>) = [wake_flag(), wake_flag()].into_iter().unzip();
     assert!(first.is_woken(&wakers[0], 1000) && !second.is_woken(&wakers[1], 1000));
-    drop(place);
-    assert_eq!([rang(&bells[0]), rang(&bells[1])], [true, false]);
+    drop(permit);
+    assert_eq!([was_set(&wake_flags[0]), was_set(&wake_flags[1])], [true, false]);
     first.give_up();
-    assert!(rang(&bells[1]) && second.is_woken(&wakers[1], 1000));
+    assert!(was_set(&wake_flags[1]) && second.is_woken(&wakers[1], 1000));
     assert_eq!(gate.refused_late.load(Relaxed), 1);
 }
 
@@ -93,10 +96,10 @@ fn one_who_leaves_hands_the_call_on() {
 fn two_who_join_at_once_miss_no_place_that_came_free_before() {
     let gate = Arc::new(UpstreamLimiter::default());
     let [first, second] = [0, 0].map(|_| gate.wait(9, 0, 1000, 1000).unwrap());
-    let (bells, wakers): (Vec<_>, Vec<_>) = [bell(), bell()].into_iter().unzip();
+    let (wake_flags, wakers): (Vec<_>, Vec<_>) = [wake_flag(), wake_flag()].into_iter().unzip();
     assert!(!second.is_woken(&wakers[1], 1000) && first.is_woken(&wakers[0], 1000));
     drop(first);
-    assert!(rang(&bells[1]) && second.is_woken(&wakers[1], 1000));
+    assert!(was_set(&wake_flags[1]) && second.is_woken(&wakers[1], 1000));
 }
 
 #[test]
@@ -108,13 +111,13 @@ fn a_connection_goes_to_its_own_worker_until_another_has_waited_long() {
     gate.set_limits(Some(&limits));
     let permit = EndpointPermit::get(&gate, &tally).unwrap();
     assert!(EndpointPermit::get(&gate, &tally).is_none());
-    assert!(!permit.is_wanted() && !permit.is_wanted_elsewhere(0));
+    assert!(!permit.is_awaited() && !permit.is_awaited_elsewhere(0));
     let _other = gate.wait(9, 1, 1000, 1000).unwrap();
-    assert!(permit.is_wanted_elsewhere(0));
+    assert!(permit.is_awaited_elsewhere(0));
     let own = gate.wait(9, 0, 1000, 1000).unwrap();
-    assert!(!permit.is_wanted_elsewhere(0));
+    assert!(!permit.is_awaited_elsewhere(0));
     let late = gate.wait(9, 1, 1501, 1000).unwrap();
-    assert!(permit.is_wanted_elsewhere(0));
+    assert!(permit.is_awaited_elsewhere(0));
     drop((own, late));
     drop(permit);
     assert_eq!((gate.connections.load(Relaxed), tally.connections.load(Relaxed)), (0, 0));
@@ -127,32 +130,32 @@ fn nobody_waits_while_there_is_room() {
         let random = SeededRandom::new(seed);
         let most = 1 + random.below(3) as u32;
         let gate = Arc::new(UpstreamLimiter::default());
-        let mut places = Vec::new();
-        let mut waiting: Vec<(QueueTicket, Arc<Bell>, Waker)> = Vec::new();
+        let mut permits = Vec::new();
+        let mut waiting: Vec<(QueueTicket, Arc<WakeFlag>, Waker)> = Vec::new();
         for step in 0..400 {
             let now_ms = 1000 + step * 10;
             match random.below(3) {
                 0 if gate.waiting() > 0 || gate.requests.load(Relaxed) >= most => {
                     if let Some(ticket) = gate.wait(5, random.below(2), now_ms, 500) {
-                        let (bell, waker) = bell();
-                        bell.0.store(1, Relaxed);
-                        waiting.push((ticket, bell, waker));
+                        let (wake_flag, waker) = wake_flag();
+                        wake_flag.0.store(1, Relaxed);
+                        waiting.push((ticket, wake_flag, waker));
                     }
                 }
-                0 => places.extend(RequestPermit::get(&gate, most, random.below(2))),
-                1 if !places.is_empty() => drop(places.swap_remove(random.below(places.len()))),
+                0 => permits.extend(RequestPermit::get(&gate, most, random.below(2))),
+                1 if !permits.is_empty() => drop(permits.swap_remove(random.below(permits.len()))),
                 _ if !waiting.is_empty() && random.below(4) == 0 => {
                     waiting.swap_remove(random.below(waiting.len())).0.give_up();
                 }
                 _ => {}
             }
             // Whoever was woken tries, in any order, until nobody is woken any more.
-            while let Some(at) = waiting.iter().position(|(_, bell, _)| rang(bell)) {
+            while let Some(at) = waiting.iter().position(|(_, wake_flag, _)| was_set(wake_flag)) {
                 let (ticket, _, waker) = &waiting[at];
                 if ticket.is_woken(waker, now_ms)
-                    && let Some(place) = RequestPermit::get(&gate, most, 0)
+                    && let Some(permit) = RequestPermit::get(&gate, most, 0)
                 {
-                    places.push(place);
+                    permits.push(permit);
                     waiting.swap_remove(at);
                 }
             }
@@ -173,12 +176,12 @@ fn nobody_waits_while_there_is_room_where_it_may_go() {
         let enter = |excluded_endpoints: u128| {
             let open = (0..3).filter(|at| excluded_endpoints & 1 << at == 0);
             let endpoint = open.into_iter().find_map(|at| EndpointSlot::get(&endpoints[at], 1))?;
-            let mut place = RequestPermit::get(&gate, UNBOUNDED, 0)?;
-            place.move_to(endpoint);
-            Some(place)
+            let mut permit = RequestPermit::get(&gate, UNBOUNDED, 0)?;
+            permit.move_to(endpoint);
+            Some(permit)
         };
-        let mut places = Vec::new();
-        let mut waiting: Vec<(QueueTicket, u128, Arc<Bell>, Waker)> = Vec::new();
+        let mut permits = Vec::new();
+        let mut waiting: Vec<(QueueTicket, u128, Arc<WakeFlag>, Waker)> = Vec::new();
         for step in 0..400 {
             let now_ms = 1000 + step * 10;
             match random.below(3) {
@@ -186,29 +189,29 @@ fn nobody_waits_while_there_is_room_where_it_may_go() {
                     let excluded_endpoints = random.one(&[0, 0, 0b001, 0b010, 0b011, 0b101, u128::MAX]);
                     // Who comes anew leaves alone what others wait for.
                     match enter(excluded_endpoints | !gate.avoided_by_all()) {
-                        Some(place) => places.push(place),
+                        Some(permit) => permits.push(permit),
                         None => waiting.extend(gate.wait(5, random.below(2), now_ms, 500).map(|ticket| {
-                            let (bell, waker) = bell();
-                            bell.0.store(1, Relaxed);
+                            let (wake_flag, waker) = wake_flag();
+                            wake_flag.0.store(1, Relaxed);
                             ticket.avoid(excluded_endpoints);
-                            (ticket, excluded_endpoints, bell, waker)
+                            (ticket, excluded_endpoints, wake_flag, waker)
                         })),
                     }
                 }
-                1 if !places.is_empty() => drop(places.swap_remove(random.below(places.len()))),
+                1 if !permits.is_empty() => drop(permits.swap_remove(random.below(permits.len()))),
                 _ if !waiting.is_empty() && random.below(4) == 0 => {
                     waiting.swap_remove(random.below(waiting.len())).0.give_up();
                 }
                 _ => {}
             }
-            while let Some(at) = waiting.iter().position(|(_, _, bell, _)| rang(bell)) {
+            while let Some(at) = waiting.iter().position(|(_, _, wake_flag, _)| was_set(wake_flag)) {
                 let (ticket, excluded_endpoints, _, waker) = &waiting[at];
                 if !ticket.is_woken(waker, now_ms) {
                     continue;
                 }
                 match enter(*excluded_endpoints) {
-                    Some(place) => {
-                        places.push(place);
+                    Some(permit) => {
+                        permits.push(permit);
                         waiting.swap_remove(at);
                     }
                     None => ticket.pass_on(),
@@ -228,7 +231,7 @@ fn nobody_waits_while_there_is_room_where_it_may_go() {
 fn a_call_is_handed_on_to_one_who_has_use_for_it_and_to_no_others() {
     let gate = Arc::new(UpstreamLimiter::default());
     assert_eq!(gate.avoided_by_all(), u128::MAX);
-    let place = RequestPermit::get(&gate, 1, 0).unwrap();
+    let permit = RequestPermit::get(&gate, 1, 0).unwrap();
     let tickets: Vec<_> = [0b01, 0b01, 0b11, 0b10, 0]
         .map(|excluded_endpoints| {
             let ticket = gate.wait(9, 0, 1000, 1000).unwrap();
@@ -236,25 +239,25 @@ fn a_call_is_handed_on_to_one_who_has_use_for_it_and_to_no_others() {
             ticket
         })
         .into();
-    let (bells, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| bell()).unzip();
+    let (wake_flags, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| wake_flag()).unzip();
     let called = |at: usize| tickets[at].is_woken(&wakers[at], 1000);
     assert_eq!(
         [0, 1, 2, 3, 4].map(called),
         [true, false, false, true, true],
         "nobody before these is like them"
     );
-    let rang = || [0, 1, 2, 3, 4].map(|at| rang(&bells[at]));
-    drop(place);
-    assert_eq!(rang(), [true, false, false, false, false]);
+    let was_set = || [0, 1, 2, 3, 4].map(|at| was_set(&wake_flags[at]));
+    drop(permit);
+    assert_eq!(was_set(), [true, false, false, false, false]);
     assert!(called(0));
     tickets[0].pass_on();
-    assert_eq!(rang(), [false, false, false, true, false], "those who avoid as much are left alone");
+    assert_eq!(was_set(), [false, false, false, true, false], "those who avoid as much are left alone");
     assert!(called(3));
     tickets[3].pass_on();
-    assert_eq!(rang(), [false, false, false, false, true], "who has heard the call is left alone");
+    assert_eq!(was_set(), [false, false, false, false, true], "who has heard the call is left alone");
     assert!(called(4));
     tickets[4].pass_on();
-    assert_eq!(rang(), [false; 5], "where one finds no room who avoids nothing, there is none");
+    assert_eq!(was_set(), [false; 5], "where one finds no room who avoids nothing, there is none");
     assert_eq!(gate.avoided_by_all(), 0);
 }
 
@@ -270,13 +273,13 @@ fn who_waits_is_called_once_other_endpoints_are_in_force() {
     publisher.publish(before.clone());
     let (slot, upstream) = before.upstreams().next().unwrap();
     let tickets = [0, 0].map(|_| upstream.protection.as_ref().unwrap().gate.wait(9, 0, 1000, 1000).unwrap());
-    let (bells, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| bell()).unzip();
+    let (wake_flags, wakers): (Vec<_>, Vec<_>) = tickets.iter().map(|_| wake_flag()).unzip();
     assert!(tickets[0].is_woken(&wakers[0], 1000) && !tickets[1].is_woken(&wakers[1], 1000));
     let after = compiler.replace_all(written(json!({ "10.0.0.3:1": 1, "10.0.0.2:1": 1 })), 2).snapshot;
-    let rang = || [0, 1].map(|at| rang(&bells[at]));
-    assert_eq!(rang(), [false; 2], "as yet nobody can see them");
+    let was_set = || [0, 1].map(|at| was_set(&wake_flags[at]));
+    assert_eq!(was_set(), [false; 2], "as yet nobody can see them");
     publisher.publish(after.clone());
-    assert_eq!(rang(), [true; 2]);
+    assert_eq!(was_set(), [true; 2]);
     // Whoever has failed at an endpoint does not go there again, wherever it stands now.
     let is_second = |endpoint: &Endpoint| &*endpoint.host == "10.0.0.2";
     let now = after.upstream(slot).unwrap();
@@ -402,22 +405,22 @@ fn retries_stay_within_their_budget() {
         endpoints: Box::default(),
     };
     let protection = protection(RetryBudget { share: 0.2, min: 1 });
-    let mut places: Vec<_> = (0..10).filter_map(|_| RequestPermit::get(&gate, UNBOUNDED, 0)).collect();
-    let may: Vec<bool> = places.iter_mut().take(4).map(|place| retries(&protection, place)).collect();
+    let mut permits: Vec<_> = (0..10).filter_map(|_| RequestPermit::get(&gate, UNBOUNDED, 0)).collect();
+    let may: Vec<bool> = permits.iter_mut().take(4).map(|permit| retries(&protection, permit)).collect();
     assert_eq!(may, [true, true, false, false]);
     // One that retries already may go on.
-    assert!(retries(&protection, &mut places[0]));
+    assert!(retries(&protection, &mut permits[0]));
     assert_eq!((gate.retries.load(Relaxed), gate.retries_refused.load(Relaxed)), (2, 2));
-    places.clear();
+    permits.clear();
     assert_eq!(gate.retries.load(Relaxed), 0);
     // Leave that is not used is given back.
-    let mut place = RequestPermit::get(&gate, UNBOUNDED, 0).unwrap();
-    (0..3).for_each(|_| drop(protection.retry(Some(&place)).unwrap()));
-    assert!(retries(&protection, &mut place));
+    let mut permit = RequestPermit::get(&gate, UNBOUNDED, 0).unwrap();
+    (0..3).for_each(|_| drop(protection.retry(Some(&permit)).unwrap()));
+    assert!(retries(&protection, &mut permit));
 }
 
-fn retries(protection: &UpstreamProtection, place: &mut RequestPermit) -> bool {
-    protection.retry(Some(place)).map(|leave| place.note_retry(leave)).is_ok()
+fn retries(protection: &UpstreamProtection, permit: &mut RequestPermit) -> bool {
+    protection.retry(Some(permit)).map(|leave| permit.note_retry(leave)).is_ok()
 }
 
 #[test]
@@ -429,8 +432,8 @@ fn who_finds_no_room_elsewhere_stays_where_it_was_and_who_moves_calls_the_next()
     let protection = upstream.protection.as_ref().unwrap();
     let bench = TestWorker::default();
     let ex = bench.exchange("GET /");
-    let admit = |tried: &TriedEndpoints, place: &mut Option<RequestPermit>| {
-        upstream.admit(protection, &ex, tried, place, |_| false).map(|found| found.map(|found| found.index))
+    let admit = |tried: &TriedEndpoints, permit: &mut Option<RequestPermit>| {
+        upstream.admit(protection, &ex, tried, permit, |_| false).map(|found| found.map(|found| found.index))
     };
     let counts = || protection.endpoints.iter().map(|tally| tally.requests.load(Relaxed)).collect::<Vec<_>>();
     let (mut first, mut second) = (None, None);
@@ -442,11 +445,11 @@ fn who_finds_no_room_elsewhere_stays_where_it_was_and_who_moves_calls_the_next()
     drop(second);
     let ticket = protection.gate.wait(9, 0, 1000, 1000).unwrap();
     let other = protection.gate.wait(9, 0, 1000, 1000).unwrap();
-    let (bell, waker) = bell();
+    let (wake_flag, waker) = wake_flag();
     assert!(ticket.is_woken(&waker, 1000), "a place may have come free before it was there");
     assert!(!ticket.is_woken(&waker, 1000));
     assert_eq!(admit(&tried, &mut first), Ok(Some(1 - index)));
-    assert_eq!((counts()[index], rang(&bell)), (0, true));
+    assert_eq!((counts()[index], was_set(&wake_flag)), (0, true));
     drop((other, ticket, first));
     assert_eq!(counts(), [0, 0]);
 }
@@ -462,9 +465,9 @@ fn every_one_of_many_endpoints_is_found_while_it_has_room() {
     let protection = upstream.protection.as_ref().unwrap();
     let bench = TestWorker::default();
     let ex = bench.exchange("GET /");
-    let mut places: Vec<Option<RequestPermit>> = (0..200).map(|_| None).collect();
-    for place in &mut places {
-        let admitted = upstream.admit(protection, &ex, &TriedEndpoints::default(), place, |_| false);
+    let mut permits: Vec<Option<RequestPermit>> = (0..200).map(|_| None).collect();
+    for permit in &mut permits {
+        let admitted = upstream.admit(protection, &ex, &TriedEndpoints::default(), permit, |_| false);
         assert!(matches!(admitted, Ok(Some(_))), "{admitted:?}");
     }
 }

@@ -64,9 +64,9 @@ impl MatchObserver for BodyNeedObserver {
     fn candidate(&mut self, _route: &Route, _lost: MismatchReason, _ex: &Exchange<'_>) {}
 
     fn eval(&mut self, vars: &ConditionExpr, ex: &Exchange<'_>) -> Option<bool> {
-        let held = vars.eval_before_body(ex);
-        self.has_stopped = held.is_none();
-        held
+        let matched = vars.eval_before_body(ex);
+        self.has_stopped = matched.is_none();
+        matched
     }
 
     #[inline]
@@ -105,8 +105,8 @@ impl MatchObserver for MatchTrace {
 fn detail(route: &Route, lost: MismatchReason, ex: &Exchange<'_>) -> String {
     match lost {
         MismatchReason::Method => {
-            let asked = String::from_utf8_lossy(ex.request.method_name());
-            format!("the method is {asked}, allowed are {}", methods(route.matching.methods).join(", "))
+            let method = String::from_utf8_lossy(ex.request.method_name());
+            format!("the method is {method}, allowed are {}", methods(route.matching.methods).join(", "))
         }
         MismatchReason::RemoteAddr => {
             format!("the client's address {} is not among its remote_addrs", ex.client.ip)

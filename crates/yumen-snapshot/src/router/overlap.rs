@@ -21,7 +21,7 @@ pub struct RouteOverlap {
 /// How far other routes cover one route.
 #[derive(Default)]
 struct RouteCoverage<'r> {
-    ways: usize,
+    route_paths: usize,
     covered: usize,
     by: Option<&'r str>,
     tied: Option<&'r str>,
@@ -35,14 +35,15 @@ impl Router {
         let tables = self.hosts.values().map(|table| &table.paths).chain([&self.any_host]);
         for bucket in tables.flat_map(|paths| paths.values()) {
             // Earlier candidates of a bucket are tried first, so only they can take requests away.
-            for (at, way) in bucket.ways().iter().enumerate() {
-                let standing = standings.entry(&way.route.info.id).or_default();
-                standing.ways += 1;
-                let earlier = &bucket.ways()[..at];
-                if let Some(first) = earlier.iter().find(|first| covers(&first.route, &way.route)) {
+            for (at, route_path) in bucket.route_paths().iter().enumerate() {
+                let standing = standings.entry(&route_path.route.info.id).or_default();
+                standing.route_paths += 1;
+                let earlier = &bucket.route_paths()[..at];
+                if let Some(first) = earlier.iter().find(|first| covers(&first.route, &route_path.route)) {
                     standing.covered += 1;
                     first_of(&mut standing.by, &first.route.info.id);
-                } else if let Some(first) = earlier.iter().find(|first| ties(&first.route, &way.route)) {
+                } else if let Some(first) = earlier.iter().find(|first| ties(&first.route, &route_path.route))
+                {
                     first_of(&mut standing.tied, &first.route.info.id);
                 }
             }
@@ -50,7 +51,7 @@ impl Router {
         self.cover_any_host(&mut standings);
         let overlap = |(route, standing): (&str, RouteCoverage<'_>)| {
             // One uncovered path is enough to get requests.
-            let is_shadowed = standing.covered >= standing.ways;
+            let is_shadowed = standing.covered >= standing.route_paths;
             let by = if is_shadowed { standing.by } else { standing.tied }?;
             Some(RouteOverlap { route: route.into(), by: by.into(), is_shadowed })
         };
@@ -62,20 +63,22 @@ impl Router {
         // Without a table for `*`, no route precedes those without hosts at any host.
         let Some(star) = self.hosts.values().find(|table| &*table.pattern == "*") else { return };
         for bucket in self.any_host.values() {
-            for (at, way) in bucket.ways().iter().enumerate() {
-                let is_covered = bucket.ways()[..at].iter().any(|first| covers(&first.route, &way.route));
-                let Some(key) = self.uri(way).and_then(|uri| path_key(uri, self.parameters)) else {
+            for (at, route_path) in bucket.route_paths().iter().enumerate() {
+                let is_covered =
+                    bucket.route_paths()[..at].iter().any(|first| covers(&first.route, &route_path.route));
+                let Some(key) = self.uri(route_path).and_then(|uri| path_key(uri, self.parameters)) else {
                     continue;
                 };
                 let mut levels = star.paths.search();
                 let mut found = None;
                 // Prefixes from the longest, as a request would meet them.
                 while let (None, Some(bucket)) = (found, levels.next(&*key.bytes)) {
-                    found = bucket.ways().iter().find(|first| {
-                        covers(&first.route, &way.route) && self.reaches(first, key.reach, &key.bytes)
+                    found = bucket.route_paths().iter().find(|first| {
+                        covers(&first.route, &route_path.route) && self.reaches(first, key.reach, &key.bytes)
                     });
                 }
-                if let (Some(first), Some(standing)) = (found, standings.get_mut(&*way.route.info.id)) {
+                if let (Some(first), Some(standing)) = (found, standings.get_mut(&*route_path.route.info.id))
+                {
                     // A path that is covered within its own table has been counted already.
                     standing.covered += usize::from(!is_covered);
                     first_of(&mut standing.by, &first.route.info.id);
@@ -84,13 +87,15 @@ impl Router {
         }
     }
 
-    fn uri<'w>(&self, way: &'w RoutePath) -> Option<&'w str> {
-        way.route.matching.uris.get(usize::from(way.uri)).map(|uri| &**uri)
+    fn uri<'w>(&self, route_path: &'w RoutePath) -> Option<&'w str> {
+        route_path.route.matching.uris.get(usize::from(route_path.uri)).map(|uri| &**uri)
     }
 
     /// Whether a path found for a key matches everything that a pattern with that key matches.
-    fn reaches(&self, way: &RoutePath, reach: KeyMatch, bytes: &[u8]) -> bool {
-        let Some(key) = self.uri(way).and_then(|uri| path_key(uri, self.parameters)) else { return false };
+    fn reaches(&self, route_path: &RoutePath, reach: KeyMatch, bytes: &[u8]) -> bool {
+        let Some(key) = self.uri(route_path).and_then(|uri| path_key(uri, self.parameters)) else {
+            return false;
+        };
         // An exact path covers a pattern only if the pattern is the same exact path.
         key.reach == KeyMatch::Prefix || (reach == KeyMatch::Exact && *key.bytes == *bytes)
     }
@@ -104,15 +109,19 @@ fn first_of<'r>(known: &mut Option<&'r str>, id: &'r str) {
 /// Whether the first route takes every request that the second would get at the same host and path.
 fn covers(first: &Route, second: &Route) -> bool {
     // Zero means all methods.
-    let (ours, theirs) = (first.matching.methods, second.matching.methods);
-    let methods = ours == 0 || (theirs != 0 && theirs & !ours == 0);
+    let (first_methods, second_methods) = (first.matching.methods, second.matching.methods);
+    let methods = first_methods == 0 || (second_methods != 0 && second_methods & !first_methods == 0);
     // Equal filters pass the same requests; whether unequal filters do is undecidable in general.
     methods && (first.matching.filters.is_none() || first.matching.filters == second.matching.filters)
 }
 
 /// Whether only age or id decides which of the two gets some request.
 fn ties(first: &Route, second: &Route) -> bool {
-    let (ours, theirs) = (&first.matching, &second.matching);
-    let hosts_overlap = ours.methods == 0 || theirs.methods == 0 || ours.methods & theirs.methods != 0;
-    hosts_overlap && ours.priority == theirs.priority && ours.filters == theirs.filters
+    let (first_methods, second_methods) = (&first.matching, &second.matching);
+    let share_methods = first_methods.methods == 0
+        || second_methods.methods == 0
+        || first_methods.methods & second_methods.methods != 0;
+    share_methods
+        && first_methods.priority == second_methods.priority
+        && first_methods.filters == second_methods.filters
 }

@@ -154,8 +154,8 @@ fn priority_then_age_then_id_decide_within_a_bucket() {
         if id == "-" {
             break;
         }
-        let gone = [("a", 5, 10), ("b", 5, 9), ("c", 0, 0), ("d", 0, 0)].into_iter().find(|x| x.0 == id);
-        let (_, priority, created) = gone.unwrap();
+        let removed = [("a", 5, 10), ("b", 5, 9), ("c", 0, 0), ("d", 0, 0)].into_iter().find(|x| x.0 == id);
+        let (_, priority, created) = removed.unwrap();
         router.remove(&route(&id, RouteMatching { priority, created, ..matching(&["/"], &[]) }));
         order.push(id);
     }
@@ -297,7 +297,9 @@ fn pieces_match(pieces: &[Piece], path: &[u8]) -> bool {
     match (pieces.first(), path.first()) {
         (Some(Piece::Anything), _) => true,
         (Some(Piece::End), first) => first.is_none(),
-        (Some(Piece::Byte(wanted)), Some(byte)) => wanted == byte && pieces_match(&pieces[1..], &path[1..]),
+        (Some(Piece::Byte(expected)), Some(byte)) => {
+            expected == byte && pieces_match(&pieces[1..], &path[1..])
+        }
         (Some(Piece::Segment), Some(byte)) if *byte != b'/' => {
             let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
             pieces_match(&pieces[1..], &path[end..])
@@ -410,9 +412,13 @@ fn explains_as_it_serves(
     question.headers.insert("Host".into(), host.into());
     for id in routes.keys() {
         question.why_not = Some(id.clone());
-        let told = explain(&snapshot, &question, &ExplainContext::default()).unwrap();
-        let why_not = told.why_not.unwrap();
-        assert_eq!(told.route.map_or("-".into(), |route| route.id.to_string()), expected, "{line} at {host}");
+        let explanation = explain(&snapshot, &question, &ExplainContext::default()).unwrap();
+        let why_not = explanation.why_not.unwrap();
+        assert_eq!(
+            explanation.route.map_or("-".into(), |route| route.id.to_string()),
+            expected,
+            "{line} at {host}"
+        );
         assert_eq!(why_not.lost.is_none(), id == expected, "{line} at {host}: {id} {why_not:?}");
         assert!(!why_not.why.is_empty() && why_not.route[..] == id[..], "{line} at {host}: {why_not:?}");
     }
@@ -461,8 +467,8 @@ fn random_tables_answer_as_the_plain_rules_do_through_every_change() {
         let (mut reached, mut unreachable) = (BTreeSet::new(), BTreeSet::new());
         for _ in 0..40 {
             let id = random.below(16).to_string();
-            if let Some(gone) = routes.remove(&id) {
-                router.remove(&gone);
+            if let Some(removed) = routes.remove(&id) {
+                router.remove(&removed);
             }
             if random.below(3) > 0 {
                 let new = some_route(&random, &id);
@@ -484,8 +490,8 @@ fn random_tables_answer_as_the_plain_rules_do_through_every_change() {
         for (router, routes) in &old {
             agree(router, routes, &random, &mut reached);
         }
-        for gone in routes.values() {
-            router.remove(gone);
+        for removed in routes.values() {
+            router.remove(removed);
         }
         assert!(router.any_host.is_empty() && router.hosts.is_empty(), "seed {seed} leaves nodes behind");
     }

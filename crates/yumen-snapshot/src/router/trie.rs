@@ -297,15 +297,15 @@ impl<T> TrieNode<T> {
 }
 
 fn pass_wild<K: TrieKey>(label: &[u8], key: K, mut at: usize) -> Option<usize> {
-    for &wanted in label {
-        if wanted == PARAMETER {
+    for &byte in label {
+        if byte == PARAMETER {
             let end = key.segment_end(at);
             // A parameter needs at least one byte: `/user/:id` does not match `/user/`.
             if end == at {
                 return None;
             }
             at = end;
-        } else if at < key.len() && key.byte(at) == wanted {
+        } else if at < key.len() && key.byte(at) == byte {
             at += 1;
         } else {
             return None;
@@ -327,9 +327,9 @@ impl<T: Clone> TrieNode<T> {
         let label = Label::from(self.text.label());
         // Ascending order is an invariant: `has_parameter_child` and the binary search depend on it.
         let at = self.children().partition_point(|other| other.first() < child.first());
-        let (before, behind) = self.children().split_at(at);
+        let (before, after) = self.children().split_at(at);
         // The siblings are cloned, which is shallow: their own children stay shared with older snapshots.
-        let children = before.iter().cloned().chain([child]).chain(behind.iter().cloned()).collect();
+        let children = before.iter().cloned().chain([child]).chain(after.iter().cloned()).collect();
         self.set_shape(&label, Some(children));
     }
 

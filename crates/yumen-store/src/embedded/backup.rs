@@ -28,7 +28,7 @@ impl EmbeddedMedium {
     /// file.
     pub fn backup(&self, to: &Path) -> Result<(), StoreError> {
         // The copy would replace the file under the running store.
-        if is_same(to, &self.place) {
+        if is_same(to, &self.path) {
             let message = "the target of a backup must not be the store itself";
             return Err(about(to, &io::Error::new(io::ErrorKind::InvalidInput, message)).into());
         }
@@ -54,8 +54,8 @@ pub fn restore(
 ) -> Result<StoreState, StoreError> {
     let edge = OptionalSeal(seal);
     let directory = DataDir::lock(directory)?;
-    let place = directory.file(DATABASE);
-    let draft = directory::suffixed(&place, ".restoring");
+    let path = directory.file(DATABASE);
+    let draft = directory::suffixed(&path, ".restoring");
     // Found by content, since operators rename backups.
     let state = match is_last_good(from)? {
         true => from_last_good(from, &draft, &edge),
@@ -66,10 +66,10 @@ pub fn restore(
         Some(replaced) => go_on(state, replaced, &draft),
         None => Ok(state),
     });
-    let state = state.inspect_err(|_| drop(directory::remove_if_there(&draft)))?;
+    let state = state.inspect_err(|_| drop(directory::remove_if_exists(&draft)))?;
     // The replaced file gets its second name first: a crash before the rename leaves the old store in place.
-    directory::keep_as(&place, &directory.file(REPLACED))?;
-    directory::rename_durably(&draft, &place)?;
+    directory::keep_as(&path, &directory.file(REPLACED))?;
+    directory::rename_durably(&draft, &path)?;
     // The old last good state belongs to the replaced store and must not come back.
     LastGood::save(directory.path(), &state, &edge)?;
     // The versions in force belonged to the replaced texts.
@@ -79,11 +79,11 @@ pub fn restore(
 
 /// Newest revision of the replaced store, as far as its files are readable.
 fn reached(directory: &DataDir, edge: &OptionalSeal) -> Option<Revision> {
-    let place = directory.file(DATABASE);
-    let stored = file::check(&place).and_then(|()| {
-        guarded(&place, || {
+    let path = directory.file(DATABASE);
+    let stored = file::check(&path).and_then(|()| {
+        guarded(&path, || {
             // The full check keeps a damaged file from being modified by recovery.
-            let database = file::builder(OpenCheck::Full).open(&place)?;
+            let database = file::builder(OpenCheck::Full).open(&path)?;
             let revision = tables::revision_of(&database)?;
             database.close()?;
             Ok(revision)
@@ -99,10 +99,10 @@ fn go_on(state: StoreState, replaced: Revision, draft: &Path) -> Result<StoreSta
     let revision = Revision(state.revision.max(replaced).0 + 1);
     let reason = Some(format!("the store of revision {} was restored", state.revision.0));
     let by = Authorship { author: RESTORE.to_owned(), reason };
-    let skip_revisions = StoreCommit { revision, time_ms: now_ms(), by, changes: Vec::new() };
+    let commit = StoreCommit { revision, time_ms: now_ms(), by, changes: Vec::new() };
     guarded(draft, || {
         let database = file::builder(OpenCheck::Quick).open(draft)?;
-        tables::skip_revisions(&database, &skip_revisions)?;
+        tables::skip_revisions(&database, &commit)?;
         Ok(database.close()?)
     })?;
     Ok(state.with(revision, []))

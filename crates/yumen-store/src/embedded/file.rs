@@ -53,7 +53,7 @@ pub(super) fn write(
     });
     if written.is_err() {
         // The first error is the cause; an error of the removal would hide it.
-        let _ = directory::remove_if_there(path);
+        let _ = directory::remove_if_exists(path);
     }
     written
 }

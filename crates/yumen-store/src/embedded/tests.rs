@@ -1,6 +1,6 @@
 #![allow(clippy::print_stdout, reason = "measurements are printed, not asserted")]
 
-mod gone;
+mod removed_files;
 mod restored;
 mod sealed;
 
@@ -223,7 +223,7 @@ fn history_is_bounded_by_count_bytes_and_age() {
         (EmbeddedOptions { history_bytes_max: 10, ..all.clone() }, 1),
         (EmbeddedOptions { revisions_age_max: Some(Duration::from_secs(3600)), ..all.clone() }, 40),
     ];
-    for (options, kept) in cases {
+    for (options, retained) in cases {
         let (medium, state) = Disk::new(1).load(options.clone()).unwrap();
         let store = StoreEngine::start(medium, state).unwrap();
         for i in 0..40 {
@@ -231,10 +231,14 @@ fn history_is_bounded_by_count_bytes_and_age() {
         }
         let history = store.history(None, 1000).unwrap();
         let revisions: Vec<u64> = history.iter().map(|committed| committed.revision.0).collect();
-        assert_eq!(revisions, (41 - kept..=40).rev().collect::<Vec<u64>>(), "{options:?}");
-        assert_eq!(store.state_at(Revision(40 - kept)).unwrap().len() as u64, 40 - kept, "{options:?}");
-        if kept < 40 {
-            let older = store.state_at(Revision(39 - kept));
+        assert_eq!(revisions, (41 - retained..=40).rev().collect::<Vec<u64>>(), "{options:?}");
+        assert_eq!(
+            store.state_at(Revision(40 - retained)).unwrap().len() as u64,
+            40 - retained,
+            "{options:?}"
+        );
+        if retained < 40 {
+            let older = store.state_at(Revision(39 - retained));
             assert!(matches!(older, Err(StoreError::Compacted(_))), "{options:?}");
         }
     }
@@ -299,19 +303,19 @@ fn a_backup_is_of_one_moment_while_writes_go_on() {
 
 #[test]
 fn restoring_keeps_what_it_replaces_and_refuses_what_is_not_whole() {
-    let (dir, predecessor_requests) = (TestDir::new(), TestDir::new());
+    let (dir, backups) = (TestDir::new(), TestDir::new());
     let store = open(&dir);
     put(&store, "a", "{\"v\":1}").unwrap();
-    let backup = predecessor_requests.join("backup.redb");
+    let backup = backups.join("backup.redb");
     store.medium().backup(&backup).unwrap();
     put(&store, "a", "{\"v\":2}").unwrap();
     let message = restore(&backup, dir.path(), None).unwrap_err().to_string();
     assert!(message.contains("in use"), "{message}");
-    let message = restore(&dir.join(DATABASE), predecessor_requests.path(), None).unwrap_err().to_string();
+    let message = restore(&dir.join(DATABASE), backups.path(), None).unwrap_err().to_string();
     assert!(message.contains("in use"), "{message}");
     drop(store);
     let bytes = fs::read(&backup).unwrap();
-    let cut = predecessor_requests.join("cut.redb");
+    let cut = backups.join("cut.redb");
     for (name, bytes) in [("cut", &bytes[..bytes.len() / 3]), ("empty", &[]), ("text", b"hello")] {
         fs::write(&cut, bytes).unwrap();
         restore(&cut, dir.path(), None).expect_err(name);
@@ -590,13 +594,13 @@ impl Model {
         assert_eq!(settings.collect::<BTreeMap<_, _>>(), self.settings);
         let newest = self.past.len();
         assert_eq!(state.revision.0 as usize, newest);
-        let kept = store.history(None, usize::MAX).unwrap().len();
-        assert_eq!(kept, newest.min(revisions_max));
+        let count = store.history(None, usize::MAX).unwrap().len();
+        assert_eq!(count, newest.min(revisions_max));
         for (revision, past) in self.past.iter().enumerate() {
             match store.state_at(Revision(revision as u64)) {
-                Ok(state) => assert_eq!((&texts(&state), revision + kept >= newest), (past, true)),
+                Ok(state) => assert_eq!((&texts(&state), revision + count >= newest), (past, true)),
                 Err(error) => {
-                    assert!(matches!(error, StoreError::Compacted(_)) && revision + kept < newest);
+                    assert!(matches!(error, StoreError::Compacted(_)) && revision + count < newest);
                 }
             }
         }
@@ -653,7 +657,7 @@ fn apply(action: &Action, store: &EmbeddedStore, model: &mut Model) {
 }
 
 fn refused(store: &EmbeddedStore, id: String) {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     store.propose(crate::store::Proposal {
         by: Authorship::by("test"),
         decide: Box::new(move |draft| {
@@ -661,21 +665,21 @@ fn refused(store: &EmbeddedStore, id: String) {
             draft.set("never", Some("never"));
             false
         }),
-        done: Box::new(move |result| tell.send(result).unwrap()),
+        done: Box::new(move |result| sender.send(result).unwrap()),
     });
-    assert!(told.recv_timeout(WAIT).unwrap().unwrap().is_none());
+    assert!(receiver.recv_timeout(WAIT).unwrap().unwrap().is_none());
 }
 
 /// Notifies when an object has expired.
 fn expired(store: &EmbeddedStore) -> std::sync::mpsc::Receiver<()> {
-    let (tell, told) = channel();
-    let tell = StdMutex::new(tell);
+    let (sender, receiver) = channel();
+    let sender = StdMutex::new(sender);
     store.follow(Box::new(move |committed| {
         if committed.by.author == EXPIRY {
-            let _ = tell.lock().unwrap().send(());
+            let _ = sender.lock().unwrap().send(());
         }
     }));
-    told
+    receiver
 }
 
 proptest! {

@@ -18,7 +18,7 @@ fn store() -> MemoryStore {
 }
 
 fn put(store: &dyn Store, id: &str, json: &str) -> Revision {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let (key, json): (ResourceKey, Arc<str>) = (ResourceKey::new(Kind::Routes, id), json.into());
     store.propose(Proposal {
         by: Authorship::by("test"),
@@ -26,9 +26,9 @@ fn put(store: &dyn Store, id: &str, json: &str) -> Revision {
             draft.put(key.clone(), json.clone(), None);
             true
         }),
-        done: Box::new(move |result| tell.send(result).unwrap()),
+        done: Box::new(move |result| sender.send(result).unwrap()),
     });
-    told.recv_timeout(WAIT).unwrap().unwrap().unwrap().revision
+    receiver.recv_timeout(WAIT).unwrap().unwrap().unwrap().revision
 }
 
 fn entry(expires_ms: Option<u64>) -> StoreEntry {
@@ -57,8 +57,8 @@ fn every_commit_is_a_revision_and_the_past_can_be_seen() {
 fn followers_hear_of_every_revision_once_and_in_order() {
     let store = Arc::new(store());
     put(&*store, "before", "{}");
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let notes = heard.clone();
+    let revisions = Arc::new(Mutex::new(Vec::new()));
+    let notes = revisions.clone();
     let from = store.follow(Box::new(move |committed| notes.lock().unwrap().push(committed.revision.0)));
     assert_eq!(from.revision, Revision(1));
     std::thread::scope(|scope| {
@@ -71,7 +71,7 @@ fn followers_hear_of_every_revision_once_and_in_order() {
             });
         }
     });
-    assert_eq!(*heard.lock().unwrap(), (2..=201).collect::<Vec<u64>>());
+    assert_eq!(*revisions.lock().unwrap(), (2..=201).collect::<Vec<u64>>());
 }
 
 #[tokio::test]
@@ -90,8 +90,8 @@ async fn a_refusal_writes_nothing_and_gives_its_reason() {
 #[test]
 fn what_expires_is_deleted_by_a_revision_of_its_own() {
     let store = store();
-    let (tell, told) = channel();
-    store.follow(Box::new(move |committed| tell.send(committed.clone()).unwrap()));
+    let (sender, receiver) = channel();
+    store.follow(Box::new(move |committed| sender.send(committed.clone()).unwrap()));
     store.propose(Proposal {
         by: Authorship::by("test"),
         decide: Box::new(|draft| {
@@ -101,8 +101,8 @@ fn what_expires_is_deleted_by_a_revision_of_its_own() {
         }),
         done: Box::new(|_| ()),
     });
-    assert_eq!(told.recv_timeout(WAIT).unwrap().by.author, "test");
-    assert_eq!(told.recv_timeout(WAIT).unwrap().by.author, EXPIRY);
+    assert_eq!(receiver.recv_timeout(WAIT).unwrap().by.author, "test");
+    assert_eq!(receiver.recv_timeout(WAIT).unwrap().by.author, EXPIRY);
     assert!(store.state().is_empty());
 }
 
@@ -122,13 +122,13 @@ async fn a_proposal_that_panics_fails_alone() {
 #[derive(Default)]
 struct Broken {
     batches: AtomicUsize,
-    is_mended: AtomicBool,
+    is_fixed: AtomicBool,
 }
 
 impl StoreMedium for Broken {
     fn persist(&self, _: &CommitBatch) -> Result<(), StoreError> {
         self.batches.fetch_add(1, Ordering::Relaxed);
-        match self.is_mended.load(Ordering::Relaxed) {
+        match self.is_fixed.load(Ordering::Relaxed) {
             true => Ok(()),
             false => Err(StoreError::Full("no room".into())),
         }
@@ -157,7 +157,7 @@ fn a_failed_write_is_told_until_one_succeeds() {
     assert!(matches!(store.failure(), Some(StoreError::Full(_))));
     write(&store, |_| ()).unwrap();
     assert!(store.failure().is_some(), "nothing was to be written, which shows nothing");
-    store.medium().is_mended.store(true, Ordering::Relaxed);
+    store.medium().is_fixed.store(true, Ordering::Relaxed);
     put(&store, "a", "{}");
     assert!(store.failure().is_none());
 }
@@ -170,7 +170,7 @@ fn what_is_written_anew_inherits_nothing_of_what_could_not_be_deleted_in_time() 
     ];
     let store = StoreEngine::start(Broken::default(), StoreState::new(Revision(1), entries, [])).unwrap();
     until("an attempt", || store.failure().is_some());
-    store.medium().is_mended.store(true, Ordering::Relaxed);
+    store.medium().is_fixed.store(true, Ordering::Relaxed);
     write(&store, |draft| draft.put(ResourceKey::new(Kind::Consumers, "jack"), "{}".into(), None)).unwrap();
     let left: Vec<String> = store.state().entries().map(|(key, _)| key.to_string()).collect();
     assert_eq!(left, ["consumers/jack"]);
@@ -187,16 +187,16 @@ fn a_consumers_credentials_end_with_it() {
     for delete in [by_hand, by_its_lifetime] {
         let store = store();
         let write = |mut decide: Box<dyn FnMut(&mut Draft) + Send>| {
-            let (tell, told) = channel();
+            let (sender, receiver) = channel();
             store.propose(Proposal {
                 by: Authorship::by("test"),
                 decide: Box::new(move |draft| {
                     decide(draft);
                     true
                 }),
-                done: Box::new(move |result| tell.send(result).unwrap()),
+                done: Box::new(move |result| sender.send(result).unwrap()),
             });
-            told.recv_timeout(WAIT).unwrap().unwrap();
+            receiver.recv_timeout(WAIT).unwrap().unwrap();
         };
         write(Box::new(|draft| {
             for id in ["jack", "jacky"] {
@@ -209,9 +209,9 @@ fn a_consumers_credentials_end_with_it() {
             }
         }));
         write(Box::new(delete));
-        let is_there = || store.state().get(Kind::Consumers, "jack").is_some();
+        let exists = || store.state().get(Kind::Consumers, "jack").is_some();
         let begin = std::time::Instant::now();
-        while is_there() {
+        while exists() {
             assert!(begin.elapsed() < WAIT, "it never went");
             std::thread::sleep(Duration::from_millis(5));
         }

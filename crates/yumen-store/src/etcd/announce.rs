@@ -70,13 +70,13 @@ pub(super) fn begin(
     runtime: &tokio::runtime::Handle,
     what: NodeAnnouncement,
 ) -> AnnouncedNode {
-    let (leave, asked) = oneshot::channel();
-    let (tell, left) = mpsc::channel();
+    let (leave, leave_requested) = oneshot::channel();
+    let (sender, left) = mpsc::channel();
     runtime.spawn(async move {
         let lease = AtomicI64::new(0);
         let stays = tokio::select! {
             // Dropping the sender means leave; sending a value means hand over.
-            stays = asked => stays.is_ok(),
+            stays = leave_requested => stays.is_ok(),
             never = keep(&shared, what, &lease) => match never {},
         };
         let lease = lease.into_inner();
@@ -87,7 +87,7 @@ pub(super) fn begin(
         {
             tracing::info!("node record not removed from etcd; its lease expires");
         }
-        let _ = tell.send(());
+        let _ = sender.send(());
     });
     AnnouncedNode { leave, left }
 }

@@ -57,14 +57,14 @@ async fn listen(shared: &EtcdShared, watch: &mut EtcdWatch) -> Result<MirrorNeed
     let mut probe = interval(shared.settings.probe_every);
     // Missed ticks of a suspended process must not cause a burst of probes.
     probe.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut heard = Instant::now();
+    let mut last_event = Instant::now();
     loop {
         tokio::select! {
             // A received message takes precedence over the probe timeout.
             biased;
             news = watch.next() => {
                 // Any message proves that the member is alive, even an error.
-                heard = Instant::now();
+                last_event = Instant::now();
                 match news? {
                     WatchMessage::Events(head, events) => {
                         if shared.take_events(head, events) {
@@ -78,7 +78,7 @@ async fn listen(shared: &EtcdShared, watch: &mut EtcdWatch) -> Result<MirrorNeed
             }
             _ = probe.tick() => {
                 // Before the next request: the silence since the last one counts.
-                if heard.elapsed() > shared.settings.probe_timeout {
+                if last_event.elapsed() > shared.settings.probe_timeout {
                     watch.fail("the etcd member does not respond");
                     return Err(RpcError::Late(shared.settings.probe_timeout.as_millis()));
                 }

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn what_was_in_force_between_two_revisions_is_what_the_first_made() {
         let (past, newest) = past(10);
-        for (asked, expected) in [
+        for (requested, expected) in [
             (20, Some(Some(20))),
             (21, None),
             (19, None),
@@ -111,12 +111,12 @@ mod tests {
             (10, Some(Some(10))),
             (9, Some(None)),
         ] {
-            let state = past.state_at(Revision(asked), &newest);
+            let state = past.state_at(Revision(requested), &newest);
             let found = state.as_ref().map(|state| {
-                assert_eq!(state.revision, Revision(asked));
+                assert_eq!(state.revision, Revision(requested));
                 state.get(yumen_config::Kind::Routes, "a").map(|entry| entry.modified.0)
             });
-            assert_eq!(found, expected, "{asked}");
+            assert_eq!(found, expected, "{requested}");
         }
     }
 

@@ -55,9 +55,9 @@ impl KeyLayout {
     }
 
     /// Key in etcd.
-    pub(super) fn path(&self, place: &KeyRole) -> String {
+    pub(super) fn path(&self, role: &KeyRole) -> String {
         let root = &self.root;
-        match place {
+        match role {
             KeyRole::Resource(ResourceKey { kind, id }) => format!("{root}{}/{id}", kind.collection()),
             KeyRole::Setting(name) => format!("{root}{OWN}/settings/{name}"),
             KeyRole::Note => format!("{root}{OWN}/last_write"),
@@ -66,7 +66,7 @@ impl KeyLayout {
     }
 
     /// Parses a key; `None` if the key is not Yumen's, such as a directory's placeholder.
-    pub(super) fn place(&self, path: &[u8]) -> Option<KeyRole> {
+    pub(super) fn role(&self, path: &[u8]) -> Option<KeyRole> {
         let path = std::str::from_utf8(path).ok()?.strip_prefix(&self.root)?;
         let (directory, id) = path.split_once('/').filter(|(_, id)| !id.is_empty())?;
         if directory == OWN {
@@ -105,7 +105,7 @@ impl KeyLayout {
         let kind = parts.next().and_then(|kind| Kind::from_name(std::str::from_utf8(kind).ok()?));
         // A trailing slash marks a directory's placeholder.
         let is_name = parts.next().is_some_and(|id| !id.is_empty() && !id.ends_with(b"/"));
-        kind.is_some() && is_name && self.place(path).is_none()
+        kind.is_some() && is_name && self.role(path).is_none()
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
     fn every_place_has_a_key_that_leads_back_to_it() {
         let layout = KeyLayout::new("/apisix");
         let resource = |kind, id| KeyRole::Resource(ResourceKey::new(kind, id));
-        for (place, path) in [
+        for (role, path) in [
             (resource(Kind::Routes, "1"), "/apisix/routes/1"),
             (resource(Kind::PluginMetadata, "file-logger"), "/apisix/plugin_metadata/file-logger"),
             (resource(Kind::Consumers, "jack"), "/apisix/consumers/jack"),
@@ -127,8 +127,8 @@ mod tests {
             (KeyRole::Note, "/apisix/yumen/last_write"),
             (KeyRole::Confirmation, "/apisix/yumen/confirmed"),
         ] {
-            assert_eq!(layout.path(&place), path);
-            assert_eq!(layout.place(path.as_bytes()), Some(place), "{path}");
+            assert_eq!(layout.path(&role), path);
+            assert_eq!(layout.role(path.as_bytes()), Some(role), "{path}");
         }
     }
 
@@ -152,9 +152,9 @@ mod tests {
             "/apisix/yumen/board/note",
             "/other/routes/1",
         ] {
-            assert_eq!(layout.place(path.as_bytes()), None, "{path}");
+            assert_eq!(layout.role(path.as_bytes()), None, "{path}");
         }
-        assert_eq!(layout.place(b"/apisix/routes/\xff"), None);
+        assert_eq!(layout.role(b"/apisix/routes/\xff"), None);
     }
 
     #[test]

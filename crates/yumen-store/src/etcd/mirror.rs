@@ -26,7 +26,7 @@ use crate::store::StoreDifference;
 
 pub(super) use confirmation::DeletionConfirmation;
 pub(super) use deletion_hold::DeletionHold;
-use deletion_hold::{Moment, Verdict};
+use deletion_hold::{DeletionVerdict, Moment};
 
 /// Author of revisions without a note by a writer.
 pub const FOREIGN: &str = "etcd";
@@ -97,8 +97,7 @@ impl EtcdMirror {
     pub(super) fn new(layout: KeyLayout, served: StoreState, hold_percent: u32) -> EtcdMirror {
         // Saved settings survive a restart: a confirmation that was used must not take effect again.
         let confirmed_at = served.setting(CONFIRMED).and_then(|at| at.parse().ok()).unwrap_or(0);
-        let used_nonces =
-            served.setting(SPENT).map(|used_nonces| used_nonces.split(' ').map(Arc::from).collect());
+        let nonces = served.setting(SPENT).map(|nonces| nonces.split(' ').map(Arc::from).collect());
         EtcdMirror {
             layout,
             seen: ClusterHead { cluster_id: 0, revision: served.revision.0 },
@@ -108,7 +107,7 @@ impl EtcdMirror {
             settings_at: OrdMap::new(),
             note_at: 0,
             confirmed_at,
-            used_nonces: used_nonces.unwrap_or_default(),
+            used_nonces: nonces.unwrap_or_default(),
             unreadable: OrdMap::new(),
             strays: OrdSet::new(),
             hold: DeletionHold::new(hold_percent),
@@ -184,8 +183,8 @@ impl EtcdMirror {
     }
 
     /// Revision of a key in etcd according to this mirror; 0 if absent. Transactions compare it.
-    pub(super) fn expected(&self, place: &KeyRole) -> u64 {
-        match place {
+    pub(super) fn expected(&self, role: &KeyRole) -> u64 {
+        match role {
             KeyRole::Note => self.note_at,
             KeyRole::Confirmation => self.confirmed_at,
             KeyRole::Setting(name) => self.settings_at.get(name).copied().unwrap_or(0),
@@ -262,13 +261,13 @@ impl EtcdMirror {
         // The listing is complete, so every stray key is found again.
         self.strays.clear();
         for kv in &listing.kvs {
-            match self.layout.place(&kv.key) {
-                Some(place) => listed.put(place, kv, self),
+            match self.layout.role(&kv.key) {
+                Some(role) => listed.put(role, kv, self),
                 None => self.add_stray_key(&kv.key, false),
             }
         }
         // An unreadable object is not gone: its last readable text stays in force.
-        let gone: Vec<ResourceKey> = self
+        let deleted: Vec<ResourceKey> = self
             .served
             .entries()
             .map(|(key, _)| key)
@@ -279,9 +278,9 @@ impl EtcdMirror {
         listed.entries.keys().for_each(|key| self.hold.release(key));
         // Names are required here: a listing may stem from another cluster, where an unnamed confirmation
         // would cover unrelated objects.
-        let word = listed.word.filter(|word| self.spend(&word.note.nonce));
-        let names = word.as_ref().and_then(DeletionConfirmation::names).unwrap_or_default();
-        let verdict = self.pass(gone, &names, Moment { revision: listing.head.revision, now_ms });
+        let confirmation = listed.confirmation.filter(|confirmation| self.spend(&confirmation.note.nonce));
+        let names = confirmation.as_ref().and_then(DeletionConfirmation::names).unwrap_or_default();
+        let verdict = self.pass(deleted, &names, Moment { revision: listing.head.revision, now_ms });
         let is_held = self.hold.len() > 0;
         // Revisions of another cluster are not comparable.
         if !self.is_same(listing.head) {
@@ -325,15 +324,15 @@ impl EtcdMirror {
             let revision = kv.mod_revision.max(0) as u64;
             // Revisions without keys of this store advance `seen` too.
             let group = by_revision.entry(revision).or_default();
-            match self.layout.place(&kv.key) {
-                Some(place) => group.push((place, kv, is_delete)),
+            match self.layout.role(&kv.key) {
+                Some(role) => group.push((role, kv, is_delete)),
                 None => self.add_stray_key(&kv.key, is_delete),
             }
         }
         for (revision, group) in by_revision {
             let is_missed = match revision <= self.seen.revision {
-                true => group.iter().any(|(place, _, is_delete)| self.is_news(place, revision, *is_delete)),
-                false => group.iter().any(|(place, kv, is_delete)| self.shows_a_gap(place, kv, *is_delete)),
+                true => group.iter().any(|(role, _, is_delete)| self.is_news(role, revision, *is_delete)),
+                false => group.iter().any(|(role, kv, is_delete)| self.shows_a_gap(role, kv, *is_delete)),
             };
             // Revisions before the gap stay applied; the listing corrects the rest.
             if is_missed {
@@ -351,18 +350,18 @@ impl EtcdMirror {
 
     /// Whether an event of a processed revision is unknown here. A key deleted since looks the same; the
     /// listing decides.
-    fn is_news(&self, place: &KeyRole, revision: u64, is_delete: bool) -> bool {
-        let KeyRole::Resource(_) = place else { return false };
-        match (self.expected(place), is_delete) {
+    fn is_news(&self, role: &KeyRole, revision: u64, is_delete: bool) -> bool {
+        let KeyRole::Resource(_) = role else { return false };
+        match (self.expected(role), is_delete) {
             (0, is_delete) => !is_delete,
             (known, _) => known < revision,
         }
     }
 
     /// Whether an event proves that an earlier event of its key was missed.
-    fn shows_a_gap(&self, place: &KeyRole, kv: &KeyValue, is_delete: bool) -> bool {
-        let KeyRole::Resource(_) = place else { return false };
-        let is_unknown = self.expected(place) == 0;
+    fn shows_a_gap(&self, role: &KeyRole, kv: &KeyValue, is_delete: bool) -> bool {
+        let KeyRole::Resource(_) = role else { return false };
+        let is_unknown = self.expected(role) == 0;
         // A key created before `seen` must have been known, unless its event was lost.
         is_unknown && (is_delete || kv.create_revision.max(0) as u64 <= self.seen.revision)
     }
@@ -388,10 +387,10 @@ impl EtcdMirror {
         now_ms: u64,
     ) -> Option<Arc<StoreCommit>> {
         let mut after: BTreeMap<ResourceKey, Option<StoreEntry>> = BTreeMap::new();
-        let (mut gone, mut note, mut lost_settings) = (Vec::new(), None, Vec::new());
+        let (mut deleted, mut note, mut lost_settings) = (Vec::new(), None, Vec::new());
         let at = Moment { revision, now_ms };
-        for (place, kv, is_delete) in group {
-            match (place, is_delete) {
+        for (role, kv, is_delete) in group {
+            match (role, is_delete) {
                 (KeyRole::Resource(key), false) => match self.entry(&key, &kv) {
                     Ok(entry) => {
                         self.unreadable.remove(&key);
@@ -406,7 +405,7 @@ impl EtcdMirror {
                 },
                 (KeyRole::Resource(key), true) => {
                     self.unreadable.remove(&key);
-                    gone.push(key);
+                    deleted.push(key);
                 }
                 (KeyRole::Setting(name), false) => self.put_setting(name, &kv),
                 (KeyRole::Setting(name), true) => lost_settings.push(name),
@@ -426,15 +425,15 @@ impl EtcdMirror {
             }
         }
         // An object with an unreadable first value was never served.
-        gone.retain(|key| self.served.get(key.kind, &key.id).is_some());
-        let held_before = self.hold.len();
+        deleted.retain(|key| self.served.get(key.kind, &key.id).is_some());
+        let held_count_before = self.hold.len();
         let verdict = match &note {
             // A note marks a write through a gateway, which confirms large deletions itself.
-            Some(_) => Verdict { passing: gone, ..Verdict::default() },
-            None => self.pass(gone, &BTreeSet::new(), at),
+            Some(_) => DeletionVerdict { passing: deleted, ..DeletionVerdict::default() },
+            None => self.pass(deleted, &BTreeSet::new(), at),
         };
         // Settings deleted together with held objects are retained: the same mistake may have deleted them.
-        if self.hold.len() == held_before {
+        if self.hold.len() == held_count_before {
             lost_settings.iter().for_each(|name| self.served.replace_setting(name, None));
         }
         for name in &lost_settings {
@@ -458,7 +457,7 @@ impl EtcdMirror {
 
     /// Decides which deletions pass: expired objects, objects named by a confirmation, and the rest unless
     /// they exceed the hold threshold.
-    fn pass(&mut self, gone: Vec<ResourceKey>, names: &BTreeSet<&[u8]>, at: Moment) -> Verdict {
+    fn pass(&mut self, deleted: Vec<ResourceKey>, names: &BTreeSet<&[u8]>, at: Moment) -> DeletionVerdict {
         let entry_of = |key: &ResourceKey| self.served.get(key.kind, &key.id);
         // An expired object is meant to vanish, whatever else was deleted.
         let has_ended = |key: &ResourceKey| {
@@ -468,8 +467,9 @@ impl EtcdMirror {
             let entry = entry_of(key).filter(|_| !names.is_empty());
             entry.is_some_and(|entry| names.contains(confirmation::name_of(key, entry).as_bytes()))
         };
-        let (mut passing, gone): (Vec<ResourceKey>, Vec<ResourceKey>) = gone.into_iter().partition(has_ended);
-        let (named, rest): (Vec<ResourceKey>, Vec<ResourceKey>) = gone.into_iter().partition(is_named);
+        let (mut passing, deleted): (Vec<ResourceKey>, Vec<ResourceKey>) =
+            deleted.into_iter().partition(has_ended);
+        let (named, rest): (Vec<ResourceKey>, Vec<ResourceKey>) = deleted.into_iter().partition(is_named);
         let rest = rest.into_iter().filter_map(|key| entry_of(&key).cloned().map(|entry| (key, entry)));
         let rest = rest.collect();
         if !named.is_empty() {
@@ -485,13 +485,13 @@ impl EtcdMirror {
     }
 
     /// Releases the held deletions that a new confirmation covers.
-    fn release_deletions(&mut self, word: &DeletionConfirmation, at: Moment) -> Verdict {
-        match word.names() {
+    fn release_deletions(&mut self, confirmation: &DeletionConfirmation, at: Moment) -> DeletionVerdict {
+        match confirmation.names() {
             // A used nonce stems from a restored copy or another cluster (decision 28).
-            _ if !self.spend(&word.note.nonce) => Verdict::default(),
+            _ if !self.spend(&confirmation.note.nonce) => DeletionVerdict::default(),
             Some(names) => self.pass(self.hold.keys().cloned().collect(), &names, at),
             // Older versions confirm without names, and only while their deletions are held.
-            None => Verdict { passing: self.hold.release_all(), ..Verdict::default() },
+            None => DeletionVerdict { passing: self.hold.release_all(), ..DeletionVerdict::default() },
         }
     }
 
@@ -501,16 +501,16 @@ impl EtcdMirror {
         if nonce.is_empty() {
             return true;
         }
-        let is_fresh = !self.used_nonces.iter().any(|used_nonces| **used_nonces == *nonce);
+        let is_fresh = !self.used_nonces.iter().any(|used| **used == *nonce);
         if is_fresh {
             self.used_nonces.push_back(nonce.into());
             // Bounded, since the list is stored with every state.
             if self.used_nonces.len() > SPENT_MAX {
                 self.used_nonces.pop_front();
             }
-            let used_nonces: Vec<&str> = self.used_nonces.iter().map(|nonce| &**nonce).collect();
+            let joined: Vec<&str> = self.used_nonces.iter().map(|nonce| &**nonce).collect();
             // Stored as a setting, so that the mark survives a restart with the last good state.
-            self.served.replace_setting(&SPENT.into(), Some(used_nonces.join(" ").into()));
+            self.served.replace_setting(&SPENT.into(), Some(joined.join(" ").into()));
         }
         is_fresh
     }
@@ -587,14 +587,14 @@ struct ParsedListing {
     settings: BTreeMap<Arc<str>, KeyValue>,
     note_at: u64,
     confirmed_at: u64,
-    word: Option<DeletionConfirmation>,
+    confirmation: Option<DeletionConfirmation>,
     nonce: Option<(Arc<str>, u64)>,
 }
 
 impl ParsedListing {
-    fn put(&mut self, place: KeyRole, kv: &KeyValue, mirror: &EtcdMirror) {
+    fn put(&mut self, role: KeyRole, kv: &KeyValue, mirror: &EtcdMirror) {
         let at = kv.mod_revision.max(0) as u64;
-        match place {
+        match role {
             KeyRole::Resource(key) => match mirror.entry(&key, kv) {
                 Ok(entry) => drop(self.entries.insert(key, entry)),
                 Err(unreadable) => drop(self.unreadable.insert(key, unreadable)),
@@ -607,7 +607,7 @@ impl ParsedListing {
                 self.nonce = (!nonce.is_empty()).then(|| (nonce.into(), at));
             }
             KeyRole::Confirmation => {
-                (self.confirmed_at, self.word) = (at, Some(DeletionConfirmation::parse(&kv.value)))
+                (self.confirmed_at, self.confirmation) = (at, Some(DeletionConfirmation::parse(&kv.value)))
             }
         }
     }

@@ -17,7 +17,7 @@ pub struct NodeRecord {
     /// Text as published by the node.
     pub text: Arc<str>,
     /// Time of receipt on this node.
-    pub heard: Instant,
+    pub received: Instant,
 }
 
 /// The records as of one revision.
@@ -107,7 +107,7 @@ impl NodeRecords {
     fn record(&self, key: &[u8], value: &[u8]) -> Option<(Arc<str>, NodeRecord)> {
         let id = std::str::from_utf8(key).ok()?.strip_prefix(&self.root)?;
         let text = String::from_utf8_lossy(value).as_ref().into();
-        (!id.is_empty()).then(|| (id.into(), NodeRecord { text, heard: Instant::now() }))
+        (!id.is_empty()).then(|| (id.into(), NodeRecord { text, received: Instant::now() }))
     }
 
     fn known(&self) -> MutexGuard<'_, KnownRecords> {
@@ -168,8 +168,8 @@ mod tests {
         let kvs = vec![kv("/apisix/yumen/nodes/a", "1", 4), kv("/apisix/yumen/nodes/b", "3", 12)];
         nodes.take_list(&KeyListing { head: ClusterHead { cluster_id: 1, revision: 12 }, kvs });
         let after = nodes.records();
-        assert_eq!(before["a"].heard, after["a"].heard);
-        assert!(before["b"].heard < after["b"].heard);
+        assert_eq!(before["a"].received, after["a"].received);
+        assert!(before["b"].received < after["b"].received);
     }
 
     #[test]

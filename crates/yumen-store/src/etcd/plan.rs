@@ -22,7 +22,7 @@ const BYTES_MAX: usize = 1 << 20;
 /// A write or deletion of one key.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PlannedWrite {
-    pub(super) place: KeyRole,
+    pub(super) role: KeyRole,
     pub(super) value: Option<Arc<str>>,
     /// Expiry in milliseconds since the Unix epoch.
     pub(super) expires_ms: Option<u64>,
@@ -85,7 +85,7 @@ pub(super) fn decide(
                 if !plan.verdicts.is_empty() && !with_it.is_one_part(writes_max) {
                     break;
                 }
-                refuse_held(mirror, &finished).map(|()| {
+                refuse_held_deletions(mirror, &finished).map(|()| {
                     touched = with_it;
                     let FinishedDraft { state, committed, settings, removed } = finished;
                     staged = state;
@@ -105,7 +105,7 @@ pub(super) fn creation(path: String, value: String, lease: i64) -> TxnRequest {
     let put = PutRequest { key: path.clone().into(), value: value.into(), lease };
     TxnRequest {
         // Revision 0: the key must not exist.
-        compare: vec![demanded(path.into(), 0)],
+        compare: vec![revision_compare(path.into(), 0)],
         success: vec![RequestOp { kind: Some(RequestOpKind::Put(put)) }],
         failure: Vec::new(),
     }
@@ -113,7 +113,7 @@ pub(super) fn creation(path: String, value: String, lease: i64) -> TxnRequest {
 
 /// Refuses to delete an object that has a held deletion. etcd no longer has the key, so a delete would
 /// produce no event and reach no other node.
-fn refuse_held(mirror: &EtcdMirror, finished: &FinishedDraft) -> Result<(), StoreError> {
+fn refuse_held_deletions(mirror: &EtcdMirror, finished: &FinishedDraft) -> Result<(), StoreError> {
     let changes = finished.committed.iter().flat_map(|committed| &committed.changes);
     let mut deleted = changes.filter(|changed| changed.after.is_none()).map(|changed| &changed.key);
     match deleted.find(|key| mirror.holds(key)) {
@@ -154,7 +154,7 @@ impl TouchedKeys {
     fn writes(self, base: &StoreState, staged: &StoreState) -> Vec<PlannedWrite> {
         let settings = self.settings.into_iter();
         let mut writes: Vec<PlannedWrite> = settings
-            .map(|(name, value)| PlannedWrite { place: KeyRole::Setting(name), value, expires_ms: None })
+            .map(|(name, value)| PlannedWrite { role: KeyRole::Setting(name), value, expires_ms: None })
             .collect();
         let order = |kind: Kind| Kind::ALL.iter().position(|one| *one == kind);
         let mut keys: Vec<_> = self.keys.into_iter().collect();
@@ -167,14 +167,13 @@ impl TouchedKeys {
             let entry = staged.get(key.kind, &key.id);
             let expires_ms = entry.and_then(|entry| entry.expires_ms);
             let value = entry.map(|entry| entry.json.clone());
-            writes.push(PlannedWrite { place: KeyRole::Resource(key), value, expires_ms });
+            writes.push(PlannedWrite { role: KeyRole::Resource(key), value, expires_ms });
         }
         // An object created and deleted within one batch was never in etcd.
-        let was_there =
-            |key: &ResourceKey| base.get(key.kind, &key.id).is_some() || self.removed.contains(key);
-        let deletes = deletes.into_iter().rev().filter(was_there);
+        let existed = |key: &ResourceKey| base.get(key.kind, &key.id).is_some() || self.removed.contains(key);
+        let deletes = deletes.into_iter().rev().filter(existed);
         writes.extend(deletes.map(|key| PlannedWrite {
-            place: KeyRole::Resource(key),
+            role: KeyRole::Resource(key),
             value: None,
             expires_ms: None,
         }));
@@ -199,7 +198,7 @@ pub(super) fn parts(writes: &[PlannedWrite], writes_max: usize) -> impl Iterator
     })
 }
 
-/// Builds a transaction that fails if a touched key changed or if a gateway has written since `noted_at`.
+/// Builds a transaction that fails if a touched key changed or if a gateway has written since `note_revision`.
 ///
 /// The failure steps read the compared keys, so that `catch_up` finds the cause of a conflict.
 pub(super) fn transaction(
@@ -208,20 +207,20 @@ pub(super) fn transaction(
     writes: &[PlannedWrite],
     leases: &[i64],
     note: &WriteNote,
-    noted_at: u64,
+    note_revision: u64,
 ) -> TxnRequest {
     let mut request = TxnRequest::default();
-    let mut demand = |place: &KeyRole, revision: u64| {
-        let key: bytes::Bytes = layout.path(place).into();
-        request.compare.push(demanded(key.clone(), revision));
+    let mut require = |role: &KeyRole, revision: u64| {
+        let key: bytes::Bytes = layout.path(role).into();
+        request.compare.push(revision_compare(key.clone(), revision));
         let range = RangeRequest { key, keys_only: true, ..RangeRequest::default() };
         // The keys alone suffice: `catch_up` compares revisions.
         request.failure.push(RequestOp { kind: Some(RequestOpKind::Range(range)) });
     };
-    demand(&KeyRole::Note, noted_at);
-    writes.iter().for_each(|write| demand(&write.place, mirror.expected(&write.place)));
+    require(&KeyRole::Note, note_revision);
+    writes.iter().for_each(|write| require(&write.role, mirror.expected(&write.role)));
     let step = |(write, lease): (&PlannedWrite, &i64)| {
-        let key = layout.path(&write.place).into();
+        let key = layout.path(&write.role).into();
         match &write.value {
             Some(value) => {
                 RequestOpKind::Put(PutRequest { key, value: value.to_string().into(), lease: *lease })
@@ -229,16 +228,16 @@ pub(super) fn transaction(
             None => RequestOpKind::Delete(DeleteRangeRequest { key, range_end: bytes::Bytes::new() }),
         }
     };
-    let noted =
+    let note_put =
         PutRequest { key: layout.path(&KeyRole::Note).into(), value: note.to_json().into(), lease: 0 };
     // The note comes last, as one more step.
-    let steps = writes.iter().zip(leases).map(step).chain([RequestOpKind::Put(noted)]);
+    let steps = writes.iter().zip(leases).map(step).chain([RequestOpKind::Put(note_put)]);
     request.success = steps.map(|kind| RequestOp { kind: Some(kind) }).collect();
     request
 }
 
 /// Compares a key's revision; 0 means absent.
-fn demanded(key: bytes::Bytes, revision: u64) -> TxnCompare {
+fn revision_compare(key: bytes::Bytes, revision: u64) -> TxnCompare {
     // `EQUAL` and `MOD` of etcd's rpc.proto.
     TxnCompare { result: 0, target: 2, key, with: Some(CompareTarget::ModRevision(revision as i64)) }
 }
@@ -267,7 +266,7 @@ mod tests {
     #[test]
     fn parts_are_bounded_by_steps_and_by_bytes() {
         let write = |bytes: usize| PlannedWrite {
-            place: KeyRole::Note,
+            role: KeyRole::Note,
             value: Some("x".repeat(bytes).into()),
             expires_ms: None,
         };

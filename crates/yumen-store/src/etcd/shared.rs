@@ -124,7 +124,7 @@ pub(super) struct EtcdShared {
     core: Mutex<MirrorCore>,
     state: RwLock<StoreState>,
     followers: Mutex<Vec<FollowerFn>>,
-    sight: Mutex<ClusterReachability>,
+    reachability: Mutex<ClusterReachability>,
     on_problems: Mutex<OnProblems>,
     moved: watch::Sender<u64>,
 }
@@ -144,7 +144,7 @@ impl EtcdShared {
             last_good.map(|(recovered, _)| (recovered.state, recovered.damage)).unwrap_or_default();
         let mirror = EtcdMirror::new(layout.clone(), state.clone(), settings.hold_percent);
         let past = MirrorHistory::new(settings.retention);
-        let sight = ClusterReachability {
+        let reachability = ClusterReachability {
             last_good_since,
             // An error from the start: without one the store would count as connected.
             error: Some("not connected yet".into()),
@@ -159,7 +159,7 @@ impl EtcdShared {
             core: Mutex::new(MirrorCore { mirror, damage, past, announce_error: None, problems: Vec::new() }),
             state: RwLock::new(state),
             followers: Mutex::default(),
-            sight: Mutex::new(sight),
+            reachability: Mutex::new(reachability),
             on_problems: Mutex::new(on_problems),
             moved: watch::Sender::new(0),
             nodes: NodeRecords::new(layout.nodes()),
@@ -222,11 +222,11 @@ impl EtcdShared {
         self.take(true, |mirror| mirror.take_list(listing, now_ms()));
         self.nodes.take_list(listing);
         self.board.take_list(listing);
-        let mut sight = lock(&self.sight);
-        (sight.last_good_since, sight.error, sight.cut_at) = (None, None, None);
+        let mut reachability = lock(&self.reachability);
+        (reachability.last_good_since, reachability.error, reachability.cut_at) = (None, None, None);
         // Assigned rather than raised: a restored cluster may have a lower revision.
-        sight.head = listing.head.revision;
-        drop(sight);
+        reachability.head = listing.head.revision;
+        drop(reachability);
         self.set_in_step(listing.head.revision);
         self.moved.send_modify(|count| *count += 1);
     }
@@ -310,35 +310,35 @@ impl EtcdShared {
     }
 
     fn note_head(&self, head: ClusterHead) {
-        let mut sight = lock(&self.sight);
+        let mut reachability = lock(&self.reachability);
         // A late response of another member must not lower the head.
-        sight.head = sight.head.max(head.revision);
+        reachability.head = reachability.head.max(head.revision);
     }
 
     fn set_in_step(&self, up_to: u64) {
-        let mut sight = lock(&self.sight);
-        sight.published_up_to = up_to;
-        sight.in_step_at = Instant::now();
-        sight.age_at_start = Duration::ZERO;
+        let mut reachability = lock(&self.reachability);
+        reachability.published_up_to = up_to;
+        reachability.in_step_at = Instant::now();
+        reachability.age_at_start = Duration::ZERO;
     }
 
     /// Records that the watch is established.
     pub(super) fn note_followed(&self) {
-        let mut sight = lock(&self.sight);
-        (sight.error, sight.cut_at) = (None, None);
-        drop(sight);
+        let mut reachability = lock(&self.reachability);
+        (reachability.error, reachability.cut_at) = (None, None);
+        drop(reachability);
         self.moved.send_modify(|count| *count += 1);
     }
 
     /// Records that the watch has failed.
     pub(super) fn set_disconnected(&self, error: &dyn std::fmt::Display) {
         let error = error.to_string();
-        let mut sight = lock(&self.sight);
-        sight.is_tried = true;
+        let mut reachability = lock(&self.reachability);
+        reachability.is_tried = true;
         // Failed attempts of one outage keep its start.
-        sight.cut_at.get_or_insert_with(Instant::now);
-        let before = sight.error.replace(error.clone());
-        drop(sight);
+        reachability.cut_at.get_or_insert_with(Instant::now);
+        let before = reachability.error.replace(error.clone());
+        drop(reachability);
         // Warned once per outage; repeated attempts are debug lines.
         if before.is_none() {
             tracing::warn!(error, "etcd watch failed, serving the last known state");
@@ -350,18 +350,18 @@ impl EtcdShared {
 
     /// Duration of the current outage; zero while connected.
     pub(super) fn outage(&self) -> Duration {
-        lock(&self.sight).cut_at.map_or(Duration::ZERO, |since| since.elapsed())
+        lock(&self.reachability).cut_at.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Reason of the outage; `None` while connected.
     pub(super) fn error(&self) -> Option<String> {
-        lock(&self.sight).error.clone()
+        lock(&self.reachability).error.clone()
     }
 
     /// Whether the first attempt to follow the cluster has ended.
     pub(super) fn is_tried(&self) -> bool {
-        let sight = lock(&self.sight);
-        sight.is_tried || sight.error.is_none()
+        let reachability = lock(&self.reachability);
+        reachability.is_tried || reachability.error.is_none()
     }
 
     pub(super) fn status(&self) -> EtcdStatus {
@@ -369,19 +369,19 @@ impl EtcdShared {
         // Copied under one lock, so that the two locks are never held together.
         let (held, damage) = (core.mirror.held(), core.damage_in_force().map(str::to_owned));
         drop(core);
-        let sight = lock(&self.sight);
-        let reason = || sight.error.clone().unwrap_or_default();
-        let origin = match sight.last_good_since {
+        let reachability = lock(&self.reachability);
+        let reason = || reachability.error.clone().unwrap_or_default();
+        let origin = match reachability.last_good_since {
             Some(since) => StateOrigin::LastGood { reason: reason(), since, damage },
             None => StateOrigin::Store,
         };
         EtcdStatus {
             origin,
-            endpoint: self.client.endpoint().filter(|_| sight.error.is_none()),
-            error: sight.error.clone(),
-            staleness: sight.in_step_at.elapsed() + sight.age_at_start,
-            cluster_revision: sight.head,
-            lag_revisions: sight.head.saturating_sub(sight.published_up_to),
+            endpoint: self.client.endpoint().filter(|_| reachability.error.is_none()),
+            error: reachability.error.clone(),
+            staleness: reachability.in_step_at.elapsed() + reachability.age_at_start,
+            cluster_revision: reachability.head,
+            lag_revisions: reachability.head.saturating_sub(reachability.published_up_to),
             held,
         }
     }

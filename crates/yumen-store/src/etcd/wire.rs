@@ -123,14 +123,14 @@ impl EtcdConnection {
             .await
             .map_err(RpcError::transport)?;
         let (end, ended) = watch::channel(None);
-        let told = end.clone();
+        let end_writer = end.clone();
         let driver = tokio::spawn(async move {
             let why = match connection.await {
                 Ok(()) => "the peer closed the connection".to_owned(),
                 Err(error) => error.to_string(),
             };
             // The first reason counts; `fail` may have set one.
-            told.send_if_modified(|ended| {
+            end_writer.send_if_modified(|ended| {
                 let is_first = ended.is_none();
                 ended.get_or_insert_with(|| why.into());
                 is_first

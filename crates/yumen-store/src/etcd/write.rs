@@ -39,21 +39,21 @@ pub(super) enum WriteRequest {
 }
 
 /// Processes requests in order until all senders are dropped.
-pub(super) async fn run(shared: Arc<EtcdShared>, mut wishes: UnboundedReceiver<WriteRequest>) {
+pub(super) async fn run(shared: Arc<EtcdShared>, mut requests: UnboundedReceiver<WriteRequest>) {
     let mut waiting: VecDeque<WriteRequest> = VecDeque::new();
     loop {
         if waiting.is_empty() {
             // Waits only while no request is pending.
-            match wishes.recv().await {
-                Some(wish) => waiting.push_back(wish),
+            match requests.recv().await {
+                Some(request) => waiting.push_back(request),
                 None => return,
             }
         }
         // Proposals that arrived during the previous write share a transaction.
         while waiting.len() < BATCH_MAX
-            && let Ok(wish) = wishes.try_recv()
+            && let Ok(request) = requests.try_recv()
         {
-            waiting.push_back(wish);
+            waiting.push_back(request);
         }
         match waiting.pop_front() {
             None => {}
@@ -98,7 +98,7 @@ async fn write(shared: &EtcdShared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
             WriteOutcome::Done(_) => 0,
         };
         // The next decision must know the parts that are committed already.
-        let keys = writes[..part].iter().filter_map(|write| match &write.place {
+        let keys = writes[..part].iter().filter_map(|write| match &write.role {
             KeyRole::Resource(key) => Some(key.clone()),
             _ => None,
         });
@@ -118,7 +118,7 @@ async fn write(shared: &EtcdShared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
     // Proposals without a verdict did not fit into the transaction.
     let left = batch.split_off(verdicts.len());
     for (proposal, verdict) in batch.into_iter().zip(verdicts) {
-        let told = match (verdict, &outcome) {
+        let result = match (verdict, &outcome) {
             (Err(error), _) => Err(error),
             // A proposal that writes nothing succeeds whatever became of the others.
             (Ok(decision), Err(error)) if decision.writes => Err(error.clone()),
@@ -127,7 +127,7 @@ async fn write(shared: &EtcdShared, mut batch: Vec<Proposal>) -> Vec<Proposal> {
             }
             (Ok(_), Err(_)) => Ok(None),
         };
-        (proposal.done)(told);
+        (proposal.done)(result);
     }
     left
 }
@@ -162,7 +162,7 @@ async fn write_all(
 ) -> WriteOutcome {
     // Without any write, the state decided on is the result.
     let mut newest = decided_on.state().revision;
-    let (mut done, mut noted_at) = (0, decided_on.expected(&KeyRole::Note));
+    let (mut done, mut note_revision) = (0, decided_on.expected(&KeyRole::Note));
     for part in plan::parts(writes, writes_max) {
         // A known outage fails at once, so callers do not queue behind a timeout each.
         if let Some(error) = shared.error().filter(|_| is_outage(shared)) {
@@ -178,10 +178,10 @@ async fn write_all(
         // A repetition must be distinguishable from the part before it.
         let nonce = super::random_name();
         let note = WriteNote { author: by.author.clone(), reason: by.reason.clone(), time_ms, nonce };
-        let request = plan::transaction(decided_on, &shared.layout, part, &leases, &note, noted_at);
+        let request = plan::transaction(decided_on, &shared.layout, part, &leases, &note, note_revision);
         match submit(shared, &request, &note.nonce, deadline).await {
             // The next part compares the note that this part has written.
-            Ok(Some(revision)) => (newest, noted_at) = (Revision(revision), revision),
+            Ok(Some(revision)) => (newest, note_revision) = (Revision(revision), revision),
             Ok(None) => return WriteOutcome::Conflict(done),
             Err(error) => return WriteOutcome::Failed(error, done),
         }
@@ -273,13 +273,13 @@ async fn catch_up(
         .filter(|(compare, found)| compare.with != Some(CompareTarget::ModRevision(*found)))
         .filter_map(|(compare, _)| {
             let Some(CompareTarget::ModRevision(assumed)) = compare.with else { return None };
-            Some((shared.layout.place(&compare.key)?, assumed.max(0) as u64))
+            Some((shared.layout.role(&compare.key)?, assumed.max(0) as u64))
         })
         .collect();
-    let knows = until(shared, deadline, |mirror| {
-        wrong.iter().all(|(place, assumed)| mirror.expected(place) != *assumed)
+    let is_current = until(shared, deadline, |mirror| {
+        wrong.iter().all(|(role, assumed)| mirror.expected(role) != *assumed)
     });
-    match knows.await {
+    match is_current.await {
         true => Ok(()),
         false => Err(StoreError::Unreachable(
             "conflict with a newer revision that the watch has not delivered: nothing was written".into(),
@@ -321,8 +321,8 @@ async fn confirm_part(shared: &EtcdShared, by: &Authorship, names: &[String]) ->
         time_ms: now_ms(),
         nonce: super::random_name(),
     };
-    let put = |place, value: String| {
-        let key = shared.layout.path(&place).into();
+    let put = |role, value: String| {
+        let key = shared.layout.path(&role).into();
         RequestOp { kind: Some(RequestOpKind::Put(PutRequest { key, value: value.into(), lease: 0 })) }
     };
     let word = DeletionConfirmation::about(note.clone(), names);

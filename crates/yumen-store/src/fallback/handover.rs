@@ -31,8 +31,8 @@ impl DeferredProposals {
     pub(super) fn keep(&self, proposal: Proposal) -> Option<Proposal> {
         match &mut *self.proposals.lock().unwrap_or_else(PoisonError::into_inner) {
             // Each waiting write holds a client's request, so the queue is bounded (decision 32).
-            Some(held) if held.len() < HELD_MAX => {
-                held.push(proposal);
+            Some(deferred) if deferred.len() < HELD_MAX => {
+                deferred.push(proposal);
                 None
             }
             _ => Some(proposal),
@@ -55,7 +55,7 @@ impl FallbackStore {
     ///
     /// Earlier proposals are decided and durable on return; later ones are deferred. An error leaves the
     /// store open.
-    pub fn lend(&self) -> Result<(), StoreError> {
+    pub fn release_for_handover(&self) -> Result<(), StoreError> {
         // A file without a name disappears with its last handle, and the successor could not open it.
         self.check()?;
         // A retry would open the store while the other process uses it.
@@ -70,36 +70,36 @@ impl FallbackStore {
         };
         let before = std::mem::replace(
             &mut *inner,
-            FallbackInner::Lent { state, damage, held: DeferredProposals::new() },
+            FallbackInner::Lent { state, damage, deferred: DeferredProposals::new() },
         );
         // Published before `close`: new proposals are deferred while the store finishes earlier ones.
         drop(inner);
         let FallbackInner::Store(opened) = before else { return Ok(()) };
         match close(opened) {
             Ok(state) => {
-                self.set_lent(state);
+                self.set_released(state);
                 Ok(())
             }
             Err(opened) => {
                 let mut inner = self.shared.inner.write().unwrap_or_else(PoisonError::into_inner);
-                let held = std::mem::replace(&mut *inner, FallbackInner::Store(opened));
+                let deferred = std::mem::replace(&mut *inner, FallbackInner::Store(opened));
                 drop(inner);
                 // The deferred writes are decided by the store, as if it had never been lent.
-                self.go_on(held);
+                self.go_on(deferred);
                 Err(StoreError::InUse("a backup is being made, and takes long".to_owned()))
             }
         }
     }
 
     /// Records the final state and moves followers from the closed store to this one.
-    fn set_lent(&self, newest: StoreState) {
+    fn set_released(&self, newest: StoreState) {
         let mut followers = self.shared.followers();
         // A reopened store is another value and does not know the followers of the closed one.
         let direct = std::mem::take(&mut followers.direct);
-        let told = direct.into_iter().map(|follower| -> crate::store::FollowerFn {
-            Box::new(move |committed| super::tell(&follower, committed))
+        let indirect = direct.into_iter().map(|follower| -> crate::store::FollowerFn {
+            Box::new(move |committed| super::notify(&follower, committed))
         });
-        followers.by_us.extend(told);
+        followers.by_us.extend(indirect);
         if let FallbackInner::Lent { state, .. } =
             &mut *self.shared.inner.write().unwrap_or_else(PoisonError::into_inner)
         {
@@ -108,18 +108,18 @@ impl FallbackStore {
     }
 
     /// Refuses the deferred writes, and further ones until the store is open again.
-    pub fn refuse_held(&self) {
+    pub fn refuse_deferred(&self) {
         let inner = self.shared.inner();
-        let FallbackInner::Lent { held, .. } = &*inner else { return };
+        let FallbackInner::Lent { deferred, .. } = &*inner else { return };
         // Ended before the callbacks run: a retry by a client must be refused and not be deferred again.
-        let (refused, error) = (held.end(), held.refusal());
+        let (refused, error) = (deferred.end(), deferred.refusal());
         drop(inner);
         refused.into_iter().for_each(|proposal| (proposal.done)(Err(error.clone())));
     }
 
     /// Completes the handover: the store belongs to the other process.
-    pub fn give_away(&self) {
-        self.refuse_held();
+    pub fn complete_handover(&self) {
+        self.refuse_deferred();
     }
 
     /// Reopens the store after a failed handover and submits the deferred writes.
@@ -135,7 +135,7 @@ impl FallbackStore {
         let opened = open_now(&self.open);
         // Ends deferral: writes that arrive until the switch are refused as `HandoverInProgress`.
         let waiting = match &*self.shared.inner() {
-            FallbackInner::Lent { held, .. } => held.end(),
+            FallbackInner::Lent { deferred, .. } => deferred.end(),
             _ => Vec::new(),
         };
         match opened {
@@ -165,9 +165,9 @@ impl FallbackStore {
         Ok(())
     }
 
-    fn go_on(&self, held: FallbackInner) {
-        if let FallbackInner::Lent { held, .. } = held {
-            held.end().into_iter().for_each(|proposal| self.propose(proposal));
+    fn go_on(&self, deferred: FallbackInner) {
+        if let FallbackInner::Lent { deferred, .. } = deferred {
+            deferred.end().into_iter().for_each(|proposal| self.propose(proposal));
         }
     }
 }
@@ -176,21 +176,21 @@ impl FallbackStore {
 ///
 /// Returns the store itself if a reader still holds it after `READERS_END_WITHIN`.
 fn close(opened: OpenedStore) -> Result<StoreState, OpenedStore> {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     opened.store.propose(Proposal {
         by: Authorship::by("upgrade"),
         // A proposal without a change: its callback proves that all earlier ones are decided.
         decide: Box::new(|_| false),
         done: Box::new(move |_| {
-            let _ = tell.send(());
+            let _ = sender.send(());
         }),
     });
     // A store that has ended drops the proposal; the receive error serves the same purpose.
-    let _ = told.recv();
+    let _ = receiver.recv();
     let until = Instant::now() + READERS_END_WITHIN;
     let readers = |opened: &OpenedStore| {
         // The store is held by the owner and by the task that saves the last good state.
-        let own = 1 + usize::from(opened.keeper.is_some());
+        let own = 1 + usize::from(opened.saver.is_some());
         Arc::strong_count(&opened.store) > own
     };
     while readers(&opened) {

@@ -22,7 +22,7 @@ fn memory(texts: &[(&str, &str)]) -> Arc<dyn Store> {
 }
 
 /// Changes reported at the recovery, as `id: before -> after`.
-fn told(committed: &StoreCommit) -> Vec<String> {
+fn summary(committed: &StoreCommit) -> Vec<String> {
     let text = |entry: &Option<crate::state::StoreEntry>| {
         entry.as_ref().map_or("-".into(), |one| one.json.to_string())
     };
@@ -38,19 +38,19 @@ fn followers_are_led_from_the_last_good_state_to_the_real_one() {
     let (allow, allowed) = channel::<()>();
     let opened = real.clone();
     let open: OpenStore = Box::new(move || match allowed.try_recv() {
-        Ok(()) => Ok(OpenedStore { keeper: None, store: opened.clone() }),
+        Ok(()) => Ok(OpenedStore { saver: None, store: opened.clone() }),
         Err(_) => Err(StoreError::Corrupt("not yet".into())),
     });
     let outer = FallbackStore::start(open, || Ok(last_good.clone()), SOON).unwrap();
-    let held: Arc<dyn Store> = outer.clone();
-    let early = note(&*held);
+    let outer_store: Arc<dyn Store> = outer.clone();
+    let early = note(&*outer_store);
     let StateOrigin::LastGood { reason, .. } = outer.status() else { panic!("{:?}", outer.status()) };
     assert!(reason.contains("not yet"), "{reason}");
-    assert_eq!(contents(&held.state()), contents(&last_good));
-    let refused = put(&*held, "a", "1").unwrap_err();
+    assert_eq!(contents(&outer_store.state()), contents(&last_good));
+    let refused = put(&*outer_store, "a", "1").unwrap_err();
     assert!(matches!(&refused, StoreError::ReadOnly(why) if why.contains("not yet")), "{refused:?}");
-    assert!(matches!(held.history(None, 1), Err(StoreError::ReadOnly(_))));
-    assert_eq!(contents(&held.state_at(last_good.revision).unwrap()), contents(&last_good));
+    assert!(matches!(outer_store.history(None, 1), Err(StoreError::ReadOnly(_))));
+    assert_eq!(contents(&outer_store.state_at(last_good.revision).unwrap()), contents(&last_good));
 
     allow.send(()).unwrap();
     until("healing", || outer.status() == StateOrigin::Store);
@@ -58,14 +58,14 @@ fn followers_are_led_from_the_last_good_state_to_the_real_one() {
     let recovery = early.lock().unwrap()[0].clone();
     assert_eq!((recovery.revision.0, &*recovery.by.author), (6, RECOVERY));
     let expected = ["routes/changed: 1 -> 2", "routes/gone: 1 -> -", "routes/new: - -> 1"];
-    assert_eq!(told(&recovery), expected);
-    let late = note(&*held);
-    assert_eq!(put(&*held, "more", "1").unwrap(), 7);
-    assert_eq!(contents(&held.state()), contents(&real.state()));
-    let heard = |notes: &Mutex<Vec<Arc<StoreCommit>>>| -> Vec<u64> {
+    assert_eq!(summary(&recovery), expected);
+    let late = note(&*outer_store);
+    assert_eq!(put(&*outer_store, "more", "1").unwrap(), 7);
+    assert_eq!(contents(&outer_store.state()), contents(&real.state()));
+    let revisions = |notes: &Mutex<Vec<Arc<StoreCommit>>>| -> Vec<u64> {
         notes.lock().unwrap().iter().map(|committed| committed.revision.0).collect()
     };
-    assert_eq!((heard(&early), heard(&late)), (vec![6, 7], vec![7]));
+    assert_eq!((revisions(&early), revisions(&late)), (vec![6, 7], vec![7]));
 }
 
 #[test]
@@ -75,15 +75,15 @@ fn where_nothing_differs_nothing_is_told() {
     let opened = real.clone();
     let open: OpenStore = Box::new(move || {
         allowed.try_recv().map_err(|_| StoreError::Ended)?;
-        Ok(OpenedStore { keeper: None, store: opened.clone() })
+        Ok(OpenedStore { saver: None, store: opened.clone() })
     });
     let outer = FallbackStore::start(open, || Ok(real.state()), SOON).unwrap();
     let notes = note(&*outer);
     allow.send(()).unwrap();
     until("healing", || outer.status() == StateOrigin::Store);
     put(&*outer, "b", "1").unwrap();
-    let heard: Vec<u64> = notes.lock().unwrap().iter().map(|committed| committed.revision.0).collect();
-    assert_eq!(heard, [2]);
+    let revisions: Vec<u64> = notes.lock().unwrap().iter().map(|committed| committed.revision.0).collect();
+    assert_eq!(revisions, [2]);
 }
 
 /// Writes during the recovery: every follower must reach the same state, whenever it registered.
@@ -97,7 +97,7 @@ fn no_revision_is_lost_or_told_twice_while_it_heals() {
             attempts += 1;
             match attempts {
                 1 => Err(StoreError::Ended),
-                _ => Ok(OpenedStore { keeper: None, store: opened.clone() }),
+                _ => Ok(OpenedStore { saver: None, store: opened.clone() }),
             }
         });
         let outer =
@@ -141,15 +141,15 @@ fn no_revision_is_lost_or_told_twice_while_it_heals() {
 
 #[test]
 fn a_damaged_store_is_served_from_the_last_good_state_until_it_is_restored() {
-    let (dir, predecessor_requests) = (TestDir::new(), TestDir::new());
+    let (dir, backups) = (TestDir::new(), TestDir::new());
     let first = open_or_last_good(dir.path(), EmbeddedOptions::default()).unwrap();
     assert_eq!(first.status(), StateOrigin::Store);
     put(&*first, "a", "1").unwrap();
     let expected = contents(&first.state());
     drop(first);
-    let (place, backup) = (dir.join(DATABASE), predecessor_requests.join("backup"));
-    fs::copy(&place, &backup).unwrap();
-    fs::write(&place, "strange").unwrap();
+    let (path, backup) = (dir.join(DATABASE), backups.join("backup"));
+    fs::copy(&path, &backup).unwrap();
+    fs::write(&path, "strange").unwrap();
 
     let second = open_or_last_good(dir.path(), EmbeddedOptions::default()).unwrap();
     assert!(matches!(second.status(), StateOrigin::LastGood { reason, .. } if reason.contains(DATABASE)));
@@ -175,11 +175,11 @@ fn a_last_good_state_that_is_torn_says_so_until_the_store_is_open() {
     put(&*first, "b", "1").unwrap();
     drop(first);
     assert!(saved(2));
-    let (place, good, kept) = (dir.join(DATABASE), dir.join("good"), dir.join(last_good::FILE));
-    fs::rename(&place, &good).unwrap();
-    fs::write(&place, "strange").unwrap();
-    let bytes = fs::read(&kept).unwrap();
-    fs::write(&kept, &bytes[..bytes.len() - 1]).unwrap();
+    let (path, good, last_good_file) = (dir.join(DATABASE), dir.join("good"), dir.join(last_good::FILE));
+    fs::rename(&path, &good).unwrap();
+    fs::write(&path, "strange").unwrap();
+    let bytes = fs::read(&last_good_file).unwrap();
+    fs::write(&last_good_file, &bytes[..bytes.len() - 1]).unwrap();
 
     let second = open_or_last_good(dir.path(), EmbeddedOptions::default()).unwrap();
     assert_eq!(second.state().len(), 1);
@@ -188,14 +188,14 @@ fn a_last_good_state_that_is_torn_says_so_until_the_store_is_open() {
     assert!(damage.contains("record 0 behind the state is cut off"), "{damage}");
     assert!(damage.contains("all changes after revision 1 are missing"), "{damage}");
     // After lending and taking back, the damage is still reported.
-    second.lend().unwrap();
+    second.release_for_handover().unwrap();
     assert!(second.take_back().is_err());
     assert!(
         matches!(second.status(), StateOrigin::LastGood { damage: Some(_), .. }),
         "{:?}",
         second.status()
     );
-    fs::rename(&good, &place).unwrap();
+    fs::rename(&good, &path).unwrap();
     until("healing", || second.status() == StateOrigin::Store);
     assert_eq!(second.state().len(), 2);
     drop(second);

@@ -65,9 +65,10 @@ fn weigh(event: notify::Result<Event>, name: Option<&OsString>) -> Option<FileNo
         EventKind::Access(_) if !event.need_rescan() => return None,
         _ => {}
     }
-    // The name alone: the directory may be watched under two paths, of the link and of its target.
-    let ours = event.need_rescan() || event.paths.iter().any(|path| path.file_name() == name.map(|n| &**n));
-    Some(if ours { FileNotice::Touched } else { FileNotice::Nearby })
+    let concerns_file =
+        // The name alone: the directory may be watched under two paths, of the link and of its target.
+        event.need_rescan() || event.paths.iter().any(|path| path.file_name() == name.map(|n| &**n));
+    Some(if concerns_file { FileNotice::Touched } else { FileNotice::Nearby })
 }
 
 impl NoticeReceiver {
@@ -76,13 +77,13 @@ impl NoticeReceiver {
     /// Directories rather than the file: a rename over the file would leave the watch on the old inode.
     pub(super) fn rewatch(&mut self) {
         let Some(watcher) = &mut self.watcher else { return };
-        let wanted = directories(&self.path);
-        for gone in self.watched.difference(&wanted) {
+        let required = directories(&self.path);
+        for unused in self.watched.difference(&required) {
             // Fails if the directory was removed, which ends the watch too.
-            let _ = watcher.unwatch(gone);
+            let _ = watcher.unwatch(unused);
         }
         let mut watched = BTreeSet::new();
-        for directory in wanted {
+        for directory in required {
             // Watched again in any case: the directory may have been replaced by another of the same name.
             match watcher.watch(&directory, RecursiveMode::NonRecursive) {
                 Ok(()) => {

@@ -32,12 +32,12 @@ pub(super) struct FileObserver {
     /// Time since which the text has lacked its end mark, until reported.
     half_since: Option<Instant>,
     /// Last reported error, to report each once.
-    told: Option<FileEvent>,
+    last_event: Option<FileEvent>,
 }
 
 impl FileObserver {
     pub(super) fn new(store: FileStore) -> FileObserver {
-        FileObserver { store, seen: None, unread: true, half_since: None, told: None }
+        FileObserver { store, seen: None, unread: true, half_since: None, last_event: None }
     }
 
     /// Forces a read at the next check. File system timestamps are coarse, so the signature may be unchanged.
@@ -95,7 +95,7 @@ impl FileObserver {
     }
 
     fn half_written(&mut self, now: Instant) -> (Option<FileEvent>, Duration) {
-        if self.told == Some(FileEvent::HalfWritten) {
+        if self.last_event == Some(FileEvent::HalfWritten) {
             // Reported already; the text is looked at again when the signature changes.
             return (None, POLL);
         }
@@ -109,18 +109,18 @@ impl FileObserver {
 
     fn report_error(&mut self, event: FileEvent) -> Option<FileEvent> {
         self.half_since = None;
-        if self.told.as_ref() == Some(&event) {
+        if self.last_event.as_ref() == Some(&event) {
             // Each state is reported once, however often it is found.
             return None;
         }
-        self.told = Some(event.clone());
+        self.last_event = Some(event.clone());
         Some(event)
     }
 
     fn report_text(&mut self, text: String) -> Option<FileEvent> {
         self.half_since = None;
         // Taken in either case: the file is readable again.
-        let recovered = self.told.take().is_some();
+        let recovered = self.last_event.take().is_some();
         match self.store.known().learn(&text) {
             true => Some(FileEvent::Changed(text)),
             false => recovered.then_some(FileEvent::Recovered(text)),

@@ -215,8 +215,8 @@ fn of_rapid_writes_the_last_wins() {
     let mut last = String::new();
     while last != text(199) {
         let (_, event) = bench.events.recv_timeout(Duration::from_secs(60)).expect("the last text");
-        let Changed(told) = event else { panic!("{event:?}") };
-        last = told;
+        let Changed(state) = event else { panic!("{event:?}") };
+        last = state;
     }
     bench.expect_nothing(SUPPRESS_FOR);
 }
@@ -233,14 +233,14 @@ fn a_growing_file_is_not_told_before_it_rests() {
     }
     drop(file);
     let whole = changed(&"x".repeat(100));
-    let mut told = 0;
+    let mut events = 0;
     while let Ok((_, event)) = bench.events.recv_timeout(Duration::from_secs(60)) {
-        told += 1;
+        events += 1;
         if event == whole {
             break;
         }
     }
-    assert!((1..=30).contains(&told), "{told} events");
+    assert!((1..=30).contains(&events), "{events} events");
     bench.expect_nothing(SUPPRESS_FOR);
 }
 

@@ -41,8 +41,8 @@ impl LastGoodTask {
         let notice = Arc::new(SaveNotifier::default());
         // Registered before the first state is read, so that no change is missed.
         versions.followed_by(&notice);
-        let told = notice.clone();
-        store.follow(Box::new(move |_| told.set(|news| news.changed = true)));
+        let notifier = notice.clone();
+        store.follow(Box::new(move |_| notifier.set(|news| news.changed = true)));
         let directory = directory.to_owned();
         let mut saver = StateSaver {
             directory,
@@ -80,19 +80,19 @@ pub(super) struct SaveSignal {
 #[derive(Debug, Default)]
 pub(super) struct SaveNotifier {
     news: Mutex<SaveSignal>,
-    came: Condvar,
+    signalled: Condvar,
 }
 
 impl SaveNotifier {
     pub(super) fn set(&self, change: impl FnOnce(&mut SaveSignal)) {
         change(&mut self.news());
-        self.came.notify_all();
+        self.signalled.notify_all();
     }
 
     /// Waits at most `at_most` for a signal accepted by `counts`; returns whether the task must end.
     fn wait(&self, at_most: Duration, counts: impl Fn(&SaveSignal) -> bool) -> bool {
         // The predicate covers spurious wake-ups and signals that came before the wait.
-        let waited = self.came.wait_timeout_while(self.news(), at_most, |news| !counts(news));
+        let waited = self.signalled.wait_timeout_while(self.news(), at_most, |news| !counts(news));
         waited.unwrap_or_else(PoisonError::into_inner).0.ends
     }
 
@@ -132,7 +132,7 @@ impl SavedState {
     fn state(&self) -> &StoreState {
         match self {
             SavedState::Found(state) => state,
-            SavedState::Kept(kept) => kept.state(),
+            SavedState::Kept(last_good) => last_good.state(),
         }
     }
 }
@@ -174,7 +174,7 @@ impl StateSaver {
     fn wait_for_versions(&self, notice: &SaveNotifier, at_most: Duration) {
         // Bounded: a compiler that hangs must not prevent the save of the state.
         let until = Instant::now() + at_most;
-        while !self.versions.is_told_of(self.store.state().revision) && Instant::now() < until {
+        while !self.versions.has_result_for(self.store.state().revision) && Instant::now() < until {
             if notice.wait(Duration::from_millis(5), |news| news.ends) {
                 return;
             }
@@ -209,8 +209,8 @@ impl StateSaver {
         if is_new || self.saved.as_ref().is_some_and(|saved| is_same(saved.state(), &state)) {
             return;
         }
-        if let Some(SavedState::Kept(kept)) = &mut self.saved {
-            match kept.append(&state, &self.edge) {
+        if let Some(SavedState::Kept(last_good)) = &mut self.saved {
+            match last_good.append(&state, &self.edge) {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => tracing::warn!(%error, "cannot append to the last good state, rewriting it"),
@@ -219,7 +219,7 @@ impl StateSaver {
         // If the save fails too, no file remains to which records could be appended.
         self.saved = None;
         match LastGood::save(&self.directory, &state, &self.edge) {
-            Ok(kept) => self.saved = Some(SavedState::Kept(kept)),
+            Ok(last_good) => self.saved = Some(SavedState::Kept(last_good)),
             Err(error) => tracing::warn!(%error, "last good state not saved"),
         }
     }

@@ -40,11 +40,11 @@ fn every_cut_and_every_altered_byte_is_noticed() {
     let (older, newer) = (state(1, &["{\"v\":1}"]), state(2, &["{\"v\":2}"]));
     LastGood::save(dir.path(), &older, &OptionalSeal::default()).unwrap();
     LastGood::save(dir.path(), &newer, &OptionalSeal::default()).unwrap();
-    let place = dir.join(FILE);
-    let whole = fs::read(&place).unwrap();
+    let path = dir.join(FILE);
+    let whole = fs::read(&path).unwrap();
     let check = |bytes: &[u8], what: String| {
-        fs::write(&place, bytes).unwrap();
-        let error = LastGood::read(&place, &OptionalSeal::default()).expect_err(&what).to_string();
+        fs::write(&path, bytes).unwrap();
+        let error = LastGood::read(&path, &OptionalSeal::default()).expect_err(&what).to_string();
         assert!(error.contains(FILE), "{what}: {error}");
         assert_eq!(
             contents(&LastGood::load(dir.path(), &OptionalSeal::default()).unwrap()),
@@ -60,9 +60,9 @@ fn every_cut_and_every_altered_byte_is_noticed() {
         altered[at] ^= 1;
         check(&altered, format!("altered at {at}"));
     }
-    fs::remove_file(&place).unwrap();
+    fs::remove_file(&path).unwrap();
     assert_eq!(contents(&LastGood::load(dir.path(), &OptionalSeal::default()).unwrap()), contents(&older));
-    fs::write(&place, &whole).unwrap();
+    fs::write(&path, &whole).unwrap();
     assert_eq!(contents(&LastGood::load(dir.path(), &OptionalSeal::default()).unwrap()), contents(&newer));
 }
 
@@ -98,7 +98,7 @@ fn two_damaged_files_give_both_reasons_and_none_gives_no_state() {
 /// Versions of a compiler that has compiled all revisions without a broken object.
 fn compiled() -> Arc<LastGoodVersions> {
     let versions = Arc::new(LastGoodVersions::default());
-    versions.tell(Revision(u64::MAX), Vec::new());
+    versions.report(Revision(u64::MAX), Vec::new());
     versions
 }
 
@@ -116,7 +116,7 @@ fn a_state_is_not_saved_before_it_is_known_what_is_in_force_in_place_of_it() {
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(saved(), good, "a process that is killed now has compiled nothing");
     let version = LastGoodVersion { key: key("x"), json: "good".into(), instead_of: "broken".into() };
-    versions.tell(store.state().revision, vec![version]);
+    versions.report(store.state().revision, vec![version]);
     until("both are saved", || saved() == contents(&store.state()));
     assert!(dir.join(versions::FILE).exists());
 }
@@ -127,7 +127,7 @@ fn the_keeper_saves_what_changes_and_once_more_at_the_end() {
     let store: Arc<dyn Store> = Arc::new(MemoryMedium::store(10).unwrap());
     let saved = || LastGood::load(dir.path(), &OptionalSeal::default()).map(|state| contents(&state)).ok();
     put(&*store, "before", "{}").unwrap();
-    let keeper = LastGoodTask::start(dir.path(), store.clone(), None, compiled()).unwrap();
+    let task = LastGoodTask::start(dir.path(), store.clone(), None, compiled()).unwrap();
     until("the first save", || saved() == Some(contents(&store.state())));
     put(&*store, "after", "{}").unwrap();
     until("the second save", || saved() == Some(contents(&store.state())));
@@ -136,7 +136,7 @@ fn the_keeper_saves_what_changes_and_once_more_at_the_end() {
     }
     // Settings have no revision of their own, and are saved at the end nevertheless.
     write(&*store, |draft| draft.set("door", Some("hash"))).unwrap();
-    drop(keeper);
+    drop(task);
     assert_eq!(saved(), Some(contents(&store.state())));
 }
 
@@ -169,15 +169,15 @@ fn what_was_appended_is_loaded_and_sealed_if_the_state_is() {
         for seed in 0..25 {
             let (dir, mut random) = (TestDir::new(), Random(seed));
             let mut state = changed(&StoreState::default(), &mut random);
-            let mut kept = LastGood::save(dir.path(), &state, &edge).unwrap();
+            let mut last_good = LastGood::save(dir.path(), &state, &edge).unwrap();
             for _ in 0..10 {
                 state = changed(&state, &mut random);
-                assert!(kept.append(&state, &edge).unwrap());
+                assert!(last_good.append(&state, &edge).unwrap());
                 let loaded = LastGood::load(dir.path(), &edge).unwrap();
                 assert_eq!(contents(&loaded), contents(&state), "seed {seed}");
             }
-            let tells = fs::read_to_string(dir.join(FILE)).unwrap().contains(r#"{\"v\":"#);
-            assert_eq!(tells, edge.0.is_none());
+            let has_versions = fs::read_to_string(dir.join(FILE)).unwrap().contains(r#"{\"v\":"#);
+            assert_eq!(has_versions, edge.0.is_none());
         }
     }
 }
@@ -186,23 +186,23 @@ fn what_was_appended_is_loaded_and_sealed_if_the_state_is() {
 fn of_changes_that_are_cut_off_or_altered_those_before_hold() {
     let (dir, mut random) = (TestDir::new(), Random(1));
     let mut state = changed(&StoreState::default(), &mut random);
-    let mut kept = LastGood::save(dir.path(), &state, &OptionalSeal::default()).unwrap();
-    let mut steps = vec![(kept.bytes, contents(&state))];
+    let mut last_good = LastGood::save(dir.path(), &state, &OptionalSeal::default()).unwrap();
+    let mut steps = vec![(last_good.bytes, contents(&state))];
     for _ in 0..4 {
         state = changed(&state, &mut random);
-        kept.append(&state, &OptionalSeal::default()).unwrap();
-        steps.push((kept.bytes, contents(&state)));
+        last_good.append(&state, &OptionalSeal::default()).unwrap();
+        steps.push((last_good.bytes, contents(&state)));
     }
-    let place = dir.join(FILE);
-    let whole = fs::read(&place).unwrap();
+    let path = dir.join(FILE);
+    let whole = fs::read(&path).unwrap();
     assert_eq!(steps.last().unwrap().0, whole.len() as u64);
     for at in steps[0].0..whole.len() as u64 {
         let holds = &steps.iter().rev().find(|(end, _)| *end <= at).unwrap().1;
-        fs::write(&place, &whole[..at as usize]).unwrap();
+        fs::write(&path, &whole[..at as usize]).unwrap();
         assert_eq!(&load(&dir), holds, "cut at {at}");
         let mut altered = whole.clone();
         altered[at as usize] ^= 1;
-        fs::write(&place, &altered).unwrap();
+        fs::write(&path, &altered).unwrap();
         assert_eq!(&load(&dir), holds, "altered at {at}");
     }
 }
@@ -213,17 +213,17 @@ fn damage_is_reported_beside_the_state_that_is_whole() {
     let damage = || LastGood::recover(dir.path(), &edge).unwrap().damage;
     let (older, newer) = (state(1, &["{}"]), state(2, &["{}", "{}"]));
     LastGood::save(dir.path(), &older, &edge).unwrap();
-    let mut kept = LastGood::save(dir.path(), &newer, &edge).unwrap();
+    let mut last_good = LastGood::save(dir.path(), &newer, &edge).unwrap();
     assert_eq!(damage(), None);
-    assert!(kept.append(&state(3, &["{}"]), &edge).unwrap());
+    assert!(last_good.append(&state(3, &["{}"]), &edge).unwrap());
     assert_eq!(damage(), None);
-    let place = dir.join(FILE);
-    let whole = fs::read(&place).unwrap();
-    fs::write(&place, &whole[..whole.len() - 1]).unwrap();
+    let path = dir.join(FILE);
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     let torn = damage().expect("a record is torn");
     assert!(torn.contains(FILE) && torn.contains("after revision 2 are missing"), "{torn}");
-    assert_eq!((damage_of(&place), damage_of(&dir.join(PREVIOUS))), (Some(torn), None));
-    fs::write(&place, "strange").unwrap();
+    assert_eq!((damage_of(&path), damage_of(&dir.join(PREVIOUS))), (Some(torn), None));
+    fs::write(&path, "strange").unwrap();
     let replaced = damage().expect("an older file is used");
     assert!(replaced.contains("last-good.json.previous of revision 1 is used instead"), "{replaced}");
 }
@@ -232,8 +232,8 @@ fn damage_is_reported_beside_the_state_that_is_whole() {
 fn records_of_another_state_are_not_taken_for_its_own() {
     let (dir, mut random) = (TestDir::new(), Random(2));
     let first = changed(&StoreState::default(), &mut random);
-    let mut kept = LastGood::save(dir.path(), &first, &OptionalSeal::default()).unwrap();
-    kept.append(&changed(&first, &mut random), &OptionalSeal::default()).unwrap();
+    let mut last_good = LastGood::save(dir.path(), &first, &OptionalSeal::default()).unwrap();
+    last_good.append(&changed(&first, &mut random), &OptionalSeal::default()).unwrap();
     let records = fs::read(dir.join(FILE)).unwrap();
     let first_bytes = text::whole(&first, &OptionalSeal::default()).0.len();
     let second = changed(&first, &mut random);

@@ -34,7 +34,7 @@ pub struct LastGoodVersion {
 /// All active versions, passed from the compiler to the task that saves them.
 #[derive(Debug, Default)]
 pub struct LastGoodVersions {
-    told: Mutex<VersionsState>,
+    state: Mutex<VersionsState>,
 }
 
 #[derive(Debug, Default)]
@@ -43,27 +43,27 @@ struct VersionsState {
     now: Option<Arc<[LastGoodVersion]>>,
     /// Revision that the versions belong to.
     revision: Revision,
-    keeper: Weak<SaveNotifier>,
+    notifier: Weak<SaveNotifier>,
 }
 
 impl LastGoodVersions {
     /// Replaces the active versions, as of `revision`.
-    pub fn tell(&self, revision: Revision, versions: Vec<LastGoodVersion>) {
-        let mut told = self.lock();
-        told.revision = revision;
+    pub fn report(&self, revision: Revision, versions: Vec<LastGoodVersion>) {
+        let mut state = self.lock();
+        state.revision = revision;
         // Most revisions change no version and need no save.
-        if told.now.as_deref() == Some(&*versions) {
+        if state.now.as_deref() == Some(&*versions) {
             return;
         }
-        told.now = Some(versions.into());
-        if let Some(keeper) = told.keeper.upgrade() {
-            keeper.set(|news| news.changed = true);
+        state.now = Some(versions.into());
+        if let Some(notifier) = state.notifier.upgrade() {
+            notifier.set(|news| news.changed = true);
         }
     }
 
     /// Registers the task to notify. The last registered one does the saving.
-    pub(super) fn followed_by(&self, keeper: &Arc<SaveNotifier>) {
-        self.lock().keeper = Arc::downgrade(keeper);
+    pub(super) fn followed_by(&self, notifier: &Arc<SaveNotifier>) {
+        self.lock().notifier = Arc::downgrade(notifier);
     }
 
     /// The active texts as resources.
@@ -77,9 +77,9 @@ impl LastGoodVersions {
     }
 
     /// Whether the revision was compiled.
-    pub(super) fn is_told_of(&self, revision: Revision) -> bool {
-        let told = self.lock();
-        told.now.is_some() && told.revision >= revision
+    pub(super) fn has_result_for(&self, revision: Revision) -> bool {
+        let state = self.lock();
+        state.now.is_some() && state.revision >= revision
     }
 
     pub(super) fn now(&self) -> Option<Arc<[LastGoodVersion]>> {
@@ -87,7 +87,7 @@ impl LastGoodVersions {
     }
 
     fn lock(&self) -> MutexGuard<'_, VersionsState> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,15 +100,15 @@ pub(super) fn save(
     state: &StoreState,
     edge: &OptionalSeal,
 ) -> Result<bool, StoreError> {
-    let place = directory.join(FILE);
+    let path = directory.join(FILE);
     let entries = versions.iter().filter_map(|version| {
         let entry = state.get(version.key.kind, &version.key.id)?;
         // The text in the store has changed since: the version belongs to another broken text.
         let is_of_it = entry.json == version.instead_of;
         is_of_it.then(|| (version.key.clone(), StoreEntry { json: version.json.clone(), ..entry.clone() }))
     });
-    let kept = StoreState::new(state.revision, entries, []);
-    if kept.is_empty() {
+    let saved = StoreState::new(state.revision, entries, []);
+    if saved.is_empty() {
         // An outdated file must not outlive the broken objects that it is about.
         forget(directory)?;
         return Ok(versions.is_empty());
@@ -116,10 +116,10 @@ pub(super) fn save(
     // Written under another name first, so that a crash leaves the old file intact.
     let draft = directory.join(format!("{FILE}.new"));
     let mut file = directory::create_private(&draft)?;
-    file.write_all(&text::whole(&kept, edge).0).map_err(|error| about(&draft, &error))?;
+    file.write_all(&text::whole(&saved, edge).0).map_err(|error| about(&draft, &error))?;
     drop(file);
-    directory::rename_durably(&draft, &place)?;
-    Ok(kept.len() == versions.len())
+    directory::rename_durably(&draft, &path)?;
+    Ok(saved.len() == versions.len())
 }
 
 /// Active versions at the end of the previous process that the store alone cannot provide.
@@ -134,8 +134,8 @@ pub struct FormerState {
 impl FormerState {
     /// Reads the file in `directory`. An unreadable file is logged and ignored.
     pub fn read(directory: &Path, seal: Option<Arc<dyn TextSeal>>) -> FormerState {
-        let place = directory.join(FILE);
-        let versions = LastGood::read(&place, &OptionalSeal(seal)).unwrap_or_else(|error| {
+        let path = directory.join(FILE);
+        let versions = LastGood::read(&path, &OptionalSeal(seal)).unwrap_or_else(|error| {
             if !is_missing(&error) {
                 tracing::warn!(%error, "last good versions of broken objects lost");
             }
@@ -174,8 +174,8 @@ impl FormerState {
 
 /// Removes the file when the store that it belongs to is replaced.
 pub(crate) fn forget(directory: &Path) -> Result<(), StoreError> {
-    let place = directory.join(FILE);
-    directory::remove_if_there(&place).map_err(|error| about(&place, &error).into())
+    let path = directory.join(FILE);
+    directory::remove_if_exists(&path).map_err(|error| about(&path, &error).into())
 }
 
 #[cfg(test)]

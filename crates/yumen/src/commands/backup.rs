@@ -19,7 +19,7 @@ use crate::process::private_file;
 pub(crate) fn backup(remote: &RemoteArgs, file: &Path) -> anyhow::Result<ExitCode> {
     let client = remote.client()?;
     let bytes = private_file::write(file, |draft| client.download("/yumen/v1/backup", draft))?;
-    say(&format!("{}: {bytes} bytes; the keyring is not in it, keep that apart\n", file.display()))
+    print(&format!("{}: {bytes} bytes; the keyring is not in it, keep that apart\n", file.display()))
 }
 
 /// Restores the store of a stopped gateway from `file`.
@@ -37,7 +37,7 @@ pub(crate) fn restore(
     let damage = last_good::damage_of(file).map(|damage| format!("incomplete: {damage}\n"));
     let state = embedded::restore(file, directory, Some(Arc::new(keyring)))
         .with_context(|| format!("{} was not restored to {}", file.display(), directory.display()))?;
-    say(&format!(
+    print(&format!(
         "{} restored: revision {}, {} objects\n{}",
         directory.display(),
         state.revision.0,
@@ -46,7 +46,7 @@ pub(crate) fn restore(
     ))
 }
 
-fn say(text: &str) -> anyhow::Result<ExitCode> {
+fn print(text: &str) -> anyhow::Result<ExitCode> {
     output::print(text)?;
     Ok(ExitCode::SUCCESS)
 }

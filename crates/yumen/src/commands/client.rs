@@ -129,9 +129,9 @@ impl OperatorClient {
         let answer = async {
             if is_tls {
                 let stream = handshake(host, tcp).await.with_context(|| format!("TLS with {host}:{port}"))?;
-                ask(stream, request, sink).await
+                send_request(stream, request, sink).await
             } else {
-                ask(tcp, request, sink).await
+                send_request(tcp, request, sink).await
             }
         };
         within(limit, answer).await?
@@ -149,7 +149,7 @@ async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> anyhow::
     answer.map_err(|_| anyhow::anyhow!("no answer within {} s", limit.as_secs()))
 }
 
-async fn ask<S>(
+async fn send_request<S>(
     stream: S,
     request: Request<Full<Bytes>>,
     sink: Option<&mut CountedDownload<'_>>,

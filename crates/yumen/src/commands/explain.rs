@@ -120,9 +120,9 @@ fn explain_file(file: &Path, node: &NodeFile, question: &Question) -> anyhow::Re
         found.map(|one| one.json.clone())
     };
     let now = yumen_proxy::clock::exact();
-    let background =
+    let context =
         ExplainContext { now, problems: &loaded.problems, text: Some(&text), ..ExplainContext::default() };
-    explain_any(&loaded.snapshot, question, &background).map_err(|invalid| match invalid.path.as_str() {
+    explain_any(&loaded.snapshot, question, &context).map_err(|invalid| match invalid.path.as_str() {
         "" => anyhow!(invalid.message),
         path => anyhow!("{path}: {}", invalid.message),
     })

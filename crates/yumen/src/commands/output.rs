@@ -20,11 +20,11 @@ pub(crate) enum OutputReader {
 pub(crate) fn print(text: &str) -> anyhow::Result<OutputReader> {
     let mut out = io::stdout().lock();
     // Data left in the buffer at process exit would be dropped without an error.
-    judge(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    classify_write(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// Result of a write to standard output.
-pub(crate) fn judge(written: io::Result<()>) -> anyhow::Result<OutputReader> {
+pub(crate) fn classify_write(written: io::Result<()>) -> anyhow::Result<OutputReader> {
     match written {
         Ok(()) => Ok(OutputReader::Reads),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(OutputReader::Gone),

@@ -176,7 +176,7 @@ impl NodeCluster {
         for (id, node) in store.nodes() {
             // A record that cannot be parsed, such as one of a newer version, is left out.
             if let Ok(record) = serde_json::from_str::<ClusterNodeRecord>(&node.text) {
-                nodes.insert(id.to_string(), shown(&id, record, node.heard.elapsed()));
+                nodes.insert(id.to_string(), shown(&id, record, node.received.elapsed()));
             }
         }
         // The local record is newer than the copy in etcd.

@@ -19,11 +19,16 @@ pub(crate) enum ExclusiveStore {
 
 impl ExclusiveStore {
     /// Releases the resource to the successor, revocably.
-    pub(crate) fn lend(&self) -> Result<(), StoreError> {
+    pub(crate) fn release_for_handover(&self) -> Result<(), StoreError> {
         match self {
             ExclusiveStore::Nothing => {}
-            ExclusiveStore::Database(store) => return store.upgrade().map_or(Ok(()), |store| store.lend()),
-            ExclusiveStore::Directory(home) => home.upgrade().iter().for_each(|home| home.lend()),
+            ExclusiveStore::Database(store) => {
+                return store.upgrade().map_or(Ok(()), |store| store.release_for_handover());
+            }
+            ExclusiveStore::Directory(directory_lock) => directory_lock
+                .upgrade()
+                .iter()
+                .for_each(|directory_lock| directory_lock.release_for_handover()),
         }
         Ok(())
     }
@@ -33,21 +38,23 @@ impl ExclusiveStore {
         match self {
             ExclusiveStore::Nothing => Ok(()),
             ExclusiveStore::Database(store) => store.upgrade().map_or(Ok(()), |store| store.take_back()),
-            ExclusiveStore::Directory(home) => home.upgrade().map_or(Ok(()), |home| home.take_back()),
+            ExclusiveStore::Directory(directory_lock) => {
+                directory_lock.upgrade().map_or(Ok(()), |directory_lock| directory_lock.take_back())
+            }
         }
     }
 
     /// Makes the release final.
-    pub(crate) fn give_away(&self) {
+    pub(crate) fn complete_handover(&self) {
         if let Some(store) = self.database() {
-            store.give_away();
+            store.complete_handover();
         }
     }
 
     /// Refuses the writes that wait for the handover.
-    pub(crate) fn refuse_held(&self) {
+    pub(crate) fn refuse_deferred(&self) {
         if let Some(store) = self.database() {
-            store.refuse_held();
+            store.refuse_deferred();
         }
     }
 

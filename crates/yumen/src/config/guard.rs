@@ -95,7 +95,7 @@ fn broken(
     if after.of_kind(Kind::Tests).next().is_none() {
         return Vec::new();
     }
-    let failing = |state: &StoreState| trial.failing_beside(versions.resources(), &state.resources());
+    let failing = |state: &StoreState| trial.newly_failing(versions.resources(), &state.resources());
     let mut failed = failing(after);
     if failed.is_empty() {
         return failed;

@@ -88,7 +88,7 @@ fn problems_of(store: &FallbackStore) -> Vec<Problem> {
 
 /// Reason why writes fail or would be lost.
 fn refusal(store: &FallbackStore) -> Option<Problem> {
-    let gone = store.check().err().map(|error| Problem::error("store", "", error.to_string()));
+    let unavailable = store.check().err().map(|error| Problem::error("store", "", error.to_string()));
     let failed = || {
         let hint = match store.status() {
             StateOrigin::Store => "reported until a write succeeds",
@@ -96,7 +96,7 @@ fn refusal(store: &FallbackStore) -> Option<Problem> {
         };
         Some(Problem::error("store", "", format!("writes fail: {}", store.failure()?)).hint(hint))
     };
-    gone.or_else(failed)
+    unavailable.or_else(failed)
 }
 
 fn shown(cluster: &EtcdStatus) -> Value {

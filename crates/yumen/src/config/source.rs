@@ -42,7 +42,7 @@ pub(crate) struct OpenedConfigSource {
     /// Resource file, for the store kind `file`.
     document: Option<FileStore>,
     /// Exclusive data directory, for a store in etcd.
-    home: Option<Arc<EtcdDataDir>>,
+    directory_lock: Option<Arc<EtcdDataDir>>,
 }
 
 impl OpenedConfigSource {
@@ -105,9 +105,9 @@ impl StoreStart {
 impl OpenedConfigSource {
     /// Part of the store that a successor must receive exclusively.
     pub(crate) fn exclusive(&self) -> ExclusiveStore {
-        match (&self.source, &self.home) {
+        match (&self.source, &self.directory_lock) {
             (ConfigSource::Embedded(fallback), _) => ExclusiveStore::Database(Arc::downgrade(fallback)),
-            (_, Some(home)) => ExclusiveStore::Directory(Arc::downgrade(home)),
+            (_, Some(directory_lock)) => ExclusiveStore::Directory(Arc::downgrade(directory_lock)),
             _ => ExclusiveStore::Nothing,
         }
     }
@@ -154,7 +154,7 @@ fn open_embedded(
         source: ConfigSource::Embedded(fallback),
         _watch: None,
         document: None,
-        home: None,
+        directory_lock: None,
     })
 }
 
@@ -171,7 +171,7 @@ fn open_etcd(
     let on_problems = Box::new(move |problems| {
         drop(reporter.send(ControlMessage::Problems(ProblemSource::Store, problems)))
     });
-    let OpenedEtcdStore { home, store: opened, former } =
+    let OpenedEtcdStore { directory_lock, store: opened, former } =
         EtcdStore::open(dir, Some(keyring), etcd_settings(&node.store), on_problems, versions)?;
     let store: Arc<dyn Store> = opened.clone();
     let state = follow(&*store, messages);
@@ -182,7 +182,7 @@ fn open_etcd(
         source: ConfigSource::Etcd(opened),
         _watch: None,
         document: None,
-        home: Some(home),
+        directory_lock: Some(directory_lock),
     })
 }
 
@@ -289,7 +289,13 @@ fn open_file(
     let watch = file.watch(move |event| mirror.take(event))?;
     let reason = format!("resources come from {}: change them there", path.display());
     let store = Arc::new(ReadOnlyStore::new(store, reason));
-    Ok(OpenedConfigSource { store, source: ConfigSource::File, _watch: Some(watch), document, home: None })
+    Ok(OpenedConfigSource {
+        store,
+        source: ConfigSource::File,
+        _watch: Some(watch),
+        document,
+        directory_lock: None,
+    })
 }
 
 fn first_state(resources: Vec<Resource>) -> StoreState {
@@ -407,14 +413,14 @@ impl DocumentMirror {
 pub(crate) fn replace_all(draft: &mut Draft, resources: &[Resource]) {
     let named: std::collections::HashSet<(yumen_config::Kind, &str)> =
         resources.iter().map(|one| (one.kind, &*one.id)).collect();
-    let gone: Vec<ResourceKey> = draft
+    let deleted: Vec<ResourceKey> = draft
         .state()
         .entries()
         .map(|(key, _)| key)
         .filter(|key| !named.contains(&(key.kind, &key.id)))
         .cloned()
         .collect();
-    for key in gone {
+    for key in deleted {
         draft.delete(key.kind, &key.id);
     }
     for one in resources {

@@ -73,11 +73,11 @@ impl TrialCompiler {
 
     /// Failing tests among these resources. Without tests nothing is compiled.
     pub(crate) fn failing_tests(&self, resources: &[Resource]) -> Vec<Problem> {
-        self.failing_beside(Vec::new(), resources)
+        self.newly_failing(Vec::new(), resources)
     }
 
     /// Failing tests, with `former` as the last good versions of broken objects.
-    pub(crate) fn failing_beside(&self, former: Vec<Resource>, resources: &[Resource]) -> Vec<Problem> {
+    pub(crate) fn newly_failing(&self, former: Vec<Resource>, resources: &[Resource]) -> Vec<Problem> {
         if resources.iter().all(|resource| resource.kind != Kind::Tests) {
             return Vec::new();
         }
@@ -103,7 +103,7 @@ pub(crate) async fn watch_tests(trial: Arc<TrialCompiler>, store: Arc<dyn Store>
             let resources = state.resources_at(now_ms);
             let seen = (state.revision, resources.len());
             let is_known = known == Some(seen);
-            let failing = (!is_known).then(|| trial.failing_beside(versions.resources(), &resources));
+            let failing = (!is_known).then(|| trial.newly_failing(versions.resources(), &resources));
             // The last good versions of this revision are known only after its publication.
             let is_final = *compiled.borrow() >= state.revision;
             (is_final.then_some(seen), failing)

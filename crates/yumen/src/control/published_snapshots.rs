@@ -54,7 +54,7 @@ impl PublishedSnapshots {
             let Resource { kind, id, json } = resource;
             LastGoodVersion { key: ResourceKey::new(kind, id), json, instead_of: instead_of.clone() }
         });
-        self.versions.tell(revision, versions.collect());
+        self.versions.report(revision, versions.collect());
     }
 
     /// Records that all of a publication is visible.

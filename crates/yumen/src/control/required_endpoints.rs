@@ -72,8 +72,8 @@ impl RequiredEndpoints {
     /// Exports the names and services that the compiler requires now. Returns the number of those without a
     /// first result.
     pub(super) fn export(&mut self, compiler: &Compiler) -> u64 {
-        if self.exported != Some(compiler.wants()) {
-            self.exported = Some(compiler.wants());
+        if self.exported != Some(compiler.input_number()) {
+            self.exported = Some(compiler.input_number());
             let hosts = compiler.hosts().map(|(host, number)| (Box::from(host), number)).collect();
             let services = compiler.services().map(|(service, number)| (service.clone(), number)).collect();
             self.looked_up.retain(|host| is_same(&hosts, &self.hosts.borrow(), host));

@@ -77,16 +77,16 @@ enum DiscoverySource {
 }
 
 impl DiscoverySource {
-    async fn ask(
+    async fn discover(
         &self,
         service: &DiscoveryQuery,
         cursor: &mut SourceCursor,
     ) -> Result<DiscoveryAnswer, String> {
         match self {
-            DiscoverySource::Dns(dns) => dns.ask(service).await,
-            DiscoverySource::Consul(consul) => consul.ask(service, cursor).await,
-            DiscoverySource::ConsulKv(consul) => consul.ask(service, cursor).await,
-            DiscoverySource::Nacos(nacos) => nacos.ask(service, cursor).await,
+            DiscoverySource::Dns(dns) => dns.discover(service).await,
+            DiscoverySource::Consul(consul) => consul.discover(service, cursor).await,
+            DiscoverySource::ConsulKv(consul) => consul.discover(service, cursor).await,
+            DiscoverySource::Nacos(nacos) => nacos.discover(service, cursor).await,
             DiscoverySource::Unconfigured(reason) => Err(reason.clone()),
         }
     }
@@ -150,7 +150,7 @@ type Report = Box<dyn Fn(Arc<DiscoveryQuery>, DiscoveryResult) + Send + Sync>;
 struct DiscoveryContext {
     sources: DiscoverySources,
     ledger: Arc<ServiceLedger>,
-    kept: Arc<SavedServices>,
+    saved: Arc<SavedServices>,
     empty_hold: Duration,
     /// Separate permits for name servers and Nacos: a hanging source delays no other.
     dns_permits: Semaphore,
@@ -169,11 +169,11 @@ pub(crate) async fn run_discovery(
     known: HashMap<DiscoveryQuery, Vec<UpstreamNode>>,
     report: impl Fn(Arc<DiscoveryQuery>, DiscoveryResult) + Send + Sync + 'static,
 ) {
-    let kept = Arc::new(SavedServices::open(Path::new(&node.store.data_dir), known));
-    let keeper = Arc::new(DiscoveryContext {
+    let saved = Arc::new(SavedServices::open(Path::new(&node.store.data_dir), known));
+    let context = Arc::new(DiscoveryContext {
         sources: DiscoverySources::new(&node),
         ledger,
-        kept,
+        saved,
         empty_hold: Duration::from_millis(node.discovery.empty_hold_ms),
         dns_permits: Semaphore::new(QUESTIONS_MAX),
         nacos_permits: Semaphore::new(QUESTIONS_MAX),
@@ -181,22 +181,22 @@ pub(crate) async fn run_discovery(
         report: Box::new(report),
     });
     let mut tasks = JoinSet::new();
-    tasks.spawn(keeper.clone().save());
+    tasks.spawn(context.clone().save());
     let mut running: HashMap<Arc<DiscoveryQuery>, (u64, AbortHandle)> = HashMap::new();
     loop {
-        let wanted = services.borrow_and_update().clone();
+        let services_now = services.borrow_and_update().clone();
         running.retain(|service, (number, task)| {
             // See `dns::keep_resolved`: a new number means a new request.
-            let stays = wanted.get(service) == Some(number);
+            let stays = services_now.get(service) == Some(number);
             if !stays {
                 task.abort();
-                keeper.ledger.forget(service);
+                context.ledger.forget(service);
             }
             stays
         });
-        for (service, number) in wanted.iter() {
+        for (service, number) in services_now.iter() {
             if !running.contains_key(service) {
-                let task = tasks.spawn(keeper.clone().keep(service.clone()));
+                let task = tasks.spawn(context.clone().keep(service.clone()));
                 running.insert(service.clone(), (*number, task));
             }
         }
@@ -211,13 +211,13 @@ pub(crate) async fn run_discovery(
 impl DiscoveryContext {
     /// Keeps one service up to date; never returns.
     async fn keep(self: Arc<Self>, service: Arc<DiscoveryQuery>) {
-        let mut standing = ServiceStanding::new(self.kept.nodes(&service), self.empty_hold, Instant::now());
+        let mut standing = ServiceStanding::new(self.saved.nodes(&service), self.empty_hold, Instant::now());
         self.ledger.note(&service, &standing);
         let (mut cursor, mut backoff) = (SourceCursor::default(), None);
         loop {
-            let asking = self.ask(&service, &mut cursor);
+            let discovering = self.discover(&service, &mut cursor);
             // States lapse while a query blocks, so both are awaited together.
-            let (result, pause) = match self.until(&service, &mut standing, asking).await {
+            let (result, pause) = match self.until(&service, &mut standing, discovering).await {
                 Ok(answer) => {
                     if backoff.take().is_some() {
                         tracing::info!(service = %service.name, source = %service.source, "service discovery recovered");
@@ -239,7 +239,7 @@ impl DiscoveryContext {
         }
     }
 
-    async fn ask(
+    async fn discover(
         &self,
         service: &DiscoveryQuery,
         cursor: &mut SourceCursor,
@@ -247,15 +247,15 @@ impl DiscoveryContext {
         match self.sources.of(service) {
             // Consul uses blocking queries and limits their number itself.
             Some(source @ (DiscoverySource::Consul(_) | DiscoverySource::ConsulKv(_))) => {
-                source.ask(service, cursor).await
+                source.discover(service, cursor).await
             }
             Some(source @ DiscoverySource::Nacos(_)) => {
                 let _permit = self.nacos_permits.acquire().await;
-                source.ask(service, cursor).await
+                source.discover(service, cursor).await
             }
             Some(source) => {
                 let _permit = self.dns_permits.acquire().await;
-                source.ask(service, cursor).await
+                source.discover(service, cursor).await
             }
             None => Err("unknown discovery type; supported: dns, consul, consul_kv, nacos".into()),
         }
@@ -290,7 +290,7 @@ impl DiscoveryContext {
         self.ledger.note(service, standing);
         // Nothing changed for the compiler; only the ledger shows the attempt.
         let Some(found) = result else { return };
-        self.kept.changed();
+        self.saved.changed();
         (self.report)(service.clone(), found);
     }
 
@@ -303,11 +303,11 @@ impl DiscoveryContext {
     /// Saves the known endpoints to disk after changes; never returns.
     async fn save(self: Arc<Self>) {
         loop {
-            self.kept.until_changed().await;
+            self.saved.until_changed().await;
             let known = self.ledger.known();
-            let kept = self.kept.clone();
+            let saved = self.saved.clone();
             // File I/O blocks, so it runs on a blocking thread.
-            let _ = tokio::task::spawn_blocking(move || kept.save(&known)).await;
+            let _ = tokio::task::spawn_blocking(move || saved.save(&known)).await;
         }
     }
 }
@@ -346,7 +346,7 @@ impl DiscoveryArgs {
     fn metadata(&self) -> Result<Option<&Map<String, Value>>, String> {
         match self.0.get("metadata") {
             None => Ok(None),
-            Some(Value::Object(wanted)) => Ok(Some(wanted)),
+            Some(Value::Object(required)) => Ok(Some(required)),
             Some(other) => {
                 Err(format!("discovery_args.metadata: {other} is no object, such as {{\"version\": \"v1\"}}"))
             }
@@ -355,9 +355,9 @@ impl DiscoveryArgs {
 }
 
 /// Whether metadata contains all required entries. A number equals its text form.
-fn meets(metadata: &Value, wanted: Option<&Map<String, Value>>) -> bool {
+fn meets(metadata: &Value, required: Option<&Map<String, Value>>) -> bool {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    wanted
+    required
         .into_iter()
         .flatten()
         .all(|(name, value)| metadata.get(name).is_some_and(|found| plain(found) == plain(value)))

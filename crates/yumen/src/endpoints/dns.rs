@@ -70,17 +70,17 @@ pub(crate) async fn keep_resolved(
     report: impl Fn(Box<str>, Vec<IpAddr>) + Send + Sync + 'static,
 ) -> Result<(), String> {
     // Built at once, so that invalid settings are reported at the start.
-    let keeper = ResolverContext::new(&settings, names.clone(), Box::new(report))
+    let context = ResolverContext::new(&settings, names.clone(), Box::new(report))
         .inspect_err(|error| tracing::error!(error, "host name resolution unavailable"))?;
-    let keeper = Arc::new(keeper);
+    let context = Arc::new(context);
     let mut tasks = JoinSet::new();
     tasks.spawn(names.clone().save());
-    let mut kept: HashMap<Box<str>, (u64, AbortHandle)> = HashMap::new();
+    let mut running: HashMap<Box<str>, (u64, AbortHandle)> = HashMap::new();
     loop {
-        let wanted = hosts.borrow_and_update().clone();
-        kept.retain(|name, (number, task)| {
+        let required = hosts.borrow_and_update().clone();
+        running.retain(|name, (number, task)| {
             // A new number means that the name was released in between: its addresses are resolved anew.
-            let stays = wanted.get(name) == Some(number);
+            let stays = required.get(name) == Some(number);
             if !stays {
                 task.abort();
                 // Addresses of a name that nothing uses must not be saved.
@@ -88,9 +88,9 @@ pub(crate) async fn keep_resolved(
             }
             stays
         });
-        for (name, number) in wanted.iter() {
-            if !kept.contains_key(name) {
-                kept.insert(name.clone(), (*number, tasks.spawn(keeper.clone().keep(name.clone()))));
+        for (name, number) in required.iter() {
+            if !running.contains_key(name) {
+                running.insert(name.clone(), (*number, tasks.spawn(context.clone().keep(name.clone()))));
             }
         }
         // The JoinSet keeps results of finished tasks until they are joined.
@@ -262,7 +262,7 @@ impl ResolverContext {
         }
         let (v4, v6) =
             // Both at once: the slower family decides the delay, not the sum.
-            tokio::join!(self.ask(parsed.clone(), RecordType::A), self.ask(parsed, RecordType::AAAA));
+            tokio::join!(self.look_up(parsed.clone(), RecordType::A), self.look_up(parsed, RecordType::AAAA));
         let mut next = known.clone();
         let mut ttl: Option<Duration> = None;
         let mut failure = None;
@@ -286,7 +286,7 @@ impl ResolverContext {
         }
     }
 
-    async fn ask(&self, name: Name, family: RecordType) -> DnsAnswer {
+    async fn look_up(&self, name: Name, family: RecordType) -> DnsAnswer {
         let lookup = match self.resolver.lookup(name, family).await {
             Ok(lookup) => lookup,
             Err(error) if error.is_no_records_found() => return DnsAnswer::None,

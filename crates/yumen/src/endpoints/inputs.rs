@@ -77,7 +77,7 @@ impl KnownInputs {
     /// Removes the nodes of a service and returns them as a change for the compiler.
     pub(crate) fn take_service(&mut self, service: &Arc<DiscoveryQuery>) -> Option<ConfigChange> {
         let nodes = self.services.remove(&**service)?;
-        Some(ConfigChange::Discovered(service.clone(), DiscoveryResult { nodes: Some(nodes), trouble: None }))
+        Some(ConfigChange::Discovered(service.clone(), DiscoveryResult { nodes: Some(nodes), error: None }))
     }
 }
 

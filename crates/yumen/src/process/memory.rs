@@ -45,7 +45,7 @@ pub(crate) fn watch(bytes_max: u64) -> anyhow::Result<Option<Arc<AtomicBool>>> {
             None => loop {
                 std::thread::sleep(LOOK);
                 trim.trim_when_idle();
-                trim.if_asked();
+                trim.trim_if_requested();
             },
         }
     })?;
@@ -57,16 +57,16 @@ fn watch_bound(trim: &mut MemoryTrim, bytes_max: u64, flag: &AtomicBool) {
         std::thread::sleep(INTERVAL);
         // Workers read the flag on its own.
         let was_full = flag.load(Relaxed);
-        let judge = || resident_bytes().ok().map(|bytes| (bytes, is_full(was_full, bytes, bytes_max)));
+        let measure = || resident_bytes().ok().map(|bytes| (bytes, is_full(was_full, bytes, bytes_max)));
         trim.trim_when_idle();
-        trim.if_asked();
+        trim.trim_if_requested();
         // Trim and measure again before the flag is set: freed memory is resident until it is trimmed.
-        let judged = match judge() {
-            Some((_, true)) if trim.if_due() => judge(),
-            judged => judged,
+        let measured = match measure() {
+            Some((_, true)) if trim.if_due() => measure(),
+            measured => measured,
         };
         // An unreadable measurement changes nothing.
-        let Some((bytes, is_full)) = judged else { continue };
+        let Some((bytes, is_full)) = measured else { continue };
         flag.store(is_full, Relaxed);
         if is_full != was_full {
             tracing::warn!(bytes, bytes_max, is_full, "memory limit crossed");
@@ -79,8 +79,8 @@ struct MemoryTrim {
     bytes_at_start: u64,
     due: Instant,
     /// Remaining trims after a worker has freed much memory, and the time of the next.
-    asked_times: u32,
-    asked_due: Instant,
+    repetitions: u32,
+    next_due: Instant,
     leisure_due: Instant,
     cpu: Duration,
 }
@@ -91,8 +91,8 @@ impl MemoryTrim {
         MemoryTrim {
             bytes_at_start,
             due: now,
-            asked_times: 0,
-            asked_due: now,
+            repetitions: 0,
+            next_due: now,
             leisure_due: now + LEISURE,
             cpu: cpu_time(),
         }
@@ -111,14 +111,14 @@ impl MemoryTrim {
 
     /// Trims after a worker has freed buffers that peers had not read: a busy process may stay without idle
     /// time for long.
-    fn if_asked(&mut self) {
+    fn trim_if_requested(&mut self) {
         let now = Instant::now();
-        if yumen_proxy::malloc_trim::is_wanted_back() {
-            (self.asked_times, self.asked_due) = (ASKED_TIMES, now);
+        if yumen_proxy::malloc_trim::is_requested() {
+            (self.repetitions, self.next_due) = (ASKED_TIMES, now);
         }
-        if self.asked_times > 0 && now >= self.asked_due && self.if_due() {
-            self.asked_times -= 1;
-            self.asked_due = now + ASKED_PAUSE;
+        if self.repetitions > 0 && now >= self.next_due && self.if_due() {
+            self.repetitions -= 1;
+            self.next_due = now + ASKED_PAUSE;
         }
     }
 

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// Fills a temporary file next to `place`, syncs it and renames it. A target that is not a regular file, such
+/// Fills a temporary file next to `path`, syncs it and renames it. A target that is not a regular file, such
 /// as a pipe, is written directly.
-pub(crate) fn write<T>(place: &Path, fill: impl FnOnce(&mut File) -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let failed = || format!("cannot write {}", place.display());
-    if fs::metadata(place).is_ok_and(|found| !found.is_file()) {
-        return fill(&mut OpenOptions::new().write(true).open(place).with_context(failed)?);
+pub(crate) fn write<T>(path: &Path, fill: impl FnOnce(&mut File) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let failed = || format!("cannot write {}", path.display());
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return fill(&mut OpenOptions::new().write(true).open(path).with_context(failed)?);
     }
     // A symbolic link is kept: its target is replaced.
-    let place = fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
-    let mut name = place.as_os_str().to_owned();
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut name = path.as_os_str().to_owned();
     name.push(".partial");
     let draft = PathBuf::from(name);
     // A crash leaves the temporary file, and `create_new` refuses existing files.
@@ -23,7 +23,7 @@ pub(crate) fn write<T>(place: &Path, fill: impl FnOnce(&mut File) -> anyhow::Res
     let mut file =
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).with_context(failed)?;
     let filled = fill(&mut file).and_then(|filled| {
-        file.sync_all().and_then(|()| fs::rename(&draft, &place)).with_context(failed)?;
+        file.sync_all().and_then(|()| fs::rename(&draft, &path)).with_context(failed)?;
         Ok(filled)
     });
     if filled.is_err() {
@@ -31,7 +31,7 @@ pub(crate) fn write<T>(place: &Path, fill: impl FnOnce(&mut File) -> anyhow::Res
         let _ = fs::remove_file(&draft);
     }
     // The rename is durable only after the directory has been synced (fsync(2)).
-    let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = File::open(parent.unwrap_or(Path::new("."))).with_context(failed)?;
     parent.sync_all().with_context(failed)?;
     filled

@@ -23,12 +23,13 @@ pub(crate) fn notify_reloading() {
 }
 
 fn try_notify(lines: &str) -> io::Result<()> {
-    let Some(place) = std::env::var_os("NOTIFY_SOCKET").filter(|place| !place.is_empty()) else {
+    let Some(socket_path) = std::env::var_os("NOTIFY_SOCKET").filter(|socket_path| !socket_path.is_empty())
+    else {
         return Ok(());
     };
-    let address = match place.as_bytes().strip_prefix(b"@") {
+    let address = match socket_path.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,
-        None => SocketAddr::from_pathname(&place)?,
+        None => SocketAddr::from_pathname(&socket_path)?,
     };
     UnixDatagram::unbound()?.send_to_addr(lines.as_bytes(), &address).map(drop)
 }

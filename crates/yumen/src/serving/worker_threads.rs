@@ -158,7 +158,7 @@ fn start_worker(
     Ok(thread.spawn(move || {
         let id = parts.id;
         let WorkerSockets { listeners, datagrams, http3 } = sockets;
-        process::place_worker(id, &affinity, nice, &placement.cpus);
+        process::set_worker_affinity(id, &affinity, nice, &placement.cpus);
         if let Err(error) = yumen_proxy::run::worker(parts, listeners, datagrams, http3) {
             tracing::error!(worker = id, %error, "worker could not start");
         }

@@ -58,7 +58,7 @@ pub(crate) struct AcmeManager {
     follower: Option<ProofFollower>,
     orders: Arc<AcmeOrders>,
     transport: AcmeTransport,
-    wanted: Vec<WantedCertificate>,
+    certificates: Vec<WantedCertificate>,
     /// Problem of a stored account that cannot be read; stays until the next start.
     lost_account: Option<Problem>,
 }
@@ -132,14 +132,14 @@ impl WantedCertificate {
         }
     }
 
-    /// Pause after a further failure. `held` is the time for which other nodes wait: the pause is clearly
+    /// Pause after a further failure. `waited` is the time for which other nodes wait: the pause is clearly
     /// longer, so that another node makes the next attempt.
-    fn pause(&self, held: Duration) -> Duration {
+    fn pause(&self, waited: Duration) -> Duration {
         // The shift is bounded, so that many failures cannot overflow it.
         let pause_s = RETRY_S.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX_S);
         // Random offset: nodes that failed together must not retry together.
-        let apart_s = getrandom::u64().unwrap_or_default() % (RETRY_S / 2);
-        held + Duration::from_secs(pause_s + apart_s)
+        let jitter_s = getrandom::u64().unwrap_or_default() % (RETRY_S / 2);
+        waited + Duration::from_secs(pause_s + jitter_s)
     }
 
     fn is_due(&self) -> bool {
@@ -168,14 +168,14 @@ impl AcmeManager {
         let data_dir = Path::new(&node.store.data_dir);
         let keyring = open_keyring(data_dir, &node.store.keyring)?;
         // Published from disk before the server is called: a start must not depend on the server.
-        let mut keeper = AcmeManager {
+        let mut manager = AcmeManager {
             disk: AcmeStorage::open(&data_dir.join("acme"), keyring)?,
             transport: AcmeTransport::new(&node.acme.ca)?,
             screen: ChallengeResponder { control: control.clone(), challenges: challenges.clone() },
             coordinator: None,
             follower: None,
             orders: orders.clone(),
-            wanted: node
+            certificates: node
                 .acme
                 .certificates
                 .iter()
@@ -185,24 +185,24 @@ impl AcmeManager {
             lost_account: None,
         };
         let mut changes = Vec::new();
-        for wanted in &mut keeper.wanted {
+        for certificate in &mut manager.certificates {
             // An unreadable certificate is ordered anew.
-            let known = keeper.disk.certificate(&wanted.id).inspect_err(|error| {
+            let known = manager.disk.certificate(&certificate.id).inspect_err(|error| {
                 tracing::warn!(
                     error = format!("{error:#}"),
-                    id = wanted.id,
+                    id = certificate.id,
                     "stored certificate cannot be read"
                 );
             });
             if let Some(issued) = known.ok().flatten() {
-                wanted.found(CertificateValidity::of(&issued.cert)?);
-                changes.push(put(wanted, &issued));
+                certificate.found(CertificateValidity::of(&issued.cert)?);
+                changes.push(put(certificate, &issued));
             }
         }
         if !changes.is_empty() {
             let _ = control.messages.send(ControlMessage::LocalObjects(changes, None));
         }
-        Ok(keeper)
+        Ok(manager)
     }
 
     /// Joins the coordination of the cluster: adopts its certificates and serves its challenges, then
@@ -221,8 +221,8 @@ impl AcmeManager {
         // Served before the first order of this node: other nodes may be waiting for its acknowledgement.
         runtime.block_on(async {
             follower.look().await;
-            for at in 0..self.wanted.len() {
-                self.adopt(at, |wanted, validity, _| wanted.found(validity)).await;
+            for at in 0..self.certificates.len() {
+                self.adopt(at, |certificate, validity, _| certificate.found(validity)).await;
             }
         });
         self.follower = Some(follower);
@@ -243,13 +243,13 @@ impl AcmeManager {
         // Registered or loaded at the first order only: without due certificates the server is not called.
         let mut account = None;
         let mut moves = self.coordinator.as_ref().map(|coordinator| coordinator.moves());
-        self.offer_kept().await;
+        self.offer_saved().await;
         loop {
-            for at in 0..self.wanted.len() {
+            for at in 0..self.certificates.len() {
                 // Before the check: another node may have renewed the certificate.
                 self.adopt(at, WantedCertificate::fetched).await;
-                self.wanted[at].adjust_after_clock_change(now_unix_s());
-                if self.wanted[at].is_due() {
+                self.certificates[at].adjust_after_clock_change(now_unix_s());
+                if self.certificates[at].is_due() {
                     self.process_certificate(at, &mut account).await;
                 }
             }
@@ -260,7 +260,7 @@ impl AcmeManager {
                 .messages
                 .send(ControlMessage::Problems(ProblemSource::Acme, self.problems()));
             let (unix_s, now) = (now_unix_s(), Instant::now());
-            let next = self.wanted.iter().map(|wanted| wanted.due.left(unix_s, now)).min();
+            let next = self.certificates.iter().map(|certificate| certificate.due.left(unix_s, now)).min();
             // The maximum bounds the effect of a changed wall clock, which no timer notices.
             let pause = next.unwrap_or(PAUSE_MAX).clamp(PAUSE_MIN, PAUSE_MAX);
             // At least `PAUSE_MIN`, even if the shared keys change continuously.
@@ -273,7 +273,7 @@ impl AcmeManager {
     }
 
     fn problems(&self) -> Vec<Problem> {
-        let of_certificates = self.wanted.iter().filter_map(|wanted| wanted.problem.clone());
+        let of_certificates = self.certificates.iter().filter_map(|certificate| certificate.problem.clone());
         self.lost_account.iter().cloned().chain(self.closed()).chain(of_certificates).collect()
     }
 
@@ -281,7 +281,7 @@ impl AcmeManager {
     fn closed(&self) -> Option<Problem> {
         let (coordinator, account) =
             (self.coordinator.as_ref()?, storage::id_of(&self.settings.directory, &[]));
-        let mut ids = self.wanted.iter().map(|wanted| &wanted.id).chain([&account]);
+        let mut ids = self.certificates.iter().map(|certificate| &certificate.id).chain([&account]);
         let error = ids.find_map(|id| coordinator.text(id).err())?;
         let hint = "it is left as it is and this node orders for itself; if no node can open it any more, delete it in etcd";
         Some(Problem::warning("acme", "", format!("{error:#}")).hint(hint))
@@ -289,10 +289,10 @@ impl AcmeManager {
 
     /// Publishes local certificates and the account if the cluster has none: this node may have been
     /// standalone before.
-    async fn offer_kept(&self) {
+    async fn offer_saved(&self) {
         let Some(coordinator) = &self.coordinator else { return };
         let account = storage::id_of(&self.settings.directory, &[]);
-        for id in self.wanted.iter().map(|wanted| &wanted.id).chain([&account]) {
+        for id in self.certificates.iter().map(|certificate| &certificate.id).chain([&account]) {
             // Only if the cluster has nothing: a text that cannot be opened may be good on other nodes.
             if let (Ok(Some(text)), Ok(None)) = (self.disk.text(id), coordinator.text(id))
                 && let Err(error) = coordinator.keep_first(id, &text).await
@@ -313,23 +313,25 @@ impl AcmeManager {
         at: usize,
         note: impl FnOnce(&mut WantedCertificate, CertificateValidity, &str),
     ) {
-        let (Some(coordinator), wanted) = (&self.coordinator, &mut self.wanted[at]) else { return };
+        let (Some(coordinator), certificate) = (&self.coordinator, &mut self.certificates[at]) else {
+            return;
+        };
         // A decryption failure is reported by `closed`.
-        let Some(text) = coordinator.text(&wanted.id).ok().flatten() else { return };
+        let Some(text) = coordinator.text(&certificate.id).ok().flatten() else { return };
         let read = IssuedCertificate::read(&text)
             .and_then(|issued| Ok((CertificateValidity::of(&issued.cert)?, issued)));
         let Ok((validity, issued)) = read else { return };
         // The certificate with the later end wins, so two nodes never exchange theirs back and forth.
-        if wanted.until_s.is_some_and(|until_s| until_s >= validity.until_s) {
+        if certificate.until_s.is_some_and(|until_s| until_s >= validity.until_s) {
             return;
         }
         // A failure is no reason to serve without it; the copy on disk serves the next start only.
-        if let Err(error) = self.disk.keep_certificate(&wanted.id, &issued) {
+        if let Err(error) = self.disk.keep_certificate(&certificate.id, &issued) {
             tracing::warn!(error = format!("{error:#}"), "certificate of another node cannot be stored");
         }
-        tracing::info!(names = ?wanted.names, "certificate received from another node");
-        note(wanted, validity, &self.settings.directory);
-        let change = put(wanted, &issued);
+        tracing::info!(names = ?certificate.names, "certificate received from another node");
+        note(certificate, validity, &self.settings.directory);
+        let change = put(certificate, &issued);
         // Fails only if the process is ending.
         let _ = self.screen.apply_local_objects(vec![change]).await;
     }
@@ -338,7 +340,7 @@ impl AcmeManager {
     async fn leave(&mut self, at: usize) -> anyhow::Result<OrderPermission> {
         let Some(coordinator) = self.coordinator.clone() else { return Ok(OrderPermission::Standalone) };
         // Another node was rejected recently; a repetition would count towards the server's limits.
-        if coordinator.is_refused_elsewhere(&self.wanted[at].id) {
+        if coordinator.is_refused_by_other(&self.certificates[at].id) {
             return Ok(OrderPermission::Denied);
         }
         let Some(lease) = coordinator.acquire_order_lease().await? else {
@@ -346,7 +348,7 @@ impl AcmeManager {
         };
         // The previous holder of the lease may have fetched this certificate.
         self.adopt(at, WantedCertificate::fetched).await;
-        if self.wanted[at].is_due() {
+        if self.certificates[at].is_due() {
             return Ok(OrderPermission::Granted(lease));
         }
         lease.end().await;
@@ -356,7 +358,7 @@ impl AcmeManager {
     async fn process_certificate(&mut self, at: usize, account: &mut Option<Account>) {
         // During a handover no order begins; the certificate stays due in either process.
         let Some(_under_way) = self.orders.begin() else { return };
-        let mut held = Duration::ZERO;
+        let mut waited = Duration::ZERO;
         let outcome = match self.leave(at).await {
             // The certificate stays due and is looked at again with the next change of the shared keys.
             Ok(OrderPermission::Denied) => return,
@@ -365,7 +367,7 @@ impl AcmeManager {
                 let outcome = self.fetch(at, account, Some(&lease)).await;
                 // A network failure of this node may not affect others, so it does not make them wait.
                 if outcome.as_ref().is_err_and(|error| !order::is_unanswered(error)) {
-                    held = HELD;
+                    waited = HELD;
                     self.announce_failure(at).await;
                 }
                 lease.end().await;
@@ -373,23 +375,23 @@ impl AcmeManager {
             }
             Err(error) => Err(error),
         };
-        let wanted = &mut self.wanted[at];
+        let certificate = &mut self.certificates[at];
         match outcome {
             Ok(validity) => {
-                tracing::info!(names = ?wanted.names, "certificate issued");
-                wanted.fetched(validity, &self.settings.directory);
+                tracing::info!(names = ?certificate.names, "certificate issued");
+                certificate.fetched(validity, &self.settings.directory);
             }
             Err(error) => {
                 // The account caches the directory, whose URLs may have changed: load it again next time.
                 *account = None;
                 let message = format!("no certificate from {}: {error:#}", self.settings.directory);
-                tracing::error!(names = ?wanted.names, error = format!("{error:#}"), "certificate order failed");
-                let pause = wanted.pause(held);
-                wanted.failures += 1;
-                wanted.due = RenewalDue::Again(Instant::now() + pause);
-                let object = format!("ssls/{}", wanted.id);
+                tracing::error!(names = ?certificate.names, error = format!("{error:#}"), "certificate order failed");
+                let pause = certificate.pause(waited);
+                certificate.failures += 1;
+                certificate.due = RenewalDue::Again(Instant::now() + pause);
+                let object = format!("ssls/{}", certificate.id);
                 let hint = format!("tried again in {} s", pause.as_secs());
-                wanted.problem = Some(Problem::warning(object, "cert", message).hint(hint));
+                certificate.problem = Some(Problem::warning(object, "cert", message).hint(hint));
             }
         }
     }
@@ -397,7 +399,7 @@ impl AcmeManager {
     /// Makes the other nodes wait before they try this order.
     async fn announce_failure(&self, at: usize) {
         let Some(coordinator) = &self.coordinator else { return };
-        if let Err(error) = coordinator.publish_failure(&self.wanted[at].id, HELD).await {
+        if let Err(error) = coordinator.publish_failure(&self.certificates[at].id, HELD).await {
             tracing::debug!(error = format!("{error:#}"), "order failure not published to other nodes");
         }
     }
@@ -413,9 +415,9 @@ impl AcmeManager {
             Some(account) => account,
             None => account.insert(self.account().await.context("the account")?),
         };
-        let wanted = &self.wanted[at];
+        let certificate = &self.certificates[at];
         let prover = ChallengeProver { challenge: self.settings.challenge, screen: &self.screen, lease };
-        let mut issued = order::certificate(known, &wanted.names, &prover).await;
+        let mut issued = order::certificate(known, &certificate.names, &prover).await;
         // Once per attempt: the replacement is known to the server (decision 23).
         if let Err(error) = &issued
             && has_no_account(error)
@@ -424,14 +426,14 @@ impl AcmeManager {
             tracing::warn!(directory, error, "ACME account unknown to the server, registering a new one");
             let other =
                 self.replacement_account().await.context("another account, as the one kept is unknown")?;
-            issued = order::certificate(account.insert(other), &wanted.names, &prover).await;
+            issued = order::certificate(account.insert(other), &certificate.names, &prover).await;
         }
         let issued = issued?;
         // Stored before it is published: a crash must not lose a certificate that counts towards the server's limits.
-        self.disk.keep_certificate(&wanted.id, &issued)?;
-        self.screen.apply_local_objects(vec![put(wanted, &issued)]).await?;
+        self.disk.keep_certificate(&certificate.id, &issued)?;
+        self.screen.apply_local_objects(vec![put(certificate, &issued)]).await?;
         if let Some(coordinator) = &self.coordinator
-            && let Err(error) = coordinator.keep(&wanted.id, &issued.text()).await
+            && let Err(error) = coordinator.keep(&certificate.id, &issued.text()).await
         {
             tracing::warn!(error = format!("{error:#}"), "certificate not published to other nodes");
         }
@@ -454,14 +456,14 @@ impl AcmeManager {
 
     /// Credentials from the disk, or else from the cluster.
     fn credentials(&self) -> anyhow::Result<Option<AccountCredentials>> {
-        let kept = self.disk.text(&storage::id_of(&self.settings.directory, &[]));
+        let saved = self.disk.text(&storage::id_of(&self.settings.directory, &[]));
         // This node may be new to the cluster.
-        let kept = match (kept, self.shared_account()) {
+        let saved = match (saved, self.shared_account()) {
             (Ok(None), Some(shared)) => Some(shared),
             (Err(error), Some(shared)) if storage::is_damage(&error) => Some(shared),
-            (kept, _) => kept?,
+            (saved, _) => saved?,
         };
-        Ok(kept.map(|kept| serde_json::from_str(&kept)).transpose()?)
+        Ok(saved.map(|saved| serde_json::from_str(&saved)).transpose()?)
     }
 
     fn shared_account(&self) -> Option<String> {
@@ -472,9 +474,9 @@ impl AcmeManager {
     /// a new one.
     async fn replacement_account(&self) -> anyhow::Result<Account> {
         let id = storage::id_of(&self.settings.directory, &[]);
-        let kept = self.disk.text(&id)?;
+        let saved = self.disk.text(&id)?;
         // Another node may have registered the replacement already.
-        match self.shared_account().filter(|shared| kept.as_ref() != Some(shared)) {
+        match self.shared_account().filter(|shared| saved.as_ref() != Some(shared)) {
             None => self.register().await,
             Some(shared) => {
                 self.disk.set_aside(&id)?;
@@ -546,9 +548,9 @@ fn has_no_account(error: &anyhow::Error) -> bool {
 }
 
 /// The certificate as an ssl object of the node.
-fn put(wanted: &WantedCertificate, issued: &IssuedCertificate) -> ConfigChange {
-    let value = json!({ "snis": wanted.names, "cert": issued.cert, "key": issued.key });
-    ConfigChange::Put(Resource::new(Kind::Ssls, &wanted.id, &value))
+fn put(certificate: &WantedCertificate, issued: &IssuedCertificate) -> ConfigChange {
+    let value = json!({ "snis": certificate.names, "cert": issued.cert, "key": issued.key });
+    ConfigChange::Put(Resource::new(Kind::Ssls, &certificate.id, &value))
 }
 
 /// Validity of a certificate, in seconds since the Unix epoch.

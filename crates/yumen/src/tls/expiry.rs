@@ -64,24 +64,24 @@ fn look(snapshot: &Snapshot) -> ExpiryState {
     let certificates = ends.len();
     let mut first: Vec<_> = ends.into_iter().map(|(id, (at, life, name))| (at, id, life, name)).collect();
     first.sort_unstable();
-    let kept = first.into_iter().take(SERIES_MAX).map(|(at_unix_s, id, life_s, name)| CertificateExpiry {
+    let series = first.into_iter().take(SERIES_MAX).map(|(at_unix_s, id, life_s, name)| CertificateExpiry {
         at_unix_s,
         life_s,
         id: id.to_owned(),
         name: name.to_owned(),
     });
-    ExpiryState { certificates, first: kept.collect(), trusted: trusted::look(snapshot) }
+    ExpiryState { certificates, first: series.collect(), trusted: trusted::look(snapshot) }
 }
 
 /// Whether an expiry is within the warning time, which is at most a quarter of the lifetime. Short-lived
 /// certificates are renewed in their last third, so an earlier warning would be a false alarm.
-fn is_soon(at_unix_s: i64, life_s: i64, warning_days: u32, now_unix_s: i64) -> bool {
+fn ends_soon(at_unix_s: i64, life_s: i64, warning_days: u32, now_unix_s: i64) -> bool {
     at_unix_s < now_unix_s + (i64::from(warning_days) * DAY_S).min(life_s / 4)
 }
 
 /// Problems of expired certificates, and of those that expire soon.
 fn problems(seen: &ExpiryState, warning_days: u32, now_unix_s: i64) -> Vec<Problem> {
-    let soon = seen.first.iter().filter(|end| is_soon(end.at_unix_s, end.life_s, warning_days, now_unix_s));
+    let soon = seen.first.iter().filter(|end| ends_soon(end.at_unix_s, end.life_s, warning_days, now_unix_s));
     let problems = soon.map(|CertificateExpiry { at_unix_s, id, name, .. }| {
         let object = format!("ssls/{id}");
         let days = (at_unix_s - now_unix_s).abs() / DAY_S;

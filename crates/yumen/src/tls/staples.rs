@@ -46,7 +46,7 @@ type LeafDigest = [u8; 32];
 pub(crate) struct StapleCache {
     fetched: AtomicU64,
     failed: AtomicU64,
-    kept: Mutex<HashMap<LeafDigest, CachedStaple>>,
+    cache: Mutex<HashMap<LeafDigest, CachedStaple>>,
 }
 
 /// A staple, cached so that the certificate can be reused in another object or process.
@@ -83,8 +83,8 @@ struct StapleResult {
 impl StapleCache {
     /// Exports unexpired staples for a successor.
     pub(crate) fn export(&self) -> Vec<ExportedStaple> {
-        let kept = self.kept();
-        let fresh = kept.iter().filter(|(_, one)| one.is_fresh());
+        let cache = self.cache();
+        let fresh = cache.iter().filter(|(_, one)| one.is_fresh());
         let exported = fresh.map(|(leaf, one)| ExportedStaple {
             leaf: BASE64.encode(leaf),
             answer: BASE64.encode(&one.answer),
@@ -105,28 +105,31 @@ impl StapleCache {
             let answer = BASE64.decode(&one.answer).ok()?;
             Some((leaf, CachedStaple { answer, until_unix_s: one.until_unix_s }))
         };
-        StapleCache { kept: Mutex::new(exported.iter().filter_map(read).collect()), ..StapleCache::default() }
+        StapleCache {
+            cache: Mutex::new(exported.iter().filter_map(read).collect()),
+            ..StapleCache::default()
+        }
     }
 
     /// Cached staple of a certificate, if valid. The check repeats, since another process may have provided
     /// it.
     fn known(&self, pair: &CertificateKeyPair) -> Option<CachedStaple> {
-        let known = self.kept().get(&leaf_digest(pair)).filter(|kept| kept.is_fresh()).cloned()?;
+        let known = self.cache().get(&leaf_digest(pair)).filter(|cache| cache.is_fresh()).cloned()?;
         // Signature and time are verified again (decision 23).
-        let good = pair.question()?.check(&known.answer, pair.issuer()?, now_unix_s()).ok()?;
+        let good = pair.ocsp_request()?.check(&known.answer, pair.issuer()?, now_unix_s()).ok()?;
         let until_unix_s = good.next_update_unix_s.unwrap_or(known.until_unix_s);
         Some(CachedStaple { until_unix_s, ..known })
     }
 
     fn keep(&self, pair: &CertificateKeyPair, shown: CachedStaple) {
-        let mut kept = self.kept();
+        let mut cache = self.cache();
         // Bounds the cache by the certificates in use and the recently replaced.
-        kept.retain(|_, one| one.is_fresh());
-        kept.insert(leaf_digest(pair), shown);
+        cache.retain(|_, one| one.is_fresh());
+        cache.insert(leaf_digest(pair), shown);
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<LeafDigest, CachedStaple>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, HashMap<LeafDigest, CachedStaple>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -168,7 +171,7 @@ impl StapleFetcher {
                 Some(Ok(result)) = fetching.join_next(), if !fetching.is_empty() => self.settle(result),
                 () = tokio::time::sleep(pause), if first.is_some() => {
                     if let Some((_, (pair, failures))) = self.due.pop_first() {
-                        fetching.spawn(ask(pair, failures));
+                        fetching.spawn(refresh_staple(pair, failures));
                     }
                 }
             }
@@ -178,10 +181,10 @@ impl StapleFetcher {
     /// Attaches a known staple and schedules the next fetch.
     fn take(&mut self, pair: Weak<CertificateKeyPair>) {
         // The certificate was replaced meanwhile.
-        let Some(held) = pair.upgrade() else { return };
-        let after = self.staples.known(&held).map_or(Duration::ZERO, |known| {
+        let Some(pair_now) = pair.upgrade() else { return };
+        let after = self.staples.known(&pair_now).map_or(Duration::ZERO, |known| {
             let after = known.refresh();
-            held.staple(known.answer, known.until_unix_s);
+            pair_now.staple(known.answer, known.until_unix_s);
             after
         });
         self.schedule(after, pair, 0);
@@ -196,22 +199,22 @@ impl StapleFetcher {
     /// Attaches a fetched staple, or counts the failure; schedules the next fetch.
     fn settle(&mut self, result: StapleResult) {
         let StapleResult { pair, failures, outcome } = result;
-        let Some(held) = pair.upgrade() else { return };
+        let Some(pair_now) = pair.upgrade() else { return };
         match outcome {
             Ok((answer, good)) => {
                 self.staples.fetched.fetch_add(1, Ordering::Relaxed);
                 // Without nextUpdate, newer information is always available (RFC 6960 §4.2.2.1): fetch again
                 // soon.
                 let until_unix_s = good.next_update_unix_s.unwrap_or_else(|| now_unix_s() + 60);
-                held.staple(answer.clone(), until_unix_s);
+                pair_now.staple(answer.clone(), until_unix_s);
                 let shown = CachedStaple { answer, until_unix_s };
                 self.schedule(shown.refresh(), pair, 0);
-                self.staples.keep(&held, shown);
+                self.staples.keep(&pair_now, shown);
             }
             Err(error) => {
                 self.staples.failed.fetch_add(1, Ordering::Relaxed);
                 let error = format!("{error:#}");
-                match held.staple_requirement() {
+                match pair_now.staple_requirement() {
                     StapleRequirement::Must => {
                         tracing::error!(error, "OCSP staple missing for a must-staple certificate")
                     }
@@ -237,31 +240,29 @@ impl CachedStaple {
     }
 }
 
-async fn ask(pair: Weak<CertificateKeyPair>, failures: u32) -> StapleResult {
-    let question = pair.upgrade().and_then(|held| {
-        let question = held.question()?;
-        Some((question, held.issuer()?.to_vec()))
+async fn refresh_staple(pair: Weak<CertificateKeyPair>, failures: u32) -> StapleResult {
+    let request = pair.upgrade().and_then(|pair_now| {
+        let request = pair_now.ocsp_request()?;
+        Some((request, pair_now.issuer()?.to_vec()))
     });
-    let outcome = match question {
+    let outcome = match request {
         None => Err(anyhow::anyhow!("its issuer does not follow it in the chain")),
-        Some((question, issuer)) => {
-            fetch_staple(&question, &issuer).await.with_context(|| question.url.clone())
-        }
+        Some((request, issuer)) => fetch_staple(&request, &issuer).await.with_context(|| request.url.clone()),
     };
     StapleResult { pair, failures, outcome }
 }
 
-async fn fetch_staple(question: &OcspRequest, issuer: &[u8]) -> anyhow::Result<(Vec<u8>, OcspGoodResponse)> {
-    let request = Request::post(&question.url)
+async fn fetch_staple(ocsp: &OcspRequest, issuer: &[u8]) -> anyhow::Result<(Vec<u8>, OcspGoodResponse)> {
+    let request = Request::post(&ocsp.url)
         // POST, as RFC 6960 Appendix A.1 defines it.
         .header(CONTENT_TYPE, "application/ocsp-request")
-        .body(Full::new(Bytes::from(question.body.clone())))?;
+        .body(Full::new(Bytes::from(ocsp.body.clone())))?;
     let answer = fetch::send(request, None, fetch::FetchBounds::SMALL).await?;
     if !answer.status().is_success() {
         bail!("the responder answered {}", answer.status());
     }
     let answer = answer.into_body().collect().await?.to_bytes().to_vec();
-    let good = question.check(&answer, issuer, now_unix_s()).map_err(|error| anyhow::anyhow!(error))?;
+    let good = ocsp.check(&answer, issuer, now_unix_s()).map_err(|error| anyhow::anyhow!(error))?;
     Ok((answer, good))
 }
 

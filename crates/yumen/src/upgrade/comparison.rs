@@ -53,16 +53,15 @@ impl HandoverLosses {
 
 fn broken(ready: &SuccessorReady, problems: &[Problem]) -> Vec<(String, String)> {
     let errors = problems.iter().filter(|problem| problem.level == ProblemLevel::Error);
-    let (kept, known): (Vec<&Problem>, Vec<&Problem>) = errors.partition(|problem| problem.last_good);
+    let (quarantined, known): (Vec<&Problem>, Vec<&Problem>) = errors.partition(|problem| problem.last_good);
     let known: BTreeSet<&str> = known.iter().map(|problem| &*problem.object).collect();
-    // A new process has no last good document, whatever it reports.
-    let kept_on = ready.last_good.iter().map(String::as_str).filter(|object| !is_of_document(object));
-    let kept_on: BTreeSet<&str> = kept_on.collect();
+        ready.last_good.iter().map(String::as_str).filter(|object| !is_of_document(object));
+    let served_last_good: BTreeSet<&str> = served_last_good.collect();
     let new = ready.broken.iter();
     // An object that is broken here as well is no loss.
-    let new = new.filter(|(object, _)| !known.contains(&**object) && !kept_on.contains(&**object));
+    let new = new.filter(|(object, _)| !known.contains(&**object) && !served_last_good.contains(&**object));
     // The successor cannot detect losses against a document that was rejected as a whole.
-    let whole = kept.iter().filter(|problem| is_of_document(&problem.object));
+    let whole = quarantined.iter().filter(|problem| is_of_document(&problem.object));
     let whole = whole.map(|problem| (problem.object.clone(), problem.message.clone()));
     let mut named = BTreeSet::new();
     new.cloned().chain(whole).filter(|(object, _)| named.insert(object.clone())).collect()

@@ -263,7 +263,7 @@ impl Predecessor {
     /// Blocks new ACME orders, and waits for the one in flight.
     fn wait_for_order(&self, report: &mut dyn FnMut(&str)) {
         let orders = &self.handover.orders;
-        if orders.is_under_way() {
+        if orders.is_in_progress() {
             let seconds = ORDER_WITHIN.as_secs();
             report(&format!("a certificate is being ordered, waiting for it for at most {seconds} s"));
         }
@@ -299,7 +299,7 @@ impl Predecessor {
             }
         };
         // Final only now: until the successor serves, `take_back` can reopen the store.
-        self.handover.exclusive.give_away();
+        self.handover.exclusive.complete_handover();
         *self.phase() = UpgradePhase::HandedOver(pid);
         for (http3, link) in self.handover.http3.iter().zip(links) {
             http3.leave.leave(link);
@@ -345,12 +345,12 @@ impl Predecessor {
                 SuccessorMessage::Does(step) => report(&step),
                 SuccessorMessage::WantsStore => {
                     // Requested last by the successor, so writes wait as briefly as possible.
-                    let reply = self.lend_store(report);
+                    let reply = self.release_store(report);
                     channel.send(&reply).map_err(UpgradeError::of_channel)?;
                 }
                 SuccessorMessage::Ready(ready) => {
                     // Before the order to serve: nothing is irreversible yet.
-                    self.judge(&ready, options)?;
+                    self.validate(&ready, options)?;
                     report(&format!("yumen {} could serve", ready.version));
                     break;
                 }
@@ -394,7 +394,7 @@ impl Predecessor {
             }
             if now >= writes_wait_until {
                 // Writes must not wait for the whole start-up time of a successor.
-                self.handover.exclusive.refuse_held();
+                self.handover.exclusive.refuse_deferred();
                 writes_wait_until = now + WRITES_WAIT;
             }
         }
@@ -447,10 +447,10 @@ impl Predecessor {
     }
 
     /// Closes the store so that the successor can open it. Writes wait meanwhile.
-    fn lend_store(&self, report: &mut dyn FnMut(&str)) -> PredecessorMessage {
+    fn release_store(&self, report: &mut dyn FnMut(&str)) -> PredecessorMessage {
         let wait = if self.handover.exclusive.defers_writes() { ", writes wait" } else { "" };
         report(&format!("the store changes hands{wait}"));
-        match self.handover.exclusive.lend() {
+        match self.handover.exclusive.release_for_handover() {
             Ok(()) => PredecessorMessage::StoreIsFree,
             Err(error) => PredecessorMessage::StoreStays(error.to_string()),
         }
@@ -465,7 +465,7 @@ impl Predecessor {
     }
 
     /// Compares the successor's configuration with that of this process.
-    fn judge(&self, ready: &SuccessorReady, options: &UpgradeOptions) -> Result<(), UpgradeError> {
+    fn validate(&self, ready: &SuccessorReady, options: &UpgradeOptions) -> Result<(), UpgradeError> {
         // A store that has been handed over yields no more changes, and its writes wait.
         let wait = if self.handover.exclusive.defers_writes() { Duration::ZERO } else { DELETIONS_WITHIN };
         let until = Instant::now() + wait;

@@ -173,19 +173,19 @@ fn handshakes_that_do_not_end_are_let_go_and_counted() {
 fn connections_beyond_the_limit_are_closed_and_counted() {
     let node = "limits: {connections_per_worker: 50}";
     let gateway = Gateway::with(&mock(), &Options { node, workers: 1, ..Options::default() });
-    let mut kept: Vec<Client> = (0..50).map(|_| Client::connect(gateway.http)).collect();
-    for client in &mut kept {
+    let mut idle: Vec<Client> = (0..50).map(|_| Client::connect(gateway.http)).collect();
+    for client in &mut idle {
         assert_eq!(client.get("/mock").status, 200);
         // A client that has begun a request is not idle, at any speed.
         client.send("GET /mock HTTP/1.1\r\n");
     }
     let flood = open(&gateway, 500, b"GET /mock HTTP/1.1\r\nHost: x\r\n\r\n");
     eventually("all are refused", 30, || gateway.metric("yumen_connections_refused_total") == 500.0);
-    for client in &mut kept {
+    for client in &mut idle {
         assert_eq!(client.send("Host: x\r\n\r\n").reply().status, 200);
     }
     assert_eq!(gateway.metric("yumen_connections"), 50.0);
-    drop((flood, kept));
+    drop((flood, idle));
     eventually("there is room", 10, || gateway.metric("yumen_connections") == 0.0);
     assert_eq!(gateway.get("/mock").status, 200);
 }
@@ -259,7 +259,7 @@ fn idle_connections_give_way_beside_as_many_that_are_busy() {
 #[test]
 fn idle_connections_of_http3_give_way_where_there_are_as_many_as_may_be() {
     let gate = Gate::default();
-    let upstream = Upstream::held(&gate, "late");
+    let upstream = Upstream::gated(&gate, "late");
     let mut routes = mock()["routes"].take();
     routes.as_array_mut().unwrap().push(json!({ "id": "up", "uri": "/slow", "upstream": upstream.alone() }));
     let world = World::start(routes, 1, "limits: {connections_per_worker: 50}");
@@ -359,9 +359,9 @@ fn accepting_goes_on_at_the_file_limit_as_files_become_free() {
         assert_eq!(client.reply().text(), "mock");
     }
     assert!(gateway.metric("yumen_accept_failures_total") >= 1.0);
-    let told = gateway.log().matches("accept failed").count();
+    let failure_lines = gateway.log().matches("accept failed").count();
     let failures = gateway.metric("yumen_accept_failures_total") as usize;
-    assert!(told <= failures, "{told} lines of {failures} failures");
+    assert!(failure_lines <= failures, "{failure_lines} lines of {failures} failures");
     assert_eq!(gateway.get("/mock").status, 200);
 }
 

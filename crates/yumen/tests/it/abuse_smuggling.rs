@@ -15,15 +15,15 @@ type Seen = Arc<Mutex<Vec<(String, String)>>>;
 /// An upstream that records request line, framing fields and body of every request.
 fn recorder() -> (Upstream, Seen) {
     let seen = Seen::default();
-    let kept = seen.clone();
+    let recorded = seen.clone();
     let upstream = Upstream::start(move |request, stream| {
         let line = request.head.lines().next().unwrap_or_default();
         let framing = request.head.lines().filter(|line| {
             let name = line.split(':').next().unwrap_or_default().trim().to_ascii_lowercase();
             name == "content-length" || name.contains("transfer") || name == "connection"
         });
-        let said = std::iter::once(line).chain(framing).collect::<Vec<_>>().join("|");
-        kept.lock().unwrap().push((said, String::from_utf8_lossy(&request.body).into_owned()));
+        let summary = std::iter::once(line).chain(framing).collect::<Vec<_>>().join("|");
+        recorded.lock().unwrap().push((summary, String::from_utf8_lossy(&request.body).into_owned()));
         respond(stream, 200, "", request.target.as_bytes())
     });
     (upstream, seen)

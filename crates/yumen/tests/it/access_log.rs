@@ -83,9 +83,10 @@ fn a_refused_request_is_logged_with_its_request_line() {
     let lines: Vec<Value> = read().lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     // Each worker writes its own lines.
     let text = |value: &Value| value.as_str().unwrap_or("absent").to_owned();
-    let told: BTreeSet<_> = lines.iter().map(|line| (text(&line["method"]), text(&line["target"]))).collect();
+    let logged: BTreeSet<_> =
+        lines.iter().map(|line| (text(&line["method"]), text(&line["target"]))).collect();
     let expected = refused.iter().map(|(_, method, target)| ((*method).to_owned(), (*target).to_owned()));
-    assert_eq!(told, expected.collect());
+    assert_eq!(logged, expected.collect());
 }
 
 #[test]
@@ -108,8 +109,8 @@ fn a_refused_request_of_http2_is_logged_with_what_it_was() {
     for (line, status, method, target) in
         [(&lines[0], 431, "PUT", "/a?b"), (&lines[1], 414, "GET", &long[..8192])]
     {
-        let told = (&line["status"], &line["method"], &line["host"], &line["target"]);
-        assert_eq!(told, (&json!(status), &json!(method), &json!("test"), &json!(target)));
+        let fields = (&line["status"], &line["method"], &line["host"], &line["target"]);
+        assert_eq!(fields, (&json!(status), &json!(method), &json!("test"), &json!(target)));
     }
 }
 

@@ -138,7 +138,7 @@ fn shown(gateway: &Gateway, name: &str) -> (String, String) {
 
 fn wait_for_certificate(gateway: &Gateway, pebble: &Pebble, name: &str) -> String {
     let mut serial = String::new();
-    let told = || format!("{}\n{}", gateway.log(), pebble.log());
+    let logs = || format!("{}\n{}", gateway.log(), pebble.log());
     let started = std::time::Instant::now();
     while started.elapsed() < std::time::Duration::from_secs(60) {
         let (issuer, found) = shown(gateway, name);
@@ -148,7 +148,7 @@ fn wait_for_certificate(gateway: &Gateway, pebble: &Pebble, name: &str) -> Strin
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    assert!(!serial.is_empty(), "no certificate of Pebble for {name}:\n{}", told());
+    assert!(!serial.is_empty(), "no certificate of Pebble for {name}:\n{}", logs());
     serial
 }
 
@@ -187,8 +187,8 @@ fn a_certificate_is_fetched_renewed_and_kept_over_a_restart() {
     // Without the server, only the stored certificate can be served.
     pebble.server = None;
     let last = shown(&gateway, "shop.test").1;
-    let kept = data.file("acme");
-    let files: Vec<_> = std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let directory = data.file("acme");
+    let files: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(files.len(), 2, "{files:?}");
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
@@ -210,8 +210,8 @@ fn a_server_that_has_forgotten_the_account_is_given_another() {
     let options = Options { node: &node, args: &args, ..Options::default() };
     let gateway = Gateway::launch(Scratch::new(), &options, &["--data-dir", "data"]);
     let first = wait_for_certificate(&gateway, &pebble, "shop.test");
-    let kept = || kept_accounts(gateway.scratch.file("data/acme"));
-    let before = kept();
+    let accounts = || stored_accounts(gateway.scratch.file("data/acme"));
+    let before = accounts();
     // Pebble keeps accounts in memory only.
     pebble.serve();
     eventually("the certificate is renewed", 40, || {
@@ -220,7 +220,7 @@ fn a_server_that_has_forgotten_the_account_is_given_another() {
     });
     eventually("no problem is left", 10, || gateway.status_json("/yumen/v1/problems") == json!([]));
     assert!(gateway.log().contains("ACME account unknown to the server"), "{}", gateway.log());
-    let after = kept();
+    let after = accounts();
     assert_eq!(after.len(), 2, "the one before is set aside");
     assert_eq!((after[0].0.as_str(), &after[0].1), ("before", &before[0].1));
     assert_eq!(after[1].0, before[0].0);
@@ -228,7 +228,7 @@ fn a_server_that_has_forgotten_the_account_is_given_another() {
 }
 
 /// The ACME accounts in a directory: file extension and content.
-fn kept_accounts(dir: impl AsRef<Path>) -> Vec<(String, String)> {
+fn stored_accounts(dir: impl AsRef<Path>) -> Vec<(String, String)> {
     let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
     let accounts = files.filter(|file| file.display().to_string().contains("acme-account-"));
     let read = |file: PathBuf| {
@@ -256,7 +256,7 @@ fn an_account_that_cannot_be_opened_any_more_is_set_aside_for_another() {
     };
     let mut gateway = launch();
     let first = wait_for_certificate(&gateway, &pebble, "shop.test");
-    let before = kept_accounts(data.file("acme"));
+    let before = stored_accounts(data.file("acme"));
     gateway.terminate();
     gateway.wait(10);
     // The stored account is encrypted by the keyring.
@@ -264,11 +264,11 @@ fn an_account_that_cannot_be_opened_any_more_is_set_aside_for_another() {
     let mut gateway = launch();
     let second = wait_for_certificate(&gateway, &pebble, "shop.test");
     assert_ne!(first, second);
-    let after = kept_accounts(data.file("acme"));
+    let after = stored_accounts(data.file("acme"));
     assert_eq!(after.len(), 2, "the one before is set aside");
     assert_eq!((after[0].0.as_str(), &after[0].1), ("before", &before[0].1));
-    let told = || gateway.status_json("/yumen/v1/problems").to_string();
-    eventually("what is missing is told", 10, || told().contains("which the keyring does not hold"));
+    let problems = || gateway.status_json("/yumen/v1/problems").to_string();
+    eventually("what is missing is told", 10, || problems().contains("which the keyring does not hold"));
     gateway.terminate();
     gateway.wait(10);
     let gateway = launch();
@@ -322,18 +322,18 @@ fn a_server_that_refuses_is_told_as_a_problem() {
     let gateway = Gateway::with(&json!({ "routes": [] }), &Options { node: &node, ..Options::default() });
     eventually("the refusal is told", 30, || {
         let problems = gateway.status_json("/yumen/v1/problems");
-        let told = problems[0]["message"].as_str().unwrap_or_default().to_owned();
-        told.contains("no certificate from https://127.0.0.1") && told.contains("shop.test")
+        let message = problems[0]["message"].as_str().unwrap_or_default().to_owned();
+        message.contains("no certificate from https://127.0.0.1") && message.contains("shop.test")
     });
 }
 
 /// The status of a client for a name over TLS; `000` after a failed handshake.
-fn status(gateway: &Gateway, name: &str, who: Option<&Pair>) -> String {
+fn status(gateway: &Gateway, name: &str, client_pair: Option<&Pair>) -> String {
     let resolve = format!("{name}:{}:127.0.0.1", gateway.https.port());
     let url = format!("https://{name}:{}/", gateway.https.port());
     let mut args = vec!["-sk", "--max-time", "20", "--resolve", &resolve, "-o", "/dev/null"];
     args.extend(["-w", "%{http_code}", &url]);
-    let files = who.map(|pair| {
+    let files = client_pair.map(|pair| {
         (gateway.scratch.write("who.pem", &pair.cert), gateway.scratch.write("who.key", &pair.key))
     });
     if let Some((cert, key)) = &files {
@@ -360,8 +360,8 @@ fn a_fetched_certificate_opens_no_name_that_asks_clients_for_theirs() {
     let http = pebble.http.clone();
     let args = ["--listen", http.as_str()];
     let options = Options { node: &node, args: &args, ..Options::default() };
-    let asks = json!({ "ca": people.cert });
-    let gateway = Gateway::with(&document(&asks), &options);
+    let client_section = json!({ "ca": people.cert });
+    let gateway = Gateway::with(&document(&client_section), &options);
     wait_for_certificate(&gateway, &pebble, "shop.test");
     assert_eq!(status(&gateway, "shop.test", None), "000");
     assert_eq!(status(&gateway, "shop.test", Some(&ada)), "200");

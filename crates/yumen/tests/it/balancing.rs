@@ -57,18 +57,18 @@ fn a_hashed_key_keeps_its_endpoint() {
     // Two workers and two processes agree.
     let first = Gateway::start(&one_route(&upstream));
     let second = Gateway::start(&one_route(&upstream));
-    let place = |gateway: &Gateway, user: usize| {
+    let endpoint_of = |gateway: &Gateway, user: usize| {
         let reply = gateway.get_with("/", &format!("X-User: user-{user}\r\n"));
         assert_eq!(reply.status, 200);
         reply.text()
     };
-    let places: Vec<String> = (0..30).map(|user| place(&first, user)).collect();
+    let endpoints: Vec<String> = (0..30).map(|user| endpoint_of(&first, user)).collect();
     for _ in 0..3 {
-        assert_eq!(places, (0..30).map(|user| place(&first, user)).collect::<Vec<_>>());
+        assert_eq!(endpoints, (0..30).map(|user| endpoint_of(&first, user)).collect::<Vec<_>>());
     }
-    assert_eq!(places, (0..30).map(|user| place(&second, user)).collect::<Vec<_>>());
-    let used: std::collections::BTreeSet<&String> = places.iter().collect();
-    assert_eq!(used.len(), 3, "{places:?}");
+    assert_eq!(endpoints, (0..30).map(|user| endpoint_of(&second, user)).collect::<Vec<_>>());
+    let used: std::collections::BTreeSet<&String> = endpoints.iter().collect();
+    assert_eq!(used.len(), 3, "{endpoints:?}");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn cookies_variables_and_combinations_are_hashed_too() {
 #[test]
 fn least_connections_avoids_the_busy_endpoint() {
     let gate = Gate::default();
-    let slow = Upstream::held(&gate, "slow");
+    let slow = Upstream::gated(&gate, "slow");
     let fast = Upstream::text("fast");
     let nodes = json!({ slow.address.to_string(): 1, fast.address.to_string(): 1 });
     let gateway = one_worker(&json!({ "nodes": nodes, "type": "least_conn" }));

@@ -23,9 +23,9 @@ type Ends = Arc<Mutex<Vec<Option<Reason>>>>;
 /// Responds at once, and reads the request body to its end.
 fn early() -> (Http2Upstream, Ends) {
     let ends = Ends::default();
-    let told = ends.clone();
+    let log = ends.clone();
     let upstream = Http2Upstream::start(move |request, mut respond| {
-        let told = told.clone();
+        let log = log.clone();
         async move {
             let mut body = request.into_body();
             let mut sender = respond.send_response(Response::new(()), false)?;
@@ -37,7 +37,7 @@ fn early() -> (Http2Upstream, Ends) {
                     None => break None,
                 }
             };
-            told.lock().unwrap().push(end);
+            log.lock().unwrap().push(end);
             sender.send_data(Bytes::from("last"), true)
         }
     });
@@ -48,7 +48,7 @@ fn early() -> (Http2Upstream, Ends) {
 const BEGUN: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
 
 /// A client in the middle of its request, and the endpoint's connection.
-fn asked_over_http1() -> (Gateway, Client, TcpStream) {
+fn begin_http1() -> (Gateway, Client, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let nodes = json!({ listener.local_addr().unwrap().to_string(): 1 });
     let all = json!({ "id": "1", "uri": "/*", "upstream": { "nodes": nodes } });
@@ -67,7 +67,7 @@ fn faults(gateway: &Gateway) -> Vec<String> {
     counted.map(|line| line.split('"').nth(1).unwrap_or_default().to_owned()).collect()
 }
 
-fn heard_once(gateway: &Gateway, ends: &Ends, fault: &str) {
+fn reported_once(gateway: &Gateway, ends: &Ends, fault: &str) {
     eventually("the endpoint hears of it", 8, || !ends.lock().unwrap().is_empty());
     assert_eq!(*ends.lock().unwrap(), [Some(Reason::CANCEL)]);
     eventually("it is counted", 8, || faults(gateway) == [fault]);
@@ -88,7 +88,7 @@ fn a_body_that_turns_malformed_ends_its_request_on_both_sides() {
     let mut body = Vec::new();
     assert!(client.chunk(&mut body).unwrap());
     client.send("ZZZ\r\n");
-    heard_once(&gateway, &ends, "client_body");
+    reported_once(&gateway, &ends, "client_body");
     assert!(client.is_closed_within(Duration::from_secs(5)), "and no last chunk");
 }
 
@@ -107,7 +107,7 @@ fn a_body_that_turns_out_too_large_ends_its_request_on_both_sides() {
         let end = body.data().await.unwrap().unwrap_err();
         assert_eq!(end.reason(), Some(Reason::INTERNAL_ERROR));
     });
-    heard_once(&gateway, &ends, "body_too_large");
+    reported_once(&gateway, &ends, "body_too_large");
 }
 
 #[test]
@@ -127,21 +127,21 @@ fn a_call_that_a_client_of_http3_takes_back_is_taken_back_from_the_endpoint() {
             } else {
                 assert!(receiver.recv_data().await.is_err(), "nothing more comes");
             }
-            let heard = async {
+            let report = async {
                 while ends.lock().unwrap().is_empty() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             };
             // Before the connection is idle.
-            tokio::time::timeout(Duration::from_secs(15), heard).await.expect("the endpoint hears of it");
+            tokio::time::timeout(Duration::from_secs(15), report).await.expect("the endpoint hears of it");
         });
-        heard_once(&world.gateway, &ends, "client_gone");
+        reported_once(&world.gateway, &ends, "client_gone");
     }
 }
 
 #[test]
 fn an_endpoint_of_http1_is_not_left_waiting_for_the_rest_of_a_broken_body() {
-    let (gateway, mut client, mut endpoint) = asked_over_http1();
+    let (gateway, mut client, mut endpoint) = begin_http1();
     endpoint.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst").unwrap();
     assert!(client.head().unwrap().starts_with("HTTP/1.1 200"));
     client.send("ZZZ\r\n");
@@ -153,7 +153,7 @@ fn an_endpoint_of_http1_is_not_left_waiting_for_the_rest_of_a_broken_body() {
 
 #[test]
 fn an_answer_that_was_read_whole_is_passed_on_whatever_becomes_of_the_body() {
-    let (gateway, mut client, mut endpoint) = asked_over_http1();
+    let (gateway, mut client, mut endpoint) = begin_http1();
     endpoint.write_all(b"HTTP/1.1 413 No\r\nContent-Length: 5\r\n\r\nlarge").unwrap();
     let reply = client.reply();
     client.send("ZZZ\r\n");
@@ -167,9 +167,9 @@ fn a_client_of_http3_is_told_why_its_body_is_not_read() {
     let world = World::start(json!([]), 1, "");
     http2::run(async {
         let client = world.client().await;
-        for says_nothing_before in [false, true] {
+        for is_silent in [false, true] {
             let (mut sender, mut receiver) = client.begin(http3::request("POST", "/none")).await.split();
-            if says_nothing_before {
+            if is_silent {
                 assert_eq!(receiver.recv_response().await.unwrap().status(), 404);
             }
             let stopped = loop {
@@ -178,7 +178,7 @@ fn a_client_of_http3_is_told_why_its_body_is_not_read() {
                 }
             };
             assert_eq!(code(&stopped), Some(Code::H3_NO_ERROR), "{stopped}");
-            if !says_nothing_before {
+            if !is_silent {
                 assert_eq!(receiver.recv_response().await.unwrap().status(), 404);
             }
         }
@@ -192,9 +192,9 @@ fn a_body_unlike_its_length_is_told_to_be_malformed_over_http3() {
     http2::run(async {
         let client = world.client().await;
         for length in ["2", "10"] {
-            let mut asked = http3::request("POST", "/");
-            asked.headers_mut().insert("content-length", length.parse().unwrap());
-            let (mut sender, mut receiver) = client.begin(asked).await.split();
+            let mut request = http3::request("POST", "/");
+            request.headers_mut().insert("content-length", length.parse().unwrap());
+            let (mut sender, mut receiver) = client.begin(request).await.split();
             sender.send_data(Bytes::from("hello")).await.unwrap();
             let _ = sender.finish().await;
             let end = async {

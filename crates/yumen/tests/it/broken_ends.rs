@@ -71,9 +71,9 @@ fn a_tunnel_that_breaks_does_not_look_finished() {
 fn an_answer_that_breaks_off_takes_none_before_it_along() {
     const BIG: usize = 3_000_000;
     let upstream = Upstream::start(|request, stream| {
-        let (sent, said) = if request.target == "/big" { (BIG, BIG) } else { (50, 100) };
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {said}\r\n\r\n");
-        stream.write_all(&[head.as_bytes(), &vec![b'x'; sent]].concat()).is_ok() && sent == said
+        let (sent, length) = if request.target == "/big" { (BIG, BIG) } else { (50, 100) };
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all(&[head.as_bytes(), &vec![b'x'; sent]].concat()).is_ok() && sent == length
     });
     let gateway = Gateway::start(&upstream.everything());
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -174,9 +174,9 @@ fn a_request_passes_by_every_connection_that_was_said_goodbye_to() {
     assert_eq!(gateway.get("/0").status, 200);
     std::thread::scope(|scope| {
         let ask = |path: &'static str| {
-            let asked = scope.spawn(|| gateway.get(path).status);
+            let running_call = scope.spawn(|| gateway.get(path).status);
             std::thread::sleep(Duration::from_millis(100));
-            asked
+            running_call
         };
         // Two on the first connection, one on the second, which is the first with a free stream.
         let running = [ask("/1000"), ask("/4000"), ask("/4000")];
@@ -187,7 +187,7 @@ fn a_request_passes_by_every_connection_that_was_said_goodbye_to() {
         let mut client = Client::connect(gateway.http);
         client.send("POST /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
         assert_eq!((client.reply().status, upstream.connections()), (200, 3));
-        assert!(running.into_iter().all(|asked| asked.join().unwrap() == 200));
+        assert!(running.into_iter().all(|running_call| running_call.join().unwrap() == 200));
     });
 }
 
@@ -200,13 +200,13 @@ fn a_message_of_http2_whose_trailers_are_too_large_breaks_off() {
         trailers
     };
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let told = seen.clone();
+    let log = seen.clone();
     let upstream = Http2Upstream::start(move |request, mut respond| {
-        let told = told.clone();
+        let log = log.clone();
         async move {
             let size = request.uri().path().trim_start_matches('/').parse().unwrap_or(0);
             let received = http2::read_body(&mut request.into_body()).await;
-            told.lock().unwrap().push(received.map(|(_, trailers)| trailers.len()).map_err(drop));
+            log.lock().unwrap().push(received.map(|(_, trailers)| trailers.len()).map_err(drop));
             let mut sender = respond.send_response(Response::new(()), false)?;
             http2::send(&mut sender, b"abc", false).await?;
             sender.send_trailers(details(size))

@@ -140,8 +140,8 @@ fn a_wrong_node_configuration_is_refused_with_place_and_hint() {
 #[test]
 fn a_missing_resource_file_is_named() {
     let any = "127.0.0.1:0";
-    let places = ["--listen", any, "--listen-tls", any, "--admin", any, "--status", any];
-    let (code, _, err) = run(YUMEN, &[&["run", "--file", "/nowhere/routes.yaml"][..], &places].concat());
+    let listeners = ["--listen", any, "--listen-tls", any, "--admin", any, "--status", any];
+    let (code, _, err) = run(YUMEN, &[&["run", "--file", "/nowhere/routes.yaml"][..], &listeners].concat());
     assert_eq!(code, 1);
     assert!(err.contains("/nowhere/routes.yaml"), "{err}");
 }
@@ -182,12 +182,12 @@ fn start_says_where_it_listens_and_what_to_try_and_raises_open_files() {
         .stderr(Stdio::from(err))
         .spawn()
         .unwrap();
-    let said = || std::fs::read_to_string(scratch.file("out")).unwrap();
-    crate::harness::eventually("it is ready", 20, || said().contains("curl"));
+    let printed = || std::fs::read_to_string(scratch.file("out")).unwrap();
+    crate::harness::eventually("it is ready", 20, || printed().contains("curl"));
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    let said = said();
+    let printed = printed();
     for part in [
         "http://127.0.0.1:",
         "https://127.0.0.1:",
@@ -196,7 +196,7 @@ fn start_says_where_it_listens_and_what_to_try_and_raises_open_files() {
         "/apisix/admin",
         "curl -i http://127.0.0.1:",
     ] {
-        assert!(said.contains(part), "{part:?} is not in\n{said}");
+        assert!(printed.contains(part), "{part:?} is not in\n{printed}");
     }
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let columns: Vec<&str> = line.split_whitespace().collect();
@@ -272,18 +272,18 @@ fn output_that_could_not_be_written_is_an_error_and_a_reader_that_has_gone_is_no
     let admin = format!("http://{}", gateway.admin);
     let file = gateway.scratch.write("routes.yaml", "routes: []\n#END\n");
     let status = format!("http://{}", gateway.status);
-    let asks = |command: &[&'static str]| -> Vec<String> {
+    let completions = |command: &[&'static str]| -> Vec<String> {
         let more = ["--admin", &*admin, "--key", &*key];
         command.iter().copied().chain(more).map(str::to_owned).collect()
     };
     let plain = |command: &[&str]| command.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>();
     for command in [
-        asks(&["export"]),
-        asks(&["diff", "0"]),
-        asks(&["history"]),
-        asks(&["lint"]),
-        asks(&["problems"]),
-        asks(&["explain", "/hello"]),
+        completions(&["export"]),
+        completions(&["diff", "0"]),
+        completions(&["history"]),
+        completions(&["lint"]),
+        completions(&["problems"]),
+        completions(&["explain", "/hello"]),
         plain(&["plan", &file, "--against", &file]),
         plain(&["explain", "/hello", "--file", &file]),
         plain(&["check", &file]),
@@ -299,13 +299,13 @@ fn output_that_could_not_be_written_is_an_error_and_a_reader_that_has_gone_is_no
     ] {
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
         let full = std::fs::File::options().write(true).open("/dev/full").expect("a full disk");
-        let (code, said) = printed_to(full, &command);
-        assert_eq!(code, Some(1), "{command:?}: {said}");
-        assert!(said.contains("No space left on device"), "{command:?}: {said}");
+        let (code, printed) = printed_to(full, &command);
+        assert_eq!(code, Some(1), "{command:?}: {printed}");
+        assert!(printed.contains("No space left on device"), "{command:?}: {printed}");
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
-        let (code, said) = printed_to(writer, &command);
-        assert_eq!((code, &*said), (Some(0), ""), "{command:?}");
+        let (code, printed) = printed_to(writer, &command);
+        assert_eq!((code, &*printed), (Some(0), ""), "{command:?}");
     }
 }
 

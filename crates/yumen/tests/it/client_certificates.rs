@@ -37,12 +37,12 @@ impl Edge {
     }
 
     /// The body that curl gets; `000` if the handshake failed.
-    fn ask(&self, url: &str, who: Option<&Pair>, more: &[&str]) -> String {
+    fn ask(&self, url: &str, client_pair: Option<&Pair>, more: &[&str]) -> String {
         let host = url.split('/').next().unwrap();
         let port = self.gateway.https.port();
         let resolve = format!("{host}:{port}:127.0.0.1");
         let url = url.replacen(host, &format!("https://{host}:{port}"), 1);
-        let files = who.map(|pair| {
+        let files = client_pair.map(|pair| {
             (self.scratch.write("who.pem", &pair.cert), self.scratch.write("who.key", &pair.key))
         });
         let mut args = vec!["-sk", "--max-time", "20", "--resolve", &resolve, "-w", " %{http_code}", &url];
@@ -55,8 +55,9 @@ impl Edge {
 
     /// The output of openssl for a request to `a.test` in this version. The option stores the session
     /// (`-sess_out`) or resumes it (`-sess_in`).
-    fn talker(&self, who: &Pair) -> impl Fn(&str, &str) -> String + use<> {
-        let (cert, key) = (self.scratch.write("a.pem", &who.cert), self.scratch.write("a.key", &who.key));
+    fn talker(&self, client_pair: &Pair) -> impl Fn(&str, &str) -> String + use<> {
+        let (cert, key) =
+            (self.scratch.write("a.pem", &client_pair.cert), self.scratch.write("a.key", &client_pair.key));
         let session = self.scratch.file("session").display().to_string();
         let address = self.gateway.https.to_string();
         move |version, session_option| {
@@ -76,7 +77,7 @@ fn the_handshake_refuses_whoever_shows_no_certificate_that_holds() {
     let edge = Edge::new(&[ssl("1", "a.test", &json!({ "ca": authority.cert }))]);
     let ada = authority.issue_client("ada", 0x1a, 2100);
     let late = authority.issue_client("late", 0x1b, 2021);
-    let stranger = Authority::new("people").issue_client("ada", 0x1a, 2100);
+    let unknown = Authority::new("people").issue_client("ada", 0x1a, 2100);
     for version in [&["--tls-max", "1.2"][..], &["--tlsv1.3"]] {
         assert_eq!(
             edge.ask("a.test/", Some(&ada), version),
@@ -85,7 +86,7 @@ fn the_handshake_refuses_whoever_shows_no_certificate_that_holds() {
         );
         assert_eq!(edge.ask("a.test/", None, version), "000", "{version:?}");
         assert_eq!(edge.ask("a.test/", Some(&late), version), "000", "{version:?}");
-        assert_eq!(edge.ask("a.test/", Some(&stranger), version), "000", "{version:?}");
+        assert_eq!(edge.ask("a.test/", Some(&unknown), version), "000", "{version:?}");
     }
 }
 
@@ -115,13 +116,13 @@ fn paths_that_need_no_certificate_are_served_without() {
     let edge = Edge::new(&[ssl("1", "a.test", &client)]);
     let ada = authority.issue_client("ada", 1, 2100);
     let late = authority.issue_client("late", 2, 2021);
-    let stranger = Authority::new("others").issue_client("eve", 1, 2100);
+    let unknown = Authority::new("others").issue_client("eve", 1, 2100);
     assert_eq!(edge.ask("a.test/public/x", None, &[]), "NONE||| 200");
     assert_eq!(edge.ask("a.test/health", None, &[]), "NONE||| 200");
     assert!(edge.ask("a.test/private", Some(&ada), &[]).starts_with("SUCCESS|"));
-    let refused = |who: Option<&Pair>, path: &str, why: &str| {
-        let said = edge.ask(&format!("a.test{path}"), who, &["--path-as-is"]);
-        assert!(said.ends_with(" 400") && said.contains(why), "{path}: {said}");
+    let refused = |client_pair: Option<&Pair>, path: &str, why: &str| {
+        let output = edge.ask(&format!("a.test{path}"), client_pair, &["--path-as-is"]);
+        assert!(output.ends_with(" 400") && output.contains(why), "{path}: {output}");
     };
     refused(None, "/private", "a client certificate is required");
     refused(None, "/public/../private", "a client certificate is required");
@@ -132,8 +133,8 @@ fn paths_that_need_no_certificate_are_served_without() {
         "{nameless}"
     );
     refused(Some(&late), "/private", "certificate has expired");
-    refused(Some(&stranger), "/private", "unable to get local issuer certificate");
-    assert!(edge.ask("a.test/public/x", Some(&stranger), &[]).starts_with("FAILED:unable to get"));
+    refused(Some(&unknown), "/private", "unable to get local issuer certificate");
+    assert!(edge.ask("a.test/public/x", Some(&unknown), &[]).starts_with("FAILED:unable to get"));
 }
 
 #[test]
@@ -143,13 +144,13 @@ fn no_connection_for_another_name_gets_around_it() {
     let edge = Edge::new(&[open, ssl("2", "closed.test", &json!({ "ca": authority.cert }))]);
     let ada = authority.issue_client("ada", 1, 2100);
     assert_eq!(edge.ask("open.test/", None, &[]), "NONE||| 200");
-    for who in [None, Some(&ada)] {
+    for client_pair in [None, Some(&ada)] {
         for host in ["Host: closed.test", "Host: CLOSED.test:9443"] {
             for (version, status) in [("--http1.1", " 400"), ("--http2", " 421")] {
-                let said = edge.ask("open.test/", who, &[version, "-H", host]);
+                let output = edge.ask("open.test/", client_pair, &[version, "-H", host]);
                 assert!(
-                    said.ends_with(status) && said.contains("server name of the TLS handshake"),
-                    "{said}"
+                    output.ends_with(status) && output.contains("server name of the TLS handshake"),
+                    "{output}"
                 );
             }
         }
@@ -170,13 +171,13 @@ fn is_answered(address: std::net::SocketAddr, options: &str, text: &str) -> bool
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     // The process may have exited after an early refusal.
     let _ = stdin.write_all(b"GET / HTTP/1.0\r\n\r\n");
-    let (mut said, mut room) = (Vec::new(), [0; 4096]);
+    let (mut output, mut room) = (Vec::new(), [0; 4096]);
     let is_answered = loop {
         match stdout.read(&mut room).expect("a pipe") {
             0 => break false,
-            count => said.extend_from_slice(&room[..count]),
+            count => output.extend_from_slice(&room[..count]),
         }
-        if String::from_utf8_lossy(&said).contains(text) {
+        if String::from_utf8_lossy(&output).contains(text) {
             break true;
         }
     };
@@ -189,8 +190,8 @@ fn is_answered(address: std::net::SocketAddr, options: &str, text: &str) -> bool
 fn no_name_of_a_stream_gets_around_it() {
     let authority = Authority::new("people");
     let ada = authority.issue_client("ada", 1, 2100);
-    let behind = Upstream::text("passed on");
-    let upstream = json!({ "nodes": { behind.address.to_string(): 1 } });
+    let backend = Upstream::text("passed on");
+    let upstream = json!({ "nodes": { backend.address.to_string(): 1 } });
     let routes = json!([{ "id": "1", "upstream": upstream }, { "id": "2", "sni": "*.closed.test", "upstream": upstream }]);
     let with = |ssls: &[Value]| json!({ "ssls": ssls, "stream_routes": routes });
     let closed = |name: &str| ssl(&name.replace('*', "any"), name, &json!({ "ca": authority.cert }));
@@ -240,17 +241,19 @@ fn clients_without_a_server_name_come_in_where_all_names_ask_alike() {
     let named = [ssl("1", "alike.test", &client), ssl("2", "stricter.test", &json!({ "ca": other.cert }))];
     let edge = Edge::new(&[vec![ssl("all", "*", &client)], named.to_vec()].concat());
     for version in ["--http1.1", "--http2"] {
-        let ask = |host: &str, who| edge.ask("127.0.0.1/", who, &[version, "-H", &format!("Host: {host}")]);
+        let ask = |host: &str, client_pair| {
+            edge.ask("127.0.0.1/", client_pair, &[version, "-H", &format!("Host: {host}")])
+        };
         assert_eq!(ask("127.0.0.1", None), "000", "{version}");
         for host in ["127.0.0.1", "any.test", "alike.test"] {
             assert!(ask(host, Some(&ada)).ends_with(" 200"), "{version} {host}");
         }
-        let said = ask("stricter.test", Some(&ada));
-        assert!(said.contains("server name of the TLS handshake"), "{version}: {said}");
+        let output = ask("stricter.test", Some(&ada));
+        assert!(output.contains("server name of the TLS handshake"), "{version}: {output}");
     }
     let open = Edge::new(&[ssl("all", "*", &Value::Null), named[0].clone()]);
-    let said = open.ask("127.0.0.1/", Some(&ada), &["-H", "Host: alike.test"]);
-    assert!(said.contains("server name of the TLS handshake"), "{said}");
+    let output = open.ask("127.0.0.1/", Some(&ada), &["-H", "Host: alike.test"]);
+    assert!(output.contains("server name of the TLS handshake"), "{output}");
 }
 
 #[test]
@@ -272,8 +275,8 @@ fn a_certificate_given_as_its_own_authority_lets_its_owner_in() {
     lax["skip_mtls_uri_regex"] = json!(["^/public$"]);
     let edge = Edge::new(&[ssl("1", "a.test", &both), ssl("2", "lax.test", &lax)]);
     for version in [&["--tls-max", "1.2"][..], &["--tlsv1.3"]] {
-        let said = edge.ask("a.test/", Some(&own), version);
-        assert!(said.starts_with("SUCCESS|CN=robot|CN=robot|") && said.ends_with(" 200"), "{said}");
+        let output = edge.ask("a.test/", Some(&own), version);
+        assert!(output.starts_with("SUCCESS|CN=robot|CN=robot|") && output.ends_with(" 200"), "{output}");
         assert_eq!(edge.ask("a.test/", Some(&late), version), "000");
         // A certificate with the same content and another key.
         assert_eq!(edge.ask("a.test/", Some(&Authority::own("robot", 2100)), version), "000");
@@ -282,8 +285,8 @@ fn a_certificate_given_as_its_own_authority_lets_its_owner_in() {
         assert_eq!(edge.ask("lax.test/", Some(&thief), version), "000");
     }
     assert!(edge.ask("lax.test/", Some(&own), &[]).starts_with("SUCCESS|"));
-    let said = edge.ask("lax.test/", Some(&late), &[]);
-    assert!(said.contains("certificate has expired"), "{said}");
+    let output = edge.ask("lax.test/", Some(&late), &[]);
+    assert!(output.contains("certificate has expired"), "{output}");
 }
 
 #[test]
@@ -310,7 +313,7 @@ fn nothing_is_trusted_beyond_its_time() {
         ssl("5", "lax-crl.test", &optional(&rules[1])),
     ]);
     let (ada, eve) = (old.issue_client("ada", 1, 2100), stale.issue_client("eve", 8, 2100));
-    for (name, who, expected) in [
+    for (name, client_pair, expected) in [
         ("ca.test", &ada, "000"),
         ("crl.test", &eve, "000"),
         ("new.test", &eve, "SUCCESS|"),
@@ -321,15 +324,15 @@ fn nothing_is_trusted_beyond_its_time() {
         ),
         ("lax-crl.test", &eve, r#"{"error_msg":"the client certificate is refused: CRL has expired"}"#),
     ] {
-        let said = edge.ask(&format!("{name}/"), Some(who), &[]);
-        assert!(said.starts_with(expected), "{name}: {said}");
+        let output = edge.ask(&format!("{name}/"), Some(client_pair), &[]);
+        assert!(output.starts_with(expected), "{name}: {output}");
     }
     assert_eq!(edge.ask("new.test/", Some(&stale.issue_client("out", 7, 2100)), &[]), "000");
-    for told in [
+    for problem in [
         ("ssls/1", "client.ca", "the authority CN=old expired"),
         ("ssls/2", "client.crl", "the CRL of CN=stale expired"),
     ] {
-        eventually_told(&edge.gateway, told);
+        await_problem(&edge.gateway, problem);
     }
     let problems = edge.gateway.status_json("/yumen/v1/problems").to_string();
     assert!(!problems.contains("ssls/3"), "{problems}");
@@ -338,7 +341,7 @@ fn nothing_is_trusted_beyond_its_time() {
     assert!(found.contains("error: ssls/1 at client.ca: the authority CN=old expired"), "{found}");
 }
 
-fn eventually_told(gateway: &Gateway, (object, path, message): (&str, &str, &str)) {
+fn await_problem(gateway: &Gateway, (object, path, message): (&str, &str, &str)) {
     crate::harness::eventually("the end is told", 10, || {
         let problems = gateway.status_json("/yumen/v1/problems");
         problems.as_array().is_some_and(|all| {
@@ -443,7 +446,7 @@ fn what_ends_soon_is_told_and_measured() {
     let pair = authority.issue_client("old", 1, 2021);
     let ssl = json!({ "id": "old", "snis": ["b.test", "a.test"], "cert": pair.cert, "key": pair.key });
     let gateway = Gateway::start(&document(&[ssl]));
-    eventually_told(&gateway, ("ssls/old", "cert", "expired"));
+    await_problem(&gateway, ("ssls/old", "cert", "expired"));
     let sample = "yumen_tls_certificate_expiry_seconds{sni=\"a.test\",ssl=\"old\"}";
     // 2021-01-01.
     assert_eq!(gateway.metric(sample), 1_609_459_200.0);

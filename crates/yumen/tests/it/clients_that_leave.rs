@@ -39,8 +39,8 @@ fn ask(gateway: &Gateway, head: &str) -> Client {
 }
 
 fn holds(gateway: &Gateway, count: f64) {
-    let held = || gateway.metric("yumen_upstream_requests{upstream=\"routes/1\"}");
-    eventually("as many are under way", 10, || held() == count);
+    let in_flight = || gateway.metric("yumen_upstream_requests{upstream=\"routes/1\"}");
+    eventually("as many are under way", 10, || in_flight() == count);
 }
 
 #[test]
@@ -118,14 +118,15 @@ fn a_client_that_takes_nothing_is_cut_off_though_it_goes_on_sending() {
 #[test]
 fn a_client_that_leaves_while_a_plugin_waits_is_not_asked_for_upstream() {
     let (gate, upstream) = (Gate::default(), Upstream::text("x"));
-    let service = Upstream::held(&gate, "yes");
-    let asks = json!({ "forward-auth": { "uri": format!("http://{}", service.address), "timeout": 60_000 } });
-    let gateway = one_at_a_time(&upstream, &asks);
-    let gone = || gateway.metric("yumen_faults_total{fault=\"client_gone\",side=\"client\"}");
+    let service = Upstream::gated(&gate, "yes");
+    let plugins =
+        json!({ "forward-auth": { "uri": format!("http://{}", service.address), "timeout": 60_000 } });
+    let gateway = one_at_a_time(&upstream, &plugins);
+    let aborted = || gateway.metric("yumen_faults_total{fault=\"client_gone\",side=\"client\"}");
     let client = ask(&gateway, "GET / HTTP/1.1");
     eventually("the service is asked", 10, || service.requests() == 1);
     drop(client);
-    eventually("it is noticed over HTTP/1", 10, || gone() == 1.0);
+    eventually("it is noticed over HTTP/1", 10, || aborted() == 1.0);
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
         let (answer, mut stream) = client.begin(http2::request("GET", "/")).await;
@@ -135,7 +136,7 @@ fn a_client_that_leaves_while_a_plugin_waits_is_not_asked_for_upstream() {
         }
         stream.send_reset(h2::Reason::CANCEL);
         assert!(answer.await.is_err());
-        while gone() < 2.0 {
+        while aborted() < 2.0 {
             tokio::time::sleep(pause).await;
         }
     });

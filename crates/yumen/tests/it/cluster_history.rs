@@ -60,7 +60,7 @@ impl History {
     ///
     /// Each write contains its predecessor, so there is at most one order: the chain of predecessors of the
     /// last value.
-    fn judge(&self, key: usize, last: u64) -> Result<usize, String> {
+    fn check(&self, key: usize, last: u64) -> Result<usize, String> {
         let writes: HashMap<u64, &Write> =
             self.writes.iter().filter(|write| write.key == key).map(|write| (write.id, write)).collect();
         let (mut order, mut at) = (Vec::new(), last);
@@ -76,11 +76,12 @@ impl History {
             at = write.before;
         }
         order.reverse();
-        let place: HashMap<u64, usize> = order.iter().enumerate().map(|(i, write)| (write.id, i)).collect();
+        let position: HashMap<u64, usize> =
+            order.iter().enumerate().map(|(i, write)| (write.id, i)).collect();
         for write in writes.values().filter(|write| matches!(write.fate, Fate::Done(_))) {
-            let own = place.get(&write.id).ok_or(format!("{} was acknowledged, and is lost", write.id))?;
+            let own = position.get(&write.id).ok_or(format!("{} was acknowledged, and is lost", write.id))?;
             let served =
-                write.served_after.map(|id| place.get(&id).ok_or(format!("{id} was served, and lost")));
+                write.served_after.map(|id| position.get(&id).ok_or(format!("{id} was served, and lost")));
             if served.transpose()?.is_some_and(|served| served < own) {
                 return Err(format!("{} was in force, and something older was served", write.id));
             }
@@ -89,7 +90,7 @@ impl History {
         for ((node, _), served) in self.served.iter().filter(|((_, of), _)| *of == key) {
             let mut newest = 0;
             for id in served {
-                let at = *place.get(id).ok_or(format!("node {node} served {id}, which is lost"))?;
+                let at = *position.get(id).ok_or(format!("node {node} served {id}, which is lost"))?;
                 if at < newest {
                     return Err(format!("node {node} went back to {id}"));
                 }
@@ -102,7 +103,7 @@ impl History {
 
 impl History {
     /// A readable form: one line for each write, and for the values of each node.
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let begin = self.writes.iter().map(|write| write.from).min();
         let at = |moment: Instant| begin.map_or(0, |begin| moment.duration_since(begin).as_millis());
         let line = |write: &Write| {
@@ -110,9 +111,9 @@ impl History {
             let (from, to) = (at(*from), at(*to));
             format!("{key}: {before} -> {id} {fate:?} {from}..{to} ms, then served {served_after:?}\n")
         };
-        let mut told: String = self.writes.iter().map(line).collect();
-        told.extend(self.served.iter().map(|(at, ids)| format!("served (node, key) {at:?}: {ids:?}\n")));
-        told
+        let mut summary: String = self.writes.iter().map(line).collect();
+        summary.extend(self.served.iter().map(|(at, ids)| format!("served (node, key) {at:?}: {ids:?}\n")));
+        summary
     }
 }
 
@@ -219,7 +220,7 @@ fn gateway(etcd: &Etcd, cables: &Cables, node: usize) -> Gateway {
     etcd.gateway_by(&urls, &format!("n{node}"), ", silence_ms: 1000, write_ms: 20000")
 }
 
-fn break_and_mend(etcd: &mut Etcd, cables: &Cables, nodes: &Nodes, fault: Fault, meanwhile: impl Fn()) {
+fn break_and_repair(etcd: &mut Etcd, cables: &Cables, nodes: &Nodes, fault: Fault, meanwhile: impl Fn()) {
     let hold = |node: usize, requests, answers| {
         cables[node].iter().for_each(|cable| cable.hold(requests, answers));
     };
@@ -321,7 +322,9 @@ fn what_was_acknowledged_stays_and_nobody_sees_time_run_backwards() {
         };
         // The threads must be stopped even if a wait fails, or the scope would never end.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            FAULTS.into_iter().for_each(|fault| break_and_mend(&mut etcd, &cables, &nodes, fault, progress));
+            FAULTS
+                .into_iter()
+                .for_each(|fault| break_and_repair(&mut etcd, &cables, &nodes, fault, progress));
         }));
         is_over.store(true, Ordering::Relaxed);
         if let Err(panic) = ended {
@@ -344,8 +347,9 @@ fn check(etcd: &Etcd, nodes: &Nodes, history: &History) {
                     && stored(gateway.admin, key).is_some_and(|(id, _)| id == last)
             });
         }
-        let order =
-            history.judge(key, last).unwrap_or_else(|wrong| panic!("key {key}: {wrong}\n{}", history.told()));
+        let order = history
+            .check(key, last)
+            .unwrap_or_else(|wrong| panic!("key {key}: {wrong}\n{}", history.summary()));
         assert!(order > FAULTS.len(), "too few writes to tell anything: {order}");
     }
     for node in nodes {
@@ -358,7 +362,7 @@ fn check(etcd: &Etcd, nodes: &Nodes, history: &History) {
 }
 
 /// A history of writes as value, previous value, begin, end and result, and of the values from one node.
-fn told(writes: &[(u64, u64, u64, u64, Fate)], served: &[u64]) -> History {
+fn history(writes: &[(u64, u64, u64, u64, Fate)], served: &[u64]) -> History {
     let begin = Instant::now();
     let at = |ms: u64| begin + Duration::from_millis(ms);
     let write = |(id, before, from, to, fate): &(u64, u64, u64, u64, Fate)| Write {
@@ -390,14 +394,14 @@ fn the_judge_knows_a_history_that_could_not_have_been() {
         (vec![(1, 0, 0, 1, Done(3)), (2, 1, 2, 3, Done(2))], vec![], 2, Err("revision older")),
         (vec![(1, 2, 0, 1, Done(1)), (2, 1, 2, 3, Done(2))], vec![], 2, Err("came after itself")),
     ] {
-        let found = told(&writes, &served).judge(0, last);
+        let found = history(&writes, &served).check(0, last);
         match (&found, &expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected),
             (Err(found), Err(expected)) => assert!(found.contains(expected), "{found} for {expected}"),
             _ => panic!("{found:?} for {expected:?}"),
         }
     }
-    let mut stale = told(&[first, (2, 1, 2, 3, Done(2))], &[]);
+    let mut stale = history(&[first, (2, 1, 2, 3, Done(2))], &[]);
     stale.writes[1].served_after = Some(1);
-    assert!(stale.judge(0, 2).unwrap_err().contains("something older was served"));
+    assert!(stale.check(0, 2).unwrap_err().contains("something older was served"));
 }

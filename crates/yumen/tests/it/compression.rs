@@ -83,11 +83,11 @@ impl Unzip {
             .stdout(Stdio::piped())
             .spawn()
             .expect("python3 runs");
-        let (told, out) = std::sync::mpsc::channel();
+        let (sender, out) = std::sync::mpsc::channel();
         let stdout = child.stdout.take().expect("piped");
         std::thread::spawn(move || {
             for line in std::io::BufRead::lines(std::io::BufReader::new(stdout)).map_while(Result::ok) {
-                let _ = told.send(line);
+                let _ = sender.send(line);
             }
         });
         Unzip { child, out }

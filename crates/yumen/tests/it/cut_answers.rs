@@ -113,12 +113,12 @@ fn an_answer_up_to_the_close_that_is_reset_does_not_look_whole() {
 }
 
 /// A TLS endpoint that resets the connection after these bytes.
-fn tls(pair: &certs::Pair, said: impl Fn(&mut TlsPeer) -> Vec<u8> + Send + Sync + 'static) -> TlsUpstream {
+fn tls(pair: &certs::Pair, respond: impl Fn(&mut TlsPeer) -> Vec<u8> + Send + Sync + 'static) -> TlsUpstream {
     TlsUpstream::start(pair, move |peer, _| {
         let begun = rustls::Stream::new(&mut peer.session, &mut peer.tcp).read(&mut [0; 1024]);
         begun.ok().filter(|count| *count > 0)?;
-        let said = said(peer);
-        peer.tcp.write_all(&said).ok()?;
+        let respond = respond(peer);
+        peer.tcp.write_all(&respond).ok()?;
         reset(&peer.tcp);
         None
     })

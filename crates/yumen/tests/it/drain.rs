@@ -38,8 +38,8 @@ fn requests_in_flight_are_answered_and_new_connections_refused() {
     gateway.terminate();
     eventually("new connections are refused", 5, || TcpStream::connect(address).is_err());
     // The requests in flight still wait meanwhile.
-    let (status, said) = gateway.status_text("/status/ready");
-    assert!(status == 503 && said.contains("the gateway is shutting down"), "{status} {said}");
+    let (status, body) = gateway.status_text("/status/ready");
+    assert!(status == 503 && body.contains("the gateway is shutting down"), "{status} {body}");
     assert!(idle.is_closed_within(Duration::from_secs(2)));
     gate.open();
     for client in &mut busy {
@@ -60,11 +60,11 @@ fn idle_connections_do_not_hold_the_end_up() {
     for client in &mut idle {
         assert_eq!(client.get("/").status, 200);
     }
-    let asked = Instant::now();
+    let started = Instant::now();
     gateway.terminate();
     assert_eq!(gateway.wait(60).code(), Some(0));
     // Long before the drain timeout.
-    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     for client in &mut idle {
         assert!(client.is_closed_within(Duration::from_secs(1)));
     }
@@ -130,10 +130,10 @@ fn draining_ends_when_it_has_taken_too_long() {
     let mut client = Client::connect(gateway.http);
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     eventually("it is at the upstream", 5, || upstream.requests() == 1);
-    let asked = Instant::now();
+    let started = Instant::now();
     gateway.terminate();
     assert_eq!(gateway.wait(60).code(), Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(60), "{:?}", asked.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
 }
 
 #[test]

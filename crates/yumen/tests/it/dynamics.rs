@@ -106,15 +106,16 @@ fn a_file_that_goes_or_loses_its_end_leaves_the_old_state_in_force() {
 fn a_file_that_was_refused_is_refused_again_when_it_is_back() {
     let gateway = Gateway::start(&version(1));
     let problems = || gateway.status_json("/yumen/v1/problems");
-    let told = |words: &str| problems()[0]["message"].as_str().is_some_and(|message| message.contains(words));
+    let has_message =
+        |words: &str| problems()[0]["message"].as_str().is_some_and(|message| message.contains(words));
     let broken = "routes:\n- id: v\n  uri: [\n";
     gateway.scratch.write("routes.yaml", broken);
-    eventually("the problem is shown", 5, || told("line"));
+    eventually("the problem is shown", 5, || has_message("line"));
     std::fs::remove_file(gateway.scratch.file("routes.yaml")).unwrap();
-    eventually("the other problem is shown", 5, || told("gone"));
+    eventually("the other problem is shown", 5, || has_message("gone"));
     gateway.scratch.write("routes.yaml", broken);
-    eventually("neither is shown any more", 5, || !told("gone"));
-    assert!(told("line"), "{}", problems());
+    eventually("neither is shown any more", 5, || !has_message("gone"));
+    assert!(has_message("line"), "{}", problems());
     assert!(!gateway.log().contains("valid again"), "{}", gateway.log());
 }
 
@@ -152,8 +153,8 @@ fn a_consumer_whose_group_goes_is_refused_until_it_is_back() {
     let ask = || gateway.get_with("/r", "apikey: k\r\n").status;
     assert_eq!(ask(), 200);
     gateway.apply(&document("other"));
-    let told = gateway.get_with("/r", "apikey: k\r\n");
-    assert_eq!((told.status, told.text().contains("consumer group")), (503, true), "{told:?}");
+    let reply = gateway.get_with("/r", "apikey: k\r\n");
+    assert_eq!((reply.status, reply.text().contains("consumer group")), (503, true), "{reply:?}");
     assert_eq!(gateway.get("/r").status, 401);
     gateway.apply(&document("g"));
     assert_eq!(ask(), 200);
@@ -170,7 +171,7 @@ fn environment_variables_are_filled_in() {
 }
 
 /// A document with a catch-all route, one further route, and global rules.
-fn beside_wide(upstream: &Upstream, item: &Value, rules: &Value) -> Value {
+fn priority_beside_wildcard(upstream: &Upstream, item: &Value, rules: &Value) -> Value {
     let wide = json!({ "id": "wide", "uri": "/*", "upstream": upstream.alone() });
     json!({ "routes": [wide, item], "global_rules": rules })
 }
@@ -182,7 +183,8 @@ fn an_object_with_a_variable_that_is_not_set_does_not_open_what_it_guards() {
     let guarded = |desc: &str| json!({ "id": "a", "uri": "/a/*", "desc": desc, "plugins": { "key-auth": {} }, "upstream": upstream.alone() });
     let rule =
         |address: &str| json!([{ "id": 1, "plugins": { "ip-restriction": { "blacklist": [address] } } }]);
-    let document = |desc: &str, address: &str| beside_wide(&upstream, &guarded(desc), &rule(address));
+    let document =
+        |desc: &str, address: &str| priority_beside_wildcard(&upstream, &guarded(desc), &rule(address));
     let gateway = Gateway::start(&document("x", "192.0.2.1"));
     let ask = |gateway: &Gateway| (gateway.get("/").status, gateway.get("/a/b").status);
     assert_eq!(ask(&gateway), (200, 401));
@@ -206,13 +208,13 @@ fn an_item_without_an_id_is_served_and_one_whose_id_will_not_do_is_refused() {
     let upstream = Upstream::text("x");
     let item = |id: Value| json!({ "id": id, "uri": "/a/*", "plugins": { "key-auth": {} }, "upstream": upstream.alone() });
     let rule = |id: Value| json!([{ "id": "1", "plugins": {} }, { "id": id, "plugins": { "ip-restriction": { "blacklist": [0] } } }]);
-    let gateway = Gateway::start(&beside_wide(&upstream, &item(json!("a")), &json!([])));
+    let gateway = Gateway::start(&priority_beside_wildcard(&upstream, &item(json!("a")), &json!([])));
     for (id, expected) in [(json!(null), 401), (json!("a b"), 503), (json!("wide"), 503), (json!("a"), 401)] {
-        gateway.apply(&beside_wide(&upstream, &item(id.clone()), &json!([])));
+        gateway.apply(&priority_beside_wildcard(&upstream, &item(id.clone()), &json!([])));
         assert_eq!((gateway.get("/").status, gateway.get("/a/b").status), (200, expected), "{id}");
     }
     for id in [json!(null), json!("a b"), json!("1")] {
-        gateway.apply(&beside_wide(&upstream, &item(json!("a")), &rule(id.clone())));
+        gateway.apply(&priority_beside_wildcard(&upstream, &item(json!("a")), &rule(id.clone())));
         assert_eq!(gateway.get("/").status, 503, "{id}");
     }
 }

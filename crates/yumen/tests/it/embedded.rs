@@ -136,9 +136,9 @@ fn a_damaged_store_is_served_from_the_last_good_state_until_it_is_whole_again() 
     assert_eq!(gateway.status_json("/status")["config_source"], "store");
     gateway.terminate();
     gateway.wait(60);
-    let (place, good) = (data.file("yumen.redb"), data.file("good"));
-    std::fs::rename(&place, &good).unwrap();
-    std::fs::write(&place, "strange").unwrap();
+    let (store_path, good) = (data.file("yumen.redb"), data.file("good"));
+    std::fs::rename(&store_path, &good).unwrap();
+    std::fs::write(&store_path, "strange").unwrap();
 
     let gateway = launch(data.path());
     assert_eq!(gateway.get("/v").text(), "v");
@@ -156,7 +156,7 @@ fn a_damaged_store_is_served_from_the_last_good_state_until_it_is_whole_again() 
     assert_eq!(refused.status, 503);
     assert!(refused.text().contains("yumen.redb"), "{}", refused.text());
 
-    std::fs::rename(&good, &place).unwrap();
+    std::fs::rename(&good, &store_path).unwrap();
     eventually("it heals", 60, || gateway.status_json("/status")["config_source"] == "store");
     assert_eq!(gateway.metric("yumen_config_source{source=\"store\"}"), 1.0);
     assert_eq!(put(&gateway, &key, "w", &mock("/w", "w")).status, 201);
@@ -168,8 +168,8 @@ fn a_last_good_state_that_is_torn_is_a_problem() {
     let data = Scratch::new();
     let mut gateway = launch(data.path());
     let key = gateway.admin_key().expect("a first start prints the admin key");
-    let kept = data.file("last-good.json");
-    eventually("what the first start made is kept", 60, || kept.exists());
+    let saved_file = data.file("last-good.json");
+    eventually("what the first start made is kept", 60, || saved_file.exists());
     // Enough changes for records behind the state in the file.
     for id in 0..30 {
         put(&gateway, &key, &id.to_string(), &mock(&format!("/{id}"), "x"));
@@ -177,14 +177,14 @@ fn a_last_good_state_that_is_torn_is_a_problem() {
     gateway.terminate();
     gateway.wait(60);
     std::fs::write(data.file("yumen.redb"), "strange").unwrap();
-    let mut bytes = std::fs::read(&kept).unwrap();
+    let mut bytes = std::fs::read(&saved_file).unwrap();
     // The seal covers the bytes of the state before the appended changes.
     let head: Value = serde_json::from_slice(bytes.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
     let end =
         bytes.iter().position(|byte| *byte == b'\n').unwrap() + head["bytes"].as_u64().unwrap() as usize;
     assert!(bytes.len() > end + 100, "changes were appended");
     bytes.truncate(end + 100);
-    std::fs::write(&kept, bytes).unwrap();
+    std::fs::write(&saved_file, bytes).unwrap();
 
     let gateway = launch(data.path());
     let status = gateway.status_json("/status");
@@ -192,11 +192,11 @@ fn a_last_good_state_that_is_torn_is_a_problem() {
     assert!(damage.contains("last-good.json: record 0 behind the state is cut off"), "{status}");
     eventually("it is a problem", 10, || {
         let problems = gateway.status_json("/yumen/v1/problems");
-        let is_told = |problem: &Value| {
+        let is_warning = |problem: &Value| {
             let message = problem["message"].as_str().unwrap_or_default();
             problem["level"] == "error" && message.contains("the last good state is incomplete")
         };
-        problems.as_array().unwrap().iter().any(is_told)
+        problems.as_array().unwrap().iter().any(is_warning)
     });
 }
 
@@ -233,9 +233,9 @@ fn what_is_lent_for_a_while_ends_in_time_though_its_store_is_gone() {
     assert_eq!(gateway.get("/long").text(), "long");
     eventually("what ends later ends too", 15, || gateway.get("/long").status == 404);
     assert!(begin.elapsed() >= Duration::from_secs(12), "too early");
-    let told = || gateway.status_json("/yumen/v1/problems").to_string();
-    eventually("the store is told of", 10, || told().contains("writes fail"));
-    assert!(told().contains("routes/long"), "{}", told());
+    let problems = || gateway.status_json("/yumen/v1/problems").to_string();
+    eventually("the store is told of", 10, || problems().contains("it takes no writes"));
+    assert!(problems().contains("routes/long"), "{}", problems());
     assert_eq!(gateway.metric("yumen_store_writable"), 0.0);
 }
 
@@ -243,13 +243,13 @@ fn what_is_lent_for_a_while_ends_in_time_though_its_store_is_gone() {
 fn a_directory_in_use_and_a_lost_keyring_are_told_at_the_start() {
     let data = Scratch::new();
     let mut gateway = launch(data.path());
-    let said = refused_start(data.path());
-    assert!(said.contains("is in use by another process"), "{said}");
+    let output = refused_start(data.path());
+    assert!(output.contains("is in use by another process"), "{output}");
     gateway.terminate();
     gateway.wait(60);
     std::fs::rename(data.file("keyring"), data.file("kept")).unwrap();
-    let said = refused_start(data.path());
-    assert!(said.contains("the keyring does not hold"), "{said}");
+    let output = refused_start(data.path());
+    assert!(output.contains("the keyring does not hold"), "{output}");
     std::fs::rename(data.file("kept"), data.file("keyring")).unwrap();
     assert_eq!(launch(data.path()).get("/hello").status, 200);
 }
@@ -259,12 +259,12 @@ struct SmallDisk(Scratch);
 
 impl SmallDisk {
     fn mount() -> Option<SmallDisk> {
-        let place = Scratch::new();
-        let path = place.path().display().to_string();
+        let store_path = Scratch::new();
+        let path = store_path.path().display().to_string();
         let mount = std::process::Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=8m", "tmpfs", &path])
             .output();
-        mount.is_ok_and(|output| output.status.success()).then_some(SmallDisk(place))
+        mount.is_ok_and(|output| output.status.success()).then_some(SmallDisk(store_path))
     }
 }
 
@@ -318,8 +318,8 @@ fn what_ends_on_a_full_disk_ends_in_time_and_the_disk_is_told_of() {
     filled.expect_err("eight megabytes do not hold as much and a store");
     let refused = put(&gateway, &key, "large", &mock("/large", &"x".repeat(1_000_000)));
     assert_eq!(refused.status, 507, "{}", refused.text());
-    let told = || gateway.status_json("/yumen/v1/problems").to_string();
-    eventually("it is told of", 10, || told().contains("writes fail: the disk is full"));
+    let problems = || gateway.status_json("/yumen/v1/problems").to_string();
+    eventually("it is told of", 10, || problems().contains("it takes no writes: the disk is full"));
     assert_eq!(gateway.metric("yumen_store_writable"), 0.0);
     eventually("the route ends", 10, || gateway.get("/short").status == 404);
     gateway.kill();
@@ -330,12 +330,12 @@ fn what_ends_on_a_full_disk_ends_in_time_and_the_disk_is_told_of() {
         (404, 200),
         "it starts all the same"
     );
-    let told = || gateway.status_json("/yumen/v1/problems").to_string();
+    let problems = || gateway.status_json("/yumen/v1/problems").to_string();
 
     std::fs::remove_file(disk.0.file("fill")).unwrap();
     let (path, large) = ("/apisix/admin/routes/large", mock("/large", &"x".repeat(1_000_000)).to_string());
     eventually("there is room", 10, || ask(&gateway, &key, "PUT", path, &large).status == 201);
-    eventually("nothing is told any more", 10, || told() == "[]");
+    eventually("nothing is told any more", 10, || problems() == "[]");
     assert_eq!(gateway.metric("yumen_store_writable"), 1.0);
 }
 

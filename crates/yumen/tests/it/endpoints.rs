@@ -112,10 +112,10 @@ struct Mortal {
 impl Mortal {
     fn start() -> Mortal {
         let streams = Arc::<Mutex<HashMap<SocketAddr, TcpStream>>>::default();
-        let kept = streams.clone();
+        let open_streams = streams.clone();
         let upstream = Upstream::start(move |_, stream| {
             let peer = stream.peer_addr().unwrap();
-            kept.lock().unwrap().entry(peer).or_insert_with(|| stream.try_clone().unwrap());
+            open_streams.lock().unwrap().entry(peer).or_insert_with(|| stream.try_clone().unwrap());
             respond(stream, 200, "", b"ok")
         });
         Mortal { address: upstream.address, upstream: Some(upstream), streams }
@@ -164,30 +164,30 @@ fn an_endpoint_that_dies_takes_only_what_was_under_way_on_it() {
 
 /// An upstream that responds once per connection, then records whether the connection was closed.
 fn watching() -> (Upstream, Arc<AtomicBool>, Arc<AtomicBool>) {
-    let (closed, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-    let told = (closed.clone(), asked.clone());
+    let (closed, requested) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let flags = (closed.clone(), requested.clone());
     let upstream = Upstream::start(move |_, stream| {
         // Before the client can have the response.
-        asked.store(true, Ordering::Release);
+        requested.store(true, Ordering::Release);
         respond(stream, 200, "", b"goes");
         // Blocks until the connection closes.
         closed.store(matches!(stream.read(&mut [0]), Ok(0)), Ordering::Release);
         false
     });
-    (upstream, told.0, told.1)
+    (upstream, flags.0, flags.1)
 }
 
 #[test]
 fn a_connection_of_a_mirror_that_went_is_closed_once_idle() {
     let main = Upstream::text("main");
-    let (goes, closed, asked) = watching();
+    let (ends, closed, requested) = watching();
     let (gateway, key) = serving(main.alone());
     let route =
         |plugins: Value| json!({ "uri": "/m", "upstream_id": "u", "priority": 10, "plugins": plugins });
-    let mirrored = json!({ "proxy-mirror": { "host": format!("http://{}", goes.address) } });
+    let mirrored = json!({ "proxy-mirror": { "host": format!("http://{}", ends.address) } });
     admin(&gateway, &key, "PUT", "routes/m", &route(mirrored));
     assert_eq!(gateway.get("/m").text(), "main");
-    eventually("the copy came", 10, || asked.load(Ordering::Acquire));
+    eventually("the copy came", 10, || requested.load(Ordering::Acquire));
     admin(&gateway, &key, "PUT", "routes/m", &route(json!({})));
     eventually("its connection is closed", 10, || closed.load(Ordering::Acquire));
     assert_eq!(gateway.metric("yumen_upstream_connects_total"), 2.0);
@@ -214,10 +214,10 @@ fn a_connection_that_may_carry_no_more_after_a_change_is_closed() {
 #[test]
 fn a_connection_to_an_endpoint_that_went_is_closed_once_idle() {
     let stays = Upstream::text("stays");
-    let (goes, closed, asked) = watching();
-    let (gateway, key) = serving(goes.alone());
+    let (ends, closed, requested) = watching();
+    let (gateway, key) = serving(ends.alone());
     assert_eq!(gateway.get("/").text(), "goes");
-    assert!(asked.load(Ordering::Acquire) && !closed.load(Ordering::Acquire));
+    assert!(requested.load(Ordering::Acquire) && !closed.load(Ordering::Acquire));
     admin(&gateway, &key, "PUT", "upstreams/u", &stays.alone());
     eventually("the connection is closed", 10, || closed.load(Ordering::Acquire));
     // The counter changes after the close.
@@ -322,13 +322,13 @@ fn tunnels_go_on_or_end_when_their_route_or_endpoint_goes_as_it_says() {
         (by_upstream(json!("close")), off, false),
     ];
     let gateway = Gateway::with(&nothing, &Options { workers: 1, ..Options::default() });
-    for (at, (before, after, lives)) in cases.iter().enumerate() {
+    for (at, (before, after, survives)) in cases.iter().enumerate() {
         gateway.apply(before);
         let mut tunnel = Tunnel::open(&gateway);
         assert!(tunnel.works(), "case {at}");
         let ended = gateway.metric("yumen_tunnels_ended_total");
         gateway.apply(after);
-        if *lives {
+        if *survives {
             // Longer than the gateway needs to notice.
             for _ in 0..15 {
                 std::thread::sleep(Duration::from_millis(100));
@@ -413,7 +413,7 @@ fn a_stream_whose_endpoint_goes_is_cut_off_where_its_upstream_says_so() {
         json!({ "stream_routes": [{ "id": "1", "upstream": upstream }] })
     };
     let node = "stream_listen: [{address: '127.0.0.1:0'}]\n";
-    for (on_change, lives) in [("keep", true), ("close", false)] {
+    for (on_change, survives) in [("keep", true), ("close", false)] {
         let options = Options { node, workers: 1, ..Options::default() };
         let gateway = Gateway::with(&stream_to(json!(on_change), &upstream), &options);
         let lines = gateway.lines();
@@ -423,7 +423,7 @@ fn a_stream_whose_endpoint_goes_is_cut_off_where_its_upstream_says_so() {
             Tunnel::through(TcpStream::connect(address.expect("a listener for streams")).unwrap());
         assert!(tunnel.works());
         gateway.apply(&stream_to(json!(on_change), &other));
-        if lives {
+        if survives {
             for _ in 0..15 {
                 std::thread::sleep(Duration::from_millis(100));
                 assert!(tunnel.works());

@@ -110,11 +110,11 @@ fn what_one_gateway_is_told_all_serve() {
     assert_eq!(one.get("/a").text(), "first");
     eventually("the other serves it", WAIT_S, || other.get("/a").text() == "first");
     // The same key, object and revision.
-    let (here, there) = (
+    let (here, remote) = (
         ask(&one, &key, "GET", "/apisix/admin/routes/a", ""),
         ask(&other, &key, "GET", "/apisix/admin/routes/a", ""),
     );
-    assert_eq!((here.status, here.text()), (there.status, there.text()));
+    assert_eq!((here.status, here.text()), (remote.status, remote.text()));
     let history = ask(&other, &key, "GET", "/yumen/v1/revisions", "").text();
     assert!(history.contains("\"admin\"") && history.contains("routes/a"), "{history}");
 
@@ -265,9 +265,9 @@ fn a_gateway_that_starts_again_has_the_last_good_version_of_what_is_broken() {
         etcd.put(&format!("/apisix/routes/{id}"), &broken(id));
     }
     eventually("they are refused", WAIT_S, || one.metric("yumen_config_problems{level=\"error\"}") == 2.0);
-    let kept = data.path().join("one/etcd/last-good-versions.json");
+    let versions_file = data.path().join("one/etcd/last-good-versions.json");
     eventually("their versions are kept", WAIT_S, || {
-        std::fs::read_to_string(&kept).is_ok_and(|text| text.lines().count() == 4)
+        std::fs::read_to_string(&versions_file).is_ok_and(|text| text.lines().count() == 4)
     });
     // The state is saved at most once per second.
     let state = data.path().join("one/etcd/last-good.json");
@@ -288,14 +288,14 @@ fn a_gateway_that_starts_again_has_the_last_good_version_of_what_is_broken() {
         let problems = one.status_json("/yumen/v1/problems");
         one.terminate();
         one.wait(WAIT_S);
-        let is_kept = |id: &str| problems.to_string().contains(&format!("routes/{id}"));
-        assert_eq!(["broken", "away", "anew"].map(is_kept), [true; 3], "{problems}");
+        let is_last_good = |id: &str| problems.to_string().contains(&format!("routes/{id}"));
+        assert_eq!(["broken", "away", "anew"].map(is_last_good), [true; 3], "{problems}");
     }
     for id in ["broken", "away"] {
         etcd.put(&format!("/apisix/routes/{id}"), &mock(&format!("/{id}"), "mended"));
     }
     one = etcd.gateway(&data.path().join("one"));
-    eventually("nothing is kept any more", WAIT_S, || !kept.exists());
+    eventually("nothing is kept any more", WAIT_S, || !versions_file.exists());
     assert_eq!(["/broken", "/away"].map(|path| one.get(path).text()), ["mended", "mended"]);
 }
 

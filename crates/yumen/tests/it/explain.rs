@@ -50,13 +50,15 @@ fn explain_says_what_the_gateway_does() {
         let url = format!("http://test{path}");
         let header = ["-H", field];
         let more: &[&str] = if field.is_empty() { &[] } else { &header };
-        let told = explain(&file, &[&[method, &url], more].concat());
-        match told["answer"]["status"].as_u64() {
-            Some(status) => assert_eq!(u64::from(reply.status), status, "{method} {path} {field}: {told}"),
+        let explanation = explain(&file, &[&[method, &url], more].concat());
+        match explanation["answer"]["status"].as_u64() {
+            Some(status) => {
+                assert_eq!(u64::from(reply.status), status, "{method} {path} {field}: {explanation}")
+            }
             None => {
-                let asked = told["upstream"]["path"].as_str().unwrap();
-                assert_eq!(reply.status, 200, "{method} {path} {field}: {told}");
-                assert!(reply.text().contains(asked), "{asked} is not in {}", reply.text());
+                let upstream_path = explanation["upstream"]["path"].as_str().unwrap();
+                assert_eq!(reply.status, 200, "{method} {path} {field}: {explanation}");
+                assert!(reply.text().contains(upstream_path), "{upstream_path} is not in {}", reply.text());
             }
         }
     }
@@ -78,8 +80,8 @@ fn explain_knows_by_which_port_a_request_comes_in() {
     let admin = format!("http://{}", gateway.admin);
     for (url, status) in [("/p", 302), ("http://x/p", 302), ("http://x:80/p", 404), ("https://x/p", 404)] {
         let (_, out, err) = run(YUMEN, &["explain", url, "--json", "--admin", &admin, "--key", &key]);
-        let told: Value = serde_json::from_str(&out).expect(&err);
-        assert_eq!(told["answer"]["status"], json!(status), "{url}: {told}");
+        let explanation: Value = serde_json::from_str(&out).expect(&err);
+        assert_eq!(explanation["answer"]["status"], json!(status), "{url}: {explanation}");
     }
 }
 
@@ -92,14 +94,14 @@ fn explain_names_the_fields_the_gateway_sends_by_itself() {
     let gateway = Gateway::start(&document);
     let file = gateway.scratch.file("routes.yaml").display().to_string();
     let (url, hop) = (format!("http://test:{}/api", gateway.http.port()), "X-Forwarded-For: 10.9.9.9");
-    let told = explain(&file, &[&url, "-H", hop, "-H", "X-Real-IP: 10.8.8.8"]);
+    let explanation = explain(&file, &[&url, "-H", hop, "-H", "X-Real-IP: 10.8.8.8"]);
     let reply = gateway.send(format!(
         "GET /api HTTP/1.1\r\nHost: test:{}\r\n{hop}\r\nX-Real-IP: 10.8.8.8\r\nConnection: close\r\n\r\n",
         gateway.http.port()
     ));
     let seen = reply.json();
-    let sent = told["upstream"]["headers_sent"].as_object().unwrap();
-    assert_eq!(sent.len(), 5, "{told}");
+    let sent = explanation["upstream"]["headers_sent"].as_object().unwrap();
+    assert_eq!(sent.len(), 5, "{explanation}");
     for (name, value) in sent {
         assert_eq!(&seen["fields"][name.to_ascii_lowercase()], value, "{name}: {seen}");
     }
@@ -173,12 +175,12 @@ fn a_test_that_fails_by_no_write_of_anybody_is_told_and_an_export_warns_of_it() 
         ));
         assert_eq!(client.reply().status, 201, "{path}");
     };
-    let told = |gateway: &Gateway| gateway.status_json("/yumen/v1/problems");
+    let problems = |gateway: &Gateway| gateway.status_json("/yumen/v1/problems");
     let route = json!({ "uri": "/brief", "plugins": { "mocking": { "response_example": "x" } } });
     put(&gateway, "routes/brief?ttl=3", &route);
     put(&gateway, "tests/t", &json!({ "request": { "url": "/brief" }, "expect": { "route": "brief" } }));
-    assert_eq!(told(&gateway), json!([]));
-    eventually("the test fails", 20, || told(&gateway)[0]["object"] == "tests/t");
+    assert_eq!(problems(&gateway), json!([]));
+    eventually("the test fails", 20, || problems(&gateway)[0]["object"] == "tests/t");
     assert_eq!(gateway.get("/hello").status, 200, "nothing is held back");
     let admin = format!("http://{}", gateway.admin);
     let (code, out, err) = run(YUMEN, &["export", "--admin", &admin, "--key", &key]);
@@ -188,9 +190,9 @@ fn a_test_that_fails_by_no_write_of_anybody_is_told_and_an_export_warns_of_it() 
     gateway.terminate();
     gateway.wait(60);
     let gateway = launch();
-    eventually("it is told after a start", 20, || told(&gateway)[0]["object"] == "tests/t");
+    eventually("it is told after a start", 20, || problems(&gateway)[0]["object"] == "tests/t");
     put(&gateway, "routes/brief", &route);
-    eventually("it holds again", 20, || told(&gateway) == json!([]));
+    eventually("it holds again", 20, || problems(&gateway) == json!([]));
 }
 
 #[test]

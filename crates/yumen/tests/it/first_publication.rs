@@ -40,7 +40,7 @@ struct Seen {
 
 impl Seen {
     /// Requests one route, on a connection each. Connections are refused before the gateway has started.
-    fn keep_asking(&self, address: SocketAddr) {
+    fn request_until_served(&self, address: SocketAddr) {
         while !self.is_over.load(Relaxed) {
             let Ok(stream) = TcpStream::connect(address) else { continue };
             let mut client = Client::of(stream);
@@ -63,7 +63,7 @@ impl Seen {
 fn unnoticed<T>(what: &str, address: SocketAddr, change: impl FnOnce() -> T) -> T {
     let seen = Seen::default();
     let changed = std::thread::scope(|scope| {
-        scope.spawn(|| seen.keep_asking(address));
+        scope.spawn(|| seen.request_until_served(address));
         let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(change));
         let before = seen.answers.load(Relaxed);
         let waited = std::panic::catch_unwind(|| {
@@ -113,9 +113,9 @@ fn an_upgrade_is_judged_by_what_was_compiled() {
     let problems = || line.gateway.status_json("/yumen/v1/problems").to_string();
     eventually("it is broken", 60, || problems().contains("\"last_good\":true"));
     let output = line.ask(&[]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(said.contains("routes/r0"), "{said}");
+    assert!(stderr.contains("routes/r0"), "{stderr}");
     assert_eq!(line.gateway.get("/r0").status, 200);
 }
 

@@ -11,14 +11,14 @@ use crate::harness::upstream::respond;
 use crate::harness::{Gateway, Options, Upstream, free_port};
 
 /// Admits `open sesame` with a user name; closes the connection for `drop`.
-fn doorkeeper() -> Upstream {
+fn auth_service() -> Upstream {
     Upstream::start(|request, stream| match request.field("authorization") {
         Some("open sesame") => respond(stream, 200, "X-User: jack\r\n", b""),
         Some("drop") => false,
         _ => {
-            let told =
+            let fields =
                 ["x-forwarded-method", "x-forwarded-uri"].map(|name| request.field(name).unwrap_or("-"));
-            respond(stream, 401, "WWW-Authenticate: Basic\r\n", told.join(" ").as_bytes())
+            respond(stream, 401, "WWW-Authenticate: Basic\r\n", fields.join(" ").as_bytes())
         }
     })
 }
@@ -39,8 +39,8 @@ fn gateway(uri: &str, more: &Value, to: &Upstream) -> Gateway {
 
 #[test]
 fn whoever_the_service_lets_in_passes() {
-    let (doorkeeper, upstream) = (doorkeeper(), Upstream::echo("a"));
-    let gateway = gateway(&format!("http://{}/check", doorkeeper.address), &json!({}), &upstream);
+    let (auth_service, upstream) = (auth_service(), Upstream::echo("a"));
+    let gateway = gateway(&format!("http://{}/check", auth_service.address), &json!({}), &upstream);
     let refused = gateway.get("/orders?a=b");
     assert_eq!((refused.status, refused.text().as_str()), (401, "GET /orders?a=b"));
     assert_eq!(refused.field("www-authenticate"), Some("Basic"));
@@ -50,7 +50,7 @@ fn whoever_the_service_lets_in_passes() {
         assert_eq!(seen["fields"]["x-user"], "jack");
     }
     // One connection to the service, one to the upstream.
-    assert_eq!((doorkeeper.connections(), doorkeeper.requests()), (1, 6));
+    assert_eq!((auth_service.connections(), auth_service.requests()), (1, 6));
     // An incomplete response does not admit.
     assert_eq!(gateway.get_with("/", "Authorization: drop\r\n").status, 403);
     assert_eq!(gateway.get_with("/", "Authorization: open sesame\r\n").status, 200);
@@ -139,10 +139,11 @@ fn a_kept_connection_that_was_closed_costs_no_request_of_any_method() {
     for method in ["GET", "POST"] {
         let upstream = Upstream::echo("a");
         // Every connection reads twice and responds once.
-        let asked = std::sync::Mutex::new(std::collections::HashMap::new());
+        let requests_by_path = std::sync::Mutex::new(std::collections::HashMap::new());
         let service = Upstream::start(move |_, stream| {
             let peer = stream.peer_addr().unwrap();
-            let count = *asked.lock().unwrap().entry(peer).and_modify(|count| *count += 1).or_insert(1);
+            let count =
+                *requests_by_path.lock().unwrap().entry(peer).and_modify(|count| *count += 1).or_insert(1);
             count == 1 && respond(stream, 200, "", b"")
         });
         let more = json!({ "request_method": method });

@@ -20,8 +20,8 @@ fn call(path: &str) -> Request<()> {
 const MESSAGE: &[u8] = b"\0\0\0\0\x02hi";
 
 fn status(answer: &Answer) -> (&str, &str) {
-    let told = if answer.fields.contains_key("grpc-status") { &answer.fields } else { &answer.trailers };
-    let text = |name: &str| told.get(name).map_or("", |value| value.to_str().unwrap());
+    let fields = if answer.fields.contains_key("grpc-status") { &answer.fields } else { &answer.trailers };
+    let text = |name: &str| fields.get(name).map_or("", |value| value.to_str().unwrap());
     (text("grpc-status"), text("grpc-message"))
 }
 
@@ -112,8 +112,11 @@ fn what_the_gateway_says_is_said_as_grpc_says_it() {
             let answer = client.ask(call(path), MESSAGE).await.unwrap();
             assert_eq!((answer.status, answer.field("content-type")), (200, "application/grpc"), "{path}");
             // Whether the head or the end of the stream is seen first is a matter of timing.
-            let (told, says) = status(&answer);
-            assert!(told == code && says.starts_with(message), "{path}: {told} {says}");
+            let (grpc_status, grpc_message) = status(&answer);
+            assert!(
+                grpc_status == code && grpc_message.starts_with(message),
+                "{path}: {grpc_status} {grpc_message}"
+            );
         }
         // Other requests get normal responses.
         let plain = client.ask(request("POST", "/none"), b"x").await.unwrap();

@@ -50,11 +50,11 @@ fn lingering(part: usize) -> Http2Upstream {
     Http2Upstream::start(move |call, mut respond| async move {
         let length: usize = call.uri().path()[1..].split('/').nth(part).unwrap().parse().unwrap();
         let mut body = call.into_body();
-        let mut come = 0;
-        while come < length {
+        let mut calls_seen = 0;
+        while calls_seen < length {
             let data = body.data().await.expect("more of the call")?;
             body.flow_control().release_capacity(data.len())?;
-            come += data.len();
+            calls_seen += data.len();
         }
         let mut answer = respond.send_response(refusal(), false)?;
         http2::read_body(&mut body).await?;
@@ -62,13 +62,13 @@ fn lingering(part: usize) -> Http2Upstream {
     })
 }
 
-fn told(answer: &Answer) -> (&str, &str, &str) {
-    told_in(&answer.fields)
+fn status_of(answer: &Answer) -> (&str, &str, &str) {
+    status_fields(&answer.fields)
 }
 
-fn told_in(fields: &HeaderMap) -> (&str, &str, &str) {
-    let told = |name| fields.get(name).map_or("", |value| value.to_str().unwrap());
-    (told("grpc-status"), told("grpc-message"), told("x-own"))
+fn status_fields(fields: &HeaderMap) -> (&str, &str, &str) {
+    let text = |name| fields.get(name).map_or("", |value| value.to_str().unwrap());
+    (text("grpc-status"), text("grpc-message"), text("x-own"))
 }
 
 /// Nodes by priority, in this order.
@@ -103,18 +103,18 @@ fn what_a_service_said_reaches_the_client_where_nobody_else_is_asked() {
     ] }));
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
-        let ways = ["spent", "all-tried", "alone", "no-weight", "slow", "no-budget"];
-        for way in ways {
+        let services = ["spent", "all-tried", "alone", "no-weight", "slow", "no-budget"];
+        for service in services {
             for message in [b"", MESSAGE] {
-                let answer = client.ask(call(&format!("/{way}/m")), message).await.unwrap();
-                assert_eq!(told(&answer), ("8", "boom", "yes"), "{way}");
+                let answer = client.ask(call(&format!("/{service}/m")), message).await.unwrap();
+                assert_eq!(status_of(&answer), ("8", "boom", "yes"), "{service}");
             }
         }
     });
 }
 
 /// A call that continues, and the head of its response so far.
-async fn held(client: &mut Http2Client, length: usize) -> (HeaderMap, SendStream<Bytes>) {
+async fn begin_call(client: &mut Http2Client, length: usize) -> (HeaderMap, SendStream<Bytes>) {
     let (answer, mut sender) = client.begin(call(&format!("/{length}"))).await;
     // The response shows whether the data was accepted.
     let _ = http2::send(&mut sender, &vec![7; length], false).await;
@@ -125,7 +125,7 @@ async fn held(client: &mut Http2Client, length: usize) -> (HeaderMap, SendStream
 /// Checks the statuses of concurrent calls with these lengths. The first endpoint refuses all calls, the
 /// second serves them.
 #[track_caller]
-fn check_held(settings: &Value, calls: [(usize, &str); 3]) -> Gateway {
+fn check_begun_calls(settings: &Value, calls: [(usize, &str); 3]) -> Gateway {
     let (lingering, well) = (lingering(0), Http2Upstream::echo());
     let mut upstream = retrying(nodes_in_order(&[lingering.address, well.address]));
     upstream.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
@@ -134,9 +134,9 @@ fn check_held(settings: &Value, calls: [(usize, &str); 3]) -> Gateway {
         let mut client = Http2Client::connect(gateway.http).await;
         let mut going_on = Vec::new();
         for (length, _) in calls {
-            going_on.push(held(&mut client, length).await);
+            going_on.push(begin_call(&mut client, length).await);
         }
-        going_on.iter().map(|(fields, _)| told_in(fields).0.to_owned()).collect::<Vec<_>>()
+        going_on.iter().map(|(fields, _)| status_fields(fields).0.to_owned()).collect::<Vec<_>>()
     });
     assert_eq!(statuses, calls.map(|(_, status)| status), "{settings}");
     gateway
@@ -149,15 +149,15 @@ fn a_refused_call_takes_no_room_elsewhere_and_keeps_its_own() {
     let limits = json!({ "limits": { "per_endpoint": { "max_requests": 1 } } });
     // The first call cannot be repeated and stays at the first endpoint. The second goes to the other at
     // once, and no endpoint has room for the third.
-    check_held(&limits, [(LONG, "8"), (2, ""), (2, "14")]);
+    check_begun_calls(&limits, [(LONG, "8"), (2, ""), (2, "14")]);
     // The first call is retried on the second endpoint, which then has no room for the second call.
-    check_held(&limits, [(2, ""), (2, "8"), (2, "14")]);
+    check_begun_calls(&limits, [(2, ""), (2, "8"), (2, "14")]);
 }
 
 #[test]
 fn a_refused_call_that_cannot_be_made_again_is_no_retry() {
     let budget = json!({ "retry_budget": { "percent": 0, "min_concurrency": 1 } });
-    let gateway = check_held(&budget, [(LONG, "8"), (2, ""), (2, "8")]);
+    let gateway = check_begun_calls(&budget, [(LONG, "8"), (2, ""), (2, "8")]);
     let refused = "yumen_upstream_refused_total{reason=\"retry_budget\",upstream=\"routes/1\"}";
     assert_eq!(gateway.metric(refused), 1.0);
 }
@@ -175,12 +175,16 @@ fn a_call_is_made_again_however_long_its_message_took_to_come() {
     let message: Vec<u8> = (0..60_000u32).map(|at| (at / 7) as u8).collect();
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
-        for way in ["/at-once/m", "/read/m", "/unseen/m"] {
+        for service in ["/at-once/m", "/read/m", "/unseen/m"] {
             for length in [1, 20_000, 60_000] {
-                let answer = client.ask(call(way), &message[..length]).await.unwrap();
-                assert_eq!((answer.field("x-version"), &answer.body[..]), ("2", &message[..length]), "{way}");
+                let answer = client.ask(call(service), &message[..length]).await.unwrap();
+                assert_eq!(
+                    (answer.field("x-version"), &answer.body[..]),
+                    ("2", &message[..length]),
+                    "{service}"
+                );
             }
-            let (answer, mut sender) = client.begin(call(way)).await;
+            let (answer, mut sender) = client.begin(call(service)).await;
             for piece in message[..20_000].chunks(6_000) {
                 tokio::time::sleep(Duration::from_millis(30)).await;
                 http2::send(&mut sender, piece, false).await.unwrap();
@@ -189,7 +193,7 @@ fn a_call_is_made_again_however_long_its_message_took_to_come() {
             trailers.insert("x-last", "yes".parse().unwrap());
             sender.send_trailers(trailers).unwrap();
             let answer = http2::read(answer.await.unwrap()).await.unwrap();
-            assert_eq!((&answer.body[..], answer.trailers.len()), (&message[..20_000], 0), "{way}");
+            assert_eq!((&answer.body[..], answer.trailers.len()), (&message[..20_000], 0), "{service}");
         }
     });
     assert_eq!(gateway.metric("yumen_upstream_retries_total"), 12.0);
@@ -201,9 +205,9 @@ fn a_call_without_a_message_is_made_again_to_its_end() {
     let gateway = refused_then_served(&busy, &well);
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
-        for way in ["/read/m", "/unseen/m"] {
+        for service in ["/read/m", "/unseen/m"] {
             for trailers in [None, Some("yes")] {
-                let (answer, mut sender) = client.begin(call(way)).await;
+                let (answer, mut sender) = client.begin(call(service)).await;
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 if let Some(value) = trailers {
                     let mut fields = http::HeaderMap::new();
@@ -214,8 +218,8 @@ fn a_call_without_a_message_is_made_again_to_its_end() {
                 }
                 let whole = async { http2::read(answer.await.unwrap()).await.unwrap() };
                 let answer = tokio::time::timeout(Duration::from_secs(10), whole).await.expect("an answer");
-                assert_eq!((answer.field("x-version"), answer.body.len()), ("2", 0), "{way}");
-                assert!(answer.trailers.is_empty(), "{way}");
+                assert_eq!((answer.field("x-version"), answer.body.len()), ("2", 0), "{service}");
+                assert!(answer.trailers.is_empty(), "{service}");
             }
         }
     });
@@ -248,7 +252,11 @@ fn a_call_arrives_whole_and_once_wherever_it_was_refused_before() {
                 sender.send_trailers(trailers).unwrap();
                 http2::read(answer.await.unwrap()).await.unwrap()
             });
-            assert_eq!((told(&answer), answer.field("x-version")), (("", "", ""), "2"), "{path} by {size}");
+            assert_eq!(
+                (status_of(&answer), answer.field("x-version")),
+                (("", "", ""), "2"),
+                "{path} by {size}"
+            );
             assert!(answer.body == message && answer.trailers.is_empty(), "{path} by {size}");
             let mut client = Client::connect(gateway.http);
             client.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\n"));
@@ -276,7 +284,7 @@ fn a_call_that_is_longer_than_what_is_kept_is_made_once() {
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
         let answer = client.ask(call("/read/m"), &[7; 65 * 1024]).await.unwrap();
-        assert_eq!(told(&answer), ("8", "boom", "yes"));
+        assert_eq!(status_of(&answer), ("8", "boom", "yes"));
     });
     assert_eq!((busy.requests(), well.requests()), (1, 0));
 }

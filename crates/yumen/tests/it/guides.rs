@@ -81,25 +81,25 @@ fn check(guide: &Path) {
     let steps = steps(&text);
     assert!(!steps.is_empty(), "{}: no command", guide.display());
     let script = script(&steps);
-    let beside = Path::new(YUMEN).parent().unwrap().display().to_string();
+    let binary_dir = Path::new(YUMEN).parent().unwrap().display().to_string();
     let output = Command::new("bash")
         .arg("-c")
         .arg(&script)
         .current_dir(gateway.scratch.path())
-        .env("PATH", format!("{beside}:{}", std::env::var("PATH").unwrap_or_default()))
+        .env("PATH", format!("{binary_dir}:{}", std::env::var("PATH").unwrap_or_default()))
         .env("YUMEN_ADMIN_KEY", &key)
         .env("YUMEN_ADMIN", format!("http://{}", gateway.admin))
         .env("YUMEN_STATUS", format!("http://{}", gateway.status))
         .stdin(Stdio::null())
         .output()
         .expect("bash runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut rest = said.as_str();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut rest = stdout.as_str();
     for (i, step) in steps.iter().enumerate() {
         let marker = format!("\n<<{i} ");
         let (printed, after) = rest
             .split_once(&marker)
-            .unwrap_or_else(|| panic!("{}: ended before\n{}\n{said}", guide.display(), step.command));
+            .unwrap_or_else(|| panic!("{}: ended before\n{}\n{stdout}", guide.display(), step.command));
         rest = after.split_once(">>\n").map_or("", |(_, rest)| rest);
         expect(guide, step, printed);
     }

@@ -119,8 +119,8 @@ fn failing_answers_take_an_endpoint_out_until_a_check_finds_it_well() {
     for _ in 0..40 {
         gateway.get("/");
     }
-    let asked = a.requests() - before;
-    assert!((2..20).contains(&asked), "{asked} of 40");
+    let probes = a.requests() - before;
+    assert!((2..20).contains(&probes), "{probes} of 40");
     ill.store(false, Ordering::Release);
     eventually("a is back", 8, || !only(&gateway, "b", 8));
 }
@@ -156,11 +156,11 @@ fn healthy_service(name: &'static str) -> (Http2Upstream, Arc<AtomicBool>) {
         let ill = switch.load(Ordering::Acquire);
         async move {
             let is_check = call.uri().path() == "/grpc.health.v1.Health/Check";
-            let (asked, _) = http2::read_body(&mut call.into_body()).await?;
+            let (message, _) = http2::read_body(&mut call.into_body()).await?;
             let head = Response::builder().header("content-type", "application/grpc").header("x-name", name);
             let mut sender = respond.send_response(head.body(()).unwrap(), false)?;
             if is_check {
-                assert_eq!(asked, b"\0\0\0\0\x05\x0a\x03s.S");
+                assert_eq!(message, b"\0\0\0\0\x05\x0a\x03s.S");
                 let status = if ill { 2 } else { 1 };
                 http2::send(&mut sender, &[0, 0, 0, 0, 2, 8, status], false).await?;
             }

@@ -27,12 +27,12 @@ fn gateway(upstream: &Value, ssls: &Value) -> Gateway {
 }
 
 /// The results for all sizes, requested concurrently.
-fn each<T: Send>(ask: impl Fn(usize) -> T + Sync) -> Vec<(usize, T)> {
+fn each<T: Send>(fetch: impl Fn(usize) -> T + Sync) -> Vec<(usize, T)> {
     LazyLock::force(&ALL);
-    let ask = &ask;
+    let fetch = &fetch;
     std::thread::scope(|scope| {
-        let asked: Vec<_> = sizes().map(|size| (size, scope.spawn(move || ask(size)))).collect();
-        asked.into_iter().map(|(size, thread)| (size, thread.join().unwrap())).collect()
+        let running: Vec<_> = sizes().map(|size| (size, scope.spawn(move || fetch(size)))).collect();
+        running.into_iter().map(|(size, thread)| (size, thread.join().unwrap())).collect()
     })
 }
 
@@ -88,8 +88,8 @@ fn a_client_of_tls_that_reads_late_is_no_silence_of_the_endpoint() {
     let trust = trusting(&authority.cert);
     let answers = each(|size| {
         let mut client = over_tls(TcpStream::connect(gateway.https).unwrap(), &trust);
-        let ask = format!("GET /{size} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
-        client.write_all(ask.as_bytes()).unwrap();
+        let fetch = format!("GET /{size} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
+        client.write_all(fetch.as_bytes()).unwrap();
         client.read_exact(&mut [0]).unwrap();
         std::thread::sleep(Duration::from_secs(4));
         let mut rest = Vec::new();

@@ -85,9 +85,9 @@ fn a_length_of_nothing_is_the_only_framing_of_what_ends_later() {
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
         for trailers in [false, true] {
-            let mut asked = request("POST", "/");
-            asked.headers_mut().insert("content-length", "0".parse().unwrap());
-            let (answer, mut stream) = client.begin(asked).await;
+            let mut call = request("POST", "/");
+            call.headers_mut().insert("content-length", "0".parse().unwrap());
+            let (answer, mut stream) = client.begin(call).await;
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             // The response may be there already, with a reset that ends the upload (RFC 9113 §8.1).
             let _ = match trailers {
@@ -309,12 +309,12 @@ fn a_burst_waits_for_an_endpoint_that_allows_few_streams() {
 #[test]
 fn a_request_taken_back_is_taken_back_from_the_endpoint() {
     let resets = Arc::new(Mutex::new(Vec::new()));
-    let noted = resets.clone();
+    let counter = resets.clone();
     let upstream = Http2Upstream::start(move |_, mut respond| {
-        let noted = noted.clone();
+        let counter = counter.clone();
         async move {
             let reason = poll_fn(|cx| respond.poll_reset(cx)).await?;
-            noted.lock().unwrap().push(reason);
+            counter.lock().unwrap().push(reason);
             Ok(())
         }
     });
@@ -506,7 +506,7 @@ fn what_was_asked_before_the_goodbye_was_read_is_served() {
     gateway.terminate();
     assert_eq!(client.wait_for(GOAWAY).map(last), Some(u32::MAX >> 1), "any stream may still be the last");
     // A client may acknowledge the PING before its next request arrives.
-    if let Some(ping) = client.has_come(PING) {
+    if let Some(ping) = client.take_frame(PING) {
         client.send(&frame(PING, ACK, 0, &ping));
     }
     client.send(&ask(3));
@@ -575,19 +575,19 @@ fn websockets_run_over_a_stream() {
         let (rest, _) = http2::read_body(&mut incoming).await.unwrap();
         assert!(rest.is_empty(), "the end is passed on and comes back");
         // The upstream gets no request that the route does not allow.
-        let asked = upstream.requests();
+        let before = upstream.requests();
         let (answer, _stream) = client.begin(open("/plain")).await;
         assert_eq!(answer.await.unwrap().status(), 405);
         let mut long = open("/ws");
         long.headers_mut().insert("content-length", "43".parse().unwrap());
         let (answer, _stream) = client.begin(long).await;
         assert_eq!(answer.await.unwrap().status(), 400);
-        assert_eq!(upstream.requests(), asked);
+        assert_eq!(upstream.requests(), before);
         // Any success status would open the tunnel.
         let (answer, _stream) = client.begin(open("/fine")).await;
         assert_eq!(answer.await.unwrap().status(), 502);
-        let noted = || gateway.metric("yumen_requests_total{class=\"5xx\"}") == 1.0;
-        eventually("what was told is noted", 5, noted);
+        let is_counted = || gateway.metric("yumen_requests_total{class=\"5xx\"}") == 1.0;
+        eventually("what was told is noted", 5, is_counted);
         // CONNECT to arbitrary targets is refused.
         let connect = http::Request::builder().method("CONNECT").uri("test:80").body(()).unwrap();
         let (answer, _stream) = client.begin(connect).await;

@@ -57,7 +57,7 @@ fn floods_of_frames_end_their_connection_and_are_counted() {
 #[test]
 fn a_flood_on_a_connection_that_is_leaving_ends_it_as_well() {
     let gate = Gate::default();
-    let upstream = Upstream::held(&gate, "x");
+    let upstream = Upstream::gated(&gate, "x");
     let gateway = Gateway::start(&upstream.everything());
     // The second connection keeps the gateway alive for reading the metric.
     let [mut client, _other] = [(); 2].map(|()| {

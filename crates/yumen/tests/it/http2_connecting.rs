@@ -42,8 +42,8 @@ fn ask_at_once(gateway: &Gateway, count: usize) -> (Vec<u16>, Duration) {
     let (http, begun) = (gateway.http, Instant::now());
     let statuses = std::thread::scope(|scope| {
         let ask = || Client::connect(http).get("/").status;
-        let asking: Vec<_> = (0..count).map(|_| scope.spawn(ask)).collect();
-        asking.into_iter().map(|one| one.join().unwrap()).collect()
+        let requests: Vec<_> = (0..count).map(|_| scope.spawn(ask)).collect();
+        requests.into_iter().map(|one| one.join().unwrap()).collect()
     });
     (statuses, begun.elapsed())
 }

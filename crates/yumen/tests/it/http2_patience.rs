@@ -26,15 +26,15 @@ fn answer_to_data(stream: u32) -> Vec<u8> {
 /// Sends a message and waits for its echo, `times` times; returns the number of echoes.
 fn talk(client: &mut RawClient, times: usize, answer: &[u8]) -> usize {
     client.send(&frame(HEADERS, END_HEADERS, 1, POST));
-    let mut heard = 0;
-    while heard < times
+    let mut acknowledged = 0;
+    while acknowledged < times
         && client.send(&frame(DATA, 0, 1, MESSAGE))
         && client.wait_for(DATA).is_some()
         && client.send(answer)
     {
-        heard += 1;
+        acknowledged += 1;
     }
-    heard
+    acknowledged
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn an_endpoint_that_floods_is_counted_and_told_of() {
     client.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, GET));
     assert!(client.wait_for(HEADERS).is_some(), "an answer");
     eventually("it is counted", 10, || gateway.metric("yumen_upstream_http2_floods_total") == 1.0);
-    let told = format!("closed: HTTP/2 control frame flood endpoint={}", upstream.address);
-    eventually("it is told", 10, || gateway.log().contains(&told));
+    let log_line = format!("closed: HTTP/2 control frame flood endpoint={}", upstream.address);
+    eventually("it is told", 10, || gateway.log().contains(&log_line));
     assert_eq!(gateway.metric("yumen_http2_floods_total"), 0.0);
 }

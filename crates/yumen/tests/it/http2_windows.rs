@@ -28,9 +28,9 @@ fn bodies_that_an_endpoint_does_not_take_hold_up_no_other_of_their_client() {
         }
         // The initial window is filled by now.
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let asked = client.ask(request("POST", "/echo"), b"hello");
+        let response = client.ask(request("POST", "/echo"), b"hello");
         let answer =
-            tokio::time::timeout(Duration::from_secs(15), asked).await.expect("there is room for it");
+            tokio::time::timeout(Duration::from_secs(15), response).await.expect("there is room for it");
         assert_eq!(answer.unwrap().text(), "hello");
     });
 }

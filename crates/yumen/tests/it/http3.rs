@@ -54,13 +54,14 @@ impl World {
         Http3Client::with_window(self.gateway.https, "a.test", &self.authority.cert, window_bytes).await
     }
 
-    async fn client_as(&self, who: &Pair) -> Result<Http3Client, quinn::ConnectionError> {
-        Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, Some(who)).await
+    async fn client_as(&self, client_pair: &Pair) -> Result<Http3Client, quinn::ConnectionError> {
+        Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, Some(client_pair)).await
     }
 
     /// Whether a client gets a response. A refused client certificate may only show then.
-    async fn serves(&self, who: Option<&Pair>) -> bool {
-        let connected = Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, who).await;
+    async fn serves(&self, client_pair: Option<&Pair>) -> bool {
+        let connected =
+            Http3Client::connect(self.gateway.https, "a.test", &self.authority.cert, client_pair).await;
         let Ok(client) = connected else { return false };
         client.try_ask(request("GET", "/")).await
     }
@@ -130,8 +131,8 @@ fn many_streams_are_served_at_once() {
     http2::run(async {
         let client = world.client().await;
         let bodies: Vec<Vec<u8>> = (0..300).map(|count| noise(count * 100)).collect();
-        let asking = bodies.iter().map(|body| client.ask(request("POST", "/"), body));
-        let answers = futures(asking).await;
+        let requests = bodies.iter().map(|body| client.ask(request("POST", "/"), body));
+        let answers = futures(requests).await;
         for (answer, body) in answers.iter().zip(&bodies) {
             assert!(answer.status == 200 && answer.body == *body, "{}", body.len());
         }
@@ -277,8 +278,8 @@ fn the_protocol_is_told_to_plugins_logs_and_clients() {
     let address = world.gateway.https;
     for version in ["--http1.1", "--http2"] {
         let (_, out, err) = run("curl", &["-sSik", version, "-m", "20", &format!("https://{address}/up")]);
-        let told = format!("alt-svc: h3=\":{}\"; ma=86400", address.port());
-        assert!(out.to_ascii_lowercase().contains(&told), "{out}{err}");
+        let expected = format!("alt-svc: h3=\":{}\"; ma=86400", address.port());
+        assert!(out.to_ascii_lowercase().contains(&expected), "{out}{err}");
     }
     // HTTP/3 is announced over TLS only.
     let plain = world.gateway.get("/mock");
@@ -310,9 +311,9 @@ fn a_body_that_is_not_as_long_as_its_head_says_does_not_reach_the_endpoint_as_wh
     let world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 1, "");
     http2::run(async {
         let client = world.client().await;
-        for (told, body) in [("3", "POST /smuggled HTTP/1.1\r\n\r\n"), ("9", "short")] {
+        for (length, body) in [("3", "POST /smuggled HTTP/1.1\r\n\r\n"), ("9", "short")] {
             let mut request = request("POST", "/");
-            request.headers_mut().insert("content-length", told.parse().unwrap());
+            request.headers_mut().insert("content-length", length.parse().unwrap());
             let answer = client.ask_with(request, body.as_bytes(), None).await;
             assert!(answer.as_ref().is_err() || answer.as_ref().unwrap().status >= 400, "{answer:?}");
         }
@@ -495,7 +496,7 @@ fn suites_and_versions_of_a_name_hold_here_too() {
         let world = World::with(routes.clone(), 1, "", &ssl);
         http2::run(world.serves(None))
     };
-    let tells = |ssl: Value| {
+    let problem_of = |ssl: Value| {
         let world = World::with(routes.clone(), 1, "", &ssl);
         let at = world.gateway.https;
         let resolve = format!("a.test:{}:{}", at.port(), at.ip());
@@ -504,8 +505,8 @@ fn suites_and_versions_of_a_name_hold_here_too() {
         assert!(out.contains("200"), "{out}{err}");
         out.to_ascii_lowercase().contains("alt-svc: h3")
     };
-    assert!(tells(json!({ "ssl_protocols": ["TLSv1.2", "TLSv1.3"] })));
-    assert!(!tells(json!({ "ssl_protocols": ["TLSv1.2"] })), "nobody is sent where he is refused");
+    assert!(problem_of(json!({ "ssl_protocols": ["TLSv1.2", "TLSv1.3"] })));
+    assert!(!problem_of(json!({ "ssl_protocols": ["TLSv1.2"] })), "nobody is sent where he is refused");
     assert!(serves(json!({ "ssl_protocols": ["TLSv1.3"] })));
     assert!(serves(json!({ "ssl_protocols": ["TLSv1.2", "TLSv1.3"] })));
     // QUIC requires TLS 1.3 (RFC 9001 §4.2).
@@ -522,7 +523,7 @@ fn early_requests_are_served_where_that_is_wanted_and_only_what_changes_nothing(
         let seen: Value = serde_json::from_slice(seen).unwrap();
         seen["fields"].get("early-data").is_some()
     };
-    for (more, is_wanted) in [("", false), ("http3: {early_data: true}\n", true)] {
+    for (more, is_enabled) in [("", false), ("http3: {early_data: true}\n", true)] {
         let world = World::start(routes.clone(), 1, more);
         let mut was_early = false;
         http2::run(async {
@@ -542,7 +543,7 @@ fn early_requests_are_served_where_that_is_wanted_and_only_what_changes_nothing(
                 client = again;
             }
         });
-        assert_eq!(was_early, is_wanted, "{more}");
+        assert_eq!(was_early, is_enabled, "{more}");
     }
 }
 

@@ -32,8 +32,8 @@ fn check(node: &str, bytes_per_s: u64, ends: impl AsyncFn(&World, &Http3Client))
             tokio::time::sleep(Duration::from_millis(500)).await;
             ends(&world, &client).await;
         };
-        let asking = client.ask_with(request("GET", "/long"), b"", None);
-        let (taken, ()) = tokio::join!(asking, ending);
+        let request_running = client.ask_with(request("GET", "/long"), b"", None);
+        let (taken, ()) = tokio::join!(request_running, ending);
         assert!(taken.expect("an answer").body == body);
     });
 }
@@ -60,7 +60,7 @@ fn a_client_that_is_to_come_back_gets_the_rest_of_its_answer_before() {
 #[test]
 fn a_client_that_vanished_does_not_hold_a_node_that_drains() {
     let gate = Gate::default();
-    let upstream = Upstream::held(&gate, "late");
+    let upstream = Upstream::gated(&gate, "late");
     let mut world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 1, "");
     // The client stops completely when this runtime is no longer driven.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -16,8 +16,8 @@ use crate::http3::World;
 #[test]
 fn a_connection_goes_on_when_the_port_of_its_client_changes() {
     let upstream = Upstream::start(|request, stream| {
-        let told = request.field("x-real-ip").unwrap_or("").to_owned();
-        respond(stream, 200, "", &[told.as_bytes(), b" ", &request.body].concat())
+        let real_ip = request.field("x-real-ip").unwrap_or("").to_owned();
+        respond(stream, 200, "", &[real_ip.as_bytes(), b" ", &request.body].concat())
     });
     let mocking = json!({ "mocking": { "response_example": "$remote_port" } });
     let routes = json!([
@@ -43,10 +43,10 @@ fn a_connection_goes_on_when_the_port_of_its_client_changes() {
 const LATER: Duration = Duration::from_millis(5000);
 
 /// Responds with the client address from `X-Real-IP`.
-fn telling() -> Upstream {
+fn address_echo() -> Upstream {
     Upstream::start(|request, stream| {
-        let told = request.field("x-real-ip").unwrap_or("").to_owned();
-        respond(stream, 200, "", told.as_bytes())
+        let real_ip = request.field("x-real-ip").unwrap_or("").to_owned();
+        respond(stream, 200, "", real_ip.as_bytes())
     })
 }
 
@@ -55,13 +55,13 @@ async fn forged(client: &Http3Client, forger: &Forger, address: &str, path: &str
     let decoy = UdpSocket::bind(address).await.unwrap();
     decoy.writable().await.unwrap();
     forger.pretend(Some(decoy));
-    let asking = exchange(client.begin(request("GET", path)).await, b"", None);
+    let exchange_running = exchange(client.begin(request("GET", path)).await, b"", None);
     let losing = async {
         let lost = forger.lost().await;
         assert!(lost > 0, "the gateway answers where it believes the client to be");
         forger.pretend(None);
     };
-    let (answer, ()) = tokio::join!(asking, losing);
+    let (answer, ()) = tokio::join!(exchange_running, losing);
     let answer = answer.expect("an answer");
     (answer.status, answer.text())
 }
@@ -69,7 +69,7 @@ async fn forged(client: &Http3Client, forger: &Forger, address: &str, path: &str
 #[test]
 fn an_address_that_never_answers_is_not_the_clients() {
     let limit = json!({ "count": 2, "time_window": 600, "key": "remote_addr", "rejected_code": 429 });
-    let upstream = telling();
+    let upstream = address_echo();
     let route = |id: &str, plugins: Value| {
         let uri = format!("/{id}");
         json!({ "id": id, "uri": uri, "plugins": plugins, "upstream": upstream.alone() })
@@ -85,8 +85,8 @@ fn an_address_that_never_answers_is_not_the_clients() {
         let forger = client.forger();
         assert_eq!(client.get("/whitelisted").await.status, 403);
         assert_eq!(forged(&client, &forger, "127.0.0.2:0", "/whitelisted").await.0, 403);
-        let told = forged(&client, &forger, "127.0.0.2:0", "/told").await;
-        assert_eq!(told, (200, "127.0.0.1".to_owned()));
+        let real_ip = forged(&client, &forger, "127.0.0.2:0", "/told").await;
+        assert_eq!(real_ip, (200, "127.0.0.1".to_owned()));
         let mut statuses = Vec::new();
         for last in 1..=4 {
             statuses.push(forged(&client, &forger, &format!("127.0.1.{last}:0"), "/limited").await.0);
@@ -108,8 +108,8 @@ fn a_client_in_another_network_is_asked_to_come_back_and_loses_nothing() {
         if request.target == "/slow" {
             waits.pass();
         }
-        let told = request.field("x-real-ip").unwrap_or("").to_owned();
-        respond(stream, 200, "", &[told.as_bytes(), b" ", &request.body].concat())
+        let real_ip = request.field("x-real-ip").unwrap_or("").to_owned();
+        respond(stream, 200, "", &[real_ip.as_bytes(), b" ", &request.body].concat())
     });
     let world = World::start(json!([{ "id": "1", "uri": "/*", "upstream": upstream.alone() }]), 4, "");
     let from = |address: &str, body: &[u8]| [address.as_bytes(), b" ", body].concat();
@@ -124,7 +124,7 @@ fn a_client_in_another_network_is_asked_to_come_back_and_loses_nothing() {
             client.move_to("127.0.0.2");
             let begun = std::time::Instant::now();
             let mut served = 0;
-            let told = loop {
+            let real_ip = loop {
                 match client.sender.clone().send_request(request("POST", "/quick")).await {
                     Ok(stream) => {
                         let answer = exchange(stream, &body, None).await.expect("an answer");
@@ -137,9 +137,9 @@ fn a_client_in_another_network_is_asked_to_come_back_and_loses_nothing() {
                 assert!(begun.elapsed() < LATER * 4, "nobody tells the client to come back");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             };
-            assert!(matches!(told, StreamError::RemoteClosing), "{told}");
+            assert!(matches!(real_ip, StreamError::RemoteClosing), "{real_ip}");
             assert!(served > 10, "{served}: a client is not sent away for one datagram");
-            let back = client.come_back(world.gateway.https, "a.test").await;
+            let back = client.reconnect(world.gateway.https, "a.test").await;
             let answer = back.ask(request("POST", "/quick"), &body).await;
             assert!(answer.body == from("127.0.0.2", &body), "{:?}", &answer.body[..10]);
             // An exchange in flight may last: the old connection waits for it.

@@ -60,7 +60,7 @@ impl Seen {
 }
 
 /// Sends requests on one connection, which never breaks.
-fn keep_asking(gateway: &Gateway, method: &str, seen: &Seen) {
+fn request_until_stopped(gateway: &Gateway, method: &str, seen: &Seen) {
     let body = if method == "GET" { "" } else { "Content-Length: 5\r\n\r\nhello" };
     let end = if method == "GET" { "\r\n" } else { "" };
     let request = format!("{method} / HTTP/1.1\r\nHost: x\r\n{body}{end}");
@@ -93,20 +93,20 @@ fn check(case: &Case, method: &str) {
     let route = json!({ "id": "1", "uri": "/*", "upstream": upstream });
     let gateway = Gateway::with(&json!({ "routes": [route] }), &Options::default());
     let seen = Seen::default();
-    let mut gone = Vec::new();
+    let mut kills = Vec::new();
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
-            scope.spawn(|| keep_asking(&gateway, method, &seen));
+            scope.spawn(|| request_until_stopped(&gateway, method, &seen));
         }
         let killing = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             seen.wait_for(50 * CLIENTS);
             while endpoints.len() > 1 {
                 let mut dying = endpoints.pop().unwrap();
-                let kept = seen.failures.lock().unwrap().len();
+                let failures_before = seen.failures.lock().unwrap().len();
                 let began = Instant::now();
                 dying.kill();
                 dying.wait(60);
-                gone.push((began, Instant::now(), kept));
+                kills.push((began, Instant::now(), failures_before));
                 seen.wait_for(50 * CLIENTS);
             }
         }));
@@ -117,14 +117,14 @@ fn check(case: &Case, method: &str) {
     let what = format!("{method} over {scheme}, HTTP/{http_version}");
     let failures = seen.failures.into_inner().unwrap();
     assert!(method != "GET" || failures.is_empty(), "{what}: may be asked for twice: {failures:?}");
-    for (number, (_, gone_at, before)) in gone.iter().enumerate() {
-        let until = gone.get(number + 1).map_or(failures.len(), |(.., next)| *next);
+    for (number, (_, killed_at, before)) in kills.iter().enumerate() {
+        let until = kills.get(number + 1).map_or(failures.len(), |(.., next)| *next);
         let of_this = &failures[*before..until];
         assert!(of_this.len() <= CLIENTS, "{what}: more than were under way: {of_this:?}");
-        for (began, told) in of_this {
-            let late = began.saturating_duration_since(*gone_at);
-            assert!(late < NOTICE_MAX, "{what}: sent {late:?} after the endpoint had gone: {told}");
-            assert!(told.contains("closed the connection"), "{what}: {told}");
+        for (began, message) in of_this {
+            let late = began.saturating_duration_since(*killed_at);
+            assert!(late < NOTICE_MAX, "{what}: sent {late:?} after the endpoint had gone: {message}");
+            assert!(message.contains("closed the connection"), "{what}: {message}");
         }
     }
     assert!(gateway.metric("yumen_upstream_retries_total") > 0.0, "{what}: somebody was asked instead");

@@ -48,13 +48,13 @@ pub(crate) fn named(name: &'static str) -> SocketAddr {
 
 /// Collects the bytes of each connection until its end.
 fn recorder() -> (SocketAddr, Receiver<Vec<u8>>) {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let address = server(move |mut stream| {
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
-        let _ = tell.send(bytes);
+        let _ = sender.send(bytes);
     });
-    (address, told)
+    (address, receiver)
 }
 
 pub(crate) fn nodes(addresses: &[SocketAddr]) -> Value {
@@ -207,12 +207,12 @@ fn a_client_that_has_said_all_still_gets_its_answer() {
 fn a_reader_that_is_behind_holds_the_writer_up_and_loses_nothing() {
     let (go, wait) = channel::<()>();
     let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let slow = server(move |mut stream| {
         let _ = wait.lock().unwrap().recv();
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
-        let _ = tell.send(bytes);
+        let _ = sender.send(bytes);
     });
     let (gateway, at) = start(TCP, &everything_to(slow));
     let mut client = connect(at[0]);
@@ -227,7 +227,7 @@ fn a_reader_that_is_behind_holds_the_writer_up_and_loses_nothing() {
     assert!(gateway.resident_kib() < 256 * 1024, "what waits is with the system, not here");
     go.send(()).unwrap();
     client.shutdown(Shutdown::Write).unwrap();
-    let bytes = told.recv_timeout(WAIT).expect("all arrives");
+    let bytes = receiver.recv_timeout(WAIT).expect("all arrives");
     assert_eq!(bytes.len(), written);
     assert!(bytes.chunks(block.len()).all(|chunk| chunk == &block[..chunk.len()]));
 }
@@ -328,13 +328,13 @@ fn tls_ends_at_the_gateway_and_begins_again_towards_the_endpoint() {
     let ca = gateway.scratch.write("front.pem", &front.cert);
     assert_eq!(curl_tls(at[0], "a.test", &ca), "in the clear");
     // A second gateway is the TLS endpoint.
-    let behind_ssl = json!({ "id": "1", "cert": back.cert, "key": back.key, "snis": ["b.test"] });
-    let (_behind, behind) = start(
+    let inner_ssl = json!({ "id": "1", "cert": back.cert, "key": back.key, "snis": ["b.test"] });
+    let (_inner, inner) = start(
         "[{address: '127.0.0.1:0', protocol: tls}]",
-        &json!({ "ssls": [behind_ssl],
+        &json!({ "ssls": [inner_ssl],
         "stream_routes": [{ "id": "s", "sni": "b.test", "upstream": nodes(&[plain.address]) }] }),
     );
-    let mut upstream = nodes(&behind[..1]);
+    let mut upstream = nodes(&inner[..1]);
     upstream["scheme"] = json!("tls");
     upstream["pass_host"] = json!("rewrite");
     upstream["upstream_host"] = json!("b.test");
@@ -379,22 +379,22 @@ fn tls_that_is_passed_on_goes_where_its_server_name_says() {
 
 #[test]
 fn endpoints_are_told_of_the_client_where_they_want_to_know() {
-    let (address, told) = recorder();
+    let (address, records) = recorder();
     let mut upstream = nodes(&[address]);
     upstream["proxy_protocol"] = json!("v1");
     let (gateway, at) = start(TCP, &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }));
-    let say = || {
+    let send = || {
         let mut client = connect(at[0]);
         client.write_all(b"hello").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
-        (client.local_addr().unwrap().port(), told.recv_timeout(WAIT).expect("the endpoint hears"))
+        (client.local_addr().unwrap().port(), records.recv_timeout(WAIT).expect("the endpoint hears"))
     };
-    let (port, bytes) = say();
+    let (port, bytes) = send();
     let expected = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {port} {}\r\nhello", at[0].port());
     assert_eq!(String::from_utf8_lossy(&bytes), expected);
     upstream["proxy_protocol"] = json!("v2");
     gateway.apply(&json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }));
-    let (port, bytes) = say();
+    let (port, bytes) = send();
     assert_eq!(
         (&bytes[..12], &bytes[24..26], &bytes[28..]),
         (&b"\r\n\r\n\0\r\nQUIT\n"[..], &port.to_be_bytes()[..], &b"hello"[..])
@@ -458,8 +458,8 @@ fn a_proxy_header_that_ends_too_soon_ends_its_connection_and_nothing_else() {
 #[test]
 fn requests_behind_a_proxy_header_come_from_the_client_it_tells() {
     let upstream = Upstream::start(|request, stream| {
-        let told = request.field("x-real-ip").unwrap_or("").to_owned();
-        crate::harness::upstream::respond(stream, 200, "", told.as_bytes())
+        let address = request.field("x-real-ip").unwrap_or("").to_owned();
+        crate::harness::upstream::respond(stream, 200, "", address.as_bytes())
     });
     let trusted = "proxy_protocol_from: ['127.0.0.1']";
     let node = format!(
@@ -502,8 +502,8 @@ fn a_stream_is_not_dialled_where_a_pattern_left_open_whether_a_guard_runs() {
     let hard = json!([["remote_addr", "~~", "^((?!x).|(?!x).|(?!x).|(?!x).)*$\\1\\1"]]);
     let plugins = json!({ "mqtt-proxy": { "protocol_level": 4, "_meta": { "filter": hard } } });
     let dialled = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let noted = dialled.clone();
-    let endpoint = server(move |_| noted.store(true, std::sync::atomic::Ordering::SeqCst));
+    let dial_log = dialled.clone();
+    let endpoint = server(move |_| dial_log.store(true, std::sync::atomic::Ordering::SeqCst));
     let route = json!({ "id": "s", "upstream": nodes(&[endpoint]), "plugins": plugins });
     let (gateway, at) = start(TCP, &json!({ "stream_routes": [route] }));
     let mut client = connect(at[0]);

@@ -120,13 +120,13 @@ fn a_client_whose_body_is_too_long_to_be_read_in_vain_is_told_that_its_connectio
     let refused = json!({ "id": "1", "uri": "/no", "plugins": { "fault-injection": { "abort": { "http_status": 401 } } } });
     let gateway = Gateway::start(&json!({ "routes": [refused] }));
     for (path, status) in [("/no", 401), ("/nowhere", 404)] {
-        for (length, told) in [(262_144, None), (262_145, Some("close"))] {
+        for (length, connection) in [(262_144, None), (262_145, Some("close"))] {
             let mut client = Client::connect(gateway.http);
             client.send(format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"));
             let reply = client.reply();
-            assert_eq!((reply.status, reply.field("connection")), (status, told), "{path}, {length}");
+            assert_eq!((reply.status, reply.field("connection")), (status, connection), "{path}, {length}");
             client.send(vec![b'x'; length]);
-            match told {
+            match connection {
                 Some(_) => assert!(client.is_closed_within(Duration::from_secs(30))),
                 None => assert_eq!(client.get(path).status, status),
             }
@@ -222,18 +222,18 @@ fn connections_beyond_the_limit_wait_or_are_closed_and_the_rest_is_served() {
     let upstream = Upstream::text("x");
     let node = "limits: {connections_per_worker: 10}";
     let gateway = Gateway::with(&upstream.everything(), &Options { node, workers: 1, ..Options::default() });
-    let mut kept: Vec<Client> = (0..10).map(|_| Client::connect(gateway.http)).collect();
-    for client in &mut kept {
+    let mut open: Vec<Client> = (0..10).map(|_| Client::connect(gateway.http)).collect();
+    for client in &mut open {
         assert_eq!(client.get("/").status, 200);
     }
     let mut eleventh = Client::connect(gateway.http);
     eleventh.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     std::thread::sleep(Duration::from_millis(100));
-    for client in &mut kept {
+    for client in &mut open {
         assert_eq!(client.get("/").status, 200);
     }
     drop(eleventh);
-    drop(kept);
+    drop(open);
     crate::harness::eventually("there is room again", 5, || {
         let reply = Client::connect(gateway.http).send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").try_reply(false);
         reply.is_ok_and(|reply| reply.status == 200)

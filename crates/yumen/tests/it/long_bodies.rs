@@ -29,7 +29,7 @@ fn pipe_ends(gateway: &Gateway) -> usize {
 }
 
 /// A body of the length in the target.
-fn asked_for(request: &Request) -> Vec<u8> {
+fn requested_body(request: &Request) -> Vec<u8> {
     noise(request.target.trim_start_matches('/').parse().unwrap())
 }
 
@@ -87,7 +87,7 @@ fn a_body_without_end_leaves_an_answer_its_turn() {
 
 #[test]
 fn answers_of_every_length_pass_and_their_connections_are_kept() {
-    let upstream = Upstream::start(|request, stream| respond(stream, 200, "", &asked_for(request)));
+    let upstream = Upstream::start(|request, stream| respond(stream, 200, "", &requested_body(request)));
     let gateway = one_worker(&upstream);
     let mut client = Client::connect(gateway.http);
     for length in LENGTHS.into_iter().chain(LENGTHS.into_iter().rev()) {
@@ -99,7 +99,7 @@ fn answers_of_every_length_pass_and_their_connections_are_kept() {
 #[test]
 fn long_bodies_go_through_pipes_and_short_ones_do_not() {
     let upstream = Upstream::start(|request, stream| {
-        respond(stream, 200, "", &if request.method == "GET" { asked_for(request) } else { Vec::new() })
+        respond(stream, 200, "", &if request.method == "GET" { requested_body(request) } else { Vec::new() })
     });
     let upload = |gateway: &Gateway, length: usize| {
         let head = format!("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: {length}\r\n\r\n");
@@ -121,7 +121,7 @@ fn long_bodies_go_through_pipes_and_short_ones_do_not() {
 #[test]
 fn answers_that_come_in_pieces_pass() {
     let upstream = Upstream::start(|request, stream| {
-        let body = asked_for(request);
+        let body = requested_body(request);
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
         let sent = stream.write_all(head.as_bytes());
         // With a pause before each piece.
@@ -144,7 +144,7 @@ fn answers_that_come_in_pieces_pass() {
 #[test]
 fn requests_of_every_length_pass() {
     let upstream = Upstream::start(|request, stream| {
-        let is_whole = request.body == asked_for(request);
+        let is_whole = request.body == requested_body(request);
         respond(stream, if is_whole { 200 } else { 409 }, "", b"")
     });
     let gateway = one_worker(&upstream);
@@ -160,7 +160,8 @@ fn requests_of_every_length_pass() {
 #[test]
 fn what_stands_behind_a_long_body_is_nobodys_answer() {
     let upstream = Upstream::start(|request, stream| {
-        respond(stream, 200, "", &asked_for(request)) && stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").is_ok()
+        respond(stream, 200, "", &requested_body(request))
+            && stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").is_ok()
     });
     let gateway = one_worker(&upstream);
     let mut client = Client::connect(gateway.http);
@@ -177,7 +178,7 @@ fn what_stands_behind_a_long_body_is_nobodys_answer() {
 fn a_long_body_that_is_cut_off_is_seen_as_cut_off() {
     let upstream = Upstream::start(|request, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
-        let _ = stream.write_all(&asked_for(request));
+        let _ = stream.write_all(&requested_body(request));
         false
     });
     let gateway = one_worker(&upstream);
@@ -190,7 +191,7 @@ fn a_long_body_that_is_cut_off_is_seen_as_cut_off() {
 
 #[test]
 fn a_reader_that_comes_back_gets_all_of_a_long_body() {
-    let upstream = Upstream::start(|request, stream| respond(stream, 200, "", &asked_for(request)));
+    let upstream = Upstream::start(|request, stream| respond(stream, 200, "", &requested_body(request)));
     let gateway = one_worker(&upstream);
     let mut clients: Vec<Client> =
         (0..20).map(|_| Client::of(TcpStream::connect(gateway.http).unwrap())).collect();
@@ -209,21 +210,21 @@ fn a_reader_that_comes_back_gets_all_of_a_long_body() {
 fn an_upload_of_which_a_part_has_gone_is_not_sent_again() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     std::thread::spawn(move || {
-        let (mut kept, _) = listener.accept().unwrap();
+        let (mut connection, _) = listener.accept().unwrap();
         let mut room = vec![0; 50_000];
         let mut head = 0;
         while !room[..head].ends_with(b"\r\n\r\n") {
-            head += kept.read(&mut room[head..]).unwrap();
+            head += connection.read(&mut room[head..]).unwrap();
         }
-        kept.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
-        kept.read_exact(&mut room).unwrap();
-        drop(kept);
+        connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        connection.read_exact(&mut room).unwrap();
+        drop(connection);
         // Any further request is recorded.
         while let Ok((mut next, _)) = listener.accept() {
             let count = next.read(&mut room).unwrap_or(0);
-            let _ = tell.send(String::from_utf8_lossy(&room[..count.min(100)]).into_owned());
+            let _ = sender.send(String::from_utf8_lossy(&room[..count.min(100)]).into_owned());
             let _ = next.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstored");
         }
     });
@@ -239,5 +240,5 @@ fn an_upload_of_which_a_part_has_gone_is_not_sent_again() {
     std::thread::sleep(Duration::from_millis(200));
     client.send(last).send("GET /after HTTP/1.1\r\nHost: test\r\n\r\n");
     assert_eq!(client.reply().status, 502);
-    assert_eq!(told.recv_timeout(Duration::from_millis(500)).ok(), None);
+    assert_eq!(receiver.recv_timeout(Duration::from_millis(500)).ok(), None);
 }

@@ -56,8 +56,8 @@ fn a_bound_on_bodies_holds_also_where_a_variable_looked_into_them() {
     let gateway = Gateway::start(&json!({ "routes": routes }));
     let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(42));
     for (name, _) in &bounds {
-        for place in ["plain", "any", "filter", "split"] {
-            let path = format!("/{place}-{name}");
+        for variant in ["plain", "any", "filter", "split"] {
+            let path = format!("/{variant}-{name}");
             assert_eq!(gateway.send(post(&path, "application/json", &long)).status, 413, "{path}");
             assert_eq!(gateway.send(chunked(&path, &long)).status, 413, "{path}, chunked");
             assert_eq!(gateway.send(post(&path, "application/json", r#"{"a":"x"}"#)).status, 200, "{path}");

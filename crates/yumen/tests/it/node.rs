@@ -65,8 +65,8 @@ fn the_server_field_can_be_changed_and_left_out() {
 fn forwarding_fields_of_trusted_peers_are_believed() {
     let upstream = Upstream::echo("a");
     let gateway = with_node("trusted_addresses: [127.0.0.0/8]", 1, &upstream.alone());
-    let said = "X-Forwarded-Proto: https\r\nX-Forwarded-Host: outside.test\r\nX-Forwarded-Port: 443\r\n";
-    let seen = gateway.get_with("/", said).json();
+    let fields = "X-Forwarded-Proto: https\r\nX-Forwarded-Host: outside.test\r\nX-Forwarded-Port: 443\r\n";
+    let seen = gateway.get_with("/", fields).json();
     for (name, value) in [("proto", "https"), ("host", "outside.test"), ("port", "443")] {
         assert_eq!(seen["fields"][format!("x-forwarded-{name}")], value);
     }
@@ -74,7 +74,7 @@ fn forwarding_fields_of_trusted_peers_are_believed() {
 
 /// The fields at an endpoint, and the statuses of routes and plugins, for a request with these fields from
 /// the peer.
-fn told(node: &str, said: &str) -> (Value, [u16; 2]) {
+fn forwarded_fields(node: &str, fields: &str) -> (Value, [u16; 2]) {
     let upstream = Upstream::echo("a");
     let saw =
         "$http_x_forwarded_proto $http_x_forwarded_host $http_x_forwarded_port $http_forwarded $remote_addr";
@@ -90,24 +90,24 @@ fn told(node: &str, said: &str) -> (Value, [u16; 2]) {
     ] });
     let gateway = Gateway::with(&document, &Options { node, ..Options::default() });
     let port = gateway.http.port().to_string();
-    let mut seen = gateway.get_with("/", said).json()["fields"].take();
+    let mut seen = gateway.get_with("/", fields).json()["fields"].take();
     for field in ["x-saw", "x-forwarded-port"] {
         seen[field] = seen[field].as_str().unwrap().replace(&port, "PORT").into();
     }
-    let statuses = ["/secure", "/matched"].map(|path| gateway.get_with(path, said).status);
+    let statuses = ["/secure", "/matched"].map(|path| gateway.get_with(path, fields).status);
     (seen, statuses)
 }
 
 #[test]
 fn what_strangers_say_of_the_way_here_reaches_neither_rules_nor_endpoints() {
-    let said = "X-Forwarded-Proto: https\r\nX-Forwarded-Host: evil.test\r\nX-Forwarded-Port: 99\r\n\
+    let fields = "X-Forwarded-Proto: https\r\nX-Forwarded-Host: evil.test\r\nX-Forwarded-Port: 99\r\n\
         Forwarded: for=1.1.1.1\r\nX-Forwarded-For: 6.6.6.6\r\n";
     for (node, client, chain) in [
         // Without trusted peers, the list is forwarded as in APISIX.
         ("", "6.6.6.6", "6.6.6.6, 6.6.6.6"),
         ("trusted_addresses: [10.0.0.0/8]", "127.0.0.1", "127.0.0.1"),
     ] {
-        let (seen, statuses) = told(node, said);
+        let (seen, statuses) = forwarded_fields(node, fields);
         assert_eq!(seen["x-saw"], format!("http test PORT  {client}"), "{node}");
         assert_eq!(seen["x-forwarded-for"], chain, "{node}");
         for (name, value) in [("proto", "http"), ("host", "test"), ("port", "PORT")] {
@@ -115,7 +115,7 @@ fn what_strangers_say_of_the_way_here_reaches_neither_rules_nor_endpoints() {
         }
         assert_eq!((seen.get("forwarded"), statuses), (None, [301, 200]), "{node}");
     }
-    let (seen, statuses) = told("trusted_addresses: [127.0.0.1]", said);
+    let (seen, statuses) = forwarded_fields("trusted_addresses: [127.0.0.1]", fields);
     assert_eq!(seen["x-saw"], "https evil.test 99 for=1.1.1.1 6.6.6.6");
     assert_eq!((&seen["x-forwarded-for"], statuses), (&json!("6.6.6.6, 6.6.6.6"), [200, 299]));
 }
@@ -149,14 +149,14 @@ fn the_client_is_who_a_believed_proxy_says_it_is() {
 #[test]
 fn endpoints_learn_of_the_client_in_forwarded_where_asked() {
     let upstream = Upstream::echo("a");
-    let said = "Forwarded: for=6.6.6.6\r\n";
+    let fields = "Forwarded: for=6.6.6.6\r\n";
     let own = "for=127.0.0.1;host=\"test\";proto=http";
     for (node, expected) in [
         ("", None),
         ("forwarded_header: true", Some(own.to_owned())),
         ("{forwarded_header: true, trusted_addresses: [127.0.0.1]}", Some(format!("for=6.6.6.6, {own}"))),
     ] {
-        let seen = with_node(node, 1, &upstream.alone()).get_with("/", said).json();
+        let seen = with_node(node, 1, &upstream.alone()).get_with("/", fields).json();
         assert_eq!(seen["fields"]["forwarded"].as_str().map(str::to_owned), expected, "{node}");
     }
 }
@@ -168,16 +168,16 @@ fn a_quote_that_a_client_leaves_open_makes_it_nobody_else() {
         real_ip: {from: [127.0.0.1], source: http_forwarded, recursive: true}}";
     let gateway = with_node(node, 1, &upstream.alone());
     let own = "for=9.9.9.9;host=\"test\";proto=http";
-    for (said, passed_on) in [
+    for (fields, passed_on) in [
         ("x=\"a\", for=9.9.9.9", "x=\"a\", for=9.9.9.9, "),
         ("x=\", for=9.9.9.9", ""),
         ("x=\"\\, for=9.9.9.9;proto=\"http\"", ""),
         ("for=\"127.0.0.1, for=9.9.9.9", ""),
         ("x=\"\r\nForwarded: for=9.9.9.9", "for=9.9.9.9, "),
     ] {
-        let seen = gateway.get_with("/", &format!("Forwarded: {said}\r\n")).json();
-        assert_eq!(seen["fields"]["x-real-ip"], "9.9.9.9", "{said}");
-        assert_eq!(seen["fields"]["forwarded"], format!("{passed_on}{own}"), "{said}");
+        let seen = gateway.get_with("/", &format!("Forwarded: {fields}\r\n")).json();
+        assert_eq!(seen["fields"]["x-real-ip"], "9.9.9.9", "{fields}");
+        assert_eq!(seen["fields"]["forwarded"], format!("{passed_on}{own}"), "{fields}");
     }
 }
 

@@ -241,11 +241,12 @@ fn a_request_with_a_token_explains_itself() {
     let reply = gateway.get_with("/shop/a", &format!("{debug}apikey: alices-secret-key\r\n"));
     assert_eq!(reply.status, 200);
     assert_eq!(reply.json()["fields"]["x-yumen-debug"], Value::Null, "the token stays here");
-    let told: Value = serde_json::from_str(reply.field("x-yumen-explain").expect("an explanation")).unwrap();
-    assert_eq!((&told["route"], &told["consumer"]), (&json!("shop"), &json!("alice")));
-    assert_eq!((&told["upstream"], &told["status"]), (&json!("upstreams/carts"), &json!(200)));
-    assert_eq!(told["revision"].as_u64(), Some(gateway.revision()));
-    let plugins: Vec<_> = told["plugins"].as_array().unwrap().iter().collect();
+    let explanation: Value =
+        serde_json::from_str(reply.field("x-yumen-explain").expect("an explanation")).unwrap();
+    assert_eq!((&explanation["route"], &explanation["consumer"]), (&json!("shop"), &json!("alice")));
+    assert_eq!((&explanation["upstream"], &explanation["status"]), (&json!("upstreams/carts"), &json!(200)));
+    assert_eq!(explanation["revision"].as_u64(), Some(gateway.revision()));
+    let plugins: Vec<_> = explanation["plugins"].as_array().unwrap().iter().collect();
     let steps: Vec<_> = plugins.iter().map(|one| (&one["name"], &one["phase"], &one["origin"])).collect();
     assert_eq!(
         steps,
@@ -254,21 +255,27 @@ fn a_request_with_a_token_explains_itself() {
             (&json!("response-rewrite"), &json!("response_head"), &json!("routes/shop")),
         ]
     );
-    assert_eq!((&told["matched_uri"], &told["matched_host"]), (&json!("/shop/*"), &json!("")));
-    assert_eq!((&told["request"]["path"], &told["request"]["sni"]), (&json!("/shop/a"), &Value::Null));
-    assert_eq!(told["certificate"], Value::Null);
-    assert_eq!(told["candidates"], json!([{ "route": "posts", "lost": "method" }]));
-    let attempt = &told["attempts"][0];
+    assert_eq!((&explanation["matched_uri"], &explanation["matched_host"]), (&json!("/shop/*"), &json!("")));
+    assert_eq!(
+        (&explanation["request"]["path"], &explanation["request"]["sni"]),
+        (&json!("/shop/a"), &Value::Null)
+    );
+    assert_eq!(explanation["certificate"], Value::Null);
+    assert_eq!(explanation["candidates"], json!([{ "route": "posts", "lost": "method" }]));
+    let attempt = &explanation["attempts"][0];
     assert_eq!(
         (&attempt["endpoint"], &attempt["outcome"]),
         (&json!(upstream.address.to_string()), &json!("answered"))
     );
-    assert!(attempt["connect_ns"].as_u64() > Some(0) && told["total_ns"].as_u64() > Some(0), "{told}");
+    assert!(
+        attempt["connect_ns"].as_u64() > Some(0) && explanation["total_ns"].as_u64() > Some(0),
+        "{explanation}"
+    );
 
     let refused = gateway.get_with("/shop/a", &debug);
-    let told: Value = serde_json::from_str(refused.field("x-yumen-explain").unwrap()).unwrap();
-    assert_eq!((&told["status"], &told["plugins"][0]["answered"]), (&json!(401), &json!(true)));
-    assert_eq!((&told["attempts"], &told["upstream"]), (&json!([]), &Value::Null));
+    let explanation: Value = serde_json::from_str(refused.field("x-yumen-explain").unwrap()).unwrap();
+    assert_eq!((&explanation["status"], &explanation["plugins"][0]["answered"]), (&json!(401), &json!(true)));
+    assert_eq!((&explanation["attempts"], &explanation["upstream"]), (&json!([]), &Value::Null));
 }
 
 #[test]
@@ -293,9 +300,9 @@ fn an_attempt_that_fails_is_explained() {
     let gateway = Gateway::with(&resources, &Options { node: &node, ..Options::default() });
     let reply = gateway.get_with("/", &format!("X-Yumen-Debug: {}\r\n", token(SECRET, FAR_FUTURE)));
     assert_eq!(reply.status, 502);
-    let told: Value = serde_json::from_str(reply.field("x-yumen-explain").unwrap()).unwrap();
-    assert_eq!(told["attempts"][0]["outcome"], "connect_failed");
-    assert_eq!(told["upstream"], "routes/1");
+    let explanation: Value = serde_json::from_str(reply.field("x-yumen-explain").unwrap()).unwrap();
+    assert_eq!(explanation["attempts"][0]["outcome"], "connect_failed");
+    assert_eq!(explanation["upstream"], "routes/1");
 }
 
 #[test]

@@ -141,8 +141,8 @@ fn what_looks_like_a_variable_is_imported_as_it_is_and_told() {
     let file = file.display().to_string();
     let (code, _, err) = run(YUMEN, &["import", "file", &file, "--admin", &at, "--key", &key]);
     assert!(code == 0 && err.contains("${{...}} is imported as it is"), "{code} {err}");
-    let kept = Admin { gateway: &gateway, key }.ask("GET", "/apisix/admin/routes/v", "").json();
-    assert_eq!(kept["value"]["desc"], "${{HOME}} and ${{NAME:=none}}");
+    let stored = Admin { gateway: &gateway, key }.ask("GET", "/apisix/admin/routes/v", "").json();
+    assert_eq!(stored["value"]["desc"], "${{HOME}} and ${{NAME:=none}}");
 }
 
 #[test]

@@ -114,25 +114,25 @@ fn nodes_that_lose_sight_of_one_another_serve_on_and_end_in_one_state() {
     }
     for (node, served) in traffic.served.iter().enumerate() {
         assert!(served.len() > 100 * CASES.len(), "node {node} was asked too little: {}", served.len());
-        truth.judge(served).unwrap_or_else(|wrong| panic!("node {node}: {wrong}"));
+        truth.check(served).unwrap_or_else(|wrong| panic!("node {node}: {wrong}"));
     }
 }
 
 fn check(world: &World, case: &Case) {
-    let mended = world.break_by(case.faults);
+    let repairs = world.break_by(case.faults);
     let what = case.what;
-    world.wait(what, "who is blind says so, and nobody else", || world.tells(case.blind));
+    world.wait(what, "who is blind says so, and nobody else", || world.reports_drift(case.blind));
     // Without a majority no write succeeds.
     let sighted: Vec<usize> = (0..world::NODES).filter(|node| !case.blind.contains(node)).collect();
     world.wait_for_writes(what, &sighted);
-    world.wait(what, "those who see know who is behind", || world.knows_who_drifts(case.blind));
+    world.wait(what, "those who see know who is behind", || world.names_drifting(case.blind));
     world.wait_for_reads(what);
     world.check_limits(what, case.uncounted);
     world.check_blind(what, case.blind);
-    mended();
-    world.wait(what, "all follow again", || world.tells(NOBODY));
+    repairs();
+    world.wait(what, "all follow again", || world.reports_drift(NOBODY));
     let pause = world.pause_writes();
-    world.wait(what, "nobody is behind", || world.nobody_is_behind());
+    world.wait(what, "nobody is behind", || world.all_applied());
     world.wait(what, "every node serves what is in the store", || world.is_in_step());
     drop(pause);
     world.check_counts(what);

@@ -23,21 +23,21 @@ fn start(upstream: &Upstream, plugins: Value) -> Gateway {
 }
 
 /// Responds with the framing fields and the body of the request.
-fn tells_lengths() -> Upstream {
+fn length_echo() -> Upstream {
     Upstream::start(|request, stream| {
         let is_length = |line: &&str| {
             let line = line.to_ascii_lowercase();
             line.starts_with("content-length") || line.starts_with("transfer-encoding")
         };
         let lines: Vec<&str> = request.head.lines().filter(is_length).collect();
-        let told = json!({ "lines": lines, "body": String::from_utf8_lossy(&request.body) });
-        respond(stream, 200, "", told.to_string().as_bytes())
+        let record = json!({ "lines": lines, "body": String::from_utf8_lossy(&request.body) });
+        respond(stream, 200, "", record.to_string().as_bytes())
     })
 }
 
 #[test]
 fn an_endpoint_is_told_the_length_of_what_it_is_sent() {
-    let upstream = tells_lengths();
+    let upstream = length_echo();
     let headers = |edit: Value| json!({ "proxy-rewrite": { "method": "GET", "headers": edit } });
     let gateway = start(
         &upstream,
@@ -57,8 +57,8 @@ fn an_endpoint_is_told_the_length_of_what_it_is_sent() {
             ("\r\n", json!([]), ""),
         ] {
             let reply = client.send(format!("POST /{id}/x HTTP/1.1\r\nHost: a\r\n{body}")).reply();
-            let told = json!({ "lines": lines, "body": sent });
-            assert_eq!((reply.status, reply.json()), (200, told), "{id}: {body:?}");
+            let record = json!({ "lines": lines, "body": sent });
+            assert_eq!((reply.status, reply.json()), (200, record), "{id}: {body:?}");
         }
     }
 }
@@ -225,9 +225,9 @@ fn nobody_says_who_they_are_behind_a_body() {
     assert!(!seen.contains("root") && !seen.contains("Trailer"), "{seen}");
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
-        let mut asked = http2::request("POST", "/2");
-        asked.headers_mut().insert("apikey", "jacks".parse().unwrap());
-        let (answer, mut sender) = client.begin(asked).await;
+        let mut call = http2::request("POST", "/2");
+        call.headers_mut().insert("apikey", "jacks".parse().unwrap());
+        let (answer, mut sender) = client.begin(call).await;
         http2::send(&mut sender, b"abc", false).await.unwrap();
         let claim = |name: &str| (name.to_lowercase().parse().unwrap(), "root".parse().unwrap());
         sender.send_trailers(claims.iter().map(|name| claim(name)).collect()).unwrap();

@@ -73,18 +73,18 @@ fn a_key_hidden_from_the_upstream_is_hidden_whatever_rewrites_the_request() {
         ],
     });
     let gateway = Gateway::start(&document);
-    for (asked, expected) in [
+    for (requested, expected) in [
         ("/hide?apikey=k1&b=2", "/hide?b=2"),
         ("/hide?apikey=k2&b=2", "/new?b=2"),
         ("/both?apikey=k1&b=2", "/both?b=2"),
     ] {
-        let seen = gateway.get(asked).json();
-        assert_eq!(seen["target"], expected, "{asked}: {seen}");
+        let seen = gateway.get(requested).json();
+        assert_eq!(seen["target"], expected, "{requested}: {seen}");
         let file = gateway.scratch.file("routes.yaml").display().to_string();
         let (_, out, err) =
-            run(YUMEN, &["explain", &format!("http://test{asked}"), "--file", &file, "--json"]);
-        let told: Value = serde_json::from_str(&out).expect(&err);
-        assert_eq!(told["upstream"]["path"], expected, "{told}");
+            run(YUMEN, &["explain", &format!("http://test{requested}"), "--file", &file, "--json"]);
+        let explanation: Value = serde_json::from_str(&out).expect(&err);
+        assert_eq!(explanation["upstream"]["path"], expected, "{explanation}");
     }
     let seen = gateway.get("/both?apikey=k1&b=2").json();
     assert_eq!(seen["fields"]["x-saw"], "/both?b=2 b=2 []");
@@ -406,7 +406,7 @@ fn the_status_of_an_upstream_that_failed_is_told_and_plugins_may_hide_it() {
         { "id": "4", "uri": "/own", "plugins": { "fault-injection": { "abort": { "http_status": 503 } } },
           "upstream": upstream.alone() },
     ] }));
-    for (path, status, told) in [
+    for (path, status, shown) in [
         ("/bad", 503, Some("503")),
         ("/bad/status", 200, Some("503")),
         ("/bad/hidden", 503, None),
@@ -414,7 +414,7 @@ fn the_status_of_an_upstream_that_failed_is_told_and_plugins_may_hide_it() {
         ("/", 404, None),
     ] {
         let reply = gateway.get(path);
-        assert_eq!((reply.status, reply.field("x-apisix-upstream-status")), (status, told), "{path}");
+        assert_eq!((reply.status, reply.field("x-apisix-upstream-status")), (status, shown), "{path}");
     }
 }
 

@@ -13,7 +13,7 @@ use crate::harness::{Client, Gateway, Options, Reply, Upstream, eventually, free
 use crate::l4;
 
 /// Responds when the gate is open.
-fn held(gate: &Gate) -> Upstream {
+fn gated(gate: &Gate) -> Upstream {
     let gate = gate.clone();
     Upstream::start(move |_, stream| {
         gate.pass();
@@ -47,7 +47,7 @@ fn pending(gateway: &Gateway) -> f64 {
 #[test]
 fn requests_beyond_the_bound_wait_and_those_beyond_the_queue_are_refused() {
     let gate = Gate::default();
-    let upstream = held(&gate);
+    let upstream = gated(&gate);
     let limits = json!({ "limits": { "max_requests": 2, "max_pending": 1, "pending_timeout": 60 } });
     let gateway = Gateway::start(&document(&[&upstream], &limits));
     let mut busy = vec![ask(&gateway), ask(&gateway)];
@@ -77,7 +77,7 @@ fn requests_beyond_the_bound_wait_and_those_beyond_the_queue_are_refused() {
 #[test]
 fn nobody_waits_longer_than_the_queue_allows() {
     let gate = Gate::default();
-    let upstream = held(&gate);
+    let upstream = gated(&gate);
     let limits = json!({ "limits": { "max_requests": 1, "max_pending": 5, "pending_timeout": 0.2 } });
     let gateway = Gateway::start(&document(&[&upstream], &limits));
     let mut busy = ask(&gateway);
@@ -91,7 +91,7 @@ fn nobody_waits_longer_than_the_queue_allows() {
 #[test]
 fn an_endpoint_that_is_full_is_passed_over() {
     let gate = Gate::default();
-    let (a, b) = (held(&gate), held(&gate));
+    let (a, b) = (gated(&gate), gated(&gate));
     for settings in [
         json!({ "limits": { "per_endpoint": { "max_requests": 2 } } }),
         json!({ "limits": { "per_endpoint": { "max_connections": 2 } }, "type": "chash", "key": "uri" }),
@@ -136,7 +136,7 @@ fn connections_are_shared_by_all_who_wait() {
 #[test]
 fn upstreams_of_one_node_do_not_take_each_others_connections() {
     let gate = Gate::default();
-    let upstream = held(&gate);
+    let upstream = gated(&gate);
     let bounded = json!({ "nodes": { upstream.address.to_string(): 1 }, "limits": { "max_connections": 1 } });
     let document = json!({ "routes": [
         { "id": "1", "uri": "/bounded", "upstream": bounded },
@@ -176,7 +176,7 @@ fn upstreams_of_one_node_do_not_take_each_others_connections() {
 #[test]
 fn a_bound_that_is_lowered_holds_for_connections_that_idle() {
     let gate = Gate::default();
-    let upstream = held(&gate);
+    let upstream = gated(&gate);
     let bound = |most: u32| document(&[&upstream], &json!({ "limits": { "max_connections": most } }));
     let gateway = Gateway::with(&bound(6), &Options { workers: 1, ..Options::default() });
     let mut busy: Vec<Client> = (0..6).map(|_| ask(&gateway)).collect();
@@ -212,8 +212,8 @@ fn an_endpoint_that_fails_is_left_out_and_comes_back_by_itself() {
     eventually("it is told", 20, || {
         (0..8).for_each(|_| drop(gateway.get("/")));
         let status = gateway.status_json("/status");
-        let told = status["ejected"][0]["endpoint"] == a.address.to_string();
-        told && gateway.metric(&format!("yumen_endpoint_ejected{name}")) == 1.0
+        let is_listed = status["ejected"][0]["endpoint"] == a.address.to_string();
+        is_listed && gateway.metric(&format!("yumen_endpoint_ejected{name}")) == 1.0
     });
     ill.store(false, Ordering::Release);
     eventually("a is back", 20, || gateway.get("/").text() == "a");
@@ -242,7 +242,7 @@ fn retries_beyond_the_budget_are_not_made() {
 fn who_waits_goes_by_limits_that_are_raised_or_removed_meanwhile() {
     for changed in [json!({ "limits": { "max_requests": 3, "max_pending": 9 } }), json!({})] {
         let gate = Gate::default();
-        let upstream = held(&gate);
+        let upstream = gated(&gate);
         let limits = json!({ "limits": { "max_requests": 1, "max_pending": 9, "pending_timeout": 60 } });
         let gateway = Gateway::start(&document(&[&upstream], &limits));
         let mut clients = [(); 3].map(|()| ask(&gateway));
@@ -261,7 +261,7 @@ fn who_waits_follows_a_change_of_endpoints() {
     } });
     for is_added in [false, true] {
         let gate = Gate::default();
-        let (hangs, idles) = (held(&gate), Upstream::text("idle"));
+        let (hangs, idles) = (gated(&gate), Upstream::text("idle"));
         let gateway = Gateway::start(&document(&[&hangs], &limits));
         let mut clients = [(); 3].map(|()| ask(&gateway));
         eventually("two wait", 10, || pending(&gateway) == 2.0 && hangs.requests() == 1);
@@ -280,7 +280,7 @@ fn who_waits_follows_a_change_of_endpoints() {
 #[test]
 fn a_request_that_no_endpoint_has_seen_waits_for_room_though_one_was_tried() {
     let gate = Gate::default();
-    let upstream = held(&gate);
+    let upstream = gated(&gate);
     let limits = json!({ "per_endpoint": { "max_requests": 1 }, "max_pending": 9, "pending_timeout": 60 });
     let nodes = json!({ upstream.address.to_string(): 1, free_port().to_string(): 1 });
     let settings = json!({ "nodes": nodes, "limits": limits });
@@ -299,7 +299,7 @@ fn a_request_that_no_endpoint_has_seen_waits_for_room_though_one_was_tried() {
 #[test]
 fn a_request_that_is_out_of_time_is_given_up() {
     let gate = Gate::default();
-    let upstream = held(&gate);
+    let upstream = gated(&gate);
     let timeout = json!({ "connect": 60, "send": 60, "read": 60, "total": 0.3 });
     let gateway = Gateway::start(&document(&[&upstream], &json!({ "timeout": timeout })));
     let mut client = ask(&gateway);
@@ -313,7 +313,7 @@ fn a_request_that_is_out_of_time_is_given_up() {
 #[test]
 fn a_deadline_is_not_held_against_the_endpoint() {
     let gate = Gate::default();
-    let (a, b) = (held(&gate), held(&gate));
+    let (a, b) = (gated(&gate), gated(&gate));
     let settings = json!({
         "timeout": { "connect": 60, "send": 60, "read": 60, "total": 0.1 },
         "outlier_detection": { "consecutive_gateway_failures": 1 },
@@ -339,7 +339,7 @@ fn clients_open_no_circuit_by_deadlines_of_their_own_and_operators_do() {
         Gateway::start(&resources)
     };
     let gate = Gate::default();
-    let upstream = held(&gate);
+    let upstream = gated(&gate);
     let patient = start(&upstream, json!({ "connect": 60, "send": 60, "read": 60 }));
     // Deadlines and aborts of clients must not open the circuit.
     for _ in 0..3 {
@@ -362,7 +362,7 @@ fn clients_open_no_circuit_by_deadlines_of_their_own_and_operators_do() {
 #[test]
 fn a_deadline_counts_the_wait_for_room_and_is_passed_on() {
     let gate = Gate::default();
-    let upstream = held(&gate);
+    let upstream = gated(&gate);
     let limits = json!({ "limits": { "max_requests": 1, "max_pending": 5, "pending_timeout": 60 } });
     let mut resources = document(&[&upstream], &limits);
     let echo = Upstream::echo("echo");
@@ -378,8 +378,8 @@ fn a_deadline_counts_the_wait_for_room_and_is_passed_on() {
     let over = gateway.get_with("/echo", "X-Request-Deadline: 1600000000000\r\n");
     refused(&over, 504, "the deadline of the request has passed");
     assert_eq!((upstream.requests(), echo.requests()), (1, 0));
-    let told = gateway.get_with("/echo", "Grpc-Timeout: 50S\r\n");
-    let left = told.json()["fields"]["x-envoy-expected-rq-timeout-ms"].as_str().map(str::to_owned);
+    let reply = gateway.get_with("/echo", "Grpc-Timeout: 50S\r\n");
+    let left = reply.json()["fields"]["x-envoy-expected-rq-timeout-ms"].as_str().map(str::to_owned);
     let left: u64 = left.expect("it is told").parse().unwrap();
     assert!((1..=50_000).contains(&left), "{left}");
     gate.open();
@@ -389,7 +389,7 @@ fn a_deadline_counts_the_wait_for_room_and_is_passed_on() {
 #[test]
 fn an_adaptive_limit_refuses_what_is_above_it() {
     let gate = Gate::default();
-    let upstream = held(&gate);
+    let upstream = gated(&gate);
     let mut resources = document(&[&upstream], &json!({}));
     let settings = json!({ "min_concurrency": 2, "max_concurrency": 2 });
     resources["routes"][0]["plugins"] = json!({ "adaptive-concurrency": settings });
@@ -454,10 +454,10 @@ fn a_client_that_leaves_while_an_endpoint_is_connected_to_gives_its_place_back()
 fn listen_for(address: SocketAddr, mut streams: impl FnMut()) {
     let listener = TcpListener::bind(address).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
-    let told = is_over.clone();
+    let is_over_writer = is_over.clone();
     let serving = std::thread::spawn(move || {
         while let Ok((mut stream, _)) = listener.accept()
-            && !told.load(Ordering::Relaxed)
+            && !is_over_writer.load(Ordering::Relaxed)
         {
             let _ = stream.write_all(b"a");
         }

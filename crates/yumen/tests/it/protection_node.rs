@@ -70,7 +70,7 @@ fn an_answer_that_is_taken_too_slowly_is_cut_off() {
 #[test]
 fn a_worker_takes_no_more_than_it_should_and_the_status_listener_answers() {
     let gate = Gate::default();
-    let upstream = Upstream::held(&gate, "done");
+    let upstream = Upstream::gated(&gate, "done");
     let gateway = start(&upstream, "overload: {exchanges_per_worker: 1, spared_paths: [/health]}");
     let mut busy = Client::connect(gateway.http);
     busy.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");

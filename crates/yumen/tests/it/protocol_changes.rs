@@ -13,10 +13,10 @@ const CHANGED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r
 /// Switches protocols according to the path, then echoes every byte.
 fn endpoint() -> Upstream {
     Upstream::start(|request, stream| {
-        let wants = request.field("upgrade").is_some();
+        let is_upgrade = request.field("upgrade").is_some();
         match request.target.as_str() {
             "/426" => return respond(stream, 426, "Connection: upgrade\r\nUpgrade: websocket\r\n", b"no"),
-            _ if !wants => return respond(stream, 200, "", b"plain"),
+            _ if !is_upgrade => return respond(stream, 200, "", b"plain"),
             "/unsaid" => drop(stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")),
             _ => drop(stream.write_all(CHANGED.as_bytes())),
         }
@@ -80,8 +80,8 @@ fn a_client_that_has_to_ask_for_a_protocol_is_told_which() {
     let gateway = gateway(&endpoint);
     let mut client = Client::connect(gateway.http);
     let reply = client.send("GET /426 HTTP/1.1\r\nHost: x\r\n\r\n").reply();
-    let told = (reply.field("upgrade"), reply.field("connection"));
-    assert_eq!((reply.status, told), (426, (Some("websocket"), Some("upgrade"))));
+    let fields = (reply.field("upgrade"), reply.field("connection"));
+    assert_eq!((reply.status, fields), (426, (Some("websocket"), Some("upgrade"))));
     assert_eq!(client.get("/").status, 200, "the connection goes on");
     let reply = gateway.get("/426");
     assert_eq!(reply.field("connection"), Some("upgrade, close"));

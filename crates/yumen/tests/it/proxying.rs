@@ -31,11 +31,11 @@ fn get_and_head_through_nginx_are_what_nginx_said() {
     let direct = format!("http://{}/a.txt", nginx.address);
     assert_eq!(curl(&[&gateway.url("/a.txt")]), "twelve bytes");
     let field = |text: &str, name: &str| crate::harness::client::field(text, name).map(str::to_owned);
-    let (ours, theirs) = (curl(&["-I", &gateway.url("/a.txt")]), curl(&["-I", &direct]));
+    let (through_gateway, through_nginx) = (curl(&["-I", &gateway.url("/a.txt")]), curl(&["-I", &direct]));
     for name in ["content-length", "etag", "last-modified", "content-type", "accept-ranges"] {
-        assert_eq!(field(&ours, name), field(&theirs, name), "{name}");
+        assert_eq!(field(&through_gateway, name), field(&through_nginx, name), "{name}");
     }
-    assert_eq!(field(&ours, "server").as_deref(), Some("yumen"));
+    assert_eq!(field(&through_gateway, "server").as_deref(), Some("yumen"));
     assert_eq!(curl(&["-o", "/dev/null", "-w", "%{http_code}", &gateway.url("/none")]), "404");
     // A HEAD response leaves the connection usable.
     let mut client = Client::connect(gateway.http);
@@ -62,8 +62,8 @@ fn ten_megabytes_pass_unchanged_both_ways() {
         let url = gateway.url(&format!("/upload/{name}"));
         let status = curl(&["-T", &path, "-H", how, "-o", "/dev/null", "-w", "%{http_code}", &url]);
         assert_eq!(status, "201", "{name}");
-        let kept = std::fs::read(nginx.scratch.file("files/upload").join(name)).unwrap();
-        assert!(kept == content, "{name} upload differs");
+        let uploaded = std::fs::read(nginx.scratch.file("files/upload").join(name)).unwrap();
+        assert!(uploaded == content, "{name} upload differs");
     }
 }
 
@@ -309,10 +309,10 @@ fn hops_are_counted_down_and_the_last_one_answers() {
     let ask = |method: &str, hops: &str| {
         gateway.send(format!("{method} / HTTP/1.1\r\nHost: x\r\nMax-Forwards: {hops}\r\n\r\n"))
     };
-    for (method, hops, told) in
+    for (method, hops, expected) in
         [("OPTIONS", "3", "2"), ("TRACE", "1", "0"), ("GET", "0", "0"), ("OPTIONS", "x", "x")]
     {
-        assert_eq!(ask(method, hops).json()["fields"]["max-forwards"], told, "{method} {hops}");
+        assert_eq!(ask(method, hops).json()["fields"]["max-forwards"], expected, "{method} {hops}");
     }
     for (method, status) in [("OPTIONS", 200), ("TRACE", 405)] {
         let reply = ask(method, "0");

@@ -61,8 +61,8 @@ fn two_nodes_admit_exactly_what_the_limit_says_in_one_round_trip_each() {
         let (by_digest, by_text) = (redis.calls("evalsha"), redis.calls("eval"));
         assert_eq!(by_digest, 160, "{window_type}: a question each");
         assert!(by_text <= 4, "{window_type}: the text once per worker at most, not {by_text} times");
-        let told: f64 = nodes.iter().map(|node| node.metric("yumen_redis_round_trips_total")).sum();
-        assert_eq!(told as u64, by_digest + by_text, "{window_type}");
+        let round_trips: f64 = nodes.iter().map(|node| node.metric("yumen_redis_round_trips_total")).sum();
+        assert_eq!(round_trips as u64, by_digest + by_text, "{window_type}");
     }
 }
 
@@ -234,7 +234,7 @@ fn a_password_and_a_database_are_used_and_a_wrong_password_is_told() {
 #[test]
 fn each_way_of_being_refused_by_one_redis_has_a_line_of_its_own() {
     let (redis, upstream) = (Redis::with_password("s3cret"), Upstream::text("x"));
-    let ways = [
+    let configurations = [
         ("password", json!({ "redis_password": "wrong" }), "AUTH: WRONGPASS"),
         ("user", json!({ "redis_username": "nobody", "redis_password": "s3cret" }), "AUTH: WRONGPASS"),
         ("database", json!({ "redis_password": "s3cret", "redis_database": 99 }), "SELECT: ERR"),
@@ -245,13 +245,13 @@ fn each_way_of_being_refused_by_one_redis_has_a_line_of_its_own() {
             "no answer in time",
         ),
     ];
-    let route = |(id, way, _): &(&str, Value, &str)| {
+    let route = |(id, configuration, _): &(&str, Value, &str)| {
         let mut settings = with(&redis, json!({ "count": 5, "time_window": 60 }));
-        settings.as_object_mut().unwrap().extend(way.as_object().unwrap().clone());
+        settings.as_object_mut().unwrap().extend(configuration.as_object().unwrap().clone());
         json!({ "id": id, "uri": format!("/{id}"), "plugins": { "limit-count": settings }, "upstream": upstream.alone() })
     };
-    let gateway = Gateway::start(&json!({ "routes": ways.iter().map(route).collect::<Vec<_>>() }));
-    for (id, _, why) in &ways {
+    let gateway = Gateway::start(&json!({ "routes": configurations.iter().map(route).collect::<Vec<_>>() }));
+    for (id, _, why) in &configurations {
         assert_eq!(gateway.get(&format!("/{id}")).status, 500, "{id}");
         eventually("the log says why", 10, || {
             let log = gateway.log();
@@ -259,9 +259,9 @@ fn each_way_of_being_refused_by_one_redis_has_a_line_of_its_own() {
         });
     }
     let log = gateway.log();
-    assert_eq!(log.matches("redis is out of reach").count(), ways.len(), "{log}");
-    for told in ["user=\"nobody\"", "database=99", "tls=true"] {
-        assert!(log.contains(told), "no {told}: {log}");
+    assert_eq!(log.matches("redis is out of reach").count(), configurations.len(), "{log}");
+    for detail in ["user=\"nobody\"", "database=99", "tls=true"] {
+        assert!(log.contains(detail), "no {detail}: {log}");
     }
     assert!(!log.contains("s3cret"), "a password in the log");
 }
@@ -295,8 +295,8 @@ fn a_cluster_is_asked_where_keys_are_even_when_they_move() {
     let gateways = [(); 2].map(|()| node(&upstream, "limit-count", &settings));
     let mut admitted = 0;
     for round in 0..4 {
-        for who in 0..20 {
-            let reply = gateways[round % 2].get_with("/", &format!("Who: {who}\r\n"));
+        for client in 0..20 {
+            let reply = gateways[round % 2].get_with("/", &format!("Who: {client}\r\n"));
             assert_eq!(
                 reply.field("x-ratelimit-remaining"),
                 Some((29 - round).to_string().as_str()),
@@ -324,9 +324,9 @@ fn a_cluster_is_asked_where_keys_are_even_when_they_move() {
             assert!(matches!(reply.status, 200 | 503), "{reply:?}");
         }
     });
-    for who in 0..20 {
-        let reply = gateways[1].get_with("/", &format!("Who: {who}\r\n"));
-        assert_eq!(reply.field("x-ratelimit-remaining"), Some("25"), "{port} {who}");
+    for client in 0..20 {
+        let reply = gateways[1].get_with("/", &format!("Who: {client}\r\n"));
+        assert_eq!(reply.field("x-ratelimit-remaining"), Some("25"), "{port} {client}");
     }
 }
 
@@ -346,7 +346,7 @@ fn a_cluster_that_loses_a_master_is_followed_to_its_replica() {
         "redis_timeout": 3000 });
     let gateway = node(&upstream, "limit-count", &settings);
     let all_are_counted =
-        || (0..20).all(|who| gateway.get_with("/", &format!("Who: {who}\r\n")).status == 200);
+        || (0..20).all(|client| gateway.get_with("/", &format!("Who: {client}\r\n")).status == 200);
     assert!(all_are_counted());
     let lost = nodes.iter().position(|node| node.cli(&["ROLE"]).starts_with("master")).expect("a master");
     nodes[lost].kill();
@@ -364,12 +364,12 @@ fn a_node_that_left_its_cluster_is_asked_no_more() {
         "redis_timeout": 20_000 });
     let gateway = node(&upstream, "limit-count", &settings);
     let all_are_counted =
-        || (0..30).all(|who| gateway.get_with("/", &format!("Who: {who}\r\n")).status == 200);
+        || (0..30).all(|client| gateway.get_with("/", &format!("Who: {client}\r\n")).status == 200);
     assert!(all_are_counted());
     // The node still runs and responds, but its slots belong to the first node.
-    let gone = nodes[2].cli(&["CLUSTER", "MYID"]).trim().to_owned();
+    let removed_id = nodes[2].cli(&["CLUSTER", "MYID"]).trim().to_owned();
     for node in &nodes[..2] {
-        node.cli(&["CLUSTER", "FORGET", &gone]);
+        node.cli(&["CLUSTER", "FORGET", &removed_id]);
     }
     nodes[2].cli(&["FLUSHALL"]);
     nodes[2].cli(&["CLUSTER", "RESET"]);
@@ -416,9 +416,9 @@ fn sentinels_are_followed_to_the_new_master() {
 
 #[test]
 fn a_sentinel_that_names_a_server_that_is_gone_is_passed_over() {
-    let (mut gone, master, upstream) = (Redis::start(), Redis::start(), Upstream::text("x"));
-    let sentinels = [&gone, &master].map(|server| Redis::sentinel(server, "shop"));
-    gone.kill();
+    let (mut closed, master, upstream) = (Redis::start(), Redis::start(), Upstream::text("x"));
+    let sentinels = [&closed, &master].map(|server| Redis::sentinel(server, "shop"));
+    closed.kill();
     let named = sentinels.each_ref().map(|one| json!({ "host": "127.0.0.1", "port": one.port }));
     let settings = json!({ "count": 1000, "time_window": 3600, "policy": "redis-sentinel",
         "redis_sentinels": named, "redis_master_name": "shop",
@@ -502,6 +502,6 @@ fn delayed_nodes_exceed_a_limit_by_no_more_than_an_interval_and_go_on_without_re
     assert!(admitted <= 100, "{admitted}");
     eventually("all is told", 10, || counted() >= 500);
     assert_eq!(counted(), 500, "{before} before");
-    let asked = redis.calls("evalsha") + redis.calls("eval");
-    assert!(asked < 200, "{asked} questions for 600 requests");
+    let calls_before = redis.calls("evalsha") + redis.calls("eval");
+    assert!(calls_before < 200, "{calls_before} questions for 600 requests");
 }

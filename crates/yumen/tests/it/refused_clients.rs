@@ -31,12 +31,12 @@ struct World {
 
 impl World {
     /// With client certificates for `closed.open.test`, or without.
-    fn start(asks: bool) -> World {
+    fn start(requests_certificates: bool) -> World {
         let (authority, people, gate) = (Authority::new("known"), Authority::new("people"), Gate::default());
-        let upstream = Upstream::held(&gate, "slow");
+        let upstream = Upstream::gated(&gate, "slow");
         let own = authority.sign("own", &["*.open.test"], certs::ecdsa());
         let ada = people.issue_client("ada", 1, 2100);
-        let document = document(&own, &upstream, asks.then_some(&people));
+        let document = document(&own, &upstream, requests_certificates.then_some(&people));
         let any = "address: '127.0.0.1:0'";
         let node = format!("listen: [{{{any}}}, {{{any}, tls: true, http3: true}}]\n");
         let options = Options { node: &node, own_listeners: true, workers: 1, ..Options::default() };
@@ -62,8 +62,8 @@ impl World {
     }
 
     async fn http3(&self, name: &str) -> Http3Client {
-        let (authority, who) = (&self.authority.cert, Some(&self.ada));
-        Http3Client::connect(self.gateway.https, name, authority, who).await.expect("a handshake")
+        let (authority, client) = (&self.authority.cert, Some(&self.ada));
+        Http3Client::connect(self.gateway.https, name, authority, client).await.expect("a handshake")
     }
 }
 
@@ -115,11 +115,11 @@ const OPEN: &str = "www.open.test";
 #[test]
 fn a_connection_from_before_certificates_were_asked_for_ends_with_its_refusal() {
     let world = World::start(false);
-    let mut kept = world.http1(CLOSED);
-    assert_eq!(kept.get(CLOSED), (200, false));
+    let mut connection = world.http1(CLOSED);
+    assert_eq!(connection.get(CLOSED), (200, false));
     world.close();
-    assert_eq!(kept.get(CLOSED), (400, true));
-    assert!(kept.has_ended());
+    assert_eq!(connection.get(CLOSED), (400, true));
+    assert!(connection.has_ended());
     assert_eq!(world.http1(CLOSED).get(CLOSED), (200, false));
 }
 
@@ -127,24 +127,24 @@ fn a_connection_from_before_certificates_were_asked_for_ends_with_its_refusal() 
 fn a_connection_of_http2_is_left_after_a_refusal_and_its_other_streams_finish() {
     let world = World::start(false);
     http2::run(async {
-        let mut kept = world.http2(CLOSED).await;
-        assert_eq!(kept.ask(get(CLOSED, "/"), b"").await.unwrap().status, 200);
-        let mut sender = kept.sender.clone().ready().await.unwrap();
+        let mut connection = world.http2(CLOSED).await;
+        assert_eq!(connection.ask(get(CLOSED, "/"), b"").await.unwrap().status, 200);
+        let mut sender = connection.sender.clone().ready().await.unwrap();
         let (slow, _) = sender.send_request(get(CLOSED, "/slow"), true).unwrap();
         while world.upstream.requests() < 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         world.close();
-        let asked = Instant::now();
-        assert_eq!(kept.ask(get(CLOSED, "/"), b"").await.unwrap().status, 400);
-        while kept.sender.clone().ready().await.is_ok() {
-            assert!(asked.elapsed() < Duration::from_secs(20), "no goodbye");
+        let started = Instant::now();
+        assert_eq!(connection.ask(get(CLOSED, "/"), b"").await.unwrap().status, 400);
+        while connection.sender.clone().ready().await.is_ok() {
+            assert!(started.elapsed() < Duration::from_secs(20), "no goodbye");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         world.gate.open();
         assert_eq!(http2::read(slow.await.unwrap()).await.unwrap().text(), "slow");
-        assert!(kept.connection.await.unwrap().is_ok());
-        assert!(asked.elapsed() < Duration::from_secs(20), "it idles");
+        assert!(connection.connection.await.unwrap().is_ok());
+        assert!(started.elapsed() < Duration::from_secs(20), "it idles");
         let mut other = world.http2(CLOSED).await;
         assert_eq!(other.ask(get(CLOSED, "/"), b"").await.unwrap().status, 200);
     });
@@ -154,24 +154,24 @@ fn a_connection_of_http2_is_left_after_a_refusal_and_its_other_streams_finish() 
 fn a_connection_of_http3_is_left_after_a_refusal_and_its_other_streams_finish() {
     let world = World::start(false);
     http2::run(async {
-        let kept = world.http3(CLOSED).await;
-        assert_eq!(kept.ask(get(CLOSED, "/"), b"").await.status, 200);
-        let slow = kept.begin(get(CLOSED, "/slow")).await;
+        let connection = world.http3(CLOSED).await;
+        assert_eq!(connection.ask(get(CLOSED, "/"), b"").await.status, 200);
+        let slow = connection.begin(get(CLOSED, "/slow")).await;
         let slow = tokio::spawn(http3::exchange(slow, b"", None));
         while world.upstream.requests() < 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         world.close();
-        let asked = Instant::now();
-        assert_eq!(kept.ask(get(CLOSED, "/"), b"").await.status, 400);
-        while kept.sender.clone().send_request(get(CLOSED, "/")).await.is_ok() {
-            assert!(asked.elapsed() < Duration::from_secs(20), "no goodbye");
+        let started = Instant::now();
+        assert_eq!(connection.ask(get(CLOSED, "/"), b"").await.status, 400);
+        while connection.sender.clone().send_request(get(CLOSED, "/")).await.is_ok() {
+            assert!(started.elapsed() < Duration::from_secs(20), "no goodbye");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         world.gate.open();
         assert_eq!(slow.await.unwrap().unwrap().text(), "slow");
-        assert!(kept.driver.await.unwrap().is_h3_no_error());
-        assert!(asked.elapsed() < Duration::from_secs(20), "it idles");
+        assert!(connection.driver.await.unwrap().is_h3_no_error());
+        assert!(started.elapsed() < Duration::from_secs(20), "it idles");
         assert_eq!(world.http3(CLOSED).await.ask(get(CLOSED, "/"), b"").await.status, 200);
     });
 }

@@ -198,25 +198,25 @@ fn patterns_with_look_around_match_and_what_takes_too_long_is_refused() {
 fn an_exchange_that_a_pattern_left_open_asks_no_plugin_behind_it() {
     let (upstream, auth) = (Upstream::echo("a"), Upstream::echo("auth"));
     let hard = json!([["arg_q", "~~", "^(a|a)*\\1b$"]]);
-    let asks = json!({ "uri": format!("http://{}/", auth.address) });
+    let auth_settings = json!({ "uri": format!("http://{}/", auth.address) });
     let limit = json!({ "count": 1, "time_window": 60, "rejected_code": 429 });
     let gateway = Gateway::start(&json!({ "routes": [
         { "id": "1", "uri": "/hard", "vars": hard, "upstream": upstream.alone() },
         { "id": "2", "uri": "/hard", "upstream": upstream.alone(), "priority": -1,
-          "plugins": { "forward-auth": asks, "limit-count": limit } },
+          "plugins": { "forward-auth": auth_settings, "limit-count": limit } },
         { "id": "3", "uri": "/guarded", "upstream": upstream.alone(),
-          "plugins": { "key-auth": { "_meta": { "filter": hard } }, "forward-auth": asks, "limit-count": limit } },
+          "plugins": { "key-auth": { "_meta": { "filter": hard } }, "forward-auth": auth_settings, "limit-count": limit } },
         { "id": "4", "uri": "/late", "upstream": upstream.alone(),
-          "plugins": { "forward-auth": { "uri": asks["uri"], "_meta": { "filter": hard } }, "limit-count": limit } },
+          "plugins": { "forward-auth": { "uri": auth_settings["uri"], "_meta": { "filter": hard } }, "limit-count": limit } },
     ] }));
     let long = "a".repeat(900);
     for path in ["/hard", "/guarded", "/late"] {
         let head = format!("POST {path}?q={long} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n");
-        let asked = auth.requests();
+        let auth_before = auth.requests();
         for _ in 0..3 {
             assert_eq!(gateway.send(&head).status, 500, "{path}");
         }
-        assert_eq!(auth.requests(), asked, "{path}");
+        assert_eq!(auth.requests(), auth_before, "{path}");
         assert_eq!(gateway.get(&format!("{path}?q=x")).status, 200, "{path}: nothing was counted");
     }
 }

@@ -13,10 +13,10 @@ fn ask(gateway: &Gateway, key: &str, line: &str, body: &str) -> Reply {
 }
 
 /// Fails if the text contains a line of the key, as text or as a list of bytes.
-fn assert_hides(text: &str, pair: &Pair, place: &str) {
+fn assert_hides(text: &str, pair: &Pair, context: &str) {
     for line in pair.key.lines().filter(|line| !line.starts_with("-----")) {
         let bytes: Vec<String> = line.bytes().take(6).map(|byte| byte.to_string()).collect();
-        assert!(!text.contains(&line[..8]) && !text.contains(&bytes.join(", ")), "{place}: {text}");
+        assert!(!text.contains(&line[..8]) && !text.contains(&bytes.join(", ")), "{context}: {text}");
     }
 }
 

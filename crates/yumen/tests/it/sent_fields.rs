@@ -126,8 +126,8 @@ fn a_filter_in_the_log_phase_sees_how_much_was_sent() {
     for path in ["/more", "/less", "/just"] {
         assert_eq!(gateway.get(path).status, 200);
     }
-    let told = || gateway.status_text("/apisix/prometheus/metrics").1;
-    eventually("it is counted", 10, || told().contains("route=\"just\""));
-    let metrics = told();
+    let metrics_text = || gateway.status_text("/apisix/prometheus/metrics").1;
+    eventually("it is counted", 10, || metrics_text().contains("route=\"just\""));
+    let metrics = metrics_text();
     assert!(!metrics.contains("route=\"more\"") && !metrics.contains("route=\"less\""), "{metrics}");
 }

@@ -104,7 +104,7 @@ fn sizes() -> impl Iterator<Item = usize> {
 /// Whether clients that read `piece` bytes every 100 ms get each size completely.
 fn each(world: &World, tls: bool, piece: usize) -> Vec<(usize, bool)> {
     std::thread::scope(|scope| {
-        let asked: Vec<_> = sizes()
+        let readers: Vec<_> = sizes()
             .map(|size| {
                 let read = move || {
                     let read = read_slowly(&mut *world.ask(tls, size), piece, Duration::from_secs(4));
@@ -120,7 +120,7 @@ fn each(world: &World, tls: bool, piece: usize) -> Vec<(usize, bool)> {
                 (size, scope.spawn(read))
             })
             .collect();
-        asked.into_iter().map(|(size, thread)| (size, thread.join().unwrap())).collect()
+        readers.into_iter().map(|(size, thread)| (size, thread.join().unwrap())).collect()
     })
 }
 
@@ -161,9 +161,9 @@ fn an_answer_that_the_gateway_makes_may_take_long_but_not_stand_still() {
         let read = read_slowly(&mut *world.ask_for(tls, "made"), 200_000, Duration::from_secs(5)).unwrap();
         assert!(read > MADE_SIZE, "tls: {tls}, {read}");
         assert_eq!(world.stalled(), f64::from(u8::from(tls)) + 1.0);
-        let mut came = Vec::new();
-        let end = stalled.read_to_end(&mut came);
-        assert!(came.len() < MADE_SIZE, "tls: {tls}, {} {end:?}", came.len());
+        let mut received = Vec::new();
+        let end = stalled.read_to_end(&mut received);
+        assert!(received.len() < MADE_SIZE, "tls: {tls}, {} {end:?}", received.len());
     }
 }
 

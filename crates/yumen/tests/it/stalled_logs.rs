@@ -35,10 +35,10 @@ fn fill(gateway: &Gateway) {
 }
 
 fn ends_soon(gateway: &mut Gateway) {
-    let asked = Instant::now();
+    let started = Instant::now();
     gateway.terminate();
     assert_eq!(gateway.wait(60).code(), Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
 
 #[test]
@@ -48,9 +48,9 @@ fn an_access_log_that_nobody_reads_does_not_hold_the_end_up() {
     fill(&gateway);
     ends_soon(&mut gateway);
     let log = gateway.log();
-    let told = log.lines().find(|line| line.contains("access log stalled")).expect(&log);
-    let lines: u64 = told.rsplit_once("lines=").unwrap().1.trim().parse().expect(told);
-    assert!((1..=100).contains(&lines), "{told}");
+    let stall_line = log.lines().find(|line| line.contains("access log stalled")).expect(&log);
+    let lines: u64 = stall_line.rsplit_once("lines=").unwrap().1.trim().parse().expect(stall_line);
+    assert!((1..=100).contains(&lines), "{stall_line}");
 }
 
 #[test]

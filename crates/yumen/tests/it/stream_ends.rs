@@ -20,15 +20,15 @@ const MUCH: usize = 3 << 20;
 
 /// Reads only after the gate is open; then returns the bytes and whether they ended without a reset.
 fn slow_recorder(gate: &Gate) -> (SocketAddr, Receiver<(Vec<u8>, bool)>) {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let gate = gate.clone();
     let address = server(move |mut stream| {
         gate.pass();
         let mut bytes = Vec::new();
         let is_whole = stream.read_to_end(&mut bytes).is_ok();
-        let _ = tell.send((bytes, is_whole));
+        let _ = sender.send((bytes, is_whole));
     });
-    (address, told)
+    (address, receiver)
 }
 
 fn streams_to(address: SocketAddr) -> Value {
@@ -36,7 +36,7 @@ fn streams_to(address: SocketAddr) -> Value {
 }
 
 /// Sends bytes in TLS records, without close_notify at the end.
-fn say_without_goodbye(peer: &mut TlsPeer, bytes: &[u8]) -> Option<()> {
+fn send_without_close_notify(peer: &mut TlsPeer, bytes: &[u8]) -> Option<()> {
     bytes.chunks(16 << 10).try_for_each(|piece| {
         let records = peer.records(piece);
         peer.tcp.write_all(&records).ok()
@@ -129,10 +129,10 @@ fn both_ways(timeouts: &str, serve: impl Fn(TcpStream) + Clone + Send + 'static)
 fn what_a_client_of_tls_said_before_it_left_without_goodbye_reaches_the_endpoint() {
     let (authority, gate) = (certs::Authority::new("front"), Gate::default());
     let pair = authority.sign("a", &["a.test"], certs::ecdsa());
-    let (endpoint, told) = slow_recorder(&gate);
+    let (endpoint, receiver) = slow_recorder(&gate);
     let ssl = json!({ "id": "1", "cert": pair.cert, "key": pair.key, "snis": ["a.test"] });
     let (gateway, at) = start(TLS, &json!({ "ssls": [ssl], "stream_routes": streams_to(endpoint) }));
-    let said = noise(MUCH);
+    let payload = noise(MUCH);
     let mut client = over_tls(connect(at[0]), &trusting(&authority.cert));
     let opener = gate.clone();
     // The buffers on the path fill before the endpoint reads.
@@ -140,11 +140,11 @@ fn what_a_client_of_tls_said_before_it_left_without_goodbye_reaches_the_endpoint
         std::thread::sleep(Duration::from_millis(300));
         opener.open();
     });
-    client.write_all(&said).unwrap();
+    client.write_all(&payload).unwrap();
     client.flush().unwrap();
     client.sock.shutdown(Shutdown::Write).unwrap();
-    let (bytes, is_whole) = told.recv_timeout(Duration::from_secs(20)).unwrap();
-    assert!(bytes == said && is_whole, "{} bytes, whole: {is_whole}", bytes.len());
+    let (bytes, is_whole) = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!(bytes == payload && is_whole, "{} bytes, whole: {is_whole}", bytes.len());
     opening.join().unwrap();
     eventually("it is over", 10, || gateway.metric("yumen_streams{protocol=\"tls\"}") == 0.0);
     assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"client_reset\"}"), 0.0);
@@ -153,9 +153,9 @@ fn what_a_client_of_tls_said_before_it_left_without_goodbye_reaches_the_endpoint
 #[test]
 fn what_an_endpoint_of_tls_said_before_it_left_without_goodbye_reaches_the_client() {
     let pair = certs::simple("b", &["b.test"]);
-    let said = noise(MUCH);
-    let sent = said.clone();
-    let endpoint = TlsUpstream::start(&pair, move |peer, _| say_without_goodbye(peer, &sent));
+    let payload = noise(MUCH);
+    let sent = payload.clone();
+    let endpoint = TlsUpstream::start(&pair, move |peer, _| send_without_close_notify(peer, &sent));
     let mut upstream = nodes(&[endpoint.address]);
     upstream["scheme"] = json!("tls");
     let (gateway, at) = start(TCP, &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }));
@@ -164,7 +164,7 @@ fn what_an_endpoint_of_tls_said_before_it_left_without_goodbye_reaches_the_clien
     std::thread::sleep(Duration::from_millis(300));
     let mut bytes = Vec::new();
     client.read_to_end(&mut bytes).unwrap();
-    assert!(bytes == said, "{} bytes", bytes.len());
+    assert!(bytes == payload, "{} bytes", bytes.len());
     drop(client);
     eventually("it is over", 10, || gateway.metric("yumen_streams{protocol=\"tcp\"}") == 0.0);
     assert_eq!(gateway.metric("yumen_stream_faults_total{fault=\"upstream_reset\"}"), 0.0);
@@ -173,13 +173,13 @@ fn what_an_endpoint_of_tls_said_before_it_left_without_goodbye_reaches_the_clien
 #[test]
 fn what_a_client_said_before_it_broke_off_reaches_the_endpoint() {
     let gate = Gate::default();
-    let (endpoint, told) = slow_recorder(&gate);
+    let (endpoint, receiver) = slow_recorder(&gate);
     let (gateway, at) = start(TCP, &json!({ "stream_routes": streams_to(endpoint) }));
     let mut client = connect(at[0]);
     let sent = fill(&mut client);
     reset(client);
     gate.open();
-    let (bytes, is_whole) = told.recv_timeout(Duration::from_secs(20)).unwrap();
+    let (bytes, is_whole) = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
     assert!(!is_whole, "what was cut off does not look finished");
     eventually("it is over", 10, || gateway.metric("yumen_streams{protocol=\"tcp\"}") == 0.0);
     // The counter includes exactly the forwarded bytes.
@@ -191,14 +191,14 @@ fn what_a_client_said_before_it_broke_off_reaches_the_endpoint() {
 #[test]
 fn what_a_client_said_before_it_broke_off_reaches_an_endpoint_that_speaks_itself() {
     for is_tunnel in [false, true] {
-        let (gate, (tell, told)) = (Gate::default(), channel());
+        let (gate, (sender, receiver)) = (Gate::default(), channel());
         let opened = gate.clone();
         let (gateway, at) = both_ways("{}", move |mut stream| {
             let _chat = chat(&stream);
             opened.pass();
             let mut bytes = Vec::new();
             let end = stream.read_to_end(&mut bytes).map_err(|error| error.kind());
-            let _ = tell.send((bytes.len(), end.is_ok()));
+            let _ = sender.send((bytes.len(), end.is_ok()));
         });
         let mut client = through(&gateway, at, is_tunnel);
         let sent = fill(&mut client);
@@ -206,7 +206,7 @@ fn what_a_client_said_before_it_broke_off_reaches_an_endpoint_that_speaks_itself
         // The reset arrives before the endpoint reads.
         std::thread::sleep(Duration::from_millis(300));
         gate.open();
-        let (received, _) = told.recv_timeout(Duration::from_secs(20)).unwrap();
+        let (received, _) = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
         assert!(received >= sent, "{received} of {sent}, tunnel: {is_tunnel}");
         if !is_tunnel {
             eventually("it is over", 10, || gateway.metric("yumen_streams{protocol=\"tcp\"}") == 0.0);
@@ -219,19 +219,19 @@ fn what_a_client_said_before_it_broke_off_reaches_an_endpoint_that_speaks_itself
 #[test]
 fn what_an_endpoint_said_before_it_broke_off_reaches_a_client_that_speaks_itself() {
     for (is_tunnel, ends) in [(false, false), (false, true), (true, false), (true, true)] {
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let (gateway, at) = both_ways("{}", move |mut stream| {
             if ends {
                 // Data that is not read after its end breaks the connection too.
                 let _ = stream.write_all(&noise(1 << 20));
-                let _ = tell.send(1 << 20);
+                let _ = sender.send(1 << 20);
             } else {
-                let _ = tell.send(fill(&mut stream));
+                let _ = sender.send(fill(&mut stream));
                 reset(stream);
             }
         });
         let mut client = through(&gateway, at, is_tunnel);
-        let sent = told.recv_timeout(Duration::from_secs(20)).unwrap();
+        let sent = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
         std::thread::sleep(Duration::from_millis(100));
         let (chatting, is_over) = chat(&client);
         std::thread::sleep(Duration::from_millis(300));
@@ -298,12 +298,12 @@ fn an_endpoint_that_never_ends_is_not_waited_for_when_the_client_has_left() {
 #[test]
 fn the_last_messages_of_a_websocket_reach_the_client_though_tls_was_not_said_goodbye_to() {
     let pair = certs::simple("b", &["b.test"]);
-    let said = noise(MUCH);
-    let sent = said.clone();
+    let payload = noise(MUCH);
+    let sent = payload.clone();
     let endpoint = TlsUpstream::start(&pair, move |peer, _| {
         peer.request()?;
         let head = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-        say_without_goodbye(peer, &[&head[..], &sent].concat())
+        send_without_close_notify(peer, &[&head[..], &sent].concat())
     });
     let upstream = json!({ "scheme": "https", "nodes": { endpoint.address.to_string(): 1 } });
     let gateway = Gateway::start(&json!({ "routes": [
@@ -313,7 +313,7 @@ fn the_last_messages_of_a_websocket_reach_the_client_though_tls_was_not_said_goo
     client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
     std::thread::sleep(Duration::from_millis(300));
     assert!(client.head().unwrap().starts_with("HTTP/1.1 101"));
-    assert!(client.bytes(MUCH) == said);
+    assert!(client.bytes(MUCH) == payload);
 }
 
 #[test]

@@ -28,9 +28,9 @@ fn handshake(address: SocketAddr, more: &[&str]) -> String {
 
 /// The common name of the certificate for a server name.
 fn shown(gateway: &Gateway, name: &str, more: &[&str]) -> String {
-    let said = handshake(gateway.https, &[&["-servername", name], more].concat());
-    let subject = said.lines().find_map(|line| line.trim().strip_prefix("subject="));
-    let subject = subject.unwrap_or_else(|| panic!("no certificate for {name}:\n{said}"));
+    let output = handshake(gateway.https, &[&["-servername", name], more].concat());
+    let subject = output.lines().find_map(|line| line.trim().strip_prefix("subject="));
+    let subject = subject.unwrap_or_else(|| panic!("no certificate for {name}:\n{output}"));
     subject.rsplit('=').next().unwrap().trim().to_owned()
 }
 
@@ -175,14 +175,14 @@ fn a_handshake_that_does_not_come_ends_in_time() {
 fn a_replaced_certificate_is_shown_at_once_and_old_connections_live_on() {
     let (old, new) = (certs::simple("old", &["a.test"]), certs::simple("new", &["a.test"]));
     let gateway = Gateway::start(&document(&[ssl("1", &old, &["a.test"])]));
-    let mut kept = Command::new("openssl")
+    let mut process = Command::new("openssl")
         .args(["s_client", "-quiet", "-connect", &gateway.https.to_string(), "-servername", "a.test"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let (mut to, mut from) = (kept.stdin.take().unwrap(), BufReader::new(kept.stdout.take().unwrap()));
+    let (mut to, mut from) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
     let mut ask = || {
         to.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
         let mut line = String::new();
@@ -200,8 +200,8 @@ fn a_replaced_certificate_is_shown_at_once_and_old_connections_live_on() {
     gateway.edit(&document(&[ssl("1", &new, &["a.test"])]));
     crate::harness::eventually("the new certificate is shown", 5, || shown(&gateway, "a.test", &[]) == "new");
     assert!(ask().contains("200"));
-    kept.kill().unwrap();
-    kept.wait().unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
 }
 
 #[test]

@@ -36,11 +36,11 @@ type Seen = Arc<Mutex<Vec<(String, String, String)>>>;
 
 fn mirror(gate: Gate) -> (Upstream, Seen) {
     let seen = Seen::default();
-    let noted = seen.clone();
+    let log = seen.clone();
     let upstream = Upstream::start(move |request, stream| {
         let body = String::from_utf8_lossy(&request.body).into_owned();
         let line = request.head.lines().next().unwrap_or_default().to_owned();
-        noted.lock().unwrap().push((line, request.field("host").unwrap_or_default().to_owned(), body));
+        log.lock().unwrap().push((line, request.field("host").unwrap_or_default().to_owned(), body));
         gate.pass();
         respond(stream, 500, "", b"nobody reads this")
     });
@@ -109,15 +109,15 @@ fn a_mirror_that_is_not_there_harms_nobody() {
 #[test]
 fn calls_of_grpc_are_mirrored_as_such() {
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let start = |noted: Option<Arc<Mutex<Vec<String>>>>| {
+    let start = |log: Option<Arc<Mutex<Vec<String>>>>| {
         Http2Upstream::start(move |call, mut respond| {
-            let noted = noted.clone();
+            let log = log.clone();
             async move {
                 let (parts, mut incoming) = call.into_parts();
                 let (body, _) = http2::read_body(&mut incoming).await?;
-                if let Some(noted) = noted {
+                if let Some(log) = log {
                     let text = String::from_utf8_lossy(&body).into_owned();
-                    noted.lock().unwrap().push(format!("{} {text}", parts.uri.path()));
+                    log.lock().unwrap().push(format!("{} {text}", parts.uri.path()));
                 }
                 let head = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
                 let mut sender = respond.send_response(head, false)?;

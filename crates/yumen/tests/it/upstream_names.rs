@@ -72,8 +72,8 @@ fn no_name_that_clients_choose_makes_an_endpoint_ill() {
 
 #[test]
 fn an_endpoint_that_fails_under_a_name_of_its_own_is_ill() {
-    let (authority, stranger) = (Authority::new("known"), Authority::new("stranger"));
-    let wrong = stranger.sign("shop", &["shop.test"], ecdsa());
+    let (authority, unknown) = (Authority::new("known"), Authority::new("stranger"));
+    let wrong = unknown.sign("shop", &["shop.test"], ecdsa());
     let right = authority.sign("shop", &["shop.test"], ecdsa());
     let (first, second) = (TlsUpstream::text(&wrong, "first"), TlsUpstream::text(&right, "second"));
     let mut upstream =

@@ -55,11 +55,11 @@ fn a_connection_that_was_said_goodbye_to_carries_no_other_request() {
 
 #[test]
 fn a_body_that_lasts_to_the_end_is_whole_only_where_the_end_was_said() {
-    for says_goodbye in [true, false] {
+    for sends_close_notify in [true, false] {
         let upstream = TlsUpstream::start(&pair(), move |peer, _| {
             peer.request()?;
             let mut all = peer.records(b"HTTP/1.1 200 OK\r\n\r\nall there is");
-            if says_goodbye {
+            if sends_close_notify {
                 all.extend_from_slice(&peer.goodbye());
             }
             peer.tcp.write_all(&all).ok()
@@ -67,7 +67,7 @@ fn a_body_that_lasts_to_the_end_is_whole_only_where_the_end_was_said() {
         let gateway = gateway(&upstream);
         let mut client = Client::connect(gateway.http);
         let reply = client.send("GET / HTTP/1.1\r\nHost: shop.test\r\n\r\n").try_reply(false);
-        match says_goodbye {
+        match sends_close_notify {
             true => assert_eq!(reply.unwrap().text(), "all there is"),
             false => assert!(reply.is_err(), "{reply:?}"),
         }

@@ -161,7 +161,7 @@ fn a_certificate_is_shown_to_upstreams_that_ask() {
     let pair = servers.sign("shop", &["shop.test"], ecdsa());
     let nginx = Nginx::mutual(&pair.cert, &pair.key, &clients.cert);
     let robot = clients.issue_client("robot", 1, 2100);
-    let stranger = Authority::new("others").issue_client("stranger", 1, 2100);
+    let unknown = Authority::new("others").issue_client("stranger", 1, 2100);
     let upstream =
         |tls: Value| json!({ "scheme": "https", "nodes": { nginx.address.to_string(): 1 }, "tls": tls });
     let verified = json!({ "verify": true, "ca": servers.cert });
@@ -170,8 +170,8 @@ fn a_certificate_is_shown_to_upstreams_that_ask() {
     shown["client_key"] = robot.key.clone().into();
     let (mut by_id, mut wrong) = (verified.clone(), verified.clone());
     by_id["client_cert_id"] = "robot".into();
-    wrong["client_cert"] = stranger.cert.into();
-    wrong["client_key"] = stranger.key.into();
+    wrong["client_cert"] = unknown.cert.into();
+    wrong["client_key"] = unknown.key.into();
     let route = |id: &str, tls: Value| {
         let rewrite = json!({ "proxy-rewrite": { "uri": "/client" } });
         json!({ "id": id, "uri": format!("/{id}"), "upstream": upstream(tls), "plugins": rewrite })
@@ -209,13 +209,13 @@ fn why_an_endpoint_breaks_off_after_the_handshake_is_in_the_log() {
     let gateway =
         Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream("https") }] }));
     assert_eq!(gateway.get("/").status, 502);
-    let told = || {
+    let problems = || {
         gateway
             .log()
             .lines()
             .any(|line| line.contains(&address.to_string()) && line.contains("CertificateRequired"))
     };
-    eventually("the reason is told", 10, told);
+    eventually("the reason is told", 10, problems);
     server.kill().unwrap();
     server.wait().unwrap();
 }
@@ -232,9 +232,9 @@ fn what_cannot_be_used_towards_upstreams_is_told_before_it_is_needed() {
     ];
     let gateway = Gateway::start(&json!({ "routes": routes }));
     let problems = gateway.status_json("/yumen/v1/problems");
-    let told = |at: usize| format!("{} {}", problems[at]["object"], problems[at]["path"]);
-    assert_eq!(told(0), "\"routes/a\" \"upstream.tls.ca\"");
-    assert_eq!(told(1), "\"routes/b\" \"upstream.tls.client_key\"");
+    let problem_at = |at: usize| format!("{} {}", problems[at]["object"], problems[at]["path"]);
+    assert_eq!(problem_at(0), "\"routes/a\" \"upstream.tls.ca\"");
+    assert_eq!(problem_at(1), "\"routes/b\" \"upstream.tls.client_key\"");
     assert_eq!(gateway.get("/a").status, 503);
 }
 

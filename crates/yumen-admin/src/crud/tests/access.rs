@@ -56,7 +56,7 @@ async fn nobody_without_a_key_reads_or_writes_anything() {
     let api = filled().await;
     let before = everything(&api.state.store.state());
     let long = "x".repeat(5000);
-    let strangers: [&[(&str, &str)]; 8] = [
+    let invalid_keys: [&[(&str, &str)]; 8] = [
         &[],
         &[("x-api-key", "")],
         &[("x-api-key", "wrong")],
@@ -68,7 +68,7 @@ async fn nobody_without_a_key_reads_or_writes_anything() {
     ];
     for path in paths() {
         for verb in VERBS {
-            for headers in strangers {
+            for headers in invalid_keys {
                 let line = format!("{verb} /apisix/admin/{path}");
                 let answer = api.send(&line, headers, r#"{"uri":"/b","plugins":{},"username":"jill"}"#).await;
                 assert_eq!(answer.status, 401, "{line} {headers:?}: {}", answer.text);
@@ -198,13 +198,13 @@ async fn only_allowed_addresses_may_ask() {
 async fn the_history_tells_who_wrote_and_why() {
     let api = Api::new();
     let long = "é".repeat(400);
-    for (reason, kept) in
+    for (reason, is_kept) in
         [("", None), ("new shop", Some("new shop".to_owned())), (long.as_str(), Some("é".repeat(256)))]
     {
         let headers = [("x-api-key", ADMIN), ("x-yumen-reason", reason)];
         let body = r#"{"uri":"/a","plugins":{}}"#;
         assert!(api.send("PUT /apisix/admin/routes/1", &headers, body).await.status < 300);
         let history = api.state.store.history(None, 1).unwrap();
-        assert_eq!((history[0].by.author.as_str(), &history[0].by.reason), ("ada", &kept));
+        assert_eq!((history[0].by.author.as_str(), &history[0].by.reason), ("ada", &is_kept));
     }
 }

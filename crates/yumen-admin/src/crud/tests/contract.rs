@@ -64,9 +64,9 @@ async fn lifecycle(api: &Api, path: &str, body: &str) {
     let list = api.ask(&format!("GET /{name}"), "").await;
     assert_eq!(list.json(), serde_json::json!({ "total": 1, "list": [shown] }), "{path}");
 
-    let gone = api.ask(&format!("DELETE /{path}"), "").await;
+    let deleted = api.ask(&format!("DELETE /{path}"), "").await;
     assert_eq!(
-        (gone.status, gone.json()),
+        (deleted.status, deleted.json()),
         (200, serde_json::json!({ "deleted": "1", "key": key })),
         "{path}"
     );

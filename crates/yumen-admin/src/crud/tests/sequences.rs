@@ -127,43 +127,43 @@ async fn dump(api: &Api) -> Vec<Value> {
 fn diff(found: &[Value]) -> Vec<(String, Option<&'static str>)> {
     let key = |row: &Value| row["key"].as_str().unwrap().trim_start_matches("/apisix/").to_owned();
     let mut changes = Vec::new();
-    for (place, body) in WANTED {
-        let wanted: Value = serde_json::from_str(body).unwrap();
-        let row = found.iter().find(|row| key(row) == *place);
-        if !row.is_some_and(|row| is_as_wanted(&wanted, &row["value"])) {
-            changes.push(((*place).to_owned(), Some(*body)));
+    for (path, body) in WANTED {
+        let expected: Value = serde_json::from_str(body).unwrap();
+        let row = found.iter().find(|row| key(row) == *path);
+        if !row.is_some_and(|row| matches_expected(&expected, &row["value"])) {
+            changes.push(((*path).to_owned(), Some(*body)));
         }
     }
-    let gone = found.iter().map(key).filter(|key| WANTED.iter().all(|(place, _)| place != key));
-    changes.extend(gone.map(|key| (key, None)));
+    let missing = found.iter().map(key).filter(|key| WANTED.iter().all(|(path, _)| path != key));
+    changes.extend(missing.map(|key| (key, None)));
     changes
 }
 
 /// Equal apart from members that the gateway adds, and from private keys, which it does not return.
-fn is_as_wanted(wanted: &Value, found: &Value) -> bool {
+fn matches_expected(expected: &Value, found: &Value) -> bool {
     let strip = |value: &Value| {
         let mut object = value.as_object().unwrap().clone();
         object.retain(|name, _| !["id", "create_time", "update_time", "key"].contains(&name.as_str()));
         object
     };
-    strip(wanted) == strip(found)
+    strip(expected) == strip(found)
 }
 
 async fn sync(api: &Api) -> usize {
     let changes = diff(&dump(api).await);
     let (puts, deletes): (Vec<_>, Vec<_>) = changes.iter().partition(|(_, body)| body.is_some());
-    for (place, body) in puts {
+    for (path, body) in puts {
         // consumers are put without their name in the path
-        let line = match place.strip_prefix("consumers/") {
+        let line = match path.strip_prefix("consumers/") {
             Some(name) if !name.contains('/') => "PUT /consumers".to_owned(),
-            _ => format!("PUT /{place}"),
+            _ => format!("PUT /{path}"),
         };
         let answer = api.ask(&line, body.unwrap()).await;
         assert!(answer.status < 300, "{line}: {}", answer.text);
     }
-    for (place, _) in deletes.iter().rev() {
-        let answer = api.ask(&format!("DELETE /{place}"), "").await;
-        assert_eq!(answer.status, 200, "DELETE {place}: {}", answer.text);
+    for (path, _) in deletes.iter().rev() {
+        let answer = api.ask(&format!("DELETE /{path}"), "").await;
+        assert_eq!(answer.status, 200, "DELETE {path}: {}", answer.text);
     }
     changes.len()
 }

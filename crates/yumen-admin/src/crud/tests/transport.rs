@@ -250,13 +250,13 @@ async fn an_object_with_a_lifetime_goes_by_itself() {
 #[tokio::test]
 async fn a_new_consumer_has_no_credentials_that_were_left_behind() {
     let api = Api::new();
-    let left_behind = |draft: &mut Draft| -> Result<(), ()> {
+    let orphan = |draft: &mut Draft| -> Result<(), ()> {
         for id in ["jack/credentials/a", "jacky/credentials/a"] {
             draft.put(ResourceKey::new(Kind::Credentials, id), r#"{"id":"a","plugins":{}}"#.into(), None);
         }
         Ok(())
     };
-    commit(&*api.state.store, Authorship::by("ann"), left_behind).await.unwrap().unwrap();
+    commit(&*api.state.store, Authorship::by("ann"), orphan).await.unwrap().unwrap();
     let jack = r#"{"username":"jack"}"#;
     assert_eq!(api.ask("PUT /consumers", jack).await.status, 201);
     let credential = r#"{"plugins":{"key-auth":{"key":"k"}}}"#;

@@ -20,9 +20,10 @@ async fn what_is_written_twice_is_refused_and_named() {
         ("plan", format!(r#"{{"routes":[{route}]}}"#), "\"plugins\""),
     ] {
         let (status, answer, _) = fixture.send("POST", &format!("/yumen/v1/{target}"), &body).await;
-        let told = answer["errors"][0]["error"].as_str().or(answer["error_msg"].as_str()).unwrap_or_default();
+        let message =
+            answer["errors"][0]["error"].as_str().or(answer["error_msg"].as_str()).unwrap_or_default();
         let expected = format!("{named} is written more than once");
-        assert_eq!((status, told.ends_with(&expected)), (400, true), "{target} {body}: {answer}");
+        assert_eq!((status, message.ends_with(&expected)), (400, true), "{target} {body}: {answer}");
     }
     let (_, answer, _) = fixture.send("POST", "/yumen/v1/import", &format!("routes:\n- {route}\n")).await;
     assert_eq!(answer["errors"][0]["object"], "routes/2");

@@ -112,7 +112,7 @@ kind_table! {
             scan: ReferenceScan::Always,
             rule: Some(ReferenceRule {
                 field: "service_id",
-                place: ReferencePlace::Object,
+                position: ReferencePlace::Object,
                 users: &[(Kind::Routes, "route"), (Kind::StreamRoutes, "stream_route")],
                 refusal: DeletionRefusal { adverb: " directly", ..DeletionRefusal::PLAIN },
             }),
@@ -144,7 +144,7 @@ kind_table! {
             scan: ReferenceScan::Containing("client_cert_id"),
             rule: Some(ReferenceRule {
                 field: "upstream_id",
-                place: ReferencePlace::Object,
+                position: ReferencePlace::Object,
                 users: UPSTREAM_USERS,
                 refusal: DeletionRefusal { names_plugin: true, ..DeletionRefusal::PLAIN },
             }),
@@ -230,7 +230,7 @@ kind_table! {
             scan: ReferenceScan::Always,
             rule: Some(ReferenceRule {
                 field: "group_id",
-                place: ReferencePlace::Object,
+                position: ReferencePlace::Object,
                 users: &[(Kind::Consumers, "consumer")],
                 refusal: DeletionRefusal::PLAIN,
             }),
@@ -262,7 +262,7 @@ kind_table! {
             scan: ReferenceScan::Always,
             rule: Some(ReferenceRule {
                 field: "plugin_config_id",
-                place: ReferencePlace::Object,
+                position: ReferencePlace::Object,
                 users: &[(Kind::Routes, "route")],
                 refusal: DeletionRefusal::PLAIN,
             }),
@@ -348,7 +348,7 @@ kind_table! {
             scan: ReferenceScan::Never,
             rule: Some(ReferenceRule {
                 field: "client_cert_id",
-                place: ReferencePlace::UpstreamTls,
+                position: ReferencePlace::UpstreamTls,
                 users: ENDPOINT_USERS,
                 refusal: DeletionRefusal { names_plugin: true, ..DeletionRefusal::PLAIN },
             }),
@@ -380,7 +380,7 @@ kind_table! {
             scan: ReferenceScan::Never,
             rule: Some(ReferenceRule {
                 field: "proto_id",
-                place: ReferencePlace::Plugins,
+                position: ReferencePlace::Plugins,
                 users: PROTO_USERS,
                 refusal: DeletionRefusal::PLAIN,
             }),
@@ -412,7 +412,7 @@ kind_table! {
             scan: ReferenceScan::Always,
             rule: Some(ReferenceRule {
                 field: "superior_id",
-                place: ReferencePlace::StreamProtocol,
+                position: ReferencePlace::StreamProtocol,
                 users: &[(Kind::StreamRoutes, "stream route")],
                 refusal: DeletionRefusal { adverb: " directly", object: "it as superior_id", ..DeletionRefusal::PLAIN },
             }),

@@ -32,7 +32,7 @@ fn kinds_come_after_those_they_refer_to() {
 fn reference_fields_are_members_of_a_schema() {
     for descriptor in Kind::descriptors() {
         let Some(rule) = &descriptor.references.rule else { continue };
-        if rule.place != ReferencePlace::Object {
+        if rule.position != ReferencePlace::Object {
             continue;
         }
         let has_field = |kind: Kind| !(kind.descriptor().schema)()["properties"][rule.field].is_null();

@@ -73,9 +73,13 @@ pub(super) fn key_auth(job: &mut PluginJob<'_>) -> ConvertedPlugins {
         out["header"] = json!(name);
         out["query"] = json!(name);
     }
-    for (field, place) in [("key_in_header", "header field"), ("key_in_query", "query argument")] {
+    for (field, location) in [("key_in_header", "header field"), ("key_in_query", "query argument")] {
         if !job.flag(field, true) {
-            job.different(field, format!("a {place} is looked at too"), "neither place can be switched off");
+            job.different(
+                field,
+                format!("a {location} is looked at too"),
+                "neither place can be switched off",
+            );
         }
     }
     if job.flag("key_in_body", false) {

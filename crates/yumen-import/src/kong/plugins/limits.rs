@@ -17,7 +17,7 @@ const WINDOWS: [(&str, u64); 6] = [
 ];
 
 /// One limit: requests per window.
-struct RateWindow {
+struct KongRateWindow {
     name: String,
     seconds: u64,
     count: u64,
@@ -27,7 +27,7 @@ pub(super) fn rate_limiting(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut windows = Vec::new();
     for (name, seconds) in WINDOWS {
         if let Some(count) = job.number(name).filter(|count| *count > 0.0) {
-            windows.push(RateWindow { name: name.to_owned(), seconds, count: count.ceil() as u64 });
+            windows.push(KongRateWindow { name: name.to_owned(), seconds, count: count.ceil() as u64 });
         }
     }
     let location = shared::location(job, "policy", shortest(&windows));
@@ -36,7 +36,7 @@ pub(super) fn rate_limiting(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     counted_in(location, limit(job, &windows, key, &message))
 }
 
-fn shortest(windows: &[RateWindow]) -> u64 {
+fn shortest(windows: &[KongRateWindow]) -> u64 {
     windows.iter().map(|window| window.seconds).min().unwrap_or(0)
 }
 
@@ -54,7 +54,7 @@ fn counted_in(location: serde_json::Map<String, Value>, mut limits: ConvertedPlu
 pub(super) fn rate_limiting_advanced(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let limits = job.settings.counts("limit", job.report);
     let sizes = job.settings.counts("window_size", job.report);
-    let window = |(count, seconds)| RateWindow { name: format!("{seconds}s"), seconds, count };
+    let window = |(count, seconds)| KongRateWindow { name: format!("{seconds}s"), seconds, count };
     let windows: Vec<_> = limits.into_iter().zip(sizes).map(window).collect();
     let kind = job.text("window_type").unwrap_or_else(|| "sliding".into());
     let location = shared::location(job, "strategy", shortest(&windows));
@@ -108,7 +108,7 @@ fn key(job: &mut PluginJob<'_>, field: &str) -> KongLimitKey {
 
 fn limit(
     job: &mut PluginJob<'_>,
-    windows: &[RateWindow],
+    windows: &[KongRateWindow],
     key: KongLimitKey,
     message: &str,
 ) -> ConvertedPlugins {
@@ -120,7 +120,7 @@ fn limit(
             job.dropped("", "it limits nothing");
             return Vec::new();
         }
-        [RateWindow { seconds, count, .. }] => {
+        [KongRateWindow { seconds, count, .. }] => {
             let (name, kind) = match &key {
                 KongLimitKey::Variable(name) => (name.as_str(), "var"),
                 KongLimitKey::Constant => ("service", "constant"),

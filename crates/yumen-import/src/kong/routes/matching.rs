@@ -245,7 +245,7 @@ impl KongRouteMatch {
     }
 
     /// The hosts of the resulting route; empty for any host.
-    pub(super) fn placed_hosts(&self) -> Vec<String> {
+    pub(super) fn hosts_with_paths(&self) -> Vec<String> {
         // One host that the router does not support moves the route to those of any host.
         match self.hosts.iter().all(KongHost::is_routable) {
             true => {
@@ -309,7 +309,7 @@ impl KongRouteMatch {
                 None => {}
             }
             let prefix = path.map_or_else(|| "/".to_owned(), KongPath::literal);
-            let (hosts, methods) = (self.placed_hosts(), self.methods.clone());
+            let (hosts, methods) = (self.hosts_with_paths(), self.methods.clone());
             KongPathCandidate { route, rank, hosts, prefix, methods }
         };
         match self.paths.is_empty() {

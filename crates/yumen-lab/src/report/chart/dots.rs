@@ -61,7 +61,7 @@ fn draw_row(markup: &mut MarkupWriter, row: &DotRow, top: f64, frame: &ChartFram
             let whisker = format!("M{} {}H{}", coordinate(low), coordinate(middle), coordinate(high));
             markup.void("path", &[("class", "whisker"), ("d", &whisker)]);
         }
-        marker::place(markup, *style, x, middle, point.flagged);
+        marker::draw(markup, *style, x, middle, point.flagged);
         markup.close();
     }
 }

@@ -20,11 +20,11 @@ pub(crate) struct ChartFrame {
 
 impl ChartFrame {
     pub(crate) fn x(&self, scale: &AxisScale, value: f64) -> Option<f64> {
-        Some(self.left + scale.place(value)? * (self.right - self.left))
+        Some(self.left + scale.position(value)? * (self.right - self.left))
     }
 
     pub(crate) fn y(&self, scale: &AxisScale, value: f64) -> Option<f64> {
-        Some(self.bottom - scale.place(value)? * (self.bottom - self.top))
+        Some(self.bottom - scale.position(value)? * (self.bottom - self.top))
     }
 
     /// Draws horizontal grid lines with their numbers, and the axis label above.

@@ -56,12 +56,12 @@ fn x_scale(lines: &LinePlot) -> AxisScale {
 fn draw_marks(markup: &mut MarkupWriter, marks: &[ChartMark], frame: &ChartFrame, x: &AxisScale) {
     let mut free_from = frame.left - 20.0;
     for mark in marks {
-        let Some(place) = frame.x(x, mark.x) else { continue };
+        let Some(position) = frame.x(x, mark.x) else { continue };
         let path =
-            format!("M{} {}V{}", coordinate(place), coordinate(frame.top - 6.0), coordinate(frame.bottom));
+            format!("M{} {}V{}", coordinate(position), coordinate(frame.top - 6.0), coordinate(frame.bottom));
         markup.void("path", &[("class", "mark"), ("d", &path)]);
         let half = text_width(&mark.label) / 2.0;
-        let middle = place.min(frame.right + 14.0 - half);
+        let middle = position.min(frame.right + 14.0 - half);
         if middle - half < free_from {
             continue;
         }
@@ -110,7 +110,7 @@ fn draw_series(
             let whisker = format!("M{} {}V{}", coordinate(px), coordinate(low), coordinate(high));
             markup.void("path", &[("class", "whisker"), ("d", &whisker)]);
         }
-        marker::place(markup, series.style, px, py, point.flagged);
+        marker::draw(markup, series.style, px, py, point.flagged);
     }
     markup.close();
 }

@@ -36,7 +36,7 @@ pub(crate) fn dash(style: usize) -> &'static str {
 }
 
 /// Draws the marker of a style, hollow if flagged.
-pub(crate) fn place(markup: &mut MarkupWriter, style: usize, x: f64, y: f64, flagged: bool) {
+pub(crate) fn draw(markup: &mut MarkupWriter, style: usize, x: f64, y: f64, flagged: bool) {
     let class = if flagged { "point hollow" } else { "point" };
     let transform = format!("translate({} {})", coordinate(x), coordinate(y));
     markup.void("path", &[("class", class), ("d", SHAPES[style % STYLES]), ("transform", &transform)]);
@@ -47,6 +47,6 @@ pub(crate) fn swatch(markup: &mut MarkupWriter, style: usize) {
     let class = format!("swatch {}", class(style));
     markup.open("svg", &[("class", &class), ("viewBox", "0 0 34 12"), ("aria-hidden", "true")]);
     markup.void("path", &[("class", "line"), ("stroke-dasharray", dash(style)), ("d", "M1 6H33")]);
-    place(markup, style, 17.0, 6.0, false);
+    draw(markup, style, 17.0, 6.0, false);
     markup.close();
 }

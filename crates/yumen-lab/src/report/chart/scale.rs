@@ -66,14 +66,14 @@ impl AxisScale {
     }
 
     /// Position from 0 at the low end to 1 at the high end; `None` for values without a position.
-    pub(crate) fn place(&self, value: f64) -> Option<f64> {
-        let place = match self.spacing {
+    pub(crate) fn position(&self, value: f64) -> Option<f64> {
+        let position = match self.spacing {
             AxisSpacing::Linear => (value - self.low) / (self.high - self.low),
             AxisSpacing::Logarithmic if value <= 0.0 => return None,
             AxisSpacing::Logarithmic => (value / self.low).ln() / (self.high / self.low).ln(),
             AxisSpacing::Nines => nines(value) / NINES_MAX,
         };
-        (place.is_finite() && (-0.001..=1.001).contains(&place)).then_some(place.clamp(0.0, 1.0))
+        (position.is_finite() && (-0.001..=1.001).contains(&position)).then_some(position.clamp(0.0, 1.0))
     }
 
     /// Ticks for an axis of usual height.
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(ticks.len(), expected.len(), "{ticks:?}");
         for (tick, expected) in ticks.iter().zip(expected) {
             assert!((tick - expected).abs() <= 1e-9 * expected.abs(), "{ticks:?}");
-            assert!(scale.place(*tick).is_some(), "{tick} has no place");
+            assert!(scale.position(*tick).is_some(), "{tick} has no place");
         }
     }
 
@@ -191,25 +191,26 @@ mod tests {
     #[test]
     fn nines_are_equally_far_apart() {
         let scale = AxisScale::around(AxisSpacing::Nines, std::iter::empty(), |_| 1.0);
-        let places: Vec<f64> = scale.ticks(9).into_iter().filter_map(|tick| scale.place(tick)).collect();
-        assert_eq!(places.len(), 7);
-        for (index, place) in places.iter().enumerate().skip(1) {
-            assert!((place - index as f64 / 6.0).abs() < 1e-6, "{places:?}");
+        let positions: Vec<f64> =
+            scale.ticks(9).into_iter().filter_map(|tick| scale.position(tick)).collect();
+        assert_eq!(positions.len(), 7);
+        for (index, position) in positions.iter().enumerate().skip(1) {
+            assert!((position - index as f64 / 6.0).abs() < 1e-6, "{positions:?}");
         }
     }
 
     #[test]
     fn what_has_no_place_is_left_out() {
         let scale = AxisScale::around(AxisSpacing::Logarithmic, [1.0, 10.0].into_iter(), |_| 1.0);
-        assert_eq!(scale.place(0.0), None);
-        assert_eq!(scale.place(f64::NAN), None);
-        assert_eq!(AxisScale::between(AxisSpacing::Linear, 0.0, 10.0).place(11.0), None);
+        assert_eq!(scale.position(0.0), None);
+        assert_eq!(scale.position(f64::NAN), None);
+        assert_eq!(AxisScale::between(AxisSpacing::Linear, 0.0, 10.0).position(11.0), None);
     }
 
     #[test]
     fn a_single_value_still_makes_an_axis() {
-        let place = AxisScale::between(AxisSpacing::Linear, 4.0, 4.0).place(4.0).expect("inside");
-        assert!((place - 0.5).abs() < 0.01, "{place}");
+        let position = AxisScale::between(AxisSpacing::Linear, 4.0, 4.0).position(4.0).expect("inside");
+        assert!((position - 0.5).abs() < 0.01, "{position}");
         check(
             AxisScale::around(AxisSpacing::Logarithmic, [10.0].into_iter(), |_| 1.0),
             6,

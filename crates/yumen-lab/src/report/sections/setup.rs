@@ -56,7 +56,7 @@ fn machine(machine: &MachineRecord) -> Vec<(String, String)> {
         [] => "not pinned".to_owned(),
         cpus => cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", "),
     };
-    let told = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+    let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
     let threads = match machine.hyper_threads {
         Some(true) => "two threads share a core",
         Some(false) => "a core each",
@@ -67,8 +67,8 @@ fn machine(machine: &MachineRecord) -> Vec<(String, String)> {
         fact("Processors", format!("{} × {}; {threads}", machine.cpus, machine.cpu)),
         fact("Memory", QuantityUnit::Bytes.show(machine.memory_bytes as f64)),
         fact("System", format!("{}, {}", machine.os, machine.kernel)),
-        fact("Governor", told(&machine.governor)),
-        fact("Hypervisor", told(&machine.hypervisor)),
+        fact("Governor", or_unknown(&machine.governor)),
+        fact("Hypervisor", or_unknown(&machine.hypervisor)),
         fact("Gateway on processors", pinned(&machine.pinning.gateway)),
         fact("Upstream on processors", pinned(&machine.pinning.upstream)),
         fact("Generator on processors", pinned(&machine.pinning.generator)),

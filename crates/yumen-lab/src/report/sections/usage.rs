@@ -5,7 +5,7 @@
 
 use super::super::context::{ReportContext, target_names};
 use super::super::document::{CellEmphasis, ReportBlock, ReportTable, TableCell, TableColumn};
-use crate::metric::{bottleneck, who_name};
+use crate::metric::{bottleneck, part_name};
 use crate::quantity::QuantityUnit;
 use crate::record::{BottleneckPart, MeasuredTarget, PartUsage, RoundRecord, TargetResult, TargetRole};
 use crate::statistics::median;
@@ -39,22 +39,25 @@ fn overview(context: ReportContext<'_>) -> ReportTable {
     for case in &context.run.cases {
         let mut row = vec![TableCell::text(&case.label)];
         for target in &context.run.targets {
-            let who = context.result(case, target).and_then(bottleneck);
+            let bottleneck_part = context.result(case, target).and_then(bottleneck);
             let foreign = context.foreign(case, target).is_some();
-            row.push(who.map_or_else(TableCell::none, |who| cell(target, who, foreign)));
+            row.push(
+                bottleneck_part
+                    .map_or_else(TableCell::none, |bottleneck_part| cell(target, bottleneck_part, foreign)),
+            );
         }
         table.rows.push(row);
     }
     table
 }
 
-fn cell(target: &MeasuredTarget, who: BottleneckPart, foreign: bool) -> TableCell {
+fn cell(target: &MeasuredTarget, bottleneck_part: BottleneckPart, foreign: bool) -> TableCell {
     let emphasis = match (target.role, foreign) {
         (TargetRole::Baseline, _) => CellEmphasis::Quiet,
         (_, true) => CellEmphasis::Loss,
         (_, false) => CellEmphasis::None,
     };
-    TableCell { emphasis, ..TableCell::text(who_name(who)) }
+    TableCell { emphasis, ..TableCell::text(part_name(bottleneck_part)) }
 }
 
 /// A row per case with each part's processor usage as bars.
@@ -75,9 +78,9 @@ fn strip(context: ReportContext<'_>, target: &MeasuredTarget) -> ReportTable {
         let busy = |part: fn(&RoundRecord) -> &PartUsage| share_cell(&result.rounds, part);
         let memory = middle(result, |round| round.usage.gateway.rss_bytes_max as f64);
         let stolen = middle(result, |round| round.usage.stolen).unwrap_or(0.0);
-        let who = bottleneck(result).unwrap_or(BottleneckPart::Unknown);
+        let bottleneck_part = bottleneck(result).unwrap_or(BottleneckPart::Unknown);
         let foreign = context.foreign(case, target).is_some();
-        let why = result.rounds.iter().find(|round| round.bottleneck.who == who);
+        let why = result.rounds.iter().find(|round| round.bottleneck.who == bottleneck_part);
         table.rows.push(vec![
             TableCell::text(&case.label),
             busy(|round| &round.usage.gateway),
@@ -87,7 +90,7 @@ fn strip(context: ReportContext<'_>, target: &MeasuredTarget) -> ReportTable {
             memory
                 .filter(|bytes| *bytes > 0.0)
                 .map_or_else(TableCell::none, |bytes| TableCell::text(QuantityUnit::Bytes.show(bytes))),
-            cell(target, who, foreign),
+            cell(target, bottleneck_part, foreign),
             why.map_or_else(TableCell::none, |round| TableCell::text(&round.bottleneck.why)),
         ]);
     }

@@ -23,18 +23,18 @@ pub(super) fn blocks(context: ReportContext<'_>, id: &str) -> Vec<ReportBlock> {
         for target in &context.run.targets {
             let result = context.result(case, target);
             let share = result.and_then(|result| median(&connections_per_request(result)));
-            let kept = result.is_some_and(kept_connections);
+            let is_keepalive = result.is_some_and(kept_connections);
             cells.push(share.map_or_else(TableCell::none, |share| TableCell {
                 text: hundred(share),
-                flag: kept.then_some('k'),
-                emphasis: if kept { CellEmphasis::Loss } else { CellEmphasis::None },
+                flag: is_keepalive.then_some('k'),
+                emphasis: if is_keepalive { CellEmphasis::Loss } else { CellEmphasis::None },
                 bar: None,
             }));
-            if kept {
+            if is_keepalive {
                 reused.push(format!("{} at `{}`", target.name, case.label));
             }
             dots.extend(share.map(|share| {
-                let point = ChartPoint { x: share * 100.0, y: 0.0, interval: None, flagged: kept };
+                let point = ChartPoint { x: share * 100.0, y: 0.0, interval: None, flagged: is_keepalive };
                 (context.style(&target.name), point)
             }));
         }

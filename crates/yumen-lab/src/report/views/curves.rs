@@ -83,8 +83,8 @@ pub(super) fn metric_block(
     let mut table =
         ReportTable::of_numbers(format!("{} over {over}", metric.name()), over, &target_names(context.run));
     for case in cases {
-        let place = number(case, over).unwrap_or(0.0);
-        let mut row = vec![TableCell::text(QuantityUnit::Count.show(place))];
+        let position = number(case, over).unwrap_or(0.0);
+        let mut row = vec![TableCell::text(QuantityUnit::Count.show(position))];
         row.extend(context.cells(case, metric));
         table.rows.push(row);
     }
@@ -100,9 +100,9 @@ pub(super) fn metric_block(
 }
 
 fn lines(metric: RoundMetric, over: &str, cases: &[&RunCase], series: Vec<LineSeries>) -> LinePlot {
-    let places: Vec<f64> = cases.iter().filter_map(|case| number(case, over)).collect();
-    let low = places.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = places.iter().copied().fold(0.0, f64::max);
+    let positions: Vec<f64> = cases.iter().filter_map(|case| number(case, over)).collect();
+    let low = positions.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = positions.iter().copied().fold(0.0, f64::max);
     let spacing = if low > 0.0 && high / low >= LOGARITHMIC_FROM {
         AxisSpacing::Logarithmic
     } else {
@@ -115,7 +115,7 @@ fn lines(metric: RoundMetric, over: &str, cases: &[&RunCase], series: Vec<LineSe
         y: ChartAxis { label: y_label(metric).to_owned(), spacing: y_spacing, unit: metric.unit() },
         series,
         marks: Vec::new(),
-        x_ticks: Some(places),
+        x_ticks: Some(positions),
         every_point: true,
     }
 }
@@ -150,6 +150,6 @@ fn describe(context: ReportContext<'_>, metric: RoundMetric, over: &str, cases: 
     values.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let listed: Vec<String> =
         values.iter().map(|(name, value)| format!("{name} {}", metric.unit().show(*value))).collect();
-    let place = QuantityUnit::Count.show(number(last, over).unwrap_or(0.0));
-    format!("At {place} {over}, from most to least: {}.", listed.join(", "))
+    let position = QuantityUnit::Count.show(number(last, over).unwrap_or(0.0));
+    format!("At {position} {over}, from most to least: {}.", listed.join(", "))
 }

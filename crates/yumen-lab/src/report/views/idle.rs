@@ -19,13 +19,13 @@ pub(super) fn blocks(context: ReportContext<'_>, view: &ReportView, id: &str) ->
         for metric in [RoundMetric::Memory, RoundMetric::MemoryPerConnection] {
             blocks.extend(metric_block(context, metric, over, &cases, &format!("{id}-{index}")));
         }
-        blocks.extend(held(context, over, &cases));
+        blocks.extend(held_connections(context, over, &cases));
     }
     blocks
 }
 
 /// Held and lost connections of every round.
-fn held(context: ReportContext<'_>, over: &str, cases: &[&RunCase]) -> Option<ReportBlock> {
+fn held_connections(context: ReportContext<'_>, over: &str, cases: &[&RunCase]) -> Option<ReportBlock> {
     let columns = [
         over,
         "target",

@@ -83,20 +83,20 @@ fn points(result: &TargetResult, flagged: bool) -> Vec<ChartPoint> {
     let listed = first.summary.main_latency().percentiles.iter().map(|entry| entry.percentile);
     let listed = listed.filter(|percentile| *percentile < 99.99995);
     listed
-        .filter_map(|wanted| {
-            let values = values(result, wanted, true);
+        .filter_map(|percent| {
+            let values = values(result, percent, true);
             let interval = SampleSpread::of(&values)?.interval;
             let y = median(&values)?;
-            Some(ChartPoint { x: wanted / 100.0, y, interval: Some(interval), flagged })
+            Some(ChartPoint { x: percent / 100.0, y, interval: Some(interval), flagged })
         })
         .collect()
 }
 
-fn values(result: &TargetResult, wanted: f64, corrected: bool) -> Vec<f64> {
+fn values(result: &TargetResult, percent: f64, corrected: bool) -> Vec<f64> {
     let latency = |round: &crate::record::RoundRecord| -> Option<f64> {
         let summary = &round.summary;
         let latency = if corrected { summary.main_latency() } else { &summary.latencies.response };
-        percentile(latency, wanted)
+        percentile(latency, percent)
     };
     result.rounds.iter().filter_map(latency).collect()
 }
@@ -105,10 +105,10 @@ fn table(context: ReportContext<'_>, case: &RunCase) -> ReportTable {
     let mut table =
         ReportTable::of_numbers(format!("Latency: {}", case.label), "percentile", &target_names(context.run));
     let mut thin = false;
-    for wanted in ROWS {
-        let mut row = vec![TableCell::text(QuantityUnit::Percentile.show(wanted / 100.0))];
+    for percent in ROWS {
+        let mut row = vec![TableCell::text(QuantityUnit::Percentile.show(percent / 100.0))];
         for target in &context.run.targets {
-            let cell = cell(context, case, target, wanted);
+            let cell = cell(context, case, target, percent);
             thin |= cell.flag == Some('n');
             row.push(cell);
         }
@@ -125,12 +125,12 @@ fn table(context: ReportContext<'_>, case: &RunCase) -> ReportTable {
     table
 }
 
-fn cell(context: ReportContext<'_>, case: &RunCase, target: &MeasuredTarget, wanted: f64) -> TableCell {
+fn cell(context: ReportContext<'_>, case: &RunCase, target: &MeasuredTarget, percent: f64) -> TableCell {
     let Some(result) = context.result(case, target) else { return TableCell::none() };
-    let Some(value) = median(&values(result, wanted, true)) else { return TableCell::none() };
+    let Some(value) = median(&values(result, percent, true)) else { return TableCell::none() };
     let counts = result.rounds.iter().map(|round| round.summary.main_latency().count as f64);
-    let extension_endpoints = counts.fold(f64::INFINITY, f64::min) * (1.0 - wanted / 100.0);
-    let flag = if extension_endpoints < VALUES_BEYOND_MIN { Some('n') } else { context.doubt(case, target) };
+    let beyond = counts.fold(f64::INFINITY, f64::min) * (1.0 - percent / 100.0);
+    let flag = if beyond < VALUES_BEYOND_MIN { Some('n') } else { context.doubt(case, target) };
     let emphasis = if target.role == TargetRole::Baseline { CellEmphasis::Quiet } else { CellEmphasis::None };
     TableCell { text: QuantityUnit::Nanoseconds.show(value), emphasis, flag, bar: None }
 }

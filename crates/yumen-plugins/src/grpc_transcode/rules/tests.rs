@@ -1,17 +1,17 @@
 use super::{PathTemplate, TemplateSegments};
 
 /// The variables of a template for a path; `None` without a match.
-fn told(template: &str, path: &str) -> Option<Vec<(String, String)>> {
+fn captures(template: &str, path: &str) -> Option<Vec<(String, String)>> {
     let template = PathTemplate::parse(template).expect("a template");
-    let told = template.matches(&TemplateSegments::of(path.as_bytes())?)?;
-    Some(told.into_iter().map(|(field, value)| (field.to_owned(), value)).collect())
+    let captures = template.matches(&TemplateSegments::of(path.as_bytes())?)?;
+    Some(captures.into_iter().map(|(field, value)| (field.to_owned(), value)).collect())
 }
 
 fn check(template: &str, path: &str, expected: Option<&[(&str, &str)]>) {
     let expected = expected.map(|all| {
         all.iter().map(|(field, value)| ((*field).to_owned(), (*value).to_owned())).collect::<Vec<_>>()
     });
-    assert_eq!(told(template, path), expected, "{template} {path}");
+    assert_eq!(captures(template, path), expected, "{template} {path}");
 }
 
 #[test]

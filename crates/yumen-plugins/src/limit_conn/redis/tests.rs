@@ -11,7 +11,7 @@ use crate::testing::PluginBench;
 /// A Redis with replies and sleeps under the control of the test.
 #[derive(Default)]
 struct Held {
-    asked: RefCell<Vec<RedisScript>>,
+    scripts: RefCell<Vec<RedisScript>>,
     answer: Cell<Option<i64>>,
     is_down: Cell<bool>,
     /// Number of sleeps that may end.
@@ -24,13 +24,13 @@ struct Way(Rc<Held>);
 
 impl BackgroundHost for Way {
     fn redis(&self, _: &Arc<RedisTarget>, call: RedisScriptCall) -> LocalFuture<'static, RedisResult> {
-        self.0.asked.borrow_mut().push(call.script);
-        let held = self.0.clone();
-        if held.is_down.get() {
+        self.0.scripts.borrow_mut().push(call.script);
+        let redis = self.0.clone();
+        if redis.is_down.get() {
             return Box::pin(std::future::ready(Err(RedisFault::Timeout)));
         }
-        Box::pin(std::future::poll_fn(move |_| match held.answer.get() {
-            Some(told) => Poll::Ready(Ok(RedisReply::Array(vec![RedisReply::Integer(told)]))),
+        Box::pin(std::future::poll_fn(move |_| match redis.answer.get() {
+            Some(reply) => Poll::Ready(Ok(RedisReply::Array(vec![RedisReply::Integer(reply)]))),
             None => Poll::Pending,
         }))
     }
@@ -40,8 +40,8 @@ impl BackgroundHost for Way {
     }
 
     fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
-        let (held, until) = (self.0.clone(), self.0.naps.get() + 1);
-        Box::pin(std::future::poll_fn(move |_| match held.naps.get() >= until {
+        let (redis, until) = (self.0.clone(), self.0.naps.get() + 1);
+        Box::pin(std::future::poll_fn(move |_| match redis.naps.get() >= until {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }))
@@ -64,14 +64,14 @@ impl Held {
             tasks.retain_mut(|task| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             self.tasks.borrow_mut().extend(tasks);
         }
-        self.asked.take()
+        self.scripts.take()
     }
 }
 
 /// A plugin with its counters in this Redis.
-fn plugin(held: &Rc<Held>) -> (PluginBench, Arc<dyn yumen_plugin::Plugin>) {
+fn plugin(redis: &Rc<Held>) -> (PluginBench, Arc<dyn yumen_plugin::Plugin>) {
     let mut bench = PluginBench::new();
-    bench.host.outbound = Some(Rc::new(Way(held.clone())));
+    bench.host.outbound = Some(Rc::new(Way(redis.clone())));
     let settings = json!({"conn": 1, "burst": 0, "default_conn_delay": 0.1, "key": "host",
         "policy": "redis", "redis_host": "redis"});
     let plugin = bench.plugin("limit-conn", settings);
@@ -80,59 +80,59 @@ fn plugin(held: &Rc<Held>) -> (PluginBench, Arc<dyn yumen_plugin::Plugin>) {
 
 #[test]
 fn only_what_redis_has_let_in_is_renewed() {
-    let held = Rc::new(Held::default());
-    let (bench, plugin) = plugin(&held);
+    let redis = Rc::new(Held::default());
+    let (bench, plugin) = plugin(&redis);
     let mut ex = bench.exchange("GET / HTTP/1.1");
-    let Step::Wait(mut asked) = plugin.access(&mut ex) else { panic!("Redis is asked") };
+    let Step::Wait(mut wait) = plugin.access(&mut ex) else { panic!("Redis is asked") };
     let mut cx = Context::from_waker(Waker::noop());
-    assert!(asked.as_mut().poll(&mut cx).is_pending());
-    assert_eq!(held.nap(), [ENTER], "whether it is let in is not known");
-    held.answer.set(Some(1));
-    assert!(matches!(asked.as_mut().poll(&mut cx), Poll::Ready(Step::Continue)));
-    drop(asked);
-    assert_eq!(held.nap(), [RENEW]);
+    assert!(wait.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(redis.nap(), [ENTER], "whether it is let in is not known");
+    redis.answer.set(Some(1));
+    assert!(matches!(wait.as_mut().poll(&mut cx), Poll::Ready(Step::Continue)));
+    drop(wait);
+    assert_eq!(redis.nap(), [RENEW]);
 }
 
 #[test]
 fn leaving_is_told_until_redis_has_heard_it() {
-    let held = Rc::new(Held::default());
-    held.answer.set(Some(1));
-    let (bench, plugin) = plugin(&held);
+    let redis = Rc::new(Held::default());
+    redis.answer.set(Some(1));
+    let (bench, plugin) = plugin(&redis);
     let mut ex = bench.exchange("GET / HTTP/1.1");
-    let Step::Wait(mut asked) = plugin.access(&mut ex) else { panic!("Redis is asked") };
-    assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
-    drop(asked);
-    assert_eq!((held.nap(), held.nap()), (vec![ENTER], vec![RENEW]));
-    held.is_down.set(true);
+    let Step::Wait(mut wait) = plugin.access(&mut ex) else { panic!("Redis is asked") };
+    assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    drop(wait);
+    assert_eq!((redis.nap(), redis.nap()), (vec![ENTER], vec![RENEW]));
+    redis.is_down.set(true);
     drop(ex);
-    assert_eq!([(); 3].map(|()| held.nap()), [(); 3].map(|()| [LEAVE]));
-    held.is_down.set(false);
-    assert_eq!(held.nap(), [LEAVE]);
-    assert!(held.nap().is_empty() && held.tasks.borrow().is_empty(), "it was heard");
+    assert_eq!([(); 3].map(|()| redis.nap()), [(); 3].map(|()| [LEAVE]));
+    redis.is_down.set(false);
+    assert_eq!(redis.nap(), [LEAVE]);
+    assert!(redis.nap().is_empty() && redis.tasks.borrow().is_empty(), "it was heard");
 }
 
 #[test]
 fn who_may_still_be_let_in_leaves_more_than_once() {
-    let held = Rc::new(Held::default());
-    held.is_down.set(true);
-    let (bench, plugin) = plugin(&held);
+    let redis = Rc::new(Held::default());
+    redis.is_down.set(true);
+    let (bench, plugin) = plugin(&redis);
     let mut ex = bench.exchange("GET / HTTP/1.1");
-    let Step::Wait(mut asked) = plugin.access(&mut ex) else { panic!("Redis is asked") };
-    assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
-    drop(asked);
-    held.is_down.set(false);
-    held.answer.set(Some(1));
-    let told = [(); 5].map(|()| held.nap());
+    let Step::Wait(mut wait) = plugin.access(&mut ex) else { panic!("Redis is asked") };
+    assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    drop(wait);
+    redis.is_down.set(false);
+    redis.answer.set(Some(1));
+    let batches = [(); 5].map(|()| redis.nap());
     let leaves = |scripts: &Vec<RedisScript>| scripts.iter().filter(|script| **script == LEAVE).count();
-    assert_eq!(told.iter().map(leaves).sum::<usize>(), 1 + HEARD_WHEN_UNCERTAIN as usize, "{told:?}");
-    assert!(held.tasks.borrow().is_empty());
+    assert_eq!(batches.iter().map(leaves).sum::<usize>(), 1 + HEARD_WHEN_UNCERTAIN as usize, "{batches:?}");
+    assert!(redis.tasks.borrow().is_empty());
 }
 
 #[test]
 fn of_who_left_no_more_is_remembered_than_there_is_room_for() {
-    let held = Rc::new(Held::default());
-    held.is_down.set(true);
-    let (bench, _) = plugin(&held);
+    let redis = Rc::new(Held::default());
+    redis.is_down.set(true);
+    let (bench, _) = plugin(&redis);
     let config: LimitConnSettings =
         serde_json::from_value(json!({"policy": "redis", "redis_host": "redis"})).unwrap();
     let carry = yumen_plugin::Carry::default();

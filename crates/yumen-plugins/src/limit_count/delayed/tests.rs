@@ -17,12 +17,12 @@ use crate::testing::PluginBench;
 struct FakeRedis {
     counts: RefCell<BTreeMap<Vec<u8>, u64>>,
     is_down: Cell<bool>,
-    asked: Cell<usize>,
+    calls: Cell<usize>,
 }
 
 impl FakeRedis {
     fn run(&self, call: &RedisScriptCall) -> RedisResult {
-        self.asked.set(self.asked.get() + 1);
+        self.calls.set(self.calls.get() + 1);
         if self.is_down.get() {
             return Err(RedisFault::Down);
         }
@@ -106,29 +106,29 @@ impl Way {
 
 struct Node {
     bench: PluginBench,
-    way: Rc<Way>,
+    host: Rc<Way>,
     plugin: Arc<dyn Plugin>,
 }
 
 impl Node {
     fn new(redis: &Rc<FakeRedis>, settings: Value) -> Node {
         let mut bench = PluginBench::new();
-        let way = Rc::new(Way {
+        let host = Rc::new(Way {
             redis: redis.clone(),
             tasks: RefCell::default(),
             intervals: Rc::default(),
             is_ending: Rc::default(),
             now: Cell::new(bench.host.now()),
         });
-        bench.host.outbound = Some(way.clone());
+        bench.host.outbound = Some(host.clone());
         let mut all = json!({"policy": "redis", "redis_host": "redis", "sync_interval": 1});
         all.as_object_mut().expect("an object").extend(settings.as_object().expect("an object").clone());
         let plugin = bench.plugin("limit-count", all);
-        Node { bench, way, plugin }
+        Node { bench, host, plugin }
     }
 
     /// Number of requests that pass; none waits.
-    fn ask(&self, requests: usize) -> usize {
+    fn send(&self, requests: usize) -> usize {
         let passes = |_: &usize| {
             let mut ex = self.bench.exchange("GET / HTTP/1.1");
             match self.plugin.access(&mut ex) {
@@ -142,7 +142,7 @@ impl Node {
 
     fn advance(&self, by: Duration) {
         self.bench.host.advance(by);
-        self.way.now.set(self.bench.host.now());
+        self.host.now.set(self.bench.host.now());
     }
 }
 
@@ -155,13 +155,13 @@ fn nodes_learn_of_each_other_at_each_interval_and_exceed_by_no_more_than_one() {
         let (rate, mut admitted) = (7, 0);
         for _ in 0..30 {
             for node in &nodes {
-                admitted += node.ask(rate);
-                node.way.interval();
+                admitted += node.send(rate);
+                node.host.interval();
             }
         }
         assert!((100..=100 + 2 * rate).contains(&admitted), "{window_type}: {admitted} of 100");
-        let told: u64 = redis.counts.borrow().values().sum();
-        assert_eq!(told as usize, admitted, "{window_type}: Redis knows of all");
+        let counted: u64 = redis.counts.borrow().values().sum();
+        assert_eq!(counted as usize, admitted, "{window_type}: Redis knows of all");
     }
 }
 
@@ -171,12 +171,12 @@ fn one_node_alone_is_exact_and_asks_once_an_interval_however_many_requests_come(
     let node = Node::new(&redis, json!({"count": 5000, "time_window": 3600}));
     let mut admitted = 0;
     for _ in 0..10 {
-        admitted += node.ask(1000);
-        node.way.interval();
+        admitted += node.send(1000);
+        node.host.interval();
     }
     assert_eq!(admitted, 5000);
     // Each of the five intervals sent one call.
-    assert_eq!(redis.asked.get(), 5);
+    assert_eq!(redis.calls.get(), 5);
 }
 
 #[test]
@@ -184,16 +184,16 @@ fn what_could_not_be_told_is_told_later_and_requests_go_on() {
     let redis = Rc::<FakeRedis>::default();
     let nodes = [(); 2].map(|()| Node::new(&redis, json!({"count": 10, "time_window": 3600})));
     redis.is_down.set(true);
-    assert_eq!(nodes[0].ask(6), 6);
-    nodes[0].way.interval();
-    nodes[0].way.interval();
+    assert_eq!(nodes[0].send(6), 6);
+    nodes[0].host.interval();
+    nodes[0].host.interval();
     redis.is_down.set(false);
-    nodes[0].way.interval();
+    nodes[0].host.interval();
     assert_eq!(redis.counts.borrow().values().sum::<u64>(), 6);
     // The other node sees the six with its first request.
-    assert_eq!(nodes[1].ask(1), 1);
-    nodes[1].way.run_tasks();
-    assert_eq!(nodes[1].ask(10), 3);
+    assert_eq!(nodes[1].send(1), 1);
+    nodes[1].host.run_tasks();
+    assert_eq!(nodes[1].send(10), 3);
 }
 
 #[test]
@@ -201,16 +201,16 @@ fn a_sliding_window_is_told_to_its_end_even_when_the_next_has_begun() {
     let redis = Rc::<FakeRedis>::default();
     let settings = json!({"count": 100, "time_window": 60, "window_type": "sliding"});
     let node = Node::new(&redis, settings);
-    assert_eq!(node.ask(5), 5);
-    node.way.run_tasks();
-    assert_eq!(node.ask(7), 7);
+    assert_eq!(node.send(5), 5);
+    node.host.run_tasks();
+    assert_eq!(node.send(7), 7);
     // The next window begins before the interval ends, so Redis gets the remainder later.
     node.advance(Duration::from_secs(41));
-    assert_eq!(node.ask(2), 2);
+    assert_eq!(node.send(2), 2);
     redis.is_down.set(true);
-    node.way.interval();
+    node.host.interval();
     redis.is_down.set(false);
-    node.way.interval();
+    node.host.interval();
     let counts: Vec<u64> = redis.counts.borrow().values().copied().collect();
     assert_eq!(counts, [12, 2], "by window");
 }
@@ -220,9 +220,9 @@ fn what_was_counted_stays_when_another_worker_finds_the_same_window_over() {
     for kind in [WindowType::Fixed, WindowType::Sliding] {
         let (mut tally, now) = (DelayedCounter::default(), Now { mono_us: 1_000_000, unix_ms: 90_000 });
         assert!(tally.turn(kind, 60_000, now).is_none());
-        *tally.untold.get_mut() += 2;
+        *tally.unreported.get_mut() += 2;
         assert!(tally.turn(kind, 60_000, now).is_none(), "the second worker to find that there was none");
-        assert_eq!((tally.untold.into_inner(), tally.turns), (2, 1));
+        assert_eq!((tally.unreported.into_inner(), tally.turns), (2, 1));
     }
 }
 
@@ -230,11 +230,11 @@ fn what_was_counted_stays_when_another_worker_finds_the_same_window_over() {
 fn a_fixed_window_ends_and_the_next_begins_from_nothing() {
     let redis = Rc::<FakeRedis>::default();
     let node = Node::new(&redis, json!({"count": 3, "time_window": 60}));
-    assert_eq!(node.ask(5), 3);
-    node.way.interval();
+    assert_eq!(node.send(5), 3);
+    node.host.interval();
     redis.counts.borrow_mut().clear();
     node.advance(Duration::from_secs(61));
-    assert_eq!(node.ask(5), 3);
+    assert_eq!(node.send(5), 3);
 }
 
 #[test]
@@ -242,15 +242,15 @@ fn what_is_left_of_a_fixed_window_is_not_charged_to_the_next() {
     let redis = Rc::<FakeRedis>::default();
     let node = Node::new(&redis, json!({"count": 10, "time_window": 60}));
     redis.is_down.set(true);
-    assert_eq!(node.ask(10), 10);
-    node.way.interval();
+    assert_eq!(node.send(10), 10);
+    node.host.interval();
     node.advance(Duration::from_secs(59));
-    node.way.interval();
+    node.host.interval();
     node.advance(Duration::from_secs(2));
     redis.is_down.set(false);
-    node.way.interval();
+    node.host.interval();
     assert_eq!(redis.counts.borrow().values().sum::<u64>(), 0);
-    assert_eq!(node.ask(11), 10);
+    assert_eq!(node.send(11), 10);
 }
 
 #[test]
@@ -266,10 +266,10 @@ fn rules_that_find_the_same_value_are_told_apart() {
         matches!(node.plugin.access(&mut ex), Step::Continue)
     });
     assert_eq!(admitted.count(), 3);
-    node.way.interval();
+    node.host.interval();
     let counts = redis.counts.borrow();
-    let told: Vec<_> = counts.iter().map(|(key, count)| (key.ends_with(b":a#1"), *count)).collect();
-    assert_eq!(told, [(true, 3), (false, 3)], "{counts:?}");
+    let counted: Vec<_> = counts.iter().map(|(key, count)| (key.ends_with(b":a#1"), *count)).collect();
+    assert_eq!(counted, [(true, 3), (false, 3)], "{counts:?}");
 }
 
 #[test]
@@ -280,32 +280,32 @@ fn a_process_that_takes_over_goes_on_in_the_window_and_redis_hears_of_each_reque
             json!({"count": 50, "time_window": 60, "window_type": window_type, "sync_interval": 20});
         let [first, second, third] = [(); 3].map(|()| Node::new(&redis, settings.clone()));
         let take_over = |old: &Node, new: &Node| {
-            let told = old.bench.carry.export();
-            new.bench.carry.take_over(&told, new.bench.host.now());
-            told
+            let counted = old.bench.carry.export();
+            new.bench.carry.take_over(&counted, new.bench.host.now());
+            counted
         };
-        let tell_on = |old: &Node, new: &Node, told: &mut yumen_plugin::ExportedState| {
-            let (since, now) = old.bench.carry.export_since(told);
+        let hand_over = |old: &Node, new: &Node, counted: &mut yumen_plugin::ExportedState| {
+            let (since, now) = old.bench.carry.export_since(counted);
             new.bench.carry.take_over(&since, new.bench.host.now());
-            *told = now;
+            *counted = now;
             since.len()
         };
-        assert_eq!(first.ask(20), 20);
-        first.way.run_tasks();
+        assert_eq!(first.send(20), 20);
+        first.host.run_tasks();
         let mut of_first = take_over(&first, &second);
-        assert_eq!(second.ask(10), 10);
-        second.way.run_tasks();
+        assert_eq!(second.send(10), 10);
+        second.host.run_tasks();
         // The first process drains. The second sees its synchronized counts in Redis.
-        assert_eq!(first.ask(5), 5);
-        assert_eq!(tell_on(&first, &second, &mut of_first), 1, "{window_type}");
-        assert_eq!(first.ask(3), 3);
-        first.way.interval();
-        assert_eq!(tell_on(&first, &second, &mut of_first), 0, "{window_type}");
-        second.way.interval();
+        assert_eq!(first.send(5), 5);
+        assert_eq!(hand_over(&first, &second, &mut of_first), 1, "{window_type}");
+        assert_eq!(first.send(3), 3);
+        first.host.interval();
+        assert_eq!(hand_over(&first, &second, &mut of_first), 0, "{window_type}");
+        second.host.interval();
         take_over(&second, &third);
-        assert_eq!(third.ask(30), 50 - 20 - 10 - 5 - 3, "{window_type}");
+        assert_eq!(third.send(30), 50 - 20 - 10 - 5 - 3, "{window_type}");
         for node in [first, second, third] {
-            node.way.end();
+            node.host.end();
         }
         assert_eq!(redis.counts.borrow().values().sum::<u64>(), 50, "{window_type}: all, and once");
     }
@@ -316,6 +316,6 @@ fn a_worker_that_ends_without_redis_does_not_wait_for_it() {
     let redis = Rc::<FakeRedis>::default();
     let node = Node::new(&redis, json!({"count": 10, "time_window": 3600}));
     redis.is_down.set(true);
-    assert_eq!(node.ask(6), 6);
-    node.way.end();
+    assert_eq!(node.send(6), 6);
+    node.host.end();
 }

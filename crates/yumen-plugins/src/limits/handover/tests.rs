@@ -16,7 +16,7 @@ fn admitted(bench: &PluginBench, plugin: &Arc<dyn Plugin>, requests: usize) -> u
 
 /// Checks that the new process continues the counts of the old one, then counts in parallel for `elapsed`.
 #[track_caller]
-fn check(name: &str, settings: &Value, before: usize, elapsed: Duration, beside: usize, left: usize) {
+fn check(name: &str, settings: &Value, before: usize, elapsed: Duration, other_count: usize, left: usize) {
     let (old, new) = (PluginBench::new(), PluginBench::new());
     let of_old = old.plugin(name, settings.clone());
     // Creates another limit first: limits are found by name, not by creation order.
@@ -32,7 +32,7 @@ fn check(name: &str, settings: &Value, before: usize, elapsed: Duration, beside:
         bench.host.advance(elapsed);
     }
     new.carry.take_over(&exported, new.host.now());
-    assert_eq!(admitted(&old, &of_old, beside), beside);
+    assert_eq!(admitted(&old, &of_old, other_count), other_count);
     let (since, now) = old.carry.export_since(&exported);
     new.carry.take_over(&since, new.host.now());
     assert!(old.carry.export_since(&now).0.is_empty(), "what was exported is not exported again");
@@ -74,7 +74,7 @@ fn exchanges_under_way_in_the_process_before_count_until_they_end() {
     assert!(first.is_some() && second.is_some());
     let mut exported = old.carry.export();
     new.carry.take_over(&exported, new.host.now());
-    let mut tell = || {
+    let mut export = || {
         let (since, now) = old.carry.export_since(&exported);
         exported = now;
         new.carry.take_over(&since, new.host.now());
@@ -82,19 +82,19 @@ fn exchanges_under_way_in_the_process_before_count_until_they_end() {
     };
     let third = begin(new, &of_new);
     assert!(third.is_some() && begin(new, &of_new).is_none(), "two there and one here");
-    assert_eq!(tell(), 0, "nothing has changed");
+    assert_eq!(export(), 0, "nothing has changed");
     drop(first);
-    assert_eq!(tell(), 1);
+    assert_eq!(export(), 1);
     let fourth = begin(new, &of_new);
     assert!(fourth.is_some() && begin(new, &of_new).is_none(), "one there and two here");
     drop(second);
-    assert_eq!((tell(), tell()), (1, 0), "the last one's end is exported, once");
+    assert_eq!((export(), export()), (1, 0), "the last one's end is exported, once");
     let fifth = begin(new, &of_new);
     assert!(fifth.is_some() && begin(new, &of_new).is_none(), "all three here");
     drop((third, fourth, fifth));
     // A process that is killed exports nothing more.
     let sixth = begin(old, &of_old);
-    assert_eq!((sixth.is_some(), tell()), (true, 1));
+    assert_eq!((sixth.is_some(), export()), (true, 1));
     let here = [begin(new, &of_new), begin(new, &of_new), begin(new, &of_new)];
     assert_eq!(here.iter().flatten().count(), 2);
     new.carry.go_on_alone();

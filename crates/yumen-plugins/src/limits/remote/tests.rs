@@ -18,26 +18,26 @@ fn settings_lead_to_a_server() {
     let settings = json!({"redis_host": "r", "redis_ssl": true, "redis_database": 3, "redis_timeout": 50,
         "redis_username": "u", "redis_password": "p"});
     let found = target("redis", settings).expect("a target");
-    assert_eq!(found.place, RedisTopology::Server(at("r", 6379)));
+    assert_eq!(found.topology, RedisTopology::Server(at("r", 6379)));
     assert_eq!((found.database, found.timeout_ms, found.tls), (3, 50, Some(RedisTls { verify: false })));
     assert_eq!(found.login, RedisLogin { username: "u".into(), password: "p".into() });
     let nodes = json!({"redis_cluster_nodes": ["a:1", "[::1]:2"]});
     let found = target("redis-cluster", nodes).expect("a target");
-    assert_eq!(found.place, RedisTopology::Cluster(vec![at("a", 1), at("::1", 2)]));
+    assert_eq!(found.topology, RedisTopology::Cluster(vec![at("a", 1), at("::1", 2)]));
 }
 
 #[test]
 fn an_address_of_ipv6_may_stand_in_brackets() {
     for written in ["::1", "[::1]"] {
         let server = target("redis", json!({"redis_host": written})).expect("a target");
-        assert_eq!(server.place, RedisTopology::Server(at("::1", 6379)));
+        assert_eq!(server.topology, RedisTopology::Server(at("::1", 6379)));
         let sentinels = json!({"redis_sentinels": [{"host": written, "port": 1}], "redis_master_name": "m"});
         let found = target("redis-sentinel", sentinels).expect("a target");
-        let RedisTopology::Sentinel { sentinels, .. } = &found.place else { panic!("{found:?}") };
+        let RedisTopology::Sentinel { sentinels, .. } = &found.topology else { panic!("{found:?}") };
         assert_eq!(*sentinels, [at("::1", 1)]);
         let cluster = json!({"redis_cluster_nodes": [format!("{written}:2")]});
         let cluster = target("redis-cluster", cluster).expect("a target");
-        assert_eq!(cluster.place, RedisTopology::Cluster(vec![at("::1", 2)]));
+        assert_eq!(cluster.topology, RedisTopology::Cluster(vec![at("::1", 2)]));
     }
 }
 

@@ -161,11 +161,11 @@ impl BidirectionalCopy {
         client: &mut TransportStream,
         endpoint: &mut TransportStream,
     ) {
-        let there = match self.broken {
+        let remaining = match self.broken {
             Some(CopySide::Client) => endpoint,
             Some(CopySide::Endpoint) => client,
             None => return,
         };
-        there.settle(worker.timers, worker.settings.timeouts.send_ms).await;
+        remaining.settle(worker.timers, worker.settings.timeouts.send_ms).await;
     }
 }

@@ -52,8 +52,8 @@ async fn what_is_held_back_goes_where_no_budget_is_left_and_the_source_is_silent
     let net = net();
     let ((source, _endpoint), (sink, _client)) =
         (net.pair("gateway", "endpoint"), net.pair("gateway", "client"));
-    let told = Rc::new(RefCell::new(Vec::new()));
-    let tells = told.clone();
+    let pauses = Rc::new(RefCell::new(Vec::new()));
+    let pause_log = pauses.clone();
     let local = LocalSet::new();
     local.spawn_local(async move {
         let (mut source, mut sink) = (
@@ -64,7 +64,7 @@ async fn what_is_held_back_goes_where_no_budget_is_left_and_the_source_is_silent
         let mut transfer = Transfer::new(Framing::Close, BodyEncoding::Known, Vec::new(), 0);
         transfer.filter = FilterStage::Fed;
         let mut edit = |chunk: BodyChunk| {
-            tells.borrow_mut().push(chunk.pause);
+            pause_log.borrow_mut().push(chunk.pause);
             BodyChunk { data: b"held".to_vec(), ..BodyChunk::default() }
         };
         let mut is_spent = false;
@@ -86,6 +86,6 @@ async fn what_is_held_back_goes_where_no_budget_is_left_and_the_source_is_silent
             }
         })
         .await;
-    assert_eq!(*told.borrow(), [true]);
+    assert_eq!(*pauses.borrow(), [true]);
     net.close();
 }

@@ -31,7 +31,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         let upstream = self.pinned.upstream;
         let is_over = || history.is_over(upstream) || deadline::check(self.conn).is_err();
         let admitted = match self.is_refused(&attempt) && !is_over() {
-            true => self.admit_elsewhere(&mut attempt, history),
+            true => self.admit_other_endpoint(&mut attempt, history),
             false => None,
         };
         let Some(admitted) = admitted else {
@@ -45,7 +45,7 @@ impl<'s> ProxiedExchange<'_, 's> {
     }
 
     #[cold]
-    fn admit_elsewhere(
+    fn admit_other_endpoint(
         &mut self,
         attempt: &mut Attempt<'s, ResponseStarted>,
         history: &AttemptHistory,

@@ -17,7 +17,7 @@ use crate::exchange::forwarded;
 use crate::exchange::proxied::ProxiedExchange;
 use crate::fault::{Fault, FaultKind};
 use crate::runtime::buffer::InboxMark;
-use crate::runtime::cold_future::apart;
+use crate::runtime::cold_future::box_cold;
 use crate::tls::TlsName;
 use crate::transport::stream::{HeadSent, TransportStream};
 use crate::upstream::attempt::{Attempt, EndpointConnected, RequestSent, RequestText, UnansweredAttempt};
@@ -58,14 +58,14 @@ pub(super) fn target<'a>(
 /// Server name for the endpoint's certificate: the `Host` that the endpoint receives, as in APISIX. An
 /// endpoint that is configured by name takes precedence where the client's `Host` is passed on.
 fn tls_name<'a>(ex: &'a Exchange<'_>, upstream: &'a Upstream, endpoint: &'a Endpoint) -> TlsName<'a> {
-    let own = TlsName { host: endpoint.host.as_bytes(), is_asked_for: false };
+    let own = TlsName { host: endpoint.host.as_bytes(), is_explicit: false };
     let name = match (&ex.upstream.host, &upstream.pass_host) {
-        (Some(host), _) => TlsName { host: host_only(host), is_asked_for: true },
+        (Some(host), _) => TlsName { host: host_only(host), is_explicit: true },
         (None, HostRewrite::Pass) if endpoint.host.parse::<std::net::IpAddr>().is_ok() => {
-            TlsName { host: ex.request.host(), is_asked_for: true }
+            TlsName { host: ex.request.host(), is_explicit: true }
         }
         (None, HostRewrite::Rewrite(host)) => {
-            TlsName { host: host_only(host.as_bytes()), is_asked_for: false }
+            TlsName { host: host_only(host.as_bytes()), is_explicit: false }
         }
         (None, HostRewrite::Node | HostRewrite::Pass) => own,
     };
@@ -96,12 +96,12 @@ fn speaks_http2(ex: &Exchange<'_>, route: &Route, upstream: &Upstream) -> bool {
     upstream.protocol.http2
         && ex.upstream.scheme.is_none()
         && (matches!(upstream.protocol.scheme, UpstreamScheme::Grpc | UpstreamScheme::Grpcs)
-            || !wants_upgrade(ex, route))
+            || !is_upgrade(ex, route))
 }
 
 /// Whether the client requests an upgrade that the route allows.
 #[inline]
-fn wants_upgrade(ex: &Exchange<'_>, route: &Route) -> bool {
+fn is_upgrade(ex: &Exchange<'_>, route: &Route) -> bool {
     route.enable_websocket
         && ex.request.options.upgrade
         // A server ignores `Upgrade` in an HTTP/1.0 request (RFC 9110 §7.8).
@@ -122,7 +122,7 @@ impl<'s> ProxiedExchange<'_, 's> {
                 // 9110 §7.8).
                 101 => return Err(FaultKind::UnexpectedUpgrade.into()),
                 100..=199 => {
-                    apart(self.pass_interim(sent)).await?;
+                    box_cold(self.pass_interim(sent)).await?;
                     sent.clear_head();
                 }
                 _ => {
@@ -138,7 +138,7 @@ impl<'s> ProxiedExchange<'_, 's> {
     fn is_upgrade(&self, sent: &mut Attempt<'s, RequestSent>) -> bool {
         // HTTP/2 has no 101 response (RFC 9113 §8.6).
         !sent.connection().stream.is_shared()
-            && wants_upgrade(self.ex, self.route)
+            && is_upgrade(self.ex, self.route)
             && sent.head().fields.known(KnownField::Upgrade).is_some()
     }
 
@@ -160,7 +160,7 @@ impl<'s> ProxiedExchange<'_, 's> {
     pub(super) fn send_head(&mut self, connected: Attempt<'s, EndpointConnected>) -> SendResult<'s> {
         let form = match connected.is_stream() {
             true => RequestForm::Stream,
-            false if wants_upgrade(self.ex, self.route) => RequestForm::Upgrade,
+            false if is_upgrade(self.ex, self.route) => RequestForm::Upgrade,
             false => RequestForm::Plain,
         };
         let upstream = self.pinned.upstream;
@@ -229,11 +229,11 @@ impl<'s> ProxiedExchange<'_, 's> {
             KnownField::ContentLength => {
                 // The client's field stays only if it matches the length of the body that follows; plugins
                 // may have changed either.
-                let is_told = ex.body.buffered.is_none()
+                let matches_body = ex.body.buffered.is_none()
                     && field.is_received()
                     && request.framing.agrees_with(request.fields.value(field));
-                has_length |= is_told;
-                !is_told
+                has_length |= matches_body;
+                !matches_body
             }
             KnownField::Other => forwarded::is_false(&request.fields, field),
             _ => false,
@@ -247,7 +247,7 @@ impl<'s> ProxiedExchange<'_, 's> {
             out.extend_from_slice(b"Connection: upgrade\r\n");
             write_line(out, b"Upgrade", request.fields.known(KnownField::Upgrade).unwrap_or_default());
         }
-        if form == RequestForm::Stream && self.wants_trailers() {
+        if form == RequestForm::Stream && self.accepts_trailers() {
             // The only value of `TE` that HTTP/2 permits (RFC 9113 §8.2.2).
             out.extend_from_slice(b"TE: trailers\r\n");
         }
@@ -256,7 +256,7 @@ impl<'s> ProxiedExchange<'_, 's> {
 
     /// Whether the endpoint may send trailers: to clients that accept them (RFC 9110 §10.1.4), and in gRPC,
     /// which needs them.
-    fn wants_trailers(&self) -> bool {
+    fn accepts_trailers(&self) -> bool {
         let mut te = self.ex.request.fields.all_known(KnownField::Te).flat_map(yumen_http::head::tokens);
         matches!(self.pinned.upstream.protocol.scheme, UpstreamScheme::Grpc | UpstreamScheme::Grpcs)
             || te.any(|token| token.eq_ignore_ascii_case(b"trailers"))

@@ -31,10 +31,10 @@ impl Edited<'_, '_> {
         let mut edit_body = PluginEdit::new(ex, chains);
         let mut edit: Option<Edit<'_>> = Some(&mut edit_body);
         let result = bodies.run(&mut edit).await;
-        let mut told = edit_body.grpc_status;
+        let mut grpc_status = edit_body.grpc_status;
         if let Err(kind) = result
             && is_call
-            && told.is_none()
+            && grpc_status.is_none()
             && kind != FaultKind::ClientGone
         {
             // The client gets the status that is logged: an expired deadline is no failure of the endpoint.
@@ -42,10 +42,10 @@ impl Edited<'_, '_> {
             let status = grpc::status_of_lines(&trailers);
             let end = BodyChunk { last: true, trailers, ..BodyChunk::default() };
             if let Poll::Ready(edited) = edit_body.edit(end) {
-                told = end_with(bodies, edited).await.and(status);
+                grpc_status = end_with(bodies, edited).await.and(status);
             }
         }
-        (result, told)
+        (result, grpc_status)
     }
 }
 

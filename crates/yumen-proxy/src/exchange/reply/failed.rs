@@ -7,13 +7,13 @@ use yumen_plugin::Exchange;
 pub(super) fn note_upstream_status(ex: &mut Exchange<'_>, status: u16) {
     ex.endpoint.status = status;
     if status >= 500 {
-        tell_upstream_status(ex);
+        set_upstream_status(ex);
     }
 }
 
 /// Sets the field ahead of the response plugins, which may remove it.
 #[cold]
-fn tell_upstream_status(ex: &mut Exchange<'_>) {
+fn set_upstream_status(ex: &mut Exchange<'_>) {
     let mut number = itoa::Buffer::new();
     let status = number.format(ex.endpoint.status);
     ex.response.fields.set("X-APISIX-Upstream-Status", status.as_bytes());

@@ -18,7 +18,7 @@ use crate::worker::tests::worker;
 
 /// Returns the bytes that the client receives for a fault, and the end of its connection. With `is_late`, the
 /// deadline has passed as well.
-fn told(kind: FaultKind, is_late: bool) -> (String, Poll<After>) {
+fn refused(kind: FaultKind, is_late: bool) -> (String, Poll<After>) {
     let worker = worker(Arc::new(Publisher::default()));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -32,18 +32,18 @@ fn told(kind: FaultKind, is_late: bool) -> (String, Poll<After>) {
     }
     let after = pin!(refuse(&mut conn, kind, None)).poll(&mut Context::from_waker(Waker::noop()));
     drop(conn);
-    let mut told = String::new();
-    at_client.read_to_string(&mut told).unwrap();
-    (told, after)
+    let mut refused = String::new();
+    at_client.read_to_string(&mut refused).unwrap();
+    (refused, after)
 }
 
 #[test]
 fn nothing_is_said_behind_half_of_an_interim_answer() {
     for kind in [FaultKind::ClientGone, FaultKind::ClientStalled] {
         for is_late in [false, true] {
-            assert_eq!(told(kind, is_late), (String::new(), Poll::Ready(After::Close)));
+            assert_eq!(refused(kind, is_late), (String::new(), Poll::Ready(After::Close)));
         }
     }
-    assert!(told(FaultKind::ClientTimeout, false).0.starts_with("HTTP/1.1 408 "));
-    assert!(told(FaultKind::ClientTimeout, true).0.starts_with("HTTP/1.1 504 "));
+    assert!(refused(FaultKind::ClientTimeout, false).0.starts_with("HTTP/1.1 408 "));
+    assert!(refused(FaultKind::ClientTimeout, true).0.starts_with("HTTP/1.1 504 "));
 }

@@ -25,19 +25,19 @@ pub(crate) async fn accept(
         Ok(opened) => opened,
         Err(error) => return tracing::error!(%error, "HTTP/3 socket registration failed"),
     };
-    let door = Rc::new(Http3ListenerContext { worker, endpoint, local, shaking: Rc::default() });
+    let context = Rc::new(Http3ListenerContext { worker, endpoint, local, shaking: Rc::default() });
     tokio::select! {
-        () = door.accept() => return,
+        () = context.accept() => return,
         _ = duty.wait_for(|duty| duty.is_over()) => {}
     }
     // After a handover, the successor reads from the socket. The connections still queued here are served and
     // then sent to the successor. Without a successor, refusal lets a client try another node at once.
     tokio::task::spawn_local(async move {
         tokio::select! {
-            () = door.accept() => return,
+            () = context.accept() => return,
             _ = duty.wait_for(|duty| matches!(duty, WorkerDuty::End { .. })) => {}
         }
-        while let Some(incoming) = door.endpoint.accept().await {
+        while let Some(incoming) = context.endpoint.accept().await {
             incoming.refuse();
         }
     });

@@ -94,9 +94,9 @@ impl AsyncTimer for QuicTimer {
     fn reset(self: Pin<&mut Self>, at: Instant) {
         let left = at.saturating_duration_since(Instant::now());
         // The cached clock is behind the real time, and a timer that fires early would fire a second time.
-        let behind_ms = clock::exact().mono_ms().saturating_sub(clock::now().mono_ms());
+        let lag_ms = clock::exact().mono_ms().saturating_sub(clock::now().mono_ms());
         let left_ms = u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX / 2);
-        self.with(|timer| timer.set((left_ms + behind_ms).max(1)));
+        self.with(|timer| timer.set((left_ms + lag_ms).max(1)));
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

@@ -112,8 +112,8 @@ impl DatagramSteering {
         }
         // Other long headers may carry an identifier that the client chose.
         let (length, rest) = datagram.get(LENGTH_AT..)?.split_first()?;
-        let is_ours = first & TYPE_BITS == HANDSHAKE && usize::from(*length) == ID_BYTES;
-        is_ours.then(|| self.owner(rest.get(..ID_BYTES)?)).flatten()
+        let has_our_id = first & TYPE_BITS == HANDSHAKE && usize::from(*length) == ID_BYTES;
+        has_our_id.then(|| self.owner(rest.get(..ID_BYTES)?)).flatten()
     }
 
     /// Endpoint of this process for a datagram from another process. Handshake packets count too: no endpoint
@@ -125,7 +125,7 @@ impl DatagramSteering {
 
     /// Destination of a datagram that `endpoint` received. Handshake packets stay, as a client must not
     /// migrate before the handshake ends (RFC 9000 §9), unless they belong to a predecessor.
-    fn way(&self, datagram: &[u8], endpoint: usize) -> DatagramRoute {
+    fn route(&self, datagram: &[u8], endpoint: usize) -> DatagramRoute {
         let is_of_handshake = datagram.first().is_some_and(|first| first & LONG_HEADER != 0);
         match self.apparent_owner(datagram) {
             Some(owner) if owner.generation == self.generation => match owner.endpoint {
@@ -185,11 +185,11 @@ pub(super) fn mailboxes(endpoints: usize) -> Vec<SteeringMailbox> {
 
 /// Delivers datagrams from the successor to the endpoints, until the successor or all endpoints have ended.
 pub(super) fn pass_on(
-    mut mouth: DatagramReceiver,
+    mut receiver: DatagramReceiver,
     steering: &DatagramSteering,
     endpoints: &[Sender<SteeringMessage>],
 ) {
-    while let Some(handed) = mouth.take() {
+    while let Some(handed) = receiver.take() {
         let (before, rest) = endpoints.split_at(steering.endpoint(handed.data()).unwrap_or(0));
         // If the owner has ended, any other endpoint can send the client a stateless reset (RFC 9000 §10.3).
         let Some(endpoint) = rest.iter().chain(before).find(|endpoint| !endpoint.is_closed()) else { return };
@@ -255,12 +255,12 @@ impl SteeredSocket {
     /// Compacts the datagrams of this endpoint in `room` and forwards the others; returns the remaining
     /// bytes.
     fn partition(&self, room: &mut [u8], meta: &RecvMeta) -> usize {
-        let mut kept = 0;
+        let mut retained = 0;
         let mut start = 0;
         while start < meta.len {
             // A receive may return several datagrams of `stride` bytes each (GRO).
             let end = (start + meta.stride.max(1)).min(meta.len);
-            let keeps = match self.steering.way(&room[start..end], self.endpoint) {
+            let keeps = match self.steering.route(&room[start..end], self.endpoint) {
                 DatagramRoute::Keep => true,
                 DatagramRoute::Endpoint(other) => {
                     let handed = SteeringMessage::Datagram(ForwardedDatagram::new(&room[start..end], meta));
@@ -276,12 +276,12 @@ impl SteeredSocket {
                 DatagramRoute::Successor => false,
             };
             if keeps {
-                room.copy_within(start..end, kept);
-                kept += end - start;
+                room.copy_within(start..end, retained);
+                retained += end - start;
             }
             start = end;
         }
-        kept
+        retained
     }
 }
 

@@ -123,7 +123,7 @@ impl LogQueueWriter {
             self.backlog.settle(&batch, lost);
             losses.report_losses_throttled();
         }
-        losses.say();
+        losses.report();
     }
 }
 
@@ -170,7 +170,7 @@ impl<W: Write> LogOutput<W> {
 struct LineLosses {
     lines: u64,
     error: Option<io::Error>,
-    said: Option<Instant>,
+    reported_at: Option<Instant>,
 }
 
 impl LineLosses {
@@ -181,16 +181,16 @@ impl LineLosses {
 
     /// Reports at most once per `SAID_EVERY`: a full disk must not fill the node log too.
     fn report_losses_throttled(&mut self) {
-        if self.said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
-            self.say();
+        if self.reported_at.is_none_or(|reported_at| reported_at.elapsed() >= SAID_EVERY) {
+            self.report();
         }
     }
 
-    fn say(&mut self) {
+    fn report(&mut self) {
         if let Some(error) = self.error.take() {
             let lines = std::mem::take(&mut self.lines);
             tracing::error!(%error, lines, "access log write failed, lines lost");
-            self.said = Some(Instant::now());
+            self.reported_at = Some(Instant::now());
         }
     }
 }

@@ -39,13 +39,13 @@ fn what_was_taken_and_given_back_is_gone() {
 #[test]
 fn what_is_dropped_from_the_end_is_gone_and_what_comes_next_stands_in_its_place() {
     let buffers = Buffers::default();
-    for (kept, rest) in [(9, &b"cdef"[..]), (4, b"cdef"), (1, b"c"), (0, b"")] {
+    for (count, rest) in [(9, &b"cdef"[..]), (4, b"cdef"), (1, b"c"), (0, b"")] {
         let mut inbox = holding(b"abcdef", &buffers);
         inbox.consume(2);
-        inbox.truncate(kept);
-        assert_eq!(inbox.bytes(), rest, "{kept}");
+        inbox.truncate(count);
+        assert_eq!(inbox.bytes(), rest, "{count}");
         inbox.room(&buffers)[0] = b'!';
         inbox.filled(1);
-        assert_eq!(inbox.bytes(), [rest, b"!"].concat(), "{kept}");
+        assert_eq!(inbox.bytes(), [rest, b"!"].concat(), "{count}");
     }
 }

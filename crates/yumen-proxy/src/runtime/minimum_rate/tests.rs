@@ -9,7 +9,7 @@ fn check(steps: &[(u64, Option<i64>)], expected: &[Option<u64>]) {
     let mut found = Vec::new();
     for (now_ms, bytes) in steps {
         match bytes {
-            Some(bytes) => found.push(pace.judge(rate, *bytes, 1000 + now_ms)),
+            Some(bytes) => found.push(pace.check(rate, *bytes, 1000 + now_ms)),
             None => pace.rest(),
         }
     }

@@ -33,15 +33,15 @@ fn nothing_is_taken_on_while_memory_is_short() {
 
 /// Returns the interval between two measurements with this delay, in milliseconds: a worker with delayed
 /// events also measures late.
-fn between_looks(waited_ms: u64) -> u64 {
+fn sample_interval(waited_ms: u64) -> u64 {
     SAMPLE_MS + 2 * waited_ms
 }
 
 /// Applies delays in milliseconds with a target of 10 ms. Returns the state and the elapsed time.
-fn noted(waits: &[u64]) -> (EventLag, u64) {
+fn lag_after(waits: &[u64]) -> (EventLag, u64) {
     let (mut lag, mut now_ms) = (EventLag::since(1_000_000), 1000);
     for waited_ms in waits {
-        now_ms += between_looks(*waited_ms);
+        now_ms += sample_interval(*waited_ms);
         lag.note(now_ms * 1000, waited_ms * 1000, 10_000);
     }
     (lag, now_ms - 1000)
@@ -50,7 +50,7 @@ fn noted(waits: &[u64]) -> (EventLag, u64) {
 /// Checks the share of shed requests after these delays, in percent.
 #[track_caller]
 fn check(waits: &[u64], percent: std::ops::RangeInclusive<u32>) {
-    let (lag, _) = noted(waits);
+    let (lag, _) = lag_after(waits);
     let shed = (0..10_000).filter(|number| lag.sheds(lot(*number))).count() as u32 / 100;
     assert!(percent.contains(&shed), "{waits:?}: {shed} %");
 }
@@ -72,9 +72,9 @@ fn what_waits_for_long_is_shed_and_no_more_than_that() {
 fn a_tenth_more_is_shed_each_tenth_of_a_second_however_long_the_waits_are() {
     for waited_ms in [11, 20, 50, 100, 300, 1000] {
         // The first measurement alone changes nothing.
-        let looks = 1 + 3000_u64.div_ceil(between_looks(waited_ms));
-        let (lag, took_ms) = noted(&vec![waited_ms; looks as usize]);
-        let tenths = (took_ms - between_looks(waited_ms)) / 100;
+        let looks = 1 + 3000_u64.div_ceil(sample_interval(waited_ms));
+        let (lag, took_ms) = lag_after(&vec![waited_ms; looks as usize]);
+        let tenths = (took_ms - sample_interval(waited_ms)) / 100;
         let expected = 1.0 - 0.9_f64.powi(tenths as i32);
         let shed = f64::from(lag.shed) / 1024.0;
         assert!((shed - expected.min(0.95)).abs() < 0.03, "{waited_ms} ms: {shed} instead of {expected}");
@@ -83,8 +83,8 @@ fn a_tenth_more_is_shed_each_tenth_of_a_second_however_long_the_waits_are() {
 
 #[test]
 fn shedding_ends_within_three_seconds_once_nothing_waits() {
-    let (mut lag, _) = noted(&[20; 5000]);
-    let start_us = lag.judged_us;
+    let (mut lag, _) = lag_after(&[20; 5000]);
+    let start_us = lag.measured_us;
     for look in 1..=3000 / SAMPLE_MS {
         lag.note(start_us + look * SAMPLE_MS * 1000, 100, 10_000);
     }

@@ -99,9 +99,9 @@ fn refused(given: &str, leaf: &CertificateDer<'_>, revoked: &str, now: UnixTime)
     let revoked =
         if revoked.is_empty() { RevocationLists::default() } else { RevocationLists::read(revoked).unwrap() };
     let authorities = TrustedAuthorities::read(given).unwrap();
-    let told = authorities.verify(leaf, &[], now, KeyUsage::client_auth(), &revoked);
-    let told = told.err().map(|error| format!("{error:?}")).unwrap_or_default();
-    told.split([' ', '(']).next().unwrap_or_default().to_owned()
+    let error = authorities.verify(leaf, &[], now, KeyUsage::client_auth(), &revoked);
+    let error = error.err().map(|error| format!("{error:?}")).unwrap_or_default();
+    error.split([' ', '(']).next().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -229,11 +229,11 @@ fn sessions_are_forgotten_when_an_authority_begins_or_ends() {
     let key = KeyPair::generate().unwrap();
     let client = client(&[(2035, 2050), (2045, 2060)].map(|term| authority(&key, term).pem).concat());
     let mut before = client.config_at(at(2040));
-    for (now, is_kept) in
+    for (now, is_valid) in
         [(2042, true), (2045, false), (2049, true), (2050, true), (2051, false), (2059, true)]
     {
         let after = client.config_at(at(now));
-        assert_eq!(Arc::ptr_eq(&before, &after), is_kept, "{now}");
+        assert_eq!(Arc::ptr_eq(&before, &after), is_valid, "{now}");
         before = after;
     }
 }
@@ -297,8 +297,8 @@ fn a_key_proves_only_what_it_is_for() {
         params
     };
     let verify = |leaf: &CertificateDer<'_>, above: &[CertificateDer<'_>]| {
-        let told = clients.verify(leaf, above, at(2026)).err().map(|error| format!("{error:?}"));
-        told.unwrap_or_default().split([' ', '(']).next().unwrap_or_default().to_owned()
+        let error = clients.verify(leaf, above, at(2026)).err().map(|error| format!("{error:?}"));
+        error.unwrap_or_default().split([' ', '(']).next().unwrap_or_default().to_owned()
     };
     for (usages, expected) in [
         (&[][..], ""),

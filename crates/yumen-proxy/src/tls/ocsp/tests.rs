@@ -11,7 +11,7 @@ struct World {
     issuer_key: KeyPair,
     issuer: CertificateDer<'static>,
     params: CertificateParams,
-    question: OcspRequest,
+    request: OcspRequest,
 }
 
 /// 2026-01-01, in seconds since the Unix epoch.
@@ -28,12 +28,12 @@ fn world() -> World {
     let access = value(tag::SEQUENCE, &value(tag::SEQUENCE, &access));
     leaf.custom_extensions = vec![CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 1], access)];
     let signed = leaf.signed_by(&KeyPair::generate().unwrap(), &Issuer::from_params(&params, &issuer_key));
-    let question = OcspRequest::about(signed.unwrap().der(), &issuer).unwrap();
-    World { issuer_key, issuer, params, question }
+    let request = OcspRequest::about(signed.unwrap().der(), &issuer).unwrap();
+    World { issuer_key, issuer, params, request }
 }
 
 /// A response: `status` is a tag, times are `YYYYMMDD`; signed by `key`, with a certificate beside it.
-fn answer(id: &[u8], status: u8, from: &str, until: &str, key: &KeyPair, beside: &[u8]) -> Vec<u8> {
+fn answer(id: &[u8], status: u8, from: &str, until: &str, key: &KeyPair, extensions: &[u8]) -> Vec<u8> {
     let time = |day: &str| value(tag::GENERALIZED_TIME, format!("{day}000000Z").as_bytes());
     let single = [id.to_vec(), vec![status, 0], time(from), value(tag::context(0), &time(until))].concat();
     let all = value(tag::SEQUENCE, &value(tag::SEQUENCE, &single));
@@ -42,8 +42,8 @@ fn answer(id: &[u8], status: u8, from: &str, until: &str, key: &KeyPair, beside:
     let ecdsa_sha256 = value(tag::OID, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2]);
     let bits = [vec![0], key.sign(&signed).unwrap()].concat();
     let mut basic = [signed, value(tag::SEQUENCE, &ecdsa_sha256), value(tag::BIT_STRING, &bits)].concat();
-    if !beside.is_empty() {
-        basic.extend(value(tag::context(0), &value(tag::SEQUENCE, beside)));
+    if !extensions.is_empty() {
+        basic.extend(value(tag::context(0), &value(tag::SEQUENCE, extensions)));
     }
     let kind = value(tag::OID, &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1]);
     let bytes = [kind, value(tag::OCTET_STRING, &value(tag::SEQUENCE, &basic))].concat();
@@ -53,40 +53,40 @@ fn answer(id: &[u8], status: u8, from: &str, until: &str, key: &KeyPair, beside:
 
 #[test]
 fn only_what_the_issuer_says_of_this_certificate_now_is_shown() {
-    let World { issuer_key, issuer, question, .. } = world();
-    assert_eq!(question.url, "http://ocsp.test/status");
-    let check = |answer: &[u8]| question.check(answer, &issuer, NOW);
+    let World { issuer_key, issuer, request, .. } = world();
+    assert_eq!(request.url, "http://ocsp.test/status");
+    let check = |answer: &[u8]| request.check(answer, &issuer, NOW);
     let refused = |answer: Vec<u8>, why: &str| assert_eq!(check(&answer), Err(why.to_owned()));
-    let said = |status, from, until| answer(&question.id, status, from, until, &issuer_key, &[]);
-    let good = said(0x80, "20251231", "20260107");
+    let response = |status, from, until| answer(&request.id, status, from, until, &issuer_key, &[]);
+    let good = response(0x80, "20251231", "20260107");
     let until = NOW + 6 * 86_400;
     let expected = OcspGoodResponse { this_update_unix_s: NOW - 86_400, next_update_unix_s: Some(until) };
     assert_eq!(check(&good), Ok(expected));
-    refused(said(0xa1, "20251231", "20260107"), "the certificate is revoked");
-    refused(said(0x82, "20251231", "20260107"), "the responder does not know the certificate");
-    refused(said(0x80, "20251201", "20251207"), "it is out of date");
-    refused(said(0x80, "20260102", "20260107"), "it is from the future");
-    let mut other = question.id.clone();
+    refused(response(0xa1, "20251231", "20260107"), "the certificate is revoked");
+    refused(response(0x82, "20251231", "20260107"), "the responder does not know the certificate");
+    refused(response(0x80, "20251201", "20251207"), "it is out of date");
+    refused(response(0x80, "20260102", "20260107"), "it is from the future");
+    let mut other = request.id.clone();
     *other.last_mut().unwrap() ^= 1;
     let other = answer(&other, 0x80, "20251231", "20260107", &issuer_key, &[]);
     refused(other, "it is about another certificate");
     let stranger = KeyPair::generate().unwrap();
-    let forged = answer(&question.id, 0x80, "20251231", "20260107", &stranger, &[]);
+    let forged = answer(&request.id, 0x80, "20251231", "20260107", &stranger, &[]);
     refused(forged, "it is not signed by the certificate's issuer");
 }
 
 #[test]
 fn an_answer_that_was_cut_or_altered_anywhere_is_not_shown() {
-    let World { issuer_key, issuer, question, .. } = world();
-    let whole = answer(&question.id, 0x80, "20251231", "20260107", &issuer_key, &[]);
-    let good = question.check(&whole, &issuer, NOW).unwrap();
+    let World { issuer_key, issuer, request, .. } = world();
+    let whole = answer(&request.id, 0x80, "20251231", "20260107", &issuer_key, &[]);
+    let good = request.check(&whole, &issuer, NOW).unwrap();
     for at in 0..whole.len() {
-        assert!(question.check(&whole[..at], &issuer, NOW).is_err(), "cut at {at}");
+        assert!(request.check(&whole[..at], &issuer, NOW).is_err(), "cut at {at}");
         for bit in 0..8 {
             let mut altered = whole.clone();
             altered[at] ^= 1 << bit;
             // Unsigned bytes, such as the response type, affect nothing.
-            let read = question.check(&altered, &issuer, NOW);
+            let read = request.check(&altered, &issuer, NOW);
             assert!(read.as_ref().is_err() || read == Ok(good), "bit {bit} of byte {at}: {read:?}");
         }
     }
@@ -94,7 +94,7 @@ fn an_answer_that_was_cut_or_altered_anywhere_is_not_shown() {
 
 #[test]
 fn the_issuer_may_let_another_key_answer() {
-    let World { issuer_key, issuer, params, question } = world();
+    let World { issuer_key, issuer, params, request } = world();
     let delegate_key = KeyPair::generate().unwrap();
     let delegate = |may_sign: bool, by: &KeyPair| {
         let mut one = CertificateParams::new(Vec::new()).unwrap();
@@ -103,9 +103,9 @@ fn the_issuer_may_let_another_key_answer() {
         }
         one.signed_by(&delegate_key, &Issuer::from_params(&params, by)).unwrap().der().to_vec()
     };
-    let check = |beside: &[u8]| {
-        let said = answer(&question.id, 0x80, "20251231", "20260107", &delegate_key, beside);
-        question.check(&said, &issuer, NOW).is_ok()
+    let check = |extensions: &[u8]| {
+        let response = answer(&request.id, 0x80, "20251231", "20260107", &delegate_key, extensions);
+        request.check(&response, &issuer, NOW).is_ok()
     };
     assert!(check(&delegate(true, &issuer_key)));
     assert!(!check(&delegate(false, &issuer_key)));
@@ -127,9 +127,9 @@ fn times_are_read() {
 
 #[test]
 fn what_is_no_answer_is_told_and_never_panics() {
-    let question = OcspRequest { url: String::new(), body: Vec::new(), id: vec![0x30, 0] };
+    let request = OcspRequest { url: String::new(), body: Vec::new(), id: vec![0x30, 0] };
     let check = |answer: &[u8], expected: &str| {
-        assert_eq!(question.check(answer, &[], 0), Err(expected.to_owned()), "{answer:02x?}");
+        assert_eq!(request.check(answer, &[], 0), Err(expected.to_owned()), "{answer:02x?}");
     };
     check(b"", "not an OCSP response");
     check(b"<html>", "not an OCSP response");

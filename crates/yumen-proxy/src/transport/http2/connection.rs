@@ -214,7 +214,7 @@ impl StreamPermit {
 
     /// Reports a response timeout. If no byte arrived on the connection since the permit was acquired, the
     /// connection takes no further requests.
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn report_timeout(&self) {
         if self.connection.received_bytes.get() == self.received_bytes {
             self.connection.exhaust();
         }

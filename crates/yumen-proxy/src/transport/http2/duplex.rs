@@ -93,7 +93,7 @@ impl Http2Duplex {
     }
 
     /// Stream of a request that the gateway has sent. `is_whole` means that no body follows.
-    pub(crate) fn asked(
+    pub(crate) fn client(
         response: ResponseFuture,
         outgoing: SendStream<Bytes>,
         is_whole: bool,
@@ -107,9 +107,9 @@ impl Http2Duplex {
     }
 
     /// Reports a response timeout to the connection, which may be dead.
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn report_timeout(&self) {
         if let Http2Role::Client { permit, .. } = &self.role {
-            permit.doubt();
+            permit.report_timeout();
         }
     }
 

@@ -76,7 +76,7 @@ pub(crate) fn note_refused<T>(request: &Request<T>, limits: &HeadLimits, head: &
 
 /// Whether the request is an extended CONNECT (RFC 8441, RFC 9220). A server may ignore an HTTP/1.1 upgrade,
 /// but any success of an extended CONNECT establishes the tunnel.
-pub(crate) fn asks_for_tunnel(request: &RequestHead) -> bool {
+pub(crate) fn is_tunnel_request(request: &RequestHead) -> bool {
     // `read_request` adds connection options to a WebSocket only.
     request.options.upgrade && matches!(request.version, HttpVersion::Http2 | HttpVersion::Http3)
 }
@@ -134,10 +134,10 @@ pub(crate) fn read_response<T>(
     response: &Response<T>,
     has_ended: bool,
     limits: &HeadLimits,
-    asked: yumen_http::Method,
+    method: yumen_http::Method,
     head: &mut ResponseHead,
 ) -> Result<(), HeadError> {
-    field_parts::response(response.status().as_u16(), pairs(response.headers()), limits, asked, head)?;
+    field_parts::response(response.status().as_u16(), pairs(response.headers()), limits, method, head)?;
     head.version = HttpVersion::Http2;
     // END_STREAM on the head: the body is empty, although its framing allows content.
     if has_ended && !matches!(head.framing, Framing::None) {
@@ -167,7 +167,7 @@ pub(crate) fn request(
     let mut words = lines.next()?.split(|byte| *byte == b' ');
     let method = Method::from_bytes(words.next()?).ok()?;
     let target = path_and_query(words.next()?)?;
-    let (fields, host) = last.tell(lines)?;
+    let (fields, host) = last.encode(lines)?;
     let host = match host {
         Some(host) => host,
         None => Authority::from_maybe_shared(Bytes::copy_from_slice(authority.as_bytes())).ok()?,
@@ -200,7 +200,7 @@ impl CachedFields {
     /// Longest cached field section, in bytes: bounds the memory per client.
     const BYTES_MAX: usize = 2048;
 
-    fn tell(&mut self, HeadLines(lines): HeadLines<'_>) -> Option<EncodedHead> {
+    fn encode(&mut self, HeadLines(lines): HeadLines<'_>) -> Option<EncodedHead> {
         if lines.len() > CachedFields::BYTES_MAX {
             return make(&Bytes::copy_from_slice(lines));
         }
@@ -223,7 +223,7 @@ fn make(block: &Bytes) -> Option<EncodedHead> {
     let mut fields = HeaderMap::with_capacity(lines.left().saturating_sub(1));
     let host = read_fields(block, lines, &mut fields, |known, _, value| {
         // The only value that HTTP/2 allows (RFC 9113 §8.2.2).
-        is_told(known) || (known == KnownField::Te && value == b"trailers")
+        is_expressed(known) || (known == KnownField::Te && value == b"trailers")
     });
     let host = host.filter(|host| !host.is_empty()).map(Authority::from_maybe_shared);
     Some((fields, host.transpose().ok()?))
@@ -257,7 +257,7 @@ pub(crate) fn response(text: &[u8], is_connect: bool) -> Option<Response<()>> {
     let is_tunnel = status == StatusCode::SWITCHING_PROTOCOLS;
     response.headers_mut().reserve(lines.left());
     read_fields(&block, lines, response.headers_mut(), |known, name, _| {
-        is_told(known) && !(is_tunnel && name.eq_ignore_ascii_case(b"sec-websocket-accept"))
+        is_expressed(known) && !(is_tunnel && name.eq_ignore_ascii_case(b"sec-websocket-accept"))
     });
     *response.status_mut() = match status {
         _ if is_tunnel => StatusCode::OK,
@@ -282,7 +282,7 @@ pub(crate) fn trailers(lines: &[u8]) -> HeaderMap {
 }
 
 /// Whether a field may be sent on HTTP/2: connection-specific fields may not (RFC 9113 §8.2.2).
-pub(crate) fn is_told(known: KnownField) -> bool {
+pub(crate) fn is_expressed(known: KnownField) -> bool {
     !matches!(
         known,
         KnownField::Connection
@@ -300,7 +300,7 @@ fn read_fields(
     block: &Bytes,
     lines: HeadLines<'_>,
     fields: &mut HeaderMap,
-    is_told: impl Fn(KnownField, &[u8], &[u8]) -> bool,
+    is_expressed: impl Fn(KnownField, &[u8], &[u8]) -> bool,
 ) -> Option<Bytes> {
     let mut host = None;
     for line in lines {
@@ -309,7 +309,7 @@ fn read_fields(
         let known = KnownField::of(name);
         if known == KnownField::Host {
             host = Some(value);
-        } else if is_told(known, name, &value)
+        } else if is_expressed(known, name, &value)
             && let (Some(name), Ok(mut value)) =
                 (field_name(known, name), HeaderValue::from_maybe_shared(value))
         {

@@ -53,8 +53,8 @@ impl FrameBudget {
             max,
             paid: 0,
             sent_head_gain: 0,
-            received: FrameCursor::behind(preface_bytes),
-            sent: FrameCursor::behind(0),
+            received: FrameCursor::after(preface_bytes),
+            sent: FrameCursor::after(0),
             // An incomplete preface is subject to the timeout of the handshake, not to that of heads.
             is_data: true,
             is_head_open: false,
@@ -66,7 +66,7 @@ impl FrameBudget {
 
     /// Budget for an endpoint, to which the gateway sends the preface and requests.
     pub(crate) fn with_endpoint(max: u32, preface_bytes: usize, now_ms: u64) -> FrameBudget {
-        let sent = FrameCursor::behind(preface_bytes);
+        let sent = FrameCursor::after(preface_bytes);
         FrameBudget { sent, sent_head_gain: RESET_COST, ..FrameBudget::new(max, 0, now_ms) }
     }
 
@@ -90,9 +90,9 @@ impl FrameBudget {
     /// end of a response and the reset of their upload at once (curl 7.88) fail without showing the response.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> usize {
         let mut left = bytes;
-        let mut says_more = false;
+        let mut has_more = false;
         while !left.is_empty() {
-            if says_more && self.sent.begins_with(left, &[RESET, GOAWAY]) {
+            if has_more && self.sent.begins_with(left, &[RESET, GOAWAY]) {
                 break;
             }
             match self.sent.read(&mut left) {
@@ -102,7 +102,7 @@ impl FrameBudget {
                 FramePart::Head(head) if head.kind == HEADERS => self.gain(self.sent_head_gain),
                 _ => {}
             }
-            says_more = true;
+            has_more = true;
         }
         let count = bytes.len() - left.len();
         self.moved_bytes += count as u64;

@@ -46,7 +46,7 @@ pub(super) struct FrameCursor {
 
 impl FrameCursor {
     /// Cursor at the start of a connection, where `preface_bytes` precede the first frame.
-    pub(super) fn behind(preface_bytes: usize) -> FrameCursor {
+    pub(super) fn after(preface_bytes: usize) -> FrameCursor {
         FrameCursor { head: [0; HEAD_BYTES], head_len: 0, payload_left: preface_bytes }
     }
 

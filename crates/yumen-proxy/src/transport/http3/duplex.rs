@@ -223,12 +223,12 @@ impl Http3Duplex {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
-        let count = ready!(self.outgoing.poll_room(cx))?.min(wanted);
+        let requested: usize = slices.iter().map(|slice| slice.len()).sum();
+        let count = ready!(self.outgoing.poll_room(cx))?.min(requested);
         if count > 0 {
             self.outgoing.send(gather(slices, count));
         }
-        if self.write_state == StreamWriteState::LastWrite && count == wanted {
+        if self.write_state == StreamWriteState::LastWrite && count == requested {
             self.end();
         }
         Poll::Ready(Ok(count))

@@ -55,14 +55,14 @@ pub(crate) async fn resolved(
         // The library sends 431 for a head above its limit, so it receives one.
         frame = Ok(Some(Frame::Headers(larger_than(size_max))));
     }
-    let mut asked = None;
+    let mut requested = None;
     if let Ok(Some(Frame::Headers(section))) = &mut frame
         && let Some((left, protocol)) = take_protocol(section)
     {
         // h3 rejects a head with a protocol that it does not know, so the field is withheld from it (decision
         // 25).
         *section = left.into();
-        asked = Some(match protocol {
+        requested = Some(match protocol {
             field_section::ConnectProtocol::WebSocket => Protocol::from_static("websocket"),
             field_section::ConnectProtocol::Other => Protocol::from_static("unknown"),
         });
@@ -72,7 +72,7 @@ pub(crate) async fn resolved(
     let resolved =
         until(timer, pin!(resolving)).await.ok_or(HeadReadFailure::Refused(HeadError::TooLarge))?;
     let (mut request, stream) = resolved.map_err(|error| unread(&error))?;
-    if let Some(protocol) = asked {
+    if let Some(protocol) = requested {
         request.extensions_mut().insert(protocol);
     }
     Ok((request, stream))

@@ -52,7 +52,7 @@ pub(crate) struct FilteredStream<S> {
     id: StreamId,
     frames: Http3FrameFilter,
     /// Received bytes that the filter has not seen.
-    came: Bytes,
+    input: Bytes,
 }
 
 /// The stream ended within a DATA frame.
@@ -68,7 +68,7 @@ struct ServerOpensNoRequests;
 impl<S: quic::RecvStream<Buf = Bytes>> FilteredStream<S> {
     fn new(stream: S, frames: Http3FrameFilter) -> Self {
         let id = stream.recv_id();
-        FilteredStream { stream, id, frames, came: Bytes::new() }
+        FilteredStream { stream, id, frames, input: Bytes::new() }
     }
 }
 
@@ -139,7 +139,7 @@ impl quic::Connection<Bytes> for QuicConnection {
         cx: &mut Context<'_>,
     ) -> Poll<Result<FilteredStream<QuicReceiveStream>, ConnectionErrorIncoming>> {
         self.acceptor
-            .poll_one_way(cx)
+            .poll_unidirectional(cx)
             .map_ok(|stream| FilteredStream::new(stream, Http3FrameFilter::one_way()))
     }
 
@@ -148,7 +148,7 @@ impl quic::Connection<Bytes> for QuicConnection {
         cx: &mut Context<'_>,
     ) -> Poll<Result<FilteredStream<QuicBidiStream>, ConnectionErrorIncoming>> {
         let frames = Http3FrameFilter::of_request(self.section_bytes_max);
-        self.acceptor.poll_both_ways(cx).map_ok(|stream| FilteredStream::new(stream, frames))
+        self.acceptor.poll_bidirectional(cx).map_ok(|stream| FilteredStream::new(stream, frames))
     }
 
     fn opener(&self) -> StreamOpener {
@@ -162,14 +162,14 @@ impl<S: quic::RecvStream<Buf = Bytes>> quic::RecvStream for FilteredStream<S> {
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
         loop {
             // The filter may withhold a whole chunk; then more input is needed.
-            while !self.came.is_empty() {
-                let passed = self.frames.pass(&mut self.came).map_err(refused)?;
-                if !passed.is_empty() {
-                    return Poll::Ready(Ok(Some(passed)));
+            while !self.input.is_empty() {
+                let output = self.frames.pass(&mut self.input).map_err(refused)?;
+                if !output.is_empty() {
+                    return Poll::Ready(Ok(Some(output)));
                 }
             }
             match ready!(self.stream.poll_data(cx))? {
-                Some(came) => self.came = came,
+                Some(input) => self.input = input,
                 None => {
                     return Poll::Ready(match self.frames.end() {
                         Http3StreamEnd::Clean(rest) => Ok(Some(rest).filter(|rest| !rest.is_empty())),
@@ -218,8 +218,8 @@ impl quic::BidiStream<Bytes> for FilteredStream<QuicBidiStream> {
     type RecvStream = FilteredStream<QuicReceiveStream>;
 
     fn split(self) -> (QuicSendStream, FilteredStream<QuicReceiveStream>) {
-        let FilteredStream { stream, id, frames, came } = self;
+        let FilteredStream { stream, id, frames, input } = self;
         let (sender, receiver) = stream.split();
-        (sender, FilteredStream { stream: receiver, id, frames, came })
+        (sender, FilteredStream { stream: receiver, id, frames, input })
     }
 }

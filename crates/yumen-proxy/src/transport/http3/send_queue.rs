@@ -195,7 +195,7 @@ fn wake(waker: &RefCell<Option<Waker>>) {
 }
 
 /// Sends the parts of `outgoing` until the client has acknowledged all, the stream is given up, or the
-/// connection is lost. A client may accept nothing for `stall_ms` milliseconds. `on_sent` is called when only
+/// connection is lost. A client may accept nothing for `stall_ms` milliseconds. `on_all_sent` is called when only
 /// acknowledgements are missing.
 pub(crate) async fn send_all(
     mut sender: Sender,

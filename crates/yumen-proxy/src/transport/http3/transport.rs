@@ -28,7 +28,7 @@ impl StreamAcceptor {
         StreamAcceptor { connection, both_ways: None, one_way: None }
     }
 
-    pub(super) fn poll_both_ways(
+    pub(super) fn poll_bidirectional(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<QuicBidiStream, ConnectionErrorIncoming>> {
@@ -40,7 +40,7 @@ impl StreamAcceptor {
         }))
     }
 
-    pub(super) fn poll_one_way(
+    pub(super) fn poll_unidirectional(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<QuicReceiveStream, ConnectionErrorIncoming>> {

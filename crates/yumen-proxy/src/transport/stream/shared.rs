@@ -121,9 +121,9 @@ impl TransportStream {
 
     /// Marks a multiplexed connection as suspect after a request without a response in time.
     #[cold]
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn report_timeout(&self) {
         if let TransportStream::Http2(duplex) = self {
-            duplex.doubt();
+            duplex.report_timeout();
         }
     }
 

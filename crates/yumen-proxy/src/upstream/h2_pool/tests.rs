@@ -48,14 +48,14 @@ fn whoever_waits_for_a_connection_whose_making_panics_is_told_at_once() {
     let StreamAcquisition::Connect(connecting) = worker.upstream.h2_pool.acquire(key, &KEEP, 0) else {
         panic!("there is one already")
     };
-    let StreamAcquisition::AwaitConnect(coming) = worker.upstream.h2_pool.acquire(key, &KEEP, 0) else {
+    let StreamAcquisition::AwaitConnect(pending) = worker.upstream.h2_pool.acquire(key, &KEEP, 0) else {
         panic!("nobody makes one")
     };
     let dial =
         EndpointDial { address: ([127, 0, 0, 1], 1).into(), opening: vec![], handshake: None, timeout_ms: 0 };
     connecting.begin(&worker.upstream, dial, KEEP);
     let cx = &mut Context::from_waker(Waker::noop());
-    let mut over = pin!(coming.over());
+    let mut over = pin!(pending.over());
     assert_eq!(now(over.as_mut().poll(cx)), None);
     assert!(catch_unwind(AssertUnwindSafe(|| net.scheduler.poll_one())).is_err());
     assert_eq!(now(over.as_mut().poll(cx)), Some(Err(FaultKind::Connect)));

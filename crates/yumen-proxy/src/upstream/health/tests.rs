@@ -2,7 +2,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use yumen_snapshot::upstream::{EndpointHealth, PassiveChecks};
 
-use super::{HealthObservation, judge};
+use super::{HealthObservation, count_observation};
 
 fn checks(successes: u32, http_failures: u32, tcp_failures: u32, timeouts: u32) -> PassiveChecks {
     PassiveChecks {
@@ -33,7 +33,7 @@ fn check(checks: &PassiveChecks, observations: &str, expected: &str) {
                 _ => HealthObservation::Timeout,
             };
             let before = health.is_up();
-            let news = judge(&health, &health.passive, &checks.into(), seen);
+            let news = count_observation(&health, &health.passive, &checks.into(), seen);
             assert_eq!(news, (health.is_up() != before).then_some(health.is_up()), "{observations}");
             if health.is_up() { '+' } else { '-' }
         })
@@ -88,17 +88,17 @@ fn a_threshold_of_zero_is_never_reached() {
 fn a_change_of_state_ends_the_rows_of_both_sorts_of_checks_but_the_one_that_reached_it() {
     let health = EndpointHealth::default();
     let checks = checks(2, 2, 2, 2);
-    judge(&health, &health.active, &(&checks).into(), HealthObservation::Status(500));
+    count_observation(&health, &health.active, &(&checks).into(), HealthObservation::Status(500));
     assert_eq!(health.active.http_failures.load(Relaxed), 1);
-    judge(&health, &health.passive, &(&checks).into(), HealthObservation::TcpFailure);
+    count_observation(&health, &health.passive, &(&checks).into(), HealthObservation::TcpFailure);
     assert_eq!(
-        judge(&health, &health.passive, &(&checks).into(), HealthObservation::TcpFailure),
+        count_observation(&health, &health.passive, &(&checks).into(), HealthObservation::TcpFailure),
         Some(false)
     );
     assert_eq!(health.active.http_failures.load(Relaxed), 0);
     assert_eq!(health.passive.tcp_failures.load(Relaxed), 2);
     for successes in [1, 2] {
-        judge(&health, &health.active, &(&checks).into(), HealthObservation::Status(200));
+        count_observation(&health, &health.active, &(&checks).into(), HealthObservation::Status(200));
         assert_eq!(health.active.successes.load(Relaxed), successes);
     }
     assert!(health.is_up());
@@ -109,10 +109,10 @@ fn a_change_of_state_ends_the_rows_of_both_sorts_of_checks_but_the_one_that_reac
 fn traffic_that_succeeds_does_not_end_the_failures_a_checker_sees() {
     let health = EndpointHealth::default();
     let checks = checks(2, 2, 2, 2);
-    judge(&health, &health.active, &(&checks).into(), HealthObservation::Status(503));
-    judge(&health, &health.passive, &(&checks).into(), HealthObservation::Status(200));
+    count_observation(&health, &health.active, &(&checks).into(), HealthObservation::Status(503));
+    count_observation(&health, &health.passive, &(&checks).into(), HealthObservation::Status(200));
     assert_eq!(
-        judge(&health, &health.active, &(&checks).into(), HealthObservation::Status(503)),
+        count_observation(&health, &health.active, &(&checks).into(), HealthObservation::Status(503)),
         Some(false)
     );
 }

@@ -49,7 +49,7 @@ impl HealthCall {
         // `biased`: the endpoint may close right after its response, which still counts.
         tokio::select! {
             biased;
-            said = call => said.map_or(HealthObservation::TcpFailure, |serves| {
+            reply = call => reply.map_or(HealthObservation::TcpFailure, |serves| {
                 HealthObservation::Status(if serves { 200 } else { 503 })
             }),
             _ = connection => HealthObservation::TcpFailure,

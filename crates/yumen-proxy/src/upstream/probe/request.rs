@@ -75,12 +75,12 @@ impl ProbeRequest {
     }
 
     /// Performs the probe.
-    pub(super) async fn ask(&self, timeout_ms: u64) -> HealthObservation {
+    pub(super) async fn send(&self, timeout_ms: u64) -> HealthObservation {
         let bound = Duration::from_millis(timeout_ms.max(1));
-        timeout(bound, self.ask_unbounded()).await.unwrap_or(HealthObservation::Timeout)
+        timeout(bound, self.send_unbounded()).await.unwrap_or(HealthObservation::Timeout)
     }
 
-    async fn ask_unbounded(&self) -> HealthObservation {
+    async fn send_unbounded(&self) -> HealthObservation {
         let Ok(mut stream) = TcpStream::connect(self.addr).await else {
             return HealthObservation::TcpFailure;
         };

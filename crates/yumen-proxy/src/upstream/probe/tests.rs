@@ -25,7 +25,7 @@ use crate::upstream::health::HealthObservation;
 struct Server {
     addr: SocketAddr,
     status: Arc<AtomicU16>,
-    asked: Arc<AtomicU32>,
+    requests: Arc<AtomicU32>,
     last: Arc<Mutex<String>>,
 }
 
@@ -51,21 +51,21 @@ impl Server {
         let server = Server {
             addr: listener.local_addr().unwrap(),
             status: Arc::new(status.into()),
-            asked: Arc::default(),
+            requests: Arc::default(),
             last: Arc::default(),
         };
-        let (status, asked, last) = (server.status.clone(), server.asked.clone(), server.last.clone());
+        let (status, requests, last) = (server.status.clone(), server.requests.clone(), server.last.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                asked.fetch_add(1, Relaxed);
+                requests.fetch_add(1, Relaxed);
                 tokio::spawn(answer(stream, status.load(Relaxed), last.clone()));
             }
         });
         server
     }
 
-    fn asked(&self) -> u32 {
-        self.asked.load(Relaxed)
+    fn requests(&self) -> u32 {
+        self.requests.load(Relaxed)
     }
 }
 
@@ -152,7 +152,7 @@ async fn an_endpoint_that_fails_goes_down_and_comes_back() {
         let (upstream, health) = watched(&server);
         let mut supervisor = Supervisor::default();
         snapshot(&mut supervisor, &[Some(&upstream)]);
-        until("three probes", || server.asked() >= 3).await;
+        until("three probes", || server.requests() >= 3).await;
         assert!(health.is_up());
         server.status.store(status, Relaxed);
         until("down", || !health.is_up()).await;
@@ -170,7 +170,7 @@ async fn it_takes_as_many_failures_as_the_threshold_says() {
     snapshot(&mut supervisor, &[Some(&upstream)]);
     until("down", || !health.is_up()).await;
     // Another probe may have run before the check.
-    assert!(server.asked() >= 3);
+    assert!(server.requests() >= 3);
 }
 
 #[tokio::test]
@@ -184,19 +184,18 @@ async fn a_connection_is_enough_for_tcp_checks_and_a_refused_one_is_a_failure() 
     let mut supervisor = Supervisor::default();
     snapshot(&mut supervisor, &[Some(&upstream("upstreams/1", endpoints, Some(checks(ProbeKind::Tcp))))]);
     until("down", || !healths[1].is_up()).await;
-    until("probes", || server.asked() >= 3).await;
+    until("probes", || server.requests() >= 3).await;
     assert!(healths[0].is_up());
 }
 
 #[tokio::test]
 async fn a_probe_says_what_the_checks_say_and_goes_where_they_say() {
     let server = Server::start(200).await;
-    let predecessor_requests = SocketAddr::from(([127, 0, 0, 1], 1));
+    let unreachable = SocketAddr::from(([127, 0, 0, 1], 1));
     let mut checks = checks(http());
     checks.active.port = Some(server.addr.port());
-    let question =
-        ProbeRequest::new(&checks.active, &endpoint(predecessor_requests, None), &UpstreamTls::default());
-    assert_eq!(question.ask(1000).await, HealthObservation::Status(200));
+    let request = ProbeRequest::new(&checks.active, &endpoint(unreachable, None), &UpstreamTls::default());
+    assert_eq!(request.send(1000).await, HealthObservation::Status(200));
     let expected = format!(
         "GET /up HTTP/1.1\r\nHost: {}\r\nUser-Agent: yumen-healthcheck\r\nConnection: close\r\nX-Probe: yes\r\n\r\n",
         server.addr
@@ -217,8 +216,8 @@ async fn who_is_told_of_clients_is_told_that_nobody_asks_but_the_gateway() {
         (checks.active.port, checks.active.proxy_protocol) = (port, Some(version));
         let addr = if port.is_some() { SocketAddr::from(([127, 0, 0, 1], 1)) } else { server.addr };
         let tls = UpstreamTls::default();
-        let question = ProbeRequest::new(&checks.active, &endpoint(addr, None), &tls);
-        assert_eq!(question.ask(1000).await, HealthObservation::Status(200));
+        let request = ProbeRequest::new(&checks.active, &endpoint(addr, None), &tls);
+        assert_eq!(request.send(1000).await, HealthObservation::Status(200));
         let sent = server.last.lock().unwrap().clone();
         assert!(sent.starts_with(expected), "{sent:?}");
     }
@@ -239,8 +238,8 @@ async fn a_new_snapshot_leaves_checkers_and_states_alone() {
     let id = || supervisor.checkers.values().map(|checker| checker.task.id()).collect::<Vec<_>>();
     assert_eq!(id(), before);
     assert!(!health.is_up());
-    let asked = server.asked();
-    until("more probes", || server.asked() > asked).await;
+    let requests = server.requests();
+    until("more probes", || server.requests() > requests).await;
 }
 
 #[tokio::test]
@@ -253,7 +252,7 @@ async fn upstreams_that_share_an_endpoint_and_its_checks_share_its_checker() {
     assert_eq!((supervisor.checkers.len(), supervisor.tasks.len()), (1, 1));
     snapshot(&mut supervisor, &[None, Some(&second)]);
     assert_eq!(supervisor.checkers.len(), 1);
-    until("a probe", || server.asked() > 0).await;
+    until("a probe", || server.requests() > 0).await;
     snapshot(&mut supervisor, &[]);
     assert_eq!(supervisor.checkers.len(), 0);
     drop((first, second));
@@ -261,9 +260,9 @@ async fn upstreams_that_share_an_endpoint_and_its_checks_share_its_checker() {
     until("released", || Arc::strong_count(&health) == 1).await;
     // Time for probes in flight to arrive.
     sleep(Duration::from_millis(300)).await;
-    let asked = server.asked();
+    let requests = server.requests();
     sleep(Duration::from_millis(100)).await;
-    assert_eq!(server.asked(), asked);
+    assert_eq!(server.requests(), requests);
 }
 
 #[tokio::test]
@@ -328,8 +327,8 @@ async fn certificates_are_verified_where_the_checks_say_so() {
     ] {
         let probe =
             ProbeKind::Https { path: "/".into(), host: host.map(Box::from), fields: [].into(), verify };
-        let question = ProbeRequest::new(&checks(probe).active, &endpoint(addr, None), &upstream_tls);
-        assert_eq!(question.ask(5000).await, expected, "{host:?} {verify}");
+        let request = ProbeRequest::new(&checks(probe).active, &endpoint(addr, None), &upstream_tls);
+        assert_eq!(request.send(5000).await, expected, "{host:?} {verify}");
     }
 }
 

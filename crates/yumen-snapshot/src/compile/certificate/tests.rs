@@ -18,7 +18,7 @@ fn ssl(id: &str, names: Value, client: Option<Value>) -> ConfigChange {
     put(Kind::Ssls, id, value)
 }
 
-fn asking(more: Value) -> Option<Value> {
+fn client_section(more: Value) -> Option<Value> {
     let mut client = json!({ "ca": long("ca") });
     client.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
     Some(client)
@@ -50,9 +50,9 @@ fn a_fetched_certificate_is_shown_under_the_rules_of_the_object_that_else_were_f
     };
     let acme = |root, public| ("acme-two".to_owned(), root, public);
     let other = |id: &str, root, public| (id.to_owned(), root, public);
-    assert_eq!(apply(ssl("m", json!(["*"]), asking(json!({})))), other("m", false, false));
+    assert_eq!(apply(ssl("m", json!(["*"]), client_section(json!({})))), other("m", false, false));
     assert_eq!(apply(fetched()), acme(false, false), "the default's rules");
-    let skips = asking(json!({ "skip_mtls_uri_regex": ["^/public"] }));
+    let skips = client_section(json!({ "skip_mtls_uri_regex": ["^/public"] }));
     assert_eq!(apply(ssl("w", json!(["*.test"]), skips.clone())), acme(false, true), "those of a wildcard");
     assert_eq!(apply(ssl("w", json!(["*.test"]), None)), acme(true, true), "it changes");
     assert_eq!(apply(ConfigChange::Delete(Kind::Ssls, "w".into())), acme(false, false), "it goes");
@@ -71,10 +71,12 @@ fn a_fetched_certificate_is_shown_under_the_rules_of_the_object_that_else_were_f
 fn a_broken_object_that_asks_clients_closes_its_names_under_a_fetched_certificate_too() {
     let mut compiler = fetching();
     let fetched = ssl("acme-two", json!(["two.test"]), None);
-    let broken = ssl("bad", json!(["*.test"]), asking(json!({})));
+    let broken = ssl("bad", json!(["*.test"]), client_section(json!({})));
     let snapshot = compiler.apply(vec![fetched, broken], 1).snapshot;
     assert_eq!(shown(&snapshot), ("acme-two".to_owned(), false, false));
-    assert!(!snapshot.certificate("two.test").unwrap().keys.is_empty() && snapshot.asks_clients());
+    assert!(
+        !snapshot.certificate("two.test").unwrap().keys.is_empty() && snapshot.requests_client_certificates()
+    );
 }
 
 #[test]
@@ -91,14 +93,14 @@ fn an_object_whose_name_is_fetched_too_is_told_so() {
 
 #[test]
 fn a_name_that_another_object_opens_is_told_so() {
-    let closed = || ssl("a", json!(["two.test"]), asking(json!({})));
-    let told = |last: Option<Value>| {
+    let closed = || ssl("a", json!(["two.test"]), client_section(json!({})));
+    let problem_of = |last: Option<Value>| {
         let mut compiler = fetching();
         compiler.apply(vec![closed(), ssl("b", json!(["two.test"]), last)], 1);
         compiler.problems().iter().map(|problem| problem.message.clone()).collect::<Vec<_>>()
     };
     let shown = "the certificate for two.test is that of ssls/b";
     let opened = format!("{shown}: clients are not asked for certificates, as this object wants");
-    assert_eq!(told(None), [opened]);
-    assert_eq!(told(asking(json!({}))), [shown]);
+    assert_eq!(problem_of(None), [opened]);
+    assert_eq!(problem_of(client_section(json!({}))), [shown]);
 }

@@ -42,11 +42,11 @@ fn a_consumer_and_its_own_credential_may_have_the_same_key() {
     assert_eq!(found(&compiler.problems()), [""; 0]);
     // another's is told to both, and no longer when that is gone
     compiler.apply(vec![consumer("alice")], 2);
-    let told = [
+    let problems = [
         "error consumers/bob at plugins.key-auth",
         "error credentials/bob/credentials/c at plugins.key-auth",
     ];
-    assert_eq!(found(&compiler.problems()), told);
+    assert_eq!(found(&compiler.problems()), problems);
     compiler.apply(vec![ConfigChange::Delete(Kind::Consumers, "alice".into())], 3);
     assert_eq!(found(&compiler.problems()), [""; 0]);
 }

@@ -8,10 +8,10 @@ fn all_that_is_wrong_with_an_object_is_told_at_once() {
     let plugins = json!({ "first": { "text": 5 }, "second": { "text": "x" }, "thrid": {} });
     let broken = json!({ "priority": "x", "status": 3, "methods": ["NOPE"], "plugins": plugins });
     let compiled = compiler().apply(vec![route("a", broken)], 1);
-    let mut told = found(&compiled.problems);
-    told.sort();
+    let mut reported = found(&compiled.problems);
+    reported.sort();
     let paths = ["methods[0]", "plugins.first.text", "plugins.thrid", "priority", "status"];
-    assert_eq!(told, paths.map(|path| format!("error routes/a at {path}")));
+    assert_eq!(reported, paths.map(|path| format!("error routes/a at {path}")));
     // What remains says no more where what is left out is needed.
     let compiled =
         compiler().apply(vec![put(Kind::Consumers, "b", json!({ "username": 5, "plugins": {} }))], 1);
@@ -20,10 +20,10 @@ fn all_that_is_wrong_with_an_object_is_told_at_once() {
 
 #[test]
 fn conditions_and_plugins_are_looked_at_whatever_else_is_wrong() {
-    let told = |change| {
-        let mut told = found(&compiler().apply(vec![change], 1).problems);
-        told.sort();
-        told
+    let reported = |change| {
+        let mut reported = found(&compiler().apply(vec![change], 1).problems);
+        reported.sort();
+        reported
     };
     let vars = json!([["arg_a", "=!", 1]]);
     let plugins = json!({ "first": { "text": 5 } });
@@ -32,11 +32,11 @@ fn conditions_and_plugins_are_looked_at_whatever_else_is_wrong() {
         json!({ "vars": vars, "remote_addr": "300.1.1.1", "plugins": plugins, "upstream": upstream });
     let paths =
         ["plugins.first.text", "remote_addrs", "upstream.nodes", "upstream.retries", "upstream.type", "vars"];
-    assert_eq!(told(route("a", broken)), paths.map(|path| format!("error routes/a at {path}")));
+    assert_eq!(reported(route("a", broken)), paths.map(|path| format!("error routes/a at {path}")));
     let both = json!({ "first": { "text": 5 }, "second": { "text": 5 } });
     let consumer = put(Kind::Consumers, "b", json!({ "username": "x y", "group_id": "?", "plugins": both }));
     let paths = ["group_id", "plugins.first.text", "plugins.second.text", "username"];
-    assert_eq!(told(consumer), paths.map(|path| format!("error consumers/b at {path}")));
+    assert_eq!(reported(consumer), paths.map(|path| format!("error consumers/b at {path}")));
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn every_setting_of_a_plugin_is_looked_at() {
     let broken = |settings| {
         let rule = json!({ "plugins": { "limit-count": settings } });
         let compiled = crate::testing::compiler().apply(vec![put(Kind::GlobalRules, "a", rule)], 1);
-        let told = compiled.problems.into_iter().map(|one| one.path.replace("plugins.limit-count.", ""));
-        told.collect::<Vec<_>>()
+        let reported = compiled.problems.into_iter().map(|one| one.path.replace("plugins.limit-count.", ""));
+        reported.collect::<Vec<_>>()
     };
     let settings =
         json!({ "count": 1.5, "time_window": true, "rejected_code": 1, "_meta": { "priority": 1 } });

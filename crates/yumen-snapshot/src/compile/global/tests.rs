@@ -10,7 +10,7 @@ fn rule(id: &str, value: Value) -> ConfigChange {
 }
 
 /// What the rules come to for a request: the status of an answer, or the plugins that ran.
-fn came(snapshot: &Snapshot, request: &str) -> String {
+fn forwarded(snapshot: &Snapshot, request: &str) -> String {
     let bench = TestWorker::default();
     let mut ex = bench.exchange(request);
     let mut ran = Vec::new();
@@ -37,7 +37,7 @@ fn a_new_broken_rule_keeps_what_can_be_built_and_refuses_for_what_would_have_gua
     let broken_id = json!({ "header_name": 1 });
     let post_only = json!({ "filter": [["request_method", "==", "POST"]] });
     let off = json!({ "whitelist": 1, "_meta": { "disable": true } });
-    for (plugins, expected, told) in [
+    for (plugins, expected, message) in [
         // One that guards, for all requests or for some.
         (json!({ "ip-restriction": { "whitelist": ["nowhere"] }, "request-id": id }), "503", refused),
         (json!({ "key-auth": { "header": 1 }, "request-id": id }), "503", refused),
@@ -71,9 +71,9 @@ fn a_new_broken_rule_keeps_what_can_be_built_and_refuses_for_what_would_have_gua
     ] {
         let mut compiler = compiler();
         let compiled = compiler.apply(vec![rule("1", json!({ "plugins": plugins }))], 1);
-        assert_eq!(came(&compiled.snapshot, "GET /"), expected, "{plugins}");
+        assert_eq!(forwarded(&compiled.snapshot, "GET /"), expected, "{plugins}");
         let hint = hint(&compiler);
-        assert!(hint.starts_with(told), "{plugins}: {hint}");
+        assert!(hint.starts_with(message), "{plugins}: {hint}");
     }
 }
 
@@ -81,7 +81,7 @@ fn a_new_broken_rule_keeps_what_can_be_built_and_refuses_for_what_would_have_gua
 fn a_rule_with_something_wrong_beside_its_plugins_runs_them() {
     let mut compiler = compiler();
     let compiled = compiler.apply(vec![rule("1", json!({ "plugins": { "request-id": {} }, "odd": 1 }))], 1);
-    assert_eq!(came(&compiled.snapshot, "GET /"), "request-id");
+    assert_eq!(forwarded(&compiled.snapshot, "GET /"), "request-id");
     assert_eq!(hint(&compiler), "its plugins are in force all the same");
 }
 
@@ -90,15 +90,16 @@ fn a_broken_rule_heals_refuses_again_and_goes() {
     let guarded = |list: Value| rule("1", json!({ "plugins": { "ip-restriction": { "whitelist": list } } }));
     let (broken, sound) = (guarded(json!(["nowhere"])), guarded(json!(["10.0.0.1"])));
     let mut compiler = compiler();
-    let mut came_of = |changes, revision| came(&compiler.apply(changes, revision).snapshot, "GET /");
-    assert_eq!(came_of(vec![broken.clone()], 1), "503");
+    let mut forwarded_after =
+        |changes, revision| forwarded(&compiler.apply(changes, revision).snapshot, "GET /");
+    assert_eq!(forwarded_after(vec![broken.clone()], 1), "503");
     // What is left of a broken rule is no good version of it.
-    assert_eq!(came_of(vec![guarded(json!(["elsewhere"]))], 2), "503");
-    assert_eq!(came_of(vec![sound], 3), "");
-    assert_eq!(came_of(vec![broken.clone()], 4), "", "its last good version stays");
-    assert_eq!(came_of(vec![ConfigChange::Delete(Kind::GlobalRules, "1".into()),], 5), "");
-    assert_eq!(came_of(vec![broken], 6), "503");
-    assert_eq!(came_of(vec![ConfigChange::Delete(Kind::GlobalRules, "1".into())], 7), "");
+    assert_eq!(forwarded_after(vec![guarded(json!(["elsewhere"]))], 2), "503");
+    assert_eq!(forwarded_after(vec![sound], 3), "");
+    assert_eq!(forwarded_after(vec![broken.clone()], 4), "", "its last good version stays");
+    assert_eq!(forwarded_after(vec![ConfigChange::Delete(Kind::GlobalRules, "1".into()),], 5), "");
+    assert_eq!(forwarded_after(vec![broken], 6), "503");
+    assert_eq!(forwarded_after(vec![ConfigChange::Delete(Kind::GlobalRules, "1".into())], 7), "");
     assert!(compiler.problems().is_empty());
 }
 
@@ -126,7 +127,7 @@ fn a_new_rule_with_a_variable_that_is_not_set_refuses_for_the_plugin_it_is_in() 
             let (resources, _) = document::parse(&document, &|_| None);
             let mut compiler = compiler();
             let compiled = compiler.replace_all(resources, 1);
-            assert_eq!(came(&compiled.snapshot, "GET /"), expected, "{document}");
+            assert_eq!(forwarded(&compiled.snapshot, "GET /"), expected, "{document}");
             assert!(!compiler.problems().is_empty(), "{document}");
         }
     }
@@ -134,12 +135,12 @@ fn a_new_rule_with_a_variable_that_is_not_set_refuses_for_the_plugin_it_is_in() 
 
 #[test]
 fn a_rule_without_an_id_is_in_force_and_one_of_another_s_id_beside_it() {
-    let came_of = |rules: Value| {
+    let forwarded_after = |rules: Value| {
         let (resources, _) = document::parse(&json!({ "global_rules": rules }).to_string(), &|_| None);
-        came(&compiler().replace_all(resources, 1).snapshot, "GET /")
+        forwarded(&compiler().replace_all(resources, 1).snapshot, "GET /")
     };
     let bare = json!({ "plugins": { "request-id": {} } });
-    assert_eq!(came_of(json!([bare])), "request-id");
+    assert_eq!(forwarded_after(json!([bare])), "request-id");
     let guard = json!({ "id": 1, "plugins": { "key-auth": { "header": 1 } } });
-    assert_eq!(came_of(json!([{ "id": 1, "plugins": {} }, guard])), "503");
+    assert_eq!(forwarded_after(json!([{ "id": 1, "plugins": {} }, guard])), "503");
 }

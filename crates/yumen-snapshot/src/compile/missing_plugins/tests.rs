@@ -265,8 +265,8 @@ fn consumers_with_a_missing_guard_are_refused_and_credentials_are_no_guard() {
         ("/login", "off", 503),
     ] {
         assert!(snapshot.consumers.named(consumer).is_some(), "{consumer} is in force");
-        let asked = status_as(&snapshot, &format!("GET {path}"), Some(consumer));
-        assert_eq!(asked, expected, "{consumer} at {path}");
+        let status = status_as(&snapshot, &format!("GET {path}"), Some(consumer));
+        assert_eq!(status, expected, "{consumer} at {path}");
     }
     let errors = compiler.problems().into_iter().filter(|one| one.level == ProblemLevel::Error);
     let mut objects: Vec<String> = errors.map(|one| one.object).collect();

@@ -23,8 +23,8 @@ fn to(address: &str) -> Value {
 fn apply(compiler: &mut Compiler, changes: Vec<ConfigChange>) -> (Arc<Snapshot>, Vec<String>) {
     let compiled = compiler.apply(changes, 1);
     let problems = compiled.problems.iter();
-    let told = problems.map(|one| format!("{} {}: {}", one.object, one.path, one.message)).collect();
-    (compiled.snapshot, told)
+    let problems_text = problems.map(|one| format!("{} {}: {}", one.object, one.path, one.message)).collect();
+    (compiled.snapshot, problems_text)
 }
 
 /// Where a request for `/a` goes: the endpoint, or why nowhere.
@@ -69,8 +69,9 @@ fn what_stood_in_a_slot_is_never_taken_for_another() {
     let mut compiler = compiler();
     let route = put(Kind::Routes, "1", split(json!([{ "weighted_upstreams": [{ "upstream_id": "u" }] }])));
     apply(&mut compiler, vec![put(Kind::Upstreams, "u", to("127.0.0.1:1")), route]);
-    let gone = ConfigChange::Delete(Kind::Upstreams, "u".into());
-    let (snapshot, problems) = apply(&mut compiler, vec![gone, put(Kind::Upstreams, "v", to("127.0.0.1:2"))]);
+    let deleted = ConfigChange::Delete(Kind::Upstreams, "u".into());
+    let (snapshot, problems) =
+        apply(&mut compiler, vec![deleted, put(Kind::Upstreams, "v", to("127.0.0.1:2"))]);
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert_eq!(goes(&snapshot), "empty slot", "the last good version stays, and has no upstream");
     let (snapshot, _) = apply(&mut compiler, vec![put(Kind::Upstreams, "u", to("127.0.0.1:3"))]);
@@ -100,8 +101,8 @@ fn an_upstream_in_settings_lives_as_long_as_they_do() {
                 "nodes": { "127.0.0.1:4": 1 }, "tls": { "client_cert_id": "none" } } }] }])),
         )],
     );
-    let place = "routes/1 plugins.traffic-split.rules[0].weighted_upstreams[0].upstream.tls.client_cert_id";
-    assert_eq!(problems, [format!("{place}: ssl object none does not exist")]);
+    let path = "routes/1 plugins.traffic-split.rules[0].weighted_upstreams[0].upstream.tls.client_cert_id";
+    assert_eq!(problems, [format!("{path}: ssl object none does not exist")]);
     assert_eq!(goes(&snapshot), "127.0.0.1:2");
     let (snapshot, _) =
         apply(&mut compiler, vec![put(Kind::Routes, "1", json!({ "uri": "/a", "plugins": {} }))]);

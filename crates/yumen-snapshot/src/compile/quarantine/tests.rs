@@ -30,15 +30,15 @@ fn what_is_disabled_is_off_however_broken_it_is() {
             "{text}"
         );
         for name in ["routes/a", "ssls/1"] {
-            let told = compiled.problems.iter().find(|one| *one.object == *name);
-            assert_eq!(told.and_then(|one| one.hint.as_deref()), hint, "{name} {text}");
-            assert!(told.is_none_or(|one| one.last_good == (expected != "-")), "{name} {text}");
+            let problem = compiled.problems.iter().find(|one| *one.object == *name);
+            assert_eq!(problem.and_then(|one| one.hint.as_deref()), hint, "{name} {text}");
+            assert!(problem.is_none_or(|one| one.last_good == (expected != "-")), "{name} {text}");
         }
     };
-    let kept = Some("the last good version stays active until it is fixed");
+    let hint = Some("the last good version stays active until it is fixed");
     let off = Some("disabled by its status");
     check("good", json!(1), "a 10.0.0.1:80 first@routes/a", None);
-    check("bad", json!(1), "a 10.0.0.1:80 first@routes/a", kept);
+    check("bad", json!(1), "a 10.0.0.1:80 first@routes/a", hint);
     check("bad", json!(0), "-", off);
     check("good", json!(1), "a 10.0.0.1:80 first@routes/a", None);
     check("bad", json!("0"), "-", off);
@@ -87,8 +87,8 @@ fn follow(steps: &[(&str, &str, &[&str])]) {
         assert_eq!(unread, [], "{text}");
         let compiled = compiler.replace_all(resources, 1);
         assert_eq!(get(&compiled, "/a/b"), *expected, "{text}");
-        let told: Vec<String> = compiler.problems().iter().map(ToString::to_string).collect();
-        assert_eq!(told, *problems, "{text}");
+        let messages: Vec<String> = compiler.problems().iter().map(ToString::to_string).collect();
+        assert_eq!(messages, *problems, "{text}");
     }
 }
 
@@ -106,7 +106,7 @@ fn an_object_with_a_variable_that_is_not_set_never_opens() {
     let unset = "the environment variable \"UNSET\" is not set";
     let good = beside_wide!("- {id: a, uri: /a/*, plugins: {first: {text: x}}}\n");
     let broken = beside_wide!("- {id: a, uri: /a/*, desc: \"${{UNSET}}\", plugins: {first: {text: x}}}\n");
-    let kept = format!(
+    let expected = format!(
         "error: routes/a at desc: {unset}\n  hint: {SET}; the last good version stays active until it is fixed"
     );
     let refused = format!(
@@ -114,7 +114,7 @@ fn an_object_with_a_variable_that_is_not_set_never_opens() {
     );
     follow(&[
         (good, "a none first@routes/a", &[]),
-        (broken, "a none first@routes/a", &[&kept]),
+        (broken, "a none first@routes/a", &[&expected]),
         (good, "a none first@routes/a", &[]),
     ]);
     follow(&[(broken, "a 503", &[&refused]), (good, "a none first@routes/a", &[])]);
@@ -145,16 +145,16 @@ fn a_service_with_a_variable_that_is_not_set_keeps_its_last_good_version() {
             "routes: [{{id: a, uri: /a/*, service_id: s}}]\nservices: [{{id: s, desc: \"{desc}\", plugins: {{first: {{text: x}}}}}}]\n"
         )
     };
-    let told = format!(
+    let expected = format!(
         "error: services/s at desc: the environment variable \"UNSET\" is not set\n  hint: {SET}; the last good version stays active until it is fixed"
     );
     let served = "a none first@services/s";
-    follow(&[(&with("x"), served, &[]), (&with("${{UNSET}}"), served, &[&told])]);
+    follow(&[(&with("x"), served, &[]), (&with("${{UNSET}}"), served, &[&expected])]);
 }
 
 #[test]
 fn an_item_without_an_id_of_its_own_never_opens() {
-    let place = beside_wide!("- {uri: /a/*, plugins: {first: {text: x}}}\n");
+    let broken = beside_wide!("- {uri: /a/*, plugins: {first: {text: x}}}\n");
     let answered = "matching requests are answered 503 until it is fixed";
     let id = "hint: 1 to 64 of a-z A-Z 0-9 - _ . are allowed";
     let unfit = format!("error: routes/routes#2 at id: \"a b\" is not a valid id\n  {id}; {answered}");
@@ -163,7 +163,7 @@ fn an_item_without_an_id_of_its_own_never_opens() {
     );
     let other = "error: routes/routes#2: an item must be an object\n  hint: matching requests go to other routes until it is fixed";
     follow(&[
-        (place, "routes#2 none first@routes/routes#2", &[]),
+        (broken, "routes#2 none first@routes/routes#2", &[]),
         // What had the place before was good, and may have been another.
         (beside_wide!("- {id: a b, uri: /a/*, plugins: {}}\n"), "routes#2 503", &[&unfit]),
         (beside_wide!("- {id: wide, uri: /a/*, plugins: {}}\n"), "routes#2 503", &[&twice]),
@@ -211,8 +211,9 @@ fn a_broken_route_is_for_the_hosts_of_its_service() {
 
 #[test]
 fn the_tenth_place_comes_behind_the_ninth() {
-    let item =
-        |place: usize| format!("- {{uri: \"{}\", plugins: {{}}}}\n", if place < 9 { "/x" } else { "/a/*" });
+    let item = |position: usize| {
+        format!("- {{uri: \"{}\", plugins: {{}}}}\n", if position < 9 { "/x" } else { "/a/*" })
+    };
     let text = format!("routes:\n{}", (1..=10).map(item).collect::<String>());
     let (resources, _) = document::parse(&text, &|_| None);
     assert_eq!(get(&compiler().replace_all(resources, 1), "/a/b"), "routes#9 none");
@@ -244,6 +245,6 @@ fn all_defects_of_an_object_are_told_and_what_is_wrong_beside_them() {
     let (resources, _) = document::parse(text, &|_| None);
     let mut compiler = compiler();
     compiler.replace_all(resources, 1);
-    let told: Vec<String> = compiler.problems().into_iter().map(|one| one.path).collect();
-    assert_eq!(told, ["id", "desc", "priority", "plugins.first.text"]);
+    let paths: Vec<String> = compiler.problems().into_iter().map(|one| one.path).collect();
+    assert_eq!(paths, ["id", "desc", "priority", "plugins.first.text"]);
 }

@@ -5,7 +5,7 @@ use super::super::tests::{compiler, put, route};
 use crate::compile::{CompileOutput, ObjectValidator};
 
 /// Whose key this is, if anybody's.
-fn who(compiled: &CompileOutput, key: &str) -> Option<String> {
+fn consumer_of(compiled: &CompileOutput, key: &str) -> Option<String> {
     let found = compiled.snapshot.consumers.find("key-auth", key.as_bytes());
     found.map(|identity| identity.consumer.username.to_string())
 }
@@ -37,10 +37,10 @@ fn a_key_that_refers_to_the_environment_is_what_stands_there() {
         let mut compiler = compiler();
         let compiled = compiler.apply(vec![consumer("alice", written)], 1);
         if let Some(key) = key {
-            assert_eq!(who(&compiled, key).as_deref(), Some("alice"), "{written}");
+            assert_eq!(consumer_of(&compiled, key).as_deref(), Some("alice"), "{written}");
         }
         let is_literal = key == Some(written);
-        assert_eq!(who(&compiled, written).is_some(), is_literal, "{written} must open nothing");
+        assert_eq!(consumer_of(&compiled, written).is_some(), is_literal, "{written} must open nothing");
         assert_eq!(compiler.problems().is_empty(), key.is_some(), "{written}: {:?}", compiler.problems());
     }
 }
@@ -50,7 +50,7 @@ fn a_reference_nobody_can_follow_leaves_the_last_good_version_and_says_what_to_d
     let mut compiler = compiler();
     compiler.apply(vec![consumer("alice", "$env://ALICE_KEY")], 1);
     let compiled = compiler.apply(vec![consumer("alice", "$env://UNSET")], 2);
-    assert_eq!(who(&compiled, "open sesame").as_deref(), Some("alice"));
+    assert_eq!(consumer_of(&compiled, "open sesame").as_deref(), Some("alice"));
     let [problem] = &compiler.problems()[..] else { panic!("{:?}", compiler.problems()) };
     assert_eq!((&*problem.object, &*problem.path), ("consumers/alice", "plugins.key-auth.key"));
     let message = "\"key\" cannot be resolved: the environment variable \"UNSET\" is not set for this node; \
@@ -88,14 +88,14 @@ fn references_are_followed_wherever_settings_stand() {
             Box::new(move |text| put(Kind::Credentials, "alice/credentials/a", credential(text))),
         ),
     ];
-    for (place, put) in table {
+    for (path, put) in table {
         for (text, is_sound) in [("$env://ALICE_KEY", true), ("$env://UNSET", false)] {
             let mut compiler = compiler();
             compiler.apply(vec![consumer("alice", "of alice"), put(text)], 1);
-            let told: Vec<String> =
+            let messages: Vec<String> =
                 compiler.problems().iter().map(|one| format!("{} at {}", one.object, one.path)).collect();
-            let expected = if is_sound { vec![] } else { vec![place] };
-            assert_eq!(told, expected, "{text}");
+            let expected = if is_sound { vec![] } else { vec![path] };
+            assert_eq!(messages, expected, "{text}");
         }
     }
 }
@@ -138,15 +138,18 @@ fn certificates_may_stand_in_the_environment() {
         let compiled = compiler.apply(vec![ssl(cert, status)], 1);
         let shows = compiled.snapshot.certificate("a.test").is_some();
         assert_eq!(shows, message.is_empty() && status == 1, "{cert}");
-        let told = compiler.problems().first().map(|one| one.message.clone()).unwrap_or_default();
-        assert!(told.starts_with(message) && told.is_empty() == message.is_empty(), "{cert}: {told}");
+        let problem = compiler.problems().first().map(|one| one.message.clone()).unwrap_or_default();
+        assert!(
+            problem.starts_with(message) && problem.is_empty() == message.is_empty(),
+            "{cert}: {problem}"
+        );
     }
 }
 
 #[test]
 fn the_doors_judge_references_as_the_compiler_does() {
     let compiler = compiler();
-    let judge = ObjectValidator {
+    let validator = ObjectValidator {
         registry: &compiler.context.registry,
         missing: &compiler.context.env.missing,
         load_certificate: &compiler.context.env.load_certificate,
@@ -154,7 +157,7 @@ fn the_doors_judge_references_as_the_compiler_does() {
     };
     let verdict = |key: &str| {
         let object: Value = json!({ "username": "alice", "plugins": { "key-auth": { "key": key } } });
-        judge.judge(Kind::Consumers, &object).is_ok()
+        validator.validate(Kind::Consumers, &object).is_ok()
     };
     assert_eq!(
         [verdict("$env://ALICE_KEY"), verdict("$env://UNSET"), verdict("$secret://vault/1/a/b")],

@@ -59,6 +59,6 @@ fn a_number_in_a_text_is_still_the_order_of_a_broken_route() {
     let open = at("open", json!({ "priority": 7, "upstream": nodes("10.0.0.2") }));
     let first = compiler().apply(vec![open.clone(), at("broken", json!({ "priority": "8" }))], 1);
     assert_eq!(get(&first, "/same"), "broken 503");
-    let behind = compiler().apply(vec![open, at("broken", json!({ "priority": "6" }))], 1);
-    assert_eq!(get(&behind, "/same"), "open 10.0.0.2:80");
+    let compiled = compiler().apply(vec![open, at("broken", json!({ "priority": "6" }))], 1);
+    assert_eq!(get(&compiled, "/same"), "open 10.0.0.2:80");
 }

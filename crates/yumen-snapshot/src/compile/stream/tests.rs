@@ -44,11 +44,11 @@ fn answer(snapshot: &Snapshot, port: u16) -> String {
 fn check(steps: Vec<(Vec<ConfigChange>, &str, &[&str])>) {
     let mut compiler: Compiler = compiler();
     for (number, (changes, expected, problems)) in steps.into_iter().enumerate() {
-        let CompileOutput { snapshot, problems: told } = compiler.apply(changes, number as u64);
+        let CompileOutput { snapshot, problems: messages } = compiler.apply(changes, number as u64);
         assert_eq!(answer(&snapshot, 9100), expected, "step {number}");
-        let told: Vec<String> =
-            told.iter().map(|one| format!("{} at {}: {}", one.object, one.path, one.message)).collect();
-        assert_eq!(told, problems, "step {number}");
+        let messages: Vec<String> =
+            messages.iter().map(|one| format!("{} at {}: {}", one.object, one.path, one.message)).collect();
+        assert_eq!(messages, problems, "step {number}");
     }
 }
 

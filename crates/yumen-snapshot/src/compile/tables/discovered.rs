@@ -26,7 +26,7 @@ pub struct DiscoveryResult {
     /// The nodes; `None` leaves the known ones in force.
     pub nodes: Option<Vec<config::UpstreamNode>>,
     /// The reason of a failure.
-    pub trouble: Option<Box<str>>,
+    pub error: Option<Box<str>>,
 }
 
 impl DiscoveryQuery {
@@ -117,8 +117,8 @@ impl DiscoveredServices {
         // The service may have lost its last owner while the query ran.
         let Some(entry) = self.required.get_mut(service) else { return effect };
         // A repeated failure changes no problem, so it touches no owner.
-        if entry.found.trouble != found.trouble {
-            entry.found.trouble = found.trouble;
+        if entry.found.error != found.error {
+            entry.found.error = found.error;
             effect.reported.extend(entry.owners.iter().cloned());
         }
         // An equal result rebuilds no upstream.
@@ -131,13 +131,13 @@ impl DiscoveredServices {
 
     /// The failure of a service, as a problem of an owner.
     pub(crate) fn problem(&self, service: &DiscoveryQuery, owner: &ObjectName) -> Option<Problem> {
-        let trouble = self.required.get(service)?.found.trouble.as_deref()?;
-        Some(Problem::warning(owner.to_string(), "service_name", format!("{}: {trouble}", service.source)))
+        let error = self.required.get(service)?.found.error.as_deref()?;
+        Some(Problem::warning(owner.to_string(), "service_name", format!("{}: {error}", service.source)))
     }
 
     /// The owners of failing services.
     pub(crate) fn failing_owners(&self) -> impl Iterator<Item = &ObjectName> {
-        self.required.values().filter(|entry| entry.found.trouble.is_some()).flat_map(|entry| &entry.owners)
+        self.required.values().filter(|entry| entry.found.error.is_some()).flat_map(|entry| &entry.owners)
     }
 }
 

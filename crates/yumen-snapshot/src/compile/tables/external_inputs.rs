@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 use yumen_base::Problem;
 
 use super::discovered::{DiscoveredServices, DiscoveryQuery, DiscoveryResult};
-use super::host_addresses::HostAddresses;
+use super::host_addresses::ResolvedHosts;
 use crate::compile::names::ObjectName;
 
 /// Inputs of one upstream beside its text.
@@ -38,7 +38,7 @@ pub(crate) struct InputEffect {
 /// The inputs, and the upstreams that require them.
 #[derive(Debug, Default)]
 pub(crate) struct ExternalInputs {
-    hosts: HostAddresses,
+    hosts: ResolvedHosts,
     services: DiscoveredServices,
     /// Every host and service here is in the tables above, with this owner. No entry is empty.
     dependencies: HashMap<ObjectName, UpstreamDependencies, RandomState>,
@@ -47,7 +47,7 @@ pub(crate) struct ExternalInputs {
 }
 
 impl ExternalInputs {
-    pub(crate) fn hosts(&self) -> &HostAddresses {
+    pub(crate) fn hosts(&self) -> &ResolvedHosts {
         &self.hosts
     }
 

@@ -21,7 +21,7 @@ struct HostOwners {
 /// Names without an owner stay until [`HostAddresses::remove_unused`]: an object that replaces another one in the same
 /// change finds the addresses of its predecessor.
 #[derive(Debug, Default)]
-pub(crate) struct HostAddresses {
+pub(crate) struct ResolvedHosts {
     required: BTreeMap<Box<str>, HostOwners>,
     /// Names that lost an owner since the last clean-up.
     released: Vec<Box<str>>,
@@ -31,7 +31,7 @@ pub(crate) struct HostAddresses {
     unresolved: BTreeSet<Box<str>>,
 }
 
-impl HostAddresses {
+impl ResolvedHosts {
     pub(crate) fn len(&self) -> usize {
         self.required.len()
     }

@@ -81,10 +81,10 @@ impl ObjectTexts {
     /// The changes that lead to exactly these resources.
     pub(crate) fn diff(&self, resources: Vec<Resource>) -> Vec<ConfigChange> {
         let current = |one: &Resource| self.newest.get(&one.kind).and_then(|texts| texts.get(&one.id));
-        let kept = resources.iter().filter(|one| current(one).is_some()).count();
+        let count = resources.iter().filter(|one| current(one).is_some()).count();
         let mut changes = Vec::new();
         // The set of names costs an allocation per resource, and most calls delete nothing.
-        if kept < self.newest.values().map(Table::len).sum() {
+        if count < self.newest.values().map(Table::len).sum() {
             let named: HashSet<(Kind, &str)> = resources.iter().map(|one| (one.kind, &*one.id)).collect();
             for (kind, texts) in &self.newest {
                 let missing = texts.keys().filter(|id| !named.contains(&(*kind, id)));

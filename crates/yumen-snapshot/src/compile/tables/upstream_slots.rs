@@ -48,7 +48,7 @@ impl UpstreamSlots {
     }
 
     /// Puts an upstream into the slot of its owner, which is assigned on first use.
-    pub(crate) fn place(&mut self, owner: &ObjectName, mut upstream: Upstream) -> UpstreamSlotId {
+    pub(crate) fn assign(&mut self, owner: &ObjectName, mut upstream: Upstream) -> UpstreamSlotId {
         // Reuse bounds the table by the number of upstreams that exist at once.
         let slot = *self.slots.entry(owner.clone()).or_insert_with(|| match self.free.pop() {
             Some(free) => free,

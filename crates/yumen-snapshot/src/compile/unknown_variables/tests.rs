@@ -43,11 +43,11 @@ fn every_place_that_names_an_unknown_variable_is_told() {
 #[test]
 fn the_warning_goes_with_the_name() {
     let mut compiler = compiler();
-    let mut told = |variable: &str| {
+    let mut problem_of = |variable: &str| {
         let vars = json!({ "vars": [[variable, "==", "1"]], "upstream": nodes("10.0.0.1") });
         compiler.apply(vec![route("1", vars)], 1)
     };
-    assert_eq!(found(&told("nosuch").problems), ["warning routes/1 at vars[0][0]"]);
-    let told = told("arg_such");
-    assert_eq!(found(&told.problems), [""; 0]);
+    assert_eq!(found(&problem_of("nosuch").problems), ["warning routes/1 at vars[0][0]"]);
+    let problem_of = problem_of("arg_such");
+    assert_eq!(found(&problem_of.problems), [""; 0]);
 }

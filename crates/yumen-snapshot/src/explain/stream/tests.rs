@@ -19,16 +19,16 @@ upstreams:
 - {id: u, scheme: tcp, nodes: {"10.0.0.1:80": 1}}
 "#;
 
-fn ask(text: &str, question: Value) -> Result<Value, String> {
+fn explain_stream(text: &str, question: Value) -> Result<Value, String> {
     let (resources, problems) = document::parse(text, &|_| None);
     assert!(problems.is_empty(), "{problems:?}");
     let snapshot = compiler().replace_all(resources, 7).snapshot;
     let question: Question = serde_json::from_value(question).unwrap();
     let explained = explain_any(&snapshot, &question, &ExplainContext::default());
     let explained = explained.map_err(|invalid| format!("{}: {}", invalid.path, invalid.message))?;
-    let told = serde_json::to_value(&explained).unwrap();
+    let explained_json = serde_json::to_value(&explained).unwrap();
     assert!(explained.to_string().contains("\nStream route\n"));
-    Ok(told)
+    Ok(explained_json)
 }
 
 #[test]
@@ -42,9 +42,9 @@ fn the_route_is_the_one_that_serves() {
         ("tls://web.test:9103", "127.0.0.1", json!("names")),
         ("tls://*:9103", "127.0.0.1", json!("any")),
     ] {
-        let told = ask(TABLE, json!({"url": url, "client_ip": client})).unwrap();
-        assert_eq!(told["stream_route"]["id"], expected, "{url}: {told:#}");
-        assert_eq!(told["upstream"]["next"], "10.0.0.1:80", "{url}");
+        let explained_json = explain_stream(TABLE, json!({"url": url, "client_ip": client})).unwrap();
+        assert_eq!(explained_json["stream_route"]["id"], expected, "{url}: {explained_json:#}");
+        assert_eq!(explained_json["upstream"]["next"], "10.0.0.1:80", "{url}");
     }
 }
 
@@ -64,31 +64,31 @@ fn every_way_to_lose_has_its_words() {
         ("tls://web.test:9103", "name", "it requires sni db.test, not web.test"),
         ("tcp://127.0.0.1:9100", "nobody", "no active stream route has this id or name"),
     ] {
-        let told = ask(TABLE, json!({"url": url, "why_not": route})).unwrap();
-        assert_eq!(told["why_not"]["why"], expected, "{url} {route}");
+        let explained_json = explain_stream(TABLE, json!({"url": url, "why_not": route})).unwrap();
+        assert_eq!(explained_json["why_not"]["why"], expected, "{url} {route}");
     }
 }
 
 #[test]
 fn where_none_fits_the_nearest_are_told() {
     let table = TABLE.replace("- {id: any, upstream_id: u}\n", "");
-    let told = ask(&table, json!({"url": "tcp://127.0.0.1:9000"})).unwrap();
-    assert_eq!(told["stream_route"], Value::Null);
-    let nearest: Vec<&str> = told["candidates"]
+    let explained_json = explain_stream(&table, json!({"url": "tcp://127.0.0.1:9000"})).unwrap();
+    assert_eq!(explained_json["stream_route"], Value::Null);
+    let nearest: Vec<&str> = explained_json["candidates"]
         .as_array()
         .unwrap()
         .iter()
         .map(|one| one["stream_route"].as_str().unwrap())
         .collect();
     assert_eq!(nearest, ["guarded", "name", "port", "port-too", "inner"]);
-    assert_eq!(told["others"], 2);
+    assert_eq!(explained_json["others"], 2);
 }
 
 #[test]
 fn plugins_that_refuse_are_told() {
-    let told = ask(TABLE, json!({"url": "tcp://127.0.0.1:9200"})).unwrap();
-    assert_eq!(told["plugins"][0]["decision"], "answers", "{told:#}");
-    assert_eq!(told["upstream"], Value::Null);
+    let explained_json = explain_stream(TABLE, json!({"url": "tcp://127.0.0.1:9200"})).unwrap();
+    assert_eq!(explained_json["plugins"][0]["decision"], "answers", "{explained_json:#}");
+    assert_eq!(explained_json["upstream"], Value::Null);
 }
 
 #[test]
@@ -107,6 +107,6 @@ fn what_is_no_stream_is_refused() {
             "sni: a udp stream has no server name: use tls://127.0.0.1:1",
         ),
     ] {
-        assert_eq!(ask(TABLE, question).unwrap_err(), expected);
+        assert_eq!(explain_stream(TABLE, question).unwrap_err(), expected);
     }
 }

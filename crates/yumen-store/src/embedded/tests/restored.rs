@@ -8,8 +8,8 @@ fn at(store: &EmbeddedStore, revision: u64) -> Option<Contents> {
 
 #[test]
 fn a_restored_store_goes_on_behind_the_one_it_replaced() {
-    let (dir, predecessor_requests) = (TestDir::new(), TestDir::new());
-    let backup = predecessor_requests.join("backup.redb");
+    let (dir, backups) = (TestDir::new(), TestDir::new());
+    let backup = backups.join("backup.redb");
     let store = open(&dir);
     put(&store, "r", "{\"v\":1}").unwrap();
     put(&store, "r", "{\"v\":2}").unwrap();
@@ -29,11 +29,11 @@ fn a_restored_store_goes_on_behind_the_one_it_replaced() {
     );
     assert_eq!(put(&store, "r", "{\"v\":4}").unwrap(), 5);
 
-    let told = store.history(None, 9).unwrap();
-    let revisions: Vec<u64> = told.iter().map(|one| one.revision.0).collect();
+    let history = store.history(None, 9).unwrap();
+    let revisions: Vec<u64> = history.iter().map(|one| one.revision.0).collect();
     assert_eq!(revisions, [5, 4, 2, 1]);
-    assert_eq!((told[1].by.author.as_str(), told[1].changes.len()), ("restore", 0));
-    assert_eq!(told[1].by.reason.as_deref(), Some("the store of revision 2 was restored"));
+    assert_eq!((history[1].by.author.as_str(), history[1].changes.len()), ("restore", 0));
+    assert_eq!(history[1].by.reason.as_deref(), Some("the store of revision 2 was restored"));
     assert_eq!((at(&store, 2), at(&store, 1)), (second, first));
     assert_eq!(at(&store, 3), None, "it was another history's");
     assert_eq!(at(&store, 4).map(|(revision, ..)| revision), Some(4));
@@ -50,8 +50,8 @@ fn a_restored_store_goes_on_behind_the_one_it_replaced() {
 
 #[test]
 fn a_past_that_is_longer_than_a_page_is_found_behind_a_restore() {
-    let (dir, predecessor_requests) = (TestDir::new(), TestDir::new());
-    let backup = predecessor_requests.join("backup.redb");
+    let (dir, backups) = (TestDir::new(), TestDir::new());
+    let backup = backups.join("backup.redb");
     let store = open(&dir);
     for number in 1..=300 {
         put(&store, "r", &number.to_string()).unwrap();

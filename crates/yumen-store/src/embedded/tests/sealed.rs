@@ -34,7 +34,7 @@ fn leaks(dir: &TestDir) -> Vec<PathBuf> {
 
 #[test]
 fn no_file_holds_a_secret_and_everything_is_there_again() {
-    let (dir, predecessor_requests) = (TestDir::new(), TestDir::new());
+    let (dir, backups) = (TestDir::new(), TestDir::new());
     let store = open_or_last_good(dir.path(), under(&[1])).unwrap();
     for value in 0..3 {
         put(&*store, "a", &secret(value)).unwrap();
@@ -48,7 +48,7 @@ fn no_file_holds_a_secret_and_everything_is_there_again() {
 
     let store = open_under(&dir, &[1]);
     assert_eq!((contents(&store.state()), store.history(None, 9).unwrap()), before);
-    let backup = predecessor_requests.join("backup");
+    let backup = backups.join("backup");
     store.medium().backup(&backup).unwrap();
     drop(store);
     for from in [backup, dir.join(last_good::FILE)] {
@@ -57,7 +57,7 @@ fn no_file_holds_a_secret_and_everything_is_there_again() {
         assert_eq!(leaks(&other), Vec::<PathBuf>::new(), "{}", from.display());
         assert_eq!(contents(&open_under(&other, &[1]).state()), before.0);
     }
-    assert_eq!(leaks(&predecessor_requests), Vec::<PathBuf>::new());
+    assert_eq!(leaks(&backups), Vec::<PathBuf>::new());
     assert_eq!(leaks(&dir), Vec::<PathBuf>::new());
 }
 
@@ -75,20 +75,20 @@ fn a_store_is_refused_by_name_without_its_keyring() {
     // No older state is served instead, not even without the store's own file.
     let fallback = || open_or_last_good(dir.path(), under(&[2])).err().unwrap().to_string();
     assert!(fallback().contains(DATABASE), "{}", fallback());
-    let (place, kept) = (dir.join(DATABASE), dir.join("kept"));
-    fs::rename(&place, &kept).unwrap();
+    let (path, copy) = (dir.join(DATABASE), dir.join("kept"));
+    fs::rename(&path, &copy).unwrap();
     assert!(fallback().contains(last_good::FILE), "{}", fallback());
-    fs::rename(&kept, &place).unwrap();
+    fs::rename(&copy, &path).unwrap();
     assert_eq!(open_under(&dir, &[1]).state().len(), 1);
 }
 
 #[test]
 fn a_restore_needs_the_keyring_of_every_text() {
-    let (dir, predecessor_requests) = (TestDir::new(), TestDir::new());
+    let (dir, backups) = (TestDir::new(), TestDir::new());
     let store = open_under(&dir, &[1]);
     put(&store, "only-in-the-history", &secret(1)).unwrap();
     write(&store, |draft| assert!(draft.delete(Kind::Routes, "only-in-the-history"))).unwrap();
-    let backup = predecessor_requests.join("backup");
+    let backup = backups.join("backup");
     store.medium().backup(&backup).unwrap();
     drop(store);
     let target = TestDir::new();

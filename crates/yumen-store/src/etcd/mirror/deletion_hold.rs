@@ -31,14 +31,14 @@ pub(super) struct Moment {
 
 /// The decision on the deletions of one revision.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct DeletionVerdict {
     /// Keys of accepted deletions.
     pub(super) passing: Vec<ResourceKey>,
     /// Objects with an accepted deletion that is now held: they are served again.
     pub(super) restored: Vec<(ResourceKey, StoreEntry)>,
 }
 
-impl Verdict {
+impl DeletionVerdict {
     /// The resulting change of each object.
     pub(super) fn changes(self) -> impl Iterator<Item = (ResourceKey, Option<StoreEntry>)> {
         let deleted = self.passing.into_iter().map(|key| (key, None));
@@ -69,39 +69,39 @@ impl DeletionHold {
     /// is held and the deletions of the window are undone.
     pub(super) fn admit(
         &mut self,
-        mut gone: Vec<(ResourceKey, StoreEntry)>,
+        mut deleted: Vec<(ResourceKey, StoreEntry)>,
         served: usize,
         at: Moment,
-    ) -> Verdict {
+    ) -> DeletionVerdict {
         // Deletions already held stay held, and their objects do not count as served.
-        gone.retain(|(key, _)| !self.keys.contains_key(key));
-        if self.percent == 0 || gone.is_empty() {
-            return Verdict { passing: keys_of(gone), ..Verdict::default() };
+        deleted.retain(|(key, _)| !self.keys.contains_key(key));
+        if self.percent == 0 || deleted.is_empty() {
+            return DeletionVerdict { passing: keys_of(deleted), ..DeletionVerdict::default() };
         }
         self.window.expire(at.now_ms);
         // Held objects are served but were deleted already; counting them would raise the threshold.
         let (of, earlier) = (served.saturating_sub(self.keys.len()), self.window.len());
-        if self.is_much(gone.len(), of) {
+        if self.is_much(deleted.len(), of) {
             // Undoes nothing: the batch alone shows the mistake (decision 49).
-            self.keep(keys_of(gone), at);
-            return Verdict::default();
+            self.keep(keys_of(deleted), at);
+            return DeletionVerdict::default();
         }
         // The window's objects belong to the state before the deletions.
-        if self.is_much(gone.len() + earlier, of + earlier) {
-            self.keep(keys_of(gone), at);
+        if self.is_much(deleted.len() + earlier, of + earlier) {
+            self.keep(keys_of(deleted), at);
             let restored = self.window.take_back();
             // Restored objects are deleted in etcd, so their deletion is held as well.
             self.keys.extend(restored.iter().map(|(key, _)| (key.clone(), at.revision)));
-            return Verdict { passing: Vec::new(), restored };
+            return DeletionVerdict { passing: Vec::new(), restored };
         }
-        let passing = gone.iter().map(|(key, _)| key.clone()).collect();
-        gone.into_iter().for_each(|(key, entry)| self.window.note(key, Some(entry), at.now_ms));
-        Verdict { passing, restored: Vec::new() }
+        let passing = deleted.iter().map(|(key, _)| key.clone()).collect();
+        deleted.into_iter().for_each(|(key, entry)| self.window.note(key, Some(entry), at.now_ms));
+        DeletionVerdict { passing, restored: Vec::new() }
     }
 
-    fn is_much(&self, gone: usize, of: usize) -> bool {
+    fn is_much(&self, deleted: usize, of: usize) -> bool {
         // Both bounds: a large share of few objects is routine, and so are many of a huge table.
-        gone >= OBJECTS_MIN && gone * 100 > of * self.percent as usize
+        deleted >= OBJECTS_MIN && deleted * 100 > of * self.percent as usize
     }
 
     fn keep(&mut self, keys: Vec<ResourceKey>, at: Moment) {
@@ -141,8 +141,8 @@ impl DeletionHold {
     }
 }
 
-fn keys_of(gone: Vec<(ResourceKey, StoreEntry)>) -> Vec<ResourceKey> {
-    gone.into_iter().map(|(key, _)| key).collect()
+fn keys_of(deleted: Vec<(ResourceKey, StoreEntry)>) -> Vec<ResourceKey> {
+    deleted.into_iter().map(|(key, _)| key).collect()
 }
 
 /// Deletions of the last [`WINDOW_MS`] that were neither confirmed nor undone.

@@ -55,9 +55,9 @@ impl SimulatedEtcd {
             }
             let known = table.get(&path);
             if known.is_some() && random.below(3) == 0 {
-                let gone =
+                let deleted =
                     KeyValue { key: path.clone().into(), mod_revision: revision, ..KeyValue::default() };
-                events.insert(path.clone(), KeyEvent { kind: 1, kv: Some(gone) });
+                events.insert(path.clone(), KeyEvent { kind: 1, kv: Some(deleted) });
                 table.remove(&path);
                 continue;
             }
@@ -127,7 +127,7 @@ fn served(state: &StoreState) -> Vec<(String, String, u64, u64)> {
 struct SimulatedWatch {
     next: usize,
     /// Delivered events, for redelivery.
-    told: Vec<Vec<KeyEvent>>,
+    delivered: Vec<Vec<KeyEvent>>,
 }
 
 struct MirrorSimulation {
@@ -155,7 +155,7 @@ impl MirrorSimulation {
     fn step(&mut self) {
         match self.random.below(20) {
             0..=6 => self.world.write(&mut self.random),
-            7..=12 => self.hear(),
+            7..=12 => self.receive(),
             13 => self.connect(),
             // The watch is lost with all undelivered events.
             14 => self.wire = None,
@@ -182,7 +182,7 @@ impl MirrorSimulation {
             MirrorNeed::Watch(from) if from as usize > self.world.compacted => from as usize,
             _ => self.list(),
         };
-        self.wire = Some(SimulatedWatch { next, told: Vec::new() });
+        self.wire = Some(SimulatedWatch { next, delivered: Vec::new() });
     }
 
     /// Lists all keys; returns the revision to watch from.
@@ -195,7 +195,7 @@ impl MirrorSimulation {
     }
 
     /// Delivers several revisions at once, with their events in any order.
-    fn hear(&mut self) {
+    fn receive(&mut self) {
         let Some(wire) = &mut self.wire else { return };
         let end = self.world.revisions.len().min(wire.next + self.random.below(4) as usize);
         if wire.next >= end {
@@ -207,17 +207,17 @@ impl MirrorSimulation {
             events.swap(i, self.random.below(i as u64 + 1) as usize);
         }
         wire.next = end;
-        wire.told.push(events.clone());
+        wire.delivered.push(events.clone());
         self.take(events);
     }
 
     /// Delivers former events again.
     fn redeliver_events(&mut self) {
         let Some(wire) = &self.wire else { return };
-        if wire.told.is_empty() {
+        if wire.delivered.is_empty() {
             return;
         }
-        let events = wire.told[self.random.below(wire.told.len() as u64) as usize].clone();
+        let events = wire.delivered[self.random.below(wire.delivered.len() as u64) as usize].clone();
         self.take(events);
     }
 
@@ -226,7 +226,7 @@ impl MirrorSimulation {
         self.check(&taken);
         if taken.is_out_of_step {
             let next = self.list();
-            self.wire = Some(SimulatedWatch { next, told: Vec::new() });
+            self.wire = Some(SimulatedWatch { next, delivered: Vec::new() });
         }
     }
 
@@ -249,7 +249,7 @@ impl MirrorSimulation {
     fn settle(&mut self) {
         self.connect();
         while self.wire.as_ref().is_some_and(|wire| wire.next < self.world.revisions.len()) {
-            self.hear();
+            self.receive();
         }
     }
 }

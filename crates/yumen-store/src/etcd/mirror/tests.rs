@@ -147,7 +147,7 @@ fn who_needs_a_list_is_told_so() {
 
 #[test]
 fn deletions_are_held_when_they_are_many_and_much() {
-    for (count, percent, deleted, noted, held) in [
+    for (count, percent, deleted, has_note, held) in [
         (100, 50, 51, false, 51),
         (100, 50, 50, false, 0),
         (100, 10, 11, false, 11),
@@ -157,10 +157,10 @@ fn deletions_are_held_when_they_are_many_and_much() {
         // The write came through a gateway, which confirms large deletions itself.
         (100, 50, 100, true, 0),
     ] {
-        let line = format!("{deleted} of {count} at {percent} %, {noted}");
+        let line = format!("{deleted} of {count} at {percent} %, {has_note}");
         let mut mirror = mirror_of(count, percent);
         let mut events: Vec<KeyEvent> = (0..deleted).map(|i| delete(&route(i), 101)).collect();
-        if noted {
+        if has_note {
             events.push(put("/apisix/yumen/last_write", r#"{"author":"ada"}"#, 50, 101));
         }
         mirror.take_events(events, 1);
@@ -170,22 +170,22 @@ fn deletions_are_held_when_they_are_many_and_much() {
         // A listing shows the same content, but not the author of the deletion.
         let mut listed = mirror_of(count, percent);
         listed.take_list(&list(101, (deleted..count).map(|i| kv(&route(i), "{}", 10, 10)).collect()), 1);
-        if !noted {
+        if !has_note {
             assert_eq!(listed.held(), held, "{line}, listed");
         }
     }
 }
 
-/// Deletes the routes of a mirror of 15 one by one, starting at `from_ms`, `apart_ms` apart.
-fn trickle(mirror: &mut EtcdMirror, from_ms: u64, apart_ms: u64) {
+/// Deletes the routes of a mirror of 15 one by one, starting at `from_ms`, `interval_ms` apart.
+fn trickle(mirror: &mut EtcdMirror, from_ms: u64, interval_ms: u64) {
     for i in 0..15 {
-        mirror.take_events(vec![delete(&route(i), 101 + i as i64)], from_ms + i as u64 * apart_ms);
+        mirror.take_events(vec![delete(&route(i), 101 + i as i64)], from_ms + i as u64 * interval_ms);
     }
 }
 
 #[test]
 fn deletions_that_trickle_in_are_held_like_a_batch() {
-    for (apart_ms, percent, held) in [
+    for (interval_ms, percent, held) in [
         (20, 50, 15),
         (4_000, 50, 15),
         // Never ten within a minute.
@@ -194,9 +194,9 @@ fn deletions_that_trickle_in_are_held_like_a_batch() {
         // No number exceeds this share.
         (20, 100, 0),
     ] {
-        let line = format!("{apart_ms} ms apart at {percent} %");
+        let line = format!("{interval_ms} ms apart at {percent} %");
         let mut mirror = mirror_of(15, percent);
-        trickle(&mut mirror, 1_000_000, apart_ms);
+        trickle(&mut mirror, 1_000_000, interval_ms);
         assert_eq!((mirror.held(), mirror.state().len()), (held, held), "{line}");
         assert_eq!(mirror.problems().len(), usize::from(held > 0), "{line}");
     }
@@ -401,23 +401,24 @@ fn a_value_that_cannot_be_read_leaves_the_last_good_one() {
 #[test]
 fn keys_among_objects_that_name_none_are_one_problem_until_they_are_gone() {
     let mut mirror = mirror_of(1, 50);
-    let told = |mirror: &EtcdMirror| mirror.problems().iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert!(told(&mirror).is_empty());
+    let messages =
+        |mirror: &EtcdMirror| mirror.problems().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(messages(&mirror).is_empty());
     let taken = mirror.take_events(vec![put("/apisix/routes/we ird/ü", "{}", 110, 110)], 6);
     assert!(taken.commits.is_empty() && !taken.is_out_of_step);
-    let [one] = &told(&mirror)[..] else { panic!("{:?}", told(&mirror)) };
+    let [one] = &messages(&mirror)[..] else { panic!("{:?}", messages(&mirror)) };
     assert!(one.contains("the key /apisix/routes/we ird/ü in etcd names no object"), "{one}");
     for number in 0..50 {
         let at = 111 + number;
         mirror.take_events(vec![put(&format!("/apisix/routes/x/{number}"), "{}", at, at)], 6);
     }
-    let [one] = &told(&mirror)[..] else { panic!("{:?}", told(&mirror)) };
+    let [one] = &messages(&mirror)[..] else { panic!("{:?}", messages(&mirror)) };
     assert!(one.contains("and 50 more like it"), "{one}");
     mirror.take_list(
         &list(170, vec![kv(&route(0), "{}", 10, 10), kv("/apisix/routes/a/b", "{}", 165, 165)]),
         7,
     );
-    assert!(told(&mirror)[0].contains("/apisix/routes/a/b"));
+    assert!(messages(&mirror)[0].contains("/apisix/routes/a/b"));
     mirror.take_events(vec![delete("/apisix/routes/a/b", 171)], 8);
-    assert!(told(&mirror).is_empty());
+    assert!(messages(&mirror).is_empty());
 }

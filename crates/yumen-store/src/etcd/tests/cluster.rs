@@ -101,8 +101,8 @@ impl Cluster {
     }
 
     /// Members in these places, with their data in `dir`.
-    pub(super) fn start_in(dir: TestDir, places: Places) -> Cluster {
-        let Places { members, within, program, scheme, more, ctl } = places;
+    pub(super) fn start_in(dir: TestDir, ports: Places) -> Cluster {
+        let Places { members, within, program, scheme, more, ctl } = ports;
         let peers: Vec<String> = members
             .iter()
             .enumerate()
@@ -199,8 +199,8 @@ impl Cluster {
     pub(super) fn must(&self, arguments: &[&str]) -> String {
         let begin = Instant::now();
         loop {
-            if let Some(said) = self.ctl(arguments) {
-                return said;
+            if let Some(output) = self.ctl(arguments) {
+                return output;
             }
             assert!(begin.elapsed() < WAIT, "etcdctl {arguments:?} never worked");
             std::thread::sleep(Duration::from_millis(50));
@@ -264,14 +264,14 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn open(place: PathBuf, settings: EtcdSettings) -> Result<Node, crate::StoreError> {
+    pub(super) fn open(path: PathBuf, settings: EtcdSettings) -> Result<Node, crate::StoreError> {
         let problems = Arc::new(std::sync::Mutex::default());
-        let told = problems.clone();
+        let problem_log = problems.clone();
         let opened = EtcdStore::open(
-            &place,
+            &path,
             None,
             settings,
-            Box::new(move |now| *told.lock().unwrap() = now),
+            Box::new(move |now| *problem_log.lock().unwrap() = now),
             Arc::default(),
         )?;
         Ok(Node { opened, problems })

@@ -24,10 +24,10 @@ fn check_compacted(cluster: Cluster) {
     let mut settings = cluster.settings();
     settings.client.endpoints = vec![proxy.url()];
     let node = cluster.node_with("one", settings);
-    let kept = put(node.store(), "kept", "{}").unwrap();
+    let first_commit = put(node.store(), "kept", "{}").unwrap();
     put(node.store(), "changed", "{}").unwrap();
     put(node.store(), "deleted", "{}").unwrap();
-    let heard = note(node.store());
+    let commits = note(node.store());
     // The node receives no events while others write and etcd compacts.
     proxy.set_deaf(true);
     cluster.must(&["put", "/apisix/routes/changed", r#"{"v":2}"#]);
@@ -39,12 +39,12 @@ fn check_compacted(cluster: Cluster) {
     proxy.set_deaf(false);
     until("it is there", || node.store().state().get(Kind::Routes, "new").is_some());
     let state = node.store().state();
-    assert_eq!(state.get(Kind::Routes, "kept").unwrap().modified.0, kept);
+    assert_eq!(state.get(Kind::Routes, "kept").unwrap().modified.0, first_commit);
     assert_eq!(&*state.get(Kind::Routes, "changed").unwrap().json, r#"{"v":2}"#);
     assert!(state.get(Kind::Routes, "deleted").is_none());
-    until("the followers hear of it", || !heard.lock().unwrap().is_empty());
-    let heard = heard.lock().unwrap();
-    let [committed] = &heard[..] else { panic!("one revision, and not {heard:?}") };
+    until("the followers hear of it", || !commits.lock().unwrap().is_empty());
+    let commits = commits.lock().unwrap();
+    let [committed] = &commits[..] else { panic!("one revision, and not {commits:?}") };
     assert_eq!(
         (committed.by.author.as_str(), committed.by.reason.as_deref()),
         (FOREIGN, Some("full listing"))
@@ -149,12 +149,12 @@ fn a_node_serves_what_it_last_knew_while_there_is_no_cluster_and_then_converges(
     let refused = put(node.store(), "b", "{}").unwrap_err();
     assert!(matches!(&refused, StoreError::Unreachable(why) if why.contains("127.0.0.1")), "{refused}");
 
-    let heard = note(node.store());
+    let commits = note(node.store());
     cluster.launch(0);
     cluster.must(&["put", "/apisix/routes/a", r#"{"v":2}"#]);
     until("it converges", || &*node.store().state().get(Kind::Routes, "a").unwrap().json == r#"{"v":2}"#);
     until("it says so", || node.store().status().origin == StateOrigin::Store);
-    assert!(heard.lock().unwrap().iter().all(|committed| committed.changes.len() == 1));
+    assert!(commits.lock().unwrap().iter().all(|committed| committed.changes.len() == 1));
     put(node.store(), "b", "{}").unwrap();
 
     // Without either, the error contains both reasons.
@@ -172,8 +172,8 @@ fn a_damaged_last_good_state_is_a_problem_until_the_cluster_is_read() {
         put(cluster.node_with("one", settings.clone()).store(), id, "{}").unwrap();
     }
     cluster.kill(0);
-    let kept = cluster.dir.join("one").join(crate::etcd::DIRECTORY).join(last_good::FILE);
-    std::fs::write(kept, "strange").unwrap();
+    let file = cluster.dir.join("one").join(crate::etcd::DIRECTORY).join(last_good::FILE);
+    std::fs::write(file, "strange").unwrap();
     settings.start_timeout = Duration::from_millis(300);
     // A restart does not hide the damage.
     for _ in 0..2 {
@@ -221,9 +221,9 @@ fn most_objects_gone_at_once_are_served_until_somebody_confirms() {
     });
     assert!(matches!(&refused, Err(StoreError::Refused(why)) if why.contains("routes/5")), "{refused:?}");
     until("two are back", || one.store().status().held == 17 && other.store().status().held == 17);
-    let (tell, told) = std::sync::mpsc::channel();
-    other.store().confirm(crate::Authorship::by("ada"), Box::new(move |result| tell.send(result).unwrap()));
-    assert_eq!(told.recv_timeout(crate::test_kit::WAIT).unwrap().unwrap(), 17);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    other.store().confirm(crate::Authorship::by("ada"), Box::new(move |result| sender.send(result).unwrap()));
+    assert_eq!(receiver.recv_timeout(crate::test_kit::WAIT).unwrap().unwrap(), 17);
     for node in [&one, &other] {
         until("the rest is gone", || node.store().state().len() == 2);
         until("nothing is wrong", || node.problems().is_empty());
@@ -249,11 +249,11 @@ fn an_empty_cluster_in_place_of_a_full_one_takes_nothing_away() {
 fn a_damaged_name_of_a_node_is_made_anew() {
     let cluster = Cluster::start(1);
     let node = cluster.node("one");
-    let place = cluster.dir.join("one/etcd/node");
+    let path = cluster.dir.join("one/etcd/node");
     let name = node.store().node_id().unwrap();
     assert_eq!(node.store().node_id().unwrap(), name);
     for damage in [&b""[..], b"no name\n", &[0xff, 0xfe, 0x80], &[0; 300]] {
-        std::fs::write(&place, damage).unwrap();
+        std::fs::write(&path, damage).unwrap();
         let other = node.store().node_id().unwrap();
         assert_ne!(other, name);
         assert_eq!(node.store().node_id().unwrap(), other);

@@ -44,8 +44,8 @@ fn a_cut_cable_is_noticed_and_what_happened_beyond_it_is_learnt() {
     settings.write_timeout = Duration::from_secs(2);
     settings.client.call_timeout = Duration::from_secs(1);
     let node = cluster.node_with("one", settings);
-    let kept = cluster.index_of(&node.store().status().endpoint.unwrap());
-    let others: Vec<usize> = (0..3).filter(|member| *member != kept).collect();
+    let endpoint_index = cluster.index_of(&node.store().status().endpoint.unwrap());
+    let others: Vec<usize> = (0..3).filter(|member| *member != endpoint_index).collect();
     others.iter().for_each(|member| net.cut(*member as u8, true));
     until("the leader is missed", || node.store().status().error.is_some());
     let refused = put(node.store(), "d", "{}").unwrap_err();
@@ -55,5 +55,5 @@ fn a_cut_cable_is_noticed_and_what_happened_beyond_it_is_learnt() {
     until("it is followed again", || node.store().status().error.is_none());
     until("it is written again", || put(node.store(), "e", "{}").is_ok());
     assert!(has(&node, "e"));
-    cluster.kill(kept);
+    cluster.kill(endpoint_index);
 }

@@ -89,7 +89,7 @@ fn members_prove_who_they_are_and_so_does_the_node() {
         server_name: None,
     };
     let (good, strange_member) = (tls("authority.pem", Some("node")), tls("stranger.pem", Some("node")));
-    let (missing_anonymous_consumers, spy) = (tls("authority.pem", None), tls("authority.pem", Some("spy")));
+    let (anonymous, spy) = (tls("authority.pem", None), tls("authority.pem", Some("spy")));
     let other_name = EtcdTlsFiles { server_name: Some("elsewhere.test".into()), ..good.clone() };
     let missing = tls("nowhere.pem", None);
     let nodes = dir.join("nodes");
@@ -108,7 +108,7 @@ fn members_prove_who_they_are_and_so_does_the_node() {
     for (name, tls, word) in [
         ("strange-member", strange_member, "certificate"),
         ("other-name", other_name, "certificate"),
-        ("nobody", missing_anonymous_consumers, "https://127.0.0.1"),
+        ("nobody", anonymous, "https://127.0.0.1"),
         ("spy", spy, "https://127.0.0.1"),
         ("missing", missing, "nowhere.pem"),
     ] {

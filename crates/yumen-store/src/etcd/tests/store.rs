@@ -22,15 +22,15 @@ fn what_one_node_writes_another_serves_and_etcdctl_reads() {
 
 fn check_shared(cluster: &Cluster) {
     let (one, other) = (cluster.node("one"), cluster.node("other"));
-    let heard = note(other.store());
+    let commits = note(other.store());
     let revision = put(one.store(), "a", r#"{"uri":"/a"}"#).unwrap();
     assert_eq!(text(&one.store().state(), Kind::Routes, "a").unwrap(), r#"{"uri":"/a"}"#);
     until("the other has it", || other.store().state().revision.0 == revision);
-    until("its followers hear of it", || !heard.lock().unwrap().is_empty());
-    let heard = heard.lock().unwrap();
-    let told = heard.last().unwrap();
-    assert_eq!((told.by.author.as_str(), told.by.reason.as_deref()), ("test", Some("why not")));
-    assert_eq!(told.changes[0].key, key("a"));
+    until("its followers hear of it", || !commits.lock().unwrap().is_empty());
+    let commits = commits.lock().unwrap();
+    let newest = commits.last().unwrap();
+    assert_eq!((newest.by.author.as_str(), newest.by.reason.as_deref()), ("test", Some("why not")));
+    assert_eq!(newest.changes[0].key, key("a"));
     let entry = other.store().state().get(Kind::Routes, "a").unwrap().clone();
     assert_eq!((entry.created.0, entry.modified.0), (revision, revision));
     assert_eq!(cluster.must(&["get", "/apisix/routes/a", "--print-value-only"]).trim(), r#"{"uri":"/a"}"#);
@@ -114,19 +114,20 @@ fn many_proposals_at_once_share_transactions() {
     let cluster = Cluster::start(1);
     let node = cluster.node("one");
     let before = node.store().state().revision.0;
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     for i in 0..COUNT {
-        let (key, tell) = (key(&i.to_string()), tell.clone());
+        let (key, sender) = (key(&i.to_string()), sender.clone());
         node.store().propose(crate::Proposal {
             by: crate::Authorship::by("test"),
             decide: Box::new(move |draft| {
                 draft.put(key.clone(), "{}".into(), None);
                 true
             }),
-            done: Box::new(move |result| tell.send(result.unwrap().unwrap().revision.0).unwrap()),
+            done: Box::new(move |result| sender.send(result.unwrap().unwrap().revision.0).unwrap()),
         });
     }
-    let revisions: Vec<u64> = (0..COUNT).map(|_| told.recv_timeout(crate::test_kit::WAIT).unwrap()).collect();
+    let revisions: Vec<u64> =
+        (0..COUNT).map(|_| receiver.recv_timeout(crate::test_kit::WAIT).unwrap()).collect();
     assert!(revisions.is_sorted());
     assert_eq!(node.store().state().len(), COUNT);
     let written = revisions.last().unwrap() - before;
@@ -174,13 +175,13 @@ fn a_change_in_parts_knows_what_it_has_written_when_it_is_decided_again() {
                     std::thread::sleep(std::time::Duration::from_millis(100));
                 }
             });
-            let noted = counts.clone();
+            let counter = counts.clone();
             let done = write(one.store(), move |draft| {
                 let mut changed = draft.written_before().len();
                 for i in 0..COUNT {
                     let key = key(&format!("many-{i}"));
-                    let is_there = draft.state().get(key.kind, &key.id).is_some();
-                    if is_there == is_deleted {
+                    let exists = draft.state().get(key.kind, &key.id).is_some();
+                    if exists == is_deleted {
                         changed += 1;
                         match is_deleted {
                             true => assert!(draft.delete(key.kind, &key.id)),
@@ -188,7 +189,7 @@ fn a_change_in_parts_knows_what_it_has_written_when_it_is_decided_again() {
                         }
                     }
                 }
-                noted.lock().unwrap().push(changed);
+                counter.lock().unwrap().push(changed);
             });
             stop.store(true, Ordering::Relaxed);
             done.unwrap();
@@ -236,21 +237,21 @@ fn what_has_a_lifetime_ends_on_every_node() {
 fn what_one_node_pins_up_all_see_until_its_lease_ends() {
     let cluster = Cluster::start(1);
     let (one, other) = (cluster.node("one"), cluster.node("other"));
-    let (ours, theirs) = (one.store().board(), other.store().board());
+    let (own, other_board) = (one.store().board(), other.store().board());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let revision = one.store().state().revision;
     runtime.block_on(async {
-        let lease = ours.lease(Duration::from_secs(60)).await.unwrap();
-        assert!(ours.put_new("turn", "one".into(), lease).await.unwrap());
-        assert!(!theirs.put_new("turn", "other".into(), 0).await.unwrap());
-        ours.put("kept/a", "text".into(), 0).await.unwrap();
-        until("both are seen", || theirs.texts().len() == 2);
-        assert_eq!(theirs.texts().get("turn").map(|text| &**text), Some("one"));
-        ours.end(lease).await.unwrap();
-        until("one is left", || theirs.texts().into_keys().eq(["kept/a".into()]));
-        assert!(theirs.put_new("turn", "other".into(), 0).await.unwrap());
-        theirs.delete("turn").await.unwrap();
-        until("it is gone", || ours.texts().len() == 1);
+        let lease = own.lease(Duration::from_secs(60)).await.unwrap();
+        assert!(own.put_new("turn", "one".into(), lease).await.unwrap());
+        assert!(!other_board.put_new("turn", "other".into(), 0).await.unwrap());
+        own.put("kept/a", "text".into(), 0).await.unwrap();
+        until("both are seen", || other_board.texts().len() == 2);
+        assert_eq!(other_board.texts().get("turn").map(|text| &**text), Some("one"));
+        own.end(lease).await.unwrap();
+        until("one is left", || other_board.texts().into_keys().eq(["kept/a".into()]));
+        assert!(other_board.put_new("turn", "other".into(), 0).await.unwrap());
+        other_board.delete("turn").await.unwrap();
+        until("it is gone", || own.texts().len() == 1);
     });
     assert_eq!(one.store().state().revision, revision, "it is nothing of the configuration");
 }

@@ -95,9 +95,9 @@ async fn whoever_waits_is_told_when_the_connection_is_given_up() {
     // A peer that reads everything and never responds.
     tokio::spawn(async move {
         let mut connection = h2::server::handshake(far).await.unwrap();
-        let mut held = Vec::new();
+        let mut streams = Vec::new();
         while let Some(request) = connection.accept().await {
-            held.push(request);
+            streams.push(request);
         }
     });
     let connection = EtcdConnection::begin(near, "http://etcd.test".into()).await.unwrap();

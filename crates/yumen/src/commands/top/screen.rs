@@ -77,7 +77,7 @@ fn key_until(end: Instant) -> anyhow::Result<Option<TopKey>> {
     }))
 }
 
-fn draw(frame: &TopFrame, trouble: Option<&str>) -> std::io::Result<()> {
+fn draw(frame: &TopFrame, error: Option<&str>) -> std::io::Result<()> {
     let size = tcgetwinsize(std::io::stdout()).ok();
     let (width, height) = size.map_or((120, 40), |size| (size.ws_col.into(), size.ws_row.into()));
     let text = table::render(frame, usize::max(height, 8) - 1);
@@ -89,7 +89,7 @@ fn draw(frame: &TopFrame, trouble: Option<&str>) -> std::io::Result<()> {
         out.push_str(CLEAR_LINE);
         out.push_str("\r\n");
     }
-    out.extend(trouble.unwrap_or(keys).chars().filter(|each| !each.is_control()).take(width));
+    out.extend(error.unwrap_or(keys).chars().filter(|each| !each.is_control()).take(width));
     out.push_str(CLEAR_LINE);
     out.push_str(CLEAR_BELOW);
     let mut stdout = std::io::stdout().lock();

@@ -81,7 +81,7 @@ fn tests_pass_on_last_good_versions() {
     assert!(put(&store, Kind::Tests, "t", &served).is_err(), "nothing is in force in its place");
     let version =
         LastGoodVersion { key: ResourceKey::new(Kind::Routes, "v1"), json: V1.into(), instead_of: broken };
-    versions.tell(store.state().revision, vec![version]);
+    versions.report(store.state().revision, vec![version]);
     put(&store, Kind::Tests, "t", &served).unwrap();
     let before = OTHER.replace("/o", "/a").replace("{\"id\"", "{\"priority\":9,\"id\"");
     let refused = put(&store, Kind::Routes, "o", &before).unwrap_err().to_string();

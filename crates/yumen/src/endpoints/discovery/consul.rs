@@ -59,7 +59,11 @@ impl ConsulAgents {
     /// query. The agent responds when its state index changes. If too many blocking queries are in flight,
     /// the query is a plain one, repeated after a pause. A response that is not a list counts as a failure of
     /// the agent.
-    async fn ask(&self, path: &str, cursor: &mut SourceCursor) -> Result<(Vec<Value>, Duration), String> {
+    async fn fetch_list(
+        &self,
+        path: &str,
+        cursor: &mut SourceCursor,
+    ) -> Result<(Vec<Value>, Duration), String> {
         // Only a query with a state index can block; the first one returns at once.
         // Never waits: without a permit the query is a plain one.
         let watch = self.watches.try_acquire().ok().filter(|_| cursor.index > 0);
@@ -74,7 +78,7 @@ impl ConsulAgents {
             let server = &self.servers[cursor.server % self.servers.len()];
             // Without a permit for a blocking query, the query must not have an index.
             let index = if is_polling { 0 } else { cursor.index };
-            let reply = self.ask_one(server, path, index).await;
+            let reply = self.query_server(server, path, index).await;
             match reply.and_then(|reply| Ok((list_of(server, path, &reply)?, reply))) {
                 Ok((list, reply)) => {
                     let pause = follow(reply.field("x-consul-index"), cursor);
@@ -89,7 +93,7 @@ impl ConsulAgents {
         Err(failure.unwrap_or_else(|| "no server configured".into()))
     }
 
-    async fn ask_one(&self, server: &str, path: &str, index: u64) -> Result<HttpReply, String> {
+    async fn query_server(&self, server: &str, path: &str, index: u64) -> Result<HttpReply, String> {
         let ConsulTimeout { connect, read, wait } = self.timeout;
         let mark = if path.contains('?') { '&' } else { '?' };
         let mut url = format!("{}{path}", server.trim_end_matches('/'));
@@ -155,7 +159,7 @@ impl ConsulSource {
         }
     }
 
-    pub(super) async fn ask(
+    pub(super) async fn discover(
         &self,
         service: &DiscoveryQuery,
         cursor: &mut SourceCursor,
@@ -171,10 +175,10 @@ impl ConsulSource {
                 path.push_str(&format!("&{name}={}", encoded(value)));
             }
         }
-        let wanted = args.metadata()?;
-        let (entries, pause) = self.agents.ask(&path, cursor).await?;
-        let kept = entries.iter().filter(|entry| meets(&entry["Service"]["Meta"], wanted));
-        let nodes = kept.filter_map(|entry| self.node(entry)).collect();
+        let required = args.metadata()?;
+        let (entries, pause) = self.agents.fetch_list(&path, cursor).await?;
+        let matching = entries.iter().filter(|entry| meets(&entry["Service"]["Meta"], required));
+        let nodes = matching.filter_map(|entry| self.node(entry)).collect();
         Ok(DiscoveryAnswer { nodes, pause })
     }
 
@@ -211,7 +215,7 @@ impl ConsulKvSource {
         }
     }
 
-    pub(super) async fn ask(
+    pub(super) async fn discover(
         &self,
         service: &DiscoveryQuery,
         cursor: &mut SourceCursor,
@@ -219,7 +223,7 @@ impl ConsulKvSource {
         DiscoveryArgs::of(service, &[])?;
         let folder = self.folder(&service.name);
         let (entries, pause) =
-            self.agents.ask(&format!("{KEYS}{}?recurse=true", encoded(&folder)), cursor).await?;
+            self.agents.fetch_list(&format!("{KEYS}{}?recurse=true", encoded(&folder)), cursor).await?;
         let nodes = entries.iter().filter_map(|entry| self.node(entry, &folder)).collect();
         Ok(DiscoveryAnswer { nodes, pause })
     }

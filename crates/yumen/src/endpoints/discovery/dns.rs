@@ -40,7 +40,7 @@ impl DnsSource {
         })
     }
 
-    pub(super) async fn ask(&self, service: &DiscoveryQuery) -> Result<DiscoveryAnswer, String> {
+    pub(super) async fn discover(&self, service: &DiscoveryQuery) -> Result<DiscoveryAnswer, String> {
         DiscoveryArgs::of(service, &[])?;
         // As in APISIX, an address in place of a name needs no query.
         if let Some((ip, port)) = address(&service.name) {

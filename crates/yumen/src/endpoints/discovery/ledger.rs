@@ -20,7 +20,7 @@ struct ServiceStatus {
     nodes: Vec<UpstreamNode>,
     /// Active endpoints, or saved ones while there is no result yet.
     last_known: Vec<UpstreamNode>,
-    trouble: Option<Box<str>>,
+    error: Option<Box<str>>,
     last_answer: Option<Instant>,
     since: Instant,
 }
@@ -47,12 +47,12 @@ impl ServiceLedger {
         let line = lines.services.entry(service.clone()).or_insert_with(|| ServiceStatus {
             nodes: Vec::new(),
             last_known: Vec::new(),
-            trouble: None,
+            error: None,
             last_answer: None,
             since: Instant::now(),
         });
         line.last_answer = standing.last_answer();
-        line.trouble = standing.trouble().map(Box::from);
+        line.error = standing.error().map(Box::from);
         // Compared first: most results are equal, and the copies stay.
         if line.nodes != standing.nodes() {
             line.nodes = standing.nodes().to_vec();
@@ -89,7 +89,7 @@ impl ServiceLedger {
                 "args": args(service),
                 "endpoints": line.nodes,
                 "last_success_age_ms": line.last_answer.map(|at| at.elapsed().as_millis() as u64),
-                "trouble": line.trouble,
+                "trouble": line.error,
             })
         });
         let services: Vec<Value> = services.collect();
@@ -151,7 +151,7 @@ impl MetricSource for ServiceLedger {
             "yumen_discovery_services_stale",
             "Services with a failing source or without endpoints, by source.",
             MetricKind::Gauge,
-            per_source(&|source| of_source(source).filter(|line| line.trouble.is_some()).count() as f64),
+            per_source(&|source| of_source(source).filter(|line| line.error.is_some()).count() as f64),
         );
         family(
             "yumen_discovery_last_success_age_seconds",

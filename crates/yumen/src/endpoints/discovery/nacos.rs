@@ -53,13 +53,13 @@ impl NacosSource {
         NacosSource { http, servers: settings.host.iter().map(server).collect(), settings: settings.clone() }
     }
 
-    pub(super) async fn ask(
+    pub(super) async fn discover(
         &self,
         service: &DiscoveryQuery,
         cursor: &mut SourceCursor,
     ) -> Result<DiscoveryAnswer, String> {
         let args = DiscoveryArgs::of(service, &["namespace_id", "group_name", "metadata"])?;
-        let wanted = args.metadata()?;
+        let required = args.metadata()?;
         let mut query = format!("serviceName={}&healthyOnly=true", encoded(&service.name));
         for (name, arg) in [("namespaceId", "namespace_id"), ("groupName", "group_name")] {
             if let Some(value) = args.text(arg)? {
@@ -71,8 +71,8 @@ impl NacosSource {
         for _ in 0..self.servers.len() {
             match self.list(&self.servers[cursor.server % self.servers.len()], &query).await {
                 Ok(hosts) => {
-                    let kept = hosts.iter().filter(|one| meets(&one["metadata"], wanted));
-                    let nodes = kept.filter_map(|one| self.node(one)).collect();
+                    let matching = hosts.iter().filter(|one| meets(&one["metadata"], required));
+                    let nodes = matching.filter_map(|one| self.node(one)).collect();
                     return Ok(DiscoveryAnswer {
                         nodes,
                         pause: Duration::from_secs(self.settings.fetch_interval),

@@ -21,7 +21,7 @@ pub(super) struct ServiceStanding {
     since: Instant,
     /// Time of the first empty result while the last endpoints stay in use.
     empty_since: Option<Instant>,
-    trouble: Option<Box<str>>,
+    error: Option<Box<str>>,
     last_answer: Option<Instant>,
     empty_hold: Duration,
 }
@@ -37,7 +37,7 @@ impl ServiceStanding {
             remembered: remembered.filter(|nodes| !nodes.is_empty()),
             since: now,
             empty_since: None,
-            trouble: None,
+            error: None,
             last_answer: None,
             empty_hold,
         }
@@ -52,8 +52,8 @@ impl ServiceStanding {
         self.nodes.as_deref().or(self.remembered.as_deref()).unwrap_or_default()
     }
 
-    pub(super) fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+    pub(super) fn error(&self) -> Option<&str> {
+        self.error.as_deref()
     }
 
     pub(super) fn last_answer(&self) -> Option<Instant> {
@@ -122,28 +122,28 @@ impl ServiceStanding {
         }
     }
 
-    fn settle(&mut self, nodes: Vec<UpstreamNode>, trouble: Option<String>) -> Option<DiscoveryResult> {
-        let trouble = trouble.map(String::into_boxed_str);
+    fn settle(&mut self, nodes: Vec<UpstreamNode>, error: Option<String>) -> Option<DiscoveryResult> {
+        let error = error.map(String::into_boxed_str);
         // Neither nodes nor trouble changed: nothing to compile.
-        if self.nodes.as_ref() == Some(&nodes) && self.trouble == trouble {
+        if self.nodes.as_ref() == Some(&nodes) && self.error == error {
             return None;
         }
         self.nodes = Some(nodes);
-        self.trouble = trouble;
+        self.error = error;
         Some(self.found())
     }
 
-    fn keep(&mut self, trouble: String) -> Option<DiscoveryResult> {
-        let trouble = Some(trouble.into_boxed_str());
-        if self.trouble == trouble {
+    fn keep(&mut self, error: String) -> Option<DiscoveryResult> {
+        let error = Some(error.into_boxed_str());
+        if self.error == error {
             return None;
         }
-        self.trouble = trouble;
+        self.error = error;
         Some(self.found())
     }
 
     fn found(&self) -> DiscoveryResult {
-        DiscoveryResult { nodes: self.nodes.clone(), trouble: self.trouble.clone() }
+        DiscoveryResult { nodes: self.nodes.clone(), error: self.error.clone() }
     }
 }
 

@@ -43,12 +43,16 @@ async fn serve(zone: Zone) -> SocketAddr {
             let name = question.name().to_ascii().trim_end_matches('.').to_owned();
             let mut reply = Message::response(query.metadata.id, query.metadata.op_code);
             reply.add_query(question.clone());
-            for (owner, kind, says) in zone.lock().unwrap().iter() {
-                match *says {
+            for (owner, kind, answer) in zone.lock().unwrap().iter() {
+                match *answer {
                     _ if *owner != name || *kind != question.query_type() => {}
                     "broken" => reply.metadata.response_code = ResponseCode::ServFail,
-                    says => {
-                        reply.add_answer(Record::from_rdata(question.name().clone(), 7, rdata(*kind, says)));
+                    answer => {
+                        reply.add_answer(Record::from_rdata(
+                            question.name().clone(),
+                            7,
+                            rdata(*kind, answer),
+                        ));
                     }
                 }
             }
@@ -63,10 +67,10 @@ fn service(name: &str, args: &str) -> DiscoveryQuery {
 }
 
 /// Queries the source; returns the nodes sorted, each as `host:port weight priority`.
-async fn ask(server: SocketAddr, order: &[DnsRecord], name: &str) -> Result<Vec<String>, String> {
+async fn discover(server: SocketAddr, order: &[DnsRecord], name: &str) -> Result<Vec<String>, String> {
     let settings = DnsDiscovery { servers: vec![server.to_string()], order: order.to_vec() };
     let general = node::DnsConfig { timeout_ms: 10_000, refresh_ms: 3000, ..node::DnsConfig::default() };
-    let answer = dns::DnsSource::new(&settings, &general).unwrap().ask(&service(name, "")).await?;
+    let answer = dns::DnsSource::new(&settings, &general).unwrap().discover(&service(name, "")).await?;
     let expected = if answer.nodes.is_empty() { 3 } else { 7 };
     assert_eq!(answer.pause, Duration::from_secs(expected), "asked again when the answer ends");
     let show = |node: &yumen_config::resource::UpstreamNode| {
@@ -107,11 +111,11 @@ async fn records_are_looked_for_in_order_and_become_nodes() {
         (&all, "nobody.test", &[]),
     ];
     for (order, name, expected) in cases {
-        assert_eq!(ask(server, order, name).await.unwrap(), expected, "{name} by {order:?}");
+        assert_eq!(discover(server, order, name).await.unwrap(), expected, "{name} by {order:?}");
     }
     // A failed SRV lookup is an error, although the name has an address record.
-    assert!(ask(server, &all, "half.test").await.is_err());
-    assert_eq!(ask(server, &all, "lost.test").await.unwrap_err(), "gone.test. has no address");
+    assert!(discover(server, &all, "half.test").await.is_err());
+    assert_eq!(discover(server, &all, "lost.test").await.unwrap_err(), "gone.test. has no address");
 }
 
 #[test]
@@ -133,21 +137,21 @@ fn arguments_are_those_the_source_knows() {
 
 #[test]
 fn metadata_has_all_that_is_wanted() {
-    let wanted = json!({ "stage": "live", "zone": 1 });
+    let required = json!({ "stage": "live", "zone": 1 });
     for (metadata, meant) in [
         (json!({ "stage": "live", "zone": "1", "more": 2 }), true),
         (json!({ "stage": "live" }), false),
         (json!({ "stage": "test", "zone": 1 }), false),
         (json!(null), false),
     ] {
-        assert_eq!(meets(&metadata, wanted.as_object()), meant, "{metadata}");
+        assert_eq!(meets(&metadata, required.as_object()), meant, "{metadata}");
     }
     assert!(meets(&json!(null), None));
     let args = |text: &str| {
         DiscoveryArgs::of(&service("a", text), &["metadata"])
             .unwrap()
             .metadata()
-            .map(|wanted| wanted.cloned())
+            .map(|required| required.cloned())
     };
     assert_eq!(args("{}"), Ok(None));
     assert_eq!(args(r#"{"metadata": {"a": 1}}"#), Ok(json!({ "a": 1 }).as_object().cloned()));
@@ -169,10 +173,10 @@ fn saved_services_are_read_and_a_damaged_file_is_empty() {
     let read = SavedServices::open(&directory, HashMap::new());
     assert_eq!(read.nodes(&known[0].0).as_ref(), Some(&known[0].1));
     assert_eq!(read.nodes(&service("a", "")), None);
-    let handed_over = [(known[0].0.clone(), vec![node("10.0.0.2")])];
+    let saved = [(known[0].0.clone(), vec![node("10.0.0.2")])];
     assert_eq!(
-        SavedServices::open(&directory, handed_over.clone().into()).nodes(&known[0].0),
-        Some(handed_over[0].1.clone())
+        SavedServices::open(&directory, saved.clone().into()).nodes(&known[0].0),
+        Some(saved[0].1.clone())
     );
     std::fs::write(directory.join("discovery.json"), "{\"services\": [1]}").unwrap();
     assert_eq!(SavedServices::open(&directory, HashMap::new()).nodes(&known[0].0), None);
@@ -182,7 +186,7 @@ fn saved_services_are_read_and_a_damaged_file_is_empty() {
 #[test]
 fn consul_is_asked_again_soon_only_where_it_can_be_waited_for() {
     let mut cursor = SourceCursor { server: 0, index: 0 };
-    for (field, index, pause_ms) in [
+    for (index_header, index, pause_ms) in [
         (Some("7"), 7, 100),
         (Some("9"), 9, 100),
         // A lower index resets the count.
@@ -192,8 +196,8 @@ fn consul_is_asked_again_soon_only_where_it_can_be_waited_for() {
         (Some("x"), 0, 2000),
         (None, 0, 2000),
     ] {
-        let pause = consul::follow(field, &mut cursor);
-        assert_eq!((cursor.index, pause), (index, Duration::from_millis(pause_ms)), "{field:?}");
+        let pause = consul::follow(index_header, &mut cursor);
+        assert_eq!((cursor.index, pause), (index, Duration::from_millis(pause_ms)), "{index_header:?}");
     }
 }
 
@@ -215,9 +219,8 @@ fn the_least_weight_nacos_tells_still_gets_requests() {
 
 #[tokio::test]
 async fn an_address_is_its_own_answer_and_what_is_no_name_is_told() {
-    let missing_anonymous_consumers =
-        DnsDiscovery { servers: vec!["127.0.0.1:1".to_owned()], order: vec![DnsRecord::A] };
-    let source = dns::DnsSource::new(&missing_anonymous_consumers, &node::DnsConfig::default()).unwrap();
+    let unreachable = DnsDiscovery { servers: vec!["127.0.0.1:1".to_owned()], order: vec![DnsRecord::A] };
+    let source = dns::DnsSource::new(&unreachable, &node::DnsConfig::default()).unwrap();
     for (name, expected) in [
         ("127.0.0.1:22601", "127.0.0.1:22601"),
         ("127.0.0.1", "127.0.0.1:0"),
@@ -225,10 +228,10 @@ async fn an_address_is_its_own_answer_and_what_is_no_name_is_told() {
         ("[::1]", "[::1]:0"),
         ("::1", "[::1]:0"),
     ] {
-        let nodes = source.ask(&service(name, "")).await.unwrap().nodes;
+        let nodes = source.discover(&service(name, "")).await.unwrap().nodes;
         let found: Vec<String> = nodes.iter().map(|node| format!("{}:{}", node.host, node.port)).collect();
         assert_eq!(found, [expected], "{name}");
     }
-    let error = source.ask(&service("[127.0.0.1]:80", "")).await.map(drop).unwrap_err();
+    let error = source.discover(&service("[127.0.0.1]:80", "")).await.map(drop).unwrap_err();
     assert_eq!(error, "`[127.0.0.1]` is no host name");
 }

@@ -109,9 +109,9 @@ impl HostNames {
         let text = json!({ "names": export_names(&self.known()) }).to_string();
         let mut written = lock(&self.written);
         // A gateway with a file store may have no data directory, and must not create one.
-        let has_place = self.path.parent().is_some_and(Path::is_dir);
+        let has_directory = self.path.parent().is_some_and(Path::is_dir);
         // Addresses often return to an earlier set within the pause.
-        if !has_place || written.text == text {
+        if !has_directory || written.text == text {
             return;
         }
         match private_file::write(&self.path, |file| Ok(file.write_all(text.as_bytes())?)) {

@@ -33,18 +33,18 @@ struct Server {
     addr: SocketAddr,
     zone: Zone,
     /// Names queried, with the record type.
-    asked: Arc<Mutex<Vec<String>>>,
+    queries: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
 
 fn answer(zone: &Zone, query: &Message) -> Option<Message> {
     let question = query.queries.first()?.clone();
     let name = question.name().to_ascii().trim_end_matches('.').to_owned();
-    let says = zone.lock().unwrap().get(name.as_str())?.clone();
+    let answer = zone.lock().unwrap().get(name.as_str())?.clone();
     let mut reply = Message::response(query.metadata.id, query.metadata.op_code);
     reply.add_query(question.clone());
     let v6 = question.query_type() == RecordType::AAAA;
-    let (addresses, ttl) = match says {
+    let (addresses, ttl) = match answer {
         Says::Addresses(addresses, ttl) => (addresses, ttl),
         Says::OnlyV4(addresses) if !v6 => (addresses, 1),
         Says::NoSuchName => {
@@ -69,8 +69,8 @@ impl Server {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let addr = socket.local_addr().unwrap();
         let zone: Zone = Arc::new(Mutex::new(zone.iter().cloned().collect()));
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (served, log) = (zone.clone(), asked.clone());
+        let queries: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (served, log) = (zone.clone(), queries.clone());
         let task = tokio::spawn(async move {
             let mut bytes = [0; 1500];
             while let Ok((length, peer)) = socket.recv_from(&mut bytes).await {
@@ -81,15 +81,15 @@ impl Server {
                 }
             }
         });
-        Server { addr, zone, asked, task }
+        Server { addr, zone, queries, task }
     }
 
-    fn says(&self, name: &'static str, says: Says) {
-        self.zone.lock().unwrap().insert(name, says);
+    fn answer(&self, name: &'static str, answer: Says) {
+        self.zone.lock().unwrap().insert(name, answer);
     }
 
-    fn asked(&self) -> usize {
-        self.asked.lock().unwrap().len()
+    fn queries(&self) -> usize {
+        self.queries.lock().unwrap().len()
     }
 }
 
@@ -100,8 +100,8 @@ struct Bench {
     task: JoinHandle<Result<(), String>>,
 }
 
-fn names(wanted: &[&str]) -> RequiredHosts {
-    Arc::new(wanted.iter().map(|name| (Box::from(*name), 1)).collect())
+fn names(required: &[&str]) -> RequiredHosts {
+    Arc::new(required.iter().map(|name| (Box::from(*name), 1)).collect())
 }
 
 /// Addresses known from an earlier process; no file.
@@ -114,12 +114,12 @@ fn known(before: &[(&str, &str)]) -> Arc<HostNames> {
 }
 
 impl Bench {
-    fn start(server: SocketAddr, wanted: &[&str]) -> Bench {
-        Bench::going_on(server, wanted, &[])
+    fn start(server: SocketAddr, required: &[&str]) -> Bench {
+        Bench::start_with(server, required, &[])
     }
 
     /// Starts the task with earlier addresses.
-    fn going_on(server: SocketAddr, wanted: &[&str], before: &[(&str, &str)]) -> Bench {
+    fn start_with(server: SocketAddr, required: &[&str], before: &[(&str, &str)]) -> Bench {
         let settings = DnsConfig {
             servers: vec![server.to_string()],
             ttl_min_ms: 50,
@@ -127,7 +127,7 @@ impl Bench {
             timeout_ms: 1500,
             ..DnsConfig::default()
         };
-        let (sender, receiver) = watch::channel(names(wanted));
+        let (sender, receiver) = watch::channel(names(required));
         let reports: Arc<Mutex<Vec<String>>> = Arc::default();
         let log = reports.clone();
         let report = move |name: Box<str>, addresses: Vec<IpAddr>| {
@@ -155,13 +155,13 @@ async fn a_name_is_resolved_at_once_and_again_when_its_time_runs_out() {
     let server = Server::start(&[("a.test", Says::Addresses(&["10.0.0.1"], 3))]).await;
     let bench = Bench::start(server.addr, &["a.test"]);
     bench.expect(&["a.test: 10.0.0.1"]).await;
-    let asked = server.asked();
-    server.says("a.test", Says::Addresses(&["10.0.0.2"], 0));
+    let queries = server.queries();
+    server.answer("a.test", Says::Addresses(&["10.0.0.2"], 0));
     sleep(Duration::from_millis(300)).await;
-    assert_eq!(server.asked(), asked, "asked again before its time ran out");
+    assert_eq!(server.queries(), queries, "asked again before its time ran out");
     bench.expect(&["a.test: 10.0.0.1", "a.test: 10.0.0.2"]).await;
     // A TTL of 0 is raised to the configured minimum.
-    server.says("a.test", Says::Addresses(&["10.0.0.3"], 600));
+    server.answer("a.test", Says::Addresses(&["10.0.0.3"], 600));
     bench.expect(&["a.test: 10.0.0.1", "a.test: 10.0.0.2", "a.test: 10.0.0.3"]).await;
 }
 
@@ -170,40 +170,40 @@ async fn addresses_are_sorted_and_reported_only_when_they_change_ipv6_only_witho
     let server = Server::start(&[("a.test", Says::Addresses(&["fd00::1", "10.0.0.2", "10.0.0.1"], 0))]).await;
     let bench = Bench::start(server.addr, &["a.test"]);
     bench.expect(&["a.test: 10.0.0.1 10.0.0.2"]).await;
-    let asked = server.asked();
-    server.says("a.test", Says::Addresses(&["10.0.0.1", "fd00::1", "10.0.0.2"], 0));
-    while server.asked() < asked + 4 {
+    let queries = server.queries();
+    server.answer("a.test", Says::Addresses(&["10.0.0.1", "fd00::1", "10.0.0.2"], 0));
+    while server.queries() < queries + 4 {
         sleep(Duration::from_millis(5)).await;
     }
     bench.expect(&["a.test: 10.0.0.1 10.0.0.2"]).await;
-    server.says("a.test", Says::OnlyV4(&["10.0.0.9"]));
+    server.answer("a.test", Says::OnlyV4(&["10.0.0.9"]));
     bench.expect(&["a.test: 10.0.0.1 10.0.0.2", "a.test: 10.0.0.9"]).await;
-    server.says("a.test", Says::Addresses(&["fd00::1"], 0));
+    server.answer("a.test", Says::Addresses(&["fd00::1"], 0));
     bench.expect(&["a.test: 10.0.0.1 10.0.0.2", "a.test: 10.0.0.9", "a.test: fd00::1"]).await;
 }
 
 #[tokio::test]
 async fn a_name_that_does_not_exist_has_no_address_until_it_does() {
-    for says in [Says::NoSuchName, Says::Broken, Says::Addresses(&[], 1)] {
-        let server = Server::start(&[("a.test", says)]).await;
+    for answer in [Says::NoSuchName, Says::Broken, Says::Addresses(&[], 1)] {
+        let server = Server::start(&[("a.test", answer)]).await;
         let bench = Bench::start(server.addr, &["a.test"]);
         bench.expect(&["a.test:"]).await;
         sleep(Duration::from_millis(1300)).await;
         bench.expect(&["a.test:"]).await;
-        server.says("a.test", Says::Addresses(&["10.0.0.1"], 600));
+        server.answer("a.test", Says::Addresses(&["10.0.0.1"], 600));
         bench.expect(&["a.test:", "a.test: 10.0.0.1"]).await;
     }
 }
 
 #[tokio::test]
 async fn the_last_addresses_stay_while_the_server_is_gone_or_denies_the_name() {
-    for gone in [true, false] {
+    for vanishes in [true, false] {
         let server = Server::start(&[("a.test", Says::Addresses(&["10.0.0.1"], 0))]).await;
         let bench = Bench::start(server.addr, &["a.test"]);
         bench.expect(&["a.test: 10.0.0.1"]).await;
-        match gone {
+        match vanishes {
             true => server.task.abort(),
-            false => server.says("a.test", Says::NoSuchName),
+            false => server.answer("a.test", Says::NoSuchName),
         }
         sleep(Duration::from_millis(2500)).await;
         bench.expect(&["a.test: 10.0.0.1"]).await;
@@ -216,19 +216,19 @@ async fn what_was_known_before_is_used_until_the_first_answer() {
     let before = [("a.test", "10.0.0.1")];
     // A server without an answer exceeds `FIRST_ANSWER`.
     let silent = Server::start(&[]).await;
-    let bench = Bench::going_on(silent.addr, &["a.test"], &before);
+    let bench = Bench::start_with(silent.addr, &["a.test"], &before);
     bench.expect(&["a.test: 10.0.0.1"]).await;
-    silent.says("a.test", Says::Addresses(&["10.0.0.2"], 600));
+    silent.answer("a.test", Says::Addresses(&["10.0.0.2"], 600));
     bench.expect(&["a.test: 10.0.0.1", "a.test: 10.0.0.2"]).await;
     for fails in [Says::Broken, Says::NoSuchName] {
         let server = Server::start(&[("a.test", fails)]).await;
-        let bench = Bench::going_on(server.addr, &["a.test"], &before);
+        let bench = Bench::start_with(server.addr, &["a.test"], &before);
         bench.expect(&["a.test: 10.0.0.1"]).await;
-        server.says("a.test", Says::Addresses(&["10.0.0.2"], 600));
+        server.answer("a.test", Says::Addresses(&["10.0.0.2"], 600));
         bench.expect(&["a.test: 10.0.0.1", "a.test: 10.0.0.2"]).await;
     }
     let server = Server::start(&[("a.test", Says::Addresses(&["10.0.0.2"], 600))]).await;
-    let bench = Bench::going_on(server.addr, &["a.test"], &before);
+    let bench = Bench::start_with(server.addr, &["a.test"], &before);
     bench.expect(&["a.test: 10.0.0.2"]).await;
 }
 
@@ -243,9 +243,9 @@ async fn names_that_disappear_are_not_asked_for_and_are_new_when_they_return() {
     bench.expect(&["a.test: 10.0.0.1"]).await;
     bench.names.send_replace(names(&["b.test"]));
     bench.expect(&["a.test: 10.0.0.1", "b.test: 10.0.0.2"]).await;
-    let asked = server.asked();
+    let queries = server.queries();
     sleep(Duration::from_millis(300)).await;
-    assert_eq!(server.asked(), asked);
+    assert_eq!(server.queries(), queries);
     bench.names.send_replace(names(&["a.test", "b.test"]));
     bench.expect(&["a.test: 10.0.0.1", "b.test: 10.0.0.2", "a.test: 10.0.0.1"]).await;
     // The name was removed and required again between two reads of the watch channel.
@@ -255,8 +255,8 @@ async fn names_that_disappear_are_not_asked_for_and_are_new_when_they_return() {
 
 #[tokio::test]
 async fn localhost_needs_no_name_server() {
-    let missing_anonymous_consumers = SocketAddr::from(([127, 0, 0, 1], 1));
-    let bench = Bench::start(missing_anonymous_consumers, &["localhost"]);
+    let unreachable = SocketAddr::from(([127, 0, 0, 1], 1));
+    let bench = Bench::start(unreachable, &["localhost"]);
     let reported = async {
         while bench.reports.lock().unwrap().is_empty() {
             sleep(Duration::from_millis(5)).await;

@@ -56,7 +56,7 @@ pub(super) struct OrderLease {
     skipped_nodes: Mutex<BTreeSet<Arc<str>>>,
 }
 
-fn kept(id: &str) -> String {
+fn saved_key(id: &str) -> String {
     format!("kept/{id}")
 }
 
@@ -81,7 +81,7 @@ impl AcmeCoordinator {
     /// Decrypted shared text of an id.
     pub(super) fn text(&self, id: &str) -> anyhow::Result<Option<String>> {
         let texts = self.shared_keys.texts();
-        let Some(sealed) = texts.get(&*kept(id)) else { return Ok(None) };
+        let Some(sealed) = texts.get(&*saved_key(id)) else { return Ok(None) };
         let opened = self.keyring.open(&seal_key(id), sealed);
         opened.map(Some).context("shared data cannot be decrypted: is store.keyring the same on all nodes?")
     }
@@ -92,13 +92,13 @@ impl AcmeCoordinator {
         if self.text(id).is_err() {
             return Ok(());
         }
-        self.shared_keys.put(&kept(id), self.sealed(id, text), 0).await.context("etcd")
+        self.shared_keys.put(&saved_key(id), self.sealed(id, text), 0).await.context("etcd")
     }
 
     /// Stores a text for all nodes, unless there is one.
     pub(super) async fn keep_first(&self, id: &str, text: &str) -> anyhow::Result<()> {
         // Atomic in etcd: two nodes that start together must not overwrite each other.
-        self.shared_keys.put_new(&kept(id), self.sealed(id, text), 0).await.map(drop).context("etcd")
+        self.shared_keys.put_new(&saved_key(id), self.sealed(id, text), 0).await.map(drop).context("etcd")
     }
 
     fn sealed(&self, id: &str, text: &str) -> String {
@@ -108,14 +108,14 @@ impl AcmeCoordinator {
         }
     }
 
-    /// Publishes the failure of an order, so that other nodes do not try it for `held`.
-    pub(super) async fn publish_failure(&self, id: &str, held: Duration) -> anyhow::Result<()> {
-        let lease = self.shared_keys.lease(held).await?;
+    /// Publishes the failure of an order, so that other nodes do not try it for `waited`.
+    pub(super) async fn publish_failure(&self, id: &str, waited: Duration) -> anyhow::Result<()> {
+        let lease = self.shared_keys.lease(waited).await?;
         Ok(self.shared_keys.put(&failed(id), self.node.to_string(), lease).await?)
     }
 
     /// Whether another node's order was rejected recently.
-    pub(super) fn is_refused_elsewhere(&self, id: &str) -> bool {
+    pub(super) fn is_refused_by_other(&self, id: &str) -> bool {
         // The failed node itself waits by its own pause, which is longer.
         self.shared_keys.texts().get(&*failed(id)).is_some_and(|node| *node != self.node)
     }
@@ -141,19 +141,19 @@ impl AcmeCoordinator {
         }
         // With the write, everything the previous holder wrote has arrived: the watch is ordered.
         let is_watched = || self.shared_keys.texts().get(ORDER).is_some_and(|seen| **seen == *text);
-        match self.comes_within(WATCH_WITHIN, is_watched).await {
+        match self.happens_within(WATCH_WITHIN, is_watched).await {
             true => Ok(Some(order_lease)),
             false => bail!("the etcd watch did not deliver the write in time"),
         }
     }
 
-    async fn comes_within(&self, within: Duration, is_there: impl Fn() -> bool) -> bool {
+    async fn happens_within(&self, within: Duration, has_happened: impl Fn() -> bool) -> bool {
         let until = Instant::now() + within;
         let mut moves = self.shared_keys.moves();
-        while !is_there() {
+        while !has_happened() {
             if !matches!(timeout_at(until, moves.changed()).await, Ok(Ok(()))) {
                 // Once more at the deadline.
-                return is_there();
+                return has_happened();
             }
         }
         true
@@ -178,7 +178,7 @@ impl OrderLease {
         let pinned = PublishedProof { proof: proof.clone(), lease: self.lease };
         let text = serde_json::to_string(&pinned)?;
         coordinator.shared_keys.put(&format!("proofs/{token}"), text, self.lease).await.context("etcd")?;
-        if coordinator.comes_within(PROOF_WITHIN, || self.waits_for(token).is_empty()).await {
+        if coordinator.happens_within(PROOF_WITHIN, || self.waits_for(token).is_empty()).await {
             return Ok(());
         }
         let late = self.waits_for(token);
@@ -259,9 +259,9 @@ impl ProofFollower {
         let proofs: BTreeSet<&Arc<str>> =
             texts.iter().filter(|(name, _)| name.starts_with("proofs/")).map(|(_, text)| text).collect();
         // Remove first: the next challenge of a name may replace the previous one.
-        let gone = self.shown.extract_if(|text, _| !proofs.contains(text));
-        let gone: Vec<ServedChallenge> = gone.filter_map(|(_, shown)| shown).collect();
-        self.screen.clear(&gone).await;
+        let withdrawn = self.shown.extract_if(|text, _| !proofs.contains(text));
+        let withdrawn: Vec<ServedChallenge> = withdrawn.filter_map(|(_, shown)| shown).collect();
+        self.screen.clear(&withdrawn).await;
         for text in proofs {
             if !self.shown.contains_key(text) {
                 let shown = self.show(text).await;

@@ -17,7 +17,7 @@ pub(crate) struct AcmeOrders {
 
 #[derive(Debug, Default)]
 struct AcmeOrdersState {
-    is_under_way: bool,
+    is_in_progress: bool,
     are_blocked: bool,
 }
 
@@ -31,13 +31,13 @@ impl AcmeOrders {
         if state.are_blocked {
             return None;
         }
-        state.is_under_way = true;
+        state.is_in_progress = true;
         Some(RunningOrder(self.clone()))
     }
 
     /// Whether an order is in flight.
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.state().is_under_way
+    pub(crate) fn is_in_progress(&self) -> bool {
+        self.state().is_in_progress
     }
 
     /// Blocks new orders until `go_on`. Waits for the order in flight, at most `at_most` or until `is_over`
@@ -46,7 +46,7 @@ impl AcmeOrders {
         let until = Instant::now() + at_most;
         let mut state = self.state();
         state.are_blocked = true;
-        while state.is_under_way && Instant::now() < until && !is_over() {
+        while state.is_in_progress && Instant::now() < until && !is_over() {
             let waited = self.ended.wait_timeout(state, LOOK_EVERY);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -64,7 +64,7 @@ impl AcmeOrders {
 
 impl Drop for RunningOrder {
     fn drop(&mut self) {
-        self.0.state().is_under_way = false;
+        self.0.state().is_in_progress = false;
         self.0.ended.notify_all();
     }
 }
@@ -77,13 +77,13 @@ mod tests {
     fn an_order_under_way_is_waited_for_and_none_begins_meanwhile() {
         let orders = Arc::new(AcmeOrders::default());
         let order = orders.begin().unwrap();
-        let held = orders.clone();
-        let holding = std::thread::spawn(move || held.hold(Duration::from_secs(60), || false));
+        let orders_clone = orders.clone();
+        let holding = std::thread::spawn(move || orders_clone.hold(Duration::from_secs(60), || false));
         while !orders.state().are_blocked {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(orders.begin().is_none());
-        assert!(orders.is_under_way() && !holding.is_finished());
+        assert!(orders.is_in_progress() && !holding.is_finished());
         drop(order);
         holding.join().unwrap();
         assert!(orders.begin().is_none());
@@ -97,6 +97,6 @@ mod tests {
         let _order = orders.begin().unwrap();
         orders.hold(Duration::from_millis(20), || false);
         orders.hold(Duration::from_secs(600), || true);
-        assert!(orders.is_under_way());
+        assert!(orders.is_in_progress());
     }
 }

@@ -96,18 +96,18 @@ impl ChallengeResponder {
     }
 
     pub(super) async fn clear(&self, shown: &[ServedChallenge]) {
-        let mut gone = Vec::new();
+        let mut withdrawn = Vec::new();
         for one in shown {
             match one {
                 ServedChallenge::Route(id) => {
-                    gone.push(ConfigChange::Delete(Kind::Routes, id.as_str().into()))
+                    withdrawn.push(ConfigChange::Delete(Kind::Routes, id.as_str().into()))
                 }
                 ServedChallenge::Certificate(challenge) => self.challenges.remove(challenge),
             }
         }
-        if !gone.is_empty() {
+        if !withdrawn.is_empty() {
             // Fails only if the gateway is ending, which also ends the routes.
-            let _ = self.apply_local_objects(gone).await;
+            let _ = self.apply_local_objects(withdrawn).await;
         }
     }
 }

@@ -23,8 +23,8 @@ impl IssuedCertificate {
     }
 
     pub(super) fn read(text: &str) -> anyhow::Result<IssuedCertificate> {
-        let kept: Value = serde_json::from_str(text)?;
-        let part = |name: &str| kept[name].as_str().map(str::to_owned);
+        let stored: Value = serde_json::from_str(text)?;
+        let part = |name: &str| stored[name].as_str().map(str::to_owned);
         Ok(IssuedCertificate {
             cert: part("cert").context("there is no certificate in it")?,
             key: part("key").context("no private key found")?,
@@ -79,14 +79,14 @@ impl AcmeStorage {
     /// Stores a text atomically and durably.
     pub(super) fn keep(&self, id: &str, text: &str) -> anyhow::Result<()> {
         let path = self.path(id);
-        let beside = path.with_extension("new");
+        let draft = path.with_extension("new");
         let write = || {
             let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
             file.write_all(self.keyring.seal(&seal_key(id), text).as_bytes())?;
             // Sync before the rename: otherwise a crash can leave an empty file under the final name.
             file.sync_all()?;
-            fs::rename(&beside, &path)?;
+            fs::rename(&draft, &path)?;
             fs::File::open(&self.dir)?.sync_all()
         };
         write().with_context(|| format!("cannot write {}", path.display()))

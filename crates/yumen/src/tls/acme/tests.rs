@@ -46,23 +46,23 @@ fn a_new_certificate_is_not_due_whatever_the_clock() {
 #[test]
 fn a_late_renewal_is_reported_until_the_clock_is_corrected() {
     let names = vec!["a.test".to_owned()];
-    let mut wanted = WantedCertificate::new("https://ca.test/dir", &AcmeCertificate { names });
+    let mut order = WantedCertificate::new("https://ca.test/dir", &AcmeCertificate { names });
     let now_s = now_unix_s();
     let validity = CertificateValidity { from_s: now_s - 80 * DAY_S, until_s: now_s + 10 * DAY_S };
-    wanted.failures = 3;
-    wanted.fetched(validity, "https://ca.test/dir");
-    let problem = wanted.problem.clone().unwrap();
+    order.failures = 3;
+    order.fetched(validity, "https://ca.test/dir");
+    let problem = order.problem.clone().unwrap();
     assert!(problem.message.contains("is due for renewal already"), "{problem}");
     assert!(problem.hint.unwrap().contains("is the clock right? it is fetched again in 28"));
-    assert_eq!(wanted.failures, 0);
-    wanted.adjust_after_clock_change(now_s);
-    assert!(wanted.problem.is_some() && matches!(wanted.due, RenewalDue::Late { .. }));
-    wanted.adjust_after_clock_change(now_s - 80 * DAY_S);
-    assert!(wanted.problem.is_none());
-    assert_eq!(wanted.due.left(now_s - 80 * DAY_S, Instant::now()).as_secs() as i64, 60 * DAY_S);
+    assert_eq!(order.failures, 0);
+    order.adjust_after_clock_change(now_s);
+    assert!(order.problem.is_some() && matches!(order.due, RenewalDue::Late { .. }));
+    order.adjust_after_clock_change(now_s - 80 * DAY_S);
+    assert!(order.problem.is_none());
+    assert_eq!(order.due.left(now_s - 80 * DAY_S, Instant::now()).as_secs() as i64, 60 * DAY_S);
     let fresh = CertificateValidity { from_s: now_s, until_s: now_s + 90 * DAY_S };
-    wanted.fetched(fresh, "https://ca.test/dir");
-    assert!(wanted.problem.is_none());
+    order.fetched(fresh, "https://ca.test/dir");
+    assert!(order.problem.is_none());
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn trust_anchors_and_crls_are_reported_before_and_after_their_end() {
 #[test]
 fn the_problem_of_an_upstream_names_its_object_and_field() {
     let check = |origin: &str, object: &str, path: &str| {
-        assert_eq!(trusted::place(origin), (object.to_owned(), path.to_owned()), "{origin}");
+        assert_eq!(trusted::object_and_path(origin), (object.to_owned(), path.to_owned()), "{origin}");
     };
     check("upstreams/1", "upstreams/1", "tls.ca");
     check("routes/1", "routes/1", "upstream.tls.ca");

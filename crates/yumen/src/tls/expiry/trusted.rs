@@ -6,7 +6,7 @@ use yumen_base::Problem;
 use yumen_proxy::tls::{ValidityTerm, client_terms, terms_of, upstream_authorities};
 use yumen_snapshot::Snapshot;
 
-use super::{DAY_S, SERIES_MAX, is_soon};
+use super::{DAY_S, SERIES_MAX, ends_soon};
 
 /// Trusted material in one field of an object.
 pub(super) struct TrustedMaterial {
@@ -61,7 +61,7 @@ fn of_upstreams(snapshot: &Snapshot) -> impl Iterator<Item = TrustedMaterial> {
     let mut read: HashMap<*const u8, Vec<ValidityTerm>> = HashMap::new();
     snapshot.upstreams().filter_map(move |(_, upstream)| {
         let pem = upstream_authorities(upstream)?;
-        let (object, path) = place(&upstream.origin);
+        let (object, path) = object_and_path(&upstream.origin);
         let terms = read.entry(pem.as_ptr()).or_insert_with(|| terms_of(pem));
         Some(TrustedMaterial::new(&object, &path, TrustedKind::Authorities("servers"), terms))
     })
@@ -69,7 +69,7 @@ fn of_upstreams(snapshot: &Snapshot) -> impl Iterator<Item = TrustedMaterial> {
 
 /// Object and field of an upstream's authorities, from its origin: the object, followed by the path of a
 /// plugin's settings if the upstream is defined there.
-pub(super) fn place(origin: &str) -> (String, String) {
+pub(super) fn object_and_path(origin: &str) -> (String, String) {
     let mut parts = origin.splitn(3, '/');
     let object = parts.by_ref().take(2).collect::<Vec<_>>().join("/");
     let path = match parts.next() {
@@ -94,7 +94,7 @@ impl TrustedMaterial {
     pub(super) fn problems(&self, warning_days: u32, now_unix_s: i64) -> impl Iterator<Item = Problem> {
         let is_any_left = self.terms.iter().any(|term| term.until_unix_s >= now_unix_s);
         let soon = self.terms.iter().filter(move |term| {
-            is_soon(term.until_unix_s, term.until_unix_s - term.from_unix_s, warning_days, now_unix_s)
+            ends_soon(term.until_unix_s, term.until_unix_s - term.from_unix_s, warning_days, now_unix_s)
         });
         soon.map(move |term| {
             let days = (term.until_unix_s - now_unix_s).abs() / DAY_S;
@@ -112,15 +112,15 @@ impl TrustedMaterial {
 
     fn words(&self, name: &str, days: i64, has_ended: bool) -> (String, String) {
         match (self.what, has_ended) {
-            (TrustedKind::Authorities(whom), true) => (
+            (TrustedKind::Authorities(owner), true) => (
                 format!(
-                    "the authority {name} expired {days} days ago: the {whom} it vouches for are refused"
+                    "the authority {name} expired {days} days ago: the {owner} it vouches for are refused"
                 ),
                 "put the one that follows it in its place".to_owned(),
             ),
-            (TrustedKind::Authorities(whom), false) => (
+            (TrustedKind::Authorities(owner), false) => (
                 format!("the authority {name} expires in {days} days"),
-                format!("add the one that follows it: the {whom} it vouches for are refused afterwards"),
+                format!("add the one that follows it: the {owner} it vouches for are refused afterwards"),
             ),
             (TrustedKind::Revoked, true) => (
                 format!("the CRL of {name} expired {days} days ago: its clients are refused"),

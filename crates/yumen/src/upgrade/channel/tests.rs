@@ -10,7 +10,7 @@ fn pair() -> (HandoverChannel, HandoverChannel) {
     (HandoverChannel::new(one), HandoverChannel::new(other))
 }
 
-fn soon() -> Instant {
+fn deadline() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
@@ -25,11 +25,11 @@ fn documents_and_descriptors_arrive_in_order() {
     one.send_descriptors(&descriptors).unwrap();
     one.send(&"after").unwrap();
     drop(descriptors);
-    assert_eq!(other.receive::<String>(Some(soon())).unwrap(), "before");
-    let received = other.receive_descriptors(150, soon()).unwrap();
+    assert_eq!(other.receive::<String>(Some(deadline())).unwrap(), "before");
+    let received = other.receive_descriptors(150, deadline()).unwrap();
     let received: Vec<u16> = received.into_iter().map(|one| port(&TcpListener::from(one))).collect();
     assert_eq!(received, ports);
-    assert_eq!(other.receive::<String>(Some(soon())).unwrap(), "after");
+    assert_eq!(other.receive::<String>(Some(deadline())).unwrap(), "after");
 }
 
 #[test]
@@ -38,8 +38,8 @@ fn a_closed_peer_and_a_silent_peer_are_different_errors() {
     let silent = other.receive::<String>(Some(Instant::now() + Duration::from_millis(20))).unwrap_err();
     assert_eq!(silent.kind(), io::ErrorKind::TimedOut);
     drop(one);
-    let gone = other.receive::<String>(Some(soon())).unwrap_err();
-    assert_eq!(gone.kind(), io::ErrorKind::UnexpectedEof);
+    let error = other.receive::<String>(Some(deadline())).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn invalid_documents_are_errors() {
         let (one, other) = pair();
         (&one.stream).write_all(bytes).unwrap();
         drop(one);
-        assert!(other.receive::<String>(Some(soon())).is_err(), "{bytes:?}");
+        assert!(other.receive::<String>(Some(deadline())).is_err(), "{bytes:?}");
     };
     check(b"\0\0\0\x02no");
     check(b"\xff\xff\xff\xff");

@@ -15,7 +15,7 @@ fn hello(protocol: u32) -> HandoverHello {
     HandoverHello { protocol, version: "9.9.9".into() }
 }
 
-fn soon() -> Option<Instant> {
+fn deadline() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(20))
 }
 
@@ -54,7 +54,7 @@ fn another_protocol_is_refused_with_its_number() {
         let (message, number) = (error.to_string(), format!("uses {protocol},"));
         assert!(message.contains("yumen 9.9.9") && message.contains(&number), "{message}");
         successor.refuse(&error);
-        let refusal = predecessor.receive(soon()).unwrap();
+        let refusal = predecessor.receive(deadline()).unwrap();
         assert!(matches!(refusal, SuccessorMessage::Refuses(reason) if reason == message));
     }
 }

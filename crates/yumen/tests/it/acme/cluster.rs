@@ -77,8 +77,8 @@ fn certificates_of_a_cluster_are_renewed_once_and_sealed_under_a_common_key() {
     let log = pebble.log();
     // One node renews it about every 16 s.
     assert!(issued(&pebble) <= 3 && !log.contains("INVALID"), "{log}");
-    let kept = etcd.ctl(&["get", "/apisix/yumen/acme/kept/", "--prefix", "--print-value-only"]).unwrap();
-    assert!(kept.contains("sealed:1:") && !kept.contains("PRIVATE KEY"), "{kept}");
+    let shared = etcd.ctl(&["get", "/apisix/yumen/acme/kept/", "--prefix", "--print-value-only"]).unwrap();
+    assert!(shared.contains("sealed:1:") && !shared.contains("PRIVATE KEY"), "{shared}");
 }
 
 #[test]
@@ -91,17 +91,17 @@ fn a_node_with_another_key_orders_for_itself_and_leaves_what_the_others_share() 
     let one = start("one", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=");
     balance(front, vec![one.http]);
     let serial = wait_for_certificate(&one, &pebble, "shop.test");
-    let kept = || etcd.ctl(&["get", "/apisix/yumen/acme/kept/", "--prefix"]).unwrap();
-    eventually("account and certificate are kept", 10, || kept().matches("sealed:1:").count() == 2);
-    let before = kept();
+    let shared = || etcd.ctl(&["get", "/apisix/yumen/acme/kept/", "--prefix"]).unwrap();
+    eventually("account and certificate are kept", 10, || shared().matches("sealed:1:").count() == 2);
+    let before = shared();
     let other = start("other", "HxAdHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=");
     assert_ne!(wait_for_certificate(&other, &pebble, "shop.test"), serial);
-    let told = || other.status_json("/yumen/v1/problems").to_string();
+    let problems = || other.status_json("/yumen/v1/problems").to_string();
     eventually("it is told", 10, || {
-        told().contains("cannot be decrypted: is store.keyring the same on all nodes?")
-            && told().contains("orders for itself")
+        problems().contains("cannot be decrypted: is store.keyring the same on all nodes?")
+            && problems().contains("orders for itself")
     });
-    assert_eq!(kept(), before);
+    assert_eq!(shared(), before);
     assert!(has_no_problems(&one) && shown(&one, "shop.test").1 == serial);
     assert_eq!(issued(&pebble), 2);
 }
@@ -120,11 +120,11 @@ fn what_one_node_failed_with_the_next_does_not_try_at_once() {
     let refused = etcd.ctl(&["get", "/apisix/yumen/acme/failed/", "--prefix", "-w", "json"]).unwrap();
     let lease = serde_json::from_str::<Value>(&refused).unwrap()["kvs"][0]["lease"].as_i64().unwrap();
     let left = etcd.ctl(&["lease", "timetolive", &format!("{lease:x}"), "-w", "json"]).unwrap();
-    let held_s = serde_json::from_str::<Value>(&left).unwrap()["granted-ttl"].as_u64().unwrap();
-    let told = gateways.iter().map(|gateway| gateway.status_json("/yumen/v1/problems").to_string());
-    let told: String = told.collect();
-    let again_s = told.split("tried again in ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-    assert!(held_s == 60 && again_s.parse::<u64>().unwrap() >= 2 * held_s, "{held_s}, {told}");
+    let lease_s = serde_json::from_str::<Value>(&left).unwrap()["granted-ttl"].as_u64().unwrap();
+    let problems = gateways.iter().map(|gateway| gateway.status_json("/yumen/v1/problems").to_string());
+    let problems: String = problems.collect();
+    let again_s = problems.split("tried again in ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(lease_s == 60 && again_s.parse::<u64>().unwrap() >= 2 * lease_s, "{lease_s}, {problems}");
 }
 
 #[test]
@@ -132,10 +132,10 @@ fn a_node_that_cannot_reach_the_authority_keeps_no_other_from_ordering() {
     let Some(pebble) = Pebble::start(&json!({})) else { return };
     let etcd = Etcd::start(1);
     let node = pebble.node("http-01", "shop.test", "");
-    let stranger = pebble.scratch.write("stranger.pem", &Authority::new("a stranger").cert);
-    let one = etcd.gateway_with("one", &node.replace(&pebble.ca, &stranger));
-    let told = || one.status_json("/yumen/v1/problems").to_string();
-    eventually("one node does not trust the authority", 30, || told().contains("no certificate from"));
+    let other_authority = pebble.scratch.write("stranger.pem", &Authority::new("a stranger").cert);
+    let one = etcd.gateway_with("one", &node.replace(&pebble.ca, &other_authority));
+    let problems = || one.status_json("/yumen/v1/problems").to_string();
+    eventually("one node does not trust the authority", 30, || problems().contains("no certificate from"));
     let front = TcpListener::bind(&pebble.http).unwrap();
     let other = etcd.gateway_with("other", &node);
     balance(front, vec![one.http, other.http]);

@@ -118,13 +118,13 @@ impl Etcd {
     pub(crate) fn leader(&self) -> usize {
         let mut leader = None;
         eventually("somebody leads", WAIT_S, || {
-            let told = self.ctl(&["endpoint", "status", "-w", "json"]).unwrap_or_default();
-            let told: Value = serde_json::from_str(&told).unwrap_or_default();
+            let endpoint_status = self.ctl(&["endpoint", "status", "-w", "json"]).unwrap_or_default();
+            let endpoint_status: Value = serde_json::from_str(&endpoint_status).unwrap_or_default();
             let leads = |status: &Value| {
                 let status = &status["Status"];
                 !status["leader"].is_null() && status["leader"] == status["header"]["member_id"]
             };
-            leader = told.as_array().and_then(|all| all.iter().position(leads));
+            leader = endpoint_status.as_array().and_then(|all| all.iter().position(leads));
             leader.is_some()
         });
         leader.expect("just seen")
@@ -183,7 +183,7 @@ impl Drop for Etcd {
 /// A proxy to a member that can hold the traffic in either direction, unnoticed by both sides.
 pub(crate) struct Cable {
     address: SocketAddr,
-    held: Arc<[AtomicBool; 2]>,
+    is_paused: Arc<[AtomicBool; 2]>,
 }
 
 impl Cable {
@@ -196,19 +196,19 @@ impl Cable {
     pub(crate) fn from(place: Place, member: SocketAddr) -> Cable {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let held = Arc::<[AtomicBool; 2]>::default();
-        let used = held.clone();
+        let is_paused = Arc::<[AtomicBool; 2]>::default();
+        let used = is_paused.clone();
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 // A dead member appears as a closed connection.
                 let Ok(far) = place.connect(member) else { continue };
                 let (near_in, far_in) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-                let (there, back) = (used.clone(), used.clone());
-                std::thread::spawn(move || carry(near_in, far, &there[0]));
+                let (to_member, back) = (used.clone(), used.clone());
+                std::thread::spawn(move || carry(near_in, far, &to_member[0]));
                 std::thread::spawn(move || carry(far_in, near, &back[1]));
             }
         });
-        Cable { address, held }
+        Cable { address, is_paused }
     }
 
     /// The address of the proxy.
@@ -223,15 +223,15 @@ impl Cable {
 
     /// Holds or forwards requests and responses; held bytes arrive late.
     pub(crate) fn hold(&self, requests: bool, answers: bool) {
-        self.held[0].store(requests, Ordering::SeqCst);
-        self.held[1].store(answers, Ordering::SeqCst);
+        self.is_paused[0].store(requests, Ordering::SeqCst);
+        self.is_paused[1].store(answers, Ordering::SeqCst);
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, is_held: &AtomicBool) {
+fn carry(mut from: TcpStream, mut to: TcpStream, is_paused: &AtomicBool) {
     let mut buffer = [0; 16 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
-        while is_held.load(Ordering::SeqCst) {
+        while is_paused.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(5));
         }
         if to.write_all(&buffer[..count]).is_err() {

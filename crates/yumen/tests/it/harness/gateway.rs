@@ -274,10 +274,10 @@ impl Drop for Gateway {
 /// Standard output must be drained, or the access log of the gateway would stall.
 fn collect_lines(child: &mut Child) -> Arc<Mutex<Vec<String>>> {
     let lines = Arc::<Mutex<Vec<String>>>::default();
-    let (stdout, kept) = (child.stdout.take().expect("piped"), lines.clone());
+    let (stdout, log_lines) = (child.stdout.take().expect("piped"), lines.clone());
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            kept.lock().unwrap().push(line);
+            log_lines.lock().unwrap().push(line);
         }
     });
     lines

@@ -354,7 +354,7 @@ impl RawClient {
     }
 
     /// The payload of a frame of this type, if one has arrived.
-    pub(crate) fn has_come(&mut self, kind: u8) -> Option<Vec<u8>> {
+    pub(crate) fn take_frame(&mut self, kind: u8) -> Option<Vec<u8>> {
         self.0.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         let payload = self.wait_for(kind);
         self.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

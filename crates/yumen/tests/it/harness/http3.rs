@@ -33,15 +33,15 @@ pub(crate) struct Http3Client {
 }
 
 impl Http3Client {
-    /// Connects for a name that this authority must have certified, with a client certificate if `who` is
+    /// Connects for a name that this authority must have certified, with a client certificate if `client_pair` is
     /// set.
     pub(crate) async fn connect(
         address: SocketAddr,
         name: &str,
         authority: &str,
-        who: Option<&Pair>,
+        client_pair: Option<&Pair>,
     ) -> Result<Http3Client, quinn::ConnectionError> {
-        let (endpoint, quic) = connect(address, name, authority, who).await?;
+        let (endpoint, quic) = connect(address, name, authority, client_pair).await?;
         let client = Http3Client::try_over(endpoint, quic.clone()).await;
         client.ok_or_else(|| quic.close_reason().unwrap_or(quinn::ConnectionError::LocallyClosed))
     }
@@ -84,7 +84,7 @@ impl Http3Client {
     }
 
     /// Opens another connection from the same socket.
-    pub(crate) async fn come_back(&self, address: SocketAddr, name: &str) -> Http3Client {
+    pub(crate) async fn reconnect(&self, address: SocketAddr, name: &str) -> Http3Client {
         let quic = self.endpoint.connect(address, name).unwrap().await.expect("a handshake");
         Http3Client::over(self.endpoint.clone(), quic).await
     }
@@ -148,19 +148,19 @@ pub(crate) async fn connect(
     address: SocketAddr,
     name: &str,
     authority: &str,
-    who: Option<&Pair>,
+    client_pair: Option<&Pair>,
 ) -> Result<(quinn::Endpoint, quinn::Connection), quinn::ConnectionError> {
-    connect_over(address, name, authority, who, quinn::TransportConfig::default()).await
+    connect_over(address, name, authority, client_pair, quinn::TransportConfig::default()).await
 }
 
 async fn connect_over(
     address: SocketAddr,
     name: &str,
     authority: &str,
-    who: Option<&Pair>,
+    client_pair: Option<&Pair>,
     transport: quinn::TransportConfig,
 ) -> Result<(quinn::Endpoint, quinn::Connection), quinn::ConnectionError> {
-    let mut tls = client_config(authority, who);
+    let mut tls = client_config(authority, client_pair);
     tls.enable_early_data = true;
     tls.alpn_protocols = vec![b"h3".to_vec()];
     let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));

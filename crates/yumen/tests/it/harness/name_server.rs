@@ -29,22 +29,22 @@ impl NameServer {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let address = socket.local_addr().expect("an address");
         let mood = Arc::<AtomicU8>::default();
-        let asked = mood.clone();
+        let mood_now = mood.clone();
         std::thread::spawn(move || {
             let mut bytes = [0; 1500];
             while let Ok((length, peer)) = socket.recv_from(&mut bytes) {
-                let mood = asked.load(Ordering::Relaxed);
+                let mood = mood_now.load(Ordering::Relaxed);
                 if mood == Mood::Silent as u8 {
                     continue;
                 }
                 let reply = reply(&bytes[..length], mood == Mood::Fails as u8);
-                let way = socket.try_clone().expect("a socket");
+                let reply_socket = socket.try_clone().expect("a socket");
                 std::thread::spawn(move || {
                     if mood == Mood::Slow as u8 {
                         std::thread::sleep(Duration::from_secs(2));
                     }
                     // The client may have closed its socket.
-                    let _ = way.send_to(&reply, peer);
+                    let _ = reply_socket.send_to(&reply, peer);
                 });
             }
         });

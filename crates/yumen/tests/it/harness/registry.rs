@@ -17,7 +17,7 @@ struct Book {
     answers: BTreeMap<String, Value>,
     /// Status of all responses, if set.
     broken: Option<u16>,
-    asked: Vec<String>,
+    queries: Vec<String>,
     /// Requests in flight, and their maximum.
     busy: usize,
     busy_max: usize,
@@ -57,8 +57,8 @@ impl Registry {
             let (lock, changed) = &**book;
             // A blocking query waits until the index passes the one in the query.
             let still = |book: &mut Book| known > 0 && book.index <= known && book.broken.is_none();
-            let held = changed.wait_timeout_while(lock.lock().unwrap(), Duration::from_secs(wait), still);
-            let book = held.unwrap().0;
+            let guard = changed.wait_timeout_while(lock.lock().unwrap(), Duration::from_secs(wait), still);
+            let book = guard.unwrap().0;
             let fields = format!("X-Consul-Index: {}\r\n", book.index);
             let name = path.rsplit_once("/v1/health/service/").or(path.rsplit_once("/v1/kv/"));
             let answer = name.and_then(|(_, name)| book.answers.get(name));
@@ -102,16 +102,16 @@ impl Registry {
     ) -> Registry {
         let book = Arc::<(Mutex<Book>, Condvar)>::default();
         book.0.lock().unwrap().index = 1;
-        let kept = book.clone();
+        let shared = book.clone();
         let upstream = Upstream::start(move |request, stream| {
             {
-                let mut book = kept.0.lock().unwrap();
-                book.asked.push(request.head.clone());
+                let mut book = shared.0.lock().unwrap();
+                book.queries.push(request.head.clone());
                 book.busy += 1;
                 book.busy_max = book.busy_max.max(book.busy);
             }
-            let continues = answer(&kept, request, stream);
-            kept.0.lock().unwrap().busy -= 1;
+            let continues = answer(&shared, request, stream);
+            shared.0.lock().unwrap().busy -= 1;
             continues
         });
         Registry { book, upstream }
@@ -126,7 +126,7 @@ impl Registry {
     }
 
     /// Sets the result for a service; `None` removes the service.
-    pub(crate) fn says(&self, name: &str, answer: Option<Value>) {
+    pub(crate) fn set_answer(&self, name: &str, answer: Option<Value>) {
         self.change(|book| match answer {
             Some(answer) => drop(book.answers.insert(name.to_owned(), answer)),
             None => drop(book.answers.remove(name)),
@@ -151,8 +151,8 @@ impl Registry {
     }
 
     /// Heads of all requests so far.
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.book.0.lock().unwrap().asked.clone()
+    pub(crate) fn queries(&self) -> Vec<String> {
+        self.book.0.lock().unwrap().queries.clone()
     }
 }
 

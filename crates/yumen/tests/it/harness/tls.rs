@@ -45,8 +45,8 @@ pub(crate) fn over_tls(
     StreamOwned::new(ClientConnection::new(config.clone(), name).unwrap(), tcp)
 }
 
-/// A TLS 1.3 client that trusts this authority, with a client certificate if `who` is set.
-pub(crate) fn client_config(authority: &str, who: Option<&Pair>) -> ClientConfig {
+/// A TLS 1.3 client that trusts this authority, with a client certificate if `client_pair` is set.
+pub(crate) fn client_config(authority: &str, client_pair: Option<&Pair>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -54,7 +54,7 @@ pub(crate) fn client_config(authority: &str, who: Option<&Pair>) -> ClientConfig
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_root_certificates(roots);
-    let Some(pair) = who else { return builder.with_no_client_auth() };
+    let Some(pair) = client_pair else { return builder.with_no_client_auth() };
     let chain = CertificateDer::pem_slice_iter(pair.cert.as_bytes()).map(Result::unwrap);
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
     builder.with_client_auth_cert(chain.collect(), key).unwrap()

@@ -76,14 +76,14 @@ impl Upstream {
         let listener = TcpListener::bind((host, 0)).expect("a free port");
         let address = listener.local_addr().expect("an address");
         let counts = Arc::<Counts>::default();
-        let (script, kept): (Arc<Script>, _) = (Arc::new(script), counts.clone());
+        let (script, counters): (Arc<Script>, _) = (Arc::new(script), counts.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                if kept.stopped.load(Ordering::Acquire) {
+                if counters.stopped.load(Ordering::Acquire) {
                     return;
                 }
-                kept.connections.fetch_add(1, Ordering::AcqRel);
-                let (script, counts) = (script.clone(), kept.clone());
+                counters.connections.fetch_add(1, Ordering::AcqRel);
+                let (script, counts) = (script.clone(), counters.clone());
                 // Small stacks, because some tests open thousands of connections.
                 let small = std::thread::Builder::new().stack_size(128 * 1024);
                 let _ = small.spawn(move || serve(stream, &*script, &counts));
@@ -105,7 +105,7 @@ impl Upstream {
     }
 
     /// Responds when the gate is open.
-    pub(crate) fn held(gate: &Gate, text: &'static str) -> Upstream {
+    pub(crate) fn gated(gate: &Gate, text: &'static str) -> Upstream {
         let gate = gate.clone();
         Upstream::start(move |_, stream| {
             gate.pass();

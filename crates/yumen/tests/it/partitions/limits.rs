@@ -46,79 +46,81 @@ impl Limits {
         ROUTES.map(route).to_vec()
     }
 
-    fn counted(&self, route: &str, who: &str) -> usize {
-        self.redis.cli(&["GET", &format!("plugin-limit-count:v1:{route}:{who}")]).trim().parse().unwrap_or(0)
+    fn counted(&self, route: &str, user: &str) -> usize {
+        self.redis.cli(&["GET", &format!("plugin-limit-count:v1:{route}:{user}")]).trim().parse().unwrap_or(0)
     }
 }
 
 /// The results of a flood of requests.
 #[derive(Debug, Default, Clone, Copy)]
-struct Told {
+struct FloodResult {
     admitted: usize,
     refused: usize,
     failed: usize,
 }
 
-fn flood(node: &Gateway, route: &str, who: &str) -> Told {
-    let (mut told, mut client) = (Told::default(), Client::connect(node.http));
+fn flood(node: &Gateway, route: &str, user: &str) -> FloodResult {
+    let (mut result, mut client) = (FloodResult::default(), Client::connect(node.http));
     for _ in 0..SENT {
-        let reply = client.send(format!("GET /{route} HTTP/1.1\r\nHost: x\r\nWho: {who}\r\n\r\n")).reply();
+        let reply = client.send(format!("GET /{route} HTTP/1.1\r\nHost: x\r\nWho: {user}\r\n\r\n")).reply();
         match reply.status {
-            200 => told.admitted += 1,
-            503 => told.refused += 1,
-            500 => told.failed += 1,
+            200 => result.admitted += 1,
+            503 => result.refused += 1,
+            500 => result.failed += 1,
             _ => panic!("/{route}: {reply:?}"),
         }
     }
-    told
+    result
 }
 
 impl World {
     /// Floods all routes at all nodes concurrently; nodes in `uncounted` cannot reach Redis.
     pub(super) fn check_limits(&self, case: &str, uncounted: &[usize]) {
-        let who = name(case);
-        let told = std::thread::scope(|scope| {
+        let user = name(case);
+        let results = std::thread::scope(|scope| {
             let floods = ROUTES.map(|route| {
                 self.nodes.each_ref().map(|node| {
-                    let who = &who;
-                    scope.spawn(move || flood(node, route, who))
+                    let user = &user;
+                    scope.spawn(move || flood(node, route, user))
                 })
             });
             floods.map(|nodes| nodes.map(|flood| flood.join().unwrap()))
         });
-        let [strict, lenient, delayed] = told;
-        let admitted = |told: &[Told]| -> usize { told.iter().map(|told| told.admitted).sum() };
-        let told = format!("{case}: {strict:?} {lenient:?} {delayed:?}");
+        let [strict, lenient, delayed] = results;
+        let admitted =
+            |results: &[FloodResult]| -> usize { results.iter().map(|results| results.admitted).sum() };
+        let summary = format!("{case}: {strict:?} {lenient:?} {delayed:?}");
         for node in 0..NODES {
             if uncounted.contains(&node) {
-                assert_eq!((strict[node].failed, lenient[node].admitted), (SENT, SENT), "{told}");
+                assert_eq!((strict[node].failed, lenient[node].admitted), (SENT, SENT), "{summary}");
             } else {
-                assert_eq!((strict[node].failed, lenient[node].failed), (0, 0), "{told}");
+                assert_eq!((strict[node].failed, lenient[node].failed), (0, 0), "{summary}");
             }
             // A node that counts alone is exact.
-            assert!(delayed[node].failed == 0 && delayed[node].admitted <= LIMIT, "{told}");
+            assert!(delayed[node].failed == 0 && delayed[node].admitted <= LIMIT, "{summary}");
         }
-        assert!(admitted(&strict) <= LIMIT, "{told}");
+        assert!(admitted(&strict) <= LIMIT, "{summary}");
         if uncounted.is_empty() {
-            assert_eq!((admitted(&strict), admitted(&lenient)), (LIMIT, LIMIT), "{told}");
+            assert_eq!((admitted(&strict), admitted(&lenient)), (LIMIT, LIMIT), "{summary}");
         }
         // No request is refused before the limit is reached.
-        assert!(admitted(&delayed) >= LIMIT, "{told}");
-        let unheard = uncounted.iter().map(|node| delayed[*node].admitted).sum();
-        *self.limits.delayed.lock().unwrap() = (admitted(&delayed), unheard);
+        assert!(admitted(&delayed) >= LIMIT, "{summary}");
+        let unreported = uncounted.iter().map(|node| delayed[*node].admitted).sum();
+        *self.limits.delayed.lock().unwrap() = (admitted(&delayed), unreported);
     }
 
     /// All nodes count together again, and no admission was lost meanwhile.
     pub(super) fn check_counts(&self, case: &str) {
         self.wait(case, "every worker counts again", || {
-            let who = format!("probe-{}", self.limits.probes.fetch_add(1, Ordering::Relaxed));
-            let asked = |node: &Gateway| node.get_with("/strict", &format!("Who: {who}\r\n")).status == 200;
-            self.nodes.iter().all(|node| (0..8).all(|_| asked(node)))
+            let user = format!("probe-{}", self.limits.probes.fetch_add(1, Ordering::Relaxed));
+            let is_admitted =
+                |node: &Gateway| node.get_with("/strict", &format!("Who: {user}\r\n")).status == 200;
+            self.nodes.iter().all(|node| (0..8).all(|_| is_admitted(node)))
         });
-        let (who, (admitted, unheard)) = (name(case), *self.limits.delayed.lock().unwrap());
+        let (user, (admitted, unreported)) = (name(case), *self.limits.delayed.lock().unwrap());
         // A count is sent again if its acknowledgement was lost.
         self.wait(case, "all that was admitted is told", || {
-            (admitted..=admitted + unheard).contains(&self.limits.counted("delayed", &who))
+            (admitted..=admitted + unreported).contains(&self.limits.counted("delayed", &user))
         });
     }
 }

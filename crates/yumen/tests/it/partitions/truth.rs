@@ -27,8 +27,8 @@ impl Truth {
         let mut watch = watch.stdout(Stdio::piped()).spawn().expect("etcdctl is installed");
         let mut events = Vec::new();
         'history: for line in BufReader::new(watch.stdout.take().unwrap()).lines().map_while(Result::ok) {
-            let told: Value = serde_json::from_str(&line).unwrap();
-            for event in told["Events"].as_array().into_iter().flatten() {
+            let change: Value = serde_json::from_str(&line).unwrap();
+            for event in change["Events"].as_array().into_iter().flatten() {
                 let text = |member: &str| {
                     let bytes = BASE64.decode(event["kv"][member].as_str().unwrap_or_default()).unwrap();
                     String::from_utf8(bytes).unwrap()
@@ -70,7 +70,7 @@ impl Truth {
     }
 
     /// Whether the sequence of served values is consistent with non-decreasing revisions.
-    pub(super) fn judge(&self, served: &[(usize, u64)]) -> Result<(), String> {
+    pub(super) fn check(&self, served: &[(usize, u64)]) -> Result<(), String> {
         let mut at = 0;
         for (route, id) in served {
             let (from, until) =
@@ -99,7 +99,7 @@ fn what_no_revision_had_is_known_for_it() {
         (&[(1, 12), (2, 20)], Err("route 2 was 20, from revision 4 up to 7, when 9 had")),
         (&[(1, 13)], Err("route 1 never was 13")),
     ] {
-        match (truth.judge(served), expected) {
+        match (truth.check(served), expected) {
             (Ok(()), Ok(())) => {}
             (Err(found), Err(expected)) => assert!(found.contains(expected), "{found} for {expected}"),
             (found, expected) => panic!("{found:?} for {expected:?}"),

@@ -131,14 +131,14 @@ impl World {
     }
 
     fn read_on(&self, node: usize) {
-        let mut kept: Option<Client> = None;
+        let mut connection: Option<Client> = None;
         while !self.is_over.load(Ordering::Relaxed) {
             for route in 0..=ROUTES {
                 let path = if route < ROUTES { format!("/k{route}") } else { "/plain".to_owned() };
-                let client = kept.get_or_insert_with(|| Client::connect(self.nodes[node].http));
+                let client = connection.get_or_insert_with(|| Client::connect(self.nodes[node].http));
                 let reply = client.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")).try_reply(false);
                 if reply.as_ref().map_or(true, |reply| reply.field("connection") == Some("close")) {
-                    kept = None;
+                    connection = None;
                 }
                 let mut traffic = self.traffic.lock().unwrap();
                 match reply {
@@ -213,7 +213,7 @@ impl World {
     }
 
     /// Whether exactly the blind nodes report their state: in status, metrics and cluster view.
-    pub(super) fn tells(&self, blind: &[usize]) -> bool {
+    pub(super) fn reports_drift(&self, blind: &[usize]) -> bool {
         (0..NODES).all(|node| {
             let (gateway, sees) = (&self.nodes[node], !blind.contains(&node));
             let view = cluster(gateway);
@@ -236,20 +236,20 @@ impl World {
     }
 
     /// Whether every connected node reports the lagging ones, in the cluster view and as a problem.
-    pub(super) fn knows_who_drifts(&self, blind: &[usize]) -> bool {
+    pub(super) fn names_drifting(&self, blind: &[usize]) -> bool {
         let drifting: Vec<&str> = blind.iter().map(|node| NAMES[*node]).collect();
         (0..NODES).filter(|node| !blind.contains(node)).all(|node| {
             let view = cluster(&self.nodes[node]);
             let nodes = view["nodes"].as_array().unwrap().iter();
             let drifts = nodes.filter(|one| one["lag_ms"].as_u64() > Some(1000));
-            let told: Vec<&str> = drifts.filter_map(|one| one["name"].as_str()).collect();
+            let names: Vec<&str> = drifts.filter_map(|one| one["name"].as_str()).collect();
             let alarm = self.nodes[node].metric("yumen_cluster_drift");
-            told == drifting && alarm == f64::from(u8::from(!drifting.is_empty()))
+            names == drifting && alarm == f64::from(u8::from(!drifting.is_empty()))
         })
     }
 
     /// Whether every node reports that no node lags, while writes are paused.
-    pub(super) fn nobody_is_behind(&self) -> bool {
+    pub(super) fn all_applied(&self) -> bool {
         self.nodes.iter().all(|node| {
             let view = cluster(node);
             view["behind"] == 0 && view["nodes"].as_array().unwrap().iter().all(|one| one["lag_ms"] == 0)
@@ -267,7 +267,7 @@ impl World {
         })
     }
 
-    fn places(&self, spot: Spot, leader: u8) -> Vec<u8> {
+    fn members_of(&self, spot: Spot, leader: u8) -> Vec<u8> {
         let followers = (FIRST_MEMBER..REDIS).filter(|member| *member != leader);
         match spot {
             Spot::Node(node) => vec![node as u8],
@@ -283,25 +283,25 @@ impl World {
     /// Applies faults to the network; the returned closure repairs it.
     pub(super) fn break_by(&self, faults: &[Fault]) -> impl FnOnce() {
         let leader = FIRST_MEMBER + self.etcd.leader() as u8;
-        let mut mends: Vec<Box<dyn FnOnce()>> = Vec::new();
+        let mut repairs: Vec<Box<dyn FnOnce()>> = Vec::new();
         for fault in faults {
-            let (net, places) = (self.net.clone(), |spot| self.places(spot, leader));
+            let (net, members_of) = (self.net.clone(), |spot| self.members_of(spot, leader));
             match *fault {
                 Fault::Cable(spot) => {
-                    let cables = places(spot);
+                    let cables = members_of(spot);
                     cables.iter().for_each(|cable| net.cut(*cable, true));
-                    mends.push(Box::new(move || cables.iter().for_each(|cable| net.cut(*cable, false))));
+                    repairs.push(Box::new(move || cables.iter().for_each(|cable| net.cut(*cable, false))));
                 }
-                Fault::Flapping(spot) => mends.push(flap(net, places(spot))),
-                Fault::Lost(from, to) => mends.push(lose(net, pairs(&places(from), &places(to)))),
+                Fault::Flapping(spot) => repairs.push(flap(net, members_of(spot))),
+                Fault::Lost(from, to) => repairs.push(lose(net, pairs(&members_of(from), &members_of(to)))),
                 Fault::Cut(one, other) => {
-                    let (one, other) = (places(one), places(other));
-                    mends.push(lose(net.clone(), pairs(&one, &other)));
-                    mends.push(lose(net, pairs(&other, &one)));
+                    let (one, other) = (members_of(one), members_of(other));
+                    repairs.push(lose(net.clone(), pairs(&one, &other)));
+                    repairs.push(lose(net, pairs(&other, &one)));
                 }
             }
         }
-        move || mends.into_iter().for_each(|mend| mend())
+        move || repairs.into_iter().for_each(|repair| repair())
     }
 }
 

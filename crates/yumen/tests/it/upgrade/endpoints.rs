@@ -31,9 +31,9 @@ fn addresses_of_host_names_are_handed_over_whatever_name_servers_do() {
         let mut line = start(&by_name(&upstream), &node);
         assert_eq!(line.gateway.get("/").status, 200);
         names.is_in(mood);
-        let kept = line.gateway.scratch.file("data/names.json");
+        let file = line.gateway.scratch.file("data/names.json");
         upgrades_lose_nothing(&mut line, &format!("{mood:?}"));
-        eventually("they are kept, too", 10, || std::fs::exists(&kept).is_ok_and(|exists| exists));
+        eventually("they are kept, too", 10, || std::fs::exists(&file).is_ok_and(|exists| exists));
     }
 }
 
@@ -51,8 +51,8 @@ fn a_node_that_starts_while_its_name_servers_are_away_uses_the_addresses_it_knew
     };
     let gateway = launch();
     assert_eq!(gateway.get("/").status, 200);
-    let kept = || std::fs::read_to_string(data.join("names.json")).unwrap_or_default();
-    eventually("they are kept", 10, || kept() == r#"{"names":{"svc.test":["127.0.0.1"]}}"#);
+    let file_text = || std::fs::read_to_string(data.join("names.json")).unwrap_or_default();
+    eventually("they are kept", 10, || file_text() == r#"{"names":{"svc.test":["127.0.0.1"]}}"#);
     drop(gateway);
     for mood in [Mood::Silent, Mood::Fails] {
         names.is_in(mood);
@@ -64,16 +64,17 @@ fn a_node_that_starts_while_its_name_servers_are_away_uses_the_addresses_it_knew
 #[test]
 fn nodes_of_services_are_handed_over_where_nothing_is_kept_on_disk() {
     let (consul, upstream) = (Registry::consul(), Upstream::text("a"));
-    consul.says("web", Some(json!([consul_instance(upstream.address, 1, Value::Null)])));
+    consul.set_answer("web", Some(json!([consul_instance(upstream.address, 1, Value::Null)])));
     let node = format!("discovery: {{consul: {{servers: ['{}']}}}}\n", consul.url());
-    let asks = json!({"service_name": "web", "discovery_type": "consul"});
-    let mut line = start(&json!({"routes": [{"id": "a", "uri": "/*", "upstream": asks}]}), &node);
+    let upstream_settings = json!({"service_name": "web", "discovery_type": "consul"});
+    let mut line =
+        start(&json!({"routes": [{"id": "a", "uri": "/*", "upstream": upstream_settings}]}), &node);
     eventually("it is discovered", 10, || line.gateway.get("/").status == 200);
-    let kept = line.gateway.scratch.file("data/discovery.json");
-    eventually("it is kept", 10, || std::fs::exists(&kept).is_ok_and(|exists| exists));
-    std::fs::remove_file(&kept).unwrap();
+    let file = line.gateway.scratch.file("data/discovery.json");
+    eventually("it is kept", 10, || std::fs::exists(&file).is_ok_and(|exists| exists));
+    std::fs::remove_file(&file).unwrap();
     // The path is a directory, so that no file can be moved there.
-    std::fs::create_dir(&kept).unwrap();
+    std::fs::create_dir(&file).unwrap();
     consul.breaks(Some(500));
     upgrades_lose_nothing(&mut line, "consul is away");
 }

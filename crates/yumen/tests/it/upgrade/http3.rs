@@ -48,7 +48,7 @@ fn requests_under_way_are_answered_by_the_process_they_were_asked_of() {
             assert_eq!(client.get("/quick").await.status, 200);
             clients.push(client);
         }
-        let asking: Vec<_> = clients
+        let requesting: Vec<_> = clients
             .into_iter()
             .map(|client| {
                 let body = body.clone();
@@ -67,8 +67,8 @@ fn requests_under_way_are_answered_by_the_process_they_were_asked_of() {
         })
         .await
         .unwrap();
-        for asking in asking {
-            let (_, answer) = asking.await.unwrap();
+        for requesting in requesting {
+            let (_, answer) = requesting.await.unwrap();
             let answer = answer.expect("an answer");
             assert_eq!(answer.status, 200);
             assert!(answer.body == body, "what was sent comes back");
@@ -100,7 +100,7 @@ fn a_connection_is_served_to_its_end_where_the_other_workers_had_none() {
             let client =
                 Http3Client::connect(line.gateway.https, "a.test", &authority.cert, None).await.unwrap();
             let (sent, arrived) = (body.clone(), arrived.clone());
-            let asking = tokio::spawn(async move {
+            let requesting = tokio::spawn(async move {
                 let answer = client.ask_with(request("POST", "/"), &sent, None).await;
                 (client, answer)
             });
@@ -115,7 +115,7 @@ fn a_connection_is_served_to_its_end_where_the_other_workers_had_none() {
             line = upgrading.await.unwrap();
             gates[round].open();
             let (client, answer) =
-                tokio::time::timeout(Duration::from_secs(20), asking).await.unwrap().unwrap();
+                tokio::time::timeout(Duration::from_secs(20), requesting).await.unwrap().unwrap();
             assert!(answer.expect("an answer").body == body, "what was sent comes back");
             drop(client);
         }

@@ -42,7 +42,7 @@ struct Seen {
     failures: AtomicUsize,
     is_over: AtomicBool,
     /// The distinct errors.
-    told: Mutex<BTreeSet<String>>,
+    errors: Mutex<BTreeSet<String>>,
 }
 
 impl Seen {
@@ -50,8 +50,8 @@ impl Seen {
         if answered { &self.answers } else { &self.failures }.fetch_add(1, Relaxed);
     }
 
-    fn tell(&self, failure: String) {
-        self.told.lock().unwrap().insert(failure);
+    fn report(&self, failure: String) {
+        self.errors.lock().unwrap().insert(failure);
     }
 
     fn is_running(&self) -> bool {
@@ -60,20 +60,20 @@ impl Seen {
 
     /// Waits for `more` further responses, from any process.
     fn wait_for(&self, more: usize) {
-        let wanted = self.answers.load(Relaxed) + more;
-        eventually("clients are answered", 60, || self.answers.load(Relaxed) >= wanted);
+        let target = self.answers.load(Relaxed) + more;
+        eventually("clients are answered", 60, || self.answers.load(Relaxed) >= target);
     }
 }
 
 /// Sends requests, on one connection until a response announces its end.
-fn keep_asking<S: Read + Write>(connect: impl Fn() -> S, seen: &Seen) {
+fn request_repeatedly<S: Read + Write>(connect: impl Fn() -> S, seen: &Seen) {
     while seen.is_running() {
         let mut stream = BufReader::new(connect());
         while seen.is_running() {
-            let asked = stream.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n");
-            let answer = asked.and_then(|()| answer(&mut stream));
+            let written = stream.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+            let answer = written.and_then(|()| answer(&mut stream));
             if let Err(error) = &answer {
-                seen.tell(format!("{error:?}"));
+                seen.report(format!("{error:?}"));
             }
             seen.note(answer.is_ok());
             if !matches!(answer, Ok(false)) {
@@ -105,8 +105,8 @@ fn plain(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Like [`keep_asking`], with concurrent requests on a connection.
-fn keep_asking_many<C>(
+/// Like [`request_repeatedly`], with concurrent requests on a connection.
+fn request_concurrently<C>(
     seen: &Seen,
     connect: impl AsyncFn() -> C,
     ask: impl AsyncFn(&C) -> Option<Result<Answer, String>>,
@@ -116,13 +116,13 @@ fn keep_asking_many<C>(
             let client = connect().await;
             let mut is_over = false;
             while seen.is_running() && !is_over {
-                for asked in futures((0..8).map(|_| ask(&client))).await {
-                    let Some(answer) = asked else {
+                for written in futures((0..8).map(|_| ask(&client))).await {
+                    let Some(answer) = written else {
                         is_over = true;
                         continue;
                     };
                     if let Err(error) = &answer {
-                        seen.tell(error.clone());
+                        seen.report(error.clone());
                     }
                     seen.note(answer.is_ok_and(|answer| answer.status == 200 && answer.body == b"done"));
                 }
@@ -203,12 +203,12 @@ fn no_request_fails_and_no_websocket_is_cut() {
     let first = line.serving();
     std::thread::scope(|scope| {
         for _ in 0..6 {
-            scope.spawn(|| keep_asking(|| plain(http), &seen));
+            scope.spawn(|| request_repeatedly(|| plain(http), &seen));
         }
         for _ in 0..2 {
-            scope.spawn(|| keep_asking(|| over_tls(plain(https), &tls), &seen));
-            scope.spawn(|| keep_asking_many(&seen, connect_http2, ask_http2));
-            scope.spawn(|| keep_asking_many(&seen, connect_http3, ask_http3));
+            scope.spawn(|| request_repeatedly(|| over_tls(plain(https), &tls), &seen));
+            scope.spawn(|| request_concurrently(&seen, connect_http2, ask_http2));
+            scope.spawn(|| request_concurrently(&seen, connect_http3, ask_http3));
         }
         let upgrades = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             seen.wait_for(100);
@@ -226,8 +226,8 @@ fn no_request_fails_and_no_websocket_is_cut() {
         seen.is_over.store(true, Relaxed);
         upgrades.unwrap();
     });
-    let (answers, told) = (seen.answers.load(Relaxed), seen.told.lock().unwrap());
-    assert_eq!(seen.failures.load(Relaxed), 0, "of {answers}: {told:?}");
+    let (answers, errors) = (seen.answers.load(Relaxed), seen.errors.lock().unwrap());
+    assert_eq!(seen.failures.load(Relaxed), 0, "of {answers}: {errors:?}");
     line.wait_for_end_of(first);
 }
 

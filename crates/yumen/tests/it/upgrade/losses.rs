@@ -30,9 +30,9 @@ fn on_file(line: &Line, file: &str) -> String {
 fn refused(line: &Line, arguments: &[&str], reason: &str) {
     let before = line.serving();
     let output = line.ask(arguments);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{output:?}\n{}", line.gateway.log());
-    assert!(said.contains(reason), "{said}");
+    assert!(stderr.contains(reason), "{stderr}");
     assert_eq!(line.serving(), before);
     assert_eq!(line.gateway.get("/a").status, 200);
 }

@@ -12,9 +12,9 @@ use crate::harness::{Upstream, eventually};
 fn check(line: &Line, arguments: &[&str], reason: &str) {
     let before = line.serving();
     let output = line.ask(arguments);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(said.contains(reason), "{arguments:?}: {said}");
+    assert!(stderr.contains(reason), "{arguments:?}: {stderr}");
     assert_eq!(line.serving(), before);
     assert_eq!(line.gateway.get("/").status, 200);
 }
@@ -115,7 +115,7 @@ fn a_gateway_that_is_ended_does_not_wait_for_an_upgrade_that_hangs() {
     let slow = executable(&line, "slow", "#!/bin/sh\ntouch started\nexec sleep 600\n");
     let pid = line.gateway.pid();
     let output = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| line.ask(&["--binary", &slow]));
+        let upgrading = scope.spawn(|| line.ask(&["--binary", &slow]));
         eventually("it is under way", 30, || {
             line.gateway.scratch.file("started").exists() && !children_of(pid).is_empty()
         });
@@ -124,10 +124,10 @@ fn a_gateway_that_is_ended_does_not_wait_for_an_upgrade_that_hangs() {
         rustix::process::kill_process(gateway, rustix::process::Signal::TERM).unwrap();
         // Ten seconds is the bound for callers without a reply.
         eventually("the new process is ended", 8, || !super::runs(sleeper));
-        asked.join().unwrap()
+        upgrading.join().unwrap()
     });
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("not upgraded: the gateway is ending"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("not upgraded: the gateway is ending"), "{stderr}");
     line.wait_for_end_of(pid);
 }
 

@@ -19,7 +19,7 @@ exec "$@""#;
 
 struct Managed {
     scratch: Scratch,
-    told: UnixDatagram,
+    notifications: UnixDatagram,
     child: Child,
     web: SocketAddr,
     admin: SocketAddr,
@@ -31,8 +31,8 @@ impl Managed {
     fn start() -> Managed {
         let scratch = Scratch::new();
         std::fs::create_dir(scratch.file("data")).unwrap();
-        let told = UnixDatagram::bind(scratch.file("notify")).unwrap();
-        told.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let notifications = UnixDatagram::bind(scratch.file("notify")).unwrap();
+        notifications.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let (web, admin) =
             (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let address = |listener: &TcpListener| listener.local_addr().unwrap();
@@ -65,14 +65,14 @@ impl Managed {
             .stderr(std::fs::File::create(scratch.file("stderr")).unwrap())
             .spawn()
             .unwrap();
-        Managed { scratch, told, child, web: web_address, admin: admin_address, lines: Vec::new() }
+        Managed { scratch, notifications, child, web: web_address, admin: admin_address, lines: Vec::new() }
     }
 
     /// Waits for this notification, and drops the earlier ones.
-    fn hear(&mut self, line: &str) {
+    fn await_line(&mut self, line: &str) {
         let started = Instant::now();
         loop {
-            if let Some(at) = self.lines.iter().position(|told| told == line) {
+            if let Some(at) = self.lines.iter().position(|received| received == line) {
                 self.lines.drain(..=at);
                 return;
             }
@@ -84,7 +84,7 @@ impl Managed {
                 log()
             );
             let mut room = [0; 4096];
-            if let Ok(count) = self.told.recv(&mut room) {
+            if let Ok(count) = self.notifications.recv(&mut room) {
                 let text = String::from_utf8_lossy(&room[..count]).into_owned();
                 self.lines.extend(text.lines().map(str::to_owned));
             }
@@ -114,35 +114,35 @@ pub(super) fn signal(pid: u32, signal: Signal) {
 fn a_service_manager_passes_sockets_and_hears_who_serves() {
     let mut managed = Managed::start();
     let first = managed.child.id();
-    managed.hear(&format!("MAINPID={first}"));
+    managed.await_line(&format!("MAINPID={first}"));
     assert_eq!(managed.get(), 200);
     let admin = "GET /apisix/admin/routes HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     assert_ne!(Client::connect(managed.admin).send(admin).reply().status, 0);
-    managed.hear("WATCHDOG=1");
+    managed.await_line("WATCHDOG=1");
 
     signal(first, Signal::USR2);
-    managed.hear("RELOADING=1");
-    managed.hear("STATUS=upgrading");
+    managed.await_line("RELOADING=1");
+    managed.await_line("STATUS=upgrading");
     let (mut second, started) = (None, Instant::now());
     while second.is_none() && started.elapsed() < Duration::from_secs(60) {
         second = main_pid(&managed.lines);
         let mut room = [0; 4096];
-        if let Ok(count) = managed.told.recv(&mut room) {
+        if let Ok(count) = managed.notifications.recv(&mut room) {
             managed.lines.extend(String::from_utf8_lossy(&room[..count]).lines().map(str::to_owned));
         }
     }
     let second = second.expect("the new process is told of");
     assert_ne!(second, first);
-    managed.hear(&format!("MAINPID={second}"));
+    managed.await_line(&format!("MAINPID={second}"));
     // From the new process itself, and not earlier.
-    managed.hear("READY=1");
+    managed.await_line("READY=1");
     assert_eq!(managed.get(), 200);
     eventually("the old process has ended", 60, || managed.child.try_wait().unwrap().is_some());
-    managed.hear("WATCHDOG=1");
+    managed.await_line("WATCHDOG=1");
     managed.lines.clear();
-    managed.hear("WATCHDOG=1");
+    managed.await_line("WATCHDOG=1");
     signal(second, Signal::TERM);
-    managed.hear("STOPPING=1");
+    managed.await_line("STOPPING=1");
     eventually("the new process has ended", 60, || !super::runs(second));
 }
 
@@ -172,10 +172,10 @@ fn an_admin_socket_others_can_reach_is_refused_without_tls_and_keys() {
         .stdout(Stdio::from(OwnedFd::from(admin)))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     for part in [&*address, "admin.key_required", "admin.tls"] {
-        assert!(said.contains(part), "{said}");
+        assert!(stderr.contains(part), "{stderr}");
     }
 }
 
@@ -193,10 +193,10 @@ fn a_socket_that_nothing_listens_on_is_an_error_with_its_name() {
         .stdout(Stdio::from(OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap())))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     let address = web.local_addr().unwrap().to_string();
-    assert!(said.contains("`web`") && said.contains(&address), "{said}");
+    assert!(stderr.contains("`web`") && stderr.contains(&address), "{stderr}");
 }
 
 #[test]

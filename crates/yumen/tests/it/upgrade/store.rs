@@ -80,8 +80,8 @@ fn check(line: &Line, key: &str, change: impl FnOnce()) {
             })
             .collect();
         let wait = |more: usize| {
-            let wanted = count.load(Relaxed) + more;
-            eventually("writes are acknowledged", 60, || count.load(Relaxed) >= wanted);
+            let target = count.load(Relaxed) + more;
+            eventually("writes are acknowledged", 60, || count.load(Relaxed) >= target);
         };
         let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             wait(20);
@@ -92,11 +92,11 @@ fn check(line: &Line, key: &str, change: impl FnOnce()) {
         changed.unwrap();
         writers.into_iter().map(|writer| writer.join().unwrap()).collect()
     });
-    let kept = routes(line, key);
+    let routes_before = routes(line, key);
     for written in &all {
-        let lost: Vec<_> = written.acknowledged.difference(&kept).collect();
+        let lost: Vec<_> = written.acknowledged.difference(&routes_before).collect();
         assert!(lost.is_empty(), "acknowledged and not there: {lost:?}");
-        let both: Vec<_> = written.refused.intersection(&kept).collect();
+        let both: Vec<_> = written.refused.intersection(&routes_before).collect();
         assert!(both.is_empty(), "refused and there: {both:?}");
         assert!(written.unknown.len() <= 4, "ended without an answer: {:?}", written.unknown);
     }
@@ -150,9 +150,9 @@ fn writes_go_on_where_the_new_process_fails_with_the_store_in_its_hands() {
     check(&line, &key, || {
         for _ in 0..2 {
             let output = line.ask(&["--binary", &script]);
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(1), "{output:?}");
-            assert!(said.contains("damaged/yumen.redb"), "{said}");
+            assert!(stderr.contains("damaged/yumen.redb"), "{stderr}");
         }
     });
     assert_eq!(line.serving(), first);
@@ -165,7 +165,7 @@ fn writes_go_on_where_the_new_process_fails_with_the_store_in_its_hands() {
 /// An executable script.
 pub(super) fn executable(line: &Line, name: &str, text: &str) -> String {
     use std::os::unix::fs::PermissionsExt;
-    let place = line.gateway.scratch.write(name, text);
-    std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
-    place
+    let file = line.gateway.scratch.write(name, text);
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    file
 }

@@ -52,13 +52,13 @@ fn what_was_counted_counts_on() {
     }]});
     let mut line = start(&resources, "");
     let first = line.serving();
-    let mut kept = Client::connect(line.gateway.http);
+    let mut client = Client::connect(line.gateway.http);
     for _ in 0..6 {
-        assert_eq!(kept.get("/").status, 200);
+        assert_eq!(client.get("/").status, 200);
     }
     line.upgrade();
     // Served by the old process, as the last response of the connection.
-    let reply = kept.get("/");
+    let reply = client.get("/");
     assert_eq!((reply.status, reply.field("connection")), (200, Some("close")));
     line.wait_for_end_of(first);
     eventually("what the old process counted is counted by the new one", 10, || {
@@ -71,10 +71,10 @@ fn what_was_counted_counts_on() {
 /// An upstream that responds to `/held` when its gate is open.
 fn holding() -> (Upstream, Gate) {
     let gate = Gate::default();
-    let held = gate.clone();
+    let gate_copy = gate.clone();
     let upstream = Upstream::start(move |request, stream| {
         if request.target == "/held" {
-            held.pass();
+            gate_copy.pass();
         }
         respond(stream, 200, "", b"done")
     });
@@ -82,7 +82,7 @@ fn holding() -> (Upstream, Gate) {
 }
 
 /// Two clients with requests at that upstream.
-fn two_held(line: &Line, upstream: &Upstream) -> Vec<Client> {
+fn open_two_gated(line: &Line, upstream: &Upstream) -> Vec<Client> {
     let mut waiting: Vec<Client> = (0..2).map(|_| Client::connect(line.gateway.http)).collect();
     for client in &mut waiting {
         client.send("GET /held HTTP/1.1\r\nHost: test\r\n\r\n");
@@ -99,7 +99,7 @@ fn requests_under_way_in_the_old_process_count_in_the_new_one() {
     let route =
         json!({"id": "1", "uri": "/*", "plugins": {"limit-conn": limit}, "upstream": upstream.alone()});
     let mut line = start(&json!({"routes": [route]}), "");
-    let mut waiting = two_held(&line, &upstream);
+    let mut waiting = open_two_gated(&line, &upstream);
     let first = line.serving();
     line.upgrade();
     for _ in 0..8 {
@@ -130,13 +130,13 @@ fn an_outlier_and_a_broken_circuit_stay_so() {
     let mut line = start(&resources, "");
     eventually("it is out", 10, || (0..8).all(|_| line.gateway.get("/").text() == "well"));
     eventually("the circuit is open", 10, || line.gateway.get("/broken").status == 599);
-    let (asked, first) = (ill.requests(), line.serving());
+    let (requests_before, first) = (ill.requests(), line.serving());
     line.upgrade();
     line.wait_for_end_of(first);
     for _ in 0..20 {
         assert_eq!(line.gateway.get("/").text(), "well");
     }
-    assert_eq!(ill.requests(), asked, "nobody asks the outlier");
+    assert_eq!(ill.requests(), requests_before, "nobody asks the outlier");
 }
 
 #[test]
@@ -183,20 +183,20 @@ fn balancers_go_on_where_they_were() {
 #[test]
 fn an_upgrade_brings_settings_of_the_node_into_force() {
     let upstream = Upstream::start(|_, stream| respond(stream, 200, "", b"done"));
-    let (kept, gone, new) = (free_port(), free_port(), free_port());
+    let (kept_port, old_port, new) = (free_port(), free_port(), free_port());
     let node = |addresses: [SocketAddr; 2], workers: u32| {
         let listen = addresses.map(|address| format!("{{address: '{address}'}}")).join(", ");
         let tls = "{address: '127.0.0.1:0', tls: true}";
         let pid_file = format!("upgrade: {{pid_file: of-{workers}.pid}}");
         format!("listen: [{listen}, {tls}]\nworkers: {{count: {workers}}}\n{pid_file}\n")
     };
-    let before = node([kept, gone], 3);
+    let before = node([kept_port, old_port], 3);
     let options = Options { node: &before, own_listeners: true, own_workers: true, ..Options::default() };
     let mut line = start_with(&upstream.everything(), &options);
     let ask = |address: SocketAddr| {
         Client::connect(address).send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").reply().status
     };
-    assert_eq!((ask(kept), ask(gone)), (200, 200));
+    assert_eq!((ask(kept_port), ask(old_port)), (200, 200));
     let pid = |gateway: &crate::harness::Gateway, workers: u32| {
         std::fs::read_to_string(gateway.scratch.file(&format!("of-{workers}.pid"))).ok()
     };
@@ -204,7 +204,7 @@ fn an_upgrade_brings_settings_of_the_node_into_force() {
     for workers in [1, 4, 2] {
         let before = line.serving();
         assert_eq!(pid(&line.gateway, workers_before), Some(format!("{before}\n")));
-        line.gateway.scratch.write("yumen.yaml", node([new, kept], workers));
+        line.gateway.scratch.write("yumen.yaml", node([new, kept_port], workers));
         line.upgrade();
         line.wait_for_end_of(before);
         assert_eq!(line.gateway.status_json("/status")["workers"], workers);
@@ -212,9 +212,9 @@ fn an_upgrade_brings_settings_of_the_node_into_force() {
         workers_before = workers;
         // Every handed-over socket has a worker that accepts.
         for _ in 0..40 {
-            assert_eq!((ask(kept), ask(new)), (200, 200), "{workers} workers");
+            assert_eq!((ask(kept_port), ask(new)), (200, 200), "{workers} workers");
         }
-        assert!(std::net::TcpStream::connect(gone).is_err());
+        assert!(std::net::TcpStream::connect(old_port).is_err());
     }
 }
 
@@ -241,7 +241,7 @@ fn streams_live_on_and_new_ones_go_to_the_new_process() {
     };
     let session = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     session.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
-    let say = |text: &str| {
+    let write_config = |text: &str| {
         let second_loopback = SocketAddr::from(([127, 0, 0, 2], udp.port()));
         session.send_to(text.as_bytes(), second_loopback).unwrap();
         let mut room = [0; 100];
@@ -250,11 +250,11 @@ fn streams_live_on_and_new_ones_go_to_the_new_process() {
         assert!(String::from_utf8_lossy(&room[..count]).contains(text));
     };
     check(&mut early, "before");
-    say("before");
+    write_config("before");
     line.upgrade();
     check(&mut early, "after");
     for _ in 0..5 {
-        say("after");
+        write_config("after");
     }
     check(&mut Client::connect(tcp), "late");
     assert!(runs(first));
@@ -293,8 +293,8 @@ fn a_draining_predecessor_ends_with_the_gateway() {
         .current_dir(line.gateway.scratch.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&taken.stderr).into_owned();
-    assert!(said.contains(&first.to_string()) && said.contains("process "), "{said}");
+    let stderr = String::from_utf8_lossy(&taken.stderr).into_owned();
+    assert!(stderr.contains(&first.to_string()) && stderr.contains("process "), "{stderr}");
     let serving = rustix::process::Pid::from_raw(second as i32).unwrap();
     rustix::process::kill_process(serving, rustix::process::Signal::TERM).unwrap();
     for pid in [second, first] {
@@ -319,8 +319,8 @@ fn sessions_of_tls_are_resumed_by_the_new_process() {
     };
     assert!(shake(&["-sess_out", &session]).contains("\nNew, TLS"));
     line.upgrade();
-    let said = shake(&["-sess_in", &session]);
-    assert!(said.contains("\nReused, TLS"), "{said}");
+    let output = shake(&["-sess_in", &session]);
+    assert!(output.contains("\nReused, TLS"), "{output}");
 }
 
 #[test]
@@ -339,14 +339,14 @@ fn an_endpoint_that_is_out_stays_out() {
     let route = json!({"id": "1", "uri": "/*", "upstream": {"nodes": nodes, "checks": checks}});
     let mut line = start(&json!({"routes": [route]}), "");
     eventually("it is out", 10, || (0..8).all(|_| line.gateway.get("/").text() == "well"));
-    let asked = ill.requests();
+    let requests_before = ill.requests();
     let first = line.serving();
     line.upgrade();
     line.wait_for_end_of(first);
     for _ in 0..20 {
         assert_eq!(line.gateway.get("/").text(), "well");
     }
-    assert_eq!(ill.requests(), asked);
+    assert_eq!(ill.requests(), requests_before);
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn an_upstream_gets_no_more_than_its_bound_from_both_processes() {
     bounded["limits"] = json!({"max_requests": 2, "max_pending": 1, "pending_timeout": 30,
                                "per_endpoint": {"max_requests": 2}});
     let mut line = start(&json!({"routes": [{"id": "1", "uri": "/*", "upstream": bounded}]}), "");
-    let mut waiting = two_held(&line, &upstream);
+    let mut waiting = open_two_gated(&line, &upstream);
     let first = line.serving();
     line.upgrade();
     let mut pending = Client::connect(line.gateway.http);

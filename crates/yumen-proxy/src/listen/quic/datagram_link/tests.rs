@@ -12,20 +12,20 @@ fn pipe_into(end: OwnedFd) -> DatagramForwarder {
     DatagramForwarder::new(end)
 }
 
-fn take(mouth: &mut DatagramReceiver) -> Option<(Vec<u8>, RecvMeta)> {
+fn take(receiver: &mut DatagramReceiver) -> Option<(Vec<u8>, RecvMeta)> {
     let (mut room, mut meta) = ([0; 2048], RecvMeta::default());
-    mouth.take()?.put(&mut room, &mut meta);
+    receiver.take()?.put(&mut room, &mut meta);
     Some((room[..meta.len].to_vec(), meta))
 }
 
 #[test]
 fn a_datagram_arrives_with_where_it_came_from() {
     let (one, other) = pair();
-    let (pipe, mut mouth) = (pipe_into(one), DatagramReceiver::new(other));
+    let (pipe, mut receiver) = (pipe_into(one), DatagramReceiver::new(other));
     let mut check = |peer: &str, local: Option<&str>, ecn: Option<EcnCodepoint>| {
         let sent = received(5, peer.parse().unwrap(), ecn, local.map(|ip| ip.parse().unwrap()));
         assert!(pipe.send(b"hello", &sent));
-        let (data, meta) = take(&mut mouth).unwrap();
+        let (data, meta) = take(&mut receiver).unwrap();
         assert_eq!(
             (&data[..], meta.addr, meta.dst_ip, meta.ecn),
             (&b"hello"[..], sent.addr, sent.dst_ip, ecn)
@@ -44,9 +44,9 @@ fn a_process_that_has_gone_takes_nothing_and_sends_nothing() {
     let meta = received(1, "127.0.0.1:1".parse().unwrap(), None, None);
     assert!(!pipe_into(one).send(b"x", &meta));
     let (one, other) = pair();
-    let mut mouth = DatagramReceiver::new(other);
+    let mut receiver = DatagramReceiver::new(other);
     drop(one);
-    assert!(take(&mut mouth).is_none());
+    assert!(take(&mut receiver).is_none());
 }
 
 #[test]

@@ -26,10 +26,10 @@ fn an_identifier_leads_to_the_endpoint_that_made_it() {
         for _ in 0..100 {
             let id = steering.ids(endpoint).generate_cid();
             assert_eq!(id.len(), ID_BYTES);
-            assert_eq!(steering.way(&datagram(0x40, &id), endpoint), DatagramRoute::Keep);
-            assert_eq!(steering.way(&datagram(0x40, &id), 7), DatagramRoute::Endpoint(endpoint));
+            assert_eq!(steering.route(&datagram(0x40, &id), endpoint), DatagramRoute::Keep);
+            assert_eq!(steering.route(&datagram(0x40, &id), 7), DatagramRoute::Endpoint(endpoint));
             assert_eq!(
-                steering.way(&handshake(&id), 7),
+                steering.route(&handshake(&id), 7),
                 DatagramRoute::Keep,
                 "nobody moves before it is over"
             );
@@ -40,12 +40,12 @@ fn an_identifier_leads_to_the_endpoint_that_made_it() {
 #[test]
 fn an_identifier_leads_to_the_process_that_made_it() {
     let of = |generation: u8| DatagramSteering::new(&SECRET, generation, 2);
-    let check = |made: u8, asked: u8, expected: DatagramRoute| {
+    let check = |made: u8, receiving: u8, expected: DatagramRoute| {
         let id = of(made).ids(1).generate_cid();
-        assert_eq!(of(asked).way(&datagram(0x40, &id), 0), expected, "{made} {asked}");
+        assert_eq!(of(receiving).route(&datagram(0x40, &id), 0), expected, "{made} {receiving}");
         let of_handshake =
             if expected == DatagramRoute::Endpoint(1) { DatagramRoute::Keep } else { expected };
-        assert_eq!(of(asked).way(&handshake(&id), 0), of_handshake, "{made} {asked}");
+        assert_eq!(of(receiving).route(&handshake(&id), 0), of_handshake, "{made} {receiving}");
     };
     check(3, 3, DatagramRoute::Endpoint(1));
     check(2, 3, DatagramRoute::Predecessor);
@@ -67,14 +67,14 @@ fn delivered(mailbox: &mut SteeringMailbox) -> Option<Vec<u8>> {
 #[test]
 fn what_another_process_passes_on_reaches_its_endpoint_whichever_have_ended() {
     let steering = DatagramSteering::new(&SECRET, 3, 3);
-    let (end, theirs) =
+    let (end, peer) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     let pipe = DatagramForwarder::new(end);
     let send = |datagram: &[u8]| pipe.send(datagram, &RecvMeta::default());
     let [first, mut second, third] = <[SteeringMailbox; 3]>::try_from(mailboxes(3)).ok().unwrap();
     let endpoints = first.others.clone();
     let of = steering.clone();
-    let passing = std::thread::spawn(move || pass_on(DatagramReceiver::new(theirs), &of, &endpoints));
+    let passing = std::thread::spawn(move || pass_on(DatagramReceiver::new(peer), &of, &endpoints));
     drop(first);
     let mut check = |datagram: Vec<u8>| {
         assert!(send(&datagram));
@@ -95,10 +95,10 @@ fn what_another_process_passes_on_reaches_its_endpoint_whichever_have_ended() {
 
 #[test]
 fn without_the_secret_an_identifier_does_not_tell_whose_it_is() {
-    let (ours, theirs) =
+    let (ours, peer) =
         (DatagramSteering::new(&SECRET, 0, 2), DatagramSteering::new(b"another one here", 0, 2));
     let ids: Vec<_> = (0..64).map(|_| ours.ids(1).generate_cid()).collect();
-    assert!(ids.iter().any(|id| theirs.way(&datagram(0x40, id), 0) != DatagramRoute::Endpoint(1)));
+    assert!(ids.iter().any(|id| peer.route(&datagram(0x40, id), 0) != DatagramRoute::Endpoint(1)));
     let tails: std::collections::HashSet<&[u8]> = ids.iter().map(|id| &id[ID_BYTES - 3..]).collect();
     assert!(tails.len() > 1, "nothing in common");
 }
@@ -107,6 +107,6 @@ fn without_the_secret_an_identifier_does_not_tell_whose_it_is() {
 fn what_is_too_short_leads_nowhere() {
     let steering = DatagramSteering::new(&SECRET, 0, 2);
     for datagram in [&b""[..], b"\x40", b"\x40short", b"\xe0", b"\xe0\0\0\0\x01\x0bshort"] {
-        assert_eq!(steering.way(datagram, 0), DatagramRoute::Keep);
+        assert_eq!(steering.route(datagram, 0), DatagramRoute::Keep);
     }
 }

@@ -67,23 +67,23 @@ impl Http2Outgoing {
         let Http2Outgoing::Body { stream, state } = self else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
-        let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
+        let requested: usize = slices.iter().map(|slice| slice.len()).sum();
         let free = ready!(queue.poll_free(cx));
         // A window is reserved only with queue space at hand: the library would withhold it from other
         // streams.
-        stream.reserve_capacity(wanted);
+        stream.reserve_capacity(requested);
         let mut room = stream.capacity();
-        while room == 0 && wanted > 0 {
+        while room == 0 && requested > 0 {
             match ready!(stream.poll_capacity(cx)) {
                 Some(Ok(more)) => room = more,
                 Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
                 None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
             }
         }
-        let data = gather(slices, wanted.min(room).min(free));
+        let data = gather(slices, requested.min(room).min(free));
         let count = data.len();
         // END_STREAM on the last bytes saves an empty DATA frame.
-        let is_end = *state == StreamWriteState::LastWrite && count == wanted;
+        let is_end = *state == StreamWriteState::LastWrite && count == requested;
         stream.send_data(queue.queue(data), is_end).map_err(io::Error::other)?;
         if is_end {
             *state = StreamWriteState::Finished;

@@ -5,7 +5,7 @@ fn read(request: &Request<()>, has_ended: bool) -> Result<RequestHead, HeadError
     read_request(request, has_ended, &HeadLimits::default(), &mut head).map(|()| head)
 }
 
-fn asked(method: &str, uri: &str, fields: &[(&str, &str)]) -> Request<()> {
+fn h2_request(method: &str, uri: &str, fields: &[(&str, &str)]) -> Request<()> {
     let mut request = Request::builder().method(method).uri(uri);
     for (name, value) in fields {
         request = request.header(*name, *value);
@@ -22,7 +22,7 @@ fn lines(head: &RequestHead) -> String {
 #[test]
 fn a_request_is_read_as_if_it_had_come_over_http1() {
     let request =
-        asked("GET", "https://A.test:8443/a/../b?q", &[("x-a", "1"), ("x-a", "2"), ("te", "trailers")]);
+        h2_request("GET", "https://A.test:8443/a/../b?q", &[("x-a", "1"), ("x-a", "2"), ("te", "trailers")]);
     let head = read(&request, true).unwrap();
     assert_eq!((head.host(), head.path(), head.target()), (&b"a.test"[..], &b"/b"[..], &b"/a/../b?q"[..]));
     assert_eq!((head.version, head.framing), (HttpVersion::Http2, Framing::None));
@@ -32,7 +32,7 @@ fn a_request_is_read_as_if_it_had_come_over_http1() {
 #[test]
 fn the_end_of_the_body_is_told_by_the_stream() {
     let check = |method: &str, fields: &[(&str, &str)], has_ended: bool, expected: Framing| {
-        let head = read(&asked(method, "http://a/", fields), has_ended).unwrap();
+        let head = read(&h2_request(method, "http://a/", fields), has_ended).unwrap();
         assert_eq!(head.framing, expected, "{method} {fields:?} {has_ended}");
     };
     check("POST", &[], true, Framing::None);
@@ -45,7 +45,7 @@ fn the_end_of_the_body_is_told_by_the_stream() {
 
 #[test]
 fn cookies_are_joined_again() {
-    let request = asked("GET", "http://a/", &[("cookie", "a=1"), ("x", "y"), ("cookie", "b=2")]);
+    let request = h2_request("GET", "http://a/", &[("cookie", "a=1"), ("x", "y"), ("cookie", "b=2")]);
     let head = read(&request, true).unwrap();
     assert_eq!(head.cookie(b"b"), Some(&b"2"[..]));
     assert_eq!(head.fields.all("cookie").count(), 1);
@@ -53,9 +53,9 @@ fn cookies_are_joined_again() {
 
 #[test]
 fn a_host_may_repeat_the_authority_and_not_contradict_it() {
-    assert!(read(&asked("GET", "http://a.test/", &[("host", "A.test")]), true).is_ok());
-    let told = read(&asked("GET", "/", &[("host", "b.test")]), true).unwrap();
-    assert_eq!(told.host(), b"b.test");
+    assert!(read(&h2_request("GET", "http://a.test/", &[("host", "A.test")]), true).is_ok());
+    let head = read(&h2_request("GET", "/", &[("host", "b.test")]), true).unwrap();
+    assert_eq!(head.host(), b"b.test");
     let refused: &[(&str, &[(&str, &str)])] = &[
         ("http://a.test/", &[("host", "b.test")]),
         ("http://a.test/", &[("host", "a.test"), ("host", "a.test")]),
@@ -63,15 +63,15 @@ fn a_host_may_repeat_the_authority_and_not_contradict_it() {
         ("http://user@a.test/", &[]),
     ];
     for (uri, fields) in refused {
-        assert!(matches!(read(&asked("GET", uri, fields), true), Err(HeadError::Malformed(_))), "{uri}");
+        assert!(matches!(read(&h2_request("GET", uri, fields), true), Err(HeadError::Malformed(_))), "{uri}");
     }
 }
 
 #[test]
 fn connect_opens_websockets_and_nothing_else() {
-    let connect = read(&asked("CONNECT", "a.test:80", &[]), true).unwrap();
+    let connect = read(&h2_request("CONNECT", "a.test:80", &[]), true).unwrap();
     assert_eq!(connect.method(), yumen_http::Method::Connect);
-    let mut request = asked("CONNECT", "http://a.test/chat", &[("sec-websocket-version", "13")]);
+    let mut request = h2_request("CONNECT", "http://a.test/chat", &[("sec-websocket-version", "13")]);
     request.extensions_mut().insert(Protocol::from_static("websocket"));
     let head = read(&request, false).unwrap();
     assert_eq!((head.method(), head.path()), (yumen_http::Method::Get, &b"/chat"[..]));
@@ -86,7 +86,7 @@ fn connect_opens_websockets_and_nothing_else() {
 fn a_websocket_has_no_length() {
     for length in ["0", "43"] {
         let fields = [("sec-websocket-version", "13"), ("content-length", length)];
-        let mut request = asked("CONNECT", "https://a/ws", &fields);
+        let mut request = h2_request("CONNECT", "https://a/ws", &fields);
         request.extensions_mut().insert(Protocol::from_static("websocket"));
         assert!(matches!(read(&request, false), Err(HeadError::Malformed(_))), "{length}");
     }
@@ -133,11 +133,11 @@ fn fields_that_come_again_are_the_same_and_others_are_noticed() {
     let mut last = CachedFields::default();
     let mut check = |line: &str, host: &str, fields: &[(&str, &str)]| {
         let text = format!("{line} HTTP/1.1\r\nHost: {host}\r\nX-A: 1\r\n{}\r\n", joined(fields));
-        let told = request(text.as_bytes(), false, "", &mut last).unwrap();
+        let head = request(text.as_bytes(), false, "", &mut last).unwrap();
         let alone = request(text.as_bytes(), false, "", &mut CachedFields::default()).unwrap();
-        assert_eq!((told.method(), told.uri()), (alone.method(), alone.uri()));
-        assert_eq!(told.headers(), alone.headers());
-        assert_eq!(told.uri().host(), Some(host));
+        assert_eq!((head.method(), head.uri()), (alone.method(), alone.uri()));
+        assert_eq!(head.headers(), alone.headers());
+        assert_eq!(head.uri().host(), Some(host));
     };
     for _ in 0..3 {
         check("GET /1", "a.test", &[("X-B", "2"), ("Accept", "*/*")]);
@@ -158,14 +158,14 @@ fn joined(fields: &[(&str, &str)]) -> String {
 
 #[test]
 fn nothing_but_trailers_may_be_said_to_be_taken() {
-    let told = |te: &str| {
+    let head = |te: &str| {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\nTE: {te}\r\n\r\n");
         let request = request(text.as_bytes(), true, "", &mut CachedFields::default()).unwrap();
         request.headers().get("te").cloned()
     };
-    assert_eq!(told("trailers").unwrap(), "trailers");
-    assert_eq!(told("gzip"), None);
-    assert_eq!(told("trailers, gzip"), None);
+    assert_eq!(head("trailers").unwrap(), "trailers");
+    assert_eq!(head("gzip"), None);
+    assert_eq!(head("trailers, gzip"), None);
 }
 
 #[test]
@@ -196,12 +196,12 @@ fn a_response_goes_both_ways() {
     assert_eq!(sent.status(), 404);
     let mut head = ResponseHead::default();
     let limits = HeadLimits::default();
-    let asked = yumen_http::Method::Get;
-    read_response(&sent, false, &limits, asked, &mut head).unwrap();
+    let h2_request = yumen_http::Method::Get;
+    read_response(&sent, false, &limits, h2_request, &mut head).unwrap();
     assert_eq!((head.status, head.framing), (404, Framing::Close));
     assert_eq!(head.fields.all("set-cookie").count(), 2);
     head.clear();
-    read_response(&sent, true, &limits, asked, &mut head).unwrap();
+    read_response(&sent, true, &limits, h2_request, &mut head).unwrap();
     assert_eq!(head.framing, Framing::Length(0));
 }
 

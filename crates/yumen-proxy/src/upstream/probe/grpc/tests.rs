@@ -48,9 +48,9 @@ async fn serve(listener: TcpListener) {
             while let Some(Ok((call, mut respond))) = connection.accept().await {
                 tokio::spawn(async move {
                     assert_eq!(call.uri().path(), "/grpc.health.v1.Health/Check");
-                    let asked = call.into_body().data().await.unwrap().unwrap();
+                    let request = call.into_body().data().await.unwrap().unwrap();
                     let head = Response::builder().header("content-type", "application/grpc");
-                    let service = String::from_utf8_lossy(asked.get(7..).unwrap_or_default()).into_owned();
+                    let service = String::from_utf8_lossy(request.get(7..).unwrap_or_default()).into_owned();
                     match service.as_str() {
                         "broken" => return respond.send_reset(h2::Reason::INTERNAL_ERROR),
                         "unknown" => {

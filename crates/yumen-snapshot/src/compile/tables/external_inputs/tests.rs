@@ -31,15 +31,15 @@ fn names_are_resolved_by_whoever_asks_and_stale_addresses_beat_none() {
 #[test]
 fn what_is_known_of_a_name_goes_to_who_takes_the_place_of_its_user() {
     let mut compiler = compiler();
-    let asks = |id: &str| json!({ "upstream_id": id });
+    let uses = |id: &str| json!({ "upstream_id": id });
     let upstream = |id: &str| put(Kind::Upstreams, id, nodes("x.local:81"));
     let number = |compiler: &Compiler| compiler.hosts().map(|(_, number)| number).next();
-    compiler.apply(vec![upstream("u"), route("a", asks("u"))], 1);
+    compiler.apply(vec![upstream("u"), route("a", uses("u"))], 1);
     let addrs = vec!["10.0.0.7".parse().unwrap()];
     compiler.apply(vec![ConfigChange::Resolved { host: "x.local".into(), addrs }], 2);
-    let (first, wants) = (number(&compiler), compiler.wants());
+    let (first, number_of) = (number(&compiler), compiler.input_number());
     let renamed = compiler.apply(
-        vec![ConfigChange::Delete(Kind::Upstreams, "u".into()), upstream("v"), route("a", asks("v"))],
+        vec![ConfigChange::Delete(Kind::Upstreams, "u".into()), upstream("v"), route("a", uses("v"))],
         3,
     );
     assert_eq!(get(&renamed, "/a"), "a 10.0.0.7:81");
@@ -51,7 +51,7 @@ fn what_is_known_of_a_name_goes_to_who_takes_the_place_of_its_user() {
         4,
     );
     assert_eq!(get(&inline, "/a"), "a 10.0.0.7:81");
-    assert_eq!((number(&compiler), compiler.wants()), (first, wants), "nobody is asked anew");
+    assert_eq!((number(&compiler), compiler.input_number()), (first, number_of), "nobody is asked anew");
     // Whoever follows may see no more of this than the end, where the name is wanted as before.
     compiler.apply(vec![ConfigChange::Delete(Kind::Routes, "a".into())], 5);
     let again = compiler.apply(vec![route("b", json!({ "upstream": nodes("x.local:81") }))], 6);
@@ -75,9 +75,9 @@ fn who_asks_for_addresses_is_told_when_other_names_are_wanted() {
         (ConfigChange::Delete(Kind::Upstreams, "3".into()), 1, 1, false),
         (ConfigChange::Delete(Kind::Upstreams, "1".into()), 1, 0, true),
     ] {
-        let (what, before) = (format!("{change:?}"), compiler.wants());
+        let (what, before) = (format!("{change:?}"), compiler.input_number());
         compiler.apply(vec![change], 1);
         assert_eq!((compiler.hosts().count(), compiler.services().count()), (hosts, services), "{what}");
-        assert_eq!(compiler.wants() != before, is_news, "{what}");
+        assert_eq!(compiler.input_number() != before, is_news, "{what}");
     }
 }

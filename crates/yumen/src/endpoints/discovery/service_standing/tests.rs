@@ -31,18 +31,18 @@ fn check(remembered: Option<&[&str]>, events: &[(u64, Event, &str)]) {
     let mut standing = ServiceStanding::new(remembered.map(nodes), Duration::from_secs(30), start);
     for (at, (seconds, event, expected)) in events.iter().enumerate() {
         let now = start + Duration::from_secs(*seconds);
-        let report = match event {
+        let result = match event {
             Heard(hosts) => standing.answered(nodes(hosts), now),
             Failed(error) => standing.failed(error),
             Lapse => standing.lapse(now),
         };
-        let report = report.map(|found| {
+        let result = result.map(|found| {
             let hosts = found.nodes.map_or("unknown".to_owned(), |nodes| {
                 nodes.iter().map(|node| node.host.as_str()).collect::<Vec<_>>().join(" ")
             });
-            format!("[{hosts}] {}", found.trouble.as_deref().unwrap_or("-"))
+            format!("[{hosts}] {}", found.error.as_deref().unwrap_or("-"))
         });
-        assert_eq!(report.unwrap_or_default(), *expected, "event {at} at {seconds} s");
+        assert_eq!(result.unwrap_or_default(), *expected, "event {at} at {seconds} s");
     }
 }
 
@@ -75,16 +75,16 @@ fn a_source_that_fails_empties_nothing() {
 
 #[test]
 fn a_source_that_fails_after_an_empty_answer_has_to_say_so_again() {
-    let held = "[a] it has no endpoint any more; the last 1 stay in use for 30 s";
+    let hint = "[a] it has no endpoint any more; the last 1 stay in use for 30 s";
     check(
         None,
         &[
             (0, Heard(&["a"]), "[a] -"),
-            (10, Heard(&[]), held),
+            (10, Heard(&[]), hint),
             (20, Failed("500"), "[a] 500; the last 1 endpoints stay in use"),
             (40, Lapse, ""),
             (90, Failed("500"), ""),
-            (100, Heard(&[]), held),
+            (100, Heard(&[]), hint),
             (129, Lapse, ""),
             (130, Lapse, "[] it has no endpoint"),
         ],
@@ -93,18 +93,18 @@ fn a_source_that_fails_after_an_empty_answer_has_to_say_so_again() {
 
 #[test]
 fn an_empty_answer_is_honoured_after_the_hold() {
-    let held = "[a] it has no endpoint any more; the last 1 stay in use for 30 s";
+    let hint = "[a] it has no endpoint any more; the last 1 stay in use for 30 s";
     check(
         None,
         &[
             (0, Heard(&["a"]), "[a] -"),
-            (10, Heard(&[]), held),
+            (10, Heard(&[]), hint),
             (39, Lapse, ""),
             (39, Heard(&[]), ""),
             (40, Lapse, "[] it has no endpoint"),
             (41, Heard(&[]), ""),
             (42, Heard(&["a"]), "[a] -"),
-            (43, Heard(&[]), held),
+            (43, Heard(&[]), hint),
             (44, Heard(&["a"]), "[a] -"),
             (90, Lapse, ""),
         ],

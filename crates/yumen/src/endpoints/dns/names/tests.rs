@@ -23,8 +23,8 @@ fn saved_addresses_are_used_when_a_name_is_first_required() {
     names.note("b.test", &addresses(&["10.0.0.2"]));
     names.forget("b.test");
     names.write();
-    let told = [("c.test".into(), addresses(&["10.0.0.3"]))].into();
-    let next = HostNames::open(&directory, told);
+    let saved = [("c.test".into(), addresses(&["10.0.0.3"]))].into();
+    let next = HostNames::open(&directory, saved);
     assert_eq!(next.known(), HashMap::new(), "nobody wants a name yet");
     assert_eq!(next.begin("a.test"), addresses(&["10.0.0.1", "fd00::1"]));
     assert_eq!(next.begin("a.test"), HostAddresses::default(), "once");

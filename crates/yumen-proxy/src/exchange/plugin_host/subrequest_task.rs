@@ -22,13 +22,13 @@ const ATTEMPTS_MAX: usize = 3;
 /// # Errors
 ///
 /// `NoEndpoint`, `ConnectionLost` or `Timeout` if no response head arrives within `timeout_ms`.
-pub(super) async fn ask(
+pub(super) async fn run(
     worker: Rc<Worker>,
-    question: SubrequestSpec,
+    spec: SubrequestSpec,
 ) -> Result<SubrequestResponse, SubrequestFault> {
     let pinned = worker.pinned();
     let upstream =
-        pinned.shared_upstream(UpstreamSlotId(question.upstream)).ok_or(SubrequestFault::NoEndpoint)?.clone();
+        pinned.shared_upstream(UpstreamSlotId(spec.upstream)).ok_or(SubrequestFault::NoEndpoint)?.clone();
     // The subrequest must not keep the snapshot alive while it waits.
     drop(pinned);
     // Subrequests bypass the balancer; a random start spreads them over the endpoints.
@@ -36,15 +36,15 @@ pub(super) async fn ask(
         .checked_rem(upstream.endpoints.len())
         .ok_or(SubrequestFault::NoEndpoint)?;
     let timer = worker.timers.timer();
-    timer.set(question.timeout_ms);
-    let head = head(&question);
+    timer.set(spec.timeout_ms);
+    let head = head(&spec);
     let subrequest = Subrequest {
         upstream: upstream.clone(),
-        method: question.method,
+        method: spec.method,
         // Plugins send subrequests for their response only, so a repetition is harmless.
         may_repeat: true,
         head,
-        body: question.body,
+        body: spec.body,
     };
     let client = &worker.upstream;
     let mut attempt = match until(&timer, pin!(send(client, &subrequest, first))).await {
@@ -85,25 +85,25 @@ async fn send<'r>(
     Err(SubrequestError::Connect)
 }
 
-fn head(question: &SubrequestSpec) -> Vec<u8> {
+fn head(spec: &SubrequestSpec) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
-    out.extend_from_slice(question.method.name().as_bytes());
+    out.extend_from_slice(spec.method.name().as_bytes());
     out.push(b' ');
-    out.extend_from_slice(question.target.as_bytes());
+    out.extend_from_slice(spec.target.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    write_line(&mut out, b"Host", question.authority.as_bytes());
-    for (name, value) in question.fields.iter() {
+    write_line(&mut out, b"Host", spec.authority.as_bytes());
+    for (name, value) in spec.fields.iter() {
         // The framing is derived from the body below.
         if !matches!(KnownField::of(name), KnownField::ContentLength | KnownField::TransferEncoding) {
             write_line(&mut out, name, value);
         }
     }
-    if !question.keeps {
+    if !spec.keeps {
         write_line(&mut out, b"Connection", b"close");
     }
     // RFC 9110 §8.6: a POST without a body carries `Content-Length: 0`.
-    if !question.body.is_empty() || question.method == Method::Post {
-        encode::framing(&mut out, Framing::Length(question.body.len() as u64));
+    if !spec.body.is_empty() || spec.method == Method::Post {
+        encode::framing(&mut out, Framing::Length(spec.body.len() as u64));
     }
     out.extend_from_slice(b"\r\n");
     out

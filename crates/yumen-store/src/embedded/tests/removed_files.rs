@@ -14,37 +14,37 @@ fn refused(store: &EmbeddedStore, found: &str) {
 #[test]
 fn a_write_to_a_file_that_is_gone_is_refused_until_it_is_back() {
     let dir = TestDir::new();
-    let (place, aside) = (dir.join("data"), dir.join("aside"));
-    let store = EmbeddedMedium::open(&place, EmbeddedOptions::default()).unwrap();
+    let (path, aside) = (dir.join("data"), dir.join("aside"));
+    let store = EmbeddedMedium::open(&path, EmbeddedOptions::default()).unwrap();
     put(&store, "a", "{}").unwrap();
     store.check().unwrap();
-    fs::rename(&place, &aside).unwrap();
+    fs::rename(&path, &aside).unwrap();
     refused(&store, "was moved or deleted");
-    let other = EmbeddedMedium::open(&place, EmbeddedOptions::default()).unwrap();
+    let other = EmbeddedMedium::open(&path, EmbeddedOptions::default()).unwrap();
     put(&other, "of-another", "{}").unwrap();
     drop(other);
     refused(&store, "was replaced");
-    fs::remove_dir_all(&place).unwrap();
-    fs::rename(&aside, &place).unwrap();
+    fs::remove_dir_all(&path).unwrap();
+    fs::rename(&aside, &path).unwrap();
     put(&store, "b", "{}").unwrap();
     drop(store);
-    assert_eq!(open_in(&place).state().len(), 2, "what was acknowledged is there");
+    assert_eq!(open_in(&path).state().len(), 2, "what was acknowledged is there");
 }
 
-fn open_in(place: &Path) -> EmbeddedStore {
-    EmbeddedMedium::open(place, EmbeddedOptions::default()).unwrap()
+fn open_in(path: &Path) -> EmbeddedStore {
+    EmbeddedMedium::open(path, EmbeddedOptions::default()).unwrap()
 }
 
 #[test]
 fn where_there_must_be_a_store_none_is_begun() {
     let dir = TestDir::new();
-    let place = dir.join("data");
+    let path = dir.join("data");
     let must = || EmbeddedOptions { absent: MissingStorePolicy::Fail, ..EmbeddedOptions::default() };
-    assert!(!holds_store(&place));
-    let error = EmbeddedMedium::open(&place, must()).err().unwrap();
+    assert!(!holds_store(&path));
+    let error = EmbeddedMedium::open(&path, must()).err().unwrap();
     assert!(matches!(error, StoreError::Missing(_)), "{error:?}");
-    assert!(!place.exists(), "nothing was made");
-    drop(open_in(&place));
-    assert!(holds_store(&place));
-    EmbeddedMedium::open(&place, must()).unwrap();
+    assert!(!path.exists(), "nothing was made");
+    drop(open_in(&path));
+    assert!(holds_store(&path));
+    EmbeddedMedium::open(&path, must()).unwrap();
 }

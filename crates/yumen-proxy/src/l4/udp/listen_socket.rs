@@ -14,7 +14,7 @@ use crate::sys;
 
 /// The two addresses of a UDP session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Pair {
+pub(super) struct UdpAddresses {
     /// The client address.
     pub peer: SocketAddr,
     /// The local address that the client sends to.
@@ -22,20 +22,20 @@ pub(super) struct Pair {
 }
 
 /// The socket towards the clients.
-pub(super) struct Front {
+pub(super) struct UdpListenSocket {
     socket: UdpSocket,
     bound: SocketAddr,
 }
 
-impl Front {
+impl UdpListenSocket {
     /// Registers a bound socket with the reactor.
-    pub(super) fn open(socket: std::net::UdpSocket) -> io::Result<Front> {
+    pub(super) fn open(socket: std::net::UdpSocket) -> io::Result<UdpListenSocket> {
         let bound = socket.local_addr()?;
-        let front = Front { bound, socket: UdpSocket::from_std(socket)? };
-        if front.has_all_addresses() {
-            sys::enable_packet_info(front.socket.as_fd(), bound.is_ipv6())?;
+        let listen_socket = UdpListenSocket { bound, socket: UdpSocket::from_std(socket)? };
+        if listen_socket.has_all_addresses() {
+            sys::enable_packet_info(listen_socket.socket.as_fd(), bound.is_ipv6())?;
         }
-        Ok(front)
+        Ok(listen_socket)
     }
 
     fn has_all_addresses(&self) -> bool {
@@ -47,19 +47,19 @@ impl Front {
     }
 
     /// Receives a datagram without waiting. Returns its length and its addresses.
-    pub(super) fn try_receive(&self, room: &mut [u8]) -> io::Result<(usize, Pair)> {
+    pub(super) fn try_receive(&self, room: &mut [u8]) -> io::Result<(usize, UdpAddresses)> {
         if !self.has_all_addresses() {
             let (count, peer) = self.socket.try_recv_from(room)?;
-            return Ok((count, Pair { peer, local: self.bound }));
+            return Ok((count, UdpAddresses { peer, local: self.bound }));
         }
-        let mut control = [0; CONTROL_BYTES_MAX];
+        let mut control = [0; TOLD_BYTES_MAX];
         let received = self
             .socket
             .try_io(Interest::READABLE, || sys::receive_message(self.socket.as_fd(), room, &mut control))?;
         let peer = received.peer.as_socket().ok_or(io::ErrorKind::InvalidData)?;
         let control = control.get(..received.control_bytes).unwrap_or_default();
         let local = packet_info::destination(control, self.bound.port()).unwrap_or(self.bound);
-        Ok((received.bytes, Pair { peer, local }))
+        Ok((received.bytes, UdpAddresses { peer, local }))
     }
 
     /// Sends a datagram from the address that the client uses.
@@ -67,7 +67,7 @@ impl Front {
     /// # Errors
     ///
     /// `WouldBlock` if the send buffer is full; the datagram is then not sent.
-    pub(super) fn try_send(&self, datagram: &[u8], pair: Pair) -> io::Result<usize> {
+    pub(super) fn try_send(&self, datagram: &[u8], pair: UdpAddresses) -> io::Result<usize> {
         // Without a control message, the kernel uses the bound address, and the call is cheaper.
         if pair.local == self.bound {
             return self.socket.try_send_to(datagram, pair.peer);
@@ -92,9 +92,9 @@ mod tests {
         let destination = SocketAddr::new(destination.parse().unwrap(), socket.local_addr().unwrap().port());
         let client = std::net::UdpSocket::bind(SocketAddr::new(destination.ip(), 0)).unwrap();
         client.send_to(b"x", destination).unwrap();
-        let front = Front::open(socket).unwrap();
-        tokio::time::timeout(Duration::from_secs(10), front.readable()).await.unwrap().unwrap();
-        let (count, pair) = front.try_receive(&mut [0; 8]).unwrap();
+        let listen_socket = UdpListenSocket::open(socket).unwrap();
+        tokio::time::timeout(Duration::from_secs(10), listen_socket.readable()).await.unwrap().unwrap();
+        let (count, pair) = listen_socket.try_receive(&mut [0; 8]).unwrap();
         assert_eq!((count, pair.peer.port()), (1, client.local_addr().unwrap().port()));
         assert_eq!(pair.local.port(), destination.port());
         pair.local
