@@ -403,7 +403,9 @@ fn end_call(
     download: &Transfer,
     result: Result<(), FaultKind>,
 ) -> Option<u8> {
+    let Err(kind) = result else {
         return grpc::status_of_lines(download.trailers()).or(Some(grpc::NO_STATUS));
+    };
     if kind == FaultKind::ClientGone {
         return Some(grpc::NO_STATUS);
     }

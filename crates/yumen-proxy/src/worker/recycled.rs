@@ -12,6 +12,7 @@ const FIELDS_BYTES_MAX: usize = 4096;
 /// Request heads and lists of fields that are free for reuse.
 #[derive(Default)]
 pub(super) struct RecycledMemory {
+    #[expect(clippy::vec_box, reason = "passing a head on moves a pointer")]
     heads: RefCell<Vec<Box<RequestHead>>>,
     fields: RefCell<Vec<Fields>>,
 }

@@ -128,6 +128,23 @@ pub(super) fn faults_of_conditions(members: &Map<String, Value>) -> Vec<InvalidS
     faults
 }
 
+/// The reason for which the conditions of a route are refused.
+pub(super) enum ConditionError {
+    /// `vars` is no condition.
+    Vars(String),
+    /// A client address is invalid; counts the addresses of the route from 0.
+    Address(usize),
+}
+
+impl From<ConditionError> for ObjectError {
+    fn from(error: ConditionError) -> ObjectError {
+        match error {
+            ConditionError::Vars(message) => ObjectError::Vars(message),
+            ConditionError::Address(at) => ObjectError::Address(at),
+        }
+    }
+}
+
 /// The conditions of a route beside path, host and method.
 pub(super) fn conditions(written: &config::RouteSpec) -> Result<Option<Arc<RouteFilters>>, ConditionError> {
     for (at, one) in written.remote_addrs().iter().enumerate() {
