@@ -100,7 +100,7 @@ fn description(state: &AdminState, name: &str) -> Option<Value> {
     members.insert("priority".into(), json!(kind.map_or(0, |kind| kind.priority)));
     members.insert("schema".into(), schema(state, name)?);
     members.insert("scope".into(), json!("global"));
-    if kind.is_some_and(|kind| kind.is_auth) {
+    if kind.is_some_and(|kind| kind.role.is_auth()) {
         members.insert("type".into(), json!("auth"));
     }
     if kind.is_none() {

@@ -35,6 +35,29 @@ impl ServedTraffic {
     }
 }
 
+/// The role of a plugin in access control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PluginRole {
+    /// Identifies the consumer; a guard too.
+    Authentication,
+    /// Refuses, limits or hides: its absence would grant access.
+    Guard,
+    /// Everything else.
+    Ordinary,
+}
+
+impl PluginRole {
+    /// Whether the plugin identifies the consumer.
+    pub fn is_auth(self) -> bool {
+        self == PluginRole::Authentication
+    }
+
+    /// Whether the absence of the plugin would grant access.
+    pub fn guards(self) -> bool {
+        self != PluginRole::Ordinary
+    }
+}
+
 /// A plugin that is built from settings.
 pub trait PluginFactory: Plugin + Sized {
     /// Name in the configuration.
@@ -43,10 +66,8 @@ pub trait PluginFactory: Plugin + Sized {
     const PRIORITY: i32;
     /// Version in the plugin list.
     const VERSION: &'static str = "0.1";
-    /// Whether the plugin identifies the consumer.
-    const IS_AUTH: bool = false;
-    /// Whether the plugin is a guard: its absence would grant access.
-    const GUARDS: bool = Self::IS_AUTH;
+    /// Role, which decides about a route whose plugin cannot run.
+    const ROLE: PluginRole = PluginRole::Ordinary;
     /// Whether an instance on the route suppresses that of a global rule.
     const PREFERS_ROUTE: bool = false;
     /// The supported traffic.
@@ -119,10 +140,8 @@ pub struct PluginKind {
     pub priority: i32,
     /// Version in the plugin list.
     pub version: &'static str,
-    /// Whether the plugin identifies the consumer.
-    pub is_auth: bool,
-    /// Whether the plugin is a guard: its absence would grant access.
-    pub guards: bool,
+    /// Role of the plugin.
+    pub role: PluginRole,
     /// Whether an instance on the route suppresses that of a global rule.
     pub prefers_route: bool,
     /// The supported traffic.
@@ -142,8 +161,7 @@ impl PluginKind {
             name: T::NAME,
             priority: T::PRIORITY,
             version: T::VERSION,
-            is_auth: T::IS_AUTH,
-            guards: T::GUARDS,
+            role: T::ROLE,
             prefers_route: T::PREFERS_ROUTE,
             serves: T::SERVES,
             consumer: None,

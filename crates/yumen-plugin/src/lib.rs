@@ -44,7 +44,9 @@ pub use exchange::{
 pub use expr::{ConditionExpr, FailedCondition};
 pub use host::PluginHost;
 pub use json_scan::{JsonFault, JsonScan};
-pub use kind::{ConsumerAuth, PluginBuildContext, PluginFactory, PluginKind, PluginRegistry, ServedTraffic};
+pub use kind::{
+    ConsumerAuth, PluginBuildContext, PluginFactory, PluginKind, PluginRegistry, PluginRole, ServedTraffic,
+};
 pub use missing::{MissingPlugin, MissingPlugins, MissingRole};
 pub use objects::{ObjectLookup, UpstreamSlot};
 pub use offload::{Computation, Offload, OffloadJob, OffloadRefused, compute};

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
     ConsumerAuth, ConsumerIdentity, ConsumerIndex, DryRunResult, Exchange, PhaseSet, Plugin,
-    PluginBuildContext, PluginFactory, Step,
+    PluginBuildContext, PluginFactory, PluginRole, Step,
 };
 
 use crate::auth::{identify_anonymous, refuse, same_secret};
@@ -56,7 +56,7 @@ pub(crate) struct BasicAuth {
 impl PluginFactory for BasicAuth {
     const NAME: &'static str = "basic-auth";
     const PRIORITY: i32 = 2520;
-    const IS_AUTH: bool = true;
+    const ROLE: PluginRole = PluginRole::Authentication;
     type Config = BasicAuthSettings;
 
     fn build(config: BasicAuthSettings, _setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

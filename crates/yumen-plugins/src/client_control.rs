@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
-use yumen_plugin::{DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step};
+use yumen_plugin::{
+    DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole, Step,
+};
 
 /// Settings of `client-control`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -19,7 +21,7 @@ pub(crate) struct ClientControl(Option<u64>);
 impl PluginFactory for ClientControl {
     const NAME: &'static str = "client-control";
     const PRIORITY: i32 = 22000;
-    const GUARDS: bool = true;
+    const ROLE: PluginRole = PluginRole::Guard;
     type Config = ClientControlSettings;
 
     fn build(config: ClientControlSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

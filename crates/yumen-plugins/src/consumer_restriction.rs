@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole,
+    Step,
 };
 
 use crate::text::final_status;
@@ -113,7 +114,7 @@ pub(crate) struct ConsumerRestriction {
 impl PluginFactory for ConsumerRestriction {
     const NAME: &'static str = "consumer-restriction";
     const PRIORITY: i32 = 2400;
-    const GUARDS: bool = true;
+    const ROLE: PluginRole = PluginRole::Guard;
     type Config = ConsumerRestrictionSettings;
 
     fn build(

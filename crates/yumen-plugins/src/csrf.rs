@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use yumen_config::schema::InvalidSettings;
 use yumen_http::Method;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, ResponseHead,
-    ResponseHeadPhase, Step,
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole,
+    ResponseHead, ResponseHeadPhase, Step,
 };
 
 use crate::auth::same_secret;
@@ -46,7 +46,7 @@ pub(crate) struct Csrf(CsrfSettings);
 impl PluginFactory for Csrf {
     const NAME: &'static str = "csrf";
     const PRIORITY: i32 = 2980;
-    const GUARDS: bool = true;
+    const ROLE: PluginRole = PluginRole::Guard;
     type Config = CsrfSettings;
 
     fn build(config: CsrfSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

@@ -11,7 +11,7 @@ use yumen_config::url;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
     DryRunResult, Exchange, Fields, LocalResponse, Method, PhaseSet, Plugin, PluginBuildContext,
-    PluginFactory, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamSlot,
+    PluginFactory, PluginRole, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamSlot,
 };
 
 use crate::text::{HeaderEntries, TextTemplate, is_field_name};
@@ -132,7 +132,7 @@ pub(crate) struct ForwardAuth {
 impl PluginFactory for ForwardAuth {
     const NAME: &'static str = "forward-auth";
     const PRIORITY: i32 = 2002;
-    const GUARDS: bool = true;
+    const ROLE: PluginRole = PluginRole::Guard;
     type Config = ForwardAuthSettings;
 
     fn build(

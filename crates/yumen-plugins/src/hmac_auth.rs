@@ -14,7 +14,7 @@ use yumen_http::Framing;
 use yumen_plugin::offload::INLINE_BYTES_MAX;
 use yumen_plugin::{
     Computation, ConsumerAuth, ConsumerIdentity, DryRunResult, Exchange, LocalResponse, OffloadRefused,
-    PhaseSet, Plugin, PluginBuildContext, PluginFactory, RequestHead, Step, compute,
+    PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole, RequestHead, Step, compute,
 };
 
 use crate::auth::{identify_anonymous, refuse, same_secret};
@@ -145,7 +145,7 @@ pub(crate) struct HmacAuth {
 impl PluginFactory for HmacAuth {
     const NAME: &'static str = "hmac-auth";
     const PRIORITY: i32 = 2530;
-    const IS_AUTH: bool = true;
+    const ROLE: PluginRole = PluginRole::Authentication;
     type Config = HmacAuthSettings;
 
     fn build(config: HmacAuthSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

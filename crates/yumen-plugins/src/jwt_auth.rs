@@ -8,7 +8,7 @@ use serde_json::Value;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
     ConsumerAuth, ConsumerIdentity, DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext,
-    PluginFactory, Step,
+    PluginFactory, PluginRole, Step,
 };
 
 use crate::auth::{identify_anonymous, refuse};
@@ -81,7 +81,7 @@ pub(crate) struct JwtAuth {
 impl PluginFactory for JwtAuth {
     const NAME: &'static str = "jwt-auth";
     const PRIORITY: i32 = 2510;
-    const IS_AUTH: bool = true;
+    const ROLE: PluginRole = PluginRole::Authentication;
     type Config = JwtAuthSettings;
 
     fn build(config: JwtAuthSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
     DryRunResult, Exchange, LocalResponse, Now, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
-    ServedTraffic, Step,
+    PluginRole, ServedTraffic, Step,
 };
 
 use crate::limits::remote::RedisPolicySettings;
@@ -176,7 +176,7 @@ pub(crate) struct LimitConn {
 impl PluginFactory for LimitConn {
     const NAME: &'static str = "limit-conn";
     const PRIORITY: i32 = 1003;
-    const GUARDS: bool = true;
+    const ROLE: PluginRole = PluginRole::Guard;
     const SERVES: ServedTraffic = ServedTraffic::Both;
     type Config = LimitConnSettings;
 

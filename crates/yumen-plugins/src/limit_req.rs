@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, Now, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+    DryRunResult, Exchange, LocalResponse, Now, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
+    PluginRole, Step,
 };
 
 use crate::limits::remote::RedisPolicySettings;
@@ -146,7 +147,7 @@ pub(crate) struct LimitReq {
 impl PluginFactory for LimitReq {
     const NAME: &'static str = "limit-req";
     const PRIORITY: i32 = 1001;
-    const GUARDS: bool = true;
+    const ROLE: PluginRole = PluginRole::Guard;
     type Config = LimitReqSettings;
 
     fn build(config: LimitReqSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

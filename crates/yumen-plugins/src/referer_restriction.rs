@@ -5,7 +5,8 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_http::KnownField;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole,
+    Step,
 };
 
 /// Settings of `referer-restriction`.
@@ -46,7 +47,7 @@ pub(crate) struct RefererRestriction {
 impl PluginFactory for RefererRestriction {
     const NAME: &'static str = "referer-restriction";
     const PRIORITY: i32 = 2990;
-    const GUARDS: bool = true;
+    const ROLE: PluginRole = PluginRole::Guard;
     type Config = RefererRestrictionSettings;
 
     fn build(

@@ -541,7 +541,7 @@ async fn an_export_that_is_imported_writes_nothing_and_leaves_what_ends_its_end(
     let export = to_bytes(response.into_body(), usize::MAX).await.unwrap();
     let export = String::from_utf8(export.to_vec()).unwrap();
     let comment = export.lines().next().unwrap();
-    assert!(comment.starts_with("# routes/brief ends ") && comment.contains(" GMT"), "{export}");
+    assert!(comment.starts_with("# routes/brief expires ") && comment.contains(" GMT"), "{export}");
     let (status, answer, _) = fixture.send("POST", "/yumen/v1/import", &export).await;
     let expected = json!({ "revision": 2, "put": 0, "deleted": 0, "unchanged": 2, "ends": ["routes/brief"] });
     assert_eq!((status, &answer), (200, &expected));

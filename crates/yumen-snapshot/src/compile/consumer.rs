@@ -105,7 +105,7 @@ impl Compiler {
     /// A consumer's plugins, highest priority first, and the names of plugins that are off. Authentication plugins are
     /// in neither: authentication has ended when the consumer is known.
     fn beyond_authentication(&self, winning: &[&PluginEntry]) -> (Vec<Arc<PluginInstance>>, Vec<Box<str>>) {
-        let is_auth = |name: &str| self.context.registry.get(name).is_some_and(|one| one.kind.is_auth);
+        let is_auth = |name: &str| self.context.registry.get(name).is_some_and(|one| one.kind.role.is_auth());
         // A consumer cannot switch off a missing authentication plugin of a route: its refusal still guards the route.
         let is_missing_auth =
             |name: &str| self.context.env.missing.get(name, false).is_some_and(MissingPlugin::is_auth);

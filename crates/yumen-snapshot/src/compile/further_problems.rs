@@ -71,8 +71,8 @@ impl Compiler {
         owner: PluginOwner,
     ) -> Vec<InvalidSettings> {
         let Some(registered) = self.context.registry.get(plugin) else { return Vec::new() };
-        let is_key =
-            registered.kind.is_auth && matches!(owner, PluginOwner::Consumer | PluginOwner::Credential);
+        let is_key = registered.kind.role.is_auth()
+            && matches!(owner, PluginOwner::Consumer | PluginOwner::Credential);
         let schema = if is_key { registered.consumer_schema() } else { Some(registered.schema()) };
         let (Some(schema), Some(members)) = (schema, settings.as_object_mut()) else { return Vec::new() };
         members.remove("_meta");

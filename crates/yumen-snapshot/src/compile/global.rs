@@ -97,7 +97,7 @@ impl CompileContext {
     fn refusal(&self, name: &ObjectName, plugin: &str, mut settings: Value) -> Option<PluginInstance> {
         let origin: Arc<str> = name.to_string().into();
         let known = self.registry.get(plugin).map(|registered| &registered.kind);
-        let kind = known.map(|kind| (kind.name, kind.priority, kind.guards));
+        let kind = known.map(|kind| (kind.name, kind.priority, kind.role.guards()));
         let missing =
             || self.env.missing.get(plugin, false).map(|one| (one.name, one.priority, one.guards()));
         let (kind_name, priority, guards) = match kind.or_else(missing) {

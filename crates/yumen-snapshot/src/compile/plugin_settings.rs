@@ -119,7 +119,7 @@ impl<'k> KnownPlugins<'k> {
         if registered.is_none() && missing.is_none() && !self.missing.allows(name) {
             return Err(PluginSettingsError::Unknown);
         }
-        let is_auth = registered.map(|one| one.kind.is_auth).or(missing.map(MissingPlugin::is_auth));
+        let is_auth = registered.map(|one| one.kind.role.is_auth()).or(missing.map(MissingPlugin::is_auth));
         // The other plugins of a credential would never run.
         if side == PluginOwner::Credential && is_auth == Some(false) {
             return Err(PluginSettingsError::NotAuthentication);
@@ -162,7 +162,7 @@ fn build<'k>(
     let reads = reads(&settings);
     let Some(meta) = take_meta(&mut settings)? else { return Ok(ParsedPlugin::Disabled) };
     let kind = &registered.kind;
-    if matches!(side, PluginOwner::Consumer | PluginOwner::Credential) && kind.is_auth {
+    if matches!(side, PluginOwner::Consumer | PluginOwner::Credential) && kind.role.is_auth() {
         let key = registered
             .consumer_key(settings)
             .unwrap_or_else(|| Err(InvalidSettings::new("the plugin cannot be configured on a consumer")));

@@ -204,7 +204,7 @@ impl PluginBuilder<'_> {
                     priority: meta.priority.unwrap_or(kind.priority),
                     meta: *meta,
                     origin: origin.text.clone(),
-                    is_auth: kind.is_auth,
+                    is_auth: kind.role.is_auth(),
                     prefers_route: kind.prefers_route,
                     reads,
                 })))
