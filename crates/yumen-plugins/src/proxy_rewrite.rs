@@ -275,6 +275,7 @@ impl Plugin for ProxyRewrite {
             }
         }
         self.edit_fields(ex, groups.as_ref());
+        // Last, because templates may contain `$request_method`.
         if let Some(method) = &self.method {
             ex.request.set_method(method);
         }

@@ -90,6 +90,7 @@ pub(super) fn ruled_message(
         }
     }
     // Last, because decoders use the last value of a field.
+    // A new `TextFields` knows no earlier values, so these are not ignored as duplicates.
     for (name, value) in captures {
         TextFields::default().put(&of, &mut to, name, value)?;
     }
@@ -234,6 +235,7 @@ fn write(field: &WireField, text: &str, to: &mut MessageWriter) -> Result<(), Re
             Err(_) => seed.deserialize(plain),
         },
         _ if field.form == FieldCardinality::Map => of_json(FieldSeed { field, to: seed.to }, text),
+        // Text that is not JSON is a string, such as an unquoted timestamp.
         Kind::Message(_) if serde_json::from_str::<IgnoredAny>(text).is_ok() => of_json(seed, text),
         _ => seed.deserialize(plain),
     }

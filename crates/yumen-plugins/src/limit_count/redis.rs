@@ -195,6 +195,7 @@ impl LimitCount {
     ) -> Step<'a> {
         let unix_ms = ex.now.unix_ms;
         let mut answer = Some(first);
+        // `ask` has sent the call of the first chunk.
         for some in queries.chunks(at_once) {
             let answer =
                 answer.take().unwrap_or_else(|| outbound.redis(&remote.target, remote.call(some, unix_ms)));

@@ -134,7 +134,6 @@ async fn walk(
         }
         Ok((route, upstream)) => {
             chains.upstream = Some(upstream);
-            // Only requests that all guards have admitted are mirrored.
             if let Some(mirror) = ex.upstream.mirror.take() {
                 mirror::send(conn, &ex, &pinned, upstream, &mirror);
             }
@@ -272,7 +271,6 @@ async fn decide<'s>(
         return Err(ExchangeStop::Respond(LocalResponse::error_msg(404, "404 Route Not Found")));
     };
     if let RouteTarget::Refuse { status, message } = &route.target {
-        // As for a request without a route: global rules guard it too.
         run_global(conn, ex, chains, Phase::Access).await?;
         return Err(ExchangeStop::Respond(LocalResponse::error_msg(*status, message)));
     }
@@ -322,7 +320,6 @@ fn check_before_routing<'s>(
         }
         _ => {}
     }
-    // A snapshot without certificates that require client certificates pays one branch (decision 23).
     if pinned.requests_client_certificates()
         && let Some(refusal) = tls::refusal(pinned, ex)
     {
@@ -362,7 +359,6 @@ async fn run_route<'s>(
         read_variables(conn, ex).await?;
     }
     run(conn, ex, route.chain.rewrite(), Phase::Rewrite, watch).await?;
-    // The rewrite phase is the last one that can identify a consumer, so its plugins join from here on.
     if let Some(consumer) = ex.consumer
         && consumer.changes_plugins()
     {
@@ -580,7 +576,6 @@ fn observe(
     flow: &ExchangeStats,
     outcome: &ExchangeOutcome<'_>,
 ) {
-    // A request that is only explained is not part of the sample.
     let Some(mut recent) = watch.request.take().filter(|_| watch.weight > 0) else { return };
     recent.finish(ex, outcome.status);
     let is_recorded = worker.counters.observed.note(SampledExchange {
@@ -599,8 +594,6 @@ fn observe(
         recent_max: worker.settings.observation.recent_requests,
     });
     if !is_recorded {
-        // A reader had locked the tables. The next sample carries the weight, so that sums stay exact
-        // (decision 18).
         worker.recorders.sampler.give_back(watch.weight);
     }
 }
