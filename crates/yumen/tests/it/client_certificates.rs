@@ -382,6 +382,7 @@ fn a_resumed_session_does_not_outlive_its_authority() {
     assert!(talk("-tls1_3", "-sess_out").contains("SUCCESS|"));
     let resumed = talk("-tls1_3", "-sess_in");
     assert!(resumed.contains("Reused, ") && resumed.contains("SUCCESS|"), "{resumed}");
+    // The scenario: the authority expires.
     std::thread::sleep(std::time::Duration::from_secs((until_unix_s + 2).saturating_sub(now_unix_s())));
     let refused = talk("-tls1_3", "-sess_in");
     assert!(refused.contains("Reused, ") && refused.contains("certificate has expired"), "{refused}");

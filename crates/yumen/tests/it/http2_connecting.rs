@@ -151,7 +151,7 @@ fn whoever_has_time_left_waits_on_for_what_took_too_long_for_others() {
     let gateway = Gateway::with(&document, &Options { workers: 1, ..Options::default() });
     std::thread::scope(|scope| {
         let hasty = scope.spawn(|| gateway.get("/a").status);
-        eventually("the connection is begun", 5, || proxy.accepted.load(Ordering::Acquire) == 1);
+        eventually("the connection is begun", 5, || proxy.accepted.load(Ordering::Acquire) > 0);
         let patient = scope.spawn(|| gateway.get("/b").status);
         assert_eq!((hasty.join().unwrap(), patient.join().unwrap()), (504, 200));
     });
