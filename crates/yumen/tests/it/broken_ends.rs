@@ -166,7 +166,7 @@ fn what_an_endpoint_that_says_goodbye_still_reads_goes_on() {
     );
     eventually("the upload has begun", 5, || upstream.requests() == 1);
     assert_eq!(gateway.get("/goodbye").status, 200);
-    // Pacing: the last GOAWAY of the endpoint follows a round trip (RFC 9113 §6.8), and nothing outside shows it.
+    // Pacing: the last GOAWAY follows a round trip (RFC 9113 §6.8), and nothing outside shows it.
     std::thread::sleep(Duration::from_millis(100));
     std::thread::scope(|scope| {
         let stalled = scope.spawn(|| gateway.get("/stall").status);
@@ -184,7 +184,7 @@ fn a_request_passes_by_every_connection_that_was_said_goodbye_to() {
     builder.max_concurrent_streams(2);
     let upstream = Http2Upstream::of(builder, |request, mut respond| async move {
         let lasts_ms = request.uri().path()[1..].parse().unwrap_or(0);
-        // Scripted by the path.
+        // Scripted: the path is the time that the response takes.
         tokio::time::sleep(Duration::from_millis(lasts_ms)).await;
         respond.send_response(Response::new(()), true).map(drop)
     });

@@ -60,6 +60,7 @@ impl Edge {
         let session = self.scratch.file("session").display().to_string();
         let address = self.gateway.https.to_string();
         move |version, session_option| {
+            // A slow client: its input is open while the response comes.
             let request =
                 "printf 'GET / HTTP/1.1\\r\\nHost: a.test\\r\\nConnection: close\\r\\n\\r\\n'; sleep 0.5";
             let common =

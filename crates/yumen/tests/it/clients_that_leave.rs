@@ -17,6 +17,7 @@ fn talks_on() -> Upstream {
     Upstream::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
         while stream.write_all(b"4\r\ntick\r\n").is_ok() {
+            // Scripted.
             std::thread::sleep(Duration::from_millis(20));
         }
         false

@@ -17,6 +17,7 @@ use crate::l4::server;
 /// A proxy that starts forwarding after a delay.
 struct LateProxy {
     address: SocketAddr,
+    /// The number of accepted connections.
     accepted: Arc<AtomicUsize>,
 }
 
@@ -144,8 +145,8 @@ fn whoever_has_time_left_waits_on_for_what_took_too_long_for_others() {
     let proxy = LateProxy::start(endpoint.address, Duration::from_millis(800));
     let timeout = |connect: f64| json!({ "connect": connect, "send": 20, "read": 20 });
     let document = json!({
-        "upstreams": [{ "id": "u", "nodes": { proxy.address.to_string(): 1 }, "http_version": "2", "scheme": "https",
-                        "retries": 0 }],
+        "upstreams": [{ "id": "u", "nodes": { proxy.address.to_string(): 1 }, "http_version": "2",
+                        "scheme": "https", "retries": 0 }],
         "routes": [{ "id": "a", "uri": "/a", "upstream_id": "u", "timeout": timeout(0.3) },
                    { "id": "b", "uri": "/b", "upstream_id": "u", "timeout": timeout(10.0) }] });
     let gateway = Gateway::with(&document, &Options { workers: 1, ..Options::default() });

@@ -81,7 +81,7 @@ fn chat(stream: &TcpStream) -> (JoinHandle<()>, Arc<AtomicBool>) {
     let over = is_over.clone();
     let chatting = std::thread::spawn(move || {
         while !over.load(Ordering::Acquire) && stream.write_all(b".").is_ok() {
-            // Pacing.
+            // Pacing: a byte at a time.
             std::thread::sleep(Duration::from_millis(20));
         }
     });

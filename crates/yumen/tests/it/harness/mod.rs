@@ -58,8 +58,8 @@ pub(crate) async fn eventually_async(what: &str, seconds: u64, mut done: impl Fn
     wait.report_slowness();
 }
 
-/// A condition for [`eventually`]: the measure is positive and has not changed for [`SETTLED`]. A count of sent
-/// bytes settles when every buffer on their path is full, or when all are sent.
+/// A condition for [`eventually`]: the measure is positive and has not changed for [`SETTLED`]. A count of
+/// sent bytes settles when every buffer on their path is full, or when all are sent.
 pub(crate) fn settles(mut measure: impl FnMut() -> usize) -> impl FnMut() -> bool {
     let (mut last, mut since) = (0, Instant::now());
     move || {
