@@ -205,6 +205,8 @@ fn a_request_passes_by_every_connection_that_was_said_goodbye_to() {
         // The first connection has a free stream again.
         assert_eq!(short.join().unwrap(), 200);
         assert_eq!(ask("/goodbye").join().unwrap(), 200);
+        // Pacing, as above: the last GOAWAY of this connection.
+        std::thread::sleep(Duration::from_millis(100));
         assert_eq!(upstream.connections(), 2);
         let mut client = Client::connect(gateway.http);
         client.send("POST /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
