@@ -294,7 +294,6 @@ fn what_was_acknowledged_stays_and_nobody_sees_time_run_backwards() {
                         done.fetch_add(u64::from(matches!(write.fate, Fate::Done(_))), Ordering::Relaxed);
                         history.lock().unwrap().writes.push(write);
                     } else {
-                        // Pacing of the writes.
                         std::thread::sleep(PAUSE);
                     }
                 }
@@ -310,7 +309,6 @@ fn what_was_acknowledged_stays_and_nobody_sees_time_run_backwards() {
                     if let Some(id) = served(addresses(nodes, node).0, key) {
                         history.lock().unwrap().served.entry((node, key)).or_default().push(id);
                     }
-                    // Pacing of the requests.
                     std::thread::sleep(PAUSE);
                 }
             });
