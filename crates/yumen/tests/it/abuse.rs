@@ -105,6 +105,7 @@ fn check_refused(gateway: &Gateway, request: &str, status: u16) {
 #[test]
 fn clients_that_vanish_leave_nothing_behind() {
     let upstream = Upstream::start(|_, stream| {
+        // Scripted: the client has left by then.
         std::thread::sleep(Duration::from_millis(50));
         crate::harness::upstream::respond(stream, 200, "", &[b'x'; 100_000])
     });

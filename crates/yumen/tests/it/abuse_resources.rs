@@ -199,6 +199,7 @@ fn idle_connections_give_way_where_there_are_as_many_as_may_be() {
         assert_eq!(client.get("/mock").status, 200);
     }
     eventually("somebody new is served", 10, || {
+        // Pacing: each attempt may have the gateway close more idle connections.
         std::thread::sleep(Duration::from_millis(200));
         let reply =
             Client::connect(gateway.http).send("GET /mock HTTP/1.1\r\nHost: x\r\n\r\n").try_reply(false);
@@ -248,6 +249,7 @@ fn idle_connections_give_way_beside_as_many_that_are_busy() {
         let begun = std::time::Instant::now();
         while !tokio::task::spawn_blocking(new).await.unwrap() {
             assert!(begun.elapsed() < Duration::from_secs(20), "nobody new is served");
+            // Pacing, as above.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     });
@@ -283,6 +285,7 @@ fn idle_connections_of_http3_give_way_where_there_are_as_many_as_may_be() {
                 break;
             }
             assert!(begun.elapsed() < Duration::from_secs(20), "nobody new is served");
+            // Pacing, as above.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         let ends: Vec<_> = idle.iter().filter_map(|client| client.quic.close_reason()).collect();
@@ -390,21 +393,23 @@ fn a_connection_of_http3_that_is_used_stays_beside_others_that_idle() {
     run(async {
         let used = world.client().await;
         assert_eq!(used.get("/mock").await.status, 200);
+        // Pacing: the order of the requests shows on the clock of the gateway.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let mut idle: Vec<Client> = (0..40).map(|_| Client::connect(world.gateway.http)).collect();
         for client in &mut idle {
             assert_eq!(client.get("/mock").status, 200);
         }
+        // Pacing, as above.
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(used.get("/mock").await.status, 200);
-        // By now it has been idle long enough to be evicted.
+        // The scenario: all have been idle for longer than the second that protects them from eviction.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         let mut new: Vec<Client> = (0..8).map(|_| Client::connect(world.gateway.http)).collect();
         for client in &mut new {
             assert_eq!(client.get("/mock").status, 200);
         }
         eventually("some give way", 10, || world.gateway.metric("yumen_connections") < 41.0);
-        // After a GOAWAY its client would have some time to leave.
+        // A negative check: after a GOAWAY the client would have some time to leave.
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert!(used.quic.close_reason().is_none(), "{:?}", used.quic.close_reason());
     });

@@ -2,13 +2,14 @@
 //! same for responses.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::harness::upstream::respond;
-use crate::harness::{Client, Gateway, Upstream};
+use crate::harness::{Client, Gateway, Upstream, eventually};
 
 type Seen = Arc<Mutex<Vec<(String, String)>>>;
 
@@ -351,22 +352,27 @@ fn an_answer_of_two_meanings_never_reaches_another_client() {
 
 #[test]
 fn what_an_upstream_says_unasked_is_nobodys_answer() {
+    let sent = Arc::<AtomicUsize>::default();
+    let counted = sent.clone();
     let upstream = Upstream::start(move |request, stream| {
         respond(stream, 200, "", b"own");
         if request.target == "/evil" {
-            let mut late = stream.try_clone().unwrap();
+            let (mut late, counted) = (stream.try_clone().unwrap(), counted.clone());
             std::thread::spawn(move || {
+                // Scripted: the connection is idle by then.
                 std::thread::sleep(Duration::from_millis(100));
-                late.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
+                let _ = late.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison");
+                counted.fetch_add(1, Ordering::AcqRel);
             });
         }
         true
     });
     let options = crate::harness::Options { workers: 1, ..Default::default() };
     let gateway = Gateway::with(&upstream.everything(), &options);
-    for _ in 0..5 {
+    for round in 1..=5 {
         assert_eq!(gateway.get("/evil").text(), "own");
-        std::thread::sleep(Duration::from_millis(200));
+        // On the loopback interface, sent bytes have arrived.
+        eventually("the second answer is sent", 5, || sent.load(Ordering::Acquire) == round);
         assert_eq!(gateway.get("/victim").text(), "own");
     }
 }

@@ -19,7 +19,7 @@ fn gateway(format: &str, upstream: &Upstream) -> (Gateway, std::path::PathBuf) {
 }
 
 /// Sends 300 requests over 10 connections, every third without a route; returns all lines.
-fn lines_of_300(gateway: &Gateway, log: &std::path::Path) -> Vec<String> {
+fn lines_of_300(gateway: &mut Gateway, log: &std::path::Path) -> Vec<String> {
     for i in 0..10 {
         let mut client = Client::connect(gateway.http);
         for j in 0..30 {
@@ -32,16 +32,17 @@ fn lines_of_300(gateway: &Gateway, log: &std::path::Path) -> Vec<String> {
     }
     let read = || std::fs::read_to_string(log).unwrap_or_default();
     eventually("all lines are written", 5, || read().lines().count() >= 300);
+    // No line comes later than the end of the process.
     gateway.terminate();
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    gateway.wait(60);
     read().lines().map(str::to_owned).collect()
 }
 
 #[test]
 fn every_request_has_a_json_line() {
     let upstream = Upstream::text("x");
-    let (gateway, log) = gateway("json", &upstream);
-    let lines = lines_of_300(&gateway, &log);
+    let (mut gateway, log) = gateway("json", &upstream);
+    let lines = lines_of_300(&mut gateway, &log);
     assert_eq!(lines.len(), 300);
     let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).expect(line)).collect();
     let routed: Vec<&Value> = lines.iter().filter(|line| line["route_id"] == "r1").collect();
@@ -117,8 +118,8 @@ fn a_refused_request_of_http2_is_logged_with_what_it_was() {
 #[test]
 fn every_request_has_a_combined_line() {
     let upstream = Upstream::text("x");
-    let (gateway, log) = gateway("combined", &upstream);
-    let lines = lines_of_300(&gateway, &log);
+    let (mut gateway, log) = gateway("combined", &upstream);
+    let lines = lines_of_300(&mut gateway, &log);
     assert_eq!(lines.len(), 300);
     for line in lines {
         let (front, rest) = line.split_once(" [").expect(&line);
@@ -170,6 +171,7 @@ fn a_line_of_ones_own_follows_the_file_that_is_moved_away() {
 #[test]
 fn a_request_that_failed_is_logged_with_what_it_moved() {
     let silent = Upstream::start(|_, _| {
+        // Scripted: silent for longer than the read timeout.
         std::thread::sleep(std::time::Duration::from_secs(20));
         false
     });

@@ -146,6 +146,7 @@ fn wait_for_certificate(gateway: &Gateway, pebble: &Pebble, name: &str) -> Strin
             serial = found;
             break;
         }
+        // Pacing: each look is a process of openssl.
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     assert!(!serial.is_empty(), "no certificate of Pebble for {name}:\n{}", logs());

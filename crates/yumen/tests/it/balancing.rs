@@ -110,6 +110,7 @@ fn least_connections_avoids_the_busy_endpoint() {
 #[test]
 fn peak_ewma_prefers_the_endpoint_that_answers_sooner() {
     let slow = Upstream::start(|_, stream| {
+        // Scripted.
         std::thread::sleep(Duration::from_millis(30));
         respond(stream, 200, "", b"slow")
     });

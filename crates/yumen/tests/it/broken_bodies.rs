@@ -128,6 +128,7 @@ fn a_call_that_a_client_of_http3_takes_back_is_taken_back_from_the_endpoint() {
                 assert!(receiver.recv_data().await.is_err(), "nothing more comes");
             }
             let report = async {
+                // The interval of looks at the state; the bound is below.
                 while ends.lock().unwrap().is_empty() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }

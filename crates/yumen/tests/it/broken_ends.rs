@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use http::Response;
 use serde_json::json;
 
 use crate::harness::http2::{self, Http2Client, Http2Upstream, request};
-use crate::harness::{Client, Gateway, Options, Upstream};
+use crate::harness::{Client, Gateway, Options, Upstream, eventually};
 
 const OPENED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: raw\r\n\r\n";
 const ASKED: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: raw\r\n\r\n";
@@ -17,6 +18,15 @@ const ASKED: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade
 fn reset(stream: &TcpStream) {
     // A close without linger sends a reset.
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+/// Reads the head that opens a tunnel.
+fn read_head(stream: &mut TcpStream) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
 }
 
 /// The end of a tunnel as one side sees it, after the head of the upgrade.
@@ -42,15 +52,20 @@ fn a_tunnel_that_breaks_does_not_look_finished() {
     let to = json!({ "nodes": { broken.local_addr().unwrap().to_string(): 1 } });
     let all = json!({ "id": "1", "uri": "/*", "enable_websocket": true, "upstream": to });
     gateway.apply(&json!({ "routes": [all] }));
+    let (tell, is_open) = channel();
     std::thread::spawn(move || {
         let (mut stream, _) = broken.accept().unwrap();
         stream.write_all(OPENED).unwrap();
-        std::thread::sleep(Duration::from_millis(100));
+        is_open.recv().unwrap();
         reset(&stream);
     });
-    assert_eq!(end_of(&mut open(&gateway)), Err(ErrorKind::ConnectionReset), "the endpoint broke off");
+    let mut client = open(&gateway);
+    read_head(&mut client);
+    tell.send(()).unwrap();
+    assert_eq!(end_of(&mut client), Err(ErrorKind::ConnectionReset), "the endpoint broke off");
     let silent = Upstream::start(|_, stream| {
         stream.write_all(OPENED).unwrap();
+        // Scripted: silent for much longer than the read timeout.
         std::thread::sleep(Duration::from_secs(5));
         false
     });
@@ -83,9 +98,9 @@ fn an_answer_that_breaks_off_takes_none_before_it_along() {
     let mut client = Client::of(socket.into());
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
     client.send(get("/big") + &get("/broken"));
-    std::thread::sleep(Duration::from_millis(50));
+    eventually("the first request is at the upstream", 5, || upstream.requests() >= 1);
     client.send(get("/big"));
-    // Slowly, so that much is still buffered when the connection breaks.
+    // A slow client: much is still buffered when the connection breaks.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(client.reply().body.len(), BIG);
     assert!(client.try_reply(false).is_err());
@@ -107,9 +122,10 @@ fn an_endpoint_of_http2_that_has_fallen_silent_is_asked_on_another_connection() 
     assert_eq!(upstream.connections(), 1);
     assert_eq!(gateway.get("/never").status, 504);
     assert_eq!((gateway.get("/").status, upstream.connections()), (200, 2), "nothing was heard meanwhile");
+    let asked = upstream.requests();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| gateway.get("/never").status);
-        std::thread::sleep(Duration::from_millis(100));
+        eventually("it waits at the endpoint", 5, || upstream.requests() > asked);
         assert_eq!(gateway.get("/").status, 200);
         assert_eq!(waiting.join().unwrap(), 504);
     });
@@ -117,6 +133,7 @@ fn an_endpoint_of_http2_that_has_fallen_silent_is_asked_on_another_connection() 
     std::thread::scope(|scope| {
         let never = || scope.spawn(|| gateway.get("/never").status);
         let first = never();
+        // Pacing: the first reaches its read timeout while the second still waits.
         std::thread::sleep(Duration::from_millis(250));
         let second = never();
         assert_eq!(first.join().unwrap(), 504);
@@ -134,7 +151,7 @@ fn what_an_endpoint_that_says_goodbye_still_reads_goes_on() {
     let upstream = Http2Upstream::of(builder, |request, mut respond| async move {
         let path = request.uri().path().to_owned();
         if path == "/stall" {
-            // Stalls all of its connections.
+            // Scripted: stalls all connections of the endpoint.
             std::thread::sleep(Duration::from_millis(800));
         }
         let (data, _) = http2::read_body(&mut request.into_body()).await?;
@@ -147,12 +164,13 @@ fn what_an_endpoint_that_says_goodbye_still_reads_goes_on() {
     client.send(
         format!("POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n") + &"b".repeat(1 << 20),
     );
-    std::thread::sleep(Duration::from_millis(100));
+    eventually("the upload has begun", 5, || upstream.requests() == 1);
     assert_eq!(gateway.get("/goodbye").status, 200);
+    // Pacing: the last GOAWAY follows a round trip (RFC 9113 §6.8), and nothing outside shows it.
     std::thread::sleep(Duration::from_millis(100));
     std::thread::scope(|scope| {
         let stalled = scope.spawn(|| gateway.get("/stall").status);
-        std::thread::sleep(Duration::from_millis(100));
+        eventually("the endpoint stalls", 5, || upstream.requests() == 3);
         client.send("b".repeat(LENGTH - (1 << 20)));
         assert_eq!(client.reply().field("x-length"), Some(LENGTH.to_string().as_str()));
         assert_eq!(stalled.join().unwrap(), 200);
@@ -166,6 +184,7 @@ fn a_request_passes_by_every_connection_that_was_said_goodbye_to() {
     builder.max_concurrent_streams(2);
     let upstream = Http2Upstream::of(builder, |request, mut respond| async move {
         let lasts_ms = request.uri().path()[1..].parse().unwrap_or(0);
+        // Scripted: the path is the time that the response takes.
         tokio::time::sleep(Duration::from_millis(lasts_ms)).await;
         respond.send_response(Response::new(()), true).map(drop)
     });
@@ -174,15 +193,20 @@ fn a_request_passes_by_every_connection_that_was_said_goodbye_to() {
     assert_eq!(gateway.get("/0").status, 200);
     std::thread::scope(|scope| {
         let ask = |path: &'static str| {
+            let before = upstream.requests();
             let running_call = scope.spawn(|| gateway.get(path).status);
-            std::thread::sleep(Duration::from_millis(100));
+            eventually("it is at the endpoint", 5, || upstream.requests() > before);
             running_call
         };
         // Two on the first connection, one on the second, which is the first with a free stream.
-        let running = [ask("/1000"), ask("/4000"), ask("/4000")];
+        let short = ask("/1000");
+        let running = [ask("/4000"), ask("/4000")];
         assert_eq!(ask("/goodbye").join().unwrap(), 200);
-        std::thread::sleep(Duration::from_millis(900));
+        // The first connection has a free stream again.
+        assert_eq!(short.join().unwrap(), 200);
         assert_eq!(ask("/goodbye").join().unwrap(), 200);
+        // Pacing, as above: the last GOAWAY of this connection.
+        std::thread::sleep(Duration::from_millis(100));
         assert_eq!(upstream.connections(), 2);
         let mut client = Client::connect(gateway.http);
         client.send("POST /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");

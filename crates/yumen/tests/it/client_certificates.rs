@@ -61,6 +61,7 @@ impl Edge {
         let session = self.scratch.file("session").display().to_string();
         let address = self.gateway.https.to_string();
         move |version, session_option| {
+            // A slow client: its input is open while the response comes.
             let request =
                 "printf 'GET / HTTP/1.1\\r\\nHost: a.test\\r\\nConnection: close\\r\\n\\r\\n'; sleep 0.5";
             let common =
@@ -385,6 +386,7 @@ fn a_resumed_session_does_not_outlive_its_authority() {
     assert!(talk("-tls1_3", "-sess_out").contains("SUCCESS|"));
     let resumed = talk("-tls1_3", "-sess_in");
     assert!(resumed.contains("Reused, ") && resumed.contains("SUCCESS|"), "{resumed}");
+    // The scenario: the authority expires.
     std::thread::sleep(std::time::Duration::from_secs((until_unix_s + 2).saturating_sub(now_unix_s())));
     let refused = talk("-tls1_3", "-sess_in");
     assert!(refused.contains("Reused, ") && refused.contains("certificate has expired"), "{refused}");

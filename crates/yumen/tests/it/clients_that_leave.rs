@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::http2::{self, Http2Client};
 use crate::harness::upstream::Gate;
-use crate::harness::{Client, Gateway, Options, Upstream, eventually};
+use crate::harness::{Client, Gateway, Options, Upstream, eventually, eventually_async};
 
 const QUICK: &str = "timeouts: {half_closed_ms: 200, send_ms: 500}";
 
@@ -17,6 +17,7 @@ fn talks_on() -> Upstream {
     Upstream::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
         while stream.write_all(b"4\r\ntick\r\n").is_ok() {
+            // Scripted.
             std::thread::sleep(Duration::from_millis(20));
         }
         false
@@ -59,6 +60,7 @@ fn an_endpoint_that_tells_its_head_bit_by_bit_hides_no_client_that_left() {
     let upstream = Upstream::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nX-Long: ");
         while stream.write_all(b"x").is_ok() {
+            // Scripted: a byte of the head at a time.
             std::thread::sleep(Duration::from_millis(20));
         }
         false
@@ -76,6 +78,7 @@ fn a_client_that_closed_its_half_gets_all_of_what_goes_on_reaching_it() {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
         for _ in 0..30 {
             let _ = stream.write_all(b"4\r\ntick\r\n");
+            // Scripted: longer in total than the gateway waits for a client that closed its half.
             std::thread::sleep(Duration::from_millis(20));
         }
         stream.write_all(b"0\r\n\r\n").is_ok()
@@ -130,15 +133,10 @@ fn a_client_that_leaves_while_a_plugin_waits_is_not_asked_for_upstream() {
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
         let (answer, mut stream) = client.begin(http2::request("GET", "/")).await;
-        let pause = Duration::from_millis(50);
-        while service.requests() < 2 {
-            tokio::time::sleep(pause).await;
-        }
+        eventually_async("the service is asked", 10, || service.requests() == 2).await;
         stream.send_reset(h2::Reason::CANCEL);
         assert!(answer.await.is_err());
-        while aborted() < 2.0 {
-            tokio::time::sleep(pause).await;
-        }
+        eventually_async("it is noticed over HTTP/2", 10, || aborted() == 2.0).await;
     });
     assert_eq!(upstream.requests(), 0);
     gate.open();

@@ -19,7 +19,7 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nwhat 
 const ROUNDS: usize = 10;
 
 fn reset(stream: &TcpStream) {
-    // By then the bytes have left.
+    // Scripted: the gateway reads the bytes before the reset.
     std::thread::sleep(Duration::from_millis(50));
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }

@@ -200,7 +200,7 @@ fn a_session_of_datagrams_whose_endpoint_goes_ends_as_its_upstream_says() {
         assert_eq!(ask(&client, at[0], b"x"), b"ax", "{on_change}");
         gateway.apply(&then);
         if ended == 0.0 {
-            // Longer than the gateway needs to notice.
+            // A negative check: longer than the gateway needs to notice.
             for _ in 0..15 {
                 std::thread::sleep(Duration::from_millis(100));
                 assert_eq!(ask(&client, at[0], b"x"), b"ax", "{on_change}");

@@ -48,6 +48,7 @@ fn until_answers(gateway: &Gateway, expected: &[&str]) {
         if seen == expected {
             return;
         }
+        // Pacing: each look is eight requests.
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     panic!("{seen:?} and not {expected:?}\n{}", gateway.log());

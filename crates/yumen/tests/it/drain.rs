@@ -10,6 +10,7 @@ use crate::harness::{Client, Gateway, Options, Upstream, eventually};
 fn slow(delay_ms: u64) -> Upstream {
     Upstream::start(move |request, stream| {
         if request.target != "/quick" {
+            // Scripted.
             std::thread::sleep(Duration::from_millis(delay_ms));
         }
         respond(stream, 200, "", b"done")
@@ -77,6 +78,7 @@ fn requests_sent_while_it_ends_are_answered_or_never_accepted() {
     let address = gateway.http;
     let lost: usize = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(move || lost_requests(address))).collect();
+        // The load runs for a while before the gateway ends.
         std::thread::sleep(Duration::from_millis(300));
         gateway.terminate();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
@@ -112,6 +114,7 @@ fn who_has_connected_and_asks_as_it_ends_is_answered() {
         let mut waiting = Client::connect(gateway.http);
         gateway.terminate();
         eventually("it drains", 5, || gateway.log().contains("draining"));
+        // The scenario: the client asks shortly after the drain has begun.
         std::thread::sleep(Duration::from_millis(30));
         let reply = waiting.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").try_reply(false);
         let (status, connection) =

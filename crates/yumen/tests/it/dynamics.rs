@@ -63,6 +63,7 @@ fn two_hundred_edits_under_traffic_fail_no_request_and_no_connection() {
         }
         for i in 1..=200 {
             gateway.edit(&document(i));
+            // Pacing of the edits.
             std::thread::sleep(Duration::from_millis(20));
         }
         eventually("the last edit is in force", 5, || shown(&gateway) == "200");

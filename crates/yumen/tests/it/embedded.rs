@@ -224,7 +224,7 @@ fn what_is_lent_for_a_while_ends_in_time_though_its_store_is_gone() {
     gateway.terminate();
     gateway.wait(60);
     std::fs::remove_file(data.file("yumen.redb")).unwrap();
-    // The consumer and the first route expire while the gateway is stopped.
+    // The scenario: the consumer and the first route expire while the gateway is stopped.
     std::thread::sleep(Duration::from_secs(6).saturating_sub(begin.elapsed()));
 
     let gateway = launch(data.path());

@@ -79,6 +79,7 @@ fn endpoints_that_come_and_go_every_100_ms_fail_no_request() {
                     let change = json!({ "nodes": { address(5): weight, address(6): weight } });
                     admin(&gateway, &key, "PATCH", "upstreams/u", &change);
                     grows = !grows;
+                    // Pacing of the changes.
                     std::thread::sleep(Duration::from_millis(100));
                 }
             });
@@ -145,6 +146,7 @@ fn an_endpoint_that_dies_takes_only_what_was_under_way_on_it() {
         let dying = Mutex::new(dying);
         let summary = std::thread::scope(|scope| {
             scope.spawn(|| {
+                // The endpoint dies in the middle of the load.
                 std::thread::sleep(Duration::from_millis(700));
                 dying.lock().unwrap().kill();
             });
@@ -329,7 +331,7 @@ fn tunnels_go_on_or_end_when_their_route_or_endpoint_goes_as_it_says() {
         let ended = gateway.metric("yumen_tunnels_ended_total");
         gateway.apply(after);
         if *survives {
-            // Longer than the gateway needs to notice.
+            // A negative check: longer than the gateway needs to notice.
             for _ in 0..15 {
                 std::thread::sleep(Duration::from_millis(100));
                 assert!(tunnel.works(), "case {at}");
@@ -368,7 +370,7 @@ fn tunnels_of_a_split_depend_on_the_upstream_they_go_to() {
         for choice in [named.clone(), inline(&upstream)] {
             gateway.apply(&document(&own, &choice, &upstream));
             let mut tunnel = Tunnel::open(&gateway);
-            // Longer than the gateway needs to notice.
+            // A negative check: longer than the gateway needs to notice.
             for _ in 0..15 {
                 std::thread::sleep(Duration::from_millis(100));
                 assert!(tunnel.works(), "{own}, {choice}: nothing changed");
@@ -424,6 +426,7 @@ fn a_stream_whose_endpoint_goes_is_cut_off_where_its_upstream_says_so() {
         assert!(tunnel.works());
         gateway.apply(&stream_to(json!(on_change), &other));
         if survives {
+            // A negative check: longer than the gateway needs to notice.
             for _ in 0..15 {
                 std::thread::sleep(Duration::from_millis(100));
                 assert!(tunnel.works());

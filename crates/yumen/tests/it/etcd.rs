@@ -246,6 +246,7 @@ fn what_is_lent_ends_on_connections_of_a_process_before_though_etcd_is_away() {
     eventually("it ends", WAIT_S, || line.gateway.get("/brief").status == 404);
     // Each process uses its own clock.
     eventually("it ends before, too", WAIT_S, || {
+        // Pacing: each look takes one of the connections.
         std::thread::sleep(std::time::Duration::from_millis(50));
         old.pop().expect("it does not end there").get("/brief").status == 404
     });

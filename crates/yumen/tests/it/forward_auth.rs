@@ -106,6 +106,7 @@ fn a_refusal_stands_whatever_becomes_of_its_body_and_a_yes_must_come_whole() {
         let _ = write!(stream, "HTTP/1.1 {status}\r\nX-User: jack\r\nContent-Length: {length}\r\n\r\n");
         match field("x-body") {
             "long" => drop(stream.write_all(&vec![b'x'; length])),
+            // Scripted: longer than the timeout.
             "late" => std::thread::sleep(Duration::from_millis(700)),
             _ => drop(stream.write_all(b"broken off")),
         }

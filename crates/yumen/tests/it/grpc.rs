@@ -290,6 +290,7 @@ fn a_call_may_pause_between_its_messages_as_long_as_its_upstream_may_be_silent()
         let mut pausing = async |begun: Request<()>| {
             let (answer, mut stream) = client.begin(begun).await;
             http2::send(&mut stream, MESSAGE, false).await.unwrap();
+            // A slow client: longer than `body_ms` and the read timeout.
             tokio::time::sleep(Duration::from_millis(1500)).await;
             // A call that was ended cannot send either.
             let _ = http2::send(&mut stream, MESSAGE, true).await;

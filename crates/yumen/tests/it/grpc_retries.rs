@@ -26,6 +26,7 @@ fn busy() -> Http2Upstream {
     Http2Upstream::start(|call, mut respond| async move {
         let path = call.uri().path().to_owned();
         if path.starts_with("/slow") {
+            // Scripted.
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
         if path.starts_with("/read") {
@@ -186,6 +187,7 @@ fn a_call_is_made_again_however_long_its_message_took_to_come() {
             }
             let (answer, mut sender) = client.begin(call(service)).await;
             for piece in message[..20_000].chunks(6_000) {
+                // A slow client.
                 tokio::time::sleep(Duration::from_millis(30)).await;
                 http2::send(&mut sender, piece, false).await.unwrap();
             }
@@ -208,6 +210,7 @@ fn a_call_without_a_message_is_made_again_to_its_end() {
         for service in ["/read/m", "/unseen/m"] {
             for trailers in [None, Some("yes")] {
                 let (answer, mut sender) = client.begin(call(service)).await;
+                // A slow client: the end comes later than the head.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 if let Some(value) = trailers {
                     let mut fields = http::HeaderMap::new();
@@ -245,6 +248,7 @@ fn a_call_arrives_whole_and_once_wherever_it_was_refused_before() {
                 let (answer, mut sender) = client.begin(call(&path)).await;
                 for piece in message.chunks(size) {
                     http2::send(&mut sender, piece, false).await.unwrap();
+                    // A slow client.
                     tokio::time::sleep(pause).await;
                 }
                 let mut trailers = HeaderMap::new();
@@ -265,6 +269,7 @@ fn a_call_arrives_whole_and_once_wherever_it_was_refused_before() {
                 client.send(format!("{:x}\r\n", piece.len()));
                 client.send(piece);
                 client.send("\r\n");
+                // A slow client.
                 std::thread::sleep(pause);
             }
             client.send("0\r\nx-last: yes\r\n\r\n");
@@ -303,6 +308,7 @@ fn what_follows_a_call_that_was_kept_is_the_next_request() {
         client.send("Transfer-Encoding: chunked\r\n\r\n");
         let inner = "GET /read/well HTTP/1.1\r\nHost: a\r\n\r\n";
         for piece in [format!("{:x}\r\n", inner.len()), format!("{inner}\r\n0\r\n\r\n")] {
+            // A slow client: each piece comes in a read of its own.
             std::thread::sleep(Duration::from_millis(50));
             client.send(piece);
         }

@@ -38,6 +38,7 @@ fn each<T: Send>(fetch: impl Fn(usize) -> T + Sync) -> Vec<(usize, T)> {
 
 /// Reads a request late; `None` if it is incomplete.
 fn read_late(peer: &mut TlsPeer) -> Option<()> {
+    // Scripted.
     std::thread::sleep(Duration::from_millis(500));
     let mut stream = rustls::Stream::new(&mut peer.session, &mut peer.tcp);
     let (mut head, mut byte) = (Vec::new(), [0]);
@@ -91,6 +92,7 @@ fn a_client_of_tls_that_reads_late_is_no_silence_of_the_endpoint() {
         let fetch = format!("GET /{size} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
         client.write_all(fetch.as_bytes()).unwrap();
         client.read_exact(&mut [0]).unwrap();
+        // A slow client: longer than the read timeout of the upstream.
         std::thread::sleep(Duration::from_secs(4));
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).is_ok() && rest.ends_with(&ALL[..size])

@@ -16,7 +16,7 @@ use crate::harness::http2::{
     frame, request,
 };
 use crate::harness::upstream::respond;
-use crate::harness::{Client, Gateway, Options, Upstream, eventually, noise, run};
+use crate::harness::{Client, Gateway, Options, Upstream, eventually, eventually_async, noise, run};
 
 /// Echoes the body.
 fn echo_http1() -> Upstream {
@@ -88,6 +88,7 @@ fn a_length_of_nothing_is_the_only_framing_of_what_ends_later() {
             let mut call = request("POST", "/");
             call.headers_mut().insert("content-length", "0".parse().unwrap());
             let (answer, mut stream) = client.begin(call).await;
+            // Pacing: the end comes later than the head.
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             // The response may be there already, with a reset that ends the upload (RFC 9113 §8.1).
             let _ = match trailers {
@@ -322,14 +323,10 @@ fn a_request_taken_back_is_taken_back_from_the_endpoint() {
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
         let (answer, mut stream) = client.begin(request("POST", "/")).await;
-        while upstream.requests() == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        eventually_async("it is at the upstream", 10, || upstream.requests() == 1).await;
         stream.send_reset(Reason::CANCEL);
         drop(answer);
-        while resets.lock().unwrap().is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        eventually_async("the reset is at the upstream", 10, || !resets.lock().unwrap().is_empty()).await;
     });
     assert_eq!(*resets.lock().unwrap(), [Reason::CANCEL]);
 }
@@ -414,6 +411,7 @@ fn a_client_that_does_not_read_holds_its_endpoint_back_and_nobody_else() {
         while sent.load(Ordering::Acquire) != before {
             before = sent.load(Ordering::Acquire);
             client.get("/small").await;
+            // The interval of the samples.
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
         assert!(before < 2 * 1024 * 1024, "{before} bytes wait for a client that does not read");
@@ -479,12 +477,11 @@ fn a_draining_gateway_says_goodbye_and_finishes_what_runs() {
         assert_eq!(client.get("/").await.text(), "done");
         let mut sender = client.sender.clone().ready().await.unwrap();
         let (answer, _) = sender.send_request(request("GET", "/slow"), true).unwrap();
-        while upstream.requests() < 2 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        eventually_async("it is at the upstream", 10, || upstream.requests() == 2).await;
         gateway.terminate();
         // After the GOAWAY no further stream is opened.
         while client.sender.clone().ready().await.is_ok() {
+            // The interval of looks at an asynchronous state.
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         gate.open();

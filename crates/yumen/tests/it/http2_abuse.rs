@@ -1,13 +1,15 @@
 //! Hostile HTTP/2 clients: each flood ends its own connection, is counted, and affects no other client.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::harness::http2::{
     self, CONTINUATION, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, Http2Client, Http2Upstream, PING,
     RST_STREAM, RawClient, SETTINGS, WINDOW_UPDATE, frame, request,
 };
 use crate::harness::upstream::{Gate, respond};
-use crate::harness::{Gateway, Options, Upstream, eventually};
+use crate::harness::{Gateway, Options, Upstream, eventually, settles};
 
 /// The error code of a GOAWAY.
 fn reason(goaway: &[u8]) -> u32 {
@@ -178,12 +180,14 @@ fn a_head_that_is_not_whole_in_time_ends_its_connection_and_is_counted() {
     dripping.send(&begun);
     let started = std::time::Instant::now();
     while dripping.send(&frame(CONTINUATION, 0, 1, b"\x88")) && started.elapsed().as_secs() < 15 {
+        // A slow client: each frame comes long before any timeout.
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     assert!(started.elapsed().as_secs() < 15, "the end of a head came too late");
     // A body may be slow, and a connection may be idle.
     let mut patient = RawClient::connect(gateway.http);
     patient.send(&frame(HEADERS, END_HEADERS, 1, GET));
+    // A slow client: longer than `head_ms`.
     std::thread::sleep(std::time::Duration::from_millis(1500));
     patient.send(&frame(0, END_STREAM, 1, b"x"));
     assert!(patient.wait_for(HEADERS).is_some());
@@ -213,7 +217,18 @@ fn interim_answers_without_end_do_not_queue_for_a_client_that_does_not_read() {
 #[test]
 fn what_is_queued_for_a_client_that_does_not_read_is_bounded_for_its_connection() {
     const BODY: usize = 3_000_000;
-    let upstream = Upstream::start(|_, stream| respond(stream, 200, "", &vec![b'x'; BODY]));
+    let written = Arc::<AtomicUsize>::default();
+    let counted = written.clone();
+    let upstream = Upstream::start(move |_, stream| {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n");
+        let piece = [b'x'; 30_000];
+        stream.write_all(head.as_bytes()).is_ok()
+            && (0..BODY / piece.len()).all(|_| {
+                let is_sent = stream.write_all(&piece).is_ok();
+                counted.fetch_add(piece.len(), Ordering::AcqRel);
+                is_sent
+            })
+    });
     let options = Options { workers: 1, ..Options::default() };
     let gateway = Gateway::with(&upstream.everything(), &options);
     assert_eq!(gateway.get("/warm").status, 200);
@@ -231,7 +246,7 @@ fn what_is_queued_for_a_client_that_does_not_read_is_bounded_for_its_connection(
         })
         .collect();
     eventually("all are asked for", 20, || upstream.requests() == 501);
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    eventually("all buffers are full", 20, settles(|| written.load(Ordering::Acquire)));
     // A buffer of 64 KiB per stream, and 1 MiB per connection.
     let grown = gateway.resident_kib().saturating_sub(before);
     assert!(grown < 52 * 1024, "{grown} KiB");

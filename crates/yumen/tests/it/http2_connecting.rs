@@ -3,25 +3,39 @@
 
 use std::io::Read;
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
 use crate::harness::http2::{Http2Client, Http2Upstream};
-use crate::harness::{Client, Gateway, Options, Upstream, certs, eventually};
+use crate::harness::{Client, Gateway, Options, Upstream, certs, eventually, eventually_async};
 use crate::l4::server;
 
 /// A proxy that starts forwarding after a delay.
-fn late(address: SocketAddr, delay: Duration) -> SocketAddr {
-    server(move |from: TcpStream| {
-        std::thread::sleep(delay);
-        let to = TcpStream::connect(address).unwrap();
-        let (mut from_back, mut to_back) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-        let back = std::thread::spawn(move || pass(&mut to_back, &mut from_back));
-        pass(&mut from.try_clone().unwrap(), &mut to.try_clone().unwrap());
-        back.join().unwrap();
-    })
+struct LateProxy {
+    address: SocketAddr,
+    /// The number of accepted connections.
+    accepted: Arc<AtomicUsize>,
+}
+
+impl LateProxy {
+    fn start(to: SocketAddr, delay: Duration) -> LateProxy {
+        let accepted = Arc::<AtomicUsize>::default();
+        let counted = accepted.clone();
+        let address = server(move |from: TcpStream| {
+            counted.fetch_add(1, Ordering::AcqRel);
+            std::thread::sleep(delay);
+            let to = TcpStream::connect(to).unwrap();
+            let (mut from_back, mut to_back) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            let back = std::thread::spawn(move || pass(&mut to_back, &mut from_back));
+            pass(&mut from.try_clone().unwrap(), &mut to.try_clone().unwrap());
+            back.join().unwrap();
+        });
+        LateProxy { address, accepted }
+    }
 }
 
 fn pass(from: &mut TcpStream, to: &mut TcpStream) {
@@ -60,6 +74,7 @@ fn a_handshake_that_never_ends_fails_all_who_wait_for_it_at_once() {
 
 #[test]
 fn an_endpoint_that_closes_before_it_says_anything_fails_all_who_wait_for_it_at_once() {
+    // Scripted: a close without a byte, after a while.
     let closing = server(|_| std::thread::sleep(Duration::from_millis(500)));
     let gateway = gateway(closing, &json!({}));
     let (statuses, took) = ask_at_once(&gateway, 16);
@@ -76,8 +91,8 @@ fn a_connection_is_finished_though_whoever_began_it_has_given_up() {
         let mut sender = respond.send_response(answer.body(()).unwrap(), false)?;
         sender.send_trailers([("grpc-status", "0")].into_iter().map(field).collect())
     });
-    let address = late(endpoint.address, Duration::from_millis(700));
-    let gateway = gateway(address, &json!({ "scheme": "grpcs" }));
+    let proxy = LateProxy::start(endpoint.address, Duration::from_millis(700));
+    let gateway = gateway(proxy.address, &json!({ "scheme": "grpcs" }));
     crate::harness::http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
         let call = || {
@@ -86,8 +101,8 @@ fn a_connection_is_finished_though_whoever_began_it_has_given_up() {
         };
         let hasty = client.ask(call(), b"").await.unwrap();
         assert_eq!(hasty.field("grpc-status"), "4", "its deadline passes before there is a connection");
-        eventually("the connection is there", 10, || endpoint.connections() == 1);
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        let idle = || gateway.metric("yumen_upstream_idle_connections");
+        eventually_async("the connection is there", 20, || idle() == 1.0).await;
         let later = client.ask(call(), b"").await.unwrap();
         assert_eq!(later.trailers.get("grpc-status").unwrap(), "0");
         assert_eq!(endpoint.connections(), 1);
@@ -104,10 +119,11 @@ fn more_requests_than_a_connection_carries_have_several_made_at_once() {
     let mut few = h2::server::Builder::new();
     few.max_concurrent_streams(4);
     let endpoint = Http2Upstream::tls_of(few, &pair, |_, mut respond| async move {
+        // Scripted: every stream of a connection stays busy.
         tokio::time::sleep(Duration::from_secs(4)).await;
         respond.send_response(http::Response::new(()), true).map(drop)
     });
-    let address = late(endpoint.address, Duration::from_millis(600));
+    let address = LateProxy::start(endpoint.address, Duration::from_millis(600)).address;
     let patient = json!({ "connect": 20, "send": 20, "read": 20 });
     let pool = json!({ "size": 3, "idle_timeout": 60, "requests": 1000 });
     let gateway = gateway(address, &json!({ "scheme": "https", "timeout": patient, "keepalive_pool": pool }));
@@ -126,17 +142,17 @@ fn whoever_has_time_left_waits_on_for_what_took_too_long_for_others() {
     let endpoint = Http2Upstream::tls(&pair, |_, mut respond| async move {
         respond.send_response(http::Response::new(()), true).map(drop)
     });
-    let address = late(endpoint.address, Duration::from_millis(800));
+    let proxy = LateProxy::start(endpoint.address, Duration::from_millis(800));
     let timeout = |connect: f64| json!({ "connect": connect, "send": 20, "read": 20 });
     let document = json!({
-        "upstreams": [{ "id": "u", "nodes": { address.to_string(): 1 }, "http_version": "2", "scheme": "https",
-                        "retries": 0 }],
+        "upstreams": [{ "id": "u", "nodes": { proxy.address.to_string(): 1 }, "http_version": "2",
+                        "scheme": "https", "retries": 0 }],
         "routes": [{ "id": "a", "uri": "/a", "upstream_id": "u", "timeout": timeout(0.3) },
                    { "id": "b", "uri": "/b", "upstream_id": "u", "timeout": timeout(10.0) }] });
     let gateway = Gateway::with(&document, &Options { workers: 1, ..Options::default() });
     std::thread::scope(|scope| {
         let hasty = scope.spawn(|| gateway.get("/a").status);
-        std::thread::sleep(Duration::from_millis(100));
+        eventually("the connection is begun", 5, || proxy.accepted.load(Ordering::Acquire) > 0);
         let patient = scope.spawn(|| gateway.get("/b").status);
         assert_eq!((hasty.join().unwrap(), patient.join().unwrap()), (504, 200));
     });
@@ -144,6 +160,7 @@ fn whoever_has_time_left_waits_on_for_what_took_too_long_for_others() {
 
 #[test]
 fn a_connection_that_fails_is_one_failure_of_its_endpoint_however_many_waited() {
+    // Scripted: a close without a byte, after a while.
     let closing = server(|_| std::thread::sleep(Duration::from_millis(500)));
     let checks = json!({ "active": { "type": "tcp", "healthy": { "interval": 3600 },
                                      "unhealthy": { "interval": 3600 } },
@@ -160,7 +177,12 @@ fn a_connection_that_fails_is_one_failure_of_its_endpoint_however_many_waited() 
 /// failures separately.
 #[test]
 fn a_connection_that_fails_is_told_to_every_upstream_whoever_gave_up_before() {
-    let silent = server(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
+    let accepted = Arc::<AtomicUsize>::default();
+    let counted = accepted.clone();
+    let silent = server(move |mut stream| {
+        counted.fetch_add(1, Ordering::AcqRel);
+        drop(stream.read_to_end(&mut Vec::new()));
+    });
     let upstream = |id: &str, timeouts: u32| {
         let active = json!({ "type": "tcp", "healthy": { "interval": 3600 },
                              "unhealthy": { "interval": 3600 } });
@@ -180,9 +202,10 @@ fn a_connection_that_fails_is_told_to_every_upstream_whoever_gave_up_before() {
     let gateway = Gateway::with(&document, &Options { workers: 1, ..Options::default() });
     let ask = |path: &'static str| (path, gateway.get(path).status);
     for _ in 0..2 {
+        let before = accepted.load(Ordering::Acquire);
         std::thread::scope(|scope| {
             let first = scope.spawn(|| ask("/u"));
-            std::thread::sleep(Duration::from_millis(100));
+            eventually("the connection is begun", 5, || accepted.load(Ordering::Acquire) > before);
             let others = ["/hasty", "/v"].map(|path| scope.spawn(move || ask(path)));
             assert_eq!(first.join().unwrap(), ("/u", 504));
             others.into_iter().for_each(|one| assert_eq!(one.join().unwrap().1, 504));

@@ -14,7 +14,7 @@ use crate::harness::certs::{self, Authority, Pair};
 use crate::harness::http2::{self, Http2Upstream};
 use crate::harness::http3::{Http3Client, request};
 use crate::harness::upstream::{Gate, respond};
-use crate::harness::{Gateway, Options, Upstream, eventually, noise, run};
+use crate::harness::{Gateway, Options, Upstream, eventually, eventually_async, noise, run, settles};
 
 /// A gateway with HTTP/3 for `a.test`, and the authority of its certificate.
 pub(crate) struct World {
@@ -139,17 +139,10 @@ fn many_streams_are_served_at_once() {
     });
 }
 
-/// Waits until a count is stable, and returns it.
-async fn settled(count: &AtomicUsize) -> usize {
-    let mut before = usize::MAX;
-    loop {
-        let now = count.load(Ordering::Acquire);
-        if now > 0 && now == before {
-            return now;
-        }
-        before = now;
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    }
+/// Waits until every buffer on a path is full, and returns the number of bytes that were sent.
+async fn settled(sent: &AtomicUsize) -> usize {
+    eventually_async("the buffers are full", 20, settles(|| sent.load(Ordering::Acquire))).await;
+    sent.load(Ordering::Acquire)
 }
 
 const LARGE: usize = 96 * 1024 * 1024;
@@ -388,9 +381,7 @@ fn requests_in_flight_are_answered_when_the_gateway_ends() {
         let slow = client.get("/slow");
         let ending = async {
             // The request is in flight first.
-            while upstream.requests() < 2 {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            }
+            eventually_async("it is at the upstream", 10, || upstream.requests() == 2).await;
             world.gateway.terminate();
             // New connections are refused.
             while world.try_client().await.is_ok() {}
@@ -582,9 +573,7 @@ fn an_early_request_whose_client_is_never_heard_of_again_is_not_acted_on() {
         let held =
             [get, post].map(|mut stream| tokio::spawn(async move { stream.finish().await.map(|()| stream) }));
         // The early GET is forwarded; the POST waits for the end of the handshake.
-        while gets.load(Ordering::Acquire) < 2 {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+        eventually_async("it is at the upstream", 10, || gets.load(Ordering::Acquire) == 2).await;
         drop(held);
     });
     // Its handshake ends with the idle timeout.

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::harness::http2;
 use crate::harness::http3::{Http3Client, request};
 use crate::harness::upstream::{Gate, respond};
-use crate::harness::{Upstream, noise};
+use crate::harness::{Upstream, eventually_async, noise};
 use crate::http3::World;
 
 /// The library buffers this much as soon as the endpoint has sent it.
@@ -26,9 +26,8 @@ fn check(node: &str, bytes_per_s: u64, ends: impl AsyncFn(&World, &Http3Client))
         client.move_to_narrow_link("127.0.0.1", bytes_per_s);
         assert_eq!(client.get("/").await.status, 200);
         let ending = async {
-            while upstream.requests() < 2 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            eventually_async("it is at the upstream", 10, || upstream.requests() == 2).await;
+            // The scenario: the end comes in the middle of a body that takes seconds on this link.
             tokio::time::sleep(Duration::from_millis(500)).await;
             ends(&world, &client).await;
         };
@@ -68,12 +67,11 @@ fn a_client_that_vanished_does_not_hold_a_node_that_drains() {
         let client = world.client().await;
         let mut stream = client.begin(request("GET", "/")).await;
         stream.finish().await.expect("it is asked");
-        while upstream.requests() < 1 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        eventually_async("it is at the upstream", 10, || upstream.requests() == 1).await;
         (client, stream)
     });
     gate.open();
+    // Pacing: the gateway sends the response to the vanished client, and nothing outside shows it.
     std::thread::sleep(Duration::from_millis(300));
     let begun = Instant::now();
     world.gateway.terminate();

@@ -23,6 +23,7 @@ impl World {
         let pair = authority.sign("a", &["a.test"], certs::ecdsa());
         let upstream = Upstream::start(|request, stream| {
             if request.target == "/slow" {
+                // Scripted.
                 std::thread::sleep(Duration::from_millis(300));
             }
             respond(stream, 200, "", &request.body)

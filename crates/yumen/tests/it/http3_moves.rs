@@ -9,8 +9,8 @@ use tokio::net::UdpSocket;
 
 use crate::harness::http2;
 use crate::harness::http3::{Forger, Http3Client, exchange, request};
-use crate::harness::noise;
 use crate::harness::upstream::{Gate, Upstream, respond};
+use crate::harness::{eventually_async, noise};
 use crate::http3::World;
 
 #[test]
@@ -92,7 +92,7 @@ fn an_address_that_never_answers_is_not_the_clients() {
             statuses.push(forged(&client, &forger, &format!("127.0.1.{last}:0"), "/limited").await.0);
         }
         assert_eq!(statuses, [200, 200, 429, 429]);
-        // The forged address does not replace the real one.
+        // A negative check: the forged address does not replace the real one.
         tokio::time::sleep(LATER).await;
         assert_eq!(client.get("/told").await.text(), "127.0.0.1");
     });
@@ -118,9 +118,7 @@ fn a_client_in_another_network_is_asked_to_come_back_and_loses_nothing() {
         let body = noise(200_000);
         let slow = client.ask(request("POST", "/slow"), &body);
         let moving = async {
-            while upstream.requests() < 1 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            eventually_async("it is at the upstream", 10, || upstream.requests() == 1).await;
             client.move_to("127.0.0.2");
             let begun = std::time::Instant::now();
             let mut served = 0;
@@ -135,6 +133,7 @@ fn a_client_in_another_network_is_asked_to_come_back_and_loses_nothing() {
                     Err(error) => break error,
                 }
                 assert!(begun.elapsed() < LATER * 4, "nobody tells the client to come back");
+                // Pacing of the requests.
                 tokio::time::sleep(Duration::from_millis(20)).await;
             };
             assert!(matches!(real_ip, StreamError::RemoteClosing), "{real_ip}");
@@ -142,7 +141,7 @@ fn a_client_in_another_network_is_asked_to_come_back_and_loses_nothing() {
             let back = client.reconnect(world.gateway.https, "a.test").await;
             let answer = back.ask(request("POST", "/quick"), &body).await;
             assert!(answer.body == from("127.0.0.2", &body), "{:?}", &answer.body[..10]);
-            // An exchange in flight may last: the old connection waits for it.
+            // A negative check: an exchange in flight may last, and the old connection waits for it.
             tokio::time::sleep(LATER + LATER / 2).await;
             gate.open();
         };

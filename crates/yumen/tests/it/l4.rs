@@ -192,7 +192,7 @@ fn a_client_that_has_said_all_still_gets_its_answer() {
     let counting = server(|mut stream| {
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
-        // The response follows after the end of the other direction.
+        // Scripted: the response follows after the end of the other direction.
         std::thread::sleep(Duration::from_millis(100));
         let _ = stream.write_all(format!("got {}", bytes.len()).as_bytes());
     });
@@ -417,7 +417,7 @@ fn what_a_trusted_proxy_tells_of_the_client_counts() {
         (b"hello", ""),
     ] {
         let mut client = connect(at[0]);
-        // In two parts, so that the first bytes are not taken for the whole header.
+        // Pacing: in two parts, so that the first bytes are not taken for the whole header.
         client.write_all(&header[..3]).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         let _ = client.write_all(&header[3..]);
@@ -437,6 +437,7 @@ fn a_proxy_header_that_ends_too_soon_ends_its_connection_and_nothing_else() {
         for is_reset in [false, true] {
             let mut client = connect(at[0]);
             client.write_all(header).unwrap();
+            // Pacing: the end comes later than the bytes.
             std::thread::sleep(Duration::from_millis(10));
             if is_reset {
                 // A close without linger sends a reset.

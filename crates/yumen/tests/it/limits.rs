@@ -155,6 +155,7 @@ fn a_head_sent_byte_by_byte_has_one_deadline() {
     let mut writer = stream.try_clone().unwrap();
     let drip = std::thread::spawn(move || {
         for _ in 0..600 {
+            // A slow client.
             std::thread::sleep(Duration::from_millis(100));
             if writer.write_all(b"A").is_err() {
                 return;
@@ -183,6 +184,7 @@ fn idle_connections_are_closed_without_a_word() {
 fn an_upstream_that_does_not_answer_costs_504() {
     let upstream = Upstream::start(|request, stream| {
         let delay_ms = if request.target == "/hasty" { 60_000 } else { 1200 };
+        // Scripted.
         std::thread::sleep(Duration::from_millis(delay_ms));
         respond(stream, 200, "", b"late")
     });
@@ -228,6 +230,7 @@ fn connections_beyond_the_limit_wait_or_are_closed_and_the_rest_is_served() {
     }
     let mut eleventh = Client::connect(gateway.http);
     eleventh.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    // A negative check: the others go on while it waits or is closed.
     std::thread::sleep(Duration::from_millis(100));
     for client in &mut open {
         assert_eq!(client.get("/").status, 200);

@@ -2,14 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::harness::upstream::{Request, respond};
-use crate::harness::{Client, Gateway, Options, Upstream, noise};
+use crate::harness::{Client, Gateway, Options, Upstream, eventually, noise, settles};
 
 /// Lengths around the read buffer, the splice threshold, and the pipe size.
 const LENGTHS: [usize; 14] = [
@@ -124,7 +126,7 @@ fn answers_that_come_in_pieces_pass() {
         let body = requested_body(request);
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
         let sent = stream.write_all(head.as_bytes());
-        // With a pause before each piece.
+        // Scripted: a pause before each piece.
         let pieces = body.chunks(body.len().div_ceil(20).max(1));
         pieces
             .fold(sent, |sent, piece| {
@@ -159,16 +161,20 @@ fn requests_of_every_length_pass() {
 
 #[test]
 fn what_stands_behind_a_long_body_is_nobodys_answer() {
-    let upstream = Upstream::start(|request, stream| {
-        respond(stream, 200, "", &requested_body(request))
-            && stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").is_ok()
+    let sent = Arc::<AtomicUsize>::default();
+    let counted = sent.clone();
+    let upstream = Upstream::start(move |request, stream| {
+        let is_sent = respond(stream, 200, "", &requested_body(request))
+            && stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").is_ok();
+        counted.fetch_add(1, AcqRel);
+        is_sent
     });
     let gateway = one_worker(&upstream);
     let mut client = Client::connect(gateway.http);
     for turn in 1..=3 {
         assert!(client.get("/100000").body == noise(100_000));
-        // By then the bytes after the body have arrived.
-        std::thread::sleep(Duration::from_millis(50));
+        // On the loopback interface, sent bytes have arrived.
+        eventually("the bytes after the body are sent", 5, || sent.load(Acquire) == turn);
         // The surplus bytes closed the connection, so each turn opens another.
         assert_eq!(upstream.connections(), turn);
     }
@@ -191,15 +197,24 @@ fn a_long_body_that_is_cut_off_is_seen_as_cut_off() {
 
 #[test]
 fn a_reader_that_comes_back_gets_all_of_a_long_body() {
-    let upstream = Upstream::start(|request, stream| respond(stream, 200, "", &requested_body(request)));
+    let sent = Arc::<AtomicUsize>::default();
+    let counted = sent.clone();
+    let upstream = Upstream::start(move |request, stream| {
+        let body = requested_body(request);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        [head.as_bytes(), &body].concat().chunks(64 << 10).all(|piece| {
+            let is_sent = stream.write_all(piece).is_ok();
+            counted.fetch_add(piece.len(), AcqRel);
+            is_sent
+        })
+    });
     let gateway = one_worker(&upstream);
     let mut clients: Vec<Client> =
         (0..20).map(|_| Client::of(TcpStream::connect(gateway.http).unwrap())).collect();
     for client in &mut clients {
         client.send("GET /20000000 HTTP/1.1\r\nHost: x\r\n\r\n");
     }
-    // Sockets and pipes are full by then.
-    std::thread::sleep(Duration::from_millis(500));
+    eventually("sockets and pipes are full", 20, settles(|| sent.load(Acquire)));
     let whole = noise(20_000_000);
     for client in &mut clients {
         assert!(client.reply().body == whole);
@@ -235,8 +250,10 @@ fn an_upload_of_which_a_part_has_gone_is_not_sent_again() {
     assert_eq!(client.get("/").status, 200);
     let (first, last) = (noise(60_000), noise(140_000));
     client.send("PUT / HTTP/1.1\r\nHost: test\r\nContent-Length: 200000\r\n\r\n");
+    // Pacing: the gateway reads the head alone.
     std::thread::sleep(Duration::from_millis(100));
     client.send(first);
+    // Pacing: the endpoint closes the connection in the middle of the body.
     std::thread::sleep(Duration::from_millis(200));
     client.send(last).send("GET /after HTTP/1.1\r\nHost: test\r\n\r\n");
     assert_eq!(client.reply().status, 502);

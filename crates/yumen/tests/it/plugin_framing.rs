@@ -251,6 +251,7 @@ fn an_answer_that_is_replaced_ends_at_once_however_its_endpoint_goes_on() {
             }
             _ => {
                 while stream.write_all(b"4\r\ntick\r\n").is_ok() {
+                    // Scripted.
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 false
@@ -320,6 +321,7 @@ fn a_replaced_answer_leaves_its_place_to_the_next_request() {
     let upstream = Upstream::start(|_, stream| {
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ntick\r\n";
         let _ = stream.write_all(head.as_bytes());
+        // Scripted: the response ends later than that of the client.
         std::thread::sleep(std::time::Duration::from_millis(10));
         stream.write_all(b"0\r\n\r\n").is_ok()
     });

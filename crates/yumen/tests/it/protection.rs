@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::http2::{self, Http2Client};
 use crate::harness::upstream::{Gate, respond};
-use crate::harness::{Client, Gateway, Options, Reply, Upstream, eventually, free_port};
+use crate::harness::{Client, Gateway, Options, Reply, Upstream, eventually, eventually_async, free_port};
 use crate::l4;
 
 /// Responds when the gate is open.
@@ -112,6 +112,7 @@ fn connections_are_shared_by_all_who_wait() {
     let upstream = Upstream::start(move |_, stream| {
         let (running, most) = &counted;
         most.fetch_max(running.fetch_add(1, Ordering::AcqRel) + 1, Ordering::AcqRel);
+        // Scripted: requests overlap at the endpoint if the gateway allows it.
         std::thread::sleep(std::time::Duration::from_millis(2));
         running.fetch_sub(1, Ordering::AcqRel);
         respond(stream, 200, "", b"done")
@@ -427,26 +428,21 @@ fn a_client_that_leaves_while_an_endpoint_is_connected_to_gives_its_place_back()
     let document = json!({ "routes": [{ "id": "1", "uri": "/*", "upstream": upstream }] });
     let options = Options { node: "timeouts: {half_closed_ms: 50}", ..Options::default() };
     let gateway = Gateway::with(&document, &options);
-    let holds = |count: f64| {
-        eventually("as many are under way", 20, || {
-            let sample = format!("yumen_upstream_requests{{upstream=\"routes/1\"}} {count}\n");
-            gateway.status_text("/metrics").1.contains(&sample)
-        });
+    let is_under_way = |count: f64| {
+        let sample = format!("yumen_upstream_requests{{upstream=\"routes/1\"}} {count}\n");
+        gateway.status_text("/metrics").1.contains(&sample)
     };
     let client = ask(&gateway);
-    holds(1.0);
+    eventually("the request is under way", 20, || is_under_way(1.0));
     drop(client);
-    holds(0.0);
+    eventually("its place is free", 20, || is_under_way(0.0));
     http2::run(async {
         let mut client = Http2Client::connect(gateway.http).await;
         let (answer, mut stream) = client.begin(http2::request("GET", "/")).await;
-        // The frames are sent while the runtime runs.
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        holds(1.0);
+        eventually_async("the request is under way", 20, || is_under_way(1.0)).await;
         stream.send_reset(h2::Reason::CANCEL);
         assert!(answer.await.is_err());
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        holds(0.0);
+        eventually_async("its place is free", 20, || is_under_way(0.0)).await;
     });
 }
 

@@ -13,6 +13,7 @@ fn start(upstream: &Upstream, node: &str) -> Gateway {
 fn drip(mut stream: std::net::TcpStream) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         while std::io::Write::write_all(&mut stream, b"x").is_ok() {
+            // A slow client.
             std::thread::sleep(Duration::from_millis(50));
         }
     })

@@ -221,7 +221,7 @@ fn an_early_answer_reaches_a_client_that_still_sends() {
         let mut head = [0; 1024];
         let _ = std::io::Read::read(&mut stream, &mut head);
         respond(&mut stream, 413, "Connection: close\r\n", b"enough");
-        // The connection stays open, but nothing more is read.
+        // Scripted: the connection stays open, but nothing more is read.
         std::thread::sleep(Duration::from_secs(5));
     });
     let route = json!({ "id": "1", "uri": "/*", "upstream": { "nodes": { address: 1 } } });
@@ -236,7 +236,7 @@ fn an_early_answer_reaches_a_client_that_still_sends() {
 #[test]
 fn a_client_may_close_its_half_after_the_request() {
     let upstream = Upstream::start(|_, stream| {
-        // The response follows after the end of the client's direction.
+        // Scripted: the response follows after the end of the client's direction.
         std::thread::sleep(Duration::from_millis(100));
         respond(stream, 200, "", b"late")
     });

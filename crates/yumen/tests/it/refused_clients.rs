@@ -15,7 +15,7 @@ use crate::harness::http2::{self, Http2Client};
 use crate::harness::http3::{self, Http3Client};
 use crate::harness::tls::client_config;
 use crate::harness::upstream::Gate;
-use crate::harness::{Gateway, Options, Upstream};
+use crate::harness::{Gateway, Options, Upstream, eventually_async};
 
 /// A gateway that serves `www.open.test` to all clients and `closed.open.test` with a client certificate,
 /// both under one wildcard certificate.
@@ -131,14 +131,13 @@ fn a_connection_of_http2_is_left_after_a_refusal_and_its_other_streams_finish() 
         assert_eq!(connection.ask(get(CLOSED, "/"), b"").await.unwrap().status, 200);
         let mut sender = connection.sender.clone().ready().await.unwrap();
         let (slow, _) = sender.send_request(get(CLOSED, "/slow"), true).unwrap();
-        while world.upstream.requests() < 1 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        eventually_async("it is at the upstream", 10, || world.upstream.requests() == 1).await;
         world.close();
         let started = Instant::now();
         assert_eq!(connection.ask(get(CLOSED, "/"), b"").await.unwrap().status, 400);
         while connection.sender.clone().ready().await.is_ok() {
             assert!(started.elapsed() < Duration::from_secs(20), "no goodbye");
+            // The interval of looks at an asynchronous state.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         world.gate.open();
@@ -158,14 +157,13 @@ fn a_connection_of_http3_is_left_after_a_refusal_and_its_other_streams_finish() 
         assert_eq!(connection.ask(get(CLOSED, "/"), b"").await.status, 200);
         let slow = connection.begin(get(CLOSED, "/slow")).await;
         let slow = tokio::spawn(http3::exchange(slow, b"", None));
-        while world.upstream.requests() < 1 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        eventually_async("it is at the upstream", 10, || world.upstream.requests() == 1).await;
         world.close();
         let started = Instant::now();
         assert_eq!(connection.ask(get(CLOSED, "/"), b"").await.status, 400);
         while connection.sender.clone().send_request(get(CLOSED, "/")).await.is_ok() {
             assert!(started.elapsed() < Duration::from_secs(20), "no goodbye");
+            // Pacing: each look is a request.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         world.gate.open();
@@ -190,7 +188,7 @@ fn who_asks_under_another_name_than_connected_for_is_told_to_connect_anew() {
             let answer = client.ask(get(host, "/"), b"").await.unwrap();
             assert_eq!((answer.status, newest.ask(get(host, "/"), b"").await.status), (status, status));
         }
-        // Both connections remain usable for their own name.
+        // A negative check: both connections remain usable for their own name.
         tokio::time::sleep(Duration::from_millis(600)).await;
         assert!(client.sender.clone().ready().await.is_ok());
         assert_eq!(newest.ask(get(OPEN, "/"), b"").await.status, 200);

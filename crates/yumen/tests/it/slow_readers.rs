@@ -86,6 +86,7 @@ fn read_slowly(client: &mut dyn Read, piece: usize, slow: Duration) -> std::io::
                 some => (count, left) = (count + some, left - some),
             }
         }
+        // A slow client.
         std::thread::sleep(Duration::from_millis(100));
     }
     loop {

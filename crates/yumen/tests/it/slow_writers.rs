@@ -16,6 +16,7 @@ fn ask(gateway: &Gateway, path: &str, pieces: usize, piece: usize, pause_ms: u64
     write!(stream, "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n")?;
     let piece = vec![b'x'; piece];
     for _ in 0..pieces {
+        // A slow client.
         std::thread::sleep(Duration::from_millis(pause_ms));
         stream.write_all(&piece)?;
     }
@@ -55,6 +56,7 @@ fn a_client_that_writes_for_ever_is_cut_off_and_one_that_says_nothing_sooner() {
             let _ = stream.read_to_end(&mut answer);
             // A write to a closed socket is answered by a reset.
             while stream.write_all(b"x").is_ok() && start.elapsed() < Duration::from_secs(60) {
+                // Pacing: rarer than the gateway expects bytes of a client that it lingers for.
                 std::thread::sleep(Duration::from_millis(7000));
             }
             start.elapsed()

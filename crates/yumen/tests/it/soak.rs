@@ -59,6 +59,7 @@ fn churn_under_load_leaves_memory_flat() {
                 warm = gateway.resident_kib();
             }
             let due = Duration::from_millis(10) * changes as u32;
+            // Pacing of the edits.
             std::thread::sleep(due.saturating_sub(started.elapsed()));
         }
         over.store(true, Ordering::Release);

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::harness::tls::{TlsPeer, TlsUpstream, over_tls, trusting};
 use crate::harness::upstream::Gate;
-use crate::harness::{Client, Gateway, Scratch, certs, eventually, noise};
+use crate::harness::{Client, Gateway, Scratch, certs, eventually, noise, settles};
 use crate::l4::{TCP, connect, echo, nodes, server, start, start_with};
 
 const TLS: &str = "[{address: '127.0.0.1:0', protocol: tls}]";
@@ -35,12 +35,19 @@ fn streams_to(address: SocketAddr) -> Value {
     json!([{ "id": "s", "upstream": nodes(&[address]) }])
 }
 
-/// Sends bytes in TLS records, without close_notify at the end.
-fn send_without_close_notify(peer: &mut TlsPeer, bytes: &[u8]) -> Option<()> {
+/// Sends bytes in TLS records and counts them, without close_notify at the end.
+fn send_without_close_notify(peer: &mut TlsPeer, bytes: &[u8], sent: &AtomicUsize) -> Option<()> {
     bytes.chunks(16 << 10).try_for_each(|piece| {
         let records = peer.records(piece);
-        peer.tcp.write_all(&records).ok()
+        peer.tcp.write_all(&records).ok()?;
+        sent.fetch_add(piece.len(), Ordering::AcqRel);
+        Some(())
     })
+}
+
+/// Waits until as many of these bytes are sent as fit on their path.
+fn wait_until_sent(sent: &AtomicUsize) {
+    eventually("all that fits on the path is sent", 20, settles(|| sent.load(Ordering::Acquire)));
 }
 
 /// Writes until the other side reads nothing for a while; returns the number of accepted bytes.
@@ -74,6 +81,7 @@ fn chat(stream: &TcpStream) -> (JoinHandle<()>, Arc<AtomicBool>) {
     let over = is_over.clone();
     let chatting = std::thread::spawn(move || {
         while !over.load(Ordering::Acquire) && stream.write_all(b".").is_ok() {
+            // Pacing: a byte at a time.
             std::thread::sleep(Duration::from_millis(20));
         }
     });
@@ -134,13 +142,17 @@ fn what_a_client_of_tls_said_before_it_left_without_goodbye_reaches_the_endpoint
     let (gateway, at) = start(TLS, &json!({ "ssls": [ssl], "stream_routes": streams_to(endpoint) }));
     let payload = noise(MUCH);
     let mut client = over_tls(connect(at[0]), &trusting(&authority.cert));
-    let opener = gate.clone();
+    let (opener, sent) = (gate.clone(), Arc::<AtomicUsize>::default());
+    let counted = sent.clone();
     // The buffers on the path fill before the endpoint reads.
     let opening = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(300));
+        wait_until_sent(&counted);
         opener.open();
     });
-    client.write_all(&payload).unwrap();
+    for piece in payload.chunks(16 << 10) {
+        client.write_all(piece).unwrap();
+        sent.fetch_add(piece.len(), Ordering::AcqRel);
+    }
     client.flush().unwrap();
     client.sock.shutdown(Shutdown::Write).unwrap();
     let (bytes, is_whole) = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
@@ -153,15 +165,15 @@ fn what_a_client_of_tls_said_before_it_left_without_goodbye_reaches_the_endpoint
 #[test]
 fn what_an_endpoint_of_tls_said_before_it_left_without_goodbye_reaches_the_client() {
     let pair = certs::simple("b", &["b.test"]);
-    let payload = noise(MUCH);
-    let sent = payload.clone();
-    let endpoint = TlsUpstream::start(&pair, move |peer, _| send_without_close_notify(peer, &sent));
+    let (payload, sent) = (noise(MUCH), Arc::<AtomicUsize>::default());
+    let (bytes, counted) = (payload.clone(), sent.clone());
+    let endpoint = TlsUpstream::start(&pair, move |peer, _| send_without_close_notify(peer, &bytes, &counted));
     let mut upstream = nodes(&[endpoint.address]);
     upstream["scheme"] = json!("tls");
     let (gateway, at) = start(TCP, &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }));
     let mut client = connect(at[0]);
     // The end of the endpoint arrives before the client reads.
-    std::thread::sleep(Duration::from_millis(300));
+    wait_until_sent(&sent);
     let mut bytes = Vec::new();
     client.read_to_end(&mut bytes).unwrap();
     assert!(bytes == payload, "{} bytes", bytes.len());
@@ -203,7 +215,7 @@ fn what_a_client_said_before_it_broke_off_reaches_an_endpoint_that_speaks_itself
         let mut client = through(&gateway, at, is_tunnel);
         let sent = fill(&mut client);
         reset(client);
-        // The reset arrives before the endpoint reads.
+        // Pacing: the gateway notices the reset before the endpoint reads, and nothing outside shows it.
         std::thread::sleep(Duration::from_millis(300));
         gate.open();
         let (received, _) = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
@@ -232,8 +244,10 @@ fn what_an_endpoint_said_before_it_broke_off_reaches_a_client_that_speaks_itself
         });
         let mut client = through(&gateway, at, is_tunnel);
         let sent = receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+        // Pacing: the gateway notices the end of the endpoint before the client speaks.
         std::thread::sleep(Duration::from_millis(100));
         let (chatting, is_over) = chat(&client);
+        // Scripted: the client speaks for a while and reads nothing.
         std::thread::sleep(Duration::from_millis(300));
         is_over.store(true, Ordering::Release);
         chatting.join().unwrap();
@@ -266,7 +280,7 @@ fn an_endpoint_that_takes_nothing_is_not_waited_for_when_the_client_has_broken_o
 #[test]
 fn a_tunnel_whose_client_has_left_ends_and_gives_its_place_back() {
     let (gateway, at) = both_ways("{stream_half_closed_ms: 300}", |mut stream| {
-        // Sends for longer than the timeout, then nothing, without an end.
+        // Scripted: sends for longer than the timeout, then nothing, without an end.
         for _ in 0..10 {
             let _ = stream.write_all(b"tick");
             std::thread::sleep(Duration::from_millis(100));
@@ -298,12 +312,12 @@ fn an_endpoint_that_never_ends_is_not_waited_for_when_the_client_has_left() {
 #[test]
 fn the_last_messages_of_a_websocket_reach_the_client_though_tls_was_not_said_goodbye_to() {
     let pair = certs::simple("b", &["b.test"]);
-    let payload = noise(MUCH);
-    let sent = payload.clone();
+    let (payload, sent) = (noise(MUCH), Arc::<AtomicUsize>::default());
+    let (bytes, counted) = (payload.clone(), sent.clone());
     let endpoint = TlsUpstream::start(&pair, move |peer, _| {
         peer.request()?;
         let head = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-        send_without_close_notify(peer, &[&head[..], &sent].concat())
+        send_without_close_notify(peer, &[&head[..], &bytes].concat(), &counted)
     });
     let upstream = json!({ "scheme": "https", "nodes": { endpoint.address.to_string(): 1 } });
     let gateway = Gateway::start(&json!({ "routes": [
@@ -311,7 +325,8 @@ fn the_last_messages_of_a_websocket_reach_the_client_though_tls_was_not_said_goo
     ] }));
     let mut client = Client::connect(gateway.http);
     client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
-    std::thread::sleep(Duration::from_millis(300));
+    // The end of the endpoint arrives before the client reads.
+    wait_until_sent(&sent);
     assert!(client.head().unwrap().starts_with("HTTP/1.1 101"));
     assert!(client.bytes(MUCH) == payload);
 }

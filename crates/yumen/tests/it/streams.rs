@@ -2,12 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::harness::http2::Http2Upstream;
-use crate::harness::{Client, Gateway, Upstream};
+use crate::harness::{Client, Gateway, Upstream, eventually, settles};
 
 /// Accepts an upgrade, then echoes every byte.
 fn tunnel_echo() -> Upstream {
@@ -124,14 +126,17 @@ fn server_sent_events_arrive_one_by_one() {
 #[test]
 fn fifty_stalled_clients_of_large_bodies_cost_bounded_memory() {
     const BODY: usize = 100 * 1024 * 1024;
-    let upstream = Upstream::start(|_, stream| {
+    let written = Arc::<AtomicUsize>::default();
+    let counted = written.clone();
+    let upstream = Upstream::start(move |_, stream| {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n");
         let piece = vec![b'x'; 64 * 1024];
-        let mut sent = stream.write_all(head.as_bytes());
-        for _ in 0..BODY / piece.len() {
-            sent = sent.and_then(|()| stream.write_all(&piece));
-        }
-        sent.is_ok()
+        stream.write_all(head.as_bytes()).is_ok()
+            && (0..BODY / piece.len()).all(|_| {
+                let is_sent = stream.write_all(&piece).is_ok();
+                counted.fetch_add(piece.len(), Ordering::AcqRel);
+                is_sent
+            })
     });
     let gateway = Gateway::start(&upstream.everything());
     let stalled: Vec<TcpStream> = (0..50)
@@ -141,8 +146,8 @@ fn fifty_stalled_clients_of_large_bodies_cost_bounded_memory() {
             stream
         })
         .collect();
-    crate::harness::eventually("all are asked", 10, || upstream.requests() == 50);
-    std::thread::sleep(Duration::from_millis(1500));
+    eventually("all are asked", 10, || upstream.requests() == 50);
+    eventually("all buffers are full", 20, settles(|| written.load(Ordering::Acquire)));
     let resident = gateway.resident_kib();
     assert!(resident < 60 * 1024, "{resident} KiB");
     assert_eq!(upstream.requests(), 50);
@@ -164,6 +169,7 @@ fn a_stalled_upstream_costs_bounded_memory_and_no_byte() {
     let address = listener.local_addr().unwrap().to_string();
     let server = std::thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
+        // Scripted: stalled while the client sends.
         std::thread::sleep(Duration::from_millis(700));
         let (mut buffer, mut read, mut sum) = (vec![0; 65536], 0, 0_u64);
         let mut skip = None;

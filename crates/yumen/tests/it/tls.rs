@@ -153,6 +153,7 @@ fn resumes(gateway: &Gateway, version: &str) -> bool {
     let session = gateway.scratch.file("session").display().to_string();
     let address = gateway.https.to_string();
     let common = format!("openssl s_client -connect {address} -servername a.test {version}");
+    // A slow client: its input is open while the response comes.
     let request = "printf 'GET / HTTP/1.1\\r\\nHost: a.test\\r\\nConnection: close\\r\\n\\r\\n'; sleep 0.3";
     let talk = |more: &str| run("sh", &["-c", &format!("({request}) | {common} {more} 2>&1")]).1;
     let first = talk(&format!("-sess_out {session} -ign_eof"));

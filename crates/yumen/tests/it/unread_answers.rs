@@ -67,6 +67,7 @@ fn peak_mib(gateway: &Gateway, before_kib: u64, seconds: u64) -> u64 {
     let (begun, mut peak_kib) = (Instant::now(), 0);
     while begun.elapsed() < Duration::from_secs(seconds) {
         peak_kib = peak_kib.max(gateway.resident_kib().saturating_sub(before_kib));
+        // The interval of the samples.
         std::thread::sleep(Duration::from_millis(50));
     }
     peak_kib / 1024
@@ -126,6 +127,7 @@ fn a_window_that_opens_byte_by_byte_does_not_hold_memory_for_ever() {
                 client.send(&frame(WINDOW_UPDATE, 0, at * 2 + 1, &1u32.to_be_bytes()));
             }
         }
+        // Pacing of the attack: a byte for each stream twice a second.
         std::thread::sleep(Duration::from_millis(500));
     }
     assert!(resets() > 0.0 || backlog_mib(&gateway) < BACKLOG_MIB as f64);

@@ -307,6 +307,7 @@ fn servers_are_not_trusted_beyond_the_time_of_their_authority() {
     let gateway = Gateway::with(&json!({ "routes": [route] }), &options);
     let ask = || gateway.get_with("/host", "Host: shop.test\r\n");
     assert_eq!([ask().status, ask().status, ask().status], [200; 3], "{}", gateway.log());
+    // The scenario: the authority expires.
     std::thread::sleep(std::time::Duration::from_secs((until_unix_s + 2).saturating_sub(now_unix_s())));
     let refused = ask();
     assert_eq!(refused.status, 502, "{}", gateway.log());

@@ -113,6 +113,7 @@ fn what_one_node_failed_with_the_next_does_not_try_at_once() {
     let node = pebble.node("http-01", "shop.test", "");
     let gateways = ["one", "other"].map(|name| etcd.gateway_with(name, &node));
     eventually("the refusal is told", 30, || gateways.iter().any(|gateway| !has_no_problems(gateway)));
+    // A negative check: the other node makes no attempt.
     std::thread::sleep(Duration::from_secs(4));
     let log = pebble.log();
     assert_eq!(log.matches("POST /order-plz").count(), 1, "{log}");

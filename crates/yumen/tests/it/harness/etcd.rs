@@ -231,6 +231,7 @@ impl Cable {
 fn carry(mut from: TcpStream, mut to: TcpStream, is_paused: &AtomicBool) {
     let mut buffer = [0; 16 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
+        // The interval of looks at the switch.
         while is_paused.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -27,24 +27,77 @@ pub(crate) use port::free_port;
 pub(crate) use scratch::Scratch;
 pub(crate) use upstream::Upstream;
 
-/// Multiplies the bounds of [`eventually`], because two cores run many tests at once. `YUMEN_TEST_SLOWNESS`
+/// Multiplies the bounds of [`StateWait`], because two cores run many tests at once. `YUMEN_TEST_SLOWNESS`
 /// overrides it.
 const SLOWNESS: u64 = 4;
+
+/// Time between two looks at an awaited state.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// How long a measure must stay the same to count as settled.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// Waits until `done` returns true; fails the test with `what` after `seconds`, times the slowness factor. A
 /// wait that exceeds `seconds` itself is reported, so that a regression shows before it fails.
 pub(crate) fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
-    let configured = std::env::var("YUMEN_TEST_SLOWNESS").ok().and_then(|text| text.parse().ok());
-    let bound = Duration::from_secs(seconds * configured.unwrap_or(SLOWNESS));
-    let started = Instant::now();
+    let wait = StateWait::begin(what, seconds);
     while !done() {
-        assert!(started.elapsed() < bound, "not within {bound:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        wait.check_bound();
+        std::thread::sleep(POLL_INTERVAL);
     }
-    if started.elapsed() > Duration::from_secs(seconds) {
-        let line = format!("slow: {what}: {:.1?} instead of {seconds} s\n", started.elapsed());
-        // Written directly, because the test harness captures the output of `eprintln!`.
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+    wait.report_slowness();
+}
+
+/// [`eventually`] inside a runtime: other tasks run between two looks.
+pub(crate) async fn eventually_async(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
+    let wait = StateWait::begin(what, seconds);
+    while !done() {
+        wait.check_bound();
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    wait.report_slowness();
+}
+
+/// A condition for [`eventually`]: the measure is positive and has not changed for [`SETTLED`]. A count of
+/// sent bytes settles when every buffer on their path is full, or when all are sent.
+pub(crate) fn settles(mut measure: impl FnMut() -> usize) -> impl FnMut() -> bool {
+    let (mut last, mut since) = (0, Instant::now());
+    move || {
+        let now = measure();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        now > 0 && since.elapsed() >= SETTLED
+    }
+}
+
+/// A wait for a state, with the time that it may take.
+struct StateWait<'a> {
+    what: &'a str,
+    seconds: u64,
+    bound: Duration,
+    started: Instant,
+}
+
+impl<'a> StateWait<'a> {
+    fn begin(what: &'a str, seconds: u64) -> StateWait<'a> {
+        let configured = std::env::var("YUMEN_TEST_SLOWNESS").ok().and_then(|text| text.parse().ok());
+        let bound = Duration::from_secs(seconds * configured.unwrap_or(SLOWNESS));
+        StateWait { what, seconds, bound, started: Instant::now() }
+    }
+
+    fn check_bound(&self) {
+        assert!(self.started.elapsed() < self.bound, "not within {:?}: {}", self.bound, self.what);
+    }
+
+    fn report_slowness(&self) {
+        let StateWait { what, seconds, .. } = self;
+        let elapsed = self.started.elapsed();
+        if elapsed > Duration::from_secs(*seconds) {
+            let line = format!("slow: {what}: {elapsed:.1?} instead of {seconds} s\n");
+            // Written directly, because the test harness captures the output of `eprintln!`.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+        }
     }
 }
 

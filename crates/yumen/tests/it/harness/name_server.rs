@@ -41,6 +41,7 @@ impl NameServer {
                 let reply_socket = socket.try_clone().expect("a socket");
                 std::thread::spawn(move || {
                     if mood == Mood::Slow as u8 {
+                        // Scripted.
                         std::thread::sleep(Duration::from_secs(2));
                     }
                     // The client may have closed its socket.

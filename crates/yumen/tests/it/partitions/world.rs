@@ -149,6 +149,7 @@ impl World {
                     other => traffic.failures.push(format!("{path} at {node}: {other:?}")),
                 }
             }
+            // Pacing of the requests.
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -175,6 +176,7 @@ impl World {
                 _ => traffic.failures.push(format!("write at {node}: {reply:?}")),
             }
             drop(traffic);
+            // Pacing of the writes.
             std::thread::sleep(PAUSE);
         }
     }
@@ -318,6 +320,7 @@ fn flap(net: Arc<TestNetwork>, cables: Vec<u8>) -> Box<dyn FnOnce()> {
     let is_over = Arc::<AtomicBool>::default();
     let seen = is_over.clone();
     let flapping = std::thread::spawn(move || {
+        // Pacing of the cuts.
         for cable in cables.iter().cycle() {
             net.cut(*cable, true);
             std::thread::sleep(FLAP);

@@ -55,6 +55,7 @@ fn follows(clients: &mut Vec<Client>, path: &str, status: u16) {
     let until = Instant::now() + Duration::from_secs(20);
     while get(&mut clients.pop().expect("a connection that is left"), path) != status {
         assert!(Instant::now() < until, "{path} is not answered with {status}");
+        // Pacing: each look takes one of the connections.
         std::thread::sleep(Duration::from_millis(250));
     }
 }

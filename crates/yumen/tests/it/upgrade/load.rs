@@ -255,7 +255,7 @@ fn a_connection_that_idles_is_answered_however_late_it_asks() {
         assert_eq!(client.get("/").status, 200);
     }
     line.upgrade();
-    // Longer than an ending gateway waits for requests in flight.
+    // The scenario: idle for longer than an ending gateway waits for requests in flight.
     std::thread::sleep(Duration::from_millis(600));
     for client in &mut idle {
         let reply = client.get("/");
