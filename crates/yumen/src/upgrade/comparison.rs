@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_in_both_is_no_loss_unless_its_last_good_version_serves() {
+    fn object_broken_in_both_is_a_loss_only_with_a_last_good_version() {
         let both = ready(&["routes/a", "routes/b"], &[]);
         assert_eq!(lost(&both, &[problem("routes/a", false)]), ["routes/b"]);
         assert_eq!(lost(&both, &[problem("routes/a", false), problem("routes/b", true)]), ["routes/b"]);

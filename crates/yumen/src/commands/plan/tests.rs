@@ -3,7 +3,7 @@ use serde_json::json;
 use super::status;
 
 #[test]
-fn only_errors_that_are_new_hide_that_somebody_should_confirm() {
+fn only_new_errors_suppress_the_confirmation() {
     for (level, is_new, needs_confirmation, expected) in [
         ("error", true, json!("much"), 1),
         ("error", false, json!("much"), 2),

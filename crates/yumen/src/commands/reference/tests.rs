@@ -5,7 +5,7 @@ use serde_json::json;
 use super::settings;
 
 #[test]
-fn settings_that_depend_on_another_are_told_once_and_numbers_are_listed() {
+fn dependent_settings_are_listed_once() {
     let host = json!({"type": "string", "description": "A host."});
     let schema = json!({
         "properties": {

@@ -4,7 +4,7 @@ use super::TrialCompiler;
 use crate::commands::offline;
 
 #[test]
-fn lint_tells_what_cannot_be_compiled_first() {
+fn lint_lists_compile_errors_first() {
     let text = "routes:\n- {id: a, uri: /a, plugins: {cors: {allow_methods: 7}}, upstream_id: none}\n";
     let (resources, _) = document::parse(text, &|_| None);
     let trial = TrialCompiler::new(&offline::compiler(&Default::default()));

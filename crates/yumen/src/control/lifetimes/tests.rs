@@ -35,7 +35,7 @@ fn changed(id: &str, after: Option<Option<u64>>) -> EntryChange {
 }
 
 #[test]
-fn what_has_ended_before_the_start_is_never_served() {
+fn objects_expired_before_the_start_are_not_served() {
     let mut lifetimes = ObjectLifetimes::default();
     let served = lifetimes.begin(&state(&[("ended", Some(5)), ("ends", Some(50)), ("stays", None)]), 5);
     let ids: Vec<&str> = served.iter().map(|one| &*one.id).collect();
@@ -44,7 +44,7 @@ fn what_has_ended_before_the_start_is_never_served() {
 }
 
 #[test]
-fn what_the_store_does_not_delete_is_taken_out_once_and_told_until_it_does() {
+fn undeleted_expired_objects_are_withheld_and_reported() {
     let mut lifetimes = ObjectLifetimes::default();
     lifetimes.begin(&state(&[("a", Some(50)), ("b", Some(60)), ("stays", None)]), 0);
     assert_eq!(lifetimes.until_due(0), Some(Duration::from_millis(50 + GRACE_MS)));
@@ -61,7 +61,7 @@ fn what_the_store_does_not_delete_is_taken_out_once_and_told_until_it_does() {
 }
 
 #[test]
-fn what_is_written_anew_lives_as_long_as_it_was_given_last() {
+fn rewritten_object_has_its_newest_lifetime() {
     let mut lifetimes = ObjectLifetimes::default();
     lifetimes.begin(&state(&[("longer", Some(50)), ("forever", Some(50)), ("back", Some(1))]), 10);
     assert_eq!(shown(&[lifetimes.change(&changed("longer", Some(Some(5000))), 20)]), ["+longer"]);

@@ -160,7 +160,7 @@ fn metadata_has_all_that_is_wanted() {
 }
 
 #[test]
-fn what_is_kept_is_read_again_and_damage_is_nothing() {
+fn saved_services_are_loaded_and_damage_is_ignored() {
     let directory = std::env::temp_dir().join(format!("yumen-kept-{}", std::process::id()));
     let node = |host: &str| {
         serde_json::from_value(json!({ "host": host, "port": 80, "weight": 2, "metadata": { "a": "b" } }))
@@ -218,7 +218,7 @@ fn the_least_weight_nacos_tells_still_gets_requests() {
 }
 
 #[tokio::test]
-async fn an_address_is_its_own_answer_and_what_is_no_name_is_told() {
+async fn addresses_resolve_to_themselves_and_invalid_names_fail() {
     let unreachable = DnsDiscovery { servers: vec!["127.0.0.1:1".to_owned()], order: vec![DnsRecord::A] };
     let source = dns::DnsSource::new(&unreachable, &node::DnsConfig::default()).unwrap();
     for (name, expected) in [

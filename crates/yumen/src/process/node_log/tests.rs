@@ -11,7 +11,7 @@ fn state(format: NodeLogFormat) -> NodeLogState {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_costs_lines_and_no_time() {
+fn unread_pipe_loses_lines_without_blocking() {
     for (format, expected) in [
         (NodeLogFormat::Text, " WARN node log lines lost: the reader is too slow lines="),
         (NodeLogFormat::Json, "{\"level\":\"WARN\","),

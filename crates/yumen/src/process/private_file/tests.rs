@@ -8,7 +8,7 @@ fn write_text(text: &str) -> impl FnOnce(&mut File) -> anyhow::Result<()> {
 }
 
 #[test]
-fn nobody_else_reads_it_and_it_is_there_whole_or_as_it_was() {
+fn private_file_is_replaced_atomically_with_mode_0600() {
     let directory = std::env::temp_dir().join(format!("yumen-private-file-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     let (path, link) = (directory.join("export.yaml"), directory.join("link"));

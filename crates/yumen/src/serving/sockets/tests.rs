@@ -49,7 +49,7 @@ fn a_socket_of_the_service_manager_is_found_by_its_address_or_by_its_name() {
 }
 
 #[test]
-fn a_socket_nobody_listens_on_is_told_with_its_name() {
+fn unused_passed_socket_is_reported_by_name() {
     let passed = InheritedSocket { label: None, name: "web".into(), socket: bound() };
     let address = passed.address().unwrap();
     let error = InheritedSockets::from_outside(vec![passed]).check_all_taken().unwrap_err().to_string();

@@ -21,7 +21,7 @@ fn left_alone_s(life_s: i64, at_s: i64) -> (i64, bool) {
 }
 
 #[test]
-fn what_was_just_fetched_is_not_fetched_again_at_once_however_the_clock_is_set() {
+fn new_certificate_is_not_reordered_after_a_clock_change() {
     const HOUR_S: i64 = 3600;
     let check = |life_s: i64, at_s: i64, expected: (i64, bool)| {
         assert_eq!(left_alone_s(life_s, at_s), expected, "{life_s} s, fetched {at_s} s after its beginning");
@@ -90,7 +90,7 @@ fn ids_tell_directories_and_names_apart() {
 }
 
 #[test]
-fn what_failed_is_tried_again_however_the_clock_is_set() {
+fn failed_order_is_retried_after_a_clock_change() {
     let now = Instant::now();
     let minute = Duration::from_secs(60);
     let again = RenewalDue::Again(now + minute);

@@ -12,7 +12,7 @@ fn seen(ends: &[(i64, &str)], life_days: i64) -> ExpiryState {
 }
 
 #[test]
-fn what_ends_soon_is_a_warning_and_what_has_ended_an_error() {
+fn expiring_certificate_is_a_warning_and_expired_one_an_error() {
     let now = 1_000 * DAY_S;
     let ends = [(now - 3 * DAY_S, "gone"), (now + 2 * DAY_S + 60, "soon"), (now + 20 * DAY_S, "later")];
     let found: Vec<String> = problems(&seen(&ends, 365), 14, now).iter().map(ToString::to_string).collect();

@@ -5,7 +5,7 @@ fn exported(leaf: &str, until_unix_s: i64) -> ExportedStaple {
 }
 
 #[test]
-fn what_one_process_tells_another_knows_and_what_is_odd_is_passed_over() {
+fn exported_staples_are_imported_and_invalid_ones_skipped() {
     let (leaf, soon) = (BASE64.encode([7; 32]), now_unix_s() + 600);
     let check = |one: ExportedStaple, expected: Option<(&str, i64)>| {
         let again = StapleCache::with(&[one]).export();

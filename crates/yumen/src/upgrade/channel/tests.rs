@@ -43,7 +43,7 @@ fn a_peer_that_has_gone_is_no_peer_that_is_silent() {
 }
 
 #[test]
-fn what_is_no_document_is_an_error() {
+fn invalid_document_is_an_error() {
     let check = |bytes: &[u8]| {
         let (one, other) = pair();
         (&one.stream).write_all(bytes).unwrap();

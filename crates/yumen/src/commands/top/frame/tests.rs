@@ -49,7 +49,7 @@ fn a_frame_tells_differences_per_second() {
 }
 
 #[test]
-fn what_was_not_used_is_not_shown() {
+fn unused_rows_are_not_shown() {
     let same = json!([row("a", 100, 1, 1, json!([[10, 100]]))]);
     let frame = TopFrame::between(&look(1000, same.clone()), &look(2000, same), SortOrder::Rate);
     assert!(frame.sections[0].lines.is_empty());

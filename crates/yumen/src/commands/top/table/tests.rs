@@ -39,7 +39,7 @@ fn a_low_screen_gets_the_first_rows_of_each_kind() {
 }
 
 #[test]
-fn a_gateway_without_traffic_is_told_so() {
+fn gateway_without_traffic_has_a_message() {
     let frame = TopFrame::between(&Value::Null, &json!({ "version": "1" }), SortOrder::Rate);
     assert!(render(&frame, 10).ends_with("no requests\n"));
 }

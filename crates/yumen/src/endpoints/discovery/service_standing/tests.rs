@@ -47,7 +47,7 @@ fn check(remembered: Option<&[&str]>, events: &[(u64, Event, &str)]) {
 }
 
 #[test]
-fn an_answer_is_told_once_whatever_its_order() {
+fn reordered_response_is_reported_once() {
     check(
         None,
         &[
@@ -114,7 +114,7 @@ fn an_empty_answer_is_honoured_after_the_hold() {
 }
 
 #[test]
-fn what_is_remembered_serves_until_the_source_answers() {
+fn saved_nodes_serve_until_the_first_response() {
     let waiting = "[a] it has not answered yet; the last 1 endpoints stay in use";
     check(Some(&["a"]), &[(0, Lapse, ""), (1, Lapse, waiting), (2, Heard(&["b"]), "[b] -")]);
     check(Some(&["a"]), &[(0, Heard(&["b"]), "[b] -"), (2, Lapse, "")]);

@@ -15,7 +15,7 @@ fn directory(of: &str) -> PathBuf {
 }
 
 #[test]
-fn what_is_kept_is_known_again_until_a_name_is_asked_for() {
+fn saved_addresses_are_known_until_the_first_lookup() {
     let directory = directory("kept");
     let names = HostNames::open(&directory, HashMap::new());
     assert_eq!(names.begin("a.test"), HostAddresses::default());
