@@ -147,7 +147,7 @@ fn lists_are_read_line_by_line() {
 }
 
 #[test]
-fn prose_is_told_from_fenced_code() {
+fn prose_is_separated_from_fenced_code() {
     let text = "A `Name` and\n```\n`Not` [x](y.md)\n```\n[a](b.md#c) [d](https://e) `yumen-http`";
     assert_eq!(backticked(text).collect::<Vec<_>>(), ["Name", "yumen-http"]);
     assert_eq!(links(text).collect::<Vec<_>>(), ["b.md"]);

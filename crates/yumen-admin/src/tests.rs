@@ -121,7 +121,7 @@ async fn status_tells_life_readiness_health_and_problems() {
 }
 
 #[tokio::test]
-async fn who_is_not_ready_says_why() {
+async fn unready_gateway_gives_the_reason() {
     let address = status_listener(Err("worker 0 has no configuration")).await;
     let body = "{\"status\":\"error\",\"error\":\"worker 0 has no configuration\"}\n";
     check(address, &get("/status/ready"), 503, body).await;
@@ -238,7 +238,7 @@ async fn admin_listener(tls: Option<AdminTls>, allow: &str) -> std::net::SocketA
 }
 
 #[tokio::test]
-async fn the_address_of_a_connection_decides_who_may_ask() {
+async fn access_depends_on_the_peer_address() {
     let list = "{\"total\":0,\"list\":[]}\n";
     check(admin_listener(None, "127.0.0.0/8").await, &get("/apisix/admin/routes"), 200, list).await;
     let refused = "{\"error_msg\":\"127.0.0.1 is not allowed: not in admin.allow\"}\n";
@@ -320,7 +320,7 @@ async fn a_connection_ends_with_its_lifetime() {
 }
 
 #[tokio::test]
-async fn a_listener_that_ends_takes_leave_of_who_asks_late() {
+async fn closing_listener_answers_late_requests() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
@@ -381,7 +381,7 @@ async fn a_connection_that_serves_a_request_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_get_on_is_given_up() {
+async fn stalled_body_times_out() {
     let address =
         reader(ServerBounds { stall: Duration::from_millis(100), ..BOUNDS }, ListenerAccess::default()).await;
     let reply = exchange(address, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc").await;
@@ -389,7 +389,7 @@ async fn a_body_that_does_not_get_on_is_given_up() {
 }
 
 #[tokio::test]
-async fn who_may_not_ask_takes_no_place_from_anybody() {
+async fn refused_peers_take_no_connection_slot() {
     let none = yumen_base::IpSet::parse(["192.0.2.0/24"].into_iter()).unwrap();
     let access = ListenerAccess { allow: Some(none), ..ListenerAccess::default() };
     let address = reader(ServerBounds { connections: 1, ..BOUNDS }, access).await;

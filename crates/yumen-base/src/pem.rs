@@ -40,7 +40,7 @@ mod tests {
     use super::flaw;
 
     #[test]
-    fn a_flaw_is_named_by_what_is_most_likely_wrong() {
+    fn error_names_the_most_likely_cause() {
         let check = |text: &str, expected: &str| {
             let found = flaw(text.as_bytes());
             assert!(found.contains(expected), "{text:?}: {found}");

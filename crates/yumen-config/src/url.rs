@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_url_names_is_hidden() {
+    fn user_information_of_a_url_is_hidden() {
         for (text, expected) in [
             ("http://a.test/x@y", "http://a.test/x@y"),
             ("http://token@a.test", "http://******@a.test"),

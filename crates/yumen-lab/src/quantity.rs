@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_a_dash() {
+    fn unrepresentable_value_is_a_dash() {
         assert_eq!(QuantityUnit::PerSecond.show(f64::NAN), "–");
     }
 }

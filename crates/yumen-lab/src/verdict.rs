@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_closer_than_the_threshold_is_the_same_however_certain() {
+    fn difference_below_the_threshold_is_same() {
         let (low, high) = ([100.0, 100.1, 100.2, 100.3, 100.4], [101.0, 101.1, 101.2, 101.3, 101.4]);
         check(RoundMetric::Throughput, &low, &high, VerdictDecision::Same);
     }

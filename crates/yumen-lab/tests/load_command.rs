@@ -50,7 +50,7 @@ impl Drop for Upstream {
 }
 
 #[test]
-fn a_result_goes_where_it_is_wanted_and_nothing_else_is_said_in_a_pipe() {
+fn result_is_written_to_the_output_and_nothing_else_to_a_pipe() {
     let upstream = Upstream::start(&["--error-share", "0.1"]);
     let url = format!("http://{}/1k", upstream.address);
     let json = bench(&["load", &url, "-n", "50", "-c", "5", "--json", "-"]);

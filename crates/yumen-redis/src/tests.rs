@@ -4,7 +4,7 @@ use yumen_plugin::background::RedisScript;
 use crate::testing::{address, listen, run, serve, target, tools};
 
 #[test]
-fn clients_of_settings_that_nobody_names_any_more_are_forgotten() {
+fn clients_of_removed_settings_are_dropped() {
     run(async {
         let clients = RedisClients::new(tools());
         let topologies = [
@@ -27,7 +27,7 @@ fn clients_of_settings_that_nobody_names_any_more_are_forgotten() {
 }
 
 #[test]
-fn a_worker_that_ends_says_what_was_put_off_and_waits_for_the_answers() {
+fn closing_worker_sends_deferred_commands_and_awaits_replies() {
     run(async {
         let (listener, topology) = listen("127.0.0.1").await;
         serve(listener, |_| ":7\r\n".to_owned());

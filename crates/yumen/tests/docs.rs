@@ -77,7 +77,7 @@ fn every_example_is_accepted_without_a_problem() {
 }
 
 #[test]
-fn what_is_wrong_is_not_accepted() {
+fn invalid_successor_is_not_accepted() {
     let output = check("routes:\n  - id: a\n    uri: /a\n    plugins: { key-oath: {} }\n");
     assert!(!output.status.success());
     assert_eq!(sort_of("    plugins:\n"), None);

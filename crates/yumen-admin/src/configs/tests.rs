@@ -190,7 +190,7 @@ async fn a_refused_document_changes_nothing_and_says_where() {
 }
 
 #[tokio::test]
-async fn what_a_document_says_twice_is_refused_and_named() {
+async fn duplicate_items_of_a_document_are_refused_by_name() {
     let state = state();
     let router = contract_router().with_state(state.clone());
     let item = r#"{"id":"a","uri":"/","plugins":{"key-auth":{}},"plugins":{}}"#;
@@ -213,7 +213,7 @@ async fn what_a_document_says_twice_is_refused_and_named() {
 }
 
 #[tokio::test]
-async fn a_digest_no_longer_holds_once_somebody_else_has_written() {
+async fn digest_is_stale_after_another_write() {
     let state = state();
     put(&state, "d1", &document()).await;
     let text: Arc<str> = r#"{"uri":"/other","plugins":{}}"#.into();
@@ -228,7 +228,7 @@ async fn a_digest_no_longer_holds_once_somebody_else_has_written() {
 }
 
 #[tokio::test]
-async fn a_replacement_refuses_what_it_would_not_heed() {
+async fn replacement_refuses_unknown_fields() {
     let state = state();
     put(&state, "d1", &document()).await;
     let router = contract_router().with_state(state.clone());
@@ -298,7 +298,7 @@ async fn a_whole_configuration_is_judged_item_by_item() {
 }
 
 #[tokio::test]
-async fn what_is_declared_stays_and_what_cannot_be_read_is_named() {
+async fn declared_objects_stay_and_unreadable_ones_are_named() {
     let state = state();
     let document = json!({ "routes": [{ "id": "1", "uri": "/a", "plugins": {} }] });
     let write = async |json: &'static str, lifetime_ms: Option<u64>| {

@@ -78,7 +78,7 @@ async fn resources_are_shown_with_their_revisions() {
 }
 
 #[tokio::test]
-async fn no_secret_is_shown_and_what_is_none_stays() {
+async fn secrets_are_redacted_and_other_fields_stay() {
     let router = served().await;
     let paths = ["routes", "services", "upstreams", "plugin_metadatas", "route/r1", "upstream/u1", "schema"];
     for path in paths {
@@ -161,7 +161,7 @@ fn fields_of_checks_hide_what_lets_them_in() {
 }
 
 #[tokio::test]
-async fn health_is_told_for_all_for_one_and_as_a_page() {
+async fn health_is_listed_for_all_for_one_and_as_a_page() {
     let router = served().await;
     let table = [
         ("upstreams/u1", 200, ""),

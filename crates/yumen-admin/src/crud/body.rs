@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_large_is_read_to_its_end_unless_that_is_far() {
+    async fn oversized_body_is_drained_up_to_a_bound() {
         for (headers, chunks, taken) in [
             (vec![], 4, 4..=4),
             (vec![("content-length", "4194304")], 4, 4..=4),

@@ -206,7 +206,7 @@ fn histograms_get_the_infinite_bucket_and_are_added_up() {
 }
 
 #[test]
-fn what_no_scraper_would_accept_is_left_out() {
+fn invalid_metrics_are_left_out() {
     check(
         vec![
             family("ok", Gauge, vec![number(&[], 1.0)]),

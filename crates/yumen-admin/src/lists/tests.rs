@@ -74,7 +74,7 @@ fn a_list_grows_splits_shrinks_and_is_emptied() {
 }
 
 #[test]
-fn what_did_not_change_is_shared() {
+fn unchanged_rows_are_shared() {
     let lists = ListCache::default();
     let entry = |revision| StoreEntry {
         json: "{}".into(),

@@ -78,7 +78,7 @@ fn every_verb_of_the_contract_is_in_the_table() {
 }
 
 #[tokio::test]
-async fn what_this_router_is_said_to_serve_it_serves() {
+async fn documented_endpoints_are_served() {
     let router = contract_router().with_state(state());
     let extensions = ["schema", "plugins", "configs"];
     for endpoint in endpoints().into_iter().filter(|one| extensions.contains(&one.tag)) {

@@ -45,7 +45,7 @@ async fn all_plugins_are_described_for_the_editor() {
 }
 
 #[tokio::test]
-async fn one_plugin_is_shown_or_told_missing() {
+async fn one_plugin_is_shown_or_missing() {
     let table = [
         ("/cors", 200, ""),
         ("/cors?subsystem=stream", 404, "plugin not found in subsystem stream"),

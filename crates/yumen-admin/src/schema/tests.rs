@@ -32,7 +32,7 @@ async fn every_kind_has_a_schema_and_nothing_else_has() {
 }
 
 #[tokio::test]
-async fn plugin_schemas_are_told_apart_by_type() {
+async fn plugin_schemas_differ_by_type() {
     let router = contract_router().with_state(state());
     let table = [
         ("key-auth", "", "header", true),
@@ -82,7 +82,7 @@ async fn a_body_beyond_the_limit_is_refused_in_the_shape_of_the_api() {
 }
 
 #[tokio::test]
-async fn what_is_too_deep_to_be_written_is_no_valid_object() {
+async fn object_nested_too_deeply_is_invalid() {
     let nested = format!("{}0{}", r#"{"a":"#.repeat(99), "}".repeat(99));
     let body = format!(r#"{{"uri":"/a","plugins":{{"cors":{nested}}}}}"#);
     let expected = json!({ "error_msg": "invalid configuration: it is nested deeper than 100 levels" });

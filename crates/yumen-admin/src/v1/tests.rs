@@ -208,7 +208,7 @@ async fn a_rollback_is_a_new_revision_with_the_old_content() {
 }
 
 #[tokio::test]
-async fn a_rollback_that_does_much_asks_for_somebodys_word_as_an_import_does() {
+async fn large_rollback_requires_confirmation() {
     let fixture = Fixture::new();
     for id in ["many-1", "many-2", "many-3", "many-4"] {
         fixture.put(Kind::Routes, id, json!({ "uri": "/a" })).await;
@@ -269,7 +269,7 @@ async fn a_rollback_leaves_out_what_has_expired_unless_it_is_needed() {
 }
 
 #[tokio::test]
-async fn writes_of_several_objects_refuse_what_they_would_not_heed() {
+async fn bulk_writes_refuse_unknown_fields() {
     let fixture = Fixture::new();
     fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
     for target in ["/yumen/v1/apply", "/yumen/v1/import", "/yumen/v1/revisions/1/rollback"] {
@@ -293,7 +293,7 @@ async fn writes_of_several_objects_refuse_what_they_would_not_heed() {
 }
 
 #[tokio::test]
-async fn an_argument_nobody_knows_is_refused_wherever_it_is_given() {
+async fn unknown_arguments_are_refused_everywhere() {
     let fixture = Fixture::new();
     fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
     let reads =
@@ -402,7 +402,7 @@ async fn an_answer_waits_for_the_nodes_asked_for_and_names_those_behind() {
 }
 
 #[tokio::test]
-async fn what_only_moves_endpoints_sends_no_request_another_way() {
+async fn endpoint_changes_alone_reroute_no_request() {
     let fixture = Fixture::new();
     let known = json!({ "id": "1", "nodes": { "a:1": 1 }, "retries": 1, "create_time": 1, "update_time": 2 });
     fixture.put(Kind::Upstreams, "1", known).await;
@@ -427,7 +427,7 @@ async fn what_only_moves_endpoints_sends_no_request_another_way() {
 }
 
 #[tokio::test]
-async fn a_section_nobody_knows_is_refused_and_nothing_is_written() {
+async fn unknown_section_is_refused_and_nothing_is_written() {
     let fixture = Fixture::new();
     fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
     let near = "nothing was written: unknown section \"route\", did you mean \"routes\"?";
@@ -456,7 +456,7 @@ async fn an_object_named_twice_is_deleted_once() {
 }
 
 #[tokio::test]
-async fn what_is_too_deep_is_refused_and_what_cannot_be_read_is_named() {
+async fn deep_objects_are_refused_and_unreadable_ones_named() {
     let fixture = Fixture::new();
     let nested = format!("{}0{}", r#"{"a":"#.repeat(99), "}".repeat(99));
     let route = format!(r#"{{"id":"1","uri":"/a","plugins":{{"cors":{nested}}}}}"#);
@@ -501,7 +501,7 @@ async fn a_consumers_credentials_go_with_it() {
 }
 
 #[tokio::test]
-async fn what_is_declared_stays_though_it_was_about_to_go() {
+async fn declared_object_stays_although_it_was_to_expire() {
     for (target, body) in [
         ("/yumen/v1/apply", r#"{"put":{"routes":[{"id":"1","uri":"/a","plugins":{}}]}}"#),
         ("/yumen/v1/revisions/1/rollback", ""),
@@ -552,7 +552,7 @@ async fn an_export_that_is_imported_writes_nothing_and_leaves_what_ends_its_end(
 }
 
 #[tokio::test]
-async fn an_answer_says_that_what_was_written_is_quarantined() {
+async fn response_names_quarantined_objects() {
     let fixture = Fixture::new();
     fixture.put(Kind::Routes, "8", json!({ "uri": "/old", "plugins": {} })).await;
     fixture.put(Kind::Routes, "9", json!({ "uri": "/old", "plugins": {} })).await;
@@ -616,7 +616,7 @@ async fn an_export_comes_back_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_transaction_is_told_in_the_words_of_its_language() {
+async fn transaction_errors_use_the_words_of_its_format() {
     let fixture = Fixture::new();
     for (body, status, word) in [
         (r#"{"put": {"routes": [}}"#, 400, "expected value at line 1 column 21"),

@@ -31,7 +31,7 @@ fn with_plugin(name: &str, settings: Value) -> Value {
 }
 
 #[test]
-fn schema_findings_are_told_in_the_words_of_the_contract() {
+fn schema_errors_use_the_words_of_apisix() {
     let invalid = |message: &str| format!("invalid configuration: {message}");
     let of =
         |field: &str, message: &str| invalid(&format!("property \"{field}\" validation failed: {message}"));
@@ -88,7 +88,7 @@ fn schema_findings_are_told_in_the_words_of_the_contract() {
 }
 
 #[test]
-fn plugins_are_told_in_the_words_of_the_contract() {
+fn plugin_errors_use_the_words_of_apisix() {
     let err = |name: &str, message: &str| {
         format!("failed to check the configuration of plugin {name} err: {message}")
     };
@@ -245,7 +245,7 @@ fn certificates_secrets_metadata_and_protos_have_their_rules() {
 }
 
 #[test]
-fn what_an_upstream_cannot_show_is_refused_wherever_the_upstream_stands() {
+fn unusable_upstream_certificate_is_refused_in_every_object() {
     let pem = |word: &str| format!("{word}{}", "x".repeat(128));
     let upstream = |cert: &str, key: &str| {
         let tls = json!({ "client_cert": pem(cert), "client_key": pem(key) });
@@ -429,7 +429,7 @@ fn quarantined(kind: Kind, value: &Value) -> Option<String> {
 }
 
 #[test]
-fn what_is_accepted_compiles_and_what_is_refused_does_not() {
+fn validation_agrees_with_the_compiler() {
     let state = state();
     let (mut accepted, mut refused) = (0, 0);
     for (kind, good) in good() {

@@ -12,7 +12,7 @@ fn check(entries: &[&str], inside: &[&str], outside: &[&str]) {
 }
 
 #[test]
-fn blocks_and_addresses_hold_what_they_say() {
+fn blocks_contain_their_addresses_only() {
     check(&["127.0.0.1"], &["127.0.0.1", "::ffff:127.0.0.1"], &["127.0.0.0", "127.0.0.2", "::1"]);
     check(&["10.0.0.0/8"], &["10.0.0.0", "10.255.255.255"], &["9.255.255.255", "11.0.0.0"]);
     check(&["113.74.26.106/24"], &["113.74.26.0", "113.74.26.255"], &["113.74.27.0"]);
@@ -80,7 +80,7 @@ fn a_long_list_agrees_with_asking_every_entry() {
 }
 
 #[test]
-fn what_is_no_address_is_named() {
+fn invalid_address_is_named() {
     for bad in [
         "",
         "1.2.3",

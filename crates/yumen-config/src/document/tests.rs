@@ -156,7 +156,7 @@ fn an_item_without_an_id_is_known_by_its_place() {
 }
 
 #[test]
-fn an_object_with_a_member_twice_is_broken_and_whoever_sends_it_is_told() {
+fn object_with_a_duplicate_member_is_broken_and_reported() {
     let yaml = "routes:\n- id: 1\n  plugins: {key-auth: {}}\n  plugins: {}\n- id: 2\n  <<: {uri: /a}\n  <<: {desc: b}\n- id: 3\n";
     let json = r#"{"routes": [{"id": 1, "plugins": {"key-auth": {}}, "plugins": {}}, {"id": 2, "<<": 1, "<<": 2}, {"id": 3}]}"#;
     for text in [yaml, json] {
@@ -175,14 +175,14 @@ fn an_object_with_a_member_twice_is_broken_and_whoever_sends_it_is_told() {
 }
 
 #[test]
-fn whoever_sends_a_section_twice_is_told() {
+fn duplicate_section_is_reported() {
     let (_, problems) = parse_literally(r#"{"routes": [{"id": 1}], "services": [], "routes": []}"#);
     let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(messages, ["error: file at routes: \"routes\" is written more than once"]);
 }
 
 #[test]
-fn nobody_can_write_the_id_of_a_place() {
+fn positional_id_cannot_be_written() {
     let yaml = "routes:\n- id: routes#2\n- uri: /a\n";
     assert_eq!(
         defects_of(yaml),
@@ -215,7 +215,7 @@ fn an_item_with_an_id_that_is_none_or_another_s_is_there_and_is_broken() {
 }
 
 #[test]
-fn what_somebody_sends_needs_ids() {
+fn submitted_items_need_ids() {
     let (resources, problems) = parse_literally("routes:\n- 5\n- uri: /a\n- id: a/b\n- id: 1\n- id: 1\n");
     assert_eq!(resources, [Resource::new(Kind::Routes, "1", &json!({ "id": 1 }))]);
     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -229,7 +229,7 @@ fn what_somebody_sends_needs_ids() {
 }
 
 #[test]
-fn what_is_broken_is_broken_in_an_export_and_what_had_a_place_has_a_name() {
+fn broken_objects_stay_broken_in_exports_and_positional_ones_get_ids() {
     let yaml = "routes:\n- uri: /a\n  plugins: {}\n- uri: /b\n  plugins: {}\n  desc: \"${{A}}\"\n- id: arr_1\n  uri: /c\n  plugins: {}\n- id: arr_1\n  uri: /d\n  plugins: {}\n";
     let (resources, _) = parse(yaml, &environment);
     let (again, problems) = parse_literally(&to_yaml(&resources).unwrap());
@@ -244,7 +244,7 @@ fn what_is_broken_is_broken_in_an_export_and_what_had_a_place_has_a_name() {
 }
 
 #[test]
-fn who_marks_an_object_as_broken_is_believed() {
+fn object_marked_as_broken_is_broken() {
     for mark in [json!(1), json!([]), json!([{}]), json!(null)] {
         let written = json!({ "uri": "/a", "$broken": mark }).to_string();
         assert_eq!(decode::<RouteSpec>(&written).unwrap_err().path, "$broken");
@@ -285,7 +285,7 @@ fn credentials_and_special_ids_are_understood() {
 }
 
 #[test]
-fn unknown_sections_are_told_with_a_hint() {
+fn unknown_sections_are_reported_with_a_hint() {
     let near =
         "warning: file at route: unknown section \"route\" is ignored\n  hint: did you mean \"routes\"?";
     check("route: [{id: 1}]\nroutes: [{id: 2}]\n", &[("routes/2", json!({"id": 2}))], &[near]);
@@ -321,7 +321,7 @@ fn a_text_that_cannot_be_parsed_is_one_problem_with_its_place() {
 }
 
 #[test]
-fn what_is_exported_reads_back_the_same() {
+fn export_reads_back_unchanged() {
     let resources = [
         Resource::new(Kind::Routes, "1", &json!({"id": "1", "uri": "/a", "n": 1, "t": "true", "s": "#END"})),
         Resource::new(Kind::Consumers, "jack", &json!({"username": "jack"})),
@@ -384,7 +384,7 @@ fn mutated_documents_never_bring_the_reader_down() {
 }
 
 #[test]
-fn what_looks_like_a_variable_or_a_merge_key_comes_back_as_it_was() {
+fn text_like_a_variable_or_merge_key_reads_back_unchanged() {
     let plugins = [
         json!({ "echo": { "body": "${{HOST}} ${{X:=1}}", "${{HOST}}": "${{PORT}}" } }),
         json!({ "echo": { "<<": { "a": 1 }, "b": "#END", "c": "a\n#END\n" } }),
@@ -409,7 +409,7 @@ fn a_text_that_only_looks_like_a_merge_key_stays_yaml() {
 }
 
 #[test]
-fn what_is_written_as_json_is_json_and_comes_back() {
+fn json_export_is_json_and_reads_back() {
     let route = json!({ "id": "1", "uri": "/a", "plugins": { "echo": { "<<": { "a": "#END" } } } });
     let resources = vec![Resource::new(Kind::Routes, "1", &route)];
     let text = to_json(&resources).unwrap();

@@ -12,7 +12,7 @@ fn check(text: &str, value: Value, duplicates: &[&str]) {
 }
 
 #[test]
-fn a_member_that_is_there_twice_is_told_with_its_path_and_the_last_is_kept() {
+fn duplicate_member_is_reported_by_path_and_the_last_counts() {
     check(r#"{"a": 1, "b": {"a": 2}}"#, json!({ "a": 1, "b": { "a": 2 } }), &[]);
     check(r#"{"a": 1, "b": 2, "a": 3}"#, json!({ "a": 3, "b": 2 }), &["a"]);
     check(r#"{"a": [0, {"b": {"c": 1, "c": 2}}]}"#, json!({ "a": [0, { "b": { "c": 2 } }] }), &["a[1].b.c"]);
@@ -21,7 +21,7 @@ fn a_member_that_is_there_twice_is_told_with_its_path_and_the_last_is_kept() {
 }
 
 #[test]
-fn what_is_told_is_bounded() {
+fn duplicate_reports_are_bounded() {
     let long = "é".repeat(1000);
     let many: Vec<String> = (0..100).map(|at| format!(r#""{at}{long}": 1, "{at}{long}": 2"#)).collect();
     let read = from_json(format!("{{{}}}", many.join(",")).as_bytes()).unwrap();

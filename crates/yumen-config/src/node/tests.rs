@@ -11,7 +11,7 @@ fn check(yaml: &str, problems: &[&str]) {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_path_and_hint() {
+fn errors_have_path_and_hint() {
     let table: [(&str, &[&str]); 16] = [
         (
             "workers: {count: 2000}\ntimeouts: {head_ms: 0}\n",
@@ -162,7 +162,7 @@ fn nothing_written_gives_the_defaults() {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_settings_are_read() {
     let yaml = "listen:\n- address: \"[::]:9443\"\n  tls: true\nworkers:\n  count: 2\n  cpu_affinity: [0, 2]\nstore: {kind: file, file: a.yaml}\nadmin: {listen: \"\"}\ntimeouts: {idle_ms: 5}\n";
     let config = NodeConfig::parse(yaml).expect("valid");
     assert_eq!((config.listen.len(), config.listen[0].tls, config.listen[0].backlog), (1, true, 65535));
@@ -185,7 +185,7 @@ fn the_reference_is_a_valid_file_of_all_defaults_and_every_field_is_documented()
 }
 
 #[test]
-fn etcd_settings_that_cannot_work_are_told() {
+fn unusable_etcd_settings_are_reported() {
     let table: [(&str, &[&str]); 7] = [
         ("store: {kind: etcd, etcd: {host: [\"https://a:2379\"], user: u, password: p}}\n", &[]),
         (
@@ -229,7 +229,7 @@ fn etcd_settings_that_cannot_work_are_told() {
 }
 
 #[test]
-fn acme_settings_that_cannot_work_are_told() {
+fn unusable_acme_settings_are_reported() {
     let table: [(&str, &[&str]); 5] = [
         ("acme: {directory: \"https://ca.test/dir\", certificates: [{names: [a.test, b-2.test]}]}\n", &[]),
         (
@@ -262,7 +262,7 @@ fn acme_settings_that_cannot_work_are_told() {
 }
 
 #[test]
-fn settings_without_effect_or_out_of_bounds_are_told_with_their_path() {
+fn ineffective_or_out_of_range_settings_are_reported_by_path() {
     let cases = [
         ("tls: {session_entries: 4294967295}", "tls.session_entries: ", "to be at most 262144"),
         ("workers: {count: 1025}", "workers.count: ", "to be at most 1024"),

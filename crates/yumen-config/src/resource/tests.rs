@@ -11,7 +11,7 @@ fn refused(kind: Kind, value: Value, path: &str, message: &str) {
 }
 
 #[test]
-fn route_rules_are_told_as_apisix_tells_them() {
+fn route_errors_match_apisix() {
     let uri = "property \"uri\" validation failed: ";
     let needs = concat!(
         r#"object matches none of the required: ["plugins","uri"] or ["upstream","uri"] or ["upstream_id","uri"]"#,
@@ -82,7 +82,7 @@ fn route_rules_are_told_as_apisix_tells_them() {
 }
 
 #[test]
-fn upstream_rules_are_told_as_apisix_tells_them() {
+fn upstream_errors_match_apisix() {
     let none = "value should match only one schema, but matches none";
     let table = [
         (json!({}), "", none),

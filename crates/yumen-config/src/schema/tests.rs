@@ -186,7 +186,7 @@ fn messages_about_choices_and_combinations_are_exact() {
 }
 
 #[test]
-fn what_fits_is_accepted() {
+fn valid_values_are_accepted() {
     let table = [
         (json!({"type": "integer"}), json!(2.0)),
         (json!({"type": "array"}), json!({})),
@@ -206,7 +206,7 @@ fn what_fits_is_accepted() {
 }
 
 #[test]
-fn the_first_fault_in_the_order_of_judgement_is_told() {
+fn first_fault_in_evaluation_order_is_reported() {
     let schema = json!({
         "type": "object", "properties": {"a": {"type": "string"}}, "required": ["b"],
         "additionalProperties": false, "minProperties": 9, "anyOf": [{"required": ["z"]}]
@@ -321,7 +321,7 @@ fn a_reference_stands_for_the_part_it_names() {
 }
 
 #[test]
-fn a_schema_that_comes_back_to_itself_is_given_up_on_in_time() {
+fn recursive_schema_ends_at_the_step_limit() {
     let next = json!({"properties": {"next": {"$ref": "#"}}});
     let doubling = json!({"anyOf": [{"allOf": [next, {"required": ["none"]}]}, next]});
     // A reference under `not` does not evade the bound.

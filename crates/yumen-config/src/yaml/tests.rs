@@ -10,7 +10,7 @@ fn check(value: Value, expected: &str) {
 }
 
 #[test]
-fn what_older_readers_take_for_another_type_is_quoted() {
+fn text_that_yaml_1_1_types_differently_is_quoted() {
     for text in [
         "y",
         "N",

@@ -144,7 +144,7 @@ fn a_body_cut_off_is_not_done() {
 }
 
 #[test]
-fn size_lines_are_what_the_decoder_reads() {
+fn encoded_size_lines_are_decoded() {
     for (size, line) in [(0, "0\r\n"), (9, "9\r\n"), (255, "ff\r\n"), (4096, "1000\r\n")] {
         assert_eq!(ChunkSizeLine::new(size).as_bytes(), line.as_bytes());
     }
@@ -153,7 +153,7 @@ fn size_lines_are_what_the_decoder_reads() {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..6)) {
+    fn encoded_bodies_are_decoded(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..6)) {
         let mut encoded = Vec::new();
         for chunk in &chunks {
             encoded.extend_from_slice(ChunkSizeLine::new(chunk.len()).as_bytes());
@@ -174,7 +174,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_broken_once_stays_broken() {
+fn broken_body_stays_broken() {
     let mut chunked = ChunkedDecoder::default();
     assert_eq!(chunked.step(b"1\r\na\r\n"), Ok(ChunkDecodeStep::Framing(3)));
     assert_eq!(chunked.step(b"a\r\n"), Ok(ChunkDecodeStep::Data(1)));

@@ -59,7 +59,7 @@ fn the_server_name_is_found_wherever_it_stands() {
 }
 
 #[test]
-fn what_is_no_first_message_is_told_early() {
+fn non_tls_input_is_detected_early() {
     let mut longest = vec![22, 3, 1, 0x40, 0];
     longest.resize(HELLO_BYTES_MAX, 1);
     let table: [&[u8]; 8] = [
@@ -78,7 +78,7 @@ fn what_is_no_first_message_is_told_early() {
 }
 
 #[test]
-fn what_follows_the_message_may_be_of_another_kind() {
+fn other_records_may_follow_the_client_hello() {
     let hello = records(&message(&server_name(b"a")), 16384);
     for suffix in [&[20, 3, 3, 0, 1, 1][..], &[23, 3, 3, 0, 2, 0, 0], &[0], b"GET"] {
         let bytes = [&hello[..], suffix].concat();

@@ -22,7 +22,7 @@ fn status_lines_have_the_received_reason_or_the_standard_one() {
 }
 
 #[test]
-fn framing_is_told_where_it_has_to_be() {
+fn framing_field_is_written_where_required() {
     let written = |value| {
         let mut out = Vec::new();
         framing(&mut out, value);

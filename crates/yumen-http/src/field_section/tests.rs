@@ -25,7 +25,7 @@ fn the_line_is_found_in_every_coding() {
 }
 
 #[test]
-fn what_names_none_or_two_goes_on_as_it_came() {
+fn missing_or_duplicate_names_pass_unchanged() {
     check(&[], None);
     check(&[b"\x27\x02:protocoI\x09websocket"], None);
     // As a value the text does not count.
@@ -41,7 +41,7 @@ fn numbers_may_be_long() {
 }
 
 #[test]
-fn what_is_cut_off_names_none() {
+fn truncated_input_has_no_name() {
     let section = [BEFORE, RAW, BEHIND].concat();
     let whole = BEFORE.len() + RAW.len();
     for length in 0..whole {

@@ -234,7 +234,7 @@ fn a_name_looked_at_once_is_set_like_any_other() {
 }
 
 #[test]
-fn what_was_set_counts_as_ours_wherever_it_stands() {
+fn fields_set_by_the_gateway_are_recognised_anywhere() {
     let mut fields = received("a: 1\nb: 2\n").fields;
     fields.set("a", b"3");
     let mut others = Fields::default();

@@ -29,7 +29,7 @@ fn check(header: &[u8], expected: Result<&str, ProxyHeaderError>) {
 }
 
 #[test]
-fn headers_are_read_and_told_apart_from_other_bytes() {
+fn headers_are_distinguished_from_other_bytes() {
     use ProxyHeaderError::{Absent, Malformed, TooLong};
     let v4 = [192, 0, 2, 1, 198, 51, 100, 2, 0x04, 0xd2, 0x01, 0xbb];
     let mut v6 = [0; 36];
@@ -76,7 +76,7 @@ fn headers_are_read_and_told_apart_from_other_bytes() {
 }
 
 #[test]
-fn what_a_proxy_asks_for_itself_has_no_ends() {
+fn local_command_has_no_addresses() {
     for version in [ProxyVersion::V1, ProxyVersion::V2] {
         let header = super::own(version);
         assert_eq!(parse(&header), Ok(ProxyHeader::Complete { used: header.len(), ends: None }));
@@ -84,7 +84,7 @@ fn what_a_proxy_asks_for_itself_has_no_ends() {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn written_headers_read_back() {
     for (source, destination) in [
         ("192.0.2.1:1234", "198.51.100.2:443"),
         ("[2001:db8::1]:1", "[::1]:65535"),

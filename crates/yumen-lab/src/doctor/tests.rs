@@ -67,7 +67,7 @@ fn each_fact_is_judged_alone() {
 }
 
 #[test]
-fn what_a_machine_does_not_tell_is_unknown_and_not_wrong() {
+fn missing_facts_are_unknown_not_problems() {
     check(|facts| facts.governor = None, "frequency governor", FindingLevel::Unknown);
     check(|facts| facts.stolen = None, "stolen processor time", FindingLevel::Unknown);
 }

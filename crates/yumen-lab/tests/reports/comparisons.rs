@@ -76,7 +76,7 @@ fn a_slower_machine_cancels_in_ratios_to_another_gateway() {
 }
 
 #[test]
-fn what_makes_runs_unlike_is_warned_of() {
+fn differences_between_runs_are_warned_of() {
     let earlier = plain(3, 1, &[1.0, 1.0]);
     let mut later = plain(3, 2, &[1.0]);
     later.machine.kernel = "Linux 7.0".to_owned();
@@ -107,7 +107,7 @@ fn unlike_runs_are_refused_with_a_reason() {
 }
 
 #[test]
-fn ci_is_told_by_the_exit_code() {
+fn exit_code_reports_the_verdict() {
     let runs = |scale: f64| vec![plain(5, 1, &[1.0, 1.0]), plain(5, 2, &[scale, 1.0])];
     let (output, _) = bench("compare-same", &runs(1.0), &["compare", "a.json", "b.json"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));

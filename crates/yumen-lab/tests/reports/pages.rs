@@ -128,7 +128,7 @@ fn every_chart_has_words_and_a_table() {
 }
 
 #[test]
-fn what_a_run_recorded_is_never_read_as_markup() {
+fn recorded_text_is_escaped() {
     let page = render(&smallest(), ReportFormat::Html).unwrap();
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt; &amp; `odd"));
     assert!(page.contains("server &quot;&lt;b&gt;&amp;amp;&lt;/b&gt;&quot;;"));
@@ -150,7 +150,7 @@ fn rows<'a>(text: &'a str, caption: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn losses_are_computed_and_said() {
+fn losses_are_computed_and_listed() {
     let text = render(&rate_ramp(), ReportFormat::Markdown).unwrap();
     let losses = rows(&text, "Where yumen loses");
     // The synthetic nginx needs less memory, and is better in nothing else.
@@ -159,7 +159,7 @@ fn losses_are_computed_and_said() {
 }
 
 #[test]
-fn a_slower_yumen_is_said_to_be_slower() {
+fn slower_yumen_is_reported_as_slower() {
     let slow = Model { capacity: 12_000.0, ..MODELS[1] };
     let points = [Point::new("plain", serde_json::json!({}), closed(16), 1.0)];
     let run = run("slower", "R1", Vec::new(), &points, &[slow, MODELS[2]], 5, 9);
@@ -230,7 +230,7 @@ fn kept_connections_are_counted_and_never_win() {
 }
 
 #[test]
-fn what_waiting_for_answers_hides_is_said() {
+fn coordinated_omission_is_reported() {
     let text = render(&dynamic_endpoints(), ReportFormat::Markdown).unwrap();
     assert!(text.contains("Coordinated omission, p99.9 from the intended moment of sending"));
     assert!(text.contains("the interface answered 503"));
@@ -250,7 +250,7 @@ fn json_holds_figures_comparisons_and_losses() {
 }
 
 #[test]
-fn what_is_no_record_is_refused_with_a_reason() {
+fn invalid_record_is_refused_with_a_reason() {
     let check = |text: &str, reason: &str| {
         let error = format!("{:#}", read_run(text).expect_err("not a record"));
         assert!(error.contains(reason), "{error}");

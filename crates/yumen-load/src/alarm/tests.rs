@@ -55,7 +55,7 @@ fn a_moment_that_is_moved_away_does_not_come_when_it_was_due_first() {
 }
 
 #[test]
-fn what_takes_too_long_is_given_up() {
+fn overdue_request_times_out() {
     with_alarm(|clock, alarm| async move {
         let timer = alarm.timer();
         let nothing = timer.within(clock.now_ns() + 5 * MS, std::future::pending::<()>()).await;

@@ -71,7 +71,7 @@ fn connections_stay_unless_one_side_says_close() {
 }
 
 #[test]
-fn what_is_not_a_response_is_malformed() {
+fn invalid_response_is_malformed() {
     let bad = |text: &str, why: MalformedResponse| check(text, false, false, Err(why));
     bad("SSH-2.0-OpenSSH_9.2\r\n", MalformedResponse::StatusLine);
     bad("HTTP/2.0 200 OK\r\n\r\n", MalformedResponse::StatusLine);
@@ -90,7 +90,7 @@ fn what_is_not_a_response_is_malformed() {
 }
 
 #[test]
-fn a_head_without_end_is_given_up() {
+fn endless_head_is_rejected() {
     let mut reader = ResponseReader::new(false);
     let mut fed = reader.feed(b"HTTP/1.1 200 OK\r\nX: ");
     for _ in 0..20 {

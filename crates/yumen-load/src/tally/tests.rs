@@ -84,7 +84,7 @@ fn a_late_answer_counts_from_when_it_was_due() {
 }
 
 #[test]
-fn what_was_given_up_or_cut_off_counts_with_the_time_it_waited() {
+fn aborted_requests_count_with_their_wait() {
     let mut tally = tally(0);
     tally.failed(moments(Some(0), Some(10), 500), RequestFailure::new(ErrorClass::ResponseTimeout, "late"));
     tally.failed(moments(Some(0), None, 500), RequestFailure::new(ErrorClass::Connect, "refused"));

@@ -133,7 +133,7 @@ fn statuses_out_of_range_are_errors_and_responses() {
 }
 
 #[test]
-fn what_is_not_http_is_an_error_of_protocol() {
+fn non_http_response_is_a_protocol_error() {
     let check = |answer: &'static [u8]| {
         let server = serve(move |peer| {
             peer.read();

@@ -170,7 +170,7 @@ fn the_upstream_counts_what_it_is_asked() {
 }
 
 #[test]
-fn the_upstream_takes_the_time_it_is_told_to() {
+fn upstream_takes_the_requested_time() {
     let latency = LatencyShape::Uniform(2_000_000, 10_000_000);
     let upstream =
         start(UpstreamCertificate::Ecdsa, UpstreamBehaviour { latency, ..UpstreamBehaviour::default() });

@@ -31,7 +31,7 @@ fn names_and_types_are_kept_apart() {
 }
 
 #[test]
-fn sweeping_forgets_only_what_nobody_holds() {
+fn sweeping_removes_only_unreferenced_state() {
     let carry = Carry::default();
     assert!(carry.is_empty());
     let shared = carry.keep("held", || 1u64);
@@ -71,7 +71,7 @@ impl PortableState for Count {
 }
 
 #[test]
-fn what_one_process_tells_another_goes_on_with() {
+fn exported_state_is_continued() {
     let (old, new) = (Carry::default(), Carry::default());
     let counts = ["a", "b"].map(|name| old.get_or_create_portable(name, Count::default));
     let _not_told = old.keep("c", || 1u64);

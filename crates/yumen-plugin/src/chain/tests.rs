@@ -109,7 +109,7 @@ fn a_consumers_plugin_wins_by_name_and_a_new_one_rewrites_late() {
 }
 
 #[test]
-fn what_a_consumer_switches_off_runs_in_no_phase() {
+fn plugin_disabled_by_a_consumer_runs_in_no_phase() {
     let phases = PhaseSet::REWRITE | PhaseSet::ACCESS | PhaseSet::LOG;
     let route =
         PluginChain::new([instance("shared", 5, phases, "routes/1"), instance("own", 3, phases, "routes/1")]);

@@ -95,7 +95,7 @@ fn the_coding_the_client_prefers_wins() {
 }
 
 #[test]
-fn what_may_not_be_coded_is_left_alone() {
+fn uncodable_responses_are_unchanged() {
     for (answer, expected) in [
         ("Cache-Control: public, No-Transform", None),
         ("Cache-Control: no-transformation", Some("gzip")),
@@ -135,7 +135,7 @@ fn the_head_tells_of_the_coded_body() {
 }
 
 #[test]
-fn what_stands_for_an_answer_varies_as_that_one_would() {
+fn not_modified_response_has_the_same_vary() {
     let request = "GET / HTTP/1.1\nHost: x\nAccept-Encoding: gzip";
     for (answer, expected) in [
         ("HTTP/1.1 304 Not Modified", Some("Accept-Encoding")),

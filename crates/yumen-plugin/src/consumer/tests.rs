@@ -40,7 +40,7 @@ fn keys_belong_to_one_plugin() {
 }
 
 #[test]
-fn a_key_taken_over_says_from_whom() {
+fn reassigned_key_names_its_former_owner() {
     let (jack, rose) = (consumer("jack"), consumer("rose"));
     let mut consumers = ConsumerIndex::default();
     consumers.insert_key("key-auth", b"k", identity(&jack, None));

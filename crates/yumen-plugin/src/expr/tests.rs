@@ -74,7 +74,7 @@ fn order_is_that_of_numbers_and_nothing_else() {
 }
 
 #[test]
-fn regular_expressions_match_anywhere_and_mind_case_as_told() {
+fn regular_expressions_match_anywhere_with_the_given_case() {
     check(json!([["arg_name", "~~", "^js"]]), true);
     check(json!([["arg_name", "~~", "^JS"]]), false);
     check(json!([["arg_name", "~*", "^JS"]]), true);
@@ -100,7 +100,7 @@ fn membership_and_networks() {
 }
 
 #[test]
-fn rules_join_by_and_unless_told_otherwise() {
+fn rules_are_joined_by_and_by_default() {
     check(json!([]), true);
     check(json!({}), true);
     check(json!([["arg_name", "==", "json"], ["arg_weight", ">", 30]]), false);
@@ -145,7 +145,7 @@ fn refusals_have_the_words_tools_expect() {
 }
 
 #[test]
-fn look_around_is_matched_and_what_takes_too_long_is_told() {
+fn look_around_matches_and_slow_patterns_are_reported() {
     let expr = |pattern: &str| ConditionExpr::parse(&json!([["uri", "~~", pattern]])).unwrap();
     let text = format!("GET /{} HTTP/1.1\nHost: a", "a".repeat(64));
     with_exchange(false, &text, |ex| {

@@ -78,7 +78,7 @@ fn patterns_match_bytes_with_look_around_and_back_references() {
 }
 
 #[test]
-fn groups_are_told_by_both_engines_alike() {
+fn both_engines_report_equal_groups() {
     for text in [r"/(\w+)/(x)?(\d+)", r"/(\w+)/(x)?(\d+)(?!z)"] {
         let found = pattern(text).captures(b"a/cat/42", &BacktrackBudget::default()).unwrap().unwrap();
         let groups: Vec<_> = (0..found.len()).map(|group| found.get(group)).collect();
@@ -91,7 +91,7 @@ fn groups_are_told_by_both_engines_alike() {
 }
 
 #[test]
-fn a_match_that_would_take_too_long_is_given_up() {
+fn slow_match_ends_at_the_step_limit() {
     let long = |bytes: usize| vec![b'a'; bytes];
     for text in [r"(a|a)*\1b", r"(a*)*(?!b)c", r"(?:a(?!b)|a)*c"] {
         assert_eq!(
@@ -122,7 +122,7 @@ fn a_match_that_would_take_too_long_is_given_up() {
 }
 
 #[test]
-fn what_no_step_counts_is_refused_with_what_to_write_instead() {
+fn uncountable_pattern_is_refused_with_an_alternative() {
     let check = |text: &str, part: &str| {
         let reason = RegexPattern::new(text, PatternOptions::default()).expect_err(text);
         assert!(reason.contains(part), "{text}: {reason}");
@@ -189,7 +189,7 @@ fn a_match_takes_of_the_budget_what_it_may_have_looked_at() {
 }
 
 #[test]
-fn what_all_matches_of_an_exchange_take_is_bounded() {
+fn matching_budget_is_shared_by_an_exchange() {
     let slow = pattern("(?!.*b)[ac]c");
     let budget = BacktrackBudget::default();
     let line = vec![b'a'; 1000];

@@ -43,7 +43,7 @@ fn check(content: &str, expected: &str) {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn errors_have_a_line_number() {
     check(
         "syntax = \"proto3\";\nmessage A {\n  string b = ;\n}",
         "line 3, column 14: expected an integer, but found ';'",

@@ -96,7 +96,7 @@ fn forwarded_is_understood() {
 }
 
 #[test]
-fn what_a_client_leaves_open_does_not_take_in_what_a_proxy_appends() {
+fn unterminated_quote_of_a_client_ends_before_appended_elements() {
     let (source, trusted) = ("http_forwarded", Some("192.0.2.0/24 10.0.0.0/8"));
     let appended = [
         ("for=9.9.9.9", ("9.9.9.9", 0)),

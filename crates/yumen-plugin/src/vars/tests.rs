@@ -103,7 +103,7 @@ fn a_request_without_an_id_has_one_of_its_own() {
 }
 
 #[test]
-fn users_and_hops_are_told_as_nginx_tells_them() {
+fn users_and_hops_match_nginx() {
     let check = |fields: &str, name: &str, expected: Option<&str>| {
         let found = with_exchange(false, &format!("GET / HTTP/1.1\nHost: a\n{fields}"), |ex| value(name, ex));
         assert_eq!(found.as_deref(), expected, "{fields}");
@@ -121,7 +121,7 @@ fn users_and_hops_are_told_as_nginx_tells_them() {
 }
 
 #[test]
-fn what_nobody_trusted_says_of_the_way_here_is_what_is_seen_of_it() {
+fn untrusted_forwarding_fields_have_observed_values() {
     let check = |fields: &str, name: &str, expected: Option<&str>| {
         let request = format!("GET / HTTP/1.1\nHost: Shop.Test:81\n{fields}");
         let found = with_exchange(true, &request, |ex| value(name, ex));
@@ -229,7 +229,7 @@ fn variables_of_the_client_certificate() {
 }
 
 #[test]
-fn a_verdict_is_told_as_nginx_tells_it() {
+fn client_certificate_verdict_matches_nginx() {
     let check = |verdict: crate::ClientCertVerdict, expected: &str| {
         let mut out = Vec::new();
         verdict.append(&mut out);
@@ -618,7 +618,7 @@ fn a_setting_that_names_a_variable_of_the_body_is_known_as_such() {
 }
 
 #[test]
-fn what_a_setting_looks_into_is_known_before_there_is_a_request() {
+fn variables_of_a_setting_are_known_at_compile_time() {
     let check = |text, body, answer| assert_eq!(VarInputs::of(text), VarInputs { body, answer }, "{text}");
     check("post_arg.a", true, false);
     check("is $graphql_name", true, false);
@@ -629,7 +629,7 @@ fn what_a_setting_looks_into_is_known_before_there_is_a_request() {
 }
 
 #[test]
-fn the_process_is_told_to_all_who_ask() {
+fn process_variables_are_available_everywhere() {
     ProcessVars { hostname: "gw-1".into(), pid: 4711 }.set_for_process();
     check("hostname", "gw-1");
     check("pid", "4711");
@@ -651,7 +651,7 @@ fn nothing_was_sent_until_the_exchange_is_over() {
 }
 
 #[test]
-fn names_that_no_variable_has_are_told_and_no_others() {
+fn only_unknown_variables_are_reported() {
     let (_, names) = unknown_names(|| {
         VarTemplate::parse(
             "$hostname $nosuch_var ${other ?? x} $arg_a $http_b $cookie_c $post_arg.d $uri_param_e",

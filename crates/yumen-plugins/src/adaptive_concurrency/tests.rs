@@ -115,7 +115,7 @@ fn an_upstream_that_gets_faster_or_slower_is_measured_again() {
 }
 
 #[test]
-fn an_overload_that_is_told_makes_the_limit_smaller_and_never_too_small() {
+fn reported_overload_lowers_the_limit_to_its_minimum() {
     let rules = AdaptiveLimitRules { min: 2, measure_requests: 1, ..RULES };
     let limiter = Arc::new(AdaptiveLimiter::new(rules));
     let mut now_us = 1_000_000;
@@ -267,7 +267,7 @@ fn an_answer_of_the_gateways_own_tells_nothing_and_ends_the_counting() {
 }
 
 #[test]
-fn what_began_before_measuring_does_not_keep_others_from_being_measured() {
+fn requests_before_the_measurement_do_not_block_it() {
     let limiter = Arc::new(AdaptiveLimiter::new(RULES));
     let mut now_us = 1_000_000;
     let mut serve = |limiter: &Arc<AdaptiveLimiter>| {
@@ -283,7 +283,7 @@ fn what_began_before_measuring_does_not_keep_others_from_being_measured() {
 }
 
 #[test]
-fn a_measurement_that_gets_no_samples_is_given_up() {
+fn measurement_without_samples_is_aborted() {
     let rules = AdaptiveLimitRules { measure_interval_us: 60_000_000, ..RULES };
     let limiter = Arc::new(AdaptiveLimiter::new(rules));
     let enter = |now_us| AdaptiveLimitGuard::enter(&limiter, now_us);
@@ -302,7 +302,7 @@ fn a_measurement_that_gets_no_samples_is_given_up() {
 }
 
 #[test]
-fn a_measurement_given_up_makes_do_with_some_samples() {
+fn aborted_measurement_uses_its_samples() {
     let limiter = Arc::new(AdaptiveLimiter::new(RULES));
     for _ in 0..SAMPLES_MIN {
         limiter.learn(

@@ -40,7 +40,7 @@ fn check_admitted(settings: Value, authorization: Option<&str>, username: &str, 
 }
 
 #[test]
-fn a_request_without_a_valid_password_is_refused_and_told_why() {
+fn invalid_password_is_refused_with_the_reason() {
     check_refused(None, "Missing authorization in request");
     let malformed = "Invalid authorization in request";
     for bad in

@@ -121,7 +121,7 @@ fn a_304_varies_where_its_answer_might_have_been_coded() {
 }
 
 #[test]
-fn what_came_before_a_pause_can_be_read_at_once_and_a_pause_behind_nothing_says_nothing() {
+fn pause_flushes_pending_output_only() {
     let levels = json!([{"comp_level": 1}, {"comp_level": 9}]);
     for (plugin, coding) in ALL {
         for settings in levels.as_array().expect("a list") {

@@ -38,7 +38,7 @@ fn a_preflight_is_answered_here() {
 }
 
 #[test]
-fn origins_are_told_by_rule() {
+fn origins_are_allowed_by_rule() {
     let list = json!({"allow_origins": "http://a.com,http://b.com:80"});
     let one = json!({"allow_origins": "http://a.com"});
     let any = json!({"allow_origins": "**"});

@@ -28,7 +28,7 @@ fn settings(more: &Value) -> Value {
 }
 
 #[test]
-fn the_earliest_deadline_told_counts() {
+fn earliest_deadline_counts() {
     let plain = settings(&json!({}));
     check(plain.clone(), "", 0, None);
     check(plain.clone(), "\nX-Request-Deadline: 1700000001000", 1000, Some("750"));

@@ -28,7 +28,7 @@ const ALL: [ContentCoding; 4] =
     [ContentCoding::Gzip, ContentCoding::Deflate, ContentCoding::Brotli, ContentCoding::Zstd];
 
 #[test]
-fn what_was_coded_is_read_back_as_far_as_the_bound() {
+fn coded_bodies_are_decoded_up_to_the_bound() {
     let text = b"the quick brown fox jumps over the lazy dog; ".repeat(500);
     for coding in ALL {
         let coded = coded(coding, &text);
@@ -39,7 +39,7 @@ fn what_was_coded_is_read_back_as_far_as_the_bound() {
 }
 
 #[test]
-fn what_is_cut_or_something_else_is_an_error() {
+fn truncated_or_invalid_coding_is_an_error() {
     let text: Vec<u8> = (0..20_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
     for coding in ALL {
         let whole = coded(coding, &text);

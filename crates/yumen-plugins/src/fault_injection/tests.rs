@@ -62,7 +62,7 @@ fn the_percentage_is_the_share_that_is_hit() {
 }
 
 #[test]
-fn a_list_without_conditions_hits_nobody() {
+fn rule_without_conditions_matches_nothing() {
     assert_eq!(run(json!({"abort": {"http_status": 500, "vars": []}})).status, 200);
 }
 

@@ -54,7 +54,7 @@ fn field(question: &SubrequestSpec, name: &str) -> Option<String> {
 }
 
 #[test]
-fn the_service_is_told_of_the_request() {
+fn auth_service_receives_the_request() {
     let settings = json!({
         "request_headers": ["authorization", "X-Forwarded-Method", "connection", "none"],
         "extra_headers": { "X-Who": "$remote_addr $arg_q" },
@@ -92,7 +92,7 @@ fn a_service_asked_by_post_gets_the_body() {
 }
 
 #[test]
-fn the_upstream_gets_what_the_service_says_and_nothing_said_in_its_name() {
+fn upstream_gets_fields_of_the_service_only_from_the_service() {
     let settings = json!({ "upstream_headers": ["X-User", "X-Roles"] });
     let request = "GET / HTTP/1.1\nHost: a\nX-User: forged\nX-Roles: forged";
     let (reply, _) = run(settings, answer(200, &[("X-User", "jack"), ("X-New", "no")], ""), request);
@@ -105,7 +105,7 @@ fn the_upstream_gets_what_the_service_says_and_nothing_said_in_its_name() {
 }
 
 #[test]
-fn names_that_an_application_takes_for_the_services_are_nobodys_to_say() {
+fn aliases_of_service_fields_are_removed() {
     let settings = json!({ "upstream_headers": ["X-User", "X_User", "x-user", "X-Roles"] });
     let request = "GET / HTTP/1.1\nHost: a\nX_User: forged\nX_roles: forged\nX_Other: kept";
     let answered = [("X-User", "jack"), ("X-User", "joe"), ("X_User", "jill")];

@@ -177,7 +177,7 @@ fn a_message_is_made_of_body_query_and_path() {
 }
 
 #[test]
-fn what_is_wrong_is_told_in_short() {
+fn errors_are_short() {
     let bench = bench();
     let plugin = bench.plugin("grpc-transcode", settings(json!({})));
     let long = "x".repeat(1 << 20);
@@ -289,7 +289,7 @@ fn failures_have_a_status_of_http() {
 }
 
 #[test]
-fn a_malformed_answer_is_told_as_one() {
+fn malformed_response_is_reported() {
     let check = |sent: &[u8], trailers: &str, problem: &str| {
         let response = answered(json!({}), "", sent, trailers);
         let text = String::from_utf8_lossy(&response.body).into_owned();
@@ -318,7 +318,7 @@ fn an_answer_whose_json_is_too_long_is_refused() {
 }
 
 #[test]
-fn a_status_is_told_in_the_body_where_that_is_asked_for() {
+fn status_is_in_the_body_if_configured() {
     use base64::Engine as _;
     let plain = answered(
         json!({ "show_status_in_body": true }),
@@ -373,7 +373,7 @@ fn the_details_of_a_status_are_in_all_no_longer_than_an_answer_may_be() {
 }
 
 #[test]
-fn what_the_proto_does_not_have_is_refused_with_what_it_has() {
+fn unknown_proto_names_are_refused_with_the_known_ones() {
     let check = |more: Value, path: &str, message: &str| {
         let refused = bench().build("grpc-transcode", settings(more)).err().expect("it is refused");
         assert_eq!((refused.path.as_str(), refused.message.as_str()), (path, message));

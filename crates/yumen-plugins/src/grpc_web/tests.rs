@@ -111,7 +111,7 @@ fn a_body_larger_than_the_bound_is_refused() {
 }
 
 #[test]
-fn browsers_are_told_what_they_may_send_and_read() {
+fn preflight_lists_allowed_fields() {
     let (bench, plugin) = bench();
     let reply = bench.run(&plugin, "OPTIONS /a.B/C HTTP/1.1\nOrigin: http://a");
     assert_eq!(reply.status, 204);
@@ -126,7 +126,7 @@ fn browsers_are_told_what_they_may_send_and_read() {
 }
 
 #[test]
-fn what_cors_lets_browsers_send_and_read_they_still_may() {
+fn cors_fields_are_merged_with_those_of_grpc_web() {
     let check = |method: &str, head: &[(&str, &str)], name: &str, expected: &str| {
         let (bench, plugin) = bench();
         let mut ex = bench.exchange(&format!("{method} /a.B/C HTTP/1.1\nOrigin: http://a"));
@@ -150,7 +150,7 @@ fn what_cors_lets_browsers_send_and_read_they_still_may() {
 }
 
 #[test]
-fn an_origin_that_cors_does_not_admit_is_told_nothing() {
+fn origin_not_admitted_by_cors_gets_no_fields() {
     let check = |names: &[&str], origin: &str, expected: Option<&str>| {
         let bench = PluginBench::new();
         let origins = json!({
@@ -237,7 +237,7 @@ fn text_is_padded_only_where_the_source_pauses() {
 }
 
 #[test]
-fn what_says_all_in_its_head_or_is_no_grpc_has_no_frame() {
+fn trailers_only_and_non_grpc_responses_have_no_trailer_frame() {
     let (head, body) = pieces("grpc-web", "Content-Type: application/grpc\ngrpc-status: 5", Vec::new());
     assert_eq!((head.fields.get("content-type"), body.len()), (Some(&b"application/grpc-web"[..]), 0));
     let (head, body) = pieces("grpc-web", "Content-Type: text/html", vec![last("x", "")]);
@@ -245,7 +245,7 @@ fn what_says_all_in_its_head_or_is_no_grpc_has_no_frame() {
 }
 
 #[test]
-fn what_is_not_translated_passes_beside_plugins_that_change_bodies() {
+fn untranslated_bodies_pass_with_body_plugins() {
     let check = |kind: &str, head: &str, status: u16| {
         let (bench, plugin) = bench();
         let request = format!("POST /a.B/C HTTP/1.1\nContent-Type: application/{kind}\n\n");

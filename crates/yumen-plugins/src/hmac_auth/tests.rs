@@ -92,7 +92,7 @@ fn a_target_is_signed_as_it_is_sent_or_decoded_as_in_apisix() {
 }
 
 #[test]
-fn what_is_no_signature_is_refused_by_name() {
+fn invalid_signatures_are_refused_with_the_reason() {
     let start = "client request can't be validated: ";
     let missing = format!("{start}missing Authorization header");
     check(json!({}), "GET / HTTP/1.1", Err(&missing));
@@ -151,7 +151,7 @@ fn the_body_is_held_to_its_digest_where_asked() {
 }
 
 #[test]
-fn strangers_may_be_somebody_and_signatures_may_stay_here() {
+fn anonymous_consumer_is_used_and_signatures_can_be_hidden() {
     let settings = json!({"anonymous_consumer": "nobody", "hide_credentials": true});
     check(settings.clone(), "GET / HTTP/1.1", Ok("nobody"));
     let signed = authorization("hmac-sha256", "date", &format!("date: {NOW}\n"));

@@ -78,7 +78,7 @@ fn a_token_is_found_in_a_field_an_argument_or_a_cookie() {
 }
 
 #[test]
-fn what_is_no_good_token_is_refused_by_name() {
+fn invalid_tokens_are_refused_with_the_reason() {
     let show = |token: &str| format!("GET / HTTP/1.1\nAuthorization: Bearer {token}");
     check(json!({}), "GET / HTTP/1.1", "Missing JWT token in request");
     for broken in ["x", "a.b", "a.b.c", "e30.e30.", "bnVsbA.bnVsbA.x", "!.e30.x"] {
@@ -192,7 +192,7 @@ fn every_algorithm_is_verified() {
 }
 
 #[test]
-fn tokens_may_stay_here_and_strangers_may_be_somebody() {
+fn anonymous_consumer_is_used_and_tokens_can_be_hidden() {
     let token = of_alice(json!({"key": "user-key"}));
     let hide = || json!({"hide_credentials": true});
     let reply = run(hide(), &format!("GET / HTTP/1.1\nAuthorization: Bearer {token}"));

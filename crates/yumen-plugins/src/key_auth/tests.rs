@@ -37,7 +37,7 @@ fn check_admitted(settings: Value, request: &str, expected: [&str; 4]) {
 }
 
 #[test]
-fn a_request_without_a_valid_key_is_refused_and_told_why() {
+fn invalid_key_is_refused_with_the_reason() {
     let challenge = "apikey realm=\"key\"";
     let missing = "Missing API key in request";
     let invalid = "Invalid API key in request";

@@ -169,7 +169,7 @@ fn rules_each_have_their_window_and_their_fields() {
 }
 
 #[test]
-fn without_a_rule_that_applies_the_limit_cannot_be_told() {
+fn no_applicable_rule_is_an_error() {
     let rules =
         json!([{"count": 1, "time_window": 2, "key": "$http_a"}, {"count": 1, "time_window": 2, "key": "x"}]);
     check(json!({"rules": rules}), &[(0, "", 500, ""), (0, "\na: 1", 200, "")]);
@@ -252,7 +252,7 @@ fn a_limit_admits_exactly_its_number_however_many_workers_count() {
 #[test]
 #[ignore = "a measurement, not a test"]
 #[allow(clippy::print_stdout, reason = "it prints its finding")]
-fn what_a_request_costs() {
+fn request_cost() {
     let bench = PluginBench::new();
     let plugin = bench.plugin("limit-count", json!({"count": 1_000_000_000, "time_window": 60}));
     let mut ex = bench.exchange("GET / HTTP/1.1");

@@ -8,7 +8,7 @@ use super::{
 };
 
 #[test]
-fn what_no_engine_can_run_is_refused_with_a_reason() {
+fn unsupported_patterns_are_refused_with_a_reason() {
     for (pattern, part) in [("(", "unclosed group"), ("[z-a]", "invalid character class range")] {
         let error = compile(pattern, "regex_uri").expect_err(pattern);
         assert_eq!(error.path, "regex_uri");

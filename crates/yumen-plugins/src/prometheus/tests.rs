@@ -92,7 +92,7 @@ fn an_exchange_is_counted_under_its_labels() {
 }
 
 #[test]
-fn names_are_told_where_they_are_preferred() {
+fn names_replace_ids_if_preferred() {
     let bench = PluginBench::new();
     let _held = metrics_of(&bench);
     log(&bench, json!({"prefer_name": true}), &PROXIED);
@@ -130,7 +130,7 @@ fn disabled_labels_are_left_empty_and_their_series_added_up() {
 }
 
 #[test]
-fn what_several_workers_counted_is_added_up() {
+fn counts_of_workers_are_summed() {
     let bench = PluginBench::new();
     let metrics_of = metrics_of(&bench);
     log(&bench, json!({}), &PROXIED);
@@ -173,7 +173,7 @@ fn too_many_series_are_folded_into_one() {
 }
 
 #[test]
-fn a_series_nobody_wrote_for_long_is_dropped_and_starts_again() {
+fn idle_series_is_dropped_and_restarts() {
     let bench = PluginBench::new();
     let metrics_of = metrics_of(&bench);
     log(&bench, json!({}), &PROXIED);
@@ -187,7 +187,7 @@ fn a_series_nobody_wrote_for_long_is_dropped_and_starts_again() {
 #[test]
 #[ignore = "a measurement, not a test"]
 #[allow(clippy::print_stdout, reason = "the number is the point")]
-fn what_a_log_phase_costs() {
+fn log_phase_cost() {
     let bench = PluginBench::new();
     let plugin = bench.plugin("prometheus", json!({}));
     let ex = bench.exchange("GET / HTTP/1.1");

@@ -33,7 +33,7 @@ fn the_first_pattern_that_matches_makes_the_target() {
 }
 
 #[test]
-fn what_stands_in_the_path_cannot_become_a_query() {
+fn path_text_cannot_become_a_query() {
     check_target(&json!({"regex_uri": ["^/a/(.*)", "/$1"]}), "/a/b%3Fc", "/b%3Fc");
     check_target(&json!({"host": "my_service:81"}), "/a", "/a");
     check_target(&json!({"host": "a.com"}), "/hello%3F0z=700&a=c%20x", "/hello%3F0z=700&a=c%20x");

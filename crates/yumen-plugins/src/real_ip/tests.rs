@@ -15,7 +15,7 @@ fn check(settings: Value, fields: &str, expected: u16) {
 }
 
 #[test]
-fn rules_see_the_address_that_was_said() {
+fn rules_see_the_derived_client_address() {
     check(json!({"source": "arg_realip"}), "", 200);
     check(json!({"source": "http_x_real_ip"}), "X-Real-IP: 1.2.3.4", 200);
     check(json!({"source": "http_x_real_ip"}), "X-Real-IP: 1.2.3.5", 403);

@@ -44,7 +44,7 @@ fn a_pattern_over_the_path_makes_the_target() {
 }
 
 #[test]
-fn what_a_request_brings_into_a_target_never_says_whose_it_is() {
+fn request_text_cannot_change_the_authority_of_a_target() {
     let by_regex = |regex: &str, by: &str| json!({"regex_uri": [regex, by]});
     let all = || by_regex("^/rd/(.*)", "/$1");
     check(all(), "/rd/%09/evil.com", Some((302, "/%09/evil.com")));
@@ -64,7 +64,7 @@ fn what_a_request_brings_into_a_target_never_says_whose_it_is() {
 }
 
 #[test]
-fn what_the_settings_say_of_a_target_stands_as_written() {
+fn literal_target_text_is_unchanged() {
     let by_regex = |by: &str| json!({"regex_uri": ["^/rd/(.*)", by]});
     check(by_regex("//cdn.test/$1"), "/rd/a", Some((302, "//cdn.test/a")));
     check(by_regex("app:$1"), "/rd/a:b", Some((302, "app:a:b")));
@@ -128,7 +128,7 @@ fn the_way_to_https_keeps_the_path_without_dot_segments_and_the_query() {
 }
 
 #[test]
-fn nobody_is_sent_to_https_without_a_host() {
+fn request_without_a_host_is_not_redirected_to_https() {
     let bench = PluginBench::new();
     let plugin = bench.plugin("redirect", json!({"http_to_https": true}));
     let reply = bench.run(&plugin, "GET / HTTP/1.1\nHost:");
@@ -147,7 +147,7 @@ fn location_with_key(settings: Value) -> Option<String> {
 }
 
 #[test]
-fn a_hidden_credential_is_told_to_nobody_but_the_client_on_its_way_to_https() {
+fn hidden_credential_appears_only_in_the_https_redirect() {
     let check = |settings, expected: &str| assert_eq!(location_with_key(settings).as_deref(), Some(expected));
     check(json!({"uri": "/new", "append_query_string": true}), "/new?b=2");
     check(json!({"uri": "http://x.test$request_uri"}), "http://x.test/a?b=2");

@@ -31,7 +31,7 @@ fn hosts_are_admitted_or_refused() {
 }
 
 #[test]
-fn what_is_missing_or_cannot_be_read_is_refused_unless_it_may_pass() {
+fn missing_or_invalid_bodies_are_refused_unless_optional() {
     for fields in ["", "Referer: www.yy.com", "Referer: http://", "Referer: ftp://yy.com/"] {
         check(json!({"whitelist": ["yy.com"]}), fields, 403);
         check(json!({"whitelist": ["yy.com"], "bypass_missing": true}), fields, 200);

@@ -63,7 +63,7 @@ fn bodies_are_held_to_the_schema() {
 }
 
 #[test]
-fn what_was_looked_at_is_what_goes_on() {
+fn validated_body_is_forwarded() {
     let doubled = "POST / HTTP/1.1\n\n{\"name\": \"9\", \"name\": \"ann\"}";
     check(person_settings(), doubled, (200, r#"{"name":"ann","size":"m"}"#));
 }

@@ -88,7 +88,7 @@ fn a_cycle_comes_to_every_place_once() {
 }
 
 #[test]
-fn what_is_not_there_or_wrong_is_refused_with_its_place() {
+fn missing_or_invalid_members_are_refused_by_path() {
     let check = |rules: Value, path: &str, message: &str| {
         let settings = json!({ "rules": rules });
         let refused = bench().build("traffic-split", settings).err().expect("it is refused");

@@ -251,7 +251,7 @@ fn check(bytes: &[u8], expected: Value) {
 }
 
 #[test]
-fn what_has_no_json_of_its_own_is_told_by_its_fields() {
+fn unknown_any_is_printed_by_its_fields() {
     let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
     let number = |field_number, value: i64| field(field_number, WireType::Varint, varint(value as u64));
     let any =
@@ -297,7 +297,7 @@ fn what_has_no_json_of_its_own_is_told_by_its_fields() {
 }
 
 #[test]
-fn of_what_came_more_than_once_the_last_counts_and_messages_are_one() {
+fn last_duplicate_field_wins_and_messages_merge() {
     let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
     let number = |field_number, value| field(field_number, WireType::Varint, varint(value));
     check(&[number(3, 1), number(3, 2)].concat(), json!({ "i32": 2 }));
@@ -317,7 +317,7 @@ fn of_what_came_more_than_once_the_last_counts_and_messages_are_one() {
 }
 
 #[test]
-fn what_is_written_as_another_type_is_no_field_of_the_message() {
+fn field_with_another_wire_type_is_unknown() {
     let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
     let number = |field_number, value| field(field_number, WireType::Varint, varint(value));
     check(&[within(3, b"abc".to_vec()), number(5, 2)].concat(), json!({ "u32": 2 }));
@@ -410,7 +410,7 @@ fn notes_have_a_bound() {
 }
 
 #[test]
-fn what_is_told_anew_has_a_bound() {
+fn reprinted_output_is_bounded() {
     let of = compiled(ALL);
     let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
     let told = |depth| {

@@ -15,7 +15,7 @@ fn a_token_holds_until_it_expires() {
 }
 
 #[test]
-fn what_was_not_signed_with_the_key_does_not_hold() {
+fn token_with_another_key_is_invalid() {
     let token = sign(&DebugKey::new(b"a secret of the gateway"), 2_000);
     let foreign = sign(&DebugKey::new(b"another secret"), 2_000);
     let (_, signature) = token.rsplit_once('.').unwrap();

@@ -183,7 +183,7 @@ mod tests {
     use crate::worker::tests::worker;
 
     #[test]
-    fn who_was_told_to_go_is_served_until_he_is_quiet_and_not_for_ever() {
+    fn client_is_served_after_goaway_for_a_bounded_time() {
         let worker = worker(Arc::new(Publisher::default()));
         let streams = StreamSet::new(&worker, worker.timers.timer());
         let goaway_ms = clock::now().mono_ms();

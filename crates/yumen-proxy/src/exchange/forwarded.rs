@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_whose_quotes_are_not_around_values_is_told_from_others() {
+    fn misplaced_quotes_are_detected() {
         for line in [
             "",
             "for=a",

@@ -104,7 +104,7 @@ fn no_other_endpoint_is_asked_for_a_name_that_none_can_have() {
 }
 
 #[test]
-fn what_the_gateway_lacks_is_not_held_against_the_endpoint() {
+fn local_resource_errors_do_not_count_against_the_endpoint() {
     let kind_of = |errno: rustix::io::Errno| of_connect(&errno.into());
     assert_eq!(kind_of(rustix::io::Errno::MFILE), FaultKind::Exhausted);
     assert_eq!(kind_of(rustix::io::Errno::ADDRNOTAVAIL), FaultKind::Exhausted);

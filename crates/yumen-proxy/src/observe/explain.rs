@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ascii_is_escaped_and_means_the_same() {
+    fn non_ascii_text_is_escaped_losslessly() {
         for text in ["plain \"quoted\"", "Straße", "門\u{7f}\r\n", "\u{1f600}"] {
             let (value, written) = (json!({ "route": text }), ascii(&json!({ "route": text })));
             assert!(written.bytes().all(|byte| (0x20..0x7f).contains(&byte)), "{written}");

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_turn_is_over_after_what_costs_as_much() {
+    async fn turn_ends_after_equal_cost() {
         poll_fn(|cx| {
             for (note, least) in [
                 (TurnBudget::copied as fn(&mut TurnBudget, usize), 256 << 10),

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_again_and_again_is_told_once_in_a_while() {
+    fn repeated_failures_are_logged_at_intervals() {
         let [one, other] = [1, 2].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
         assert_eq!(should_log(one, SuppressionKey::Name), Some(0));
         assert_eq!(should_log(one, SuppressionKey::Name), None);

@@ -215,7 +215,7 @@ fn certificates_are_read_whatever_the_kind_of_their_key() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_refused_when_it_is_read() {
+fn unusable_certificates_are_refused_at_load() {
     let (cert, key) = pair("a.test", &ecdsa());
     let (rsa, rsa_key) = pair("a.test", &KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap());
     let (_, other) = pair("a.test", &ecdsa());

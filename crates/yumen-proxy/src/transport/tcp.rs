@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_that_a_write_was_told_of_is_none_the_less_no_end() {
+    fn reset_seen_by_a_write_is_not_a_clean_end() {
         let end = end_behind_a_failed_write(false);
         assert_eq!(end.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionReset));
         // A RST after the FIN does not affect the data before the FIN.

@@ -67,7 +67,7 @@ fn those_who_wait_are_bounded() {
 }
 
 #[test]
-fn a_server_that_hangs_costs_one_deadline_and_then_nobody_waits() {
+fn stalled_server_costs_one_timeout() {
     run(async {
         let (link, _) = link(1, 200).await;
         assert!(ping(&link).await.is_ok());
@@ -85,7 +85,7 @@ fn a_server_that_hangs_costs_one_deadline_and_then_nobody_waits() {
 }
 
 #[test]
-fn one_that_cannot_be_connected_to_is_told_as_such() {
+fn unreachable_server_is_reported() {
     run(async {
         let (other, tools) = link(0, 30_000).await;
         let peer = RedisPeer::Server(RedisAddress { host: "127.0.0.1".to_owned(), port: 1 });

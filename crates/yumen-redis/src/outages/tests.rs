@@ -36,7 +36,7 @@ fn connections_to_one_server_that_are_made_otherwise_are_outages_of_their_own() 
 }
 
 #[test]
-fn another_reason_is_told_once_and_not_for_ever() {
+fn new_outage_reason_is_logged_once() {
     let mut outage = RedisOutage {
         key: RedisConnectKey::new("a:1".to_owned(), &target(RedisTopology::Cluster(Vec::new()))),
         links: 1,

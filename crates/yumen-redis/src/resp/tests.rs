@@ -30,7 +30,7 @@ fn replies_are_read_when_they_are_complete() {
 }
 
 #[test]
-fn what_is_no_reply_is_told_at_once() {
+fn invalid_reply_is_an_error_at_once() {
     let deep = "*1\r\n".repeat(DEPTH_MAX + 1);
     let bad =
         ["HTTP/1.1 400\r\n", "\r\n", ":x\r\n", "$-2\r\n", "$9999999\r\n", "$1\r\nxyz\r\n", "+a\rb", &deep];

@@ -168,7 +168,7 @@ fn nobody_waits_while_there_is_room() {
 
 /// The same where each endpoint has room for one, and some who wait cannot go everywhere.
 #[test]
-fn nobody_waits_while_there_is_room_where_it_may_go() {
+fn no_request_waits_while_a_usable_endpoint_is_free() {
     for seed in 0..200 {
         let random = SeededRandom::new(seed);
         let gate = Arc::new(UpstreamLimiter::default());
@@ -228,7 +228,7 @@ fn nobody_waits_while_there_is_room_where_it_may_go() {
 }
 
 #[test]
-fn a_call_is_handed_on_to_one_who_has_use_for_it_and_to_no_others() {
+fn wake_passes_to_a_request_that_can_use_the_permit() {
     let gate = Arc::new(UpstreamLimiter::default());
     assert_eq!(gate.avoided_by_all(), u128::MAX);
     let permit = RequestPermit::get(&gate, 1, 0).unwrap();
@@ -262,7 +262,7 @@ fn a_call_is_handed_on_to_one_who_has_use_for_it_and_to_no_others() {
 }
 
 #[test]
-fn who_waits_is_called_once_other_endpoints_are_in_force() {
+fn waiting_requests_are_woken_after_an_endpoint_change() {
     let written = |nodes: Value| {
         let limits = json!({ "per_endpoint": { "max_requests": 1 }, "max_pending": 9 });
         vec![Resource::new(Kind::Upstreams, "1", &json!({ "nodes": nodes, "limits": limits }))]
@@ -424,7 +424,7 @@ fn retries(protection: &UpstreamProtection, permit: &mut RequestPermit) -> bool 
 }
 
 #[test]
-fn who_finds_no_room_elsewhere_stays_where_it_was_and_who_moves_calls_the_next() {
+fn permit_stays_unless_the_new_endpoint_has_capacity() {
     let limits = json!({ "per_endpoint": { "max_requests": 1 }, "max_pending": 9 });
     let written = json!({ "nodes": { "10.0.0.1:1": 1, "10.0.0.2:1": 1 }, "limits": limits });
     let snapshot = compiler().replace_all(vec![Resource::new(Kind::Upstreams, "1", &written)], 1).snapshot;

@@ -81,7 +81,7 @@ fn the_route_that_asks_for_most_gets_the_connection() {
 }
 
 #[test]
-fn what_was_taken_out_is_not_found_and_leaves_nothing() {
+fn removed_keys_are_not_found() {
     let texts = ["1 9100 - - -", "2 - - - a.b", "3 - - - *.b", "4 9100 10.0.0.1 - -"];
     let mut router = router(texts);
     let before = router.clone();

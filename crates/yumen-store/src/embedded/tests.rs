@@ -31,7 +31,7 @@ fn refusal(opened: Result<EmbeddedStore, StoreError>) -> String {
 }
 
 #[test]
-fn what_was_committed_is_there_after_reopening() {
+fn commits_survive_reopening() {
     let dir = TestDir::new();
     let store = open(&dir);
     assert_eq!(put(&store, "a", "{\"v\":1}").unwrap(), 1);
@@ -245,7 +245,7 @@ fn history_is_bounded_by_count_bytes_and_age() {
 }
 
 #[test]
-fn what_is_too_old_goes_with_the_next_write() {
+fn old_history_is_removed_with_the_next_write() {
     let options =
         EmbeddedOptions { revisions_age_max: Some(Duration::from_secs(60)), ..EmbeddedOptions::default() };
     let (medium, mut state) = Disk::new(1).load(options).unwrap();

@@ -88,7 +88,7 @@ async fn a_refusal_writes_nothing_and_gives_its_reason() {
 }
 
 #[test]
-fn what_expires_is_deleted_by_a_revision_of_its_own() {
+fn expiry_deletes_in_its_own_revision() {
     let store = store();
     let (sender, receiver) = channel();
     store.follow(Box::new(move |committed| sender.send(committed.clone()).unwrap()));
@@ -140,7 +140,7 @@ impl StoreMedium for Broken {
 }
 
 #[test]
-fn what_cannot_expire_is_not_tried_without_pause() {
+fn failed_expiry_is_retried_with_a_pause() {
     let state = StoreState::new(Revision(1), [(ResourceKey::new(Kind::Routes, "a"), entry(Some(1)))], []);
     let begin = std::time::Instant::now();
     let store = StoreEngine::start(Broken::default(), state).unwrap();
@@ -150,7 +150,7 @@ fn what_cannot_expire_is_not_tried_without_pause() {
 }
 
 #[test]
-fn a_failed_write_is_told_until_one_succeeds() {
+fn failed_write_is_reported_until_one_succeeds() {
     let store = StoreEngine::start(Broken::default(), StoreState::default()).unwrap();
     assert!(store.failure().is_none());
     crate::test_kit::put(&store, "a", "{}").unwrap_err();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_force_between_two_revisions_is_what_the_first_made() {
+    fn state_between_revisions_is_that_of_the_first() {
         let (past, newest) = past(10);
         for (requested, expected) in [
             (20, Some(Some(20))),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_not_made_up() {
+    fn dropped_history_is_not_reconstructed() {
         let (past, newest) = past(2);
         assert!(past.state_at(Revision(13), &newest).is_some());
         assert!(past.state_at(Revision(9), &newest).is_none());

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_nothing() {
+    fn foreign_keys_have_no_role() {
         let layout = KeyLayout::new("/apisix");
         for path in [
             "/apisix",

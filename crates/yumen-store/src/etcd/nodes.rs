@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_list_repeats_was_not_heard_anew() {
+    fn listing_does_not_refresh_node_records() {
         let nodes = nodes_of(vec![kv("/apisix/yumen/nodes/a", "1", 4), kv("/apisix/yumen/nodes/b", "2", 4)]);
         let before = nodes.records();
         let kvs = vec![kv("/apisix/yumen/nodes/a", "1", 4), kv("/apisix/yumen/nodes/b", "3", 12)];
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_hears_of_records_and_of_nothing_else() {
+    fn waiters_are_woken_by_records_only() {
         let nodes = nodes_of(Vec::new());
         let mut moves = nodes.moves();
         moves.mark_unchanged();

@@ -69,7 +69,7 @@ fn followers_are_led_from_the_last_good_state_to_the_real_one() {
 }
 
 #[test]
-fn where_nothing_differs_nothing_is_told() {
+fn equal_states_are_not_reported() {
     let real = memory(&[("a", "1")]);
     let (allow, allowed) = channel::<()>();
     let opened = real.clone();
@@ -88,7 +88,7 @@ fn where_nothing_differs_nothing_is_told() {
 
 /// Writes during the recovery: every follower must reach the same state, whenever it registered.
 #[test]
-fn no_revision_is_lost_or_told_twice_while_it_heals() {
+fn reopening_reports_each_revision_once() {
     for round in 0..30_u64 {
         let real = memory(&[("a", "1")]);
         let opened = real.clone();
@@ -220,7 +220,7 @@ fn a_second_process_on_the_same_directory_is_refused() {
 }
 
 #[test]
-fn without_store_and_last_good_state_both_reasons_are_told() {
+fn missing_store_and_last_good_state_are_both_reported() {
     let dir = TestDir::new();
     fs::write(dir.join(DATABASE), "strange").unwrap();
     let error = open_or_last_good(dir.path(), EmbeddedOptions::default()).err().unwrap().to_string();

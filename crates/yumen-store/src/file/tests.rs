@@ -66,7 +66,7 @@ fn changed(text: &str) -> FileEvent {
 const SUPPRESS_FOR: Duration = Duration::from_millis(150);
 
 #[test]
-fn a_write_in_place_is_told_soon_and_once() {
+fn write_in_place_is_reported_once() {
     let bench = Bench::of("in-place", "a");
     fs::write(&bench.path, "b").unwrap();
     bench.expect(changed("b"));
@@ -74,7 +74,7 @@ fn a_write_in_place_is_told_soon_and_once() {
 }
 
 #[test]
-fn a_rename_over_the_file_is_told_soon_every_time() {
+fn every_rename_over_the_file_is_reported() {
     let bench = Bench::of("rename", "a");
     let mut waits: Vec<Duration> = ["b", "c", "d", "e", "f", "g", "h", "i", "j"]
         .map(|text| {
@@ -90,7 +90,7 @@ fn a_rename_over_the_file_is_told_soon_every_time() {
 
 #[cfg(unix)]
 #[test]
-fn a_swapped_link_to_a_directory_is_told_soon_every_time() {
+fn every_swapped_directory_link_is_reported() {
     use std::os::unix::fs::symlink;
     let version = |directory: &Path, name: &str| {
         fs::create_dir(directory.join(name)).unwrap();
@@ -113,7 +113,7 @@ fn a_swapped_link_to_a_directory_is_told_soon_every_time() {
 
 #[cfg(unix)]
 #[test]
-fn a_write_to_the_target_of_a_link_is_told_soon() {
+fn write_to_a_link_target_is_reported() {
     let bench = Bench::new("target", |directory| {
         fs::create_dir(directory.join("elsewhere")).unwrap();
         fs::write(directory.join("elsewhere/real.yaml"), "a").unwrap();
@@ -125,7 +125,7 @@ fn a_write_to_the_target_of_a_link_is_told_soon() {
 }
 
 #[test]
-fn a_file_that_vanishes_and_returns_is_told_as_both() {
+fn removal_and_return_of_the_file_are_reported() {
     let bench = Bench::of("vanish", "a");
     fs::remove_file(&bench.path).unwrap();
     bench.expect(Vanished);
@@ -166,7 +166,7 @@ fn a_text_that_lost_its_end_is_kept_back_until_it_is_whole() {
 }
 
 #[test]
-fn a_text_that_stays_without_its_end_is_told_once_and_not_handed_out() {
+fn unterminated_text_is_reported_once_and_not_used() {
     let bench = Bench::of("stays-half", "a\n#END\n");
     let start = Instant::now();
     fs::write(&bench.path, "b\n").unwrap();
@@ -222,7 +222,7 @@ fn of_rapid_writes_the_last_wins() {
 }
 
 #[test]
-fn a_growing_file_is_not_told_before_it_rests() {
+fn growing_file_is_reported_when_stable() {
     use std::io::Write as _;
     let bench = Bench::of("growing", "a");
     let mut file = fs::File::create(&bench.path).unwrap();
@@ -245,7 +245,7 @@ fn a_growing_file_is_not_told_before_it_rests() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_told_as_unreadable() {
+fn non_text_file_is_unreadable() {
     let bench = Bench::of("bytes", "a");
     fs::write(&bench.path, [0xff, 0xfe]).unwrap();
     let (_, event) = bench.events.recv_timeout(Duration::from_secs(60)).unwrap();
@@ -264,7 +264,7 @@ fn neighbours_tell_nothing() {
 }
 
 #[test]
-fn a_change_between_read_and_watch_is_told() {
+fn change_between_read_and_watch_is_reported() {
     let bench = Bench::of("between", "a");
     let store = FileStore::open(&bench.path).unwrap();
     assert_eq!(store.read().unwrap(), "a");

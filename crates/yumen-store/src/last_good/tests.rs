@@ -23,7 +23,7 @@ fn state(revision: u64, texts: &[&str]) -> StoreState {
 }
 
 #[test]
-fn what_is_saved_is_loaded() {
+fn saved_state_is_loaded() {
     let dir = TestDir::new();
     for state in [StoreState::default(), state(3, &["{}", "not\njson\u{0}", "\"\\"]), state(u64::MAX, &[])] {
         LastGood::save(dir.path(), &state, &OptionalSeal::default()).unwrap();
@@ -163,7 +163,7 @@ fn load(dir: &TestDir) -> Contents {
 }
 
 #[test]
-fn what_was_appended_is_loaded_and_sealed_if_the_state_is() {
+fn appended_changes_are_loaded_and_sealed_with_the_state() {
     let keyring = Keyring::new(&[[7; KEY_BYTES]]).unwrap();
     for edge in [OptionalSeal::default(), OptionalSeal(Some(Arc::new(keyring)))] {
         for seed in 0..25 {

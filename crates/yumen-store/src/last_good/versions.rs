@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_of_the_object_that_has_another_text_now() {
+    fn last_good_version_belongs_to_the_changed_object() {
         let (dir, sealed) =
             (TestDir::new(), OptionalSeal(Some(Arc::new(Keyring::new(&[[1; KEY_BYTES]]).unwrap()))));
         let now = state(&[("a", "bad", 1), ("b", "bad", 1), ("c", "bad", 1), ("d", "bad", 1)]);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_another_text_is_left_out_and_a_file_that_says_nothing_goes() {
+    fn versions_of_other_texts_are_left_out_and_an_empty_file_is_removed() {
         let (dir, plain) = (TestDir::new(), OptionalSeal::default());
         let now = state(&[("a", "worse", 1), ("b", "bad", 1)]);
         let all = [version("a", "good", "bad"), version("b", "good", "bad"), version("gone", "good", "bad")];

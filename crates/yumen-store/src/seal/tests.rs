@@ -15,7 +15,7 @@ fn jack() -> ResourceKey {
 }
 
 #[test]
-fn what_was_sealed_is_opened_and_tells_nothing() {
+fn sealed_text_is_opened_and_discloses_nothing() {
     let ring = keyring(&[1]);
     let (one, other) = (ring.seal(&jack(), JSON), ring.seal(&jack(), JSON));
     assert_ne!(one, other, "a nonce is never used twice");

@@ -105,7 +105,7 @@ fn lost_requests(address: std::net::SocketAddr) -> usize {
 }
 
 #[test]
-fn who_has_connected_and_asks_as_it_ends_is_answered() {
+fn request_during_shutdown_is_answered() {
     let upstream = slow(0);
     // Repeated, because a busy machine may miss the moment.
     let is_answered = (0..20).any(|_| {
@@ -140,7 +140,7 @@ fn draining_ends_when_it_has_taken_too_long() {
 }
 
 #[test]
-fn who_asks_for_a_reload_by_signal_loses_nothing() {
+fn sighup_loses_no_request() {
     let upstream = slow(300);
     let gateway = Gateway::start(&upstream.everything());
     let mut client = Client::connect(gateway.http);
@@ -153,7 +153,7 @@ fn who_asks_for_a_reload_by_signal_loses_nothing() {
 }
 
 #[test]
-fn who_asks_for_logs_to_be_reopened_by_signal_loses_nothing() {
+fn sigusr1_loses_no_request() {
     let upstream = slow(300);
     let gateway = Gateway::start(&upstream.everything());
     let mut client = Client::connect(gateway.http);

@@ -157,7 +157,7 @@ fn the_report_goes_where_it_is_asked_to_and_can_be_json() {
 }
 
 #[test]
-fn what_is_no_file_of_kong_is_refused_with_its_name() {
+fn invalid_kong_file_is_refused_by_name() {
     let (_, code, err) = import("routes: []\n", &[]);
     assert_eq!(code, 1);
     for part in ["kong.yaml", "_format_version", "3.0"] {

@@ -229,7 +229,7 @@ fn a_bulk_change_that_does_much_needs_somebodys_word() {
 }
 
 #[test]
-fn nobody_without_a_key_reads_or_writes() {
+fn requests_without_a_key_are_refused() {
     let (gateway, key) = Gateway::embedded();
     let paths = [
         "/apisix/admin/routes",

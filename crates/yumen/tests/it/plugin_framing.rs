@@ -199,7 +199,7 @@ fn sees_all_bytes() -> (String, JoinHandle<String>) {
 }
 
 #[test]
-fn nobody_says_who_they_are_behind_a_body() {
+fn credentials_in_trailers_are_ignored() {
     let claims = ["X-Consumer-Username", "X_Consumer_Username", "X-Credential-Identifier", "X-Tenant"];
     let (address, seen) = sees_all_bytes();
     let new = Http2Upstream::echo();

@@ -75,7 +75,7 @@ fn requests_beyond_the_bound_wait_and_those_beyond_the_queue_are_refused() {
 }
 
 #[test]
-fn nobody_waits_longer_than_the_queue_allows() {
+fn no_request_waits_longer_than_the_queue_timeout() {
     let gate = Gate::default();
     let upstream = gated(&gate);
     let limits = json!({ "limits": { "max_requests": 1, "max_pending": 5, "pending_timeout": 0.2 } });
@@ -240,7 +240,7 @@ fn retries_beyond_the_budget_are_not_made() {
 }
 
 #[test]
-fn who_waits_goes_by_limits_that_are_raised_or_removed_meanwhile() {
+fn waiting_requests_use_raised_limits() {
     for changed in [json!({ "limits": { "max_requests": 3, "max_pending": 9 } }), json!({})] {
         let gate = Gate::default();
         let upstream = gated(&gate);
@@ -256,7 +256,7 @@ fn who_waits_goes_by_limits_that_are_raised_or_removed_meanwhile() {
 }
 
 #[test]
-fn who_waits_follows_a_change_of_endpoints() {
+fn waiting_requests_use_new_endpoints() {
     let limits = json!({ "limits": {
         "per_endpoint": { "max_requests": 1 }, "max_pending": 2, "pending_timeout": 60,
     } });

@@ -247,7 +247,7 @@ fn a_client_may_close_its_half_after_the_request() {
 }
 
 #[test]
-fn who_has_left_holds_nothing_for_long() {
+fn disconnected_clients_release_their_resources() {
     let gate = Gate::default();
     let waits = gate.clone();
     let upstream = Upstream::start(move |request, stream| {

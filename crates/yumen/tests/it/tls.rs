@@ -241,7 +241,7 @@ fn plain_http_on_a_port_for_https_is_told_so() {
 }
 
 #[test]
-fn what_is_no_handshake_is_dropped_and_others_are_served() {
+fn invalid_handshake_is_dropped_while_others_are_served() {
     let gateway = Gateway::start(&document(&[]));
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff], &[0; 300]] {
         let mut client = crate::harness::Client::connect(gateway.https);

@@ -52,7 +52,7 @@ async fn filled() -> Api {
 }
 
 #[tokio::test]
-async fn nobody_without_a_key_reads_or_writes_anything() {
+async fn requests_without_a_key_read_and_write_nothing() {
     let api = filled().await;
     let before = everything(&api.state.store.state());
     let long = "x".repeat(5000);
@@ -195,7 +195,7 @@ async fn only_allowed_addresses_may_ask() {
 }
 
 #[tokio::test]
-async fn the_history_tells_who_wrote_and_why() {
+async fn history_has_author_and_reason() {
     let api = Api::new();
     let long = "é".repeat(400);
     for (reason, is_kept) in

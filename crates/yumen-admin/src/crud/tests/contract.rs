@@ -78,7 +78,7 @@ async fn lifecycle(api: &Api, path: &str, body: &str) {
 }
 
 #[tokio::test]
-async fn what_was_written_is_returned_as_it_was_written() {
+async fn objects_are_returned_as_written() {
     let api = Api::new();
     let put = api.ask("PUT /routes/1", r#"{"uri":"/a","plugins":{},"priority":7}"#).await.json();
     let value = put["value"].as_object().unwrap();

@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_index_knows_what_reading_everything_tells(
+    fn index_agrees_with_a_full_scan(
         batches in prop::collection::vec(prop::collection::vec(write(), 1..8), 1..12),
         back in any::<prop::sample::Index>(),
     ) {

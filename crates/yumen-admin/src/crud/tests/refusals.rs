@@ -255,7 +255,7 @@ async fn references_must_lead_somewhere() {
 
 /// The message that refuses a deletion, by the user of the object; a forced deletion succeeds.
 #[tokio::test]
-async fn what_is_in_use_is_not_deleted_unless_forced() {
+async fn objects_in_use_are_not_deleted_unless_forced() {
     const SPLIT: &str =
         r#"{"plugins":{"traffic-split":{"rules":[{"weighted_upstreams":[{"upstream_id":"u","weight":1}]}]}}"#;
     let split = |more: &str| format!("{SPLIT}{more}}}");
@@ -440,7 +440,7 @@ async fn a_certificate_that_an_upstream_shows_stays_one_for_upstreams() {
 }
 
 #[tokio::test]
-async fn consumers_are_told_apart_by_their_keys() {
+async fn consumers_have_distinct_keys() {
     const CASES: &[Case] = &[
         ("PUT /consumers", r#"{"username":"bob","plugins":{"key-auth":{"key":"kb"}}}"#, 201, ""),
         ("PUT /consumers", r#"{"username":"bob","plugins":{"key-auth":{"key":"kb"}}}"#, 200, ""),

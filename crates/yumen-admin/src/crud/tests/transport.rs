@@ -23,7 +23,7 @@ use crate::api::AdminState;
 const ROUTE: &str = r#"{"uri":"/a","plugins":{}}"#;
 
 #[tokio::test]
-async fn every_answer_tells_what_is_spoken() {
+async fn every_response_has_the_api_version() {
     let api = Api::new();
     for (line, status) in [
         ("GET /apisix/admin/routes", 200),
@@ -201,7 +201,7 @@ async fn no_condition_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_client_that_has_the_newest_is_told_so() {
+async fn client_with_the_newest_version_gets_304() {
     let api = Api::new();
     assert_eq!(api.ask("PUT /routes/1", ROUTE).await.status, 201);
     for path in ["/apisix/admin/routes", "/apisix/admin/routes/1"] {

@@ -180,7 +180,7 @@ async fn nothing_is_served_that_is_not_described() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_refused_in_the_shape_of_the_api() {
+async fn unreadable_requests_are_refused_in_the_shape_of_the_api() {
     let served = Served::filled().await;
     for (line, word) in [
         ("GET /yumen/v1/revisions?limit=many", "limit"),
@@ -204,7 +204,7 @@ async fn what_cannot_be_read_is_refused_in_the_shape_of_the_api() {
 }
 
 #[tokio::test]
-async fn nobody_without_a_key_is_answered_anywhere() {
+async fn every_endpoint_requires_a_key() {
     let served = Served::filled().await;
     let before = served.everything();
     for endpoint in endpoints() {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn what_is_written_twice_is_refused_and_named() {
+async fn duplicate_members_are_refused_by_name() {
     let fixture = Fixture::new();
     fixture.put(Kind::Routes, "1", json!({ "uri": "/a" })).await;
     let route = r#"{"id":"2","uri":"/b","plugins":{"key-auth":{}},"plugins":{}}"#;
@@ -39,7 +39,7 @@ async fn a_body_of_json_that_says_something_else_is_not_read_as_yaml() {
 }
 
 #[tokio::test]
-async fn metadata_of_a_plugin_nobody_knows_is_refused() {
+async fn metadata_of_an_unknown_plugin_is_refused() {
     let fixture = Fixture::new();
     let item = r#"{"plugin_metadata":[{"id":"nope"}]}"#;
     for (target, body) in [("apply", format!(r#"{{"put":{item}}}"#)), ("import", item.to_owned())] {

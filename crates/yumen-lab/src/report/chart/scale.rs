@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_is_left_out() {
+    fn values_outside_the_axis_are_left_out() {
         let scale = AxisScale::around(AxisSpacing::Logarithmic, [1.0, 10.0].into_iter(), |_| 1.0);
         assert_eq!(scale.position(0.0), None);
         assert_eq!(scale.position(f64::NAN), None);

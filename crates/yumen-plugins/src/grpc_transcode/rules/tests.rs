@@ -40,7 +40,7 @@ fn templates_say_which_paths_are_theirs_and_what_they_tell() {
 }
 
 #[test]
-fn dots_are_nobodys() {
+fn dots_match_no_variable() {
     for path in ["/v1/../secret", "/v1/%2e%2E/secret", "/v1/."] {
         check("/**", path, None);
     }
@@ -48,7 +48,7 @@ fn dots_are_nobodys() {
 }
 
 #[test]
-fn what_is_no_template_is_refused() {
+fn invalid_templates_are_refused() {
     for (template, why) in [
         ("v1", "does not begin with a slash"),
         ("/v1/{id", "has an open brace"),

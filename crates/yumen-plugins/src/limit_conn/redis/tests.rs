@@ -79,7 +79,7 @@ fn plugin(redis: &Rc<Held>) -> (PluginBench, Arc<dyn yumen_plugin::Plugin>) {
 }
 
 #[test]
-fn only_what_redis_has_let_in_is_renewed() {
+fn only_confirmed_members_are_renewed() {
     let redis = Rc::new(Held::default());
     let (bench, plugin) = plugin(&redis);
     let mut ex = bench.exchange("GET / HTTP/1.1");
@@ -94,7 +94,7 @@ fn only_what_redis_has_let_in_is_renewed() {
 }
 
 #[test]
-fn leaving_is_told_until_redis_has_heard_it() {
+fn removals_are_repeated_until_confirmed() {
     let redis = Rc::new(Held::default());
     redis.answer.set(Some(1));
     let (bench, plugin) = plugin(&redis);
@@ -112,7 +112,7 @@ fn leaving_is_told_until_redis_has_heard_it() {
 }
 
 #[test]
-fn who_may_still_be_let_in_leaves_more_than_once() {
+fn unconfirmed_members_are_removed_more_than_once() {
     let redis = Rc::new(Held::default());
     redis.is_down.set(true);
     let (bench, plugin) = plugin(&redis);
@@ -129,7 +129,7 @@ fn who_may_still_be_let_in_leaves_more_than_once() {
 }
 
 #[test]
-fn of_who_left_no_more_is_remembered_than_there_is_room_for() {
+fn pending_removals_are_bounded() {
     let redis = Rc::new(Held::default());
     redis.is_down.set(true);
     let (bench, _) = plugin(&redis);

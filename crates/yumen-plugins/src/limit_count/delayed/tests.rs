@@ -180,7 +180,7 @@ fn one_node_alone_is_exact_and_asks_once_an_interval_however_many_requests_come(
 }
 
 #[test]
-fn what_could_not_be_told_is_told_later_and_requests_go_on() {
+fn failed_syncs_are_repeated_while_requests_continue() {
     let redis = Rc::<FakeRedis>::default();
     let nodes = [(); 2].map(|()| Node::new(&redis, json!({"count": 10, "time_window": 3600})));
     redis.is_down.set(true);
@@ -197,7 +197,7 @@ fn what_could_not_be_told_is_told_later_and_requests_go_on() {
 }
 
 #[test]
-fn a_sliding_window_is_told_to_its_end_even_when_the_next_has_begun() {
+fn sliding_window_is_synced_after_the_next_has_begun() {
     let redis = Rc::<FakeRedis>::default();
     let settings = json!({"count": 100, "time_window": 60, "window_type": "sliding"});
     let node = Node::new(&redis, settings);
@@ -216,7 +216,7 @@ fn a_sliding_window_is_told_to_its_end_even_when_the_next_has_begun() {
 }
 
 #[test]
-fn what_was_counted_stays_when_another_worker_finds_the_same_window_over() {
+fn counts_stay_when_another_worker_ends_the_window() {
     for kind in [WindowType::Fixed, WindowType::Sliding] {
         let (mut tally, now) = (DelayedCounter::default(), Now { mono_us: 1_000_000, unix_ms: 90_000 });
         assert!(tally.turn(kind, 60_000, now).is_none());
@@ -238,7 +238,7 @@ fn a_fixed_window_ends_and_the_next_begins_from_nothing() {
 }
 
 #[test]
-fn what_is_left_of_a_fixed_window_is_not_charged_to_the_next() {
+fn unsynced_counts_of_a_fixed_window_are_dropped_at_its_end() {
     let redis = Rc::<FakeRedis>::default();
     let node = Node::new(&redis, json!({"count": 10, "time_window": 60}));
     redis.is_down.set(true);
@@ -254,7 +254,7 @@ fn what_is_left_of_a_fixed_window_is_not_charged_to_the_next() {
 }
 
 #[test]
-fn rules_that_find_the_same_value_are_told_apart() {
+fn rules_with_equal_values_count_separately() {
     let redis = Rc::<FakeRedis>::default();
     let rules = json!([
         {"count": 3, "time_window": 3600, "key": "$http_user"},

@@ -40,7 +40,7 @@ fn check(name: &str, settings: &Value, before: usize, elapsed: Duration, other_c
 }
 
 #[test]
-fn what_is_left_of_a_limit_is_left_in_the_next_process() {
+fn limits_continue_in_the_successor() {
     let moment = Duration::from_millis(10);
     let count = json!({"count": 10, "time_window": 60});
     check("limit-count", &count, 6, moment, 0, 4);
@@ -150,7 +150,7 @@ fn long_keys_of_several_rules_go_on_under_their_rules() {
 }
 
 #[test]
-fn a_key_is_read_as_it_was_told_and_under_its_rule() {
+fn exported_keys_are_imported_under_their_rule() {
     let digest = vec![7; KEPT_BYTES_DIGESTED];
     for (rules, rule, key) in [
         (1, 0, b"=a#3".to_vec()),
@@ -168,7 +168,7 @@ fn a_key_is_read_as_it_was_told_and_under_its_rule() {
 }
 
 #[test]
-fn what_another_version_tells_otherwise_is_passed_over() {
+fn unknown_formats_of_another_version_are_skipped() {
     let bench = PluginBench::new();
     let plugin = bench.plugin("limit-count", json!({"count": 2, "time_window": 60}));
     for exported in
@@ -180,7 +180,7 @@ fn what_another_version_tells_otherwise_is_passed_over() {
 }
 
 #[test]
-fn keys_of_any_bytes_are_told() {
+fn keys_of_any_bytes_are_exported() {
     for key in [&b""[..], b"\0\xff", b"key"] {
         assert_eq!(bytes(&hex(key)).as_deref(), Some(key));
     }

@@ -42,7 +42,7 @@ fn an_address_of_ipv6_may_stand_in_brackets() {
 }
 
 #[test]
-fn what_cannot_be_reached_is_refused_with_its_path() {
+fn invalid_redis_settings_are_refused_by_path() {
     let check = |policy: &str, settings: Value, path: &str, message: &str| {
         let (found_path, found) = target(policy, settings).expect_err("a refusal");
         assert_eq!((found_path.as_str(), found.as_str()), (path, message));
@@ -89,7 +89,7 @@ fn equal_settings_share_a_target_and_different_passwords_do_not() {
 }
 
 #[test]
-fn keys_are_called_in_redis_what_people_would_call_them() {
+fn redis_keys_are_readable() {
     let check = |written: &[u8], expected: &str| {
         let mut out = Vec::new();
         write_key(written, &mut out);

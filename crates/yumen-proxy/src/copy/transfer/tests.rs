@@ -48,7 +48,7 @@ fn a_surplus_is_read_no_further_than_its_bound_in_however_many_reads() {
 
 /// Like an HTTP/2 stream, the source takes no budget and therefore wakes no task.
 #[tokio::test]
-async fn what_is_held_back_goes_where_no_budget_is_left_and_the_source_is_silent() {
+async fn buffered_output_is_sent_without_task_budget() {
     let net = net();
     let ((source, _endpoint), (sink, _client)) =
         (net.pair("gateway", "endpoint"), net.pair("gateway", "client"));

@@ -38,7 +38,7 @@ fn refused(kind: FaultKind, is_late: bool) -> (String, Poll<After>) {
 }
 
 #[test]
-fn nothing_is_said_behind_half_of_an_interim_answer() {
+fn no_response_follows_a_partial_interim_response() {
     for kind in [FaultKind::ClientGone, FaultKind::ClientStalled] {
         for is_late in [false, true] {
             assert_eq!(refused(kind, is_late), (String::new(), Poll::Ready(After::Close)));

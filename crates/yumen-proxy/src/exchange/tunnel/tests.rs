@@ -19,7 +19,7 @@ fn side() -> (TransportStream, TcpStream) {
 }
 
 #[test]
-fn a_panic_is_counted_and_both_sides_hear_that_they_were_cut_off() {
+fn panic_is_counted_and_resets_both_sides() {
     let worker = worker(Arc::new(Publisher::default()));
     let ((client, mut at_client), (endpoint, mut at_endpoint)) = (side(), side());
     let tunnel = Tunnel {

@@ -67,7 +67,7 @@ fn a_line_is_what_was_written_with_values_in_it() {
 }
 
 #[test]
-fn values_are_escaped_and_missing_ones_told_as_asked() {
+fn values_are_escaped_and_missing_ones_have_placeholders() {
     check("$http_user_agent|$http_none", LineEscape::Default, "x \\x22\\x5C\\x09y|-");
     check("{\"a\":\"$http_user_agent\"}", LineEscape::Json, "{\"a\":\"x \\\"\\\\\\ty\"}");
     check("$upstream_response_time,$upstream_status,$route_id", LineEscape::Default, "-,-,-");
@@ -76,14 +76,14 @@ fn values_are_escaped_and_missing_ones_told_as_asked() {
 }
 
 #[test]
-fn the_host_and_the_process_are_told() {
+fn host_and_process_are_logged() {
     ProcessVars { hostname: "gw-1".into(), pid: 4711 }.set_for_process();
     check("$pid", LineEscape::Default, "4711");
     check("at $hostname", LineEscape::Default, "at gw-1");
 }
 
 #[test]
-fn what_is_no_variable_is_refused() {
+fn unknown_variables_are_refused() {
     for (line, why) in [
         ("a $remote_adr", "unknown variable $remote_adr"),
         ("a $ b", "a dollar sign without a variable name: \"$ b\""),

@@ -25,7 +25,7 @@ fn buckets_have_no_gaps_and_are_at_most_a_quarter_wide() {
 }
 
 #[test]
-fn what_is_longer_than_the_last_bucket_is_in_it() {
+fn longest_values_count_in_the_last_bucket() {
     assert_eq!(bucket_of(u64::MAX / 2), BUCKETS_MAX - 1);
 }
 

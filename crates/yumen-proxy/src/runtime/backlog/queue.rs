@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_finds_no_room_is_woken_when_half_of_it_is_free() {
+    fn waiting_writer_is_woken_at_half_capacity() {
         let (room, woken) = (queue(), Arc::new(Woken::default()));
         let waker = Waker::from(woken.clone());
         let cx = Context::from_waker(&waker);

@@ -43,7 +43,7 @@ fn the_exchanges_that_stalled_longest_end_above_the_bound() {
 }
 
 #[test]
-fn a_backlog_far_above_its_bound_waits_for_nobody() {
+fn backlog_far_above_its_bound_is_enforced_at_once() {
     let mut world = World::new(MIB);
     let exchanges = [(); 4].map(|()| world.begin(MIB, 1000));
     assert_eq!((world.backlog.enforce(1400), world.backlog.enforce(1500)), (0, 3), "{exchanges:?}");

@@ -9,7 +9,7 @@ fn holding(bytes: &[u8], buffers: &Buffers) -> Inbox {
 }
 
 #[test]
-fn what_was_taken_can_be_read_again_as_long_as_it_is_there() {
+fn consumed_bytes_can_be_read_again_while_buffered() {
     let buffers = Buffers::default();
     for ahead in [0, 3] {
         let mut inbox = holding(b"abcdef", &buffers);
@@ -23,7 +23,7 @@ fn what_was_taken_can_be_read_again_as_long_as_it_is_there() {
 }
 
 #[test]
-fn what_was_taken_and_given_back_is_gone() {
+fn returned_bytes_are_discarded() {
     let buffers = Buffers::default();
     for ahead in [0, 3] {
         let mut inbox = holding(b"abcdef", &buffers);
@@ -37,7 +37,7 @@ fn what_was_taken_and_given_back_is_gone() {
 }
 
 #[test]
-fn what_is_dropped_from_the_end_is_gone_and_what_comes_next_stands_in_its_place() {
+fn truncated_bytes_are_replaced_by_later_ones() {
     let buffers = Buffers::default();
     for (count, rest) in [(9, &b"cdef"[..]), (4, b"cdef"), (1, b"c"), (0, b"")] {
         let mut inbox = holding(b"abcdef", &buffers);

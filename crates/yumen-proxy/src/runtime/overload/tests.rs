@@ -56,7 +56,7 @@ fn check(waits: &[u64], percent: std::ops::RangeInclusive<u32>) {
 }
 
 #[test]
-fn what_waits_for_long_is_shed_and_no_more_than_that() {
+fn sustained_event_lag_sheds_load() {
     check(&[], 0..=0);
     check(&[9; 50], 0..=0);
     // Short bursts of any delay.

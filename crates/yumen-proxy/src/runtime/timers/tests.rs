@@ -29,7 +29,7 @@ fn a_deadline_that_passed_while_the_worker_was_held_up_is_met() {
 }
 
 #[test]
-fn who_idles_longest_is_woken_first_whenever_his_deadline_is() {
+fn longest_idle_timer_is_woken_first() {
     clock::simulate(1_000_000);
     let timers = Rc::<Timers>::default();
     let (long, short) = (timers.timer(), timers.timer());

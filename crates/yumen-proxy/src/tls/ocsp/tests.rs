@@ -52,7 +52,7 @@ fn answer(id: &[u8], status: u8, from: &str, until: &str, key: &KeyPair, extensi
 }
 
 #[test]
-fn only_what_the_issuer_says_of_this_certificate_now_is_shown() {
+fn only_current_ocsp_responses_of_the_issuer_are_stapled() {
     let World { issuer_key, issuer, request, .. } = world();
     assert_eq!(request.url, "http://ocsp.test/status");
     let check = |answer: &[u8]| request.check(answer, &issuer, NOW);
@@ -126,7 +126,7 @@ fn times_are_read() {
 }
 
 #[test]
-fn what_is_no_answer_is_told_and_never_panics() {
+fn invalid_ocsp_responses_are_errors() {
     let request = OcspRequest { url: String::new(), body: Vec::new(), id: vec![0x30, 0] };
     let check = |answer: &[u8], expected: &str| {
         assert_eq!(request.check(answer, &[], 0), Err(expected.to_owned()), "{answer:02x?}");

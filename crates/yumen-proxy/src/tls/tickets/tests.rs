@@ -32,7 +32,7 @@ fn another_process_with_the_same_keys_opens_it() {
 }
 
 #[test]
-fn what_was_altered_cut_or_given_out_under_other_rules_does_not_open() {
+fn altered_or_foreign_tickets_do_not_decrypt() {
     let keys = Arc::new(TicketKeys::new(60));
     keys.rotate(&[1; TICKET_KEY_BYTES]);
     let ticket = bound(&keys, 1).encrypt(b"session").unwrap();

@@ -8,7 +8,7 @@ use crate::transport::tcp::TcpConnection;
 use crate::worker::tests::worker;
 
 #[test]
-fn what_came_before_is_read_first_and_its_buffer_given_back() {
+fn buffered_bytes_are_read_first() {
     let worker = worker(Arc::new(Publisher::default()));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -40,7 +40,7 @@ fn now<T>(polled: Poll<T>) -> Option<T> {
 }
 
 #[test]
-fn whoever_waits_for_a_connection_whose_making_panics_is_told_at_once() {
+fn panic_while_connecting_wakes_all_waiters() {
     let weather = Weather { crumbs: 0, again: 0, resets: 0, stalls: 0, room_max: 1 };
     let net = Net::new(Scheduler::new(1, false), weather);
     net.on_connect(|_| Box::pin(async { panic!("a test does this") }));
@@ -68,7 +68,7 @@ fn whoever_waits_for_a_connection_whose_making_panics_is_told_at_once() {
 }
 
 #[test]
-fn what_a_connection_carries_ends_where_its_task_panics() {
+fn panic_of_a_connection_task_ends_its_streams() {
     let (worker, key) = (worker(Arc::new(Publisher::default())), key());
     let cx = &mut Context::from_waker(Waker::noop());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

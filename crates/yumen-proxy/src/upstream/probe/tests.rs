@@ -204,7 +204,7 @@ async fn a_probe_says_what_the_checks_say_and_goes_where_they_say() {
 }
 
 #[tokio::test]
-async fn who_is_told_of_clients_is_told_that_nobody_asks_but_the_gateway() {
+async fn probe_has_a_local_proxy_header() {
     let server = Server::start(200).await;
     for (version, port, expected) in [
         (ProxyVersion::V1, None, "PROXY UNKNOWN\r\nGET /up HTTP/1.1\r\n"),

@@ -80,7 +80,7 @@ fn a_broken_object_that_asks_clients_closes_its_names_under_a_fetched_certificat
 }
 
 #[test]
-fn an_object_whose_name_is_fetched_too_is_told_so() {
+fn object_with_an_acme_name_is_reported() {
     for id in ["1", "z"] {
         let mut compiler = fetching();
         let both = [ssl(id, json!(["two.test"]), None), ssl("acme-two", json!(["two.test"]), None)];
@@ -92,7 +92,7 @@ fn an_object_whose_name_is_fetched_too_is_told_so() {
 }
 
 #[test]
-fn a_name_that_another_object_opens_is_told_so() {
+fn name_opened_by_another_object_is_reported() {
     let closed = || ssl("a", json!(["two.test"]), client_section(json!({})));
     let problem_of = |last: Option<Value>| {
         let mut compiler = fetching();

@@ -5,7 +5,7 @@ use super::super::ConfigChange;
 use super::super::tests::{compiler, found, put};
 
 #[test]
-fn what_a_consumer_or_its_group_switches_off_is_off_for_it() {
+fn plugin_disabled_by_a_consumer_or_group_is_off_for_it() {
     let off = json!({ "text": "", "_meta": { "disable": true } });
     let consumer = |name: &str, mut plugins: Value| {
         plugins["key-auth"] = json!({ "key": name });

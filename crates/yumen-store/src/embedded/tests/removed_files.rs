@@ -36,7 +36,7 @@ fn open_in(path: &Path) -> EmbeddedStore {
 }
 
 #[test]
-fn where_there_must_be_a_store_none_is_begun() {
+fn missing_store_is_not_created_if_required() {
     let dir = TestDir::new();
     let path = dir.join("data");
     let must = || EmbeddedOptions { absent: MissingStorePolicy::Fail, ..EmbeddedOptions::default() };

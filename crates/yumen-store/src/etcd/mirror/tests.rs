@@ -45,7 +45,7 @@ fn revisions(taken: &MirrorUpdate) -> Vec<u64> {
 }
 
 #[test]
-fn a_list_is_one_revision_of_what_differs() {
+fn listing_is_one_revision_of_all_differences() {
     let mut mirror = mirror_of(3, 50);
     let next = vec![
         kv(&route(0), "{}", 10, 10),
@@ -67,7 +67,7 @@ fn a_list_is_one_revision_of_what_differs() {
 }
 
 #[test]
-fn what_changed_nothing_is_seen_and_is_no_change() {
+fn events_without_effect_advance_the_head_only() {
     let mut mirror = mirror_of(2, 50);
     let position = |mirror: &EtcdMirror| (mirror.changed_at(), mirror.state().revision.0, mirror.seen());
     // A listing shows the last writes only: as of revision 100, no object is newer than 10.
@@ -106,7 +106,7 @@ fn each_revision_a_watch_tells_is_one_whoever_wrote_it() {
 }
 
 #[test]
-fn what_was_told_before_changes_nothing_and_what_was_missed_is_noticed() {
+fn repeated_events_are_ignored_and_missed_ones_detected() {
     for (events, is_out_of_step) in [
         // Known event.
         (vec![put(&route(0), "{}", 10, 10)], false),
@@ -129,7 +129,7 @@ fn what_was_told_before_changes_nothing_and_what_was_missed_is_noticed() {
 }
 
 #[test]
-fn who_needs_a_list_is_told_so() {
+fn compacted_watch_requires_a_listing() {
     let head = |cluster_id, revision| ClusterHead { cluster_id, revision };
     let fresh = EtcdMirror::new(KeyLayout::new("/apisix"), StoreState::default(), 50);
     assert_eq!(fresh.need(head(1, 5)), MirrorNeed::List);
@@ -268,7 +268,7 @@ fn a_revoked_credential_stays_revoked() {
 }
 
 #[test]
-fn what_is_held_ends_by_a_word_from_anywhere_or_by_coming_back() {
+fn held_deletions_end_by_confirmation_or_return() {
     let mut mirror = mirror_of(20, 50);
     mirror.take_events((0..20).map(|i| delete(&route(i), 101)).collect(), 1);
     assert_eq!((mirror.held(), mirror.expected(&KeyRole::Resource(key("3")))), (20, 0));
@@ -339,7 +339,7 @@ fn a_word_of_another_copy_confirms_nothing_here() {
 }
 
 #[test]
-fn what_was_to_end_by_itself_is_neither_held_nor_counted() {
+fn expired_objects_are_not_held() {
     // Some of these objects expire at 1000; the listing lacks these and others.
     for (lasting, ending, others, now_ms, held) in [
         (1, 12, 0, 1000, 0),
@@ -364,7 +364,7 @@ fn what_was_to_end_by_itself_is_neither_held_nor_counted() {
 }
 
 #[test]
-fn what_one_node_lost_besides_is_judged_by_itself() {
+fn deletions_beyond_a_confirmation_are_judged_separately() {
     for (own, held) in [(6, 0), (15, 15)] {
         // Both mirrors hold the shared objects; only one holds the additional ones.
         let (mut one, mut other) = (mirror_of(30, 50), mirror_of(30 + own, 50));

@@ -194,7 +194,7 @@ fn write_setting(node: &Node) {
 
 /// Listing after an outage, or watching: in both cases the loss of most objects is held.
 #[test]
-fn most_objects_gone_at_once_are_served_until_somebody_confirms() {
+fn mass_deletion_is_held_until_confirmed() {
     let cluster = Cluster::start(1);
     let (one, other) = (cluster.node("one"), cluster.node("other"));
     for i in 0..20 {

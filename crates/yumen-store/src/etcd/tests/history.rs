@@ -81,7 +81,7 @@ fn disturb(cluster: &mut Cluster, proxies: &[Vec<Proxy>], random: &mut Random) {
 }
 
 #[test]
-fn what_was_acknowledged_happened_once_and_in_one_order_for_all() {
+fn acknowledged_writes_are_linearizable() {
     let mut cluster = Cluster::start(3);
     cluster.wait();
     let mut settings = cluster.settings();

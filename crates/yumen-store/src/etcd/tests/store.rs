@@ -16,7 +16,7 @@ fn text(state: &StoreState, kind: Kind, id: &str) -> Option<String> {
 }
 
 #[test]
-fn what_one_node_writes_another_serves_and_etcdctl_reads() {
+fn writes_of_a_node_reach_other_nodes_and_etcdctl() {
     programs().iter().for_each(|program| check_shared(&Cluster::of(program, 1)));
 }
 
@@ -37,7 +37,7 @@ fn check_shared(cluster: &Cluster) {
 }
 
 #[test]
-fn what_other_tools_wrote_is_read_whatever_lies_beside_it() {
+fn keys_of_other_tools_are_read_among_foreign_keys() {
     let cluster = Cluster::start(1);
     for (path, value) in [
         ("/apisix/routes/", "init_dir"),
@@ -204,7 +204,7 @@ fn a_change_in_parts_knows_what_it_has_written_when_it_is_decided_again() {
 }
 
 #[test]
-fn what_doors_keep_is_shared_and_is_no_revision() {
+fn settings_are_shared_without_a_revision() {
     let cluster = Cluster::start(1);
     let (one, other) = (cluster.node("one"), cluster.node("other"));
     let committed = write(one.store(), |draft| draft.set("keys", Some("secret"))).unwrap();
@@ -217,7 +217,7 @@ fn what_doors_keep_is_shared_and_is_no_revision() {
 }
 
 #[test]
-fn what_has_a_lifetime_ends_on_every_node() {
+fn objects_with_a_lifetime_expire_on_every_node() {
     let cluster = Cluster::start(1);
     let (one, other) = (cluster.node("one"), cluster.node("other"));
     let written = write(one.store(), |draft| {
@@ -234,7 +234,7 @@ fn what_has_a_lifetime_ends_on_every_node() {
 }
 
 #[test]
-fn what_one_node_pins_up_all_see_until_its_lease_ends() {
+fn shared_keys_are_visible_until_the_lease_ends() {
     let cluster = Cluster::start(1);
     let (one, other) = (cluster.node("one"), cluster.node("other"));
     let (own, other_board) = (one.store().board(), other.store().board());

@@ -63,7 +63,7 @@ async fn an_answer_is_read_however_it_is_cut() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_an_error_that_says_so() {
+async fn invalid_grpc_responses_are_errors() {
     let whole = framed(&message()).to_vec();
     let twice = [whole.clone(), whole.clone()].concat();
     let cut = whole[..whole.len() - 1].to_vec();
@@ -90,7 +90,7 @@ async fn what_is_no_answer_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn whoever_waits_is_told_when_the_connection_is_given_up() {
+async fn pending_calls_fail_when_the_connection_closes() {
     let (near, far) = tokio::io::duplex(1 << 16);
     // A peer that reads everything and never responds.
     tokio::spawn(async move {

@@ -218,7 +218,7 @@ fn the_least_weight_nacos_tells_still_gets_requests() {
 }
 
 #[tokio::test]
-async fn an_address_is_its_own_answer_and_what_is_no_name_is_told() {
+async fn addresses_resolve_to_themselves_and_invalid_names_fail() {
     let unreachable = DnsDiscovery { servers: vec!["127.0.0.1:1".to_owned()], order: vec![DnsRecord::A] };
     let source = dns::DnsSource::new(&unreachable, &node::DnsConfig::default()).unwrap();
     for (name, expected) in [

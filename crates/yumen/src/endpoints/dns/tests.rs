@@ -212,7 +212,7 @@ async fn the_last_addresses_stay_while_the_server_is_gone_or_denies_the_name() {
 }
 
 #[tokio::test]
-async fn what_was_known_before_is_used_until_the_first_answer() {
+async fn initial_addresses_serve_until_the_first_response() {
     let before = [("a.test", "10.0.0.1")];
     // A server without an answer exceeds `FIRST_ANSWER`.
     let silent = Server::start(&[]).await;

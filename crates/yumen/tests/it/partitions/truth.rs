@@ -87,7 +87,7 @@ impl Truth {
 }
 
 #[test]
-fn what_no_revision_had_is_known_for_it() {
+fn values_of_no_revision_are_detected() {
     // Route 1 is 10, then 11, then 12; route 2 is 20, then 21.
     let truth = Truth::from(&[(3, 1, 10), (4, 2, 20), (6, 1, 11), (7, 2, 21), (9, 1, 12)]).unwrap();
     for (served, expected) in [

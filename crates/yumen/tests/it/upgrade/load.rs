@@ -232,7 +232,7 @@ fn no_request_fails_and_no_websocket_is_cut() {
 }
 
 #[test]
-fn what_takes_too_long_is_cut_off_in_the_end() {
+fn tunnels_are_closed_at_the_drain_deadline() {
     let upstream = upstream();
     let route = json!({"id": "1", "uri": "/*", "enable_websocket": true, "upstream": upstream.alone()});
     let mut line = start(&json!({"routes": [route]}), "upgrade: {drain_s: 1}");

@@ -43,7 +43,7 @@ fn three_upgrades_leave_one_process() {
 }
 
 #[test]
-fn what_was_counted_counts_on() {
+fn counters_continue_after_an_upgrade() {
     let upstream = Upstream::start(|_, stream| respond(stream, 200, "", b"done"));
     let limit = json!({"count": 10, "time_window": 600, "rejected_code": 429, "key": "remote_addr"});
     let resources = json!({"routes": [{

@@ -21,14 +21,14 @@ fn a_datagram_is_answered_from_the_address_it_was_sent_to() {
 }
 
 #[test]
-fn a_datagram_to_a_group_is_answered_from_what_the_system_chooses() {
+fn multicast_datagram_is_answered_from_a_system_address() {
     check(&[packet_info("[ff02::1]:53")], None);
     check(&[packet_info("224.0.0.1:53")], None);
     check(&[packet_info("0.0.0.0:53")], None);
 }
 
 #[test]
-fn what_else_is_told_does_not_matter() {
+fn other_control_messages_are_ignored() {
     let mut other = packet_info("127.0.0.9:53");
     other[size_of::<usize>() + 4] = 0x7f;
     check(&[], None);
@@ -37,7 +37,7 @@ fn what_else_is_told_does_not_matter() {
 }
 
 #[test]
-fn what_is_cut_off_tells_nothing() {
+fn truncated_control_data_is_ignored() {
     for whole in [packet_info("127.0.0.2:53"), packet_info("[2001:db8::7]:53")] {
         // The last 4 bytes are padding up to a machine word.
         for length in 0..whole.len() - 4 {

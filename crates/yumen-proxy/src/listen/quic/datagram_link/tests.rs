@@ -50,7 +50,7 @@ fn a_process_that_has_gone_takes_nothing_and_sends_nothing() {
 }
 
 #[test]
-fn what_is_too_short_is_no_datagram() {
+fn short_packets_are_not_datagrams() {
     assert!(read(b"short").is_none());
     assert!(read(&[0; HEAD_BYTES]).is_some_and(|handed| handed.data.is_empty()));
 }

@@ -65,7 +65,7 @@ fn delivered(mailbox: &mut SteeringMailbox) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn what_another_process_passes_on_reaches_its_endpoint_whichever_have_ended() {
+fn forwarded_datagrams_reach_a_live_endpoint() {
     let steering = DatagramSteering::new(&SECRET, 3, 3);
     let (end, peer) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
@@ -104,7 +104,7 @@ fn without_the_secret_an_identifier_does_not_tell_whose_it_is() {
 }
 
 #[test]
-fn what_is_too_short_leads_nowhere() {
+fn short_datagrams_have_no_owner() {
     let steering = DatagramSteering::new(&SECRET, 0, 2);
     for datagram in [&b""[..], b"\x40", b"\x40short", b"\xe0", b"\xe0\0\0\0\x01\x0bshort"] {
         assert_eq!(steering.route(datagram, 0), DatagramRoute::Keep);

@@ -30,7 +30,7 @@ fn a_request_is_read_as_if_it_had_come_over_http1() {
 }
 
 #[test]
-fn the_end_of_the_body_is_told_by_the_stream() {
+fn stream_end_ends_the_body() {
     let check = |method: &str, fields: &[(&str, &str)], has_ended: bool, expected: Framing| {
         let head = read(&h2_request(method, "http://a/", fields), has_ended).unwrap();
         assert_eq!(head.framing, expected, "{method} {fields:?} {has_ended}");
@@ -116,7 +116,7 @@ fn a_request_leaves_without_what_belongs_to_a_connection() {
 }
 
 #[test]
-fn secrets_leave_as_fields_that_nobody_may_index() {
+fn secret_fields_are_never_indexed() {
     let text = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nProxy-Authorization: b\r\nX-Other: c\r\n\r\n";
     let mut last = CachedFields::default();
     // The third round reads from the cache.
@@ -157,7 +157,7 @@ fn joined(fields: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn nothing_but_trailers_may_be_said_to_be_taken() {
+fn te_may_contain_only_trailers() {
     let head = |te: &str| {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\nTE: {te}\r\n\r\n");
         let request = request(text.as_bytes(), true, "", &mut CachedFields::default()).unwrap();
@@ -182,7 +182,7 @@ fn targets_that_uris_do_not_have_are_encoded() {
 }
 
 #[test]
-fn a_request_for_nobody_is_for_the_endpoint() {
+fn request_without_authority_uses_that_of_the_endpoint() {
     let text = b"GET / HTTP/1.0\r\nHost: \r\n\r\n";
     let request = request(text, false, "10.0.0.1:80", &mut CachedFields::default()).unwrap();
     assert_eq!(request.uri().authority().unwrap().as_str(), "10.0.0.1:80");

@@ -99,7 +99,7 @@ fn check_answered(new: fn() -> FrameBudget, sent: &[u8], received: &[u8], expect
 }
 
 #[test]
-fn what_was_sent_pays_for_what_it_provokes() {
+fn sent_data_replenishes_the_frame_budget() {
     let client = || FrameBudget::new(100, 0, 0);
     let endpoint = || {
         let mut patience = FrameBudget::with_endpoint(100, 24, 0);
@@ -121,7 +121,7 @@ fn what_was_sent_pays_for_what_it_provokes() {
 }
 
 #[test]
-fn what_is_paid_in_advance_is_bounded() {
+fn frame_budget_is_bounded() {
     let mut patience = FrameBudget::new(100, 0, 0);
     (0..1000).for_each(|_| send_all(&mut patience, &frame(DATA, 0, 100)));
     let lasts = (1..=1000).find(|_| {
@@ -201,7 +201,7 @@ fn a_head_is_unfinished_from_its_first_byte_to_its_last() {
 }
 
 #[test]
-fn what_was_not_read_for_reasons_of_ours_is_not_held_against_the_peer() {
+fn paused_reading_does_not_age_unfinished_frames() {
     let mut patience = FrameBudget::new(100, 0, 0);
     patience.wait_anew(500);
     assert_eq!(patience.unfinished_since_ms(), None);

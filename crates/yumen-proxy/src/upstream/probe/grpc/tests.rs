@@ -90,7 +90,7 @@ async fn only_a_service_that_says_it_serves_is_healthy() {
 }
 
 #[tokio::test]
-async fn what_speaks_no_http2_fails() {
+async fn non_http2_endpoint_fails() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
