@@ -54,17 +54,21 @@ impl AdminAccess {
             // Without keys, a browser on this host could pass on requests of any page (DNS rebinding, CSRF).
             AllowedHosts::new(&[], "admin.key_required").check(request.uri(), request.headers())?;
             is_same_origin(request.headers())?;
+            // The history of the store names the author of a change, so there must be one.
             return Ok(KeyHolder { name: "anonymous".to_owned(), role: AdminRole::Admin });
         }
+        // "missing apikey" and "wrong apikey" are the texts of APISIX.
         let (key, from) = presented_key(request).ok_or_else(|| unauthorized("missing apikey"))?;
         // A browser adds cookies to requests of any page, unlike the other forms of the key.
         if from == KeySource::Cookie {
             is_same_origin(request.headers())?;
         }
+        // Read at each request, so that a deleted key is refused at once.
         let stored = keys::stored(stored);
         let holder = keys::holder_of(&key, self.keys.iter().chain(&stored));
         let holder = holder.ok_or_else(|| unauthorized("wrong apikey"))?;
         match holder.role {
+            // APISIX refuses a viewer's write with 401, not 403.
             AdminRole::Viewer if !matches!(*request.method(), Method::GET | Method::HEAD) => {
                 Err(unauthorized("invalid method for role viewer"))
             }
@@ -101,6 +105,7 @@ fn presented_key(request: &Request) -> Option<(String, KeySource)> {
 /// of any page, so neither may be enough to admit a request.
 fn is_same_origin(headers: &HeaderMap) -> Result<(), ApiRefusal> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    // Tools send no Origin; a browser sends it with every request that changes something.
     let Some(origin) = text(header::ORIGIN) else {
         return Ok(());
     };

@@ -31,6 +31,7 @@ pub async fn serve_api(
     shutdown: impl Future<Output = ()>,
 ) {
     let more = contract_router().merge(v1::router(v1.clone()));
+    // Also at the connection, so that other addresses take no slot of an allowed client.
     let access = ListenerAccess { tls, allow: Some(state.access.allow.clone()) };
     let router = router(state, more).layer(from_fn_with_state(v1, v1::wait_for_applied));
     serve_with(listener, access, router, BOUNDS, shutdown).await;
@@ -44,6 +45,7 @@ pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {
         .route_layer(from_fn_with_state(state.clone(), admission::require_key));
     Router::new()
         .route("/apisix/admin", get(alive))
+        // Both forms, since the router distinguishes the slash.
         .route("/apisix/admin/", get(alive))
         .route("/health", get(alive))
         .merge(require_key)

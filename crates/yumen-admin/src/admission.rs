@@ -23,6 +23,7 @@ pub(crate) async fn admit(State(state): State<AdminState>, request: Request, nex
     let access = &state.access;
     let peer = request.extensions().get::<AdminPeer>().map(|AdminPeer(address)| *address);
     let is_preflight = request.method() == Method::OPTIONS && access.cors;
+    // Without a known address the request is refused.
     let is_allowed = peer.is_some_and(|address| access.allow.contains(address));
     let mut response = match is_allowed {
         false => {
@@ -35,6 +36,7 @@ pub(crate) async fn admit(State(state): State<AdminState>, request: Request, nex
         _ => next.run(request).await,
     };
     let headers = response.headers_mut();
+    // Refusals too: clients read the version from any response.
     mark(headers, state.api_version);
     if access.cors {
         allow_pages(headers);
@@ -73,6 +75,7 @@ pub(crate) async fn require_key(
 ) -> Response {
     match state.access.holder(&state.store.state(), &request) {
         Ok(holder) => {
+            // For the history; bytes beyond ASCII are accepted and replaced if they are not UTF-8.
             let reason = request.headers().get(REASON).map(|value| value.as_bytes());
             let reason = reason.map(bounded_reason).filter(|reason| !reason.is_empty());
             request.extensions_mut().insert(Authorship { author: holder.name.clone(), reason });
@@ -85,6 +88,7 @@ pub(crate) async fn require_key(
 
 fn bounded_reason(bytes: &[u8]) -> String {
     let reason = String::from_utf8_lossy(bytes);
+    // A cut within a character would panic.
     let end = (0..=REASON_BYTES_MAX.min(reason.len())).rev().find(|at| reason.is_char_boundary(*at));
     reason[..end.unwrap_or(0)].to_owned()
 }

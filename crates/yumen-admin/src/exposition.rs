@@ -52,6 +52,7 @@ fn merge(families: Vec<MetricFamily>) -> BTreeMap<String, MergedFamily> {
             series: BTreeMap::new(),
         };
         let into = merged.entry(name.to_string()).or_insert_with(fresh);
+        // The format allows one TYPE line per name.
         if into.kind != kind {
             warn!(%name, "metric skipped: registered with two kinds");
             continue;
@@ -66,6 +67,7 @@ impl MergedFamily {
         let MetricSeries { mut labels, value } = sample;
         // The order of labels does not distinguish series.
         labels.sort();
+        // A number has no place in the lines of a histogram, and buckets have none elsewhere.
         let fits = matches!(value, MetricValue::Buckets { .. }) == (self.kind == MetricKind::Histogram);
         if !fits || !are_label_names(&labels, self.kind) {
             warn!(name = %self.name, "series skipped: invalid labels or value");
@@ -108,6 +110,7 @@ impl MergedFamily {
 fn combine(kind: MetricKind, target: &mut MetricValue, value: MetricValue) -> bool {
     match (target, value) {
         (MetricValue::Number(target), MetricValue::Number(more)) => {
+            // Every component counts its own events; a gauge has one true value.
             *target = if kind == MetricKind::Counter { *target + more } else { more };
             true
         }

@@ -37,6 +37,7 @@ impl AllowedHosts {
         }
         let mut hosts = headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes);
         let (field, is_doubled) = (hosts.next(), hosts.next().is_some());
+        // An absolute target overrides Host (RFC 9112 §3.2.2), so both are checked.
         let target = uri.authority().map(|authority| authority.as_str().as_bytes());
         let is_allowed = |host: &&[u8]| host_of(host).is_some_and(|host| self.contains(host));
         let refused = target.filter(|host| !is_allowed(host));
@@ -68,6 +69,7 @@ fn host_of(authority: &[u8]) -> Option<&str> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (host, port) = rest.split_once(']')?;
+            // Brackets enclose IPv6 addresses only; a name in them could pass as another host.
             host.parse::<Ipv6Addr>().ok()?;
             match port {
                 "" => (host, ""),
@@ -76,6 +78,7 @@ fn host_of(authority: &[u8]) -> Option<&str> {
         }
         None => authority.split_once(':').unwrap_or((authority, "")),
     };
+    // An empty port is valid (RFC 3986 §3.2.3).
     let is_port =
         port.is_empty() || (port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok());
     is_port.then_some(host)

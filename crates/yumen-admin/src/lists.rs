@@ -32,6 +32,7 @@ pub(crate) struct RenderedList {
 impl ListCache {
     /// The list of all objects of a kind as of `state`.
     pub(crate) fn render(&self, state: &StoreState, view: KindView) -> RenderedList {
+        // Held while serializing: concurrent readers of one list would do the same work twice.
         let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let list = lists.entry(view).or_insert_with(|| CachedList::new(state, view));
         list.follow(state, view);
@@ -64,8 +65,11 @@ impl CachedList {
 
     fn follow(&mut self, state: &StoreState, view: KindView) {
         let from = std::mem::replace(&mut self.of, state.clone());
+        // Both states share unchanged parts, so the cost follows the number of changes.
         let changed = from.differences(state).filter(|(key, ..)| key.kind == view.kind);
+        // In a set, since several changed objects may be in one piece.
         let stale: BTreeSet<Option<Arc<str>>> = changed.map(|(key, ..)| self.piece_of(&key.id)).collect();
+        // The text stays shared with earlier readers, and its revision too.
         if stale.is_empty() {
             return;
         }
@@ -103,6 +107,7 @@ impl CachedList {
         // Chunks of equal size: after a split, neither half is full again soon.
         let pieces = inside.len().div_ceil(ROWS_PER_PIECE).max(1);
         for some in inside.chunks(inside.len().div_ceil(pieces).max(1)) {
+            // One allocation of the final size; growth would copy large lists several times.
             let bytes = some.iter().map(|(id, entry)| rows::row_bytes(id, entry)).sum();
             let mut text = String::with_capacity(bytes);
             rows::rows(&mut text, view, some.iter().copied());

@@ -51,6 +51,7 @@ impl IntoResponse for ApiRefusal {
             Value::String(sentence) => (self.status, format!("{sentence}\n")).into_response(),
             body => reply::json(self.status, &body),
         };
+        // The store recovers by itself, so the client should repeat the request (RFC 9110 §10.2.3).
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }

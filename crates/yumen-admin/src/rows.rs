@@ -20,6 +20,7 @@ pub(crate) fn object(out: &mut String, view: KindView, id: &str, entry: &StoreEn
     out.push_str(r#"{"key":"#);
     quote(out, view.kind, id);
     out.push_str(r#","value":"#);
+    // Mostly the stored text itself, which is not parsed.
     out.push_str(&secrets::shown(view.visibility, view.kind, &entry.json));
     if with_revisions {
         out.push_str(r#","createdIndex":"#);

@@ -59,6 +59,7 @@ fn plugins_schema(state: &AdminState) -> Value {
 async fn main_schema(State(state): State<AdminState>, Path(name): Path<String>) -> Response {
     match main(&state, &name) {
         Some(schema) => reply::json(StatusCode::OK, &schema),
+        // APISIX responds with 400 here, not with 404.
         None => ApiRefusal::invalid(format!("not found schema: {name}")).into_response(),
     }
 }
@@ -69,6 +70,7 @@ async fn plugin_schema(
     RawQuery(raw): RawQuery,
 ) -> Response {
     let found = match query(&raw, "schema_type").as_deref() {
+        // An authentication plugin has another schema for the keys of a consumer.
         Some("consumer") => plugins::consumer_schema(&state, &name),
         Some("metadata") => plugins::metadata_schema(&state, &name),
         _ => plugins::schema(&state, &name),

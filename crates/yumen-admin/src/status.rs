@@ -49,6 +49,7 @@ pub struct StatusState {
 /// Serves the status listener until `shutdown` completes; requests in flight then have five seconds to end.
 pub async fn serve_status(listener: TcpListener, state: StatusState, shutdown: impl Future<Output = ()>) {
     let hosts = state.hosts.clone();
+    // Without keys, so only the check of the host keeps pages of other sites out.
     serve(listener, guarded(router(state), hosts), BOUNDS, shutdown).await;
 }
 
@@ -115,6 +116,7 @@ async fn ready(State(state): State<StatusState>) -> Response {
 async fn metrics(State(state): State<StatusState>) -> Response {
     let mut families = Vec::new();
     for part in &state.gather {
+        // All sources before encoding, because a family may have series from several.
         part.gather(&mut families);
     }
     match exposition(families) {

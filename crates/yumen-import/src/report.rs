@@ -112,6 +112,7 @@ pub struct ImportReport {
 impl ImportReport {
     /// Adds a finding, once.
     pub fn add(&mut self, line: ImportFinding) {
+        // One plugin of a service is converted for each of its routes.
         if !self.lines.contains(&line) {
             self.lines.push(line);
         }
@@ -121,6 +122,7 @@ impl ImportReport {
     pub(crate) fn refuse(&mut self, line: ImportFinding) {
         let before = self.lines.len();
         self.add(line);
+        // Counts a new line only.
         self.refused += self.lines.len() - before;
     }
 
@@ -158,6 +160,7 @@ impl ImportReport {
 
     fn exact(&self) -> impl Iterator<Item = &str> {
         let reported: std::collections::HashSet<&str> =
+            // An object with any finding is not exact.
             self.lines.iter().map(|line| line.object.as_str()).collect();
         self.objects.iter().map(String::as_str).filter(move |object| !reported.contains(object))
     }

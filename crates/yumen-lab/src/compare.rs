@@ -97,6 +97,7 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
         text::write(&outcome, args.all)
     };
     std::io::stdout().write_all(shown.as_bytes()).context("cannot write to standard output")?;
+    // The code for CI: differences without significance do not fail a build.
     Ok(ExitCode::from(u8::from(outcome.regressions() > 0)))
 }
 
@@ -122,11 +123,13 @@ pub fn compare(
             shared(earlier, later)
         );
     }
+    // The reference compared with itself would always be the same.
     let is_selected = |name: &str| {
         relative_to != Some(name) && (targets.is_empty() || targets.iter().any(|target| target == name))
     };
     let mut rows = Vec::new();
     for case in &later.cases {
+        // By id, because the order of cases may change between versions.
         let Some(before) = earlier.cases.iter().find(|before| before.id == case.id) else { continue };
         let gateways = later.targets.iter().filter(|target| target.role == TargetRole::Gateway);
         for target in gateways.filter(|target| is_selected(&target.name)) {
@@ -141,6 +144,7 @@ pub fn compare(
             shared(earlier, later)
         );
     }
+    // The worst first, so that the head of the text shows regressions.
     rows.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| size(b).total_cmp(&size(a))));
     let warnings = warnings(earlier, later);
     Ok(ComparisonOutcome { rows, warnings, limits, relative_to: relative_to.map(str::to_owned) })
@@ -178,9 +182,11 @@ fn rounds<'a>(case: &'a RunCase, target: &str) -> Option<&'a [RoundRecord]> {
 /// Figures divided by those of another target in the same round.
 fn ratios(metric: RoundMetric, rounds: &[RoundRecord], reference: &[RoundRecord]) -> Vec<f64> {
     let of_round = |round: &RoundRecord| Some((round.number, metric.of(round)?));
+    // By number: a failed round of one target must not shift the pairs of the others.
     let reference: BTreeMap<usize, f64> = reference.iter().filter_map(of_round).collect();
     let ratio = |(number, value): (usize, f64)| {
         let below = reference.get(&number)?;
+        // A ratio to zero has no meaning.
         (*below > 0.0).then(|| value / below)
     };
     rounds.iter().filter_map(of_round).filter_map(ratio).collect()
@@ -199,6 +205,7 @@ fn rank(row: &ComparisonRow) -> u8 {
 
 /// Distance of the runs in either direction, as a logarithm.
 fn size(row: &ComparisonRow) -> f64 {
+    // A logarithm, so that half and double are equally far. Figures without a ratio come first.
     row.verdict.ratio.filter(|ratio| *ratio > 0.0).map_or(f64::INFINITY, |ratio| ratio.ln().abs())
 }
 
@@ -228,6 +235,7 @@ fn warnings(earlier: &RunRecord, later: &RunRecord) -> Vec<String> {
         .collect();
     for target in &later.targets {
         let before = earlier.targets.iter().find(|before| before.name == target.name);
+        // Also the text of the files, because a changed default is a cause that figures do not show.
         if let Some(before) = before.filter(|before| before.configuration != target.configuration) {
             warnings.push(format!("{} was configured differently", before.name));
         }

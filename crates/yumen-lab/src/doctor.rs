@@ -45,6 +45,7 @@ fn finding(name: &str, level: FindingLevel, found: impl ToString, wanted: impl T
 
 impl DoctorFinding {
     fn hint(mut self, hint: impl Into<String>) -> DoctorFinding {
+        // Advice without a problem would only distract.
         if self.level >= FindingLevel::Warning {
             self.hint = Some(hint.into());
         }
@@ -72,6 +73,7 @@ fn files_of_system(facts: &MachineFacts, needs: MachineNeeds) -> DoctorFinding {
 
 fn files_of_process(facts: &MachineFacts, needs: MachineNeeds) -> DoctorFinding {
     let name = "open files of a process";
+    // A gateway has two descriptors per connection, one for each side.
     let wanted = needs.connections * 2 + 2_048;
     let Some(found) = facts.files_hard else { return unknown(name, wanted) };
     finding(
@@ -84,6 +86,7 @@ fn files_of_process(facts: &MachineFacts, needs: MachineNeeds) -> DoctorFinding 
 }
 
 fn queue(name: &str, found: Option<u64>, needs: MachineNeeds) -> DoctorFinding {
+    // In the worst case, all connections arrive before the first accept.
     let wanted = needs.connections.clamp(1_024, 65_535);
     let Some(found) = found else { return unknown(name, wanted) };
     finding(name, level(found >= wanted, FindingLevel::Warning), found, format!("{wanted} or more")).hint(
@@ -104,6 +107,7 @@ fn ports(facts: &MachineFacts, needs: MachineNeeds) -> DoctorFinding {
 fn reuse(facts: &MachineFacts, needs: MachineNeeds) -> DoctorFinding {
     let name = "net.ipv4.tcp_tw_reuse";
     let Some(found) = facts.tw_reuse else { return unknown(name, "1 or 2") };
+    // Kept connections leave few ports in TIME-WAIT.
     let good = found > 0 || !needs.short_connections;
     finding(name, level(good, FindingLevel::Warning), found, "1 (everywhere) or 2 (loopback)").hint(
         "sysctl -w net.ipv4.tcp_tw_reuse=1; without it ports run out at some 500 new connections per second",
@@ -113,6 +117,7 @@ fn reuse(facts: &MachineFacts, needs: MachineNeeds) -> DoctorFinding {
 fn conntrack(facts: &MachineFacts, needs: MachineNeeds) -> DoctorFinding {
     let name = "connection tracking";
     let Some((count, max)) = facts.conntrack else {
+        // Without the module, no table can overflow.
         return finding(name, FindingLevel::Ok, "not loaded", "not loaded, or room for every connection");
     };
     let wanted = needs.connections * 2 + if needs.short_connections { 500_000 } else { 10_000 };

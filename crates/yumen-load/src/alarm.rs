@@ -129,6 +129,7 @@ impl AlarmQueue {
     }
 
     fn ring(&self) {
+        // Read once: a timer that expires during the loop fires by the next arming.
         let now = self.clock.now_ns();
         let mut queue = self.queue.borrow_mut();
         while queue.peek().is_some_and(|entry| entry.0.0 <= now) {
@@ -146,11 +147,13 @@ impl AlarmQueue {
                 }
             } else if due != NEVER {
                 slot.queued_ns.set(due);
+                // The timer was set to a later time, for which `set` queued nothing.
                 queue.push(AlarmEntry(Reverse(due), slot));
             }
         }
         let next = queue.peek().map_or(NEVER, |entry| entry.0.0);
         drop(queue);
+        // The descriptor fires once, so it has to be set again.
         self.armed_ns.set(NEVER);
         self.arm(next);
     }
@@ -176,6 +179,8 @@ impl AlarmTimer {
         let slot = &self.slot;
         slot.due_ns.set(at_ns);
         slot.rung.set(false);
+        // Most timers are timeouts that are set again before they expire. A later time reuses the queued entry, and `ring`
+        // moves it.
         if at_ns < slot.queued_ns.get() {
             slot.queued_ns.set(at_ns);
             self.alarm.queue.borrow_mut().push(AlarmEntry(Reverse(at_ns), slot.clone()));
@@ -189,6 +194,7 @@ impl AlarmTimer {
             return true;
         }
         let mut waker = self.slot.waker.borrow_mut();
+        // Cloning a waker costs more than the comparison.
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
         }
@@ -210,6 +216,7 @@ impl AlarmTimer {
     pub(crate) async fn within<T>(&self, at_ns: u64, future: impl Future<Output = T>) -> Option<T> {
         self.set(at_ns);
         let mut future = pin!(future);
+        // The future first: its result counts even if the timer has expired.
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Ready(value) => Poll::Ready(Some(value)),
             Poll::Pending if self.is_over(cx) => Poll::Ready(None),
@@ -221,6 +228,7 @@ impl AlarmTimer {
 
 impl Drop for AlarmTimer {
     fn drop(&mut self) {
+        // The entry in the queue cannot be found cheaply; `ring` discards it when its time comes.
         self.slot.due_ns.set(NEVER);
         self.slot.waker.borrow_mut().take();
     }

@@ -53,12 +53,15 @@ impl Http1Client {
         target: &PreparedRequest,
         request_loop: &RequestLoop,
     ) -> Result<u16, RequestFailure> {
+        // Otherwise a close between two requests, which is allowed, would count as an error of this one.
         self.drop_stale(worker, target.origin).await?;
         let timeout_ns = worker.prepared.plan.response_timeout_ms * 1_000_000;
+        // Taken out, so that every error below closes the connection.
         let mut connection = match self.connections[target.origin].take() {
             Some(connection) => connection,
             None => self.connect(worker, target.origin).await?,
         };
+        // After connecting, whose time has its own histogram.
         let started = worker.clock.now_ns();
         self.timer.set(started + timeout_ns);
         connection.reader.restart();
@@ -66,6 +69,7 @@ impl Http1Client {
         let mut written = 0;
         poll_fn(|cx| {
             let polled = connection.poll_exchange(cx, worker, &target.encoded, &mut written);
+            // In this order: a response that is complete at the deadline counts.
             if polled.is_pending() && self.timer.is_over(cx) {
                 return Poll::Ready(Err(timed_out(worker)));
             }
@@ -91,6 +95,7 @@ impl Http1Client {
         });
         match event.await {
             None => return Ok(()),
+            // The server may close an idle connection at any time (RFC 9112 §9.5).
             Some(IdleEvent::Closed) => worker.tally.borrow_mut().connections.closed_by_server += 1,
             Some(IdleEvent::Bytes) => {
                 self.connections[origin] = None;
@@ -119,6 +124,7 @@ impl Http1Client {
         origin: usize,
     ) -> Result<Http1Connection, RequestFailure> {
         let number = self.number;
+        // Numbers stay distinct over all loops, so addresses and sources rotate evenly.
         self.number += worker.prepared.plan.connections;
         let stream = connect(worker, &worker.prepared.origins[origin], number, &self.timer).await?;
         Ok(Http1Connection {
@@ -183,6 +189,7 @@ impl Http1Connection {
     ) -> Poll<io::Result<()>> {
         while *written < request.len() {
             match Pin::new(&mut self.stream).poll_write(cx, &request[*written..]) {
+                // Would repeat forever otherwise.
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(count)) => *written += count,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),

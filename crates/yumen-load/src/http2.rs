@@ -82,7 +82,9 @@ impl Http2Session {
         let timeout_ms = worker.prepared.plan.response_timeout_ms;
         let body = worker.prepared.body.clone();
         let answer =
+            // The drop of the future resets the stream, so a late response costs nothing.
             timer.within(started + timeout_ms * 1_000_000, answer(sender, request.clone(), body)).await;
+        // After the exchange; the plan allows one stream only, so no other request loses its connection.
         if worker.prepared.plan.new_connection {
             self.origins[target.origin].forget();
         }
@@ -127,6 +129,7 @@ impl OriginSession {
         stream: CountedStream,
     ) -> Result<SendRequest<Bytes>, RequestFailure> {
         if stream.agreed_protocol().is_some_and(|agreed| agreed != b"h2") {
+            // HTTP/2 over TLS needs ALPN (RFC 9113 §3.2).
             return Err(RequestFailure::new(ErrorClass::Protocol, "the server did not agree to h2 by ALPN"));
         }
         let (sender, connection) = Builder::new()
@@ -160,6 +163,7 @@ impl OriginSession {
 }
 
 async fn answer(sender: SendRequest<Bytes>, request: Request<()>, body: Bytes) -> Result<u16, h2::Error> {
+    // Waits for a free stream within the server's SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113 §5.1.2).
     let mut sender = sender.ready().await?;
     let (response, mut stream) = sender.send_request(request, body.is_empty())?;
     if !body.is_empty() {
@@ -168,6 +172,7 @@ async fn answer(sender: SendRequest<Bytes>, request: Request<()>, body: Bytes) -
     let response = response.await?;
     let status = response.status().as_u16();
     let mut body = response.into_body();
+    // The latency ends with the last byte, so the body is read to its end.
     while let Some(chunk) = body.data().await {
         let length = chunk?.len();
         body.flow_control().release_capacity(length)?;

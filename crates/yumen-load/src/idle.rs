@@ -26,10 +26,12 @@ pub(crate) async fn work(worker: &Rc<LoadWorker>) {
     let plan = &worker.prepared.plan;
     let mut tasks = Vec::new();
     for number in (worker.thread..plan.connections).step_by(plan.threads) {
+        // Bounds the concurrent handshakes; the listen queue of the server would overflow otherwise.
         let permit = opening.clone().acquire_owned().await;
         let worker = worker.clone();
         tasks.push(spawn_local(async move {
             let client = open(&worker, number, requests_first).await;
+            // The connection is open and used; it no longer counts as opening.
             drop(permit);
             if let Some(client) = client {
                 hold(&worker, client).await;
@@ -40,6 +42,7 @@ pub(crate) async fn work(worker: &Rc<LoadWorker>) {
     while !worker.shared.idle.released.load(Ordering::Acquire) {
         timer.until(worker.clock.now_ns() + RELEASE_CHECK_NS).await;
     }
+    // Aborted, because `hold` ends by itself only if the peer closes.
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
@@ -48,6 +51,7 @@ async fn open(worker: &Rc<LoadWorker>, number: usize, requests: u32) -> Option<H
     let opened = try_open(worker, number, requests).await;
     match opened {
         Ok(client) => {
+            // After the first requests, so that the measurement includes their memory.
             barrier.opened.fetch_add(1, Ordering::AcqRel);
             Some(client)
         }
@@ -90,5 +94,6 @@ async fn hold(worker: &LoadWorker, client: Http1Client) {
     if let Some(mut connection) = connection {
         poll_fn(|cx| connection.stream.poll_idle_event(cx)).await;
     }
+    // An abort never reaches this line.
     worker.shared.idle.lost.fetch_add(1, Ordering::AcqRel);
 }

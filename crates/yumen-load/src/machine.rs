@@ -37,6 +37,7 @@ pub fn own_cost() -> GeneratorCost {
     let ticks = |index: usize| after_name(&stat).nth(index).and_then(|text| text.parse::<u64>().ok());
     // User and system time are fields 14 and 15 in proc(5); the first one here is field 3.
     let (user, system) = (ticks(11).unwrap_or(0), ticks(12).unwrap_or(0));
+    // Within the first tick there is no split.
     let share = if user + system == 0 { 1.0 } else { user as f64 / (user + system) as f64 };
     let cpu_user_ns = (total_ns as f64 * share) as u64;
     GeneratorCost {
@@ -71,6 +72,7 @@ pub(crate) fn with_children(pids: &[u32]) -> Vec<u32> {
     let mut found: Vec<u32> = Vec::new();
     let mut waiting = pids.to_vec();
     while let Some(pid) = waiting.pop() {
+        // A process that is named twice, or below another named one, counts once.
         if !found.contains(&pid) {
             found.push(pid);
             waiting.extend(children.get(&pid).into_iter().flatten());
@@ -90,6 +92,7 @@ pub(crate) fn rss_bytes(pids: &[u32]) -> u64 {
 pub(crate) fn allow_open_files(connections: u64) -> Result<(), LoadError> {
     let files_needed = connections + SPARE_FILES;
     let limit = getrlimit(Resource::Nofile);
+    // `None` is no limit.
     if limit.current.is_none_or(|current| current >= files_needed) {
         return Ok(());
     }

@@ -42,6 +42,7 @@ impl PhaseShared {
     /// Counts a thread that is ready. The last one sets the common start time.
     pub(crate) fn thread_ready(&self) {
         if self.ready.fetch_add(1, Ordering::AcqRel) + 1 == self.prepared.plan.threads {
+            // Some milliseconds ahead, so that every thread learns it in time.
             self.start_ns.store(self.clock.now_ns() + START_DELAY_NS, Ordering::Release);
         }
     }
@@ -58,10 +59,12 @@ impl PhaseShared {
 
     /// Takes one of the planned requests; false if all have started.
     pub(crate) fn take_request(&self) -> bool {
+        // A shared counter would cost a contended cache line per request.
         if self.prepared.plan.limits.count.is_none() {
             return true;
         }
         let take = |left: u64| left.checked_sub(1);
+        // Relaxed: only the number matters, and it publishes no other data.
         self.requests_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 }

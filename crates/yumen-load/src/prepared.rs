@@ -61,6 +61,7 @@ pub(crate) struct PreparedPlan {
 
 impl PreparedPlan {
     pub(crate) fn new(plan: &LoadPlan) -> Result<Self, LoadError> {
+        // Before names are resolved, which takes time.
         check(plan)?;
         let mut origins: Vec<LoadOrigin> = Vec::new();
         let mut targets = Vec::new();
@@ -68,6 +69,7 @@ impl PreparedPlan {
             let bad = |why: String| LoadError::Url { url: weighted.url.clone(), why };
             let uri: Uri = weighted.url.parse().map_err(|error| bad(format!("{error}")))?;
             let key = origin_key(&uri).map_err(bad)?;
+            // One set of connections per origin, however many URLs it has.
             let origin = match origins.iter().position(|origin| origin.key == key) {
                 Some(index) => index,
                 None => {
@@ -89,6 +91,7 @@ impl PreparedPlan {
             tls: secure.then(|| tls::client(plan)).transpose()?,
             plan: LoadPlan {
                 request: RequestPlan {
+                    // The result contains the plan; a large body would be repeated in it.
                     body_bytes: plan.request.body.len() as u64,
                     body: Vec::new(),
                     ..plan.request.clone()
@@ -177,6 +180,7 @@ fn origin_key(uri: &Uri) -> Result<OriginKey, String> {
 impl LoadOrigin {
     fn resolve(key: OriginKey, plan: &LoadPlan) -> Result<Self, String> {
         let OriginKey { is_https, host, port } = &key;
+        // Resolved once, so that no request measures a name server.
         let addresses = (host.as_str(), *port).to_socket_addrs().map_err(|error| error.to_string())?;
         let addresses: Vec<_> = addresses.collect();
         if addresses.is_empty() {
@@ -195,6 +199,7 @@ fn encode(plan: &LoadPlan, uri: &Uri) -> Bytes {
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     let mut out = format!("{} {} HTTP/1.1\r\n", plan.request.method, target).into_bytes();
     let given = |name: &str| plan.request.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
+    // HTTP/1.1 requires Host (RFC 9112 §3.2).
     if !given("host") {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         // The Host field omits userinfo (RFC 9110 §7.2).
@@ -207,6 +212,7 @@ fn encode(plan: &LoadPlan, uri: &Uri) -> Bytes {
     // RFC 9110 §8.6: methods that define content send a Content-Length even for an empty body.
     let needs_length =
         !plan.request.body.is_empty() || matches!(plan.request.method.as_str(), "POST" | "PUT" | "PATCH");
+    // A framing field of the plan is not doubled.
     if needs_length && !given("content-length") && !given("transfer-encoding") {
         out.extend_from_slice(format!("Content-Length: {}\r\n", plan.request.body.len()).as_bytes());
     }
@@ -227,6 +233,7 @@ fn request(plan: &LoadPlan, uri: &Uri) -> Result<Request<()>, LoadError> {
         if CONNECTION_FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field)) {
             return Err(bad(format!("header {name}: HTTP/2 has no connection fields")));
         }
+        // HTTP/2 has the host in `:authority` (RFC 9113 §8.3.1).
         if name.eq_ignore_ascii_case("host") {
             let host = value.parse().map_err(|_| bad(format!("header Host: {value}: not an authority")))?;
             *request.uri_mut() = with_authority(uri, host).map_err(bad)?;
@@ -252,12 +259,14 @@ fn with_authority(uri: &Uri, authority: http::uri::Authority) -> Result<Uri, Str
 
 /// Repeats targets by weight and shuffles them, identically in every run.
 fn mix(plan: &LoadPlan) -> Result<Vec<u32>, LoadError> {
+    // Weights 50 and 100 need three entries, not 150.
     let divisor =
         plan.request.urls.iter().fold(0, |divisor, url| greatest_common_divisor(divisor, url.weight));
     if divisor == 0 {
         return Err(LoadError::Plan("every weight is 0".to_owned()));
     }
     let length: u64 = plan.request.urls.iter().map(|url| u64::from(url.weight / divisor)).sum();
+    // Bounds the memory, and the time of the shuffle.
     if length > ORDER_MAX as u64 {
         return Err(LoadError::Plan(format!("the weights add up to {length}; at most {ORDER_MAX}")));
     }
@@ -267,6 +276,7 @@ fn mix(plan: &LoadPlan) -> Result<Vec<u32>, LoadError> {
     }
     // A fixed seed, so that equal plans send their requests in the same order.
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    // Fisher and Yates; the bias of the modulo is negligible for such lengths.
     for last in (1..order.len()).rev() {
         order.swap(last, (next_random(&mut state) % (last as u64 + 1)) as usize);
     }

@@ -97,6 +97,7 @@ impl ResponseReader {
     pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), MalformedResponse> {
         while !bytes.is_empty() {
             let taken = match &mut self.state {
+                // Without pipelining, no byte may follow; it would count for the next response.
                 ResponseState::Done => return Err(MalformedResponse::Surplus),
                 ResponseState::Head => self.feed_head(bytes)?,
                 ResponseState::Sized(left) => {
@@ -121,6 +122,7 @@ impl ResponseReader {
 
     /// Handles the end of the connection; returns whether the response is complete.
     pub(crate) fn finish(&mut self) -> bool {
+        // Such a body ends with the connection (RFC 9112 §6.3); any other state means that it is cut off.
         if self.state == ResponseState::UntilClose {
             self.state = ResponseState::Done;
             self.keep_alive = false;
@@ -129,6 +131,7 @@ impl ResponseReader {
     }
 
     fn feed_head(&mut self, bytes: &[u8]) -> Result<usize, MalformedResponse> {
+        // A whole head in one read is the usual case and needs no copy.
         if self.head.is_empty()
             && let Some(end) = memmem::find(bytes, b"\r\n\r\n")
         {
@@ -139,6 +142,7 @@ impl ResponseReader {
         self.head.extend_from_slice(bytes);
         // The end of the head may be split between two reads.
         let Some(end) = memmem::find(&self.head[before.saturating_sub(3)..], b"\r\n\r\n") else {
+            // Checked only without an end, so that the bound limits the buffer.
             if self.head.len() > HEAD_BYTES_MAX {
                 return Err(MalformedResponse::HeadTooLong);
             }
@@ -174,6 +178,7 @@ impl ResponseReader {
             return if status == 101 { Err(MalformedResponse::Switched) } else { Ok(()) };
         }
         self.status = status;
+        // HTTP/1.0 closes by default, HTTP/1.1 persists (RFC 9112 §9.3).
         self.keep_alive = if minor == 0 { fields.keep_alive } else { !fields.close };
         let empty = self.bodiless || status == 204 || status == 304;
         // RFC 9112 §6.3: no body after HEAD, 204 or 304; Transfer-Encoding overrides Content-Length; a
@@ -184,10 +189,12 @@ impl ResponseReader {
                 ResponseState::Chunked(ChunkState::START)
             }
             FramingFields { coding: TransferCoding::Other, .. } => ResponseState::UntilClose,
+            // No byte will come to end the state `Sized`.
             FramingFields { length: Some(0), .. } => ResponseState::Done,
             FramingFields { length: Some(length), .. } => ResponseState::Sized(length),
             _ => ResponseState::UntilClose,
         };
+        // The close is the end of the body.
         self.keep_alive &= self.state != ResponseState::UntilClose;
         Ok(())
     }
@@ -199,6 +206,7 @@ fn status_line(line: &[u8]) -> Result<(u16, u8), MalformedResponse> {
         return Err(MalformedResponse::StatusLine);
     };
     let digits = [a, b, c].map(|digit| digit.wrapping_sub(b'0'));
+    // The reason phrase may be absent (RFC 9112 §4); a missing space before it is tolerated.
     let ends = matches!(rest, [] | [b' ' | b'\r', ..]);
     if digits.iter().any(|digit| *digit > 9) || digits[0] == 0 || !ends {
         return Err(MalformedResponse::StatusLine);
@@ -243,6 +251,7 @@ impl FramingFields {
                 name if name.eq_ignore_ascii_case(b"content-length") => fields.add_length(value)?,
                 name if name.eq_ignore_ascii_case(b"connection") => fields.add_connection(value),
                 name if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                    // Only the last coding decides the framing (RFC 9112 §6.3).
                     fields.coding = match last_token(value).eq_ignore_ascii_case(b"chunked") {
                         true => TransferCoding::Chunked,
                         false => TransferCoding::Other,
@@ -255,6 +264,7 @@ impl FramingFields {
     }
 
     fn add_length(&mut self, value: &[u8]) -> Result<(), MalformedResponse> {
+        // `parse` would accept `+1`.
         let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
         let length = digits.and_then(|text| text.parse().ok()).ok_or(MalformedResponse::ContentLength)?;
         // Equal repeated values are valid (RFC 9110 §8.6).
@@ -267,6 +277,7 @@ impl FramingFields {
 
     fn add_connection(&mut self, value: &[u8]) {
         for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            // Several field lines form one list (RFC 9110 §5.3).
             self.close |= token.eq_ignore_ascii_case(b"close");
             self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
         }
@@ -301,6 +312,7 @@ impl ChunkState {
             },
             Self::Extension(size) if byte == b'\n' => Self::after_size(size),
             Self::Extension(size) => Self::Extension(size),
+            // A bare LF is tolerated here as in the head (RFC 9112 §2.2).
             Self::DataEnd if byte == b'\r' => Self::DataEnd,
             Self::DataEnd if byte == b'\n' => Self::START,
             Self::DataEnd => return Err(MalformedResponse::Chunk),

@@ -50,7 +50,9 @@ struct LoadPhase {
 /// Executes the plan. `watch` is called for every complete second.
 pub fn run(plan: &LoadPlan, mut watch: impl FnMut(&LoadProgress)) -> Result<LoadSummary, LoadError> {
     let prepared = Arc::new(PreparedPlan::new(plan)?);
+    // Fails before the start with the required number, instead of in the middle of the run.
     machine::allow_open_files((plan.connections * prepared.origins.len()) as u64)?;
+    // Of the system's clock, for the record only; durations come from the clock of the run.
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let steps = ramp::steps(&plan.kind);
     let mut progress = LoadProgress::default();
@@ -65,6 +67,7 @@ pub fn run(plan: &LoadPlan, mut watch: impl FnMut(&LoadProgress)) -> Result<Load
             ramp.push(ramp_step(step, &one));
             whole = Some(match whole {
                 None => one,
+                // One summary over all steps, with the timelines joined.
                 Some(before) => before.followed_by(one),
             });
         }
@@ -79,6 +82,7 @@ fn phase(
     progress: &mut LoadProgress,
     watch: &mut dyn FnMut(&LoadProgress),
 ) -> Result<LoadPhase, LoadError> {
+    // Before any thread starts, because it measures the memory without connections.
     let mut idle = IdleWatch::new(&prepared.plan);
     let shared = PhaseShared::new(prepared.clone(), step);
     let (sender, intervals) = channel();
@@ -88,6 +92,7 @@ fn phase(
     let mut timeline = LoadTimeline::new(prepared.plan.threads);
     let before = gather(&shared, &intervals, &mut timeline, &mut idle, progress, watch);
     let mut tally: Option<ThreadTally> = None;
+    // After `gather`, which returns once every thread has dropped its sender.
     for thread in threads {
         let counted = thread
             .join()
@@ -136,10 +141,13 @@ fn gather(
     loop {
         let began = shared.counted_from_ns().is_some_and(|from| shared.clock.now_ns() >= from);
         if before.is_none() && began {
+            // The cost of preparation and warm-up does not count.
             before = Some(machine::own_cost());
         }
+        // The start of counting and the hold need finer checks than the seconds of the timeline.
         let wait = if before.is_none() || idle.is_some() { CHECK_INTERVAL } else { Duration::from_secs(1) };
         match intervals.recv_timeout(wait) {
+            // A run that ended before counting began has no earlier cost.
             Err(RecvTimeoutError::Disconnected) => return before.unwrap_or_default(),
             Err(RecvTimeoutError::Timeout) => {}
             Ok(interval) => {
@@ -163,7 +171,9 @@ fn elapsed_ns(shared: &PhaseShared, tally: &ThreadTally) -> u64 {
         _ if matches!(plan.kind, LoadShape::Idle { .. }) => {
             shared.clock.now_ns().saturating_sub(shared.counted_from_ns().unwrap_or(0))
         }
+        // The planned duration, not the last response: a stall at the end must lower the rate.
         Some(duration_ms) if plan.limits.count.is_none() => duration_ms * 1_000_000,
+        // At least 1 ns, because rates divide by it.
         _ => tally.last_ended_ns.saturating_sub(shared.counted_from_ns().unwrap_or(0)).max(1),
     }
 }
@@ -207,6 +217,7 @@ impl LoadTimeline {
 
     /// All seconds of the run, including those without events.
     fn finish(mut self, elapsed_ns: u64) -> Vec<SecondSummary> {
+        // Seconds that not every thread completed, such as the last one.
         for (second, (_, sum)) in std::mem::take(&mut self.open) {
             self.done.insert(second, to_second(&sum));
         }
@@ -241,6 +252,7 @@ struct IdleWatch {
 impl IdleWatch {
     fn new(plan: &LoadPlan) -> Option<Self> {
         let LoadShape::Idle { hold_ms, requests_first, pids } = &plan.kind else { return None };
+        // Listed once, before the connections: both measurements then cover the same processes.
         let pids = machine::with_children(pids);
         let rss_before_bytes = machine::rss_bytes(&pids);
         let planned = plan.connections as u64;
@@ -259,9 +271,11 @@ impl IdleWatch {
         let barrier = &shared.idle;
         let (opened, failed) =
             (barrier.opened.load(Ordering::Acquire), barrier.failed.load(Ordering::Acquire));
+        // The figures were taken at the release; later closes do not count.
         if barrier.released.load(Ordering::Acquire) {
             return (self.found.held, self.found.wanted);
         }
+        // A failed connection ends the opening too; otherwise one refusal would hold the run forever.
         if self.all_open.is_none() && opened + failed == self.found.wanted {
             self.all_open = Some(Instant::now());
             self.found.opening_ns = self.opening.elapsed().as_nanos() as u64;
@@ -271,6 +285,7 @@ impl IdleWatch {
             && since.elapsed() >= self.hold
         {
             self.found.held_ns = since.elapsed().as_nanos() as u64;
+            // Before the release, while the connections are still open.
             self.found.rss_held_bytes = machine::rss_bytes(&self.found.pids);
             self.found.lost = lost;
             self.found.held = opened - lost;
@@ -282,6 +297,7 @@ impl IdleWatch {
     fn finish(mut self) -> IdleSummary {
         let found = &mut self.found;
         if !found.pids.is_empty() && found.held > 0 {
+            // As floats: memory may have shrunk.
             let grown = found.rss_held_bytes as f64 - found.rss_before_bytes as f64;
             found.rss_per_connection_bytes = Some(grown / found.held as f64);
         }
@@ -301,6 +317,7 @@ impl LoadPhase {
         self.elapsed_ns += next.elapsed_ns;
         self.cost.cpu_user_ns += next.cost.cpu_user_ns;
         self.cost.cpu_system_ns += next.cost.cpu_system_ns;
+        // A peak of the whole process, so the later value includes the earlier one.
         self.cost.rss_max_bytes = next.cost.rss_max_bytes;
         self
     }
@@ -311,11 +328,13 @@ fn ramp_step(step: &RampTarget, phase: &LoadPhase) -> RampStep {
     // The last connection counts for its share of the time, even if it ends sooner.
     let seconds = (phase.elapsed_ns as f64 / 1e9).max(step.connections as f64 / step.rate);
     let calls = step.connections * u64::from(step.calls);
+    // A response with a bad status counts as a response and as an error.
     let good = tally.totals.responses - tally.errors.bad_status;
     // The last second is incomplete and would lower the minimum rate.
     let whole = &phase.timeline[..phase.timeline.len().saturating_sub(1)];
     let mut rates: Vec<f64> = whole.iter().map(|second| second.responses as f64).collect();
     let reply_rate = tally.totals.responses as f64 / seconds;
+    // A step within one second has no whole one.
     if rates.is_empty() {
         rates.push(reply_rate);
     }
@@ -346,6 +365,7 @@ fn summary(
     ramp: Vec<RampStep>,
 ) -> LoadSummary {
     let LoadPhase { mut tally, timeline, elapsed_ns, cost, idle } = phase;
+    // Before the parts of the tally are moved.
     let statuses = tally.take_statuses();
     let recorded = |histogram: &Histogram<u64>| (!histogram.is_empty()).then(|| latency(histogram));
     let open = matches!(prepared.plan.kind, LoadShape::Open { .. });
@@ -364,6 +384,7 @@ fn summary(
         transfer: tally.transfer,
         latencies: LoadLatencies {
             response: latency(&tally.latencies.response),
+            // Only an open loop has intended send times.
             corrected: open.then(|| latency(&tally.latencies.corrected)),
             connect: recorded(&tally.latencies.connect),
             schedule_lag: open.then(|| latency(&tally.latencies.schedule_lag)),

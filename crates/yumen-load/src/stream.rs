@@ -57,6 +57,7 @@ async fn establish(worker: &LoadWorker, origin: &LoadOrigin, number: usize) -> i
     let stream = connect_tcp(worker, address, number).await?;
     // Nagle's algorithm would delay small requests and distort latencies.
     stream.set_nodelay(true)?;
+    // Before the handshake: the count is of TCP connections.
     worker.tally.borrow_mut().connections.opened += 1;
     let (Some(config), Some(name)) = (&worker.prepared.tls, &origin.server_name) else {
         return Ok(LoadSocket::Plain(stream));
@@ -81,6 +82,7 @@ async fn connect_tcp(worker: &LoadWorker, address: SocketAddr, number: usize) ->
         return TcpStream::connect(address).await;
     }
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // Port 0: the kernel chooses one.
     socket.bind(SocketAddr::new(sources[number % sources.len()], 0))?;
     socket.connect(address).await
 }
@@ -101,12 +103,14 @@ impl CountedStream {
             LoadSocket::Plain(tcp) => tcp,
             LoadSocket::Tls(tls) => tls.get_ref().0,
         };
+        // The readiness that the runtime has cached, so no system call.
         if tcp.poll_read_ready(cx).is_pending() {
             return Poll::Pending;
         }
         let mut bytes = [0; 64];
         let mut buffer = ReadBuf::new(&mut bytes);
         match Pin::new(self).poll_read(cx, &mut buffer) {
+            // Over TLS, readable bytes may be a session ticket (RFC 8446 §4.6.1) and no data.
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(())) if !buffer.filled().is_empty() => Poll::Ready(IdleEvent::Bytes),
             Poll::Ready(_) => Poll::Ready(IdleEvent::Closed),
@@ -133,6 +137,7 @@ impl AsyncRead for CountedStream {
             LoadSocket::Tls(tls) => Pin::new(tls).poll_read(cx, buffer),
         };
         let bytes = &self.worker.bytes_received;
+        // The buffer may have content from the caller.
         bytes.set(bytes.get() + (buffer.filled().len() - before) as u64);
         polled
     }

@@ -106,6 +106,7 @@ pub struct GeneratorReport {
 impl LoadSummary {
     /// Responses per second over the whole run.
     pub fn responses_per_second(&self) -> f64 {
+        // JSON has no NaN.
         if self.elapsed_ns == 0 { 0.0 } else { self.totals.responses as f64 * 1e9 / self.elapsed_ns as f64 }
     }
 
@@ -202,6 +203,7 @@ impl ConnectionTotals {
 impl LatencySummary {
     /// Value at a listed percentile; `None` for others and without records.
     pub fn at(&self, percentile: f64) -> Option<u64> {
+        // Percentiles are decimal fractions, which floats hold inexactly.
         let found = self.percentiles.iter().find(|point| (point.percentile - percentile).abs() < 1e-9);
         found.map(|point| point.ns)
     }

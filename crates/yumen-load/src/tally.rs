@@ -67,6 +67,7 @@ pub(crate) struct SecondCounts {
 
 impl SecondCounts {
     fn new(second: u64) -> Self {
+        // Two digits: one histogram per thread and second is sent, and three digits would cost several times the memory.
         Self { second, responses: 0, errors: 0, latencies: histogram(2) }
     }
 }
@@ -141,11 +142,13 @@ struct SecondTimeline {
 impl SecondTimeline {
     /// Sends the current second if `now_ns` is in a later one, even if empty.
     fn advance(&mut self, now_ns: u64) {
+        // During the warm-up there is no second.
         let Some(counted_ns) = now_ns.checked_sub(self.counted_from_ns) else { return };
         let second = counted_ns / SECOND_NS;
         if second == self.current.second {
             return;
         }
+        // Empty seconds are sent too: a second is complete only with the counts of every thread.
         let over = std::mem::replace(&mut self.current, SecondCounts::new(second));
         if let Some(finished) = &self.finished {
             // A dropped receiver does not stop the counting.
@@ -207,6 +210,7 @@ impl ThreadTally {
         self.timeline.current.responses += 1;
         self.statuses.add(status);
         let latency = moments.ended_ns - moments.sent_ns.unwrap_or(moments.ended_ns);
+        // Saturating: a latency beyond the bound counts as the bound instead of being lost.
         self.latencies.response.saturating_record(latency);
         let mut main = latency;
         if let Some(intended) = moments.intended_ns {
@@ -214,9 +218,11 @@ impl ThreadTally {
             self.latencies.corrected.saturating_record(main);
         }
         self.timeline.current.latencies.saturating_record(main);
+        // After the latency, because a bad status is a response too.
         if !self.good_statuses.contains(status) {
             self.errors.bad_status += 1;
             self.timeline.current.errors += 1;
+            // One example per class: a message per error would slow a failing run.
             if self.errors.bad_status == 1 {
                 self.errors.examples.insert("bad_status".to_owned(), format!("status {status}"));
             }
@@ -284,6 +290,7 @@ impl ThreadTally {
         }
         self.errors.add(&other.errors);
         self.latencies.add(&other.latencies);
+        // The threads have one configuration, so the facts of one suffice.
         self.tls = self.tls.take().or_else(|| other.tls.clone());
         self.last_ended_ns = self.last_ended_ns.max(other.last_ended_ns);
     }
@@ -295,6 +302,7 @@ impl ThreadTally {
         if began < self.timeline.counted_from_ns {
             return false;
         }
+        // By the end: a response counts in the second in which it arrives.
         self.timeline.advance(moments.ended_ns);
         self.totals.requests += u64::from(moments.sent_ns.is_some());
         self.last_ended_ns = self.last_ended_ns.max(moments.ended_ns);

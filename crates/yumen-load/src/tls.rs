@@ -41,10 +41,12 @@ pub(crate) fn client(plan: &LoadPlan) -> Result<Arc<ClientConfig>, LoadError> {
     };
     let mut config = builder.with_no_client_auth();
     config.resumption = match plan.tls.resumption {
+        // One cache for all threads, as the configuration is shared.
         true => Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS))),
         false => Resumption::disabled(),
     };
     config.alpn_protocols = match plan.protocol {
+        // One protocol: the server must not choose another than the plan's.
         LoadProtocol::Http1 => vec![b"http/1.1".to_vec()],
         LoadProtocol::Http2 => vec![b"h2".to_vec()],
     };
@@ -58,6 +60,7 @@ fn anchors(file: &str) -> Result<RootCertStore, String> {
         let certificate = certificate.map_err(|error| format!("{file}: {error}"))?;
         store.add(certificate).map_err(|error| format!("{file}: {error}"))?;
     }
+    // An empty store would refuse every server with a misleading error.
     if store.is_empty() {
         return Err(format!("{file}: there is no certificate in it"));
     }
@@ -67,6 +70,7 @@ fn anchors(file: &str) -> Result<RootCertStore, String> {
 /// Negotiated parameters.
 pub(crate) fn facts(connection: &ClientConnection) -> TlsFacts {
     let version = connection.protocol_version().and_then(|version| version.as_str());
+    // The name of rustls is that of a Rust identifier.
     let version = version.map_or_else(String::new, |text| text.replace("TLSv1_", "TLSv1."));
     let suite = connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str());
     let group = connection.negotiated_key_exchange_group().and_then(|group| group.name().as_str());

@@ -68,6 +68,7 @@ impl LoadWorker {
             bytes_sent: Cell::new(0),
             bytes_received: Cell::new(0),
             thread,
+            // Until the start, nothing counts and nothing ends.
             start_ns: Cell::new(u64::MAX),
             end_ns: Cell::new(u64::MAX),
             prepared,
@@ -79,6 +80,7 @@ impl LoadWorker {
     pub(crate) fn loop_indexes(&self) -> impl Iterator<Item = usize> + use<> {
         let plan = &self.prepared.plan;
         let streams = self.prepared.request_loops() / plan.connections;
+        // By turns, so that the threads differ by one connection at most.
         let connections = (self.thread..plan.connections).step_by(plan.threads);
         connections.flat_map(move |connection| (0..streams).map(move |stream| connection * streams + stream))
     }
@@ -90,9 +92,11 @@ impl LoadWorker {
         let start_ns = loop {
             match self.shared.start_ns() {
                 Some(start_ns) => break start_ns,
+                // Polled every millisecond, which is shorter than the delay from readiness to the start.
                 None => timer.until(self.clock.now_ns() + MILLISECOND_NS).await,
             }
         };
+        // All threads start together, so that their seconds cover the same time.
         timer.until(start_ns).await;
         let plan = &self.prepared.plan;
         let counted_from_ns = start_ns + plan.limits.warmup_ms * MILLISECOND_NS;
@@ -114,7 +118,9 @@ impl LoadWorker {
         if let LoadShape::Open { rate } = self.prepared.plan.kind {
             let due_ns = self.due_ns(request_loop, request_loop.begun.get(), rate);
             request_loop.due_ns.set(due_ns);
+            // In this order: a request after the end must not be taken from the count.
             if due_ns >= self.end_ns.get() || !self.shared.take_request() {
+                // Marks the loop as finished for `cut_off`.
                 request_loop.due_ns.set(u64::MAX);
                 return None;
             }
@@ -127,6 +133,7 @@ impl LoadWorker {
         } else if self.clock.now_ns() >= self.end_ns.get() || !self.shared.take_request() {
             return None;
         }
+        // After the wait: `cut_off` counts a request that is due and not begun.
         request_loop.begun.set(request_loop.begun.get() + 1);
         request_loop.busy.set(true);
         request_loop.sent_ns.set(None);
@@ -152,6 +159,7 @@ impl LoadWorker {
     fn record(&self, request_loop: &RequestLoop, outcome: Result<u16, RequestFailure>) -> bool {
         let ended_ns = self.clock.now_ns();
         let moments = self.moments(request_loop, ended_ns);
+        // Before the pause of a failed attempt, which is no request in flight.
         request_loop.busy.set(false);
         request_loop.free_since_ns.set(ended_ns);
         let mut tally = self.tally.borrow_mut();
@@ -163,6 +171,7 @@ impl LoadWorker {
             Err(failure) => {
                 let connecting = matches!(failure.class, ErrorClass::Connect | ErrorClass::ConnectTimeout);
                 tally.failed(moments, failure);
+                // An open loop keeps its schedule whatever fails.
                 connecting && matches!(self.prepared.plan.kind, LoadShape::Closed)
             }
         }
@@ -183,6 +192,7 @@ impl LoadWorker {
         if end_ns == u64::MAX {
             return false;
         }
+        // Costs nothing when repeated: the queue has the entry already.
         timer.set(end_ns);
         timer.is_over(cx) || self.clock.now_ns() >= end_ns
     }
@@ -191,6 +201,7 @@ impl LoadWorker {
     pub(crate) fn cut_off_all(&self, loops: &[Rc<RequestLoop>]) {
         let now = self.clock.now_ns();
         loops.iter().for_each(|request_loop| self.cut_off(request_loop, now));
+        // One nanosecond before the end, which belongs to the next second.
         self.tally.borrow_mut().turn_second(self.end_ns.get().min(now).saturating_sub(1));
     }
 
@@ -219,6 +230,7 @@ impl LoadWorker {
         }
         // The request in flight is counted already.
         let mut is_counted = !request_loop.busy.get();
+        // Ends by the due time, which grows with the number.
         for number in request_loop.begun.get().. {
             let due_ns = self.due_ns(request_loop, number, rate);
             if due_ns >= ended_ns || !(is_counted || self.shared.take_request()) {
@@ -232,6 +244,7 @@ impl LoadWorker {
     /// Due time of a request by number: the loops take turns at a constant rate.
     fn due_ns(&self, request_loop: &RequestLoop, number: u64, rate: f64) -> u64 {
         let turn = number * self.prepared.request_loops() as u64 + request_loop.index as u64;
+        // From the start, so that rounding errors do not add up.
         self.start_ns.get() + (turn as f64 * SECOND_NS as f64 / rate) as u64
     }
 }
@@ -245,6 +258,7 @@ impl RequestLoop {
             busy: Cell::new(false),
             begun: Cell::new(0),
             free_since_ns: Cell::new(0),
+            // A prime step spreads the positions; equal ones would send every target in bursts.
             picks: Cell::new(index.wrapping_mul(7919) % worker.prepared.order.len()),
             timer: worker.alarm.timer(),
         }
@@ -255,6 +269,7 @@ impl RequestLoop {
 async fn tick(worker: Rc<LoadWorker>, counted_from_ns: u64) {
     let timer = worker.alarm.timer();
     timer.until(counted_from_ns).await;
+    // The bytes of the warm-up do not count.
     worker.bytes_sent.set(0);
     worker.bytes_received.set(0);
     for second in 1.. {

@@ -28,6 +28,7 @@ pub(super) struct VersionLedger {
 impl VersionLedger {
     pub(super) fn of(state: &StoreState) -> VersionLedger {
         let saved = state.setting(SETTING).and_then(|text| serde_json::from_str::<Value>(text).ok());
+        // A store that never had a document, or an unreadable record: the versions start from zero.
         let Some(saved) = saved else { return VersionLedger::default() };
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         // A stored version beyond the bound leaves no room for increments.
@@ -66,6 +67,7 @@ impl VersionLedger {
 
     /// Whether the store still holds the document with this digest.
     pub(super) fn is_in_force(&self, digest: &str, now: Revision) -> bool {
+        // A later revision means that single objects were changed, so the document has to be applied again.
         self.digest == digest && self.revision == now.0
     }
 
@@ -79,6 +81,7 @@ impl VersionLedger {
             let key = section.version_key();
             let version = &mut next[section.at()];
             *version = match document.get(&key) {
+                // APISIX increments the versions that the document does not set.
                 None | Some(Value::Null) => version.saturating_add(1),
                 Some(requested) => read_version(&key, requested, *version).map_err(ApiRefusal::invalid)?,
             };
@@ -104,6 +107,7 @@ fn not_below(key: &str, requested: u64, now: u64) -> Result<u64, String> {
 /// Parses a whole number in any notation that is not below the current version.
 fn read_version(key: &str, requested: &Value, now: u64) -> Result<u64, String> {
     let number = requested.as_number().ok_or_else(|| format!("{key} must be a number"))?;
+    // `1e3` and `3.0` are whole numbers for clients with one number type.
     let whole = number.as_u64().or_else(|| {
         let float = number.as_f64().filter(|float| float.fract() == 0.0 && *float <= VERSION_MAX as f64)?;
         // A negative number is below every version, and is reported as such.

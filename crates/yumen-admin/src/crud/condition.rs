@@ -24,6 +24,7 @@ enum EntityTags {
 
 impl WritePrecondition {
     pub(super) fn of(headers: &HeaderMap) -> Result<WritePrecondition, ApiRefusal> {
+        // `If-Match` is evaluated first (RFC 9110 §13.2.2).
         let is_one_of = EntityTags::of(headers, &header::IF_MATCH)?;
         Ok(WritePrecondition { is_one_of, is_none_of: EntityTags::of(headers, &header::IF_NONE_MATCH)? })
     }
@@ -44,6 +45,7 @@ impl WritePrecondition {
             return failed(format!("{key} is at modifiedIndex {tag}, not {tags}: read it again"));
         }
         match &self.is_none_of {
+            // The way to create an object without overwriting one (RFC 9110 §13.1.2).
             Some(EntityTags::Any) => failed(format!("{key} already exists")),
             Some(tags) if tags.include(entry.modified) => {
                 failed(format!("{key} is at modifiedIndex {tag}, which If-None-Match excludes"))
@@ -86,6 +88,7 @@ pub(super) fn is_known(headers: &HeaderMap) -> impl Fn(Revision) -> bool + Send 
 /// The lines of a field as one list. Bytes beyond ASCII are replaced; tags of the gateway contain none.
 fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     let lines = headers.get_all(name).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
+    // Several lines are one list (RFC 9110 §5.3).
     lines.map(std::borrow::Cow::into_owned).reduce(|all, line| all + ", " + &line)
 }
 
@@ -97,6 +100,7 @@ fn split(text: &str) -> Option<Vec<String>> {
     while !rest.is_empty() {
         let quoted = rest.strip_prefix("W/").unwrap_or(rest).strip_prefix('"')?;
         let after = &quoted[quoted.find('"')? + 1..];
+        // Two tags without a comma: where one ends is not certain.
         if !after.is_empty() && !after.trim_start_matches([' ', '\t']).starts_with(',') {
             return None;
         }

@@ -33,10 +33,12 @@ impl CrudTarget {
         if matches!(name.as_str(), "schema" | "plugins" | "configs") {
             return Err(ApiRefusal::new(StatusCode::NOT_FOUND, "not found"));
         }
+        // `consumers/jack/credentials/1`: the kind is the third segment.
         let nested = segments.get(1).and_then(|segment| Kind::nested(&name, segment));
         if nested.is_some() {
             segments.remove(1);
         }
+        // A nested kind has no list of its own at the top.
         let listed = || Kind::from_name(&name).filter(|kind| kind.descriptor().parent.is_none());
         let unknown = || ApiRefusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type: {name}"));
         let kind = nested.or_else(listed).ok_or_else(unknown)?;

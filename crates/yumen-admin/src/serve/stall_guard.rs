@@ -45,6 +45,7 @@ impl StallTimeout {
             self.end = None;
             return Poll::Ready(Some(value));
         }
+        // Created only when something is pending: most reads and writes need no timer.
         let end = self.end.get_or_insert_with(|| Box::pin(sleep(self.at_most)));
         ready!(end.as_mut().poll(cx));
         // The next poll starts a new period.
@@ -73,6 +74,7 @@ impl HttpBody for StallGuardedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        // Polled first, so that data which is there counts even after the deadline.
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         Poll::Ready(match ready!(self.patience.watch(frame, cx)) {
             Some(frame) => frame.map(|read| read.map_err(BoxError::from)),
@@ -164,6 +166,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuardedStream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        // A flush waits for the client's window as a write does.
         self.watch(flushed, cx)
     }
 

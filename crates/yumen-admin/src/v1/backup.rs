@@ -38,10 +38,12 @@ pub(super) async fn backup(
     let (file, bytes) = run_blocking(move || {
         let file = live.backup()?;
         let bytes = file.metadata().map_err(StoreError::from)?.len();
+        // The length is known before the first byte, so a broken backup is noticed by the client.
         Ok((file, bytes))
     })
     .await?;
     let (chunks, body) = channel(CHUNKS_MAX);
+    // File reads block, and the bounded channel blocks while the client is slow.
     tokio::task::spawn_blocking(move || send(file, &chunks));
     let mut response = Response::new(Body::new(SizedStreamBody { chunks: body, left_bytes: bytes }));
     let kind = HeaderValue::from_static("application/octet-stream");

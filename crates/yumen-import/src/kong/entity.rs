@@ -28,6 +28,7 @@ impl KongEntity {
 
     /// Removes a field and returns its value; `None` for null.
     pub(super) fn take(&mut self, field: &str) -> Option<Value> {
+        // Removal marks a field as read; `finish` reports the others. Null is an unset field.
         self.fields.shift_remove(field).filter(|value| !value.is_null())
     }
 
@@ -51,6 +52,7 @@ impl KongEntity {
     pub(super) fn text(&mut self, field: &str, report: &mut ImportReport) -> Option<String> {
         match self.take(field)? {
             Value::String(text) => Some(text),
+            // YAML reads an unquoted id or version as a number.
             Value::Number(number) => Some(number.to_string()),
             other => {
                 self.refuse(field, &other, "text", report);
@@ -76,6 +78,7 @@ impl KongEntity {
     /// A non-negative integer.
     pub(super) fn count(&mut self, field: &str, report: &mut ImportReport) -> Option<u64> {
         let number = self.number(field, report)?;
+        // Below 2^53, up to which a float holds every integer.
         if number >= 0.0 && number.fract() == 0.0 && number < 9e15 {
             return Some(number as u64);
         }

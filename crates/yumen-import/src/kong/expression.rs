@@ -24,11 +24,13 @@ pub(super) struct ExpressionMatch {
 pub(super) fn translate(text: &str) -> Result<ExpressionMatch, String> {
     let root = parse::parse(text)?;
     let all = match root {
+        // Conditions of a route are joined by AND, so the outermost group needs none.
         KongExprNode::All(nodes) => nodes,
         one => vec![one],
     };
     let conditions = all.iter().map(condition).collect::<Result<Vec<_>, _>>()?;
     let mut paths: Vec<KongPath> = all.iter().filter_map(path).collect();
+    // With several paths, the one to strip is not certain.
     let path = if paths.len() == 1 { paths.pop() } else { None };
     Ok(ExpressionMatch { conditions, path })
 }
@@ -57,6 +59,7 @@ fn negated(condition: Value) -> Value {
         Some("!AND" | "!OR") => {
             items[0] = json!(items[0].as_str().unwrap_or_default().trim_start_matches('!'))
         }
+        // A double negation; the form of a condition has one at most.
         _ if items[1] == "!" => drop(items.remove(1)),
         _ => items.insert(1, json!("!")),
     }
@@ -79,6 +82,7 @@ fn variable(field: &str) -> Result<String, String> {
             let named = [("http.headers.", "http_"), ("http.queries.", "arg_")];
             let found =
                 named.iter().find_map(|(from, to)| Some(format!("{to}{}", other.strip_prefix(from)?)));
+            // An unknown field refuses the expression: without that condition the route would match more requests.
             return found.ok_or_else(|| format!("there is nothing like {other} here"));
         }
     };
@@ -113,6 +117,7 @@ fn compare(call: &FieldComparison) -> Result<Value, String> {
                 "~" => text.clone(),
                 _ => return Err(unknown()),
             };
+            // Compiled here: a pattern that fails later would cost the whole route.
             let is_invalid = RegexPattern::new(&regex, PatternOptions::default()).is_err();
             match is_invalid {
                 true => Err(format!("the pattern {regex} cannot be used")),

@@ -50,6 +50,7 @@ pub(super) struct PathPlacement {
 /// Places all candidates. They are in the order of the file, which decides among equal ranks.
 pub(super) fn placement(candidates: &[KongPathCandidate]) -> Vec<PathPlacement> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
+    // The position makes the order total, since equal ranks keep the order of the file.
     order.sort_by_key(|at| (std::cmp::Reverse(candidates[*at].rank), *at));
     let natural = |candidate: &KongPathCandidate| PathPlacement {
         prefix: candidate.prefix.clone(),
@@ -59,6 +60,7 @@ pub(super) fn placement(candidates: &[KongPathCandidate]) -> Vec<PathPlacement> 
     let mut by_prefix: PlacedByPrefix<'_> = BTreeMap::new();
     for later in &order {
         let second = &candidates[*later];
+        // Only routes of a higher rank are placed by now; a route never yields to a later one.
         let rivals = overlapping(&by_prefix, &second.prefix);
         // The loop ends, since every step makes the placement less specific.
         loop {
@@ -68,6 +70,7 @@ pub(super) fn placement(candidates: &[KongPathCandidate]) -> Vec<PathPlacement> 
             let Some(moved) = rivals.iter().find_map(yields_to) else { break };
             placements[*later] = moved;
         }
+        // Under its own prefix, not under the one of its placement: the requests that it can match stay the same.
         by_prefix.entry(&second.prefix).or_default().push(*later);
     }
     assign_priorities(candidates, &order, &mut placements);
@@ -106,6 +109,7 @@ fn weaker_placement(
             .filter(|(a, b)| hosts_overlap(a, b))
     };
     if pairs().any(|(a, b)| specificity(b) > specificity(a)) {
+        // The router checks hosts before paths, so only a less specific host gives way.
         return Some(PathPlacement { any_host: true, ..now.clone() });
     }
     let same_level = pairs().any(|(a, b)| specificity(b) == specificity(a));
@@ -153,6 +157,7 @@ fn methods_meet(one: &KongPathCandidate, other: &KongPathCandidate) -> bool {
 
 /// Assigns ascending priorities, from the lowest rank, to candidates that share a position.
 fn assign_priorities(candidates: &[KongPathCandidate], order: &[usize], placements: &mut [PathPlacement]) {
+    // One position in the router is a host with a prefix.
     let mut buckets: HashMap<(&str, String), Vec<usize>> = HashMap::new();
     for at in order {
         for host in router_hosts(&candidates[*at], &placements[*at]) {
@@ -163,6 +168,7 @@ fn assign_priorities(candidates: &[KongPathCandidate], order: &[usize], placemen
     for members in buckets.values().filter(|members| members.len() > 1) {
         members.iter().for_each(|at| shares[*at] = true);
     }
+    // One sequence over all positions, because a candidate may share several.
     let sharing = order.iter().rev().filter(|at| shares[**at]);
     for (priority, at) in sharing.enumerate() {
         placements[*at].priority = Some(priority as i64);

@@ -20,6 +20,7 @@ const STREAM_PLUGINS: [&str; 2] = ["ip-restriction", "prometheus"];
 pub(super) fn is_stream(route: &KongEntity) -> bool {
     let protocols = route.peek("protocols").and_then(Value::as_array);
     let is_of_streams = |one: &Value| one.as_str().is_some_and(is_stream_protocol);
+    // Without protocols, Kong assumes HTTP and HTTPS.
     protocols.is_some_and(|all| !all.is_empty() && all.iter().all(is_of_streams))
 }
 
@@ -31,6 +32,7 @@ pub(super) fn translate(
     report: &mut ImportReport,
 ) -> Vec<Resource> {
     let streams = document.routes.iter().filter(|route| is_stream(route));
+    // All names first, so that a substitute never takes the name of a later route.
     let mut ids = IdAllocator::of(streams.map(|route| &*route.name));
     let mut resources = Vec::new();
     for (at, route) in document.routes.iter_mut().enumerate().filter(|(_, route)| is_stream(route)) {
@@ -82,6 +84,7 @@ fn read(
             return None;
         }
     };
+    // Read before, as the label; taken so that it is not reported.
     route.take("name");
     let protocols = route.texts("protocols", report);
     for (field, default) in [("strip_path", json!(true)), ("preserve_host", json!(false))] {
@@ -96,6 +99,7 @@ fn read(
     let sources = ends(route, "sources", SOURCE, report)?;
     let destinations = ends(route, "destinations", DESTINATION, report)?;
     let names = route.texts("snis", report);
+    // Server names in a ClientHello have no final dot (RFC 6066 §3).
     let names = names.iter().map(|name| json!({ "sni": name.trim_end_matches('.') })).collect();
     for choices in [sources, destinations, names] {
         values = product(&values, &choices);
@@ -136,6 +140,7 @@ fn ends(
             (None, Some(number)) => {
                 let line = dropped(&label, field, format!("port {number} is left out"));
                 report.add(line.why("a client's port cannot be asked for here"));
+                // Without its port the condition would match more than in Kong.
                 continue;
             }
             (_, None) => {}
@@ -144,6 +149,7 @@ fn ends(
             choices.push(Value::Object(choice));
         }
     }
+    // Without any condition the route would match every connection.
     if !all.is_empty() && choices.is_empty() {
         let line = dropped(&label, "", "the route is left out");
         report.add(line.why(format!("none of its {field} can be asked for")));
@@ -198,12 +204,14 @@ fn plugins(
     let is_refused = left.shift_remove("fault-injection").is_some();
     let is_missing = |one: &&&PluginUse| is_guard(&one.name) && !STREAM_PLUGINS.contains(&one.name.as_str());
     // With an allow and a deny list, one of them is in a plugin that does not run for streams.
+    // From the uses, not from the results: a guard that was not converted at all is missing too.
     let missing = uses.iter().find(is_missing).map(|one| one.name.as_str());
     if let Some(name) = missing.or((is_refused || left.contains_key("mocking")).then_some("ip-restriction")) {
         let why = format!("{name} guards and does not serve streams");
         let line = dropped(label, "plugins", "connections are closed, so that nobody passes unchecked");
         report
             .refuse(line.why(why).hint("once access is guarded in another way, change ip-restriction here"));
+        // All IPv4 and IPv6 addresses; no other stream plugin refuses connections.
         supported.insert("ip-restriction".into(), json!({ "blacklist": ["0.0.0.0/0", "::/0"] }));
     }
     for name in left.keys() {

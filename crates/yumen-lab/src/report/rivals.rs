@@ -56,6 +56,7 @@ fn compare(
     limits: VerdictLimits,
 ) -> Option<RivalComparison> {
     let values = |target| Some(metric.over(&context.result(case, target)?.rounds));
+    // Both targets ran in every round, so changes of the machine cancel in the ratio.
     let verdict = Verdict::paired(metric, &values(subject)?, &values(rival)?, limits)?;
     Some(RivalComparison {
         case: case.label.clone(),
@@ -63,6 +64,7 @@ fn compare(
         rival: rival.name.clone(),
         metric,
         verdict,
+        // A doubt about either figure is a doubt about the comparison.
         flagged: context.doubt(case, subject).is_some() || context.doubt(case, rival).is_some(),
     })
 }
@@ -79,6 +81,7 @@ pub(crate) fn blocks(comparisons: &[RivalComparison], limits: VerdictLimits) -> 
     let uncertain: Vec<&RivalComparison> = comparisons
         .iter()
         .filter(|one| matches!(one.verdict.decision, VerdictDecision::Undecided | VerdictDecision::TooFew))
+        // Lags that are not significant are shown too.
         .filter(|one| one.verdict.is_worse(one.metric))
         .collect();
     let same = with(comparisons, VerdictDecision::Same).len();

@@ -38,6 +38,7 @@ impl RunProgress {
             cases: points.iter().map(|point| empty_case(point, entrants)).collect(),
             targets: entrants.iter().map(RunTarget::target).collect(),
             position: 0,
+            // An estimate: which targets can be started shows only later.
             rounds_all: pairs * rounds,
             pairs_guessed: pairs,
         }
@@ -144,6 +145,7 @@ fn empty_case(point: &ParameterPoint, entrants: &[RunTarget]) -> RunCase {
 /// One percentile of the primary latency.
 pub(super) fn percentile(summary: &LoadSummary, percentile: f64) -> u64 {
     let points = &summary.main_latency().percentiles;
+    // Percentiles are floats, so the next listed one is taken.
     points.iter().find(|point| point.percentile >= percentile).map_or(0, |point| point.ns)
 }
 

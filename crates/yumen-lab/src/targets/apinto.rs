@@ -49,6 +49,7 @@ impl GatewayAdapter for ApintoAdapter {
     }
 
     fn setup(&self, plan: &GatewayPlan) -> Vec<GatewayStep> {
+        // References must exist first: routes name plugins and the service.
         let mut steps = vec![plugins(plan), put(plan, "service/up", service(plan))];
         for (number, key) in plan.keys().iter().enumerate() {
             steps.push(put(plan, &format!("app/consumer{number}"), consumer(number, key)));

@@ -91,6 +91,7 @@ fn configuration(plan: &GatewayPlan) -> Value {
 /// A different digest makes APISIX apply the configuration.
 fn put(plan: &GatewayPlan) -> GatewayStep {
     let digest =
+        // The endpoints are all that changes, so their ports identify the configuration.
         plan.endpoints.iter().map(|endpoint| endpoint.port().to_string()).collect::<Vec<_>>().join("-");
     GatewayStep::Http {
         method: "PUT",

@@ -33,6 +33,7 @@ impl GatewayAdapter for EnvoyAdapter {
             .file("envoy.json", pretty(&bootstrap(plan)))
             .file(ENDPOINTS, pretty(&endpoints(plan)))
             .args(["-c", &plan.path("envoy.json"), "--concurrency", &workers])
+            // A base id of its own, because Envoy's shared memory would collide with another instance on the machine.
             .args(["--log-level", "error", "--use-dynamic-base-id"])
             .note_if(
                 plan.gateway.limit_count,
@@ -50,6 +51,7 @@ impl GatewayAdapter for EnvoyAdapter {
     }
 
     fn change(&self, _before: &GatewayPlan, after: &GatewayPlan) -> Vec<GatewayStep> {
+        // Written atomically: Envoy watches for the rename of the file.
         vec![GatewayStep::Write { file: ENDPOINTS.to_owned(), text: pretty(&endpoints(after)) }]
     }
 }
@@ -108,6 +110,7 @@ fn virtual_host(plan: &GatewayPlan) -> Value {
         host["routes"] = json!([action]);
         return host;
     }
+    // Every exact path has the same route, so that only the match costs something.
     let mut route = action;
     route["@type"] = json!(format!("{TYPES}.config.route.v3.Route"));
     let on_match = json!({ "action": { "name": "route", "typed_config": route } });
@@ -135,6 +138,7 @@ fn filters(plan: &GatewayPlan) -> Vec<Value> {
         filters.push(filter("api_key_auth", "api_key_auth.v3.ApiKeyAuth", settings));
     }
     if plan.gateway.limit_count {
+        // The filter counts nothing unless it is enabled for a share of the requests.
         let always = json!({ "default_value": { "numerator": 100, "denominator": "HUNDRED" } });
         let bucket = json!({ "max_tokens": resources::LIMIT, "tokens_per_fill": resources::LIMIT,
             "fill_interval": "3600s" });

@@ -53,6 +53,7 @@ impl GatewayAdapter for HaProxyAdapter {
         let mut steps = Vec::new();
         for (slot, endpoint) in after.endpoints.iter().enumerate().skip(before.endpoints.len()) {
             let (ip, port) = (endpoint.ip(), endpoint.port());
+            // The address first: a slot that is ready without one would receive requests.
             steps.push(line(format!("set server b/s{} addr {ip} port {port}", slot + 1)));
             steps.push(line(format!("set server b/s{} state ready", slot + 1)));
         }
@@ -70,6 +71,7 @@ impl GatewayAdapter for HaProxyAdapter {
 fn configuration(plan: &GatewayPlan) -> String {
     let GatewayPlan { ports, gateway: GatewaySettings { workers, .. }, connections_max, .. } = plan;
     let tls = plan.certificate.as_ref().map_or(String::new(), |certificate| {
+        // HAProxy reads chain and key from one file.
         let both = text(&certificate.both);
         format!("  bind 127.0.0.1:{} ssl crt {both} alpn http/1.1 defer-accept backlog 65535\n", ports.https)
     });

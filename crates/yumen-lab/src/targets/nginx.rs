@@ -27,6 +27,7 @@ impl GatewayAdapter for NginxAdapter {
 
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         if plan.gateway.responds_itself() && plan.gateway.limit_count {
+            // `return` belongs to the rewrite phase, `limit_req` to the later preaccess phase.
             return Err("NGINX answers with `return` before it counts, so it cannot do both".to_owned());
         }
         let rendered = RenderedConfig::default()
@@ -62,6 +63,7 @@ impl GatewayAdapter for NginxAdapter {
 fn configuration(plan: &GatewayPlan) -> String {
     let GatewayPlan { ports, gateway: GatewaySettings { workers, keepalive, .. }, .. } = plan;
     let limit = resources::LIMIT;
+    // The temporary directories too: the compiled-in ones may not be writable.
     let folder = plan.path("");
     let servers: String = plan.endpoints.iter().map(|endpoint| format!(" server {endpoint};")).collect();
     let location = location(plan);

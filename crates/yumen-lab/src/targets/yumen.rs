@@ -59,9 +59,11 @@ impl GatewayAdapter for YumenAdapter {
     }
 
     fn setup(&self, plan: &GatewayPlan) -> Vec<GatewayStep> {
+        // The file was written before the start.
         if !plan.is_dynamic() {
             return Vec::new();
         }
+        // The response must not come before the configuration is applied, since the first request follows it.
         let target = "/yumen/v1/import?mode=replace&confirm=true&wait=applied".to_owned();
         vec![ask("POST", plan, target, resources::standalone_yaml(plan))]
     }

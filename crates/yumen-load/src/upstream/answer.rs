@@ -55,6 +55,7 @@ impl CannedResponse {
         if let Some(status) = path.strip_prefix("/status/").and_then(|text| text.parse().ok()) {
             return match status {
                 200..=599 => Self::text(status, Bytes::new()),
+                // 1xx are no final responses (RFC 9110 §15.2), so the client would keep waiting.
                 _ => Self::text(400, "the status must be from 200 to 599\n"),
             };
         }
@@ -88,6 +89,7 @@ impl CannedResponse {
         head.extend_from_slice(reason(self.status).as_bytes());
         head.extend_from_slice(b"\r\nServer: yumen-bench\r\nContent-Type: ");
         head.extend_from_slice(self.content_type.as_bytes());
+        // 204 must not have the field (RFC 9110 §8.6).
         if !matches!(self.status, 204 | 304) {
             head.extend_from_slice(b"\r\nContent-Length: ");
             head.extend_from_slice(itoa::Buffer::new().format(self.body.length()).as_bytes());
@@ -115,9 +117,11 @@ fn size(text: &str) -> Option<u64> {
         b'm' | b'M' => (&text[..text.len() - 1], 1 << 20),
         _ => (text, 1),
     };
+    // `parse` would accept `+1`.
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
+    // A size that overflows is an ordinary path with the default body.
     let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
     (bytes <= BODY_BYTES_MAX).then_some(bytes)
 }

@@ -82,10 +82,12 @@ impl BehaviourState {
 
     /// Treatment of a request that arrives now.
     pub(crate) fn verdict(&self, now_ns: u64) -> BehaviourVerdict {
+        // Before the errors, whose share is of the admitted requests.
         if !self.admits(now_ns) {
             return BehaviourVerdict::Limited;
         }
         let share = self.behaviour.error_share;
+        // The usual case touches no shared counter.
         if share <= 0.0 {
             return BehaviourVerdict::Good;
         }
@@ -108,6 +110,7 @@ impl BehaviourState {
             }
         };
         let at_ns = now_ns + delay_ns;
+        // A response that is due during a stall waits as well, whenever its request came.
         self.behaviour.stalls.map_or(at_ns, |stalls| stalls.leave_at_ns(at_ns))
     }
 
@@ -121,6 +124,7 @@ impl BehaviourState {
             let next_ns = next_ns.max(now_ns.saturating_sub(burst_ns));
             (next_ns <= now_ns).then_some(next_ns + space_ns)
         };
+        // One word holds the whole state of the limit, so no ordering is needed.
         self.next_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 }

@@ -100,10 +100,12 @@ pub(crate) struct UpstreamServer {
 
 /// Starts a test upstream. The sockets are listening on return.
 pub fn upstream(options: &UpstreamOptions) -> io::Result<TestUpstream> {
+    // Before the sockets; a server cannot know the number of its clients.
     allow_many_open_files();
     let tls = options.listen_tls.map(|_| server_tls(&options.certificate)).transpose()?;
     let first = listener(options.listen)?;
     let first_tls = options.listen_tls.map(listener).transpose()?;
+    // With port 0, the other threads must bind the port that the kernel chose.
     let address = first.local_addr()?;
     let address_tls = first_tls.as_ref().map(TcpListener::local_addr).transpose()?;
     let server = Arc::new(UpstreamServer {
@@ -188,6 +190,7 @@ impl UpstreamServer {
 /// Creates one listening socket per thread; `SO_REUSEPORT` distributes the connections.
 fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // A restarted upstream must not wait for the connections in TIME-WAIT.
     socket.set_reuse_address(true)?;
     // Each thread has its own listener at the same port.
     socket.set_reuse_port(true)?;
@@ -212,6 +215,7 @@ fn server_tls(certificate: &UpstreamCertificate) -> io::Result<Arc<ServerConfig>
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
         .map_err(io::Error::other)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    // Tickets need no state; the default cache holds 256 sessions only.
     config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().map_err(io::Error::other)?;
     Ok(Arc::new(config))
 }
@@ -228,6 +232,7 @@ fn from_files(chain: &str, key: &str) -> Result<Identity, String> {
 
 fn self_signed(key: Result<KeyPair, rcgen::Error>) -> io::Result<Identity> {
     let key = key.map_err(io::Error::other)?;
+    // The names under which the lab connects.
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     let certificate = rcgen::CertificateParams::new(names)
         .and_then(|parameters| parameters.self_signed(&key))

@@ -42,10 +42,12 @@ pub(crate) fn run(
     plain: TcpListener,
     tls: Option<TcpListener>,
 ) -> io::Result<()> {
+    // Without the runtime's timers: `AlarmQueue` has a finer resolution.
     let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?;
     runtime.block_on(async move {
         let alarm = AlarmQueue::new(server.clock)?;
         let thread = Rc::new(UpstreamThread { server, alarm: alarm.clone(), random: Cell::new(seed) });
+        // First, because every timer below depends on it.
         spawn_local(async move { alarm.drive().await });
         spawn_local(accept(thread.clone(), tokio::net::TcpListener::from_std(plain)?, false));
         if let Some(tls) = tls {
@@ -53,6 +55,7 @@ pub(crate) fn run(
         }
         let timer = thread.alarm.timer();
         while !thread.server.is_stopped() {
+            // The end of `block_on` drops all tasks, and so closes all connections.
             timer.until(thread.server.clock.now_ns() + LOOK_NS).await;
         }
         Ok(())
@@ -64,6 +67,7 @@ async fn accept(thread: Rc<UpstreamThread>, listener: tokio::net::TcpListener, t
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
+                // Relaxed: counters that order nothing else.
                 thread.server.connections.fetch_add(1, Ordering::Relaxed);
                 thread.server.open.fetch_add(1, Ordering::Relaxed);
                 let thread = thread.clone();
@@ -96,6 +100,7 @@ where
         return http2(thread, ReplayedStream { ahead: Vec::new(), stream }).await;
     }
     let mut pending = Vec::with_capacity(READ_BYTES);
+    // A connection that is closed unused, such as a probe of the port, is no error.
     if stream.read_buf(&mut pending).await? == 0 {
         return Ok(());
     }
@@ -132,6 +137,7 @@ where
             }
         };
         pending.drain(..head_length);
+        // The next request begins behind the body (RFC 9112 §9.3).
         skip_body(&mut stream, &mut request.body, &mut pending).await?;
         let answer = decide(thread, &request.path, &timer).await;
         write(&mut stream, &answer, request.head_only, !request.keep_alive).await?;
@@ -160,12 +166,14 @@ where
 /// Waits until the response is due and returns it.
 async fn decide(thread: &UpstreamThread, path: &str, timer: &AlarmTimer) -> CannedResponse {
     let server = &thread.server;
+    // Before every counter and delay: reading the figures must not change them.
     if path == "/stats" {
         let stats = serde_json::to_string(&server.stats()).expect("numbers have a JSON form");
         return CannedResponse { content_type: "application/json", ..CannedResponse::text(200, stats) };
     }
     server.requests.fetch_add(1, Ordering::Relaxed);
     let now_ns = server.clock.now_ns();
+    // Before the delay, because the limit counts arrivals.
     let verdict = server.behaviour.verdict(now_ns);
     let mut random = thread.random.get();
     let at_ns = server.behaviour.answer_at_ns(now_ns, &mut random);
@@ -190,6 +198,7 @@ async fn write<S>(stream: &mut S, answer: &CannedResponse, head_only: bool, clos
 where
     S: AsyncWrite + Unpin,
 {
+    // Head and small bodies in one write, which is one system call and mostly one segment.
     let mut bytes = answer.head(close);
     let mut left = if head_only { 0 } else { answer.body.length() };
     match &answer.body {
@@ -217,6 +226,7 @@ async fn http2<S>(thread: &Rc<UpstreamThread>, stream: ReplayedStream<S>) -> io:
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    // Larger than the default of 64 KiB, which would throttle uploads (RFC 9113 §6.9.2).
     let mut connection = h2::server::Builder::new()
         .initial_window_size(1 << 20)
         .initial_connection_window_size(16 << 20)
@@ -243,6 +253,7 @@ async fn stream_of_http2(
     let (head, mut body) = request.into_parts();
     while let Some(chunk) = body.data().await {
         let length = chunk?.len();
+        // Otherwise the window closes and the upload stalls (RFC 9113 §5.2).
         body.flow_control().release_capacity(length)?;
     }
     let timer = thread.alarm.timer();
@@ -263,6 +274,7 @@ async fn stream_of_http2(
         stream.reserve_capacity(left.min(SMALL_BYTES) as usize);
         let capacity = match std::future::poll_fn(|cx| stream.poll_capacity(cx)).await {
             Some(capacity) => capacity? as u64,
+            // The client has reset the stream.
             None => return Ok(()),
         };
         let some = left.min(capacity).min(SMALL_BYTES);

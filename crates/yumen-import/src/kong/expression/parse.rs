@@ -38,6 +38,7 @@ pub(super) fn parse(text: &str) -> Result<KongExprNode, String> {
     let root = reader.any()?;
     match reader.rest.is_empty() {
         true => Ok(root),
+        // A part that is ignored would be a condition that is lost.
         false => Err(format!("\"{}\" is not understood", reader.rest)),
     }
 }
@@ -49,6 +50,7 @@ struct KongExprReader<'t> {
 
 impl<'t> KongExprReader<'t> {
     fn any(&mut self) -> Result<KongExprNode, String> {
+        // `&&` binds more tightly than `||`.
         self.several("||", KongExprReader::all, KongExprNode::Any)
     }
 
@@ -72,6 +74,7 @@ impl<'t> KongExprReader<'t> {
 
     fn one(&mut self) -> Result<KongExprNode, String> {
         if self.takes("!") {
+            // The language negates groups only.
             return Ok(KongExprNode::Not(Box::new(self.group()?)));
         }
         match self.rest.starts_with('(') {
@@ -83,6 +86,7 @@ impl<'t> KongExprReader<'t> {
     fn group(&mut self) -> Result<KongExprNode, String> {
         self.needs("(")?;
         self.depth += 1;
+        // The parser is recursive; the text must not exhaust the stack.
         if self.depth > DEPTH_MAX {
             return Err(format!("parentheses are deeper than {DEPTH_MAX}"));
         }

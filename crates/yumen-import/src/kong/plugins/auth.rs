@@ -160,6 +160,7 @@ pub(super) fn acl(job: &mut PluginJob<'_>) -> ConvertedPlugins {
         groups.extend(job.texts(if field == "allow" { "whitelist" } else { "blacklist" }));
         (!groups.is_empty()).then(|| job.consumers.members(&groups, by_consumer_group))
     });
+    // An empty list is no restriction; a name that no consumer has keeps its meaning.
     for list in lists.iter_mut().flatten().filter(|list| list.is_empty()) {
         list.push(NOBODY.to_owned());
     }

@@ -26,6 +26,7 @@ struct KongRateWindow {
 pub(super) fn rate_limiting(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut windows = Vec::new();
     for (name, seconds) in WINDOWS {
+        // Zero is no limit of use; Kong's schema requires more than zero.
         if let Some(count) = job.number(name).filter(|count| *count > 0.0) {
             windows.push(KongRateWindow { name: name.to_owned(), seconds, count: count.ceil() as u64 });
         }
@@ -55,6 +56,7 @@ pub(super) fn rate_limiting_advanced(job: &mut PluginJob<'_>) -> ConvertedPlugin
     let limits = job.settings.counts("limit", job.report);
     let sizes = job.settings.counts("window_size", job.report);
     let window = |(count, seconds)| KongRateWindow { name: format!("{seconds}s"), seconds, count };
+    // The lists correspond by position; Kong requires equal lengths.
     let windows: Vec<_> = limits.into_iter().zip(sizes).map(window).collect();
     let kind = job.text("window_type").unwrap_or_else(|| "sliding".into());
     let location = shared::location(job, "strategy", shortest(&windows));
@@ -64,6 +66,7 @@ pub(super) fn rate_limiting_advanced(job: &mut PluginJob<'_>) -> ConvertedPlugin
     let message = job.text("error_message").unwrap_or_else(|| "API rate limit exceeded".into());
     let key = key(job, "identifier");
     let mut limits = counted_in(location, limit(job, &windows, key, &message));
+    // Kong's default here; `limit-count` has fixed windows by default.
     if kind == "sliding" {
         for limit in &mut limits {
             limit.settings["window_type"] = json!("sliding");
@@ -189,6 +192,7 @@ pub(super) fn ip_restriction(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     if !matches!(status, 403 | 404) {
         job.different("status", "403 is answered", "403 and 404 are allowed");
     }
+    // Still a refusal: a status that is not supported must not open the route.
     let status = if status == 404 { 404 } else { 403 };
     let text = message.clone().unwrap_or_else(|| "Your IP address is not allowed".into());
     let restriction = |list: &str, addresses: &[String]| json!({ list: addresses, "message": text, "response_code": status });
@@ -201,6 +205,7 @@ pub(super) fn ip_restriction(job: &mut PluginJob<'_>) -> ConvertedPlugins {
         }
         (false, true) => super::one("ip-restriction", restriction("whitelist", &allow)),
         (true, false) => super::one("ip-restriction", restriction("blacklist", &deny)),
+        // An address in both lists is refused, as in Kong, where the deny list is checked first.
         (false, false) => {
             let instead = "the denied addresses are refused by mocking, the others by ip-restriction";
             job.different("deny", instead, "ip-restriction has one list here");
@@ -237,6 +242,7 @@ pub(super) fn bot_detection(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     match (allow.is_empty(), deny.is_empty()) {
         (true, true) => {
             job.dropped("", "without Kong's own list it has no pattern");
+            // Without its list the guard would let everything pass, so the import refuses the requests instead.
             job.loses_guard = true;
             return Vec::new();
         }

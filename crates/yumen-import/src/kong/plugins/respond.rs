@@ -26,7 +26,9 @@ pub(super) fn cors(job: &mut PluginJob<'_>) -> ConvertedPlugins {
         out["allow_origins"] = json!(origins.join(","));
     } else {
         let anchored = |origin: &String| match is_plain(origin) {
+            // Anchored: a pattern that matches a part would admit `https://example.com.evil.test`.
             true => format!("^{}$", origin.replace('.', "\\.")),
+            // In a group, so that the anchors apply to every alternative.
             false => format!("^(?:{origin})$"),
         };
         // Patterns replace the list, but its default is not valid with credentials.
@@ -37,6 +39,7 @@ pub(super) fn cors(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     out["allow_methods"] = json!(if methods.is_empty() { METHODS.join(",") } else { methods.join(",") });
     let headers = job.texts("headers");
     out["allow_headers"] = json!(if headers.is_empty() { "**".to_owned() } else { headers.join(",") });
+    // With credentials `*` is the name of a field (Fetch standard), not a wildcard.
     if credentials && out["allow_headers"] == "*" {
         out["allow_headers"] = json!("**");
     }
@@ -66,6 +69,7 @@ pub(super) fn redirect(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let status = job.count("status_code").unwrap_or(301);
     let uri = match job.flag("keep_incoming_path", false) {
         true => {
+            // The slashes of the scheme are not the beginning of the path.
             let authority = location.find("://").map_or(0, |at| at + 3);
             let end = location[authority..].find('/').map_or(location.len(), |at| authority + at);
             format!("{}$request_uri", &location[..end])
@@ -101,6 +105,7 @@ pub(super) fn request_termination(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let content_type = given_type.as_deref().unwrap_or(default_type);
     let bare = content_type.split(';').next().unwrap_or_default().trim();
     let known = ["application/json", "text/plain", "application/xml", "text/xml", "text/html"];
+    // `mocking` refuses other types at validation.
     let content_type = if known.contains(&bare) && content_type.matches(';').count() < 2 {
         content_type
     } else {
@@ -117,6 +122,7 @@ pub(super) fn request_termination(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     if let Some(trigger) = job.text("trigger") {
         let name = trigger.to_lowercase().replace('-', "_");
         let header = json!([format!("http_{name}"), "~=", null]);
+        // Kong accepts the trigger as a field or as an argument.
         out["_meta"]["filter"] = json!(["OR", header, [format!("arg_{trigger}"), "~=", null]]);
     }
     if job.flag("echo", false) {

@@ -19,6 +19,7 @@ fn template(text: &str) -> Option<String> {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
         out.push_str(before);
+        // A dollar sign without parentheses would start a variable here, so such a value is not taken over.
         let (inside, after) = after.strip_prefix('(')?.split_once(')')?;
         let (table, member) = inside.split_once(['.', '['])?;
         let member = member.trim_end_matches(']').trim_matches(['"', '\'']);
@@ -70,6 +71,7 @@ fn has_content(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Array(items) => !items.is_empty(),
+        // Dumps contain all lists of an operation, most of them empty.
         Value::Object(members) => members.values().any(has_content),
         Value::String(text) => !text.is_empty(),
         _ => true,
@@ -98,6 +100,7 @@ pub(super) fn request_transformer(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     if let Some(method) = job.text("http_method") {
         out.insert("method".into(), method.to_uppercase().into());
     }
+    // Kong's order of operations.
     for name in ["remove", "rename", "replace", "add", "append"] {
         let Some(mut operation) = job.settings.child(name, job.report) else { continue };
         drop_parts(job, &mut operation, name, &REQUEST_PARTS, why);
@@ -149,6 +152,7 @@ pub(super) fn request_transformer(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     if !headers.is_empty() {
         out.insert("headers".into(), Value::Object(headers));
     }
+    // Everything was dropped and reported; an empty plugin would be invalid.
     if out.is_empty() { Vec::new() } else { super::one("proxy-rewrite", Value::Object(out)) }
 }
 
@@ -167,6 +171,7 @@ fn push(map: &mut Map<String, Value>, field: String, value: String) {
 
 pub(super) fn response_transformer(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let why = "bodies are not transformed as JSON here";
+    // An allow list hides every other argument; without it they would reach the upstream.
     job.loses_guard |= has_allow_list(job);
     let mut add = Vec::new();
     let mut set = Map::new();

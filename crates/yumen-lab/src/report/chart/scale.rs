@@ -36,6 +36,7 @@ impl AxisScale {
         values: impl Iterator<Item = f64>,
         grain: impl FnOnce(f64) -> f64,
     ) -> Self {
+        // Zero and negative values have no logarithm.
         let usable = |value: &f64| value.is_finite() && (spacing != AxisSpacing::Logarithmic || *value > 0.0);
         let ends = values.filter(usable).fold(None, |ends: Option<(f64, f64)>, value| {
             Some(ends.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
@@ -46,12 +47,14 @@ impl AxisScale {
             AxisSpacing::Nines => Self { spacing, low: 0.0, high: 0.999_999, grain },
             AxisSpacing::Logarithmic => {
                 let (low, mut high) = (round_to_125(low, false), round_to_125(high, true));
+                // A single value needs a range too.
                 if high <= low {
                     high = low * 10.0;
                 }
                 Self { spacing, low, high, grain }
             }
             AxisSpacing::Linear => {
+                // All values are zero, as with errors; the axis still needs a length.
                 let high = if high <= 0.0 { 1.0 } else { high };
                 let step = step_for(high / grain, 5) * grain;
                 Self { spacing, low: low.min(0.0), high: (high / step - 1e-9).ceil() * step, grain }
