@@ -77,7 +77,6 @@ fn matching(written: &config::RouteSpec) -> Result<RouteMatching, InvalidSetting
             let found = written.remote_addrs().iter().nth(at).unwrap_or_default();
             InvalidSettings::at("remote_addrs", format!("\"{found}\" is neither an address nor a network"))
         }
-        other => InvalidSettings::new(format!("{other:?}")),
     })?;
     let methods = written.methods.iter().flatten();
     Ok(RouteMatching {

@@ -149,7 +149,7 @@ fn plugins_that_contradict_each_other_are_told() {
     for (plugins, expected) in [
         (
             "redirect: {uri: /b}, mocking: {response_example: x}",
-            "warning: routes/r at plugins.mocking: redirect answers every request, so mocking has nothing to do",
+            "warning: routes/r at plugins.mocking: redirect responds to every request, so mocking has no effect",
         ),
         (
             "key-auth: {}, basic-auth: {}",

@@ -55,7 +55,8 @@ fn broken(ready: &SuccessorReady, problems: &[Problem]) -> Vec<(String, String)>
     let errors = problems.iter().filter(|problem| problem.level == ProblemLevel::Error);
     let (quarantined, known): (Vec<&Problem>, Vec<&Problem>) = errors.partition(|problem| problem.last_good);
     let known: BTreeSet<&str> = known.iter().map(|problem| &*problem.object).collect();
-    ready.last_good.iter().map(String::as_str).filter(|object| !is_of_document(object));
+    let served_last_good =
+        ready.last_good.iter().map(String::as_str).filter(|object| !is_of_document(object));
     let served_last_good: BTreeSet<&str> = served_last_good.collect();
     let new = ready.broken.iter();
     // An object that is broken here as well is no loss.

@@ -336,7 +336,7 @@ fn check_takes_items_without_ids_and_tells_what_becomes_of_those_that_are_broken
     };
     check(&format!("routes:\n{}#END\n", item("")), 0, &["0 errors, 0 warnings"]);
     let twice = "error: routes/routes#2 at id: item 2 has the id \"r\" of item 1, which was there before\n  hint: give \
-                 it an id of its own; matching requests are answered 503 until it is fixed";
+                 it its own id; matching requests are answered 503 until it is fixed";
     check(&format!("routes:\n{}{}", item("id: r, "), item("id: r, ")), 1, &[twice, "1 errors"]);
     let unset = "error: routes/r at desc: the environment variable \"YUMEN_UNSET\" is not set\n  hint: set it, or write \
                  ${{YUMEN_UNSET:=default}}; matching requests are answered 503 until it is fixed";

@@ -113,9 +113,9 @@ fn a_file_that_was_refused_is_refused_again_when_it_is_back() {
     gateway.scratch.write("routes.yaml", broken);
     eventually("the problem is shown", 5, || has_message("line"));
     std::fs::remove_file(gateway.scratch.file("routes.yaml")).unwrap();
-    eventually("the other problem is shown", 5, || has_message("gone"));
+    eventually("the other problem is shown", 5, || has_message("deleted"));
     gateway.scratch.write("routes.yaml", broken);
-    eventually("neither is shown any more", 5, || !has_message("gone"));
+    eventually("neither is shown any more", 5, || !has_message("deleted"));
     assert!(has_message("line"), "{}", problems());
     assert!(!gateway.log().contains("valid again"), "{}", gateway.log());
 }

@@ -167,7 +167,8 @@ fn what_an_endpoint_of_tls_said_before_it_left_without_goodbye_reaches_the_clien
     let pair = certs::simple("b", &["b.test"]);
     let (payload, sent) = (noise(MUCH), Arc::<AtomicUsize>::default());
     let (bytes, counted) = (payload.clone(), sent.clone());
-    let endpoint = TlsUpstream::start(&pair, move |peer, _| send_without_close_notify(peer, &bytes, &counted));
+    let endpoint =
+        TlsUpstream::start(&pair, move |peer, _| send_without_close_notify(peer, &bytes, &counted));
     let mut upstream = nodes(&[endpoint.address]);
     upstream["scheme"] = json!("tls");
     let (gateway, at) = start(TCP, &json!({ "stream_routes": [{ "id": "s", "upstream": upstream }] }));

@@ -149,7 +149,7 @@ fn limit(
 }
 
 /// Sets the rules of several windows.
-fn set_rules(job: &mut PluginJob<'_>, windows: &[RateWindow], key: &KongLimitKey, out: &mut Value) {
+fn set_rules(job: &mut PluginJob<'_>, windows: &[KongRateWindow], key: &KongLimitKey, out: &mut Value) {
     match key {
         // Preflight requests may lack a consumer and must not fail.
         KongLimitKey::Variable(name) if name == "consumer_name" => out["allow_degradation"] = json!(true),
@@ -165,9 +165,9 @@ fn set_rules(job: &mut PluginJob<'_>, windows: &[RateWindow], key: &KongLimitKey
     }
 }
 
-impl RateWindow {
+impl KongRateWindow {
     fn rule(&self, key: &KongLimitKey) -> Value {
-        let RateWindow { name, seconds, count } = self;
+        let KongRateWindow { name, seconds, count } = self;
         let key = match key {
             // A rule applies only if one of its variables has a value.
             KongLimitKey::Variable(variable) if variable.starts_with("http_") => {

@@ -52,7 +52,7 @@ impl UdpListenSocket {
             let (count, peer) = self.socket.try_recv_from(room)?;
             return Ok((count, UdpAddresses { peer, local: self.bound }));
         }
-        let mut control = [0; TOLD_BYTES_MAX];
+        let mut control = [0; CONTROL_BYTES_MAX];
         let received = self
             .socket
             .try_io(Interest::READABLE, || sys::receive_message(self.socket.as_fd(), room, &mut control))?;
