@@ -150,20 +150,7 @@ fn limit(
                 }
                 _ => {}
             }
-            let rule = |KongRateWindow { name, seconds, count }: &KongRateWindow| {
-                let key = match &key {
-                    // A rule applies only if one of its variables has a value.
-                    KongLimitKey::Variable(variable) if variable.starts_with("http_") => {
-                        format!("${variable} $remote_addr {name}")
-                    }
-                    KongLimitKey::Variable(variable) => format!("${variable} {name}"),
-                    // A rule applies only if its key has a variable.
-                    KongLimitKey::Constant => format!("$server_name {name}"),
-                };
-                let prefix = format!("{}{}", name[..1].to_uppercase(), &name[1..]);
-                json!({ "count": count, "time_window": seconds, "key": key, "header_prefix": prefix })
-            };
-            out["rules"] = many.iter().map(rule).collect();
+            out["rules"] = many.iter().map(|window| window_rule(window, &key)).collect();
             if job.is_global {
                 job.different("", "each service counts for itself", "several windows cannot share counters");
             }
@@ -176,6 +163,22 @@ fn limit(
     let why = "here a window begins with its first request, and fields named after it are not sent";
     job.different("", "windows do not begin on the clock's full minute or hour", why);
     super::one("limit-count", out)
+}
+
+/// The rule of `limit-count` for one of several windows.
+fn window_rule(window: &KongRateWindow, key: &KongLimitKey) -> Value {
+    let KongRateWindow { name, seconds, count } = window;
+    let key = match key {
+        // A rule applies only if one of its variables has a value.
+        KongLimitKey::Variable(variable) if variable.starts_with("http_") => {
+            format!("${variable} $remote_addr {name}")
+        }
+        KongLimitKey::Variable(variable) => format!("${variable} {name}"),
+        // A rule applies only if its key has a variable.
+        KongLimitKey::Constant => format!("$server_name {name}"),
+    };
+    let prefix = format!("{}{}", name[..1].to_uppercase(), &name[1..]);
+    json!({ "count": count, "time_window": seconds, "key": key, "header_prefix": prefix })
 }
 
 pub(super) fn ip_restriction(job: &mut PluginJob<'_>) -> ConvertedPlugins {
