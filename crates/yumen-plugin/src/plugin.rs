@@ -154,7 +154,7 @@ pub struct BodyChunk {
     /// event stream would wait for the next event. Also set before the first chunk if the source has only
     /// sent its head.
     pub pause: bool,
-    /// With the last chunk: the trailers as lines `name: value` with CRLF. The client gets what remains of
+    /// With the last chunk: the trailers as lines `name: value` with CRLF. The client gets the rest of
     /// them.
     pub trailers: Vec<u8>,
     /// Set if the body does not match its head: the response is aborted, as after an incomplete upstream

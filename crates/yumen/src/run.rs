@@ -68,9 +68,8 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
     let mut bootstrap = GatewayBootstrap::new(args, successor)?;
     let config = ConfigRuntime::start(&bootstrap, successor)?;
     let (duty, worker_duty) = watch::channel(WorkerDuty::Serve);
-    // Before readiness is reported: whatever can fail must fail while the predecessor still serves.
+    // Before `report_ready`, which blocks until the handover: a failure here leaves the predecessor serving.
     let acceptor = config.tls.acceptor(&bootstrap.node, &config.publisher)?;
-    // Blocks until the predecessor orders to serve.
     config.report_ready(successor)?;
     let mut settings = node::settings(&bootstrap.node)?;
     settings.overload.memory_full = memory::watch(bootstrap.node.overload.memory_bytes)?;

@@ -57,7 +57,7 @@ impl PathForms {
     /// Derives the forms of a path that begins with a slash.
     ///
     /// # Errors
-    /// An invalid escape, an encoded NUL, a path that leads above its root, and what the policy rejects.
+    /// An invalid escape, an encoded NUL, a path that leads above its root, and forms that the policy rejects.
     pub fn read(path: &[u8], policy: PathPolicy) -> Result<PathForms, InvalidPath> {
         let separates = policy.encoded_slashes == EncodedSlashPolicy::Separate;
         // Also validates every escape, so that `decode` below cannot fail.

@@ -144,7 +144,7 @@ pub(crate) struct DelayedCounters {
     tallies: Arc<TableShare<DelayedCounter>>,
     interval: Duration,
     due: Mutex<Vec<PendingSync>>,
-    /// Whether a worker runs the task that sends what is due.
+    /// Whether a worker runs the task that sends due counts.
     is_tended: AtomicBool,
 }
 
@@ -258,7 +258,7 @@ impl DelayedCounters {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what is due at every interval until nothing is, and once more before the worker exits.
+    /// Sends due counts at every interval until there are none, and once more before the worker exits.
     async fn tend(self: &Arc<Self>, outbound: &SharedOutbound) {
         let mut is_running = true;
         while is_running {

@@ -22,7 +22,7 @@ const DRAIN_BYTES_MAX: u64 = 256 * 1024;
 const DRAINS_MAX: usize = 64;
 
 impl FinishedAttempt {
-    /// Reads and drops what `download` did not take of the response, then keeps the connection. A response
+    /// Reads and drops the part of the response that `download` did not take, then keeps the connection. A response
     /// that does not end within the limits closes it, which is no failure of the endpoint.
     ///
     /// The client waits only if the attempt is limited: the request that is admitted next must find the

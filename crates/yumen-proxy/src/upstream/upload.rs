@@ -26,7 +26,7 @@ impl RequestUpload {
     }
 
     /// Starts to send the body to another endpoint. `transfer` begins with the head, unless that was sent,
-    /// and goes on with what the client sends.
+    /// and continues with the bytes that the client sends.
     #[inline]
     pub(crate) fn begin(&mut self, transfer: Transfer, budget: &Rc<ReplayBudget>) {
         let begun = match &mut self.replay {

@@ -432,13 +432,7 @@ impl EtcdMirror {
             Some(_) => DeletionVerdict { passing: deleted, ..DeletionVerdict::default() },
             None => self.pass(deleted, &BTreeSet::new(), at),
         };
-        // Settings deleted together with held objects are retained: the same mistake may have deleted them.
-        if self.hold.len() == held_count_before {
-            lost_settings.iter().for_each(|name| self.served.replace_setting(name, None));
-        }
-        for name in &lost_settings {
-            self.settings_at.remove(name);
-        }
+        self.remove_settings(&lost_settings, self.hold.len() > held_count_before);
         after.extend(verdict.changes());
         let changes = self.apply(after);
         // Tools such as `etcdctl` leave no note.
@@ -453,6 +447,17 @@ impl EtcdMirror {
         // The time of the writer, so that all nodes report the same history.
         let time_ms = if note.time_ms > 0 { note.time_ms } else { now_ms };
         Some(Arc::new(StoreCommit { revision: Revision(revision), time_ms, by: note.authorship(), changes }))
+    }
+
+    /// Removes settings that the store has deleted.
+    fn remove_settings(&mut self, names: &[Arc<str>], are_objects_held: bool) {
+        // Settings deleted together with held objects are retained: the same mistake may have deleted them.
+        if !are_objects_held {
+            names.iter().for_each(|name| self.served.replace_setting(name, None));
+        }
+        for name in names {
+            self.settings_at.remove(name);
+        }
     }
 
     /// Decides which deletions pass: expired objects, objects named by a confirmation, and the rest unless

@@ -261,7 +261,7 @@ impl DiscoveryContext {
         }
     }
 
-    /// Awaits `what`; meanwhile performs state changes that are due.
+    /// Awaits a future; meanwhile performs state changes that are due.
     async fn until<T>(
         &self,
         service: &Arc<DiscoveryQuery>,

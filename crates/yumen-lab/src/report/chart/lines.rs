@@ -28,7 +28,7 @@ pub(super) fn draw(chart: &ReportChart, lines: &LinePlot, size: ChartSize) -> St
     frame.draw_x(&mut markup, &lines.x, &x, &ticks);
     draw_marks(&mut markup, &lines.marks, &frame, &x);
     for series in &lines.series {
-        draw_series(&mut markup, lines, series, &frame, (&x, &y));
+        draw_series(&mut markup, lines, series, &frame, &x, &y);
     }
     markup.close();
     markup.finish()
@@ -76,9 +76,9 @@ fn draw_series(
     lines: &LinePlot,
     series: &LineSeries,
     frame: &ChartFrame,
-    scales: (&AxisScale, &AxisScale),
+    x: &AxisScale,
+    y: &AxisScale,
 ) {
-    let (x, y) = scales;
     let class = marker::class(series.style);
     markup.open("g", &[("class", &class)]);
     let mut path = String::new();

@@ -28,7 +28,7 @@ pub(super) enum FilterInput {
     Data,
     /// The end of the body, with its last data.
     End,
-    /// The source pauses: the filters return what they hold back.
+    /// The source pauses: the filters return the bytes they hold back.
     Pause,
 }
 
