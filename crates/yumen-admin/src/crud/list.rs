@@ -62,7 +62,7 @@ fn list(
     let page = ListPage::of(query)?;
     let filters = ListFilters::of(target.kind, query)?;
     let at = state.store.state();
-    let view = KindView { kind: target.kind, visibility: visibility };
+    let view = KindView { kind: target.kind, visibility };
     if page.is_none() && filters.is_empty() && target.parent.is_none() {
         let RenderedList { total, pieces, as_of } = state.lists.render(&at, view);
         if is_known(as_of) {
