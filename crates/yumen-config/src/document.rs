@@ -30,7 +30,7 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// expanded. A text that cannot be parsed yields no resources and one problem of the object `file` with line
 /// and column.
 ///
-/// An item without an id is identified by its position ([`is_position_id`](crate::resource::is_place)). An item
+/// An item without an id is identified by its position ([`is_position_id`](crate::resource::is_position_id)). An item
 /// with an unset variable, an invalid id or a duplicate id stays among the resources and carries its defects
 /// ([`ResourceDefect`](crate::resource::ResourceDefect)), which the compiler reports. Dropping the item would
 /// delete the object and open the routes that it guards.

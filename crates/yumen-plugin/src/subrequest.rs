@@ -1,6 +1,6 @@
 //! Subrequests of plugins.
 //!
-//! Plugins own no sockets: the worker sends a subrequest through [`crate::PluginHost::ask`].
+//! Plugins own no sockets: the worker sends a subrequest through [`crate::PluginHost::send_subrequest`].
 
 use yumen_http::{Fields, Method};
 

@@ -108,7 +108,7 @@ impl OriginRule {
         }
     }
 
-    /// The rule if the value admits the origin of the request.
+    /// [`OriginRule::allowed`] if the value admits the origin of the request.
     fn admits<'a>(&'a self, origin: Option<&'a [u8]>, budget: &BacktrackBudget) -> Option<&'a [u8]> {
         self.allowed(origin, budget).filter(|allowed| *allowed == b"*" || origin == Some(*allowed))
     }

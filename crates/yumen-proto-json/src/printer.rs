@@ -200,8 +200,8 @@ impl JsonPrinter<'_> {
             self.out.map_key(self.bytes, &key.wire_field.kind, entry.key)?;
             let runs = parts::runs(self.bytes, &[entry.whole], of, &mut self.notes)?;
             // Runs are sorted by field, and the key is the first field.
-            let behind_keys = runs.partition_point(|run| run.field == 0);
-            self.content(value, &runs[behind_keys..])?;
+            let value_start = runs.partition_point(|run| run.field == 0);
+            self.content(value, &runs[value_start..])?;
             self.notes.free(runs);
         }
         self.notes.free(entries);
@@ -228,12 +228,12 @@ impl JsonPrinter<'_> {
                 let whole = found.value.span();
                 let own = parts::runs(bytes, &[whole], of, &mut self.notes)?;
                 let keys = &own[..own.partition_point(|run| run.field == 0)];
-                let told = self.last(keys)?;
+                let value = self.last(keys)?;
                 self.notes.free(own);
                 let key = if is_text {
-                    told.map_or(WireSpan::EMPTY, WireValue::span).packed()
+                    value.map_or(WireSpan::EMPTY, WireValue::span).packed()
                 } else {
-                    told.unwrap_or(WireValue::Varint(0)).integer(key) as u64
+                    value.unwrap_or(WireValue::Varint(0)).integer(key) as u64
                 };
                 let entry = PrintedMapEntry { key, whole };
                 match entries.last_mut() {

@@ -117,11 +117,11 @@ impl MessageWriter {
     /// The message in a gRPC frame; fails beyond 4 GiB.
     pub fn framed(self) -> Result<Vec<u8>, String> {
         let bytes = self.bytes.len() + self.lengths_bytes;
-        let told = u32::try_from(bytes).map_err(|_| format!("it is {bytes} bytes long"))?;
+        let frame_bytes = u32::try_from(bytes).map_err(|_| format!("it is {bytes} bytes long"))?;
         let mut frame = Vec::with_capacity(5 + bytes);
         // The message is not compressed (gRPC over HTTP/2).
         frame.push(0);
-        frame.extend_from_slice(&told.to_be_bytes());
+        frame.extend_from_slice(&frame_bytes.to_be_bytes());
         let mut from = 0;
         for length in &self.lengths {
             let at = length.at as usize;

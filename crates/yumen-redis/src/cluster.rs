@@ -321,8 +321,8 @@ impl RedisCluster {
 fn refusal(why: &str, replied: &RedisAddress) -> ClusterErrorKind {
     let mut words = why.split(' ');
     let code = words.next().unwrap_or_default();
-    let named = words.nth(1).and_then(|owner| {
-        let (host, port) = owner.rsplit_once(':')?;
+    let named = words.nth(1).and_then(|address| {
+        let (host, port) = address.rsplit_once(':')?;
         let host = if host.is_empty() { &replied.host } else { host };
         Some(RedisAddress { host: host.to_owned(), port: port.parse().ok()? })
     });

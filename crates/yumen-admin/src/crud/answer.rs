@@ -46,7 +46,7 @@ pub(crate) fn one(
     let mut text = String::with_capacity(entry.json.len() + 160);
     rows::object(
         &mut text,
-        KindView { kind: key.kind, visibility: visibility },
+        KindView { kind: key.kind, visibility },
         &key.id,
         entry,
         action == LegacyAction::Get,

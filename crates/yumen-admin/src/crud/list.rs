@@ -63,7 +63,7 @@ fn list(
     let page = ListPage::of(query)?;
     let filters = ListFilters::of(target.kind, query)?;
     let at = state.store.state();
-    let view = KindView { kind: target.kind, visibility: visibility };
+    let view = KindView { kind: target.kind, visibility };
     // The whole list is rendered once per revision and shared by all readers.
     if page.is_none() && filters.is_empty() && target.parent.is_none() {
         let RenderedList { total, pieces, as_of } = state.lists.render(&at, view);

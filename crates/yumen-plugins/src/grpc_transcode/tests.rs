@@ -273,16 +273,16 @@ fn failures_have_a_status_of_http() {
         let response = answered(json!({}), head, b"", trailers);
         assert_eq!((response.status, &*response.body), (status, &b""[..]), "{head} {trailers}");
     };
-    for (told, status) in
+    for (status_text, status) in
         [(1, 499), (2, 500), (3, 400), (4, 504), (5, 404), (6, 409), (7, 403), (8, 429), (9, 400)]
     {
-        check(&format!("grpc-status: {told}"), "", status);
-        check("", &format!("grpc-status: {told}\r\n"), status);
+        check(&format!("grpc-status: {status_text}"), "", status);
+        check("", &format!("grpc-status: {status_text}\r\n"), status);
     }
-    for (told, status) in
+    for (status_text, status) in
         [(10, 409), (11, 400), (12, 501), (13, 500), (14, 503), (15, 500), (16, 401), (99, 599)]
     {
-        check(&format!("grpc-status: {told}"), "", status);
+        check(&format!("grpc-status: {status_text}"), "", status);
     }
     let response = answered(json!({}), "Content-Type: text/html\nstatus: 503", b"busy", "");
     assert_eq!((response.status, &*response.body), (503, &b"busy"[..]), "it is no service that answers");
@@ -307,11 +307,11 @@ fn malformed_response_is_reported() {
 #[test]
 fn an_answer_whose_json_is_too_long_is_refused() {
     let sent = frame(&order(json!({ "itemName": "tea" })));
-    let told = |bytes_max: usize| {
+    let answer_within = |bytes_max: usize| {
         answered(json!({ "max_resp_body_size": bytes_max }), "", &sent, "grpc-status: 0\r\n")
     };
-    assert_eq!(told(200).status, 200);
-    let refused = told(50);
+    assert_eq!(answer_within(200).status, 200);
+    let refused = answer_within(50);
     let problem =
         "the upstream's answer cannot be told: its JSON is longer than the 50 bytes of max_resp_body_size";
     assert_eq!((refused.status, body(&refused)), (502, json!({ "error_msg": problem })));
@@ -342,13 +342,13 @@ fn status_is_in_the_body_if_configured() {
     status.set_field_by_name("details", prost_reflect::Value::List(vec![any]));
     let text = base64::engine::general_purpose::STANDARD_NO_PAD.encode(status.encode_to_vec());
     let trailers = format!("grpc-status: 5\r\ngrpc-status-details-bin: {text}\r\n");
-    let told = |more: Value| body(&answered(more, "", b"", &trailers));
+    let body_with = |more: Value| body(&answered(more, "", b"", &trailers));
     assert_eq!(
-        told(json!({ "show_status_in_body": true })),
+        body_with(json!({ "show_status_in_body": true })),
         json!({ "error": { "code": 5, "message": "gone", "details": [{ "type_url": "type/shop.Price", "value": "CAM=" }] } })
     );
     assert_eq!(
-        told(json!({ "show_status_in_body": true, "status_detail_type": "shop.Price" })),
+        body_with(json!({ "show_status_in_body": true, "status_detail_type": "shop.Price" })),
         json!({ "error": { "code": 5, "message": "gone", "details": [{ "units": 3, "currency": "" }] } })
     );
 }
@@ -360,16 +360,16 @@ fn the_details_of_a_status_are_in_all_no_longer_than_an_answer_may_be() {
     let status = [&[8, 5, 0x12, 1, b'x'][..], &[0x1a, 0].repeat(20_000)].concat();
     let text = base64::engine::general_purpose::STANDARD_NO_PAD.encode(status);
     let trailers = format!("grpc-status: 5\r\ngrpc-status-details-bin: {text}\r\n");
-    let told = |bytes_max: usize| {
+    let error_within = |bytes_max: usize| {
         let settings = json!({
             "show_status_in_body": true, "status_detail_type": "shop.Price", "max_resp_body_size": bytes_max,
         });
         body(&answered(settings, "", b"", &trailers))
     };
     let details = vec![json!({ "currency": "", "units": 0 }); 20_000];
-    assert_eq!(told(1 << 20), json!({ "error": { "code": 5, "message": "x", "details": details } }));
+    assert_eq!(error_within(1 << 20), json!({ "error": { "code": 5, "message": "x", "details": details } }));
     // Code and message remain.
-    assert_eq!(told(100_000), json!({ "error": { "code": 5, "message": "x" } }));
+    assert_eq!(error_within(100_000), json!({ "error": { "code": 5, "message": "x" } }));
 }
 
 #[test]

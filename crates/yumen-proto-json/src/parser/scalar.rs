@@ -113,8 +113,8 @@ impl Visitor<'_> for ScalarSeed<'_> {
 impl ScalarSeed<'_> {
     fn integer<E: de::Error>(mut self, value: i128) -> Result<(), E> {
         if self.write_integer(value).is_none() {
-            let told = value.to_string();
-            return Err(E::invalid_value(Unexpected::Other(&told), &self));
+            let text = value.to_string();
+            return Err(E::invalid_value(Unexpected::Other(&text), &self));
         }
         Ok(())
     }

@@ -49,8 +49,8 @@ impl WireSpan {
     pub(super) const EMPTY: WireSpan = WireSpan { start: 0, end: 0 };
 
     pub(super) fn new(start: usize, end: usize) -> WireSpan {
-        let wire_field = |at| u32::try_from(at).unwrap_or(u32::MAX);
-        WireSpan { start: wire_field(start), end: wire_field(end) }
+        let offset = |at| u32::try_from(at).unwrap_or(u32::MAX);
+        WireSpan { start: offset(start), end: offset(end) }
     }
 
     pub(super) fn start(self) -> u32 {
@@ -210,8 +210,8 @@ pub(super) fn runs(
     }
     let is_chosen = |run: &FieldRun| {
         let oneof = of.fields[run.field as usize].oneof;
-        let beside = oneof.and_then(|oneof| chosen[oneof]);
-        beside.is_none_or(|(field, since)| run.field == field && run.span.start >= since)
+        let chosen_member = oneof.and_then(|oneof| chosen[oneof]);
+        chosen_member.is_none_or(|(field, since)| run.field == field && run.span.start >= since)
     };
     if !chosen.is_empty() {
         runs.retain(is_chosen);

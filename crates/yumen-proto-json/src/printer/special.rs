@@ -110,18 +110,18 @@ impl JsonPrinter<'_> {
             return Ok(false);
         }
         let paths = self.spans(runs)?;
-        let mut told = String::new();
+        let mut joined = String::new();
         for (index, path) in paths.iter().enumerate() {
             if index > 0 {
-                told.push(',');
+                joined.push(',');
             }
-            if !push_in_camel_case(&mut told, text(self.bytes, *path)?) {
+            if !push_in_camel_case(&mut joined, text(self.bytes, *path)?) {
                 self.notes.free(paths);
                 return Ok(false);
             }
         }
         self.notes.free(paths);
-        self.out.text(&told).map(|()| true)
+        self.out.text(&joined).map(|()| true)
     }
 
     fn any(&mut self, of: &MessageType, runs: &[FieldRun]) -> io::Result<bool> {
@@ -172,13 +172,13 @@ impl JsonPrinter<'_> {
 fn push_in_camel_case(to: &mut String, path: &str) -> bool {
     let mut letters = path.chars();
     while let Some(letter) = letters.next() {
-        let told = match letter {
+        let converted = match letter {
             '_' => letters.next().filter(char::is_ascii_lowercase).map(|letter| letter.to_ascii_uppercase()),
             'A'..='Z' => None,
             other => Some(other),
         };
-        let Some(told) = told else { return false };
-        to.push(told);
+        let Some(converted) = converted else { return false };
+        to.push(converted);
     }
     true
 }

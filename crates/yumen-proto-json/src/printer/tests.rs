@@ -374,13 +374,14 @@ fn a_type_is_looked_up_once_and_only_where_it_is_met() {
     let any = |name: &str, value| {
         within(1, [within(1, format!("a/{name}").into_bytes()), within(2, value)].concat())
     };
-    let told = json!({ "anys": [{ "@type": "a/t.T9", "next": { "text": "x" } }] });
+    let expected_json = json!({ "anys": [{ "@type": "a/t.T9", "next": { "text": "x" } }] });
     for _ in 0..2 {
-        check(&any("t.T9", within(1, within(2, b"x".to_vec()))), told.clone(), 4);
+        check(&any("t.T9", within(1, within(2, b"x".to_vec()))), expected_json.clone(), 4);
     }
     let all: Vec<u8> = (0..400).flat_map(|number| any(&format!("t.T{number}"), Vec::new())).collect();
-    let told: Vec<Value> = (0..400).map(|number| json!({ "@type": format!("a/t.T{number}") })).collect();
-    check(&all, json!({ "anys": told }), 402);
+    let expected_json: Vec<Value> =
+        (0..400).map(|number| json!({ "@type": format!("a/t.T{number}") })).collect();
+    check(&all, json!({ "anys": expected_json }), 402);
 }
 
 #[test]
@@ -388,7 +389,7 @@ fn notes_have_a_bound() {
     let of = compiled(ALL);
     let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
     let number = |field_number, value| field(field_number, WireType::Varint, varint(value));
-    let told = |bytes: &[u8], bytes_max| {
+    let print = |bytes: &[u8], bytes_max| {
         let json = to_json(JsonForm { defaults: false, ..FORM }, &of, bytes, bytes_max);
         json.map(|json| String::from_utf8_lossy(&json).into_owned()).map_err(|error| error.to_string())
     };
@@ -397,23 +398,23 @@ fn notes_have_a_bound() {
     // Alternating keys with another field in between.
     let entries = [within(42, Vec::new()), number(3, 1), within(42, number(1, 1)), number(3, 1)].concat();
     let json = r#"{"i32":1,"by_bool":{"false":"SMALL","true":"SMALL"}}"#.to_owned();
-    assert_eq!(told(&entries.repeat(1000), 1 << 16), Ok(json.clone()));
-    assert_eq!(told(&entries.repeat(20_000), 1 << 16), refused);
-    assert_eq!(told(&entries.repeat(20_000), 1 << 20), Ok(json));
+    assert_eq!(print(&entries.repeat(1000), 1 << 16), Ok(json.clone()));
+    assert_eq!(print(&entries.repeat(20_000), 1 << 16), refused);
+    assert_eq!(print(&entries.repeat(20_000), 1 << 20), Ok(json));
     // A message in many fragments, and a list of paths.
     let parts = [within(17, Vec::new()), number(3, 1)].concat();
-    assert_eq!(told(&parts.repeat(20_000), 1 << 16), refused);
-    assert_eq!(told(&within(63, within(1, Vec::new()).repeat(40_000)), 1 << 16), refused);
+    assert_eq!(print(&parts.repeat(20_000), 1 << 16), refused);
+    assert_eq!(print(&within(63, within(1, Vec::new()).repeat(40_000)), 1 << 16), refused);
     // The notes of one message are not charged to the next.
     let list = within(36, parts.repeat(500)).repeat(50);
-    assert_eq!(told(&list, 1 << 16).map(|json| json.len()), Ok(50 * r#"{"i32":1,"m":{}},"#.len() + 8));
+    assert_eq!(print(&list, 1 << 16).map(|json| json.len()), Ok(50 * r#"{"i32":1,"m":{}},"#.len() + 8));
 }
 
 #[test]
 fn reprinted_output_is_bounded() {
     let of = compiled(ALL);
     let within = |number, bytes: Vec<u8>| field(number, WireType::LengthDelimited, sized(bytes));
-    let told = |depth| {
+    let print_nested = |depth| {
         // Each level is printed before the malformed field after it is found.
         let mut bytes = within(15, vec![7; 10_000]);
         for _ in 0..depth {
@@ -423,9 +424,9 @@ fn reprinted_output_is_bounded() {
         let bytes = within(60, [within(1, b"a/t.M".to_vec()), within(2, bytes)].concat());
         to_json(FORM, &of, &bytes, 100_000).map(drop).map_err(|error| error.to_string())
     };
-    assert_eq!(told(5), Ok(()));
+    assert_eq!(print_nested(5), Ok(()));
     let problem = "too much in it cannot be read for the 100000 bytes of max_resp_body_size";
-    assert_eq!(told(50), Err(problem.to_owned()));
+    assert_eq!(print_nested(50), Err(problem.to_owned()));
 }
 
 #[test]
@@ -433,17 +434,24 @@ fn json_has_a_bound() {
     let of = compiled(ALL);
     let text = field(14, WireType::LengthDelimited, sized(b"abc".to_vec()));
     let form = JsonForm { defaults: false, ..FORM };
-    let told = |bytes_max| {
+    let print_within = |bytes_max| {
         to_json(form, &of, &text, bytes_max).map(String::from_utf8).map_err(|error| error.to_string())
     };
-    assert_eq!(told(14), Ok(Ok(r#"{"text":"abc"}"#.to_owned())));
-    assert_eq!(told(13), Err("its JSON is longer than the 13 bytes of max_resp_body_size".to_owned()));
+    assert_eq!(print_within(14), Ok(Ok(r#"{"text":"abc"}"#.to_owned())));
+    assert_eq!(
+        print_within(13),
+        Err("its JSON is longer than the 13 bytes of max_resp_body_size".to_owned())
+    );
     // The same holds inside an `Any`, which could fall back to its bytes.
     let any = [(1, b"a/t.M".to_vec()), (2, text)]
         .map(|(number, part)| field(number, WireType::LengthDelimited, sized(part)));
     let any = field(60, WireType::LengthDelimited, sized(any.concat()));
-    assert!(to_json(form, &of, &any, 30).is_err_and(|told| told.to_string().ends_with("max_resp_body_size")));
+    assert!(
+        to_json(form, &of, &any, 30).is_err_and(|error| error.to_string().ends_with("max_resp_body_size"))
+    );
     // Two bytes of the message become more than a hundred bytes of JSON.
     let bomb = field(36, WireType::LengthDelimited, vec![0]).repeat(100_000);
-    assert!(to_json(FORM, &of, &bomb, 1 << 20).is_err_and(|told| told.to_string().contains("1048576 bytes")));
+    assert!(
+        to_json(FORM, &of, &bomb, 1 << 20).is_err_and(|error| error.to_string().contains("1048576 bytes"))
+    );
 }

@@ -93,7 +93,7 @@ impl MessageField {
 /// Prepared types of a descriptor pool. Workers share the cache and read prepared types without a lock.
 pub struct MessageTypeCache {
     pool: DescriptorPool,
-    places: Mutex<HashMap<Box<str>, u32>>,
+    indices: Mutex<HashMap<Box<str>, u32>>,
     /// Each chunk has room for one more type than all before it, so that types never move.
     chunks: [OnceLock<Box<[OnceLock<MessageType>]>>; 32],
 }
@@ -102,11 +102,11 @@ impl MessageTypeCache {
     /// An empty cache of the types in a pool.
     pub fn of(pool: &DescriptorPool) -> MessageTypeCache {
         let chunks = [const { OnceLock::new() }; 32];
-        MessageTypeCache { pool: pool.clone(), places: Mutex::default(), chunks }
+        MessageTypeCache { pool: pool.clone(), indices: Mutex::default(), chunks }
     }
 
     pub(super) fn get(&self, of: &MessageDescriptor) -> &MessageType {
-        self.at(self.wire_field(of), of)
+        self.at(self.index(of), of)
     }
 
     pub(super) fn named(&self, name: &str) -> Option<&MessageType> {
@@ -116,7 +116,7 @@ impl MessageTypeCache {
     /// The type of the messages in a field.
     pub(super) fn inner(&self, field: &MessageField) -> Option<&MessageType> {
         match (&field.wire_field.kind, field.inner) {
-            (Kind::Message(of), Some(wire_field)) => Some(self.at(wire_field, of)),
+            (Kind::Message(of), Some(index)) => Some(self.at(index, of)),
             _ => None,
         }
     }
@@ -129,23 +129,23 @@ impl MessageTypeCache {
     }
 
     /// The slot of a type, which may still be empty.
-    fn wire_field(&self, of: &MessageDescriptor) -> u32 {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wire_field) = places.get(of.full_name()) {
-            return *wire_field;
+    fn index(&self, of: &MessageDescriptor) -> u32 {
+        let mut indices = self.indices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = indices.get(of.full_name()) {
+            return *index;
         }
-        let wire_field = places.len() as u32;
-        places.insert(of.full_name().into(), wire_field);
-        wire_field
+        let index = indices.len() as u32;
+        indices.insert(of.full_name().into(), index);
+        index
     }
 
-    fn at(&self, wire_field: u32, of: &MessageDescriptor) -> &MessageType {
+    fn at(&self, index: u32, of: &MessageDescriptor) -> &MessageType {
         // Chunk n has room for 2^n types, so types never move and reads need no lock.
-        let number = wire_field as usize + 1;
+        let number = index as usize + 1;
         let chunk = number.ilog2() as usize;
         let first = 1 << chunk;
         let chunk = self.chunks[chunk].get_or_init(|| (0..first).map(|_| OnceLock::new()).collect());
         // Inner types only get a slot here: a recursive type would never end otherwise.
-        chunk[number - first].get_or_init(|| MessageType::of(of, |inner| self.wire_field(inner)))
+        chunk[number - first].get_or_init(|| MessageType::of(of, |inner| self.index(inner)))
     }
 }

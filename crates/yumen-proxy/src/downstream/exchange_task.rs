@@ -44,7 +44,7 @@ pub(crate) struct TaskMailbox {
 }
 
 impl TaskMailbox {
-    /// Takes the next job. Registers no waker: the caller polls the task after each [`ExchangeTask::ask`].
+    /// Takes the next job. Registers no waker: the caller polls the task after each [`ExchangeTask::submit`].
     #[inline(always)]
     pub(crate) fn poll_next(&self) -> Poll<(Box<DownstreamConnection>, ExchangeJob)> {
         self.submitted.take().map_or(Poll::Pending, Poll::Ready)

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Compares the results of `judge`, in milliseconds left, for a progress as (milliseconds, total bytes).
+/// Compares the results of `check`, in milliseconds left, for a progress as (milliseconds, total bytes).
 /// `None` is a time at which the gateway waits for another party.
 #[track_caller]
 fn check(steps: &[(u64, Option<i64>)], expected: &[Option<u64>]) {
