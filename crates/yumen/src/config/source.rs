@@ -104,10 +104,13 @@ impl StoreStart {
 impl OpenedConfigSource {
     /// Part of the store that a successor must receive exclusively.
     pub(crate) fn exclusive(&self) -> ExclusiveStore {
-        match (&self.source, &self.home) {
-            (ConfigSource::Embedded(fallback), _) => ExclusiveStore::Database(Arc::downgrade(fallback)),
-            (_, Some(home)) => ExclusiveStore::Directory(Arc::downgrade(home)),
-            _ => ExclusiveStore::Nothing,
+        match &self.source {
+            ConfigSource::File => ExclusiveStore::Nothing,
+            ConfigSource::Embedded(fallback) => ExclusiveStore::Database(Arc::downgrade(fallback)),
+            ConfigSource::Etcd(_) => match &self.home {
+                Some(home) => ExclusiveStore::Directory(Arc::downgrade(home)),
+                None => ExclusiveStore::Nothing,
+            },
         }
     }
 
