@@ -5,6 +5,7 @@
 mod arrows;
 mod cycles;
 mod docs;
+mod modules;
 mod policy;
 mod ratchet;
 mod sizes;
@@ -56,6 +57,7 @@ fn tidy() -> Result<Vec<Finding>> {
     findings.extend(arrows::check(&metadata)?);
     findings.extend(arrows::check_purity(&sources));
     findings.extend(cycles::check(&sources));
+    findings.extend(modules::check(&sources));
     findings.extend(sizes::check(&sources));
     findings.extend(style::check(&sources));
     findings.extend(docs::check(&sources, root));

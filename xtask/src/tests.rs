@@ -1,6 +1,7 @@
 use crate::arrows::{check_arrow, check_purity};
 use crate::cycles;
 use crate::docs::{anchors, backticked, check_bans, links};
+use crate::modules;
 use crate::policy::{licensed, list};
 use crate::sizes;
 use crate::sources::Sources;
@@ -41,6 +42,20 @@ fn pure_crates_read_no_clock_outside_tests() {
     check("crates/yumen-proxy/src/a.rs", "let t = Instant::now();", 0);
     check("crates/yumen-config/src/a.rs", "use std::net::IpAddr;", 0);
     check("crates/yumen-config/src/a.rs", "use std::net::TcpStream;", 1);
+}
+
+#[test]
+fn files_without_a_module_declaration_are_found() {
+    let check = |path: &str, parent: &str, text: &str, findings: usize| {
+        let files = [(path, ""), (parent, text), ("crates/x/src/lib.rs", "mod a;")];
+        assert_eq!(modules::check(&Sources::of(&files)).len(), findings, "{path}: {parent}: {text}");
+    };
+    check("crates/x/src/a/tests.rs", "crates/x/src/a.rs", "#[cfg(test)]\nmod tests;\n", 0);
+    check("crates/x/src/a/tests.rs", "crates/x/src/a.rs", "mod my_tests;\n// mod tests;\n", 1);
+    check("crates/x/src/a/b.rs", "crates/x/src/a/mod.rs", "pub(crate) mod b;", 0);
+    check("crates/y/src/a.rs", "crates/y/src/main.rs", "mod a;", 0);
+    check("crates/y/src/a.rs", "crates/y/src/main.rs", "", 1);
+    check("crates/y/tests/it/a.rs", "crates/y/tests/it/main.rs", "", 0);
 }
 
 #[test]

@@ -331,6 +331,31 @@ fn every_plugin_has_a_dry_run_case() {
     assert!(missing.is_empty(), "plugins without a case: {missing:?}");
 }
 
+/// The paths of all settings without a description, below `path`.
+fn undescribed(schema: &Value, path: &str, found: &mut Vec<String>) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        if property["description"].as_str().is_none_or(str::is_empty) {
+            found.push(path.clone());
+        }
+        undescribed(property, &path, found);
+        undescribed(&property["items"], &path, found);
+    }
+}
+
+/// The reference shows the doc comment of each setting.
+#[test]
+fn every_setting_is_described() {
+    let registry = yumen_plugin::PluginRegistry::new(crate::BUILTIN);
+    let mut found = Vec::new();
+    for plugin in registry.iter() {
+        let schemas =
+            [Some(plugin.schema().clone()), plugin.consumer_schema().cloned(), plugin.metadata_schema()];
+        schemas.iter().flatten().for_each(|schema| undescribed(schema, plugin.kind.name, &mut found));
+    }
+    assert!(found.is_empty(), "settings without a doc comment: {found:?}");
+}
+
 #[test]
 fn status_of_a_local_response_is_clamped_to_final_statuses() {
     for (name, settings, expected) in [

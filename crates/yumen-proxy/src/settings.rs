@@ -225,33 +225,38 @@ impl Default for Http3Settings {
     }
 }
 
-/// The protocol of a stream listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamProtocol {
-    /// TCP.
-    Tcp,
-    /// TLS, terminated by the gateway.
-    Tls,
-    /// TLS, forwarded by its server name without termination.
-    TlsPassthrough,
-    /// UDP.
-    Udp,
+/// Makes [`StreamProtocol`] from one table, so that neither the list nor the names can lack a protocol.
+macro_rules! stream_protocols {
+    ($(#[doc = $doc:literal] $protocol:ident => $name:literal,)+) => {
+        /// The protocol of a stream listener.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum StreamProtocol {
+            $(#[doc = $doc] $protocol,)+
+        }
+
+        impl StreamProtocol {
+            /// All protocols, in the order of their discriminants.
+            pub const ALL: [StreamProtocol; [$($name),+].len()] = [$(StreamProtocol::$protocol),+];
+
+            /// Returns the name in configuration, logs and metrics.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(StreamProtocol::$protocol => $name,)+
+                }
+            }
+        }
+    };
 }
 
-impl StreamProtocol {
-    /// All protocols, in the order of their discriminants.
-    pub const ALL: [StreamProtocol; 4] =
-        [StreamProtocol::Tcp, StreamProtocol::Tls, StreamProtocol::TlsPassthrough, StreamProtocol::Udp];
-
-    /// Returns the name in configuration, logs and metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            StreamProtocol::Tcp => "tcp",
-            StreamProtocol::Tls => "tls",
-            StreamProtocol::TlsPassthrough => "tls_passthrough",
-            StreamProtocol::Udp => "udp",
-        }
-    }
+stream_protocols! {
+    /// TCP.
+    Tcp => "tcp",
+    /// TLS, terminated by the gateway.
+    Tls => "tls",
+    /// TLS, forwarded by its server name without termination.
+    TlsPassthrough => "tls_passthrough",
+    /// UDP.
+    Udp => "udp",
 }
 
 /// The protocol that a listener serves.

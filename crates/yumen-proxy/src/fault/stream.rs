@@ -45,57 +45,48 @@ pub(crate) enum StreamFault {
     TooManySessions,
 }
 
-impl StreamFault {
-    /// All faults. `Refused` occurs once, for all statuses.
-    pub(crate) const ALL: [StreamFault; 20] = [
-        StreamFault::ProxyHeader,
-        StreamFault::ClientTimeout,
-        StreamFault::ClientTls,
-        StreamFault::UnknownName,
-        StreamFault::NotTls,
-        StreamFault::ClientGone,
-        StreamFault::NoRoute,
-        StreamFault::Refused(403),
-        StreamFault::Protocol,
-        StreamFault::Unavailable,
-        StreamFault::NoEndpoint,
-        StreamFault::Connect,
-        StreamFault::ConnectTimeout,
-        StreamFault::UpstreamTls,
-        StreamFault::UpstreamName,
-        StreamFault::ClientReset,
-        StreamFault::UpstreamReset,
-        StreamFault::Idle,
-        StreamFault::Changed,
-        StreamFault::TooManySessions,
-    ];
+/// Makes the list of the faults and their words from one table. A fault without a row does not compile, because the
+/// match over the words is exhaustive.
+macro_rules! stream_faults {
+    ($($fault:ident $(($status:literal))? => $word:literal,)+) => {
+        impl StreamFault {
+            /// All faults. `Refused` occurs once, for all statuses.
+            pub(crate) const ALL: [StreamFault; [$($word),+].len()] = [$(StreamFault::$fault $(($status))?),+];
 
-    /// Word of the fault in logs and metrics.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            StreamFault::ProxyHeader => "proxy_header",
-            StreamFault::ClientTimeout => "client_timeout",
-            StreamFault::ClientTls => "client_tls",
-            StreamFault::UnknownName => "unknown_name",
-            StreamFault::NotTls => "not_tls",
-            StreamFault::ClientGone => "client_gone",
-            StreamFault::NoRoute => "no_route",
-            StreamFault::Refused(_) => "refused",
-            StreamFault::Protocol => "protocol",
-            StreamFault::Unavailable => "unavailable",
-            StreamFault::NoEndpoint => "no_endpoint",
-            StreamFault::Connect => "connect",
-            StreamFault::ConnectTimeout => "connect_timeout",
-            StreamFault::UpstreamTls => "upstream_tls",
-            StreamFault::UpstreamName => "upstream_name",
-            StreamFault::ClientReset => "client_reset",
-            StreamFault::UpstreamReset => "upstream_reset",
-            StreamFault::Idle => "idle",
-            StreamFault::Changed => "changed",
-            StreamFault::TooManySessions => "too_many_sessions",
+            /// Word of the fault in logs and metrics.
+            pub(crate) fn word(self) -> &'static str {
+                match self {
+                    $(StreamFault::$fault { .. } => $word,)+
+                }
+            }
         }
-    }
+    };
+}
 
+stream_faults! {
+    ProxyHeader => "proxy_header",
+    ClientTimeout => "client_timeout",
+    ClientTls => "client_tls",
+    UnknownName => "unknown_name",
+    NotTls => "not_tls",
+    ClientGone => "client_gone",
+    NoRoute => "no_route",
+    Refused(403) => "refused",
+    Protocol => "protocol",
+    Unavailable => "unavailable",
+    NoEndpoint => "no_endpoint",
+    Connect => "connect",
+    ConnectTimeout => "connect_timeout",
+    UpstreamTls => "upstream_tls",
+    UpstreamName => "upstream_name",
+    ClientReset => "client_reset",
+    UpstreamReset => "upstream_reset",
+    Idle => "idle",
+    Changed => "changed",
+    TooManySessions => "too_many_sessions",
+}
+
+impl StreamFault {
     /// Status of the fault in logs, as in the stream module of NGINX.
     pub(crate) fn status(self) -> u16 {
         match self {

@@ -1,5 +1,6 @@
 //! All balancers against the rules they share, and each against its own promise.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -82,23 +83,42 @@ fn shares(upstream: &Upstream, rounds: usize) -> Vec<usize> {
     shares
 }
 
+// Endpoints, and the indexes of those that may be picked at first.
+const FIRST_PICKS: [(&[Given], &[usize]); 7] = [
+    (&[(1, 0, true), (1, 0, true)], &[0, 1]),
+    (&[(0, 0, true), (1, 0, true), (1, 0, true)], &[1, 2]),
+    (&[(1, 0, false), (1, 0, true), (1, 0, true)], &[1, 2]),
+    (&[(1, 0, false), (1, 0, false)], &[0, 1]),
+    (&[(1, -1, true), (1, 0, true), (1, 0, true)], &[1, 2]),
+    (&[(1, -1, true), (1, 0, false), (1, 0, false)], &[0]),
+    (&[(1, -1, true), (0, 0, true)], &[0]),
+];
+
+/// The endpoints that 200 first attempts reach.
+fn reached(of: &[Given], make: Make) -> Vec<usize> {
+    let shares = shares(&upstream(of, make), 200);
+    (0..of.len()).filter(|at| shares[*at] > 0).collect()
+}
+
 #[test]
 fn every_balancer_keeps_the_common_rules() {
-    // (weight, priority, up) and which endpoints may be picked at first.
-    let cases: [(&[Given], &[usize]); 7] = [
-        (&[(1, 0, true), (1, 0, true)], &[0, 1]),
-        (&[(0, 0, true), (1, 0, true), (1, 0, true)], &[1, 2]),
-        (&[(1, 0, false), (1, 0, true), (1, 0, true)], &[1, 2]),
-        (&[(1, 0, false), (1, 0, false)], &[0, 1]),
-        (&[(1, -1, true), (1, 0, true), (1, 0, true)], &[1, 2]),
-        (&[(1, -1, true), (1, 0, false), (1, 0, false)], &[0]),
-        (&[(1, -1, true), (0, 0, true)], &[0]),
-    ];
-    for (of, expected) in cases {
+    for (of, expected) in FIRST_PICKS {
         for (number, make) in ALL.into_iter().enumerate() {
-            let shares = shares(&upstream(of, make), 200);
-            let picked: Vec<usize> = (0..of.len()).filter(|at| shares[*at] > 0).collect();
-            assert_eq!(picked, expected, "balancer {number} on {of:?}");
+            let reached = reached(of, make);
+            assert!(
+                reached.iter().all(|at| expected.contains(at)),
+                "balancer {number} on {of:?}: {reached:?}"
+            );
+        }
+    }
+}
+
+/// A policy that prefers an endpoint as long as it is up is left out here.
+#[test]
+fn spreading_balancers_reach_every_candidate() {
+    for (of, expected) in FIRST_PICKS {
+        for (number, make) in ALL.into_iter().enumerate() {
+            assert_eq!(reached(of, make), expected, "balancer {number} on {of:?}");
         }
     }
 }
@@ -461,6 +481,8 @@ fn fewest_requests_and_fastest_answers_count_for_more_where_the_share_is_small()
 fn policies_have_the_names_of_the_schema() {
     let names = schema_of(Kind::Upstreams)["properties"]["type"]["enum"].as_array().unwrap();
     let endpoints = endpoints(&[(1, 0, true), (1, 0, true)]);
+    let tested: BTreeSet<_> = ALL.iter().map(|make| make(&endpoints).name()).collect();
+    assert_eq!(tested, names.iter().filter_map(|name| name.as_str()).collect(), "policies in `ALL`");
     for name in names {
         let written: config::UpstreamSpec =
             decode(&serde_json::json!({ "type": name, "nodes": {}, "key": "uri" }).to_string()).unwrap();

@@ -105,10 +105,13 @@ impl StoreStart {
 impl OpenedConfigSource {
     /// Part of the store that a successor must receive exclusively.
     pub(crate) fn exclusive(&self) -> ExclusiveStore {
-        match (&self.source, &self.directory_lock) {
-            (ConfigSource::Embedded(fallback), _) => ExclusiveStore::Database(Arc::downgrade(fallback)),
-            (_, Some(directory_lock)) => ExclusiveStore::Directory(Arc::downgrade(directory_lock)),
-            _ => ExclusiveStore::Nothing,
+        match &self.source {
+            ConfigSource::File => ExclusiveStore::Nothing,
+            ConfigSource::Embedded(fallback) => ExclusiveStore::Database(Arc::downgrade(fallback)),
+            ConfigSource::Etcd(_) => match &self.directory_lock {
+                Some(lock) => ExclusiveStore::Directory(Arc::downgrade(lock)),
+                None => ExclusiveStore::Nothing,
+            },
         }
     }
 

@@ -10,8 +10,8 @@ use crate::settings::StreamProtocol;
 #[derive(Debug, Default)]
 pub(crate) struct StreamCounters {
     /// Streams accepted, by protocol in the order of [`StreamProtocol::ALL`].
-    pub(crate) begun: [Counter; 4],
-    pub(crate) open: [Gauge; 4],
+    pub(crate) begun: [Counter; StreamProtocol::ALL.len()],
+    pub(crate) open: [Gauge; StreamProtocol::ALL.len()],
     pub(crate) received_bytes: Counter,
     pub(crate) sent_bytes: Counter,
     pub(crate) faults: [Counter; StreamFault::ALL.len()],
