@@ -37,7 +37,7 @@ const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The running gateway.
 pub trait LiveGateway: Send + Sync {
-    /// The newest revision that all workers serve.
+    /// The newest published revision: every new exchange sees it.
     fn applied(&self) -> watch::Receiver<Revision>;
 
     /// The number of the publication that each worker serves, and of the newest one.

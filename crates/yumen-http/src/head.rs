@@ -149,7 +149,6 @@ pub struct ConnectionOptions {
 impl ConnectionOptions {
     pub(crate) fn read(fields: &Fields) -> ConnectionOptions {
         let mut options = ConnectionOptions::default();
-        // The values that nearly all messages with the field have.
         match fields.only(KnownField::Connection) {
             Ok(Some((b"keep-alive", _))) => {
                 return ConnectionOptions { persistence: ConnectionPersistence::KeepAlive, ..options };

@@ -37,7 +37,7 @@ impl ServedTraffic {
 
 /// The role of a plugin in access control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PluginRole {
+pub enum AccessRole {
     /// Identifies the consumer; a guard too.
     Authentication,
     /// Refuses, limits or hides: its absence would grant access.
@@ -46,15 +46,15 @@ pub enum PluginRole {
     Ordinary,
 }
 
-impl PluginRole {
+impl AccessRole {
     /// Whether the plugin identifies the consumer.
     pub fn is_auth(self) -> bool {
-        self == PluginRole::Authentication
+        self == AccessRole::Authentication
     }
 
     /// Whether the absence of the plugin would grant access.
     pub fn guards(self) -> bool {
-        self != PluginRole::Ordinary
+        self != AccessRole::Ordinary
     }
 }
 
@@ -67,7 +67,7 @@ pub trait PluginFactory: Plugin + Sized {
     /// Version in the plugin list.
     const VERSION: &'static str = "0.1";
     /// Role, which decides about a route whose plugin cannot run.
-    const ROLE: PluginRole = PluginRole::Ordinary;
+    const ROLE: AccessRole = AccessRole::Ordinary;
     /// Whether an instance on the route suppresses that of a global rule.
     const PREFERS_ROUTE: bool = false;
     /// The supported traffic.
@@ -141,7 +141,7 @@ pub struct PluginKind {
     /// Version in the plugin list.
     pub version: &'static str,
     /// Role of the plugin.
-    pub role: PluginRole,
+    pub role: AccessRole,
     /// Whether an instance on the route suppresses that of a global rule.
     pub prefers_route: bool,
     /// The supported traffic.

@@ -45,7 +45,7 @@ pub use expr::{ConditionExpr, FailedCondition};
 pub use host::PluginHost;
 pub use json_scan::{JsonFault, JsonScan};
 pub use kind::{
-    ConsumerAuth, PluginBuildContext, PluginFactory, PluginKind, PluginRegistry, PluginRole, ServedTraffic,
+    AccessRole, ConsumerAuth, PluginBuildContext, PluginFactory, PluginKind, PluginRegistry, ServedTraffic,
 };
 pub use missing::{MissingPlugin, MissingPlugins, MissingRole};
 pub use objects::{ObjectLookup, UpstreamSlot};

@@ -35,7 +35,8 @@ pub trait Plugin: Send + Sync + 'static {
         PrereadStep::Continue
     }
 
-    /// Runs once per attempt, just before the request head is sent to an endpoint.
+    /// Runs once per attempt, when its endpoint is chosen and before a connection is taken or opened. A repeat on
+    /// another connection to the same endpoint does not run it again.
     fn upstream_request(&self, _ex: &mut UpstreamRequestPhase<'_, '_>) {}
 
     /// Runs when the head of the response is known, of the upstream or of the gateway.

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    ConsumerAuth, ConsumerIdentity, ConsumerIndex, DryRunResult, Exchange, PhaseSet, Plugin,
-    PluginBuildContext, PluginFactory, PluginRole, Step,
+    AccessRole, ConsumerAuth, ConsumerIdentity, ConsumerIndex, DryRunResult, Exchange, PhaseSet, Plugin,
+    PluginBuildContext, PluginFactory, Step,
 };
 
 use crate::auth::{identify_anonymous, refuse, same_secret};
@@ -56,7 +56,7 @@ pub(crate) struct BasicAuth {
 impl PluginFactory for BasicAuth {
     const NAME: &'static str = "basic-auth";
     const PRIORITY: i32 = 2520;
-    const ROLE: PluginRole = PluginRole::Authentication;
+    const ROLE: AccessRole = AccessRole::Authentication;
     type Config = BasicAuthSettings;
 
     fn build(config: BasicAuthSettings, _setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole, Step,
+    AccessRole, DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
 };
 
 /// Settings of `client-control`.
@@ -21,7 +21,7 @@ pub(crate) struct ClientControl(Option<u64>);
 impl PluginFactory for ClientControl {
     const NAME: &'static str = "client-control";
     const PRIORITY: i32 = 22000;
-    const ROLE: PluginRole = PluginRole::Guard;
+    const ROLE: AccessRole = AccessRole::Guard;
     type Config = ClientControlSettings;
 
     fn build(config: ClientControlSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole,
+    AccessRole, DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
     Step,
 };
 
@@ -114,7 +114,7 @@ pub(crate) struct ConsumerRestriction {
 impl PluginFactory for ConsumerRestriction {
     const NAME: &'static str = "consumer-restriction";
     const PRIORITY: i32 = 2400;
-    const ROLE: PluginRole = PluginRole::Guard;
+    const ROLE: AccessRole = AccessRole::Guard;
     type Config = ConsumerRestrictionSettings;
 
     fn build(

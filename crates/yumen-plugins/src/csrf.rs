@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use yumen_config::schema::InvalidSettings;
 use yumen_http::Method;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole,
+    AccessRole, DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
     ResponseHead, ResponseHeadPhase, Step,
 };
 
@@ -46,7 +46,7 @@ pub(crate) struct Csrf(CsrfSettings);
 impl PluginFactory for Csrf {
     const NAME: &'static str = "csrf";
     const PRIORITY: i32 = 2980;
-    const ROLE: PluginRole = PluginRole::Guard;
+    const ROLE: AccessRole = AccessRole::Guard;
     type Config = CsrfSettings;
 
     fn build(config: CsrfSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

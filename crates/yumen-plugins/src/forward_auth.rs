@@ -10,8 +10,8 @@ use yumen_config::schema::InvalidSettings;
 use yumen_config::url;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    DryRunResult, Exchange, Fields, LocalResponse, Method, PhaseSet, Plugin, PluginBuildContext,
-    PluginFactory, PluginRole, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamSlot,
+    AccessRole, DryRunResult, Exchange, Fields, LocalResponse, Method, PhaseSet, Plugin, PluginBuildContext,
+    PluginFactory, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamSlot,
 };
 
 use crate::text::{HeaderEntries, TextTemplate, is_field_name};
@@ -132,7 +132,7 @@ pub(crate) struct ForwardAuth {
 impl PluginFactory for ForwardAuth {
     const NAME: &'static str = "forward-auth";
     const PRIORITY: i32 = 2002;
-    const ROLE: PluginRole = PluginRole::Guard;
+    const ROLE: AccessRole = AccessRole::Guard;
     type Config = ForwardAuthSettings;
 
     fn build(

@@ -13,8 +13,8 @@ use yumen_config::schema::InvalidSettings;
 use yumen_http::Framing;
 use yumen_plugin::offload::INLINE_BYTES_MAX;
 use yumen_plugin::{
-    Computation, ConsumerAuth, ConsumerIdentity, DryRunResult, Exchange, LocalResponse, OffloadRefused,
-    PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole, RequestHead, Step, compute,
+    AccessRole, Computation, ConsumerAuth, ConsumerIdentity, DryRunResult, Exchange, LocalResponse,
+    OffloadRefused, PhaseSet, Plugin, PluginBuildContext, PluginFactory, RequestHead, Step, compute,
 };
 
 use crate::auth::{identify_anonymous, refuse, same_secret};
@@ -145,7 +145,7 @@ pub(crate) struct HmacAuth {
 impl PluginFactory for HmacAuth {
     const NAME: &'static str = "hmac-auth";
     const PRIORITY: i32 = 2530;
-    const ROLE: PluginRole = PluginRole::Authentication;
+    const ROLE: AccessRole = AccessRole::Authentication;
     type Config = HmacAuthSettings;
 
     fn build(config: HmacAuthSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

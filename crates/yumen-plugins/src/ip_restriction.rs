@@ -5,7 +5,7 @@ use serde::Deserialize;
 use yumen_base::IpSet;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole,
+    AccessRole, DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
     ServedTraffic, Step,
 };
 
@@ -88,7 +88,7 @@ pub(crate) struct IpRestriction {
 impl PluginFactory for IpRestriction {
     const NAME: &'static str = "ip-restriction";
     const PRIORITY: i32 = 3000;
-    const ROLE: PluginRole = PluginRole::Guard;
+    const ROLE: AccessRole = AccessRole::Guard;
     const SERVES: ServedTraffic = ServedTraffic::Both;
     type Config = IpRestrictionSettings;
 

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    ConsumerAuth, ConsumerIdentity, DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext,
-    PluginFactory, PluginRole, Step,
+    AccessRole, ConsumerAuth, ConsumerIdentity, DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext,
+    PluginFactory, Step,
 };
 
 use crate::auth::{identify_anonymous, refuse};
@@ -81,7 +81,7 @@ pub(crate) struct JwtAuth {
 impl PluginFactory for JwtAuth {
     const NAME: &'static str = "jwt-auth";
     const PRIORITY: i32 = 2510;
-    const ROLE: PluginRole = PluginRole::Authentication;
+    const ROLE: AccessRole = AccessRole::Authentication;
     type Config = JwtAuthSettings;
 
     fn build(config: JwtAuthSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    ConsumerAuth, DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole,
+    AccessRole, ConsumerAuth, DryRunResult, Exchange, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
     Step,
 };
 
@@ -61,7 +61,7 @@ pub(crate) struct KeyAuth {
 impl PluginFactory for KeyAuth {
     const NAME: &'static str = "key-auth";
     const PRIORITY: i32 = 2500;
-    const ROLE: PluginRole = PluginRole::Authentication;
+    const ROLE: AccessRole = AccessRole::Authentication;
     type Config = KeyAuthSettings;
 
     fn build(config: KeyAuthSettings, _setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

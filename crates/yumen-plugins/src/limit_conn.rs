@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, Now, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
-    PluginRole, ServedTraffic, Step,
+    AccessRole, DryRunResult, Exchange, LocalResponse, Now, PhaseSet, Plugin, PluginBuildContext,
+    PluginFactory, ServedTraffic, Step,
 };
 
 use crate::limits::remote::RedisPolicySettings;
@@ -176,7 +176,7 @@ pub(crate) struct LimitConn {
 impl PluginFactory for LimitConn {
     const NAME: &'static str = "limit-conn";
     const PRIORITY: i32 = 1003;
-    const ROLE: PluginRole = PluginRole::Guard;
+    const ROLE: AccessRole = AccessRole::Guard;
     const SERVES: ServedTraffic = ServedTraffic::Both;
     type Config = LimitConnSettings;
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole,
+    AccessRole, DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
     Step,
 };
 
@@ -180,7 +180,7 @@ impl CounterBackend {
 impl PluginFactory for LimitCount {
     const NAME: &'static str = "limit-count";
     const PRIORITY: i32 = 1002;
-    const ROLE: PluginRole = PluginRole::Guard;
+    const ROLE: AccessRole = AccessRole::Guard;
     const VERSION: &'static str = "0.5";
     type Config = LimitCountSettings;
 

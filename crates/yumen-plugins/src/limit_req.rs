@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, Now, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
-    PluginRole, Step,
+    AccessRole, DryRunResult, Exchange, LocalResponse, Now, PhaseSet, Plugin, PluginBuildContext,
+    PluginFactory, Step,
 };
 
 use crate::limits::remote::RedisPolicySettings;
@@ -147,7 +147,7 @@ pub(crate) struct LimitReq {
 impl PluginFactory for LimitReq {
     const NAME: &'static str = "limit-req";
     const PRIORITY: i32 = 1001;
-    const ROLE: PluginRole = PluginRole::Guard;
+    const ROLE: AccessRole = AccessRole::Guard;
     type Config = LimitReqSettings;
 
     fn build(config: LimitReqSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_http::KnownField;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole,
+    AccessRole, DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
     Step,
 };
 
@@ -47,7 +47,7 @@ pub(crate) struct RefererRestriction {
 impl PluginFactory for RefererRestriction {
     const NAME: &'static str = "referer-restriction";
     const PRIORITY: i32 = 2990;
-    const ROLE: PluginRole = PluginRole::Guard;
+    const ROLE: AccessRole = AccessRole::Guard;
     type Config = RefererRestrictionSettings;
 
     fn build(

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use yumen_config::schema::{self, InvalidSettings};
 use yumen_http::KnownField;
 use yumen_plugin::{
-    BufferedBody, Computation, DryRunResult, Exchange, JsonFault, JsonScan, LocalResponse, OffloadRefused,
-    PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole, Step, compute,
+    AccessRole, BufferedBody, Computation, DryRunResult, Exchange, JsonFault, JsonScan, LocalResponse,
+    OffloadRefused, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step, compute,
 };
 
 use crate::query::pairs;
@@ -74,7 +74,7 @@ struct BodyRules {
 impl PluginFactory for RequestValidation {
     const NAME: &'static str = "request-validation";
     const PRIORITY: i32 = 2800;
-    const ROLE: PluginRole = PluginRole::Guard;
+    const ROLE: AccessRole = AccessRole::Guard;
     type Config = RequestValidationSettings;
 
     fn build(config: RequestValidationSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

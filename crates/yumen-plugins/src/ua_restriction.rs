@@ -5,7 +5,7 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_http::KnownField;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, PluginRole,
+    AccessRole, DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory,
     RegexPattern, Step,
 };
 
@@ -46,7 +46,7 @@ pub(crate) struct UaRestriction {
 impl PluginFactory for UaRestriction {
     const NAME: &'static str = "ua-restriction";
     const PRIORITY: i32 = 2999;
-    const ROLE: PluginRole = PluginRole::Guard;
+    const ROLE: AccessRole = AccessRole::Guard;
     type Config = UaRestrictionSettings;
 
     fn build(config: UaRestrictionSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {

@@ -203,9 +203,9 @@ pub struct UpstreamProtocol {
 /// Retries of an attempt at another endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The most attempts after the first one.
-    pub attempts_max: u32,
-    /// Bound of all attempts together, in milliseconds; 0 disables the bound.
+    /// The most retries, that is, attempts after the first one.
+    pub retries_max: u32,
+    /// Time after which no retry starts, in milliseconds since the first attempt; 0 disables the bound.
     pub timeout_ms: u64,
     /// Statuses of gRPC calls that are retried.
     pub grpc_statuses: Box<[u8]>,

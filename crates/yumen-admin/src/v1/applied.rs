@@ -53,7 +53,7 @@ pub(super) async fn problems(State(state): State<V1State>, _: StrictQuery<NoArgu
     reply::json(StatusCode::OK, &problems.expect("problems are plain data"))
 }
 
-/// With `?wait=applied[&timeout=seconds]`, delays a response with a revision until all workers serve that revision, or with
+/// With `?wait=applied[&timeout=seconds]`, delays a response with a revision until that revision is published (decision 20), or with
 /// `nodes=all` or `nodes=quorum` until that many nodes do.
 ///
 /// `X-Yumen-Applied` is `true`, `false`, or `quarantined` if a written object does not compile. `X-Yumen-Behind` names the

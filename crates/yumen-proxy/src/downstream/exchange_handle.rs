@@ -16,9 +16,9 @@ impl ExchangeHandle {
     /// Takes a task from the pool, or creates one, and submits the job.
     #[inline(always)]
     pub(crate) fn take(conn: Box<DownstreamConnection>, job: ExchangeJob) -> ExchangeHandle {
-        let desk = ExchangeTask::take().unwrap_or_else(|| ExchangeTask::new(run_jobs));
+        let task = ExchangeTask::take().unwrap_or_else(|| ExchangeTask::new(run_jobs));
         desk.submit(conn, job);
-        ExchangeHandle(desk)
+        ExchangeHandle(task)
     }
 
     /// Ready with the connection when the exchange has ended.

@@ -61,7 +61,7 @@ impl AttemptHistory {
 
     /// Whether no further attempt is allowed: `retries` are used up or `retry_timeout_ms` has passed.
     fn is_over(&self, upstream: &Upstream) -> bool {
-        self.tried.count() > upstream.retry.attempts_max || self.is_late(upstream)
+        self.tried.count() > upstream.retry.retries_max || self.is_late(upstream)
     }
 
     /// Whether `retry_timeout_ms` has passed since the first attempt.

@@ -88,7 +88,7 @@ impl<'a> StreamAttempts<'a> {
         let bound_ms = self.upstream.retry.timeout_ms;
         let is_late = bound_ms != 0 && clock::now().mono_ms().saturating_sub(self.began_ms) >= bound_ms;
         let is_last =
-            self.tried.count() > self.upstream.retry.attempts_max || is_late || !kind.is_worth_retrying();
+            self.tried.count() > self.upstream.retry.retries_max || is_late || !kind.is_worth_retrying();
         if is_last { Err(fault) } else { Ok(()) }
     }
 }

@@ -411,8 +411,12 @@ impl<'u> Attempt<'u, ResponseStarted> {
     /// Ends the exchange with the endpoint, at `now`.
     #[inline]
     pub(crate) fn finish(self, now: Now) -> FinishedAttempt {
-        let Attempt { state: ResponseStarted { connection, head, .. }, in_flight, request_permit } = self;
-        in_flight.end_now(now.mono_us);
+        let Attempt { state, in_flight, request_permit } = self;
+        let ResponseStarted { connection, head, is_upgrade } = state;
+        // The life of a tunnel is no response time: `ewma` would avoid an endpoint whose WebSockets last.
+        if !is_upgrade {
+            in_flight.end_now(now.mono_us);
+        }
         FinishedAttempt { connection, head, request_permit }
     }
 }

@@ -13,8 +13,8 @@ use yumen_config::{Kind, Resource};
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::plugin::PhaseSet;
 use yumen_plugin::{
-    Carry, ConsumerAuth, MissingPlugin, MissingPlugins, MissingRole, Plugin, PluginBuildContext,
-    PluginFactory, PluginRegistry, PluginRole, ServedTraffic,
+    AccessRole, Carry, ConsumerAuth, MissingPlugin, MissingPlugins, MissingRole, Plugin, PluginBuildContext,
+    PluginFactory, PluginRegistry, ServedTraffic,
 };
 
 use super::{CompileOutput, Compiler, CompilerEnv, ConfigChange, UpstreamDefaults};
@@ -87,7 +87,7 @@ struct KeyOf {
 impl PluginFactory for Key {
     const NAME: &'static str = "key-auth";
     const PRIORITY: i32 = 2500;
-    const ROLE: PluginRole = PluginRole::Authentication;
+    const ROLE: AccessRole = AccessRole::Authentication;
     type Config = Nothing;
 
     fn build(_config: Nothing, _setup: &PluginBuildContext<'_>) -> Result<Key, InvalidSettings> {

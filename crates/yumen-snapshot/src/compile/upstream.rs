@@ -250,7 +250,7 @@ impl UpstreamBuilder<'_> {
         }
         let retry = RetryPolicy {
             // The default of APISIX: every other endpoint is tried once.
-            attempts_max: written.retries.unwrap_or((endpoints.len() as u32).saturating_sub(1)),
+            retries_max: written.retries.unwrap_or((endpoints.len() as u32).saturating_sub(1)),
             timeout_ms: millis(written.retry_timeout.unwrap_or(0.0)),
             grpc_statuses: written.grpc_retry_statuses.as_deref().unwrap_or_default().into(),
         };

@@ -5,6 +5,7 @@
 
 mod confirmation;
 mod deletion_hold;
+mod listing;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use crate::store::StoreDifference;
 pub(super) use confirmation::DeletionConfirmation;
 pub(super) use deletion_hold::DeletionHold;
 use deletion_hold::{DeletionVerdict, Moment};
+use listing::ParsedListing;
 
 /// Author of revisions without a note by a writer.
 pub const FOREIGN: &str = "etcd";
@@ -582,38 +584,4 @@ impl EtcdMirror {
 
 fn newest_of<'a>(entries: impl Iterator<Item = &'a StoreEntry>) -> u64 {
     entries.map(|entry| entry.modified.0).max().unwrap_or(0)
-}
-
-/// The parsed keys of a listing.
-#[derive(Default)]
-struct ParsedListing {
-    entries: BTreeMap<ResourceKey, StoreEntry>,
-    unreadable: OrdMap<ResourceKey, UnreadableValue>,
-    settings: BTreeMap<Arc<str>, KeyValue>,
-    note_at: u64,
-    confirmed_at: u64,
-    confirmation: Option<DeletionConfirmation>,
-    nonce: Option<(Arc<str>, u64)>,
-}
-
-impl ParsedListing {
-    fn put(&mut self, role: KeyRole, kv: &KeyValue, mirror: &EtcdMirror) {
-        let at = kv.mod_revision.max(0) as u64;
-        match role {
-            KeyRole::Resource(key) => match mirror.entry(&key, kv) {
-                Ok(entry) => drop(self.entries.insert(key, entry)),
-                Err(unreadable) => drop(self.unreadable.insert(key, unreadable)),
-            },
-            KeyRole::Setting(name) => drop(self.settings.insert(name, kv.clone())),
-            KeyRole::Note => {
-                self.note_at = at;
-                let nonce = WriteNote::parse(&kv.value).nonce;
-                // The newest write may be this node's own, sent before the connection broke.
-                self.nonce = (!nonce.is_empty()).then(|| (nonce.into(), at));
-            }
-            KeyRole::Confirmation => {
-                (self.confirmed_at, self.confirmation) = (at, Some(DeletionConfirmation::parse(&kv.value)))
-            }
-        }
-    }
 }

@@ -253,7 +253,6 @@ impl AcmeManager {
                     self.process_certificate(at, &mut account).await;
                 }
             }
-            // Fails only if the process is ending and the control thread with it.
             let _ = self
                 .screen
                 .control
@@ -263,7 +262,6 @@ impl AcmeManager {
             let next = self.certificates.iter().map(|certificate| certificate.due.left(unix_s, now)).min();
             // The maximum bounds the effect of a changed wall clock, which no timer notices.
             let pause = next.unwrap_or(PAUSE_MAX).clamp(PAUSE_MIN, PAUSE_MAX);
-            // At least `PAUSE_MIN`, even if the shared keys change continuously.
             tokio::time::sleep(PAUSE_MIN).await;
             tokio::select! {
                 () = tokio::time::sleep(pause - PAUSE_MIN) => {}
@@ -316,7 +314,6 @@ impl AcmeManager {
         let (Some(coordinator), certificate) = (&self.coordinator, &mut self.certificates[at]) else {
             return;
         };
-        // A decryption failure is reported by `closed`.
         let Some(text) = coordinator.text(&certificate.id).ok().flatten() else { return };
         let read = IssuedCertificate::read(&text)
             .and_then(|issued| Ok((CertificateValidity::of(&issued.cert)?, issued)));
@@ -332,7 +329,6 @@ impl AcmeManager {
         tracing::info!(names = ?certificate.names, "certificate received from another node");
         note(certificate, validity, &self.settings.directory);
         let change = put(certificate, &issued);
-        // Fails only if the process is ending.
         let _ = self.screen.apply_local_objects(vec![change]).await;
     }
 

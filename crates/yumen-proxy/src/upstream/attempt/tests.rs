@@ -164,6 +164,19 @@ fn a_failed_attempt_has_a_response_time_only_after_a_timeout() {
 }
 
 #[test]
+fn the_life_of_a_tunnel_is_no_response_time() {
+    for is_upgrade in [false, true] {
+        let mut bench = Bench::with_balancer("ewma");
+        bench.fill_pool();
+        let finished = bench.send().answered(is_upgrade).finish(clock::now());
+        let at_us = bench.upstream.endpoints[0].state.ewma_at_us.load(Relaxed);
+        assert_eq!(at_us == 0, is_upgrade);
+        finished.close(&bench.worker.upstream);
+        bench.check([0; 4]);
+    }
+}
+
+#[test]
 fn a_finished_attempt_keeps_or_closes_its_connection() {
     for keeps in [true, false] {
         let mut bench = Bench::new();
