@@ -17,7 +17,7 @@ impl ExchangeHandle {
     #[inline(always)]
     pub(crate) fn take(conn: Box<DownstreamConnection>, job: ExchangeJob) -> ExchangeHandle {
         let task = ExchangeTask::take().unwrap_or_else(|| ExchangeTask::new(run_jobs));
-        desk.submit(conn, job);
+        task.submit(conn, job);
         ExchangeHandle(task)
     }
 
