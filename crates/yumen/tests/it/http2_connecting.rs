@@ -177,12 +177,7 @@ fn a_connection_that_fails_is_one_failure_of_its_endpoint_however_many_waited() 
 /// failures separately.
 #[test]
 fn a_connection_that_fails_is_told_to_every_upstream_whoever_gave_up_before() {
-    let accepted = Arc::<AtomicUsize>::default();
-    let counted = accepted.clone();
-    let silent = server(move |mut stream| {
-        counted.fetch_add(1, Ordering::AcqRel);
-        drop(stream.read_to_end(&mut Vec::new()));
-    });
+    let silent = server(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
     let upstream = |id: &str, timeouts: u32| {
         let active = json!({ "type": "tcp", "healthy": { "interval": 3600 },
                              "unhealthy": { "interval": 3600 } });
@@ -202,10 +197,10 @@ fn a_connection_that_fails_is_told_to_every_upstream_whoever_gave_up_before() {
     let gateway = Gateway::with(&document, &Options { workers: 1, ..Options::default() });
     let ask = |path: &'static str| (path, gateway.get(path).status);
     for _ in 0..2 {
-        let before = accepted.load(Ordering::Acquire);
         std::thread::scope(|scope| {
             let first = scope.spawn(|| ask("/u"));
-            eventually("the connection is begun", 5, || accepted.load(Ordering::Acquire) > before);
+            // Pacing: the others come while the connection is being established, which takes a second.
+            std::thread::sleep(Duration::from_millis(100));
             let others = ["/hasty", "/v"].map(|path| scope.spawn(move || ask(path)));
             assert_eq!(first.join().unwrap(), ("/u", 504));
             others.into_iter().for_each(|one| assert_eq!(one.join().unwrap().1, 504));
