@@ -269,7 +269,7 @@ fn an_account_that_cannot_be_opened_any_more_is_set_aside_for_another() {
     assert_eq!(after.len(), 2, "the one before is set aside");
     assert_eq!((after[0].0.as_str(), &after[0].1), ("before", &before[0].1));
     let problems = || gateway.status_json("/yumen/v1/problems").to_string();
-    eventually("what is missing is told", 10, || problems().contains("which the keyring does not hold"));
+    eventually("the missing key is reported", 10, || problems().contains("which the keyring does not hold"));
     gateway.terminate();
     gateway.wait(10);
     let gateway = launch();

@@ -68,7 +68,7 @@ fn faults(gateway: &Gateway) -> Vec<String> {
 }
 
 fn reported_once(gateway: &Gateway, ends: &Ends, fault: &str) {
-    eventually("the endpoint hears of it", 8, || !ends.lock().unwrap().is_empty());
+    eventually("the endpoint sees the end", 8, || !ends.lock().unwrap().is_empty());
     assert_eq!(*ends.lock().unwrap(), [Some(Reason::CANCEL)]);
     eventually("it is counted", 8, || faults(gateway) == [fault]);
 }
@@ -134,7 +134,7 @@ fn a_call_that_a_client_of_http3_takes_back_is_taken_back_from_the_endpoint() {
                 }
             };
             // Before the connection is idle.
-            tokio::time::timeout(Duration::from_secs(15), report).await.expect("the endpoint hears of it");
+            tokio::time::timeout(Duration::from_secs(15), report).await.expect("the endpoint sees the end");
         });
         reported_once(&world.gateway, &ends, "client_gone");
     }

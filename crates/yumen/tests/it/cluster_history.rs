@@ -354,7 +354,7 @@ fn check(etcd: &Etcd, nodes: &Nodes, history: &History) {
     }
     for node in nodes {
         let gateway = node.read().unwrap();
-        eventually("nobody is behind", WAIT_S, || {
+        eventually("no node is behind", WAIT_S, || {
             let view = cluster(&gateway);
             view["behind"] == 0 && view["nodes"].as_array().is_some_and(|nodes| nodes.len() == NODES)
         });

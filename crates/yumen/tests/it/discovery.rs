@@ -299,7 +299,7 @@ fn nacos_is_asked_again_and_again_as_somebody_who_logged_in() {
 fn what_cannot_be_discovered_is_told_by_name() {
     let gateway = start("", &upstream_of("consul", "web", Value::Null));
     let has_problem = |expected: &str| {
-        eventually("it is told", 10, || {
+        eventually("the line is logged", 10, || {
             problem(&gateway) == format!("upstreams/web service_name: {expected}")
         });
     };

@@ -147,7 +147,7 @@ fn sighup_loses_no_request() {
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     eventually("it is at the upstream", 5, || upstream.requests() == 1);
     gateway.hang_up();
-    eventually("it is told", 5, || gateway.log().contains("SIGHUP"));
+    eventually("the line is logged", 5, || gateway.log().contains("SIGHUP"));
     assert_eq!(client.reply().status, 200);
     assert_eq!(gateway.get("/").status, 200);
 }
@@ -160,7 +160,7 @@ fn sigusr1_loses_no_request() {
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     eventually("it is at the upstream", 5, || upstream.requests() == 1);
     gateway.ask_to_reopen_logs();
-    eventually("it is told", 5, || gateway.log().contains("SIGUSR1"));
+    eventually("the line is logged", 5, || gateway.log().contains("SIGUSR1"));
     assert_eq!(client.reply().status, 200);
     assert_eq!(gateway.get("/").status, 200);
 }

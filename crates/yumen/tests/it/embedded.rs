@@ -234,7 +234,7 @@ fn what_is_lent_for_a_while_ends_in_time_though_its_store_is_gone() {
     eventually("what ends later ends too", 15, || gateway.get("/long").status == 404);
     assert!(begin.elapsed() >= Duration::from_secs(12), "too early");
     let problems = || gateway.status_json("/yumen/v1/problems").to_string();
-    eventually("the store is told of", 10, || problems().contains("writes fail"));
+    eventually("the failing store is reported", 10, || problems().contains("writes fail"));
     assert!(problems().contains("routes/long"), "{}", problems());
     assert_eq!(gateway.metric("yumen_store_writable"), 0.0);
 }
@@ -319,7 +319,7 @@ fn what_ends_on_a_full_disk_ends_in_time_and_the_disk_is_told_of() {
     let refused = put(&gateway, &key, "large", &mock("/large", &"x".repeat(1_000_000)));
     assert_eq!(refused.status, 507, "{}", refused.text());
     let problems = || gateway.status_json("/yumen/v1/problems").to_string();
-    eventually("it is told of", 10, || problems().contains("writes fail: the disk is full"));
+    eventually("the problem is reported", 10, || problems().contains("writes fail: the disk is full"));
     assert_eq!(gateway.metric("yumen_store_writable"), 0.0);
     eventually("the route ends", 10, || gateway.get("/short").status == 404);
     gateway.kill();
@@ -335,7 +335,7 @@ fn what_ends_on_a_full_disk_ends_in_time_and_the_disk_is_told_of() {
     std::fs::remove_file(disk.0.file("fill")).unwrap();
     let (path, large) = ("/apisix/admin/routes/large", mock("/large", &"x".repeat(1_000_000)).to_string());
     eventually("there is room", 10, || ask(&gateway, &key, "PUT", path, &large).status == 201);
-    eventually("nothing is told any more", 10, || problems() == "[]");
+    eventually("no problem is left", 10, || problems() == "[]");
     assert_eq!(gateway.metric("yumen_store_writable"), 1.0);
 }
 

@@ -584,7 +584,7 @@ fn websockets_run_over_a_stream() {
         let (answer, _stream) = client.begin(open("/fine")).await;
         assert_eq!(answer.await.unwrap().status(), 502);
         let is_counted = || gateway.metric("yumen_requests_total{class=\"5xx\"}") == 1.0;
-        eventually("what was told is noted", 5, is_counted);
+        eventually("the report is recorded", 5, is_counted);
         // CONNECT to arbitrary targets is refused.
         let connect = http::Request::builder().method("CONNECT").uri("test:80").body(()).unwrap();
         let (answer, _stream) = client.begin(connect).await;

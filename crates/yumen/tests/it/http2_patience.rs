@@ -95,6 +95,6 @@ fn an_endpoint_that_floods_is_counted_and_told_of() {
     assert!(client.wait_for(HEADERS).is_some(), "an answer");
     eventually("it is counted", 10, || gateway.metric("yumen_upstream_http2_floods_total") == 1.0);
     let log_line = format!("closed: HTTP/2 control frame flood endpoint={}", upstream.address);
-    eventually("it is told", 10, || gateway.log().contains(&log_line));
+    eventually("the line is logged", 10, || gateway.log().contains(&log_line));
     assert_eq!(gateway.metric("yumen_http2_floods_total"), 0.0);
 }

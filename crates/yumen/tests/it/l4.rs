@@ -387,7 +387,7 @@ fn endpoints_are_told_of_the_client_where_they_want_to_know() {
         let mut client = connect(at[0]);
         client.write_all(b"hello").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
-        (client.local_addr().unwrap().port(), records.recv_timeout(WAIT).expect("the endpoint hears"))
+        (client.local_addr().unwrap().port(), records.recv_timeout(WAIT).expect("the endpoint receives it"))
     };
     let (port, bytes) = send();
     let expected = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {port} {}\r\nhello", at[0].port());

@@ -121,7 +121,7 @@ fn nodes_that_lose_sight_of_one_another_serve_on_and_end_in_one_state() {
 fn check(world: &World, case: &Case) {
     let repairs = world.break_by(case.faults);
     let what = case.what;
-    world.wait(what, "who is blind says so, and nobody else", || world.reports_drift(case.blind));
+    world.wait(what, "only nodes without a view of the store report it", || world.reports_drift(case.blind));
     // Without a majority no write succeeds.
     let sighted: Vec<usize> = (0..world::NODES).filter(|node| !case.blind.contains(node)).collect();
     world.wait_for_writes(what, &sighted);
@@ -132,7 +132,7 @@ fn check(world: &World, case: &Case) {
     repairs();
     world.wait(what, "all follow again", || world.reports_drift(NOBODY));
     let pause = world.pause_writes();
-    world.wait(what, "nobody is behind", || world.all_applied());
+    world.wait(what, "no node is behind", || world.all_applied());
     world.wait(what, "every node serves what is in the store", || world.is_in_step());
     drop(pause);
     world.check_counts(what);

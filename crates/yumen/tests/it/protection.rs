@@ -210,7 +210,7 @@ fn an_endpoint_that_fails_is_left_out_and_comes_back_by_itself() {
     let only_b = || (0..8).all(|_| gateway.get("/").text() == "b");
     eventually("a is left out", 20, only_b);
     let name = format!("{{endpoint=\"{}\",upstream=\"routes/1\"}}", a.address);
-    eventually("it is told", 20, || {
+    eventually("the line is logged", 20, || {
         (0..8).for_each(|_| drop(gateway.get("/")));
         let status = gateway.status_json("/status");
         let is_listed = status["ejected"][0]["endpoint"] == a.address.to_string();
@@ -381,7 +381,7 @@ fn a_deadline_counts_the_wait_for_room_and_is_passed_on() {
     assert_eq!((upstream.requests(), echo.requests()), (1, 0));
     let reply = gateway.get_with("/echo", "Grpc-Timeout: 50S\r\n");
     let left = reply.json()["fields"]["x-envoy-expected-rq-timeout-ms"].as_str().map(str::to_owned);
-    let left: u64 = left.expect("it is told").parse().unwrap();
+    let left: u64 = left.expect("the line is logged").parse().unwrap();
     assert!((1..=50_000).contains(&left), "{left}");
     gate.open();
     assert_eq!(busy.reply().status, 200);

@@ -215,7 +215,7 @@ fn why_an_endpoint_breaks_off_after_the_handshake_is_in_the_log() {
             .lines()
             .any(|line| line.contains(&address.to_string()) && line.contains("CertificateRequired"))
     };
-    eventually("the reason is told", 10, problems);
+    eventually("the reason is reported", 10, problems);
     server.kill().unwrap();
     server.wait().unwrap();
 }

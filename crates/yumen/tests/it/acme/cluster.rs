@@ -97,7 +97,7 @@ fn a_node_with_another_key_orders_for_itself_and_leaves_what_the_others_share() 
     let other = start("other", "HxAdHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=");
     assert_ne!(wait_for_certificate(&other, &pebble, "shop.test"), serial);
     let problems = || other.status_json("/yumen/v1/problems").to_string();
-    eventually("it is told", 10, || {
+    eventually("the line is logged", 10, || {
         problems().contains("cannot be decrypted: is store.keyring the same on all nodes?")
             && problems().contains("orders for itself")
     });
