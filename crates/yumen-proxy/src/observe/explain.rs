@@ -35,16 +35,18 @@ pub(crate) fn explain(watch: &ExchangeStopwatch, ex: &Exchange<'_>, upstream: Op
 fn bounded(mut explanation: Value) -> String {
     let mut text = ascii(&explanation);
     // Long member lists and paths are replaced in this order until the text fits.
-    for (member, instead) in
-        [("candidates", "too many to tell"), ("plugins", "too many to tell"), ("request", "too long to tell")]
-    {
+    for (member, instead) in [
+        ("candidates", "omitted: too many"),
+        ("plugins", "omitted: too many"),
+        ("request", "omitted: too long"),
+    ] {
         if text.len() <= BYTES_MAX {
             return text;
         }
         explanation[member] = Value::from(instead);
         text = ascii(&explanation);
     }
-    if text.len() <= BYTES_MAX { text } else { r#"{"error":"too long to tell"}"#.to_owned() }
+    if text.len() <= BYTES_MAX { text } else { r#"{"error":"omitted: too long"}"#.to_owned() }
 }
 
 fn plugins(watch: &ExchangeStopwatch) -> Vec<Value> {
@@ -117,10 +119,10 @@ mod tests {
     #[test]
     fn an_explanation_fits_a_field_however_much_there_is_to_tell() {
         check(3, 3, 10, r#""candidates":[{"#);
-        check(500, 3, 10, r#""candidates":"too many to tell""#);
+        check(500, 3, 10, r#""candidates":"omitted: too many""#);
         check(500, 3, 10, "limit-count");
-        check(3, 500, 10, r#""plugins":"too many to tell""#);
-        check(3, 500, 10_000, r#""error":"too long to tell""#);
+        check(3, 500, 10, r#""plugins":"omitted: too many""#);
+        check(3, 500, 10_000, r#""error":"omitted: too long""#);
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub(crate) async fn run(ledger: Rc<Ledger>, end: End, habits: Habits, name: Stri
     let connection_over = Rc::new(Gate::default());
     let driven = connection_over.clone();
     scheduler.spawn(format!("{name} driver"), async move {
-        // What became of the streams, they tell themselves.
+        // Each stream reports its own end.
         let _ = connection.await;
         driven.raise(1);
     });

@@ -73,7 +73,7 @@ struct Served {
     ledger: Rc<Ledger>,
     end: Rc<End>,
     manners: Manners,
-    /// Whether clients tell how much of an answer they have read.
+    /// Whether clients report how many response bytes they have read.
     counts: bool,
 }
 
