@@ -322,6 +322,16 @@ impl Store for EtcdStore {
         Ok(self.shared.with_past(|past| past.history(before, limit)))
     }
 
+    /// A write to etcd is durable once a quorum acknowledged it; nothing is left to check.
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// The problems of the node report the connection to etcd.
+    fn failure(&self) -> Option<StoreError> {
+        None
+    }
+
     fn confirm(&self, by: Authorship, done: ConfirmFn) {
         if let Err(refused) = self.requests.send(WriteRequest::Confirm(by, done))
             && let WriteRequest::Confirm(_, done) = refused.0

@@ -38,4 +38,8 @@ impl Store for ReadOnlyStore {
     fn check(&self) -> Result<(), StoreError> {
         self.inner.check()
     }
+
+    fn failure(&self) -> Option<StoreError> {
+        self.inner.failure()
+    }
 }

@@ -115,15 +115,13 @@ pub trait Store: Send + Sync {
     }
 
     /// Checks that a write made now would be found after a restart, as far as the medium shows.
-    fn check(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
+    ///
+    /// Without a default, so that a wrapper cannot hide the medium beneath it.
+    fn check(&self) -> Result<(), StoreError>;
 
     /// Returns the error of the newest write; `None` if it succeeded or if the store reports failures
     /// elsewhere.
-    fn failure(&self) -> Option<StoreError> {
-        None
-    }
+    fn failure(&self) -> Option<StoreError>;
 
     /// Releases deletions that the store holds because there are many of them. Most stores hold none.
     fn confirm(&self, _by: Authorship, done: ConfirmFn) {

@@ -136,13 +136,15 @@ impl BoundTunnel {
 
 impl CloseFrames {
     /// Creates the frames; only frames to a server are masked (RFC 6455 §5.1).
-    fn new(worker: &Worker) -> CloseFrames {
-        let [a, b, c, d, ..] = worker.random().to_le_bytes();
+    fn new() -> CloseFrames {
+        let mut mask = [0; 4];
+        // RFC 6455 §5.3: the mask must not be predictable, or the content chooses the bytes on the wire.
+        aws_lc_rs::rand::fill(&mut mask).expect("the system has randomness");
         let transfer = |mask| {
             let frame = close_frame(GOING_AWAY, mask);
             Transfer::new(Framing::None, BodyEncoding::Known, frame, 0)
         };
-        CloseFrames { to_endpoint: transfer(Some([a, b, c, d])), to_client: transfer(None) }
+        CloseFrames { to_endpoint: transfer(Some(mask)), to_client: transfer(None) }
     }
 }
 
@@ -242,7 +244,7 @@ impl Tunnel {
             if closing.is_some() {
                 return Poll::Ready(());
             }
-            *closing = Some(CloseFrames::new(&self.worker));
+            *closing = Some(CloseFrames::new());
             binding.set_deadline(LEAVE_MS);
             // Registers for the new deadline.
             if binding.is_over(cx) {

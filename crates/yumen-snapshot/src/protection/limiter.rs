@@ -518,11 +518,15 @@ impl EndpointPermit {
     pub(super) fn get(gate: &Arc<UpstreamLimiter>, endpoint: &Arc<EndpointCounts>) -> Option<EndpointPermit> {
         // The bounds of the limiter, not of a snapshot: they are the newest ones.
         let LimiterCapacity { all, each } = &gate.room;
-        if !enter(&gate.connections, all.connections()) {
+        // Checked before the count of the upstream changes, so that only a race leads to the undo below. Otherwise two
+        // queued requests that wait for this endpoint would wake each other without end.
+        if endpoint.connections.load(SeqCst) >= each.connections() || !enter(&gate.connections, all.connections()) {
             return None;
         }
         if !enter(&endpoint.connections, each.connections()) {
             gate.connections.fetch_sub(1, SeqCst);
+            // A request that found the upstream full at this instant was queued; its slot is free again.
+            gate.call(None);
             return None;
         }
         Some(EndpointPermit { gate: gate.clone(), endpoint: endpoint.clone() })

@@ -75,6 +75,14 @@ impl Store for GuardedStore {
         self.inner.backup(to)
     }
 
+    fn check(&self) -> Result<(), StoreError> {
+        self.inner.check()
+    }
+
+    fn failure(&self) -> Option<StoreError> {
+        self.inner.failure()
+    }
+
     fn confirm(&self, by: Authorship, done: ConfirmFn) {
         self.inner.confirm(by, done);
     }
