@@ -5,7 +5,12 @@
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value, json};
+
 use crate::ServedTraffic;
+
+/// Well-known members of an object: names and their JSON Schema types.
+pub type MemberTypes = &'static [(&'static str, &'static str)];
 
 /// The effect of a plugin's absence on access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +39,23 @@ pub struct MissingPlugin {
     pub role: MissingRole,
     /// The traffic that the plugin supports.
     pub serves: ServedTraffic,
+    /// Members of its plugin metadata; empty if the plugin has no metadata.
+    pub metadata: MemberTypes,
+    /// Members of its settings in consumers; empty if consumers have none of their own form.
+    pub consumer: MemberTypes,
 }
 
 impl MissingPlugin {
+    /// The schema of the metadata, which admits further members. `None` if the plugin has no metadata.
+    pub fn metadata_schema(&self) -> Option<Value> {
+        open_schema(self.metadata)
+    }
+
+    /// The schema of the settings in consumers, which admits further members.
+    pub fn consumer_schema(&self) -> Option<Value> {
+        open_schema(self.consumer)
+    }
+
     /// Whether the absence of the plugin grants access.
     pub fn guards(&self) -> bool {
         self.role != MissingRole::Harmless
@@ -51,6 +70,13 @@ impl MissingPlugin {
     pub fn has_credentials(&self) -> bool {
         matches!(self.role, MissingRole::Authentication { has_credentials: true })
     }
+}
+
+/// An object with members of these types, and any others.
+fn open_schema(members: MemberTypes) -> Option<Value> {
+    let typed = |(name, kind): &(&str, &str)| ((*name).to_owned(), json!({ "type": kind }));
+    let properties: Map<String, Value> = members.iter().map(typed).collect();
+    (!properties.is_empty()).then(|| json!({ "type": "object", "properties": properties }))
 }
 
 /// All missing plugins, and those that may be absent by the node settings.
@@ -96,6 +122,11 @@ impl MissingPlugins {
         let is_new = |name: &&str| self.get(name, false).is_none();
         table.chain(self.allowed.iter().map(|name| &**name).filter(is_new))
     }
+
+    /// The names in the table that stream routes may contain.
+    pub fn stream_names(&self) -> impl Iterator<Item = &str> {
+        self.table.iter().filter(|one| one.serves.streams()).map(|one| one.name)
+    }
 }
 
 #[cfg(test)]
@@ -104,15 +135,14 @@ mod tests {
     use crate::ServedTraffic;
 
     const TABLE: &[MissingPlugin] = &[
-        MissingPlugin { name: "log", priority: 1, role: MissingRole::Harmless, serves: ServedTraffic::Both },
-        MissingPlugin { name: "opa", priority: 2, role: MissingRole::Guard, serves: ServedTraffic::Http },
-        MissingPlugin {
-            name: "split",
-            priority: 3,
-            role: MissingRole::Guard,
-            serves: ServedTraffic::Streams,
-        },
+        entry("log", MissingRole::Harmless, ServedTraffic::Both),
+        entry("opa", MissingRole::Guard, ServedTraffic::Http),
+        entry("split", MissingRole::Guard, ServedTraffic::Streams),
     ];
+
+    const fn entry(name: &'static str, role: MissingRole, serves: ServedTraffic) -> MissingPlugin {
+        MissingPlugin { name, priority: 1, role, serves, metadata: &[], consumer: &[] }
+    }
 
     #[test]
     fn entries_are_found_by_name_on_the_routes_they_serve() {

@@ -134,7 +134,7 @@ fn upstream_errors_match_apisix() {
         (
             json!({"nodes": {"a": 1}, "type": "chash", "hash_on": "header", "key": "a b"}),
             "key",
-            "invalid configuration: failed to match pattern \"^[a-zA-Z0-9-_]+$\" with \"a b\"",
+            "failed to match pattern \"^[a-zA-Z0-9-_]+$\" with \"a b\"",
         ),
         (
             json!({"nodes": {"a": 1}, "checks": {}}),
