@@ -87,11 +87,11 @@ fn check_plugins(plugins: &[(&str, &str)]) {
         let body = format!(r#"{{"uri":"/{id}","plugins":{{"{name}":{settings}}},"upstream_id":"u"}}"#);
         let upstream = r#"{"nodes":{"127.0.0.1:1980":1}}"#;
         assert!(matches!(send(&gateway, "PUT upstreams/u", "", upstream).0, 200 | 201));
-        check(&gateway, &[(&format!("PUT routes/{id}"), &body, 201, "")]);
+        check(&gateway, &[(&format!("PUT routes/{id}?wait=applied"), &body, 201, "")]);
         let (status, schema, _) = send(&gateway, &format!("GET schema/plugins/{name}"), "", "");
         assert_eq!((status, &schema["type"]), (200, &Value::from("object")), "{name}");
         let inactive = described[name].get("inactive") == Some(&Value::Bool(true));
-        let (_, problems, _) = send(&gateway, &format!("GET /yumen/v1/problems?object=routes/{id}"), "", "");
+        let (_, problems, _) = send(&gateway, "GET /yumen/v1/problems", "", "");
         let named = problems.as_array().unwrap().iter().any(|one| one["object"] == format!("routes/{id}"));
         assert!(named || !inactive, "{name} does not run, and no problem says so: {problems}");
     }
