@@ -135,13 +135,18 @@ mod tests {
     use crate::ServedTraffic;
 
     const TABLE: &[MissingPlugin] = &[
-        entry("log", MissingRole::Harmless, ServedTraffic::Both),
-        entry("opa", MissingRole::Guard, ServedTraffic::Http),
-        entry("split", MissingRole::Guard, ServedTraffic::Streams),
+        entry("log", 1, MissingRole::Harmless, ServedTraffic::Both),
+        entry("opa", 2, MissingRole::Guard, ServedTraffic::Http),
+        entry("split", 3, MissingRole::Guard, ServedTraffic::Streams),
     ];
 
-    const fn entry(name: &'static str, role: MissingRole, serves: ServedTraffic) -> MissingPlugin {
-        MissingPlugin { name, priority: 1, role, serves, metadata: &[], consumer: &[] }
+    const fn entry(
+        name: &'static str,
+        priority: i32,
+        role: MissingRole,
+        serves: ServedTraffic,
+    ) -> MissingPlugin {
+        MissingPlugin { name, priority, role, serves, metadata: &[], consumer: &[] }
     }
 
     #[test]
@@ -158,6 +163,7 @@ mod tests {
     fn allowed_names_are_known_even_outside_the_table() {
         let missing = MissingPlugins::of(TABLE).allowing(&["opa", "own"]);
         assert_eq!(missing.names().collect::<Vec<_>>(), ["log", "opa", "own"]);
+        assert_eq!(missing.stream_names().collect::<Vec<_>>(), ["log", "split"]);
         assert!(missing.is_known("own") && missing.allows("opa") && !missing.allows("log"));
         assert!(!MissingPlugins::of(TABLE).is_known("own"));
     }

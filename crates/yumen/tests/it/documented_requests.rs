@@ -5,6 +5,7 @@
 
 mod ai_and_serverless;
 mod authentication;
+mod control;
 mod loggers;
 mod objects;
 mod schemas;

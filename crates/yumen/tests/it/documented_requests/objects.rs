@@ -57,7 +57,8 @@ fn routes_are_written_changed_and_listed_as_the_page_says() {
             ("PATCH routes/none", r#"{"status":0}"#, 404, KEY_NOT_FOUND),
             ("GET routes/1", "", 200, r#"{"/key":"/apisix/routes/1","/value/name":"one"}"#),
             ("GET routes?name=on&uri=i&label=version", "", 200, r#"{"/total":1,"/list/0/value/id":"1"}"#),
-            ("GET routes?page=1&page_size=10", "", 200, r#"{"/total":2}"#),
+            // With the route of the first start.
+            ("GET routes?page=1&page_size=10", "", 200, r#"{"/total":3}"#),
             ("GET routes?page=1&page_size=5", "", 400, ""),
             ("DELETE routes/1", "", 200, r#"{"/deleted":"1","/key":"/apisix/routes/1"}"#),
             ("DELETE routes/1", "", 404, KEY_NOT_FOUND),
@@ -281,6 +282,12 @@ fn sets_of_plugins_secrets_and_metadata_are_written_as_the_page_says() {
                 r#"{"remote_addr":"192.168.5.0/24","server_addr":"127.0.0.1","server_port":2000,"sni":"a.example","upstream":{"nodes":{"127.0.0.1:4":1}}}"#,
                 201,
                 "",
+            ),
+            (
+                "PUT services/1/graphql_cost_decorations/p",
+                r#"{"field_path":"Query.p"}"#,
+                404,
+                r#"{"/error_msg":"Unsupported resource type: graphql_cost_decorations"}"#,
             ),
             ("GET bogus", "", 404, r#"{"/error_msg":"Unsupported resource type: bogus"}"#),
         ],
