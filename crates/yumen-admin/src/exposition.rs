@@ -33,7 +33,7 @@ pub fn exposition(families: Vec<MetricFamily>) -> Result<String, prometheus::Err
 /// Families and series that were left out since the start of the process.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
-/// The count of what [`exposition`] left out, under the name by which APISIX's dashboards watch it.
+/// The count of families and series that [`exposition`] left out, under the name by which APISIX's dashboards watch it.
 pub fn left_out() -> MetricFamily {
     MetricFamily {
         name: "apisix_nginx_metric_errors_total".into(),

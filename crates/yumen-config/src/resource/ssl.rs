@@ -2,7 +2,7 @@
 
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::common::{self, Labels, OneOrMany, ResourceId};
 use super::{Kind, resource_type};
@@ -59,11 +59,6 @@ pub struct SslSpec {
     /// APISIX.
     #[schemars(length(min = 1, max = 16), extend("uniqueItems" = true))]
     pub ssl_ciphers: Option<Vec<String>>,
-    /// Accepted because APISIX's plugin of this name adds it; the node setting `tls.ocsp_stapling` decides for all
-    /// certificates.
-    #[serde(default)]
-    #[schemars(schema_with = "common::plugins_schema")]
-    pub ocsp_stapling: Option<Map<String, Value>>,
     /// 1 enables the certificate, 0 disables it.
     #[serde(default = "common::one")]
     #[schemars(schema_with = "common::status_schema")]

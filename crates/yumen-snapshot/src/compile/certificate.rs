@@ -286,10 +286,6 @@ impl Compiler {
             ("validity_end", written.validity_end.is_some()),
         ];
         let mut problems: Vec<Problem> = foreign_members::warnings(name, foreign).collect();
-        if written.ocsp_stapling.is_some() {
-            let message = "`ocsp_stapling` has no effect: the node setting `tls.ocsp_stapling` decides for all certificates";
-            problems.push(Problem::warning(name.to_string(), "ocsp_stapling", message).hint("remove it"));
-        }
         if !is_presented {
             self.server_names.remove(&name.id);
             return Ok(problems);

@@ -19,3 +19,6 @@ pub(super) fn warnings<'m>(
         Problem::warning(name.to_string(), member, message).hint("remove it")
     })
 }
+
+#[cfg(test)]
+mod tests;
