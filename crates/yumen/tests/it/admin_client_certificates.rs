@@ -5,6 +5,7 @@ use std::process::Command;
 use crate::harness::certs::{Authority, Pair, ecdsa};
 use crate::harness::gateway::YUMEN;
 use crate::harness::{Gateway, Options, Scratch};
+use crate::upgrade::Line;
 
 const KEY: &str = "0123456789abcdef";
 
@@ -13,6 +14,8 @@ struct CertificateFiles {
     ca: String,
     known: (String, String),
     unknown: (String, String),
+    /// The authority of the unknown client.
+    others: Authority,
 }
 
 fn write(scratch: &Scratch, name: &str, pair: &Pair) -> (String, String) {
@@ -22,12 +25,13 @@ fn write(scratch: &Scratch, name: &str, pair: &Pair) -> (String, String) {
 
 fn gateway() -> (Gateway, CertificateFiles) {
     let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
-    let scratch = Scratch::new();
+    let (scratch, others) = (Scratch::new(), Authority::new("others"));
     let own = write(&scratch, "own", &servers.sign("admin", &["127.0.0.1"], ecdsa()));
     let files = CertificateFiles {
         ca: scratch.write("servers.pem", &servers.cert),
         known: write(&scratch, "known", &clients.issue_client("ann", 1, 2100)),
-        unknown: write(&scratch, "unknown", &Authority::new("others").issue_client("eve", 1, 2100)),
+        unknown: write(&scratch, "unknown", &others.issue_client("eve", 1, 2100)),
+        others,
     };
     let client_ca = scratch.write("clients.pem", &clients.cert);
     let node = format!(
@@ -51,23 +55,36 @@ fn problems(gateway: &Gateway, more: &[&str], variables: &[(&str, &str)]) -> (i3
     (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
 }
 
+/// The status of a request with this client certificate and this key; `000` without a response.
+fn status(gateway: &Gateway, files: &CertificateFiles, pair: Option<&(String, String)>, key: &str) -> String {
+    let url = format!("https://{}/apisix/admin/routes", gateway.admin);
+    let key = format!("X-API-KEY: {key}");
+    let mut command = Command::new("curl");
+    command.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", &files.ca, "-H", &key, &url]);
+    command.args(pair.into_iter().flat_map(|(cert, key)| ["--cert", cert, "--key", key]));
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
+}
+
 #[test]
 fn admin_listener_admits_only_clients_with_a_certificate() {
     let (gateway, files) = gateway();
-    let url = format!("https://{}/apisix/admin/routes", gateway.admin);
-    let key = format!("X-API-KEY: {KEY}");
-    let curl = |pair: Option<&(String, String)>, key: &str| {
-        let mut command = Command::new("curl");
-        command.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", &files.ca, "-H", key, &url]);
-        command.args(pair.into_iter().flat_map(|(cert, key)| ["--cert", cert, "--key", key]));
-        String::from_utf8(command.output().unwrap().stdout).unwrap()
-    };
-    assert_eq!(curl(Some(&files.known), &key), "200");
+    assert_eq!(status(&gateway, &files, Some(&files.known), KEY), "200");
     // A certificate does not replace the key.
-    assert_eq!(curl(Some(&files.known), "X-API-KEY: none"), "401");
+    assert_eq!(status(&gateway, &files, Some(&files.known), "none"), "401");
     for pair in [None, Some(&files.unknown)] {
-        assert_eq!(curl(pair, &key), "000");
+        assert_eq!(status(&gateway, &files, pair, KEY), "000");
     }
+}
+
+#[test]
+fn upgrade_reads_the_authorities_of_clients_again() {
+    let (gateway, files) = gateway();
+    let mut line = Line::of(gateway);
+    line.gateway.scratch.write("clients.pem", &files.others.cert);
+    assert_eq!(status(&line.gateway, &files, Some(&files.known), KEY), "200");
+    line.upgrade();
+    assert_eq!(status(&line.gateway, &files, Some(&files.unknown), KEY), "200");
+    assert_eq!(status(&line.gateway, &files, Some(&files.known), KEY), "000");
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn references_are_checked_unless_the_deletion_is_forced() {
 #[test]
 fn services_and_upstreams_are_written_as_the_page_says() {
     let gateway = gateway();
-    let checks = r#"{"nodes":{"127.0.0.1:80":1},"retries":2,"retry_timeout":1,"keepalive_pool":{"size":4,"idle_timeout":8,"requests":16},"timeout":{"connect":15,"send":15,"read":15},"checks":{"active":{"timeout":5,"http_path":"/s","host":"a.example","healthy":{"interval":2,"successes":1},"unhealthy":{"interval":1,"http_failures":2},"req_headers":["User-Agent: a"]},"passive":{"healthy":{"http_statuses":[200,201],"successes":3},"unhealthy":{"http_statuses":[500],"http_failures":3,"tcp_failures":3}}}}"#;
+    let checks = r#"{"nodes":{"127.0.0.1:80":1},"retries":2,"retry_timeout":1,"keepalive_pool":{"size":4,"idle_timeout":8,"requests":16},"timeout":{"connect":15,"send":15,"read":15},"checks":{"active":{"timeout":5,"http_method":"POST","http_path":"/s","http_req_body":"a","host":"a.example","healthy":{"interval":2,"successes":1},"unhealthy":{"interval":1,"http_failures":2},"req_headers":["User-Agent: a"]},"passive":{"healthy":{"http_statuses":[200,201],"successes":3},"unhealthy":{"http_statuses":[500],"http_failures":3,"tcp_failures":3}}}}"#;
     check(
         &gateway,
         &[
