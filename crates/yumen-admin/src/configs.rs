@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
+use tracing::warn;
 use yumen_config::duplicate_keys::{self, DuplicateCheckedValue};
 use yumen_store::{Authorship, Draft, ResourceKey, commit};
 
@@ -36,6 +37,9 @@ use ledger::{ConfVersion, VersionLedger};
 const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 const DIGEST: HeaderName = HeaderName::from_static("x-digest");
+/// Members of a document that are neither a section nor a version, and have no effect.
+const IGNORED: HeaderName = HeaderName::from_static("x-yumen-ignored");
+const IGNORED_MAX: usize = 16;
 /// Not `Last-Modified`, which clients would use for caching.
 const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-last-modified");
 
@@ -109,7 +113,7 @@ async fn replace(
     let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
     match try_replace(state, by, headers, body).await {
         Ok(None) => StatusCode::NO_CONTENT.into_response(),
-        Ok(Some(ledger)) => (StatusCode::ACCEPTED, marks(&ledger), "").into_response(),
+        Ok(Some((ledger, ignored))) => (StatusCode::ACCEPTED, marks(&ledger), ignored, "").into_response(),
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -120,7 +124,7 @@ async fn try_replace(
     by: Authorship,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Option<VersionLedger>, ApiRefusal> {
+) -> Result<Option<(VersionLedger, HeaderMap)>, ApiRefusal> {
     let digest = headers.get(DIGEST).and_then(|digest| digest.to_str().ok()).unwrap_or("").to_owned();
     // The digest identifies the document for the client, so APISIX requires it.
     if digest.is_empty() {
@@ -134,6 +138,7 @@ async fn try_replace(
     if ledger.is_in_force(&digest, now.revision) {
         return Ok(None);
     }
+    let ignored = ignored_members(&document);
     // Refuses a version that is lower than the one in force, as APISIX does.
     let versions = ledger.next_versions(&document)?;
     let validation_state = state.clone();
@@ -153,7 +158,28 @@ async fn try_replace(
         parts.await.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     let parts = Arc::new(parts?);
     let decided = commit(&*state.store, by, move |draft| write(draft, &parts, &digest)).await?;
-    decided.map(|(ledger, _)| Some(ledger)).map_err(ApiRefusal::invalid)
+    decided.map(|(ledger, _)| Some((ledger, ignored))).map_err(ApiRefusal::invalid)
+}
+
+/// Names the members without effect, such as a misspelt section: APISIX ignores them silently, and the section is then
+/// empty.
+fn ignored_members(document: &Map<String, Value>) -> HeaderMap {
+    let is_known =
+        |name: &str| DocumentSection::ALL.iter().any(|one| one.name() == name || one.version_key() == name);
+    let ignored: Vec<String> = document
+        .keys()
+        .filter(|name| !is_known(name))
+        .take(IGNORED_MAX)
+        .map(|name| name.chars().take(64).filter(char::is_ascii_graphic).collect())
+        .collect();
+    let mut fields = HeaderMap::new();
+    if let Ok(names) = HeaderValue::from_str(&ignored.join(", "))
+        && !ignored.is_empty()
+    {
+        warn!(members = ?ignored, "members of a whole configuration ignored: no section has these names");
+        fields.insert(IGNORED, names);
+    }
+    fields
 }
 
 /// A section that changes, its new items, and its new version.
@@ -244,12 +270,13 @@ async fn validate_document(
         Ok(document) => document,
         Err(refusal) => return refusal.into_response(),
     };
+    let ignored = ignored_members(&document);
     let errors = spawn_blocking(move || {
         let found = |section| items::errors(&state, section, &document);
         DocumentSection::ALL.into_iter().flat_map(found).collect::<Vec<Value>>()
     });
     match errors.await {
-        Ok(errors) if errors.is_empty() => reply::json(StatusCode::OK, &json!({})),
+        Ok(errors) if errors.is_empty() => (ignored, reply::json(StatusCode::OK, &json!({}))).into_response(),
         Ok(errors) => {
             let body = json!({ "error_msg": "Configuration validation failed", "errors": errors });
             ApiRefusal::of(StatusCode::BAD_REQUEST, body).into_response()

@@ -194,6 +194,18 @@ async fn an_item_with_the_index_of_the_last_document_stays_as_it_is() {
 }
 
 #[tokio::test]
+async fn members_without_effect_are_named_in_a_field() {
+    let state = state();
+    let document = json!({ "route": [], "routes": [], "routes_conf_version": 1, "é x": 1, "plugins": [] });
+    let replaced = put(&state, "d1", &document).await;
+    assert_eq!((replaced.status.as_u16(), replaced.header("x-yumen-ignored")), (202, "route, x, plugins"));
+    let router = contract_router().with_state(state.clone());
+    let validated = call(&router, "POST", &format!("{PATH}/validate"), &[], &document.to_string()).await;
+    assert_eq!((validated.status.as_u16(), validated.header("x-yumen-ignored")), (200, "route, x, plugins"));
+    assert_eq!(put(&state, "d2", &json!({ "routes": [] })).await.headers.get("x-yumen-ignored"), None);
+}
+
+#[tokio::test]
 async fn items_without_an_id_are_named_by_their_position() {
     let state = state();
     let document = json!({
