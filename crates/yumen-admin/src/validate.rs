@@ -25,9 +25,16 @@ const LEVELS_MAX: usize = 100;
 ///
 /// The id inside `value` selects the plugin of metadata, and the secret manager.
 pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), String> {
+    restorable_object(state, kind, value)?;
+    unknown_meta_member(value).map_or(Ok(()), |flaw| Err(message(kind, value, flaw)))
+}
+
+/// As [`object`], for documents that may be exports: it accepts every object that the compiler accepts from another
+/// source.
+pub(crate) fn restorable_object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), String> {
     // Checked before any recursive validation.
     if is_deeper(value, LEVELS_MAX) {
-        return Err(format!("invalid configuration: it is nested deeper than {LEVELS_MAX} levels"));
+        return Err(format!("{INVALID}it is nested deeper than {LEVELS_MAX} levels"));
     }
     let validator = ObjectValidator {
         registry: &state.registry,
@@ -35,8 +42,7 @@ pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<()
         load_certificate: &state.load_certificate,
         variables: &state.variables,
     };
-    let flaw = validator.validate(kind, value).err().or_else(|| unknown_meta_member(value));
-    flaw.map_or(Ok(()), |flaw| Err(message(kind, value, flaw)))
+    validator.validate(kind, value).map_err(|flaw| message(kind, value, flaw))
 }
 
 /// Refuses an unknown member of `_meta`, as APISIX does. The compiler accepts it, since the rest of the object is

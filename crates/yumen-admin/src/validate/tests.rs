@@ -157,6 +157,12 @@ fn plugin_errors_use_the_words_of_apisix() {
 }
 
 #[test]
+fn exported_object_with_an_unknown_meta_member_can_be_restored() {
+    let value = with_plugin("key-auth", json!({ "_meta": { "priorty": 1 } }));
+    assert_eq!(super::restorable_object(&state(), Kind::Routes, &value), Ok(()));
+}
+
+#[test]
 fn consumers_and_credentials_hold_settings_of_their_own() {
     let missing = concat!(
         "invalid plugins configuration: failed to check the configuration of plugin key-auth err: ",
