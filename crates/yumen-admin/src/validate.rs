@@ -145,7 +145,13 @@ fn of_object(kind: Kind, value: &Value, invalid: InvalidSettings) -> String {
             return format!("{INVALID}{branch} clause did not match");
         }
         (Kind::StreamRoutes, "remote_addr" | "server_addr", _) if !message.starts_with("property ") => {
-            return format!("{INVALID}property \"{path}\" validation failed: {NO_ADDRESS}");
+            let written = value.get(&path).and_then(Value::as_str).unwrap_or_default();
+            // The pattern of APISIX's schema admits such texts, and a check behind it refuses them.
+            let looks_like_ipv6_network = written.contains(':') && written.contains('/');
+            return match looks_like_ipv6_network {
+                true => format!("invalid {path}: {written}"),
+                false => format!("{INVALID}property \"{path}\" validation failed: {NO_ADDRESS}"),
+            };
         }
         _ => {}
     }

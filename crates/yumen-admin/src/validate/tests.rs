@@ -278,6 +278,8 @@ fn certificates_secrets_metadata_and_protos_have_their_rules() {
             json!({ "remote_addr": "10.0.0" }),
             "invalid configuration: property \"remote_addr\" validation failed: object matches none of the required",
         ),
+        (Kind::StreamRoutes, json!({ "remote_addr": ":/8" }), "invalid remote_addr: :/8"),
+        (Kind::StreamRoutes, json!({ "server_addr": "::1/129" }), "invalid server_addr: ::1/129"),
         (
             Kind::StreamRoutes,
             json!({ "plugins": { "ip-restriction": { "whitelist": [] } } }),
