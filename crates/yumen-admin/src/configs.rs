@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
+use tracing::warn;
 use yumen_config::duplicate_keys::{self, DuplicateCheckedValue};
 use yumen_store::{Authorship, Draft, ResourceKey, commit};
 
@@ -24,16 +25,21 @@ use crate::secrets::SecretVisibility;
 use crate::v1::{NoArguments, StrictWriteQuery};
 use crate::whole_body::WholeBody;
 
+mod indexes;
 mod items;
 mod ledger;
 
+use indexes::ItemIndexes;
 use items::{DocumentItem, DocumentSection};
-use ledger::VersionLedger;
+use ledger::{ConfVersion, VersionLedger};
 
 /// Enough for several hundred thousand objects.
 const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 const DIGEST: HeaderName = HeaderName::from_static("x-digest");
+/// Members of a document that are neither a section nor a version, and have no effect.
+const IGNORED: HeaderName = HeaderName::from_static("x-yumen-ignored");
+const IGNORED_MAX: usize = 16;
 /// Not `Last-Modified`, which clients would use for caching.
 const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-last-modified");
 
@@ -51,10 +57,10 @@ async fn head(State(state): State<AdminState>) -> Response {
 
 async fn read(State(state): State<AdminState>, visibility: SecretVisibility, headers: HeaderMap) -> Response {
     let now = state.store.state();
-    let ledger = VersionLedger::of(&now);
+    let (ledger, indexes) = (VersionLedger::of(&now), ItemIndexes::of(&now));
     let mut document = Map::new();
     for section in DocumentSection::ALL {
-        let items = match section.read(&now, visibility) {
+        let items = match section.read(&now, &indexes, visibility) {
             Ok(items) => items,
             Err(message) => {
                 return ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
@@ -63,7 +69,7 @@ async fn read(State(state): State<AdminState>, visibility: SecretVisibility, hea
         if !items.is_empty() {
             document.insert(section.name().into(), Value::Array(items));
         }
-        document.insert(section.version_key(), json!(ledger.version(section)));
+        document.insert(section.version_key(), ledger.version(section).shown());
     }
     let accepts_yaml =
         headers.get(ACCEPT).is_some_and(|accepted| accepted.as_bytes().starts_with(b"application/yaml"));
@@ -107,7 +113,7 @@ async fn replace(
     let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
     match try_replace(state, by, headers, body).await {
         Ok(None) => StatusCode::NO_CONTENT.into_response(),
-        Ok(Some(ledger)) => (StatusCode::ACCEPTED, marks(&ledger), "").into_response(),
+        Ok(Some((ledger, ignored))) => (StatusCode::ACCEPTED, marks(&ledger), ignored, "").into_response(),
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -118,7 +124,7 @@ async fn try_replace(
     by: Authorship,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Option<VersionLedger>, ApiRefusal> {
+) -> Result<Option<(VersionLedger, HeaderMap)>, ApiRefusal> {
     let digest = headers.get(DIGEST).and_then(|digest| digest.to_str().ok()).unwrap_or("").to_owned();
     // The digest identifies the document for the client, so APISIX requires it.
     if digest.is_empty() {
@@ -132,6 +138,7 @@ async fn try_replace(
     if ledger.is_in_force(&digest, now.revision) {
         return Ok(None);
     }
+    let ignored = ignored_members(&document);
     // Refuses a version that is lower than the one in force, as APISIX does.
     let versions = ledger.next_versions(&document)?;
     let validation_state = state.clone();
@@ -147,19 +154,41 @@ async fn try_replace(
             })
             .collect()
     });
-    let parts: Result<Vec<Part>, String> =
+    let parts: Result<Vec<Part>, ApiRefusal> =
         parts.await.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    let parts = Arc::new(parts.map_err(ApiRefusal::invalid)?);
+    let parts = Arc::new(parts?);
     let decided = commit(&*state.store, by, move |draft| write(draft, &parts, &digest)).await?;
-    decided.map(|(ledger, _)| Some(ledger)).map_err(ApiRefusal::invalid)
+    decided.map(|(ledger, _)| Some((ledger, ignored))).map_err(ApiRefusal::invalid)
+}
+
+/// Names the members without effect, such as a misspelt section: APISIX ignores them silently, and the section is then
+/// empty.
+fn ignored_members(document: &Map<String, Value>) -> HeaderMap {
+    let is_known =
+        |name: &str| DocumentSection::ALL.iter().any(|one| one.name() == name || one.version_key() == name);
+    let ignored: Vec<String> = document
+        .keys()
+        .filter(|name| !is_known(name))
+        .take(IGNORED_MAX)
+        .map(|name| name.chars().take(64).filter(char::is_ascii_graphic).collect())
+        .collect();
+    let mut fields = HeaderMap::new();
+    if let Ok(names) = HeaderValue::from_str(&ignored.join(", "))
+        && !ignored.is_empty()
+    {
+        warn!(members = ?ignored, "members of a whole configuration ignored: no section has these names");
+        fields.insert(IGNORED, names);
+    }
+    fields
 }
 
 /// A section that changes, its new items, and its new version.
-type Part = (DocumentSection, Vec<DocumentItem>, u64);
+type Part = (DocumentSection, Vec<DocumentItem>, ConfVersion);
 
 /// Replaces the objects of these sections. Unchanged objects keep their revision.
 fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<VersionLedger, String> {
     let mut ledger = VersionLedger::of(draft.state());
+    let mut indexes = ItemIndexes::of(draft.state());
     let before = draft.revision();
     let mut is_changed = false;
     for (section, items, version) in parts {
@@ -173,19 +202,63 @@ fn write(draft: &mut Draft, parts: &[Part], digest: &str) -> Result<VersionLedge
                 is_changed |= draft.delete(kind, id);
             }
         }
-        for item in items {
-            if let Some(json) = item.differing(draft.state().get(item.kind, &item.id)) {
-                draft.put(ResourceKey::new(item.kind, item.id.clone()), json.into(), None);
-                is_changed = true;
-            }
-        }
+        is_changed |= write_items(draft, *section, items, &mut indexes);
     }
+    indexes.keep(draft);
     ledger.digest = digest.to_owned();
     ledger.modified_s = draft.now_ms() / 1000;
     // A change of settings alone makes no revision.
     ledger.revision = if is_changed { before.0 } else { before.0.saturating_sub(1) };
     ledger.keep(draft);
     Ok(ledger)
+}
+
+/// Writes the items of a section that differ, and records their indexes. Returns whether an object changed.
+fn write_items(
+    draft: &mut Draft,
+    section: DocumentSection,
+    items: &[DocumentItem],
+    indexes: &mut ItemIndexes,
+) -> bool {
+    let (known, mut is_changed) = (indexes.clone(), false);
+    indexes.clear(section);
+    for item in items {
+        let stored = draft.state().get(item.kind, &item.id);
+        let recorded = stored.and_then(|entry| known.get(item.kind, &item.id, entry));
+        // An object without an index is read with the revision of its last write in place of one. A tool that
+        // writes the document back has set no index of its own, so the next document is compared by content.
+        let is_revision = |index: i64| {
+            let is_past = u64::try_from(index).is_ok_and(|index| index <= draft.revision().0);
+            recorded.is_none() && stored.is_some() && is_past
+        };
+        let index = item.index.filter(|index| !is_revision(*index));
+        // As in APISIX, an item with the index of the last document is the same item.
+        let is_same = item.index.is_some() && item.index == recorded;
+        let text: Arc<str> = match item.differing(stored).filter(|_| !is_same) {
+            Some(json) => {
+                let json: Arc<str> = json.into();
+                draft.put(ResourceKey::new(item.kind, item.id.clone()), json.clone(), None);
+                is_changed = true;
+                json
+            }
+            None => stored.map(|entry| entry.json.clone()).unwrap_or_default(),
+        };
+        if let Some(index) = index {
+            indexes.record(item, index, &text);
+        }
+    }
+    is_changed
+}
+
+/// The type of a value in the words of APISIX's messages, which are those of Lua.
+fn lua_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "userdata",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) | Value::Object(_) => "table",
+    }
 }
 
 async fn validate_document(
@@ -197,12 +270,13 @@ async fn validate_document(
         Ok(document) => document,
         Err(refusal) => return refusal.into_response(),
     };
+    let ignored = ignored_members(&document);
     let errors = spawn_blocking(move || {
         let found = |section| items::errors(&state, section, &document);
         DocumentSection::ALL.into_iter().flat_map(found).collect::<Vec<Value>>()
     });
     match errors.await {
-        Ok(errors) if errors.is_empty() => reply::json(StatusCode::OK, &json!({})),
+        Ok(errors) if errors.is_empty() => (ignored, reply::json(StatusCode::OK, &json!({}))).into_response(),
         Ok(errors) => {
             let body = json!({ "error_msg": "Configuration validation failed", "errors": errors });
             ApiRefusal::of(StatusCode::BAD_REQUEST, body).into_response()

@@ -7,6 +7,7 @@
 pub(crate) mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus::proto;
 use prometheus::{Encoder, TextEncoder};
@@ -29,6 +30,29 @@ pub fn exposition(families: Vec<MetricFamily>) -> Result<String, prometheus::Err
     String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
 }
 
+/// Families and series that were left out since the start of the process.
+static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+
+/// The count of families and series that [`exposition`] left out, under the name by which APISIX's dashboards watch it.
+pub fn left_out() -> MetricFamily {
+    MetricFamily {
+        name: "apisix_nginx_metric_errors_total".into(),
+        help:
+            "Metric families and series left out of the exposition because they are invalid, by the name of \
+               APISIX."
+                .into(),
+        kind: MetricKind::Counter,
+        samples: vec![MetricSeries {
+            labels: Vec::new(),
+            value: MetricValue::Number(LEFT_OUT.load(Ordering::Relaxed) as f64),
+        }],
+    }
+}
+
+fn count_left_out() {
+    LEFT_OUT.fetch_add(1, Ordering::Relaxed);
+}
+
 type Labels = Vec<(&'static str, String)>;
 
 struct MergedFamily {
@@ -42,6 +66,7 @@ fn merge(families: Vec<MetricFamily>) -> BTreeMap<String, MergedFamily> {
     let mut merged: BTreeMap<String, MergedFamily> = BTreeMap::new();
     for MetricFamily { name, help, kind, samples } in families {
         if !is_metric_name(&name) {
+            count_left_out();
             warn!(%name, "metric skipped: invalid name");
             continue;
         }
@@ -54,6 +79,7 @@ fn merge(families: Vec<MetricFamily>) -> BTreeMap<String, MergedFamily> {
         let into = merged.entry(name.to_string()).or_insert_with(fresh);
         // The format allows one TYPE line per name.
         if into.kind != kind {
+            count_left_out();
             warn!(%name, "metric skipped: registered with two kinds");
             continue;
         }
@@ -70,6 +96,7 @@ impl MergedFamily {
         // A number has no place in the lines of a histogram, and buckets have none elsewhere.
         let fits = matches!(value, MetricValue::Buckets { .. }) == (self.kind == MetricKind::Histogram);
         if !fits || !are_label_names(&labels, self.kind) {
+            count_left_out();
             warn!(name = %self.name, "series skipped: invalid labels or value");
             return;
         }
@@ -80,6 +107,7 @@ impl MergedFamily {
             }
             std::collections::btree_map::Entry::Occupied(mut entry) => {
                 if !combine(kind, entry.get_mut(), value) {
+                    count_left_out();
                     warn!(name = %self.name, "series skipped: histogram buckets differ");
                 }
             }

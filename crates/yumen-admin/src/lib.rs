@@ -40,7 +40,7 @@ pub use admin::serve_api;
 pub use api::AdminState;
 pub use contract::contract_router;
 pub use control_api::{ControlState, Described, control_routes, serve_control};
-pub use exposition::exposition;
+pub use exposition::{exposition, left_out};
 pub use host_check::AllowedHosts;
 pub use openapi::{ApiArgument, ApiEndpoint, ApiPayload, ArgumentForm, endpoints, openapi};
 pub use status::{Document, StatusState, serve_status};

@@ -12,7 +12,7 @@ use yumen_config::duplicate_keys::{self, DuplicateCheckedValue};
 use yumen_config::{Kind, resource};
 
 use crate::api::AdminState;
-use crate::plugins::{self, query};
+use crate::plugins;
 use crate::refusal::ApiRefusal;
 use crate::whole_body::WholeBody;
 use crate::{reply, validate};
@@ -56,7 +56,14 @@ fn plugins_schema(state: &AdminState) -> Value {
     json!({ "type": "object", "properties": properties })
 }
 
-async fn main_schema(State(state): State<AdminState>, Path(name): Path<String>) -> Response {
+async fn main_schema(
+    State(state): State<AdminState>,
+    Path(name): Path<String>,
+    RawQuery(raw): RawQuery,
+) -> Response {
+    if name == "plugins" && plugins::query(&raw, "all").is_some() {
+        return plugins::described_one(&state, None, &raw);
+    }
     match main(&state, &name) {
         Some(schema) => reply::json(StatusCode::OK, &schema),
         // APISIX responds with 400 here, not with 404.
@@ -64,21 +71,13 @@ async fn main_schema(State(state): State<AdminState>, Path(name): Path<String>) 
     }
 }
 
+/// The same response as `/apisix/admin/plugins/{name}`.
 async fn plugin_schema(
     State(state): State<AdminState>,
     Path(name): Path<String>,
     RawQuery(raw): RawQuery,
 ) -> Response {
-    let found = match query(&raw, "schema_type").as_deref() {
-        // An authentication plugin has another schema for the keys of a consumer.
-        Some("consumer") => plugins::consumer_schema(&state, &name),
-        Some("metadata") => plugins::metadata_schema(&state, &name),
-        _ => plugins::schema(&state, &name),
-    };
-    match found {
-        Some(schema) => reply::json(StatusCode::OK, &schema),
-        None => ApiRefusal::invalid("not found schema").into_response(),
-    }
+    plugins::described_one(&state, Some(&name), &raw)
 }
 
 async fn validate_one(
@@ -87,16 +86,21 @@ async fn validate_one(
     WholeBody(body): WholeBody,
 ) -> Response {
     let validated = kind_of(&name)
-        .ok_or_else(|| {
-            ApiRefusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type for schema: {name}"))
-        })
+        .ok_or_else(|| ApiRefusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type: {name}")))
         .and_then(|kind| {
             // Duplicate members are refused, because readers disagree on which one counts.
             let read = duplicate_keys::from_json(&body).map_err(|error| error.to_string());
-            let value = read
-                .and_then(DuplicateCheckedValue::into_distinct)
-                .map_err(|error| ApiRefusal::invalid(format!("invalid request body: {error}")))?;
-            validate::object(&state, kind, &value).map_err(ApiRefusal::invalid)
+            let value = read.and_then(DuplicateCheckedValue::into_distinct).map_err(|error| {
+                let message = format!("invalid request body: {error}");
+                // APISIX returns the body with the error.
+                let text = String::from_utf8_lossy(&body);
+                ApiRefusal::of(StatusCode::BAD_REQUEST, json!({ "error_msg": message, "req_body": text }))
+            })?;
+            validate::object(&state, kind, &value).map_err(|message| {
+                // This endpoint reports errors of the schema without the prefix of the other verbs.
+                let message = message.strip_prefix(validate::INVALID).map_or(message.clone(), str::to_owned);
+                ApiRefusal::invalid(message)
+            })
         });
     match validated {
         Ok(()) => reply::json(StatusCode::OK, &json!({})),

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tracing::error;
 use yumen_base::metric::MetricSource;
 
-use crate::exposition::{CONTENT_TYPE_TEXT, exposition};
+use crate::exposition::{CONTENT_TYPE_TEXT, exposition, left_out};
 use crate::host_check::{AllowedHosts, guarded};
 use crate::reply;
 use crate::serve::{BOUNDS, serve};
@@ -119,6 +119,7 @@ async fn metrics(State(state): State<StatusState>) -> Response {
         // All sources before encoding, because a family may have series from several.
         part.gather(&mut families);
     }
+    families.push(left_out());
     match exposition(families) {
         Ok(text) => ([(CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE_TEXT))], text).into_response(),
         Err(reason) => {

@@ -249,7 +249,7 @@ async fn access_depends_on_the_peer_address() {
 async fn with_a_certificate_the_admin_listener_speaks_tls_only() {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-    let tls = AdminTls::new(certificate.as_bytes(), key.as_bytes()).ok();
+    let tls = AdminTls::new(certificate.as_bytes(), key.as_bytes(), None).ok();
     let address = admin_listener(Some(tls.expect("a pair")), "127.0.0.0/8").await;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
@@ -279,8 +279,13 @@ fn a_certificate_that_is_none_is_refused_with_its_place() {
         (&certificate, "", "admin.tls.key: "),
         (&certificate, &other.signing_key.serialize_pem(), "admin.tls: "),
     ] {
-        let error = AdminTls::new(certificate.as_bytes(), key.as_bytes()).err().expect("a refusal");
+        let error = AdminTls::new(certificate.as_bytes(), key.as_bytes(), None).err().expect("a refusal");
         assert!(error.starts_with(place), "{error}");
+    }
+    for client_ca in ["", "no PEM", &key, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let made = AdminTls::new(certificate.as_bytes(), key.as_bytes(), Some(client_ca.as_bytes()));
+        let error = made.err().expect("a refusal");
+        assert!(error.starts_with("admin.tls.client_ca: "), "{client_ca}: {error}");
     }
 }
 

@@ -5,11 +5,18 @@
 //! decides; this module words its errors.
 
 use serde_json::Value;
+use yumen_config::resource::TrafficClass;
 use yumen_config::{InvalidSettings, Kind};
-use yumen_snapshot::compile::KeyPairError;
+use yumen_snapshot::compile::{KeyPairError, meta_schema};
 use yumen_snapshot::{ObjectError, ObjectValidator, PluginSettingsError};
 
 use crate::api::AdminState;
+
+/// The prefix of errors of a schema.
+pub(crate) const INVALID: &str = "invalid configuration: ";
+
+/// The words for a text that is neither an address nor a network: APISIX's schema has one branch per form.
+const NO_ADDRESS: &str = "object matches none of the required";
 
 /// The deepest nesting of an object: less than JSON readers allow (128), so that a document can contain it.
 const LEVELS_MAX: usize = 100;
@@ -18,9 +25,16 @@ const LEVELS_MAX: usize = 100;
 ///
 /// The id inside `value` selects the plugin of metadata, and the secret manager.
 pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), String> {
+    restorable_object(state, kind, value)?;
+    unknown_meta_member(value).map_or(Ok(()), |flaw| Err(message(kind, value, flaw)))
+}
+
+/// As [`object`], for documents that may be exports: it accepts every object that the compiler accepts from another
+/// source.
+pub(crate) fn restorable_object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), String> {
     // Checked before any recursive validation.
     if is_deeper(value, LEVELS_MAX) {
-        return Err(format!("invalid configuration: it is nested deeper than {LEVELS_MAX} levels"));
+        return Err(format!("{INVALID}it is nested deeper than {LEVELS_MAX} levels"));
     }
     let validator = ObjectValidator {
         registry: &state.registry,
@@ -29,6 +43,26 @@ pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<()
         variables: &state.variables,
     };
     validator.validate(kind, value).map_err(|flaw| message(kind, value, flaw))
+}
+
+/// Refuses an unknown member of `_meta`, as APISIX does. The compiler accepts it, since the rest of the object is
+/// valid.
+fn unknown_meta_member(value: &Value) -> Option<ObjectError> {
+    let known = &meta_schema()["properties"];
+    for (name, settings) in value.get("plugins")?.as_object()? {
+        let Some(meta) = settings.get("_meta").and_then(Value::as_object) else { continue };
+        // Settings of a disabled plugin may be invalid.
+        let is_disabled = meta.get("disable") == Some(&Value::Bool(true));
+        let unknown = meta.keys().find(|member| known.get(member.as_str()).is_none());
+        if let Some(member) = unknown.filter(|_| !is_disabled) {
+            let message = format!(
+                "property \"_meta\" validation failed: additional properties forbidden, found {member}"
+            );
+            let flaw = PluginSettingsError::Settings(InvalidSettings::at("_meta", message));
+            return Some(ObjectError::Plugin { name: name.clone(), flaw });
+        }
+    }
+    None
 }
 
 /// Refuses metadata of an unknown plugin.
@@ -51,12 +85,12 @@ fn is_deeper(value: &Value, levels: usize) -> bool {
 /// Words an error as the Admin API does.
 fn message(kind: Kind, value: &Value, flaw: ObjectError) -> String {
     match flaw {
-        ObjectError::Object(invalid) => of_object(kind, invalid),
+        ObjectError::Object(invalid) => of_object(kind, value, invalid),
         ObjectError::Plugin { flaw: PluginSettingsError::NotAuthentication, .. } => {
             "only supports auth type plugins in consumer credential".to_owned()
         }
         ObjectError::Plugin { name, flaw } => {
-            let message = of_plugin(&name, flaw);
+            let message = of_plugin(kind, &name, flaw);
             match kind.descriptor().plugins.holds_keys() {
                 true => format!("invalid plugins configuration: {message}"),
                 false => message,
@@ -65,6 +99,13 @@ fn message(kind: Kind, value: &Value, flaw: ObjectError) -> String {
         ObjectError::Vars(message) => format!("failed to validate the 'vars' expression: {message}"),
         ObjectError::Address(at) => format!("invalid configuration: {}", of_address(value, at)),
         ObjectError::Certificate { at: 0, flaw } => of_pair(&flaw),
+        // The text behind the prefix is that of OpenSSL in APISIX, so clients compare the prefix only.
+        ObjectError::Upstream { path, message } if path.ends_with("tls.client_cert") => {
+            format!("failed to parse cert: {path}: {message}")
+        }
+        ObjectError::Upstream { path, message } if path.ends_with("tls.client_key") => {
+            format!("failed to parse key: {path}: {message}")
+        }
         ObjectError::Upstream { path, message } => format!("invalid configuration: {path}: {message}"),
         // The messages of APISIX, and the gateway's own for rules beyond it.
         ObjectError::Handshake { path: "client.ca", message } => {
@@ -87,22 +128,49 @@ fn of_pair(flaw: &KeyPairError) -> String {
     }
 }
 
-fn of_object(kind: Kind, invalid: InvalidSettings) -> String {
+fn of_object(kind: Kind, value: &Value, invalid: InvalidSettings) -> String {
     // These rules are beyond the schema, so APISIX reports them without the prefix of schema errors.
-    let plain = ["mismatched number of certs and keys", "invalid secret manager: "];
-    let message = invalid.message;
-    match plain.iter().any(|start| message.starts_with(start)) && matches!(kind, Kind::Ssls | Kind::Secrets) {
+    const PLAIN: [&str; 5] = [
+        "mismatched number of certs and keys",
+        "invalid secret manager: ",
+        "only one of ",
+        "`upstream_host` can't be empty when",
+        "invalid port ",
+    ];
+    let InvalidSettings { path, message, .. } = invalid;
+    match (kind, path.as_str(), message.as_str()) {
+        // APISIX requires the pair in the branches of the schema for the type of the certificate.
+        (Kind::Ssls, _, r#"property "cert" is required"# | r#"property "key" is required"#) => {
+            let branch = if value.get("type").is_some_and(|kind| kind == "client") { "else" } else { "then" };
+            return format!("{INVALID}{branch} clause did not match");
+        }
+        (Kind::StreamRoutes, "remote_addr" | "server_addr", _) if !message.starts_with("property ") => {
+            let written = value.get(&path).and_then(Value::as_str).unwrap_or_default();
+            // The pattern of APISIX's schema admits such texts, and a check behind it refuses them.
+            let looks_like_ipv6_network = written.contains(':') && written.contains('/');
+            return match looks_like_ipv6_network {
+                true => format!("invalid {path}: {written}"),
+                false => format!("{INVALID}property \"{path}\" validation failed: {NO_ADDRESS}"),
+            };
+        }
+        _ => {}
+    }
+    match message == "missing key" || PLAIN.iter().any(|start| message.starts_with(start)) {
         true => message,
-        false => format!("invalid configuration: {message}"),
+        false => format!("{INVALID}{message}"),
     }
 }
 
-fn of_plugin(name: &str, flaw: PluginSettingsError) -> String {
+fn of_plugin(kind: Kind, name: &str, flaw: PluginSettingsError) -> String {
     match flaw {
+        // APISIX shows the value here, which may be a bare secret.
         PluginSettingsError::NotAnObject(found) => {
             format!("invalid plugin conf for plugin [{name}]: expected object, got {found}")
         }
         PluginSettingsError::Unknown => format!("unknown plugin [{name}]"),
+        PluginSettingsError::Settings(invalid) if kind.descriptor().traffic == TrafficClass::Stream => {
+            format!("failed to check the configuration of stream plugin [{name}]: {}", invalid.message)
+        }
         PluginSettingsError::Settings(invalid) => {
             format!("failed to check the configuration of plugin {name} err: {}", invalid.message)
         }
@@ -115,12 +183,13 @@ fn of_plugin(name: &str, flaw: PluginSettingsError) -> String {
 
 /// Addresses are checked beyond the schema; the message is that of APISIX's `anyOf` of formats.
 fn of_address(value: &Value, at: usize) -> String {
-    const NONE: &str = "object matches none of the required";
     match value.get("remote_addr") {
-        Some(_) => format!("property \"remote_addr\" validation failed: {NONE}"),
+        Some(_) => format!("property \"remote_addr\" validation failed: {NO_ADDRESS}"),
         None => {
             let item = at + 1;
-            format!("property \"remote_addrs\" validation failed: failed to validate item {item}: {NONE}")
+            format!(
+                "property \"remote_addrs\" validation failed: failed to validate item {item}: {NO_ADDRESS}"
+            )
         }
     }
 }

@@ -274,6 +274,10 @@ impl NodeConfig {
             let found = "a certificate and a key belong together: only one of them is set";
             problems.push(problem("admin.tls", found));
         }
+        if !tls.client_ca.is_empty() && tls.certificate.is_empty() && tls.key.is_empty() {
+            let found = "client certificates need TLS, which has no certificate";
+            problems.push(problem("admin.tls.client_ca", found).hint("set certificate and key too"));
+        }
         for (i, key) in keys.iter().enumerate() {
             if keys[..i].iter().any(|other| other.name == key.name) {
                 let found = format!("the name \"{}\" is used twice", key.name);

@@ -94,6 +94,11 @@ pub trait ResourceType: DeserializeOwned + Sized {
     /// The JSON Schema of the user's text; derived once.
     fn schema() -> &'static Value;
 
+    /// Applies the rules whose messages take precedence over those of the schema.
+    fn screen(_written: &Value) -> Result<(), InvalidSettings> {
+        Ok(())
+    }
+
     /// Applies the rules that the schema cannot express, and normalises values such as default ports.
     fn settle(&mut self) -> Result<(), InvalidSettings> {
         Ok(())
@@ -111,6 +116,7 @@ pub fn decode<T: ResourceType>(json: &str) -> Result<T, InvalidSettings> {
 pub fn decode_value<T: ResourceType>(mut value: Value) -> Result<T, InvalidSettings> {
     // A marked resource must not be used, even if the rest of its text is valid.
     defect::refuse(&value)?;
+    T::screen(&value)?;
     // Before typed decoding, because its messages are the contract and name a path; serde's do not.
     schema::validate(T::schema(), &mut value)?;
     let mut resource: T = serde_json::from_value(value).map_err(InvalidSettings::from_serde)?;
@@ -128,10 +134,10 @@ pub fn check(kind: Kind, value: Value) -> Result<(), InvalidSettings> {
     (kind.descriptor().check)(value)
 }
 
-/// Implements [`ResourceType`] with a schema derived on first use; `settle` is the function with the
-/// cross-field rules, if any.
+/// Implements [`ResourceType`] with a schema derived on first use; `screen` and `settle` are the functions with
+/// the rules before and after the schema, if any.
 macro_rules! resource_type {
-    ($type:ty, $kind:expr $(, settle = $settle:path)?) => {
+    ($type:ty, $kind:expr $(, screen = $screen:path)? $(, settle = $settle:path)?) => {
         impl $crate::resource::ResourceType for $type {
             const KIND: $crate::resource::Kind = $kind;
 
@@ -141,6 +147,10 @@ macro_rules! resource_type {
                     std::sync::LazyLock::new($crate::schema::of::<$type>);
                 &SCHEMA
             }
+
+            $(fn screen(written: &serde_json::Value) -> Result<(), $crate::schema::InvalidSettings> {
+                $screen(written)
+            })?
 
             $(fn settle(&mut self) -> Result<(), $crate::schema::InvalidSettings> {
                 $settle(self)

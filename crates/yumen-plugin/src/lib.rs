@@ -47,7 +47,7 @@ pub use json_scan::{JsonFault, JsonScan};
 pub use kind::{
     AccessRole, ConsumerAuth, PluginBuildContext, PluginFactory, PluginKind, PluginRegistry, ServedTraffic,
 };
-pub use missing::{MissingPlugin, MissingPlugins, MissingRole};
+pub use missing::{MemberTypes, MissingPlugin, MissingPlugins, MissingRole};
 pub use objects::{ObjectLookup, UpstreamSlot};
 pub use offload::{Computation, Offload, OffloadJob, OffloadRefused, compute};
 pub use outcome::{ExchangeOutcome, ResponseSource};

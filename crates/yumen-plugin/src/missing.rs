@@ -5,7 +5,12 @@
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value, json};
+
 use crate::ServedTraffic;
+
+/// Well-known members of an object: names and their JSON Schema types.
+pub type MemberTypes = &'static [(&'static str, &'static str)];
 
 /// The effect of a plugin's absence on access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +39,23 @@ pub struct MissingPlugin {
     pub role: MissingRole,
     /// The traffic that the plugin supports.
     pub serves: ServedTraffic,
+    /// Members of its plugin metadata; empty if the plugin has no metadata.
+    pub metadata: MemberTypes,
+    /// Members of its settings in consumers; empty if consumers have none of their own form.
+    pub consumer: MemberTypes,
 }
 
 impl MissingPlugin {
+    /// The schema of the metadata, which admits further members. `None` if the plugin has no metadata.
+    pub fn metadata_schema(&self) -> Option<Value> {
+        open_schema(self.metadata)
+    }
+
+    /// The schema of the settings in consumers, which admits further members.
+    pub fn consumer_schema(&self) -> Option<Value> {
+        open_schema(self.consumer)
+    }
+
     /// Whether the absence of the plugin grants access.
     pub fn guards(&self) -> bool {
         self.role != MissingRole::Harmless
@@ -51,6 +70,13 @@ impl MissingPlugin {
     pub fn has_credentials(&self) -> bool {
         matches!(self.role, MissingRole::Authentication { has_credentials: true })
     }
+}
+
+/// An object with members of these types, and any others.
+fn open_schema(members: MemberTypes) -> Option<Value> {
+    let typed = |(name, kind): &(&str, &str)| ((*name).to_owned(), json!({ "type": kind }));
+    let properties: Map<String, Value> = members.iter().map(typed).collect();
+    (!properties.is_empty()).then(|| json!({ "type": "object", "properties": properties }))
 }
 
 /// All missing plugins, and those that may be absent by the node settings.
@@ -96,6 +122,11 @@ impl MissingPlugins {
         let is_new = |name: &&str| self.get(name, false).is_none();
         table.chain(self.allowed.iter().map(|name| &**name).filter(is_new))
     }
+
+    /// The names in the table that stream routes may contain.
+    pub fn stream_names(&self) -> impl Iterator<Item = &str> {
+        self.table.iter().filter(|one| one.serves.streams()).map(|one| one.name)
+    }
 }
 
 #[cfg(test)]
@@ -104,15 +135,19 @@ mod tests {
     use crate::ServedTraffic;
 
     const TABLE: &[MissingPlugin] = &[
-        MissingPlugin { name: "log", priority: 1, role: MissingRole::Harmless, serves: ServedTraffic::Both },
-        MissingPlugin { name: "opa", priority: 2, role: MissingRole::Guard, serves: ServedTraffic::Http },
-        MissingPlugin {
-            name: "split",
-            priority: 3,
-            role: MissingRole::Guard,
-            serves: ServedTraffic::Streams,
-        },
+        entry("log", 1, MissingRole::Harmless, ServedTraffic::Both),
+        entry("opa", 2, MissingRole::Guard, ServedTraffic::Http),
+        entry("split", 3, MissingRole::Guard, ServedTraffic::Streams),
     ];
+
+    const fn entry(
+        name: &'static str,
+        priority: i32,
+        role: MissingRole,
+        serves: ServedTraffic,
+    ) -> MissingPlugin {
+        MissingPlugin { name, priority, role, serves, metadata: &[], consumer: &[] }
+    }
 
     #[test]
     fn entries_are_found_by_name_on_the_routes_they_serve() {
@@ -128,6 +163,7 @@ mod tests {
     fn allowed_names_are_known_even_outside_the_table() {
         let missing = MissingPlugins::of(TABLE).allowing(&["opa", "own"]);
         assert_eq!(missing.names().collect::<Vec<_>>(), ["log", "opa", "own"]);
+        assert_eq!(missing.stream_names().collect::<Vec<_>>(), ["log", "split"]);
         assert!(missing.is_known("own") && missing.allows("opa") && !missing.allows("log"));
         assert!(!MissingPlugins::of(TABLE).is_known("own"));
     }

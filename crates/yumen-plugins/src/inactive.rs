@@ -5,10 +5,10 @@
 //! the same upstream by the same protocol, and nothing becomes visible that the plugin hides. All other
 //! plugins are guards, and so is every plugin outside the table.
 
-use yumen_plugin::{MissingPlugin, MissingPlugins, MissingRole, ServedTraffic};
+use yumen_plugin::{MemberTypes, MissingPlugin, MissingPlugins, MissingRole, ServedTraffic};
 
 const fn entry(name: &'static str, priority: i32, role: MissingRole) -> MissingPlugin {
-    MissingPlugin { name, priority, role, serves: ServedTraffic::Http }
+    MissingPlugin { name, priority, role, serves: ServedTraffic::Http, metadata: &[], consumer: &[] }
 }
 
 /// Logs, traces, caches, and changes to messages that expose nothing.
@@ -32,6 +32,77 @@ const fn credentials(name: &'static str, priority: i32) -> MissingPlugin {
     entry(name, priority, MissingRole::Authentication { has_credentials: true })
 }
 
+/// The same plugin with metadata.
+const fn with(metadata: MemberTypes, plugin: MissingPlugin) -> MissingPlugin {
+    MissingPlugin { metadata, ..plugin }
+}
+
+/// The same plugin with settings in consumers that differ from those on routes.
+const fn held(consumer: MemberTypes, plugin: MissingPlugin) -> MissingPlugin {
+    MissingPlugin { consumer, ..plugin }
+}
+
+/// A logger, whose metadata sets the form of its entries.
+const fn logger(name: &'static str, priority: i32) -> MissingPlugin {
+    with(LOG_METADATA, harmless(name, priority))
+}
+
+const LOG_METADATA: MemberTypes =
+    &[("log_format", "object"), ("log_format_extra", "object"), ("max_pending_entries", "integer")];
+const FILE_METADATA: MemberTypes =
+    &[("log_format", "object"), ("log_format_extra", "object"), ("path", "string")];
+const LOGGLY_METADATA: MemberTypes = &[
+    ("log_format", "object"),
+    ("log_format_extra", "object"),
+    ("max_pending_entries", "integer"),
+    ("host", "string"),
+    ("port", "integer"),
+    ("protocol", "string"),
+    ("timeout", "integer"),
+];
+const DATADOG_METADATA: MemberTypes = &[
+    ("host", "string"),
+    ("port", "integer"),
+    ("namespace", "string"),
+    ("constant_tags", "array"),
+    ("max_pending_entries", "integer"),
+];
+const ERROR_LOG_METADATA: MemberTypes = &[
+    ("tcp", "object"),
+    ("skywalking", "object"),
+    ("clickhouse", "object"),
+    ("kafka", "object"),
+    ("name", "string"),
+    ("level", "string"),
+    ("timeout", "integer"),
+    ("keepalive", "integer"),
+    ("batch_max_size", "integer"),
+    ("max_retry_count", "integer"),
+    ("retry_delay", "integer"),
+    ("buffer_duration", "integer"),
+    ("inactive_timeout", "integer"),
+];
+const ERROR_PAGE_METADATA: MemberTypes = &[
+    ("enable", "boolean"),
+    ("error_404", "object"),
+    ("error_500", "object"),
+    ("error_502", "object"),
+    ("error_503", "object"),
+];
+const LIMIT_METADATA: MemberTypes =
+    &[("limit_header", "string"), ("remaining_header", "string"), ("reset_header", "string")];
+const TRACE_METADATA: MemberTypes = &[
+    ("trace_id_source", "string"),
+    ("resource", "object"),
+    ("collector", "object"),
+    ("batch_span_processor", "object"),
+    ("set_ngx_var", "boolean"),
+];
+const WAF_METADATA: MemberTypes = &[("nodes", "array"), ("mode", "string"), ("config", "object")];
+const LDAP_CONSUMER: MemberTypes = &[("user_dn", "string")];
+const JWE_CONSUMER: MemberTypes =
+    &[("key", "string"), ("secret", "string"), ("is_base64_encoded", "boolean")];
+
 const fn on(serves: ServedTraffic, plugin: MissingPlugin) -> MissingPlugin {
     MissingPlugin { serves, ..plugin }
 }
@@ -53,74 +124,77 @@ pub const TABLE: &[MissingPlugin] = &[
     guard("ai-rate-limiting", 1030),
     guard("ai-request-rewrite", 1073),
     guard("attach-consumer-label", 2399),
-    guard("authz-casbin", 2560),
+    with(&[("model", "string"), ("policy", "string")], guard("authz-casbin", 2560)),
     login("authz-casdoor", 2559),
     login("authz-keycloak", 2000),
     guard("aws-lambda", -1899),
-    guard("azure-functions", -1900),
-    harmless("batch-requests", 4010),
+    with(&[("master_apikey", "string"), ("master_clientid", "string")], guard("azure-functions", -1900)),
+    with(
+        &[("max_body_size", "integer"), ("max_pipeline_items", "integer")],
+        harmless("batch-requests", 4010),
+    ),
     guard("body-transformer", 1080),
     login("cas-auth", 2597),
-    guard("chaitin-waf", 2700),
-    harmless("clickhouse-logger", 398),
+    with(WAF_METADATA, guard("chaitin-waf", 2700)),
+    logger("clickhouse-logger", 398),
     guard("data-mask", 1500),
-    harmless("datadog", 495),
+    with(DATADOG_METADATA, harmless("datadog", 495)),
     login("dingtalk-auth", 2430),
     guard("dubbo-proxy", 507),
     guard("echo", 412),
-    harmless("elasticsearch-logger", 413),
-    harmless("error-log-logger", 1091),
-    harmless("error-page", 450),
-    guard("example-plugin", 0),
+    logger("elasticsearch-logger", 413),
+    with(ERROR_LOG_METADATA, harmless("error-log-logger", 1091)),
+    with(ERROR_PAGE_METADATA, harmless("error-page", 450)),
+    with(&[("ikey", "number"), ("skey", "string")], guard("example-plugin", 0)),
     harmless("exit-transformer", 22950),
     guard("ext-plugin-post-req", -3000),
     guard("ext-plugin-post-resp", -4000),
     guard("ext-plugin-pre-req", 12000),
     login("feishu-auth", 2420),
-    harmless("file-logger", 399),
+    with(FILE_METADATA, harmless("file-logger", 399)),
     harmless("gm", -43),
-    harmless("google-cloud-logging", 407),
-    guard("graphql-limit-count", 1004),
+    logger("google-cloud-logging", 407),
+    with(LIMIT_METADATA, guard("graphql-limit-count", 1004)),
     harmless("graphql-proxy-cache", 1009),
     guard("http-dubbo", 504),
-    harmless("http-logger", 410),
+    logger("http-logger", 410),
     harmless("inspect", 200),
-    credentials("jwe-decrypt", 2509),
-    harmless("kafka-logger", 403),
+    held(JWE_CONSUMER, credentials("jwe-decrypt", 2509)),
+    logger("kafka-logger", 403),
     guard("kafka-proxy", 508),
-    harmless("lago", 415),
-    credentials("ldap-auth", 2540),
-    credentials("ldap-auth-advanced", 2541),
+    with(&[("max_pending_entries", "integer")], harmless("lago", 415)),
+    held(LDAP_CONSUMER, credentials("ldap-auth", 2540)),
+    held(LDAP_CONSUMER, credentials("ldap-auth-advanced", 2541)),
     harmless("log-rotate", 100),
-    harmless("loggly", 411),
-    harmless("loki-logger", 414),
+    with(LOGGLY_METADATA, harmless("loggly", 411)),
+    logger("loki-logger", 414),
     guard("mcp-bridge", 510),
     login("multi-auth", 2600),
     harmless("node-status", 1000),
-    guard("oas-validator", 512),
+    with(&[("spec_url_ttl", "integer")], guard("oas-validator", 512)),
     harmless("ocsp-stapling", -44),
     guard("opa", 2001),
     guard("openfunction", -1902),
     login("openid-connect", 2599),
-    harmless("opentelemetry", 12009),
+    with(TRACE_METADATA, harmless("opentelemetry", 12009)),
     guard("openwhisk", -1901),
     harmless("proxy-cache", 1085),
     guard("public-api", 501),
-    harmless("rocketmq-logger", 402),
+    logger("rocketmq-logger", 402),
     login("saml-auth", 2598),
     harmless("server-info", 990),
     guard("serverless-post-function", -2000),
     guard("serverless-pre-function", 10000),
     harmless("skywalking", 12010),
-    harmless("skywalking-logger", 408),
-    harmless("sls-logger", 406),
-    harmless("splunk-hec-logging", 409),
-    on(ServedTraffic::Both, harmless("syslog", 401)),
-    harmless("tcp-logger", 405),
-    harmless("tencent-cloud-cls", 397),
+    logger("skywalking-logger", 408),
+    logger("sls-logger", 406),
+    logger("splunk-hec-logging", 409),
+    on(ServedTraffic::Both, logger("syslog", 401)),
+    logger("tcp-logger", 405),
+    logger("tencent-cloud-cls", 397),
     guard("traffic-label", 967),
     on(ServedTraffic::Streams, guard("traffic-split", 966)),
-    harmless("udp-logger", 400),
+    logger("udp-logger", 400),
     credentials("wolf-rbac", 2555),
     guard("workflow", 1006),
     harmless("zipkin", 12011),

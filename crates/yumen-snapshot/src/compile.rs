@@ -7,6 +7,7 @@ mod certificate;
 mod consumer;
 mod context;
 mod findings;
+mod foreign_members;
 mod further_problems;
 mod global;
 mod kind_table;

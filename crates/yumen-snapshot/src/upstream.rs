@@ -127,7 +127,7 @@ pub struct UpstreamTls {
 pub enum ProbeKind {
     /// The check succeeds when the connection is established.
     Tcp,
-    /// The check succeeds when the response to a GET has a healthy status.
+    /// The check succeeds when the response to a request has a healthy status.
     Http { path: Box<str>, host: Option<Box<str>>, fields: Box<[(Box<str>, Box<str>)]> },
     /// The check calls the health service of gRPC for the service, or for the server if the name is empty. `SERVING`
     /// counts as status 200, any other result as 503. TLS is used if `verify` is set.
@@ -136,11 +136,28 @@ pub enum ProbeKind {
     Https { path: Box<str>, host: Option<Box<str>>, fields: Box<[(Box<str>, Box<str>)]>, verify: bool },
 }
 
+/// Method and body of HTTP probes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeMessage {
+    /// The method.
+    pub method: &'static str,
+    /// The body; empty means none.
+    pub body: Box<str>,
+}
+
+impl Default for ProbeMessage {
+    fn default() -> Self {
+        ProbeMessage { method: "GET", body: Box::default() }
+    }
+}
+
 /// Settings of active checks, which the gateway sends by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveChecks {
     /// The request.
     pub probe: ProbeKind,
+    /// Method and body of the request, if it is HTTP.
+    pub message: ProbeMessage,
     /// The port of checks instead of the endpoint's.
     pub port: Option<u16>,
     /// The PROXY header of checks to the endpoint's own port, where streams begin with one.

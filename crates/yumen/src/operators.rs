@@ -204,7 +204,8 @@ fn admin_tls(node: &NodeConfig) -> anyhow::Result<Option<AdminTls>> {
         return Ok(None);
     }
     let read = |path: &str| std::fs::read(path).with_context(|| format!("admin.tls: cannot read {path}"));
-    AdminTls::new(&read(&tls.certificate)?, &read(&tls.key)?)
+    let client_ca = if tls.client_ca.is_empty() { None } else { Some(read(&tls.client_ca)?) };
+    AdminTls::new(&read(&tls.certificate)?, &read(&tls.key)?, client_ca.as_deref())
         .map(Some)
         .map_err(|error| anyhow::anyhow!(error))
 }

@@ -3,12 +3,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
 use yumen_config::Kind;
 use yumen_config::resource::{IdRule, KindDescriptor, is_plain_id};
 use yumen_store::{ResourceKey, StoreEntry, StoreState};
 
+use super::indexes::{self, ItemIndexes};
+use super::ledger;
 use crate::api::AdminState;
+use crate::refusal::ApiRefusal;
 use crate::secrets::{self, SecretVisibility};
 use crate::validate;
 
@@ -83,7 +87,12 @@ impl DocumentSection {
 
     /// All objects as items, ascending by kind and id, with the members that the reader may see. An error
     /// names the object that cannot be parsed.
-    pub(super) fn read(self, state: &StoreState, visibility: SecretVisibility) -> Result<Vec<Value>, String> {
+    pub(super) fn read(
+        self,
+        state: &StoreState,
+        indexes: &ItemIndexes,
+        visibility: SecretVisibility,
+    ) -> Result<Vec<Value>, String> {
         let of_kind = |kind: Kind| state.of_kind(kind).map(move |(id, entry)| (kind, id, entry));
         let entries = self.kinds().flat_map(of_kind);
         let item = |(kind, id, entry): (Kind, &Arc<str>, &StoreEntry)| {
@@ -95,8 +104,9 @@ impl DocumentSection {
                 item.insert("id".into(), json!(**id));
             }
             secrets::in_document(visibility, kind, &mut item);
-            // Tools compare objects by it; it is removed again when the document comes back.
-            item.insert("modifiedIndex".into(), json!(entry.modified.0));
+            // Tools compare objects by it.
+            let index = indexes.get(kind, id, entry).map(|index| json!(index));
+            item.insert("modifiedIndex".into(), index.unwrap_or_else(|| json!(entry.modified.0)));
             Ok(Value::Object(item))
         };
         entries.map(item).collect()
@@ -108,6 +118,8 @@ impl DocumentSection {
 pub(super) struct DocumentItem {
     pub(super) kind: Kind,
     pub(super) id: Arc<str>,
+    /// The index that the tool gave the item.
+    pub(super) index: Option<i64>,
     value: Map<String, Value>,
 }
 
@@ -136,47 +148,52 @@ impl DocumentItem {
 
 /// Why an item is invalid.
 struct InvalidItem {
-    id: Option<String>,
+    /// The id as written; empty if there is none.
+    id: Value,
     index: usize,
     message: String,
-    is_duplicate: bool,
 }
 
-/// The items of a section, all validated; the error names the first invalid one.
+impl InvalidItem {
+    fn into_problem(self, section: DocumentSection) -> Map<String, Value> {
+        let members = [
+            ("resource_type", json!(section.name())),
+            ("resource_id", self.id),
+            ("index", json!(self.index)),
+            ("error", json!(self.message)),
+        ];
+        members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// The items of a section, all validated. The refusal is about the first invalid one: `error_msg` is the message of
+/// APISIX, and the other members name the item.
 pub(super) fn read(
     state: &AdminState,
     section: DocumentSection,
     document: &Map<String, Value>,
-) -> Result<Vec<DocumentItem>, String> {
-    let (items, wrong) = validated(state, section, document)?;
-    match wrong.into_iter().next() {
-        None => Ok(items),
-        // APISIX reports duplicates without the index.
-        Some(wrong) if wrong.is_duplicate => Err(wrong.message),
-        Some(InvalidItem { index, message, .. }) => {
-            Err(format!("invalid {} at index {index}, err: {message}", section.name()))
-        }
-    }
+) -> Result<Vec<DocumentItem>, ApiRefusal> {
+    let (items, wrong) = validated(state, section, document).map_err(ApiRefusal::invalid)?;
+    let Some(wrong) = wrong.into_iter().next() else { return Ok(items) };
+    let mut body = wrong.into_problem(section);
+    let message = body.shift_remove("error").unwrap_or_default();
+    body.shift_insert(0, "error_msg".to_owned(), message);
+    Err(ApiRefusal::of(StatusCode::BAD_REQUEST, Value::Object(body)))
 }
 
-/// All errors of a section.
+/// All errors of a section and its version.
 pub(super) fn errors(
     state: &AdminState,
     section: DocumentSection,
     document: &Map<String, Value>,
 ) -> Vec<Value> {
-    let problem = |wrong: InvalidItem| {
-        json!({
-            "resource_type": section.name(),
-            "resource_id": wrong.id,
-            "index": wrong.index,
-            "error": wrong.message,
-        })
+    let about_section = |message: String| json!({ "resource_type": section.name(), "error": message });
+    let version = ledger::mistyped_version(section, document).map(about_section);
+    let items = match validated(state, section, document) {
+        Ok((_, wrong)) => wrong.into_iter().map(|one| Value::Object(one.into_problem(section))).collect(),
+        Err(message) => vec![about_section(message)],
     };
-    match validated(state, section, document) {
-        Ok((_, wrong)) => wrong.into_iter().map(problem).collect(),
-        Err(message) => vec![json!({ "resource_type": section.name(), "error": message })],
-    }
+    version.into_iter().chain(items).collect()
 }
 
 fn validated(
@@ -194,19 +211,19 @@ fn validated(
     let (mut items, mut wrong) = (Vec::with_capacity(written.len()), Vec::new());
     let mut seen = HashSet::new();
     for (index, value) in written.iter().enumerate() {
-        // Errors name the id even if the item is invalid.
-        let id = id_of(section, value).map(|(_, id)| id).ok();
-        let refuse = |message, is_duplicate| InvalidItem { id: id.clone(), index, message, is_duplicate };
-        match item(state, section, value) {
-            Err(message) => wrong.push(refuse(message, false)),
+        let written_id = ["id", "username"].into_iter().find_map(|name| value.get(name));
+        let id =
+            written_id.filter(|id| id.is_string() || id.is_number()).cloned().unwrap_or_else(|| json!(""));
+        let mut refuse = |message| wrong.push(InvalidItem { id: id.clone(), index, message });
+        match item(state, section, index, value) {
+            Err(message) => refuse(message),
             Ok(item) if !seen.insert((item.kind, item.id.clone())) => {
                 let what = match item.kind.descriptor().id {
                     IdRule::Username => "username",
                     IdRule::WithinParent => "credential id",
                     IdRule::Name | IdRule::PluginName | IdRule::WithinManager => "id",
                 };
-                let message = format!("found duplicate {what} {} in {}", item.id, section.name());
-                wrong.push(refuse(message, true));
+                refuse(format!("found duplicate {what} {} in {}", item.id, section.name()));
             }
             Ok(item) => items.push(item),
         }
@@ -214,12 +231,18 @@ fn validated(
     Ok((items, wrong))
 }
 
-fn item(state: &AdminState, section: DocumentSection, value: &Value) -> Result<DocumentItem, String> {
+fn item(
+    state: &AdminState,
+    section: DocumentSection,
+    position: usize,
+    value: &Value,
+) -> Result<DocumentItem, String> {
     let Value::Object(members) = value else { return Err("an item must be an object".into()) };
-    let (kind, id) = id_of(section, value)?;
+    let (kind, id) = id_of(section, position, value)?;
     if kind.descriptor().id == IdRule::PluginName {
         validate::plugin_name(state, &id)?;
     }
+    let index = indexes::read(value)?;
     let mut members = members.clone();
     // A document that was read before contains them.
     for index in ["modifiedIndex", "createdIndex"] {
@@ -228,11 +251,14 @@ fn item(state: &AdminState, section: DocumentSection, value: &Value) -> Result<D
     let value = Value::Object(members);
     validate::object(state, kind, &value)?;
     let Value::Object(value) = value else { return Err("an item must be an object".into()) };
-    Ok(DocumentItem { kind, id: id.into(), value })
+    Ok(DocumentItem { kind, id: id.into(), index, value })
 }
 
+/// The kinds whose schema in APISIX requires an id. Items of other kinds are named by their position.
+const KINDS_WITH_ID: [Kind; 3] = [Kind::GlobalRules, Kind::PluginConfigs, Kind::ConsumerGroups];
+
 /// Kind and stored id of an item.
-fn id_of(section: DocumentSection, value: &Value) -> Result<(Kind, String), String> {
+fn id_of(section: DocumentSection, position: usize, value: &Value) -> Result<(Kind, String), String> {
     let kind = section.kind();
     let id = match value.get("id") {
         Some(Value::String(id)) => Some(id.clone()),
@@ -258,7 +284,10 @@ fn id_of(section: DocumentSection, value: &Value) -> Result<(Kind, String), Stri
             if is_whole { Ok((kind, id)) } else { Err(format!("invalid secret id: {id}")) }
         }
         (IdRule::Name | IdRule::PluginName | IdRule::WithinParent, Some(id)) => Ok((kind, id)),
-        (IdRule::Name | IdRule::PluginName | IdRule::WithinParent, None) => {
+        (IdRule::PluginName, None) => Err("missing plugin name".into()),
+        // The id that APISIX gives an item by its position, from 1.
+        (IdRule::Name, None) if !KINDS_WITH_ID.contains(&kind) => Ok((kind, format!("arr_{}", position + 1))),
+        (IdRule::Name | IdRule::WithinParent, None) => {
             Err("invalid configuration: property \"id\" is required".into())
         }
     }

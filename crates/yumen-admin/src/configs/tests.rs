@@ -70,12 +70,14 @@ async fn a_tool_reads_replaces_and_replaces_again_only_what_changed() {
     let body = read.json();
     assert_eq!((read.header("x-digest"), &body["consumers_conf_version"]), ("d1", &json!(1)));
     assert_eq!(body["consumers"][1]["id"], "jack/credentials/c1");
-    assert_eq!(body["routes"][1]["modifiedIndex"], json!(revisions(&state)["routes/r1"]));
+    assert_eq!(body["routes"][1]["modifiedIndex"], json!(7));
+    assert_eq!(body["routes"][0]["modifiedIndex"], json!(revisions(&state)["routes/2"]));
 
     // A standalone tool reads the document, changes one route and writes it back.
     let before = revisions(&state);
     let mut next = body.clone();
     next["routes"][1]["uri"] = json!("/c");
+    next["routes"][1]["modifiedIndex"] = json!(8);
     next["routes_conf_version"] = json!(2);
     assert_eq!(put(&state, "d2", &next).await.status.as_u16(), 202);
     let after = revisions(&state);
@@ -102,9 +104,13 @@ async fn versions_decide_what_is_looked_at() {
     refused(put(&state, "d2", &low).await, "routes_conf_version must be greater than or equal to (1)");
     low["routes_conf_version"] = json!("1");
     refused(put(&state, "d2", &low).await, "routes_conf_version must be a number");
-    for odd in [json!(1.5), json!(u64::MAX), json!(1e300), json!((1_u64 << 53) + 1)] {
+    for odd in [json!(true), json!([]), json!({ "a": 1 })] {
         low["routes_conf_version"] = odd;
-        let message = "routes_conf_version must be a whole number, 9007199254740992 at most";
+        refused(put(&state, "d2", &low).await, "routes_conf_version must be a number");
+    }
+    for odd in [json!(u64::MAX), json!(1e300), json!((1_u64 << 53) + 1)] {
+        low["routes_conf_version"] = odd;
+        let message = "routes_conf_version must be a number, 9007199254740992 at most";
         refused(put(&state, "d2", &low).await, message);
     }
     low["routes_conf_version"] = json!(-1.5);
@@ -132,20 +138,104 @@ async fn versions_decide_what_is_looked_at() {
 }
 
 #[tokio::test]
+async fn versions_may_have_fractions() {
+    let state = state();
+    let with = |version: Value| json!({ "routes": document()["routes"], "routes_conf_version": version });
+    for (digest, version, shown) in
+        [("d1", json!(1.5), json!(1.5)), ("d2", json!(1.75), json!(1.75)), ("d3", json!(3.0), json!(3))]
+    {
+        assert_eq!(put(&state, digest, &with(version)).await.status.as_u16(), 202);
+        assert_eq!(get(&state).await.json()["routes_conf_version"], shown);
+    }
+    let low = put(&state, "d4", &with(json!(2.5))).await;
+    let message = "routes_conf_version must be greater than or equal to (3)";
+    assert_eq!((low.status.as_u16(), low.json()), (400, json!({ "error_msg": message })));
+}
+
+#[tokio::test]
+async fn an_item_with_the_index_of_the_last_document_stays_as_it_is() {
+    let state = state();
+    let document = |uri: &str, index: Value| json!({ "routes": [{ "id": "r", "uri": uri, "plugins": {}, "modifiedIndex": index }] });
+    let shown = async || {
+        let body = get(&state).await.json();
+        (body["routes"][0]["uri"].clone(), body["routes"][0]["modifiedIndex"].clone())
+    };
+    for (digest, uri, index, expected) in [
+        ("d1", "/a", json!(100), ("/a", 100)),
+        ("d2", "/b", json!(100), ("/a", 100)),
+        ("d3", "/b", json!(101), ("/b", 101)),
+        ("d4", "/b", json!(102.0), ("/b", 102)),
+        // APISIX compares for equality only.
+        ("d5", "/c", json!(99), ("/c", 99)),
+    ] {
+        assert_eq!(put(&state, digest, &document(uri, index)).await.status.as_u16(), 202, "{digest}");
+        assert_eq!(shown().await, (json!(expected.0), json!(expected.1)), "{digest}");
+    }
+    // After a change by another client, the item is compared by content.
+    let write = |draft: &mut yumen_store::Draft| {
+        let text = r#"{"id":"r","uri":"/other","plugins":{}}"#;
+        draft.put(ResourceKey::new(Kind::Routes, "r"), text.into(), None);
+        Ok::<(), ()>(())
+    };
+    commit(&*state.store, Authorship::by("test"), write).await.unwrap().unwrap();
+    let revision = revisions(&state)["routes/r"];
+    assert_eq!(shown().await, (json!("/other"), json!(revision)));
+    // A document that was read and is written back carries revisions, which are no indexes of the tool.
+    for (digest, uri) in [("d6", "/d"), ("d7", "/e")] {
+        assert_eq!(put(&state, digest, &document(uri, json!(revision))).await.status.as_u16(), 202);
+        assert_eq!(shown().await.0, json!(uri));
+    }
+    let odd = put(&state, "d8", &document("/f", json!("7"))).await;
+    let message = concat!(
+        "invalid configuration: property \"modifiedIndex\" validation failed: ",
+        "wrong type: expected integer, got string"
+    );
+    assert_eq!((odd.status.as_u16(), &odd.json()["error_msg"]), (400, &json!(message)));
+}
+
+#[tokio::test]
+async fn members_without_effect_are_named_in_a_field() {
+    let state = state();
+    let document = json!({ "route": [], "routes": [], "routes_conf_version": 1, "é x": 1, "plugins": [] });
+    let replaced = put(&state, "d1", &document).await;
+    assert_eq!((replaced.status.as_u16(), replaced.header("x-yumen-ignored")), (202, "route, x, plugins"));
+    let router = contract_router().with_state(state.clone());
+    let validated = call(&router, "POST", &format!("{PATH}/validate"), &[], &document.to_string()).await;
+    assert_eq!((validated.status.as_u16(), validated.header("x-yumen-ignored")), (200, "route, x, plugins"));
+    assert_eq!(put(&state, "d2", &json!({ "routes": [] })).await.headers.get("x-yumen-ignored"), None);
+}
+
+#[tokio::test]
+async fn items_without_an_id_are_named_by_their_position() {
+    let state = state();
+    let document = json!({
+        "routes": [{ "uri": "/a", "plugins": {} }, { "uri": "/b", "plugins": {} }],
+        "services": [{ "name": "s" }],
+    });
+    assert_eq!(put(&state, "d1", &document).await.status.as_u16(), 202);
+    let names: Vec<String> = revisions(&state).into_keys().collect();
+    assert_eq!(names, ["routes/arr_1", "routes/arr_2", "services/arr_1"]);
+    // Written back, the items are the same objects.
+    let before = revisions(&state);
+    assert_eq!(put(&state, "d2", &get(&state).await.json()).await.status.as_u16(), 202);
+    assert_eq!(revisions(&state), before);
+}
+
+#[tokio::test]
 async fn a_refused_document_changes_nothing_and_says_where() {
     let state = state();
+    let id_required = "invalid configuration: property \"id\" is required";
     let table = [
         (
             json!({ "routes": [{ "id": "a", "uri": "/", "plugins": {} }, { "id": "b", "uri": 1, "plugins": {} }] }),
-            concat!(
-                "invalid routes at index 1, err: invalid configuration: property \"uri\" validation failed: ",
-                "wrong type: expected string, got number"
-            ),
+            "invalid configuration: property \"uri\" validation failed: wrong type: expected string, got number",
+            ("b", 1),
         ),
-        (json!({ "services": [{ "id": "a" }, { "id": "a" }] }), "found duplicate id a in services"),
+        (json!({ "services": [{ "id": "a" }, { "id": "a" }] }), "found duplicate id a in services", ("a", 1)),
         (
             json!({ "consumers": [{ "username": "jack" }, { "username": "jack" }] }),
             "found duplicate username jack in consumers",
+            ("jack", 1),
         ),
         (
             json!({ "consumers": [
@@ -153,30 +243,37 @@ async fn a_refused_document_changes_nothing_and_says_where() {
                 { "id": "j/credentials/c", "plugins": { "key-auth": { "key": "l" } } },
             ] }),
             "found duplicate credential id j/credentials/c in consumers",
+            ("j/credentials/c", 1),
         ),
         (
             json!({ "secrets": [{ "id": "vault/1/2", "uri": "http://a:1", "prefix": "p", "token": "t" }] }),
-            "invalid secrets at index 0, err: invalid secret id: vault/1/2",
+            "invalid secret id: vault/1/2",
+            ("vault/1/2", 0),
         ),
         (
             json!({ "consumers": [{ "id": "j/credentials/c/d", "plugins": { "key-auth": { "key": "k" } } }] }),
-            "invalid consumers at index 0, err: invalid credential id: j/credentials/c/d",
+            "invalid credential id: j/credentials/c/d",
+            ("j/credentials/c/d", 0),
         ),
-        (
-            json!({ "plugin_metadata": [{ "id": "nope" }] }),
-            "invalid plugin_metadata at index 0, err: invalid plugin name",
-        ),
-        (json!({ "secrets": [{ "id": "1" }] }), "invalid secrets at index 0, err: invalid secret id: 1"),
+        (json!({ "plugin_metadata": [{ "id": "nope" }] }), "invalid plugin name", ("nope", 0)),
+        (json!({ "plugin_metadata": [{}] }), "missing plugin name", ("", 0)),
+        (json!({ "secrets": [{ "id": "1" }] }), "invalid secret id: 1", ("1", 0)),
+        (json!({ "global_rules": [{ "plugins": {} }] }), id_required, ("", 0)),
+        (json!({ "plugin_configs": [{ "plugins": {} }] }), id_required, ("", 0)),
+        (json!({ "consumer_groups": [{ "plugins": {} }] }), id_required, ("", 0)),
+    ];
+    for (document, message, (id, index)) in table {
+        let answer = put(&state, "d", &document).await;
+        let kind = document.as_object().unwrap().keys().next().unwrap();
+        let body = json!({ "error_msg": message, "resource_type": kind, "resource_id": id, "index": index });
+        assert_eq!((answer.status.as_u16(), answer.json()), (400, body), "{document}");
+    }
+    for (document, message) in [
         (json!({ "routes": { "a": 1 } }), "routes must be an array"),
         (json!([]), "invalid request body: expected an object of resource lists"),
-    ];
-    for (document, message) in table {
+    ] {
         let answer = put(&state, "d", &document).await;
-        assert_eq!(
-            (answer.status.as_u16(), answer.json()),
-            (400, json!({ "error_msg": message })),
-            "{document}"
-        );
+        assert_eq!((answer.status.as_u16(), answer.json()), (400, json!({ "error_msg": message })));
     }
     assert!(state.store.state().is_empty());
     let router = contract_router().with_state(state.clone());
@@ -280,13 +377,19 @@ async fn a_whole_configuration_is_judged_item_by_item() {
             { "id": "r2", "uri": "/", "plugins": {} },
         ],
         "upstreams": [{ "id": "u1" }],
+        "global_rules": [{ "plugins": {} }],
+        "routes_conf_version": "1",
     });
     let needs = "invalid configuration: value should match only one schema, but matches none";
-    let errors = json!([
+    let mut errors = json!([
+        { "resource_type": "routes", "error": "routes_conf_version must be a number, got string" },
         { "resource_type": "routes", "resource_id": "r1", "index": 0, "error": "unknown plugin [nonesuch]" },
         { "resource_type": "routes", "resource_id": "r2", "index": 2, "error": "found duplicate id r2 in routes" },
         { "resource_type": "upstreams", "resource_id": "u1", "index": 0, "error": needs },
     ]);
+    let no_id = "invalid configuration: property \"id\" is required";
+    let rule = json!({ "resource_type": "global_rules", "resource_id": "", "index": 0, "error": no_id });
+    errors.as_array_mut().unwrap().push(rule);
     let expected = json!({ "error_msg": "Configuration validation failed", "errors": errors });
     for (kind, text) in
         [("application/json", bad.to_string()), ("application/yaml", serde_yaml_ng::to_string(&bad).unwrap())]

@@ -40,7 +40,14 @@ impl CrudTarget {
         }
         // A nested kind has no list of its own at the top.
         let listed = || Kind::from_name(&name).filter(|kind| kind.descriptor().parent.is_none());
-        let unknown = || ApiRefusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type: {name}"));
+        let unsupported =
+            |name: &str| ApiRefusal::new(StatusCode::NOT_FOUND, format!("Unsupported resource type: {name}"));
+        let unknown = || unsupported(&name);
+        // A resource of APISIX, which a PATCH would take for a member of the service.
+        let costs = segments.get(1).filter(|segment| *segment == "graphql_cost_decorations");
+        if let Some(costs) = costs.filter(|_| name == Kind::Services.name()) {
+            return Err(unsupported(costs));
+        }
         let kind = nested.or_else(listed).ok_or_else(unknown)?;
         let mut segments = segments.into_iter();
         let has_parent = matches!(kind.descriptor().id, IdRule::WithinParent | IdRule::WithinManager);

@@ -123,7 +123,14 @@ fn about_schemas() -> Vec<ApiEndpoint> {
     validate.takes = ApiPayload::Any;
     vec![
         at("get", "/schema/{main}", "schema", "The schema of a kind of resource", schema, &[]),
-        at("get", "/schema/plugins/{name}", "schema", "The schema of a plugin", schema, &[SCHEMA_TYPE]),
+        at(
+            "get",
+            "/schema/plugins/{name}",
+            "schema",
+            "The schema of a plugin",
+            schema,
+            &[SUBSYSTEM, SCHEMA_TYPE],
+        ),
         validate,
         at("get", "/plugins", "plugins", "Describe all plugins", ApiPayload::Any, &[ALL, SUBSYSTEM]),
         at("get", "/plugins/list", "plugins", "The names of plugins", ApiPayload::Any, &[SUBSYSTEM]),

@@ -34,12 +34,17 @@ async fn all_plugins_are_described_for_the_editor() {
     assert!(auth["consumer_schema"]["properties"]["key"].is_object());
     assert!(auth["schema"]["properties"]["_meta"].is_object());
     assert!(all["cors"]["metadata_schema"].is_object() && all["cors"].get("type").is_none());
+    let ldap = &all["ldap-auth"];
     assert_eq!(
-        (&all["ldap-auth"]["inactive"], &all["ldap-auth"]["schema"]["type"]),
-        (&json!(true), &json!("object"))
+        (&ldap["inactive"], &ldap["schema"]["type"], &ldap["type"], &ldap["priority"]),
+        (&json!(true), &json!("object"), &json!("auth"), &json!(2540))
     );
+    assert_eq!(ldap["consumer_schema"]["properties"]["user_dn"]["type"], "string");
+    assert_eq!(all["file-logger"]["metadata_schema"]["properties"]["log_format"]["type"], "object");
+    assert_eq!(all["opa"].get("metadata_schema"), None);
     let streams = get("?all=true&subsystem=stream").await.json();
     assert_eq!(streams["mqtt-proxy"]["schema"]["required"], json!(["protocol_level"]));
+    assert_eq!(streams["syslog"]["inactive"], true);
     assert!(streams.get("cors").is_none() && all.get("mqtt-proxy").is_none());
     assert_eq!(get("/cors?all=true").await.json(), all);
 }
@@ -53,6 +58,8 @@ async fn one_plugin_is_shown_or_missing() {
         ("/mqtt-proxy?subsystem=stream", 200, ""),
         ("/limit-conn?subsystem=stream", 200, ""),
         ("/nonesuch", 404, "plugin not found in subsystem http"),
+        ("/syslog?subsystem=stream", 200, ""),
+        ("/http-logger?subsystem=stream", 404, "plugin not found in subsystem stream"),
         ("/cors?subsystem=mail", 400, "unsupported subsystem: mail"),
         ("/reload", 405, "please use PUT method to reload the plugins, GET method is not allowed."),
     ];

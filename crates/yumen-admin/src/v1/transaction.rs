@@ -345,7 +345,7 @@ impl TransactionPlan {
                 IdRule::Name | IdRule::Username | IdRule::WithinParent | IdRule::WithinManager => Ok(()),
             };
             let value = Value::Object(object.clone());
-            match named.and_then(|()| validate::object(&state.admin, resource.kind, &value)) {
+            match named.and_then(|()| validate::restorable_object(&state.admin, resource.kind, &value)) {
                 Ok(()) => puts.push(ValidatedPut { key, object }),
                 Err(error) => errors.push(json!({ "object": key.to_string(), "error": error })),
             }

@@ -217,12 +217,15 @@ pub struct AdminTlsConfig {
     pub certificate: String,
     /// PEM file of the private key.
     pub key: String,
+    /// PEM file of the authorities of client certificates. If set, clients without a certificate of one of them
+    /// are refused in the handshake; the key of the Admin API is needed besides.
+    pub client_ca: String,
 }
 
 impl AdminTlsConfig {
     /// Whether the listener uses TLS.
     pub fn is_on(&self) -> bool {
-        !self.certificate.is_empty() || !self.key.is_empty()
+        [&self.certificate, &self.key, &self.client_ca].iter().any(|file| !file.is_empty())
     }
 }
 

@@ -117,12 +117,18 @@ fn errors_have_path_and_hint() {
 fn an_admin_listener_that_others_reach_needs_keys_and_tls() {
     let tls = "error: yumen.yaml at admin.tls: \"0.0.0.0:9180\" is reachable from other machines, so TLS is required\n  hint: listen on 127.0.0.1, or set certificate and key";
     let key = "error: yumen.yaml at admin.key_required: \"0.0.0.0:9180\" is reachable from other machines, so keys are required\n  hint: listen on 127.0.0.1, or set admin.key_required to true";
-    let table: [(&str, &[&str]); 8] = [
+    let table: [(&str, &[&str]); 9] = [
         ("admin: {listen: \"127.0.0.1:9180\", key_required: false}\n", &[]),
         ("admin: {listen: \"[::1]:9180\", key_required: false}\n", &[]),
         ("admin: {listen: \"0.0.0.0:9180\"}\n", &[tls]),
         ("admin: {listen: \"0.0.0.0:9180\", key_required: false}\n", &[key, tls]),
         ("admin: {listen: \"0.0.0.0:9180\", tls: {certificate: a.pem, key: b.pem}}\n", &[]),
+        (
+            "admin: {tls: {client_ca: ca.pem}}\n",
+            &[
+                "error: yumen.yaml at admin.tls.client_ca: client certificates need TLS, which has no certificate\n  hint: set certificate and key too",
+            ],
+        ),
         (
             "admin: {tls: {certificate: a.pem}}\n",
             &[

@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::common;
+use super::common::{self, RouteMethod};
 
 /// Health checks. Passive checks need active ones, which bring endpoints back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,16 +21,16 @@ pub struct HealthCheckSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckType {
-    /// A GET request.
+    /// A request, by default GET.
     #[default]
     Http,
-    /// A GET request over TLS.
+    /// The same over TLS.
     Https,
     /// A TCP connection.
     Tcp,
     /// A call of the gRPC health service. Beyond APISIX.
     Grpc,
-    /// The same over TLS. Beyond APISIX.
+    /// That call over TLS. Beyond APISIX.
     Grpcs,
 }
 
@@ -51,8 +51,12 @@ pub struct ActiveCheck {
     /// The port of a probe; absent means the node's.
     #[schemars(range(min = 1))]
     pub port: Option<u16>,
-    /// The target of the GET.
+    /// The method of the request.
+    pub http_method: RouteMethod,
+    /// The target of the request.
     pub http_path: String,
+    /// The body of the request; empty means none.
+    pub http_req_body: String,
     /// Whether the certificate must be valid.
     pub https_verify_certificate: bool,
     /// The service in calls of the gRPC health service; absent means the whole server. Beyond APISIX.
@@ -75,7 +79,9 @@ impl Default for ActiveCheck {
             concurrency: 10,
             host: None,
             port: None,
+            http_method: RouteMethod::Get,
             http_path: "/".into(),
+            http_req_body: String::new(),
             https_verify_certificate: common::yes(),
             grpc_service: None,
             healthy: ActiveHealthy::default(),

@@ -11,7 +11,7 @@ use super::{Kind, resource_type};
 #[serde(deny_unknown_fields)]
 pub struct ConsumerSpec {
     /// Name and id of the consumer.
-    #[schemars(length(min = 1, max = 100), regex(pattern = r"^[a-zA-Z0-9_\-]+$"))]
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^[a-zA-Z0-9_\-]+$"))]
     pub username: String,
     /// Accepted because tools send it; equal to `username`.
     pub id: Option<ResourceId>,

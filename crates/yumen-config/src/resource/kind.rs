@@ -102,7 +102,7 @@ impl IdRule {
         match self {
             IdRule::Name | IdRule::PluginName => is_plain_id(id),
             // A slash separates the parts of ids and store keys.
-            IdRule::Username => (1..=100).contains(&id.len()) && !id.contains('/'),
+            IdRule::Username => (1..=256).contains(&id.len()) && !id.contains('/'),
             IdRule::WithinParent => {
                 // Without the separator, both parts are empty and neither is valid.
                 let (owner, id) = id.split_once("/credentials/").unwrap_or(("", ""));

@@ -141,6 +141,17 @@ fn rules(schema: &mut Schema) {
     );
 }
 
+/// Refuses both members of a pair by name, which the combinators of the schema cannot.
+fn screen(written: &Value) -> Result<(), InvalidSettings> {
+    let is_written = |name: &str| written.get(name).is_some();
+    for (one, many) in [("host", "hosts"), ("remote_addr", "remote_addrs")] {
+        if is_written(one) && is_written(many) {
+            return Err(InvalidSettings::at(many, format!("only one of {one} or {many} is allowed")));
+        }
+    }
+    Ok(())
+}
+
 fn settle(route: &mut RouteSpec) -> Result<(), InvalidSettings> {
     if let Some(upstream) = &mut route.upstream {
         super::upstream::settle(upstream).map_err(|invalid| invalid.under("upstream"))?;
@@ -148,4 +159,4 @@ fn settle(route: &mut RouteSpec) -> Result<(), InvalidSettings> {
     Ok(())
 }
 
-resource_type!(RouteSpec, Kind::Routes, settle = settle);
+resource_type!(RouteSpec, Kind::Routes, screen = screen, settle = settle);

@@ -381,7 +381,7 @@ fn check_hash_key(upstream: &UpstreamSpec) -> Result<(), InvalidSettings> {
     let Some(pattern) = pattern else { return Ok(()) };
     let mut key = Value::String(key.clone());
     schema::validate(&json!({ "type": "string", "pattern": pattern }), &mut key)
-        .map_err(|invalid| InvalidSettings::at("key", format!("invalid configuration: {}", invalid.message)))
+        .map_err(|invalid| InvalidSettings::at("key", invalid.message))
 }
 
 resource_type!(UpstreamSpec, Kind::Upstreams, settle = settle);

@@ -11,6 +11,7 @@ use yumen_base::Problem;
 use yumen_config::decode;
 use yumen_config::resource as config;
 
+use super::foreign_members;
 use super::names::ObjectName;
 use super::references::{self, Variables};
 use super::validate::ObjectError;
@@ -279,15 +280,20 @@ impl Compiler {
         let mut parts = loaded.map_err(|error| vec![error.problem(name)])?;
         // Client certificates are used by upstreams, which read them from the object's text.
         let is_presented = written.kind == config::SslType::Server && written.status != 0;
+        let foreign = [
+            ("name", written.name.is_some()),
+            ("validity_start", written.validity_start.is_some()),
+            ("validity_end", written.validity_end.is_some()),
+        ];
+        let mut problems: Vec<Problem> = foreign_members::warnings(name, foreign).collect();
         if !is_presented {
             self.server_names.remove(&name.id);
-            return Ok(Vec::new());
+            return Ok(problems);
         }
         // Refused only here and not in `load`: another node may have the variable, but this one cannot present the pair.
         if let Some(unresolved) = parts.unresolved.take() {
             return Err(vec![unresolved.problem(name)]);
         }
-        let mut problems = Vec::new();
         let protocols = written.ssl_protocols.as_deref().unwrap_or_default();
         // A warning and not an error: APISIX accepts the value, and the other versions still work.
         if protocols.contains(&config::SslProtocol::Tls11) {

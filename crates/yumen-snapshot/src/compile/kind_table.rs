@@ -13,7 +13,7 @@ use yumen_plugin::proto::ProtoDescriptors;
 use super::names::ObjectName;
 use super::plugin_settings::PluginOwner;
 use super::validate::{self, ObjectError, ObjectValidator};
-use super::{Compiler, StageResult, certificate, invalid, route, stream, upstream};
+use super::{Compiler, StageResult, certificate, foreign_members, invalid, route, stream, upstream};
 
 /// The functions that compile objects of one kind.
 pub(super) struct KindCompiler {
@@ -170,7 +170,14 @@ static PLUGIN_CONFIGS: KindCompiler = KindCompiler {
 static GLOBAL_RULES: KindCompiler = KindCompiler {
     stage: |compiler, name, json| {
         let written: config::GlobalRule = decode(json).map_err(|error| vec![invalid(name, error)])?;
-        compiler.stage_plugin_set(name, written.plugins)
+        let foreign = [
+            ("name", written.name.is_some()),
+            ("desc", written.desc.is_some()),
+            ("labels", written.labels.is_some()),
+        ];
+        let mut problems = compiler.stage_plugin_set(name, written.plugins)?;
+        problems.extend(foreign_members::warnings(name, foreign));
+        Ok(problems)
     },
     link: |compiler, _| {
         compiler.link_global();

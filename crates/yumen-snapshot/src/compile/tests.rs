@@ -117,7 +117,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 const fn missing(name: &'static str, role: MissingRole) -> MissingPlugin {
-    MissingPlugin { name, priority: 5, role, serves: ServedTraffic::Both }
+    MissingPlugin { name, priority: 5, role, serves: ServedTraffic::Both, metadata: &[], consumer: &[] }
 }
 
 /// Plugins that the tests' compiler does not run.

@@ -19,8 +19,8 @@ use crate::balance::{Balancer, EndpointStart, PolicyContext, PreviousEndpoints, 
 use crate::endpoint::{Endpoint, EndpointHealth, EndpointState};
 use crate::upstream::{
     ActiveChecks, AttemptTimeouts, EndpointSelection, EndpointTls, HealthChecks, HostRewrite,
-    KeepaliveLimits, PassiveChecks, ProbeKind, RetryPolicy, TunnelPolicy, Upstream, UpstreamProtocol,
-    UpstreamScheme, UpstreamSlotId, UpstreamStreamSettings, UpstreamTls,
+    KeepaliveLimits, PassiveChecks, ProbeKind, ProbeMessage, RetryPolicy, TunnelPolicy, Upstream,
+    UpstreamProtocol, UpstreamScheme, UpstreamSlotId, UpstreamStreamSettings, UpstreamTls,
 };
 
 /// Ten years: longer than any process runs, and safe to add to any point in time.
@@ -106,8 +106,11 @@ fn checks(written: &config::HealthCheckSpec, of: &config::UpstreamSpec, is_of_st
         tcp_failures: passive.unhealthy.tcp_failures.into(),
         timeouts: passive.unhealthy.timeouts.into(),
     });
+    let message =
+        ProbeMessage { method: active.http_method.as_str(), body: active.http_req_body.as_str().into() };
     let active = ActiveChecks {
         probe,
+        message,
         port: active.port,
         proxy_protocol: proxy_protocol(of).filter(|_| is_of_streams),
         timeout_ms: millis(active.timeout),

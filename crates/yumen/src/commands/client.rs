@@ -4,7 +4,6 @@
 
 use std::future::Future;
 use std::io::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -19,6 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
+pub(crate) use tls_files::OperatorTlsArgs;
+
 /// Maximum response body: 256 MiB, since responses are documents of the control plane.
 const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,6 +31,7 @@ const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
 pub(crate) struct OperatorClient {
     base: Uri,
     key: Option<String>,
+    tls: OperatorTlsArgs,
     runtime: Runtime,
 }
 
@@ -49,7 +51,12 @@ impl OperatorClient {
             bail!("\"{base_url}\" is not a URL of the form http://HOST:PORT or https://HOST:PORT");
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(OperatorClient { base, key, runtime })
+        Ok(OperatorClient { base, key, tls: OperatorTlsArgs::default(), runtime })
+    }
+
+    /// The same client with files for TLS.
+    pub(crate) fn with_tls(self, tls: OperatorTlsArgs) -> OperatorClient {
+        OperatorClient { tls, ..self }
     }
 
     /// Sends a GET request.
@@ -128,7 +135,9 @@ impl OperatorClient {
         };
         let answer = async {
             if is_tls {
-                let stream = handshake(host, tcp).await.with_context(|| format!("TLS with {host}:{port}"))?;
+                let stream = handshake(host, &self.tls, tcp)
+                    .await
+                    .with_context(|| format!("TLS with {host}:{port}"))?;
                 send_request(stream, request, sink).await
             } else {
                 send_request(tcp, request, sink).await
@@ -186,16 +195,13 @@ async fn pour(mut body: Incoming, into: &mut CountedDownload<'_>) -> anyhow::Res
     Ok(())
 }
 
-async fn handshake(host: &str, tcp: TcpStream) -> anyhow::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+async fn handshake(
+    host: &str,
+    files: &OperatorTlsArgs,
+    tcp: TcpStream,
+) -> anyhow::Result<tokio_rustls::client::TlsStream<TcpStream>> {
     let name = rustls::pki_types::ServerName::try_from(host.to_owned())?;
-    Ok(tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await?)
+    Ok(tokio_rustls::TlsConnector::from(files.config()?).connect(name, tcp).await?)
 }
 
 impl OperatorResponse {
@@ -232,6 +238,8 @@ impl OperatorResponse {
         })
     }
 }
+
+mod tls_files;
 
 #[cfg(test)]
 mod tests;

@@ -207,6 +207,7 @@ fn families() -> Vec<MetricFamily> {
     crate::endpoints::discovery::describe(&mut families);
     crate::endpoints::dns::describe(&mut families);
     probe::Supervisor::default().counters().gather(&mut families);
+    families.push(yumen_admin::left_out());
     let (_sender, snapshots) = tokio::sync::watch::channel(Default::default());
     probe::HealthMetrics(snapshots).gather(&mut families);
     families.retain(|family| family.name != "apisix_upstream_status");

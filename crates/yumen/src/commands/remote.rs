@@ -9,7 +9,7 @@ use clap::Args;
 use hyper::Method;
 use serde_json::Value;
 
-use super::client::{OperatorClient, OperatorResponse};
+use super::client::{OperatorClient, OperatorResponse, OperatorTlsArgs};
 use super::output;
 use crate::process::private_file;
 
@@ -22,6 +22,8 @@ pub(crate) struct RemoteArgs {
     /// Admin key
     #[arg(long, value_name = "KEY", env = "YUMEN_ADMIN_KEY", hide_env_values = true)]
     key: Option<String>,
+    #[command(flatten)]
+    tls: OperatorTlsArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -29,7 +31,7 @@ pub(crate) struct RemoteArgs {
 
 impl RemoteArgs {
     pub(crate) fn client(&self) -> anyhow::Result<OperatorClient> {
-        OperatorClient::new(&self.admin, self.key.clone())
+        Ok(OperatorClient::new(&self.admin, self.key.clone())?.with_tls(self.tls.clone()))
     }
 
     /// Prints a document as JSON or as text.

@@ -1,4 +1,4 @@
-//! One probe of one endpoint: a connection, or a GET on it. Independent of thresholds or intervals.
+//! One probe of one endpoint: a connection, or a request on it. Independent of thresholds or intervals.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use yumen_http::proxy_protocol;
 use yumen_http::{HeadLimits, Method, ParsedHead, ResponseHead, parse};
 use yumen_snapshot::UpstreamTls;
-use yumen_snapshot::upstream::{ActiveChecks, Endpoint, ProbeKind};
+use yumen_snapshot::upstream::{ActiveChecks, Endpoint, ProbeKind, ProbeMessage};
 
 use super::grpc::HealthCall;
 use crate::observe::log_suppression::{SuppressionKey, should_log};
@@ -57,7 +57,7 @@ impl ProbeRequest {
             ProbeKind::Http { path, host, fields } => {
                 let host =
                     host.as_deref().map_or_else(|| authority(&endpoint.host, addr.port(), 80), str::to_owned);
-                (request(path, &host, fields), None)
+                (request(&checks.message, path, &host, fields), None)
             }
             ProbeKind::Https { path, host, fields, verify } => {
                 let name = host.as_deref().map_or(&*endpoint.host, host_of);
@@ -65,7 +65,7 @@ impl ProbeRequest {
                 let host = host
                     .as_deref()
                     .map_or_else(|| authority(&endpoint.host, addr.port(), 443), str::to_owned);
-                (request(path, &host, fields), Some(tls))
+                (request(&checks.message, path, &host, fields), Some(tls))
             }
         };
         if let Some(Err(error)) = &tls {
@@ -180,18 +180,22 @@ fn authority(host: &str, port: u16, default_port: u16) -> String {
     if port == default_port { host } else { format!("{host}:{port}") }
 }
 
-fn request(path: &str, host: &str, fields: &[(Box<str>, Box<str>)]) -> Vec<u8> {
+fn request(message: &ProbeMessage, path: &str, host: &str, fields: &[(Box<str>, Box<str>)]) -> Vec<u8> {
+    let ProbeMessage { method, body } = message;
     let slash = if path.starts_with('/') { "" } else { "/" };
     // A space would end the request target (RFC 9112 §3).
     let path = clean(path).replace(' ', "%20");
-    let mut text = format!("GET {slash}{path} HTTP/1.1\r\n");
+    let mut text = format!("{method} {slash}{path} HTTP/1.1\r\n");
+    let length = body.len().to_string();
     let own = [("Host", host), ("User-Agent", "yumen-healthcheck"), ("Connection", "close")];
+    let own = own.into_iter().chain((!body.is_empty()).then_some(("Content-Length", length.as_str())));
     let is_given = |name: &str| fields.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
-    let own = own.into_iter().filter(|(name, _)| !is_given(name));
+    let own = own.filter(|(name, _)| !is_given(name));
     for (name, value) in own.chain(fields.iter().map(|(name, value)| (&**name, &**value))) {
         text.push_str(&format!("{}: {}\r\n", clean(name), clean(value)));
     }
     text.push_str("\r\n");
+    text.push_str(body);
     text.into_bytes()
 }
 
@@ -202,13 +206,13 @@ fn clean(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{authority, host_of, request};
+    use super::{ProbeMessage, authority, host_of, request};
 
     #[test]
     fn a_request_names_its_host_once_and_cannot_be_split() {
         let field = |name: &str, value: &str| (Box::from(name), Box::from(value));
         let check = |path: &str, fields: &[(Box<str>, Box<str>)], expected: &str| {
-            let sent = String::from_utf8(request(path, "a.test", fields)).unwrap();
+            let sent = String::from_utf8(request(&ProbeMessage::default(), path, "a.test", fields)).unwrap();
             assert_eq!(sent.replace("\r\n", "|"), expected);
         };
         let own = "Host: a.test|User-Agent: yumen-healthcheck|Connection: close|";
@@ -221,6 +225,19 @@ mod tests {
         );
         let host = [field("host", "b.test")];
         check("/", &host, "GET / HTTP/1.1|User-Agent: yumen-healthcheck|Connection: close|host: b.test||");
+    }
+
+    #[test]
+    fn a_request_has_the_method_and_the_body_of_its_settings() {
+        let message = ProbeMessage { method: "POST", body: "a=1".into() };
+        let sent = String::from_utf8(request(&message, "/up", "a.test", &[])).unwrap();
+        let (head, body) = sent.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("POST /up HTTP/1.1\r\nHost: a.test\r\n"), "{head}");
+        assert!(head.ends_with("\r\nContent-Length: 3"), "{head}");
+        assert_eq!(body, "a=1");
+        let empty = ProbeMessage { method: "HEAD", ..ProbeMessage::default() };
+        let sent = String::from_utf8(request(&empty, "/", "a.test", &[])).unwrap();
+        assert!(sent.starts_with("HEAD / ") && !sent.contains("Content-Length"), "{sent}");
     }
 
     #[test]

@@ -12,7 +12,8 @@ use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, Now, PluginHost};
 use yumen_snapshot::upstream::{
     ActiveChecks, Endpoint, EndpointHealth, EndpointSelection, EndpointState, EndpointTls, HealthChecks,
-    KeepaliveLimits, ProbeKind, RetryPolicy, TriedEndpoints, UpstreamProtocol, UpstreamStreamSettings,
+    KeepaliveLimits, ProbeKind, ProbeMessage, RetryPolicy, TriedEndpoints, UpstreamProtocol,
+    UpstreamStreamSettings,
 };
 use yumen_snapshot::{AttemptTimeouts, Balancer, HostRewrite, Upstream, UpstreamTls};
 
@@ -76,6 +77,7 @@ fn http() -> ProbeKind {
 fn checks(probe: ProbeKind) -> HealthChecks {
     let active = ActiveChecks {
         probe,
+        message: ProbeMessage::default(),
         port: None,
         proxy_protocol: None,
         timeout_ms: 500,
