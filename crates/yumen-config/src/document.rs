@@ -8,6 +8,7 @@ mod identity;
 mod substitute;
 #[cfg(test)]
 mod tests;
+mod variable_marks;
 
 use std::collections::HashSet;
 
@@ -15,10 +16,13 @@ use serde::Deserializer;
 use serde_json::{Map, Value};
 use yumen_base::Problem;
 
+use crate::json_text::JsonText;
 use crate::resource::{Kind, Resource, position_of};
 use crate::yaml;
 use collect::{DocumentUse, ResourceCollector};
+use substitute::DocumentVariables;
 pub use substitute::merge_keys;
+use variable_marks::VariableMarks;
 
 /// Looks up an environment variable; `None` if it is not set.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -56,36 +60,57 @@ fn read(text: &str, meant: DocumentUse<'_>) -> (Vec<Resource>, Vec<Problem>) {
         return (Vec::new(), vec![Problem::error("file", "", message.to_owned())]);
     }
     // JSON is valid YAML, but it has no merge keys, and its own parser is faster.
-    let is_json = text.trim_start().starts_with('{');
-    // Most documents have no variables, so one search spares the visit of every text.
-    let mut collector = ResourceCollector::new(meant, text.contains("${{"), !is_json);
-    let outcome = match is_json {
-        true => read_json(text, &mut collector),
-        false => read_yaml(text, &mut collector),
+    let read = match text.trim_start().starts_with('{') {
+        // A document may be one flow mapping of YAML.
+        true => read_json(text, meant).or_else(|json| read_yaml(text, meant).map_err(|_| json)),
+        false => read_yaml(text, meant),
     };
-    match outcome {
-        Ok(()) => collector.finish(),
-        // Items that were read before the error are dropped: the rest of the document is unknown, and a partial
-        // configuration would delete objects.
-        Err(message) => (Vec::new(), vec![Problem::error("file", "", message)]),
+    // Items that were read before the error are dropped: the rest of the document is unknown, and a partial
+    // configuration would delete objects.
+    read.unwrap_or_else(|message| (Vec::new(), vec![Problem::error("file", "", message)]))
+}
+
+/// The variables of a text. Most documents have none, so one search spares the visit of every text.
+fn variables<'l>(
+    text: &'l str,
+    meant: DocumentUse<'l>,
+    marks: Option<VariableMarks<'l>>,
+) -> Option<DocumentVariables<'l>> {
+    match meant {
+        DocumentUse::Active(lookup) if text.contains("${{") => {
+            Some(DocumentVariables { lookup, text, marks })
+        }
+        _ => None,
     }
 }
 
-fn read_json(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), String> {
-    let mut json = serde_json::Deserializer::from_str(text);
+type ReadDocument = (Vec<Resource>, Vec<Problem>);
+
+fn read_json(text: &str, meant: DocumentUse<'_>) -> Result<ReadDocument, String> {
+    let mut collector = ResourceCollector::new(meant, variables(text, meant, None), false);
+    let text = JsonText::new(text.as_bytes());
+    let mut json = serde_json::Deserializer::from_slice(text.strict());
     // Text behind the object would be ignored otherwise.
-    json.deserialize_any(collector).and_then(|()| json.end()).map_err(|error| error.to_string())
+    let read = json.deserialize_any(&mut collector).and_then(|()| json.end());
+    read.map(|()| collector.finish()).map_err(|error| text.error(&error).to_string())
 }
 
 // The YAML reader is serde_yaml_ng. It read 100 000 routes (29 MB) in 1.0-1.3 s on a busy machine.
 // serde-saphyr stopped at its default budget of 250 000 nodes, about 8 000 routes, and took about twice as
 // long up to there (0.15 s against 0.07 s); a raised budget was not measured.
-fn read_yaml(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), String> {
+fn read_yaml(text: &str, meant: DocumentUse<'_>) -> Result<ReadDocument, String> {
+    let marked = match meant {
+        DocumentUse::Active(_) => VariableMarks::mark(text),
+        DocumentUse::Submitted => None,
+    };
+    let (marks, marked) = marked.unzip();
+    let mut collector = ResourceCollector::new(meant, variables(text, meant, marks), true);
     // The YAML parser reports an empty text as an error; here it is a document without resources.
-    if is_blank(text) {
-        return Ok(());
+    if !is_blank(text) {
+        let yaml = serde_yaml_ng::Deserializer::from_str(marked.as_deref().unwrap_or(text));
+        yaml.deserialize_any(&mut collector).map_err(|error| error.to_string())?;
     }
-    serde_yaml_ng::Deserializer::from_str(text).deserialize_any(collector).map_err(|error| error.to_string())
+    Ok(collector.finish())
 }
 
 /// Whether a text contains only white space, comments and YAML document markers (`---`).

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
-use yumen_config::InvalidSettings;
+use yumen_config::{InvalidSettings, json_text};
 
 /// Returns the value of an environment variable.
 pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -119,7 +119,7 @@ fn begins<'t>(text: &'t str, scheme: &str) -> Option<&'t str> {
 
 /// A member of a variable that is a JSON object. Errors do not contain the value, which may be a secret.
 fn member_of(name: &str, member: &str, value: &str) -> Result<String, String> {
-    let value: Value = serde_json::from_str(value).map_err(|_| {
+    let value: Value = json_text::from_slice(value.as_bytes()).map_err(|_| {
         format!("the environment variable \"{name}\" holds no JSON to take \"{member}\" from")
     })?;
     match value.get(member) {
