@@ -13,6 +13,7 @@ use super::missing_plugins::AbsentPlugin;
 use super::names::ObjectName;
 use super::plugin_bindings::{CompilerObjects, PluginBindings};
 use super::plugin_settings::{ParsedPlugin, PluginOwner};
+use super::references::NO_MANAGERS;
 use super::staged_objects::StagedObjects;
 use super::tables::StagedConsumerKey;
 use super::upstream::UpstreamBuilder;
@@ -195,7 +196,13 @@ impl PluginBuilder<'_> {
             ParsedPlugin::Key { plugin, key: (key, auth) } => {
                 built.keys.push(StagedConsumerKey { plugin, key, auth });
             }
-            ParsedPlugin::Plugin { kind, plugin, meta, reads } => {
+            ParsedPlugin::Plugin { kind, plugin, meta, reads, unresolved } => {
+                built.problems.extend(unresolved.into_iter().map(|path| {
+                    let path = format!("plugins.{}.{path}", kind.name);
+                    let message = format!("{NO_MANAGERS}: the reference is used as it is written");
+                    Problem::warning(origin.text.to_string(), path, message)
+                        .hint("use $env:// or write the value")
+                }));
                 built.entries.push(PluginEntry::On(Arc::new(PluginInstance {
                     phases: plugin.phases(),
                     plugin,

@@ -14,22 +14,38 @@ pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 const ENV: &str = "$env://";
 const SECRET: &str = "$secret://";
+pub(super) const NO_MANAGERS: &str = "secret managers are not supported in this version";
+
+/// The treatment of `$secret://`, for which this version has no manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SecretPolicy {
+    /// An error: see the head of this file.
+    Refuse,
+    /// The reference stays as it is written, as in APISIX while its manager is missing.
+    Keep,
+}
 
 /// The resolved references: each as written, with its value.
 #[derive(Debug, Default)]
-pub(super) struct ResolvedReferences(Vec<(String, String)>);
+pub(super) struct ResolvedReferences {
+    resolved: Vec<(String, String)>,
+    /// The paths of references to secrets that stay as written.
+    pub(super) kept: Vec<String>,
+}
 
 impl ResolvedReferences {
     /// The values that a template could take for variables.
     pub(super) fn data_values(&self) -> Vec<String> {
         // A value from the environment is data: a template must not read variables into it.
-        self.0.iter().map(|(_, value)| value).filter(|value| value.contains('$')).cloned().collect()
+        self.resolved.iter().map(|(_, value)| value).filter(|value| value.contains('$')).cloned().collect()
     }
 
     /// The message with references in place of their values, which may be secrets.
     pub(super) fn mask(&self, message: String) -> String {
         // The value may be a secret, and problems are shown to viewers.
-        self.0.iter().fold(message, |message, (written, value)| message.replace(value.as_str(), written))
+        self.resolved
+            .iter()
+            .fold(message, |message, (written, value)| message.replace(value.as_str(), written))
     }
 }
 
@@ -47,19 +63,23 @@ pub(super) fn has_one(value: &Value) -> bool {
 pub(super) fn resolve(
     value: &mut Value,
     variables: &Variables,
+    secrets: SecretPolicy,
 ) -> Result<ResolvedReferences, InvalidSettings> {
     let mut followed = ResolvedReferences::default();
-    resolve_at(value, variables, "", &mut followed)?;
+    resolve_at(value, (variables, secrets), "", &mut followed)?;
     Ok(followed)
 }
 
 fn resolve_at(
     value: &mut Value,
-    variables: &Variables,
+    (variables, secrets): (&Variables, SecretPolicy),
     path: &str,
     followed: &mut ResolvedReferences,
 ) -> Result<(), InvalidSettings> {
     match value {
+        Value::String(written) if secrets == SecretPolicy::Keep && begins(written, SECRET).is_some() => {
+            followed.kept.push(path.to_owned());
+        }
         Value::String(written) => {
             let refuse =
                 |message| InvalidSettings::at(path, format!("\"{path}\" cannot be resolved: {message}"));
@@ -67,19 +87,19 @@ fn resolve_at(
                 let reference = std::mem::replace(written, value.clone());
                 // An empty value occurs in every message, so it cannot be masked.
                 if !value.is_empty() {
-                    followed.0.push((reference, value));
+                    followed.resolved.push((reference, value));
                 }
             }
         }
         Value::Array(items) => {
             for (at, item) in items.iter_mut().enumerate() {
-                resolve_at(item, variables, &format!("{path}[{at}]"), followed)?;
+                resolve_at(item, (variables, secrets), &format!("{path}[{at}]"), followed)?;
             }
         }
         Value::Object(members) => {
             for (name, member) in members.iter_mut() {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                resolve_at(member, variables, &path, followed)?;
+                resolve_at(member, (variables, secrets), &path, followed)?;
             }
         }
         _ => {}
@@ -96,9 +116,7 @@ pub fn meaning<'t>(text: &'t str, variables: &Variables) -> Option<Cow<'t, str>>
 pub(super) fn resolve_text<'t>(text: &'t str, variables: &Variables) -> Result<Cow<'t, str>, String> {
     // An error and not a literal: see the head of this file.
     if begins(text, SECRET).is_some() {
-        return Err(
-            "secret managers are not supported in this version; use $env:// or write the value".into()
-        );
+        return Err(format!("{NO_MANAGERS}; use $env:// or write the value"));
     }
     let Some(rest) = begins(text, ENV) else { return Ok(Cow::Borrowed(text)) };
     let (name, member) = rest.split_once('/').unwrap_or((rest, ""));
