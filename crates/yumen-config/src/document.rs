@@ -27,11 +27,11 @@ use variable_marks::VariableMarks;
 /// Looks up an environment variable; `None` if it is not set.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Parses the document of a node. A text that starts with `{` is JSON; any other text is YAML.
+/// Parses the document of a node. A text that begins like a JSON object is JSON; any other text is YAML.
 ///
 /// A line `#END` may end the document; a leading byte order mark is ignored. `${{NAME}}` and
-/// `${{NAME:=default}}` in values and keys are replaced through `lookup`, and YAML merge keys (`<<`) are
-/// expanded. A text that cannot be parsed yields no resources and one problem of the object `file` with line
+/// `${{NAME:=default}}` in values and keys are replaced through `lookup` ([`substitute`]), and YAML merge keys
+/// (`<<`) are expanded. A text that cannot be parsed yields no resources and one problem of the object `file` with line
 /// and column.
 ///
 /// An item without an id is identified by its position ([`is_position_id`](crate::resource::is_position_id)). An item
@@ -60,57 +60,48 @@ fn read(text: &str, meant: DocumentUse<'_>) -> (Vec<Resource>, Vec<Problem>) {
         return (Vec::new(), vec![Problem::error("file", "", message.to_owned())]);
     }
     // JSON is valid YAML, but it has no merge keys, and its own parser is faster.
-    let read = match text.trim_start().starts_with('{') {
-        // A document may be one flow mapping of YAML.
-        true => read_json(text, meant).or_else(|json| read_yaml(text, meant).map_err(|_| json)),
-        false => read_yaml(text, meant),
-    };
-    // Items that were read before the error are dropped: the rest of the document is unknown, and a partial
-    // configuration would delete objects.
-    read.unwrap_or_else(|message| (Vec::new(), vec![Problem::error("file", "", message)]))
-}
-
-/// The variables of a text. Most documents have none, so one search spares the visit of every text.
-fn variables<'l>(
-    text: &'l str,
-    meant: DocumentUse<'l>,
-    marks: Option<VariableMarks<'l>>,
-) -> Option<DocumentVariables<'l>> {
-    match meant {
-        DocumentUse::Active(lookup) if text.contains("${{") => {
-            Some(DocumentVariables { lookup, text, marks })
-        }
+    let is_json = is_json(text);
+    let marked = match meant {
+        DocumentUse::Active(_) if !is_json => VariableMarks::mark(text),
         _ => None,
+    };
+    let (marks, marked) = marked.unzip();
+    let mut collector = ResourceCollector::new(meant, DocumentVariables::of(meant, text, marks), !is_json);
+    let outcome = match is_json {
+        true => read_json(text, &mut collector),
+        false => read_yaml(marked.as_deref().unwrap_or(text), &mut collector),
+    };
+    match outcome {
+        Ok(()) => collector.finish(),
+        // Items that were read before the error are dropped: the rest of the document is unknown, and a partial
+        // configuration would delete objects.
+        Err(message) => (Vec::new(), vec![Problem::error("file", "", message)]),
     }
 }
 
-type ReadDocument = (Vec<Resource>, Vec<Problem>);
+/// Whether a text begins like a JSON object. A flow mapping of YAML with a plain first key is none.
+fn is_json(text: &str) -> bool {
+    let inner = text.trim_start().strip_prefix('{').map(str::trim_start);
+    inner.is_some_and(|inner| inner.is_empty() || inner.starts_with(['"', '}']))
+}
 
-fn read_json(text: &str, meant: DocumentUse<'_>) -> Result<ReadDocument, String> {
-    let mut collector = ResourceCollector::new(meant, variables(text, meant, None), false);
+fn read_json(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), String> {
     let text = JsonText::new(text.as_bytes());
     let mut json = serde_json::Deserializer::from_slice(text.strict());
     // Text behind the object would be ignored otherwise.
-    let read = json.deserialize_any(&mut collector).and_then(|()| json.end());
-    read.map(|()| collector.finish()).map_err(|error| text.error(&error).to_string())
+    let read = json.deserialize_any(collector).and_then(|()| json.end());
+    read.map_err(|error| text.error(&error).to_string())
 }
 
 // The YAML reader is serde_yaml_ng. It read 100 000 routes (29 MB) in 1.0-1.3 s on a busy machine.
 // serde-saphyr stopped at its default budget of 250 000 nodes, about 8 000 routes, and took about twice as
 // long up to there (0.15 s against 0.07 s); a raised budget was not measured.
-fn read_yaml(text: &str, meant: DocumentUse<'_>) -> Result<ReadDocument, String> {
-    let marked = match meant {
-        DocumentUse::Active(_) => VariableMarks::mark(text),
-        DocumentUse::Submitted => None,
-    };
-    let (marks, marked) = marked.unzip();
-    let mut collector = ResourceCollector::new(meant, variables(text, meant, marks), true);
+fn read_yaml(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), String> {
     // The YAML parser reports an empty text as an error; here it is a document without resources.
-    if !is_blank(text) {
-        let yaml = serde_yaml_ng::Deserializer::from_str(marked.as_deref().unwrap_or(text));
-        yaml.deserialize_any(&mut collector).map_err(|error| error.to_string())?;
+    if is_blank(text) {
+        return Ok(());
     }
-    Ok(collector.finish())
+    serde_yaml_ng::Deserializer::from_str(text).deserialize_any(collector).map_err(|error| error.to_string())
 }
 
 /// Whether a text contains only white space, comments and YAML document markers (`---`).

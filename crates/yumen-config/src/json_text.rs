@@ -57,12 +57,16 @@ impl<'t> JsonText<'t> {
         }
         let place = format!(" at line {} column {}", error.line(), error.column());
         let Some(fault) = message.strip_suffix(&place) else { return JsonTextError(message) };
-        let (line, column) = self.written_place(error.line(), error.column());
+        let (line, column) = self.place(error);
         JsonTextError(format!("{fault} at line {line} column {column}"))
     }
 
-    /// The place in the text as written of a place in the strict text. Columns count bytes.
-    fn written_place(&self, line: usize, column: usize) -> (usize, usize) {
+    /// Line and column, from 1, in the text as written of an error of a parser of the strict text. Columns count bytes.
+    pub fn place(&self, error: &serde_json::Error) -> (usize, usize) {
+        let (line, column) = (error.line(), error.column());
+        if let Cow::Borrowed(_) = self.strict {
+            return (line, column);
+        }
         // Structural line breaks are the same in both texts, so the walk needs the strict text alone.
         let (mut at, mut strict_at) = ((1, 0), (1, 0));
         let mut in_string = StringState::Outside;

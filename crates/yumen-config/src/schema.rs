@@ -30,13 +30,10 @@ pub struct InvalidSettings {
 }
 
 /// The rule that refused settings break.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RuleViolation {
     /// The schema requires a boolean and the value is a string, such as `yes`, `on` or `"true"`.
     TextForBoolean,
-    /// The value is not one of an enum; the text lists its values. The message is that of APISIX, which tools
-    /// compare, and has no list.
-    NotInEnum(Box<str>),
     /// Any other rule.
     #[default]
     Other,

@@ -124,7 +124,6 @@ fn invalid(name: &ObjectName, error: InvalidSettings) -> Problem {
         RuleViolation::TextForBoolean => {
             problem.hint("write true or false: yes, no, on and off are texts, in YAML as well")
         }
-        RuleViolation::NotInEnum(values) => problem.hint(format!("allowed: {values}")),
         RuleViolation::Other => problem,
     }
 }

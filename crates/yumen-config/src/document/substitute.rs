@@ -10,20 +10,35 @@ use std::convert::Infallible;
 use serde_json::{Map, Value};
 
 use super::Lookup;
+use super::collect::DocumentUse;
 use super::variable_marks::VariableMarks;
 use crate::duplicate_keys;
 use crate::resource::ResourceDefect;
 
 /// The variables of one document.
 pub(super) struct DocumentVariables<'l> {
-    pub(super) lookup: Lookup<'l>,
+    lookup: Lookup<'l>,
     /// The document as written.
-    pub(super) text: &'l str,
+    text: &'l str,
     /// The marks of a YAML document.
-    pub(super) marks: Option<VariableMarks<'l>>,
+    marks: Option<VariableMarks<'l>>,
 }
 
-impl DocumentVariables<'_> {
+impl<'l> DocumentVariables<'l> {
+    /// The variables of a text. Most documents have none, so one search spares the visit of every value.
+    pub(super) fn of(
+        meant: DocumentUse<'l>,
+        text: &'l str,
+        marks: Option<VariableMarks<'l>>,
+    ) -> Option<DocumentVariables<'l>> {
+        match meant {
+            DocumentUse::Active(lookup) if text.contains("${{") => {
+                Some(DocumentVariables { lookup, text, marks })
+            }
+            _ => None,
+        }
+    }
+
     /// Replaces variables everywhere in `value`. A text with an unset variable stays unchanged and yields a
     /// defect.
     pub(super) fn resolve(&self, value: &mut Value) -> Vec<ResourceDefect> {

@@ -110,7 +110,12 @@ impl<'t> VariableMarks<'t> {
 pub(super) fn next_variable(text: &str) -> Option<(usize, usize)> {
     text.match_indices("${{").find_map(|(start, _)| {
         let inner = &text[start + 3..];
-        let end = inner.find("}}").filter(|end| !inner[..*end].contains('\n'))?;
+        let mut end = inner.find("}}").filter(|end| !inner[..*end].contains('\n'))?;
+        // A default may be a JSON object, whose end is part of `}}}`. In `{a: ${{NAME}}}` nothing is open.
+        let is_open = |text: &str| text.matches('{').count() > text.matches('}').count();
+        while is_open(&inner[..end]) && inner[end + 2..].starts_with('}') {
+            end += 1;
+        }
         let is_name =
             inner.trim_start().starts_with(|first: char| first.is_ascii_alphanumeric() || first == '_');
         is_name.then_some((start, 3 + end + 2))

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::reference::SchemaReferences;
-use super::{InvalidSettings, RuleViolation, compound, object, reference, scalar};
+use super::{InvalidSettings, compound, object, reference, scalar};
 
 /// Bound of nesting, so that recursion cannot exhaust the stack.
 const DEPTH_MAX: u16 = 128;
@@ -206,16 +206,7 @@ impl<'s> SchemaEvaluator<'s> {
         if let Some(values) = keywords.values
             && !values.iter().any(|value| scalar::equal(value, instance))
         {
-            return self.refuse(|| "matches none of the enum values".into()).map_err(|invalid| {
-                InvalidSettings {
-                    violation: if self.builds_messages {
-                        scalar::not_in_enum(values)
-                    } else {
-                        RuleViolation::Other
-                    },
-                    ..invalid
-                }
-            });
+            return self.refuse(|| "matches none of the enum values".into());
         }
         compound::combinators(inner, &keywords, instance)?;
         if let (Some(format), Value::String(text)) = (keywords.format, &*instance) {

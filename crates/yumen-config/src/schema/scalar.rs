@@ -12,17 +12,6 @@ use super::{InvalidSettings, RuleViolation};
 /// 2^53. Beyond it a float cannot represent every integer.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// Listed values of an enum.
-const ENUM_VALUES_MAX: usize = 32;
-
-/// The violation of an enum, with a list of its values.
-pub(super) fn not_in_enum(values: &[Value]) -> RuleViolation {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let listed: Vec<String> = values.iter().take(ENUM_VALUES_MAX).map(text).collect();
-    let more = if values.len() > ENUM_VALUES_MAX { ", ..." } else { "" };
-    RuleViolation::NotInEnum((listed.join(", ") + more).into())
-}
-
 /// Validates `type`. As in Lua, `2.0` is an integer, and an empty table is both an object and an array.
 pub(super) fn types(
     ev: SchemaEvaluator<'_>,

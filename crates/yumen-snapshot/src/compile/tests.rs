@@ -320,7 +320,7 @@ fn a_broken_object_keeps_its_last_good_version_and_a_new_one_refuses() {
         vec![
             bad("a"),
             bad("new"),
-            put(Kind::Upstreams, "u", json!({ "nodes": { "10.0.0.6": 1 }, "scheme": "kafka" })),
+            put(Kind::Upstreams, "u", json!({ "nodes": { "10.0.0.6": 1 }, "scheme": "http3" })),
             route("named", json!({ "upstream_id": "u" })),
             route("nowhere", json!({ "uri": "/nowhere", "remote_addr": "x", "upstream": nodes("10.0.0.2") })),
             route("unknown", json!({ "plugins": { "nobody": {} } })),

@@ -135,7 +135,7 @@ pub(crate) fn capture<'p>(pattern: &'p str, path: &[u8], out: &mut Vec<(&'p str,
         let end = end.map_or(path.len(), |length| at + length);
         if segment.len() > 1 && segment.starts_with(':') {
             out.push((&segment[1..], at..end));
-        // Only the last segment captures the rest; elsewhere `*name` is literal, as in `path_key`.
+        // Patterns with a `*` before the last segment are compared by `wildcard`.
         } else if segment.len() > 1 && segment.starts_with('*') && segments.peek().is_none() {
             // `at` is beyond the path if the rest is empty.
             out.push((&segment[1..], at.min(path.len())..path.len()));
