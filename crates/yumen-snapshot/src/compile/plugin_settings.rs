@@ -139,7 +139,7 @@ impl<'k> KnownPlugins<'k> {
             followed = references::resolve(&mut settings, self.variables, secrets)
                 .map_err(PluginSettingsError::Settings)?;
         }
-        let kept = std::mem::take(&mut followed.kept);
+        let kept = followed.kept_paths();
         let parsed = match registered {
             Some(registered) => {
                 with_data_values(followed.data_values(), || build(registered, settings, side, setup, kept))

@@ -29,15 +29,23 @@ pub(crate) enum SecretPolicy {
 #[derive(Debug, Default)]
 pub(super) struct ResolvedReferences {
     resolved: Vec<(String, String)>,
-    /// The paths of references to secrets that stay as written.
-    pub(super) kept: Vec<String>,
+    /// References to secrets that stay as written, with their paths.
+    kept: Vec<(String, String)>,
 }
 
 impl ResolvedReferences {
-    /// The values that a template could take for variables.
+    /// The texts that a template could take for variables.
     pub(super) fn data_values(&self) -> Vec<String> {
-        // A value from the environment is data: a template must not read variables into it.
-        self.resolved.iter().map(|(_, value)| value).filter(|value| value.contains('$')).cloned().collect()
+        // A value from the environment is data: a template must not read variables into it. In a secret that stays as
+        // written, `$secret` is no variable.
+        let resolved = self.resolved.iter().map(|(_, value)| value);
+        let kept = self.kept.iter().map(|(_, written)| written);
+        resolved.chain(kept).filter(|value| value.contains('$')).cloned().collect()
+    }
+
+    /// The paths of references to secrets that stay as written.
+    pub(super) fn kept_paths(&self) -> Vec<String> {
+        self.kept.iter().map(|(path, _)| path.clone()).collect()
     }
 
     /// The message with references in place of their values, which may be secrets.
@@ -78,7 +86,7 @@ fn resolve_at(
 ) -> Result<(), InvalidSettings> {
     match value {
         Value::String(written) if secrets == SecretPolicy::Keep && begins(written, SECRET).is_some() => {
-            followed.kept.push(path.to_owned());
+            followed.kept.push((path.to_owned(), written.clone()));
         }
         Value::String(written) => {
             let refuse =

@@ -182,3 +182,17 @@ fn a_secret_without_a_manager_stays_where_it_opens_nothing() {
     assert_eq!(consumer_of(&compiled, secret), None, "everybody knows the reference");
     assert!(compiled.snapshot.router.routes().contains_key("a"));
 }
+
+#[test]
+fn a_function_in_lua_has_no_effect_and_is_reported() {
+    let mut compiler = compiler();
+    let first = |meta: Value| json!({ "plugins": { "first": { "text": "", "_meta": meta } } });
+    let lua = "return function(conf, ctx) end";
+    let on = route("a", first(json!({ "pre_function": lua })));
+    let off = route("b", first(json!({ "pre_function": lua, "disable": true })));
+    compiler.apply(vec![on, off], 1);
+    let found: Vec<String> = compiler.problems().iter().map(ToString::to_string).collect();
+    let expected = "warning: routes/a at plugins.first._meta.pre_function: Lua functions are not supported: the plugin \
+                    runs without this one\n  hint: remove it";
+    assert_eq!(found, [expected]);
+}
