@@ -38,7 +38,7 @@ pub(crate) struct KnownPlugins<'k> {
     pub(crate) missing: &'k MissingPlugins,
     /// The environment that settings refer to.
     pub(crate) variables: &'k Variables,
-    /// The treatment of secrets in keys and guards, where the reference itself would open what it guards.
+    /// The treatment of secrets in keys and guards, where the text of the reference would grant access.
     pub(crate) guard_secrets: SecretPolicy,
 }
 

@@ -25,6 +25,13 @@ pub(crate) enum SecretPolicy {
     Keep,
 }
 
+/// The sources of values.
+#[derive(Clone, Copy)]
+struct ReferenceRules<'v> {
+    variables: &'v Variables,
+    secrets: SecretPolicy,
+}
+
 /// The resolved references: each as written, with its value.
 #[derive(Debug, Default)]
 pub(super) struct ResolvedReferences {
@@ -74,24 +81,26 @@ pub(super) fn resolve(
     secrets: SecretPolicy,
 ) -> Result<ResolvedReferences, InvalidSettings> {
     let mut followed = ResolvedReferences::default();
-    resolve_at(value, (variables, secrets), "", &mut followed)?;
+    resolve_at(value, ReferenceRules { variables, secrets }, "", &mut followed)?;
     Ok(followed)
 }
 
 fn resolve_at(
     value: &mut Value,
-    (variables, secrets): (&Variables, SecretPolicy),
+    rules: ReferenceRules<'_>,
     path: &str,
     followed: &mut ResolvedReferences,
 ) -> Result<(), InvalidSettings> {
     match value {
-        Value::String(written) if secrets == SecretPolicy::Keep && begins(written, SECRET).is_some() => {
+        Value::String(written)
+            if rules.secrets == SecretPolicy::Keep && begins(written, SECRET).is_some() =>
+        {
             followed.kept.push((path.to_owned(), written.clone()));
         }
         Value::String(written) => {
             let refuse =
                 |message| InvalidSettings::at(path, format!("\"{path}\" cannot be resolved: {message}"));
-            if let Cow::Owned(value) = resolve_text(written, variables).map_err(refuse)? {
+            if let Cow::Owned(value) = resolve_text(written, rules.variables).map_err(refuse)? {
                 let reference = std::mem::replace(written, value.clone());
                 // An empty value occurs in every message, so it cannot be masked.
                 if !value.is_empty() {
@@ -101,13 +110,13 @@ fn resolve_at(
         }
         Value::Array(items) => {
             for (at, item) in items.iter_mut().enumerate() {
-                resolve_at(item, (variables, secrets), &format!("{path}[{at}]"), followed)?;
+                resolve_at(item, rules, &format!("{path}[{at}]"), followed)?;
             }
         }
         Value::Object(members) => {
             for (name, member) in members.iter_mut() {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                resolve_at(member, (variables, secrets), &path, followed)?;
+                resolve_at(member, rules, &path, followed)?;
             }
         }
         _ => {}

@@ -377,7 +377,7 @@ impl UpstreamBuilder<'_> {
         naming: &CarryNaming<'_>,
         previous: Option<&Upstream>,
     ) -> ResolvedEndpoints {
-        // See `unserved_scheme`: bytes of HTTP would not mean anything to a Kafka broker.
+        // See `unserved_scheme`: no broker understands requests over HTTP.
         if written.scheme == config::SchemeSpec::Kafka {
             return ResolvedEndpoints { endpoints: Box::default(), unresolved: Box::default() };
         }
