@@ -91,11 +91,10 @@ impl IndexedState {
     /// The objects with limits of a group, and the settings that they share.
     pub(crate) fn limits_of(&self, group: &str) -> impl Iterator<Item = (&str, &BTreeSet<ResourceKey>)> {
         let first = ObjectFact::LimitsGroup { group: group.to_owned(), settings: String::new() };
-        let facts = self.by_fact.range(first..).map_while(move |(fact, keys)| match fact {
+        self.by_fact.range(first..).map_while(move |(fact, keys)| match fact {
             ObjectFact::LimitsGroup { group: other, settings } if other == group => Some((&**settings, keys)),
             _ => None,
-        });
-        facts
+        })
     }
 
     /// The first object of a kind with this fact.

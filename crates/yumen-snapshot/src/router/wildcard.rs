@@ -115,7 +115,7 @@ fn piece_end<'p>(
             b'/' => 1,
             _ => segment.len(),
         };
-        if !path.get(at..)?.starts_with(rest[..length].as_bytes()) {
+        if !path.get(at..)?.starts_with(&rest.as_bytes()[..length]) {
             return None;
         }
         starts_segment = byte == b'/';
