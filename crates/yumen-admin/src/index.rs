@@ -88,6 +88,15 @@ impl IndexedState {
         })
     }
 
+    /// The objects with limits of a group, and the settings that they share.
+    pub(crate) fn limits_of(&self, group: &str) -> impl Iterator<Item = (&str, &BTreeSet<ResourceKey>)> {
+        let first = ObjectFact::LimitsGroup { group: group.to_owned(), settings: String::new() };
+        self.by_fact.range(first..).map_while(move |(fact, keys)| match fact {
+            ObjectFact::LimitsGroup { group: other, settings } if other == group => Some((&**settings, keys)),
+            _ => None,
+        })
+    }
+
     /// The first object of a kind with this fact.
     pub(crate) fn first_stating(&self, fact: &ObjectFact, kind: Kind) -> Option<&ResourceKey> {
         let first = self.by_fact.get(fact)?.range(ResourceKey::new(kind, "")..).next();

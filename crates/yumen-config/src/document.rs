@@ -8,6 +8,7 @@ mod identity;
 mod substitute;
 #[cfg(test)]
 mod tests;
+mod variable_marks;
 
 use std::collections::HashSet;
 
@@ -15,19 +16,22 @@ use serde::Deserializer;
 use serde_json::{Map, Value};
 use yumen_base::Problem;
 
+use crate::json_text::JsonText;
 use crate::resource::{Kind, Resource, position_of};
 use crate::yaml;
 use collect::{DocumentUse, ResourceCollector};
+use substitute::DocumentVariables;
 pub use substitute::merge_keys;
+use variable_marks::VariableMarks;
 
 /// Looks up an environment variable; `None` if it is not set.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Parses the document of a node. A text that starts with `{` is JSON; any other text is YAML.
+/// Parses the document of a node. A text that begins like a JSON object is JSON; any other text is YAML.
 ///
 /// A line `#END` may end the document; a leading byte order mark is ignored. `${{NAME}}` and
-/// `${{NAME:=default}}` in values and keys are replaced through `lookup`, and YAML merge keys (`<<`) are
-/// expanded. A text that cannot be parsed yields no resources and one problem of the object `file` with line
+/// `${{NAME:=default}}` in values and keys are replaced through `lookup` ([`substitute`]), and YAML merge keys
+/// (`<<`) are expanded. A text that cannot be parsed yields no resources and one problem of the object `file` with line
 /// and column.
 ///
 /// An item without an id is identified by its position ([`is_position_id`](crate::resource::is_position_id)). An item
@@ -56,12 +60,16 @@ fn read(text: &str, meant: DocumentUse<'_>) -> (Vec<Resource>, Vec<Problem>) {
         return (Vec::new(), vec![Problem::error("file", "", message.to_owned())]);
     }
     // JSON is valid YAML, but it has no merge keys, and its own parser is faster.
-    let is_json = text.trim_start().starts_with('{');
-    // Most documents have no variables, so one search spares the visit of every text.
-    let mut collector = ResourceCollector::new(meant, text.contains("${{"), !is_json);
+    let is_json = is_json(text);
+    let marked = match meant {
+        DocumentUse::Active(_) if !is_json => VariableMarks::mark(text),
+        _ => None,
+    };
+    let (marks, marked) = marked.unzip();
+    let mut collector = ResourceCollector::new(meant, DocumentVariables::of(meant, text, marks), !is_json);
     let outcome = match is_json {
         true => read_json(text, &mut collector),
-        false => read_yaml(text, &mut collector),
+        false => read_yaml(marked.as_deref().unwrap_or(text), &mut collector),
     };
     match outcome {
         Ok(()) => collector.finish(),
@@ -71,10 +79,18 @@ fn read(text: &str, meant: DocumentUse<'_>) -> (Vec<Resource>, Vec<Problem>) {
     }
 }
 
+/// Whether a text begins like a JSON object. A flow mapping of YAML with a plain first key is none.
+fn is_json(text: &str) -> bool {
+    let inner = text.trim_start().strip_prefix('{').map(str::trim_start);
+    inner.is_some_and(|inner| inner.is_empty() || inner.starts_with(['"', '}']))
+}
+
 fn read_json(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), String> {
-    let mut json = serde_json::Deserializer::from_str(text);
+    let text = JsonText::new(text.as_bytes());
+    let mut json = serde_json::Deserializer::from_slice(text.strict());
     // Text behind the object would be ignored otherwise.
-    json.deserialize_any(collector).and_then(|()| json.end()).map_err(|error| error.to_string())
+    let read = json.deserialize_any(collector).and_then(|()| json.end());
+    read.map_err(|error| text.error(&error).to_string())
 }
 
 // The YAML reader is serde_yaml_ng. It read 100 000 routes (29 MB) in 1.0-1.3 s on a busy machine.

@@ -9,6 +9,8 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
+use crate::json_text::{JsonText, JsonTextError};
+
 /// Reported duplicates per text; further ones are not recorded.
 const TOLD_MAX: usize = 16;
 
@@ -41,13 +43,13 @@ pub fn message_at(path: &str) -> String {
     format!("\"{path}\" is written more than once")
 }
 
-/// Parses JSON; trailing data is an error.
-pub fn from_json(text: &[u8]) -> Result<DuplicateCheckedValue, serde_json::Error> {
-    let mut json = serde_json::Deserializer::from_slice(text);
-    let read = DuplicateKeyReader.deserialize(&mut json)?;
+/// Parses JSON, in which strings may contain raw control characters ([`JsonText`]); trailing data is an error.
+pub fn from_json(text: &[u8]) -> Result<DuplicateCheckedValue, JsonTextError> {
+    let text = JsonText::new(text);
+    let mut json = serde_json::Deserializer::from_slice(text.strict());
+    let read = DuplicateKeyReader.deserialize(&mut json);
     // Otherwise a second value behind the first would be ignored silently.
-    json.end()?;
-    Ok(read)
+    read.and_then(|read| json.end().map(|()| read)).map_err(|error| text.error(&error))
 }
 
 /// Parses one YAML document; merge keys (`<<`) are ordinary members here.

@@ -207,13 +207,16 @@ fn rule(parts: &[Value]) -> Result<ExprNode, String> {
     let Some(name) = name.as_str() else { return Err("invalid expression".to_owned()) };
     let operator = match operator {
         None | Some(Value::Null) => return Err("invalid expression".to_owned()),
-        Some(Value::String(text)) => text.to_lowercase(),
+        Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
     };
+    // Operators are case-insensitive.
+    let lower = operator.to_lowercase();
     let test = match constant {
-        Some(constant) => ConditionTest::parse(&operator, constant)?,
-        None if ConditionTest::is_operator(&operator) => ConditionTest::parse(&operator, &Value::Null)?,
-        // The short form `[var, value]` is an equality.
+        Some(constant) => ConditionTest::parse(&lower, constant)?,
+        None if ConditionTest::is_operator(&lower) => ConditionTest::parse(&lower, &Value::Null)?,
+        // The short form `[var, value]` is an equality with the value as written. lua-resty-expr compares its lower
+        // case, which no value with an upper-case letter equals.
         None => ConditionTest::parse("==", &Value::String(operator))?,
     };
     Ok(ExprNode::Rule { var: Var::parse(name), negated, test })

@@ -382,13 +382,15 @@ fn ruled(service: &str, calls: &RuledCalls, ex: &Exchange<'_>) -> Result<RuledRe
                     captures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
                 ));
             }
-            others.push(&rule.verb);
+            // Verbs of equal rules need not be adjacent.
+            if !others.contains(&&*rule.verb) {
+                others.push(&rule.verb);
+            }
         }
     }
     if others.is_empty() {
         return Err(LocalResponse::error_msg(404, &format!("no method of {service} is called by this path")));
     }
-    others.dedup();
     let response = LocalResponse::error_msg(405, &format!("no method of {service} is called by this method"));
     Err(response.field("Allow", others.join(", ")))
 }

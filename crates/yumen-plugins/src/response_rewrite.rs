@@ -56,7 +56,7 @@ fn body_bytes_max() -> usize {
 fn headers_schema(generator: &mut SchemaGenerator) -> Schema {
     let map = header_map_schema(generator);
     json_schema!({"anyOf": [map, {"properties": {
-        "add": {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": "^[^:]+:[^:]*[^/]$"}},
+        "add": {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": "^[^:]+:.*\\S"}},
         "set": map,
         "remove": {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": "^[^:]+$"}},
     }}]})
@@ -179,9 +179,8 @@ fn filter(filter: BodyReplacement) -> Result<(ReplacementScope, LinearSubstituti
 fn added(line: &str) -> Result<(String, TextTemplate), InvalidSettings> {
     let (name, value) = line.split_once(':').unwrap_or((line, ""));
     let (name, value) = (name.trim_end(), value.trim_start());
-    if !is_field_name(name) || value.is_empty() || value.contains(':') {
-        let message =
-            format!("\"{line}\" is not a field: expected a name, a colon and a value without colons");
+    if !is_field_name(name) || value.is_empty() {
+        let message = format!("\"{line}\" is not a field: expected a name, a colon and a value");
         return Err(InvalidSettings::at("headers.add", message));
     }
     // A value from a reference has no variables.

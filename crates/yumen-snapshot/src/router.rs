@@ -9,7 +9,9 @@ mod pattern;
 #[cfg(test)]
 mod tests;
 mod trie;
+mod wildcard;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -22,15 +24,33 @@ pub use overlap::RouteOverlap;
 
 use crate::route::Route;
 use match_observer::BodyNeedObserver;
-use pattern::{capture, host_key, path_key};
+use pattern::{KeyRemainder, host_key, path_key};
 use trie::{ReversedKey, Trie};
 
-/// One path of a route: its index among the route's paths, and whether it has parameters.
+/// One path of a route: its index among the route's paths, and the part that the key does not express.
 #[derive(Debug, Clone)]
 struct RoutePath {
     route: Arc<Route>,
     uri: u16,
-    captures: bool,
+    rest: KeyRemainder,
+}
+
+impl RoutePath {
+    fn pattern(&self) -> &str {
+        self.route.matching.uris.get(usize::from(self.uri)).map_or("", |uri| uri)
+    }
+
+    /// Whether every request path of this pattern is one of `other`, which is in the same bucket, and vice
+    /// versa.
+    fn has_paths_of(&self, other: &RoutePath) -> bool {
+        let has_key_alone = !self.rest.is_wildcard() && !other.rest.is_wildcard();
+        has_key_alone || self.pattern() == other.pattern()
+    }
+
+    /// Length of a pattern with a `*` before its end. Other patterns of the bucket are shorter.
+    fn wildcard_length(&self) -> usize {
+        if self.rest.is_wildcard() { self.pattern().len() } else { 0 }
+    }
 }
 
 /// The routes of one host and path pattern, in the order of trial. Most buckets have one.
@@ -62,8 +82,10 @@ impl RouteBucket {
         // Copied, since a published snapshot may share the bucket.
         let mut route_paths = bucket.route_paths().to_vec();
         // Two paths of one route may have the same key.
-        route_paths.retain(|other| other.route.info.id != route_path.route.info.id);
-        let at = route_paths.partition_point(|other| precedes(&other.route, &route_path.route));
+        route_paths.retain(|other| {
+            other.route.info.id != route_path.route.info.id || !other.has_paths_of(&route_path)
+        });
+        let at = route_paths.partition_point(|other| precedes(other, &route_path));
         route_paths.insert(at, route_path);
         RouteBucket::of(route_paths)
     }
@@ -79,13 +101,15 @@ impl RouteBucket {
     }
 }
 
-/// The order of trial: higher priority, then the older route, then the id. The order of arrival never counts,
-/// so that the same resources give the same results.
-fn precedes(a: &Route, b: &Route) -> bool {
-    // The higher priority first, as in APISIX.
-    let rank = |route: &Route| (std::cmp::Reverse(route.matching.priority), route.matching.created);
+/// The order of trial: higher priority, then the longer pattern with a `*` before its end, then the older
+/// route, then the id. The order of arrival never counts, so that the same resources give the same results.
+fn precedes(a: &RoutePath, b: &RoutePath) -> bool {
+    // The higher priority and then the longer pattern first, as in APISIX.
+    let rank = |path: &RoutePath| {
+        (Reverse(path.route.matching.priority), Reverse(path.wildcard_length()), path.route.matching.created)
+    };
     // `2` precedes `10`, as an operator would sort numeric ids.
-    (rank(a), natural_order_key(&a.info.id)) < (rank(b), natural_order_key(&b.info.id))
+    (rank(a), natural_order_key(&a.route.info.id)) < (rank(b), natural_order_key(&b.route.info.id))
 }
 
 type Paths = Trie<RouteBucket>;
@@ -154,7 +178,7 @@ impl Router {
             for (index, uri) in route.matching.uris.iter().enumerate() {
                 let Some(key) = path_key(uri, parameters) else { continue };
                 let uri = u16::try_from(index).unwrap_or(u16::MAX);
-                let route_path = RoutePath { route: route.clone(), uri, captures: key.captures };
+                let route_path = RoutePath { route: route.clone(), uri, rest: key.rest };
                 paths.update(&key.bytes, key.reach, |bucket| RouteBucket::add(bucket, route_path));
             }
         });
@@ -274,7 +298,8 @@ impl Router {
             // A trie of one pattern applies the rules of serving; a second matcher could differ (decision 19).
             let mut alone = Trie::default();
             alone.update(&key.bytes, key.reach, |_| Some(()));
-            alone.search().next(ex.request.routed_path()).copied()
+            alone.search().next(ex.request.routed_path())?;
+            key.rest.admits(uri, ex.request.routed_path(), &mut Vec::new()).then_some(())
         };
         uris.iter().any(|uri| fits(uri).is_some())
     }
@@ -319,18 +344,25 @@ fn find_path<'s, W: MatchObserver>(
     while let Some(bucket) = levels.next(ex.request.routed_path()) {
         for route_path in bucket.route_paths() {
             if W::WATCHES && winner.is_some() {
-                // Another path of the winner itself is no loser.
-                if winner.is_some_and(|route| route.info.id != route_path.route.info.id) {
+                // Another path of the winner itself is no loser, and a pattern that does not match is not
+                // shadowed.
+                let is_other = winner.is_some_and(|route| route.info.id != route_path.route.info.id);
+                let path = ex.request.routed_path();
+                if is_other && route_path.rest.admits(route_path.pattern(), path, &mut Vec::new()) {
                     witness.candidate(&route_path.route, MismatchReason::Shadowed, ex);
                 }
                 continue;
             }
             let uris = &*route_path.route.matching.uris;
-            // Only patterns with parameters pay for captures.
-            if let (true, Some(uri)) = (route_path.captures, uris.get(usize::from(route_path.uri))) {
+            // Only patterns with parameters or an inner `*` pay for them.
+            if let (false, Some(uri)) =
+                (matches!(route_path.rest, KeyRemainder::Nothing), uris.get(usize::from(route_path.uri)))
+            {
                 // Conditions may use parameters, so those are captured first.
                 ex.route.path_params.clear();
-                capture(uri, ex.request.routed_path(), &mut ex.route.path_params);
+                if !route_path.rest.admits(uri, ex.request.routed_path(), &mut ex.route.path_params) {
+                    continue;
+                }
             }
             if let Some(lost) = fails(&route_path.route, ex, witness) {
                 if witness.has_stopped() {

@@ -18,6 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use serde::de::IgnoredAny;
+use yumen_config::json_text;
 
 use notice::{FileNotice, NoticeSender};
 use observer::{FileObserver, PATIENCE, REST};
@@ -196,7 +197,8 @@ fn has_end(text: &str) -> bool {
 /// object is valid JSON.
 fn is_whole(text: &str) -> bool {
     let text_alone = text.strip_prefix('\u{feff}').unwrap_or(text).trim_start();
-    has_end(text) || text_alone.starts_with('{') && serde_json::from_str::<IgnoredAny>(text_alone).is_ok()
+    has_end(text)
+        || text_alone.starts_with('{') && json_text::from_slice::<IgnoredAny>(text_alone.as_bytes()).is_ok()
 }
 
 /// Refuses pipes and devices: a read of them could block forever.

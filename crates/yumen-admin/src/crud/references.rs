@@ -101,12 +101,37 @@ pub(crate) fn check_unique(
             ObjectFact::RunsEverywhere(plugin) => {
                 format!("plugin '{plugin}' already exists in global rule with id '{}'", other.id)
             }
-            ObjectFact::Uses(_) | ObjectFact::UsesInPlugin(_) => continue,
+            ObjectFact::Uses(_) | ObjectFact::UsesInPlugin(_) | ObjectFact::LimitsGroup { .. } => continue,
         };
         return Err(ApiRefusal::invalid(message));
     }
     Ok(())
 }
+
+/// Refuses a limit whose group has other settings in another object, as APISIX does. Other sources of configuration
+/// may contain it: the compiler reports it, and the limits do not share counters.
+pub(crate) fn check_group(
+    registry: &PluginRegistry,
+    known: &IndexedState,
+    key: &ResourceKey,
+    object: &Map<String, Value>,
+) -> Result<(), ApiRefusal> {
+    for fact in facts::of(registry, key.kind, object) {
+        let ObjectFact::LimitsGroup { group, settings } = fact else { continue };
+        let mut others = known.limits_of(&group).filter(|(other, _)| *other != settings);
+        if others.any(|(_, keys)| keys.iter().any(|other| other != key)) {
+            let prefix = if key.kind.descriptor().plugins.holds_keys() { HOLDS_KEYS } else { "" };
+            let plugin = facts::GROUPED;
+            return Err(ApiRefusal::invalid(format!(
+                "{prefix}failed to check the configuration of plugin {plugin} err: group conf mismatched"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The prefix of errors about plugins of consumers and credentials.
+const HOLDS_KEYS: &str = "invalid plugins configuration: ";
 
 /// Another object with the same unique value after its references are resolved.
 fn resolves_equal<'k>(

@@ -67,6 +67,7 @@ async fn store(
         references::check(draft.state(), &key, &object)?;
         let known = index.catch_up(&registry, draft.state());
         references::check_unique(&registry, &variables, &known, &key, &object)?;
+        references::check_group(&registry, &known, &key, &object)?;
         references::check_usable(&known, &key, &object)?;
         // The index is locked while it is borrowed; the write below does not need it.
         drop(known);
@@ -180,6 +181,7 @@ impl PatchedObject {
         let known = state.index.catch_up(&state.registry, draft.state());
         references::check(draft.state(), key, &object)?;
         references::check_unique(&state.registry, &state.variables, &known, key, &object)?;
+        references::check_group(&state.registry, &known, key, &object)?;
         references::check_usable(&known, key, &object)?;
         let now_s = draft.now_ms() / 1000;
         let updated = object.get("update_time").cloned().filter(|_| keeps_update_time);

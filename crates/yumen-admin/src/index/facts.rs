@@ -3,8 +3,8 @@
 //! Reads stored text without validating it.
 
 use serde_json::{Map, Value};
-use yumen_config::Kind;
 use yumen_config::resource::{PluginRole, ReferencePlace, ReferenceScan, upstreams_in};
+use yumen_config::{Kind, schema};
 use yumen_plugin::PluginRegistry;
 use yumen_store::ResourceKey;
 
@@ -24,7 +24,17 @@ pub(crate) enum ObjectFact {
     },
     /// The plugin runs for every request.
     RunsEverywhere(String),
+    /// A limit shares the counters of a group.
+    LimitsGroup {
+        /// The group.
+        group: String,
+        /// All settings of the limit, with defaults, in one form.
+        settings: String,
+    },
 }
+
+/// The plugin whose limits form groups.
+pub(crate) const GROUPED: &str = "limit-count";
 
 /// The kinds that objects refer to by a top-level member, with that member.
 pub(crate) fn required_references() -> impl Iterator<Item = (&'static str, Kind)> {
@@ -76,6 +86,7 @@ pub(crate) fn of(registry: &PluginRegistry, kind: Kind, object: &Map<String, Val
         return facts;
     };
     in_plugins(plugins, &mut facts);
+    facts.extend(group_of(registry, plugins));
     match kind.descriptor().plugins {
         PluginRole::Consumer | PluginRole::Credential => facts.extend(found_by(registry, plugins)),
         PluginRole::AllRequests => facts.extend(plugins.keys().cloned().map(ObjectFact::RunsEverywhere)),
@@ -94,6 +105,33 @@ fn in_plugins(plugins: &Map<String, Value>, facts: &mut Vec<ObjectFact>) {
     let transcode = plugins.get("grpc-transcode").and_then(Value::as_object);
     let proto = transcode.and_then(|transcode| id_in(transcode, "proto_id"));
     facts.extend(proto.map(|id| ObjectFact::UsesInPlugin(ResourceKey::new(Kind::Protos, id))));
+}
+
+/// The group of the limit among these plugins.
+fn group_of(registry: &PluginRegistry, plugins: &Map<String, Value>) -> Option<ObjectFact> {
+    let settings = plugins.get(GROUPED)?.as_object()?;
+    let group = settings.get("group")?.as_str()?;
+    let mut settings = settings.clone();
+    settings.shift_remove("_meta");
+    let mut settings = Value::Object(settings);
+    // Settings with and without a default are equal. An invalid object has been refused before.
+    if let Some(registered) = registry.get(GROUPED) {
+        let _ = schema::validate(registered.schema(), &mut settings);
+    }
+    sort_members(&mut settings);
+    Some(ObjectFact::LimitsGroup { group: group.to_owned(), settings: settings.to_string() })
+}
+
+/// Sorts members at every level, so that equal objects have equal texts.
+fn sort_members(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(sort_members),
+        Value::Object(members) => {
+            members.sort_keys();
+            members.values_mut().for_each(sort_members);
+        }
+        _ => {}
+    }
 }
 
 fn found_by(registry: &PluginRegistry, plugins: &Map<String, Value>) -> Vec<ObjectFact> {

@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use yumen_base::Problem;
-use yumen_config::Kind;
+use yumen_config::{Kind, json_text};
 use yumen_snapshot::{ExplainContext, ListenerPorts, Question, Snapshot, explain_any};
 use yumen_store::{Revision, StoreState};
 
@@ -39,7 +39,7 @@ pub(super) async fn explain_request(
     StrictQuery(asked): StrictQuery<InsightQuery>,
     WholeBody(body): WholeBody,
 ) -> Result<Response, ApiRefusal> {
-    let question: Question = serde_json::from_slice(&body)
+    let question: Question = json_text::from_slice(&body)
         .map_err(|error| ApiRefusal::invalid(format!("invalid question: {error}")))?;
     let is_text = asked.format == OutputFormat::Text;
     // A past revision is compiled first, which would block a thread of the runtime.

@@ -9,8 +9,9 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Value};
 use yumen_base::Problem;
 
+use super::Lookup;
 use super::identity::{self, ItemIdentity};
-use super::{Lookup, substitute};
+use super::substitute::{self, DocumentVariables};
 use crate::duplicate_keys::{DuplicateCheckedValue, DuplicateKeyReader, message_at};
 use crate::hint::closest;
 use crate::resource::{Kind, Resource, ResourceDefect, id_of_position, is_named_by_position, mark};
@@ -28,8 +29,8 @@ pub(super) enum DocumentUse<'l> {
 /// Visitor that collects resources and problems.
 pub(super) struct ResourceCollector<'l> {
     meant: DocumentUse<'l>,
-    /// Whether the text contains `${{` at all.
-    substitutes: bool,
+    /// The variables of the document, if it has any that are replaced.
+    variables: Option<DocumentVariables<'l>>,
     /// Whether a member `<<` is a YAML merge key; false for JSON.
     merges: bool,
     resources: Vec<Resource>,
@@ -43,10 +44,14 @@ pub(super) struct ResourceCollector<'l> {
 }
 
 impl<'l> ResourceCollector<'l> {
-    pub(super) fn new(meant: DocumentUse<'l>, substitutes: bool, merges: bool) -> ResourceCollector<'l> {
+    pub(super) fn new(
+        meant: DocumentUse<'l>,
+        variables: Option<DocumentVariables<'l>>,
+        merges: bool,
+    ) -> ResourceCollector<'l> {
         ResourceCollector {
             meant,
-            substitutes,
+            variables,
             merges,
             resources: Vec::new(),
             problems: Vec::new(),
@@ -71,6 +76,39 @@ impl<'l> ResourceCollector<'l> {
             Some(name) => problem.hint(format!("did you mean \"{name}\"?")),
             None => problem,
         });
+    }
+
+    /// The name of a section, which may be a variable.
+    fn section_name(&mut self, mut key: String) -> String {
+        let Some(variables) = &self.variables else { return key };
+        let mut unset = Vec::new();
+        let resolved = variables.resolve_text(&mut key, "", &mut unset);
+        self.refuse("file", unset);
+        resolved.unwrap_or(key)
+    }
+
+    /// A list that is the value of a variable.
+    fn list(&mut self, kind: Kind, mut value: Value) {
+        let variables = self.variables.as_ref();
+        let mut unset = variables.map_or_else(Vec::new, |variables| variables.resolve(&mut value));
+        if !unset.is_empty() {
+            unset.iter_mut().for_each(|one| one.path = kind.name().into());
+            return self.refuse("file", unset);
+        }
+        match value {
+            Value::Array(items) => {
+                for value in items {
+                    self.item(kind, DuplicateCheckedValue { value, duplicates: Vec::new() });
+                }
+            }
+            _ => self.not_a_list(kind),
+        }
+    }
+
+    fn not_a_list(&mut self, kind: Kind) {
+        let name = kind.name();
+        let problem = Problem::error("file", name, format!("\"{name}\" must be a list"));
+        self.problems.push(problem.hint("each item starts with \"- \" in YAML"));
     }
 
     /// Records the start of a list. A second list of one kind is a warning in the file of a node, because a
@@ -102,16 +140,16 @@ impl<'l> ResourceCollector<'l> {
         if self.merges {
             substitute::merge_keys(&mut item);
         }
-        let mut defects = match self.meant {
-            DocumentUse::Active(lookup) if self.substitutes => substitute::resolve(&mut item, lookup),
-            _ => Vec::new(),
-        };
+        let variables = self.variables.as_ref();
+        let mut defects = variables.map_or_else(Vec::new, |variables| variables.resolve(&mut item));
         // Any of the duplicates may be the intended one, and the overwritten value may have guarded the
         // object.
+        let variables = self.variables.as_ref();
         defects.extend(
             duplicates
                 .iter()
-                .map(|path| ResourceDefect::new(path, message_at(path)).hint(duplicate_hint(path))),
+                .map(|path| variables.map_or_else(|| path.clone(), |variables| variables.as_written(path)))
+                .map(|path| ResourceDefect::new(&*path, message_at(&path)).hint(duplicate_hint(&path))),
         );
         let mut members = match item {
             Value::Object(members) => members,
@@ -233,6 +271,7 @@ impl<'de> Visitor<'de> for &mut ResourceCollector<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
+            let key = self.section_name(key);
             match Kind::from_name(&key) {
                 Some(kind) => {
                     // Before the list, so that the warning precedes those of its items.
@@ -274,9 +313,13 @@ struct KindItemsSeed<'c, 'l> {
 
 impl KindItemsSeed<'_, '_> {
     fn not_a_list<E>(self) -> Result<(), E> {
-        let name = self.kind.name();
-        let problem = Problem::error("file", name, format!("\"{name}\" must be a list"));
-        self.collector.problems.push(problem.hint("each item starts with \"- \" in YAML"));
+        self.collector.not_a_list(self.kind);
+        Ok(())
+    }
+
+    /// A scalar, which may stand for a variable whose value is a list.
+    fn scalar<E>(self, value: Value) -> Result<(), E> {
+        self.collector.list(self.kind, value);
         Ok(())
     }
 }
@@ -321,12 +364,12 @@ impl<'de> Visitor<'de> for KindItemsSeed<'_, '_> {
         self.not_a_list()
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        self.not_a_list()
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        self.scalar(value.into())
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        self.not_a_list()
+    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+        self.scalar(value.into())
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<(), E> {

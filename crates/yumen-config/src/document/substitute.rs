@@ -1,42 +1,152 @@
 //! `${{NAME}}` and `${{NAME:=default}}` in values and keys, and YAML's merge key `<<`.
+//!
+//! In JSON, a text with a variable becomes a number or a boolean if it reads as one. In YAML, quotes decide, as in
+//! APISIX, which substitutes in the text: `"${{PORT}}"` is text, `${{PORT}}` is the value that the variable holds.
+//! Unlike there, the parser reads marks in place of the variables (`variable_marks`), so a value is one value,
+//! whatever its quotes, line breaks and colons: it adds no member, item or comment to the document.
+
+use std::convert::Infallible;
 
 use serde_json::{Map, Value};
 
 use super::Lookup;
+use super::collect::DocumentUse;
+use super::variable_marks::VariableMarks;
+use crate::duplicate_keys;
 use crate::resource::ResourceDefect;
 
-/// Replaces variables everywhere in `value`. A text with an unset variable stays unchanged and yields a
-/// defect.
-pub(super) fn resolve(value: &mut Value, lookup: Lookup<'_>) -> Vec<ResourceDefect> {
-    let mut unset = Vec::new();
-    resolve_at(value, lookup, "", &mut unset);
-    unset
+/// The variables of one document.
+pub(super) struct DocumentVariables<'l> {
+    lookup: Lookup<'l>,
+    /// The document as written.
+    text: &'l str,
+    /// The marks of a YAML document.
+    marks: Option<VariableMarks<'l>>,
 }
 
-fn resolve_at(value: &mut Value, lookup: Lookup<'_>, path: &str, unset: &mut Vec<ResourceDefect>) {
-    match value {
-        Value::String(text) => match resolve_text(text, lookup) {
-            Ok(None) => {}
-            Ok(Some(resolved)) => *value = typed(resolved),
+impl<'l> DocumentVariables<'l> {
+    /// The variables of a text. Most documents have none, so one search spares the visit of every value.
+    pub(super) fn of(
+        meant: DocumentUse<'l>,
+        text: &'l str,
+        marks: Option<VariableMarks<'l>>,
+    ) -> Option<DocumentVariables<'l>> {
+        match meant {
+            DocumentUse::Active(lookup) if text.contains("${{") => {
+                Some(DocumentVariables { lookup, text, marks })
+            }
+            _ => None,
+        }
+    }
+
+    /// Replaces variables everywhere in `value`. A text with an unset variable stays unchanged and yields a
+    /// defect.
+    pub(super) fn resolve(&self, value: &mut Value) -> Vec<ResourceDefect> {
+        let mut unset = Vec::new();
+        self.resolve_at(value, "", &mut unset);
+        unset
+    }
+
+    fn resolve_at(&self, value: &mut Value, path: &str, unset: &mut Vec<ResourceDefect>) {
+        match value {
+            Value::String(text) => match self.resolve_text(text, path, unset) {
+                None => {}
+                Some(resolved) if self.marks.is_none() => *value = typed(resolved),
+                Some(resolved) => *text = resolved,
+            },
+            Value::Number(number) => {
+                let marks = self.marks.as_ref();
+                if let Some(written) = number.as_u64().and_then(|number| marks?.plain(number)) {
+                    *value = self.resolve_plain(written, path, unset);
+                }
+            }
+            Value::Array(items) => {
+                for (i, item) in items.iter_mut().enumerate() {
+                    self.resolve_at(item, &format!("{path}[{i}]"), unset);
+                }
+            }
+            Value::Object(members) => {
+                // Values before keys, so that a path in a report has the key as the user wrote it.
+                for (name, member) in members.iter_mut() {
+                    self.resolve_at(member, &join(path, &self.as_written(name)), unset);
+                }
+                // Only a key with a variable needs a new map.
+                if members.keys().any(|name| self.has_variable(name)) {
+                    *members = self.resolve_keys(std::mem::take(members), path, unset);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn resolve_keys(
+        &self,
+        members: Map<String, Value>,
+        path: &str,
+        unset: &mut Vec<ResourceDefect>,
+    ) -> Map<String, Value> {
+        // A map cannot rename keys in place; rebuilding keeps their order.
+        let resolved = members.into_iter().map(|(mut name, member)| {
+            let resolved = self.resolve_text(&mut name, path, unset);
+            (resolved.unwrap_or(name), member)
+        });
+        resolved.collect()
+    }
+
+    fn has_variable(&self, text: &str) -> bool {
+        match &self.marks {
+            None => text.contains("${{"),
+            Some(marks) => marks.has_mark(text),
+        }
+    }
+
+    /// The text with variables in place of their marks.
+    pub(super) fn as_written(&self, text: &str) -> String {
+        let written = |written: &str| Ok::<String, Infallible>(written.to_owned());
+        let replaced = self.marks.as_ref().and_then(|marks| marks.replace(text, &mut { written }).ok()?);
+        replaced.unwrap_or_else(|| text.to_owned())
+    }
+
+    /// The text with its variables replaced; `None` if it has none or an unset one, which is a defect. Then
+    /// `text` has the variables as written.
+    pub(super) fn resolve_text(
+        &self,
+        text: &mut String,
+        path: &str,
+        unset: &mut Vec<ResourceDefect>,
+    ) -> Option<String> {
+        let resolved = match &self.marks {
+            None => resolve_text(text, self.lookup).map_err(str::to_owned),
+            Some(marks) => marks.replace(text, &mut |written| match resolve_text(written, self.lookup) {
+                Ok(resolved) => Ok(resolved.unwrap_or_else(|| written.to_owned())),
+                Err(name) => Err(name.to_owned()),
+            }),
+        };
+        resolved.unwrap_or_else(|name| {
+            unset.push(self.not_set(path, &name));
             // The text stays, so the item keeps its identity and can be reported and refused as a whole.
-            Err(name) => unset.push(not_set(path, name)),
-        },
-        Value::Array(items) => {
-            for (i, item) in items.iter_mut().enumerate() {
-                resolve_at(item, lookup, &format!("{path}[{i}]"), unset);
+            *text = self.as_written(text);
+            None
+        })
+    }
+
+    /// The value of a plain scalar of YAML that consists of variables and text.
+    fn resolve_plain(&self, written: &str, path: &str, unset: &mut Vec<ResourceDefect>) -> Value {
+        match resolve_text(written, self.lookup) {
+            Ok(resolved) => typed_plain(resolved.unwrap_or_else(|| written.to_owned())),
+            Err(name) => {
+                unset.push(self.not_set(path, name));
+                Value::String(written.to_owned())
             }
         }
-        Value::Object(members) => {
-            // Values before keys, so that a path in a report has the key as the user wrote it.
-            for (name, member) in members.iter_mut() {
-                resolve_at(member, lookup, &join(path, name), unset);
-            }
-            // Only a key with a variable needs a new map.
-            if members.keys().any(|name| name.contains("${{")) {
-                *members = resolve_keys(std::mem::take(members), lookup, path, unset);
-            }
-        }
-        _ => {}
+    }
+
+    fn not_set(&self, path: &str, name: &str) -> ResourceDefect {
+        let message = match line_of(self.text, name) {
+            Some(line) => format!("line {line}: the environment variable \"{name}\" is not set"),
+            None => format!("the environment variable \"{name}\" is not set"),
+        };
+        ResourceDefect::new(path, message).hint(format!("set it, or write ${{{{{name}:=default}}}}"))
     }
 }
 
@@ -44,26 +154,18 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-fn resolve_keys(
-    members: Map<String, Value>,
-    lookup: Lookup<'_>,
-    path: &str,
-    unset: &mut Vec<ResourceDefect>,
-) -> Map<String, Value> {
-    // A map cannot rename keys in place; rebuilding keeps their order.
-    let resolved = members.into_iter().map(|(name, member)| match resolve_text(&name, lookup) {
-        Ok(resolved) => (resolved.unwrap_or(name), member),
-        Err(variable) => {
-            unset.push(not_set(path, variable));
-            (name, member)
-        }
-    });
-    resolved.collect()
+/// The line of the first use of a variable without a default.
+fn line_of(text: &str, name: &str) -> Option<usize> {
+    let uses = |line: &str| variables(line).any(|(_, inner)| inner == name);
+    text.lines().position(uses).map(|at| at + 1)
 }
 
-fn not_set(path: &str, name: &str) -> ResourceDefect {
-    ResourceDefect::new(path, format!("the environment variable \"{name}\" is not set"))
-        .hint(format!("set it, or write ${{{{{name}:=default}}}}"))
+/// The position behind `${{` and the trimmed content of each variable on a line.
+fn variables(line: &str) -> impl Iterator<Item = (usize, &str)> {
+    line.match_indices("${{").filter_map(|(at, _)| {
+        let inner = &line[at + 3..];
+        Some((at, inner[..inner.find("}}")?].trim()))
+    })
 }
 
 /// The text with its variables replaced; `None` if it has none. Fails with the name of the first unset
@@ -71,10 +173,8 @@ fn not_set(path: &str, name: &str) -> ResourceDefect {
 fn resolve_text<'t>(text: &'t str, lookup: Lookup<'_>) -> Result<Option<String>, &'t str> {
     let mut out = String::new();
     let mut rest = text;
-    while let Some(start) = rest.find("${{") {
-        // An unclosed `${{` is plain text.
-        let Some(length) = rest[start..].find("}}") else { break };
-        let inner = rest[start + 3..start + length].trim();
+    while let Some((start, length)) = super::variable_marks::next_variable(rest) {
+        let inner = rest[start + 3..start + length - 2].trim();
         let (name, default) = match inner.split_once(":=") {
             Some((name, default)) => (name.trim(), Some(default.trim())),
             None => (inner, None),
@@ -86,7 +186,7 @@ fn resolve_text<'t>(text: &'t str, lookup: Lookup<'_>) -> Result<Option<String>,
             None => out.push_str(default.ok_or(name)?),
         }
         // Behind the variable: a value that contains `${{` is not resolved again.
-        rest = &rest[start + length + 2..];
+        rest = &rest[start + length..];
     }
     if rest.len() == text.len() {
         return Ok(None);
@@ -95,7 +195,7 @@ fn resolve_text<'t>(text: &'t str, lookup: Lookup<'_>) -> Result<Option<String>,
     Ok(Some(out))
 }
 
-/// A substituted text becomes a number or a boolean if it parses as one, as in APISIX.
+/// In JSON, a substituted text becomes a number or a boolean if it parses as one, as in APISIX.
 fn typed(text: String) -> Value {
     match text.as_str() {
         "true" => Value::Bool(true),
@@ -109,6 +209,26 @@ fn typed(text: String) -> Value {
                 _ => Value::String(text),
             },
         },
+    }
+}
+
+/// The value that a text has as a plain value of YAML: a number, a boolean, a quoted text, or an object or list
+/// in JSON or flow style. Any other text stays one text, with its line breaks, colons and comment marks.
+fn typed_plain(text: String) -> Value {
+    let trimmed = text.trim();
+    let is_compound = trimmed.starts_with(['{', '[']);
+    let is_quoted = trimmed.len() > 1
+        && ["\"", "'"].iter().any(|quote| trimmed.starts_with(quote) && trimmed.ends_with(quote));
+    // A line break outside these would begin another value.
+    if !is_compound && !is_quoted && text.contains(['\n', '\r']) {
+        return Value::String(text);
+    }
+    let Ok(read) = duplicate_keys::from_yaml(trimmed.as_bytes()) else { return Value::String(text) };
+    match read.into_distinct() {
+        Ok(value @ (Value::Object(_) | Value::Array(_))) if is_compound => value,
+        Ok(value @ Value::String(_)) if is_quoted => value,
+        Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
+        _ => Value::String(text),
     }
 }
 

@@ -106,11 +106,124 @@ fn variables_are_replaced_and_typed() {
         "plugins": { "a": { "key": ["${{MISSING}}"] } },
         "$broken": [{
             "path": "plugins.a.key[0]",
-            "message": "the environment variable \"MISSING\" is not set",
+            "message": "line 3: the environment variable \"MISSING\" is not set",
             "hint": "set it, or write ${{MISSING:=default}}",
         }],
     });
     check(yaml, &[("routes/1", broken), ("routes/2", json!({"id": 2}))], &[]);
+}
+
+/// The first route of a text, where each variable has the value that stands for it here.
+fn first_route(text: &str, variables: &[(&str, &str)]) -> Value {
+    let lookup =
+        |name: &str| variables.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned());
+    let (resources, problems) = parse(text, &lookup);
+    assert_eq!(problems, [], "{text}");
+    serde_json::from_str(&resources[0].json).unwrap()
+}
+
+/// Checks the member `a` of a route for a value of the variable `V`.
+fn check_variable(written: &str, value: &str, expected: Value) {
+    let text = format!("routes:\n- id: 1\n  a: {written}\n  b: 2\n");
+    let route = first_route(&text, &[("V", value)]);
+    assert_eq!(route, json!({ "id": 1, "a": expected, "b": 2 }), "{written} with {value:?}");
+}
+
+#[test]
+fn quotes_around_a_variable_decide_about_its_type() {
+    for (written, value, expected) in [
+        ("${{V}}", "80", json!(80)),
+        ("\"${{V}}\"", "80", json!("80")),
+        ("'${{ V }}'", "true", json!("true")),
+        ("${{V}}", "1.5", json!(1.5)),
+        ("${{V}}", "true", json!(true)),
+        ("${{V}}", "\"80\"", json!("80")),
+        ("90${{V}}", "80", json!(9080)),
+        ("${{V}}${{V}}  # twice", "8", json!(88)),
+        ("${{V}}:${{V}}", "8", json!("8:8")),
+        ("host ${{V}}", "8", json!("host 8")),
+        ("http://h:${{V}}/${{V}}", "8", json!("http://h:8/8")),
+        ("[${{V}}, \"${{V}}\", ${{V}}]", "8", json!([8, "8", 8])),
+        ("{x: ${{V}},y: \"${{V}}\"}", "8", json!({ "x": 8, "y": "8" })),
+        ("\"x: ${{V}}\"", "8", json!("x: 8")),
+        ("|\n    ${{V}}\n    x: ${{V}}", "8", json!("8\nx: 8\n")),
+        ("{${{V}}: 1, x${{V}}: 2}", "8", json!({ "8": 1, "x8": 2 })),
+        ("\n    ${{V}}", "8", json!(8)),
+        ("\n  - ${{V}}", "8", json!([8])),
+        ("${{V:=9}}", "", json!("")),
+        ("${{W:=9}}", "", json!(9)),
+        ("${{W:={\"x\": [1]}}} # json", "", json!({ "x": [1] })),
+        ("${{-V}} ${{}}", "8", json!("${{-V}} ${{}}")),
+    ] {
+        check_variable(written, value, expected);
+    }
+}
+
+#[test]
+fn a_value_is_one_value_whatever_its_characters() {
+    for value in [
+        "x\n  c: 3",
+        "x # y",
+        "x: y",
+        "\"",
+        "'a",
+        "*x",
+        "&x y",
+        "!x",
+        "- a",
+        "a, b",
+        "}",
+        "${{V}}",
+        "| x",
+        "%",
+    ] {
+        for written in ["${{V}}", "\"${{V}}\"", "[${{V}}]", "x${{V}}"] {
+            let bare = if written.starts_with('x') { format!("x{value}") } else { value.to_owned() };
+            let expected = if written.starts_with('[') { json!([bare]) } else { json!(bare) };
+            check_variable(written, value, expected);
+        }
+    }
+    // A JSON object or list is that object or list, and is closed where it ends.
+    for (value, expected) in [
+        ("{\"x\": {\"y\": \"z\\n\"}}", json!({ "x": { "y": "z\n" } })),
+        ("[1, \"a\"]", json!([1, "a"])),
+        ("{x: 1}", json!({ "x": 1 })),
+        ("{\"x\": 1}\nc: 2", json!("{\"x\": 1}\nc: 2")),
+        ("{\"x\": 1, \"x\": 2}", json!("{\"x\": 1, \"x\": 2}")),
+    ] {
+        check_variable("${{V}}", value, expected.clone());
+        check_variable("\"${{V}}\"", value, json!(value));
+    }
+}
+
+#[test]
+fn variables_stand_for_lists_names_and_nothing_in_comments() {
+    let text = "# ${{MISSING}}\n${{KIND}}: ${{ALL}} # or ${{OTHER}}\n#END\n";
+    let route = first_route(text, &[("KIND", "routes"), ("ALL", "[{\"id\": 7}]")]);
+    assert_eq!(route, json!({ "id": 7 }));
+    let item = first_route("routes:\n- ${{R}}\n", &[("R", "{id: 8, uri: /x}")]);
+    assert_eq!(item, json!({ "id": 8, "uri": "/x" }));
+    let (resources, problems) = read("routes: ${{MISSING}}\n${{GONE}}: []\n");
+    assert!(resources.is_empty());
+    let expected = [
+        "error: file at routes: line 1: the environment variable \"MISSING\" is not set\n  hint: set it, or write ${{MISSING:=default}}",
+        "error: file: line 2: the environment variable \"GONE\" is not set\n  hint: set it, or write ${{GONE:=default}}",
+        "warning: file at ${{GONE}}: unknown section \"${{GONE}}\" is ignored",
+    ];
+    assert_eq!(problems, expected);
+    // The marks of this module in a text are text.
+    let odd = "700000000000000000000 \u{e000}0\u{e000}";
+    let route = first_route(&format!("routes:\n- id: 1\n  a: \"{odd} ${{{{V}}}}\"\n"), &[("V", "8")]);
+    assert_eq!(route["a"], format!("{odd} 8"));
+}
+
+#[test]
+fn a_flow_mapping_and_raw_line_breaks_in_json_are_documents() {
+    check("{routes: [{id: 1, uri: /a}]}\n#END", &[("routes/1", json!({"id": 1, "uri": "/a"}))], &[]);
+    let json = "{\"protos\": [{\"id\": \"1\", \"content\": \"syntax;\n\tmessage\"}]}";
+    check(json, &[("protos/1", json!({"id": "1", "content": "syntax;\n\tmessage"}))], &[]);
+    let (_, problems) = read("{\"protos\": [{\"content\": \"a\nb\"},\n x]}");
+    assert_eq!(problems, ["error: file: expected value at line 3 column 2"]);
 }
 
 /// The resources of a text, and the paths of their defects.
@@ -127,13 +240,13 @@ fn an_object_with_a_variable_that_is_not_set_is_there_and_is_broken() {
     let (resources, problems) = parse(yaml, &environment);
     assert_eq!(problems, []);
     let messages: Vec<String> = defects(&resources[0].json).into_iter().map(|one| one.message).collect();
-    let unset = |name: &str| format!("the environment variable \"{name}\" is not set");
-    assert_eq!(messages, ["A", "C", "B"].map(unset));
+    let unset = |(line, name)| format!("line {line}: the environment variable \"{name}\" is not set");
+    assert_eq!(messages, [(4, "A"), (5, "C"), (5, "B")].map(unset));
     let refused = decode::<RouteSpec>(&resources[0].json).unwrap_err();
-    assert_eq!((refused.path.as_str(), refused.message), ("desc", unset("A")));
+    assert_eq!((refused.path.as_str(), refused.message), ("desc", unset((4, "A"))));
     // Other variables resolve all the same; an unset variable in an overridden member is no defect.
     let value: Value = serde_json::from_str(&resources[0].json).unwrap();
-    assert_eq!(value["plugins"]["x"]["${{B}}"], 1980);
+    assert_eq!(value["plugins"]["x"]["${{B}}"], "1980");
     let merged = "routes:\n- <<: {uri: \"${{A}}\"}\n  id: 1\n  uri: /a\n";
     check(merged, &[("routes/1", json!({ "id": 1, "uri": "/a" }))], &[]);
 }
@@ -210,7 +323,7 @@ fn an_item_with_an_id_that_is_none_or_another_s_is_there_and_is_broken() {
     assert_eq!(defects_of(yaml), expected);
     let (resources, _) = parse(yaml, &environment);
     let messages: Vec<String> = [4, 5].map(|at| defects(&resources[at].json)[0].message.clone()).into();
-    let unset = "the environment variable \"MISSING\" is not set";
+    let unset = "line 7: the environment variable \"MISSING\" is not set";
     assert_eq!(messages, ["item 5 has the id \"1\" of item 4, which was there before", unset]);
 }
 

@@ -21,6 +21,17 @@ fn duplicate_member_is_reported_by_path_and_the_last_counts() {
 }
 
 #[test]
+fn a_raw_line_break_and_its_escape_are_one_name() {
+    let read = from_json(b"{\"a\n\": \"x\ty\", \"a\\n\": 2}").unwrap();
+    assert_eq!(
+        read,
+        DuplicateCheckedValue { value: json!({ "a\n": 2 }), duplicates: vec!["a\n".to_owned()] }
+    );
+    let error = from_json(b"{\"a\n\": 1}\n x").unwrap_err();
+    assert_eq!(error.to_string(), "trailing characters at line 3 column 2");
+}
+
+#[test]
 fn duplicate_reports_are_bounded() {
     let long = "é".repeat(1000);
     let many: Vec<String> = (0..100).map(|at| format!(r#""{at}{long}": 1, "{at}{long}": 2"#)).collect();

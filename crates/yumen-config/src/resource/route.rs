@@ -28,7 +28,7 @@ pub struct RouteSpec {
     #[serde(default)]
     #[schemars(schema_with = "common::labels_schema")]
     pub labels: Option<Labels>,
-    /// The path to match: exact, `/prefix/*`, or with `:parameters`.
+    /// The path to match: exact, `/prefix/*`, `/with/*/inside`, or with `:parameters`.
     #[schemars(length(min = 1, max = 4096))]
     pub uri: Option<String>,
     /// Several paths, instead of `uri`.

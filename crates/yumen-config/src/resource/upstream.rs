@@ -181,7 +181,8 @@ impl SchemeSpec {
         match self {
             SchemeSpec::Http | SchemeSpec::Grpc => Some(80),
             SchemeSpec::Https | SchemeSpec::Grpcs => Some(443),
-            SchemeSpec::Tcp | SchemeSpec::Tls | SchemeSpec::Udp | SchemeSpec::Kafka => None,
+            SchemeSpec::Kafka => Some(9092),
+            SchemeSpec::Tcp | SchemeSpec::Tls | SchemeSpec::Udp => None,
         }
     }
 }

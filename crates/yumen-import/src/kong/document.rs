@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
+use yumen_config::json_text;
 
 use super::entity::KongEntity;
 use super::environment::{KongEnvironment, Lookup};
@@ -56,7 +57,7 @@ pub(super) fn read(
     report: &mut ImportReport,
 ) -> Result<KongDocument, String> {
     let mut value: Value = match text.trim_start().starts_with('{') {
-        true => serde_json::from_str(text).map_err(|error| error.to_string())?,
+        true => json_text::from_slice(text.as_bytes()).map_err(|error| error.to_string())?,
         false => serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?,
     };
     let version = version(&value)?;

@@ -53,10 +53,10 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// The part before a segment that the gateway's router would interpret as a parameter.
+/// The part before the first parameter or `*` of the gateway's router. Both are ordinary text in Kong.
 fn plain_start(path: &str) -> &str {
-    let parameter = [path.find("/:"), path.find("/*")].into_iter().flatten().min();
-    parameter.map_or(path, |at| &path[..=at])
+    let parameter = path.find("/:").map(|slash| slash + 1);
+    [parameter, path.find('*')].into_iter().flatten().min().map_or(path, |at| &path[..at])
 }
 
 /// The literal prefix of a pattern; `/` if it has none.

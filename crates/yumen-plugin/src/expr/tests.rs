@@ -118,6 +118,9 @@ fn rules_are_joined_by_and_by_default() {
 
 #[test]
 fn two_parts_are_an_equality() {
+    // The value is compared as it is written; only operators have no case.
+    check(json!([["http_x_tier", "Gold"]]), true);
+    check(json!([["http_x_tier", "gold"]]), false);
     check(json!([["arg_name", "json"]]), true);
     check(json!([["arg_name", "xml"]]), false);
     check(json!([["arg_weight", 20]]), true);

@@ -105,7 +105,7 @@ fn a_body_in_pieces_is_replaced_once() {
 
 #[test]
 fn fields_are_added_set_and_removed() {
-    let operations = json!({"add": ["X-A: 3", "Set-Cookie: a=b; Max-Age=1"], "set": {"X-B": 4, "X-N": "n"}, "remove": ["ETag"]});
+    let operations = json!({"add": ["X-A: 3", "Set-Cookie: a=b; Max-Age=1", "X-Time: 12:30", "Link: http://h/"], "set": {"X-B": 4, "X-N": "n"}, "remove": ["ETag"]});
     let reply = run(json!({"headers": operations}), HELLO);
     for (name, expected) in [
         ("X-A", Some("1|3")),
@@ -113,6 +113,8 @@ fn fields_are_added_set_and_removed() {
         ("X-N", Some("n")),
         ("ETag", None),
         ("Set-Cookie", Some("a=b; Max-Age=1")),
+        ("X-Time", Some("12:30")),
+        ("Link", Some("http://h/")),
     ] {
         assert_eq!(reply.field(name).as_deref(), expected, "{name}");
     }

@@ -12,6 +12,9 @@ pub(crate) struct ExchangeStats {
     /// Bytes of the response head, included in `sent_bytes`; counted when the head is queued.
     pub(crate) sent_head_bytes: u64,
     pub(crate) attempts: u32,
+    /// Statuses of the attempts that did not give the response; those without a response have the status of their
+    /// fault.
+    pub(crate) failed_statuses: Vec<u16>,
     pub(crate) body: RequestBodyState,
     pub(crate) upstream_started_us: Option<u64>,
     pub(crate) upstream_us: Option<u64>,

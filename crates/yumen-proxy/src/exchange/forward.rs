@@ -119,11 +119,16 @@ pub(crate) async fn forward<'s>(
                 }
             }
             Err(failed) => {
-                if !proxied.may_retry(&mut history, failed, index) {
-                    // Bytes that a further attempt reads again must be counted once, so only the last attempt
-                    // adds its count.
-                    proxied.flow.received_bytes += proxied.upload.transfer.read_bytes();
-                    return Err(history.last);
+                let uploaded_bytes = proxied.upload.transfer.read_bytes();
+                // The endpoint is chosen here and not in the next round: an attempt that never begins is no retry.
+                match box_cold(proxied.next_endpoint(&mut history, failed, index)).await {
+                    Ok(admitted) => readmitted = Some(admitted),
+                    Err(fault) => {
+                        // Bytes that a further attempt reads again must be counted once, so only the last
+                        // attempt adds its count.
+                        proxied.flow.received_bytes += uploaded_bytes;
+                        return Err(fault);
+                    }
                 }
             }
         }
@@ -223,6 +228,29 @@ impl<'s> ProxiedExchange<'_, 's> {
         connected
     }
 
+    /// The endpoint of the next attempt after a failed one; fails with the fault of the exchange if none follows.
+    async fn next_endpoint(
+        &mut self,
+        history: &mut AttemptHistory,
+        failed: FailedAttempt,
+        index: usize,
+    ) -> Result<AdmittedEndpoint, Fault> {
+        if !self.may_retry(history, failed, index) {
+            return Err(history.last);
+        }
+        let admitted = match &self.pinned.upstream.protection {
+            None => {
+                let index = self.pinned.upstream.pick(self.ex, &history.tried).ok_or(history.last)?;
+                AdmittedEndpoint::without_limits(index)
+            }
+            Some(_) => self.admit(history).await?,
+        };
+        if self.ex.upstream.deadline_ms != 0 {
+            deadline::check(self.conn)?;
+        }
+        Ok(admitted)
+    }
+
     /// Records a failed attempt and decides whether the request goes to another endpoint. If so, rewinds the
     /// body and acquires a retry permit.
     #[cold]
@@ -230,6 +258,9 @@ impl<'s> ProxiedExchange<'_, 's> {
         let upstream = self.pinned.upstream;
         let fault = deadline::settle(self.conn, failed.fault);
         failed.observe(upstream, index, fault.kind);
+        if fault.kind.is_endpoints() || fault.kind == FaultKind::Deadline {
+            self.flow.failed_statuses.push(fault.kind.facts().1);
+        }
         history.request_permit = failed.request_permit;
         let passed_us = clock::now().mono_us.saturating_sub(history.started.mono_us);
         self.flow.upstream_us = Some(passed_us);

@@ -31,7 +31,7 @@ use crate::transport::stream::HeadSent;
 use crate::transport::tcp::TcpConnection;
 use crate::upstream::attempt::{Attempt, ResponseStarted};
 use edited::Edited;
-use failed::note_upstream_status;
+use failed::{note_failed_attempts, note_upstream_status};
 use pump::BodyCopy;
 
 pub(crate) use translate::pass_on_translated;
@@ -154,6 +154,7 @@ pub(crate) async fn send_fault(
     if fault.kind.is_passing() {
         response = response.field("Retry-After", "1");
     }
+    let response = note_failed_attempts(response, &flow.failed_statuses);
     let after = answer(conn, ex, chains, response, flow).await;
     if fault.kind.ends_connection() { After::Linger } else { after }
 }
@@ -258,7 +259,7 @@ fn begin<'s>(
     let ProxiedExchange { conn, ex, chains, upload, flow, .. } = proxied;
     let upgrade = attempt.is_upgrade();
     let (connection, head) = attempt.parts();
-    note_upstream_status(ex, head.status);
+    note_upstream_status(ex, head.status, &flow.failed_statuses);
     let mut received = connection.stream.incoming(head.framing);
     respond_head(ex, chains, head);
     if upgrade && head.status != 101 {

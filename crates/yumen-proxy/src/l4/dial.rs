@@ -23,8 +23,8 @@ pub(super) async fn connect<'u>(
     tally: &mut Tally,
 ) -> Result<EndpointStream<'u>, StreamFault> {
     let mut attempts = StreamAttempts::new(upstream, tally);
+    let mut index = attempts.next(ex)?;
     loop {
-        let index = attempts.next(ex)?;
         let attempt = StreamAttempt::begin(upstream, index);
         let target = target(ex.client.connection, upstream, index);
         let opening = opening(ex.client.connection, upstream);
@@ -32,6 +32,8 @@ pub(super) async fn connect<'u>(
             Ok(stream) => return Ok(stream),
             Err(kind) => {
                 attempts.failed(index, kind)?;
+                // Chosen before the count: an attempt that never begins is no retry.
+                index = attempts.next(ex)?;
                 worker.counters.upstream.retries.add(1);
             }
         }

@@ -325,8 +325,11 @@ async fn pass(
     }
     phases::decided(ex)?;
     let mut attempts = StreamAttempts::new(&upstream, tally);
+    let mut is_retry = false;
     loop {
         let (underway, back) = connect(ex, &upstream, &mut attempts).await?;
+        // Not before: an attempt that never begins is no retry.
+        worker.counters.upstream.retries.add(u64::from(is_retry));
         let back = Rc::new(back);
         session.begin(&worker.counters.streams, &back).await;
         let tie = worker.ties.bind_stream(&worker.timers, &upstream, ex.endpoint.address);
@@ -340,7 +343,7 @@ async fn pass(
         if !is_refused || is_last || !session.takes_back() {
             return ended;
         }
-        worker.counters.upstream.retries.add(1);
+        is_retry = true;
     }
 }
 

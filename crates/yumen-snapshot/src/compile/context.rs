@@ -9,7 +9,7 @@ use yumen_plugin::{Carry, MissingPlugins, PluginChain, PluginRegistry};
 use super::certificate::LoadCertificate;
 use super::names::ObjectName;
 use super::plugin_settings::KnownPlugins;
-use super::references::Variables;
+use super::references::{SecretPolicy, Variables};
 use crate::balance::RoundRobinState;
 use crate::upstream::{AttemptTimeouts, KeepaliveLimits, UpstreamTls};
 
@@ -80,7 +80,12 @@ impl CompileContext {
 
     /// The plugins that objects may configure, and the variables that their settings may refer to.
     pub(super) fn known_plugins(&self) -> KnownPlugins<'_> {
-        KnownPlugins { registry: &self.registry, missing: &self.env.missing, variables: &self.env.variables }
+        KnownPlugins {
+            registry: &self.registry,
+            missing: &self.env.missing,
+            variables: &self.env.variables,
+            guard_secrets: SecretPolicy::Refuse,
+        }
     }
 
     /// The problem, with a hint if `plugin` is unknown and resembles a known name.

@@ -107,7 +107,8 @@ static UPSTREAMS: KindCompiler = KindCompiler {
     stage: |compiler, name, json| {
         let written: config::UpstreamSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
         compiler.assign_upstream(name, &written, "").map_err(|problem| vec![problem])?;
-        Ok(upstream::ignored_proxy_protocol(name, "proxy_protocol", Some(&written)).into_iter().collect())
+        let ignored = upstream::ignored_proxy_protocol(name, "proxy_protocol", Some(&written));
+        Ok(ignored.into_iter().chain(upstream::unserved_scheme(name, "scheme", Some(&written))).collect())
     },
     link: nothing_to_link,
     withdraw: Compiler::remove_upstream,

@@ -15,7 +15,7 @@ use yumen_plugin::{
 };
 
 use super::Variables;
-use super::references::{self, ResolvedReferences};
+use super::references::{self, ResolvedReferences, SecretPolicy};
 
 /// The role of the object with the plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub(crate) struct KnownPlugins<'k> {
     pub(crate) missing: &'k MissingPlugins,
     /// The environment that settings refer to.
     pub(crate) variables: &'k Variables,
+    /// The treatment of secrets in keys and guards, where the text of the reference would grant access.
+    pub(crate) guard_secrets: SecretPolicy,
 }
 
 /// The result of parsing.
@@ -48,8 +50,14 @@ pub(crate) enum ParsedPlugin<'k> {
     Missing { entry: Option<&'static MissingPlugin>, meta: Box<PluginMeta>, filter: Value },
     /// A key of a consumer or credential.
     Key { plugin: &'static str, key: ConsumerKey },
-    /// A plugin that runs.
-    Plugin { kind: &'k PluginKind, plugin: Arc<dyn Plugin>, meta: Box<PluginMeta>, reads: VarInputs },
+    /// A plugin that runs. `unresolved` are the paths of references to secrets that stay as written.
+    Plugin {
+        kind: &'k PluginKind,
+        plugin: Arc<dyn Plugin>,
+        meta: Box<PluginMeta>,
+        reads: VarInputs,
+        unresolved: Vec<String>,
+    },
 }
 
 /// The reason for which a plugin's settings are refused.
@@ -127,16 +135,26 @@ impl<'k> KnownPlugins<'k> {
         // References of a plugin that does not run are not resolved: they may lead nowhere on this node.
         let mut followed = ResolvedReferences::default();
         if registered.is_some() && !is_disabled(&settings) {
-            followed =
-                references::resolve(&mut settings, self.variables).map_err(PluginSettingsError::Settings)?;
+            let secrets = self.secrets_of(name);
+            followed = references::resolve(&mut settings, self.variables, secrets)
+                .map_err(PluginSettingsError::Settings)?;
         }
+        let kept = followed.kept_paths();
         let parsed = match registered {
             Some(registered) => {
-                with_data_values(followed.data_values(), || build(registered, settings, side, setup))
+                with_data_values(followed.data_values(), || build(registered, settings, side, setup, kept))
             }
             None => parse_missing(missing, settings),
         };
         parsed.map_err(|flaw| flaw.masked(&followed))
+    }
+
+    /// The treatment of secrets in the settings of a plugin.
+    pub(super) fn secrets_of(&self, plugin: &str) -> SecretPolicy {
+        match self.registry.get(plugin) {
+            Some(registered) if registered.kind.role.guards() => self.guard_secrets,
+            _ => SecretPolicy::Keep,
+        }
     }
 }
 
@@ -158,6 +176,7 @@ fn build<'k>(
     mut settings: Value,
     side: PluginOwner,
     setup: &PluginBuildContext<'_>,
+    unresolved: Vec<String>,
 ) -> Result<ParsedPlugin<'k>, PluginSettingsError> {
     let reads = reads(&settings);
     let Some(meta) = take_meta(&mut settings)? else { return Ok(ParsedPlugin::Disabled) };
@@ -169,7 +188,7 @@ fn build<'k>(
         return Ok(ParsedPlugin::Key { plugin: kind.name, key: key.map_err(PluginSettingsError::Settings)? });
     }
     let plugin = registered.build(settings, setup).map_err(PluginSettingsError::Settings)?;
-    Ok(ParsedPlugin::Plugin { kind, plugin, meta: Box::new(meta), reads })
+    Ok(ParsedPlugin::Plugin { kind, plugin, meta: Box::new(meta), reads, unresolved })
 }
 
 /// Parses `_meta` of a plugin that this version does not run. The other settings have no meaning here.

@@ -12,7 +12,8 @@ use super::context::CompileContext;
 use super::missing_plugins::AbsentPlugin;
 use super::names::ObjectName;
 use super::plugin_bindings::{CompilerObjects, PluginBindings};
-use super::plugin_settings::{ParsedPlugin, PluginOwner};
+use super::plugin_settings::{ParsedPlugin, PluginOwner, is_disabled};
+use super::references::NO_MANAGERS;
 use super::staged_objects::StagedObjects;
 use super::tables::StagedConsumerKey;
 use super::upstream::UpstreamBuilder;
@@ -185,7 +186,13 @@ impl PluginBuilder<'_> {
             node: &self.context.env.node,
             objects: Some(&objects),
         };
+        let has_function = settings.pointer("/_meta/pre_function").is_some() && !is_disabled(&settings);
         let parsed = self.context.known_plugins().parse(plugin, settings, origin.owner, &setup);
+        if has_function && parsed.is_ok() {
+            let path = format!("plugins.{plugin}._meta.pre_function");
+            let message = "Lua functions are not supported: the plugin runs without this one";
+            built.problems.push(Problem::warning(origin.text.to_string(), path, message).hint("remove it"));
+        }
         match parsed.map_err(|error| error.into_invalid(plugin))? {
             ParsedPlugin::Disabled => built.entries.push(PluginEntry::Off(plugin.into())),
             ParsedPlugin::Missing { entry, meta, filter } => {
@@ -195,7 +202,13 @@ impl PluginBuilder<'_> {
             ParsedPlugin::Key { plugin, key: (key, auth) } => {
                 built.keys.push(StagedConsumerKey { plugin, key, auth });
             }
-            ParsedPlugin::Plugin { kind, plugin, meta, reads } => {
+            ParsedPlugin::Plugin { kind, plugin, meta, reads, unresolved } => {
+                built.problems.extend(unresolved.into_iter().map(|path| {
+                    let path = format!("plugins.{}.{path}", kind.name);
+                    let message = format!("{NO_MANAGERS}: the reference is used as it is written");
+                    Problem::warning(origin.text.to_string(), path, message)
+                        .hint("use $env:// or write the value")
+                }));
                 built.entries.push(PluginEntry::On(Arc::new(PluginInstance {
                     phases: plugin.phases(),
                     plugin,

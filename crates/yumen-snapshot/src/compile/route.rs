@@ -91,18 +91,6 @@ fn matching(written: &config::RouteSpec) -> Result<RouteMatching, InvalidSetting
     })
 }
 
-/// A warning about a `*` inside a path, which is literal here and a wildcard in APISIX: the route would silently match
-/// nothing.
-fn literal_star_warning(name: &ObjectName, uri: &str) -> Option<Problem> {
-    let (parents, last) = uri.rsplit_once('/').unwrap_or(("", uri));
-    let is_named_rest = last.starts_with('*');
-    let inside = if is_named_rest { parents } else { uri.strip_suffix('*').unwrap_or(uri) };
-    let message = format!("the * inside {uri} is literal: only a trailing * is a wildcard");
-    let hint =
-        "use a path parameter, as in /a/:any/b, or end the path before the * and match the rest in vars";
-    inside.contains('*').then(|| Problem::warning(name.to_string(), "uri", message).hint(hint))
-}
-
 /// All faults in the conditions of a route. `members` are those members of the object that the schema accepts.
 pub(super) fn faults_of_conditions(members: &Map<String, Value>) -> Vec<InvalidSettings> {
     let conditions = ["vars", "remote_addr", "remote_addrs", "filter_func"];
@@ -276,6 +264,7 @@ impl Compiler {
         if built.failed {
             return Err(built.problems);
         }
+        let unserved = upstream::unserved_scheme(name, "upstream.scheme", written.upstream.as_ref());
         // Last of the fallible steps, since it puts the upstream into its slot.
         let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take())?;
         // The references of the previous version are removed before those of the new one are added; they may be equal.
@@ -284,7 +273,7 @@ impl Compiler {
         // Compares with the text in force, so it must run before the new text is stored.
         self.keep_lifetime(name, json, &mut route);
         let mut problems = built.problems;
-        problems.extend(route.matching.uris.iter().filter_map(|uri| literal_star_warning(name, uri)));
+        problems.extend(unserved);
         let hosts = route.matching.hosts.clone();
         self.insert_route(name, route, StagedRoute::new(&written, hosts, built.entries.into(), target));
         Ok(problems)

@@ -43,6 +43,7 @@ impl Compiler {
         }
         let warning =
             upstream::ignored_proxy_protocol(name, "upstream.proxy_protocol", written.upstream.as_ref());
+        let unserved = upstream::unserved_scheme(name, "upstream.scheme", written.upstream.as_ref());
         let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take())?;
         self.unlink_service(name);
         let staged = StagedService {
@@ -54,7 +55,7 @@ impl Compiler {
         };
         self.references.add_all(staged.references(), name);
         self.staged.services.insert(name.id.clone(), staged);
-        Ok(built.problems.into_iter().chain(warning).collect())
+        Ok(built.problems.into_iter().chain(warning).chain(unserved).collect())
     }
 
     fn unlink_service(&mut self, name: &ObjectName) {

@@ -72,6 +72,19 @@ pub(super) fn ignored_proxy_protocol(
     Some(Problem::warning(name.to_string(), path, message).hint(hint))
 }
 
+/// A warning about an upstream whose scheme this version does not serve. It has no endpoints, so requests for it get
+/// 503; the object is accepted as in APISIX.
+pub(super) fn unserved_scheme(
+    name: &ObjectName,
+    path: &str,
+    written: Option<&config::UpstreamSpec>,
+) -> Option<Problem> {
+    written.filter(|one| one.scheme == config::SchemeSpec::Kafka)?;
+    let message = "the scheme kafka is not served in this version: requests for this upstream get 503";
+    let hint = "requests need http, https, grpc or grpcs; streams need tcp, tls or udp";
+    Some(Problem::warning(name.to_string(), path, message).hint(hint))
+}
+
 fn checks(written: &config::HealthCheckSpec, of: &config::UpstreamSpec, is_of_streams: bool) -> HealthChecks {
     let active = &written.active;
     let path: Box<str> = active.http_path.as_str().into();
@@ -233,7 +246,7 @@ impl UpstreamBuilder<'_> {
         owner: &ObjectName,
         written: &config::UpstreamSpec,
     ) -> Result<Upstream, InvalidSettings> {
-        let scheme = scheme(written)?;
+        let scheme = scheme(written);
         let tls = self.tls(written.tls.as_ref())?;
         let origin: Arc<str> = owner.to_string().into();
         // Only streams begin with a PROXY header. An HTTP endpoint of the same upstream would reject a probe with one.
@@ -367,6 +380,10 @@ impl UpstreamBuilder<'_> {
         naming: &CarryNaming<'_>,
         previous: Option<&Upstream>,
     ) -> ResolvedEndpoints {
+        // See `unserved_scheme`: no broker understands requests over HTTP.
+        if written.scheme == config::SchemeSpec::Kafka {
+            return ResolvedEndpoints { endpoints: Box::default(), unresolved: Box::default() };
+        }
         let nodes = self.nodes(written);
         let hosts = host_names(nodes).filter(|host| self.inputs.hosts().addresses_of(host).is_none());
         let service =
@@ -502,21 +519,17 @@ impl<'b> CarryNaming<'b> {
     }
 }
 
-fn scheme(written: &config::UpstreamSpec) -> Result<UpstreamScheme, InvalidSettings> {
-    Ok(match written.scheme {
+fn scheme(written: &config::UpstreamSpec) -> UpstreamScheme {
+    match written.scheme {
         config::SchemeSpec::Http => UpstreamScheme::Http,
         config::SchemeSpec::Https => UpstreamScheme::Https,
         config::SchemeSpec::Grpc => UpstreamScheme::Grpc,
         config::SchemeSpec::Grpcs => UpstreamScheme::Grpcs,
-        config::SchemeSpec::Tcp => UpstreamScheme::Tcp,
         config::SchemeSpec::Tls => UpstreamScheme::Tls,
         config::SchemeSpec::Udp => UpstreamScheme::Udp,
-        // Refused at compile time: a route to an unknown scheme would fail every request.
-        other => {
-            let message = format!("scheme {other:?} is not supported in this version");
-            return Err(InvalidSettings::at("scheme", message));
-        }
-    })
+        // An upstream of Kafka has no endpoints here, so its scheme does not matter.
+        config::SchemeSpec::Tcp | config::SchemeSpec::Kafka => UpstreamScheme::Tcp,
+    }
 }
 
 /// Whether requests go over HTTP/2. gRPC always does.

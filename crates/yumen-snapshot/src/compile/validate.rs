@@ -14,7 +14,7 @@ use yumen_plugin::{Carry, MissingPlugins, PluginBuildContext, PluginRegistry};
 use super::certificate::{KeyPairError, LoadCertificate};
 use super::kind_table::KindCompiler;
 use super::plugin_settings::{KnownPlugins, PluginOwner, PluginSettingsError, is_disabled};
-use super::references::{self, Variables};
+use super::references::{self, SecretPolicy, Variables};
 use super::upstream;
 
 /// Validates single objects.
@@ -96,7 +96,13 @@ impl ObjectValidator<'_> {
     }
 
     pub(super) fn known(&self) -> KnownPlugins<'_> {
-        KnownPlugins { registry: self.registry, missing: self.missing, variables: self.variables }
+        KnownPlugins {
+            registry: self.registry,
+            missing: self.missing,
+            variables: self.variables,
+            // As with a missing plugin, the object is stored, and the compiler reports and refuses it.
+            guard_secrets: SecretPolicy::Keep,
+        }
     }
 
     pub(super) fn set(&self, plugins: Plugins) -> Result<(), ObjectError> {
@@ -131,7 +137,7 @@ impl ObjectValidator<'_> {
 impl ObjectValidator<'_> {
     /// Validates the upstreams in the settings of a plugin, after the rest of the settings.
     fn split(&self, plugin: &str, mut settings: Value) -> Result<(), ObjectError> {
-        references::resolve(&mut settings, self.variables)?;
+        references::resolve(&mut settings, self.variables, SecretPolicy::Keep)?;
         let mut upstreams = config::upstreams_in_split(&settings).into_iter();
         upstreams
             .try_for_each(|(path, upstream)| self.upstream(&format!("plugins.{plugin}.{path}"), upstream))
@@ -145,7 +151,7 @@ pub(super) fn metadata(
     written: config::PluginMetadata,
 ) -> Result<Value, InvalidSettings> {
     let mut settings = Value::Object(written.settings);
-    let followed = references::resolve(&mut settings, known.variables)?;
+    let followed = references::resolve(&mut settings, known.variables, known.secrets_of(plugin))?;
     if let Some(schema) = known.registry.get(plugin).and_then(|one| one.metadata_schema()) {
         schema::validate(&schema, &mut settings)
             .map_err(|invalid| invalid.map_message(|message| followed.mask(message)))?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::pattern::path_key;
+use super::pattern::{PatternKey, path_key};
 use super::trie::KeyMatch;
 use super::{RoutePath, Router};
 use crate::route::Route;
@@ -39,11 +39,10 @@ impl Router {
                 let standing = standings.entry(&route_path.route.info.id).or_default();
                 standing.route_paths += 1;
                 let earlier = &bucket.route_paths()[..at];
-                if let Some(first) = earlier.iter().find(|first| covers(&first.route, &route_path.route)) {
+                if let Some(first) = earlier.iter().find(|first| covers(first, route_path)) {
                     standing.covered += 1;
                     first_of(&mut standing.by, &first.route.info.id);
-                } else if let Some(first) = earlier.iter().find(|first| ties(&first.route, &route_path.route))
-                {
+                } else if let Some(first) = earlier.iter().find(|first| ties(first, route_path)) {
                     first_of(&mut standing.tied, &first.route.info.id);
                 }
             }
@@ -64,8 +63,7 @@ impl Router {
         let Some(star) = self.hosts.values().find(|table| &*table.pattern == "*") else { return };
         for bucket in self.any_host.values() {
             for (at, route_path) in bucket.route_paths().iter().enumerate() {
-                let is_covered =
-                    bucket.route_paths()[..at].iter().any(|first| covers(&first.route, &route_path.route));
+                let is_covered = bucket.route_paths()[..at].iter().any(|first| covers(first, route_path));
                 let Some(key) = self.uri(route_path).and_then(|uri| path_key(uri, self.parameters)) else {
                     continue;
                 };
@@ -74,7 +72,8 @@ impl Router {
                 // Prefixes from the longest, as a request would meet them.
                 while let (None, Some(bucket)) = (found, levels.next(&*key.bytes)) {
                     found = bucket.route_paths().iter().find(|first| {
-                        covers(&first.route, &route_path.route) && self.reaches(first, key.reach, &key.bytes)
+                        covers_requests(&first.route, &route_path.route)
+                            && self.reaches(first, route_path, &key)
                     });
                 }
                 if let (Some(first), Some(standing)) = (found, standings.get_mut(&*route_path.route.info.id))
@@ -91,13 +90,18 @@ impl Router {
         route_path.route.matching.uris.get(usize::from(route_path.uri)).map(|uri| &**uri)
     }
 
-    /// Whether a path found for a key matches everything that a pattern with that key matches.
-    fn reaches(&self, route_path: &RoutePath, reach: KeyMatch, bytes: &[u8]) -> bool {
-        let Some(key) = self.uri(route_path).and_then(|uri| path_key(uri, self.parameters)) else {
+    /// Whether a path found for the key of another one matches everything that the other one matches.
+    fn reaches(&self, first: &RoutePath, second: &RoutePath, second_key: &PatternKey<'_>) -> bool {
+        let Some(key) = self.uri(first).and_then(|uri| path_key(uri, self.parameters)) else {
             return false;
         };
+        // Whether one pattern with an inner `*` includes another one is not searched.
+        if key.rest.is_wildcard() {
+            return first.pattern() == second.pattern();
+        }
         // An exact path covers a pattern only if the pattern is the same exact path.
-        key.reach == KeyMatch::Prefix || (reach == KeyMatch::Exact && *key.bytes == *bytes)
+        key.reach == KeyMatch::Prefix
+            || (second_key.reach == KeyMatch::Exact && key.bytes == second_key.bytes)
     }
 }
 
@@ -106,8 +110,15 @@ fn first_of<'r>(known: &mut Option<&'r str>, id: &'r str) {
     *known = Some(known.map_or(id, |known| known.min(id)));
 }
 
+/// Whether the first path takes every request of the second one, which is in the same bucket.
+fn covers(first: &RoutePath, second: &RoutePath) -> bool {
+    // A whole prefix includes every pattern that starts with it.
+    let has_paths = !first.rest.is_wildcard() || first.has_paths_of(second);
+    has_paths && covers_requests(&first.route, &second.route)
+}
+
 /// Whether the first route takes every request that the second would get at the same host and path.
-fn covers(first: &Route, second: &Route) -> bool {
+fn covers_requests(first: &Route, second: &Route) -> bool {
     // Zero means all methods.
     let (first_methods, second_methods) = (first.matching.methods, second.matching.methods);
     let methods = first_methods == 0 || (second_methods != 0 && second_methods & !first_methods == 0);
@@ -116,8 +127,12 @@ fn covers(first: &Route, second: &Route) -> bool {
 }
 
 /// Whether only age or id decides which of the two gets some request.
-fn ties(first: &Route, second: &Route) -> bool {
-    let (first_methods, second_methods) = (&first.matching, &second.matching);
+fn ties(first: &RoutePath, second: &RoutePath) -> bool {
+    // The longer pattern takes precedence; equally long ones share some requests at most.
+    if !first.has_paths_of(second) {
+        return false;
+    }
+    let (first_methods, second_methods) = (&first.route.matching, &second.route.matching);
     let share_methods = first_methods.methods == 0
         || second_methods.methods == 0
         || first_methods.methods & second_methods.methods != 0;

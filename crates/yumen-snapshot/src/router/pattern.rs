@@ -1,18 +1,56 @@
 //! Path and host patterns as keys of the tries, and the parameters of a match.
 //!
-//! Patterns are bytes: `*` at the end of a path or at the start of a host matches anything.
+//! Patterns are bytes: `*` in a path or at the start of a host matches anything.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::trie::{KeyMatch, PARAMETER};
+use super::wildcard;
 
 /// The key of a pattern in a trie.
 pub(crate) struct PatternKey<'p> {
     pub(crate) bytes: Cow<'p, [u8]>,
     pub(crate) reach: KeyMatch,
-    /// Whether a match has parameters.
-    pub(crate) captures: bool,
+    /// The rest of the work after the trie found the key.
+    pub(crate) rest: KeyRemainder,
+}
+
+/// The part of a pattern that its key does not express.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyRemainder {
+    /// The key is the whole pattern.
+    Nothing,
+    /// Parameters, which every match has.
+    Parameters,
+    /// A `*` before the end: the pattern may not match after all.
+    Wildcard {
+        /// Whether `:name` and `*name` segments are parameters.
+        parameters: bool,
+    },
+}
+
+impl KeyRemainder {
+    pub(crate) fn is_wildcard(self) -> bool {
+        matches!(self, KeyRemainder::Wildcard { .. })
+    }
+
+    /// Whether a path that matches the key of `pattern` matches the pattern too; appends its parameters.
+    pub(crate) fn admits<'p>(
+        self,
+        pattern: &'p str,
+        path: &[u8],
+        out: &mut Vec<(&'p str, Range<usize>)>,
+    ) -> bool {
+        match self {
+            KeyRemainder::Nothing => true,
+            KeyRemainder::Parameters => {
+                capture(pattern, path, out);
+                true
+            }
+            KeyRemainder::Wildcard { parameters } => wildcard::fits(pattern, path, parameters, out),
+        }
+    }
 }
 
 /// The key of a path pattern; `None` if no path can match it.
@@ -21,9 +59,26 @@ pub(crate) fn path_key(pattern: &str, parameters: bool) -> Option<PatternKey<'_>
         // PARAMETER is the marker of the trie, and no accepted request path contains it.
         return None;
     }
+    if let Some(star) = wildcard::inner_star(pattern, parameters) {
+        let key = literal_key(&pattern[..star], parameters);
+        return Some(PatternKey {
+            reach: KeyMatch::Prefix,
+            rest: KeyRemainder::Wildcard { parameters },
+            ..key
+        });
+    }
+    // Without parameters `*name` is a star whose name nothing reads, as in APISIX.
+    match wildcard::named_tail(pattern).filter(|_| !parameters) {
+        Some(star) => Some(plain(pattern.as_bytes()[..=star].into(), false)),
+        None => Some(literal_key(pattern, parameters)),
+    }
+}
+
+/// The key of a pattern without a `*` before its last segment.
+fn literal_key(pattern: &str, parameters: bool) -> PatternKey<'_> {
     // Only whole segments are parameters: `/a:b` is literal.
     if !parameters || !pattern.starts_with('/') || !(pattern.contains("/:") || pattern.contains("/*")) {
-        return Some(plain(pattern, pattern.as_bytes().into(), false));
+        return plain(pattern.as_bytes().into(), false);
     }
     let mut bytes = Vec::with_capacity(pattern.len());
     let mut captures = false;
@@ -35,17 +90,18 @@ pub(crate) fn path_key(pattern: &str, parameters: bool) -> Option<PatternKey<'_>
     // `*name` captures the rest of the path.
     if tail.len() > 1 && tail.starts_with('*') {
         bytes.push(b'/');
-        return Some(PatternKey { bytes: bytes.into(), reach: KeyMatch::Prefix, captures: true });
+        return PatternKey { bytes: bytes.into(), reach: KeyMatch::Prefix, rest: KeyRemainder::Parameters };
     }
     captures |= push_segment(tail, &mut bytes);
-    Some(plain(pattern, bytes.into(), captures))
+    plain(bytes.into(), captures)
 }
 
-fn plain<'p>(pattern: &str, bytes: Cow<'p, [u8]>, captures: bool) -> PatternKey<'p> {
+fn plain<'p>(bytes: Cow<'p, [u8]>, captures: bool) -> PatternKey<'p> {
+    let rest = if captures { KeyRemainder::Parameters } else { KeyRemainder::Nothing };
     // A tail such as `:rest*` names a parameter; its star is part of the name.
     // The marker stands for the whole segment, so there is no literal star to strip.
-    if !pattern.ends_with('*') || bytes.last() == Some(&PARAMETER) {
-        return PatternKey { bytes, reach: KeyMatch::Exact, captures };
+    if bytes.last() != Some(&b'*') {
+        return PatternKey { bytes, reach: KeyMatch::Exact, rest };
     }
     let end = bytes.len() - 1;
     let bytes = match bytes {
@@ -55,7 +111,7 @@ fn plain<'p>(pattern: &str, bytes: Cow<'p, [u8]>, captures: bool) -> PatternKey<
             Cow::Owned(bytes)
         }
     };
-    PatternKey { bytes, reach: KeyMatch::Prefix, captures }
+    PatternKey { bytes, reach: KeyMatch::Prefix, rest }
 }
 
 /// Appends a slash and a segment; returns whether the segment is a parameter.
@@ -79,7 +135,7 @@ pub(crate) fn capture<'p>(pattern: &'p str, path: &[u8], out: &mut Vec<(&'p str,
         let end = end.map_or(path.len(), |length| at + length);
         if segment.len() > 1 && segment.starts_with(':') {
             out.push((&segment[1..], at..end));
-        // Only the last segment captures the rest; elsewhere `*name` is literal, as in `path_key`.
+        // Patterns with a `*` before the last segment are compared by `wildcard`.
         } else if segment.len() > 1 && segment.starts_with('*') && segments.peek().is_none() {
             // `at` is beyond the path if the rest is empty.
             out.push((&segment[1..], at.min(path.len())..path.len()));
@@ -96,5 +152,5 @@ pub(crate) fn host_key(pattern: &str) -> PatternKey<'static> {
     };
     // Hosts are searched from their end, so `*.example.com` is a prefix of the reversed name.
     let bytes: Vec<u8> = text.bytes().rev().collect();
-    PatternKey { bytes: bytes.into(), reach, captures: false }
+    PatternKey { bytes: bytes.into(), reach, rest: KeyRemainder::Nothing }
 }

@@ -69,6 +69,62 @@ fn an_exact_path_beats_a_parameter_and_that_a_shorter_prefix() {
 }
 
 #[test]
+fn a_star_before_the_end_matches_anything_between() {
+    let router = table(&[
+        ("task", "/task/*", &[]),
+        ("complete", "/task/*/complete", &[]),
+        ("exact", "/task/7/complete", &[]),
+        ("deep", "/task/*/x/*/complete", &[]),
+        ("part", "/file/a*b", &[]),
+        ("owner", "/u/:id/*path/raw", &[]),
+        ("tail", "/v/*/w/*", &[]),
+    ]);
+    check(
+        &router,
+        &[
+            ("/task/1/complete", "", "complete"),
+            ("/task/7/complete", "", "exact"),
+            ("/task/1/2/complete", "", "complete"),
+            ("/task/1/x/2/complete", "", "deep"),
+            ("/task/complete", "", "task"),
+            ("/task/1/complete/", "", "task"),
+            ("/task/1/completed", "", "task"),
+            ("/file/ab", "", "part"),
+            ("/file/a/c/b", "", "part"),
+            ("/file/abc", "", "-"),
+            ("/u/1/a/b/raw", "", "owner"),
+            ("/u/1/raw", "", "-"),
+            ("/v/1/w/", "", "tail"),
+            ("/v/1/w/2/3", "", "tail"),
+            ("/v/1/w", "", "-"),
+        ],
+    );
+    let bench = TestWorker::default();
+    let mut ex = bench.exchange("GET /u/42/a/raw/raw");
+    assert!(router.find(&mut ex, &mut ()).is_some());
+    assert_eq!(ex.path_param("id").as_deref(), Some(&b"42"[..]));
+    assert_eq!(ex.path_param("path").as_deref(), Some(&b"a/raw"[..]));
+    let mut plain = Router::new(false);
+    plain.insert(&route("star", matching(&["/a/:b/*name/c"], &[])));
+    plain.insert(&route("name", matching(&["/n/*name"], &[])));
+    check(&plain, &[("/a/:b/1/c", "", "star"), ("/a/x/1/c", "", "-"), ("/n/1/2", "", "name")]);
+}
+
+#[test]
+fn priority_decides_between_patterns_of_one_prefix_and_then_the_length() {
+    let mut router = table(&[("short", "/t/*/c", &[]), ("long", "/t/*/b/c", &[]), ("rest", "/t/*", &[])]);
+    check(&router, &[("/t/1/b/c", "", "long"), ("/t/1/c", "", "short"), ("/t/1", "", "rest")]);
+    router.insert(&route("urgent", RouteMatching { priority: 1, ..matching(&["/t/*"], &[]) }));
+    check(&router, &[("/t/1/b/c", "", "urgent"), ("/t/1/c", "", "urgent")]);
+    // Both patterns of one route have the key `/p/`.
+    let both = route("both", matching(&["/p/*/a", "/p/*/b"], &[]));
+    router.insert(&both);
+    check(&router, &[("/p/1/a", "", "both"), ("/p/1/b", "", "both"), ("/p/1/c", "", "-")]);
+    router.remove(&both);
+    check(&router, &[("/p/1/a", "", "-"), ("/p/1/b", "", "-")]);
+}
+
+#[test]
 fn prefixes_are_bytes_and_the_longest_wins() {
     let router = table(&[("a", "/foo*", &[]), ("b", "/foo/*", &[]), ("c", "/foo", &[])]);
     let expected = [("/foo", "", "c"), ("/foobar", "", "a"), ("/foo/", "", "b"), ("/fo", "", "-")];
@@ -265,10 +321,17 @@ fn explain_tells_why_each_other_route_lost() {
 /// A piece of a path pattern; the greater one takes precedence if both match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Piece {
+    /// The star at the end of a pattern, or before its end.
     Anything,
     End,
     Segment,
     Byte(u8),
+}
+
+/// The part of a pattern that the tree of paths holds, and the length if there is more.
+fn key_of(pieces: &[Piece], uri: &str) -> (Vec<Piece>, usize) {
+    let end = pieces.iter().position(|piece| *piece == Piece::Anything).unwrap_or(pieces.len() - 1);
+    (pieces[..=end].to_vec(), if end + 1 < pieces.len() { uri.len() } else { 0 })
 }
 
 fn pieces(uri: &str) -> Vec<Piece> {
@@ -281,9 +344,12 @@ fn pieces(uri: &str) -> Vec<Piece> {
         if starts_segment && bytes[at] == b':' && end > at + 1 {
             out.push(Piece::Segment);
             at = end;
-        } else if bytes[at] == b'*' && (at + 1 == bytes.len() || (starts_segment && end == bytes.len())) {
+        } else if bytes[at] == b'*' {
             out.push(Piece::Anything);
-            return out;
+            at = if starts_segment { end } else { at + 1 };
+            if at == bytes.len() {
+                return out;
+            }
         } else {
             out.push(Piece::Byte(bytes[at]));
             at += 1;
@@ -295,7 +361,10 @@ fn pieces(uri: &str) -> Vec<Piece> {
 
 fn pieces_match(pieces: &[Piece], path: &[u8]) -> bool {
     match (pieces.first(), path.first()) {
-        (Some(Piece::Anything), _) => true,
+        (Some(Piece::Anything), _) if pieces.len() == 1 => true,
+        (Some(Piece::Anything), _) => {
+            (0..=path.len()).any(|length| pieces_match(&pieces[1..], &path[length..]))
+        }
         (Some(Piece::End), first) => first.is_none(),
         (Some(Piece::Byte(expected)), Some(byte)) => {
             expected == byte && pieces_match(&pieces[1..], &path[1..])
@@ -321,7 +390,7 @@ fn host_rank(hosts: &[Box<str>], host: &str) -> Option<usize> {
 }
 
 fn naive(routes: &BTreeMap<String, Arc<Route>>, path: &str, host: &str, method: Method) -> String {
-    type Rank = (usize, Vec<Piece>, i32);
+    type Rank = (usize, Vec<Piece>, i32, usize);
     let mut best: Option<(Rank, &str)> = None;
     for (id, route) in routes {
         let matching = &route.matching;
@@ -334,7 +403,8 @@ fn naive(routes: &BTreeMap<String, Arc<Route>>, path: &str, host: &str, method: 
             if !pieces_match(&pieces, path.as_bytes()) {
                 continue;
             }
-            let rank = (host_rank, pieces, matching.priority);
+            let (key, length) = key_of(&pieces, uri);
+            let rank = (host_rank, key, matching.priority, length);
             if best.as_ref().is_none_or(|(other, _)| rank > *other) {
                 best = Some((rank, id));
             }
@@ -357,7 +427,9 @@ fn some_path(random: &SeededRandom) -> String {
 
 fn some_uri(random: &SeededRandom) -> String {
     let mut path = some_path(random);
-    match random.below(6) {
+    match random.below(8) {
+        4 => path = path.replacen("/a", "/*", 1) + random.one(&["", "/*", "/b"]),
+        5 => path = path.replacen('b', "*", 1) + random.one(&["", "*", "/:z/c"]),
         0 => path.push('*'),
         1 => path.push_str("/*"),
         2 => path = path.replacen("/a", "/:x", 1 + random.below(2)),

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet, Vector};
 use serde_json::{Map, Value};
 use yumen_base::Problem;
+use yumen_config::json_text;
 
 use super::client::{ClusterHead, KeyListing};
 use super::layout::{KeyLayout, KeyRole};
@@ -562,7 +563,7 @@ impl EtcdMirror {
     }
 
     fn entry(&self, key: &ResourceKey, kv: &KeyValue) -> Result<StoreEntry, UnreadableValue> {
-        let object: Map<String, Value> = serde_json::from_slice(&kv.value).map_err(|error| {
+        let object: Map<String, Value> = json_text::from_slice(&kv.value).map_err(|error| {
             UnreadableValue { at: kv.mod_revision.max(0) as u64, found: error.to_string() }
         })?;
         let modified = Revision(kv.mod_revision.max(0) as u64);

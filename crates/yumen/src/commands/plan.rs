@@ -9,7 +9,7 @@ use clap::Args;
 use hyper::Method;
 use serde_json::Value;
 use yumen_base::ProblemLevel;
-use yumen_config::Resource;
+use yumen_config::{Resource, json_text};
 use yumen_snapshot::Question;
 use yumen_snapshot::plan::{PlanContext, PlanLimits, plan};
 
@@ -135,7 +135,7 @@ fn sample(file: &Path) -> anyhow::Result<Vec<Question>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let question = |(at, line): (usize, &str)| {
-        serde_json::from_str(line).with_context(|| format!("{} line {}", file.display(), at + 1))
+        json_text::from_slice(line.as_bytes()).with_context(|| format!("{} line {}", file.display(), at + 1))
     };
     lines.map(question).collect()
 }

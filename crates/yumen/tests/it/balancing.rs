@@ -137,6 +137,29 @@ fn a_dead_endpoint_costs_no_request() {
 }
 
 #[test]
+fn each_attempt_has_a_status_and_one_that_never_begins_is_no_retry() {
+    // More retries than endpoints: the last one finds none.
+    let nodes = json!({ free_port().to_string(): 1, free_port().to_string(): 1 });
+    let gateway = Gateway::start(&one_route(&json!({ "nodes": nodes, "retries": 5 })));
+    let reply = gateway.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert_eq!((reply.status, reply.field("x-apisix-upstream-status")), (502, Some("502, 502")));
+    assert_eq!(gateway.metric("yumen_upstream_retries_total"), 1.0);
+
+    // The body that the only endpoint has read counts, although no further attempt follows.
+    let fragile = Upstream::start(|_, _| false);
+    let nodes = json!({ fragile.address.to_string(): 1 });
+    let gateway = Gateway::start(&one_route(&json!({ "nodes": nodes, "retries": 5 })));
+    let request = format!(
+        "PUT / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n{}",
+        "b".repeat(1000)
+    );
+    let reply = gateway.send(&request);
+    assert_eq!((reply.status, reply.field("x-apisix-upstream-status")), (502, Some("502")));
+    assert_eq!(gateway.metric("yumen_upstream_retries_total"), 0.0);
+    assert_eq!(gateway.metric("yumen_received_bytes_total"), request.len() as f64);
+}
+
+#[test]
 fn a_request_that_may_have_acted_is_not_repeated() {
     let fragile = Upstream::start(|_, _| false);
     let alive = Upstream::text("alive");

@@ -338,7 +338,7 @@ fn check_takes_items_without_ids_and_tells_what_becomes_of_those_that_are_broken
     let twice = "error: routes/routes#2 at id: item 2 has the id \"r\" of item 1, which was there before\n  hint: give \
                  it its own id; matching requests are answered 503 until it is fixed";
     check(&format!("routes:\n{}{}", item("id: r, "), item("id: r, ")), 1, &[twice, "1 errors"]);
-    let unset = "error: routes/r at desc: the environment variable \"YUMEN_UNSET\" is not set\n  hint: set it, or write \
+    let unset = "error: routes/r at desc: line 2: the environment variable \"YUMEN_UNSET\" is not set\n  hint: set it, or write \
                  ${{YUMEN_UNSET:=default}}; matching requests are answered 503 until it is fixed";
     check(&format!("routes:\n{}", item("id: r, desc: \"${{YUMEN_UNSET}}\", ")), 1, &[unset, "1 errors"]);
 }

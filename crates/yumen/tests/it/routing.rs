@@ -43,6 +43,7 @@ fn paths_match_exactly_by_prefix_and_by_parameter() {
         ("prefix", json!({ "uri": "/user/*" })),
         ("parameter", json!({ "uri": "/user/:id/posts" })),
         ("several", json!({ "uris": ["/x", "/y/*"] })),
+        ("between", json!({ "uri": "/user/*/posts/*/likes" })),
     ]);
     check(
         &gateway,
@@ -52,6 +53,8 @@ fn paths_match_exactly_by_prefix_and_by_parameter() {
             ("GET /user/you", "prefix"),
             ("GET /user/7/posts", "parameter"),
             ("GET /user/7/postscript", "prefix"),
+            ("GET /user/7/posts/a/b/likes", "between"),
+            ("GET /user/7/posts/likes", "prefix"),
             ("GET /x", "several"),
             ("GET /y/z", "several"),
             ("GET /xy", "-"),

@@ -550,6 +550,58 @@ async fn a_plugin_runs_everywhere_once() {
 }
 
 #[tokio::test]
+async fn limits_of_one_group_have_the_same_settings() {
+    const CASES: &[Case] = &[
+        (
+            "PUT /plugin_configs/1",
+            r#"{"plugins":{"limit-count":{"count":2,"time_window":60,"group":"g"}}}"#,
+            201,
+            "",
+        ),
+        // Defaults and the order of members do not matter, and other groups are other limits.
+        (
+            "PUT /plugin_configs/2",
+            r#"{"plugins":{"limit-count":{"group":"g","key":"remote_addr","time_window":60,"count":2,"_meta":{}}}}"#,
+            201,
+            "",
+        ),
+        (
+            "PUT /plugin_configs/3",
+            r#"{"plugins":{"limit-count":{"count":3,"time_window":60,"group":"h"}}}"#,
+            201,
+            "",
+        ),
+        (
+            "PUT /plugin_configs/3",
+            r#"{"plugins":{"limit-count":{"count":3,"time_window":60,"group":"g"}}}"#,
+            400,
+            r#"={"error_msg":"failed to check the configuration of plugin limit-count err: group conf mismatched"}"#,
+        ),
+        (
+            "PATCH /plugin_configs/2/plugins/limit-count/count",
+            "3",
+            400,
+            r#"={"error_msg":"failed to check the configuration of plugin limit-count err: group conf mismatched"}"#,
+        ),
+        ("DELETE /plugin_configs/1", "", 200, ""),
+        // The only limit of a group may change.
+        ("PATCH /plugin_configs/2/plugins/limit-count/count", "3", 200, ""),
+    ];
+    Api::new().run(CASES).await;
+}
+
+#[tokio::test]
+async fn line_breaks_in_strings_need_no_escape() {
+    let api = Api::new();
+    let proto = "{\"content\": \"syntax = \\\"proto3\\\";\n\tpackage a;\n\"}";
+    let answer = api.ask("PUT /protos/1", proto).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    assert_eq!(answer.json()["value"]["content"], "syntax = \"proto3\";\n\tpackage a;\n");
+    let answer = api.ask("PATCH /routes/1/desc", "\"a\nb").await;
+    assert!(answer.text.contains("EOF while parsing a string at line 2 column 1"), "{}", answer.text);
+}
+
+#[tokio::test]
 async fn stream_routes_are_refused_where_none_are_served() {
     let api = Api::with(&super::admin(), |state| state.stream_routes = false);
     for line in ["GET /stream_routes", "PUT /stream_routes/1", "DELETE /stream_routes/1"] {

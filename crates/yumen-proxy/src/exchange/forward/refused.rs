@@ -39,6 +39,7 @@ impl<'s> ProxiedExchange<'_, 's> {
             self.upload.replay = RequestReplay::Off;
             return RefusedCall::PassOn(attempt);
         };
+        self.flow.failed_statuses.push(attempt.head().status);
         let client = &self.conn.worker.upstream;
         history.request_permit = attempt.finish(clock::now()).discard(client);
         RefusedCall::TryElsewhere(admitted)

@@ -29,7 +29,7 @@ pub(crate) async fn pass_on_translated<'s>(
     mut attempt: Attempt<'s, ResponseStarted>,
 ) -> After {
     let Some(translate) = proxied.ex.response.translator.take() else { return After::Close };
-    note_upstream_status(proxied.ex, attempt.head().status);
+    note_upstream_status(proxied.ex, attempt.head().status, &proxied.flow.failed_statuses);
     let collected = collect(proxied, &mut attempt, translate.bytes_max()).await;
     let keepalive = &proxied.pinned.upstream.keepalive;
     let ProxiedExchange { conn, ex, chains, upload, flow, .. } = proxied;

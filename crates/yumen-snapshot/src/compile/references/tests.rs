@@ -161,6 +161,38 @@ fn the_doors_judge_references_as_the_compiler_does() {
     };
     assert_eq!(
         [verdict("$env://ALICE_KEY"), verdict("$env://UNSET"), verdict("$secret://vault/1/a/b")],
-        [true, false, false]
+        // As with a missing plugin, an object with a secret is stored, and the compiler reports and refuses it.
+        [true, false, true]
     );
+}
+
+#[test]
+fn a_secret_without_a_manager_stays_where_it_opens_nothing() {
+    let secret = "$secret://vault/1/a/b";
+    let mut compiler = compiler();
+    let plugins = json!({ "first": { "text": secret }, "key-auth": {} });
+    let compiled =
+        compiler.apply(vec![route("a", json!({ "plugins": plugins })), consumer("alice", secret)], 1);
+    let found: Vec<String> = compiler.problems().iter().map(ToString::to_string).collect();
+    let [of_route, of_consumer] = &found[..] else { panic!("{found:?}") };
+    assert!(of_consumer.starts_with("error: consumers/alice at plugins.key-auth.key"), "{found:?}");
+    let warning = "warning: routes/a at plugins.first.text: secret managers are not supported in this version: \
+                   the reference is used as it is written\n  hint: use $env:// or write the value";
+    assert_eq!(of_route, warning);
+    assert_eq!(consumer_of(&compiled, secret), None, "everybody knows the reference");
+    assert!(compiled.snapshot.router.routes().contains_key("a"));
+}
+
+#[test]
+fn a_function_in_lua_has_no_effect_and_is_reported() {
+    let mut compiler = compiler();
+    let first = |meta: Value| json!({ "plugins": { "first": { "text": "", "_meta": meta } } });
+    let lua = "return function(conf, ctx) end";
+    let on = route("a", first(json!({ "pre_function": lua })));
+    let off = route("b", first(json!({ "pre_function": lua, "disable": true })));
+    compiler.apply(vec![on, off], 1);
+    let found: Vec<String> = compiler.problems().iter().map(ToString::to_string).collect();
+    let expected = "warning: routes/a at plugins.first._meta.pre_function: Lua functions are not supported: the plugin \
+                    runs without this one\n  hint: remove it";
+    assert_eq!(found, [expected]);
 }
