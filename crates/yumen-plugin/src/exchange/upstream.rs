@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::UpstreamSlot;
+use crate::forwarding::OmittedForwarding;
 
 /// Choices of plugins about forwarding, made in the rewrite and access phases. They replace those of the route.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +18,8 @@ pub struct UpstreamSelection {
     /// Deadline of the exchange, in milliseconds of the monotonic clock; 0 is none. After the access phase it
     /// only gets earlier.
     pub deadline_ms: u64,
+    /// Forwarding fields that are not added to the request.
+    pub omitted: OmittedForwarding,
     /// Target of a copy of the request. The copy includes the body if that is buffered.
     pub mirror: Option<Box<MirrorTarget>>,
 }

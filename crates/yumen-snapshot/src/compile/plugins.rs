@@ -1,5 +1,6 @@
 //! Plugins as objects write them, turned into instances and merged into chains.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -16,7 +17,7 @@ use super::plugin_settings::{ParsedPlugin, PluginOwner};
 use super::staged_objects::StagedObjects;
 use super::tables::StagedConsumerKey;
 use super::upstream::UpstreamBuilder;
-use super::{Compiler, invalid};
+use super::{Compiler, invalid, never_run};
 
 /// One plugin of an object.
 #[derive(Debug, Clone)]
@@ -161,6 +162,9 @@ impl PluginBuilder<'_> {
                 built.failed = true;
             }
         }
+        if owner == PluginOwner::Traffic {
+            built.problems.extend(never_run::within(name, &built.entries));
+        }
         for problem in std::mem::take(&mut built.missing) {
             // The hint describes the object as written. If another plugin was refused, the object is not in force as
             // written, and the problem of that plugin has the hint.
@@ -177,7 +181,8 @@ impl PluginBuilder<'_> {
         settings: Value,
         built: &mut BuiltPlugins,
     ) -> Result<(), InvalidSettings> {
-        let objects = CompilerObjects { builder: *self, owner: origin.name, plugin };
+        let objects =
+            CompilerObjects { builder: *self, owner: origin.name, plugin, warnings: RefCell::default() };
         let setup = PluginBuildContext {
             carry: &self.context.carry,
             owner: origin.text,
@@ -186,6 +191,7 @@ impl PluginBuilder<'_> {
             objects: Some(&objects),
         };
         let parsed = self.context.known_plugins().parse(plugin, settings, origin.owner, &setup);
+        built.problems.append(&mut objects.warnings.borrow_mut());
         match parsed.map_err(|error| error.into_invalid(plugin))? {
             ParsedPlugin::Disabled => built.entries.push(PluginEntry::Off(plugin.into())),
             ParsedPlugin::Missing { entry, meta, filter } => {
