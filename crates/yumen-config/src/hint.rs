@@ -2,16 +2,29 @@
 
 /// The known name nearest to `written`, within an edit distance of about a third of its length and at least
 /// 1. Letters count as equal in any case.
+///
+/// Otherwise the only known name of which `written` is a word, such as `time_window` for `window`.
 pub fn closest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let known: Vec<&str> = known.into_iter().collect();
+    nearest(written, &known).or_else(|| {
+        let has_word = |name: &&&str| name.split(['_', '-']).any(|word| word.eq_ignore_ascii_case(written));
+        let mut named = known.iter().filter(has_word);
+        // Words of one or two letters are in too many names.
+        let only = named.next().filter(|_| written.len() > 2 && named.next().is_none());
+        only.copied()
+    })
+}
+
+fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
     // One typo in a short name, about one in three characters in a longer one.
     let allowed = ((written.chars().count() + 1) / 3).max(1);
     let written = folded(written);
     known
-        .into_iter()
+        .iter()
         .map(|name| {
             let known = folded(name);
             // A substitution is likelier than a missing letter.
-            (distance(&written, &known), known.len().abs_diff(written.len()), name)
+            (distance(&written, &known), known.len().abs_diff(written.len()), *name)
         })
         .filter(|(distance, ..)| *distance <= allowed)
         .min_by_key(|(distance, difference, _)| (*distance, *difference))
@@ -70,6 +83,9 @@ mod tests {
         check("rui", Some("uri"));
         check("URI", Some("uri"));
         check("cuont", Some("count"));
+        check("window", Some("time_window"));
+        // Two names have the word.
+        check("limit", None);
         check("plugins", None);
         check("x", None);
     }

@@ -5,45 +5,6 @@ use yumen_http::fields::write_line;
 
 use crate::Exchange;
 
-/// Forwarding fields that the gateway does not add to a request, because the settings of a plugin remove them.
-///
-/// `X-Forwarded-For` is not among them: as in APISIX, its removal discards the addresses of other proxies, and the
-/// address of the client is still forwarded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct OmittedForwarding(u8);
-
-impl OmittedForwarding {
-    const FIELDS: [KnownField; 4] = [
-        KnownField::XRealIp,
-        KnownField::XForwardedProto,
-        KnownField::XForwardedHost,
-        KnownField::XForwardedPort,
-    ];
-
-    /// Omits the field `name`, if it is one of these fields.
-    pub fn omit(&mut self, name: &str) {
-        let known = KnownField::of(name.as_bytes());
-        if let Some(at) = Self::FIELDS.iter().position(|field| *field == known) {
-            self.0 |= 1 << at;
-        }
-    }
-
-    /// Omits the fields of `other` as well.
-    pub fn extend(&mut self, other: OmittedForwarding) {
-        self.0 |= other.0;
-    }
-
-    /// Whether no field is omitted.
-    #[inline]
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    fn has(self, known: KnownField) -> bool {
-        Self::FIELDS.iter().position(|field| *field == known).is_some_and(|at| self.0 >> at & 1 == 1)
-    }
-}
-
 /// Writes the forwarding fields as lines; `ip` is the client address as text. Values already in the request
 /// come from a trusted peer or a plugin and are kept.
 pub fn write(ex: &Exchange<'_>, ip: &[u8], out: &mut Vec<u8>) {

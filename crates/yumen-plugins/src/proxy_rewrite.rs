@@ -4,9 +4,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_http::uri::has_dot_segment;
-use yumen_plugin::forwarding::OmittedForwarding;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+    DryRunResult, Exchange, LocalResponse, OmittedForwarding, PhaseSet, Plugin, PluginBuildContext,
+    PluginFactory, Step,
 };
 
 use crate::pattern::{self, MatchReplacement, PatternSubstitution};

@@ -219,16 +219,19 @@ pub(crate) fn warn_of_message_fields<'n>(
 ) {
     for name in names {
         let known = KnownField::of(name.as_bytes());
-        if known.is_of_message() || is_request && known == KnownField::Host {
-            let remedy = match known {
-                KnownField::Host => "remove it: proxy-rewrite sets the Host of requests",
-                KnownField::Connection | KnownField::Upgrade => {
-                    "remove it: enable_websocket of the route admits upgrades"
-                }
-                _ => "remove it",
-            };
-            let message = format!("\"{name}\" has no effect: the gateway writes this field itself");
-            setup.warn(path, message, remedy);
-        }
+        let remedy = match known {
+            KnownField::Host if is_request => "remove it: proxy-rewrite sets the Host of requests",
+            KnownField::Connection | KnownField::Upgrade => {
+                "remove it: enable_websocket of the route admits upgrades"
+            }
+            KnownField::Server if !is_request => "set server_header to \"\", or remove this setting",
+            known if known.is_of_message() => "remove it",
+            _ => continue,
+        };
+        let reason = match known {
+            KnownField::Server => "while server_header of yumen.yaml is not empty",
+            _ => "as the gateway writes this field itself",
+        };
+        setup.warn(path, format!("\"{name}\" has no effect {reason}"), remedy);
     }
 }

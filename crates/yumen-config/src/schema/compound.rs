@@ -162,10 +162,6 @@ fn with_remedy(
     if !ev.builds_hints() {
         return refused;
     }
-    let required = |branch: &Value| {
-        let names = branch.get("required")?.as_array()?.iter().filter_map(Value::as_str);
-        Some(names.collect::<Vec<_>>().join(" and "))
-    };
     if let Some(sets) = branches.iter().map(required).collect::<Option<Vec<_>>>() {
         // Messages about `anyOf` list them already.
         return match refused.message.contains("match only one") {
@@ -194,10 +190,19 @@ fn one_of(ev: SchemaEvaluator<'_>, branches: &[Value], instance: &mut Value) -> 
         }
         // A second match decides; the other branches need no trial.
         if let Some(first) = matched.replace(i) {
-            return ev.refuse(|| {
-                let (first, second) = (first + 1, i + 1);
-                format!("value should match only one schema, but matches both schemas {first} and {second}")
-            });
+            return ev
+                .refuse(|| {
+                    let (first, second) = (first + 1, i + 1);
+                    format!(
+                        "value should match only one schema, but matches both schemas {first} and {second}"
+                    )
+                })
+                .map_err(|refused| match (required(&branches[first]), required(branch)) {
+                    (Some(one), Some(other)) if ev.builds_hints() => {
+                        refused.hint(format!("keep {one}, or {other}"))
+                    }
+                    _ => refused,
+                });
         }
     }
     match matched {
@@ -206,6 +211,12 @@ fn one_of(ev: SchemaEvaluator<'_>, branches: &[Value], instance: &mut Value) -> 
             .refuse(|| "value should match only one schema, but matches none".into())
             .map_err(|refused| with_remedy(ev, refused, branches, instance)),
     }
+}
+
+/// The members that a branch requires, in words.
+fn required(branch: &Value) -> Option<String> {
+    let names = branch.get("required")?.as_array()?.iter().filter_map(Value::as_str);
+    Some(names.collect::<Vec<_>>().join(" and "))
 }
 
 fn complete(ev: SchemaEvaluator<'_>, branch: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {

@@ -50,6 +50,17 @@ fn wrong_type(ev: SchemaEvaluator<'_>, name: &str, instance: &Value) -> InvalidS
     let violation = match (name, instance) {
         // YAML 1.2 reads `yes` and `on` as texts, which earlier versions read as booleans; the caller adds a hint.
         ("boolean", Value::String(_)) => RuleViolation::TextForBoolean,
+        (_, _) if !ev.builds_hints() => RuleViolation::Other,
+        ("array", Value::String(_) | Value::Number(_)) => {
+            RuleViolation::Hinted("write a list, as in [a, b]".into())
+        }
+        ("object", Value::Array(_) | Value::String(_)) => {
+            RuleViolation::Hinted("write a mapping, as in {name: value}".into())
+        }
+        ("integer" | "number", Value::String(text)) if text.trim().parse::<f64>().is_ok() => {
+            RuleViolation::Hinted("write the number without quotes".into())
+        }
+        ("string", Value::Number(_) | Value::Bool(_)) => RuleViolation::Hinted("write it in quotes".into()),
         _ => RuleViolation::Other,
     };
     let message = if ev.builds_messages {

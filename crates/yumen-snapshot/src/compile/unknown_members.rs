@@ -28,8 +28,8 @@ impl Compiler {
     pub(super) fn stage_with_warnings(&mut self, name: &ObjectName, json: &str) -> StageResult {
         let (staged, may_be_unknown) = notices_unknown_members(|| self.stage_with_names(name, json));
         let mut warnings = staged?;
-        // The schema of all metadata names no member, and so does that of a plugin without metadata.
-        if may_be_unknown || name.kind == Kind::PluginMetadata {
+        // The schemas of these kinds admit every member; that of the plugin or manager names them.
+        if may_be_unknown || matches!(name.kind, Kind::PluginMetadata | Kind::Secrets) {
             warnings.extend(self.members_without_effect(name, json));
         }
         Ok(warnings)

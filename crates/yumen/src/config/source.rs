@@ -353,7 +353,7 @@ impl DocumentReader {
         let is_usable = failed.is_empty() && !problems.iter().any(is_fatal);
         problems.extend(failed);
         match is_usable {
-            true => self.report(kept_sections(problems, otherwise)),
+            true => self.report(mark_last_good_sections(problems, otherwise)),
             false => self.refuse(problems, otherwise),
         }
         is_usable.then_some(ReadDocument { resources, unreadable })
@@ -381,8 +381,8 @@ fn may_stay(problem: &Problem, otherwise: DocumentFallback) -> bool {
     let section = document::unreadable_section(problem);
     match otherwise {
         DocumentFallback::LastGood => section.is_some(),
-        // Without objects in force, a missing section must not open what it guards: routes refuse without the objects
-        // that they refer to, but nothing refers to global rules.
+        // Without objects in force, a missing section must not open routes. They refuse if an object that they refer to
+        // is missing, but nothing refers to global rules.
         DocumentFallback::Nothing => {
             section.is_some_and(|kind| kind.descriptor().plugins != PluginRole::AllRequests)
         }
@@ -390,7 +390,7 @@ fn may_stay(problem: &Problem, otherwise: DocumentFallback) -> bool {
 }
 
 /// The problems of a used document. Objects of unreadable sections stay in force.
-fn kept_sections(mut problems: Vec<Problem>, otherwise: DocumentFallback) -> Vec<Problem> {
+fn mark_last_good_sections(mut problems: Vec<Problem>, otherwise: DocumentFallback) -> Vec<Problem> {
     if matches!(otherwise, DocumentFallback::LastGood) {
         for problem in &mut problems {
             problem.last_good |= document::unreadable_section(problem).is_some();
@@ -458,15 +458,15 @@ pub(crate) fn replace_all(draft: &mut Draft, resources: &[Resource]) {
     replace_sections(draft, resources, &[]);
 }
 
-/// As [`replace_all`]; objects of the kinds `kept` are not deleted.
-fn replace_sections(draft: &mut Draft, resources: &[Resource], kept: &[Kind]) {
+/// As [`replace_all`]; objects of the kinds `retained` are not deleted.
+fn replace_sections(draft: &mut Draft, resources: &[Resource], retained: &[Kind]) {
     let named: std::collections::HashSet<(Kind, &str)> =
         resources.iter().map(|one| (one.kind, &*one.id)).collect();
     let deleted: Vec<ResourceKey> = draft
         .state()
         .entries()
         .map(|(key, _)| key)
-        .filter(|key| !kept.contains(&key.kind) && !named.contains(&(key.kind, &key.id)))
+        .filter(|key| !retained.contains(&key.kind) && !named.contains(&(key.kind, &key.id)))
         .cloned()
         .collect();
     for key in deleted {

@@ -55,7 +55,7 @@ fn a_word_where_a_boolean_is_wanted_is_told_how_to_write_it() {
     ] {
         let compiled = compiler().apply(vec![route("a", value.clone())], 1);
         let hint = compiled.problems.first().and_then(|problem| problem.hint.as_deref());
-        assert_eq!(hint, Some(advice), "{value}: {:?}", compiled.problems);
+        assert!(hint.is_some_and(|hint| hint.starts_with(advice)), "{value}: {:?}", compiled.problems);
     }
 }
 
