@@ -14,7 +14,7 @@ use std::collections::HashSet;
 
 use serde::Deserializer;
 use serde_json::{Map, Value};
-use yumen_base::Problem;
+use yumen_base::{Problem, ProblemLevel};
 
 use crate::json_text::JsonText;
 use crate::resource::{Kind, Resource, position_of};
@@ -40,6 +40,13 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// delete the object and open the routes that it guards.
 pub fn parse(text: &str, lookup: Lookup<'_>) -> (Vec<Resource>, Vec<Problem>) {
     read(text, DocumentUse::Active(lookup))
+}
+
+/// The section that a problem of [`parse`] leaves out: all its objects are unknown, and those of other sections are not
+/// affected.
+pub fn unreadable_section(problem: &Problem) -> Option<Kind> {
+    let is_error = problem.object == "file" && problem.level == ProblemLevel::Error;
+    is_error.then(|| Kind::from_name(&problem.path)).flatten()
 }
 
 /// Parses a document that a client submits. Unlike in [`parse`], `${{NAME}}` stays literal: the client's

@@ -12,7 +12,7 @@ pub mod schema;
 pub mod url;
 pub mod yaml;
 
-pub use hint::closest;
+pub use hint::{closest, suggestion};
 pub use node::NodeConfig;
 pub use resource::{Kind, Resource, ResourceType, decode};
 pub use schema::{InvalidSettings, RuleViolation};

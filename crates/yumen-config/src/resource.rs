@@ -6,6 +6,7 @@ mod checks;
 mod common;
 mod consumer;
 mod defect;
+mod host_names;
 mod inline;
 mod kind;
 mod nodes;
@@ -118,7 +119,7 @@ pub fn decode_value<T: ResourceType>(mut value: Value) -> Result<T, InvalidSetti
     defect::refuse(&value)?;
     T::screen(&value)?;
     // Before typed decoding, because its messages are the contract and name a path; serde's do not.
-    schema::validate(T::schema(), &mut value)?;
+    schema::validate(T::schema(), &mut value).map_err(|invalid| host_names::with_remedy(invalid, &value))?;
     let mut resource: T = serde_json::from_value(value).map_err(InvalidSettings::from_serde)?;
     resource.settle()?;
     Ok(resource)

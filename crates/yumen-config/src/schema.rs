@@ -12,11 +12,13 @@ mod reference;
 mod scalar;
 #[cfg(test)]
 mod tests;
+mod unknown;
 
 use schemars::JsonSchema;
 use serde_json::Value;
 
 pub use faults::faults;
+pub use unknown::{UnknownMember, notices_unknown_members, unknown_members};
 
 /// Why settings were refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,10 +32,12 @@ pub struct InvalidSettings {
 }
 
 /// The rule that refused settings break.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum RuleViolation {
     /// The schema requires a boolean and the value is a string, such as `yes`, `on` or `"true"`.
     TextForBoolean,
+    /// A rule with this remedy.
+    Hinted(Box<str>),
     /// Any other rule.
     #[default]
     Other,
@@ -53,6 +57,11 @@ impl InvalidSettings {
     /// The same fault with another message.
     pub fn map_message(self, message: impl FnOnce(String) -> String) -> InvalidSettings {
         InvalidSettings { message: message(self.message), ..self }
+    }
+
+    /// The same fault with a remedy.
+    pub fn hint(self, remedy: impl Into<Box<str>>) -> InvalidSettings {
+        InvalidSettings { violation: RuleViolation::Hinted(remedy.into()), ..self }
     }
 
     /// The same fault, seen from the object that contains this value at `path`.

@@ -180,6 +180,22 @@ impl KnownField {
         )
     }
 
+    /// Whether the gateway writes the field itself, from the connection and the body of a message, so that a value in
+    /// settings has no effect. `TE` is not among them: its `trailers` is forwarded to HTTP/2 endpoints.
+    pub fn is_of_message(self) -> bool {
+        matches!(
+            self,
+            KnownField::Connection
+                | KnownField::ContentLength
+                | KnownField::KeepAlive
+                | KnownField::ProxyAuthenticate
+                | KnownField::ProxyAuthorization
+                | KnownField::ProxyConnection
+                | KnownField::TransferEncoding
+                | KnownField::Upgrade
+        )
+    }
+
     /// Whether an application may confuse `name` with this field, see [`Fields::remove_equivalent`].
     pub fn is_alike(self, name: &[u8]) -> bool {
         crate::ascii::is_alike(name, self.name().as_bytes())
@@ -300,6 +316,15 @@ impl Fields {
             return None;
         }
         let field = self.list.iter().find(|field| field.known == known)?;
+        Some(self.value(field))
+    }
+
+    /// The first value of a known name that is not as received.
+    pub fn written(&self, known: KnownField) -> Option<&[u8]> {
+        if !self.may_have(known) {
+            return None;
+        }
+        let field = self.list.iter().find(|field| field.known == known && !field.is_received)?;
         Some(self.value(field))
     }
 

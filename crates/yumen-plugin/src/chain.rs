@@ -177,6 +177,28 @@ impl PluginChain {
         PluginChain::of_sorted(all, late)
     }
 
+    /// The plugin that responds to every request, and the plugins that therefore never run. A plugin that also runs for
+    /// responses is not among them.
+    pub fn never_run(&self) -> Option<(&PluginInstance, Vec<&PluginInstance>)> {
+        /// The phases of a request in their order.
+        const ORDER: [PhaseSet; 3] = [PhaseSet::REWRITE, PhaseSet::ACCESS, PhaseSet::UPSTREAM_REQUEST];
+        let rank = |phase: PhaseSet| ORDER.iter().position(|other| *other == phase);
+        let responding = |(at, one): (usize, &Arc<PluginInstance>)| {
+            let phase = one.plugin.responds_always_in().filter(|_| one.meta.filter.is_none())?;
+            Some((rank(phase)?, at))
+        };
+        let first = self.all.iter().enumerate().filter_map(responding).min()?;
+        let is_late = |at: usize, one: &PluginInstance| {
+            let ranks = (0..ORDER.len()).filter(|rank| one.phases.has(ORDER[*rank]));
+            let is_of_requests = (ORDER[0] | ORDER[1] | ORDER[2]).has(one.phases);
+            is_of_requests
+                && one.phases != PhaseSet::NONE
+                && ranks.map(|rank| (rank, at)).all(|it| it > first)
+        };
+        let late = self.all.iter().enumerate().filter(|(at, one)| is_late(*at, one));
+        Some((&self.all[first.1], late.map(|(_, one)| &**one).collect()))
+    }
+
     /// Whether the chain is empty.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()

@@ -26,6 +26,9 @@ enum ExprNode {
 }
 
 impl ConditionExpr {
+    /// The operators of conditions.
+    pub const OPERATORS: [&str; 11] = ConditionTest::NAMES;
+
     /// Parses `[[var, op, value], ...]`. A `!` before `op` negates it; the list, or any rule in it, may begin
     /// with `AND`, `OR`, `!AND` or `!OR`. An empty list is always true.
     ///

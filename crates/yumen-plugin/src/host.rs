@@ -26,6 +26,8 @@ pub trait PluginHost {
     fn offload(&self, _bytes: usize, job: OffloadJob) -> Offload {
         Offload::Inline(job)
     }
+    /// Reports that a plugin of the object `owner` could not decide about a request. Repetitions are suppressed.
+    fn report_undecided(&self, _plugin: &'static str, _owner: &str, _reason: &'static str) {}
     /// Sends a subrequest to an upstream; `None` in a dry run.
     fn send_subrequest(
         &self,

@@ -109,6 +109,15 @@ pub struct PluginBuildContext<'a> {
     pub objects: Option<&'a dyn ObjectLookup>,
 }
 
+impl PluginBuildContext<'_> {
+    /// Reports a valid setting at `path` that has no effect, with the remedy.
+    pub fn warn(&self, path: &str, message: impl Into<String>, remedy: &str) {
+        if let Some(objects) = self.objects {
+            objects.warn(path, message.into(), remedy);
+        }
+    }
+}
+
 /// Properties of the node that plugins depend on.
 #[derive(Debug, Clone, Default)]
 pub struct NodeFacts {

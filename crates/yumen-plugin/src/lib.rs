@@ -39,7 +39,8 @@ pub use consumer::{Consumer, ConsumerIdentity, ConsumerIndex};
 pub use exchange::phases::{PrereadPhase, ResponseBodyPhase, ResponseHeadPhase, UpstreamRequestPhase};
 pub use exchange::{
     ClientInfo, DeferredBody, Exchange, ExchangeClient, ExchangeResponse, IndecisionCause, MirrorTarget,
-    RequestBody, ResponseProtocol, RouteInfo, RouteMatch, SelectedEndpoint, StreamInfo, UpstreamSelection,
+    OmittedForwarding, RequestBody, ResponseProtocol, RouteInfo, RouteMatch, SelectedEndpoint, StreamInfo,
+    UpstreamSelection,
 };
 pub use expr::{ConditionExpr, FailedCondition};
 pub use host::PluginHost;

@@ -24,6 +24,9 @@ pub trait ObjectLookup {
     /// Records the settings of a group, which should be equal wherever this plugin has `name` at `path`.
     /// Different settings are accepted and reported as a problem.
     fn agree(&self, _path: &str, _name: &str, _settings: &str) {}
+
+    /// Reports a valid setting at `path` that has no effect, with the remedy.
+    fn warn(&self, _path: &str, _message: String, _remedy: &str) {}
 }
 
 /// An upstream that a plugin may select.

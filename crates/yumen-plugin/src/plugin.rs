@@ -56,6 +56,12 @@ pub trait Plugin: Send + Sync + 'static {
         false
     }
 
+    /// The phase in which the plugin responds to every request that reaches it, without `_meta.filter`; `None` if some
+    /// requests continue.
+    fn responds_always_in(&self) -> Option<PhaseSet> {
+        None
+    }
+
     /// The effect of one phase in a dry run. The plugin may change the exchange, but nothing outside of it:
     /// no counter, no subrequest.
     ///

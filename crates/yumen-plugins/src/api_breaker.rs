@@ -143,6 +143,8 @@ impl PluginFactory for ApiBreaker {
 
     fn build(config: ApiBreakerSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let headers = config.break_response_headers.iter().flatten();
+        let names = headers.clone().map(|header| &header.key);
+        crate::text::warn_of_message_fields(setup, "break_response_headers", false, names);
         let fields = headers.map(|header| (header.key.clone(), TextTemplate::parse(&header.value))).collect();
         Ok(ApiBreaker { fields, rows: share(setup, Self::NAME, setup.owner, 1), config })
     }

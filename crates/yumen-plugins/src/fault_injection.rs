@@ -11,7 +11,7 @@ use yumen_plugin::{
     PluginFactory, Step,
 };
 
-use crate::text::{HeaderEntries, TextTemplate, final_status, header_map_schema};
+use crate::text::{HeaderEntries, TextTemplate, final_status, header_map_schema, warn_of_message_fields};
 
 /// Settings of `fault-injection`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -151,7 +151,12 @@ impl PluginFactory for FaultInjection {
     const PRIORITY: i32 = 11000;
     type Config = FaultInjectionSettings;
 
-    fn build(config: FaultInjectionSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
+    fn build(
+        config: FaultInjectionSettings,
+        setup: &PluginBuildContext<'_>,
+    ) -> Result<Self, InvalidSettings> {
+        let headers = config.abort.iter().filter_map(|abort| abort.headers.as_ref()).flat_map(|all| &all.0);
+        warn_of_message_fields(setup, "abort.headers", false, headers.map(|(name, _)| name));
         let delay = config.delay.map(|delay| {
             let wait = Duration::try_from_secs_f64(delay.duration)
                 .map_err(|error| InvalidSettings::at("delay.duration", error.to_string()))?;
@@ -196,6 +201,12 @@ impl Plugin for FaultInjection {
             })),
             _ => self.abort(ex, may_abort),
         }
+    }
+
+    fn responds_always_in(&self) -> Option<PhaseSet> {
+        let aim = &self.abort.as_ref()?.aim;
+        let is_all = aim.any_of.is_none() && aim.percentage.is_none_or(|percentage| percentage == 100);
+        is_all.then_some(PhaseSet::REWRITE)
     }
 
     fn dry_run(&self, _phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {

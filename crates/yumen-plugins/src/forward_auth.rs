@@ -14,7 +14,7 @@ use yumen_plugin::{
     PluginFactory, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamSlot,
 };
 
-use crate::text::{HeaderEntries, TextTemplate, is_field_name};
+use crate::text::{HeaderEntries, TextTemplate, is_field_name, warn_of_message_fields};
 
 /// Settings of `forward-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -159,6 +159,9 @@ impl PluginFactory for ForwardAuth {
         if let Some((path, name)) = names.chain(extra_names).find(|(_, name)| !is_field_name(name)) {
             return Err(InvalidSettings::at(path, format!("\"{name}\" is not a field name")));
         }
+        warn_of_message_fields(setup, "upstream_headers", true, &config.upstream_headers);
+        warn_of_message_fields(setup, "client_headers", false, &config.client_headers);
+        warn_of_message_fields(setup, "extra_headers", false, extra.iter().map(|(name, _)| name));
         let text = |(name, values): (String, Vec<String>)| (name, TextTemplate::parse(&values.concat()));
         // `Host` becomes the authority of the subrequest and is none of its fields.
         let (host, extra): (Vec<_>, Vec<_>) =

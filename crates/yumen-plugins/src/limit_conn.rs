@@ -16,7 +16,7 @@ use crate::limits::remote::RedisPolicySettings;
 use crate::limits::table::{KeyedState, TableShare, share};
 use crate::limits::{
     CounterPolicy, LimitAmount, LimitKey, LimitKeyType, LimitQuantity, end_key_of_rule, refusal,
-    rejected_code, schema, wait, with_scratch,
+    rejected_code, schema, undecided, wait, with_scratch,
 };
 
 mod redis;
@@ -48,7 +48,8 @@ pub(crate) struct LimitConnRuleSettings {
     transform = schema::redis_with_ttl
 )]
 pub(crate) struct LimitConnSettings {
-    /// Most concurrent exchanges without delay.
+    /// Most concurrent exchanges without delay. A text with `$variables` must yield an integer from 1: an exchange for
+    /// which it does not is answered 500, or passes with `allow_degradation`.
     pub conn: Option<LimitAmount<1>>,
     /// Most further exchanges, which are delayed.
     pub burst: Option<LimitAmount<0>>,
@@ -163,6 +164,8 @@ struct LimitConnRule {
 /// The compiled settings with the counters.
 pub(crate) struct LimitConn {
     rules: Box<[LimitConnRule]>,
+    /// The object with the settings, for reports.
+    owner: Box<str>,
     /// Whether the limits come from `rules`, which do not apply without a value of their key.
     is_ruled: bool,
     delay_s: f64,
@@ -186,6 +189,7 @@ impl PluginFactory for LimitConn {
         Ok(LimitConn {
             running: share(setup, Self::NAME, &name, rules.len()),
             rules,
+            owner: setup.owner.into(),
             is_ruled: config.rules.is_some(),
             delay_s: config
                 .default_conn_delay
@@ -206,18 +210,21 @@ fn meaning(config: &LimitConnSettings) -> String {
 
 fn rules(config: &LimitConnSettings) -> Result<Box<[LimitConnRule]>, InvalidSettings> {
     if let Some(rules) = &config.rules {
-        let rule = |rule: &LimitConnRuleSettings| LimitConnRule {
-            key: LimitKey::new(&rule.key, LimitKeyType::VarCombination),
-            conn: LimitQuantity::new(&rule.conn),
-            burst: LimitQuantity::new(&rule.burst),
+        let rule = |(at, rule): (usize, &LimitConnRuleSettings)| {
+            Ok(LimitConnRule {
+                key: LimitKey::new(&rule.key, LimitKeyType::VarCombination),
+                conn: LimitQuantity::new(&rule.conn, format!("rules[{at}].conn"))?,
+                burst: LimitQuantity::new(&rule.burst, format!("rules[{at}].burst"))?,
+            })
         };
-        return Ok(rules.iter().map(rule).collect());
+        return rules.iter().enumerate().map(rule).collect();
     }
     let (Some(conn), Some(burst), Some(key)) = (&config.conn, &config.burst, &config.key) else {
         return Err(InvalidSettings::new("conn, burst and key, or rules, are needed"));
     };
     let key = LimitKey::new(key, config.key_type);
-    Ok(Box::new([LimitConnRule { key, conn: LimitQuantity::new(conn), burst: LimitQuantity::new(burst) }]))
+    let (conn, burst) = (LimitQuantity::new(conn, "conn")?, LimitQuantity::new(burst, "burst")?);
+    Ok(Box::new([LimitConnRule { key, conn, burst }]))
 }
 
 impl Plugin for LimitConn {
@@ -286,8 +293,8 @@ impl LimitConn {
             delay_s += self.delay_s * ((running - 1) / conn) as f64;
         }
         // Fails closed: no rule limits the exchange.
-        if applying == 0 && !self.allow_degradation {
-            return Err(LocalResponse::status(500));
+        if applying == 0 {
+            undecided(ex, Self::NAME, &self.owner, self.allow_degradation)?;
         }
         Ok(delay_s)
     }

@@ -18,7 +18,7 @@ use crate::limits::remote::RedisPolicySettings;
 use crate::limits::table::{TableShare, share};
 use crate::limits::{
     CounterPolicy, LimitAmount, LimitKey, LimitKeyType, LimitQuantity, end_key_of_rule, refusal,
-    rejected_code, schema, with_scratch,
+    rejected_code, schema, undecided, with_scratch,
 };
 
 mod delayed;
@@ -72,7 +72,8 @@ pub(crate) struct LimitCountRuleSettings {
     transform = schema::redis_with_sentinel
 )]
 pub(crate) struct LimitCountSettings {
-    /// Most requests per window.
+    /// Most requests per window. A text with `$variables` must yield an integer from 1: a request for which it does not
+    /// is answered 500, or passes with `allow_degradation`.
     pub count: Option<LimitAmount<1>>,
     /// Length of the window in seconds.
     pub time_window: Option<LimitAmount<1>>,
@@ -140,6 +141,8 @@ struct LimitCountRule {
 /// The compiled settings with the counters.
 pub(crate) struct LimitCount {
     rules: Box<[LimitCountRule]>,
+    /// The object with the settings, for reports.
+    owner: Box<str>,
     /// Whether the limits come from `rules`, which do not apply without a value of their key.
     is_ruled: bool,
     window_type: WindowType,
@@ -210,6 +213,7 @@ impl PluginFactory for LimitCount {
             counters: share(setup, Self::NAME, &name, rules.len()),
             backend: CounterBackend::new(&config, setup, &name, rules.len())?,
             rules,
+            owner: setup.owner.into(),
             is_ruled: config.rules.is_some(),
             window_type: config.window_type,
             rejected: refusal(config.rejected_code, config.rejected_msg.as_deref()),
@@ -253,18 +257,20 @@ fn rules(
         };
         return Ok(Box::new([LimitCountRule {
             key: LimitKey::new(&config.key, config.key_type),
-            count: LimitQuantity::new(count),
-            time_window_s: LimitQuantity::new(time_window),
+            count: LimitQuantity::new(count, "count")?,
+            time_window_s: LimitQuantity::new(time_window, "time_window")?,
             names: metadata.names(None),
         }]));
     };
-    let rule = |(at, rule): (usize, &LimitCountRuleSettings)| LimitCountRule {
-        key: LimitKey::new(&rule.key, LimitKeyType::VarCombination),
-        count: LimitQuantity::new(&rule.count),
-        time_window_s: LimitQuantity::new(&rule.time_window),
-        names: metadata.names(Some(rule.header_prefix.as_deref().unwrap_or(&(at + 1).to_string()))),
+    let rule = |(at, rule): (usize, &LimitCountRuleSettings)| {
+        Ok(LimitCountRule {
+            key: LimitKey::new(&rule.key, LimitKeyType::VarCombination),
+            count: LimitQuantity::new(&rule.count, format!("rules[{at}].count"))?,
+            time_window_s: LimitQuantity::new(&rule.time_window, format!("rules[{at}].time_window"))?,
+            names: metadata.names(Some(rule.header_prefix.as_deref().unwrap_or(&(at + 1).to_string()))),
+        })
     };
-    Ok(rules.iter().enumerate().map(rule).collect())
+    rules.iter().enumerate().map(rule).collect()
 }
 
 impl Plugin for LimitCount {
@@ -322,7 +328,7 @@ impl LimitCount {
         // A rule counts before the next one is evaluated, so all amounts must be valid before the first rule
         // counts.
         if self.is_ruled && !self.rules_have_limits(ex, scratch) {
-            return self.degrade();
+            return self.degrade(ex);
         }
         for (at, rule) in self.rules.iter().enumerate() {
             scratch.clear();
@@ -336,7 +342,7 @@ impl LimitCount {
             let count = rule.count.get(ex, scratch);
             let time_window_s = rule.time_window_s.get(ex, scratch);
             let (Some(count), Some(time_window_s)) = (count, time_window_s) else {
-                return self.degrade();
+                return self.degrade(ex);
             };
             let verdict = count_request(ex, scratch, count, time_window_s.saturating_mul(1000));
             // Before a refusal, which carries the fields too, as in APISIX.
@@ -375,8 +381,9 @@ impl LimitCount {
         applying > 0
     }
 
-    fn degrade(&self) -> Result<(), LocalResponse> {
-        if self.allow_degradation { Ok(()) } else { Err(LocalResponse::status(500)) }
+    /// [`undecided`] for this instance.
+    fn degrade(&self, ex: &Exchange<'_>) -> Result<(), LocalResponse> {
+        undecided(ex, Self::NAME, &self.owner, self.allow_degradation)
     }
 
     /// The result of [`LimitCount::count`] without counting.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use yumen_config::schema::InvalidSettings;
 use yumen_plugin::{Exchange, LocalResponse, Step, Var, VarTemplate};
 
 mod eviction;
@@ -173,20 +174,28 @@ pub(crate) enum LimitQuantity<const MIN: u64> {
     Fixed(u64),
     /// The number that the template yields.
     Varying(VarTemplate),
-    /// Constant text that is not a valid amount.
-    Wrong,
 }
 
 impl<const MIN: u64> LimitQuantity<MIN> {
-    /// Compiles an amount.
-    pub(crate) fn new(amount: &LimitAmount<MIN>) -> LimitQuantity<MIN> {
-        match amount {
-            LimitAmount::Number(number) => LimitQuantity::Fixed(*number),
-            LimitAmount::Text(text) if text.contains('$') => LimitQuantity::Varying(VarTemplate::parse(text)),
-            LimitAmount::Text(text) => {
-                number::<MIN>(text.as_bytes()).map_or(LimitQuantity::Wrong, LimitQuantity::Fixed)
-            }
+    /// Compiles the amount of the setting at `path`. A constant text must be a number.
+    pub(crate) fn new(
+        amount: &LimitAmount<MIN>,
+        path: impl Into<String>,
+    ) -> Result<LimitQuantity<MIN>, InvalidSettings> {
+        let text = match amount {
+            LimitAmount::Number(number) => return Ok(LimitQuantity::Fixed(*number)),
+            LimitAmount::Text(text) => text,
+        };
+        let template = VarTemplate::parse(text);
+        if !template.is_constant() {
+            return Ok(LimitQuantity::Varying(template));
         }
+        // Refused here: at run time, every request would be answered 500.
+        number::<MIN>(text.as_bytes()).map(LimitQuantity::Fixed).ok_or_else(|| {
+            let message =
+                format!("\"{text}\" is not a number: write an integer from {MIN}, or a text with $variables");
+            InvalidSettings::at(path, message)
+        })
     }
 
     /// The number for this exchange; `None` if the text is not an integer of at least `MIN`.
@@ -200,7 +209,6 @@ impl<const MIN: u64> LimitQuantity<MIN> {
                 scratch.truncate(start);
                 found
             }
-            LimitQuantity::Wrong => None,
         }
     }
 }
@@ -246,6 +254,19 @@ pub(crate) fn refusal(status: u16, message: Option<&str>) -> LocalResponse {
         Some(message) => LocalResponse::error_msg(status, message),
         None => LocalResponse::status(status),
     }
+}
+
+/// Whether a request may pass without a limit, because an amount yields no number or no rule applies; otherwise the
+/// response. Reported, since the settings or their variables are wrong.
+pub(crate) fn undecided(
+    ex: &Exchange<'_>,
+    plugin: &'static str,
+    owner: &str,
+    allow_degradation: bool,
+) -> Result<(), LocalResponse> {
+    ex.host.report_undecided(plugin, owner, "an amount with variables is no number, or no rule applies");
+    // The response of APISIX, which has no body.
+    if allow_degradation { Ok(()) } else { Err(LocalResponse::status(500)) }
 }
 
 /// Delays an exchange.

@@ -11,7 +11,7 @@ use yumen_plugin::{
     Step,
 };
 
-use crate::text::{HeaderEntries, TextTemplate, final_status, header_map_schema};
+use crate::text::{HeaderEntries, TextTemplate, final_status, header_map_schema, warn_of_message_fields};
 
 /// Settings of `mocking`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -94,7 +94,7 @@ impl PluginFactory for Mocking {
     const PRIORITY: i32 = 10900;
     type Config = MockingSettings;
 
-    fn build(config: MockingSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
+    fn build(config: MockingSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let format = MockFormat::of(&config.content_type)
             .ok_or_else(|| InvalidSettings::new("unsupported content type!"))?;
         let mut prepared = LocalResponse::status(final_status(config.response_status));
@@ -107,7 +107,9 @@ impl PluginFactory for Mocking {
             prepared = prepared.field("x-mock-by", crate::MODEL);
         }
         let mut fields = Vec::new();
-        for (name, values) in config.response_headers.unwrap_or_default().0 {
+        let headers = config.response_headers.unwrap_or_default().0;
+        warn_of_message_fields(setup, "response_headers", false, headers.iter().map(|(name, _)| name));
+        for (name, values) in headers {
             for value in values {
                 let text = TextTemplate::parse(&value);
                 // Prepared fields precede the rendered ones, so a fixed field after a template is rendered
@@ -117,6 +119,10 @@ impl PluginFactory for Mocking {
                     _ => fields.push((name.clone(), text)),
                 }
             }
+        }
+        if config.response_example.is_some() && config.response_schema.is_some() {
+            let message = "\"response_schema\" has no effect beside \"response_example\"";
+            setup.warn("response_schema", message, "remove one of the two");
         }
         let body = match (config.response_example, config.response_schema) {
             (Some(example), _) => {
@@ -182,6 +188,10 @@ impl Plugin for Mocking {
             ex.host.sleep(delay).await;
             Step::Respond(self.answer(ex))
         }))
+    }
+
+    fn responds_always_in(&self) -> Option<PhaseSet> {
+        Some(PhaseSet::ACCESS)
     }
 
     fn dry_run(&self, _phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {

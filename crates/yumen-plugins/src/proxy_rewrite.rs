@@ -5,12 +5,16 @@ use serde::Deserialize;
 use yumen_config::schema::InvalidSettings;
 use yumen_http::uri::has_dot_segment;
 use yumen_plugin::{
-    DryRunResult, Exchange, LocalResponse, PhaseSet, Plugin, PluginBuildContext, PluginFactory, Step,
+    DryRunResult, Exchange, LocalResponse, OmittedForwarding, PhaseSet, Plugin, PluginBuildContext,
+    PluginFactory, Step,
 };
 
 use crate::pattern::{self, MatchReplacement, PatternSubstitution};
 use crate::target_builder::{LiteralEncoding, TargetBuilder};
-use crate::text::{HeaderEdits, HeaderEntries, MatchGroups, TextTemplate, header_map_schema, is_field_name};
+use crate::text::{
+    HeaderEdits, HeaderEntries, HeaderOperations, MatchGroups, TextTemplate, header_map_schema,
+    is_field_name, warn_of_message_fields,
+};
 
 /// Settings of `proxy-rewrite`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -32,7 +36,9 @@ pub(crate) struct ProxyRewriteSettings {
     /// New host, with a port if needed.
     #[schemars(regex(pattern = r"^[0-9a-zA-Z-._]+(:\d{1,5})?$"))]
     host: Option<String>,
-    /// Fields to add, set and remove; or a map of fields to set.
+    /// Fields to add, set and remove; or a map of fields to set. `Host` can be set, unless `host` is. The gateway adds
+    /// no `X-Real-IP`, `X-Forwarded-Proto`, `X-Forwarded-Host` or `X-Forwarded-Port` that is set or removed here, and
+    /// always appends the address of the client to `X-Forwarded-For`.
     #[serde(default)]
     #[schemars(schema_with = "headers_schema")]
     headers: Option<HeaderEdits<HeaderEntries>>,
@@ -74,6 +80,14 @@ enum RewriteTarget {
     AsItCame,
 }
 
+enum RewriteHost {
+    Keep,
+    /// `host` of the settings.
+    Fixed(Box<[u8]>),
+    /// `Host` among the fields to set.
+    Field(TextTemplate),
+}
+
 /// Client text formed a dot segment in a rewritten path. The upstream would resolve it to a path outside the
 /// template.
 #[derive(Debug)]
@@ -84,10 +98,12 @@ pub(crate) struct ProxyRewrite {
     target: RewriteTarget,
     raw: bool,
     method: Option<String>,
-    host: Option<Box<[u8]>>,
+    host: RewriteHost,
     add: Vec<(String, TextTemplate)>,
     set: Vec<(String, Vec<TextTemplate>)>,
     remove: Vec<String>,
+    /// The forwarding fields among `remove`.
+    omitted: OmittedForwarding,
 }
 
 impl PluginFactory for ProxyRewrite {
@@ -95,14 +111,20 @@ impl PluginFactory for ProxyRewrite {
     const PRIORITY: i32 = 1008;
     type Config = ProxyRewriteSettings;
 
-    fn build(config: ProxyRewriteSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
-        let operations = config.headers.map(HeaderEdits::into_operations).unwrap_or_default();
+    fn build(config: ProxyRewriteSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
+        let mut operations = config.headers.map(HeaderEdits::into_operations).unwrap_or_default();
         let names = operations.add.0.iter().chain(&operations.set.0).map(|(name, _)| name);
         if !names.chain(&operations.remove).all(|name| is_field_name(name)) {
             return Err(InvalidSettings::at("headers", "invalid field character in header"));
         }
+        let host = rewrite_host(config.host, &mut operations, setup);
+        let names = operations.add.0.iter().chain(&operations.set.0).map(|(name, _)| name);
+        warn_of_message_fields(setup, "headers", true, names.chain(&operations.remove));
         // Patterns are validated even if `uri` takes precedence.
         let patterns = patterns(config.regex_uri.as_deref().unwrap_or(&[]))?;
+        if config.uri.is_some() && !patterns.is_empty() {
+            setup.warn("regex_uri", "\"regex_uri\" has no effect beside \"uri\"", "remove one of the two");
+        }
         let target = match config.uri {
             Some(uri) => RewriteTarget::Uri(TextTemplate::parse(&uri)),
             None if !patterns.is_empty() => RewriteTarget::Patterns(patterns),
@@ -117,12 +139,52 @@ impl PluginFactory for ProxyRewrite {
             target,
             raw: config.use_real_request_uri_unsafe,
             method: config.method,
-            host: config.host.map(|host| host.into_bytes().into()),
+            host,
             add: operations.add.0.into_iter().flat_map(each).collect(),
             set: operations.set.0.into_iter().map(|(name, values)| (name, texts(values))).collect(),
+            omitted: {
+                let mut omitted = OmittedForwarding::default();
+                operations.remove.iter().for_each(|name| omitted.omit(name));
+                omitted
+            },
             remove: operations.remove,
         })
     }
+}
+
+/// Takes `Host` out of the operations: it is part of the target, and not one of the other fields.
+fn rewrite_host(
+    fixed: Option<String>,
+    operations: &mut HeaderOperations<HeaderEntries>,
+    setup: &PluginBuildContext<'_>,
+) -> RewriteHost {
+    let is_host = |name: &str| name.eq_ignore_ascii_case("host");
+    let warn = |message: &str, remedy: &str| setup.warn("headers", message, remedy);
+    let count = operations.remove.len() + operations.add.0.len();
+    operations.remove.retain(|name| !is_host(name));
+    operations.add.0.retain(|(name, _)| !is_host(name));
+    if operations.remove.len() + operations.add.0.len() < count {
+        // A request has exactly one `Host` (RFC 9112 §3.2).
+        warn("Host can be set only: adding or removing it has no effect", "write it in headers.set");
+    }
+    let set = operations.set.0.iter().position(|(name, _)| is_host(name));
+    let set = set.and_then(|at| operations.set.0.remove(at).1.into_iter().next());
+    match (fixed, set) {
+        (Some(host), set) => {
+            if set.is_some() {
+                warn("Host has no effect beside the setting host", "remove one of the two");
+            }
+            RewriteHost::Fixed(host.into_bytes().into())
+        }
+        (None, Some(text)) => RewriteHost::Field(TextTemplate::parse(&text)),
+        (None, None) => RewriteHost::Keep,
+    }
+}
+
+/// Whether a text can be sent as `Host` (RFC 9110 §7.2).
+fn is_authority(text: &[u8]) -> bool {
+    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(byte);
+    !text.is_empty() && text.iter().all(is_allowed)
 }
 
 fn patterns(list: &[String]) -> Result<Box<[PatternSubstitution]>, InvalidSettings> {
@@ -150,7 +212,7 @@ fn position(text: &[u8], byte: u8) -> Option<usize> {
 
 impl ProxyRewrite {
     fn has_fields(&self) -> bool {
-        !(self.add.is_empty() && self.set.is_empty())
+        !(self.add.is_empty() && self.set.is_empty()) || matches!(self.host, RewriteHost::Field(_))
     }
 
     /// The new target; `None` if it does not change.
@@ -240,11 +302,13 @@ impl ProxyRewrite {
             }
             if !has_value {
                 ex.request.fields.remove(name);
+                ex.upstream.omitted.omit(name);
             }
         }
         for name in &self.remove {
             ex.request.fields.remove(name);
         }
+        ex.upstream.omitted.extend(self.omitted);
     }
 }
 
@@ -254,7 +318,7 @@ impl Plugin for ProxyRewrite {
     }
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
-        if let Some(host) = &self.host {
+        if let RewriteHost::Fixed(host) = &self.host {
             ex.upstream.host = Some(host.clone());
         }
         let mut groups = None;
@@ -273,6 +337,14 @@ impl Plugin for ProxyRewrite {
                     "the rewritten path has a dot segment or an invalid escape",
                 ));
             }
+        }
+        if let RewriteHost::Field(text) = &self.host {
+            let mut host = Vec::new();
+            text.fill(ex, groups.as_ref(), &mut host);
+            if !is_authority(&host) {
+                return Step::Respond(LocalResponse::error_msg(400, "the rewritten Host is not valid"));
+            }
+            ex.upstream.host = Some(host.into());
         }
         self.edit_fields(ex, groups.as_ref());
         // Last, because templates may contain `$request_method`.

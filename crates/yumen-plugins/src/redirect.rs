@@ -229,6 +229,10 @@ impl Plugin for Redirect {
         Step::Respond(response)
     }
 
+    fn responds_always_in(&self) -> Option<PhaseSet> {
+        matches!(self.target, RedirectTarget::Uri(_)).then_some(PhaseSet::REWRITE)
+    }
+
     fn dry_run(&self, phase: PhaseSet, ex: &mut Exchange<'_>) -> DryRunResult {
         DryRunResult::by_running(self, phase, ex)
     }

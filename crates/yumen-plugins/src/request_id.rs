@@ -93,7 +93,7 @@ impl PluginFactory for RequestId {
     const PRIORITY: i32 = 12015;
     type Config = RequestIdSettings;
 
-    fn build(config: RequestIdSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
+    fn build(config: RequestIdSettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         if config.range_id.length > LENGTH_MAX {
             let message = format!("expected {} to be at most {LENGTH_MAX}", config.range_id.length);
             return Err(InvalidSettings::at("range_id.length", message));
@@ -107,6 +107,7 @@ impl PluginFactory for RequestId {
         if !crate::text::is_field_name(&config.header_name) {
             return Err(InvalidSettings::at("header_name", "not the name of a header field"));
         }
+        crate::text::warn_of_message_fields(setup, "header_name", true, [&config.header_name]);
         Ok(RequestId {
             header_name: config.header_name,
             in_response: config.include_in_response,

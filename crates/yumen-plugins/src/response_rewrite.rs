@@ -16,7 +16,7 @@ use yumen_plugin::{
 
 use crate::decoding::{ContentCoding, UnsupportedCoding};
 use crate::pattern::{self, LinearSubstitution, MatchReplacement};
-use crate::text::{HeaderEdits, TextTemplate, header_map_schema, is_field_name};
+use crate::text::{HeaderEdits, TextTemplate, header_map_schema, is_field_name, warn_of_message_fields};
 
 /// Settings of `response-rewrite`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -126,7 +126,10 @@ impl PluginFactory for ResponseRewrite {
     const PRIORITY: i32 = 899;
     type Config = ResponseRewriteSettings;
 
-    fn build(config: ResponseRewriteSettings, _: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
+    fn build(
+        config: ResponseRewriteSettings,
+        setup: &PluginBuildContext<'_>,
+    ) -> Result<Self, InvalidSettings> {
         let body = match (config.body, config.filters) {
             (Some(_), Some(_)) => return Err(InvalidSettings::new("body and filters do not go together")),
             (Some(text), None) if config.body_base64 => BodyRewrite::Replace(decode(&text)?),
@@ -147,11 +150,15 @@ impl PluginFactory for ResponseRewrite {
             })
         };
         let operations = config.headers.map(HeaderEdits::into_operations).unwrap_or_default();
+        let names = operations.set.0.iter().map(|(name, _)| name).chain(&operations.remove);
+        warn_of_message_fields(setup, "headers", false, names);
+        let add = operations.add.iter().map(|line| added(line)).collect::<Result<Vec<_>, _>>()?;
+        warn_of_message_fields(setup, "headers.add", false, add.iter().map(|(name, _)| name));
         let set = |(name, values): (String, Vec<String>)| (name, TextTemplate::parse(&values.concat()));
         Ok(ResponseRewrite {
             condition: config.vars.map(parse).transpose()?,
             status: config.status_code,
-            add: operations.add.iter().map(|line| added(line)).collect::<Result<_, _>>()?,
+            add,
             set: operations.set.0.into_iter().map(set).collect(),
             remove: operations.remove,
             body,

@@ -2,9 +2,10 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
+use yumen_http::KnownField;
 use yumen_plugin::pattern::PatternCaptures;
 use yumen_plugin::vars::is_data_value;
-use yumen_plugin::{Exchange, VarTemplate};
+use yumen_plugin::{Exchange, PluginBuildContext, VarTemplate};
 
 use crate::target_builder::TargetBuilder;
 
@@ -207,4 +208,30 @@ impl MatchGroups {
 /// Whether `name` is accepted as a field name: visible ASCII without a colon.
 pub(crate) fn is_field_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte > 32 && byte < 127 && byte != b':')
+}
+
+/// Warns about names in settings of fields that the gateway writes itself, in a request or in any message.
+pub(crate) fn warn_of_message_fields<'n>(
+    setup: &PluginBuildContext<'_>,
+    path: &str,
+    is_request: bool,
+    names: impl IntoIterator<Item = &'n String>,
+) {
+    for name in names {
+        let known = KnownField::of(name.as_bytes());
+        let remedy = match known {
+            KnownField::Host if is_request => "remove it: proxy-rewrite sets the Host of requests",
+            KnownField::Connection | KnownField::Upgrade => {
+                "remove it: enable_websocket of the route admits upgrades"
+            }
+            KnownField::Server if !is_request => "set server_header to \"\", or remove this setting",
+            known if known.is_of_message() => "remove it",
+            _ => continue,
+        };
+        let reason = match known {
+            KnownField::Server => "while server_header of yumen.yaml is not empty",
+            _ => "as the gateway writes this field itself",
+        };
+        setup.warn(path, format!("\"{name}\" has no effect {reason}"), remedy);
+    }
 }

@@ -21,7 +21,6 @@ const BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// Settings of `traffic-split`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct TrafficSplitSettings {
     /// Rules; the first one that matches applies.
     #[serde(default)]
@@ -30,7 +29,6 @@ pub(crate) struct TrafficSplitSettings {
 
 /// Conditions on requests, and upstreams for them.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 #[schemars(inline)]
 struct SplitRuleSettings {
     /// Conditions, combined by OR; without them every request matches.

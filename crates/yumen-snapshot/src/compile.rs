@@ -14,6 +14,7 @@ mod kind_table;
 mod linker;
 mod missing_plugins;
 mod names;
+mod never_run;
 mod plugin_bindings;
 mod plugin_sets;
 mod plugin_settings;
@@ -25,11 +26,13 @@ mod route;
 mod service;
 mod staged_objects;
 mod stream;
+mod suspicious_values;
 mod tables;
 mod target;
 #[cfg(test)]
 mod tests;
 mod unavailable_plugin;
+mod unknown_members;
 mod unknown_variables;
 mod upstream;
 mod validate;
@@ -125,6 +128,7 @@ fn invalid(name: &ObjectName, error: InvalidSettings) -> Problem {
         RuleViolation::TextForBoolean => {
             problem.hint("write true or false: yes, no, on and off are texts, in YAML as well")
         }
+        RuleViolation::Hinted(remedy) => problem.hint(remedy),
         RuleViolation::Other => problem,
     }
 }

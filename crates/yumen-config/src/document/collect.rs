@@ -13,8 +13,8 @@ use super::Lookup;
 use super::identity::{self, ItemIdentity};
 use super::substitute::{self, DocumentVariables};
 use crate::duplicate_keys::{DuplicateCheckedValue, DuplicateKeyReader, message_at};
-use crate::hint::closest;
-use crate::resource::{Kind, Resource, ResourceDefect, id_of_position, is_named_by_position, mark};
+use crate::hint::suggestion;
+use crate::resource::{self, Kind, Resource, ResourceDefect, id_of_position, is_named_by_position, mark};
 
 /// The origin of a document, which decides how variables and invalid items are handled.
 #[derive(Clone, Copy)]
@@ -66,16 +66,21 @@ impl<'l> ResourceCollector<'l> {
     }
 
     fn unknown_key(&mut self, key: &str) {
-        // APISIX's list of plugins to load and the versions of its API-driven mode have no effect on this
-        // node.
-        if key == "plugins" || key == "stream_plugins" || key.ends_with("_conf_version") {
+        // The versions of APISIX's API-driven mode order its documents; a file has no other order than time.
+        if key.ends_with("_conf_version") {
+            return;
+        }
+        if key == "plugins" || key == "stream_plugins" {
+            let message =
+                format!("the list \"{key}\" has no effect: every plugin of this version is enabled");
+            let problem = Problem::warning("file", key, message);
+            self.problems
+                .push(problem.hint("remove it; objects enable a plugin by its settings in their plugins"));
             return;
         }
         let problem = Problem::warning("file", key, format!("unknown section \"{key}\" is ignored"));
-        self.problems.push(match closest(key, Kind::ALL.map(Kind::name)) {
-            Some(name) => problem.hint(format!("did you mean \"{name}\"?")),
-            None => problem,
-        });
+        let hint = suggestion(key, Kind::ALL.map(Kind::name));
+        self.problems.push(Problem { hint, ..problem });
     }
 
     /// The name of a section, which may be a variable.
@@ -101,14 +106,14 @@ impl<'l> ResourceCollector<'l> {
                     self.item(kind, DuplicateCheckedValue { value, duplicates: Vec::new() });
                 }
             }
-            _ => self.not_a_list(kind),
+            _ => self.not_a_list(kind, "each item starts with \"- \" in YAML".to_owned()),
         }
     }
 
-    fn not_a_list(&mut self, kind: Kind) {
+    fn not_a_list(&mut self, kind: Kind, hint: String) {
         let name = kind.name();
         let problem = Problem::error("file", name, format!("\"{name}\" must be a list"));
-        self.problems.push(problem.hint("each item starts with \"- \" in YAML"));
+        self.problems.push(problem.hint(hint));
     }
 
     /// Records the start of a list. A second list of one kind is a warning in the file of a node, because a
@@ -313,7 +318,7 @@ struct KindItemsSeed<'c, 'l> {
 
 impl KindItemsSeed<'_, '_> {
     fn not_a_list<E>(self) -> Result<(), E> {
-        self.collector.not_a_list(self.kind);
+        self.collector.not_a_list(self.kind, "each item starts with \"- \" in YAML".to_owned());
         Ok(())
     }
 
@@ -321,6 +326,21 @@ impl KindItemsSeed<'_, '_> {
     fn scalar<E>(self, value: Value) -> Result<(), E> {
         self.collector.list(self.kind, value);
         Ok(())
+    }
+
+    /// Refuses a section that is a mapping; `first` is its first key.
+    fn mapping(self, first: &str) {
+        let kind = self.kind;
+        let is_member = resource::schema_of(kind)["properties"].get(first).is_some();
+        let field = if kind == Kind::Consumers { "username" } else { "id" };
+        let form = match is_member {
+            // One object without the dash.
+            true => format!("- {first}: ..."),
+            false => format!("- {field}: {first}"),
+        };
+        let others = "with the other members below it, indented by two spaces";
+        let hint = format!("write every object as a list item: \"{form}\", {others}");
+        self.collector.not_a_list(kind, hint);
     }
 }
 
@@ -347,13 +367,16 @@ impl<'de> Visitor<'de> for KindItemsSeed<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut empty = true;
+        let mut first = None;
         // Read to the end, because the parser continues behind the map.
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-            empty = false;
+        while let Some((key, _)) = map.next_entry::<String, IgnoredAny>()? {
+            first.get_or_insert(key);
         }
         // APISIX tools may write an empty list as an empty object: Lua does not distinguish them.
-        if empty { Ok(()) } else { self.not_a_list() }
+        if let Some(first) = first {
+            self.mapping(&first);
+        }
+        Ok(())
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{parse, parse_literally, to_json, to_yaml};
+use super::{parse, parse_literally, to_json, to_yaml, unreadable_section};
 use crate::resource::{Kind, Resource, RouteSpec, decode, defects, is_position_id};
 
 fn environment(name: &str) -> Option<String> {
@@ -385,7 +385,7 @@ fn one_bad_item_never_blocks_another() {
 
 #[test]
 fn credentials_and_special_ids_are_understood() {
-    let yaml = "consumers:\n- username: jack\n- id: jack/credentials/one\n  plugins: {}\ncredentials:\n- id: two\n  username: jack\n- id: three\nsecrets:\n- id: vault/1\nplugin_metadata:\n- id: http-logger\n  modifiedIndex: 3\nplugins:\n- name: x\nroutes_conf_version: 4\n";
+    let yaml = "consumers:\n- username: jack\n- id: jack/credentials/one\n  plugins: {}\ncredentials:\n- id: two\n  username: jack\n- id: three\nsecrets:\n- id: vault/1\nplugin_metadata:\n- id: http-logger\n  modifiedIndex: 3\nroutes_conf_version: 4\n";
     let expected = [
         ("consumers/jack", json!({"username": "jack"})),
         ("credentials/jack/credentials/one", json!({"id": "jack/credentials/one", "plugins": {}})),
@@ -403,6 +403,32 @@ fn unknown_sections_are_reported_with_a_hint() {
         "warning: file at route: unknown section \"route\" is ignored\n  hint: did you mean \"routes\"?";
     check("route: [{id: 1}]\nroutes: [{id: 2}]\n", &[("routes/2", json!({"id": 2}))], &[near]);
     check("whatever: 1\n", &[], &["warning: file at whatever: unknown section \"whatever\" is ignored"]);
+}
+
+#[test]
+fn list_of_plugins_has_no_effect() {
+    let warning = "warning: file at plugins: the list \"plugins\" has no effect: every plugin of this version is enabled\n  hint: remove it; objects enable a plugin by its settings in their plugins";
+    check("plugins:\n- name: x\nroutes: [{id: 2}]\n", &[("routes/2", json!({"id": 2}))], &[warning]);
+}
+
+#[test]
+fn mapping_in_place_of_a_list_fails_its_section_alone() {
+    for (section, form) in [
+        ("plugin_metadata: {http-logger: {log_format: {}}}", "- id: http-logger"),
+        ("routes: {a: {uri: /a}}", "- id: a"),
+        ("routes: {uri: /a, id: 1}", "- uri: ..."),
+        ("consumers: {jack: {}}", "- username: jack"),
+    ] {
+        let name = section.split(':').next().unwrap();
+        let problem = format!(
+            "error: file at {name}: \"{name}\" must be a list\n  hint: write every object as a list item: \"{form}\", with the other members below it, indented by two spaces"
+        );
+        let text = format!("{section}\nservices: [{{id: 2}}]\n");
+        check(&text, &[("services/2", json!({"id": 2}))], &[&problem]);
+        let (_, problems) = parse(&text, &|_| None);
+        assert_eq!(problems.iter().map(unreadable_section).collect::<Vec<_>>(), [Kind::from_name(name)]);
+    }
+    assert_eq!(parse("routes:\n- [", &|_| None).1.iter().find_map(unreadable_section), None);
 }
 
 #[test]

@@ -8,7 +8,6 @@ use super::common::{self, RouteMethod};
 
 /// Health checks. Passive checks need active ones, which bring endpoints back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 #[schemars(transform = rules)]
 pub struct HealthCheckSpec {
     /// Probes.
@@ -36,7 +35,7 @@ pub enum CheckType {
 
 /// Probes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct ActiveCheck {
     /// Protocol of a probe.
     #[serde(rename = "type")]
@@ -93,7 +92,7 @@ impl Default for ActiveCheck {
 
 /// Conditions that make a probed endpoint healthy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct ActiveHealthy {
     /// Interval between probes of healthy endpoints, in seconds.
     #[schemars(range(min = 1))]
@@ -114,7 +113,7 @@ impl Default for ActiveHealthy {
 
 /// Conditions that make a probed endpoint unhealthy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct ActiveUnhealthy {
     /// Interval between probes of unhealthy endpoints, in seconds.
     #[schemars(range(min = 1))]
@@ -147,7 +146,7 @@ impl Default for ActiveUnhealthy {
 
 /// Health concluded from the responses to traffic.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct PassiveCheck {
     /// Type of the observed traffic.
     #[serde(rename = "type")]
@@ -160,7 +159,7 @@ pub struct PassiveCheck {
 
 /// Conditions under which traffic makes an endpoint healthy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct PassiveHealthy {
     /// The statuses that count as success.
     #[schemars(inner(range(min = 200, max = 599)), length(min = 1), extend("uniqueItems" = true))]
@@ -179,7 +178,7 @@ impl Default for PassiveHealthy {
 
 /// Conditions under which traffic makes an endpoint unhealthy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct PassiveUnhealthy {
     /// The statuses that count as failure.
     #[schemars(inner(range(min = 200, max = 599)), length(min = 1), extend("uniqueItems" = true))]

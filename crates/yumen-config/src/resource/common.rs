@@ -77,7 +77,6 @@ impl JsonSchema for ResourceId {
 
 /// Timeouts of an attempt, in seconds; fractions are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct TimeoutSpec {
     /// For connecting, including the TLS handshake.
     #[schemars(extend("exclusiveMinimum" = 0))]

@@ -93,7 +93,6 @@ pub enum SslType {
 
 /// Rules for client certificates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct SslClientSpec {
     /// The authorities of client certificates, PEM; each is trusted only within its validity.
     #[schemars(schema_with = "pem")]

@@ -80,7 +80,6 @@ pub struct StreamRouteSpec {
 
 /// The application protocol of a stream route.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct StreamRouteProtocol {
     /// Name of the protocol.
     pub name: String,

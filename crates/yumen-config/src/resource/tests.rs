@@ -6,8 +6,9 @@ use super::*;
 
 fn refused(kind: Kind, value: Value, path: &str, message: &str) {
     let given = value.to_string();
-    let expected = if message.is_empty() { Ok(()) } else { Err(InvalidSettings::at(path, message)) };
-    assert_eq!(check(kind, value), expected, "{given}");
+    let expected = if message.is_empty() { Ok(()) } else { Err((path.to_owned(), message.to_owned())) };
+    let found = check(kind, value).map_err(|refused| (refused.path, refused.message));
+    assert_eq!(found, expected, "{given}");
 }
 
 #[test]

@@ -224,7 +224,6 @@ pub enum PassHostMode {
 
 /// Idle connections, per worker and endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct KeepalivePool {
     /// The most idle connections.
     #[serde(default = "KeepalivePool::size")]
@@ -262,7 +261,6 @@ impl Default for KeepalivePool {
 
 /// TLS with the endpoints.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 #[schemars(transform = tls_rules)]
 pub struct UpstreamTlsSpec {
     /// Id of the `ssls` resource with the client certificate.

@@ -135,15 +135,49 @@ fn any_of(ev: SchemaEvaluator<'_>, branches: &[Value], instance: &mut Value) -> 
     // The first match suffices, and it alone gives defaults.
     match branches.iter().find(|branch| ev.trying().check(branch, instance).is_ok()) {
         Some(branch) => complete(ev, branch, instance),
-        None => ev.refuse(|| {
-            // The usual use is a choice of required members, so the message lists them.
-            let sets: Vec<String> =
-                branches.iter().filter_map(|branch| branch.get("required").map(Value::to_string)).collect();
-            match sets.is_empty() {
-                true => "object matches none of the required".into(),
-                false => format!("object matches none of the required: {}", sets.join(" or ")),
-            }
-        }),
+        None => ev
+            .refuse(|| {
+                // The usual use is a choice of required members, so the message lists them.
+                let sets: Vec<String> = branches
+                    .iter()
+                    .filter_map(|branch| branch.get("required").map(Value::to_string))
+                    .collect();
+                match sets.is_empty() {
+                    true => "object matches none of the required".into(),
+                    false => format!("object matches none of the required: {}", sets.join(" or ")),
+                }
+            })
+            .map_err(|refused| with_remedy(ev, refused, branches, instance)),
+    }
+}
+
+/// The refusal with a hint at the branch that the value comes closest to: the only one for its type, or a list of the
+/// members that the branches require.
+fn with_remedy(
+    ev: SchemaEvaluator<'_>,
+    refused: InvalidSettings,
+    branches: &[Value],
+    instance: &Value,
+) -> InvalidSettings {
+    if !ev.builds_hints() {
+        return refused;
+    }
+    if let Some(sets) = branches.iter().map(required).collect::<Option<Vec<_>>>() {
+        // Messages about `anyOf` list them already.
+        return match refused.message.contains("match only one") {
+            true => refused.hint(format!("write {}", sets.join(", or "))),
+            false => refused,
+        };
+    }
+    let typed = |branch: &&Value| {
+        let name = branch.get("type").and_then(Value::as_str);
+        name.is_some_and(|name| scalar::is_of_type(name, instance))
+    };
+    let mut same_type = branches.iter().filter(typed);
+    let (Some(branch), None) = (same_type.next(), same_type.next()) else { return refused };
+    match ev.explaining().check(branch, &mut instance.clone()) {
+        Err(inner) => refused.hint(inner.message),
+        Ok(()) => refused,
     }
 }
 
@@ -156,16 +190,33 @@ fn one_of(ev: SchemaEvaluator<'_>, branches: &[Value], instance: &mut Value) -> 
         }
         // A second match decides; the other branches need no trial.
         if let Some(first) = matched.replace(i) {
-            return ev.refuse(|| {
-                let (first, second) = (first + 1, i + 1);
-                format!("value should match only one schema, but matches both schemas {first} and {second}")
-            });
+            return ev
+                .refuse(|| {
+                    let (first, second) = (first + 1, i + 1);
+                    format!(
+                        "value should match only one schema, but matches both schemas {first} and {second}"
+                    )
+                })
+                .map_err(|refused| match (required(&branches[first]), required(branch)) {
+                    (Some(one), Some(other)) if ev.builds_hints() => {
+                        refused.hint(format!("keep {one}, or {other}"))
+                    }
+                    _ => refused,
+                });
         }
     }
     match matched {
         Some(i) => complete(ev, &branches[i], instance),
-        None => ev.refuse(|| "value should match only one schema, but matches none".into()),
+        None => ev
+            .refuse(|| "value should match only one schema, but matches none".into())
+            .map_err(|refused| with_remedy(ev, refused, branches, instance)),
     }
+}
+
+/// The members that a branch requires, in words.
+fn required(branch: &Value) -> Option<String> {
+    let names = branch.get("required")?.as_array()?.iter().filter_map(Value::as_str);
+    Some(names.collect::<Vec<_>>().join(" and "))
 }
 
 fn complete(ev: SchemaEvaluator<'_>, branch: &Value, instance: &mut Value) -> Result<(), InvalidSettings> {

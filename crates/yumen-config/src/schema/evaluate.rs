@@ -119,6 +119,16 @@ impl<'s> SchemaEvaluator<'s> {
         SchemaEvaluator { complete: false, builds_messages: false, ..self }
     }
 
+    /// The same evaluator without completion, for a second look at a refused value.
+    pub(super) fn explaining(self) -> SchemaEvaluator<'s> {
+        SchemaEvaluator { complete: false, ..self }
+    }
+
+    /// Whether refusals have hints. Not those by schemas from users, which are applied to requests.
+    pub(super) fn builds_hints(self) -> bool {
+        self.builds_messages && self.references.is_none()
+    }
+
     /// Takes steps from the budget of the evaluation; `false` if it is exhausted.
     pub(super) fn spend(self, steps: usize) -> bool {
         self.references.is_none_or(|references| references.spend(steps))
@@ -206,7 +216,12 @@ impl<'s> SchemaEvaluator<'s> {
         if let Some(values) = keywords.values
             && !values.iter().any(|value| scalar::equal(value, instance))
         {
-            return self.refuse(|| "matches none of the enum values".into());
+            return self.refuse(|| "matches none of the enum values".into()).map_err(|refused| {
+                match self.builds_hints().then(|| scalar::allowed(values, instance)).flatten() {
+                    Some(remedy) => refused.hint(remedy),
+                    None => refused,
+                }
+            });
         }
         compound::combinators(inner, &keywords, instance)?;
         if let (Some(format), Value::String(text)) = (keywords.format, &*instance) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{InvalidSettings, validate};
+use super::{InvalidSettings, object, validate};
 
 /// The faults of a value by a schema, with the messages of [`validate`]. Members are checked one by one, at every level.
 /// A rule over several members is reported only if no member is refused alone.
@@ -36,11 +36,13 @@ fn of_members(
         && schema.get("patternProperties").is_none()
     {
         let unknown = members.keys().filter(|name| !properties.contains_key(*name));
-        found.extend(
-            unknown.map(|name| {
-                InvalidSettings::at(name, format!("additional properties forbidden, found {name}"))
-            }),
-        );
+        found.extend(unknown.map(|name| {
+            let refused = InvalidSettings::at(name, object::forbidden_message(name));
+            match object::meant(name, Some(properties)) {
+                Some(remedy) => refused.hint(remedy),
+                None => refused,
+            }
+        }));
     }
     found
 }

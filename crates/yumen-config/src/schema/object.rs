@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::InvalidSettings;
 use super::evaluate::{SchemaEvaluator, SchemaKeywords};
-use super::patterns;
+use super::{InvalidSettings, patterns, unknown};
+use crate::hint::suggestion;
 
 /// Validates an object and fills in its defaults.
 pub(super) fn check(
@@ -14,7 +14,11 @@ pub(super) fn check(
 ) -> Result<(), InvalidSettings> {
     // First, so that the defaults exist when the other keywords are checked.
     if let (Some(properties), Some(members)) = (k.properties, instance.as_object_mut()) {
-        check_properties(ev, k, properties, members)?;
+        let count = members.len();
+        let named = check_properties(ev, k, properties, members)?;
+        if named < count && k.additional_properties.is_none() && k.pattern_properties.is_none() {
+            unknown::notice();
+        }
     }
     if let (Some(required), Some(members)) = (k.required, instance.as_object()) {
         for name in required.iter().filter_map(Value::as_str) {
@@ -46,14 +50,17 @@ pub(super) fn check(
     Ok(())
 }
 
+/// Returns the number of members that the schema names.
 fn check_properties(
     ev: SchemaEvaluator<'_>,
     k: &SchemaKeywords<'_>,
     properties: &Map<String, Value>,
     members: &mut Map<String, Value>,
-) -> Result<(), InvalidSettings> {
+) -> Result<usize, InvalidSettings> {
+    let mut named = 0;
     for (name, schema) in properties {
         if let Some(member) = members.get_mut(name) {
+            named += 1;
             let inner = ev.check(schema, member);
             ev.wrap(
                 inner,
@@ -65,10 +72,10 @@ fn check_properties(
                 members.insert(name.clone(), default.clone());
             }
         } else if k.required.is_some_and(|required| required.iter().any(|other| other == name)) {
-            return ev.refuse_at(name, || format!("property \"{name}\" is required"));
+            ev.refuse_at(name, || format!("property \"{name}\" is required"))?;
         }
     }
-    Ok(())
+    Ok(named)
 }
 
 /// Schemas are short: comparing each keyword is faster than hashing one.
@@ -143,7 +150,11 @@ fn check_others(
             None | Some(Value::Bool(true)) => {}
             _ if covered => {}
             Some(Value::Bool(false)) => {
-                return ev.refuse_at(name, || format!("additional properties forbidden, found {name}"));
+                let remedy = ev.builds_hints().then(|| meant(name, k.properties)).flatten();
+                return ev.refuse_at(name, || forbidden_message(name)).map_err(|refused| match remedy {
+                    Some(remedy) => refused.hint(remedy),
+                    None => refused,
+                });
             }
             Some(schema) => {
                 let inner = ev.check(schema, member);
@@ -156,4 +167,14 @@ fn check_others(
         }
     }
     Ok(())
+}
+
+/// The message of APISIX about a member that the schema forbids.
+pub(super) fn forbidden_message(name: &str) -> String {
+    format!("additional properties forbidden, found {name}")
+}
+
+/// A hint at the named member that a forbidden one probably stands for.
+pub(super) fn meant(name: &str, properties: Option<&Map<String, Value>>) -> Option<String> {
+    suggestion(name, properties?.keys().map(String::as_str))
 }

@@ -3,15 +3,16 @@
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 
-use super::{InvalidSettings, of, validate, validate_document};
+use super::{notices_unknown_members, of, unknown_members, validate, validate_document};
 
 fn check(schema: Value, mut instance: Value, path: &str, message: &str) {
     let expected = match message {
         "" => Ok(()),
-        _ => Err(InvalidSettings::at(path, message)),
+        _ => Err((path.to_owned(), message.to_owned())),
     };
     let given = instance.to_string();
-    assert_eq!(validate(&schema, &mut instance), expected, "{given} by {schema}");
+    let found = validate(&schema, &mut instance).map_err(|refused| (refused.path, refused.message));
+    assert_eq!(found, expected, "{given} by {schema}");
 }
 
 #[test]
@@ -415,4 +416,42 @@ fn integers_of_documents_have_no_bound() {
         assert_eq!(validate_document(&schema, &mut number), Ok(()), "{text}");
     }
     assert!(validate_document(&schema, &mut json!(3.5)).is_err());
+}
+
+/// Checks the paths of members without effect.
+fn check_unknown(schema: &Value, instance: Value, expected: &[&str]) {
+    let (_, is_noticed) = notices_unknown_members(|| validate(schema, &mut instance.clone()));
+    let found: Vec<String> = unknown_members(schema, &instance).into_iter().map(|one| one.path).collect();
+    assert_eq!(found, expected, "{instance}");
+    // Nothing is searched for that validation does not notice.
+    assert!(is_noticed || expected.is_empty(), "{instance}");
+}
+
+#[test]
+fn members_that_no_branch_names_are_found_at_any_depth() {
+    let schema = json!({
+        "properties": {
+            "list": { "items": { "properties": { "a": {} } } },
+            "either": { "oneOf": [{ "properties": { "a": { "type": "string" } } }, { "properties": { "b": {} } }] },
+            "map": { "patternProperties": { ".*": { "properties": { "a": {} } } } },
+            "free": { "type": "object" },
+            "policy": { "type": "string", "default": "local" },
+        },
+        "if": { "properties": { "policy": { "enum": ["redis"] } } },
+        "then": { "properties": { "redis_host": {} } },
+        "else": { "properties": { "size": {} } },
+    });
+    check_unknown(&schema, json!({ "list": [{ "a": 1 }, { "x": 1 }], "y": 2 }), &["list[1].x", "y"]);
+    check_unknown(&schema, json!({ "either": { "a": 1, "b": 2, "c": 3 } }), &["either.c"]);
+    check_unknown(
+        &schema,
+        json!({ "map": { "any": { "a": 1, "b": 2 } }, "free": { "x": 1 } }),
+        &["map.any.b"],
+    );
+    check_unknown(&schema, json!({ "policy": "redis", "redis_host": "h" }), &[]);
+    check_unknown(&schema, json!({ "policy": "redis", "redis_host": "h", "size": 1 }), &["size"]);
+    check_unknown(&schema, json!({ "redis_host": "h", "size": 1 }), &["redis_host"]);
+    // Refused by validation, which needs no warning beside it.
+    let closed = json!({ "properties": { "a": {} }, "additionalProperties": false });
+    check_unknown(&closed, json!({ "b": 1 }), &[]);
 }

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use yumen_http::KnownField;
+
 use crate::UpstreamSlot;
 
 /// Choices of plugins about forwarding, made in the rewrite and access phases. They replace those of the route.
@@ -17,8 +19,49 @@ pub struct UpstreamSelection {
     /// Deadline of the exchange, in milliseconds of the monotonic clock; 0 is none. After the access phase it
     /// only gets earlier.
     pub deadline_ms: u64,
+    /// Forwarding fields that are not added to the request.
+    pub omitted: OmittedForwarding,
     /// Target of a copy of the request. The copy includes the body if that is buffered.
     pub mirror: Option<Box<MirrorTarget>>,
+}
+
+/// Forwarding fields that the gateway does not add to a request, because the settings of a plugin remove them.
+///
+/// `X-Forwarded-For` is not among them: as in APISIX, its removal discards the addresses of other proxies, and the
+/// address of the client is still forwarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OmittedForwarding(u8);
+
+impl OmittedForwarding {
+    const FIELDS: [KnownField; 4] = [
+        KnownField::XRealIp,
+        KnownField::XForwardedProto,
+        KnownField::XForwardedHost,
+        KnownField::XForwardedPort,
+    ];
+
+    /// Omits the field `name`, if it is one of these fields.
+    pub fn omit(&mut self, name: &str) {
+        let known = KnownField::of(name.as_bytes());
+        if let Some(at) = Self::FIELDS.iter().position(|field| *field == known) {
+            self.0 |= 1 << at;
+        }
+    }
+
+    /// Omits the fields of `other` as well.
+    pub fn extend(&mut self, other: OmittedForwarding) {
+        self.0 |= other.0;
+    }
+
+    /// Whether no field is omitted.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn has(self, known: KnownField) -> bool {
+        Self::FIELDS.iter().position(|field| *field == known).is_some_and(|at| self.0 >> at & 1 == 1)
+    }
 }
 
 /// Target of a copy of the request, whose response is discarded.

@@ -38,8 +38,11 @@ pub(super) enum ExprConstant {
 }
 
 impl ConditionTest {
+    pub(super) const NAMES: [&str; 11] =
+        ["==", "~=", ">", ">=", "<", "<=", "~~", "~*", "in", "has", "ipmatch"];
+
     pub(super) fn is_operator(name: &str) -> bool {
-        matches!(name, "==" | "~=" | ">" | ">=" | "<" | "<=" | "~~" | "~*" | "in" | "has" | "ipmatch")
+        Self::NAMES.contains(&name)
     }
 
     pub(super) fn parse(operator: &str, right: &Value) -> Result<ConditionTest, String> {

@@ -15,10 +15,10 @@ use yumen_plugin::background::{
     RedisFault, RedisResult, RedisScript, RedisScriptCall, RedisTarget, RedisTopology,
 };
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Exchange, LocalResponse, PluginBuildContext, SharedOutbound, Step};
+use yumen_plugin::{Exchange, LocalResponse, PluginBuildContext, PluginFactory, SharedOutbound, Step};
 
 use super::{LimitConn, LimitConnSettings};
-use crate::limits::{delay_of, remote, with_scratch};
+use crate::limits::{delay_of, remote, undecided, with_scratch};
 
 /// Adds a member to each set until one is full. Returns the size of each set, 0 for the full one. Scores are
 /// the expiry times of the members, in milliseconds of Redis' clock.
@@ -353,10 +353,8 @@ impl LimitConn {
         let Some(outbound) = ex.host.outbound() else { return Step::Respond(LocalResponse::status(500)) };
         let queries = with_scratch(|scratch| self.queries(remote, ex, scratch));
         if queries.is_empty() {
-            return match self.allow_degradation {
-                true => Step::Continue,
-                false => Step::Respond(LocalResponse::status(500)),
-            };
+            let passes = undecided(ex, Self::NAME, &self.owner, self.allow_degradation);
+            return passes.map_or_else(Step::Respond, |()| Step::Continue);
         }
         // In a cluster the keys may be on different servers, so each is sent separately.
         let at_once =

@@ -174,8 +174,7 @@ impl LimitCount {
         let Some(outbound) = ex.host.outbound() else { return Step::Respond(failed()) };
         let queries = match with_scratch(|scratch| self.queries(ex, scratch)) {
             Some(queries) => queries,
-            None if self.allow_degradation => return Step::Continue,
-            None => return Step::Respond(LocalResponse::status(500)),
+            None => return self.degrade(ex).map_or_else(Step::Respond, |()| Step::Continue),
         };
         let unix_ms = ex.now.unix_ms;
         let at_once = if remote.needs_single_key_scripts() { 1 } else { queries.len() };

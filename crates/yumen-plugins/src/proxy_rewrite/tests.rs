@@ -1,6 +1,7 @@
 //! Requests and the resulting upstream requests.
 
 use serde_json::{Value, json};
+use yumen_plugin::Step;
 
 use crate::testing::{PluginBench, TestReply};
 
@@ -200,4 +201,25 @@ fn a_dollar_sign_can_be_written() {
     check_target(&json!({"uri": "/a/${$}uri"}), "/x", "/a/$uri");
     let reply = run(json!({"headers": {"X-A": "pa${$}host-$arg_a"}}), "GET /?a=1 HTTP/1.1");
     assert_eq!(reply.upstream_field("X-A").as_deref(), Some("pa$host-1"));
+}
+
+#[test]
+fn host_among_the_fields_is_the_host_of_the_upstream_request() {
+    let bench = PluginBench::new();
+    let check = |target: &str, expected: Result<&str, u16>| {
+        let settings =
+            json!({"regex_uri": ["^/(.*)", "/$1"], "headers": {"set": {"host": "$1-x.test:9977"}}});
+        let plugin = bench.plugin("proxy-rewrite", settings);
+        let mut ex = bench.exchange(&format!("GET {target} HTTP/1.1\nHost: a.test"));
+        let refused = match plugin.rewrite(&mut ex) {
+            Step::Respond(response) => Some(response.status),
+            _ => None,
+        };
+        let host = String::from_utf8_lossy(ex.upstream.host.as_deref().unwrap_or_default()).into_owned();
+        let found = refused.map_or(Ok(host), Err);
+        assert_eq!(found.as_deref(), expected.as_deref(), "{target}");
+    };
+    check("/tenant", Ok("tenant-x.test:9977"));
+    // Client text must not add anything to the field.
+    check("/a%20b", Err(400));
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use yumen_http::fields::write_line;
 use yumen_http::{Framing, KnownField, encode};
-use yumen_plugin::{Exchange, MirrorTarget};
+use yumen_plugin::{Exchange, MirrorTarget, forwarding};
 use yumen_snapshot::{HostRewrite, Snapshot, Upstream, UpstreamSlotId};
 
 use crate::exchange::connection::DownstreamConnection;
@@ -72,14 +72,7 @@ fn head(ex: &Exchange<'_>, main: &Upstream, mirror: &MirrorTarget) -> Vec<u8> {
         (None, _) => request.authority(),
     };
     write_line(&mut out, b"Host", host);
-    write_line(&mut out, b"X-Real-IP", ex.client.ip.to_string().as_bytes());
-    out.extend_from_slice(b"X-Forwarded-For: ");
-    for hop in request.fields.all_known(KnownField::XForwardedFor) {
-        out.extend_from_slice(hop);
-        out.extend_from_slice(b", ");
-    }
-    out.extend_from_slice(ex.client.ip.to_string().as_bytes());
-    out.extend_from_slice(b"\r\n");
+    forwarding::write_addresses(ex, ex.client.ip.to_string().as_bytes(), &mut out);
     encode::request_fields(&mut out, request, |field| match field.known() {
         KnownField::Host | KnownField::XRealIp | KnownField::XForwardedFor => true,
         // The body is buffered: its length follows below, and neither 100 (Continue) nor trailers are sent.

@@ -2,6 +2,7 @@
 
 mod subrequest_task;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use yumen_base::Now;
@@ -10,6 +11,7 @@ use yumen_plugin::{
     Offload, OffloadJob, PluginHost, SharedOutbound, SubrequestFault, SubrequestResponse, SubrequestSpec,
 };
 
+use crate::observe::log_suppression::{SuppressionKey, should_log};
 use crate::runtime::clock;
 use crate::worker::Worker;
 
@@ -42,6 +44,20 @@ impl PluginHost for Worker {
             _ => self.counters.runtime.offloaded.add(1),
         }
         offloaded
+    }
+
+    fn report_undecided(&self, plugin: &'static str, owner: &str, reason: &'static str) {
+        // The failure belongs to no address.
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        if let Some(suppressed) = should_log(nowhere, SuppressionKey::Undecided(plugin)) {
+            tracing::warn!(
+                plugin,
+                object = owner,
+                reason,
+                suppressed,
+                "plugin cannot decide about a request"
+            );
+        }
     }
 
     fn send_subrequest(

@@ -31,6 +31,8 @@ pub(crate) enum SuppressionKey {
     UnknownName,
     /// More HTTP/2 control frames than permitted.
     Flood,
+    /// A plugin that could not decide about a request.
+    Undecided(&'static str),
 }
 
 /// Time of the last logged failure, and the number of suppressed ones since.

@@ -15,7 +15,7 @@ use super::foreign_members;
 use super::names::ObjectName;
 use super::references::{self, Variables};
 use super::validate::ObjectError;
-use super::{Compiler, StageResult, invalid};
+use super::{Compiler, StageResult, invalid, suspicious_values};
 use crate::snapshot::{ClientCertPolicy, CompiledCertificate};
 
 /// A value of the TLS implementation, which the compiler does not look into.
@@ -300,6 +300,8 @@ impl Compiler {
             let message = "TLSv1.1 is obsolete (RFC 8996) and not supported";
             problems.push(Problem::warning(name.to_string(), "ssl_protocols", message));
         }
+        let (sni, snis) = (written.sni.as_deref(), written.snis.as_deref());
+        problems.extend(suspicious_values::of_server_names(name, sni, snis));
         let snis = server_names(name, &written, &mut problems);
         self.insert_certificate(name, parts, snis);
         Ok(problems)

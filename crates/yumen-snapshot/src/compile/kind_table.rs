@@ -13,7 +13,9 @@ use yumen_plugin::proto::ProtoDescriptors;
 use super::names::ObjectName;
 use super::plugin_settings::PluginOwner;
 use super::validate::{self, ObjectError, ObjectValidator};
-use super::{Compiler, StageResult, certificate, foreign_members, invalid, route, stream, upstream};
+use super::{
+    Compiler, StageResult, certificate, foreign_members, invalid, route, stream, suspicious_values, upstream,
+};
 
 /// The functions that compile objects of one kind.
 pub(super) struct KindCompiler {
@@ -107,8 +109,10 @@ static UPSTREAMS: KindCompiler = KindCompiler {
     stage: |compiler, name, json| {
         let written: config::UpstreamSpec = decode(json).map_err(|error| vec![invalid(name, error)])?;
         compiler.assign_upstream(name, &written, "").map_err(|problem| vec![problem])?;
-        let ignored = upstream::ignored_proxy_protocol(name, "proxy_protocol", Some(&written));
-        Ok(ignored.into_iter().chain(upstream::unserved_scheme(name, "scheme", Some(&written))).collect())
+        let mut problems = suspicious_values::of_upstream(name, "", &written);
+        problems.extend(upstream::ignored_proxy_protocol(name, "proxy_protocol", Some(&written)));
+        problems.extend(upstream::unserved_scheme(name, "scheme", Some(&written)));
+        Ok(problems)
     },
     link: nothing_to_link,
     withdraw: Compiler::remove_upstream,

@@ -96,7 +96,7 @@ impl Compiler {
             self.put(name, inherited);
         }
         let previous = self.texts.in_force(name).filter(|_| self.is_good(name)).cloned();
-        let problems = match self.stage_with_names(name, &json) {
+        let problems = match self.stage_with_warnings(name, &json) {
             Ok(mut warnings) => {
                 warnings.extend(self.bind(name));
                 self.texts.clear_last_good(name);

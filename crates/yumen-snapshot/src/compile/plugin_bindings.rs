@@ -94,6 +94,8 @@ pub(super) struct CompilerObjects<'c> {
     pub(super) builder: PluginBuilder<'c>,
     pub(super) owner: &'c ObjectName,
     pub(super) plugin: &'c str,
+    /// Warnings of the plugin about its settings.
+    pub(super) warnings: RefCell<Vec<Problem>>,
 }
 
 impl CompilerObjects<'_> {
@@ -139,6 +141,12 @@ impl ObjectLookup for CompilerObjects<'_> {
         settings.hash(&mut hasher);
         let subject = AgreementKey { plugin: self.plugin.into(), path: path.into(), name: name.into() };
         self.builder.bindings.requested.borrow_mut().agreements.push((subject, hasher.finish()));
+    }
+
+    fn warn(&self, path: &str, message: String, remedy: &str) {
+        let path = format!("plugins.{}.{path}", self.plugin);
+        let warning = Problem::warning(self.owner.to_string(), path, message).hint(remedy);
+        self.warnings.borrow_mut().push(warning);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Plugins as objects write them, turned into instances and merged into chains.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -17,7 +18,7 @@ use super::references::NO_MANAGERS;
 use super::staged_objects::StagedObjects;
 use super::tables::StagedConsumerKey;
 use super::upstream::UpstreamBuilder;
-use super::{Compiler, invalid};
+use super::{Compiler, invalid, never_run};
 
 /// One plugin of an object.
 #[derive(Debug, Clone)]
@@ -162,6 +163,9 @@ impl PluginBuilder<'_> {
                 built.failed = true;
             }
         }
+        if owner == PluginOwner::Traffic {
+            built.problems.extend(never_run::within(name, &built.entries));
+        }
         for problem in std::mem::take(&mut built.missing) {
             // The hint describes the object as written. If another plugin was refused, the object is not in force as
             // written, and the problem of that plugin has the hint.
@@ -178,7 +182,8 @@ impl PluginBuilder<'_> {
         settings: Value,
         built: &mut BuiltPlugins,
     ) -> Result<(), InvalidSettings> {
-        let objects = CompilerObjects { builder: *self, owner: origin.name, plugin };
+        let objects =
+            CompilerObjects { builder: *self, owner: origin.name, plugin, warnings: RefCell::default() };
         let setup = PluginBuildContext {
             carry: &self.context.carry,
             owner: origin.text,
@@ -193,6 +198,7 @@ impl PluginBuilder<'_> {
             let message = "Lua functions are not supported: the plugin runs without this one";
             built.problems.push(Problem::warning(origin.text.to_string(), path, message).hint("remove it"));
         }
+        built.problems.append(&mut objects.warnings.borrow_mut());
         match parsed.map_err(|error| error.into_invalid(plugin))? {
             ParsedPlugin::Disabled => built.entries.push(PluginEntry::Off(plugin.into())),
             ParsedPlugin::Missing { entry, meta, filter } => {

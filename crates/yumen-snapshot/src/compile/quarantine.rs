@@ -100,7 +100,8 @@ impl Compiler {
         }
         let is_rule = name.kind == Kind::GlobalRules;
         // A hint on the error itself matters more than the effect, unless requests are refused or exposed.
-        let shows_effect = !defects.is_empty() || is_closed || is_rule && !stays;
+        let is_route = matches!(name.kind, Kind::Routes | Kind::StreamRoutes);
+        let shows_effect = !defects.is_empty() || is_closed || (is_rule || is_route) && !stays;
         if let Some(first) = problems.iter_mut().find(|one| one.level == ProblemLevel::Error) {
             match &mut first.hint {
                 Some(hint) if shows_effect => {
@@ -110,6 +111,8 @@ impl Compiler {
             }
         }
         problems.extend(self.further_problems(name, json, &problems));
+        // A member without effect may be the misspelt one that an error misses.
+        problems.extend(self.members_without_effect(name, json));
         problems
     }
 }

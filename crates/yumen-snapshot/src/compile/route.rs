@@ -15,7 +15,7 @@ use super::plugins::{self, PluginEntry, metadata_of};
 use super::service::StagedService;
 use super::target::StagedTarget;
 use super::validate::ObjectError;
-use super::{Compiler, StageResult, invalid, upstream};
+use super::{Compiler, StageResult, invalid, never_run, suspicious_values, upstream};
 use crate::route::{Route, RouteFilters, RouteMatching, RouteTarget};
 
 /// The parts of a route that linking combines with those of other objects.
@@ -72,10 +72,15 @@ fn matching(written: &config::RouteSpec) -> Result<RouteMatching, InvalidSetting
         return Err(InvalidSettings::at("filter_func", "Lua functions are not supported"));
     }
     let filters = conditions(written).map_err(|error| match error {
-        ConditionError::Vars(message) => InvalidSettings::at("vars", message),
+        ConditionError::Vars(message) => operator_hint(InvalidSettings::at("vars", message)),
         ConditionError::Address(at) => {
             let found = written.remote_addrs().iter().nth(at).unwrap_or_default();
-            InvalidSettings::at("remote_addrs", format!("\"{found}\" is neither an address nor a network"))
+            let path = match &written.remote_addr {
+                Some(_) => "remote_addr".to_owned(),
+                None => format!("remote_addrs[{at}]"),
+            };
+            InvalidSettings::at(path, format!("\"{found}\" is neither an address nor a network"))
+                .hint("write an address or a network, as in \"10.1.2.3\" or \"10.0.0.0/8\"")
         }
     })?;
     let methods = written.methods.iter().flatten();
@@ -89,6 +94,17 @@ fn matching(written: &config::RouteSpec) -> Result<RouteMatching, InvalidSetting
         methods: methods.fold(0, |bits, method| bits | Method::of(method.as_str().as_bytes()).bit()),
         filters,
     })
+}
+
+/// The refusal with a hint, if it is about an operator.
+fn operator_hint(refused: InvalidSettings) -> InvalidSettings {
+    match refused.message.contains("invalid operator") {
+        true => {
+            let operators = ConditionExpr::OPERATORS.join(" ");
+            refused.hint(format!("the operators are {operators}; a \"!\" before one negates it"))
+        }
+        false => refused,
+    }
 }
 
 /// All faults in the conditions of a route. `members` are those members of the object that the schema accepts.
@@ -105,9 +121,8 @@ pub(super) fn faults_of_conditions(members: &Map<String, Value>) -> Vec<InvalidS
     // Each round finds the first fault and removes its member, so the loop ends.
     while let Ok(written) = config::decode_value::<config::RouteSpec>(Value::Object(route.clone())) {
         let Err(fault) = matching(&written) else { break };
-        let is_removed = route.remove(&fault.path).is_some();
-        // A fault of `remote_addr` has the path `remote_addrs`.
-        if !is_removed && route.remove("remote_addr").is_none() {
+        let member = fault.path.split('[').next().unwrap_or_default();
+        if route.remove(member).is_none() {
             break;
         }
         faults.push(fault);
@@ -266,14 +281,20 @@ impl Compiler {
         }
         let unserved = upstream::unserved_scheme(name, "upstream.scheme", written.upstream.as_ref());
         // Last of the fallible steps, since it puts the upstream into its slot.
+        let mut problems = built.problems;
+        problems.extend(suspicious_values::of_target(
+            name,
+            written.upstream.as_ref(),
+            written.upstream_id.is_some(),
+        ));
         let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take())?;
         // The references of the previous version are removed before those of the new one are added; they may be equal.
         self.unroute(name);
         let mut route = self.new_route(name, &written, matching);
         // Compares with the text in force, so it must run before the new text is stored.
         self.keep_lifetime(name, json, &mut route);
-        let mut problems = built.problems;
         problems.extend(unserved);
+        problems.extend(suspicious_values::of_route(name, &written, self.context.env.path_parameters));
         let hosts = route.matching.hosts.clone();
         self.insert_route(name, route, StagedRoute::new(&written, hosts, built.entries.into(), target));
         Ok(problems)
@@ -379,6 +400,10 @@ impl Compiler {
             RouteTarget::Refuse { .. } => empty_chain.clone(),
             _ => plugins::chain(&staged.own, config, service.map(|one| &one.plugins), empty_chain),
         };
+        // The plugins of one object are examined once, with that object.
+        if service.is_some() || config.is_some() {
+            problems.extend(never_run::across(name, &chain));
+        }
         let enable_websocket =
             staged.enable_websocket.or(service.and_then(|one| one.enable_websocket)).unwrap_or(false);
         let hosts = match service {

@@ -11,7 +11,7 @@ use super::plugin_settings::PluginOwner;
 use super::plugins::{PluginSet, metadata_of};
 use super::route::lower_case;
 use super::target::StagedTarget;
-use super::{Compiler, StageResult, invalid, upstream};
+use super::{Compiler, StageResult, invalid, suspicious_values, upstream};
 
 /// A service, as routes are linked to it.
 #[derive(Debug)]
@@ -41,9 +41,19 @@ impl Compiler {
         if built.failed {
             return Err(built.problems);
         }
-        let warning =
-            upstream::ignored_proxy_protocol(name, "upstream.proxy_protocol", written.upstream.as_ref());
-        let unserved = upstream::unserved_scheme(name, "upstream.scheme", written.upstream.as_ref());
+        let mut problems = built.problems;
+        problems.extend(upstream::ignored_proxy_protocol(
+            name,
+            "upstream.proxy_protocol",
+            written.upstream.as_ref(),
+        ));
+        problems.extend(suspicious_values::of_service(name, &written));
+        problems.extend(suspicious_values::of_target(
+            name,
+            written.upstream.as_ref(),
+            written.upstream_id.is_some(),
+        ));
+        problems.extend(upstream::unserved_scheme(name, "upstream.scheme", written.upstream.as_ref()));
         let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take())?;
         self.unlink_service(name);
         let staged = StagedService {
@@ -55,7 +65,7 @@ impl Compiler {
         };
         self.references.add_all(staged.references(), name);
         self.staged.services.insert(name.id.clone(), staged);
-        Ok(built.problems.into_iter().chain(warning).chain(unserved).collect())
+        Ok(problems)
     }
 
     fn unlink_service(&mut self, name: &ObjectName) {

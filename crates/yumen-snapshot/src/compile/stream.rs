@@ -15,7 +15,7 @@ use super::plugins::{self, PluginEntry, metadata_of};
 use super::route::matched_by;
 use super::target::StagedTarget;
 use super::upstream::{ignored_proxy_protocol, unserved_scheme};
-use super::{Compiler, StageResult, invalid, missing_plugins};
+use super::{Compiler, StageResult, invalid, missing_plugins, suspicious_values};
 use crate::route::RouteTarget;
 use crate::streams::{AddressBlock, StreamMatching, StreamRoute};
 
@@ -82,13 +82,18 @@ impl Compiler {
         if built.failed {
             return Err(built.problems);
         }
-        let warning = ignored_proxy_protocol(name, "upstream.proxy_protocol", written.upstream.as_ref());
-        let unserved = unserved_scheme(name, "upstream.scheme", written.upstream.as_ref());
+        let mut problems = built.problems;
+        problems.extend(ignored_proxy_protocol(name, "upstream.proxy_protocol", written.upstream.as_ref()));
+        problems.extend(suspicious_values::of_server_names(name, written.sni.as_deref(), None));
+        problems.extend(suspicious_values::of_target(
+            name,
+            written.upstream.as_ref(),
+            written.upstream_id.is_some(),
+        ));
+        problems.extend(unserved_scheme(name, "upstream.scheme", written.upstream.as_ref()));
         // Last of the fallible steps, as in `stage_route`.
         let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take())?;
         self.unroute_stream(name);
-        let mut problems = built.problems;
-        problems.extend(warning.into_iter().chain(unserved));
         problems.extend(ignored_protocol(name, &written));
         let route = self.new_stream_route(name, &written, matching);
         self.insert_stream(name, route, StagedStream::new(&written, built.entries.into(), target));

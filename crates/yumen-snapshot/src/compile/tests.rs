@@ -131,7 +131,7 @@ const MISSING: &[MissingPlugin] = &[
 
 fn compiler_with(carry: Arc<Carry>) -> Compiler {
     let kinds = [
-        yumen_plugin::PluginKind::of::<First>(),
+        yumen_plugin::PluginKind::of::<First>().with_metadata::<Value>(),
         yumen_plugin::PluginKind::of::<Second>(),
         yumen_plugin::PluginKind::of_auth::<Key>(),
     ];
@@ -342,7 +342,7 @@ fn a_broken_object_keeps_its_last_good_version_and_a_new_one_refuses() {
         "error routes/a at plugins.first.text",
         "warning routes/later at plugins.later",
         "error routes/new at plugins.first.text",
-        "error routes/nowhere at remote_addrs",
+        "error routes/nowhere at remote_addr",
         "error routes/unknown at plugins.nobody",
         "error upstreams/u at nodes[0].port",
     ];

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 use yumen_base::Problem;
-use yumen_config::closest;
+use yumen_config::suggestion;
 use yumen_plugin::vars::{FixedVar, unknown_names};
 
 use super::names::ObjectName;
@@ -36,10 +36,8 @@ impl Compiler {
 fn warning(object: &ObjectName, path: String, unknown: &str) -> Problem {
     let message = format!("unknown variable ${unknown}: it never has a value");
     let problem = Problem::warning(object.to_string(), path, message);
-    match closest(unknown.trim_start_matches('$'), FixedVar::NAMES.iter().copied()) {
-        Some(meant) => problem.hint(format!("did you mean \"{meant}\"?")),
-        None => problem,
-    }
+    let hint = suggestion(unknown.trim_start_matches('$'), FixedVar::NAMES.iter().copied());
+    Problem { hint, ..problem }
 }
 
 /// Collects the paths of the texts that name a variable.

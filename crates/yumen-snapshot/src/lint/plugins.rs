@@ -11,15 +11,6 @@ use yumen_plugin::PluginInstance;
 use super::{LintInput, ResourceTexts};
 use crate::{Route, RouteTarget};
 
-/// Pairs of a plugin that responds to every request and a plugin without effect beside it.
-const DEAD: &[(&str, &str)] = &[
-    ("redirect", "mocking"),
-    ("redirect", "proxy-rewrite"),
-    ("redirect", "limit-count"),
-    ("redirect", "limit-req"),
-    ("redirect", "limit-conn"),
-];
-
 pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let routes = input.snapshot.router.routes();
     let global = input.snapshot.global.all();
@@ -92,13 +83,14 @@ fn together(route: &Route, global: &[Arc<PluginInstance>], texts: &ResourceTexts
             format!("several authentication plugins: a client must satisfy all of {}", auth.join(" and "));
         problems.push(Problem::warning(&*object, "plugins", message).hint("keep one of them on a route"));
     }
-    for (answers, dead) in DEAD {
-        let (Some(first), Some(second)) = (find(answers), find(dead)) else { continue };
-        if always(first, texts) {
-            let from = origins(first, second, route);
-            let message = format!("{answers} responds to every request, so {dead} has no effect{from}");
-            problems.push(Problem::warning(&*object, format!("plugins.{dead}"), message));
-        }
+    // A redirection contains nothing of the rewritten request; the compiler reports plugins that never run.
+    if let (Some(first), Some(second)) = (find("redirect"), find("proxy-rewrite"))
+        && first.plugin.responds_always_in().is_some()
+        && first.meta.filter.is_none()
+    {
+        let from = origins(first, second, route);
+        let message = format!("redirect responds to every request, so proxy-rewrite has no effect{from}");
+        problems.push(Problem::warning(&*object, "plugins.proxy-rewrite", message));
     }
     let has_auth = chain.iter().chain(global).any(|one| one.is_auth);
     if let Some(restriction) = find("consumer-restriction").filter(|_| !has_auth) {
@@ -111,12 +103,6 @@ fn together(route: &Route, global: &[Arc<PluginInstance>], texts: &ResourceTexts
         }
     }
     problems
-}
-
-/// Whether a redirect applies to every request.
-fn always(redirect: &PluginInstance, texts: &ResourceTexts<'_>) -> bool {
-    let settings = texts.settings(&redirect.origin, redirect.name);
-    redirect.meta.filter.is_none() && settings.is_some_and(|settings| settings.get("uri").is_some())
 }
 
 /// Names the objects with the settings, unless both are in the route itself.

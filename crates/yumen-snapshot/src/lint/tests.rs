@@ -148,8 +148,8 @@ fn conditions_that_never_hold_are_told() {
 fn plugins_that_contradict_each_other_are_told() {
     for (plugins, expected) in [
         (
-            "redirect: {uri: /b}, mocking: {response_example: x}",
-            "warning: routes/r at plugins.mocking: redirect responds to every request, so mocking has no effect",
+            "redirect: {uri: /b}, proxy-rewrite: {uri: /c}",
+            "warning: routes/r at plugins.proxy-rewrite: redirect responds to every request, so proxy-rewrite has no effect",
         ),
         (
             "key-auth: {}, basic-auth: {}",

@@ -520,7 +520,9 @@ impl EndpointPermit {
         let LimiterCapacity { all, each } = &gate.room;
         // Checked before the count of the upstream changes, so that only a race leads to the undo below. Otherwise two
         // queued requests that wait for this endpoint would wake each other without end.
-        if endpoint.connections.load(SeqCst) >= each.connections() || !enter(&gate.connections, all.connections()) {
+        if endpoint.connections.load(SeqCst) >= each.connections()
+            || !enter(&gate.connections, all.connections())
+        {
             return None;
         }
         if !enter(&endpoint.connections, each.connections()) {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use yumen_base::{Problem, ProblemLevel, keep_last_good};
 use yumen_config::node::{self, StoreKind};
-use yumen_config::{NodeConfig, Resource, document};
+use yumen_config::resource::PluginRole;
+use yumen_config::{Kind, NodeConfig, Resource, document};
 use yumen_store::embedded::{EmbeddedOptions, MissingStorePolicy, holds_store};
 use yumen_store::etcd::{
     EtcdClientSettings, EtcdDataDir, EtcdSettings, EtcdStore, EtcdTlsFiles, OpenedEtcdStore, RetryPauses,
@@ -244,8 +245,9 @@ fn options(store: &node::StoreConfig, absent: MissingStorePolicy) -> anyhow::Res
 }
 
 fn write_first(store: &dyn Store, reader: &DocumentReader) -> anyhow::Result<()> {
-    let resources =
+    let read =
         reader.read(STARTER, DocumentFallback::Nothing).context("the first configuration cannot be read")?;
+    let resources = read.resources;
     let (done, committed) = std::sync::mpsc::channel();
     store.propose(Proposal {
         by: Authorship::by("first start"),
@@ -277,7 +279,7 @@ fn open_file(
     let messages = &reader.messages;
     let is_started = read.is_some();
     let store = Arc::new(MemoryMedium::store_of(
-        first_state(read.unwrap_or_default()),
+        first_state(read.map_or_else(Vec::new, |read| read.resources)),
         retention(settings, FILE_REVISIONS_MAX),
     )?);
     let state = follow(&*store, messages);
@@ -323,22 +325,38 @@ struct DocumentReader {
     trial: Arc<TrialCompiler>,
 }
 
+/// Content of a readable document.
+struct ReadDocument {
+    resources: Vec<Resource>,
+    /// Sections whose objects are unknown; those in force stay.
+    unreadable: Vec<Kind>,
+}
+
 impl DocumentReader {
-    /// Resources of a document; `None` if it is unreadable or fails its own tests.
-    fn read(&self, text: &str, otherwise: DocumentFallback) -> Option<Vec<Resource>> {
+    /// Content of a document; `None` if it is unreadable or fails its own tests.
+    fn read(&self, text: &str, otherwise: DocumentFallback) -> Option<ReadDocument> {
         // Files may refer to environment variables, unlike documents that are written to a store.
         let (resources, mut problems) = document::parse(text, &compiler::environment);
-        let is_unreadable =
-            |problem: &Problem| problem.object == "file" && problem.level == ProblemLevel::Error;
+        let mut unreadable: Vec<Kind> = problems.iter().filter_map(document::unreadable_section).collect();
+        // A list of consumers contains credentials as well.
+        unreadable.extend(
+            Kind::ALL
+                .iter()
+                .filter(|kind| kind.descriptor().parent.is_some_and(|of| unreadable.contains(&of)))
+                .collect::<Vec<_>>(),
+        );
+        let is_fatal = |problem: &Problem| {
+            problem.object == "file" && problem.level == ProblemLevel::Error && !may_stay(problem, otherwise)
+        };
         // A document with failing tests is rejected whole (decision 19).
         let failed = self.trial.failing_tests(&resources);
-        let is_usable = failed.is_empty() && !problems.iter().any(is_unreadable);
+        let is_usable = failed.is_empty() && !problems.iter().any(is_fatal);
         problems.extend(failed);
         match is_usable {
-            true => self.report(problems),
+            true => self.report(mark_last_good_sections(problems, otherwise)),
             false => self.refuse(problems, otherwise),
         }
-        is_usable.then_some(resources)
+        is_usable.then_some(ReadDocument { resources, unreadable })
     }
 
     fn refuse(&self, mut problems: Vec<Problem>, otherwise: DocumentFallback) {
@@ -356,6 +374,29 @@ impl DocumentReader {
         // Fails only if the process is ending and the control thread with it.
         let _ = self.messages.send(ControlMessage::Document(problems));
     }
+}
+
+/// Whether a document with this problem is used, without one of its sections.
+fn may_stay(problem: &Problem, otherwise: DocumentFallback) -> bool {
+    let section = document::unreadable_section(problem);
+    match otherwise {
+        DocumentFallback::LastGood => section.is_some(),
+        // Without objects in force, a missing section must not open routes. They refuse if an object that they refer to
+        // is missing, but nothing refers to global rules.
+        DocumentFallback::Nothing => {
+            section.is_some_and(|kind| kind.descriptor().plugins != PluginRole::AllRequests)
+        }
+    }
+}
+
+/// The problems of a used document. Objects of unreadable sections stay in force.
+fn mark_last_good_sections(mut problems: Vec<Problem>, otherwise: DocumentFallback) -> Vec<Problem> {
+    if matches!(otherwise, DocumentFallback::LastGood) {
+        for problem in &mut problems {
+            problem.last_good |= document::unreadable_section(problem).is_some();
+        }
+    }
+    problems
 }
 
 /// Writes the content of a resource file into the store in memory.
@@ -392,13 +433,13 @@ impl DocumentMirror {
 
     /// Replaces the content of the store; returns whether the text is valid.
     fn replace(&mut self, text: &str) -> bool {
-        let Some(resources) = self.reader.read(text, self.otherwise()) else { return false };
+        let Some(read) = self.reader.read(text, self.otherwise()) else { return false };
         let (messages, store) = (self.reader.messages.clone(), self.store.clone());
         let was_started = std::mem::replace(&mut self.is_started, true);
         self.store.propose(Proposal {
             by: Authorship::by("file"),
             decide: Box::new(move |draft| {
-                replace_all(draft, &resources);
+                replace_sections(draft, &read.resources, &read.unreadable);
                 true
             }),
             done: Box::new(move |_| {
@@ -414,13 +455,18 @@ impl DocumentMirror {
 
 /// Replaces the content of a draft, changing only objects that differ.
 pub(crate) fn replace_all(draft: &mut Draft, resources: &[Resource]) {
-    let named: std::collections::HashSet<(yumen_config::Kind, &str)> =
+    replace_sections(draft, resources, &[]);
+}
+
+/// As [`replace_all`]; objects of the kinds `retained` are not deleted.
+fn replace_sections(draft: &mut Draft, resources: &[Resource], retained: &[Kind]) {
+    let named: std::collections::HashSet<(Kind, &str)> =
         resources.iter().map(|one| (one.kind, &*one.id)).collect();
     let deleted: Vec<ResourceKey> = draft
         .state()
         .entries()
         .map(|(key, _)| key)
-        .filter(|key| !named.contains(&(key.kind, &key.id)))
+        .filter(|key| !retained.contains(&key.kind) && !named.contains(&(key.kind, &key.id)))
         .cloned()
         .collect();
     for key in deleted {

@@ -32,7 +32,8 @@ fn check_tells_which_variables_nobody_knows_and_where_they_stand() {
             "routes/r1 at plugins.limit-count.key: unknown variable $hostnam: it never has a value",
             "did you mean \"hostname\"?",
             "routes/r1 at plugins.redirect.uri: unknown variable $post_argx",
-            "0 errors, 3 warnings",
+            "redirect responds to every request, so limit-count never runs",
+            "0 errors, 4 warnings",
         ],
     );
 }

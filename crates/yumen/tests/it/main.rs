@@ -90,3 +90,4 @@ mod upgrade;
 mod upstream_names;
 mod upstream_records;
 mod upstream_tls;
+mod without_effect;

@@ -215,17 +215,16 @@ impl<'s> ProxiedExchange<'_, 's> {
         // `Host` comes first (RFC 9110 §7.2).
         write_line(out, b"Host", host);
         self.write_forwarding(out);
-        if self.conn.worker.settings.forwarding.forwarded_field {
+        let writes_forwarded = self.conn.worker.settings.forwarding.forwarded_field;
+        if writes_forwarded {
             forwarded::write(out, ex);
         }
         let mut has_length = false;
         encode::request_fields(out, request, |field| match field.known() {
             // Written above, except `Trailer`: request trailers are not forwarded (decision 47).
-            KnownField::Host
-            | KnownField::XRealIp
-            | KnownField::XForwardedFor
-            | KnownField::Forwarded
-            | KnownField::Trailer => true,
+            KnownField::Host | KnownField::XRealIp | KnownField::XForwardedFor | KnownField::Trailer => true,
+            // Without the setting, a value of a plugin is the only one.
+            KnownField::Forwarded => field.is_received() || writes_forwarded,
             KnownField::ContentLength => {
                 // The client's field stays only if it matches the length of the body that follows; plugins
                 // may have changed either.
@@ -265,7 +264,8 @@ impl<'s> ProxiedExchange<'_, 's> {
     /// Writes the fields that describe the client. Without fields of other proxies, those of the connection
     /// are reused.
     fn write_forwarding(&self, out: &mut Vec<u8>) {
-        const OF_PROXIES: [KnownField; 4] = [
+        const OF_PROXIES: [KnownField; 5] = [
+            KnownField::XRealIp,
             KnownField::XForwardedFor,
             KnownField::XForwardedProto,
             KnownField::XForwardedHost,
@@ -274,7 +274,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         let (conn, ex) = (&*self.conn, &*self.ex);
         let fields = &ex.request.fields;
         let is_peer = ex.client.ip == ex.client.connection.peer.ip().to_canonical();
-        if is_peer && !fields.may_have_any(&OF_PROXIES) {
+        if is_peer && !fields.may_have_any(&OF_PROXIES) && ex.upstream.omitted.is_empty() {
             out.extend_from_slice(&conn.peer.forwarding);
             write_line(out, b"X-Forwarded-Host", ex.request.host());
             return;

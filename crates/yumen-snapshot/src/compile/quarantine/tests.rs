@@ -31,7 +31,10 @@ fn what_is_disabled_is_off_however_broken_it_is() {
         );
         for name in ["routes/a", "ssls/1"] {
             let problem = compiled.problems.iter().find(|one| *one.object == *name);
-            assert_eq!(problem.and_then(|one| one.hint.as_deref()), hint, "{name} {text}");
+            let found = problem.and_then(|one| one.hint.as_deref()).unwrap_or_default();
+            // The remedy of the error precedes its effect.
+            assert!(found.ends_with(hint.unwrap_or_default()), "{name} {text}: {found}");
+            assert_eq!(found.is_empty(), hint.is_none(), "{name} {text}: {found}");
             assert!(problem.is_none_or(|one| one.last_good == (expected != "-")), "{name} {text}");
         }
     };
@@ -55,7 +58,7 @@ fn a_word_where_a_boolean_is_wanted_is_told_how_to_write_it() {
     ] {
         let compiled = compiler().apply(vec![route("a", value.clone())], 1);
         let hint = compiled.problems.first().and_then(|problem| problem.hint.as_deref());
-        assert_eq!(hint, Some(advice), "{value}: {:?}", compiled.problems);
+        assert!(hint.is_some_and(|hint| hint.starts_with(advice)), "{value}: {:?}", compiled.problems);
     }
 }
 

@@ -1,0 +1,115 @@
+//! Values in the notation of other programs to warnings.
+
+use serde_json::{Value, json};
+use yumen_config::Kind;
+
+use crate::compile::tests::{compiler, nodes, put};
+
+fn check(kind: Kind, object: Value, expected: &[&str]) {
+    let problems = compiler().apply(vec![put(kind, "1", object)], 1).problems;
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(lines, expected);
+}
+
+/// Checks the warning about a path, as message and hint.
+fn check_uri(uri: &str, message: &str, hint: &str) {
+    let expected = format!("warning: routes/1 at uri: {message}\n  hint: {hint}");
+    check(Kind::Routes, json!({ "uri": uri, "upstream": nodes("10.0.0.1") }), &[&expected]);
+}
+
+#[test]
+fn paths_of_other_notations_are_reported() {
+    let pattern = "write the constant begin of the path, as in \"/api/*\", and the pattern in vars: [\"uri\", \"~~\", \"^/api/v[0-9]+\"]";
+    check_uri("noslash", "no request matches \"noslash\": a path begins with /", "write \"/noslash\"");
+    for uri in ["~^/re", "^/re", "~ ^/a$", "~* /a", "/a/.*", "/a/\\d+", "/v[0-9]+/a", "/a$"] {
+        check_uri(uri, &format!("\"{uri}\" is compared as text: a path is no regular expression"), pattern);
+    }
+    check_uri("/go/{id}", "{id} in \"/go/{id}\" is compared as text", "write \"/go/:id\"");
+    check_uri(
+        "/a?b=1",
+        "the ? in \"/a?b=1\" is compared as text: a path has no query",
+        "write \"/a\", and match the query in vars: [\"arg_b\", \"==\", \"...\"]",
+    );
+    check_uri(
+        "http://a.test/b",
+        "no request matches \"http://a.test/b\": a path begins with /",
+        "write \"/b\", and \"a.test\" in host",
+    );
+    let escape = "no request matches \"/a%20b\": %20 is decoded before paths are compared";
+    check_uri("/a%20b", escape, "write the character itself");
+    for uri in ["/a//b", "/a/./b", "/a/../b"] {
+        let message =
+            format!("no request matches \"{uri}\": paths are compared without empty and dot segments");
+        check_uri(uri, &message, "write the path without them, as in \"/a/b\"");
+    }
+}
+
+#[test]
+fn ordinary_paths_and_hosts_are_not_reported() {
+    let uris = [
+        "/",
+        "/*",
+        "*",
+        "/a/:id",
+        "/a/*rest",
+        "/a.b",
+        "/a(1)",
+        "/$metadata",
+        "/~me",
+        "/a:b",
+        "/a b",
+        "/a%2Fb",
+        "/a/",
+    ];
+    let hosts = ["a.test", "*.a.test", "*", "[::1]", "127.0.0.1"];
+    check(Kind::Routes, json!({ "uris": uris, "hosts": hosts, "upstream": nodes("10.0.0.1") }), &[]);
+}
+
+#[test]
+fn hosts_with_a_port_are_reported() {
+    let expected = [
+        "warning: routes/1 at hosts[0]: no request matches \"a.test:8080\": a host is compared without its port\n  hint: write \"a.test\"; vars can match the port: [\"server_port\", \"==\", \"8080\"]",
+        "warning: routes/1 at hosts[1]: no request matches \"[::1]:80\": a host is compared without its port\n  hint: write \"[::1]\"; vars can match the port: [\"server_port\", \"==\", \"80\"]",
+    ];
+    let route = json!({ "uri": "/", "hosts": ["a.test:8080", "[::1]:80"], "upstream": nodes("10.0.0.1") });
+    check(Kind::Routes, route, &expected);
+    let expected = "warning: services/1 at hosts[0]: no request matches \"a:1\": a host is compared without its port\n  hint: write \"a\"; vars can match the port: [\"server_port\", \"==\", \"1\"]";
+    check(Kind::Services, json!({ "hosts": ["a:1"] }), &[expected]);
+}
+
+#[test]
+fn nodes_with_a_scheme_or_a_path_are_reported() {
+    let written = json!({ "nodes": { "http://backend:8080": 1, "10.0.0.1:80": 1, "b/x:1": 1 } });
+    let expected = [
+        "warning: upstreams/1 at nodes: no host has the name \"http://backend\": a node is a host and a port\n  hint: write \"backend:8080\", and the protocol in scheme",
+        "warning: upstreams/1 at nodes: no host has the name \"b/x\": a node is a host and a port\n  hint: write \"b:1\"",
+    ];
+    check(Kind::Upstreams, written, &expected);
+}
+
+#[test]
+fn members_of_upstreams_that_others_exclude_are_reported() {
+    let unused = |member: &str, reason: &str, remedy: &str| {
+        format!(
+            "warning: routes/1 at upstream.{member}: \"{member}\" has no effect {reason}\n  hint: {remedy}"
+        )
+    };
+    let expected = [
+        unused("upstream_host", "without pass_host \"rewrite\"", "set pass_host to \"rewrite\""),
+        unused("key", "without type \"chash\"", "set type to \"chash\""),
+        unused("tls", "with a scheme without TLS", "set scheme to \"https\", \"grpcs\" or \"tls\""),
+    ];
+    let upstream = json!({
+        "nodes": { "10.0.0.1:80": 1 }, "upstream_host": "a.test", "key": "remote_addr", "tls": { "verify": true }
+    });
+    let expected = expected.each_ref().map(String::as_str);
+    check(Kind::Routes, json!({ "uri": "/", "upstream": upstream }), &expected);
+    let used = json!({
+        "nodes": { "10.0.0.1:443": 1 }, "upstream_host": "a.test", "pass_host": "rewrite", "scheme": "https",
+        "type": "chash", "key": "remote_addr", "tls": { "verify": true }
+    });
+    check(Kind::Upstreams, used, &[]);
+    let both = json!({ "uri": "/", "upstream": nodes("10.0.0.1"), "upstream_id": "u" });
+    let problems = compiler().apply(vec![put(Kind::Routes, "1", both)], 1).problems;
+    assert!(problems.iter().any(|one| one.path == "upstream"), "{problems:?}");
+}
