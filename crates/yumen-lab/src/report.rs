@@ -6,6 +6,7 @@ mod build;
 pub mod chart;
 mod context;
 pub mod document;
+mod headline;
 mod html;
 mod json;
 mod markdown;

@@ -12,6 +12,8 @@ pub struct ReportDocument {
     pub title: String,
     /// Subtitle of one line.
     pub subtitle: String,
+    /// The result: a sentence and a chart, before everything else.
+    pub headline: Vec<ReportBlock>,
     /// Key facts as names and values.
     pub facts: Vec<(String, String)>,
     /// Sections in reading order.

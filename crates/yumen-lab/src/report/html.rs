@@ -2,7 +2,7 @@
 //!
 //! Depends on documents, but not on their subject.
 
-use super::chart::ChartSize;
+use super::chart::{ChartSize, ReportChart};
 use super::document::{
     CellEmphasis, ReportBlock, ReportDocument, ReportSection, ReportTable, TableCell, TableColumn,
 };
@@ -34,6 +34,15 @@ fn write_head(page: &mut MarkupWriter, document: &ReportDocument) {
     page.open("header", &[]);
     page.leaf("h1", &[], &document.title);
     rich(page, "p", &[("class", "subtitle")], &document.subtitle);
+    for block in &document.headline {
+        match block {
+            ReportBlock::Paragraph(text) => rich(page, "p", &[("class", "result")], text),
+            // The figures stay closed, so that the result and its chart fit on the first screen.
+            ReportBlock::Figure(chart, table) => write_figure(page, chart, table, &[]),
+            other => write_block(page, other),
+        }
+        page.line();
+    }
     write_facts(page, &document.facts, "facts head");
     page.open("nav", &[("aria-label", "Sections")]).open("ul", &[]);
     for section in &document.sections {
@@ -72,16 +81,7 @@ fn write_block(page: &mut MarkupWriter, block: &ReportBlock) {
         }
         ReportBlock::Facts(facts) => write_facts(page, facts, "facts"),
         ReportBlock::Table(table) => write_table(page, table, true),
-        ReportBlock::Figure(chart, table) => {
-            page.open("figure", &[]);
-            page.leaf("figcaption", &[], &chart.title);
-            chart.legend_markup(page);
-            page.raw(&chart.svg(ChartSize::Wide)).line().raw(&chart.svg(ChartSize::Narrow)).line();
-            rich(page, "p", &[("class", "seen")], &chart.description);
-            page.open("details", &[("open", "open")]).leaf("summary", &[], "The figures");
-            write_table(page, table, false);
-            page.close().close();
-        }
+        ReportBlock::Figure(chart, table) => write_figure(page, chart, table, &[("open", "open")]),
         ReportBlock::Code(text) => {
             page.open("pre", &[("tabindex", "0")]).leaf("code", &[], text).close();
         }
@@ -92,6 +92,18 @@ fn write_block(page: &mut MarkupWriter, block: &ReportBlock) {
             page.close();
         }
     }
+}
+
+/// A chart with its table, which is open or closed by the attributes.
+fn write_figure(page: &mut MarkupWriter, chart: &ReportChart, table: &ReportTable, details: &[(&str, &str)]) {
+    page.open("figure", &[]);
+    page.leaf("figcaption", &[], &chart.title);
+    chart.legend_markup(page);
+    page.raw(&chart.svg(ChartSize::Wide)).line().raw(&chart.svg(ChartSize::Narrow)).line();
+    rich(page, "p", &[("class", "seen")], &chart.description);
+    page.open("details", details).leaf("summary", &[], "The figures");
+    write_table(page, table, false);
+    page.close().close();
 }
 
 fn write_facts(page: &mut MarkupWriter, facts: &[(String, String)], class: &str) {

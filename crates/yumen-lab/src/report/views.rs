@@ -14,6 +14,8 @@ use super::context::ReportContext;
 use super::document::{ReportBlock, ReportSection};
 use crate::record::{ReportView, ViewKind};
 
+pub(crate) use table::heading;
+
 /// Sections of all views in the order of the scenario; without views, a table of the cases.
 pub(crate) fn sections(context: ReportContext<'_>) -> Vec<ReportSection> {
     let fallback = [ReportView { kind: ViewKind::Table, over: None, title: None }];

@@ -188,6 +188,7 @@ fn timeline(
         let slow = if stalled { 60.0 } else { 1.0 };
         SecondSummary {
             second,
+            span_ns: 1_000_000_000,
             responses: (rate * random.near_one(0.02) / if stalled { 1.4 } else { 1.0 }) as u64,
             errors: if stalled { (20.0 * random.share()) as u64 } else { 0 },
             p50_ns: median_ns as u64,
