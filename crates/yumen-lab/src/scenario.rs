@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::record::{ReportView, RunScale};
+use crate::threshold::FigureThreshold;
 use case_file::CaseFile;
 pub use settings::{
     CaseLoad, CaseSettings, ClientSettings, ClientTls, EndpointChanges, GatewayResponder, GatewaySettings,
@@ -69,6 +70,9 @@ pub struct Scenario {
     pub traps: Vec<ScenarioTrap>,
     /// Views of the scenario.
     pub views: Vec<ReportView>,
+    /// Thresholds that make a run fail, such as `p99>5ms`.
+    #[serde(default)]
+    pub fail_if: Vec<String>,
     /// Text of the file.
     #[serde(skip)]
     pub source: String,
@@ -162,6 +166,9 @@ pub fn parse(text: &str, scale: RunScale) -> Result<Scenario> {
     scenario.source = text.to_owned();
     if scenario.rounds == 0 || scenario.seconds <= 0.0 {
         bail!("rounds and seconds are more than 0; found {} and {}", scenario.rounds, scenario.seconds);
+    }
+    for threshold in &scenario.fail_if {
+        threshold.parse::<FigureThreshold>().map_err(anyhow::Error::msg)?;
     }
     scenario.points(usize::MAX)?;
     Ok(scenario)

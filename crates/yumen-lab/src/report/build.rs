@@ -4,7 +4,7 @@
 
 use super::context::ReportContext;
 use super::document::{ReportDocument, ReportSection};
-use super::{headline, rivals, sections, views};
+use super::{flame, headline, rivals, sections, views};
 use crate::record::{RunRecord, RunScale};
 use crate::verdict::VerdictLimits;
 
@@ -16,7 +16,9 @@ pub fn build(run: &RunRecord) -> ReportDocument {
     let mut all = vec![section("in-short", "In short", sections::in_short(context, &comparisons, limits))];
     all.extend(views::sections(context));
     all.push(section("losses", "Where yumen loses", rivals::blocks(&comparisons, limits)));
+    all.push(section("thresholds", "Thresholds", sections::thresholds(run)));
     all.push(section("limits", "Who was at the limit", sections::usage::blocks(context)));
+    all.push(section("flames", "Where the processor time goes", flame::blocks(context)));
     all.push(section("about", "What the scenario is about", sections::about(run)));
     all.push(section("traps", "Traps of the original", sections::traps(context)));
     all.push(section("setup", "What was measured, and where", sections::setup::blocks(context)));
@@ -55,7 +57,8 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-fn rounds(run: &RunRecord) -> String {
+/// Number of planned rounds.
+pub(crate) fn rounds(run: &RunRecord) -> String {
     format!("{} round{}", run.scenario.rounds, if run.scenario.rounds == 1 { "" } else { "s" })
 }
 

@@ -6,27 +6,36 @@ use super::chart::{ChartSize, ReportChart};
 use super::document::{
     CellEmphasis, ReportBlock, ReportDocument, ReportSection, ReportTable, TableCell, TableColumn,
 };
+use super::flame;
 use super::markup::MarkupWriter;
 
 const STYLE: &str = include_str!("style.css");
 
 /// Writes the page, which is also well-formed XML.
 pub(crate) fn write(document: &ReportDocument) -> String {
+    page(&document.title, |page| {
+        write_head(page, document);
+        page.open("main", &[]).line();
+        for section in &document.sections {
+            write_section(page, section);
+        }
+        page.close();
+    })
+}
+
+/// A page with the style of reports around a body.
+pub(crate) fn page(title: &str, body: impl FnOnce(&mut MarkupWriter)) -> String {
     let mut page = MarkupWriter::default();
     page.raw("<!DOCTYPE html>\n").open("html", &[("lang", "en")]).open("head", &[]);
     page.void("meta", &[("charset", "utf-8")]);
     page.void("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
     page.void("meta", &[("name", "color-scheme"), ("content", "light dark")]);
     page.void("link", &[("rel", "icon"), ("href", "data:,")]);
-    page.leaf("title", &[], &document.title).line();
+    page.leaf("title", &[], title).line();
     page.open("style", &[]).raw(STYLE).close().close().line();
     page.open("body", &[]).line();
-    write_head(&mut page, document);
-    page.open("main", &[]).line();
-    for section in &document.sections {
-        write_section(&mut page, section);
-    }
-    page.close().close().close().line();
+    body(&mut page);
+    page.close().close().line();
     page.finish()
 }
 
@@ -82,6 +91,15 @@ fn write_block(page: &mut MarkupWriter, block: &ReportBlock) {
         ReportBlock::Facts(facts) => write_facts(page, facts, "facts"),
         ReportBlock::Table(table) => write_table(page, table, true),
         ReportBlock::Figure(chart, table) => write_figure(page, chart, table, &[("open", "open")]),
+        ReportBlock::Flame(profile, table) => {
+            let label = format!("Flame graph of {}, {}", profile.target, profile.case);
+            page.open(
+                "div",
+                &[("class", "scroll"), ("role", "region"), ("tabindex", "0"), ("aria-label", &label)],
+            );
+            page.raw(&flame::svg(profile)).close();
+            write_table(page, table, true);
+        }
         ReportBlock::Code(text) => {
             page.open("pre", &[("tabindex", "0")]).leaf("code", &[], text).close();
         }
@@ -179,7 +197,7 @@ fn column_class(column: &TableColumn) -> &'static str {
 }
 
 /// An element with text that may contain code in backticks.
-fn rich(page: &mut MarkupWriter, name: &'static str, attributes: &[(&str, &str)], text: &str) {
+pub(crate) fn rich(page: &mut MarkupWriter, name: &'static str, attributes: &[(&str, &str)], text: &str) {
     page.open(name, attributes);
     rich_text(page, text);
     page.close();

@@ -42,7 +42,7 @@ fn write_block(text: &mut String, block: &ReportBlock) {
             write_facts(text, facts);
             Ok(())
         }
-        ReportBlock::Table(table) => {
+        ReportBlock::Table(table) | ReportBlock::Flame(_, table) => {
             let _ = write!(text, "**{}**\n\n", escape(&table.caption));
             write_table(text, table);
             Ok(())

@@ -12,6 +12,7 @@ use super::rivals::{RivalComparison, overview};
 use crate::metric::{error_share, good_rate, part_name, percentile};
 use crate::quantity::QuantityUnit;
 use crate::record::{FindingLevel, MeasuredTarget, RunRecord, TargetRole};
+use crate::threshold::judge;
 use crate::verdict::VerdictLimits;
 
 /// The targets that are gateways.
@@ -68,6 +69,28 @@ fn missing_notice(run: &RunRecord) -> Option<ReportBlock> {
     }
     let each = run.skipped.iter().map(|skipped| format!("{} ({})", skipped.name, skipped.reason));
     Some(ReportBlock::Paragraph(format!("Not measured: {}.", each.collect::<Vec<_>>().join(", "))))
+}
+
+/// The thresholds of the run with the figures that they judge.
+pub(crate) fn thresholds(run: &RunRecord) -> Vec<ReportBlock> {
+    let outcomes = judge(run);
+    if outcomes.is_empty() {
+        return Vec::new();
+    }
+    let columns = ["fails if", "target", "case", "#found", "outcome"];
+    let mut table = ReportTable::with_columns("Thresholds of this run", &columns);
+    for outcome in outcomes {
+        let (word, emphasis) =
+            if outcome.crossed { ("crossed", CellEmphasis::Loss) } else { ("kept", CellEmphasis::None) };
+        table.rows.push(vec![
+            TableCell::text(format!("`{}`", outcome.threshold)),
+            TableCell::text(outcome.target),
+            TableCell::text(outcome.case),
+            TableCell::text(outcome.found),
+            TableCell { emphasis, ..TableCell::text(word) },
+        ]);
+    }
+    vec![ReportBlock::Table(table)]
 }
 
 /// Traps of the original report, and their treatment.

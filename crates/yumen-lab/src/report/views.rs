@@ -2,6 +2,7 @@
 //!
 //! Views read the record; the chart modules are independent of it.
 
+mod baseline;
 mod connections;
 mod curves;
 mod idle;
@@ -32,6 +33,7 @@ fn section(context: ReportContext<'_>, view: &ReportView, number: usize) -> Repo
         ViewKind::Timeline => timeline::blocks(context, &id),
         ViewKind::Ramp => ramp::blocks(context, &id),
         ViewKind::Table => table::blocks(context, &id),
+        ViewKind::Baseline => baseline::blocks(context),
         ViewKind::Connections => connections::blocks(context, &id),
         ViewKind::IdleMemory => idle::blocks(context, view, &id),
     };
@@ -52,6 +54,7 @@ fn title(view: &ReportView) -> String {
         ViewKind::Timeline => "Over time".to_owned(),
         ViewKind::Ramp => "Over the offered rate".to_owned(),
         ViewKind::Table => "Case by case".to_owned(),
+        ViewKind::Baseline => "Rate, p95 and p99 by case".to_owned(),
         ViewKind::Connections => "Connections, counted".to_owned(),
         ViewKind::IdleMemory => "Memory of idle connections".to_owned(),
     }

@@ -339,6 +339,7 @@ pub(crate) fn run(
             hint: "see its own installation guide".to_owned(),
         }],
         cases,
+        flames: Vec::new(),
     }
 }
 
@@ -417,6 +418,7 @@ fn scenario(name: &str, report: &str, views: Vec<ReportView>, rounds: usize) -> 
         views,
         seconds: 6.0,
         rounds,
+        fail_if: Vec::new(),
         source: format!("name: {name}\nrounds: {rounds}\n"),
     }
 }
