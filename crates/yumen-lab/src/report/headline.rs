@@ -7,7 +7,7 @@ use super::context::{ReportContext, target_names};
 use super::document::{ReportBlock, ReportTable, TableCell};
 use super::rivals::{RivalComparison, rivals};
 use super::sections::gateways;
-use super::views::heading;
+use super::views::{heading, y_label};
 use crate::metric::RoundMetric;
 use crate::quantity::QuantityUnit;
 use crate::record::{RunCase, RunRecord};
@@ -135,15 +135,15 @@ fn clauses(lead: &[&RivalComparison]) -> Vec<String> {
         let ratio = |decision| {
             let decided = of_both.iter().filter(|one| one.verdict.decision == decision);
             let ratios: Vec<f64> = decided.filter_map(|one| one.verdict.ratio).collect();
-            median(&ratios).map_or(String::new(), |ratio| format!(", {}", QuantityUnit::Ratio.show(ratio)))
+            median(&ratios).map_or("from zero".to_owned(), |ratio| QuantityUnit::Ratio.show(ratio))
         };
         let all = of_both.len();
-        let share = |count: usize| if all == 1 { String::new() } else { format!("{count} of {all} cases") };
-        let named = |decision, count| {
-            let inside = format!("{}{}", share(count), ratio(decision));
-            let inside = inside.trim_start_matches(", ").to_owned();
-            if inside.is_empty() { rival.to_owned() } else { format!("{rival} ({inside})") }
+        let share = |count: usize| match count {
+            _ if all == 1 => String::new(),
+            count if count == all => format!(" in all {all} cases"),
+            count => format!(" in {count} of {all} cases"),
         };
+        let named = |decision, count| format!("{rival} ({}{})", ratio(decision), share(count));
         match (with(VerdictDecision::Better), with(VerdictDecision::Worse)) {
             (0, 0) if with(VerdictDecision::Same) == all => level.push(rival.to_owned()),
             (0, 0) => open.push(rival.to_owned()),
@@ -219,7 +219,7 @@ fn figure(context: ReportContext<'_>, metric: RoundMetric) -> Option<ReportBlock
         description: format!("{better}{shown}"),
         plot: ChartPlot::Dots(DotPlot {
             x: ChartAxis {
-                label: if is_latency { "latency, logarithmic".to_owned() } else { metric.name().to_owned() },
+                label: y_label(metric).to_owned(),
                 spacing: if is_latency { AxisSpacing::Logarithmic } else { AxisSpacing::Linear },
                 unit: metric.unit(),
             },

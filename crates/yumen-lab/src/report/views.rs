@@ -15,6 +15,7 @@ use super::context::ReportContext;
 use super::document::{ReportBlock, ReportSection};
 use crate::record::{ReportView, ViewKind};
 
+pub(crate) use curves::y_label;
 pub(crate) use table::heading;
 
 /// Sections of all views in the order of the scenario; without views, a table of the cases.

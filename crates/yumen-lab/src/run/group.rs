@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
+use super::config_check;
 use super::flame::{self, UnwindMethod};
 use super::gateway::{GatewaySite, StartedGateway};
 use super::interrupt;
@@ -104,7 +105,8 @@ impl<'a> GatewayGroup<'a> {
         shape: &GatewayShape,
         first: usize,
     ) -> Result<Option<StartedGateway>> {
-        let RunTargetKind::Adapter { adapter, program, .. } = &entrant.kind else { return Ok(None) };
+        let RunTargetKind::Adapter { adapter, program, version } = &entrant.kind else { return Ok(None) };
+        config_check::check_version(*adapter, version.as_deref())?;
         let path = self.points[first].settings.paths().swap_remove(0);
         let site = GatewaySite {
             folder: self.lab.folder.join(format!("{}-{}-{first}", self.scenario.name, entrant.name)),

@@ -24,6 +24,10 @@ impl GatewayAdapter for CaddyAdapter {
         &["version"]
     }
 
+    fn check_args(&self, plan: &GatewayPlan) -> Option<Vec<String>> {
+        Some(["validate", "--config", &plan.path("caddy.json")].map(str::to_owned).into())
+    }
+
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         if plan.gateway.limit_count {
             return Err("Caddy counts requests only with a module of others".to_owned());
