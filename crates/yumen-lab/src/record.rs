@@ -56,7 +56,7 @@ pub struct FlameProfile {
     pub method: String,
     /// Number of samples.
     pub samples: u64,
-    /// Share of samples with a frame that has no name, from 0 to 1.
+    /// Share of samples with a frame outside all known files or with a cut stack, from 0 to 1.
     pub unknown: f64,
     /// Functions, each once.
     pub names: Vec<String>,

@@ -80,7 +80,10 @@ fn write_folder(folder: &Path, files: &[PathBuf], runs: &[RunRecord], format: Re
             path.display()
         );
         // A report in JSON must not replace its record.
-        ensure!(!files.contains(&path), "{}: this is a record; give another directory", path.display());
+        let is_record = path
+            .canonicalize()
+            .is_ok_and(|path| files.iter().any(|file| file.canonicalize().is_ok_and(|file| file == path)));
+        ensure!(!is_record, "{}: this is a record; give another directory", path.display());
         write_text(Some(&path), &render(run, format)?)?;
         pages.push((name, run.clone()));
     }

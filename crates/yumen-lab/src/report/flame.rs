@@ -17,7 +17,7 @@ const NARROWEST: f64 = 1.0;
 const LETTER: f64 = 6.7;
 /// Functions in the table beside a graph.
 const FUNCTIONS_MAX: usize = 10;
-/// Share of samples with an unnamed frame from which a graph is doubtful.
+/// Share of samples with an unknown frame or a cut stack from which a graph is doubtful.
 const UNKNOWN_MAX: f64 = 0.05;
 
 /// The section on processor time by function; empty without profiles.
@@ -30,16 +30,16 @@ pub(crate) fn blocks(context: ReportContext<'_>) -> Vec<ReportBlock> {
             continue;
         }
         blocks.push(ReportBlock::Paragraph(format!(
-            "{} samples under the load of this case, by {}; a frame without a name is in {} of them. Callers are below their callees; \
-             the width is the share of processor time.",
+            "{} samples under the load of this case, by {}; {} of them have an unknown frame or a cut stack. Callers are below their \
+             callees; the width is the share of processor time.",
             QuantityUnit::Count.show(profile.samples as f64),
             profile.method,
             QuantityUnit::Share.show(profile.unknown)
         )));
         if profile.unknown >= UNKNOWN_MAX {
             blocks.push(ReportBlock::Notice(
-                "Many frames have no name: the program or one of its libraries has neither symbols nor unwind tables. Shares of \
-                 named functions are lower bounds."
+                "Many stacks are incomplete: the program or one of its libraries has neither frame pointers nor unwind tables, \
+                 or its stacks are deeper than the 32 KiB that are sampled. Shares of callers are lower bounds."
                     .to_owned(),
             ));
         }

@@ -206,6 +206,11 @@ fn figure(context: ReportContext<'_>, metric: RoundMetric) -> Option<ReportBlock
         return None;
     }
     table.notes = context.flag_notes(&cases);
+    let has_flags = rows.iter().flat_map(|row| &row.dots).any(|(_, point)| point.flagged);
+    let hollow = if has_flags { " Hollow: not bounded by the gateway alone." } else { "" };
+    let mut legend = context.legend();
+    // The baseline has no processor time of a gateway, for example.
+    legend.retain(|entry| rows.iter().flat_map(|row| &row.dots).any(|(style, _)| *style == entry.style));
     let is_latency = metric.name().starts_with("latency");
     let all = context.run.cases.len();
     let shown = if cases.len() < all { format!(" {} of {all} cases.", cases.len()) } else { String::new() };
@@ -216,7 +221,7 @@ fn figure(context: ReportContext<'_>, metric: RoundMetric) -> Option<ReportBlock
     let chart = ReportChart {
         id: "result".to_owned(),
         title: heading(metric).to_owned(),
-        description: format!("{better}{shown}"),
+        description: format!("{better}{hollow}{shown}"),
         plot: ChartPlot::Dots(DotPlot {
             x: ChartAxis {
                 label: y_label(metric).to_owned(),
@@ -225,7 +230,7 @@ fn figure(context: ReportContext<'_>, metric: RoundMetric) -> Option<ReportBlock
             },
             rows,
         }),
-        legend: context.legend(),
+        legend,
     };
     Some(ReportBlock::Figure(Box::new(chart), table))
 }

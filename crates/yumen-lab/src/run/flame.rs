@@ -10,12 +10,26 @@ use crate::record::{FlameFrame, FlameProfile};
 
 /// Samples per second and processor; an odd number avoids lockstep with timers.
 const FREQUENCY: &str = "499";
-/// Share of samples with an unnamed frame from which the other method is tried.
+/// Share of samples with an unknown frame or a cut stack from which the other method is tried.
 const UNKNOWN_MAX: f64 = 0.05;
 /// Frames of a smaller share of the samples are not recorded: they would be narrower than a pixel.
 const SHARE_MIN: f64 = 0.001;
-/// Name that perf gives to a frame without a symbol.
+/// Name that perf gives to a frame without a symbol, and to code outside all files.
 const UNKNOWN: &str = "[unknown]";
+/// Frame below a stack that ends in the middle of the program.
+const CUT: &str = "[stack cut off]";
+/// Beginnings of the outermost functions of threads: of C, of Rust, of Go, and of the kernel.
+const ROOTS: [&str; 9] = [
+    "_start",
+    "__libc_start",
+    "main",
+    "clone",
+    "__clone",
+    "start_thread",
+    "runtime.goexit",
+    "runtime.m",
+    "ret_from_fork",
+];
 
 /// Method of finding the callers of a sampled function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +51,8 @@ impl UnwindMethod {
 
     fn argument(self) -> &'static str {
         match self {
-            // 16 KiB of each stack: the default of 8 KiB cuts the deep stacks of compiled futures.
-            UnwindMethod::Tables => "dwarf,16384",
+            // 32 KiB of each stack: the default of 8 KiB cuts the deep stacks of compiled futures.
+            UnwindMethod::Tables => "dwarf,32768",
             UnwindMethod::FramePointers => "fp",
         }
     }
@@ -82,7 +96,7 @@ pub(super) fn sample(
     let recorded = recorded.context("perf record")?;
     ensure!(recorded.status.success(), "perf record: {}", first_line(&recorded.stderr));
     // Inlined functions would be looked up one by one, which takes minutes.
-    let script = perf(&["script", "--no-inline", "-F", "comm,ip,sym", "-i"], &data, &[]);
+    let script = perf(&["script", "--no-inline", "-F", "comm,ip,sym,dso", "-i"], &data, &[]);
     let script = script.context("perf script")?;
     let _ = std::fs::remove_file(&data);
     ensure!(script.status.success(), "perf script: {}", first_line(&script.stderr));
@@ -113,19 +127,40 @@ fn fold(script: &str) -> Folded {
         let mut lines = block.lines().filter(|line| !line.trim().is_empty());
         let Some(program) = lines.next() else { continue };
         let mut stack: Vec<String> = lines.filter_map(frame).collect();
+        // Without its outermost function, a stack would look like one of another program.
+        if !stack.last().is_some_and(|outermost| is_root(outermost)) {
+            stack.push(CUT.to_owned());
+        }
         stack.push(program.trim().to_owned());
         // perf lists the innermost frame first; the root of the graph is the program.
         stack.reverse();
-        // A chain of unnamed frames shows no more than one of them.
-        stack.dedup_by(|next, before| next == UNKNOWN && before == UNKNOWN);
+        // A chain of frames without a symbol shows no more than one of them.
+        stack.dedup_by(|next, before| next == before && (next == UNKNOWN || next.ends_with(NO_SYMBOL)));
         *folded.entry(stack).or_default() += 1;
     }
     folded
 }
 
-/// Function name of a frame, without the hash of Rust's name mangling.
+/// End of the name of a frame in a file that has no symbol for it, such as a static function of a stripped program.
+const NO_SYMBOL: &str = " (no symbol)";
+
+fn is_root(name: &str) -> bool {
+    ROOTS.iter().any(|root| name.starts_with(root))
+}
+
+/// Function name of a frame `ADDRESS NAME (FILE)`, without the hash of Rust's name mangling.
 fn frame(line: &str) -> Option<String> {
-    let (_, name) = line.trim().split_once(' ')?;
+    let (_, rest) = line.trim().split_once(' ')?;
+    let (name, file) = rest.rsplit_once(" (").unwrap_or((rest, ""));
+    let file = file.trim_end_matches(')').rsplit('/').next().unwrap_or_default();
+    if name == UNKNOWN {
+        // A file without a symbol is known code all the same.
+        return Some(if file.is_empty() || file == UNKNOWN {
+            name.to_owned()
+        } else {
+            format!("{file}{NO_SYMBOL}")
+        });
+    }
     let name = name.split("+0x").next().unwrap_or(name);
     let hash = name.rfind("::h").filter(|at| name.len() - at == 19);
     Some(hash.map_or(name, |at| &name[..at]).to_owned())
@@ -149,7 +184,7 @@ fn profile(folded: &Folded, method: UnwindMethod) -> FlameProfile {
             node.samples += count;
         }
     }
-    let is_unknown = |stack: &&Vec<String>| stack.iter().any(|name| name == UNKNOWN);
+    let is_unknown = |stack: &&Vec<String>| stack.iter().any(|name| name == UNKNOWN || name == CUT);
     let unknown: u64 = folded.keys().filter(is_unknown).map(|stack| folded[stack]).sum();
     let mut profile = FlameProfile {
         method: method.name().to_owned(),
@@ -185,33 +220,45 @@ fn add_frames(
 mod tests {
     use super::*;
 
-    const SCRIPT: &str = "yumen-0 \n\t    55d0 serve<T>::h0123456789abcdef\n\t    55d1 main+0x12\n\nyumen-0 \n\t    55d2 read\n\t    55d1 main+0x20\n\nyumen-0 \n\t    55d2 read\n\t    55d1 main\n\nyumen-0 \n\t    55d2 [unknown]\n\t    55d8 [unknown]\n\t    55d1 main\n\n";
+    const SCRIPT: &str = "y-0 \n\t 55d0 serve<T>::h0123456789abcdef (/bin/y)\n\t 55d1 main+0x12 (/bin/y)\n\n\
+        y-0 \n\t 55d2 read (/lib/libc.so)\n\t 55d1 main+0x20 (/bin/y)\n\n\
+        y-0 \n\t 55d2 read (/lib/libc.so)\n\t 55d1 main (/bin/y)\n\n\
+        y-0 \n\t 55d2 [unknown] (/bin/y)\n\t 55d8 [unknown] (/bin/y)\n\t 55d1 main (/bin/y)\n\n\
+        y-0 \n\t 55d2 read (/lib/libc.so)\n\n\
+        y-0 \n\t 7f01 [unknown] ([unknown])\n\t 7f02 [unknown] ([unknown])\n\t 55d1 main (/bin/y)\n\n";
 
     #[test]
     fn stacks_are_folded_from_the_outside_in() {
         let folded = fold(SCRIPT);
         let stack = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        assert_eq!(folded[&stack(&["yumen-0", "main", "read"])], 2);
-        assert_eq!(folded[&stack(&["yumen-0", "main", "serve<T>"])], 1);
-        assert_eq!(folded[&stack(&["yumen-0", "main", "[unknown]"])], 1);
-        assert_eq!(folded.len(), 3);
+        assert_eq!(folded[&stack(&["y-0", "main", "read"])], 2);
+        assert_eq!(folded[&stack(&["y-0", "main", "serve<T>"])], 1);
+        assert_eq!(folded[&stack(&["y-0", "main", "y (no symbol)"])], 1);
+        assert_eq!(folded[&stack(&["y-0", "[stack cut off]", "read"])], 1);
+        assert_eq!(folded[&stack(&["y-0", "main", "[unknown]"])], 1);
+        assert_eq!(folded.len(), 5);
     }
 
     #[test]
     fn profile_is_a_tree_of_named_frames() {
         let profile = profile(&fold(SCRIPT), UnwindMethod::Tables);
-        assert_eq!((profile.samples, profile.unknown, profile.method.as_str()), (4, 0.25, "unwind tables"));
+        assert_eq!((profile.samples, profile.method.as_str()), (6, "unwind tables"));
+        // One unknown frame and one cut stack.
+        assert!((profile.unknown - 2.0 / 6.0).abs() < 1e-9);
         let named: Vec<(&str, Option<usize>, u64)> = profile
             .frames
             .iter()
             .map(|frame| (profile.names[frame.name].as_str(), frame.caller, frame.samples))
             .collect();
         let expected = [
-            ("yumen-0", None, 4),
-            ("main", Some(0), 4),
-            ("[unknown]", Some(1), 1),
-            ("read", Some(1), 2),
-            ("serve<T>", Some(1), 1),
+            ("y-0", None, 6),
+            ("[stack cut off]", Some(0), 1),
+            ("read", Some(1), 1),
+            ("main", Some(0), 5),
+            ("[unknown]", Some(3), 1),
+            ("read", Some(3), 2),
+            ("serve<T>", Some(3), 1),
+            ("y (no symbol)", Some(3), 1),
         ];
         assert_eq!(named, expected);
     }

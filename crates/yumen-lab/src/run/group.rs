@@ -284,7 +284,7 @@ impl<'a> GatewayGroup<'a> {
             let case = self.points[point].label.clone();
             (self.lab.print)(&match &profile.missing {
                 None => format!(
-                    "flame graph of {name}, {case}: {} samples by {}, {:.1} % with an unnamed frame",
+                    "flame graph of {name}, {case}: {} samples by {}, {:.1} % unknown",
                     profile.samples,
                     profile.method,
                     profile.unknown * 100.0

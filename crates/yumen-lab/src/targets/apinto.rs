@@ -18,7 +18,7 @@ impl GatewayAdapter for ApintoAdapter {
     }
 
     fn how_to_get(&self) -> &'static str {
-        "take the release archive of Apinto (github.com/eolinker/apinto/releases) and put apinto on PATH"
+        "scripts/deps.sh lab-apinto, or the release archive of Apinto (github.com/eolinker/apinto/releases) on PATH"
     }
 
     fn version_args(&self) -> &'static [&'static str] {

@@ -17,7 +17,7 @@ impl GatewayAdapter for CaddyAdapter {
     }
 
     fn how_to_get(&self) -> &'static str {
-        "apt-get install caddy, or go install github.com/caddyserver/caddy/v2/cmd/caddy@v2.11.9"
+        "scripts/deps.sh lab-caddy, or apt-get install caddy"
     }
 
     fn version_args(&self) -> &'static [&'static str] {

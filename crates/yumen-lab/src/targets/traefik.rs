@@ -19,7 +19,7 @@ impl GatewayAdapter for TraefikAdapter {
     }
 
     fn how_to_get(&self) -> &'static str {
-        "take the release archive of Traefik 3 (github.com/traefik/traefik/releases) and put traefik on PATH"
+        "scripts/deps.sh lab-traefik, or the release archive of Traefik 3 (github.com/traefik/traefik/releases) on PATH"
     }
 
     fn version_args(&self) -> &'static [&'static str] {
