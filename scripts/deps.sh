@@ -215,32 +215,19 @@ install_caddy() {
     echo "$caddy_version" >"$lab/caddy.version"
 }
 
-# The module lacks its nested module `dynamic/ext`, two empty structs. The providers of the ACME DNS challenge are left
-# out: they are most of the build, and the lab does not use them.
+# Without the packages that bench/traefik replaces.
 install_traefik() {
     wanted lab-traefik || return 0
     go_gateway_missing traefik "$traefik_version" || return 0
     module_source traefik github.com/traefik/traefik/v3 "$traefik_version" || return 0
-    local source=$lab/traefik-source
+    local source=$lab/traefik-source parts=$root/bench/traefik
     mkdir -p "$source/pkg/config/dynamic/ext"
-    printf 'module github.com/traefik/traefik/dynamic/ext\n' >"$source/pkg/config/dynamic/ext/go.mod"
-    printf 'package ext\n\ntype HTTP struct{}\n\ntype Router struct{}\n' >"$source/pkg/config/dynamic/ext/ext.go"
-    mkdir -p "$source/pkg/provider/acme/dns"
-    cat >"$source/pkg/provider/acme/dns/dns.go" <<'GO'
-package dns
-
-import (
-	"fmt"
-
-	"github.com/go-acme/lego/v5/challenge"
-)
-
-func NewDNSChallengeProviderByName(name string) (challenge.Provider, error) {
-	return nil, fmt.Errorf("built without DNS provider %s", name)
-}
-GO
+    cp "$parts"/dynamic-ext/* "$source/pkg/config/dynamic/ext/"
+    cp -r "$parts/acme-dns" "$source/pkg/provider/acme/dns"
+    cp -r "$parts/http-auth" "$source/http-auth"
     sed -i 's#"github.com/go-acme/lego/v5/providers/dns"#"github.com/traefik/traefik/v3/pkg/provider/acme/dns"#' \
         "$source/pkg/provider/acme/provider.go"
+    (cd "$source" && go mod edit -replace github.com/abbot/go-http-auth=./http-auth)
     build_gateway traefik "$traefik_version" ./cmd/traefik \
         -ldflags "-X github.com/traefik/traefik/v3/pkg/version.Version=${traefik_version#v}"
 }

@@ -16,27 +16,34 @@ pub struct ReportArgs {
     /// Records of runs, written by `yumen-bench run`; `-` reads standard input.
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
-    /// Format of the report.
+    /// Formats for people.
     #[command(flatten)]
-    pub format: ReportFormatArgs,
+    pub page: ReportPageArgs,
+    /// Formats for programs.
+    #[command(flatten)]
+    pub data: ReportDataArgs,
     /// Output file, whose extension selects the format if no option does; standard output by default. For
     /// several records, a directory: a report for each and index.html.
     #[arg(long, short)]
     pub out: Option<PathBuf>,
 }
 
-/// Format of a report; at most one option.
+/// Formats for people.
 #[derive(Debug, Args)]
-#[group(multiple = false)]
-pub struct ReportFormatArgs {
+pub struct ReportPageArgs {
     /// Write a self-contained HTML page (default).
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["md", "json", "csv"])]
     pub html: bool,
     /// Write Markdown: tables without charts.
-    #[arg(long, visible_alias = "markdown")]
+    #[arg(long, visible_alias = "markdown", conflicts_with_all = ["json", "csv"])]
     pub md: bool,
+}
+
+/// Formats for programs.
+#[derive(Debug, Args)]
+pub struct ReportDataArgs {
     /// Write computed figures, comparisons and losses as JSON.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "csv")]
     pub json: bool,
     /// Write CSV: one line per round, of all records in one table.
     #[arg(long)]
@@ -112,12 +119,11 @@ pub(crate) fn read_file(path: &Path) -> Result<RunRecord> {
 
 fn format(args: &ReportArgs) -> ReportFormat {
     let ending = args.out.as_ref().and_then(|path| path.extension()).and_then(|ending| ending.to_str());
-    let given = &args.format;
     match ending {
-        _ if given.html => ReportFormat::Html,
-        _ if given.md => ReportFormat::Markdown,
-        _ if given.json => ReportFormat::Json,
-        _ if given.csv => ReportFormat::Csv,
+        _ if args.page.html => ReportFormat::Html,
+        _ if args.page.md => ReportFormat::Markdown,
+        _ if args.data.json => ReportFormat::Json,
+        _ if args.data.csv => ReportFormat::Csv,
         Some("md" | "markdown") => ReportFormat::Markdown,
         Some("json") => ReportFormat::Json,
         Some("csv") => ReportFormat::Csv,

@@ -239,7 +239,7 @@ fn crossed_threshold_ends_a_run_with_exit_code_1() {
     let (status, stdout, stderr) = short_run("kept", &["--fail-if", "errors>0"]);
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("kept     p99>1h") && stdout.contains("kept     errors>0"), "{stdout}");
-    assert!(stdout.contains("short: Throughput: nginx"), "{stdout}");
+    assert!(stdout.contains("\nshort: ") && stdout.contains("\nall   nginx "), "{stdout}");
     let (status, stdout, stderr) = short_run("crossed", &["--fail-if", "nginx:p99>1ns"]);
     assert_eq!(status, Some(1), "{stdout}{stderr}");
     assert!(stdout.contains("CROSSED  nginx:p99>1ns"), "{stdout}");

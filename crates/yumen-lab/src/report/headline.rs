@@ -88,7 +88,7 @@ pub(crate) fn sentence(
     text + &other_losses(comparisons, metric)
 }
 
-/// What a run says that has no comparison with yumen.
+/// Result of a run that has no comparison with yumen.
 fn without_comparison(context: ReportContext<'_>, metric: RoundMetric) -> String {
     let name = capitalized(metric.name());
     let measured: Vec<_> = gateways(context.run).collect();

@@ -70,7 +70,8 @@ fn rows(run: &RunRecord) -> Vec<[String; 9]> {
                 rows.push(row);
                 continue;
             }
-            let rates: Vec<f64> = result.rounds.iter().map(|round| good_rate(&round.summary)).collect();
+            let asked = result.rounds.iter().filter(|round| round.summary.idle.is_none());
+            let rates: Vec<f64> = asked.map(|round| good_rate(&round.summary)).collect();
             rows.push([
                 case.label.clone(),
                 result.target.clone(),

@@ -32,7 +32,7 @@ fn result_names_the_better_and_the_worse() {
     check_result(
         &pair(SLOW, MODELS[2], 3),
         "Throughput: yumen is worse than nginx (0.31 ×). Worse in other figures: latency p50 (nginx), latency p99 (nginx), \
-         CPU per request (nginx), memory (nginx).",
+         latency p99.9 (nginx), CPU per request (nginx), memory (nginx).",
     );
 }
 
