@@ -50,7 +50,8 @@ impl GatewayAdapter for ApintoAdapter {
 
     fn setup(&self, plan: &GatewayPlan) -> Vec<GatewayStep> {
         // References must exist first: routes name plugins and the service.
-        let mut steps = vec![plugins(plan), put(plan, "service/up", service(plan))];
+        let ready = GatewayStep::Ready { port: plan.ports.admin, target: "/api/router".to_owned() };
+        let mut steps = vec![ready, plugins(plan), put(plan, "service/up", service(plan))];
         for (number, key) in plan.keys().iter().enumerate() {
             steps.push(put(plan, &format!("app/consumer{number}"), consumer(number, key)));
         }
