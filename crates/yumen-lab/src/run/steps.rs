@@ -12,6 +12,7 @@ use crate::targets::GatewayStep;
 
 /// Maximum time until an interface that listens also serves.
 const READY_LIMIT: Duration = Duration::from_secs(60);
+const READY_ATTEMPT_LIMIT: Duration = Duration::from_secs(2);
 
 /// Writes the files of a configuration.
 pub(super) fn write_files<'a>(
@@ -53,7 +54,8 @@ fn one(step: &GatewayStep, folder: &Path, process: &RunningProcess) -> Result<()
 fn ready(port: u16, target: &str) -> Result<()> {
     let end = Instant::now() + READY_LIMIT;
     loop {
-        let answer = http::request("GET", port, target, &[], "");
+        // A connection that was accepted too early may never be answered.
+        let answer = http::request_within(READY_ATTEMPT_LIMIT, "GET", port, target, &[], "");
         match answer {
             Ok(answer) if answer.good() => return Ok(()),
             // Resets and errors are normal until the interface serves.
