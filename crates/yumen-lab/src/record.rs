@@ -40,6 +40,41 @@ pub struct RunRecord {
     pub skipped: Vec<SkippedTarget>,
     /// Cases in the order of the scenario.
     pub cases: Vec<RunCase>,
+    /// Flame graphs of the gateways, if requested.
+    #[serde(default)]
+    pub flames: Vec<FlameProfile>,
+}
+
+/// Where a gateway spent its processor time in a case, by sampled call stacks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlameProfile {
+    /// [`RunCase::label`].
+    pub case: String,
+    /// [`MeasuredTarget::name`].
+    pub target: String,
+    /// Method of unwinding, such as `unwind tables`.
+    pub method: String,
+    /// Number of samples.
+    pub samples: u64,
+    /// Share of samples with a frame outside all known files or with a cut stack, from 0 to 1.
+    pub unknown: f64,
+    /// Functions, each once.
+    pub names: Vec<String>,
+    /// Frames of the call tree; a caller precedes its callees.
+    pub frames: Vec<FlameFrame>,
+    /// Reason for a missing profile.
+    pub missing: Option<String>,
+}
+
+/// One frame of a call tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlameFrame {
+    /// Index in [`FlameProfile::names`].
+    pub name: usize,
+    /// Index of the caller's frame; `None` for a program.
+    pub caller: Option<usize>,
+    /// Samples in this frame and its callees.
+    pub samples: u64,
 }
 
 /// Scale of a scenario.
@@ -137,6 +172,9 @@ pub struct ScenarioFacts {
     pub seconds: f64,
     /// Planned rounds.
     pub rounds: usize,
+    /// Thresholds that make the run fail, of the scenario and of the command line.
+    #[serde(default)]
+    pub fail_if: Vec<String>,
     /// Text of the scenario file, for repetition.
     pub source: String,
 }
@@ -182,6 +220,8 @@ pub enum ViewKind {
     Ramp,
     /// Cases as rows, with ratios to the first (R4).
     Table,
+    /// Cases as rows; rate, p95 and p99 with their standard deviations as columns, for each target (R4).
+    Baseline,
     /// Connections accepted by the gateway, per request (trap of R3).
     Connections,
     /// Memory of the gateway by held connections.

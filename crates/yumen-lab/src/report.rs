@@ -5,13 +5,18 @@
 mod build;
 pub mod chart;
 mod context;
+mod csv;
 pub mod document;
+mod flame;
+mod headline;
 mod html;
+mod index;
 mod json;
 mod markdown;
 mod markup;
 mod rivals;
 mod sections;
+mod terminal;
 mod views;
 
 use anyhow::{Context as _, Result, ensure};
@@ -32,6 +37,8 @@ pub enum ReportFormat {
     Markdown,
     /// Computed figures and comparisons.
     Json,
+    /// One line per round.
+    Csv,
 }
 
 /// Renders the report of a run.
@@ -40,7 +47,23 @@ pub fn render(run: &RunRecord, format: ReportFormat) -> Result<String> {
         ReportFormat::Html => html::write(&build(run)),
         ReportFormat::Markdown => markdown::write(&build(run)),
         ReportFormat::Json => json::write(run)?,
+        ReportFormat::Csv => csv::write(std::slice::from_ref(run)),
     })
+}
+
+/// Renders the rounds of several runs as one CSV table.
+pub fn render_csv(runs: &[RunRecord]) -> String {
+    csv::write(runs)
+}
+
+/// Renders the index page of several reports. Each run has the file name of its page.
+pub fn render_index(runs: &[(String, RunRecord)]) -> String {
+    index::write(runs)
+}
+
+/// Renders the end of a run for a terminal.
+pub fn render_summary(run: &RunRecord) -> String {
+    terminal::write(run)
 }
 
 /// Parses the record of a run. A newer format is refused, because its meaning may differ.

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::record::{ReportView, RunScale};
+use crate::threshold::FigureThreshold;
 use case_file::CaseFile;
 pub use settings::{
     CaseLoad, CaseSettings, ClientSettings, ClientTls, EndpointChanges, GatewayResponder, GatewaySettings,
@@ -56,22 +57,41 @@ pub struct Scenario {
     pub warmup_seconds: f64,
     /// Rounds per case and target.
     pub rounds: usize,
-    /// Settings common to all cases.
-    #[serde(default)]
-    settings: Map<String, Value>,
-    /// Points that differ in several settings; each may have a `label`.
-    #[serde(default)]
-    cases: Vec<Map<String, Value>>,
-    /// Settings with several values each, multiplied with the cases.
-    #[serde(default)]
-    over: Vec<ParameterAxis>,
+    /// The points before their combination.
+    #[serde(skip)]
+    space: ParameterSpace,
     /// Traps of the original report.
     pub traps: Vec<ScenarioTrap>,
     /// Views of the scenario.
     pub views: Vec<ReportView>,
+    /// Thresholds that make a run fail, such as `p99>5ms`.
+    #[serde(default)]
+    pub fail_if: Vec<String>,
     /// Text of the file.
     #[serde(skip)]
     pub source: String,
+}
+
+/// The parts of a scenario from which its points are combined.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ParameterSpace {
+    /// Settings common to all cases.
+    settings: Map<String, Value>,
+    /// Points that differ in several settings; each may have a `label`.
+    cases: Vec<Map<String, Value>>,
+    /// Settings with several values each, multiplied with the cases.
+    over: Vec<ParameterAxis>,
+}
+
+impl ParameterSpace {
+    /// Takes these fields out of the document of a scenario.
+    fn take_from(document: &mut Map<String, Value>) -> Result<ParameterSpace> {
+        let fields = ["settings", "cases", "over"].into_iter();
+        let taken: Map<String, Value> =
+            fields.filter_map(|name| Some((name.to_owned(), document.remove(name)?))).collect();
+        Ok(serde_json::from_value(taken.into())?)
+    }
 }
 
 /// One setting and its values.
@@ -158,10 +178,14 @@ pub fn parse(text: &str, scale: RunScale) -> Result<Scenario> {
         let Value::Object(overlay) = overlay else { bail!("\"quick\" and \"full\" are maps of fields") };
         merge(&mut document, overlay);
     }
+    let space = ParameterSpace::take_from(&mut document)?;
     let mut scenario: Scenario = serde_json::from_value(document.into())?;
-    scenario.source = text.to_owned();
+    (scenario.space, scenario.source) = (space, text.to_owned());
     if scenario.rounds == 0 || scenario.seconds <= 0.0 {
         bail!("rounds and seconds are more than 0; found {} and {}", scenario.rounds, scenario.seconds);
+    }
+    for threshold in &scenario.fail_if {
+        threshold.parse::<FigureThreshold>().map_err(anyhow::Error::msg)?;
     }
     scenario.points(usize::MAX)?;
     Ok(scenario)
@@ -186,8 +210,8 @@ impl Scenario {
     /// that number. Points that become equal are run once.
     pub fn points(&self, workers_max: usize) -> Result<Vec<ParameterPoint>> {
         let mut combined: Vec<Map<String, Value>> =
-            if self.cases.is_empty() { vec![Map::new()] } else { self.cases.clone() };
-        for axis in &self.over {
+            if self.space.cases.is_empty() { vec![Map::new()] } else { self.space.cases.clone() };
+        for axis in &self.space.over {
             let with = |base: &Map<String, Value>| {
                 let base = base.clone();
                 axis.values.iter().map(move |value| {
@@ -214,7 +238,7 @@ impl Scenario {
             None => None,
             Some(other) => bail!("label: found {other}, wanted text"),
         };
-        let mut all = self.settings.clone();
+        let mut all = self.space.settings.clone();
         merge(&mut all, parameters.clone());
         let case = || format!("case {}", describe(&parameters));
         let file: CaseFile = serde_json::from_value(all.into()).with_context(case)?;
@@ -232,7 +256,7 @@ impl Scenario {
     fn name_of(&self, parameters: &Map<String, Value>, label: Option<String>) -> (String, String) {
         let axes: Map<String, Value> = parameters
             .iter()
-            .filter(|(name, _)| self.over.iter().any(|axis| axis.parameter == **name))
+            .filter(|(name, _)| self.space.over.iter().any(|axis| axis.parameter == **name))
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
         let name = match label {

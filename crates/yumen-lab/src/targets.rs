@@ -34,6 +34,16 @@ pub trait GatewayAdapter: Send + Sync {
     /// Arguments that print the version.
     fn version_args(&self) -> &'static [&'static str];
 
+    /// Oldest supported version, major and minor; `None` if none is known to fail.
+    fn version_min(&self) -> Option<(u32, u32)> {
+        None
+    }
+
+    /// Arguments with which the program checks its rendered configuration without serving; `None` if it cannot.
+    fn check_args(&self, _plan: &GatewayPlan) -> Option<Vec<String>> {
+        None
+    }
+
     /// Renders files and command line of a fair configuration; `Err` names an unsupported feature.
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String>;
 

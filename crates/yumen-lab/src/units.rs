@@ -50,6 +50,17 @@ pub fn parse_whole(text: &str) -> Result<u64, String> {
     if count.fract() == 0.0 { Ok(count as u64) } else { Err("a whole number is expected".to_owned()) }
 }
 
+/// Parses a size such as `4096`, `64KiB` or `1.5MiB`.
+pub fn parse_bytes(text: &str) -> Result<f64, String> {
+    let units = [("KiB", 1024.0), ("MiB", 1_048_576.0), ("GiB", 1_073_741_824.0), ("B", 1.0)];
+    let (number, scale) = units
+        .into_iter()
+        .find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)))
+        .unwrap_or((text, 1.0));
+    let number = number.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    number.map(|number| number * scale).ok_or_else(|| "a size is expected, in B, KiB, MiB or GiB".to_owned())
+}
+
 /// Formats nanoseconds in a fitting unit.
 pub fn duration(ns: f64) -> String {
     match ns {

@@ -132,6 +132,11 @@ impl Verdict {
         })
     }
 
+    /// Whether the number of rounds allows a significant difference.
+    pub fn has_enough_rounds(&self, limits: VerdictLimits) -> bool {
+        smallest_p(self.first.count, self.second.count, TestTail::Greater) <= limits.alpha
+    }
+
     /// Whether the first is behind the second, significant or not.
     pub fn is_worse(&self, metric: RoundMetric) -> bool {
         let higher = self.first.median > self.second.median;

@@ -50,6 +50,21 @@ impl Drop for Upstream {
 }
 
 #[test]
+fn crossed_threshold_of_a_load_is_exit_code_1() {
+    let upstream = Upstream::start(&["--error-share", "0.1"]);
+    let url = format!("http://{}/1k", upstream.address);
+    let check = |threshold: &str, status: i32, words: &str| {
+        let output = bench(&["load", &url, "-n", "50", "-c", "5", "--fail-if", threshold]);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(status) && message.contains(words), "{threshold}: {message}");
+    };
+    check("errors>10%", 0, "");
+    check("errors>=10%", 1, "threshold errors>=10% crossed: 10.0");
+    check("memory>1MiB", 2, "a load does not measure the gateway");
+    check("p99>5", 2, "a unit is expected");
+}
+
+#[test]
 fn result_is_written_to_the_output_and_nothing_else_to_a_pipe() {
     let upstream = Upstream::start(&["--error-share", "0.1"]);
     let url = format!("http://{}/1k", upstream.address);

@@ -8,5 +8,7 @@ mod browser;
 mod comparisons;
 #[path = "reports/pages.rs"]
 mod pages;
+#[path = "reports/results.rs"]
+mod results;
 #[path = "reports/synthetic.rs"]
 mod synthetic;

@@ -170,10 +170,89 @@ fn the_command_line_lists_and_examines() {
     for word in ["connection-close", "R3", "haproxy", "apinto"] {
         assert!(text.contains(word), "{text}");
     }
-    let (status, text) = ask(&["doctor", "--connections", "1"]);
+    let (status, text) = ask(&["doctor", "--connections", "1", "--targets", "nginx,haproxy"]);
     assert!(matches!(status, Some(0 | 1)), "{text}");
     assert!(text.contains("fs.file-max") && text.contains("burstable"), "{text}");
+    for gateway in ["gateway nginx", "gateway haproxy"] {
+        let line = text.lines().find(|line| line.contains(gateway)).unwrap();
+        assert!(line.starts_with("ok") && line.contains("accepted"), "{line}");
+    }
     let (status, text) = ask(&["run", "nothing-like-that"]);
     assert_eq!(status, Some(2));
     assert!(text.contains("nothing-like-that") && text.contains("route-scale"), "{text}");
+}
+
+/// A program in place of Kong that reports a version and refuses every configuration.
+fn refusing_kong(folder: &Path) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(folder).unwrap();
+    let program = folder.join("kong");
+    let script = "#!/bin/sh\nif [ \"$1\" = version ]; then echo 3.9.1; exit; fi\n\
+                  echo \"Error: Failed parsing: in 'services': unknown field\" >&2\nexit 1\n";
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+#[test]
+fn gateway_that_refuses_its_configuration_is_reported_with_its_message() {
+    let folder = std::env::temp_dir().join(format!("yumen-lab-kong-{}", std::process::id()));
+    let output = Command::new(env!("CARGO_BIN_EXE_yumen-bench"))
+        .args(["doctor", "--connections", "1", "--targets", "kong,apisix"])
+        .env("YUMEN_BENCH_KONG", refusing_kong(&folder))
+        .env("YUMEN_BENCH_APISIX", folder.join("absent"))
+        .output()
+        .unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let kong = text.split("gateway kong").nth(1).unwrap();
+    assert!(kong.contains("3.9.1, refused") && kong.contains("config parse"), "{text}");
+    assert!(kong.contains("Failed parsing: in 'services': unknown field"), "{text}");
+    let apisix = text.split("gateway apisix").nth(1).unwrap();
+    assert!(apisix.contains("not installed") && apisix.contains("3.13 or newer"), "{text}");
+}
+
+/// Runs a scenario of one short case on one gateway with further options.
+fn short_run(name: &str, options: &[&str]) -> (Option<i32>, String, String) {
+    let folder = std::env::temp_dir().join(format!("yumen-lab-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("short.yaml");
+    let text = "name: short\ntitle: x\nreport: null\nabout: [x]\nseconds: 0.3\nrounds: 1\n\
+                settings: { connections: 2 }\ntraps: []\nviews: []\nfail_if: [\"p99>1h\"]\n";
+    std::fs::write(&file, text).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_yumen-bench"))
+        .arg("run")
+        .arg(&file)
+        .args(["--targets", "nginx", "--out"])
+        .arg(folder.join("out"))
+        .args(options)
+        .output()
+        .unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn crossed_threshold_ends_a_run_with_exit_code_1() {
+    let (status, stdout, stderr) = short_run("kept", &["--fail-if", "errors>0"]);
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("kept     p99>1h") && stdout.contains("kept     errors>0"), "{stdout}");
+    assert!(stdout.contains("\nshort: ") && stdout.contains("\nall   nginx "), "{stdout}");
+    let (status, stdout, stderr) = short_run("crossed", &["--fail-if", "nginx:p99>1ns"]);
+    assert_eq!(status, Some(1), "{stdout}{stderr}");
+    assert!(stdout.contains("CROSSED  nginx:p99>1ns"), "{stdout}");
+}
+
+#[test]
+fn options_without_effect_are_refused_before_the_run() {
+    let check = |options: &[&str], reason: &str| {
+        let (status, stdout, stderr) = short_run("refused", options);
+        assert!(status == Some(2) && stderr.contains(reason) && stdout.is_empty(), "{stdout}{stderr}");
+    };
+    check(&["--rate", "30k"], "has no case with a constant rate");
+    check(&["--rate", "0"], "more than 0 requests per second");
+    check(&["--fail-if", "envoy:p99>5ms"], "target envoy does not take part");
+    check(&["--fail-if", "p98>5ms"], "figures are p50, p95, p99");
 }

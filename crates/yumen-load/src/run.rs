@@ -15,7 +15,8 @@ use crate::phase::{PhaseShared, RampTarget};
 use crate::plan::{LoadPlan, LoadProtocol, LoadShape};
 use crate::prepared::PreparedPlan;
 use crate::summary::{
-    FORMAT, GeneratorCost, GeneratorReport, IdleSummary, LoadLatencies, LoadSummary, RampStep, SecondSummary,
+    FORMAT, GeneratorCost, GeneratorReport, IdleSummary, LoadLatencies, LoadSummary, RampStep, SECOND_NS,
+    SecondSummary,
 };
 use crate::tally::{SecondCounts, ThreadTally, latency};
 use crate::{generator, machine, ramp};
@@ -221,10 +222,12 @@ impl LoadTimeline {
         for (second, (_, sum)) in std::mem::take(&mut self.open) {
             self.done.insert(second, to_second(&sum));
         }
-        let seconds = elapsed_ns.div_ceil(1_000_000_000);
+        let seconds = elapsed_ns.div_ceil(SECOND_NS);
         (0..seconds)
             .map(|second| {
-                self.done.remove(&second).unwrap_or(SecondSummary { second, ..SecondSummary::default() })
+                let found = self.done.remove(&second).unwrap_or_default();
+                // The run may end within its last second.
+                SecondSummary { second, span_ns: (elapsed_ns - second * SECOND_NS).min(SECOND_NS), ..found }
             })
             .collect()
     }
@@ -233,6 +236,7 @@ impl LoadTimeline {
 fn to_second(sum: &SecondCounts) -> SecondSummary {
     SecondSummary {
         second: sum.second,
+        span_ns: SECOND_NS,
         responses: sum.responses,
         errors: sum.errors,
         p50_ns: sum.latencies.value_at_percentile(50.0),
@@ -330,9 +334,9 @@ fn ramp_step(step: &RampTarget, phase: &LoadPhase) -> RampStep {
     let calls = step.connections * u64::from(step.calls);
     // A response with a bad status counts as a response and as an error.
     let good = tally.totals.responses - tally.errors.bad_status;
-    // The last second is incomplete and would lower the minimum rate.
-    let whole = &phase.timeline[..phase.timeline.len().saturating_sub(1)];
-    let mut rates: Vec<f64> = whole.iter().map(|second| second.responses as f64).collect();
+    // A partial second would lower the minimum rate.
+    let whole = phase.timeline.iter().filter(|second| second.span_ns == SECOND_NS);
+    let mut rates: Vec<f64> = whole.map(|second| second.responses as f64).collect();
     let reply_rate = tally.totals.responses as f64 / seconds;
     // A step within one second has no whole one.
     if rates.is_empty() {
@@ -405,4 +409,47 @@ fn versions() -> BTreeMap<String, String> {
         entry("yumen-load", env!("CARGO_PKG_VERSION")),
         entry("kernel", &machine::facts().kernel),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tally::histogram;
+
+    fn counts(second: u64, responses: u64) -> SecondCounts {
+        SecondCounts { second, responses, errors: 0, latencies: histogram(2) }
+    }
+
+    /// Observed part and responses of each second after 1.25 s.
+    fn check(sent: &[(u64, u64)], expected: &[(u64, u64)]) {
+        let mut timeline = LoadTimeline::new(1);
+        for (second, responses) in sent {
+            timeline.add(counts(*second, *responses));
+        }
+        let seconds = timeline.finish(1_250_000_000);
+        let found: Vec<(u64, u64)> =
+            seconds.iter().map(|second| (second.span_ns, second.responses)).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn last_second_of_a_run_has_its_observed_part() {
+        check(&[(0, 40), (1, 10)], &[(SECOND_NS, 40), (250_000_000, 10)]);
+        check(&[(1, 10)], &[(SECOND_NS, 0), (250_000_000, 10)]);
+        // The generator may still turn the second after the planned end.
+        check(&[(0, 40), (1, 10), (2, 0)], &[(SECOND_NS, 40), (250_000_000, 10)]);
+    }
+
+    #[test]
+    fn charts_read_whole_seconds_only() {
+        let timeline = [(0, SECOND_NS), (1, SECOND_NS), (2, 1)];
+        let second = |(second, span_ns)| SecondSummary { second, span_ns, ..SecondSummary::default() };
+        let summary = |elapsed_ns| LoadSummary {
+            timeline: timeline.into_iter().map(second).collect(),
+            elapsed_ns,
+            ..LoadSummary::default()
+        };
+        assert_eq!(summary(2_000_000_001).whole_seconds().count(), 2);
+        assert_eq!(summary(1_500_000_000).whole_seconds().count(), 1, "a record without spans");
+    }
 }

@@ -115,6 +115,18 @@ impl LoadSummary {
         self.latencies.corrected.as_ref().unwrap_or(&self.latencies.response)
     }
 
+    /// Seconds of the timeline that were observed in full.
+    ///
+    /// A rate or a percentile of a partial second cannot be compared with those of the others.
+    pub fn whole_seconds(&self) -> impl Iterator<Item = &SecondSummary> {
+        // The steps of a ramp are joined, so their offsets are no times. Records without spans are judged by the
+        // duration.
+        let is_joined = !self.ramp.is_empty();
+        let ends_ns = |second: &SecondSummary| (second.second + 1) * SECOND_NS;
+        let seconds = self.timeline.iter().filter(|second| second.span_ns >= SECOND_NS);
+        seconds.filter(move |second| is_joined || ends_ns(second) <= self.elapsed_ns)
+    }
+
     /// CPU time of the generator per response in nanoseconds.
     pub fn generator_ns_per_response(&self) -> f64 {
         match self.totals.responses {
@@ -276,6 +288,9 @@ pub struct LatencyPercentile {
 pub struct SecondSummary {
     /// Offset of the second from the start, in seconds.
     pub second: u64,
+    /// Observed part of the second in nanoseconds; the last second of a run may be shorter than the others.
+    #[serde(default = "whole_second")]
+    pub span_ns: u64,
     /// Complete responses.
     pub responses: u64,
     /// Errors of all classes.
@@ -286,6 +301,13 @@ pub struct SecondSummary {
     pub p99_ns: u64,
     /// Maximum of the primary latency in nanoseconds.
     pub max_ns: u64,
+}
+
+/// Nanoseconds of a second.
+pub(crate) const SECOND_NS: u64 = 1_000_000_000;
+
+fn whole_second() -> u64 {
+    SECOND_NS
 }
 
 /// One step of a rate ramp. Rates are per second.

@@ -10,7 +10,8 @@ use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
 use crate::plan::StatusRange;
 use crate::summary::{
-    ConnectionTotals, ErrorTotals, LatencyPercentile, LatencySummary, RequestTotals, TlsFacts, TransferTotals,
+    ConnectionTotals, ErrorTotals, LatencyPercentile, LatencySummary, RequestTotals, SECOND_NS, TlsFacts,
+    TransferTotals,
 };
 
 /// Upper bound of recorded latencies: one hour.
@@ -20,8 +21,6 @@ const PERCENTILES: [f64; 24] = [
     1.0, 5.0, 10.0, 25.0, 50.0, 60.0, 70.0, 75.0, 80.0, 85.0, 90.0, 92.5, 95.0, 97.5, 98.0, 99.0, 99.5,
     99.75, 99.9, 99.95, 99.99, 99.995, 99.999, 99.9999,
 ];
-const SECOND_NS: u64 = 1_000_000_000;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorClass {
     Connect,

@@ -4,7 +4,7 @@
 
 use super::context::ReportContext;
 use super::document::{ReportDocument, ReportSection};
-use super::{rivals, sections, views};
+use super::{flame, headline, rivals, sections, views};
 use crate::record::{RunRecord, RunScale};
 use crate::verdict::VerdictLimits;
 
@@ -13,10 +13,13 @@ pub fn build(run: &RunRecord) -> ReportDocument {
     let context = ReportContext::new(run);
     let limits = VerdictLimits::default();
     let comparisons = rivals::standings(run, limits);
-    let mut all = vec![section("in-short", "In short", sections::in_short(context, &comparisons))];
+    let mut all = vec![section("in-short", "In short", sections::in_short(context, &comparisons, limits))];
     all.extend(views::sections(context));
     all.push(section("losses", "Where yumen loses", rivals::blocks(&comparisons, limits)));
+    all.push(section("thresholds", "Thresholds", sections::thresholds(run)));
     all.push(section("limits", "Who was at the limit", sections::usage::blocks(context)));
+    all.push(section("flames", "Where the processor time goes", flame::blocks(context)));
+    all.push(section("about", "What the scenario is about", sections::about(run)));
     all.push(section("traps", "Traps of the original", sections::traps(context)));
     all.push(section("setup", "What was measured, and where", sections::setup::blocks(context)));
     all.push(section("configurations", "Configurations", sections::setup::configurations(context)));
@@ -26,6 +29,7 @@ pub fn build(run: &RunRecord) -> ReportDocument {
     ReportDocument {
         title: title(run),
         subtitle: run.scenario.title.clone(),
+        headline: headline::blocks(context, &comparisons, limits),
         facts: facts(run),
         sections: all,
     }
@@ -53,6 +57,11 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
+/// Number of planned rounds.
+pub(crate) fn rounds(run: &RunRecord) -> String {
+    format!("{} round{}", run.scenario.rounds, if run.scenario.rounds == 1 { "" } else { "s" })
+}
+
 fn facts(run: &RunRecord) -> Vec<(String, String)> {
     let scale = match run.scale {
         RunScale::Quick => "quick: fewer points, seconds each",
@@ -63,10 +72,7 @@ fn facts(run: &RunRecord) -> Vec<(String, String)> {
     let mut facts = vec![
         ("Measured".to_owned(), format!("{}, by yumen-bench {}", run.started, run.lab_version)),
         ("On".to_owned(), format!("{} × {}, {}", machine.cpus, machine.cpu, machine.kernel)),
-        (
-            "Scale".to_owned(),
-            format!("{scale}; {} rounds of {} s, interleaved", run.scenario.rounds, run.scenario.seconds),
-        ),
+        ("Scale".to_owned(), format!("{scale}; {} of {} s, interleaved", rounds(run), run.scenario.seconds)),
     ];
     if let Some(report) = &run.scenario.report {
         facts.push(("Repeats".to_owned(), format!("report {report}")));

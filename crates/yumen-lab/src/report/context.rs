@@ -8,9 +8,10 @@ use serde_json::Value;
 
 use super::chart::{ChartPoint, LegendEntry, STYLES};
 use super::document::{CellEmphasis, TableCell};
-use crate::metric::{BetterDirection, RoundMetric, foreign_bottleneck, kept_connections};
+use crate::metric::{RoundMetric, foreign_bottleneck, kept_connections};
 use crate::record::{BottleneckPart, MeasuredTarget, RunCase, RunRecord, TargetResult, TargetRole};
 use crate::statistics::{SampleSpread, median, relative_deviation};
+use crate::verdict::{Verdict, VerdictDecision, VerdictLimits};
 
 /// A run with its lookup functions.
 #[derive(Debug, Clone, Copy)]
@@ -94,7 +95,7 @@ impl<'a> ReportContext<'a> {
         Some(ChartPoint { x, y: spread.median, interval: Some(spread.interval), flagged })
     }
 
-    /// Cells of a row, one per target: median, deviation, the best gateway in bold, flags.
+    /// Cells of a row, one per target: median, deviation, flags; bold for a gateway that is better than all others.
     pub(crate) fn cells(&self, case: &'a RunCase, metric: RoundMetric) -> Vec<TableCell> {
         let best = self.best(case, metric);
         let cell = |target: &MeasuredTarget| {
@@ -116,21 +117,27 @@ impl<'a> ReportContext<'a> {
         self.run.targets.iter().map(cell).collect()
     }
 
-    /// Gateway with the best median in a case; `None` if fewer than two were measured or on a tie.
-    fn best(&self, case: &'a RunCase, metric: RoundMetric) -> Option<&'a str> {
+    /// The gateway that is better than every other in a case, beyond the noise.
+    pub(crate) fn best(&self, case: &'a RunCase, metric: RoundMetric) -> Option<&'a str> {
         let comparable = |target: &&MeasuredTarget| {
             target.role == TargetRole::Gateway && self.doubt(case, target) != Some(KEPT)
         };
         let gateways = self.run.targets.iter().filter(comparable);
-        let mut medians: Vec<(&str, f64)> = gateways
-            .filter_map(|target| Some((target.name.as_str(), median(&self.values(case, target, metric))?)))
+        let measured: Vec<(&str, Vec<f64>)> = gateways
+            .map(|target| (target.name.as_str(), self.values(case, target, metric)))
+            .filter(|(_, values)| !values.is_empty())
             .collect();
-        medians.sort_by(|(_, a), (_, b)| a.total_cmp(b));
-        if metric.better() == BetterDirection::Higher {
-            medians.reverse();
-        }
-        let [best, second, ..] = medians.as_slice() else { return None };
-        (best.1 != second.1).then_some(best.0)
+        let is_better = |first: &[f64], second: &[f64]| {
+            let verdict = Verdict::paired(metric, first, second, VerdictLimits::default());
+            verdict.is_some_and(|verdict| verdict.decision == VerdictDecision::Better)
+        };
+        // A single gateway is not the best of anything.
+        let mut rivals = measured.iter().filter(|_| measured.len() > 1);
+        let best = rivals.find(|(name, values)| {
+            let others = measured.iter().filter(|(other, _)| other != name);
+            others.into_iter().all(|(_, other)| is_better(values, other))
+        });
+        best.map(|(name, _)| *name)
     }
 
     /// Notes that explain the flags of a table, one per flag in use.

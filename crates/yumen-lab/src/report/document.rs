@@ -4,6 +4,7 @@
 //! Independent of the source of the figures and their presentation.
 
 use super::chart::ReportChart;
+use crate::record::FlameProfile;
 
 /// A whole report.
 #[derive(Debug, Clone)]
@@ -12,6 +13,8 @@ pub struct ReportDocument {
     pub title: String,
     /// Subtitle of one line.
     pub subtitle: String,
+    /// The result: a sentence and a chart, before everything else.
+    pub headline: Vec<ReportBlock>,
     /// Key facts as names and values.
     pub facts: Vec<(String, String)>,
     /// Sections in reading order.
@@ -46,6 +49,8 @@ pub enum ReportBlock {
     Table(ReportTable),
     /// A chart with the same figures as a table.
     Figure(Box<ReportChart>, ReportTable),
+    /// A flame graph with a table of its hottest functions.
+    Flame(Box<FlameProfile>, ReportTable),
     /// Preformatted text of a program.
     Code(String),
     /// A collapsible block with a summary.

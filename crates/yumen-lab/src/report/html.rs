@@ -2,31 +2,40 @@
 //!
 //! Depends on documents, but not on their subject.
 
-use super::chart::ChartSize;
+use super::chart::{ChartSize, ReportChart};
 use super::document::{
     CellEmphasis, ReportBlock, ReportDocument, ReportSection, ReportTable, TableCell, TableColumn,
 };
+use super::flame;
 use super::markup::MarkupWriter;
 
 const STYLE: &str = include_str!("style.css");
 
 /// Writes the page, which is also well-formed XML.
 pub(crate) fn write(document: &ReportDocument) -> String {
+    page(&document.title, |page| {
+        write_head(page, document);
+        page.open("main", &[]).line();
+        for section in &document.sections {
+            write_section(page, section);
+        }
+        page.close();
+    })
+}
+
+/// A page with the style of reports around a body.
+pub(crate) fn page(title: &str, body: impl FnOnce(&mut MarkupWriter)) -> String {
     let mut page = MarkupWriter::default();
     page.raw("<!DOCTYPE html>\n").open("html", &[("lang", "en")]).open("head", &[]);
     page.void("meta", &[("charset", "utf-8")]);
     page.void("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
     page.void("meta", &[("name", "color-scheme"), ("content", "light dark")]);
     page.void("link", &[("rel", "icon"), ("href", "data:,")]);
-    page.leaf("title", &[], &document.title).line();
+    page.leaf("title", &[], title).line();
     page.open("style", &[]).raw(STYLE).close().close().line();
     page.open("body", &[]).line();
-    write_head(&mut page, document);
-    page.open("main", &[]).line();
-    for section in &document.sections {
-        write_section(&mut page, section);
-    }
-    page.close().close().close().line();
+    body(&mut page);
+    page.close().close().line();
     page.finish()
 }
 
@@ -34,6 +43,15 @@ fn write_head(page: &mut MarkupWriter, document: &ReportDocument) {
     page.open("header", &[]);
     page.leaf("h1", &[], &document.title);
     rich(page, "p", &[("class", "subtitle")], &document.subtitle);
+    for block in &document.headline {
+        match block {
+            ReportBlock::Paragraph(text) => rich(page, "p", &[("class", "result")], text),
+            // The figures stay closed, so that the result and its chart fit on the first screen.
+            ReportBlock::Figure(chart, table) => write_figure(page, chart, table, &[]),
+            other => write_block(page, other),
+        }
+        page.line();
+    }
     write_facts(page, &document.facts, "facts head");
     page.open("nav", &[("aria-label", "Sections")]).open("ul", &[]);
     for section in &document.sections {
@@ -72,15 +90,15 @@ fn write_block(page: &mut MarkupWriter, block: &ReportBlock) {
         }
         ReportBlock::Facts(facts) => write_facts(page, facts, "facts"),
         ReportBlock::Table(table) => write_table(page, table, true),
-        ReportBlock::Figure(chart, table) => {
-            page.open("figure", &[]);
-            page.leaf("figcaption", &[], &chart.title);
-            chart.legend_markup(page);
-            page.raw(&chart.svg(ChartSize::Wide)).line().raw(&chart.svg(ChartSize::Narrow)).line();
-            rich(page, "p", &[("class", "seen")], &chart.description);
-            page.open("details", &[("open", "open")]).leaf("summary", &[], "The figures");
-            write_table(page, table, false);
-            page.close().close();
+        ReportBlock::Figure(chart, table) => write_figure(page, chart, table, &[("open", "open")]),
+        ReportBlock::Flame(profile, table) => {
+            let label = format!("Flame graph of {}, {}", profile.target, profile.case);
+            page.open(
+                "div",
+                &[("class", "scroll"), ("role", "region"), ("tabindex", "0"), ("aria-label", &label)],
+            );
+            page.raw(&flame::svg(profile)).close();
+            write_table(page, table, true);
         }
         ReportBlock::Code(text) => {
             page.open("pre", &[("tabindex", "0")]).leaf("code", &[], text).close();
@@ -92,6 +110,18 @@ fn write_block(page: &mut MarkupWriter, block: &ReportBlock) {
             page.close();
         }
     }
+}
+
+/// A chart with its table, which is open or closed by the attributes.
+fn write_figure(page: &mut MarkupWriter, chart: &ReportChart, table: &ReportTable, details: &[(&str, &str)]) {
+    page.open("figure", &[]);
+    page.leaf("figcaption", &[], &chart.title);
+    chart.legend_markup(page);
+    page.raw(&chart.svg(ChartSize::Wide)).line().raw(&chart.svg(ChartSize::Narrow)).line();
+    rich(page, "p", &[("class", "seen")], &chart.description);
+    page.open("details", details).leaf("summary", &[], "The figures");
+    write_table(page, table, false);
+    page.close().close();
 }
 
 fn write_facts(page: &mut MarkupWriter, facts: &[(String, String)], class: &str) {
@@ -167,7 +197,7 @@ fn column_class(column: &TableColumn) -> &'static str {
 }
 
 /// An element with text that may contain code in backticks.
-fn rich(page: &mut MarkupWriter, name: &'static str, attributes: &[(&str, &str)], text: &str) {
+pub(crate) fn rich(page: &mut MarkupWriter, name: &'static str, attributes: &[(&str, &str)], text: &str) {
     page.open(name, attributes);
     rich_text(page, text);
     page.close();

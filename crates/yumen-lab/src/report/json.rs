@@ -10,6 +10,7 @@ use super::context::ReportContext;
 use super::rivals::{RivalComparison, standings};
 use crate::metric::{RoundMetric, bottleneck};
 use crate::record::{MeasuredTarget, RunCase, RunRecord};
+use crate::threshold::judge;
 use crate::verdict::{VerdictDecision, VerdictLimits};
 
 /// Version of this format.
@@ -41,6 +42,7 @@ pub(crate) fn write(run: &RunRecord) -> Result<String> {
         "limits": limits,
         "losses": losses,
         "comparisons": comparisons,
+        "thresholds": judge(run),
     });
     let mut text = serde_json::to_string_pretty(&report).context("writing the report as JSON")?;
     text.push('\n');
@@ -56,7 +58,7 @@ fn case_value(context: ReportContext<'_>, case: &RunCase) -> Value {
 fn result_value(context: ReportContext<'_>, case: &RunCase, target: &MeasuredTarget) -> Option<Value> {
     let recorded = case.results.iter().find(|result| result.target == target.name)?;
     let mut figures = Map::new();
-    for metric in RoundMetric::ALL {
+    for metric in RoundMetric::ALL.into_iter().chain([RoundMetric::LatencyP95]) {
         if let Some(spread) = context.spread(case, target, metric) {
             let name = serde_json::to_value(metric).ok()?;
             figures.insert(name.as_str()?.to_owned(), json!({ "unit": unit_name(metric), "spread": spread }));

@@ -9,6 +9,7 @@ use super::document::{CellEmphasis, ReportBlock, ReportDocument, ReportTable, Ta
 /// Writes the text, in a dialect with pipe tables.
 pub(crate) fn write(document: &ReportDocument) -> String {
     let mut text = format!("# {}\n\n{}\n\n", escape(&document.title), escape(&document.subtitle));
+    write_blocks(&mut text, &document.headline);
     write_facts(&mut text, &document.facts);
     for section in &document.sections {
         let _ = write!(text, "## {}\n\n", escape(&section.title));
@@ -41,7 +42,7 @@ fn write_block(text: &mut String, block: &ReportBlock) {
             write_facts(text, facts);
             Ok(())
         }
-        ReportBlock::Table(table) => {
+        ReportBlock::Table(table) | ReportBlock::Flame(_, table) => {
             let _ = write!(text, "**{}**\n\n", escape(&table.caption));
             write_table(text, table);
             Ok(())

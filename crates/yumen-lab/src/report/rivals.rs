@@ -76,14 +76,17 @@ pub(crate) fn blocks(comparisons: &[RivalComparison], limits: VerdictLimits) -> 
             "This run did not measure yumen beside another gateway, so there is nothing to lose.".to_owned(),
         )];
     }
+    if comparisons.iter().all(|one| !one.verdict.has_enough_rounds(limits)) {
+        let mut blocks = vec![ReportBlock::Paragraph(
+            "Too few rounds: no difference of this run can be told from chance. Three rounds of each gateway are the least \
+             that can."
+                .to_owned(),
+        )];
+        blocks.extend(behind(comparisons));
+        return blocks;
+    }
     let losses: Vec<&RivalComparison> = with(comparisons, VerdictDecision::Worse);
     let wins: Vec<&RivalComparison> = with(comparisons, VerdictDecision::Better);
-    let uncertain: Vec<&RivalComparison> = comparisons
-        .iter()
-        .filter(|one| matches!(one.verdict.decision, VerdictDecision::Undecided | VerdictDecision::TooFew))
-        // Lags that are not significant are shown too.
-        .filter(|one| one.verdict.is_worse(one.metric))
-        .collect();
     let same = with(comparisons, VerdictDecision::Same).len();
     let mut blocks = vec![ReportBlock::Paragraph(format!(
         "Of {} comparisons with other gateways yumen is worse in {}, better in {} and within {} in {same}; the other {} are \
@@ -102,15 +105,24 @@ pub(crate) fn blocks(comparisons: &[RivalComparison], limits: VerdictLimits) -> 
     } else {
         blocks.push(ReportBlock::Table(list("Where yumen loses", &losses)));
     }
-    if !uncertain.is_empty() {
-        let title = format!("Behind, but inconclusive: {}", uncertain.len());
-        blocks.push(ReportBlock::Details(title.clone(), vec![ReportBlock::Table(list(&title, &uncertain))]));
-    }
+    blocks.extend(behind(comparisons));
     if !wins.is_empty() {
         let title = format!("Where yumen wins: {}", wins.len());
         blocks.push(ReportBlock::Details(title.clone(), vec![ReportBlock::Table(list(&title, &wins))]));
     }
     blocks
+}
+
+/// Lags that are not significant.
+fn behind(comparisons: &[RivalComparison]) -> Option<ReportBlock> {
+    let uncertain: Vec<&RivalComparison> = comparisons
+        .iter()
+        .filter(|one| matches!(one.verdict.decision, VerdictDecision::Undecided | VerdictDecision::TooFew))
+        .filter(|one| one.verdict.is_worse(one.metric))
+        .collect();
+    let title = format!("Behind, but inconclusive: {}", uncertain.len());
+    (!uncertain.is_empty())
+        .then(|| ReportBlock::Details(title.clone(), vec![ReportBlock::Table(list(&title, &uncertain))]))
 }
 
 fn with(comparisons: &[RivalComparison], decision: VerdictDecision) -> Vec<&RivalComparison> {
@@ -121,7 +133,7 @@ fn with(comparisons: &[RivalComparison], decision: VerdictDecision) -> Vec<&Riva
 }
 
 /// A row per other gateway, a column per figure: number of cases better and worse.
-pub(crate) fn overview(comparisons: &[RivalComparison]) -> ReportTable {
+pub(crate) fn overview(comparisons: &[RivalComparison], limits: VerdictLimits) -> ReportTable {
     let metrics: Vec<RoundMetric> = RoundMetric::ALL
         .into_iter()
         .filter(|metric| comparisons.iter().any(|one| one.metric == *metric))
@@ -131,25 +143,34 @@ pub(crate) fn overview(comparisons: &[RivalComparison]) -> ReportTable {
     for rival in rivals(comparisons) {
         let mut row = vec![TableCell::text(rival)];
         for metric in &metrics {
-            let of = |decision| {
-                comparisons
-                    .iter()
-                    .filter(|one| {
-                        one.rival == rival && one.metric == *metric && one.verdict.decision == decision
-                    })
-                    .count()
-            };
-            let (better, worse) = (of(VerdictDecision::Better), of(VerdictDecision::Worse));
-            let emphasis = if worse > better { CellEmphasis::Loss } else { CellEmphasis::None };
-            row.push(TableCell { emphasis, ..TableCell::text(format!("{better} : {worse}")) });
+            let of_both = comparisons.iter().filter(|one| one.rival == rival && one.metric == *metric);
+            row.push(standing(&of_both.collect::<Vec<_>>(), limits));
         }
         table.rows.push(row);
     }
     table
 }
 
+/// Cell of the overview: the cases with a difference, or the reason why there are none.
+fn standing(comparisons: &[&RivalComparison], limits: VerdictLimits) -> TableCell {
+    let count = |decision| comparisons.iter().filter(|one| one.verdict.decision == decision).count();
+    let quiet = |text: &str| TableCell { emphasis: CellEmphasis::Quiet, ..TableCell::text(text) };
+    let (better, worse) = (count(VerdictDecision::Better), count(VerdictDecision::Worse));
+    match (better, worse) {
+        _ if comparisons.is_empty() => TableCell::none(),
+        // Medians of so few rounds can be equal by chance as well.
+        _ if comparisons.iter().all(|one| !one.verdict.has_enough_rounds(limits)) => quiet("too few rounds"),
+        (0, 0) if count(VerdictDecision::Same) == comparisons.len() => quiet("level"),
+        (0, 0) => quiet("inconclusive"),
+        _ => {
+            let emphasis = if worse > better { CellEmphasis::Loss } else { CellEmphasis::None };
+            TableCell { emphasis, ..TableCell::text(format!("{better} : {worse}")) }
+        }
+    }
+}
+
 /// The other gateways in the order of the run.
-fn rivals(comparisons: &[RivalComparison]) -> Vec<&str> {
+pub(crate) fn rivals(comparisons: &[RivalComparison]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for one in comparisons {
         if !names.contains(&one.rival.as_str()) {

@@ -7,10 +7,13 @@ pub(crate) mod usage;
 
 use super::context::ReportContext;
 use super::document::{CellEmphasis, ReportBlock, ReportTable, TableCell};
+use super::headline::flagged;
 use super::rivals::{RivalComparison, overview};
-use crate::metric::{error_share, good_responses_per_second, part_name, percentile};
+use crate::metric::{error_share, good_rate, part_name, percentile};
 use crate::quantity::QuantityUnit;
 use crate::record::{FindingLevel, MeasuredTarget, RunRecord, TargetRole};
+use crate::threshold::judge;
+use crate::verdict::VerdictLimits;
 
 /// The targets that are gateways.
 pub(crate) fn gateways(run: &RunRecord) -> impl Iterator<Item = &MeasuredTarget> {
@@ -18,18 +21,22 @@ pub(crate) fn gateways(run: &RunRecord) -> impl Iterator<Item = &MeasuredTarget>
 }
 
 /// The summary, computed from the record.
-pub(crate) fn in_short(context: ReportContext<'_>, comparisons: &[RivalComparison]) -> Vec<ReportBlock> {
+pub(crate) fn in_short(
+    context: ReportContext<'_>,
+    comparisons: &[RivalComparison],
+    limits: VerdictLimits,
+) -> Vec<ReportBlock> {
     let run = context.run;
-    let mut blocks: Vec<ReportBlock> =
-        run.scenario.about.iter().cloned().map(ReportBlock::Paragraph).collect();
+    let mut blocks = Vec::new();
     if !comparisons.is_empty() {
-        blocks.push(ReportBlock::Table(overview(comparisons)));
+        blocks.push(ReportBlock::Table(overview(comparisons, limits)));
     }
     blocks.extend(flagged_notice(context));
     blocks.extend(missing_notice(run));
     blocks.push(ReportBlock::Paragraph(
         "How to read: figures are medians of the rounds; ± is their standard deviation, whiskers are the 95 % interval of the \
-         median; the best gateway of each row is bold. A letter behind a figure says why it may not be the gateway's own."
+         median. A bold figure is better than that of every other gateway, by more than the noise; a row without one has no such \
+         gateway. A letter behind a figure says why it may not be the gateway's own."
             .to_owned(),
     ));
     let doubtful = run.doctor.iter().filter(|finding| finding.level >= FindingLevel::Warning);
@@ -42,10 +49,7 @@ pub(crate) fn in_short(context: ReportContext<'_>, comparisons: &[RivalCompariso
 }
 
 fn flagged_notice(context: ReportContext<'_>) -> Option<ReportBlock> {
-    let cells =
-        || context.run.cases.iter().flat_map(|case| gateways(context.run).map(move |target| (case, target)));
-    let measured = cells().filter(|(case, target)| context.result(case, target).is_some()).count();
-    let flagged = cells().filter(|(case, target)| context.doubt(case, target).is_some()).count();
+    let (flagged, measured) = flagged(context);
     (flagged > 0).then(|| {
         ReportBlock::Notice(format!(
             "{flagged} of {measured} measurements may not be the gateway's own: something else bounded them, or connections were kept \
@@ -54,12 +58,39 @@ fn flagged_notice(context: ReportContext<'_>) -> Option<ReportBlock> {
     })
 }
 
+/// Description of the scenario and of the report that it repeats.
+pub(crate) fn about(run: &RunRecord) -> Vec<ReportBlock> {
+    run.scenario.about.iter().cloned().map(ReportBlock::Paragraph).collect()
+}
+
 fn missing_notice(run: &RunRecord) -> Option<ReportBlock> {
     if run.skipped.is_empty() {
         return None;
     }
     let each = run.skipped.iter().map(|skipped| format!("{} ({})", skipped.name, skipped.reason));
     Some(ReportBlock::Paragraph(format!("Not measured: {}.", each.collect::<Vec<_>>().join(", "))))
+}
+
+/// The thresholds of the run with the figures that they judge.
+pub(crate) fn thresholds(run: &RunRecord) -> Vec<ReportBlock> {
+    let outcomes = judge(run);
+    if outcomes.is_empty() {
+        return Vec::new();
+    }
+    let columns = ["fails if", "target", "case", "#found", "outcome"];
+    let mut table = ReportTable::with_columns("Thresholds of this run", &columns);
+    for outcome in outcomes {
+        let (word, emphasis) =
+            if outcome.crossed { ("crossed", CellEmphasis::Loss) } else { ("kept", CellEmphasis::None) };
+        table.rows.push(vec![
+            TableCell::text(format!("`{}`", outcome.threshold)),
+            TableCell::text(outcome.target),
+            TableCell::text(outcome.case),
+            TableCell::text(outcome.found),
+            TableCell { emphasis, ..TableCell::text(word) },
+        ]);
+    }
+    vec![ReportBlock::Table(table)]
 }
 
 /// Traps of the original report, and their treatment.
@@ -105,7 +136,7 @@ pub(crate) fn rounds(context: ReportContext<'_>) -> Vec<ReportBlock> {
                     TableCell::text(&result.target),
                     TableCell::text(round.number.to_string()),
                     TableCell::text(round.position.to_string()),
-                    TableCell::text(QuantityUnit::PerSecond.show(good_responses_per_second(round))),
+                    TableCell::text(QuantityUnit::PerSecond.show(good_rate(&round.summary))),
                     at(50.0),
                     at(99.0),
                     nanoseconds(latency.max_ns as f64),
@@ -140,7 +171,7 @@ fn errors(round: &crate::record::RoundRecord) -> String {
     if seen.is_empty() {
         return "none".to_owned();
     }
-    format!("{}: {}", QuantityUnit::Share.show(error_share(round)), seen.join(", "))
+    format!("{}: {}", QuantityUnit::Share.show(error_share(&round.summary)), seen.join(", "))
 }
 
 /// The command and the scenario file.

@@ -2,6 +2,7 @@
 //!
 //! Views read the record; the chart modules are independent of it.
 
+mod baseline;
 mod connections;
 mod curves;
 mod idle;
@@ -13,6 +14,9 @@ mod timeline;
 use super::context::ReportContext;
 use super::document::{ReportBlock, ReportSection};
 use crate::record::{ReportView, ViewKind};
+
+pub(crate) use curves::y_label;
+pub(crate) use table::heading;
 
 /// Sections of all views in the order of the scenario; without views, a table of the cases.
 pub(crate) fn sections(context: ReportContext<'_>) -> Vec<ReportSection> {
@@ -30,6 +34,7 @@ fn section(context: ReportContext<'_>, view: &ReportView, number: usize) -> Repo
         ViewKind::Timeline => timeline::blocks(context, &id),
         ViewKind::Ramp => ramp::blocks(context, &id),
         ViewKind::Table => table::blocks(context, &id),
+        ViewKind::Baseline => baseline::blocks(context),
         ViewKind::Connections => connections::blocks(context, &id),
         ViewKind::IdleMemory => idle::blocks(context, view, &id),
     };
@@ -50,6 +55,7 @@ fn title(view: &ReportView) -> String {
         ViewKind::Timeline => "Over time".to_owned(),
         ViewKind::Ramp => "Over the offered rate".to_owned(),
         ViewKind::Table => "Case by case".to_owned(),
+        ViewKind::Baseline => "Rate, p95 and p99 by case".to_owned(),
         ViewKind::Connections => "Connections, counted".to_owned(),
         ViewKind::IdleMemory => "Memory of idle connections".to_owned(),
     }

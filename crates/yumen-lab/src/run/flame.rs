@@ -1,37 +1,120 @@
-//! Flame graphs of the gateway's processor time from `perf` samples. The drawing is pure.
+//! Flame profiles of a gateway's processor time, sampled by `perf`. The folding of samples is pure.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::record::{FlameFrame, FlameProfile};
+
 /// Samples per second and processor; an odd number avoids lockstep with timers.
 const FREQUENCY: &str = "499";
+/// Share of samples with an unknown frame or a cut stack from which the other method is tried.
+const UNKNOWN_MAX: f64 = 0.05;
+/// Frames of a smaller share of the samples are not recorded: they would be narrower than a pixel.
+const SHARE_MIN: f64 = 0.001;
+/// Name that perf gives to a frame without a symbol, and to code outside all files.
+const UNKNOWN: &str = "[unknown]";
+/// Frame below a stack that ends in the middle of the program.
+const CUT: &str = "[stack cut off]";
+/// Beginnings of the outermost functions of threads: of C, of Rust, of Go, and of the kernel.
+const ROOTS: [&str; 9] = [
+    "_start",
+    "__libc_start",
+    "main",
+    "clone",
+    "__clone",
+    "start_thread",
+    "runtime.goexit",
+    "runtime.m",
+    "ret_from_fork",
+];
 
-/// Samples the processes for `seconds` and returns the SVG.
-pub(super) fn graph(pids: &[u32], seconds: f64, folder: &Path, title: &str) -> Result<String> {
+/// Method of finding the callers of a sampled function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnwindMethod {
+    /// From copies of the stack, by the tables that compilers write for exceptions. Rust and C without frame
+    /// pointers need them.
+    Tables,
+    /// By the chain of frame pointers, which Go keeps.
+    FramePointers,
+}
+
+impl UnwindMethod {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            UnwindMethod::Tables => "unwind tables",
+            UnwindMethod::FramePointers => "frame pointers",
+        }
+    }
+
+    fn argument(self) -> &'static str {
+        match self {
+            // 32 KiB of each stack: the default of 8 KiB cuts the deep stacks of compiled futures.
+            UnwindMethod::Tables => "dwarf,32768",
+            UnwindMethod::FramePointers => "fp",
+        }
+    }
+}
+
+/// Why `perf` cannot sample here; `None` if it can.
+pub(super) fn obstacle(folder: &Path) -> Option<String> {
+    let data = folder.join("perf-trial.data");
+    let trial = perf(&["record", "-q", "-F", FREQUENCY, "-g", "-o"], &data, &["--", "true"]);
+    let _ = std::fs::remove_file(&data);
+    match trial {
+        Err(_) => Some("perf is not installed (Debian: apt-get install linux-perf)".to_owned()),
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!(
+            "perf cannot sample here: {}; root or kernel.perf_event_paranoid=1 is needed",
+            first_line(&output.stderr)
+        )),
+    }
+}
+
+fn perf(before: &[&str], data: &Path, after: &[&str]) -> std::io::Result<Output> {
+    Command::new("perf").args(before).arg(data).args(after).stdin(Stdio::null()).output()
+}
+
+fn first_line(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.lines().find(|line| !line.trim().is_empty()).unwrap_or("no message").trim().to_owned()
+}
+
+/// Samples the processes for `seconds`.
+pub(super) fn sample(
+    pids: &[u32],
+    seconds: f64,
+    method: UnwindMethod,
+    folder: &Path,
+) -> Result<FlameProfile> {
     let data = folder.join("perf.data");
     let list = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-    let recorded = Command::new("perf")
-        .args(["record", "-q", "-F", FREQUENCY, "-g", "-p", &list, "-o"])
-        .arg(&data)
-        .args(["--", "sleep", &seconds.to_string()])
-        .stdin(Stdio::null())
-        .output()
-        .context("perf record: is perf installed?")?;
-    ensure!(recorded.status.success(), "perf record: {}", String::from_utf8_lossy(&recorded.stderr).trim());
-    let script = Command::new("perf")
-        .args(["script", "-F", "comm,ip,sym", "-i"])
-        .arg(&data)
-        .stdin(Stdio::null())
-        .output()
-        .context("perf script")?;
-    ensure!(script.status.success(), "perf script: {}", String::from_utf8_lossy(&script.stderr).trim());
-    let folded = fold(&String::from_utf8_lossy(&script.stdout));
-    ensure!(!folded.is_empty(), "perf saw no samples: did the gateway do anything?");
-    Ok(draw(&folded, title))
+    let record = ["record", "-q", "-F", FREQUENCY, "--call-graph", method.argument(), "-p", &list, "-o"];
+    let recorded = perf(&record, &data, &["--", "sleep", &seconds.to_string()]);
+    let recorded = recorded.context("perf record")?;
+    ensure!(recorded.status.success(), "perf record: {}", first_line(&recorded.stderr));
+    // Inlined functions would be looked up one by one, which takes minutes.
+    let script = perf(&["script", "--no-inline", "-F", "comm,ip,sym,dso", "-i"], &data, &[]);
+    let script = script.context("perf script")?;
+    let _ = std::fs::remove_file(&data);
+    ensure!(script.status.success(), "perf script: {}", first_line(&script.stderr));
+    let profile = profile(&fold(&String::from_utf8_lossy(&script.stdout)), method);
+    ensure!(profile.samples > 0, "perf saw no samples: did the gateway do anything?");
+    Ok(profile)
+}
+
+/// The profile with fewer unnamed frames, by the other method if the first one leaves too many.
+pub(super) fn better(
+    first: FlameProfile,
+    second: impl FnOnce() -> Result<FlameProfile>,
+) -> Result<FlameProfile> {
+    if first.unknown < UNKNOWN_MAX {
+        return Ok(first);
+    }
+    let second = second()?;
+    Ok(if second.unknown < first.unknown { second } else { first })
 }
 
 /// Stacks from the program to the innermost function, with the number of samples.
@@ -44,17 +127,40 @@ fn fold(script: &str) -> Folded {
         let mut lines = block.lines().filter(|line| !line.trim().is_empty());
         let Some(program) = lines.next() else { continue };
         let mut stack: Vec<String> = lines.filter_map(frame).collect();
+        // Without its outermost function, a stack would look like one of another program.
+        if !stack.last().is_some_and(|outermost| is_root(outermost)) {
+            stack.push(CUT.to_owned());
+        }
         stack.push(program.trim().to_owned());
         // perf lists the innermost frame first; the root of the graph is the program.
         stack.reverse();
+        // A chain of frames without a symbol shows no more than one of them.
+        stack.dedup_by(|next, before| next == before && (next == UNKNOWN || next.ends_with(NO_SYMBOL)));
         *folded.entry(stack).or_default() += 1;
     }
     folded
 }
 
-/// Function name of a frame, without the hash of Rust's name mangling.
+/// End of the name of a frame in a file that has no symbol for it, such as a static function of a stripped program.
+const NO_SYMBOL: &str = " (no symbol)";
+
+fn is_root(name: &str) -> bool {
+    ROOTS.iter().any(|root| name.starts_with(root))
+}
+
+/// Function name of a frame `ADDRESS NAME (FILE)`, without the hash of Rust's name mangling.
 fn frame(line: &str) -> Option<String> {
-    let (_, name) = line.trim().split_once(' ')?;
+    let (_, rest) = line.trim().split_once(' ')?;
+    let (name, file) = rest.rsplit_once(" (").unwrap_or((rest, ""));
+    let file = file.trim_end_matches(')').rsplit('/').next().unwrap_or_default();
+    if name == UNKNOWN {
+        // A file without a symbol is known code all the same.
+        return Some(if file.is_empty() || file == UNKNOWN {
+            name.to_owned()
+        } else {
+            format!("{file}{NO_SYMBOL}")
+        });
+    }
     let name = name.split("+0x").next().unwrap_or(name);
     let hash = name.rfind("::h").filter(|at| name.len() - at == 19);
     Some(hash.map_or(name, |at| &name[..at]).to_owned())
@@ -62,20 +168,14 @@ fn frame(line: &str) -> Option<String> {
 
 /// A function with its callees.
 #[derive(Default)]
-struct FlameNode {
+struct CallNode {
     samples: u64,
-    called: BTreeMap<String, FlameNode>,
+    called: BTreeMap<String, CallNode>,
 }
 
-const WIDTH: f64 = 1200.0;
-const ROW: usize = 17;
-/// Frames narrower than this are not drawn.
-const NARROWEST: f64 = 0.3;
-/// Width of a character of the text.
-const LETTER: f64 = 6.6;
-
-fn draw(folded: &Folded, title: &str) -> String {
-    let mut root = FlameNode::default();
+/// The call tree, without frames too narrow to be seen.
+fn profile(folded: &Folded, method: UnwindMethod) -> FlameProfile {
+    let mut root = CallNode::default();
     for (stack, count) in folded {
         root.samples += count;
         let mut node = &mut root;
@@ -84,76 +184,102 @@ fn draw(folded: &Folded, title: &str) -> String {
             node.samples += count;
         }
     }
-    let rows = folded.keys().map(Vec::len).max().unwrap_or(0);
-    let height = rows * ROW + 50;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
-         font-family=\"monospace\" font-size=\"11\">\n<title>{0}</title>\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n<text x=\"8\" y=\"18\" font-size=\"14\">{0}</text>\n",
-        escape(title)
-    );
-    frames(&mut svg, &root, 0.0, height as f64 - 10.0, root.samples.max(1));
-    svg + "</svg>\n"
+    let is_unknown = |stack: &&Vec<String>| stack.iter().any(|name| name == UNKNOWN || name == CUT);
+    let unknown: u64 = folded.keys().filter(is_unknown).map(|stack| folded[stack]).sum();
+    let mut profile = FlameProfile {
+        method: method.name().to_owned(),
+        samples: root.samples,
+        unknown: unknown as f64 / root.samples.max(1) as f64,
+        ..FlameProfile::default()
+    };
+    let least = (root.samples as f64 * SHARE_MIN).max(1.0) as u64;
+    let mut names = BTreeMap::new();
+    add_frames(&mut profile, &mut names, &root, None, least);
+    profile
 }
 
-/// Draws callees above their caller, ordered by name.
-fn frames(svg: &mut String, node: &FlameNode, mut x: f64, bottom: f64, all: u64) {
-    for (name, called) in &node.called {
-        let width = WIDTH * called.samples as f64 / all as f64;
-        if width >= NARROWEST {
-            let (y, share) = (bottom - ROW as f64, 100.0 * called.samples as f64 / all as f64);
-            let letters = (width / LETTER) as usize;
-            let shown: String =
-                if letters >= 3 { name.chars().take(letters).collect() } else { String::new() };
-            let _ = writeln!(
-                svg,
-                "<g><title>{} ({} samples, {share:.1} %)</title><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
-                 height=\"{}\" fill=\"{}\" stroke=\"#fff\" stroke-width=\"0.5\"/><text x=\"{:.1}\" y=\"{:.1}\">{}</text></g>",
-                escape(name),
-                called.samples,
-                ROW - 1,
-                colour(name),
-                x + 2.0,
-                y + 12.0,
-                escape(&shown)
-            );
-            frames(svg, called, x, y, all);
-        }
-        x += width;
+fn add_frames(
+    profile: &mut FlameProfile,
+    names: &mut BTreeMap<String, usize>,
+    node: &CallNode,
+    caller: Option<usize>,
+    least: u64,
+) {
+    for (name, called) in node.called.iter().filter(|(_, called)| called.samples >= least) {
+        let index = *names.entry(name.clone()).or_insert_with(|| {
+            profile.names.push(name.clone());
+            profile.names.len() - 1
+        });
+        profile.frames.push(FlameFrame { name: index, caller, samples: called.samples });
+        let own = profile.frames.len() - 1;
+        add_frames(profile, names, called, Some(own), least);
     }
-}
-
-/// Colour of a name, identical in every graph.
-fn colour(name: &str) -> String {
-    let hash = name.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
-    format!("hsl({}, 80%, {}%)", 15 + hash % 40, 62 + hash / 64 % 14)
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SCRIPT: &str = "yumen-0 \n\t    55d0 serve<T>::h0123456789abcdef\n\t    55d1 main+0x12\n\nyumen-0 \n\t    55d2 read\n\t    55d1 main+0x20\n\nyumen-0 \n\t    55d2 read\n\t    55d1 main\n\n";
+    const SCRIPT: &str = "y-0 \n\t 55d0 serve<T>::h0123456789abcdef (/bin/y)\n\t 55d1 main+0x12 (/bin/y)\n\n\
+        y-0 \n\t 55d2 read (/lib/libc.so)\n\t 55d1 main+0x20 (/bin/y)\n\n\
+        y-0 \n\t 55d2 read (/lib/libc.so)\n\t 55d1 main (/bin/y)\n\n\
+        y-0 \n\t 55d2 [unknown] (/bin/y)\n\t 55d8 [unknown] (/bin/y)\n\t 55d1 main (/bin/y)\n\n\
+        y-0 \n\t 55d2 read (/lib/libc.so)\n\n\
+        y-0 \n\t 7f01 [unknown] ([unknown])\n\t 7f02 [unknown] ([unknown])\n\t 55d1 main (/bin/y)\n\n";
 
     #[test]
     fn stacks_are_folded_from_the_outside_in() {
         let folded = fold(SCRIPT);
         let stack = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        assert_eq!(folded[&stack(&["yumen-0", "main", "read"])], 2);
-        assert_eq!(folded[&stack(&["yumen-0", "main", "serve<T>"])], 1);
-        assert_eq!(folded.len(), 2);
+        assert_eq!(folded[&stack(&["y-0", "main", "read"])], 2);
+        assert_eq!(folded[&stack(&["y-0", "main", "serve<T>"])], 1);
+        assert_eq!(folded[&stack(&["y-0", "main", "y (no symbol)"])], 1);
+        assert_eq!(folded[&stack(&["y-0", "[stack cut off]", "read"])], 1);
+        assert_eq!(folded[&stack(&["y-0", "main", "[unknown]"])], 1);
+        assert_eq!(folded.len(), 5);
     }
 
     #[test]
-    fn frames_are_as_wide_as_their_share() {
-        let svg = draw(&fold(SCRIPT), "a & b");
-        assert!(svg.contains("<title>a &amp; b</title>"));
-        assert!(svg.contains("read (2 samples, 66.7 %)") && svg.contains("width=\"800.0\""));
-        assert!(svg.contains("serve&lt;T&gt; (1 samples, 33.3 %)"));
-        assert_eq!(svg.matches("<g>").count(), svg.matches("</g>").count());
+    fn profile_is_a_tree_of_named_frames() {
+        let profile = profile(&fold(SCRIPT), UnwindMethod::Tables);
+        assert_eq!((profile.samples, profile.method.as_str()), (6, "unwind tables"));
+        // One unknown frame and one cut stack.
+        assert!((profile.unknown - 2.0 / 6.0).abs() < 1e-9);
+        let named: Vec<(&str, Option<usize>, u64)> = profile
+            .frames
+            .iter()
+            .map(|frame| (profile.names[frame.name].as_str(), frame.caller, frame.samples))
+            .collect();
+        let expected = [
+            ("y-0", None, 6),
+            ("[stack cut off]", Some(0), 1),
+            ("read", Some(1), 1),
+            ("main", Some(0), 5),
+            ("[unknown]", Some(3), 1),
+            ("read", Some(3), 2),
+            ("serve<T>", Some(3), 1),
+            ("y (no symbol)", Some(3), 1),
+        ];
+        assert_eq!(named, expected);
+    }
+
+    #[test]
+    fn frames_too_narrow_to_be_seen_are_left_out() {
+        let mut folded: Folded = [(vec!["p".to_owned(), "wide".to_owned()], 2999)].into();
+        folded.insert(vec!["p".to_owned(), "narrow".to_owned()], 1);
+        let profile = profile(&folded, UnwindMethod::FramePointers);
+        assert_eq!(profile.names, ["p", "wide"]);
+        assert_eq!(profile.frames[0].samples, 3000);
+    }
+
+    #[test]
+    fn unnamed_frames_ask_for_the_other_method() {
+        let with = |unknown| FlameProfile { unknown, ..FlameProfile::default() };
+        let check = |first, second, expected| {
+            assert_eq!(better(with(first), || Ok(with(second))).unwrap().unknown, expected);
+        };
+        check(0.04, 0.0, 0.04);
+        check(0.30, 0.01, 0.01);
+        check(0.30, 0.40, 0.30);
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::config_check;
 use super::http;
 use super::process::{ProcessLaunch, RunningProcess};
 use super::steps;
@@ -44,11 +45,9 @@ impl StartedGateway {
         shape: &GatewayShape,
         site: GatewaySite<'_>,
     ) -> Result<StartedGateway> {
-        std::fs::create_dir_all(&site.folder)?;
-        let plan = plan(shape, &site)?;
-        let rendered = adapter.render(&plan).map_err(anyhow::Error::msg)?;
-        // Files first: the program reads its configuration at the start.
-        steps::write_files(&site.folder, &rendered.files)?;
+        let (plan, rendered) = render(adapter, shape, &site)?;
+        // Before the start: the program's own message names the mistake, where a port that never opens does not.
+        config_check::check(adapter, &plan, &rendered)?;
         let launch = ProcessLaunch {
             program: site.program,
             args: &rendered.args,
@@ -144,6 +143,19 @@ impl StartedGateway {
 /// Header field that authenticates a client of this plan.
 pub(super) fn auth_header(plan: &GatewayPlan) -> Vec<(&'static str, String)> {
     plan.gateway.key_consumers.checked_sub(1).map(|last| ("apikey", key(last))).into_iter().collect()
+}
+
+/// Renders the configuration and writes its files, which the program reads at the start.
+pub(super) fn render(
+    adapter: &dyn GatewayAdapter,
+    shape: &GatewayShape,
+    site: &GatewaySite<'_>,
+) -> Result<(GatewayPlan, RenderedConfig)> {
+    std::fs::create_dir_all(&site.folder)?;
+    let plan = plan(shape, site)?;
+    let rendered = adapter.render(&plan).map_err(anyhow::Error::msg)?;
+    steps::write_files(&site.folder, &rendered.files)?;
+    Ok((plan, rendered))
 }
 
 fn plan(shape: &GatewayShape, site: &GatewaySite<'_>) -> Result<GatewayPlan> {

@@ -2,26 +2,30 @@
 //! under load at a time, then stops all.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
-use super::flame;
+use super::config_check;
+use super::flame::{self, UnwindMethod};
 use super::gateway::{GatewaySite, StartedGateway};
 use super::interrupt;
-use super::lab::LabContext;
+use super::lab::{FlamePlan, LabContext};
 use super::pinning;
 use super::process::descendants;
 use super::progress::RunProgress;
 use super::round::{self, RoundContext, RoundSubject};
 use super::run_targets::{RunTarget, RunTargetKind};
 use super::upstreams::LabUpstreams;
-use crate::record::{CpuPinning, RoundRecord};
+use crate::record::{CpuPinning, FlameProfile, RoundRecord};
 use crate::scenario::{CaseLoad, CaseSettings, GatewayShape, OpenRate, ParameterPoint, Scenario};
 
 /// Duration of the closed loop that measures a target's maximum rate.
 const PROBE_SECONDS: f64 = 1.5;
-/// Duration of the load during a flame graph.
+/// Duration of the sampling for a flame graph.
 const FLAME_SECONDS: f64 = 4.0;
+/// Time between the start of the load and that of the sampling.
+const FLAME_DELAY: Duration = Duration::from_millis(500);
 
 /// Started gateways and their points.
 pub(super) struct GatewayGroup<'a> {
@@ -101,7 +105,8 @@ impl<'a> GatewayGroup<'a> {
         shape: &GatewayShape,
         first: usize,
     ) -> Result<Option<StartedGateway>> {
-        let RunTargetKind::Adapter { adapter, program, .. } = &entrant.kind else { return Ok(None) };
+        let RunTargetKind::Adapter { adapter, program, version } = &entrant.kind else { return Ok(None) };
+        config_check::check_version(*adapter, version.as_deref())?;
         let path = self.points[first].settings.paths().swap_remove(0);
         let site = GatewaySite {
             folder: self.lab.folder.join(format!("{}-{}-{first}", self.scenario.name, entrant.name)),
@@ -149,7 +154,7 @@ impl<'a> GatewayGroup<'a> {
             }
         }
         // Last, because sampling disturbs the measured times.
-        self.draw_flames(progress)
+        self.sample_flames(progress)
     }
 
     /// Pairs of a point and a target that takes part in it.
@@ -254,39 +259,67 @@ impl<'a> GatewayGroup<'a> {
         Ok(Some(rate))
     }
 
-    /// Draws a flame graph of each gateway at the first point of the group.
-    fn draw_flames(&mut self, progress: &RunProgress) -> Result<()> {
-        let Some(out) = self.lab.flame.clone() else { return Ok(()) };
-        let Some((point, settings)) = self.settings.first_key_value() else { return Ok(()) };
-        let settings = CaseSettings { changes: None, ..settings.clone() };
-        let point = &self.points[*point];
-        let pids: Vec<(usize, Vec<u32>)> = self
-            .gateways
-            .iter()
-            // Collected first, because the turn below borrows the group mutably.
-            .map(|(target_index, gateway)| (*target_index, descendants(gateway.root())))
-            .collect();
-        for (target_index, pids) in pids {
+    /// Samples the processor time of each gateway under the load of the point with the most connections.
+    fn sample_flames(&mut self, progress: &mut RunProgress) -> Result<()> {
+        let FlamePlan::Sample = &self.lab.flame else { return Ok(()) };
+        // Held connections cost no processor time.
+        let loaded = self.settings.iter().filter(|(_, settings)| settings.load != CaseLoad::Idle);
+        let Some((point, settings)) = loaded.max_by_key(|(_, settings)| settings.clients.connections) else {
+            return Ok(());
+        };
+        let (point, settings) = (*point, CaseSettings { changes: None, ..settings.clone() });
+        for target_index in self.gateways.keys().copied().collect::<Vec<_>>() {
             interrupt::check()?;
-            let name = &self.entrants[target_index].name;
-            let title = format!("{name}, {}, {}", self.scenario.name, point.label);
-            let folder = &self.lab.folder;
-            let file = out.join(format!("{}-{name}-{}.svg", self.scenario.name, point.id));
-            let drawn = std::thread::scope(|scope| {
-                let drawing = scope.spawn(move || flame::graph(&pids, FLAME_SECONDS, folder, &title));
-                // One second longer than the sampling, so that the load covers all samples.
-                let loaded = self.turn(&settings, FLAME_SECONDS + 1.0, target_index, progress);
-                let drawn =
-                    drawing.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the drawing thread panicked")));
-                loaded.and(drawn)
+            let first = self.sample_flame(&settings, target_index, UnwindMethod::Tables, progress);
+            let profile = first.and_then(|first| {
+                let other = UnwindMethod::FramePointers;
+                flame::better(first, || self.sample_flame(&settings, target_index, other, progress))
             });
-            match drawn.and_then(|svg| Ok(std::fs::write(&file, svg)?)) {
-                Ok(()) => (self.lab.print)(&format!("written: {}", file.display())),
-                // The measurements are complete; a missing `perf` must not discard them.
-                Err(error) => (self.lab.print)(&format!("no flame graph of {name}: {error:#}")),
-            }
+            let name = self.entrants[target_index].name.clone();
+            let profile = profile.unwrap_or_else(|error| {
+                // The measurements are complete; a failed `perf` must not discard them.
+                let missing = Some(format!("{error:#}"));
+                FlameProfile { missing, ..FlameProfile::default() }
+            });
+            let case = self.points[point].label.clone();
+            (self.lab.print)(&match &profile.missing {
+                None => format!(
+                    "flame graph of {name}, {case}: {} samples by {}, {:.1} % unknown",
+                    profile.samples,
+                    profile.method,
+                    profile.unknown * 100.0
+                ),
+                Some(reason) => format!("no flame graph of {name}: {reason}"),
+            });
+            progress.flames.push(FlameProfile { case, target: name, ..profile });
         }
         Ok(())
+    }
+
+    fn sample_flame(
+        &mut self,
+        settings: &CaseSettings,
+        target_index: usize,
+        method: UnwindMethod,
+        progress: &RunProgress,
+    ) -> Result<FlameProfile> {
+        let Some(gateway) = self.gateways.get(&target_index) else { bail!("the gateway is not running") };
+        // Before the load, because the turn below borrows the group mutably.
+        let pids = descendants(gateway.root());
+        let folder = &self.lab.folder;
+        std::thread::scope(|scope| {
+            let sampling = scope.spawn(move || {
+                // The connections of the load come first.
+                std::thread::sleep(FLAME_DELAY);
+                flame::sample(&pids, FLAME_SECONDS, method, folder)
+            });
+            // Longer than the sampling, so that the load covers all samples.
+            let loaded =
+                self.turn(settings, FLAME_SECONDS + 2.0 * FLAME_DELAY.as_secs_f64(), target_index, progress);
+            let sampled =
+                sampling.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the sampling thread panicked")));
+            loaded.and(sampled)
+        })
     }
 }
 

@@ -30,11 +30,23 @@ pub(super) fn request(
     headers: &[(&str, String)],
     body: &str,
 ) -> Result<LabResponse> {
+    request_within(LIMIT, method, port, target, headers, body)
+}
+
+/// Sends a request; each read and write may take `limit`.
+pub(super) fn request_within(
+    limit: Duration,
+    method: &str,
+    port: u16,
+    target: &str,
+    headers: &[(&str, String)],
+    body: &str,
+) -> Result<LabResponse> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
     // A gateway that hangs must not hang the lab.
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.set_write_timeout(Some(LIMIT))?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
     let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");

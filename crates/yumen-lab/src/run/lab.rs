@@ -15,8 +15,8 @@ use super::run_targets::RunTarget;
 use super::upstreams::LabUpstreams;
 use crate::doctor::{self, MachineFacts};
 use crate::record::{
-    CpuPinning, FORMAT, MeasuredCeiling, RoundRecord, RunRecord, RunScale, ScenarioFacts, SkippedTarget,
-    TrapRecord,
+    CpuPinning, FORMAT, FlameProfile, MeasuredCeiling, RoundRecord, RunRecord, RunScale, ScenarioFacts,
+    SkippedTarget, TrapRecord,
 };
 use crate::scenario::{CaseSettings, ClientSettings, ParameterPoint, Scenario};
 use crate::targets::LabCertificate;
@@ -36,9 +36,17 @@ pub(super) struct LabContext<'a> {
     pub(super) command: String,
     pub(super) upstream_port: Option<u16>,
     pub(super) rate: Option<f64>,
-    /// Directory of the flame graphs.
-    pub(super) flame: Option<PathBuf>,
+    pub(super) flame: FlamePlan,
     pub(super) print: Say<'a>,
+}
+
+/// Flame graphs of a run.
+pub(super) enum FlamePlan {
+    /// None are requested.
+    Off,
+    Sample,
+    /// Requested, but this machine cannot sample.
+    Impossible(String),
 }
 
 /// Payloads of report R1: bytes of request and response.
@@ -71,7 +79,15 @@ impl LabContext<'_> {
                 .run(&mut progress)?;
         }
         run.took_ms = progress.begun.elapsed().as_millis() as u64;
-        (run.cases, run.targets) = (progress.cases, progress.targets);
+        (run.cases, run.targets, run.flames) = (progress.cases, progress.targets, progress.flames);
+        if let FlamePlan::Impossible(reason) = &self.flame {
+            run.flames = vec![FlameProfile {
+                case: "all cases".to_owned(),
+                target: "all gateways".to_owned(),
+                missing: Some(reason.clone()),
+                ..FlameProfile::default()
+            }];
+        }
         // At the end, because evidence may need all rounds. Collected first, since `seen` reads the whole record.
         let seen: Vec<Option<String>> =
             scenario.traps.iter().map(|trap| trap.see.and_then(|kind| evidence::seen(kind, &run))).collect();
@@ -115,12 +131,14 @@ impl LabContext<'_> {
                 views: scenario.views.clone(),
                 seconds: scenario.seconds,
                 rounds: scenario.rounds,
+                fail_if: scenario.fail_if.clone(),
                 source: scenario.source.clone(),
             },
             ceilings: Vec::new(),
             targets: Vec::new(),
             skipped: skipped.to_vec(),
             cases: Vec::new(),
+            flames: Vec::new(),
         }
     }
 

@@ -9,7 +9,7 @@ use super::gateway::StartedGateway;
 use super::lab::Say;
 use super::order::ShuffleRandom;
 use super::run_targets::RunTarget;
-use crate::record::{MeasuredTarget, RoundRecord, RunCase, TargetResult};
+use crate::record::{FlameProfile, MeasuredTarget, RoundRecord, RunCase, TargetResult};
 use crate::scenario::ParameterPoint;
 
 /// The growing part of a record.
@@ -18,6 +18,7 @@ pub(super) struct RunProgress {
     pub(super) dice: ShuffleRandom,
     pub(super) cases: Vec<RunCase>,
     pub(super) targets: Vec<MeasuredTarget>,
+    pub(super) flames: Vec<FlameProfile>,
     position: usize,
     /// Total number of rounds: exact for started groups, estimated for others.
     rounds_all: usize,
@@ -37,6 +38,7 @@ impl RunProgress {
             dice: ShuffleRandom::new(seed),
             cases: points.iter().map(|point| empty_case(point, entrants)).collect(),
             targets: entrants.iter().map(RunTarget::target).collect(),
+            flames: Vec::new(),
             position: 0,
             // An estimate: which targets can be started shows only later.
             rounds_all: pairs * rounds,

@@ -92,13 +92,7 @@ pub(super) fn by_url(named: &[String], pids: &[String]) -> Result<Vec<RunTarget>
 pub(super) fn installed(names: &[String]) -> Result<(Vec<RunTarget>, Vec<SkippedTarget>)> {
     let (mut entrants, mut skipped) = (Vec::new(), Vec::new());
     for name in names {
-        let Some(adapter) = targets::find(name) else {
-            let known: Vec<&str> = targets::all().iter().map(|adapter| adapter.name()).collect();
-            bail!(
-                "target \"{name}\": no such adapter; there are {}; --url takes anything else",
-                known.join(", ")
-            );
-        };
+        let adapter = adapter(name)?;
         match program(adapter) {
             Some(program) => {
                 let version = version(adapter, &program);
@@ -115,6 +109,14 @@ pub(super) fn installed(names: &[String]) -> Result<(Vec<RunTarget>, Vec<Skipped
         }
     }
     Ok((entrants, skipped))
+}
+
+/// Finds the adapter of a name, which must exist.
+pub(super) fn adapter(name: &str) -> Result<&'static dyn GatewayAdapter> {
+    let known = || targets::all().iter().map(|adapter| adapter.name()).collect::<Vec<_>>().join(", ");
+    targets::find(name).with_context(|| {
+        format!("target \"{name}\": no such adapter; there are {}; --url takes anything else", known())
+    })
 }
 
 /// Finds the program by `YUMEN_BENCH_<NAME>`, next to this program, in PATH, or in the directory of the

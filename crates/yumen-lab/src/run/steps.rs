@@ -2,12 +2,17 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::http;
 use super::process::RunningProcess;
 use crate::targets::GatewayStep;
+
+/// Maximum time until an interface that listens also serves.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+const READY_ATTEMPT_LIMIT: Duration = Duration::from_secs(2);
 
 /// Writes the files of a configuration.
 pub(super) fn write_files<'a>(
@@ -29,6 +34,7 @@ fn one(step: &GatewayStep, folder: &Path, process: &RunningProcess) -> Result<()
     match step {
         GatewayStep::Write { file, text } => write(folder, file, text),
         GatewayStep::Reload => process.reload(),
+        GatewayStep::Ready { port, target } => ready(*port, target),
         GatewayStep::Http { method, port, target, headers, body } => {
             let answer = http::request(method, *port, target, headers, body)?;
             let body_start = String::from_utf8_lossy(&answer.body[..answer.body.len().min(500)]).into_owned();
@@ -40,6 +46,22 @@ fn one(step: &GatewayStep, folder: &Path, process: &RunningProcess) -> Result<()
             let fine = answer.trim().is_empty() || good.iter().any(|word| answer.contains(word));
             ensure!(fine, "{line}: {}", answer.trim());
             Ok(())
+        }
+    }
+}
+
+/// Repeats the request until it succeeds.
+fn ready(port: u16, target: &str) -> Result<()> {
+    let end = Instant::now() + READY_LIMIT;
+    loop {
+        // A connection that was accepted too early may never be answered.
+        let answer = http::request_within(READY_ATTEMPT_LIMIT, "GET", port, target, &[], "");
+        match answer {
+            Ok(answer) if answer.good() => return Ok(()),
+            // Resets and errors are normal until the interface serves.
+            _ if Instant::now() < end => std::thread::sleep(Duration::from_millis(50)),
+            Ok(answer) => bail!("{target}: still {} after {READY_LIMIT:?}", answer.status),
+            Err(error) => return Err(error.context(format!("not ready after {READY_LIMIT:?}"))),
         }
     }
 }

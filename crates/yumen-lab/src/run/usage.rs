@@ -58,8 +58,10 @@ pub(super) fn watch(parts: &WatchedParts, interval: Duration, ended: &AtomicBool
         let over = ended.load(Ordering::Acquire);
         let now = Instant::now();
         if over || now >= next {
-            // One moment for all parts, so that their curves can be compared.
-            meters.iter_mut().for_each(|meter| meter.look(now - begun));
+            // One moment for all parts, so that their curves can be compared. The load ends within the last
+            // interval: its share of a processor would mix load and idleness.
+            let is_whole = now >= next;
+            meters.iter_mut().for_each(|meter| meter.look(now - begun, is_whole));
             next = now + interval;
         }
         if over {
@@ -96,7 +98,8 @@ impl CpuMeter {
         CpuMeter { watched, before, last, samples: Vec::new(), used_ns: 0, at: Duration::ZERO }
     }
 
-    fn look(&mut self, at: Duration) {
+    /// Adds up the processor time until `at`; a whole interval is a sample too.
+    fn look(&mut self, at: Duration, is_whole: bool) {
         let roots = self.watched.roots.list();
         // A part without processes, such as the gateway of the baseline, has no curve.
         if roots.is_empty() {
@@ -108,16 +111,18 @@ impl CpuMeter {
         let used = |(thread, ns): (&u32, &u64)| ns.saturating_sub(*self.before.get(thread).unwrap_or(&0));
         let used_ns: u64 = self.last.iter().map(used).sum();
         let passed_ns = (at - self.at).as_nanos().max(1) as f64;
-        self.samples.push(UsageSample {
-            at_ms: at.as_millis() as u64,
-            cpus: used_ns.saturating_sub(self.used_ns) as f64 / passed_ns,
-            rss_bytes: process::rss_bytes(&roots),
-        });
+        // A round shorter than an interval has one sample all the same.
+        if is_whole || self.samples.is_empty() {
+            self.samples.push(UsageSample {
+                at_ms: at.as_millis() as u64,
+                cpus: used_ns.saturating_sub(self.used_ns) as f64 / passed_ns,
+                rss_bytes: process::rss_bytes(&roots),
+            });
+        }
         (self.used_ns, self.at) = (used_ns, at);
     }
 
     fn part(self) -> PartUsage {
-        // The last interval may be too short to be meaningful.
         let whole = self.samples.iter().filter(|sample| sample.cpus.is_finite());
         PartUsage {
             cpus: self.watched.cpus,

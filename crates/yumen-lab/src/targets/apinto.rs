@@ -1,5 +1,7 @@
 //! Apinto: daemonizes by its own command, and is configured object by object by its open API.
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::GatewayAdapter;
@@ -18,7 +20,7 @@ impl GatewayAdapter for ApintoAdapter {
     }
 
     fn how_to_get(&self) -> &'static str {
-        "take the release archive of Apinto (github.com/eolinker/apinto/releases) and put apinto on PATH"
+        "scripts/deps.sh lab-apinto, or the release archive of Apinto (github.com/eolinker/apinto/releases) on PATH"
     }
 
     fn version_args(&self) -> &'static [&'static str] {
@@ -50,13 +52,29 @@ impl GatewayAdapter for ApintoAdapter {
 
     fn setup(&self, plan: &GatewayPlan) -> Vec<GatewayStep> {
         // References must exist first: routes name plugins and the service.
-        let mut steps = vec![plugins(plan), put(plan, "service/up", service(plan))];
+        let ready = GatewayStep::Ready { port: plan.ports.admin, target: "/api/router".to_owned() };
+        let mut steps = vec![ready, plugins(plan), put(plan, "service/up", service(plan))];
         for (number, key) in plan.keys().iter().enumerate() {
             steps.push(put(plan, &format!("app/consumer{number}"), consumer(number, key)));
         }
-        steps.push(put(plan, "router/all", route(plan, "all", "/*")));
         let numbered = (0..plan.gateway.routes).map(|i| (format!("r{i}"), format!("/r/{i}")));
-        steps.extend(numbered.map(|(id, path)| put(plan, &format!("router/{id}"), route(plan, &id, &path))));
+        let paths: Vec<(String, String)> =
+            [("all".to_owned(), "/*".to_owned())].into_iter().chain(numbered).collect();
+        let mut ports = vec![("", plan.ports.http)];
+        if let Some(certificate) = &plan.certificate {
+            let encoded = |text: &str| BASE64_STANDARD.encode(text);
+            let pair = json!({ "name": "tls", "driver": "server", "key": encoded(&certificate.key_text),
+                "pem": encoded(&certificate.chain_text) });
+            steps.push(put(plan, "certificate/tls", pair));
+            ports.push(("-tls", plan.ports.https));
+        }
+        // A route belongs to one port.
+        for (suffix, port) in ports {
+            for (id, path) in &paths {
+                let id = format!("{id}{suffix}");
+                steps.push(put(plan, &format!("router/{id}"), route(plan, &id, port, path)));
+            }
+        }
         steps
     }
 
@@ -109,7 +127,7 @@ fn plugins(plan: &GatewayPlan) -> GatewayStep {
     let known = [
         (plan.gateway.requires_key(), plugin("plugin_app", "app", "enable")),
         (plan.gateway.limit_count, plugin("rate_limiting", "rate_limiting", "enable")),
-        (plan.gateway.responds_itself(), plugin("http_mocking", "http_mocking", "enable")),
+        (plan.gateway.responds_itself(), plugin("http-mocking", "http_mocking", "enable")),
     ];
     let plugins: Vec<Value> =
         known.into_iter().filter(|(is_set, _)| *is_set).map(|(_, plugin)| plugin).collect();
@@ -132,7 +150,7 @@ fn consumer(number: usize, key: &str) -> Value {
         "users": [{ "expire": 0, "pattern": { "apikey": key } }] }] })
 }
 
-fn route(plan: &GatewayPlan, id: &str, path: &str) -> Value {
+fn route(plan: &GatewayPlan, id: &str, port: u16, path: &str) -> Value {
     let mut plugins = serde_json::Map::new();
     if plan.gateway.requires_key() {
         plugins.insert("app".to_owned(), json!({ "config": { "force_auth": true } }));
@@ -145,7 +163,6 @@ fn route(plan: &GatewayPlan, id: &str, path: &str) -> Value {
             "response_example": mock_body() });
         plugins.insert("http_mocking".to_owned(), json!({ "config": config }));
     }
-    let ports = if plan.certificate.is_some() { plan.ports.https } else { plan.ports.http };
-    json!({ "name": id, "driver": "http", "listen": ports, "location": path, "service": "up@service",
+    json!({ "name": id, "driver": "http", "listen": port, "location": path, "service": "up@service",
         "plugins": plugins })
 }

@@ -26,6 +26,15 @@ impl GatewayAdapter for ApisixAdapter {
         &["version"]
     }
 
+    fn version_min(&self) -> Option<(u32, u32)> {
+        Some((3, 13))
+    }
+
+    /// APISIX checks the configuration of its installation only, not a file of the lab.
+    fn check_args(&self, _plan: &GatewayPlan) -> Option<Vec<String>> {
+        Some(vec!["test".to_owned()])
+    }
+
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         let config = serde_yaml_ng::to_string(&configuration(plan)).map_err(|error| error.to_string())?;
         let path = plan.path("config.yaml");

@@ -17,11 +17,15 @@ impl GatewayAdapter for CaddyAdapter {
     }
 
     fn how_to_get(&self) -> &'static str {
-        "apt-get install caddy, or go install github.com/caddyserver/caddy/v2/cmd/caddy@v2.11.9"
+        "scripts/deps.sh lab-caddy, or apt-get install caddy"
     }
 
     fn version_args(&self) -> &'static [&'static str] {
         &["version"]
+    }
+
+    fn check_args(&self, plan: &GatewayPlan) -> Option<Vec<String>> {
+        Some(["validate", "--config", &plan.path("caddy.json")].map(str::to_owned).into())
     }
 
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {

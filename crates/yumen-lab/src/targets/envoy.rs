@@ -27,6 +27,14 @@ impl GatewayAdapter for EnvoyAdapter {
         &["--version"]
     }
 
+    fn check_args(&self, plan: &GatewayPlan) -> Option<Vec<String>> {
+        Some(
+            ["--mode", "validate", "-c", &plan.path("envoy.json"), "--log-level", "error"]
+                .map(str::to_owned)
+                .into(),
+        )
+    }
+
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         let workers = plan.gateway.workers.to_string();
         let rendered = RenderedConfig::default()

@@ -23,6 +23,10 @@ impl GatewayAdapter for HaProxyAdapter {
         &["-v"]
     }
 
+    fn check_args(&self, plan: &GatewayPlan) -> Option<Vec<String>> {
+        Some(["-c", "-q", "-f", &plan.path("haproxy.cfg")].map(str::to_owned).into())
+    }
+
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         let keys = plan.keys().join("\n") + "\n";
         let routes: String = (0..plan.gateway.routes).map(|i| format!("/r/{i} b\n")).collect();

@@ -25,6 +25,18 @@ impl GatewayAdapter for KongAdapter {
         &["version"]
     }
 
+    fn version_min(&self) -> Option<(u32, u32)> {
+        Some((3, 0))
+    }
+
+    fn check_args(&self, plan: &GatewayPlan) -> Option<Vec<String>> {
+        Some(
+            ["config", "parse", &plan.path("kong.json"), "-c", &plan.path("kong.conf")]
+                .map(str::to_owned)
+                .into(),
+        )
+    }
+
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         let rendered = RenderedConfig::default()
             .file("kong.conf", configuration(plan))

@@ -25,6 +25,14 @@ impl GatewayAdapter for NginxAdapter {
         &["-v"]
     }
 
+    fn check_args(&self, plan: &GatewayPlan) -> Option<Vec<String>> {
+        Some(
+            ["-t", "-q", "-p", &plan.path(""), "-c", &plan.path("nginx.conf"), "-e", "stderr"]
+                .map(str::to_owned)
+                .into(),
+        )
+    }
+
     fn render(&self, plan: &GatewayPlan) -> Result<RenderedConfig, String> {
         if plan.gateway.responds_itself() && plan.gateway.limit_count {
             // `return` belongs to the rewrite phase, `limit_req` to the later preaccess phase.

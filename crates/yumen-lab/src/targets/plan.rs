@@ -82,6 +82,13 @@ pub enum GatewayStep {
     },
     /// Makes the first process reload its configuration (SIGHUP).
     Reload,
+    /// Waits until the gateway's interface answers a GET with 2xx; for gateways that listen before they serve.
+    Ready {
+        /// Port on 127.0.0.1.
+        port: u16,
+        /// Path and query.
+        target: String,
+    },
     /// Request to the gateway's interface; a status other than 2xx is an error.
     Http {
         /// Method.

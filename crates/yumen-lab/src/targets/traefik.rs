@@ -7,7 +7,8 @@ use super::{GatewayAdapter, resources};
 
 pub(super) struct TraefikAdapter;
 
-const DYNAMIC: &str = "dynamic/routes.json";
+/// The file provider reads YAML and TOML by extension and skips other files; JSON is YAML.
+const DYNAMIC: &str = "dynamic/routes.yaml";
 
 impl GatewayAdapter for TraefikAdapter {
     fn name(&self) -> &'static str {
@@ -19,7 +20,7 @@ impl GatewayAdapter for TraefikAdapter {
     }
 
     fn how_to_get(&self) -> &'static str {
-        "take the release archive of Traefik 3 (github.com/traefik/traefik/releases) and put traefik on PATH"
+        "scripts/deps.sh lab-traefik, or the release archive of Traefik 3 (github.com/traefik/traefik/releases) on PATH"
     }
 
     fn version_args(&self) -> &'static [&'static str] {
@@ -34,9 +35,9 @@ impl GatewayAdapter for TraefikAdapter {
             return Err("Traefik cannot answer in the place of an upstream".to_owned());
         }
         let rendered = RenderedConfig::default()
-            .file("traefik.json", format!("{:#}\n", fixed(plan)))
+            .file("traefik.yaml", format!("{:#}\n", fixed(plan)))
             .file(DYNAMIC, format!("{:#}\n", routes(plan)))
-            .args([format!("--configFile={}", plan.path("traefik.json"))])
+            .args([format!("--configFile={}", plan.path("traefik.yaml"))])
             .env("GOMAXPROCS", plan.gateway.workers)
             .note_if(
                 plan.gateway.limit_count,

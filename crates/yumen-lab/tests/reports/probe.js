@@ -86,6 +86,11 @@ function colourFlaws(page) {
   for (const element of page.querySelectorAll("p, td, th, a, dt, summary, text, .flag")) {
     const style = getComputedStyle(element);
     const ink = element.tagName === "text" ? style.fill : style.color;
+    const frame = element.closest("svg.flame") && element.previousElementSibling;
+    if (frame) {
+      if (contrast(ink, getComputedStyle(frame).fill) < 4.5) flaws.push(`${excerpt(element)} on its frame`);
+      continue;
+    }
     const least = element.classList.contains("flag") ? 3 : 4.5;
     if (contrast(ink, paper) < least) flaws.push(`${excerpt(element)} in ${ink} on ${paper}`);
   }

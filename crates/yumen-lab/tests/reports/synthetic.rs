@@ -188,6 +188,7 @@ fn timeline(
         let slow = if stalled { 60.0 } else { 1.0 };
         SecondSummary {
             second,
+            span_ns: 1_000_000_000,
             responses: (rate * random.near_one(0.02) / if stalled { 1.4 } else { 1.0 }) as u64,
             errors: if stalled { (20.0 * random.share()) as u64 } else { 0 },
             p50_ns: median_ns as u64,
@@ -338,6 +339,7 @@ pub(crate) fn run(
             hint: "see its own installation guide".to_owned(),
         }],
         cases,
+        flames: Vec::new(),
     }
 }
 
@@ -416,6 +418,7 @@ fn scenario(name: &str, report: &str, views: Vec<ReportView>, rounds: usize) -> 
         views,
         seconds: 6.0,
         rounds,
+        fail_if: Vec::new(),
         source: format!("name: {name}\nrounds: {rounds}\n"),
     }
 }
@@ -495,8 +498,35 @@ pub(crate) fn plugin_cost() -> RunRecord {
             points.push(point);
         }
     }
-    let views = vec![view(ViewKind::Table, None), view(ViewKind::Curves, Some("workers"))];
-    run("plugin-cost", "R4", views, &points, &MODELS, 5, 4)
+    let views = vec![
+        view(ViewKind::Table, None),
+        view(ViewKind::Baseline, None),
+        view(ViewKind::Curves, Some("workers")),
+    ];
+    let mut run = run("plugin-cost", "R4", views, &points, &MODELS, 5, 4);
+    run.flames = vec![flame("yumen", 0.01), flame("kong", 0.3)];
+    run.scenario.fail_if = vec!["errors>1%".to_owned(), "kong:p99<1us".to_owned()];
+    run
+}
+
+/// A call tree of three functions below a program.
+fn flame(target: &str, unknown: f64) -> FlameProfile {
+    let frame = |name, caller, samples| FlameFrame { name, caller, samples };
+    FlameProfile {
+        case: "no plugin, workers=1".to_owned(),
+        target: target.to_owned(),
+        method: "unwind tables".to_owned(),
+        samples: 1000,
+        unknown,
+        names: ["gateway-0", "main", "serve<T>", "write & read"].map(str::to_owned).to_vec(),
+        frames: vec![
+            frame(0, None, 1000),
+            frame(1, Some(0), 990),
+            frame(2, Some(1), 700),
+            frame(3, Some(2), 300),
+        ],
+        missing: None,
+    }
 }
 
 /// R5: a rate that rises beyond the capacity of one gateway.

@@ -132,7 +132,8 @@ fn title(metric: RoundMetric, over: &str) -> String {
     format!("{what} over {over}")
 }
 
-fn y_label(metric: RoundMetric) -> &'static str {
+/// Label of the axis of a metric.
+pub(crate) fn y_label(metric: RoundMetric) -> &'static str {
     match metric {
         RoundMetric::Throughput => "good responses per second",
         RoundMetric::Errors => "share of requests that failed",

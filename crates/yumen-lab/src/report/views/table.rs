@@ -131,11 +131,13 @@ fn describe(context: ReportContext<'_>, metric: RoundMetric, cases: &[&RunCase])
     format!("Furthest from the first case: {}.", listed.join("; "))
 }
 
-fn heading(metric: RoundMetric) -> &'static str {
+/// Heading of a metric with its unit or meaning.
+pub(crate) fn heading(metric: RoundMetric) -> &'static str {
     match metric {
         RoundMetric::Throughput => "Throughput, good responses per second",
         RoundMetric::CpuPerRequest => "CPU time of the gateway per request",
         RoundMetric::LatencyP50 => "Median latency",
+        RoundMetric::LatencyP95 => "Latency, 95th percentile",
         RoundMetric::LatencyP99 => "Latency, 99th percentile",
         RoundMetric::LatencyP999 => "Latency, 99.9th percentile",
         RoundMetric::Errors => "Errors, share of requests",

@@ -30,21 +30,22 @@ const TRACKS: [TimelineTrack; 5] = [
         y_label: "responses per second",
         unit: QuantityUnit::PerSecond,
         spacing: AxisSpacing::Linear,
-        values: |round| seconds(round, |second| second.responses as f64),
+        values: |round| seconds(round, |second| Some(second.responses as f64)),
     },
     TimelineTrack {
         name: "Latency, 99th percentile",
         y_label: "p99 of each second, logarithmic",
         unit: QuantityUnit::Nanoseconds,
         spacing: AxisSpacing::Logarithmic,
-        values: |round| seconds(round, |second| second.p99_ns as f64),
+        // Without a response there is no latency; zero would look like the best second.
+        values: |round| seconds(round, |second| (second.p99_ns > 0).then_some(second.p99_ns as f64)),
     },
     TimelineTrack {
         name: "Errors",
         y_label: "errors per second",
         unit: QuantityUnit::PerSecond,
         spacing: AxisSpacing::Linear,
-        values: |round| seconds(round, |second| second.errors as f64),
+        values: |round| seconds(round, |second| Some(second.errors as f64)),
     },
     TimelineTrack {
         name: "Processors the gateway used",
@@ -116,8 +117,8 @@ fn track_block(
         .map(|(target, round)| (*target, (track.values)(round)))
         .filter(|(_, values)| values.len() > 1)
         .collect();
-    let all = || tracks.iter().flat_map(|(_, values)| values);
-    if tracks.is_empty() {
+    let all = || tracks.iter().flat_map(|(_, values)| values).filter(|(_, value)| value.is_finite());
+    if all().next().is_none() {
         return None;
     }
     if all().all(|(_, value)| *value == 0.0) {
@@ -155,8 +156,11 @@ fn track_block(
     Some(ReportBlock::Figure(Box::new(chart), table(context, track, &tracks)))
 }
 
-fn seconds(round: &RoundRecord, value: fn(&yumen_load::SecondSummary) -> f64) -> Vec<(f64, f64)> {
-    round.summary.timeline.iter().map(|second| (second.second as f64, value(second))).collect()
+/// Values of whole seconds. A second without a value is a gap in the line.
+fn seconds(round: &RoundRecord, value: fn(&yumen_load::SecondSummary) -> Option<f64>) -> Vec<(f64, f64)> {
+    let point =
+        |second: &yumen_load::SecondSummary| (second.second as f64, value(second).unwrap_or(f64::NAN));
+    round.summary.whole_seconds().map(point).collect()
 }
 
 fn samples(round: &RoundRecord, value: fn(&crate::record::UsageSample) -> f64) -> Vec<(f64, f64)> {
@@ -176,8 +180,9 @@ fn describe(track: &TimelineTrack, tracks: &[(&MeasuredTarget, Vec<(f64, f64)>)]
     let extremes: Vec<String> = tracks
         .iter()
         .map(|(target, values)| {
-            let low = values.iter().map(|(_, value)| *value).fold(f64::INFINITY, f64::min);
-            let high = values.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
+            // `min` and `max` leave out the gaps, which are not numbers.
+            let low = values.iter().map(|(_, value)| *value).fold(f64::NAN, f64::min);
+            let high = values.iter().map(|(_, value)| *value).fold(f64::NAN, f64::max);
             format!("{} {} to {}", target.name, track.unit.show(low), track.unit.show(high))
         })
         .collect();
@@ -207,7 +212,7 @@ fn table(
             let inside: Vec<f64> = values
                 .into_iter()
                 .flatten()
-                .filter(|(x, _)| *x >= start && *x < start + width)
+                .filter(|(x, value)| *x >= start && *x < start + width && value.is_finite())
                 .map(|(_, value)| *value)
                 .collect();
             let mean = inside.iter().sum::<f64>() / inside.len() as f64;

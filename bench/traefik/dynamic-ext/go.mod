@@ -1,0 +1,1 @@
+module github.com/traefik/traefik/dynamic/ext

@@ -1,0 +1,1 @@
+module github.com/abbot/go-http-auth
