@@ -51,6 +51,14 @@ pub(super) struct PluginScope {
     group: Option<usize>,
 }
 
+/// The object whose requests a limit counts together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LimitOwner {
+    Global,
+    Service(usize),
+    Route,
+}
+
 impl PluginScope {
     /// Whether the plugin is attached to nothing.
     pub(super) fn is_global(self) -> bool {
@@ -60,6 +68,15 @@ impl PluginScope {
     /// Whether the plugin is attached to a consumer or a group.
     pub(super) fn has_consumer(self) -> bool {
         self.consumer.is_some() || self.group.is_some()
+    }
+
+    /// The owner of the counters of a limit with this scope.
+    pub(super) fn limit_owner(self) -> LimitOwner {
+        match (self.route, self.service) {
+            (Some(_), _) => LimitOwner::Route,
+            (None, Some(service)) => LimitOwner::Service(service),
+            (None, None) => LimitOwner::Global,
+        }
     }
 
     /// Precedence among scopes without a consumer.

@@ -28,8 +28,7 @@ pub(super) fn cors(job: &mut PluginJob<'_>) -> ConvertedPlugins {
         let anchored = |origin: &String| match is_plain(origin) {
             // Anchored: a pattern that matches a part would admit `https://example.com.evil.test`.
             true => format!("^{}$", origin.replace('.', "\\.")),
-            // In a group, so that the anchors apply to every alternative.
-            false => format!("^(?:{origin})$"),
+            false => origin_pattern(origin),
         };
         // Patterns replace the list, but its default is not valid with credentials.
         out["allow_origins"] = json!("null");
@@ -49,19 +48,30 @@ pub(super) fn cors(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     } else if !exposed.is_empty() {
         out["expose_headers"] = json!(exposed.join(","));
     }
-    match job.count("max_age") {
-        Some(seconds) => out["max_age"] = json!(seconds),
-        None => {
-            job.different("max_age", "browsers remember the answer for 5 seconds", "some age is always told")
-        }
+    // Without a setting browsers remember preflight responses for 5 seconds (Fetch), the default of `cors`.
+    if let Some(seconds) = job.count("max_age") {
+        out["max_age"] = json!(seconds);
     }
     if credentials {
         out["allow_credential"] = json!(true);
     }
-    job.skip("preflight_continue", json!(false), "preflight requests are always answered here");
+    // Kong forwards other OPTIONS requests.
+    out["answer"] = json!(if job.flag("preflight_continue", false) { "none" } else { "preflight" });
     job.skip("private_network", json!(false), "private networks are not told apart");
     job.skip("allow_origin_absent", json!(true), "requests without an origin pass");
     super::one("cors", out)
+}
+
+/// The pattern over origins that corresponds to a pattern of Kong.
+fn origin_pattern(pattern: &str) -> String {
+    let bare = pattern.strip_prefix('^').unwrap_or(pattern);
+    let bare = if bare.ends_with("\\$") { bare } else { bare.strip_suffix('$').unwrap_or(bare) };
+    // In a group, so that the anchors apply to every alternative.
+    match bare.contains(':') {
+        true => format!("^(?:{bare})$"),
+        // Kong compares a pattern without a colon with the host alone.
+        false => format!("^[^:/]+://(?:{bare})(?::[0-9]+)?$"),
+    }
 }
 
 pub(super) fn redirect(job: &mut PluginJob<'_>) -> ConvertedPlugins {
