@@ -161,7 +161,7 @@ impl PresenceEdits {
             Some(end) => (&target[..end], &target[end + 1..]),
             None => (target, &b""[..]),
         };
-        let mut arguments = QueryArguments::parse(query);
+        let mut arguments = QueryPairs::parse(query);
         self.edit_arguments(values, &mut arguments);
         let mut edited = path.to_vec();
         for (at, (_, text)) in arguments.0.iter().enumerate() {
@@ -171,7 +171,7 @@ impl PresenceEdits {
         edited
     }
 
-    fn edit_arguments(&self, values: &EditValues, arguments: &mut QueryArguments<'_>) {
+    fn edit_arguments(&self, values: &EditValues, arguments: &mut QueryPairs<'_>) {
         for name in &self.remove {
             arguments.remove(name.as_bytes());
         }
@@ -193,13 +193,13 @@ impl PresenceEdits {
 }
 
 /// Query arguments: the decoded name, and the encoded pair.
-struct QueryArguments<'q>(Vec<(Cow<'q, [u8]>, Cow<'q, [u8]>)>);
+struct QueryPairs<'q>(Vec<(Cow<'q, [u8]>, Cow<'q, [u8]>)>);
 
-impl<'q> QueryArguments<'q> {
-    fn parse(query: &'q [u8]) -> QueryArguments<'q> {
+impl<'q> QueryPairs<'q> {
+    fn parse(query: &'q [u8]) -> QueryPairs<'q> {
         let pairs = query.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
         let name_of = |pair: &'q [u8]| pair.split(|byte| *byte == b'=').next().unwrap_or_default();
-        QueryArguments(pairs.map(|pair| (decode(name_of(pair)), Cow::Borrowed(pair))).collect())
+        QueryPairs(pairs.map(|pair| (decode(name_of(pair)), Cow::Borrowed(pair))).collect())
     }
 
     fn has(&self, name: &[u8]) -> bool {

@@ -162,7 +162,7 @@ fn unreadable_file_is_refused_with_its_place_and_exit_status_2() {
         ("routes: []\n", vec!["kong.yaml", "_format_version", "3.0"]),
         (
             "_format_version: \"3.0\"\nservices: [a\nroutes: []\n",
-            vec!["kong.yaml", "line 3 column 1", "expected YAML"],
+            vec!["kong.yaml", "line 3 column 7", "expected YAML"],
         ),
         ("{\"_format_version\": \"3.0\",\n]", vec!["kong.yaml", "line 2 column 1", "expected YAML or JSON"]),
         ("- a\n", vec!["kong.yaml", "found a list, expected an object"]),

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::report::{ImportReport, different};
 
-/// What a file must be, for the error of one that is not.
+/// The form of a file, for the error of another one.
 const EXPECTED: &str = "expected YAML or JSON in the format of decK or of Kong without a database";
 
 /// Parses a file.

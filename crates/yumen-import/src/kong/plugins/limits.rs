@@ -219,7 +219,7 @@ pub(super) fn ip_restriction(job: &mut PluginJob<'_>) -> ConvertedPlugins {
             let refusal = json!({
                 "response_status": status,
                 "content_type": "application/json;charset=utf8",
-                "response_example": json!({ "message": text }).to_string(),
+                "response_example": super::transform::literal(&json!({ "message": text }).to_string()),
                 "with_mock_header": false,
                 "_meta": { "priority": 3001, "filter": [["remote_addr", "ipmatch", deny]] },
             });
@@ -238,7 +238,11 @@ pub(super) fn request_size_limiting(job: &mut PluginJob<'_>) -> ConvertedPlugins
         _ => 1 << 20,
     };
     job.skip("require_content_length", json!(false), "requests without a length are let through");
-    super::one("client-control", json!({ "max_body_size": size.saturating_mul(unit) }))
+    if size == 0 {
+        job.different("allowed_payload_size", "bodies of one byte pass", "0 is no limit here");
+    }
+    // 0 would remove the limit.
+    super::one("client-control", json!({ "max_body_size": size.saturating_mul(unit).max(1) }))
 }
 
 pub(super) fn bot_detection(job: &mut PluginJob<'_>) -> ConvertedPlugins {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::transform::literal;
 use super::{ConvertedPlugins, PluginJob};
 
 /// The methods that Kong's `cors` allows by default.
@@ -82,14 +83,10 @@ pub(super) fn redirect(job: &mut PluginJob<'_>) -> ConvertedPlugins {
             // The slashes of the scheme are not the beginning of the path.
             let authority = location.find("://").map_or(0, |at| at + 3);
             let end = location[authority..].find('/').map_or(location.len(), |at| authority + at);
-            format!("{}$request_uri", &location[..end])
+            format!("{}$request_uri", literal(&location[..end]))
         }
-        false => location,
+        false => literal(&location),
     };
-    if uri.trim_end_matches("$request_uri").contains('$') {
-        let why = "a dollar sign starts a variable";
-        job.different("location", "variables after a dollar sign are substituted", why);
-    }
     super::one("redirect", json!({ "uri": uri, "ret_code": status }))
 }
 
@@ -105,13 +102,6 @@ pub(super) fn request_termination(job: &mut PluginJob<'_>) -> ConvertedPlugins {
         (None, Some(message)) => (body_of(&message), "application/json; charset=utf-8"),
         (None, None) => (body_of("Service unavailable"), "application/json; charset=utf-8"),
     };
-    if body.contains('$') {
-        job.different(
-            "body",
-            "variables after a dollar sign are substituted",
-            "a dollar sign starts a variable",
-        );
-    }
     let content_type = given_type.as_deref().unwrap_or(default_type);
     let bare = content_type.split(';').next().unwrap_or_default().trim();
     let known = ["application/json", "text/plain", "application/xml", "text/xml", "text/html"];
@@ -119,13 +109,13 @@ pub(super) fn request_termination(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let content_type = if known.contains(&bare) && content_type.matches(';').count() < 2 {
         content_type
     } else {
-        job.different("content_type", "text/plain is told", format!("{content_type} is not known here"));
+        job.different("content_type", "text/plain is sent", format!("{content_type} is not known here"));
         "text/plain"
     };
     let mut out = json!({
         "response_status": status,
         "content_type": content_type,
-        "response_example": body,
+        "response_example": literal(&body),
         "with_mock_header": false,
         "_meta": { "priority": 2 },
     });

@@ -20,8 +20,16 @@ fn split(line: &str) -> (String, String) {
 }
 
 /// Text without variables.
-fn literal(text: &str) -> String {
-    text.replace('$', "${$}")
+pub(super) fn literal(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            // After a backslash, a dollar sign starts no variable.
+            '$' if !out.ends_with('\\') => out.push_str("${$}"),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// Converts Kong's templates `$(headers.x)` to variables; `None` if one has no counterpart.
