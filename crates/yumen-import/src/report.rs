@@ -1,6 +1,6 @@
 //! The report of an import: objects converted exactly, with differences, or not at all.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ impl ImportLevel {
 }
 
 /// One finding.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ImportFinding {
     /// Accuracy of the conversion.
     pub level: ImportLevel,
@@ -126,6 +126,7 @@ pub struct ImportCounts {
 #[derive(Debug, Default)]
 pub struct ImportReport {
     lines: Vec<ImportFinding>,
+    known: HashSet<ImportFinding>,
     /// Number of findings on requests that are refused because a guard plugin is missing.
     refused: usize,
     objects: Vec<String>,
@@ -135,7 +136,7 @@ impl ImportReport {
     /// Adds a finding, once.
     pub fn add(&mut self, line: ImportFinding) {
         // One plugin of a service is converted for each of its routes.
-        if !self.lines.contains(&line) {
+        if self.known.insert(line.clone()) {
             self.lines.push(line);
         }
     }
@@ -181,7 +182,7 @@ impl ImportReport {
     }
 
     fn exact(&self) -> impl Iterator<Item = &str> {
-        let reported: std::collections::HashSet<&str> =
+        let reported: HashSet<&str> =
             // An object with any finding is not exact.
             self.lines.iter().map(|line| line.object.as_str()).collect();
         self.objects.iter().map(String::as_str).filter(move |object| !reported.contains(object))

@@ -188,13 +188,19 @@ fn options_without_preflight_fields_reaches_the_upstream() {
 #[test]
 fn limit_of_a_service_counts_once_for_its_routes() {
     let upstream = Upstream::text("served");
-    for config in ["{minute: 3}", "{minute: 3, hour: 100}"] {
+    for (config, plugins) in [
+        ("{minute: 3}", "key-auth"),
+        ("{minute: 3, hour: 100}", "key-auth"),
+        ("{minute: 3}", ""),
+        ("{minute: 3, hour: 100}", ""),
+        ("{minute: 3, limit_by: service}", "key-auth"),
+    ] {
         let gateway = imported(&file(
             &upstream,
             &format!(
                 r#"
-  - {{name: a, paths: [/a], plugins: [key-auth]}}
-  - {{name: b, paths: [/b, "~/c/[0-9]"], plugins: [key-auth]}}
+  - {{name: a, paths: [/a], plugins: [{plugins}]}}
+  - {{name: b, paths: [/b, "~/c/[0-9]"], plugins: [{plugins}]}}
   plugins: [{{name: rate-limiting, config: {config}}}]
 consumers:
 - {{username: ann, keyauth_credentials: [{{key: anns-key}}]}}
@@ -206,12 +212,11 @@ consumers:
             let field = format!("apikey: {key}\r\n");
             paths.iter().map(|path| gateway.get_with(path, &field).status).collect()
         };
-        assert_eq!(
-            statuses("anns-key", &["/a", "/b", "/c/1", "/a", "/b"]),
-            [200, 200, 200, 429, 429],
-            "{config}"
-        );
-        assert_eq!(statuses("bobs-key", &["/b", "/a"]), [200, 200], "{config}");
+        let found = statuses("anns-key", &["/a", "/b", "/c/1", "/a", "/b"]);
+        assert_eq!(found, [200, 200, 200, 429, 429], "{config} {plugins}");
+        let counts_consumers = plugins == "key-auth" && !config.contains("limit_by");
+        let expected = if counts_consumers { 200 } else { 429 };
+        assert_eq!(statuses("bobs-key", &["/b", "/a"]), [expected; 2], "{config} {plugins}");
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::deck::{DeckPiece, DeckTemplates};
+use super::super::entity::KongEntity;
 use super::super::environment::KongEnvironment;
 use super::super::expression;
 use super::super::ids::IdAllocator;
@@ -170,4 +171,23 @@ fn templates_are_markers_of_their_width_while_yaml_is_parsed() {
     assert_eq!(templates.pieces(inside).unwrap(), expected);
     assert!(DeckTemplates::default().pieces("${{ env").is_err());
     assert_eq!(DeckTemplates::default().pieces("\u{E000}7\u{E001}").unwrap().len(), 2);
+}
+
+#[test]
+fn booleans_of_yaml_1_1_are_read() {
+    for (value, expected) in [
+        (json!(true), Some(true)),
+        (json!("yes"), Some(true)),
+        (json!("On"), Some(true)),
+        (json!("no"), Some(false)),
+        (json!("OFF"), Some(false)),
+        (json!("never"), None),
+        (json!(1), None),
+    ] {
+        let fields = [("f".to_owned(), value.clone())].into_iter().collect();
+        let mut entity = KongEntity::new("entity".into(), String::new(), String::new(), fields);
+        let mut report = ImportReport::default();
+        assert_eq!(entity.flag("f", &mut report), expected, "{value}");
+        assert_eq!(report.lines().is_empty(), expected.is_some(), "{value}");
+    }
 }
