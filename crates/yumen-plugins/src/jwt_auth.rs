@@ -42,6 +42,10 @@ pub(crate) struct JwtAuthSettings {
     /// Claims that are required. Without this setting, `exp` and `nbf` are optional but verified if present.
     #[schemars(extend("uniqueItems" = true))]
     claims_to_verify: Option<Vec<TimeClaim>>,
+    /// Longest remaining lifetime of a token in seconds; a token without `exp` is refused. 0 means no limit.
+    /// Beyond APISIX.
+    #[serde(default)]
+    maximum_expiration: u32,
     /// Consumer of requests without a valid token. Without this setting such requests are refused.
     #[schemars(length(min = 1))]
     anonymous_consumer: Option<String>,
@@ -131,6 +135,13 @@ impl JwtAuth {
                 number("nbf").map(|from_s| from_s.is_some_and(|from_s| from_s <= now_s + grace_s))
             }
         };
+        let lives_too_long = |longest_s: u32| {
+            let until_s = number("exp").flatten();
+            until_s.is_none_or(|until_s| until_s - now_s > f64::from(longest_s))
+        };
+        if self.config.maximum_expiration > 0 && lives_too_long(self.config.maximum_expiration) {
+            return false;
+        }
         // Without a list, a claim is checked only if the token has it.
         match &self.config.claims_to_verify {
             Some(claims) => claims.iter().all(|claim| is_met(claim) == Some(true)),

@@ -195,6 +195,9 @@ fn credentials(
     credentials
 }
 
+/// Length of Kong's password hashes: SHA-1 in hexadecimal digits.
+const HASH_DIGITS: usize = 40;
+
 /// The plugin of a credential, and its settings.
 fn credential(
     collection: &str,
@@ -223,6 +226,12 @@ fn credential(
                 let why = "with _transform: false the file contains a hash, not the password";
                 report.add(line.why(why).hint("set the password anew"));
                 return None;
+            }
+            // With a hash as the password, anyone with the dump could log in.
+            if password.len() == HASH_DIGITS && password.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                let line = different(&entity.label, "password", "taken as the password itself");
+                let why = "it looks like a hash of Kong, as dumps contain it";
+                report.add(line.why(why).hint("if it is a hash, set the password anew"));
             }
             Some(("basic-auth", json!({ "username": username, "password": password })))
         }

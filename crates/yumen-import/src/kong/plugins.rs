@@ -14,7 +14,7 @@ use super::guards::{UNGUARDED, is_guard};
 use super::imported_consumers::ImportedConsumers;
 use super::scopes::PluginUse;
 use crate::report::{ImportReport, different, dropped};
-pub(super) use limits::LIMIT;
+pub(super) use limits::{LIMIT, SERVICE_KEY};
 pub(super) use respond::message;
 
 /// The authentication plugins that run with a plugin.

@@ -253,3 +253,18 @@ fn empty_name_turns_its_place_off() {
         check(json!({place: ""}), &request, missing);
     }
 }
+
+#[test]
+fn token_that_lives_too_long_is_refused() {
+    let settings = json!({"maximum_expiration": 60});
+    let unverified = "failed to verify jwt";
+    for (claims, refusal) in [
+        (json!({"key": "user-key", "exp": NOW_S + 60}), ""),
+        (json!({"key": "user-key", "exp": NOW_S + 61}), unverified),
+        (json!({"key": "user-key", "exp": NOW_S - 1}), unverified),
+        (json!({"key": "user-key"}), unverified),
+    ] {
+        let request = format!("GET / HTTP/1.1\nAuthorization: {}", of_alice(claims));
+        check(settings.clone(), &request, refusal);
+    }
+}

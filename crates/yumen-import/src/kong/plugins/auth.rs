@@ -111,7 +111,9 @@ pub(super) fn jwt(job: &mut PluginJob<'_>) -> ConvertedPlugins {
         let why = "the secrets are taken as text, as other jwt plugins of the file take them";
         job.dropped("secret_is_base64", why);
     }
-    job.skip("maximum_expiration", json!(0), "how far ahead a token expires is not limited");
+    if let Some(seconds) = job.count("maximum_expiration").filter(|seconds| *seconds > 0) {
+        out["maximum_expiration"] = json!(seconds.min(u64::from(u32::MAX)));
+    }
     super::one("jwt-auth", out)
 }
 

@@ -11,6 +11,9 @@ mod shared;
 /// The plugin that limits rates.
 pub(in super::super) const LIMIT: &str = "limit-count";
 
+/// Begins the key of a rule that counts all requests of a service. A rule applies only if its key has a variable.
+pub(in super::super) const SERVICE_KEY: &str = "$server_name";
+
 /// Gives a global plugin one set of counters for all services.
 pub(super) fn share_among_services(scope: PluginScope, settings: &mut Value) {
     // Several windows cannot have a group; their routes share a plugin config.
@@ -181,8 +184,7 @@ impl KongRateWindow {
                 format!("${variable} $remote_addr {name}")
             }
             KongLimitKey::Variable(variable) => format!("${variable} {name}"),
-            // A rule applies only if its key has a variable.
-            KongLimitKey::Constant => format!("$server_name {name}"),
+            KongLimitKey::Constant => format!("{SERVICE_KEY} {name}"),
         };
         let prefix = format!("{}{}", name[..1].to_uppercase(), &name[1..]);
         json!({ "count": count, "time_window": seconds, "key": key, "header_prefix": prefix })

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use yumen_config::{Kind, Resource};
 
 use super::super::ids::IdAllocator;
-use super::super::plugins::LIMIT;
+use super::super::plugins::{LIMIT, SERVICE_KEY};
 use super::super::scopes::{LimitOwner, PluginUse};
 use super::super::services::KongServices;
 
@@ -67,6 +67,12 @@ struct SharedLimit {
     id: String,
 }
 
+/// Whether Kong counts the requests of each service separately.
+fn counts_services(limit: &Value) -> bool {
+    limit["key_type"] == "constant"
+        || limit["rules"][0]["key"].as_str().is_some_and(|key| key.starts_with(SERVICE_KEY))
+}
+
 impl Default for SharedLimits {
     fn default() -> SharedLimits {
         SharedLimits { ids: IdAllocator::of([]), all: Vec::new() }
@@ -82,15 +88,15 @@ impl SharedLimits {
         shared: &Map<String, Value>,
         name: &LimitName,
     ) -> Option<String> {
+        let is_global = matches!(name, LimitName::Global);
         // An inherited limit of one service is counted there, whichever of its routes is used.
-        let is_inherited = shared.get(LIMIT) == plugins.get(LIMIT) && !matches!(name, LimitName::Global);
-        let settings =
-            plugins.get_mut(LIMIT).filter(|settings| !is_inherited && settings.get("group").is_none())?;
+        let is_inherited = shared.get(LIMIT) == plugins.get(LIMIT) && !is_global;
+        let settings = plugins.get_mut(LIMIT).filter(|_| !is_inherited)?;
+        if settings.get("group").is_some() || (is_global && counts_services(settings)) {
+            return None;
+        }
         if settings.get("rules").is_none() {
-            // One constant key per service: global limits of this kind are counted by service.
-            if !matches!(name, LimitName::Global) {
-                settings["group"] = json!(name.group());
-            }
+            settings["group"] = json!(name.group());
             return None;
         }
         let settings = plugins.shift_remove(LIMIT)?;
