@@ -110,7 +110,7 @@ fn truncated_and_shuffled_lines_never_panic() {
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         let mut chance = Chance(text.len() as u64 | 1);
-        for end in 0..lines.len() {
+        for end in (0..lines.len()).step_by(3) {
             let mut some: Vec<&str> = lines[..end].to_vec();
             check(&some.join("\n"));
             if end > 1 {
