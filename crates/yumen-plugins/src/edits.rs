@@ -192,8 +192,11 @@ impl PresenceEdits {
     }
 }
 
-/// Query arguments: the decoded name, and the encoded pair.
-struct QueryPairs<'q>(Vec<(Cow<'q, [u8]>, Cow<'q, [u8]>)>);
+/// The decoded name of a query argument, and its encoded pair.
+type NamedPair<'q> = (Cow<'q, [u8]>, Cow<'q, [u8]>);
+
+/// Query arguments in their order.
+struct QueryPairs<'q>(Vec<NamedPair<'q>>);
 
 impl<'q> QueryPairs<'q> {
     fn parse(query: &'q [u8]) -> QueryPairs<'q> {

@@ -80,7 +80,7 @@ fn secrets_in_base64(document: &KongDocument) -> Option<bool> {
 /// The standard alphabet of Base64 with padding (RFC 4648 §4). Kong also accepts the URL-safe one.
 fn standard_base64(secret: &str) -> String {
     let mut text = secret.trim_end_matches('=').replace('-', "+").replace('_', "/");
-    while text.len() % 4 != 0 {
+    while !text.len().is_multiple_of(4) {
         text.push('=');
     }
     text
@@ -174,11 +174,10 @@ fn credentials(
             continue;
         };
         let mut settings = settings;
-        if in_base64 && plugin == "jwt-auth" {
-            if let Some(secret) = settings["secret"].as_str().map(standard_base64) {
-                settings["secret"] = secret.into();
-                settings["base64_secret"] = true.into();
-            }
+        let secret = settings["secret"].as_str().filter(|_| in_base64 && plugin == "jwt-auth");
+        if let Some(secret) = secret.map(standard_base64) {
+            settings["secret"] = secret.into();
+            settings["base64_secret"] = true.into();
         }
         let number = numbers.entry((owner, plugin)).or_default();
         *number += 1;

@@ -179,7 +179,7 @@ fn options_without_preflight_fields_reaches_the_upstream() {
         ("/continued", origin, "served", Some("*")),
         ("/continued", &preflight, "served", None),
     ] {
-        let reply = gateway.send(&format!("OPTIONS {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+        let reply = gateway.send(format!("OPTIONS {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
         assert_eq!((reply.status, reply.text().as_str()), (200, body), "{path} {fields}");
         assert_eq!(reply.field("access-control-allow-origin"), allowed, "{path} {fields}");
     }
