@@ -2,6 +2,7 @@
 
 mod certificates;
 mod consumers;
+mod deck;
 mod document;
 mod entity;
 mod environment;

@@ -1,11 +1,12 @@
 //! The report of an import: objects converted exactly, with differences, or not at all.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use serde_json::{Value, json};
 
 /// Accuracy of a conversion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ImportLevel {
     /// The behaviour is the same.
     Exact,
@@ -27,7 +28,7 @@ impl ImportLevel {
 }
 
 /// One finding.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ImportFinding {
     /// Accuracy of the conversion.
     pub level: ImportLevel,
@@ -72,21 +73,42 @@ fn line(level: ImportLevel, object: &str, field: &str, instead: impl Into<String
     ImportFinding { level, object: object.into(), field: field.into(), instead: instead.into(), why, hint }
 }
 
-impl fmt::Display for ImportFinding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.level.name(), self.object)?;
+impl ImportFinding {
+    /// The part of the line after the object.
+    fn message(&self) -> String {
+        let mut text = String::new();
         if !self.field.is_empty() {
-            write!(f, " at {}", self.field)?;
+            text.push_str(&format!(" at {}", self.field));
         }
-        write!(f, ": {}", self.instead)?;
+        text.push_str(&format!(": {}", self.instead));
         if !self.why.is_empty() {
-            write!(f, "; {}", self.why)?;
+            text.push_str(&format!("; {}", self.why));
         }
         if !self.hint.is_empty() {
-            write!(f, " (hint: {})", self.hint)?;
+            text.push_str(&format!(" (hint: {})", self.hint));
         }
-        Ok(())
+        text
     }
+}
+
+impl fmt::Display for ImportFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}{}", self.level.name(), self.object, self.message())
+    }
+}
+
+/// Most objects that one line of the summary names.
+const NAMED_OBJECTS_MAX: usize = 3;
+
+/// A line of the summary: the objects of findings with one message.
+fn grouped_line(level: ImportLevel, objects: &[&str], message: &str) -> String {
+    let (named, others) = objects.split_at(objects.len().min(NAMED_OBJECTS_MAX));
+    let objects = match (named, others.len()) {
+        ([one], _) => (*one).to_owned(),
+        (named, 0) => format!("{} objects ({})", named.len(), named.join(", ")),
+        (named, more) => format!("{} objects ({} and {more} more)", objects.len(), named.join(", ")),
+    };
+    format!("{}: {objects}{message}\n", level.name())
 }
 
 /// Counts of a report.
@@ -104,6 +126,7 @@ pub struct ImportCounts {
 #[derive(Debug, Default)]
 pub struct ImportReport {
     lines: Vec<ImportFinding>,
+    known: HashSet<ImportFinding>,
     /// Number of findings on requests that are refused because a guard plugin is missing.
     refused: usize,
     objects: Vec<String>,
@@ -113,7 +136,7 @@ impl ImportReport {
     /// Adds a finding, once.
     pub fn add(&mut self, line: ImportFinding) {
         // One plugin of a service is converted for each of its routes.
-        if !self.lines.contains(&line) {
+        if self.known.insert(line.clone()) {
             self.lines.push(line);
         }
     }
@@ -159,7 +182,7 @@ impl ImportReport {
     }
 
     fn exact(&self) -> impl Iterator<Item = &str> {
-        let reported: std::collections::HashSet<&str> =
+        let reported: HashSet<&str> =
             // An object with any finding is not exact.
             self.lines.iter().map(|line| line.object.as_str()).collect();
         self.objects.iter().map(String::as_str).filter(move |object| !reported.contains(object))
@@ -167,9 +190,32 @@ impl ImportReport {
 
     /// The report as text: a line per finding, then the counts.
     pub fn text(&self) -> String {
+        let lines: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
+        lines + &self.totals()
+    }
+
+    /// The report as text: a line per message with the number of its objects and the first of them, then the counts.
+    pub fn summary(&self) -> String {
+        let mut order: Vec<(ImportLevel, String, Vec<&str>)> = Vec::new();
+        let mut places: HashMap<(ImportLevel, String), usize> = HashMap::new();
+        for line in &self.lines {
+            let message = line.message();
+            let place = *places.entry((line.level, message.clone())).or_insert_with(|| {
+                order.push((line.level, message, Vec::new()));
+                order.len() - 1
+            });
+            order[place].2.push(&line.object);
+        }
+        let is_shortened = order.iter().any(|(_, _, objects)| objects.len() > NAMED_OBJECTS_MAX);
+        let lines: String =
+            order.iter().map(|(level, message, objects)| grouped_line(*level, objects, message)).collect();
+        let note = if is_shortened { "--verbose lists all objects\n" } else { "" };
+        lines + &self.totals() + note
+    }
+
+    fn totals(&self) -> String {
         let ImportCounts { exact, different, dropped } = self.counts();
-        let mut text: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
-        text.push_str(&format!("{exact} objects exact, {different} different, {dropped} dropped\n"));
+        let mut text = format!("{exact} objects exact, {different} different, {dropped} dropped\n");
         if self.refused > 0 {
             let refused = self.refused;
             text.push_str(&format!("{refused} guards missing: requests that they guard are answered 503\n"));
@@ -191,5 +237,30 @@ impl ImportReport {
             "exact": self.exact().collect::<Vec<_>>(),
             "lines": self.lines.iter().map(line).collect::<Vec<_>>(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_groups_findings_by_message() {
+        let mut report = ImportReport::default();
+        for route in ["a", "b", "c", "d", "e"] {
+            report.add(different(&format!("route {route}"), "paths", "literal").why("no tilde"));
+        }
+        report.add(different("route f", "hosts", "literal").why("no tilde"));
+        for route in ["g", "h"] {
+            report.add(dropped(&format!("route {route}"), "", "left out").hint("add it"));
+        }
+        let expected = "\
+            different: 5 objects (route a, route b, route c and 2 more) at paths: literal; no tilde\n\
+            different: route f at hosts: literal; no tilde\n\
+            dropped: 2 objects (route g, route h): left out (hint: add it)\n\
+            0 objects exact, 6 different, 2 dropped\n\
+            --verbose lists all objects\n";
+        assert_eq!(report.summary(), expected);
+        assert_eq!(report.text().lines().count(), 9);
     }
 }

@@ -47,6 +47,22 @@ pub(crate) struct CorsSettings {
     /// Patterns of origins that may read resource timings.
     #[schemars(length(min = 1), inner(length(min = 1, max = 4096)), extend("uniqueItems" = true))]
     timing_allow_origins_by_regex: Option<Vec<String>>,
+    /// Requests with the method `OPTIONS` that the plugin responds to: `options` all, `preflight` those with
+    /// `Origin` and `Access-Control-Request-Method`, `none`. With `none`, responses to preflight requests keep
+    /// the fields of the upstream. Beyond APISIX.
+    #[serde(default)]
+    answer: AnsweredOptions,
+}
+
+/// Requests that get a local response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, serde::Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum AnsweredOptions {
+    #[default]
+    Options,
+    Preflight,
+    None,
 }
 
 fn star() -> String {
@@ -127,11 +143,15 @@ pub(crate) struct Cors {
     max_age: String,
     credentials: bool,
     timing: Option<OriginRule>,
+    answer: AnsweredOptions,
 }
 
 /// The origin of the request as received, because later plugins may change the field. Its presence in the
 /// exchange also shows that a `cors` plugin controls the response.
 pub(crate) struct RequestOrigin(Option<Box<[u8]>>);
+
+/// Mark of a preflight request whose response is the upstream's.
+struct ForwardedPreflight;
 
 impl PluginFactory for Cors {
     const NAME: &'static str = "cors";
@@ -177,6 +197,7 @@ impl PluginFactory for Cors {
             max_age: config.max_age.to_string(),
             credentials: config.allow_credential,
             timing,
+            answer: config.answer,
         })
     }
 }
@@ -220,6 +241,12 @@ impl Cors {
     }
 }
 
+/// Whether an OPTIONS request is a preflight request (Fetch, CORS-preflight request).
+fn is_preflight(ex: &Exchange<'_>) -> bool {
+    let has_origin = ex.request.fields.known(KnownField::Origin).is_some_and(|origin| !origin.is_empty());
+    has_origin && ex.request.fields.has("Access-Control-Request-Method")
+}
+
 impl Plugin for Cors {
     fn phases(&self) -> PhaseSet {
         PhaseSet::REWRITE | PhaseSet::RESPONSE_HEAD
@@ -228,14 +255,25 @@ impl Plugin for Cors {
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         let origin = ex.request.fields.known(KnownField::Origin).map(Box::from);
         ex.leave(RequestOrigin(origin));
-        // As in APISIX, every OPTIONS request counts as a preflight request.
-        if ex.request.method() == Method::Options {
-            return Step::Respond(LocalResponse::status(200));
+        if ex.request.method() != Method::Options {
+            return Step::Continue;
         }
-        Step::Continue
+        match self.answer {
+            // As in APISIX, every OPTIONS request counts as a preflight request.
+            AnsweredOptions::Options => Step::Respond(LocalResponse::status(200)),
+            AnsweredOptions::Preflight if is_preflight(ex) => Step::Respond(LocalResponse::status(200)),
+            AnsweredOptions::None if is_preflight(ex) => {
+                ex.leave(ForwardedPreflight);
+                Step::Continue
+            }
+            AnsweredOptions::Preflight | AnsweredOptions::None => Step::Continue,
+        }
     }
 
     fn response_head(&self, ex: &mut ResponseHeadPhase<'_, '_>, head: &mut ResponseHead) {
+        if self.answer == AnsweredOptions::None && ex.note::<ForwardedPreflight>().is_some() {
+            return;
+        }
         if ex.note::<RequestOrigin>().is_none() {
             // A local response of an earlier plugin skipped `rewrite`. The field is unchanged then.
             let origin = ex.request.fields.known(KnownField::Origin).map(Box::from);

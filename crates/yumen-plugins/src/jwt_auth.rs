@@ -18,19 +18,20 @@ use keys::{JwtCredential, JwtToken};
 /// Settings of `jwt-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct JwtAuthSettings {
-    /// Field that carries the token, with or without `Bearer`.
+    /// Field that carries the token, with or without `Bearer`. Empty: fields are not searched.
     #[serde(default = "authorization")]
     header: String,
-    /// Query argument that carries the token; used if the field is absent.
+    /// Query argument that carries the token; used if the field is absent. Empty: the query is not searched.
     #[serde(default = "jwt")]
     query: String,
-    /// Cookie that carries the token; used if field and query argument are absent.
+    /// Cookie that carries the token; used if field and query argument are absent. Empty: cookies are not
+    /// searched.
     #[serde(default = "jwt")]
     cookie: String,
     /// Whether the token is removed before the request goes to the upstream.
     #[serde(default)]
     hide_credentials: bool,
-    /// Claim with the key of the consumer.
+    /// Claim with the key of the consumer; without this claim, the member of the JOSE header with its name.
     #[serde(default = "key")]
     #[schemars(length(min = 1))]
     key_claim_name: String,
@@ -41,6 +42,10 @@ pub(crate) struct JwtAuthSettings {
     /// Claims that are required. Without this setting, `exp` and `nbf` are optional but verified if present.
     #[schemars(extend("uniqueItems" = true))]
     claims_to_verify: Option<Vec<TimeClaim>>,
+    /// Longest remaining lifetime of a token in seconds; a token without `exp` is refused. 0 means no limit.
+    /// Beyond APISIX.
+    #[serde(default)]
+    maximum_expiration: u32,
     /// Consumer of requests without a valid token. Without this setting such requests are refused.
     #[schemars(length(min = 1))]
     anonymous_consumer: Option<String>,
@@ -106,7 +111,9 @@ impl JwtAuth {
         let text = self.take_token(ex).ok_or("Missing JWT token in request")?;
         let token = JwtToken::read(&text).ok_or("JWT token invalid")?;
         // The claim only selects the key; nothing in the token is trusted before its signature is verified.
-        let key = token.claims.get(&self.config.key_claim_name).and_then(Value::as_str);
+        // The signature covers the header too (RFC 7515 §5.1).
+        let name = &self.config.key_claim_name;
+        let key = token.claims.get(name).or_else(|| token.header.get(name)).and_then(Value::as_str);
         let key = key.ok_or("missing user key in JWT token")?;
         let consumers = ex.consumers;
         let identity = consumers.find(Self::NAME, key.as_bytes()).ok_or(UNKNOWN)?;
@@ -128,6 +135,13 @@ impl JwtAuth {
                 number("nbf").map(|from_s| from_s.is_some_and(|from_s| from_s <= now_s + grace_s))
             }
         };
+        let lives_too_long = |longest_s: u32| {
+            let until_s = number("exp").flatten();
+            until_s.is_none_or(|until_s| until_s - now_s > f64::from(longest_s))
+        };
+        if self.config.maximum_expiration > 0 && lives_too_long(self.config.maximum_expiration) {
+            return false;
+        }
         // Without a list, a claim is checked only if the token has it.
         match &self.config.claims_to_verify {
             Some(claims) => claims.iter().all(|claim| is_met(claim) == Some(true)),
@@ -139,7 +153,11 @@ impl JwtAuth {
     fn take_token(&self, ex: &mut Exchange<'_>) -> Option<String> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let JwtAuthSettings { header, query, cookie, hide_credentials, .. } = &self.config;
-        if let Some(value) = ex.request.fields.get(header) {
+        // An empty name turns its place off: it must not find a pair without a name, such as `?=token`.
+        let is_searched = |name: &String| !name.is_empty();
+        if let Some(value) =
+            Some(header).filter(|name| is_searched(name)).and_then(|name| ex.request.fields.get(name))
+        {
             // As in APISIX, only these two spellings of the scheme are removed.
             let bare = value.strip_prefix(b"Bearer ").or_else(|| value.strip_prefix(b"bearer "));
             let token = text(bare.unwrap_or(value));
@@ -148,7 +166,9 @@ impl JwtAuth {
             }
             return Some(token);
         }
-        if let QueryArgument::One(value) = argument(ex.request.query().unwrap_or_default(), query.as_bytes())
+        if is_searched(query)
+            && let QueryArgument::One(value) =
+                argument(ex.request.query().unwrap_or_default(), query.as_bytes())
         {
             let token = text(&value);
             if *hide_credentials {
@@ -156,6 +176,7 @@ impl JwtAuth {
             }
             return Some(token);
         }
+        let cookie = Some(cookie).filter(|name| is_searched(name))?;
         let token = ex.request.cookie(cookie.as_bytes()).map(text)?;
         if *hide_credentials {
             hide_cookie(ex, cookie);

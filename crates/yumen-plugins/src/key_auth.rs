@@ -17,10 +17,10 @@ mod tests;
 /// Settings of `key-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct KeyAuthSettings {
-    /// Field that carries the key.
+    /// Field that carries the key. Empty: fields are not searched.
     #[serde(default = "apikey")]
     pub header: String,
-    /// Query argument that carries the key; used if the field is absent.
+    /// Query argument that carries the key; used if the field is absent. Empty: the query is not searched.
     #[serde(default = "apikey")]
     pub query: String,
     /// Realm of the challenge.
@@ -111,7 +111,8 @@ impl KeyAuth {
         let consumers = ex.consumers;
         let find = |key: &[u8]| consumers.find(Self::NAME, key).ok_or(INVALID);
         // As in APISIX, the query is only read without the field.
-        if let Some(key) = ex.request.fields.get(&self.config.header) {
+        let KeyAuthSettings { header, query: argument_name, .. } = &self.config;
+        if let Some(key) = ex.request.fields.get(header).filter(|_| !header.is_empty()) {
             let identity = find(key)?;
             if self.config.hide_credentials {
                 ex.request.fields.remove(&self.config.header);
@@ -120,7 +121,9 @@ impl KeyAuth {
             return Ok(());
         }
         let query = ex.request.query().unwrap_or_default();
-        let identity = match argument(query, self.config.query.as_bytes()) {
+        let identity = match argument(query, argument_name.as_bytes()) {
+            // An empty name turns the place off: it must not find a pair without a name, such as `?=key`.
+            _ if argument_name.is_empty() => return Err("Missing API key in request"),
             QueryArgument::Absent => return Err("Missing API key in request"),
             QueryArgument::One(key) => find(&key)?,
             QueryArgument::Other => return Err(INVALID),

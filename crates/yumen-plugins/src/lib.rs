@@ -17,6 +17,7 @@ mod csrf;
 mod deadline;
 mod decoding;
 mod degraphql;
+mod edits;
 mod fault_injection;
 mod forward_auth;
 mod grpc_transcode;

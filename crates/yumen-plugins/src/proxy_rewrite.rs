@@ -9,6 +9,7 @@ use yumen_plugin::{
     PluginFactory, Step,
 };
 
+use crate::edits::{PresenceEditSettings, PresenceEdits};
 use crate::pattern::{self, MatchReplacement, PatternSubstitution};
 use crate::target_builder::{LiteralEncoding, TargetBuilder};
 use crate::text::{
@@ -42,6 +43,10 @@ pub(crate) struct ProxyRewriteSettings {
     #[serde(default)]
     #[schemars(schema_with = "headers_schema")]
     headers: Option<HeaderEdits<HeaderEntries>>,
+    /// Edits of fields by presence, after `headers`. Templates see the request before the edits. Beyond APISIX.
+    field_edits: Option<PresenceEditSettings>,
+    /// Edits of the query arguments of the new target by presence. Beyond APISIX.
+    query_edits: Option<PresenceEditSettings>,
     /// Rewrite the target as received. Unsafe: rules that check the normalized path can be bypassed, and a
     /// credential that `hide_credentials` removed from the query goes upstream.
     #[serde(default)]
@@ -104,6 +109,8 @@ pub(crate) struct ProxyRewrite {
     remove: Vec<String>,
     /// The forwarding fields among `remove`.
     omitted: OmittedForwarding,
+    field_edits: Option<PresenceEdits>,
+    query_edits: Option<PresenceEdits>,
 }
 
 impl PluginFactory for ProxyRewrite {
@@ -135,6 +142,10 @@ impl PluginFactory for ProxyRewrite {
         let each = |(name, values): (String, Vec<String>)| {
             texts(values).into_iter().map(move |value| (name.clone(), value))
         };
+        let field_edits =
+            config.field_edits.map(|edits| PresenceEdits::new(edits, "field_edits", is_field_name));
+        let query_edits =
+            config.query_edits.map(|edits| PresenceEdits::new(edits, "query_edits", |name| !name.is_empty()));
         Ok(ProxyRewrite {
             target,
             raw: config.use_real_request_uri_unsafe,
@@ -148,6 +159,8 @@ impl PluginFactory for ProxyRewrite {
                 omitted
             },
             remove: operations.remove,
+            field_edits: field_edits.transpose()?,
+            query_edits: query_edits.transpose()?,
         })
     }
 }
@@ -212,7 +225,10 @@ fn position(text: &[u8], byte: u8) -> Option<usize> {
 
 impl ProxyRewrite {
     fn has_fields(&self) -> bool {
-        !(self.add.is_empty() && self.set.is_empty()) || matches!(self.host, RewriteHost::Field(_))
+        !(self.add.is_empty() && self.set.is_empty())
+            || matches!(self.host, RewriteHost::Field(_))
+            || self.field_edits.is_some()
+            || self.query_edits.is_some()
     }
 
     /// The new target; `None` if it does not change.
@@ -279,6 +295,19 @@ impl ProxyRewrite {
         })
     }
 
+    /// The target with edited query arguments; `None` if it does not change.
+    fn with_query_edits(
+        &self,
+        target: Option<Vec<u8>>,
+        ex: &Exchange<'_>,
+        groups: Option<&MatchGroups>,
+    ) -> Option<Vec<u8>> {
+        let Some(edits) = &self.query_edits else { return target };
+        let values = edits.values(ex, groups);
+        let before = target.as_deref().unwrap_or_else(|| ex.request.upstream_target());
+        Some(edits.edited_target(&values, before))
+    }
+
     fn edit_fields(&self, ex: &mut Exchange<'_>, groups: Option<&MatchGroups>) {
         let mut value = Vec::new();
         // The order of APISIX: add, set, remove.
@@ -326,6 +355,7 @@ impl Plugin for ProxyRewrite {
             true => self.raw_target(ex, &mut groups).map(Some),
             false => self.safe_target(ex, &mut groups),
         };
+        let target = target.map(|target| self.with_query_edits(target, ex, groups.as_ref()));
         match target {
             Ok(Some(target)) if target != ex.request.upstream_target() => {
                 ex.request.set_upstream_target(&target);
@@ -346,7 +376,12 @@ impl Plugin for ProxyRewrite {
             }
             ex.upstream.host = Some(host.into());
         }
+        // Rendered before any edit of this plugin, since templates see the request as it arrived here.
+        let values = self.field_edits.as_ref().map(|edits| edits.values(ex, groups.as_ref()));
         self.edit_fields(ex, groups.as_ref());
+        if let (Some(edits), Some(values)) = (&self.field_edits, &values) {
+            edits.edit_fields(values, &mut ex.request.fields);
+        }
         // Last, because templates may contain `$request_method`.
         if let Some(method) = &self.method {
             ex.request.set_method(method);

@@ -48,7 +48,8 @@ pub(crate) fn remove_argument(request: &mut RequestHead, name: &[u8]) {
     request.remove_arguments(|key| decode(key).as_ref() == name);
 }
 
-fn decode(text: &[u8]) -> Cow<'_, [u8]> {
+/// Decodes percent-encoding; a plus sign is a space.
+pub(crate) fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return Cow::Borrowed(text);
     }

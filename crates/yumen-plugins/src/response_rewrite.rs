@@ -15,6 +15,7 @@ use yumen_plugin::{
 };
 
 use crate::decoding::{ContentCoding, UnsupportedCoding};
+use crate::edits::{PresenceEditSettings, PresenceEdits};
 use crate::pattern::{self, LinearSubstitution, MatchReplacement};
 use crate::text::{HeaderEdits, TextTemplate, header_map_schema, is_field_name, warn_of_message_fields};
 
@@ -31,6 +32,8 @@ pub(crate) struct ResponseRewriteSettings {
     #[serde(default)]
     #[schemars(schema_with = "headers_schema")]
     headers: Option<HeaderEdits<Vec<String>>>,
+    /// Edits of fields by presence, after `headers`. Beyond APISIX.
+    field_edits: Option<PresenceEditSettings>,
     /// New body.
     body: Option<String>,
     /// Whether the new body is in Base64.
@@ -106,6 +109,7 @@ pub(crate) struct ResponseRewrite {
     add: Vec<(String, TextTemplate)>,
     set: Vec<(String, TextTemplate)>,
     remove: Vec<String>,
+    field_edits: Option<PresenceEdits>,
     body: BodyRewrite,
 }
 
@@ -155,12 +159,15 @@ impl PluginFactory for ResponseRewrite {
         let add = operations.add.iter().map(|line| added(line)).collect::<Result<Vec<_>, _>>()?;
         warn_of_message_fields(setup, "headers.add", false, add.iter().map(|(name, _)| name));
         let set = |(name, values): (String, Vec<String>)| (name, TextTemplate::parse(&values.concat()));
+        let field_edits =
+            config.field_edits.map(|edits| PresenceEdits::new(edits, "field_edits", is_field_name));
         Ok(ResponseRewrite {
             condition: config.vars.map(parse).transpose()?,
             status: config.status_code,
             add,
             set: operations.set.0.into_iter().map(set).collect(),
             remove: operations.remove,
+            field_edits: field_edits.transpose()?,
             body,
         })
     }
@@ -245,6 +252,9 @@ impl ResponseRewrite {
         }
         for name in &self.remove {
             head.fields.remove(name);
+        }
+        if let Some(edits) = &self.field_edits {
+            edits.edit_fields(&edits.values(ex, None), &mut head.fields);
         }
     }
 }

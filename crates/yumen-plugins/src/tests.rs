@@ -132,6 +132,11 @@ fn guard_cases() -> Vec<DryRunCase> {
     let needs_field = json!({"header_schema": {"type": "object", "required": ["a"]}});
     add("request-validation", needs_field, &["GET /a HTTP/1.1", "GET /a HTTP/1.1\na: b"]);
     add("uri-blocker", json!({"block_rules": ["root"]}), &["GET /root HTTP/1.1", "GET /a HTTP/1.1"]);
+    add(
+        "cors",
+        json!({"answer": "preflight"}),
+        &["OPTIONS /a HTTP/1.1", "OPTIONS /a HTTP/1.1\nOrigin: http://a"],
+    );
     add("cors", json!({}), &["OPTIONS /a HTTP/1.1\nOrigin: http://a", "GET /a HTTP/1.1\nOrigin: http://a"]);
     cases
 }
@@ -146,6 +151,11 @@ fn rewrite_cases() -> Vec<DryRunCase> {
         "proxy-rewrite",
         json!({"regex_uri": ["^/a(.*)", "/b$1"], "method": "POST", "headers": {"X": "$uri"}}),
         &["GET /a/1?q HTTP/1.1", "GET /c HTTP/1.1"],
+    );
+    add(
+        "proxy-rewrite",
+        json!({"field_edits": {"rename": {"X": "Y"}, "default": {"Y": "1"}}, "query_edits": {"remove": ["q"]}}),
+        &["GET /a?q=1&r HTTP/1.1\nX: 2", "GET /a HTTP/1.1"],
     );
     add("redirect", json!({"uri": "/b"}), &["GET /a HTTP/1.1"]);
     add(

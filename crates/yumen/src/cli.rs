@@ -211,9 +211,9 @@ pub(crate) enum ImportCommand {
     },
     /// A declarative Kong file or a decK dump
     ///
-    /// Prints the resources on standard output and the report on standard error. The report has a line for
-    /// every difference from the original: object, field, replacement, reason, and remedy. References to
-    /// environment variables are resolved. Exit status 1 if `yumen check` would reject the result, or if a
-    /// guard plugin is missing: its requests get status 503.
+    /// Prints the resources on standard output and the report on standard error. The report has a line for each
+    /// kind of difference from the original: objects, field, replacement, reason, and remedy. References to
+    /// environment variables are resolved. Exit status 1 if `yumen check` would reject the result, or if a guard
+    /// plugin is missing: its requests get status 503. Exit status 2 if the file is unreadable.
     Kong(ImportArgs),
 }

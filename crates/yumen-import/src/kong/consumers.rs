@@ -56,9 +56,34 @@ pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) 
             _ => report.add(dropped(&acl.label, "consumer", "left out").why("there is no such consumer")),
         }
     }
-    consumers.credentials = credentials(document, &index, &consumers.all, report);
+    consumers.secrets_in_base64 = secrets_in_base64(document);
+    consumers.credentials =
+        credentials(document, &index, &consumers.all, consumers.secrets_in_base64 == Some(true), report);
     consumers.index = index;
     consumers
+}
+
+/// Whether the secrets of JWT credentials are in Base64. In Kong each plugin decides, here each credential; `None` if
+/// plugins disagree.
+fn secrets_in_base64(document: &KongDocument) -> Option<bool> {
+    let setting = |plugin: &KongEntity| {
+        let own = plugin.peek("config").and_then(|config| config.get("secret_is_base64"));
+        let shared =
+            || document.plugin_configs.get(plugin.peek("_config")?.as_str()?)?.get("secret_is_base64");
+        own.or_else(shared).and_then(Value::as_bool).unwrap_or(false)
+    };
+    let mut plugins = document.plugins.iter().filter(|plugin| plugin.name == "jwt").map(setting);
+    let first = plugins.next().unwrap_or(false);
+    plugins.all(|other| other == first).then_some(first)
+}
+
+/// The standard alphabet of Base64 with padding (RFC 4648 §4). Kong also accepts the URL-safe one.
+fn standard_base64(secret: &str) -> String {
+    let mut text = secret.trim_end_matches('=').replace('-', "+").replace('_', "/");
+    while !text.len().is_multiple_of(4) {
+        text.push('=');
+    }
+    text
 }
 
 /// The name of a consumer in the file.
@@ -128,6 +153,7 @@ fn credentials(
     document: &mut KongDocument,
     index: &EntityIndex,
     consumers: &[ImportedConsumer],
+    in_base64: bool,
     report: &mut ImportReport,
 ) -> Vec<ImportedCredential> {
     let mut numbers: BTreeMap<(usize, &str), usize> = BTreeMap::new();
@@ -147,6 +173,12 @@ fn credentials(
         let Some((plugin, settings)) = credential(collection, entity, document.is_hashed, report) else {
             continue;
         };
+        let mut settings = settings;
+        let secret = settings["secret"].as_str().filter(|_| in_base64 && plugin == "jwt-auth");
+        if let Some(secret) = secret.map(standard_base64) {
+            settings["secret"] = secret.into();
+            settings["base64_secret"] = true.into();
+        }
         let number = numbers.entry((owner, plugin)).or_default();
         *number += 1;
         let id = format!("{}/credentials/{plugin}-{number}", consumers[owner].username);
@@ -161,6 +193,9 @@ fn credentials(
     }
     credentials
 }
+
+/// Length of Kong's password hashes: SHA-1 in hexadecimal digits.
+const HASH_DIGITS: usize = 40;
 
 /// The plugin of a credential, and its settings.
 fn credential(
@@ -190,6 +225,12 @@ fn credential(
                 let why = "with _transform: false the file contains a hash, not the password";
                 report.add(line.why(why).hint("set the password anew"));
                 return None;
+            }
+            // With a hash as the password, anyone with the dump could log in.
+            if password.len() == HASH_DIGITS && password.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                let line = different(&entity.label, "password", "taken as the password itself");
+                let why = "it looks like a hash of Kong, as dumps contain it";
+                report.add(line.why(why).hint("if it is a hash, set the password anew"));
             }
             Some(("basic-auth", json!({ "username": username, "password": password })))
         }

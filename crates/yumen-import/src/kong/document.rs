@@ -1,11 +1,13 @@
 //! The file as flat lists of entities: defaults filled in, references to the environment resolved.
 //! Must not know the meaning of an entity.
 
+mod parse;
+
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
-use yumen_config::json_text;
 
+use super::deck::DeckTemplates;
 use super::entity::KongEntity;
 use super::environment::{KongEnvironment, Lookup};
 use crate::report::{ImportReport, dropped};
@@ -56,12 +58,16 @@ pub(super) fn read(
     lookup: Lookup<'_>,
     report: &mut ImportReport,
 ) -> Result<KongDocument, String> {
-    let mut value: Value = match text.trim_start().starts_with('{') {
-        true => json_text::from_slice(text.as_bytes()).map_err(|error| error.to_string())?,
-        false => serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?,
-    };
+    let (marked, templates) = DeckTemplates::mark(text);
+    let mut value = parse::parse(&marked, !templates.is_empty(), report)?;
+    if !value.is_object() {
+        let found = parse::kind_of(&value);
+        return Err(format!(
+            "found {found}, expected an object with _format_version and lists such as services"
+        ));
+    }
     let version = version(&value)?;
-    let environment = KongEnvironment::new(lookup, &value);
+    let environment = KongEnvironment::new(lookup, &value, templates);
     environment.resolve(&mut value, "", report);
     let Value::Object(mut top) = value else { return Err("a file of Kong is an object of lists".into()) };
     let mut document = KongDocument {
@@ -77,12 +83,28 @@ pub(super) fn read(
     if let Some(Value::Object(configs)) = top.shift_remove("_plugin_configs") {
         document.plugin_configs = configs;
     }
-    // decK's extension: defaults for entities that omit a field.
-    let defaults = top.shift_remove("_info").map(|info| info["defaults"].clone()).unwrap_or_default();
-    let mut reader = KongReader { defaults, report, numbers: HashMap::new() };
+    let (defaults, select_tags) = info(&mut top, report);
+    let mut reader = KongReader { defaults, select_tags, report, numbers: HashMap::new() };
     reader.collections(&mut top, &mut document);
     reader.rest(top);
     Ok(document)
+}
+
+/// decK's extension: defaults for entities that omit a field, and tags of all entities.
+fn info(top: &mut Map<String, Value>, report: &mut ImportReport) -> (Value, Vec<Value>) {
+    let fields = match top.shift_remove("_info") {
+        Some(Value::Object(fields)) => fields,
+        _ => return (Value::Null, Vec::new()),
+    };
+    let mut info = KongEntity::new("file".into(), String::new(), String::new(), Map::new());
+    info.set("_info", Value::Object(fields));
+    let Some(mut info) = info.child("_info", report) else { return (Value::Null, Vec::new()) };
+    let defaults = info.take("defaults").unwrap_or_default();
+    let select_tags = info.texts("select_tags", report).into_iter().map(Value::String).collect();
+    let why = "the import reads this file alone, so it finds nothing by tags in a gateway";
+    info.skip("default_lookup_tags", &Value::Null, why, report);
+    info.finish(report);
+    (defaults, select_tags)
 }
 
 fn version(value: &Value) -> Result<f64, String> {
@@ -159,6 +181,8 @@ impl EntityIndex {
 
 struct KongReader<'r> {
     defaults: Value,
+    /// Tags that decK adds to every entity.
+    select_tags: Vec<Value>,
     report: &'r mut ImportReport,
     /// Entities of each kind so far, to number those without a name.
     numbers: HashMap<&'static str, usize>,
@@ -332,6 +356,7 @@ impl KongReader<'_> {
                 fields.entry(field.clone()).or_insert_with(|| value.clone());
             }
         }
+        self.add_tags(kind, &mut fields);
         let number = self.numbers.entry(kind).or_default();
         *number += 1;
         let text = |field: &str| fields.get(field).and_then(Value::as_str).map(str::to_owned);
@@ -356,6 +381,22 @@ impl KongReader<'_> {
         }
         self.report.object(&label);
         Some(KongEntity::new(label, name, key, fields))
+    }
+}
+
+impl KongReader<'_> {
+    /// Adds decK's tags to an entity whose resource has labels.
+    fn add_tags(&self, kind: &str, fields: &mut Map<String, Value>) {
+        if self.select_tags.is_empty() || !["service", "route", "consumer", "upstream"].contains(&kind) {
+            return;
+        }
+        let tags = fields.entry("tags").or_insert_with(|| Value::Array(Vec::new()));
+        if tags.is_null() {
+            *tags = Value::Array(Vec::new());
+        }
+        if let Some(tags) = tags.as_array_mut() {
+            tags.extend(self.select_tags.iter().cloned());
+        }
     }
 }
 

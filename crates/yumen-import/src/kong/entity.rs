@@ -36,6 +36,15 @@ impl KongEntity {
         self.fields.get(field).filter(|value| !value.is_null())
     }
 
+    /// The value of a boolean field, which remains to be taken.
+    pub(super) fn peek_flag(&self, field: &str) -> Option<bool> {
+        match self.peek(field)? {
+            Value::Bool(flag) => Some(*flag),
+            Value::String(text) => boolean(text),
+            _ => None,
+        }
+    }
+
     pub(super) fn set(&mut self, field: &str, value: Value) {
         self.fields.insert(field.to_owned(), value);
     }
@@ -89,7 +98,13 @@ impl KongEntity {
     pub(super) fn flag(&mut self, field: &str, report: &mut ImportReport) -> Option<bool> {
         match self.take(field)? {
             Value::Bool(flag) => Some(flag),
-            Value::String(text) if text == "true" || text == "false" => Some(text == "true"),
+            Value::String(text) => {
+                let flag = boolean(&text);
+                if flag.is_none() {
+                    self.refuse(field, &Value::String(text), "true or false", report);
+                }
+                flag
+            }
             other => {
                 self.refuse(field, &other, "true or false", report);
                 None
@@ -180,6 +195,15 @@ impl KongEntity {
                 report.add(dropped(&self.label, &self.path(field), "left out").why(why));
             }
         }
+    }
+}
+
+/// A boolean of YAML 1.1, which the parsers of decK and Kong read, as text of YAML 1.2.
+fn boolean(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" => Some(true),
+        "false" | "no" | "off" => Some(false),
+        _ => None,
     }
 }
 

@@ -4,8 +4,9 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::deck::{DeckPiece, DeckTemplates};
 use crate::report::{ImportReport, dropped};
 
 /// Looks up an environment variable.
@@ -16,10 +17,12 @@ pub(super) struct KongEnvironment<'a> {
     lookup: Lookup<'a>,
     /// Prefix of variable names, by the name of the vault.
     vaults: HashMap<String, String>,
+    templates: DeckTemplates,
 }
 
 impl<'a> KongEnvironment<'a> {
-    pub(super) fn new(lookup: Lookup<'a>, document: &Value) -> KongEnvironment<'a> {
+    /// For a document that was parsed with the markers of `templates`.
+    pub(super) fn new(lookup: Lookup<'a>, document: &Value, templates: DeckTemplates) -> KongEnvironment<'a> {
         let mut vaults = HashMap::from([("env".to_owned(), String::new())]);
         let entities = document.get("vaults").and_then(Value::as_array).into_iter().flatten();
         for vault in entities.filter(|vault| vault["name"] == "env") {
@@ -28,7 +31,7 @@ impl<'a> KongEnvironment<'a> {
                 vaults.insert(prefix.to_owned(), variables.to_owned());
             }
         }
-        KongEnvironment { lookup, vaults }
+        KongEnvironment { lookup, vaults, templates }
     }
 
     /// Resolves all references inside `value`, whose path in the file is `path`.
@@ -40,6 +43,9 @@ impl<'a> KongEnvironment<'a> {
                 }
             }
             Value::Object(members) => {
+                if members.keys().any(|name| self.templates.are_in(name)) {
+                    *members = self.with_resolved_names(std::mem::take(members), path, report);
+                }
                 for (name, member) in members.iter_mut() {
                     let dot = if path.is_empty() { "" } else { "." };
                     self.resolve(member, &format!("{path}{dot}{name}"), report);
@@ -58,43 +64,66 @@ impl<'a> KongEnvironment<'a> {
         }
     }
 
+    /// Members whose names contain references. A member without a resolved name is left out and reported.
+    fn with_resolved_names(
+        &self,
+        members: Map<String, Value>,
+        path: &str,
+        report: &mut ImportReport,
+    ) -> Map<String, Value> {
+        let mut out = Map::new();
+        for (name, member) in members {
+            match self.text(&name) {
+                Ok(None) => drop(out.insert(name, member)),
+                Ok(Some(Value::String(name))) => drop(out.insert(name, member)),
+                Ok(Some(other)) => drop(out.insert(other.to_string(), member)),
+                Err(message) => report.add(dropped("file", path, "a member is left out").why(message)),
+            }
+        }
+        out
+    }
+
     /// The value of a text with references; `None` without any.
     fn text(&self, text: &str) -> Result<Option<Value>, String> {
         if let Some(reference) = text.strip_prefix("{vault://").and_then(|rest| rest.strip_suffix('}')) {
             return self.vault(reference).map(Some);
         }
-        if !text.contains("${{") {
+        let pieces = self.templates.pieces(text)?;
+        if let [DeckPiece::Template { inside, is_quoted }] = pieces.as_slice() {
+            let value = self.deck(inside)?;
+            // decK renders before it reads YAML, so a list may come from a variable. A scalar remains text.
+            let structure = value.as_str().filter(|_| !is_quoted).and_then(structure);
+            return Ok(Some(structure.unwrap_or(value)));
+        }
+        if !pieces.iter().any(|piece| matches!(piece, DeckPiece::Template { .. })) {
             return Ok(None);
         }
         let mut out = String::new();
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once("${{") {
-            let (inside, after) = after.split_once("}}").ok_or("the reference has no end }}")?;
-            out.push_str(before);
-            match self.deck(inside)? {
-                // A reference that is the whole value may convert to another type.
-                value @ (Value::Number(_) | Value::Bool(_)) if before.is_empty() && after.is_empty() => {
-                    return Ok(Some(value));
-                }
-                Value::String(value) => out.push_str(&value),
-                other => out.push_str(&other.to_string()),
+        for piece in &pieces {
+            match piece {
+                DeckPiece::Text(text) => out.push_str(text),
+                DeckPiece::Template { inside, .. } => match self.deck(inside)? {
+                    Value::String(value) => out.push_str(&value),
+                    other => out.push_str(&other.to_string()),
+                },
             }
-            rest = after;
         }
-        out.push_str(rest);
         Ok(Some(Value::String(out)))
     }
 
     /// Resolves `env "NAME"`, optionally followed by functions such as `| toInt`.
     fn deck(&self, inside: &str) -> Result<Value, String> {
+        // Dashes trim the text around a template; in a JSON file its quotes are escaped.
+        let inside = inside.trim().trim_start_matches("- ").trim_end_matches(" -").replace("\\\"", "\"");
         let mut parts = inside.split('|').map(str::trim);
         let name = parts.next().and_then(|call| call.strip_prefix("env")).map(str::trim);
-        let name = name.and_then(|name| name.strip_prefix('"')?.strip_suffix('"'));
+        let quoted = |quote: char| name.and_then(|name| name.strip_prefix(quote)?.strip_suffix(quote));
+        let name = quoted('"').or_else(|| quoted('`'));
         let name = name.ok_or_else(|| format!("\"{}\" is no reference to a variable", inside.trim()))?;
         let mut value = Value::String(self.variable(name)?);
         for function in parts {
             let text = value.as_str().unwrap_or_default();
-            value = match function {
+            value = match function.split_whitespace().next().unwrap_or_default() {
                 "toInt" => {
                     text.trim().parse::<i64>().map(Value::from).map_err(|_| not(name, "an integer"))?
                 }
@@ -104,8 +133,9 @@ impl<'a> KongEnvironment<'a> {
                 "toBool" => {
                     text.trim().parse::<bool>().map(Value::from).map_err(|_| not(name, "a boolean"))?
                 }
+                // The depth of a block in YAML, which was parsed before.
                 "indent" | "trim" => Value::String(text.trim().to_owned()),
-                other => return Err(format!("the function {other} is not known")),
+                _ => return Err(format!("the function {function} is not known")),
             };
         }
         Ok(value)
@@ -129,6 +159,14 @@ impl<'a> KongEnvironment<'a> {
     fn variable(&self, name: &str) -> Result<String, String> {
         (self.lookup)(name).ok_or_else(|| format!("the environment variable {name} is not set"))
     }
+}
+
+/// A list or an object in the text of a variable.
+fn structure(text: &str) -> Option<Value> {
+    let parsed: Value = serde_yaml_ng::from_str(text).ok()?;
+    (parsed.is_array() || parsed.is_object())
+        .then_some(parsed)
+        .filter(|_| text.trim_start().starts_with(['[', '{']))
 }
 
 fn not(variable: &str, what: &str) -> String {

@@ -26,6 +26,8 @@ pub(super) struct ImportedConsumers {
     pub(super) index: EntityIndex,
     pub(super) groups: Vec<ImportedGroup>,
     pub(super) credentials: Vec<ImportedCredential>,
+    /// Whether the secrets of JWT credentials are in Base64; `None` if the file's plugins disagree.
+    pub(super) secrets_in_base64: Option<bool>,
 }
 
 /// A consumer group.

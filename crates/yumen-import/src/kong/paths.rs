@@ -20,6 +20,11 @@ impl KongPath {
         }
     }
 
+    /// Whether text with this prefix looks like a pattern that lacks its tilde.
+    pub(super) fn resembles_pattern(&self) -> bool {
+        matches!(self, KongPath::Prefix(prefix) if prefix.contains(PATTERN_CHARACTERS))
+    }
+
     /// The regular expression that matches the same paths.
     pub(super) fn regex(&self) -> String {
         match self {
@@ -40,6 +45,9 @@ impl KongPath {
         }
     }
 }
+
+/// Characters with a meaning in patterns that are rare in paths.
+const PATTERN_CHARACTERS: &[char] = &['\\', '^', '$', '*', '+', '?', '(', ')', '[', ']', '{', '}', '|'];
 
 /// Escapes text for a regular expression. Only special characters are escaped, to keep the text readable.
 pub(super) fn escape(text: &str) -> String {

@@ -14,6 +14,7 @@ use super::guards::{UNGUARDED, is_guard};
 use super::imported_consumers::ImportedConsumers;
 use super::scopes::PluginUse;
 use crate::report::{ImportReport, different, dropped};
+pub(super) use limits::{LIMIT, SERVICE_KEY};
 pub(super) use respond::message;
 
 /// The authentication plugins that run with a plugin.
@@ -40,7 +41,6 @@ struct PluginJob<'j> {
     settings: KongEntity,
     consumers: &'j ImportedConsumers,
     authentication: AuthenticationCount,
-    is_global: bool,
     /// Whether a part that is not converted denies access or hides data.
     loses_guard: bool,
     report: &'j mut ImportReport,
@@ -99,7 +99,6 @@ impl<'a> PluginTranslator<'a> {
                 settings: one.config.clone(),
                 consumers: self.consumers,
                 authentication,
-                is_global: one.scope.is_global(),
                 loses_guard: false,
                 report,
             };
@@ -133,7 +132,10 @@ impl<'a> PluginTranslator<'a> {
         plugins: &mut Map<String, Value>,
         report: &mut ImportReport,
     ) {
-        self.has_limits |= name == "limit-count";
+        if name == limits::LIMIT {
+            self.has_limits = true;
+            limits::share_among_services(one.scope, &mut settings);
+        }
         if !(self.runs)(name) {
             let line = dropped(&one.label, "", format!("kept as {name}, which does not run in this version"));
             report.add(line.hint("takes effect in a version that supports it"));

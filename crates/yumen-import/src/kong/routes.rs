@@ -1,5 +1,6 @@
 //! Kong's routes: their conditions, placement and path rewriting.
 
+mod limits;
 mod matching;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use super::scopes::PluginUses;
 use super::services::{HostPreservation, KongService, KongServices};
 use super::streams;
 use crate::report::{ImportReport, dropped};
+use limits::{LimitName, SharedLimits};
 use matching::KongRouteMatch;
 
 /// A route under conversion; it may become several routes.
@@ -70,6 +72,7 @@ pub(super) fn translate(
         .map(|(candidate, placement)| (candidate.route, placement))
         .peekable();
     let mut ids = IdAllocator::of(document.routes.iter().map(|route| &*route.name));
+    let mut limits = SharedLimits::default();
     let mut resources = Vec::new();
     for (at, route) in &routes {
         let mut placements = Vec::new();
@@ -77,46 +80,24 @@ pub(super) fn translate(
             placements.push(placement);
         }
         let service = route.service.map(|at| &services.all[at]);
-        let mut plugins = translator.all(&uses.of_route(*at, route.service), report);
+        let of_route = uses.of_route(*at, route.service);
+        let mut plugins = translator.all(&of_route, report);
         let shared = shared_plugins(*at, route.service, uses, translator, report);
         let groups = groups(&route.conditions, placements);
         // One id per group: the paths of a route may need different priorities.
         let names: Vec<_> = groups.iter().map(|_| ids.allocate(&route.name)).collect();
-        let together = match &names[..] {
-            [first, _, ..] => share_limit(&mut plugins, &shared, first),
-            _ => None,
-        };
+        let owner = LimitName::of(&of_route, services, names.first(), groups.len());
+        let config = owner.and_then(|owner| limits.share(&mut plugins, &shared, &owner));
         for (group, id) in groups.iter().zip(&names) {
             let mut value = resource(route, service, group, &plugins, &shared);
-            if let Some(config) = &together {
-                value["plugin_config_id"] = json!(config.id);
+            if let Some(config) = &config {
+                value["plugin_config_id"] = json!(config);
             }
             resources.push(Resource::new(Kind::Routes, id, &value));
         }
-        resources.extend(together);
     }
+    resources.extend(limits.resources());
     resources
-}
-
-/// Makes routes that were one share their limit: by a `group`, or with several windows, which cannot have one, by a plugin
-/// config, whose routes share their counters.
-fn share_limit(
-    plugins: &mut Map<String, Value>,
-    shared: &Map<String, Value>,
-    route: &str,
-) -> Option<Resource> {
-    let name = "limit-count";
-    // A limit of the service is counted there, whichever of its routes is used.
-    let is_shared = shared.get(name) == plugins.get(name);
-    let settings = plugins.get_mut(name).filter(|settings| !is_shared && settings.get("group").is_none())?;
-    // With several windows there is no `group`.
-    if settings.get("rules").is_none() {
-        settings["group"] = json!(format!("kong-route-{route}"));
-        return None;
-    }
-    let config = json!({ "plugins": { name: settings.take() } });
-    plugins.shift_remove(name);
-    Some(Resource::new(Kind::PluginConfigs, route, &config))
 }
 
 /// The plugins of the service that the route need not repeat. A plugin of the route itself is repeated even if equal,
@@ -182,8 +163,10 @@ fn read(
         Some(text) => expressed(&text, entity, only_http, report)?,
         None => KongRouteMatch::read(entity, only_http, marks_patterns, report)?,
     };
-    entity.skip("request_buffering", &json!(true), "bodies are passed on as they come", report);
-    entity.skip("response_buffering", &json!(true), "bodies are passed on as they come", report);
+    // Bodies are passed on as they arrive, as Kong does with false; its default of true delays them only.
+    for field in ["request_buffering", "response_buffering"] {
+        entity.flag(field, report);
+    }
     Some(KongRoute {
         name: entity.name.clone(),
         service,
@@ -323,6 +306,9 @@ fn own_plugins(
     if service.is_none() && !responders.iter().any(|name| all.contains_key(*name)) {
         all.insert("mocking".into(), plugins::message(503, "no Service found with those values"));
     }
+    if service.is_some() {
+        remove_identity(&mut all);
+    }
     let rewrites = rewrites(route, service, group);
     if !rewrites.is_empty() {
         let settings = all.entry("proxy-rewrite").or_insert_with(|| json!({}));
@@ -334,6 +320,20 @@ fn own_plugins(
     // Equal plugins are inherited from the service and keep counting together.
     all.retain(|name, settings| shared.get(name) != Some(settings));
     all
+}
+
+/// Plugins of the gateway that identify the client.
+const AUTHENTICATION: [&str; 5] = ["basic-auth", "hmac-auth", "jwt-auth", "key-auth", "ldap-auth"];
+
+/// Fields that Kong sets and the gateway does not.
+const IDENTITY_FIELDS: [&str; 3] = ["X-Consumer-ID", "X-Consumer-Groups", "X-Anonymous-Consumer"];
+
+/// Removes identity fields of the client. Kong overwrites them, so upstreams trust them.
+fn remove_identity(plugins: &mut Map<String, Value>) {
+    if AUTHENTICATION.iter().any(|name| plugins.contains_key(*name)) {
+        let settings = plugins.entry("proxy-rewrite").or_insert_with(|| json!({}));
+        settings["headers"]["remove"] = json!(IDENTITY_FIELDS);
+    }
 }
 
 /// The rewrites for all paths of a group, in Kong's order.

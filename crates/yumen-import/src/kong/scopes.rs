@@ -51,6 +51,14 @@ pub(super) struct PluginScope {
     group: Option<usize>,
 }
 
+/// The object whose requests a limit counts together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LimitOwner {
+    Global,
+    Service(usize),
+    Route,
+}
+
 impl PluginScope {
     /// Whether the plugin is attached to nothing.
     pub(super) fn is_global(self) -> bool {
@@ -60,6 +68,15 @@ impl PluginScope {
     /// Whether the plugin is attached to a consumer or a group.
     pub(super) fn has_consumer(self) -> bool {
         self.consumer.is_some() || self.group.is_some()
+    }
+
+    /// The owner of the counters of a limit with this scope.
+    pub(super) fn limit_owner(self) -> LimitOwner {
+        match (self.route, self.service) {
+            (Some(_), _) => LimitOwner::Route,
+            (None, Some(service)) => LimitOwner::Service(service),
+            (None, None) => LimitOwner::Global,
+        }
     }
 
     /// Precedence among scopes without a consumer.
@@ -160,6 +177,7 @@ pub(super) fn read(document: &mut KongDocument, report: &mut ImportReport) -> Pl
         );
     }
     keep_one_of_each(&mut uses, report);
+    report_consumer_precedence(&uses, report);
     combine(&mut uses, document, report);
     uses
 }
@@ -240,6 +258,20 @@ fn keep_one_of_each(uses: &mut PluginUses, report: &mut ImportReport) {
         }
         is_first
     });
+}
+
+/// Reports plugins of a route and a service together: Kong prefers them to those of a consumer, and the gateway does not.
+fn report_consumer_precedence(uses: &PluginUses, report: &mut ImportReport) {
+    let is_for_consumer = |other: &PluginUse| other.scope.has_consumer() && other.scope.closeness() == 0;
+    for one in &uses.0 {
+        let PluginScope { service, route, .. } = one.scope;
+        let is_of_both = service.is_some() && route.is_some() && !one.scope.has_consumer();
+        let rival = uses.0.iter().find(|other| other.name == one.name && is_for_consumer(other));
+        if let (true, Some(rival)) = (is_of_both, rival) {
+            let line = different(&one.label, "", format!("{} takes precedence", rival.label));
+            report.add(line.why("here a plugin of a consumer precedes all plugins of routes"));
+        }
+    }
 }
 
 /// Attaches plugins for a consumer on one route or service to the consumer, with a condition on the route or service.

@@ -115,8 +115,8 @@ fn host_routes(document: &KongDocument, index: &EntityIndex) -> BTreeMap<usize, 
     for route in &document.routes {
         let Some(at) = route.peek("service").and_then(|reference| index.find(reference)) else { continue };
         let routes = found.entry(at).or_default();
-        match route.peek("preserve_host") {
-            Some(Value::Bool(true)) => routes.preserving += 1,
+        match route.peek_flag("preserve_host") {
+            Some(true) => routes.preserving += 1,
             _ => routes.rewriting += 1,
         }
     }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod order;
+mod robustness;
 mod units;
 
 use std::path::PathBuf;
@@ -22,12 +23,14 @@ use super::import;
 use crate::{ImportContext, ImportResult};
 
 /// The plugins that the gateway of the cases runs: fixed, so that a new plugin does not change the expected files.
-const RUNNING: [&str; 13] = [
+const RUNNING: [&str; 16] = [
     "basic-auth",
+    "client-control",
     "consumer-restriction",
     "cors",
     "fault-injection",
     "ip-restriction",
+    "jwt-auth",
     "key-auth",
     "limit-count",
     "mocking",
@@ -36,12 +39,14 @@ const RUNNING: [&str; 13] = [
     "redirect",
     "request-id",
     "response-rewrite",
+    "ua-restriction",
 ];
 
 fn environment(name: &str) -> Option<String> {
     let value = match name {
         "DECK_KEY" => "key-from-deck",
         "DECK_PORT" => "9001",
+        "DECK_HOSTS" => "[a.example.com, b.example.com]",
         "OTHER_KEY" => "key-from-the-vault",
         "SHOP_PASSWORD" => "{\"bob\":\"secret of bob\"}",
         _ => return None,
@@ -108,17 +113,21 @@ fn assert_same(read: &[Resource], written: &[Resource]) {
     }
 }
 
+/// The Kong files of all cases.
+fn case_files() -> Vec<PathBuf> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/kong/tests");
+    let paths = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect();
+    files.sort();
+    files
+}
+
 #[test]
 fn cases_convert_as_expected_every_time() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/kong/tests");
-    let mut cases = 0;
-    for entry in std::fs::read_dir(&folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "yaml") {
-            continue;
-        }
-        cases += 1;
-        let text = std::fs::read_to_string(&path).unwrap();
+    let files = case_files();
+    for path in &files {
+        let text = std::fs::read_to_string(path).unwrap();
         let (first, second) = (converted(&text), converted(&text));
         assert_eq!(first, second, "{} is translated the same way each time", path.display());
         let expected = path.with_extension("expected");
@@ -128,5 +137,5 @@ fn cases_convert_as_expected_every_time() {
         let golden = std::fs::read_to_string(&expected).unwrap_or_default();
         assert!(first == golden, "{}\n--- expected\n{golden}\n--- came\n{first}", path.display());
     }
-    assert!(cases > 8, "{cases} cases");
+    assert!(files.len() > 8, "{files:?}");
 }

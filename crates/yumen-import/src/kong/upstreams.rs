@@ -146,7 +146,7 @@ fn balance(upstream: &mut KongEntity, settings: &mut Map<String, Value>, report:
             "roundrobin"
         }
     };
-    fallback(upstream, kind, report);
+    fallback(upstream, kind, &hash_on, report);
     if kind != "chash" {
         settings.insert("type".into(), kind.into());
         return;
@@ -179,19 +179,23 @@ fn balance(upstream: &mut KongEntity, settings: &mut Map<String, Value>, report:
     }
 }
 
-fn fallback(upstream: &mut KongEntity, kind: &str, report: &mut ImportReport) {
+fn fallback(upstream: &mut KongEntity, kind: &str, hash_on: &str, report: &mut ImportReport) {
     let fields = ["hash_fallback_header", "hash_fallback_query_arg", "hash_fallback_uri_capture"];
     let named = upstream.text("hash_fallback", report).filter(|fallback| fallback != "none");
     for field in fields {
         upstream.take(field);
     }
-    // Without hashing there is nothing to fall back from.
-    if let (Some(fallback), "chash") = (named, kind)
-        && fallback != "ip"
-    {
-        let line = different(&upstream.label, "hash_fallback", "the client's address is hashed instead");
-        report.add(line.why(format!("a second key, such as {fallback}, cannot be named here")));
+    // Without hashing there is nothing to fall back from; an address and a path are never absent.
+    if kind != "chash" || matches!(hash_on, "ip" | "path") {
+        return;
     }
+    let why = match named.as_deref() {
+        Some("ip") => return,
+        Some(fallback) => format!("a second key, such as {fallback}, cannot be named here"),
+        None => "Kong picks an endpoint at random for a request without the value".to_owned(),
+    };
+    let line = different(&upstream.label, "hash_fallback", "the client's address is hashed instead");
+    report.add(line.why(why));
 }
 
 /// Converts health checks. Kong disables a check by numbers of 0, the gateway by its absence.

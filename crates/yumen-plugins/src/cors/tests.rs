@@ -38,6 +38,27 @@ fn a_preflight_is_answered_here() {
 }
 
 #[test]
+fn options_without_preflight_fields_is_forwarded_where_only_preflights_are_answered() {
+    let bare = "OPTIONS / HTTP/1.1";
+    let with_origin = "OPTIONS / HTTP/1.1\nOrigin: https://a.com";
+    let preflight = "OPTIONS / HTTP/1.1\nOrigin: https://a.com\nAccess-Control-Request-Method: PUT";
+    for (answer, request, is_forwarded, allowed) in [
+        ("options", bare, false, Some("*")),
+        ("preflight", bare, true, Some("*")),
+        ("preflight", with_origin, true, Some("*")),
+        ("preflight", preflight, false, Some("*")),
+        ("none", bare, true, Some("*")),
+        ("none", with_origin, true, Some("*")),
+        ("none", preflight, true, None),
+    ] {
+        let bench = PluginBench::new();
+        let reply = bench.run(&bench.plugin("cors", json!({"answer": answer})), request);
+        assert_eq!(reply.upstream.is_some(), is_forwarded, "{answer} {request:?}");
+        assert_eq!(reply.field(ORIGIN).as_deref(), allowed, "{answer} {request:?}");
+    }
+}
+
+#[test]
 fn origins_are_allowed_by_rule() {
     let list = json!({"allow_origins": "http://a.com,http://b.com:80"});
     let one = json!({"allow_origins": "http://a.com"});

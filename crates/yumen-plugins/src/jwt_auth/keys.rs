@@ -179,6 +179,8 @@ pub(crate) struct JwtToken<'t> {
     signed: &'t str,
     signature: Vec<u8>,
     algorithm: String,
+    /// The JOSE header.
+    pub(crate) header: Map<String, Value>,
     /// The claims of the payload.
     pub(crate) claims: Map<String, Value>,
 }
@@ -201,6 +203,7 @@ impl<'t> JwtToken<'t> {
             signature: URL_SAFE_NO_PAD.decode(signature).ok()?,
             algorithm: header.get("alg")?.as_str()?.to_owned(),
             claims: object(claims)?,
+            header,
         })
     }
 }

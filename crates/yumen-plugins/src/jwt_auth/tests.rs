@@ -227,3 +227,44 @@ fn keys_that_verify_nothing_are_refused() {
     }
     assert_eq!(refusal(json!({"key": "k", "secret": "s"})), None);
 }
+
+#[test]
+fn key_is_found_in_the_jose_header_without_the_claim() {
+    let header = json!({"alg": "HS256", "kid": "user-key"});
+    let signed = |claims: Value| token(&header, &claims, hs256(b"my-secret"));
+    let settings = json!({"key_claim_name": "kid"});
+    let request = |token: String| format!("GET / HTTP/1.1\nAuthorization: {token}");
+    check(settings.clone(), &request(signed(json!({}))), "");
+    // The claim precedes the header.
+    check(settings, &request(signed(json!({"kid": "other"}))), "Invalid user key in JWT token");
+}
+
+#[test]
+fn empty_name_turns_its_place_off() {
+    let token = of_alice(json!({"key": "user-key"}));
+    let missing = "Missing JWT token in request";
+    for (place, request) in [
+        ("header", format!("GET / HTTP/1.1\nAuthorization: {token}")),
+        ("query", format!("GET /?jwt={token} HTTP/1.1")),
+        ("cookie", format!("GET / HTTP/1.1\nCookie: jwt={token}")),
+        ("query", format!("GET /?={token} HTTP/1.1")),
+        ("cookie", format!("GET / HTTP/1.1\nCookie: ={token}")),
+    ] {
+        check(json!({place: ""}), &request, missing);
+    }
+}
+
+#[test]
+fn token_that_lives_too_long_is_refused() {
+    let settings = json!({"maximum_expiration": 60});
+    let unverified = "failed to verify jwt";
+    for (claims, refusal) in [
+        (json!({"key": "user-key", "exp": NOW_S + 60}), ""),
+        (json!({"key": "user-key", "exp": NOW_S + 61}), unverified),
+        (json!({"key": "user-key", "exp": NOW_S - 1}), unverified),
+        (json!({"key": "user-key"}), unverified),
+    ] {
+        let request = format!("GET / HTTP/1.1\nAuthorization: {}", of_alice(claims));
+        check(settings.clone(), &request, refusal);
+    }
+}

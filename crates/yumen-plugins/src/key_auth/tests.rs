@@ -93,3 +93,12 @@ fn the_anonymous_consumer_stands_in_where_no_key_is_valid() {
         challenge,
     );
 }
+
+#[test]
+fn empty_name_turns_its_place_off() {
+    let challenge = "apikey realm=\"key\"";
+    let missing = "Missing API key in request";
+    check_refused(json!({"header": ""}), "GET / HTTP/1.1\napikey: auth-one", missing, challenge);
+    check_refused(json!({"query": ""}), "GET /?apikey=auth-one HTTP/1.1", missing, challenge);
+    check_refused(json!({"query": ""}), "GET /?=auth-one HTTP/1.1", missing, challenge);
+}

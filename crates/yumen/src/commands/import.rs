@@ -27,32 +27,76 @@ pub(crate) struct ImportArgs {
     /// Output file of the report
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    form: ReportForm,
+    /// Fail if anything is not converted exactly
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Form of the report.
+#[derive(Debug, Args)]
+struct ReportForm {
     /// Write the report as JSON
     #[arg(long)]
     json: bool,
+    /// List every object in the report, instead of one line per message
+    #[arg(long)]
+    verbose: bool,
 }
 
-/// Converts a declarative Kong file. The exit status is 1 if the result fails `yumen check`, or if requests
-/// are refused for lack of a guard plugin.
+/// Exit status for a file that cannot be read or parsed.
+const UNREADABLE: u8 = 2;
+
+/// Converts a declarative Kong file. The exit status is 1 if the result fails `yumen check`, if requests are
+/// refused for lack of a guard plugin, or with `--strict` for any loss; 2 if the file is unreadable.
 pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
+    match convert(args) {
+        Ok(imported) => write(args, imported),
+        Err(error) => {
+            // Not the exit status of other failures: nothing was converted.
+            let _ = writeln!(std::io::stderr(), "yumen: {error:#}");
+            Ok(ExitCode::from(UNREADABLE))
+        }
+    }
+}
+
+fn convert(args: &ImportArgs) -> anyhow::Result<ImportResult> {
     let name = args.file.display();
-    let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
+    let bytes = std::fs::read(&args.file).with_context(|| format!("cannot read {name}"))?;
+    let text = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let (line, column) = position(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
+            bail!("{name}: invalid UTF-8 at line {line} column {column}; expected YAML or JSON in UTF-8")
+        }
+    };
     let context = ImportContext {
         environment: &compiler::environment,
         runs: &|plugin| yumen_plugins::BUILTIN.iter().any(|kind| kind.name == plugin),
     };
-    let ImportResult { resources, mut report } = match kong::import(&text, &context) {
-        Ok(imported) => imported,
-        Err(message) => bail!("{name}: {message}"),
-    };
+    kong::import(&text, &context).map_err(|message| anyhow::anyhow!("{name}: {message}"))
+}
+
+/// Line and column after some text, counted from 1.
+fn position(before: &[u8]) -> (usize, usize) {
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let last = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    (line, String::from_utf8_lossy(last).chars().count() + 1)
+}
+
+fn write(args: &ImportArgs, imported: ImportResult) -> anyhow::Result<ExitCode> {
+    let ImportResult { resources, mut report } = imported;
     let errors = errors(&resources, &args.node)?;
     for problem in &errors {
         report.add(unusable(problem));
     }
-    let is_whole = errors.is_empty() && report.refused() == 0;
-    let report = match args.json {
-        true => format!("{:#}\n", report.json()),
-        false => report.text(),
+    let losses = report.counts().different + report.counts().dropped;
+    let is_whole = errors.is_empty() && report.refused() == 0 && (losses == 0 || !args.strict);
+    let report = match &args.form {
+        ReportForm { json: true, .. } => format!("{:#}\n", report.json()),
+        ReportForm { verbose: true, .. } => report.text(),
+        ReportForm { .. } => report.summary(),
     };
     let document = document::to_yaml(&resources).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     put(args.out.as_deref(), &document, |text| output::print(text).map(drop))?;

@@ -157,13 +157,53 @@ fn the_report_goes_where_it_is_asked_to_and_can_be_json() {
 }
 
 #[test]
-fn invalid_kong_file_is_refused_by_name() {
-    let (_, code, err) = import("routes: []\n", &[]);
-    assert_eq!(code, 1);
-    for part in ["kong.yaml", "_format_version", "3.0"] {
-        assert!(err.contains(part), "{part:?} is not in {err}");
+fn unreadable_file_is_refused_with_its_place_and_exit_status_2() {
+    for (text, parts) in [
+        ("routes: []\n", vec!["kong.yaml", "_format_version", "3.0"]),
+        (
+            "_format_version: \"3.0\"\nservices: [a\nroutes: []\n",
+            vec!["kong.yaml", "line 3 column 7", "expected YAML"],
+        ),
+        ("{\"_format_version\": \"3.0\",\n]", vec!["kong.yaml", "line 2 column 1", "expected YAML or JSON"]),
+        ("- a\n", vec!["kong.yaml", "found a list, expected an object"]),
+    ] {
+        let (_, code, err) = import(text, &[]);
+        assert_eq!(code, 2, "{text}: {err}");
+        for part in parts {
+            assert!(err.contains(part), "{part:?} is not in {err}");
+        }
     }
     let (code, _, err) = run(YUMEN, &["import", "kong", "/nowhere/kong.yaml"]);
-    assert_eq!(code, 1);
+    assert_eq!(code, 2);
     assert!(err.contains("/nowhere/kong.yaml"), "{err}");
+    let scratch = Scratch::new();
+    let path = scratch.file("latin1.yaml");
+    std::fs::write(&path, b"a: 1\nb: \xe9\n").unwrap();
+    let (code, _, err) = run(YUMEN, &["import", "kong", &path.display().to_string()]);
+    assert_eq!(code, 2);
+    assert!(err.contains("invalid UTF-8 at line 2 column 4"), "{err}");
+}
+
+#[test]
+fn losses_fail_only_a_strict_import() {
+    let exact = "_format_version: '3.0'\nservices:\n- {name: s, url: 'http://127.0.0.1:1'}\n";
+    let lossy = exact.replace("'}", "', colour: blue}");
+    for (text, strict, expected) in [(exact, true, 0), (&lossy, false, 0), (&lossy, true, 1)] {
+        let more: &[&str] = if strict { &["--strict"] } else { &[] };
+        let (_, code, report) = import(text, more);
+        assert_eq!(code, expected, "{text} strict {strict}: {report}");
+    }
+}
+
+#[test]
+fn the_report_groups_findings_unless_it_is_verbose() {
+    let services: String =
+        (0..5).map(|at| format!("- {{name: s{at}, url: 'http://127.0.0.1:1', colour: blue}}\n")).collect();
+    let text = format!("_format_version: '3.0'\nservices:\n{services}");
+    let (_, _, report) = import(&text, &[]);
+    let expected = "dropped: 5 objects (service s0, service s1, service s2 and 2 more) at colour: left out; \
+        unknown field\n0 objects exact, 0 different, 5 dropped\n--verbose lists all objects\n";
+    assert_eq!(report, expected);
+    let (_, _, report) = import(&text, &["--verbose"]);
+    assert!(report.contains("dropped: service s4 at colour: left out; unknown field\n"), "{report}");
 }

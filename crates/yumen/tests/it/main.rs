@@ -54,6 +54,7 @@ mod http3_frames;
 mod http3_heads;
 mod http3_moves;
 mod import;
+mod import_plugins;
 mod killed;
 mod l4;
 mod limits;

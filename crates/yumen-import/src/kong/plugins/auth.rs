@@ -30,56 +30,52 @@ fn common(job: &mut PluginJob<'_>) -> Value {
     if let Some(realm) = job.text("realm") {
         out["realm"] = json!(realm);
     }
+    let mut conditions = Vec::new();
     if let Some(anonymous) = job.text("anonymous").filter(|anonymous| !anonymous.is_empty()) {
         match job.consumers.username(&json!(anonymous)) {
-            Some(username) => out["anonymous_consumer"] = json!(username),
+            Some(username) => {
+                out["anonymous_consumer"] = json!(username);
+                // Kong skips the plugin once another one has identified the client.
+                if job.authentication.0 > 1 {
+                    let is_unknown = json!(["consumer_name", "==", null]);
+                    conditions.push(json!(["OR", is_unknown, ["consumer_name", "==", username]]));
+                }
+            }
             None => job.dropped("anonymous", format!("there is no consumer {anonymous}")),
         }
-        if job.authentication.0 > 1 {
-            let why = "Kong stops at the first plugin that identifies the client; here all run";
-            job.different("anonymous", "a client is anonymous unless the last plugin identifies it", why);
-        }
     }
-    let why =
-        "consumers are told by X-Consumer-Username, X-Consumer-Custom-ID and X-Credential-Identifier only";
-    job.different(
-        "",
-        "a client's own X-Consumer-ID, X-Consumer-Groups and X-Anonymous-Consumer are passed on",
-        why,
-    );
+    let why = "upstreams get X-Consumer-Username, X-Consumer-Custom-ID and X-Credential-Identifier only";
+    job.different("", "X-Consumer-ID, X-Consumer-Groups and X-Anonymous-Consumer are removed", why);
     if !job.flag("run_on_preflight", true) {
-        out["_meta"] = json!({ "filter": [["request_method", "~=", "OPTIONS"]] });
+        conditions.push(json!(["request_method", "~=", "OPTIONS"]));
+    }
+    if !conditions.is_empty() {
+        out["_meta"] = json!({ "filter": conditions });
     }
     out
 }
 
-/// The first of several names; the others are reported.
-fn only_name(job: &mut PluginJob<'_>, field: &str, default: Option<&str>) -> Option<String> {
-    let mut names = job.texts(field);
-    if names.is_empty() {
-        names.extend(default.map(str::to_owned));
-    }
+/// The first of several names; the others are reported. An empty list turns the place off, which an empty name
+/// expresses.
+fn only_name(job: &mut PluginJob<'_>, field: &str, default: &str) -> String {
+    let is_written = job.settings.peek(field).is_some();
+    let names = job.texts(field);
     if names.len() > 1 {
         let instead = format!("only \"{}\" is looked at", names[0]);
         job.different(field, instead, "one name can be given here");
     }
-    names.into_iter().next()
+    let absent = if is_written { "" } else { default };
+    names.into_iter().next().unwrap_or_else(|| absent.to_owned())
 }
 
 pub(super) fn key_auth(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut out = common(job);
-    let name = only_name(job, "key_names", Some("apikey")).unwrap_or_default();
-    if name != "apikey" {
-        out["header"] = json!(name);
-        out["query"] = json!(name);
-    }
-    for (field, location) in [("key_in_header", "header field"), ("key_in_query", "query argument")] {
-        if !job.flag(field, true) {
-            job.different(
-                field,
-                format!("a {location} is looked at too"),
-                "neither place can be switched off",
-            );
+    let name = only_name(job, "key_names", "apikey");
+    for (field, setting) in [("key_in_header", "header"), ("key_in_query", "query")] {
+        let name = if job.flag(field, true) { name.as_str() } else { "" };
+        // The default of both gateways.
+        if name != "apikey" {
+            out[setting] = json!(name);
         }
     }
     if job.flag("key_in_body", false) {
@@ -95,31 +91,49 @@ pub(super) fn basic_auth(job: &mut PluginJob<'_>) -> ConvertedPlugins {
 pub(super) fn jwt(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut out = common(job);
     for (setting, kong_field, default) in [
-        ("header", "header_names", Some("authorization")),
-        ("query", "uri_param_names", Some("jwt")),
-        ("cookie", "cookie_names", None),
+        ("header", "header_names", "authorization"),
+        ("query", "uri_param_names", "jwt"),
+        ("cookie", "cookie_names", ""),
     ] {
-        if let Some(name) = only_name(job, kong_field, default) {
-            out[setting] = json!(name);
-        }
+        out[setting] = json!(only_name(job, kong_field, default));
     }
     // The default claim differs from that of `jwt-auth`.
     out["key_claim_name"] = json!(job.text("key_claim_name").unwrap_or_else(|| "iss".into()));
     let claims = job.texts("claims_to_verify");
-    if !claims.is_empty() {
+    if claims.is_empty() {
+        // An expired token must not open a route, so this part is stricter than Kong.
+        let why = "Kong accepts expired tokens without this setting";
+        job.different("claims_to_verify", "exp and nbf are verified in tokens that have them", why);
+    } else {
         out["claims_to_verify"] = json!(claims);
     }
-    job.skip("secret_is_base64", json!(false), "say so in each consumer's credential");
-    job.skip("maximum_expiration", json!(0), "how far ahead a token expires is not limited");
+    if job.flag("secret_is_base64", false) && job.consumers.secrets_in_base64 != Some(true) {
+        let why = "the secrets are taken as text, as other jwt plugins of the file take them";
+        job.dropped("secret_is_base64", why);
+    }
+    if let Some(seconds) = job.count("maximum_expiration").filter(|seconds| *seconds > 0) {
+        out["maximum_expiration"] = json!(seconds.min(u64::from(u32::MAX)));
+    }
     super::one("jwt-auth", out)
 }
 
+/// The algorithms of `hmac-auth`.
+const HMAC_ALGORITHMS: [&str; 3] = ["hmac-sha1", "hmac-sha256", "hmac-sha512"];
+
 pub(super) fn hmac_auth(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut out = common(job);
-    if let Some(skew) = job.number("clock_skew") {
+    if let Some(skew) = job.count("clock_skew").filter(|skew| *skew > 0) {
         out["clock_skew"] = json!(skew);
     }
-    let algorithms = job.texts("algorithms");
+    let (algorithms, others): (Vec<String>, Vec<String>) = job
+        .texts("algorithms")
+        .into_iter()
+        .partition(|algorithm| HMAC_ALGORITHMS.contains(&algorithm.as_str()));
+    if !others.is_empty() {
+        job.dropped("algorithms", format!("signatures with {} are not verified here", others.join(", ")));
+        // Without any algorithm the plugin would accept its default ones.
+        job.loses_guard |= algorithms.is_empty();
+    }
     if !algorithms.is_empty() {
         out["allowed_algorithms"] = json!(algorithms);
     }

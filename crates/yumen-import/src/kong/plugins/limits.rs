@@ -1,10 +1,27 @@
 //! Plugins that limit request rates, body sizes and client addresses.
 
 use serde_json::{Value, json};
+use yumen_plugin::{PatternOptions, RegexPattern};
 
+use super::super::scopes::PluginScope;
 use super::{ConvertedPlugin, ConvertedPlugins, PluginJob};
 
 mod shared;
+
+/// The plugin that limits rates.
+pub(in super::super) const LIMIT: &str = "limit-count";
+
+/// Begins the key of a rule that counts all requests of a service. A rule applies only if its key has a variable.
+pub(in super::super) const SERVICE_KEY: &str = "$server_name";
+
+/// Gives a global plugin one set of counters for all services.
+pub(super) fn share_among_services(scope: PluginScope, settings: &mut Value) {
+    // Several windows cannot have a group; their routes share a plugin config.
+    if scope.is_global() && settings.get("rules").is_none() && settings["key_type"] == "var" {
+        let group = format!("kong-rate-limiting-{}", settings["key"].as_str().unwrap_or_default());
+        settings["group"] = group.into();
+    }
+}
 
 /// Kong's windows and their lengths in seconds.
 const WINDOWS: [(&str, u64); 6] = [
@@ -132,10 +149,6 @@ fn limit(
             out["time_window"] = json!(seconds);
             out["key"] = json!(name);
             out["key_type"] = json!(kind);
-            if job.is_global && kind == "var" {
-                // One set of counters for all services, as with the global plugin.
-                out["group"] = json!(format!("kong-rate-limiting-{name}"));
-            }
         }
         many => set_rules(job, many, &key, &mut out),
     }
@@ -145,7 +158,7 @@ fn limit(
     out["_meta"] = json!({ "error_response": { "message": message } });
     let why = "here a window begins with its first request, and fields named after it are not sent";
     job.different("", "windows do not begin on the clock's full minute or hour", why);
-    super::one("limit-count", out)
+    super::one(LIMIT, out)
 }
 
 /// Sets the rules of several windows.
@@ -160,9 +173,6 @@ fn set_rules(job: &mut PluginJob<'_>, windows: &[KongRateWindow], key: &KongLimi
         _ => {}
     }
     out["rules"] = windows.iter().map(|window| window.rule(key)).collect();
-    if job.is_global {
-        job.different("", "each service counts for itself", "several windows cannot share counters");
-    }
 }
 
 impl KongRateWindow {
@@ -174,8 +184,7 @@ impl KongRateWindow {
                 format!("${variable} $remote_addr {name}")
             }
             KongLimitKey::Variable(variable) => format!("${variable} {name}"),
-            // A rule applies only if its key has a variable.
-            KongLimitKey::Constant => format!("$server_name {name}"),
+            KongLimitKey::Constant => format!("{SERVICE_KEY} {name}"),
         };
         let prefix = format!("{}{}", name[..1].to_uppercase(), &name[1..]);
         json!({ "count": count, "time_window": seconds, "key": key, "header_prefix": prefix })
@@ -212,7 +221,7 @@ pub(super) fn ip_restriction(job: &mut PluginJob<'_>) -> ConvertedPlugins {
             let refusal = json!({
                 "response_status": status,
                 "content_type": "application/json;charset=utf8",
-                "response_example": json!({ "message": text }).to_string(),
+                "response_example": super::transform::literal(&json!({ "message": text }).to_string()),
                 "with_mock_header": false,
                 "_meta": { "priority": 3001, "filter": [["remote_addr", "ipmatch", deny]] },
             });
@@ -231,26 +240,44 @@ pub(super) fn request_size_limiting(job: &mut PluginJob<'_>) -> ConvertedPlugins
         _ => 1 << 20,
     };
     job.skip("require_content_length", json!(false), "requests without a length are let through");
-    super::one("client-control", json!({ "max_body_size": size.saturating_mul(unit) }))
+    if size == 0 {
+        job.different("allowed_payload_size", "bodies of one byte pass", "0 is no limit here");
+    }
+    // 0 would remove the limit.
+    super::one("client-control", json!({ "max_body_size": size.saturating_mul(unit).max(1) }))
 }
 
 pub(super) fn bot_detection(job: &mut PluginJob<'_>) -> ConvertedPlugins {
-    let mut out = json!({});
-    let allow = job.texts("allow");
-    let deny = job.texts("deny");
+    let allow = usable_patterns(job, "allow", "whitelist");
+    let deny = usable_patterns(job, "deny", "blacklist");
     job.different("", "only the patterns of the file count", "Kong's own list of robots is not known here");
-    match (allow.is_empty(), deny.is_empty()) {
-        (true, true) => {
-            job.dropped("", "without Kong's own list it has no pattern");
-            // Without its list the guard would let everything pass, so the import refuses the requests instead.
-            job.loses_guard = true;
-            return Vec::new();
-        }
-        (_, false) => out["denylist"] = json!(deny),
-        (false, true) => out["allowlist"] = json!(allow),
+    if deny.is_empty() {
+        job.dropped("", "without Kong's own list it has no pattern");
+        // Without its list the guard would let everything pass, so the import refuses the requests instead.
+        job.loses_guard = true;
+        return Vec::new();
     }
-    if !allow.is_empty() && !deny.is_empty() {
-        job.dropped("allow", "one of the two lists can be given here");
+    // Kong admits requests without a user agent.
+    let mut out = json!({ "denylist": deny, "bypass_missing": true, "message": "Forbidden" });
+    if !allow.is_empty() {
+        // The list exempts from the other one; `allowlist` would refuse all other user agents.
+        let any_of: Vec<String> = allow.iter().map(|pattern| format!("(?:{pattern})")).collect();
+        out["_meta"] = json!({ "filter": [["http_user_agent", "!", "~~", any_of.join("|")]] });
     }
     super::one("ua-restriction", out)
+}
+
+/// The patterns of a list, under its present name or the one before Kong 2.0.
+fn usable_patterns(job: &mut PluginJob<'_>, field: &str, former: &str) -> Vec<String> {
+    let mut patterns = job.texts(field);
+    patterns.extend(job.texts(former));
+    let (usable, others): (Vec<String>, Vec<String>) = patterns
+        .into_iter()
+        .partition(|pattern| RegexPattern::new(pattern, PatternOptions::default()).is_ok());
+    for pattern in others {
+        // A missing pattern of `deny` admits user agents, one of `allow` only refuses some.
+        job.loses_guard |= field == "deny";
+        job.dropped(field, format!("the pattern {pattern} cannot be used"));
+    }
+    usable
 }

@@ -15,17 +15,18 @@ pub(super) fn correlation_id(job: &mut PluginJob<'_>) -> ConvertedPlugins {
 }
 
 pub(super) fn prometheus(job: &mut PluginJob<'_>) -> ConvertedPlugins {
-    let switches = [
+    // Metrics that are always on here.
+    for field in [
         "per_consumer",
         "status_code_metrics",
         "latency_metrics",
         "bandwidth_metrics",
         "upstream_health_metrics",
-        "ai_metrics",
-        "wasm_metrics",
-    ];
-    for field in switches {
-        job.settings.take(field);
+    ] {
+        job.flag(field, true);
+    }
+    for field in ["ai_metrics", "wasm_metrics"] {
+        job.skip(field, json!(false), "there are no such metrics here");
     }
     let why = "names are apisix_*, not kong_*; dashboards have to be changed";
     job.different("", "metrics are those of the prometheus plugin here", why);
@@ -35,10 +36,26 @@ pub(super) fn prometheus(job: &mut PluginJob<'_>) -> ConvertedPlugins {
 /// Takes the settings of log plugins that have no counterpart.
 fn drop_log_settings(job: &mut PluginJob<'_>) {
     job.skip("custom_fields_by_lua", Value::Null, "Lua is not run");
-    for field in
-        ["queue", "queue_size", "flush_timeout", "retry_count", "keepalive", "reopen", "content_type"]
-    {
-        job.settings.take(field);
+    let queue = json!({
+        "max_batch_size": 1, "max_coalescing_delay": 1, "max_entries": 10_000, "max_bytes": null,
+        "initial_retry_delay": 0.01, "max_retry_time": 60, "max_retry_delay": 60, "concurrency_limit": 1,
+    });
+    let is_default = |written: &Value| {
+        written.as_object().is_some_and(|all| all.iter().all(|(name, value)| queue.get(name) == Some(value)))
+    };
+    if job.settings.peek("queue").is_some_and(is_default) {
+        job.settings.take("queue");
+    }
+    for (field, default) in [
+        ("queue", Value::Null),
+        ("queue_size", json!(1)),
+        ("flush_timeout", json!(2)),
+        ("retry_count", json!(10)),
+        ("keepalive", json!(60_000)),
+        ("reopen", json!(false)),
+        ("content_type", json!("application/json")),
+    ] {
+        job.skip(field, default, "the queue and its connection have other settings here");
     }
     job.different("", "entries have the fields of the logger here", "the shape of Kong's entries is another");
 }

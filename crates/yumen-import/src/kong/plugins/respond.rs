@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::transform::literal;
 use super::{ConvertedPlugins, PluginJob};
 
 /// The methods that Kong's `cors` allows by default.
@@ -28,8 +29,7 @@ pub(super) fn cors(job: &mut PluginJob<'_>) -> ConvertedPlugins {
         let anchored = |origin: &String| match is_plain(origin) {
             // Anchored: a pattern that matches a part would admit `https://example.com.evil.test`.
             true => format!("^{}$", origin.replace('.', "\\.")),
-            // In a group, so that the anchors apply to every alternative.
-            false => format!("^(?:{origin})$"),
+            false => origin_pattern(origin),
         };
         // Patterns replace the list, but its default is not valid with credentials.
         out["allow_origins"] = json!("null");
@@ -49,19 +49,30 @@ pub(super) fn cors(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     } else if !exposed.is_empty() {
         out["expose_headers"] = json!(exposed.join(","));
     }
-    match job.count("max_age") {
-        Some(seconds) => out["max_age"] = json!(seconds),
-        None => {
-            job.different("max_age", "browsers remember the answer for 5 seconds", "some age is always told")
-        }
+    // Without a setting browsers remember preflight responses for 5 seconds (Fetch), the default of `cors`.
+    if let Some(seconds) = job.count("max_age") {
+        out["max_age"] = json!(seconds);
     }
     if credentials {
         out["allow_credential"] = json!(true);
     }
-    job.skip("preflight_continue", json!(false), "preflight requests are always answered here");
+    // Kong forwards other OPTIONS requests.
+    out["answer"] = json!(if job.flag("preflight_continue", false) { "none" } else { "preflight" });
     job.skip("private_network", json!(false), "private networks are not told apart");
     job.skip("allow_origin_absent", json!(true), "requests without an origin pass");
     super::one("cors", out)
+}
+
+/// The pattern over origins that corresponds to a pattern of Kong.
+fn origin_pattern(pattern: &str) -> String {
+    let bare = pattern.strip_prefix('^').unwrap_or(pattern);
+    let bare = if bare.ends_with("\\$") { bare } else { bare.strip_suffix('$').unwrap_or(bare) };
+    // In a group, so that the anchors apply to every alternative.
+    match bare.contains(':') {
+        true => format!("^(?:{bare})$"),
+        // Kong compares a pattern without a colon with the host alone.
+        false => format!("^[^:/]+://(?:{bare})(?::[0-9]+)?$"),
+    }
 }
 
 pub(super) fn redirect(job: &mut PluginJob<'_>) -> ConvertedPlugins {
@@ -72,14 +83,10 @@ pub(super) fn redirect(job: &mut PluginJob<'_>) -> ConvertedPlugins {
             // The slashes of the scheme are not the beginning of the path.
             let authority = location.find("://").map_or(0, |at| at + 3);
             let end = location[authority..].find('/').map_or(location.len(), |at| authority + at);
-            format!("{}$request_uri", &location[..end])
+            format!("{}$request_uri", literal(&location[..end]))
         }
-        false => location,
+        false => literal(&location),
     };
-    if uri.trim_end_matches("$request_uri").contains('$') {
-        let why = "a dollar sign starts a variable";
-        job.different("location", "variables after a dollar sign are substituted", why);
-    }
     super::one("redirect", json!({ "uri": uri, "ret_code": status }))
 }
 
@@ -95,13 +102,6 @@ pub(super) fn request_termination(job: &mut PluginJob<'_>) -> ConvertedPlugins {
         (None, Some(message)) => (body_of(&message), "application/json; charset=utf-8"),
         (None, None) => (body_of("Service unavailable"), "application/json; charset=utf-8"),
     };
-    if body.contains('$') {
-        job.different(
-            "body",
-            "variables after a dollar sign are substituted",
-            "a dollar sign starts a variable",
-        );
-    }
     let content_type = given_type.as_deref().unwrap_or(default_type);
     let bare = content_type.split(';').next().unwrap_or_default().trim();
     let known = ["application/json", "text/plain", "application/xml", "text/xml", "text/html"];
@@ -109,13 +109,13 @@ pub(super) fn request_termination(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let content_type = if known.contains(&bare) && content_type.matches(';').count() < 2 {
         content_type
     } else {
-        job.different("content_type", "text/plain is told", format!("{content_type} is not known here"));
+        job.different("content_type", "text/plain is sent", format!("{content_type} is not known here"));
         "text/plain"
     };
     let mut out = json!({
         "response_status": status,
         "content_type": content_type,
-        "response_example": body,
+        "response_example": literal(&body),
         "with_mock_header": false,
         "_meta": { "priority": 2 },
     });

@@ -151,6 +151,14 @@ impl KongRouteMatch {
                 report.add(line.why(format!("the pattern cannot be used: {reason}")));
                 continue;
             }
+            if path.resembles_pattern() {
+                let line =
+                    different(&entity.label, "paths", format!("{text} is matched as a literal prefix"));
+                let line = line.why(
+                    "since format 3.0 a pattern begins with ~, and this path has characters of a pattern",
+                );
+                report.add(line.hint(format!("write ~{text} if it is a pattern")));
+            }
             if !self.paths.contains(&path) {
                 self.paths.push(path);
             }

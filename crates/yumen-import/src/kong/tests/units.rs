@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::super::deck::{DeckPiece, DeckTemplates};
+use super::super::entity::KongEntity;
 use super::super::environment::KongEnvironment;
 use super::super::expression;
 use super::super::ids::IdAllocator;
@@ -113,12 +115,15 @@ fn valid_names_are_reserved_for_their_objects() {
 fn unresolved_references_become_null_and_are_reported() {
     let document =
         json!({ "vaults": [{ "name": "env", "prefix": "shop", "config": { "prefix": "SHOP_" } }] });
-    let environment = KongEnvironment::new(&super::environment, &document);
+    let environment = KongEnvironment::new(&super::environment, &document, DeckTemplates::default());
     for (text, expected, why) in [
         ("plain", json!("plain"), ""),
         ("${{ env \"DECK_KEY\" }}", json!("key-from-deck"), ""),
         ("a-${{env \"DECK_KEY\"}}-b", json!("a-key-from-deck-b"), ""),
         ("${{ env \"DECK_PORT\" | toInt }}", json!(9001), ""),
+        ("${{- env `DECK_KEY` | indent 8 -}}", json!("key-from-deck"), ""),
+        ("${{ env \\\"DECK_KEY\\\" }}", json!("key-from-deck"), ""),
+        ("costs $5 and {a}", json!("costs $5 and {a}"), ""),
         ("{vault://env/other-key}", json!("key-from-the-vault"), ""),
         ("{vault://shop/password/bob}", json!("secret of bob"), ""),
         ("${{ env \"DECK_NO\" }}", Value::Null, "the environment variable DECK_NO is not set"),
@@ -152,4 +157,37 @@ fn unsupported_expressions_are_rejected_with_a_reason() {
     }
     let deep = format!("{}http.path == \"/\"{}", "(".repeat(100), ")".repeat(100));
     assert_eq!(expression::translate(&deep), Err("parentheses are deeper than 64".to_owned()));
+}
+
+#[test]
+fn templates_are_markers_of_their_width_while_yaml_is_parsed() {
+    let text = r#"a: "${{ env "X" }}-${{ env "Y" }}", b: ${{ env `Z` }}"#;
+    let (marked, templates) = DeckTemplates::mark(text);
+    assert_eq!(marked.chars().count(), text.chars().count());
+    assert!(!marked.contains("env"), "{marked}");
+    let inside = &marked[marked.find('"').unwrap() + 1..marked.rfind('"').unwrap()];
+    let template = |inside, is_quoted| DeckPiece::Template { inside, is_quoted };
+    let expected = [template(" env \"X\" ", true), DeckPiece::Text("-"), template(" env \"Y\" ", false)];
+    assert_eq!(templates.pieces(inside).unwrap(), expected);
+    assert!(DeckTemplates::default().pieces("${{ env").is_err());
+    assert_eq!(DeckTemplates::default().pieces("\u{E000}7\u{E001}").unwrap().len(), 2);
+}
+
+#[test]
+fn booleans_of_yaml_1_1_are_read() {
+    for (value, expected) in [
+        (json!(true), Some(true)),
+        (json!("yes"), Some(true)),
+        (json!("On"), Some(true)),
+        (json!("no"), Some(false)),
+        (json!("OFF"), Some(false)),
+        (json!("never"), None),
+        (json!(1), None),
+    ] {
+        let fields = [("f".to_owned(), value.clone())].into_iter().collect();
+        let mut entity = KongEntity::new("entity".into(), String::new(), String::new(), fields);
+        let mut report = ImportReport::default();
+        assert_eq!(entity.flag("f", &mut report), expected, "{value}");
+        assert_eq!(report.lines().is_empty(), expected.is_some(), "{value}");
+    }
 }
