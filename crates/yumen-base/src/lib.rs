@@ -12,5 +12,5 @@ pub mod time;
 
 pub use counter::{Counter, Gauge, Histogram};
 pub use ipset::IpSet;
-pub use problem::{Problem, ProblemLevel, Problems, keep_last_good};
+pub use problem::{FilePlace, LineSpan, Problem, ProblemLevel, Problems, keep_last_good};
 pub use time::Now;

@@ -8,6 +8,7 @@ mod hint;
 pub mod node;
 pub mod resource;
 pub mod schema;
+mod text_spans;
 pub mod url;
 pub mod yaml;
 
@@ -15,3 +16,4 @@ pub use hint::closest;
 pub use node::NodeConfig;
 pub use resource::{Kind, Resource, ResourceType, decode};
 pub use schema::{InvalidSettings, RuleViolation};
+pub use text_spans::{FoundSpan, SpannedValue, TextSpans};

@@ -9,6 +9,7 @@ mod faults;
 mod object;
 mod patterns;
 mod reference;
+mod remedy;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,8 @@ pub struct InvalidSettings {
     pub message: String,
     /// The rule that the value breaks, for code that adds a hint.
     pub violation: RuleViolation,
+    /// Remedy, such as the list of allowed values; the message stays that of APISIX.
+    pub hint: Option<String>,
 }
 
 /// The rule that refused settings break.
@@ -42,12 +45,22 @@ pub enum RuleViolation {
 impl InvalidSettings {
     /// Refuses the value at `path`.
     pub fn at(path: impl Into<String>, message: impl Into<String>) -> InvalidSettings {
-        InvalidSettings { path: path.into(), message: message.into(), violation: RuleViolation::Other }
+        InvalidSettings {
+            path: path.into(),
+            message: message.into(),
+            violation: RuleViolation::Other,
+            hint: None,
+        }
     }
 
     /// Refuses the whole value.
     pub fn new(message: impl Into<String>) -> InvalidSettings {
         InvalidSettings::at("", message)
+    }
+
+    /// The same fault with a remedy.
+    pub fn with_hint(self, hint: Option<String>) -> InvalidSettings {
+        InvalidSettings { hint, ..self }
     }
 
     /// The same fault with another message.

@@ -7,7 +7,7 @@ use serde_json::{Number, Value};
 
 use super::evaluate::{SchemaEvaluator, SchemaKeywords};
 use super::patterns;
-use super::{InvalidSettings, RuleViolation};
+use super::{InvalidSettings, RuleViolation, remedy};
 
 /// 2^53. Beyond it a float cannot represent every integer.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -56,7 +56,8 @@ fn wrong_type(ev: SchemaEvaluator<'_>, name: &str, instance: &Value) -> InvalidS
     } else {
         String::new()
     };
-    InvalidSettings { violation, ..InvalidSettings::new(message) }
+    let hint = if ev.builds_messages { remedy::of_type(name, instance) } else { None };
+    InvalidSettings { violation, hint, ..InvalidSettings::new(message) }
 }
 
 fn is_type(ev: SchemaEvaluator<'_>, name: &str, instance: &Value) -> bool {

@@ -1,0 +1,92 @@
+//! Faults of syntax: their place, and a remedy for the frequent ones.
+
+use yumen_base::{FilePlace, LineSpan, Problem};
+
+/// The reason why a text cannot be parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextFault {
+    /// The message, with line and column.
+    pub message: String,
+    /// The place in the text, if known.
+    pub at: Option<LineSpan>,
+    /// Remedy, if one is known.
+    pub hint: Option<&'static str>,
+}
+
+/// Beginnings of messages of the YAML parser, with remedies.
+const YAML_HINTS: [(&str, &str); 6] = [
+    ("mapping values are not allowed", "quote a value that contains \": \", and indent the members of an object alike"),
+    ("did not find expected key", "indent the members of an object alike"),
+    ("could not find expected ':'", "write a member as \"name: value\""),
+    ("did not find expected ',' or", "close the bracket, or separate the values by a comma"),
+    ("did not find expected '-' indicator", "begin every item with \"- \", indented alike"),
+    ("found unexpected end of stream", "close the quote or bracket"),
+];
+
+/// Beginnings of messages of the JSON parser, with remedies.
+const JSON_HINTS: [(&str, &str); 6] = [
+    ("trailing comma", "remove the comma before the closing bracket"),
+    ("EOF while parsing", "close the open brackets and quotes: the text ends too early"),
+    ("key must be a string", "write the name in double quotes, and no comma behind the last member"),
+    ("expected `,` or", "separate the values by a comma"),
+    ("trailing characters", "leave one JSON object in the file"),
+    ("expected value", "write a JSON value: texts are in double quotes"),
+];
+
+impl TextFault {
+    /// A fault of a YAML text.
+    pub fn of_yaml(text: &str, error: &serde_yaml_ng::Error) -> TextFault {
+        let at = error.location().map(|at| point(at.line(), at.column()));
+        let message = error.to_string();
+        match at.filter(|at| is_indented_by_tab(text, at.line)) {
+            Some(at) => {
+                let message = format!("a tab indents the line, at line {} column 1", at.line);
+                let at = LineSpan { column: tab_column(text, at.line), ..at };
+                TextFault { message, at: Some(at), hint: Some("indent by spaces: YAML allows no tabs there") }
+            }
+            None => TextFault { hint: hint_of(&YAML_HINTS, &message), at, message },
+        }
+    }
+
+    /// A fault of a JSON text.
+    pub fn of_json(text: &str, error: &serde_json::Error) -> TextFault {
+        let message = error.to_string();
+        // A message of the visitor has no position, and line 0.
+        let at = (error.line() > 0).then(|| {
+            let before = text.lines().nth(error.line() - 1).unwrap_or_default();
+            // The column counts bytes, and is 0 at the start of a line.
+            let bytes = before.get(..error.column().min(before.len())).unwrap_or(before);
+            point(error.line(), bytes.chars().count().max(1))
+        });
+        TextFault { hint: hint_of(&JSON_HINTS, &message), at, message }
+    }
+
+    /// The fault as a problem of the file. The place has no name of a file yet.
+    pub fn into_problem(self) -> Problem {
+        let TextFault { message, at, hint } = self;
+        let place = at.map(|span| FilePlace { file: "".into(), span });
+        Problem { place, hint: hint.map(str::to_owned), ..Problem::error("file", "", message) }
+    }
+}
+
+fn point(line: usize, column: usize) -> LineSpan {
+    let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    LineSpan { line: number(line), column: number(column), width: 1 }
+}
+
+fn hint_of(known: &[(&str, &'static str)], message: &str) -> Option<&'static str> {
+    known.iter().find(|(part, _)| message.contains(part)).map(|(_, hint)| *hint)
+}
+
+fn line_of(text: &str, line: u32) -> &str {
+    text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default()
+}
+
+fn is_indented_by_tab(text: &str, line: u32) -> bool {
+    let line = line_of(text, line);
+    line[..line.len() - line.trim_start().len()].contains('\t')
+}
+
+fn tab_column(text: &str, line: u32) -> u32 {
+    line_of(text, line).find('\t').map_or(1, |at| at as u32 + 1)
+}
