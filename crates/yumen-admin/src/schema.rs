@@ -96,7 +96,7 @@ async fn validate_one(
             let value = read
                 .and_then(DuplicateCheckedValue::into_distinct)
                 .map_err(|error| ApiRefusal::invalid(format!("invalid request body: {error}")))?;
-            validate::object(&state, kind, &value).map_err(ApiRefusal::invalid)
+            validate::object(&state, kind, &value).map_err(ApiRefusal::from)
         });
     match validated {
         Ok(()) => reply::json(StatusCode::OK, &json!({})),

@@ -13,4 +13,4 @@ pub mod time;
 pub use counter::{Counter, Gauge, Histogram};
 pub use ipset::IpSet;
 pub use problem::{FilePlace, LineSpan, Problem, ProblemLevel, Problems, keep_last_good};
-pub use time::Now;
+pub use time::{Now, utc_text};

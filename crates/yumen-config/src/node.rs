@@ -215,7 +215,10 @@ impl NodeConfig {
         {
             if address.parse::<SocketAddr>().is_err() {
                 let found = format!("\"{address}\" is not an address with a port");
-                problems.push(problem(&path, found).hint("such as 127.0.0.1:9080, :9080 for all IPv4 addresses, or [::]:9080"));
+                problems.push(
+                    problem(&path, found)
+                        .hint("such as 127.0.0.1:9080, :9080 for all IPv4 addresses, or [::]:9080"),
+                );
             }
         }
         problems.extend(self.listener_problems());

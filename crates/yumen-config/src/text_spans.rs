@@ -189,9 +189,8 @@ impl SpanTreeBuilder {
     fn take(&mut self, event: Event<'_>, span: Span) -> bool {
         let at = line_span(span);
         match event {
-            Event::Scalar(text, _, anchor, _) => {
-                self.add(SpannedValue { span: at, content: SpannedContent::Scalar(text.into_owned()) }, anchor)
-            }
+            Event::Scalar(text, _, anchor, _) => self
+                .add(SpannedValue { span: at, content: SpannedContent::Scalar(text.into_owned()) }, anchor),
             Event::Alias(anchor) => {
                 self.add(SpannedValue { span: at, content: SpannedContent::Alias(anchor) }, 0)
             }

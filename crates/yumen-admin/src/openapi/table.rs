@@ -161,6 +161,7 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
     const MODE: ApiArgument = argument("mode", ArgumentForm::OneOf(&["merge", "replace"]));
     const WRITTEN: ApiArgument = argument("format", ArgumentForm::OneOf(&["yaml", "json"]));
     const FORMAT: ApiArgument = argument("format", ArgumentForm::OneOf(&["json", "text"]));
+    const ROLE: &[ApiArgument] = &[argument("role", ArgumentForm::OneOf(&["admin", "viewer"]))];
     const BULK: &[ApiArgument] = &[CONFIRM, WAIT, NODES, TIMEOUT];
     let at = |method, path: &str, summary: &str, takes, gives, query| ApiEndpoint {
         takes,
@@ -213,6 +214,17 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
         get("/lint", "Lint findings of the stored configuration", shape("problems"), &[STRICT]),
         get("/backup", "A copy of the store, as a file", ApiPayload::Bytes, &[]),
         get("/export", "The whole configuration, private keys included", ApiPayload::Yaml, &[WRITTEN]),
+        get("/top", "Use of routes, upstreams, plugins and consumers since the start", ApiPayload::Any, &[]),
+        get("/keys", "Holders of the keys in the store", ApiPayload::Any, &[]),
+        at(
+            "put",
+            "/keys/{name}",
+            "Replace or create the key of a holder",
+            ApiPayload::Nothing,
+            ApiPayload::Any,
+            ROLE,
+        ),
+        at("delete", "/keys/{name}", "Revoke the key of a holder", ApiPayload::Nothing, ApiPayload::Any, &[]),
         get("/openapi.json", "This document", ApiPayload::Any, &[]),
     ]
 }

@@ -42,7 +42,11 @@ pub(super) fn of_sections(unknown: &[String], has_lists: bool) -> Option<Problem
     let problem =
         |section: &str, found: &str, hint: &str| Some(Problem::error("file", section, found).hint(hint));
     if let Some(section) = first(&KONG) {
-        return problem(section, "unknown section: the file is a declarative configuration of Kong", KONG_HINT);
+        return problem(
+            section,
+            "unknown section: the file is a declarative configuration of Kong",
+            KONG_HINT,
+        );
     }
     if let (Some(section), Some(_)) = (first(&["apiVersion"]), first(&["kind"])) {
         let hint = "write the resources of the gateway: routes, services, upstreams";
@@ -53,11 +57,16 @@ pub(super) fn of_sections(unknown: &[String], has_lists: bool) -> Option<Problem
         return None;
     }
     if let Some(section) = first(&APISIX) {
-        let hint = "give the file of the resources, apisix.yaml; node settings of this gateway are in yumen.yaml";
+        let hint =
+            "give the file of the resources, apisix.yaml; node settings of this gateway are in yumen.yaml";
         return problem(section, "unknown section: the file is the config.yaml of APISIX", hint);
     }
     let section = first(&NODE)?;
-    problem(section, "unknown section: the file contains node settings", "give it by --config, not as resources")
+    problem(
+        section,
+        "unknown section: the file contains node settings",
+        "give it by --config, not as resources",
+    )
 }
 
 /// The problem of a text that does not parse because it is of another program.

@@ -13,6 +13,7 @@ use crate::resource::Kind;
 use crate::text_spans::{FoundSpan, SpannedValue, TextSpans};
 
 /// The items of a document and their positions in its text.
+#[derive(Debug)]
 pub struct DocumentPlaces {
     file: Arc<str>,
     spans: TextSpans,

@@ -15,7 +15,10 @@ pub struct TextFault {
 
 /// Beginnings of messages of the YAML parser, with remedies.
 const YAML_HINTS: [(&str, &str); 6] = [
-    ("mapping values are not allowed", "quote a value that contains \": \", and indent the members of an object alike"),
+    (
+        "mapping values are not allowed",
+        "quote a value that contains \": \", and indent the members of an object alike",
+    ),
     ("did not find expected key", "indent the members of an object alike"),
     ("could not find expected ':'", "write a member as \"name: value\""),
     ("did not find expected ',' or", "close the bracket, or separate the values by a comma"),

@@ -12,6 +12,7 @@ use yumen_import::{ImportContext, ImportFinding, ImportLevel, ImportResult, kong
 
 use super::{offline, output};
 use crate::config::compiler;
+use crate::diagnostics::{ExitStatus, SourceText};
 use crate::node::NodeFile;
 use crate::process::private_file;
 
@@ -29,21 +30,25 @@ pub(crate) struct ImportArgs {
     report: Option<PathBuf>,
     /// Write the report as JSON
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 /// Converts a declarative Kong file. The exit status is 1 if the result fails `yumen check`, or if requests
 /// are refused for lack of a guard plugin.
 pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
-    let name = args.file.display();
-    let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
+    let source = SourceText::read(&args.file)?;
     let context = ImportContext {
         environment: &compiler::environment,
         runs: &|plugin| yumen_plugins::BUILTIN.iter().any(|kind| kind.name == plugin),
     };
-    let ImportResult { resources, mut report } = match kong::import(&text, &context) {
+    let ImportResult { resources, mut report } = match kong::import(&source.text, &context) {
         Ok(imported) => imported,
-        Err(message) => bail!("{name}: {message}"),
+        Err(message) => {
+            let syntax = document::syntax_problem(&source.text);
+            let mut problems = [syntax.unwrap_or_else(|| Problem::error("file", "", message))];
+            source.locate(&mut problems);
+            bail!(source.refuse(&problems));
+        }
     };
     let errors = errors(&resources, &args.node)?;
     for problem in &errors {
@@ -57,7 +62,7 @@ pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let document = document::to_yaml(&resources).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     put(args.out.as_deref(), &document, |text| output::print(text).map(drop))?;
     put(args.report.as_deref(), &report, |text| Ok(std::io::stderr().write_all(text.as_bytes())?))?;
-    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_whole { ExitStatus::Done } else { ExitStatus::Problems }.into())
 }
 
 /// Errors that `yumen check` would report.

@@ -11,6 +11,8 @@ use crate::node::NodeFile;
 pub(crate) fn run(file: &Path, node: &NodeFile, strict: bool, json: bool) -> anyhow::Result<ExitCode> {
     let loaded = offline::load(file, node)?;
     let mut problems = loaded.problems;
-    problems.extend(findings::of(&loaded.resources, &loaded.snapshot, strict));
-    check::report(&problems, loaded.resources.len(), json)
+    let mut findings = findings::of(&loaded.resources, &loaded.snapshot, strict);
+    loaded.source.locate(&mut findings);
+    problems.extend(findings);
+    check::report(&problems, &loaded.source, loaded.resources.len(), json)
 }

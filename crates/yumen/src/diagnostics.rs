@@ -1,0 +1,15 @@
+//! Errors of commands as people and programs read them: rendered problems, colours, exit statuses.
+//!
+//! Must not know commands or the sources of problems.
+
+mod color;
+mod exit_status;
+mod problem_text;
+mod quantity;
+mod source_text;
+
+pub(crate) use color::{ColorChoice, choose_colors, has_colors};
+pub(crate) use exit_status::{ConfigProblems, ExitStatus};
+pub(crate) use problem_text::render;
+pub(crate) use quantity::quantity;
+pub(crate) use source_text::SourceText;

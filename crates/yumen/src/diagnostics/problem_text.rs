@@ -1,0 +1,178 @@
+//! Problems as a compiler prints errors: place, message, source line with a mark, remedy.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+use yumen_base::{LineSpan, Problem, ProblemLevel};
+
+use super::SourceText;
+
+/// Longest shown part of a source line, in characters.
+const LINE_CHARS_MAX: usize = 120;
+/// Characters of a long line before the mark.
+const BEFORE_MARK: usize = 60;
+
+/// Renders problems, each followed by an empty line.
+pub(crate) fn render(problems: &[Problem], source: Option<&SourceText>, colors: bool) -> String {
+    let lines: Vec<&str> = source.map(|source| source.text.lines().collect()).unwrap_or_default();
+    let name = source.map(|source| source.name.as_str());
+    let texts = problems.iter().map(|problem| ProblemText { problem, name, lines: &lines, colors });
+    texts.map(|text| format!("{text}\n")).collect()
+}
+
+/// One problem in the form of a compiler's error.
+struct ProblemText<'p> {
+    problem: &'p Problem,
+    /// Name of the file, for problems without a place.
+    name: Option<&'p str>,
+    /// Lines of the file; empty if unknown.
+    lines: &'p [&'p str],
+    colors: bool,
+}
+
+impl fmt::Display for ProblemText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Problem { level, object, path, hint, place, .. } = self.problem;
+        match (place, self.name) {
+            (Some(place), _) => write!(f, "{}: ", self.bold(&place.to_string()))?,
+            (None, Some(name)) => write!(f, "{}: ", self.bold(name))?,
+            (None, None) => {}
+        }
+        let (word, color) = match level {
+            ProblemLevel::Error => ("error", "31"),
+            ProblemLevel::Warning => ("warning", "33"),
+        };
+        write!(f, "{}: ", self.painted(word, &format!("1;{color}")))?;
+        // The place names the file, so the object `file` adds nothing.
+        match (object.as_str(), path.as_str()) {
+            ("file", "") if self.name.is_some() => {}
+            ("file", path) if self.name.is_some() => write!(f, "{}: ", printable(path))?,
+            (object, "") => write!(f, "{}: ", printable(object))?,
+            (object, path) => write!(f, "{} at {}: ", printable(object), printable(path))?,
+        }
+        writeln!(f, "{}", printable(&self.message()))?;
+        if let Some(place) = place {
+            self.write_line(f, place.span, color)?;
+        }
+        if let Some(hint) = hint {
+            writeln!(f, "{}: {}", self.painted("help", "1;36"), printable(hint))?;
+        }
+        Ok(())
+    }
+}
+
+impl ProblemText<'_> {
+    /// The message without the parts that place and path repeat.
+    fn message(&self) -> String {
+        let Problem { message, place, path, .. } = self.problem;
+        let mut message = message.as_str();
+        // A fault of syntax has its place in the message too.
+        if place.is_some() && path.is_empty() {
+            message = message.split(" at line ").next().unwrap_or(message);
+        }
+        if !path.is_empty() {
+            message = without_outer(message);
+        }
+        if let Some(name) = message.strip_prefix("additional properties forbidden, found ") {
+            return format!("unknown member \"{name}\"");
+        }
+        if let Some(name) =
+            message.strip_prefix("property ").and_then(|rest| rest.strip_suffix(" is required"))
+        {
+            return format!("the member {name} is missing");
+        }
+        if message == "matches none of the enum values" {
+            let found = place.as_ref().and_then(|place| self.marked(place.span));
+            return format!("{} is not an allowed value", found.unwrap_or("the value"));
+        }
+        // Types have the names of Lua in messages of the contract.
+        message
+            .replace("got table", "found a list or an object")
+            .replace("got userdata", "found null")
+            .replace(", got ", ", found ")
+    }
+
+    /// The characters at a span, if they are within one line.
+    fn marked(&self, span: LineSpan) -> Option<&str> {
+        let line = self.lines.get(span.line.checked_sub(1)? as usize)?;
+        let mut bounds = line.char_indices().map(|(at, _)| at).chain([line.len()]);
+        let from = bounds.clone().nth(span.column.checked_sub(1)? as usize)?;
+        let to = bounds.nth(span.column as usize - 1 + span.width as usize)?;
+        Some(&line[from..to])
+    }
+
+    /// Writes the source line and the mark below it.
+    fn write_line(&self, f: &mut fmt::Formatter<'_>, span: LineSpan, color: &str) -> fmt::Result {
+        let Some(line) = self.lines.get((span.line as usize).wrapping_sub(1)) else { return Ok(()) };
+        let characters: Vec<char> = line.chars().map(one_column).collect();
+        let column = (span.column as usize).saturating_sub(1).min(characters.len());
+        let from = if characters.len() > LINE_CHARS_MAX { column.saturating_sub(BEFORE_MARK) } else { 0 };
+        let to = (from + LINE_CHARS_MAX).min(characters.len());
+        let (start, end) = (if from > 0 { "…" } else { "" }, if to < characters.len() { "…" } else { "" });
+        let shown: String = characters[from..to].iter().collect();
+        let number = span.line.to_string();
+        let bar = self.painted("|", "1;34");
+        writeln!(f, " {} {bar} {start}{}{end}", self.painted(&number, "1;34"), shown.trim_end())?;
+        // A mark beyond the end of the line, such as at the end of the file, is one character wide.
+        let width = (span.width as usize).clamp(1, (to - column.min(to)).max(1));
+        let before = " ".repeat(column - from + start.chars().count());
+        let mark = "^".repeat(width);
+        writeln!(
+            f,
+            " {} {bar} {before}{}",
+            " ".repeat(number.len()),
+            self.painted(&mark, &format!("1;{color}"))
+        )
+    }
+
+    fn bold<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.painted(text, "1")
+    }
+
+    fn painted<'t>(&self, text: &'t str, code: &str) -> Cow<'t, str> {
+        if self.colors { format!("\x1b[{code}m{text}\x1b[0m").into() } else { text.into() }
+    }
+}
+
+/// The message of the innermost fault: the path of the problem names the way there.
+fn without_outer(message: &str) -> &str {
+    let mut inner = message;
+    while let Some((outer, rest)) = inner.split_once(": ") {
+        let is_member = outer.starts_with("property \"") && outer.ends_with(" validation failed");
+        let is_item = outer
+            .strip_prefix("failed to validate item ")
+            .is_some_and(|number| number.parse::<u64>().is_ok());
+        if !is_member && !is_item {
+            break;
+        }
+        inner = rest;
+    }
+    inner
+}
+
+/// A character of the source that takes one column; controls could move the cursor of a terminal.
+fn one_column(character: char) -> char {
+    match character {
+        '\t' => ' ',
+        other if other.is_control() => '\u{fffd}',
+        other => other,
+    }
+}
+
+/// The text without control characters.
+fn printable(text: &str) -> Cow<'_, str> {
+    let is_control = |c: char| c.is_control() && c != '\n';
+    match text.contains(is_control) {
+        false => text.into(),
+        true => {
+            let mut safe = String::with_capacity(text.len());
+            for character in text.chars() {
+                let _ = safe.write_char(if is_control(character) { '\u{fffd}' } else { character });
+            }
+            safe.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
