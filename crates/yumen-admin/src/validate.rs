@@ -6,7 +6,7 @@
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use yumen_config::{InvalidSettings, Kind};
+use yumen_config::{InvalidSettings, Kind, resource, schema};
 use yumen_snapshot::compile::KeyPairError;
 use yumen_snapshot::{ObjectError, ObjectValidator, PluginSettingsError};
 
@@ -67,8 +67,24 @@ pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<()
     };
     validator.validate(kind, value).map_err(|flaw| {
         let (path, hint) = place_and_hint(&flaw);
+        let hint = hint.or_else(|| details(kind, value, &path));
         ObjectRefusal { path, hint, message: message(kind, value, flaw) }
     })
+}
+
+/// Faults in the settings beside the one at `path`, which may be vague: "object matches none of the required".
+fn details(kind: Kind, value: &Value, path: &str) -> Option<String> {
+    const LISTED_MAX: usize = 5;
+    let faults = schema::faults(resource::schema_of(kind), value);
+    let others = faults.iter().filter(|fault| fault.path != path);
+    let listed: Vec<String> = others
+        .take(LISTED_MAX)
+        .map(|fault| {
+            let cause = fault.message.rsplit("validation failed: ").next().unwrap_or_default();
+            format!("{}: {cause}", fault.path)
+        })
+        .collect();
+    (!listed.is_empty()).then(|| listed.join("; "))
 }
 
 /// Path within the object, and remedy. Tools compare the message alone.

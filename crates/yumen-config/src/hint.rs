@@ -13,19 +13,22 @@ pub fn closest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, name)| name)
 }
 
-/// Levenshtein distance.
+/// Edit distance in which two swapped neighbours count once, as in `cuont` (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    // Only one row of the matrix of distances is kept.
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    // Three rows of the matrix of distances: the current one, the one above, and the one above that.
+    let (mut above, mut upper): (Vec<usize>, Vec<usize>) = ((0..=b.len()).collect(), Vec::new());
+    for (i, from) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
         for (j, to) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+            let substituted = above[j] + usize::from(from != to);
+            let mut least = substituted.min(above[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *from == b[j - 1] && a[i - 1] == *to {
+                least = least.min(upper[j - 1] + 1);
+            }
+            row.push(least);
         }
+        upper = std::mem::replace(&mut above, row);
     }
-    row[b.len()]
+    above[b.len()]
 }

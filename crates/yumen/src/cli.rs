@@ -197,7 +197,7 @@ pub(crate) enum GatewayCommand {
     /// Upgrade a running gateway to a new binary without losing connections
     ///
     /// The successor receives the listening sockets, compiles the configuration and serves; the predecessor
-    /// then drains. Prints each step. Exit status 1, with the reason, if the predecessor continues to serve.
+    /// then drains. Prints each step. Exit status 2, with the reason, if the predecessor continues to serve.
     /// SIGUSR2 starts the same upgrade. While the predecessor of an earlier upgrade drains, an upgrade is refused;
     /// --end-drain ends that drain first.
     Upgrade(UpgradeArgs),

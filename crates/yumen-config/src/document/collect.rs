@@ -87,7 +87,10 @@ impl<'l> ResourceCollector<'l> {
         let items = self.counts.values().sum::<usize>();
         foreign::of_sections(&self.unknown, !self.begun.is_empty())
             // One such item among others is a mistake in that item.
-            .or_else(|| (items > 0 && self.kong_items == items).then(foreign::of_kong_items))
+            .or_else(|| {
+                let list = self.begun.iter().copied().min_by_key(|kind| kind.name())?;
+                (items > 0 && self.kong_items == items).then(|| foreign::of_kong_items(list))
+            })
     }
 
     pub(super) fn finish(self) -> (Vec<Resource>, Vec<Problem>) {
@@ -160,7 +163,8 @@ impl<'l> ResourceCollector<'l> {
         let mut members = match item {
             Value::Object(members) => members,
             _ => {
-                defects.push(ResourceDefect::new("", "an item must be an object"));
+                let defect = ResourceDefect::new("", "an item must be an object");
+                defects.push(defect.hint("write its members as name: value"));
                 return self.nameless(kind, position, Map::new(), defects);
             }
         };

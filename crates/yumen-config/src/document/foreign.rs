@@ -3,7 +3,7 @@
 //! Such a file parses, or nearly so, and would count as a document without resources.
 
 use serde_json::{Map, Value};
-use yumen_base::Problem;
+use yumen_base::{FilePlace, LineSpan, Problem};
 
 use crate::resource::Kind;
 
@@ -31,9 +31,9 @@ pub(super) fn is_kong_item(kind: Kind, members: &Map<String, Value>) -> bool {
 }
 
 /// The problem of a document with nothing but such items.
-pub(super) fn of_kong_items() -> Problem {
-    let message = "all services and routes have members of Kong's: the file is a configuration of Kong";
-    Problem::error("file", "", message).hint(KONG_HINT)
+pub(super) fn of_kong_items(list: Kind) -> Problem {
+    let message = "all items have members of Kong's: the file is a configuration of Kong";
+    Problem::error("file", list.name(), message).hint(KONG_HINT)
 }
 
 /// The problem of a document with these `unknown` sections; `has_lists` is whether it has lists of resources too.
@@ -77,10 +77,13 @@ pub(super) fn of_broken(text: &str) -> Option<Problem> {
         let word = line.trim_start().split([' ', '\t', '{']).next().unwrap_or_default();
         words.contains(&word) && (line.ends_with('{') || line.ends_with(';'))
     };
+    let mut directives = text.lines().enumerate().filter(|(_, line)| is_directive(line));
     // A single line may be a part of a text in a value.
-    let is_nginx = text.lines().filter(|line| is_directive(line)).nth(1).is_some();
-    is_nginx.then(|| {
-        let hint = "write the resources of the gateway: routes, services, upstreams";
-        Problem::error("file", "", "the file is a configuration of NGINX").hint(hint)
-    })
+    let ((first, line), _) = (directives.next()?, directives.next()?);
+    let hint = "write the resources of the gateway: routes, services, upstreams";
+    let problem = Problem::error("file", "", "the file is a configuration of NGINX").hint(hint);
+    let (line, width) =
+        (u32::try_from(first + 1).ok()?, u32::try_from(line.trim_end().chars().count()).ok()?);
+    let place = FilePlace { file: "".into(), span: LineSpan { line, column: 1, width } };
+    Some(Problem { place: Some(place), ..problem })
 }

@@ -14,7 +14,7 @@ pub struct TextFault {
 }
 
 /// Beginnings of messages of the YAML parser, with remedies.
-const YAML_HINTS: [(&str, &str); 6] = [
+const YAML_HINTS: [(&str, &str); 7] = [
     (
         "mapping values are not allowed",
         "quote a value that contains \": \", and indent the members of an object alike",
@@ -22,7 +22,11 @@ const YAML_HINTS: [(&str, &str); 6] = [
     ("did not find expected key", "indent the members of an object alike"),
     ("could not find expected ':'", "write a member as \"name: value\""),
     ("did not find expected ',' or", "close the bracket, or separate the values by a comma"),
-    ("did not find expected '-' indicator", "begin every item with \"- \", indented alike"),
+    (
+        "did not find expected '-' indicator",
+        "begin every item with \"- \" in one column, and its members in one column too",
+    ),
+    ("expected an object of lists of resources", "begin with the name of a list, such as routes:"),
     ("found unexpected end of stream", "close the quote or bracket"),
 ];
 
@@ -39,13 +43,30 @@ const JSON_HINTS: [(&str, &str); 6] = [
 impl TextFault {
     /// A fault of a YAML text.
     pub fn of_yaml(text: &str, error: &serde_yaml_ng::Error) -> TextFault {
-        let at = error.location().map(|at| point(at.line(), at.column()));
+        let at = error.location().map(|at| within(text, point(at.line(), at.column())));
         let message = error.to_string();
-        match at.filter(|at| is_indented_by_tab(text, at.line)) {
-            Some(at) => {
-                let message = format!("a tab indents the line, at line {} column 1", at.line);
-                let at = LineSpan { column: tab_column(text, at.line), ..at };
-                TextFault { message, at: Some(at), hint: Some("indent by spaces: YAML allows no tabs there") }
+        if let Some(at) = at.filter(|at| is_indented_by_tab(text, at.line)) {
+            let message = format!("a tab indents the line at line {} column 1", at.line);
+            let at = LineSpan { column: tab_column(text, at.line), ..at };
+            return TextFault {
+                message,
+                at: Some(at),
+                hint: Some("indent by spaces: YAML allows no tabs there"),
+            };
+        }
+        // The parser fails where it no longer waits for the end; the mistake is mostly at the beginning.
+        let begins = [
+            ("while scanning a quoted scalar at ", "the quote is not closed", "close the quote"),
+            ("while parsing a flow mapping at ", "the bracket is not closed", "close the bracket with }"),
+            ("while parsing a flow sequence at ", "the bracket is not closed", "close the bracket with ]"),
+        ];
+        let found = begins.into_iter().find_map(|(context, short, hint)| {
+            let (_, place) = message.split_once(context)?;
+            Some((short, hint, position(place)?, place.to_owned()))
+        });
+        match found {
+            Some((short, hint, at, place)) => {
+                TextFault { message: format!("{short}, at {place}"), at: Some(at), hint: Some(hint) }
             }
             None => TextFault { hint: hint_of(&YAML_HINTS, &message), at, message },
         }
@@ -56,10 +77,13 @@ impl TextFault {
         let message = error.to_string();
         // A message of the visitor has no position, and line 0.
         let at = (error.line() > 0).then(|| {
-            let before = text.lines().nth(error.line() - 1).unwrap_or_default();
+            let start: usize = text.split_inclusive('\n').take(error.line() - 1).map(str::len).sum();
             // The column counts bytes, and is 0 at the start of a line.
-            let bytes = before.get(..error.column().min(before.len())).unwrap_or(before);
-            point(error.line(), bytes.chars().count().max(1))
+            let mut offset = (start + error.column().saturating_sub(1)).min(text.len());
+            if message.starts_with("trailing comma") {
+                offset = text.as_bytes()[..offset].iter().rposition(|byte| *byte == b',').unwrap_or(offset);
+            }
+            within(text, place_of(text, offset))
         });
         TextFault { hint: hint_of(&JSON_HINTS, &message), at, message }
     }
@@ -75,6 +99,30 @@ impl TextFault {
 fn point(line: usize, column: usize) -> LineSpan {
     let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     LineSpan { line: number(line), column: number(column), width: 1 }
+}
+
+/// The place of a byte.
+fn place_of(text: &str, offset: usize) -> LineSpan {
+    let offset = (0..=offset.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let before = &text[..offset];
+    let start = before.rfind('\n').map_or(0, |at| at + 1);
+    point(before.matches('\n').count() + 1, before[start..].chars().count() + 1)
+}
+
+/// The place, or the end of the last line with content for a place behind the text.
+fn within(text: &str, at: LineSpan) -> LineSpan {
+    let is_behind = text.lines().skip(at.line.saturating_sub(1) as usize).all(|line| line.trim().is_empty());
+    match text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).last() {
+        Some((last, line)) if is_behind => point(last + 1, line.trim_end().chars().count() + 1),
+        _ => at,
+    }
+}
+
+/// Parses `line 3 column 10`.
+fn position(text: &str) -> Option<LineSpan> {
+    let (line, column) = text.strip_prefix("line ")?.split_once(" column ")?;
+    let column = column.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some(point(line.parse().ok()?, column.parse().ok()?))
 }
 
 fn hint_of(known: &[(&str, &'static str)], message: &str) -> Option<&'static str> {

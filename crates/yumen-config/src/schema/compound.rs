@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::InvalidSettings;
 use super::evaluate::{SchemaEvaluator, SchemaKeywords};
-use super::{reference, scalar};
+use super::{reference, remedy, scalar};
 
 /// Array length up to which comparing all pairs is cheaper than hashing.
 const PAIRS_MAX: usize = 32;
@@ -135,15 +135,19 @@ fn any_of(ev: SchemaEvaluator<'_>, branches: &[Value], instance: &mut Value) -> 
     // The first match suffices, and it alone gives defaults.
     match branches.iter().find(|branch| ev.trying().check(branch, instance).is_ok()) {
         Some(branch) => complete(ev, branch, instance),
-        None => ev.refuse(|| {
-            // The usual use is a choice of required members, so the message lists them.
-            let sets: Vec<String> =
-                branches.iter().filter_map(|branch| branch.get("required").map(Value::to_string)).collect();
-            match sets.is_empty() {
-                true => "object matches none of the required".into(),
-                false => format!("object matches none of the required: {}", sets.join(" or ")),
-            }
-        }),
+        None => ev
+            .refuse(|| {
+                // The usual use is a choice of required members, so the message lists them.
+                let sets: Vec<String> = branches
+                    .iter()
+                    .filter_map(|branch| branch.get("required").map(Value::to_string))
+                    .collect();
+                match sets.is_empty() {
+                    true => "object matches none of the required".into(),
+                    false => format!("object matches none of the required: {}", sets.join(" or ")),
+                }
+            })
+            .map_err(|refused| with_required(ev, refused, branches, instance)),
     }
 }
 
@@ -164,7 +168,21 @@ fn one_of(ev: SchemaEvaluator<'_>, branches: &[Value], instance: &mut Value) -> 
     }
     match matched {
         Some(i) => complete(ev, &branches[i], instance),
-        None => ev.refuse(|| "value should match only one schema, but matches none".into()),
+        None => ev
+            .refuse(|| "value should match only one schema, but matches none".into())
+            .map_err(|refused| with_required(ev, refused, branches, instance)),
+    }
+}
+
+fn with_required(
+    ev: SchemaEvaluator<'_>,
+    refused: InvalidSettings,
+    branches: &[Value],
+    instance: &Value,
+) -> InvalidSettings {
+    match ev.builds_messages {
+        true => refused.with_hint(remedy::of_required(branches, instance)),
+        false => refused,
     }
 }
 

@@ -16,7 +16,24 @@ pub fn faults(schema: &Value, instance: &Value) -> Vec<InvalidSettings> {
         (_, Value::Array(items)) => of_items(schema, items),
         _ => Vec::new(),
     };
+    let inner = if inner.is_empty() { of_branch(schema, instance) } else { inner };
     if inner.is_empty() { vec![first] } else { inner }
+}
+
+/// The faults by the only branch of an `anyOf` or `oneOf` that has the type of the value.
+fn of_branch(schema: &Value, instance: &Value) -> Vec<InvalidSettings> {
+    let branches = ["anyOf", "oneOf"].iter().find_map(|keyword| schema.get(*keyword)?.as_array());
+    let name = match instance {
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+        // The message about a scalar names all allowed types.
+        _ => return Vec::new(),
+    };
+    let mut fitting = branches.into_iter().flatten().filter(|branch| branch["type"] == name);
+    match (fitting.next(), fitting.next()) {
+        (Some(branch), None) => faults(branch, instance),
+        _ => Vec::new(),
+    }
 }
 
 fn of_members(

@@ -37,3 +37,23 @@ pub(super) fn of_type(expected: &str, found: &Value) -> Option<String> {
     };
     Some(hint.to_owned())
 }
+
+/// The members to add, if each branch is a set of required members: those of the sets that lack fewest.
+pub(super) fn of_required(branches: &[Value], found: &Value) -> Option<String> {
+    let members = found.as_object()?;
+    let missing = |branch: &Value| -> Option<Vec<String>> {
+        let names = branch.get("required")?.as_array()?.iter().filter_map(Value::as_str);
+        Some(names.filter(|name| !members.contains_key(*name)).map(str::to_owned).collect())
+    };
+    let sets = branches.iter().map(missing).collect::<Option<Vec<Vec<String>>>>()?;
+    // With a complete set, another rule is broken.
+    let fewest = sets.iter().map(Vec::len).min().filter(|fewest| *fewest > 0)?;
+    let mut choices: Vec<String> =
+        sets.iter().filter(|set| set.len() == fewest).map(|set| set.join(" and ")).collect();
+    choices.dedup();
+    match choices.as_slice() {
+        [one] => Some(format!("add {one}")),
+        _ if fewest == 1 => Some(format!("add one of: {}", choices.join(", "))),
+        _ => Some(format!("add {}", choices.join(", or "))),
+    }
+}

@@ -11,8 +11,7 @@ use crate::node::NodeFile;
 pub(crate) fn run(file: &Path, node: &NodeFile, strict: bool, json: bool) -> anyhow::Result<ExitCode> {
     let loaded = offline::load(file, node)?;
     let mut problems = loaded.problems;
-    let mut findings = findings::of(&loaded.resources, &loaded.snapshot, strict);
-    loaded.source.locate(&mut findings);
-    problems.extend(findings);
+    problems.extend(findings::of(&loaded.resources, &loaded.snapshot, strict));
+    loaded.source.locate_and_sort(&mut problems);
     check::report(&problems, &loaded.source, loaded.resources.len(), json)
 }

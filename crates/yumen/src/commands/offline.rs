@@ -30,7 +30,7 @@ pub(crate) struct CompiledFile {
 pub(crate) fn read(file: &Path) -> anyhow::Result<(SourceText, Vec<Resource>, Vec<Problem>)> {
     let source = SourceText::read(file)?;
     let (resources, mut problems) = document::parse(&source.text, &compiler::environment);
-    source.locate(&mut problems);
+    source.locate_and_sort(&mut problems);
     Ok((source, resources, problems))
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn load(file: &Path, node: &NodeFile) -> anyhow::Result<CompiledFile>
     let snapshot = compiler.replace_all(resources.clone(), 1).snapshot;
     problems.extend(compiler.problems());
     problems.extend(policy::run(&snapshot, &resources, yumen_proxy::clock::exact()));
-    source.locate(&mut problems);
+    source.locate_and_sort(&mut problems);
     Ok(CompiledFile { source, resources, snapshot, problems })
 }
 

@@ -54,8 +54,11 @@ impl fmt::Display for ProblemText<'_> {
         if let Some(place) = place {
             self.write_line(f, place.span, color)?;
         }
-        if let Some(hint) = hint {
-            writeln!(f, "{}: {}", self.painted("help", "1;36"), printable(hint))?;
+        let (help, effect) = hint.as_deref().map_or((None, None), split_effect);
+        for (word, text) in [("help", help), ("note", effect)] {
+            if let Some(text) = text {
+                writeln!(f, "{}: {}", self.painted(word, "1;36"), printable(text))?;
+            }
         }
         Ok(())
     }
@@ -68,7 +71,7 @@ impl ProblemText<'_> {
         let mut message = message.as_str();
         // A fault of syntax has its place in the message too.
         if place.is_some() && path.is_empty() {
-            message = message.split(" at line ").next().unwrap_or(message);
+            message = message.split(" at line ").next().unwrap_or(message).trim_end_matches(',');
         }
         if !path.is_empty() {
             message = without_outer(message);
@@ -80,6 +83,17 @@ impl ProblemText<'_> {
             message.strip_prefix("property ").and_then(|rest| rest.strip_suffix(" is required"))
         {
             return format!("the member {name} is missing");
+        }
+        let alternatives = ["object matches none of the required", "value should match only one schema"];
+        let is_choice = alternatives.iter().any(|start| message.starts_with(start));
+        if is_choice && self.problem.hint.as_deref().is_some_and(|hint| hint.starts_with("add ")) {
+            return "a required member is missing".to_owned();
+        }
+        if let Some((found, expected)) =
+            message.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected "))
+        {
+            let found = found.replace("sequence", "a list").replace("map", "an object");
+            return format!("expected {expected}, found {found}");
         }
         if message == "matches none of the enum values" {
             let found = place.as_ref().and_then(|place| self.marked(place.span));
@@ -134,15 +148,27 @@ impl ProblemText<'_> {
     }
 }
 
+/// The remedy of a hint, and the effect of the problem on traffic.
+fn split_effect(hint: &str) -> (Option<&str>, Option<&str>) {
+    if !hint.ends_with("until it is fixed") {
+        return (Some(hint), None);
+    }
+    match hint.rfind("; ").or_else(|| hint.rfind("? ")) {
+        Some(at) => (Some(hint[..=at].trim_end_matches(';')), Some(hint[at + 2..].trim_start())),
+        None => (None, Some(hint)),
+    }
+}
+
 /// The message of the innermost fault: the path of the problem names the way there.
 fn without_outer(message: &str) -> &str {
     let mut inner = message;
     while let Some((outer, rest)) = inner.split_once(": ") {
         let is_member = outer.starts_with("property \"") && outer.ends_with(" validation failed");
+        let is_pattern = outer.starts_with("failed to validate ") && outer.ends_with(')');
         let is_item = outer
             .strip_prefix("failed to validate item ")
             .is_some_and(|number| number.parse::<u64>().is_ok());
-        if !is_member && !is_item {
+        if !is_member && !is_item && !is_pattern {
             break;
         }
         inner = rest;

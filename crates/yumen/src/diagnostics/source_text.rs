@@ -33,6 +33,14 @@ impl SourceText {
         }
     }
 
+    /// Adds the places of problems, and sorts the problems by place.
+    pub(crate) fn locate_and_sort(&self, problems: &mut [Problem]) {
+        self.locate(problems);
+        // Problems of the whole file come first.
+        problems
+            .sort_by_key(|problem| problem.place.as_ref().map(|place| (place.span.line, place.span.column)));
+    }
+
     /// Adds the places of problems of a document of resources, as a node reads the document.
     pub(crate) fn locate(&self, problems: &mut [Problem]) {
         if !problems.is_empty() {

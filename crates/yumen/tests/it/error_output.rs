@@ -82,7 +82,7 @@ fn json_has_places_and_errors() {
     let (code, out, _) = run(YUMEN, &["check", &case, "--json"]);
     let problems: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     let place = &problems[0]["place"];
-    assert_eq!((code, &place["line"], &place["column"]), (1, &5.into(), &29.into()), "{out}");
+    assert_eq!((code, &place["line"], &place["column"]), (1, &4.into(), &15.into()), "{out}");
     let (code, out, _) = run(YUMEN, &["check", "/nowhere/routes.yaml", "--json"]);
     let failed: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!((code, &failed["status"]), (2, &2.into()), "{out}");
