@@ -81,7 +81,8 @@ fn details(kind: Kind, value: &Value, path: &str) -> Option<String> {
         .take(LISTED_MAX)
         .map(|fault| {
             let cause = fault.message.rsplit("validation failed: ").next().unwrap_or_default();
-            format!("{}: {cause}", fault.path)
+            let remedy = fault.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            format!("{}: {cause}{remedy}", fault.path)
         })
         .collect();
     (!listed.is_empty()).then(|| listed.join("; "))

@@ -141,7 +141,11 @@ impl OperatorClient {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.target)
+        match &self.target {
+            OperatorTarget::Url(_) => format!("{}{path}", self.target),
+            // The path of the socket and that of the request would read as one.
+            OperatorTarget::Socket(_) => path.to_owned(),
+        }
     }
 
     async fn exchange(

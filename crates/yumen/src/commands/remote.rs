@@ -11,14 +11,17 @@ use clap::Args;
 use hyper::Method;
 use serde_json::Value;
 use yumen_base::{Problem, ProblemLevel, utc_text};
+use yumen_config::NodeConfig;
 use yumen_config::document::{self, DocumentPlaces};
 use yumen_config::node::listen_address;
 
 use super::client::{OperatorClient, OperatorResponse, OperatorTarget};
 use super::revision_arg::RevisionArg;
-use super::{confirmation, output};
+use super::{confirmation, offline, output};
 use crate::admin_socket;
-use crate::diagnostics::{ConfigProblems, ExitStatus, SourceText, has_colors, quantity, render};
+use crate::diagnostics::{
+    ConfigProblems, ExitStatus, SourceText, has_colors, problem_from_json, quantity, render, split_effect,
+};
 use crate::node::NodeFile;
 use crate::process::private_file;
 
@@ -121,6 +124,9 @@ pub(crate) fn history(remote: &RemoteArgs, object: Option<&str>, limit: usize) -
     let object = object.map(|object| format!("&object={object}")).unwrap_or_default();
     let found = remote.client()?.get(&format!("/yumen/v1/revisions?limit={limit}{object}"))?.json()?;
     remote.print(&found, |found| {
+        if list(&found["revisions"]).is_empty() {
+            return "no revisions\n".to_owned();
+        }
         let lines = list(&found["revisions"]).iter().map(|one| {
             let changes = list(&one["changes"]);
             let first = changes
@@ -249,17 +255,38 @@ fn written(answer: OperatorResponse, source: Option<&SourceText>) -> anyhow::Res
     if errors.is_empty() {
         return answer.json();
     }
-    let problem = |error: &Value| Problem {
-        hint: error["hint"].as_str().map(str::to_owned),
-        ..Problem::error(text_of(error, "object"), text_of(error, "path"), text_of(error, "error"))
-    };
-    let mut problems: Vec<Problem> = errors.iter().map(problem).collect();
+    let mut problems: Vec<Problem> = errors.iter().map(problem_from_json).collect();
     if let Some(source) = source {
-        DocumentPlaces::of_submitted(&source.name, &source.text).locate(&mut problems);
+        problems = detailed(problems, source);
     }
     let shown = render(&problems, source, has_colors(&std::io::stderr()));
     let message = document["error_msg"].as_str().unwrap_or("nothing was written");
     bail!(ConfigProblems(format!("{shown}{message}\n")))
+}
+
+/// The problems with their places. Where the same object is refused here too, the findings here replace the gateway's
+/// only one.
+fn detailed(problems: Vec<Problem>, source: &SourceText) -> Vec<Problem> {
+    let (resources, _) = document::parse_literally(&source.text);
+    let mut compiler = offline::compiler(&NodeConfig::default());
+    compiler.replace_all(resources, 1);
+    let mut found = compiler.problems();
+    found.retain(|problem| problem.level == ProblemLevel::Error);
+    let mut detailed = Vec::new();
+    for problem in problems {
+        let before = detailed.len();
+        detailed.extend(found.iter().filter(|other| other.object == problem.object).cloned());
+        if detailed.len() == before {
+            detailed.push(problem);
+        }
+    }
+    for problem in &mut detailed {
+        // The effect would be that of an object in force, and nothing was written.
+        let help = problem.hint.as_deref().and_then(|hint| split_effect(hint).0).map(str::to_owned);
+        problem.hint = help;
+    }
+    DocumentPlaces::of_submitted(&source.name, &source.text).locate(&mut detailed);
+    detailed
 }
 
 /// `yumen lint` without a file; exit status 1 if there is an error.
@@ -277,25 +304,13 @@ pub(crate) fn problems(remote: &RemoteArgs) -> anyhow::Result<ExitCode> {
 fn show_problems(remote: &RemoteArgs, found: &Value, none: &str) -> anyhow::Result<ExitCode> {
     remote.print(found, |found| match list(found) {
         [] => none.to_owned(),
-        problems => problems.iter().map(problem).collect(),
+        problems => {
+            let problems: Vec<Problem> = problems.iter().map(problem_from_json).collect();
+            render(&problems, None, has_colors(&std::io::stdout()))
+        }
     })?;
     let is_error = |problem: &Value| problem["level"] == "error";
     Ok(if list(found).iter().any(is_error) { ExitStatus::Problems } else { ExitStatus::Done }.into())
-}
-
-fn problem(problem: &Value) -> String {
-    let part = |name: &str| problem[name].as_str().filter(|text| !text.is_empty());
-    let path = part("path").map(|path| format!(" at {path}")).unwrap_or_default();
-    let hint = part("hint").map(|hint| format!("\nhelp: {hint}")).unwrap_or_default();
-    let at = &problem["place"];
-    let place = at["file"].as_str().map(|file| format!("{file}:{}:{}: ", at["line"], at["column"]));
-    format!(
-        "{}{}: {}{path}: {}{hint}\n",
-        place.unwrap_or_default(),
-        text(&problem["level"]),
-        text(&problem["object"]),
-        text(&problem["message"])
-    )
 }
 
 /// `yumen export`: prints or saves the configuration.

@@ -149,7 +149,7 @@ impl ProblemText<'_> {
 }
 
 /// The remedy of a hint, and the effect of the problem on traffic.
-fn split_effect(hint: &str) -> (Option<&str>, Option<&str>) {
+pub(crate) fn split_effect(hint: &str) -> (Option<&str>, Option<&str>) {
     if !hint.ends_with("until it is fixed") {
         return (Some(hint), None);
     }
@@ -162,8 +162,10 @@ fn split_effect(hint: &str) -> (Option<&str>, Option<&str>) {
 /// The message of the innermost fault: the path of the problem names the way there.
 fn without_outer(message: &str) -> &str {
     let mut inner = message;
+    // Each round removes one level of nesting.
     while let Some((outer, rest)) = inner.split_once(": ") {
-        let is_member = outer.starts_with("property \"") && outer.ends_with(" validation failed");
+        let is_member = outer == "invalid configuration"
+            || outer.starts_with("property \"") && outer.ends_with(" validation failed");
         let is_pattern = outer.starts_with("failed to validate ") && outer.ends_with(')');
         let is_item = outer
             .strip_prefix("failed to validate item ")

@@ -1,5 +1,6 @@
 //! The text on standard output once the gateway serves: its listeners, new keys, and a first request to try.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use yumen_base::Problem;
@@ -89,7 +90,12 @@ fn first_request(listener: &ListenerSettings, path: &str) -> Option<String> {
         ListenerProtocol::Https { .. } => ("https", "-k "),
         ListenerProtocol::Stream(_) => return None,
     };
-    Some(format!("\nTry:\n  curl -i {insecure}{scheme}://{}{path}", listener.address))
+    let mut address = listener.address;
+    if address.ip().is_unspecified() {
+        // Not every system connects to itself by the unspecified address.
+        address.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    Some(format!("\nTry:\n  curl -i {insecure}{scheme}://{address}{path}"))
 }
 
 /// Problems shown at the start; the log and `yumen problems` have all of them.

@@ -153,7 +153,7 @@ fn check_runs_the_tests_of_a_document() {
     for part in [
         "error: tests/t at expect.route: expected route beta, found route api",
         r#"["http_x_beta","==","1"] does not hold: http_x_beta has no value"#,
-        "hint: see why: yumen explain GET /api --why-not beta",
+        "help: see why: yumen explain GET /api --why-not beta",
     ] {
         assert!(out.contains(part), "{part:?} is not in\n{out}");
     }
@@ -302,5 +302,5 @@ fn plan_tells_the_effect_of_a_change_and_asks_for_confirmation() {
     assert_eq!(run(YUMEN, &["plan", &broken, "--against", &before]).0, 1);
     let bad = scratch.write("bad.jsonl", "{\"url\": \"/api\"}\n{\"uri\": \"/api\"}\n");
     let (code, _, err) = run(YUMEN, &["plan", &after, "--against", &before, "--requests", &bad]);
-    assert!(code == 1 && err.contains("bad.jsonl line 2"), "{err}");
+    assert!(code == 2 && err.contains("bad.jsonl line 2"), "{err}");
 }

@@ -63,7 +63,8 @@ impl EchoServices {
     fn start() -> EchoServices {
         let any = "127.0.0.1:0";
         let mut command = Command::new(YUMEN);
-        let mut child = command.args(["echo", any, any, any]).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut child =
+            command.args(["echo", any, any, any]).stdout(Stdio::piped()).spawn().expect("it starts");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let addresses = [(); 3].map(|()| {
             let line = lines.next().expect("a line per address").expect("text");
@@ -135,6 +136,13 @@ fn check(guide: &Path) {
             .split_once(&marker)
             .unwrap_or_else(|| panic!("{}: ended before\n{}\n{stdout}", guide.display(), step.command));
         rest = after.split_once(">>\n").map_or("", |(_, rest)| rest);
+        if let Ok(dump) = std::env::var("GUIDE_DUMP") {
+            let record = serde_json::json!({"guide": guide, "i": i, "expected": step.expected, "command": step.command, "printed": printed});
+            use std::io::Write;
+            let mut file = std::fs::OpenOptions::new().append(true).create(true).open(dump).unwrap();
+            writeln!(file, "{record}").unwrap();
+            continue;
+        }
         expect(guide, step, printed);
     }
 }
@@ -162,16 +170,58 @@ fn what_took_the_place_of_a_port_is_not_replaced() {
     assert_eq!(replaced("http://127.0.0.1:9080/ 21071", &actual), "http://127.0.0.1:42107/ 13331");
 }
 
+/// Compares the documented output with the printed one, line by line without indentation and empty lines. `…` stands for
+/// any text within a line, and alone for any number of lines. A command without documented output prints anything.
 fn expect(guide: &Path, step: &Step, printed: &str) {
-    let mut rest = printed;
-    for line in step.expected.iter().filter(|line| !line.is_empty() && *line != "…") {
-        for part in line.split('…').map(str::trim).filter(|part| !part.is_empty()) {
-            let Some(at) = rest.find(part) else {
-                panic!("{}: `{part}` is not in what came of\n$ {}\n{printed}", guide.display(), step.command)
-            };
-            rest = &rest[at + part.len()..];
+    let expected: Vec<&str> =
+        step.expected.iter().map(String::as_str).filter(|line| !line.is_empty()).collect();
+    let lines: Vec<&str> = printed.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let (mut at, mut is_gap) = (0, false);
+    for line in &expected {
+        if *line == "…" {
+            is_gap = true;
+            continue;
+        }
+        let until = if is_gap { lines.len() } else { lines.len().min(at + 1) };
+        match (at..until).find(|at| is_like(line, lines[*at])) {
+            Some(found) => (at, is_gap) = (found + 1, false),
+            None => panic!("{}: `{line}` is not next in\n$ {}\n{printed}", guide.display(), step.command),
         }
     }
+    let is_whole = expected.is_empty() || is_gap || at == lines.len();
+    assert!(is_whole, "{}: the output is cut without `…`\n$ {}\n{printed}", guide.display(), step.command);
+}
+
+fn is_like(expected: &str, line: &str) -> bool {
+    let mut parts = expected.split('…').map(str::trim);
+    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let mut last_is_open = false;
+    let parts: Vec<&str> = parts.collect();
+    for (i, part) in parts.iter().enumerate() {
+        last_is_open = i + 1 == parts.len() && part.is_empty();
+        // The last part ends the line; an earlier one is found at its first place.
+        let found = if i + 1 == parts.len() {
+            rest.strip_suffix(part).map(|_| "")
+        } else {
+            rest.split_once(part).map(|(_, rest)| rest)
+        };
+        let Some(after) = found else { return false };
+        rest = after;
+    }
+    rest.is_empty() || last_is_open
+}
+
+#[test]
+fn cut_output_is_marked() {
+    let check = |expected: &str, line: &str, is_expected: bool| {
+        assert_eq!(is_like(expected, line), is_expected, "{expected} {line}");
+    };
+    check("200", "200", true);
+    check("200", "2001", false);
+    check("…\"a\":1…", "{\"a\":1}", true);
+    check("\"a\":1", "{\"a\":1}", false);
+    check("process … serves", "process 7 serves", true);
+    check("process … serves", "process 7 serves x", false);
 }
 
 fn guides() -> Vec<PathBuf> {
