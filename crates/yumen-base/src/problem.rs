@@ -63,6 +63,9 @@ pub struct Problem {
     pub message: String,
     /// Remedy, if one is known.
     pub hint: Option<String>,
+    /// The allowed values or another notation, by the schema of the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<String>,
     /// Whether the last good version is active instead; a process that starts now does not have it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub last_good: bool,
@@ -83,6 +86,7 @@ impl Problem {
             path: path.into(),
             message: message.into(),
             hint: None,
+            allowed: None,
             last_good: false,
             place: None,
         }

@@ -168,7 +168,7 @@ impl NodeConfig {
         if schema::validate(&schema, &mut value).is_err() {
             let faults = schema::faults(&schema, &written).into_iter();
             problems.extend(
-                faults.map(|fault| Problem { hint: fault.hint, ..problem(&fault.path, fault.message) }),
+                faults.map(|fault| Problem { allowed: fault.hint, ..problem(&fault.path, fault.message) }),
             );
             return Err(problems);
         }

@@ -124,7 +124,7 @@ fn invalid(name: &ObjectName, error: InvalidSettings) -> Problem {
         RuleViolation::TextForBoolean => {
             problem.hint("write true or false: yes, no, on and off are texts, in YAML as well")
         }
-        RuleViolation::Other => Problem { hint: error.hint, ..problem },
+        RuleViolation::Other => Problem { allowed: error.hint, ..problem },
     }
 }
 

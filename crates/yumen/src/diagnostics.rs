@@ -5,13 +5,11 @@
 mod color;
 mod exit_status;
 mod problem_text;
-mod quantity;
 mod received_problem;
 mod source_text;
 
 pub(crate) use color::{ColorChoice, choose_colors, has_colors};
 pub(crate) use exit_status::{ConfigProblems, ExitStatus};
 pub(crate) use problem_text::{render, split_effect};
-pub(crate) use quantity::quantity;
 pub(crate) use received_problem::problem_from_json;
 pub(crate) use source_text::SourceText;

@@ -347,8 +347,14 @@ impl TransactionPlan {
             match named.and_then(|()| validate::object(&state.admin, resource.kind, &value)) {
                 Ok(()) => puts.push(ValidatedPut { key, object }),
                 Err(ObjectRefusal { message, path, hint }) => {
-                    let object = key.to_string();
-                    errors.push(json!({ "object": object, "path": path, "error": message, "hint": hint }))
+                    let mut refused = json!({ "object": key.to_string(), "error": message });
+                    if !path.is_empty() {
+                        refused["path"] = path.into();
+                    }
+                    if let Some(hint) = hint {
+                        refused["hint"] = hint.into();
+                    }
+                    errors.push(refused);
                 }
             }
         }

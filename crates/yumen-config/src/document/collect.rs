@@ -163,8 +163,7 @@ impl<'l> ResourceCollector<'l> {
         let mut members = match item {
             Value::Object(members) => members,
             _ => {
-                let defect = ResourceDefect::new("", "an item must be an object");
-                defects.push(defect.hint("write its members as name: value"));
+                defects.push(ResourceDefect::new("", "an item must be an object"));
                 return self.nameless(kind, position, Map::new(), defects);
             }
         };

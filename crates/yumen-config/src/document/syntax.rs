@@ -14,7 +14,7 @@ pub struct TextFault {
 }
 
 /// Beginnings of messages of the YAML parser, with remedies.
-const YAML_HINTS: [(&str, &str); 7] = [
+const YAML_HINTS: [(&str, &str); 8] = [
     (
         "mapping values are not allowed",
         "quote a value that contains \": \", and indent the members of an object alike",
@@ -27,6 +27,7 @@ const YAML_HINTS: [(&str, &str); 7] = [
         "begin every item with \"- \" in one column, and its members in one column too",
     ),
     ("expected an object of lists of resources", "begin with the name of a list, such as routes:"),
+    ("did not find expected node content", "write a value, or close the bracket"),
     ("found unexpected end of stream", "close the quote or bracket"),
 ];
 

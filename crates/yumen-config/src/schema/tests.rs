@@ -11,7 +11,8 @@ fn check(schema: Value, mut instance: Value, path: &str, message: &str) {
         _ => Err(InvalidSettings::at(path, message)),
     };
     let given = instance.to_string();
-    assert_eq!(validate(&schema, &mut instance), expected, "{given} by {schema}");
+    let found = validate(&schema, &mut instance).map_err(|invalid| invalid.with_hint(None));
+    assert_eq!(found, expected, "{given} by {schema}");
 }
 
 #[test]
@@ -360,7 +361,7 @@ fn every_fault_of_a_value_is_found() {
         paths.collect::<Vec<_>>()
     };
     let all = json!({ "a": "x", "b": { "d": 0 }, "e": ["x", 1, 2], "h": 1 });
-    assert_eq!(paths(all.clone()), ["a", "b.c", "b.d", "e[1]", "g", "h"]);
+    assert_eq!(paths(all.clone()), ["a", "b.c", "b.d", "e[1]", "e[2]", "g", "h"]);
     // The first fault equals that of validation.
     let first = super::validate(&schema, &mut all.clone()).unwrap_err();
     assert_eq!(super::faults(&schema, &all)[0], first);

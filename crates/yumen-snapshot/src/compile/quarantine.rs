@@ -125,11 +125,7 @@ fn with_details(mut problems: Vec<Problem>, mut further: Vec<Problem>) -> Vec<Pr
             None => true,
             Some(detail) => {
                 detail.last_good = problem.last_good;
-                let effect = problem.hint.take();
-                detail.hint = match (detail.hint.take(), effect) {
-                    (Some(hint), Some(effect)) => Some(format!("{hint}; {effect}")),
-                    (hint, effect) => hint.or(effect),
-                };
+                detail.hint = detail.hint.take().or(problem.hint.take());
                 false
             }
         }

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use yumen_base::Problem;
+use yumen_base::{Problem, quantity};
 
 use super::{offline, output};
-use crate::diagnostics::{ExitStatus, SourceText, has_colors, quantity, render};
+use crate::diagnostics::{ExitStatus, SourceText, has_colors, render};
 use crate::node::NodeFile;
 
 /// Compiles `file` and prints every problem.
@@ -35,7 +35,11 @@ pub(crate) fn report(
 }
 
 fn summary(problems: &[Problem], objects: usize, errors: usize) -> String {
-    let number = |count: usize, noun: &str| quantity(count as u64, noun);
     let warnings = problems.len() - errors;
-    format!("{}, {}, {}\n", number(objects, "object"), number(errors, "error"), number(warnings, "warning"))
+    format!(
+        "{}, {}, {}\n",
+        quantity(objects, "object"),
+        quantity(errors, "error"),
+        quantity(warnings, "warning")
+    )
 }

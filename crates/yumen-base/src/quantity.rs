@@ -1,7 +1,7 @@
-//! Numbers with nouns.
+//! Numbers with nouns, for messages.
 
 /// `1 object`, `2 objects`. The plural of `noun` ends in `s`.
-pub(crate) fn quantity(count: u64, noun: &str) -> String {
+pub fn quantity(count: usize, noun: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{ending}")
 }
