@@ -54,7 +54,9 @@ fn steps(text: &str) -> Vec<Step> {
 fn script(steps: &[Step]) -> String {
     let step =
         |(i, step): (usize, &Step)| format!("{} 2>&1\nprintf '\\n<<%d %d>>\\n' {i} $?\n", step.command);
-    steps.iter().enumerate().map(step).collect()
+    // On a terminal curl shows no progress beside a response.
+    let start = "curl() { command curl -s \"$@\"; }\n".to_owned();
+    start + &steps.iter().enumerate().map(step).collect::<String>()
 }
 
 /// The services that guides start by `yumen echo`; ended on drop.
