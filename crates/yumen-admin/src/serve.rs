@@ -159,7 +159,7 @@ pub(crate) async fn serve_unix(
             Some(ended) = connections.join_next() => report(ended),
             // Clients beyond the bound wait in the backlog.
             accepted = listener.accept(), if connections.len() < bounds.connections => match accepted {
-                // The mode of the socket admits nobody else; it is set after the socket exists.
+                // The mode of the socket admits no other user; it is set after the socket exists.
                 Ok((stream, _)) if is_user(&stream, owner) => {
                     let (router, slot, stopped) = (router.clone(), slots.take(false), stopped.clone());
                     connections.spawn(async move { connection(stream, router, bounds, &slot, stopped).await });

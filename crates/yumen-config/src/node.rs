@@ -22,6 +22,7 @@ use yumen_base::{IpSet, Problem};
 
 use crate::document::TextFault;
 use crate::hint::closest;
+use crate::resource::Kind;
 use crate::schema;
 
 pub use discovery::{
@@ -412,6 +413,12 @@ fn remove_unknown_fields(schema: &Value, value: &mut Value, path: &str, problems
             return true;
         }
         let unknown = problem(&path_of(name), format!("unknown field \"{name}\""));
+        if path.is_empty() && Kind::from_name(name).is_some() {
+            problems.push(
+                unknown.hint("the file has resources: give it by --file, and node settings by --config"),
+            );
+            return false;
+        }
         problems.push(match closest(name, properties.keys().map(String::as_str)) {
             Some(known) => unknown.hint(format!("did you mean \"{known}\"?")),
             None => {

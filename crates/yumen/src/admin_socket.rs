@@ -1,6 +1,6 @@
 //! The admin socket in the data directory, by which commands reach the gateway of this machine without a key.
 //!
-//! The mode of the file admits the user of the gateway and root, who can read the store anyway.
+//! The mode of the file admits the user of the gateway and root. Both can read the store anyway.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;

@@ -6,6 +6,7 @@ mod color;
 mod exit_status;
 mod problem_text;
 mod received_problem;
+mod secret_mask;
 mod source_text;
 
 pub(crate) use color::{ColorChoice, choose_colors, has_colors};

@@ -49,13 +49,15 @@ fn report(error: &anyhow::Error, is_json: bool) -> ExitCode {
         None => ExitStatus::Failed,
     };
     // On standard output, where a program that asked for JSON reads it.
-    let document =
-        is_json.then(|| serde_json::json!({ "error": format!("{error:#}"), "status": status as u8 }));
+    let document = is_json.then(|| {
+        let problems = problems.map_or(&[][..], |found| &found.problems);
+        serde_json::json!({ "error": format!("{error:#}"), "status": status as u8, "problems": problems })
+    });
     let is_printed = document.is_some_and(|document| output::print(&format!("{document:#}\n")).is_ok());
     if !is_printed {
         // A failed command reports on the terminal, whatever the log level. Rendered problems have their own form.
         let text = match problems {
-            Some(problems) => format!("{problems}\n"),
+            Some(problems) => problems.rendered.clone(),
             None => format!("yumen: {error:#}\n"),
         };
         let _ = std::io::stderr().write_all(text.as_bytes());

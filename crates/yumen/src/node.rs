@@ -21,7 +21,7 @@ use yumen_proxy::{
     ListenerProtocol, ListenerSettings, MinimumRate, OverloadSettings, StreamProtocol, WorkerSettings,
 };
 
-use crate::diagnostics::SourceText;
+use crate::diagnostics::{ConfigProblems, SourceText, has_colors, render};
 pub(crate) use args::{GatewayRunArgs, NodeFile, listen_address};
 
 /// Node settings from `yumen.yaml` and the command line.
@@ -69,11 +69,13 @@ pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<NodeConfig> {
 
 /// Fails on the problems of the admin listener, if any.
 pub(crate) fn refuse_admin(problems: &[Problem]) -> anyhow::Result<()> {
-    if !problems.is_empty() {
-        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        bail!("invalid settings of the admin listener:\n{}", lines.join("\n"));
+    match problems.is_empty() {
+        true => Ok(()),
+        false => {
+            let rendered = render(problems, None, has_colors(&std::io::stderr()));
+            bail!(ConfigProblems { problems: problems.to_vec(), rendered })
+        }
     }
-    Ok(())
 }
 
 fn replace_listeners(listen: &mut Vec<ListenerConfig>, addresses: &[SocketAddr], tls: bool) {

@@ -75,7 +75,7 @@ async fn serve(stream: TcpStream) {
     let respond =
         service_fn(move |request| async move { Ok::<_, Infallible>(respond(address, request).await) });
     let io = TokioIo::new(stream);
-    // A client that leaves ends its connection; there is nobody to report it to.
+    // A client that leaves ends its connection; the error has no receiver.
     if is_http2 {
         let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .serve_connection(io, respond)

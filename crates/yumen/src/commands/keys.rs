@@ -25,7 +25,7 @@ pub(crate) enum KeysCommand {
         name: String,
         /// Permissions [default: those of the former key, else admin]
         #[arg(long, value_enum)]
-        role: Option<KeyRole>,
+        role: Option<KeyPermission>,
         #[command(flatten)]
         remote: RemoteArgs,
     },
@@ -40,7 +40,7 @@ pub(crate) enum KeysCommand {
 
 /// Permissions of a key.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum KeyRole {
+pub(crate) enum KeyPermission {
     /// Read and write
     Admin,
     /// Read only, with secrets masked

@@ -13,7 +13,7 @@ use yumen_config::Resource;
 use yumen_snapshot::Question;
 use yumen_snapshot::plan::{PlanContext, PlanLimits, plan};
 
-use super::remote::RemoteArgs;
+use super::remote::{self, RemoteArgs};
 use super::{confirmation, offline, output};
 use crate::config::findings;
 use crate::diagnostics::{ExitStatus, SourceText, has_colors, render};
@@ -103,7 +103,9 @@ impl PlanArgs {
 
 /// Requests the plan from a running gateway, with its recent requests as a sample.
 fn ask_gateway(args: &PlanArgs) -> anyhow::Result<ExitCode> {
-    let text = SourceText::read(&args.after)?.text;
+    let source = SourceText::read(&args.after)?;
+    remote::refuse_broken(&source)?;
+    let text = source.text;
     let client = args.remote.client()?;
     let ask = |format: &str| {
         let mode = if args.replace { "replace" } else { "merge" };

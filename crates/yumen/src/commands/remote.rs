@@ -212,7 +212,7 @@ impl ChangeArgs {
     }
 }
 
-/// A large change that nobody has confirmed: exit status 3.
+/// A large change without a confirmation: exit status 3.
 #[derive(Debug)]
 pub(crate) struct UnconfirmedChange(String);
 
@@ -261,7 +261,7 @@ fn written(answer: OperatorResponse, source: Option<&SourceText>) -> anyhow::Res
     }
     let shown = render(&problems, source, has_colors(&std::io::stderr()));
     let message = document["error_msg"].as_str().unwrap_or("nothing was written");
-    bail!(ConfigProblems(format!("{shown}{message}\n")))
+    bail!(ConfigProblems { problems, rendered: format!("{shown}{message}\n") })
 }
 
 /// The problems with their places. Where the same object is refused here too, the findings here replace the gateway's
@@ -378,7 +378,7 @@ pub(crate) fn import(
 }
 
 /// Refuses a document whose text has errors, with their places; the gateway would refuse the document without them.
-fn refuse_broken(source: &SourceText) -> anyhow::Result<()> {
+pub(crate) fn refuse_broken(source: &SourceText) -> anyhow::Result<()> {
     let (_, mut problems) = document::parse_literally(&source.text);
     problems.retain(|problem| problem.level == ProblemLevel::Error);
     if problems.is_empty() {

@@ -8,7 +8,6 @@ use yumen_base::{Problem, ProblemLevel};
 use yumen_config::document::DocumentPlaces;
 
 use super::ProblemSource;
-use crate::config::compiler;
 use crate::diagnostics::SourceText;
 
 /// Problems logged at most at once; the status listener has all of them.
@@ -44,8 +43,7 @@ impl ReportedProblems {
     /// Adds the places in the resource file to problems of its objects.
     pub(super) fn locate(&self, problems: &mut [Problem]) {
         let Some(source) = self.source.as_ref().filter(|_| !problems.is_empty()) else { return };
-        let environment = &compiler::environment;
-        let places = self.places.get_or_init(|| DocumentPlaces::of(&source.name, &source.text, environment));
+        let places = self.places.get_or_init(|| source.places());
         places.locate(problems);
     }
 

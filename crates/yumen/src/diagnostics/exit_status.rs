@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use yumen_base::Problem;
+
 /// Exit status of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -23,13 +25,19 @@ impl From<ExitStatus> for ExitCode {
     }
 }
 
-/// Errors of the configuration that keep a command from its work: exit status 1. The text is complete, with a line end.
+/// Errors of the configuration that keep a command from its work: exit status 1.
 #[derive(Debug)]
-pub(crate) struct ConfigProblems(pub(crate) String);
+pub(crate) struct ConfigProblems {
+    pub(crate) problems: Vec<Problem>,
+    /// The problems with their source lines, for a terminal.
+    pub(crate) rendered: String,
+}
 
+/// Formats the problems without source lines, as logs and other processes get them.
 impl fmt::Display for ConfigProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.trim_end())
+        let lines: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt::{self, Write};
 use yumen_base::{LineSpan, Problem, ProblemLevel};
 
 use super::SourceText;
+use super::secret_mask::visible;
 
 /// Longest shown part of a source line, in characters.
 const LINE_CHARS_MAX: usize = 120;
@@ -43,10 +44,11 @@ impl fmt::Display for ProblemText<'_> {
             ProblemLevel::Warning => ("warning", "33"),
         };
         write!(f, "{}: ", self.painted(word, &format!("1;{color}")))?;
-        // The place names the file, so the object `file` adds nothing.
+        // The place names the file, so an object that stands for the file adds nothing.
+        let is_named = self.name.is_some() && matches!(object.as_str(), "file" | "yumen.yaml");
         match (object.as_str(), path.as_str()) {
-            ("file", "") if self.name.is_some() => {}
-            ("file", path) if self.name.is_some() => write!(f, "{}: ", printable(path))?,
+            (_, "") if is_named => {}
+            (_, path) if is_named => write!(f, "{}: ", printable(path))?,
             (object, "") => write!(f, "{}: ", printable(object))?,
             (object, path) => write!(f, "{} at {}: ", printable(object), printable(path))?,
         }
@@ -123,7 +125,7 @@ impl ProblemText<'_> {
 
     /// Writes the source line and the mark below it.
     fn write_line(&self, f: &mut fmt::Formatter<'_>, span: LineSpan, color: &str) -> fmt::Result {
-        let Some(line) = self.lines.get((span.line as usize).wrapping_sub(1)) else { return Ok(()) };
+        let Some(line) = visible(self.lines, span.line, self.problem) else { return Ok(()) };
         let characters: Vec<char> = line.chars().map(one_column).collect();
         let column = (span.column as usize).saturating_sub(1).min(characters.len());
         let from = if characters.len() > LINE_CHARS_MAX { column.saturating_sub(BEFORE_MARK) } else { 0 };

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use yumen_base::Problem;
+use yumen_base::{FilePlace, LineSpan, Problem};
 use yumen_config::document::DocumentPlaces;
 
 use super::{ConfigProblems, has_colors, render};
@@ -25,10 +25,12 @@ impl SourceText {
             Err(error) => {
                 let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
                 let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-                let text = format!(
-                    "{name}:{line}: error: the line is not UTF-8 text\nhelp: save the file as UTF-8\n"
-                );
-                Err(ConfigProblems(text).into())
+                let span = LineSpan { line: u32::try_from(line).unwrap_or(u32::MAX), column: 1, width: 1 };
+                let problem =
+                    Problem::error("file", "", "the line is not UTF-8 text").hint("save the file as UTF-8");
+                let place = Some(FilePlace { file: name.as_str().into(), span });
+                let source = SourceText { name, text: String::new() };
+                Err(source.refuse(&[Problem { place, ..problem }]).into())
             }
         }
     }
@@ -44,13 +46,18 @@ impl SourceText {
     /// Adds the places of problems of a document of resources, as a node reads the document.
     pub(crate) fn locate(&self, problems: &mut [Problem]) {
         if !problems.is_empty() {
-            let environment = &crate::config::compiler::environment;
-            DocumentPlaces::of(&self.name, &self.text, environment).locate(problems);
+            self.places().locate(problems);
         }
+    }
+
+    /// Indexes the text as a document of resources of this node.
+    pub(crate) fn places(&self) -> DocumentPlaces {
+        DocumentPlaces::of(&self.name, &self.text, &|name| std::env::var(name).ok())
     }
 
     /// The problems as an error of a command, for standard error.
     pub(crate) fn refuse(&self, problems: &[Problem]) -> ConfigProblems {
-        ConfigProblems(render(problems, Some(self), has_colors(&std::io::stderr())))
+        let rendered = render(problems, Some(self), has_colors(&std::io::stderr()));
+        ConfigProblems { problems: problems.to_vec(), rendered }
     }
 }

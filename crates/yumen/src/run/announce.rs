@@ -40,7 +40,8 @@ pub(super) fn announce(
     }
     lines.extend(listeners.datagrams.iter().map(|(address, _)| format!("  stream   udp {address}")));
     if let Some(admin) = operators.admin {
-        lines.push(format!("  admin    http://{admin}/apisix/admin"));
+        let scheme = if node.admin.tls.is_on() { "https" } else { "http" };
+        lines.push(format!("  admin    {scheme}://{admin}/apisix/admin"));
     }
     if let Some(status) = operators.status {
         lines.push(format!("  status   http://{status}/status   http://{status}/metrics"));

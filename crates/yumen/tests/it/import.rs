@@ -164,6 +164,6 @@ fn invalid_kong_file_is_refused_by_name() {
         assert!(err.contains(part), "{part:?} is not in {err}");
     }
     let (code, _, err) = run(YUMEN, &["import", "kong", "/nowhere/kong.yaml"]);
-    assert_eq!(code, 1);
+    assert_eq!(code, 2);
     assert!(err.contains("/nowhere/kong.yaml"), "{err}");
 }

@@ -38,7 +38,7 @@ fn a_new_process_that_fails_leaves_the_old_one_serving() {
     check(&line, &["--binary", &babbles], "invalid message from the successor");
     let config = line.gateway.scratch.write("broken.yaml", "listen: 7");
     let broken = executable(&line, "broken", &format!("#!/bin/sh\nexec {YUMEN} run --config {config}\n"));
-    check(&line, &["--binary", &broken], "broken.yaml is invalid");
+    check(&line, &["--binary", &broken], "broken.yaml:1:9: error: yumen.yaml at listen");
     line.upgrade();
     assert_eq!(line.gateway.get("/").status, 200);
 }
