@@ -433,3 +433,34 @@ fn a_mark_of_the_byte_order_says_nothing() {
     check("\u{feff}{\"routes\":[{\"id\":1}]}", &expected, &[]);
     check("\u{feff}#END\n", &[], &[]);
 }
+
+#[test]
+fn every_beginning_of_a_document_has_places() {
+    let yaml = "routes:\n- &a { id: r, uri: \"/\u{e4}\", labels: { a.b: [1, 'x'] } } # note\n- <<: *a\n\tpriority: |\n    high\n";
+    let json = "{\"routes\": [{\"id\": \"\u{e4}\", \"uri\": 1,}, {\"id\": \"b\"}]}";
+    for text in [yaml, json] {
+        for (end, _) in text.char_indices() {
+            let text = &text[..end];
+            let (_, mut problems) = super::parse(text, &|_| None);
+            super::DocumentPlaces::of("f", text, &|_| None).locate(&mut problems);
+            for place in problems.iter().filter_map(|problem| problem.place.as_ref()) {
+                let line = text.lines().nth(place.span.line as usize - 1).unwrap_or_default();
+                assert!(place.span.column as usize <= line.chars().count() + 1, "{text}: {place}");
+            }
+        }
+    }
+}
+
+#[test]
+fn problems_have_the_places_of_their_members() {
+    let text = "routes:\n- { id: a, uri: /a }\nroutes:\n- { id: b, uri: /b }\n- /c\n";
+    let (_, mut problems) = super::parse(text, &|_| None);
+    problems.push(yumen_base::Problem::error("routes/b", "uri", "x"));
+    problems.push(yumen_base::Problem::error("routes/routes#3", "", "x"));
+    problems.push(yumen_base::Problem::error("node", "", "x"));
+    super::DocumentPlaces::of("f.yaml", text, &|_| None).locate(&mut problems);
+    let places: Vec<Option<String>> =
+        problems.iter().map(|problem| problem.place.as_ref().map(ToString::to_string)).collect();
+    let place = |text: &str| Some(text.to_owned());
+    assert_eq!(places, [place("f.yaml:3:1"), place("f.yaml:4:17"), place("f.yaml:5:3"), None]);
+}
