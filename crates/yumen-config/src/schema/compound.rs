@@ -204,9 +204,12 @@ fn conditional(
     // An absent clause accepts everything (draft-07 validation §6.6).
     let Some(clause) = clause else { return Ok(()) };
     // The path still leads to the innermost fault. The message and the rule do not: the message is a contract with the
-    // tools of APISIX, and a hint on the inner rule would not fit it.
+    // tools of APISIX. The fault itself is the remedy.
     ev.check(clause, instance).map_err(|inner| match ev.builds_messages {
-        true => InvalidSettings::at(inner.path, format!("{name} clause did not match")),
+        true => {
+            let cause = inner.message.rsplit(" validation failed: ").next().map(str::to_owned);
+            InvalidSettings::at(inner.path, format!("{name} clause did not match")).with_hint(cause)
+        }
         false => inner,
     })
 }

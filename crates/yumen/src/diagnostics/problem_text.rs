@@ -69,14 +69,25 @@ impl fmt::Display for ProblemText<'_> {
 impl ProblemText<'_> {
     /// The allowed values, or the notation of an item.
     fn notation(&self) -> Option<&str> {
+        if self.has_cause_in_allowed() {
+            return None;
+        }
         let is_no_object = self.problem.message == "an item must be an object";
         self.problem.allowed.as_deref().or(is_no_object.then_some("write its members as name: value"))
+    }
+
+    /// Whether the message is that of a condition of a schema, beside which the fault itself stands.
+    fn has_cause_in_allowed(&self) -> bool {
+        self.problem.message.ends_with(" clause did not match") && self.problem.allowed.is_some()
     }
 
     /// The message without the parts that place and path repeat.
     fn message(&self) -> String {
         let Problem { message, place, path, .. } = self.problem;
         let mut message = message.as_str();
+        if self.has_cause_in_allowed() {
+            message = self.problem.allowed.as_deref().unwrap_or(message);
+        }
         // A fault of syntax has its place in the message too.
         if place.is_some() && path.is_empty() {
             message = message.split(" at line ").next().unwrap_or(message).trim_end_matches(',');
