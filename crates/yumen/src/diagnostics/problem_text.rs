@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
+use std::ops::Range;
 
 use yumen_base::{LineSpan, Problem, ProblemLevel};
 
@@ -136,13 +137,16 @@ impl ProblemText<'_> {
 
     /// Writes the source line and the mark below it.
     fn write_line(&self, f: &mut fmt::Formatter<'_>, span: LineSpan, color: &str) -> fmt::Result {
-        let Some(line) = visible(self.lines, span.line, self.problem) else { return Ok(()) };
-        let characters: Vec<char> = line.chars().map(one_column).collect();
+        let window = |length: usize| {
+            let column = (span.column as usize).saturating_sub(1).min(length);
+            let from = if length > LINE_CHARS_MAX { column.saturating_sub(BEFORE_MARK) } else { 0 };
+            from..(from + LINE_CHARS_MAX).min(length)
+        };
+        let Some(characters) = visible(self.lines, span.line, self.problem, window) else { return Ok(()) };
+        let Range { start: from, end: to } = window(characters.len());
         let column = (span.column as usize).saturating_sub(1).min(characters.len());
-        let from = if characters.len() > LINE_CHARS_MAX { column.saturating_sub(BEFORE_MARK) } else { 0 };
-        let to = (from + LINE_CHARS_MAX).min(characters.len());
         let (start, end) = (if from > 0 { "…" } else { "" }, if to < characters.len() { "…" } else { "" });
-        let shown: String = characters[from..to].iter().collect();
+        let shown: String = characters[from..to].iter().copied().map(one_column).collect();
         let number = span.line.to_string();
         let bar = self.painted("|", "1;34");
         writeln!(f, " {} {bar} {start}{}{end}", self.painted(&number, "1;34"), shown.trim_end())?;

@@ -2,6 +2,8 @@
 //!
 //! Values are masked by the name of their member. A masked line keeps its columns.
 
+use std::ops::Range;
+
 use yumen_base::Problem;
 
 /// Ends of names of members with a secret, in lower case with underscores.
@@ -18,20 +20,43 @@ const SECRET_NAMES: [&str; 10] = [
     "authorization",
 ];
 
-/// The line of a problem without secrets. `None` for a line of a private key, and behind the end of the text.
-pub(super) fn visible(lines: &[&str], number: u32, problem: &Problem) -> Option<String> {
+/// Lines of a private key in PEM at most; an RSA key of 16384 bits has 200.
+const KEY_LINES_MAX: usize = 250;
+
+/// Longest name that is compared.
+const NAME_CHARS_MAX: usize = 64;
+
+/// Characters before a shown part that are searched for the name of its first value.
+const CONTEXT_CHARS: usize = 200;
+
+/// The characters of a line, with secrets masked in the shown part. `None` for a line of a private key, and behind the
+/// end of the text.
+pub(super) fn visible(
+    lines: &[&str],
+    number: u32,
+    problem: &Problem,
+    shown: impl FnOnce(usize) -> Range<usize>,
+) -> Option<Vec<char>> {
     let index = (number as usize).checked_sub(1)?;
     let line = lines.get(index)?;
-    match is_private_key(&lines[..=index]) {
-        true => None,
-        false => Some(masked(line, has_keys(line, problem))),
+    if is_private_key(&lines[..=index]) {
+        return None;
     }
+    let mut characters: Vec<char> = line.chars().collect();
+    let Range { start, end } = shown(characters.len());
+    // A whole document may be one line, so only the shown part is searched.
+    let part = &mut characters[start.saturating_sub(CONTEXT_CHARS)..end];
+    let has_keys = has_keys(&part.iter().collect::<String>(), problem);
+    mask(part, has_keys);
+    Some(characters)
 }
 
 /// Whether the last line is part of a private key in PEM.
 fn is_private_key(lines: &[&str]) -> bool {
     let Some((last, before)) = lines.split_last() else { return false };
-    let begin = before.iter().rev().find(|line| line.contains("-----BEGIN ") || line.contains("-----END "));
+    let near = before.iter().rev().take(KEY_LINES_MAX);
+    let mut marks = near.filter(|line| line.contains("-----BEGIN ") || line.contains("-----END "));
+    let begin = marks.next();
     last.contains("PRIVATE KEY")
         || begin.is_some_and(|line| line.contains("PRIVATE KEY") && !line.contains("-----END "))
 }
@@ -44,24 +69,24 @@ fn has_keys(line: &str, problem: &Problem) -> bool {
 }
 
 /// Replaces each character of a secret by `*`.
-fn masked(line: &str, has_keys: bool) -> String {
-    let mut characters: Vec<char> = line.chars().collect();
+fn mask(characters: &mut [char], has_keys: bool) {
     for colon in 0..characters.len() {
         if characters[colon] == ':' && is_secret(&name_before(&characters[..colon]), has_keys) {
-            let (from, to) = value_after(&characters, colon + 1);
+            let (from, to) = value_after(characters, colon + 1);
             characters[from..to].fill('*');
         }
     }
-    characters.into_iter().collect()
 }
 
 /// The member name that ends before a colon.
 fn name_before(before: &[char]) -> String {
-    let before: String = before.iter().collect();
-    let name = before.trim_end().trim_end_matches(['"', '\'']);
-    let start = name.rfind(|c: char| !(c.is_alphanumeric() || c == '_' || c == '-')).map_or(0, |at| at + 1);
-    // A character of several bytes ends at a boundary that `rfind` does not give.
-    name.get(start..).unwrap_or_default().to_ascii_lowercase().replace('-', "_")
+    let is_name = |c: &char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    let last = before.iter().rposition(is_name).map_or(0, |at| at + 1);
+    // Between name and colon there is white space or a quote; a long text is no name.
+    let start = before[..last].iter().rposition(|c| !is_name(c)).map_or(0, |at| at + 1);
+    let start = start.max(last.saturating_sub(NAME_CHARS_MAX));
+    let name: String = before[start..last].iter().collect();
+    name.to_ascii_lowercase().replace('-', "_")
 }
 
 fn is_secret(name: &str, has_keys: bool) -> bool {
@@ -79,7 +104,7 @@ fn value_after(characters: &[char], colon: usize) -> (usize, usize) {
             rest.iter().skip(1).position(|c| c == quote).map_or(rest.len(), |length| length + 2)
         }
         // In a flow collection a comma or a bracket ends a plain value (YAML 1.2.2 §7.3.3).
-        Some(_) if characters[..from].iter().any(|c| matches!(c, '{' | '[')) => {
+        Some(_) if characters[..from].iter().rev().any(|c| matches!(c, '{' | '[')) => {
             rest.iter().position(|c| matches!(c, ',' | '}' | ']')).unwrap_or(rest.len())
         }
         Some(_) => rest.len(),
@@ -93,7 +118,10 @@ mod tests {
 
     fn check(text: &str, number: u32, object: &str, expected: Option<&str>) {
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(visible(&lines, number, &Problem::error(object, "", "")).as_deref(), expected, "{text}");
+        let problem = Problem::error(object, "", "");
+        let found = visible(&lines, number, &problem, |length| 0..length);
+        let found: Option<String> = found.map(|characters| characters.into_iter().collect());
+        assert_eq!(found.as_deref(), expected, "{text}");
     }
 
     #[test]
