@@ -10,13 +10,13 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 
 use crate::api::AdminState;
 use crate::contract::contract_router;
 use crate::refusal::ApiRefusal;
 use crate::reply;
-use crate::serve::{BOUNDS, ListenerAccess, serve_with};
+use crate::serve::{BOUNDS, ListenerAccess, serve_unix, serve_with};
 use crate::tls::AdminTls;
 use crate::v1::{self, V1State};
 use crate::{admission, crud};
@@ -30,11 +30,25 @@ pub async fn serve_api(
     v1: V1State,
     shutdown: impl Future<Output = ()>,
 ) {
-    let more = contract_router().merge(v1::router(v1.clone()));
     // Also at the connection, so that other addresses take no slot of an allowed client.
     let access = ListenerAccess { tls, allow: Some(state.access.allow.clone()) };
-    let router = router(state, more).layer(from_fn_with_state(v1, v1::wait_for_applied));
-    serve_with(listener, access, router, BOUNDS, shutdown).await;
+    serve_with(listener, access, whole_router(state, v1), BOUNDS, shutdown).await;
+}
+
+/// Serves the same API on a Unix socket, without keys, to the user `owner` and root.
+pub async fn serve_local(
+    listener: UnixListener,
+    owner: u32,
+    state: AdminState,
+    v1: V1State,
+    shutdown: impl Future<Output = ()>,
+) {
+    serve_unix(listener, owner, whole_router(state, v1), BOUNDS, shutdown).await;
+}
+
+fn whole_router(state: AdminState, v1: V1State) -> Router {
+    let more = contract_router().merge(v1::router(v1.clone()));
+    router(state, more).layer(from_fn_with_state(v1, v1::wait_for_applied))
 }
 
 pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {

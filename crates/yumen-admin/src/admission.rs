@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use yumen_config::node::AdminApiVersion;
 use yumen_store::Authorship;
 
-use crate::access::AdminPeer;
+use crate::access::{AdminPeer, LocalPeer};
 use crate::api::AdminState;
 use crate::refusal::ApiRefusal;
 
@@ -24,7 +24,8 @@ pub(crate) async fn admit(State(state): State<AdminState>, request: Request, nex
     let peer = request.extensions().get::<AdminPeer>().map(|AdminPeer(address)| *address);
     let is_preflight = request.method() == Method::OPTIONS && access.cors;
     // Without a known address the request is refused.
-    let is_allowed = peer.is_some_and(|address| access.allow.contains(address));
+    let is_local = request.extensions().get::<LocalPeer>().is_some();
+    let is_allowed = is_local || peer.is_some_and(|address| access.allow.contains(address));
     let mut response = match is_allowed {
         false => {
             let client = peer.map_or("an unknown address".to_owned(), |address| address.to_string());

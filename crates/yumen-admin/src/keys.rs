@@ -118,6 +118,57 @@ pub async fn ensure(store: &dyn Store) -> Result<Option<NewKeys>, StoreError> {
     Ok(is_first.then_some(keys))
 }
 
+/// The holders of the keys in the store.
+pub(crate) fn holders(state: &StoreState) -> Vec<KeyHolder> {
+    stored(state).into_iter().map(|key| key.holder).collect()
+}
+
+/// Replaces the key of a holder, or adds a holder; other keys stay. Without a `role` the holder keeps its own.
+pub(crate) async fn rotate(
+    store: &dyn Store,
+    by: Authorship,
+    name: &str,
+    role: Option<AdminRole>,
+) -> Result<(KeyHolder, String), StoreError> {
+    let key = random_key()?;
+    let (name, new) = (name.to_owned(), key.clone());
+    let decide = move |draft: &mut Draft| -> Result<KeyHolder, StoreError> {
+        let mut keys = stored(draft.state());
+        let at = keys.iter().position(|one| one.holder.name == name);
+        let former = at.map(|at| keys.remove(at).holder.role);
+        let added = HashedKey::new(&name, role.or(former).unwrap_or_default(), &new);
+        let holder = added.holder.clone();
+        keys.push(added);
+        write(draft, &keys);
+        Ok(holder)
+    };
+    let (holder, _) = commit(store, by, decide).await??;
+    Ok((holder, key))
+}
+
+/// Removes the key of a holder; `false` if there is none.
+pub(crate) async fn revoke(store: &dyn Store, by: Authorship, name: &str) -> Result<bool, StoreError> {
+    let name = name.to_owned();
+    let decide = move |draft: &mut Draft| -> Result<bool, StoreError> {
+        let mut keys = stored(draft.state());
+        let before = keys.len();
+        keys.retain(|one| one.holder.name != name);
+        let is_found = keys.len() < before;
+        if is_found {
+            write(draft, &keys);
+        }
+        Ok(is_found)
+    };
+    let (is_found, _) = commit(store, by, decide).await??;
+    Ok(is_found)
+}
+
+fn write(draft: &mut Draft, keys: &[HashedKey]) {
+    // An empty list stays: without the setting, the next start would create keys.
+    let text = Value::from_iter(keys.iter().map(HashedKey::to_json)).to_string();
+    draft.set(SETTING, Some(&text));
+}
+
 fn random_key() -> std::io::Result<String> {
     let mut bytes = [0; KEY_BYTES];
     let failed = |_| std::io::Error::other("the system gives no randomness");

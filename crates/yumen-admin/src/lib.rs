@@ -36,7 +36,7 @@ mod validate;
 mod whole_body;
 
 pub use access::AdminAccess;
-pub use admin::serve_api;
+pub use admin::{serve_api, serve_local};
 pub use api::AdminState;
 pub use contract::contract_router;
 pub use control_api::{ControlState, Described, control_routes, serve_control};

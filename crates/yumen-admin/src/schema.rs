@@ -96,10 +96,12 @@ async fn validate_one(
                 let text = String::from_utf8_lossy(&body);
                 ApiRefusal::of(StatusCode::BAD_REQUEST, json!({ "error_msg": message, "req_body": text }))
             })?;
-            validate::object(&state, kind, &value).map_err(|message| {
+            validate::object(&state, kind, &value).map_err(|mut refused| {
                 // This endpoint reports errors of the schema without the prefix of the other verbs.
-                let message = message.strip_prefix(validate::INVALID).map_or(message.clone(), str::to_owned);
-                ApiRefusal::invalid(message)
+                if let Some(bare) = refused.message.strip_prefix(validate::INVALID) {
+                    refused.message = bare.to_owned();
+                }
+                ApiRefusal::from(refused)
             })
         });
     match validated {

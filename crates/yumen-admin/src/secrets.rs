@@ -212,6 +212,16 @@ fn item(value: &mut Value) {
     }
 }
 
+/// Hides the value of a header field that grants access.
+pub(crate) fn hide_field(name: &str, value: &mut String) {
+    if is_secret(name) || SECRET_FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field)) {
+        *value = HIDDEN.to_owned();
+    }
+}
+
+/// Header fields with credentials.
+const SECRET_FIELDS: [&str; 4] = ["Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie"];
+
 fn is_secret(name: &str) -> bool {
     // Fields have hyphens where settings have underscores.
     let name = name.to_ascii_lowercase().replace('-', "_");

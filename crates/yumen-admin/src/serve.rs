@@ -20,7 +20,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -28,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 use yumen_base::IpSet;
 
-use crate::access::AdminPeer;
+use crate::access::{AdminPeer, LocalPeer};
 use crate::tls::AdminTls;
 use connection_slots::{ConnectionSlot, ConnectionSlots};
 use stall_guard::{StallGuardedBody, StallGuardedStream, TrackedBody};
@@ -139,6 +139,48 @@ pub(crate) async fn serve_with(
     while let Some(ended) = connections.join_next().await {
         report(ended);
     }
+}
+
+/// Serves `router` on a Unix socket until `shutdown` completes. Only the user `owner` and root get responses.
+pub(crate) async fn serve_unix(
+    listener: UnixListener,
+    owner: u32,
+    router: Router,
+    bounds: ServerBounds,
+    shutdown: impl Future<Output = ()>,
+) {
+    let (stop, stopped) = watch::channel(());
+    let (mut connections, slots) = (JoinSet::new(), ConnectionSlots::default());
+    let router = router.layer(Extension(LocalPeer));
+    tokio::pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(ended) = connections.join_next() => report(ended),
+            // Clients beyond the bound wait in the backlog.
+            accepted = listener.accept(), if connections.len() < bounds.connections => match accepted {
+                // The mode of the socket admits no other user; it is set after the socket exists.
+                Ok((stream, _)) if is_user(&stream, owner) => {
+                    let (router, slot, stopped) = (router.clone(), slots.take(false), stopped.clone());
+                    connections.spawn(async move { connection(stream, router, bounds, &slot, stopped).await });
+                }
+                Ok(_) => debug!("client of another user closed"),
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    drop(stop);
+    while let Some(ended) = connections.join_next().await {
+        report(ended);
+    }
+}
+
+fn is_user(stream: &UnixStream, owner: u32) -> bool {
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == owner || peer.uid() == 0)
 }
 
 fn report(ended: Result<(), tokio::task::JoinError>) {

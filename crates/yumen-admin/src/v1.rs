@@ -7,6 +7,7 @@ mod cluster;
 mod difference;
 mod history;
 mod insight;
+mod keys;
 mod plan;
 mod store;
 #[cfg(test)]
@@ -18,7 +19,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, get, post, put};
+use serde_json::Value;
 use tokio::sync::watch;
 use yumen_base::{Now, Problem};
 use yumen_config::Resource;
@@ -67,6 +69,9 @@ pub trait LiveGateway: Send + Sync {
     /// A backup of the store in an unlinked file, whose space is freed when the file is closed. May take long.
     fn backup(&self) -> Result<File, StoreError>;
 
+    /// The use of routes, upstreams, plugins and consumers since the start.
+    fn top(&self) -> Value;
+
     /// The current time.
     fn now(&self) -> Now;
 }
@@ -81,7 +86,7 @@ pub struct V1State {
 }
 
 /// Paths and handlers.
-pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 15] {
+pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 18] {
     [
         ("/yumen/v1/revisions", get(history::list)),
         ("/yumen/v1/revisions/{revision}", get(history::one)),
@@ -98,6 +103,9 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 15] {
         ("/yumen/v1/export", get(transaction::export)),
         ("/yumen/v1/problems", get(applied::problems)),
         ("/yumen/v1/store/confirm", post(store::confirm)),
+        ("/yumen/v1/top", get(insight::top)),
+        ("/yumen/v1/keys", get(keys::list)),
+        ("/yumen/v1/keys/{name}", put(keys::rotate).delete(keys::revoke)),
     ]
 }
 

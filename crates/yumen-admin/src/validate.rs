@@ -4,13 +4,15 @@
 //! Validates one object alone; references are checked where a state is at hand. The compiler's validator
 //! decides; this module words its errors.
 
-use serde_json::Value;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
 use yumen_config::resource::TrafficClass;
-use yumen_config::{InvalidSettings, Kind};
+use yumen_config::{InvalidSettings, Kind, resource, schema};
 use yumen_snapshot::compile::{KeyPairError, meta_schema};
 use yumen_snapshot::{ObjectError, ObjectValidator, PluginSettingsError};
 
 use crate::api::AdminState;
+use crate::refusal::ApiRefusal;
 
 /// The prefix of errors of a schema.
 pub(crate) const INVALID: &str = "invalid configuration: ";
@@ -21,20 +23,55 @@ const NO_ADDRESS: &str = "object matches none of the required";
 /// The deepest nesting of an object: less than JSON readers allow (128), so that a document can contain it.
 const LEVELS_MAX: usize = 100;
 
+/// Why an object is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ObjectRefusal {
+    /// The message of the contract.
+    pub(crate) message: String,
+    /// Path within the object; empty for the whole object.
+    pub(crate) path: String,
+    /// Remedy, if one is known.
+    pub(crate) hint: Option<String>,
+}
+
+impl From<String> for ObjectRefusal {
+    fn from(message: String) -> ObjectRefusal {
+        ObjectRefusal { message, path: String::new(), hint: None }
+    }
+}
+
+impl From<ObjectRefusal> for String {
+    fn from(refusal: ObjectRefusal) -> String {
+        refusal.message
+    }
+}
+
+/// The remedy is a member of its own, since tools compare `error_msg`.
+impl From<ObjectRefusal> for ApiRefusal {
+    fn from(refusal: ObjectRefusal) -> ApiRefusal {
+        let mut body = json!({ "error_msg": refusal.message });
+        if let Some(hint) = refusal.hint {
+            body["hint"] = hint.into();
+        }
+        ApiRefusal::of(StatusCode::BAD_REQUEST, body)
+    }
+}
+
 /// Validates `value` as an object of `kind`; the message is the `error_msg` of the refusal.
 ///
 /// The id inside `value` selects the plugin of metadata, and the secret manager.
-pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), String> {
+pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), ObjectRefusal> {
     restorable_object(state, kind, value)?;
-    unknown_meta_member(value).map_or(Ok(()), |flaw| Err(message(kind, value, flaw)))
+    unknown_meta_member(value).map_or(Ok(()), |flaw| Err(refusal(kind, value, flaw)))
 }
 
 /// As [`object`], for documents that may be exports: it accepts every object that the compiler accepts from another
 /// source.
-pub(crate) fn restorable_object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), String> {
+pub(crate) fn restorable_object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), ObjectRefusal> {
     // Checked before any recursive validation.
     if is_deeper(value, LEVELS_MAX) {
-        return Err(format!("{INVALID}it is nested deeper than {LEVELS_MAX} levels"));
+        let message = format!("{INVALID}it is nested deeper than {LEVELS_MAX} levels");
+        return Err(ObjectRefusal { message, path: String::new(), hint: None });
     }
     let validator = ObjectValidator {
         registry: &state.registry,
@@ -42,7 +79,48 @@ pub(crate) fn restorable_object(state: &AdminState, kind: Kind, value: &Value) -
         load_certificate: &state.load_certificate,
         variables: &state.variables,
     };
-    validator.validate(kind, value).map_err(|flaw| message(kind, value, flaw))
+    validator.validate(kind, value).map_err(|flaw| refusal(kind, value, flaw))
+}
+
+fn refusal(kind: Kind, value: &Value, flaw: ObjectError) -> ObjectRefusal {
+    let (path, hint) = place_and_hint(&flaw);
+    let hint = hint.or_else(|| details(kind, value, &path));
+    ObjectRefusal { path, hint, message: message(kind, value, flaw) }
+}
+
+/// Faults in the settings beside the one at `path`, which may be vague: "object matches none of the required".
+fn details(kind: Kind, value: &Value, path: &str) -> Option<String> {
+    const LISTED_MAX: usize = 5;
+    let faults = schema::faults(resource::schema_of(kind), value);
+    let others = faults.iter().filter(|fault| fault.path != path);
+    let listed: Vec<String> = others
+        .take(LISTED_MAX)
+        .map(|fault| {
+            let cause = fault.message.rsplit("validation failed: ").next().unwrap_or_default();
+            let remedy = fault.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            format!("{}: {cause}{remedy}", fault.path)
+        })
+        .collect();
+    (!listed.is_empty()).then(|| listed.join("; "))
+}
+
+/// Path within the object, and remedy. Tools compare the message alone.
+fn place_and_hint(flaw: &ObjectError) -> (String, Option<String>) {
+    let of = |prefix: &str, invalid: &InvalidSettings| {
+        let path = invalid.clone().under(prefix).path;
+        (path.trim_end_matches('.').to_owned(), invalid.hint.clone())
+    };
+    match flaw {
+        ObjectError::Object(invalid) => (invalid.path.clone(), invalid.hint.clone()),
+        ObjectError::Plugin { name, flaw: PluginSettingsError::Settings(invalid) } => {
+            of(&format!("plugins.{name}"), invalid)
+        }
+        ObjectError::Plugin { name, .. } => (format!("plugins.{name}"), None),
+        ObjectError::Vars(_) => ("vars".to_owned(), None),
+        ObjectError::Upstream { path, .. } => (path.to_string(), None),
+        ObjectError::Handshake { path, .. } => (path.to_string(), None),
+        ObjectError::Address(_) | ObjectError::Certificate { .. } => (String::new(), None),
+    }
 }
 
 /// Refuses an unknown member of `_meta`, as APISIX does. The compiler accepts it, since the rest of the object is

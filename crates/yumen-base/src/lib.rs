@@ -8,9 +8,11 @@ pub mod ipset;
 pub mod metric;
 pub mod pem;
 pub mod problem;
+pub mod quantity;
 pub mod time;
 
 pub use counter::{Counter, Gauge, Histogram};
 pub use ipset::IpSet;
-pub use problem::{Problem, ProblemLevel, Problems, keep_last_good};
-pub use time::Now;
+pub use problem::{FilePlace, LineSpan, Problem, ProblemLevel, Problems, keep_last_good};
+pub use quantity::quantity;
+pub use time::{Now, utc_text};

@@ -1,8 +1,42 @@
 //! Findings about configuration: object, path, message, hint.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
+
+/// A range of characters in one line of a text. Lines and columns count from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LineSpan {
+    /// The line.
+    pub line: u32,
+    /// The first column, in characters.
+    pub column: u32,
+    /// Number of characters, at least 1; may exceed the line if the value continues on the next one.
+    pub width: u32,
+}
+
+/// The place of a problem in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FilePlace {
+    /// The file, as the user named it; empty if the text has no name.
+    #[serde(skip_serializing_if = "is_empty_text")]
+    pub file: Arc<str>,
+    /// The characters within the file.
+    #[serde(flatten)]
+    pub span: LineSpan,
+}
+
+fn is_empty_text(text: &Arc<str>) -> bool {
+    text.is_empty()
+}
+
+/// Formats as `routes.yaml:6:7`, which editors follow.
+impl fmt::Display for FilePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.span.line, self.span.column)
+    }
+}
 
 /// The severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -29,9 +63,15 @@ pub struct Problem {
     pub message: String,
     /// Remedy, if one is known.
     pub hint: Option<String>,
+    /// The allowed values or another notation, by the schema of the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<String>,
     /// Whether the last good version is active instead; a process that starts now does not have it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub last_good: bool,
+    /// The place in the file that the object comes from, if the object comes from a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<FilePlace>,
 }
 
 /// All findings of one compilation.
@@ -46,7 +86,9 @@ impl Problem {
             path: path.into(),
             message: message.into(),
             hint: None,
+            allowed: None,
             last_good: false,
+            place: None,
         }
     }
 
@@ -75,12 +117,15 @@ impl fmt::Display for Problem {
             ProblemLevel::Warning => "warning",
             ProblemLevel::Error => "error",
         };
+        if let Some(place) = self.place.as_ref().filter(|place| !place.file.is_empty()) {
+            write!(f, "{place}: ")?;
+        }
         write!(f, "{level}: {}", self.object)?;
         if !self.path.is_empty() {
             write!(f, " at {}", self.path)?;
         }
         write!(f, ": {}", self.message)?;
-        if let Some(hint) = &self.hint {
+        for hint in self.allowed.iter().chain(&self.hint) {
             write!(f, "\n  hint: {hint}")?;
         }
         Ok(())

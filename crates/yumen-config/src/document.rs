@@ -4,24 +4,30 @@
 //! compiler decodes and validates their settings. The caller supplies the environment as a closure.
 
 mod collect;
+mod foreign;
 mod identity;
+mod places;
 mod substitute;
+mod syntax;
 #[cfg(test)]
 mod tests;
 mod variable_marks;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserializer;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use yumen_base::{Problem, ProblemLevel};
 
 use crate::json_text::JsonText;
 use crate::resource::{Kind, Resource, position_of};
 use crate::yaml;
-use collect::{DocumentUse, ResourceCollector};
+use collect::{DocumentUse, ItemSource, ResourceCollector};
+pub use places::{DocumentPlaces, locate_members};
 use substitute::DocumentVariables;
 pub use substitute::merge_keys;
+pub use syntax::TextFault;
 use variable_marks::VariableMarks;
 
 /// Looks up an environment variable; `None` if it is not set.
@@ -64,8 +70,24 @@ fn read(text: &str, meant: DocumentUse<'_>) -> (Vec<Resource>, Vec<Problem>) {
     // A file that a writer has only created or truncated is not a configuration without resources.
     if matches!(meant, DocumentUse::Active(_)) && text.len() == marked.len() && is_blank(text) {
         let message = "the document is empty; a configuration without resources is the line #END";
-        return (Vec::new(), vec![Problem::error("file", "", message.to_owned())]);
+        let hint = "write a list such as routes: [], or the line #END";
+        return (Vec::new(), vec![Problem::error("file", "", message.to_owned()).hint(hint)]);
     }
+    let (mut collector, outcome) = collect(text, meant);
+    match outcome {
+        // A document of another program must not count as one without resources.
+        Ok(()) => match collector.foreign_problem() {
+            None => collector.finish(),
+            Some(problem) => (Vec::new(), vec![problem]),
+        },
+        // Items that were read before the error are dropped: the rest of the document is unknown, and a partial
+        // configuration would delete objects.
+        Err(fault) => (Vec::new(), vec![foreign::of_broken(text).unwrap_or_else(|| fault.into_problem())]),
+    }
+}
+
+/// Reads the items of a text.
+fn collect<'l>(text: &'l str, meant: DocumentUse<'l>) -> (ResourceCollector<'l>, Result<(), TextFault>) {
     // JSON is valid YAML, but it has no merge keys, and its own parser is faster.
     let is_json = is_json(text);
     let marked = match meant {
@@ -78,12 +100,7 @@ fn read(text: &str, meant: DocumentUse<'_>) -> (Vec<Resource>, Vec<Problem>) {
         true => read_json(text, &mut collector),
         false => read_yaml(marked.as_deref().unwrap_or(text), &mut collector),
     };
-    match outcome {
-        Ok(()) => collector.finish(),
-        // Items that were read before the error are dropped: the rest of the document is unknown, and a partial
-        // configuration would delete objects.
-        Err(message) => (Vec::new(), vec![Problem::error("file", "", message)]),
-    }
+    (collector, outcome)
 }
 
 /// Whether a text begins like a JSON object. A flow mapping of YAML with a plain first key is none.
@@ -92,23 +109,46 @@ fn is_json(text: &str) -> bool {
     inner.is_some_and(|inner| inner.is_empty() || inner.starts_with(['"', '}']))
 }
 
-fn read_json(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), String> {
+/// The list and position of each object, by its name in problems.
+fn sources(text: &str, meant: DocumentUse<'_>) -> HashMap<String, ItemSource> {
+    let marked = text.strip_prefix('\u{feff}').unwrap_or(text);
+    collect(until_end(marked), meant).0.sources()
+}
+
+/// The fault of syntax of a text in YAML or JSON, if any.
+pub fn syntax_problem(text: &str) -> Option<Problem> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let fault = match is_json(text) {
+        true => {
+            let json = JsonText::new(text.as_bytes());
+            let read = serde_json::from_slice::<IgnoredAny>(json.strict());
+            read.err().map(|error| TextFault::of_json(&json, &error))
+        }
+        false => {
+            serde_yaml_ng::from_str::<IgnoredAny>(text).err().map(|error| TextFault::of_yaml(text, &error))
+        }
+    };
+    fault.map(TextFault::into_problem)
+}
+
+fn read_json(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), TextFault> {
     let text = JsonText::new(text.as_bytes());
     let mut json = serde_json::Deserializer::from_slice(text.strict());
     // Text behind the object would be ignored otherwise.
     let read = json.deserialize_any(collector).and_then(|()| json.end());
-    read.map_err(|error| text.error(&error).to_string())
+    read.map_err(|error| TextFault::of_json(&text, &error))
 }
 
 // The YAML reader is serde_yaml_ng. It read 100 000 routes (29 MB) in 1.0-1.3 s on a busy machine.
 // serde-saphyr stopped at its default budget of 250 000 nodes, about 8 000 routes, and took about twice as
 // long up to there (0.15 s against 0.07 s); a raised budget was not measured.
-fn read_yaml(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), String> {
+fn read_yaml(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), TextFault> {
     // The YAML parser reports an empty text as an error; here it is a document without resources.
     if is_blank(text) {
         return Ok(());
     }
-    serde_yaml_ng::Deserializer::from_str(text).deserialize_any(collector).map_err(|error| error.to_string())
+    let read = serde_yaml_ng::Deserializer::from_str(text).deserialize_any(collector);
+    read.map_err(|error| TextFault::of_yaml(text, &error))
 }
 
 /// Whether a text contains only white space, comments and YAML document markers (`---`).

@@ -44,6 +44,11 @@ impl<'t> JsonText<'t> {
         JsonText { written, strict }
     }
 
+    /// The text as written.
+    pub fn written(&self) -> &'t [u8] {
+        self.written
+    }
+
     /// The text as RFC 8259 requires it.
     pub fn strict(&self) -> &[u8] {
         &self.strict

@@ -9,6 +9,7 @@ pub mod json_text;
 pub mod node;
 pub mod resource;
 pub mod schema;
+mod text_spans;
 pub mod url;
 pub mod yaml;
 
@@ -16,3 +17,4 @@ pub use hint::{closest, suggestion};
 pub use node::NodeConfig;
 pub use resource::{Kind, Resource, ResourceType, decode};
 pub use schema::{InvalidSettings, RuleViolation};
+pub use text_spans::{FoundSpan, SpannedValue, TextSpans};

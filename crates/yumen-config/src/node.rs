@@ -13,14 +13,16 @@ mod traffic;
 mod upgrade;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use yumen_base::{IpSet, Problem};
 
+use crate::document::TextFault;
 use crate::hint::closest;
+use crate::resource::Kind;
 use crate::schema;
 
 pub use discovery::{
@@ -41,6 +43,9 @@ pub use traffic::{
     RealIpConfig, RouterConfig, TimeoutConfig, UpstreamKeepaliveConfig,
 };
 pub use upgrade::UpgradeConfig;
+
+/// The object of problems of node settings.
+const OBJECT: &str = "yumen.yaml";
 
 /// Settings of one node. Every setting has a default; durations are in milliseconds and sizes in bytes unless
 /// the name has another unit.
@@ -150,7 +155,10 @@ impl NodeConfig {
         let mut value: Value = match serde_yaml_ng::from_str(yaml) {
             Ok(Value::Null) => Value::Object(Default::default()),
             Ok(value) => value,
-            Err(error) => return Err(vec![problem("", error.to_string())]),
+            Err(error) => {
+                let fault = TextFault::of_yaml(yaml, &error).into_problem();
+                return Err(vec![Problem { object: OBJECT.to_owned(), ..fault }]);
+            }
         };
         let schema = schema::of_bounded::<NodeConfig>();
         let mut problems = Vec::new();
@@ -160,18 +168,33 @@ impl NodeConfig {
         let written = value.clone();
         if schema::validate(&schema, &mut value).is_err() {
             let faults = schema::faults(&schema, &written).into_iter();
-            problems.extend(faults.map(|fault| problem(&fault.path, fault.message)));
+            problems.extend(
+                faults.map(|fault| Problem { allowed: fault.hint, ..problem(&fault.path, fault.message) }),
+            );
             return Err(problems);
         }
-        let config: NodeConfig = match serde_json::from_value(value) {
+        let mut config: NodeConfig = match serde_json::from_value(value) {
             Ok(config) => config,
             Err(error) => {
                 problems.push(problem("", error.to_string()));
                 return Err(problems);
             }
         };
+        config.complete_addresses();
         config.check(&mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
+    /// Replaces the short forms of addresses, so that all readers see an address and a port.
+    fn complete_addresses(&mut self) {
+        let listen = self.listen.iter_mut().map(|listen| &mut listen.address);
+        let streams = self.stream_listen.iter_mut().map(|listen| &mut listen.address);
+        let operators = [&mut self.admin.listen, &mut self.status.listen, &mut self.control.listen];
+        for written in listen.chain(streams).chain(operators) {
+            if let Some(address) = listen_address(written) {
+                *written = address.to_string();
+            }
+        }
     }
 
     /// Checks the rules that the schema cannot express, such as the syntax of addresses.
@@ -193,7 +216,10 @@ impl NodeConfig {
         {
             if address.parse::<SocketAddr>().is_err() {
                 let found = format!("\"{address}\" is not an address with a port");
-                problems.push(problem(&path, found).hint("such as 0.0.0.0:9080 or [::]:9080"));
+                problems.push(
+                    problem(&path, found)
+                        .hint("such as 127.0.0.1:9080, :9080 for all IPv4 addresses, or [::]:9080"),
+                );
             }
         }
         problems.extend(self.listener_problems());
@@ -311,6 +337,17 @@ impl NodeConfig {
     }
 }
 
+/// The address of a listener: `127.0.0.1:9080`, `[::]:9080`, or `:9080` for all IPv4 addresses. A machine may have no
+/// IPv6, so the short form does not include its addresses.
+pub fn listen_address(written: &str) -> Option<SocketAddr> {
+    match written.strip_prefix(':') {
+        Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Some(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.parse().ok()?))
+        }
+        _ => written.parse().ok(),
+    }
+}
+
 /// Problems of listeners that share an address. Port 0 is exempt: each bind gets a port of its own.
 fn used_twice(listeners: Vec<(String, &String)>) -> Vec<Problem> {
     let mut first: HashMap<SocketAddr, String> = HashMap::new();
@@ -350,7 +387,7 @@ fn check_host_names(path: &str, names: &[String], problems: &mut Vec<Problem>) {
 }
 
 fn problem(path: &str, message: impl Into<String>) -> Problem {
-    Problem::error("yumen.yaml", path, message)
+    Problem::error(OBJECT, path, message)
 }
 
 /// Removes empty sections: YAML reads `section:` as null if all lines of the section are commented out.
@@ -380,6 +417,12 @@ fn remove_unknown_fields(schema: &Value, value: &mut Value, path: &str, problems
             return true;
         }
         let unknown = problem(&path_of(name), format!("unknown field \"{name}\""));
+        if path.is_empty() && Kind::from_name(name).is_some() {
+            problems.push(
+                unknown.hint("the file has resources: give it by --file, and node settings by --config"),
+            );
+            return false;
+        }
         problems.push(match closest(name, properties.keys().map(String::as_str)) {
             Some(known) => unknown.hint(format!("did you mean \"{known}\"?")),
             None => {

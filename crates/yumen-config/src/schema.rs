@@ -9,6 +9,7 @@ mod faults;
 mod object;
 mod patterns;
 mod reference;
+mod remedy;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,8 @@ pub struct InvalidSettings {
     pub message: String,
     /// The rule that the value breaks, for code that adds a hint.
     pub violation: RuleViolation,
+    /// Remedy, such as the list of allowed values; the message stays that of APISIX.
+    pub hint: Option<String>,
 }
 
 /// The rule that refused settings break.
@@ -36,8 +39,6 @@ pub struct InvalidSettings {
 pub enum RuleViolation {
     /// The schema requires a boolean and the value is a string, such as `yes`, `on` or `"true"`.
     TextForBoolean,
-    /// A rule with this remedy.
-    Hinted(Box<str>),
     /// Any other rule.
     #[default]
     Other,
@@ -46,7 +47,12 @@ pub enum RuleViolation {
 impl InvalidSettings {
     /// Refuses the value at `path`.
     pub fn at(path: impl Into<String>, message: impl Into<String>) -> InvalidSettings {
-        InvalidSettings { path: path.into(), message: message.into(), violation: RuleViolation::Other }
+        InvalidSettings {
+            path: path.into(),
+            message: message.into(),
+            violation: RuleViolation::Other,
+            hint: None,
+        }
     }
 
     /// Refuses the whole value.
@@ -54,14 +60,19 @@ impl InvalidSettings {
         InvalidSettings::at("", message)
     }
 
+    /// The same fault with a remedy.
+    pub fn with_hint(self, hint: Option<String>) -> InvalidSettings {
+        InvalidSettings { hint, ..self }
+    }
+
     /// The same fault with another message.
     pub fn map_message(self, message: impl FnOnce(String) -> String) -> InvalidSettings {
         InvalidSettings { message: message(self.message), ..self }
     }
 
-    /// The same fault with a remedy.
-    pub fn hint(self, remedy: impl Into<Box<str>>) -> InvalidSettings {
-        InvalidSettings { violation: RuleViolation::Hinted(remedy.into()), ..self }
+    /// The same fault with this remedy.
+    pub fn hint(self, remedy: impl Into<String>) -> InvalidSettings {
+        InvalidSettings { hint: Some(remedy.into()), ..self }
     }
 
     /// The same fault, seen from the object that contains this value at `path`.

@@ -128,8 +128,7 @@ fn invalid(name: &ObjectName, error: InvalidSettings) -> Problem {
         RuleViolation::TextForBoolean => {
             problem.hint("write true or false: yes, no, on and off are texts, in YAML as well")
         }
-        RuleViolation::Hinted(remedy) => problem.hint(remedy),
-        RuleViolation::Other => problem,
+        RuleViolation::Other => Problem { allowed: error.hint, ..problem },
     }
 }
 

@@ -334,6 +334,19 @@ pub enum ExplainResult {
     Stream(Box<StreamExplanation>),
 }
 
+impl ExplainResult {
+    /// Visits the header fields that plugins and the gateway write, by name and value.
+    pub fn visit_fields(&mut self, visit: &mut dyn FnMut(&str, &mut String)) {
+        let ExplainResult::Request(explained) = self else { return };
+        let sent = explained
+            .upstream
+            .iter_mut()
+            .flat_map(|choice| choice.headers_set.iter_mut().chain(choice.headers_sent.iter_mut()));
+        let answered = explained.answer.iter_mut().flat_map(|answer| answer.headers.iter_mut());
+        sent.chain(answered).for_each(|(name, value)| visit(name, value));
+    }
+}
+
 /// Explains the request or stream of the question; see [`explain`].
 pub fn explain_any(
     snapshot: &Snapshot,

@@ -244,7 +244,8 @@ fn confirmation(changes: &[ObjectChange], impact: &TrafficImpact, limits: &PlanL
     // Counted without traffic: the sample may miss a route that is called once a night.
     if removed > limits.deleted_routes_max {
         reasons.push(format!(
-            "{removed} routes would be removed; the limit without confirmation is {}",
+            "{} would be removed; the limit without confirmation is {}",
+            yumen_base::quantity(removed, "route"),
             limits.deleted_routes_max
         ));
     }

@@ -4,21 +4,38 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::commands::echo::EchoArgs;
 use crate::commands::explain::ExplainArgs;
 use crate::commands::import::ImportArgs;
+use crate::commands::keys::KeysCommand;
 use crate::commands::plan::PlanArgs;
 use crate::commands::reference::ReferenceKind;
-use crate::commands::remote::RemoteArgs;
+use crate::commands::remote::{ChangeArgs, RemoteArgs};
+use crate::commands::revision_arg::RevisionArg;
 use crate::commands::top::TopArgs;
 use crate::commands::upgrade::UpgradeArgs;
+use crate::diagnostics::ColorChoice;
 use crate::node::{GatewayRunArgs, NodeFile};
+
+const AFTER_HELP: &str = "\
+Start with:  yumen run
+Then:        curl http://127.0.0.1:9080/hello
+
+Exit status of all commands:
+  0  done
+  1  the configuration has an error
+  2  nothing was done: wrong usage, an unreadable file, an unreachable gateway, a refused request
+  3  a large change needs a confirmation";
 
 /// API gateway with APISIX's resource model, configuration changes without a reload, and less CPU per request
 /// than NGINX.
 #[derive(Debug, Parser)]
 #[command(name = "yumen", version, propagate_version = true, arg_required_else_help = true)]
-#[command(after_help = "Start with:  yumen run\nThen:        curl http://127.0.0.1:9080/hello")]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Cli {
+    /// Colours in output; NO_COLOR turns `auto` off
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
+    pub(crate) color: ColorChoice,
     #[command(subcommand)]
     pub(crate) command: GatewayCommand,
 }
@@ -34,7 +51,7 @@ pub(crate) enum GatewayCommand {
     /// Validate a resource file
     ///
     /// Runs the compiler of the gateway and the tests in the file. Prints every problem with its object, path
-    /// and hint. Exit status 1 if there is an error, 0 if there are only warnings.
+    /// and hint, as a compiler does. Exit status 1 if there is an error, 0 if there are only warnings.
     Check {
         /// Resources in the APISIX standalone format, YAML or JSON
         file: PathBuf,
@@ -59,23 +76,23 @@ pub(crate) enum GatewayCommand {
     },
     /// Show the changes between two revisions
     Diff {
-        /// The earlier revision
-        from: u64,
+        /// The earlier revision: a number, or ~1 for the one before the newest
+        from: RevisionArg,
         /// The later revision [default: the newest]
-        to: Option<u64>,
+        to: Option<RevisionArg>,
         #[command(flatten)]
         remote: RemoteArgs,
     },
     /// Restore an earlier revision as a new revision
     Rollback {
-        /// The revision to restore
-        revision: u64,
-        /// Skip the confirmation for large changes
-        #[arg(long)]
-        confirm: bool,
-        /// Reason, recorded in the history
-        #[arg(long)]
-        reason: Option<String>,
+        /// The revision to restore: a number, or ~1 for the one before the newest
+        #[arg(required_unless_present = "last")]
+        revision: Option<RevisionArg>,
+        /// Undo the last change: the same as ~1
+        #[arg(long, conflicts_with = "revision")]
+        last: bool,
+        #[command(flatten)]
+        change: ChangeArgs,
         #[command(flatten)]
         remote: RemoteArgs,
     },
@@ -143,8 +160,6 @@ pub(crate) enum GatewayCommand {
     Lint {
         /// Resources in the APISIX standalone format, YAML or JSON [default: those of a running gateway]
         file: Option<PathBuf>,
-        #[command(flatten)]
-        node: NodeFile,
         /// Also report public routes and unverified TLS upstreams
         #[arg(long)]
         strict: bool,
@@ -154,7 +169,8 @@ pub(crate) enum GatewayCommand {
     /// Preview the effects of a change
     ///
     /// Prints the objects that differ, new problems, and the effect on sampled requests. Exit status 1 if the
-    /// change introduces an error, 2 if the change is large enough to need confirmation.
+    /// change introduces an error. A large change raises a question on a terminal; without a yes, or --yes, the exit
+    /// status is 3.
     Plan(PlanArgs),
     /// Explain how a request is handled: route, plugins, upstream
     ///
@@ -162,6 +178,17 @@ pub(crate) enum GatewayCommand {
     /// other route did not match. Nothing is sent and nothing is counted.
     #[command(override_usage = "yumen explain [OPTIONS] [METHOD] URL")]
     Explain(ExplainArgs),
+    /// List, replace or revoke keys of the Admin API
+    ///
+    /// A lost key cannot be shown again, because the store has digests: replace it. On the machine of the gateway
+    /// this needs no key. Keys of admin.keys in yumen.yaml are not listed.
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// Answer requests with their content: a service for trials
+    ///
+    /// Serves HTTP/1.1, HTTP/2 without TLS, and gRPC, whose messages come back unchanged. ?status=503 and
+    /// ?delay_ms=200 set the status and the delay of a response.
+    Echo(EchoArgs),
     /// Show where a running gateway spends its time: routes, upstreams, plugins, consumers
     ///
     /// The numbers cover the last interval and are estimated from sampled requests. Keys: r, l, c, e sort by
@@ -170,7 +197,7 @@ pub(crate) enum GatewayCommand {
     /// Upgrade a running gateway to a new binary without losing connections
     ///
     /// The successor receives the listening sockets, compiles the configuration and serves; the predecessor
-    /// then drains. Prints each step. Exit status 1, with the reason, if the predecessor continues to serve.
+    /// then drains. Prints each step. Exit status 2, with the reason, if the predecessor continues to serve.
     /// SIGUSR2 starts the same upgrade. While the predecessor of an earlier upgrade drains, an upgrade is refused;
     /// --end-drain ends that drain first.
     Upgrade(UpgradeArgs),
@@ -200,12 +227,8 @@ pub(crate) enum ImportCommand {
         /// Delete objects that are not in the document
         #[arg(long)]
         replace: bool,
-        /// Skip the confirmation for large changes
-        #[arg(long)]
-        confirm: bool,
-        /// Reason, recorded in the history
-        #[arg(long)]
-        reason: Option<String>,
+        #[command(flatten)]
+        change: ChangeArgs,
         #[command(flatten)]
         remote: RemoteArgs,
     },
@@ -216,4 +239,27 @@ pub(crate) enum ImportCommand {
     /// environment variables are resolved. Exit status 1 if `yumen check` would reject the result, or if a guard
     /// plugin is missing: its requests get status 503. Exit status 2 if the file is unreadable.
     Kong(ImportArgs),
+}
+
+impl GatewayCommand {
+    /// Whether the command prints JSON, also for an error.
+    pub(crate) fn prints_json(&self) -> bool {
+        match self {
+            GatewayCommand::Check { json, .. } => *json,
+            GatewayCommand::History { remote, .. }
+            | GatewayCommand::Diff { remote, .. }
+            | GatewayCommand::Rollback { remote, .. }
+            | GatewayCommand::Export { remote, .. }
+            | GatewayCommand::Backup { remote, .. }
+            | GatewayCommand::Problems { remote }
+            | GatewayCommand::Lint { remote, .. }
+            | GatewayCommand::Import(ImportCommand::File { remote, .. }) => remote.json,
+            GatewayCommand::Import(ImportCommand::Kong(args)) => args.form.json,
+            GatewayCommand::Plan(args) => args.remote.json,
+            GatewayCommand::Explain(args) => args.remote.json,
+            GatewayCommand::Top(args) => args.remote.json,
+            GatewayCommand::Keys(command) => command.remote().json,
+            _ => false,
+        }
+    }
 }

@@ -5,14 +5,18 @@
 pub(crate) mod backup;
 pub(crate) mod check;
 mod client;
+mod confirmation;
 pub(crate) mod debug_token;
+pub(crate) mod echo;
 pub(crate) mod explain;
 pub(crate) mod import;
+pub(crate) mod keys;
 pub(crate) mod lint;
 pub(crate) mod offline;
 pub(crate) mod output;
 pub(crate) mod plan;
 pub(crate) mod reference;
 pub(crate) mod remote;
+pub(crate) mod revision_arg;
 pub(crate) mod top;
 pub(crate) mod upgrade;

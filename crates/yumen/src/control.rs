@@ -27,6 +27,7 @@ use yumen_snapshot::compile::{ConfigChange, DiscoveryQuery, DiscoveryResult};
 use yumen_snapshot::{Publisher, Snapshot};
 use yumen_store::{EntryChange, LastGoodVersions, Revision, StoreCommit, StoreState};
 
+use crate::diagnostics::SourceText;
 use crate::endpoints::inputs::{KnownInputs, RequiredHosts, RequiredServices};
 use applied_tracker::AppliedTracker;
 use first_publication::FirstPublication;
@@ -42,6 +43,8 @@ pub(crate) enum ControlMessage {
     NoState,
     /// A new revision of the store.
     Committed(Arc<StoreCommit>),
+    /// The resource file from which the next states and commits come.
+    Source(Box<SourceText>),
     /// Problems of the resource file as a whole, beside those of its objects.
     Document(Vec<Problem>),
     /// Addresses of a host name.

@@ -1,9 +1,11 @@
 //! The `yumen` binary: parses the command line, constructs the crates' components and connects them.
 
+mod admin_socket;
 mod cli;
 mod commands;
 mod config;
 mod control;
+mod diagnostics;
 mod endpoints;
 mod fetch;
 mod node;
@@ -20,16 +22,47 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use cli::{Cli, GatewayCommand, ImportCommand};
-use commands::{backup, check, debug_token, explain, import, lint, output, plan, reference, remote, top};
+use commands::remote::UnconfirmedChange;
+use commands::revision_arg::RevisionArg;
+use commands::{
+    backup, check, debug_token, echo, explain, import, keys, lint, output, plan, reference, remote, top,
+};
+use diagnostics::{ConfigProblems, ExitStatus, choose_colors};
 
 fn main() -> ExitCode {
     process::set_process_vars();
-    let outcome = Cli::try_parse().map_or_else(print_clap_error, |cli| run(cli.command));
-    outcome.unwrap_or_else(|error| {
-        // A failed command reports on the terminal, whatever the log level.
-        let _ = writeln!(std::io::stderr(), "yumen: {error:#}");
-        ExitCode::FAILURE
-    })
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return print_clap_error(error).unwrap_or_else(|error| report(&error, false)),
+    };
+    choose_colors(cli.color);
+    let is_json = cli.command.prints_json();
+    run(cli.command).unwrap_or_else(|error| report(&error, is_json))
+}
+
+/// Reports the error of a command, and returns its exit status.
+fn report(error: &anyhow::Error, is_json: bool) -> ExitCode {
+    let problems = error.downcast_ref::<ConfigProblems>();
+    let status = match problems {
+        Some(problems) => problems.status,
+        None if error.is::<UnconfirmedChange>() => ExitStatus::Unconfirmed,
+        None => ExitStatus::Failed,
+    };
+    // On standard output, where a program that asked for JSON reads it.
+    let document = is_json.then(|| {
+        let problems = problems.map_or(&[][..], |found| &found.problems);
+        serde_json::json!({ "error": format!("{error:#}"), "status": status as u8, "problems": problems })
+    });
+    let is_printed = document.is_some_and(|document| output::print(&format!("{document:#}\n")).is_ok());
+    if !is_printed {
+        // A failed command reports on the terminal, whatever the log level. Rendered problems have their own form.
+        let text = match problems {
+            Some(problems) => problems.rendered.clone(),
+            None => format!("yumen: {error:#}\n"),
+        };
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+    status.into()
 }
 
 /// Prints help or the version on standard output with exit status 0, or a usage error with clap's exit
@@ -51,8 +84,8 @@ fn run(command: GatewayCommand) -> anyhow::Result<ExitCode> {
             remote::history(&remote, object.as_deref(), limit)
         }
         GatewayCommand::Diff { from, to, remote } => remote::diff(&remote, from, to),
-        GatewayCommand::Rollback { revision, confirm, reason, remote } => {
-            remote::rollback(&remote, revision, confirm, reason.as_deref())
+        GatewayCommand::Rollback { revision, change, remote, .. } => {
+            remote::rollback(&remote, revision.unwrap_or(RevisionArg::Before(1)), &change)
         }
         GatewayCommand::DebugToken { seconds, debug_key, config } => {
             debug_token::run(seconds, debug_key, config)
@@ -60,16 +93,18 @@ fn run(command: GatewayCommand) -> anyhow::Result<ExitCode> {
         GatewayCommand::Export { out, remote } => remote::export(&remote, out.as_deref()),
         GatewayCommand::Backup { file, remote } => backup::backup(&remote, &file),
         GatewayCommand::Restore { file, data_dir, config } => backup::restore(&file, data_dir, config),
-        GatewayCommand::Import(ImportCommand::File { file, replace, confirm, reason, remote }) => {
-            remote::import(&remote, &file, replace, confirm, reason.as_deref())
+        GatewayCommand::Import(ImportCommand::File { file, replace, change, remote }) => {
+            remote::import(&remote, &file, replace, &change)
         }
         GatewayCommand::Problems { remote } => remote::problems(&remote),
-        GatewayCommand::Lint { file: Some(file), node, strict, remote } => {
-            lint::run(&file, &node, strict, remote.json)
+        GatewayCommand::Lint { file: Some(file), strict, remote } => {
+            lint::run(&file, &remote.node, strict, remote.json)
         }
         GatewayCommand::Lint { file: None, strict, remote, .. } => remote::lint(&remote, strict),
         GatewayCommand::Plan(args) => plan::run(&args),
         GatewayCommand::Explain(args) => explain::run(&args),
+        GatewayCommand::Keys(command) => keys::run(&command),
+        GatewayCommand::Echo(args) => echo::run(&args),
         GatewayCommand::Top(args) => top::top(&args),
         GatewayCommand::Import(ImportCommand::Kong(args)) => import::kong(&args),
         GatewayCommand::Upgrade(args) => commands::upgrade::run(args),

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use yumen_base::{IpSet, Problem};
-use yumen_config::NodeConfig;
 use yumen_config::node::{
     self, DotSegments, EncodedSlashes, ListenerConfig, StoreKind, StreamListenerConfig,
 };
+use yumen_config::{NodeConfig, document};
 use yumen_proxy::debug::DebugKey;
 use yumen_proxy::settings::{
     DotSegmentPolicy, DownstreamTimeouts, EncodedSlashPolicy, ForwardingSettings, Http2Settings,
@@ -21,7 +21,8 @@ use yumen_proxy::{
     ListenerProtocol, ListenerSettings, MinimumRate, OverloadSettings, StreamProtocol, WorkerSettings,
 };
 
-pub(crate) use args::{GatewayRunArgs, NodeFile};
+use crate::diagnostics::{ConfigProblems, ExitStatus, SourceText, has_colors, render};
+pub(crate) use args::{GatewayRunArgs, NodeFile, listen_address};
 
 /// Node settings from `yumen.yaml` and the command line.
 pub(crate) fn load(args: &GatewayRunArgs) -> anyhow::Result<NodeConfig> {
@@ -59,20 +60,22 @@ pub(crate) fn load(args: &GatewayRunArgs) -> anyhow::Result<NodeConfig> {
 /// Node settings from `yumen.yaml`; the defaults without a path.
 pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<NodeConfig> {
     let Some(path) = path else { return Ok(NodeConfig::default()) };
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    NodeConfig::parse(&text).map_err(|problems| {
-        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        anyhow::anyhow!("{} is invalid:\n{}", path.display(), lines.join("\n"))
+    let source = SourceText::read(path)?;
+    NodeConfig::parse(&source.text).map_err(|mut problems| {
+        document::locate_members(&source.name, &source.text, &mut problems);
+        anyhow::Error::new(source.refuse(&problems))
     })
 }
 
 /// Fails on the problems of the admin listener, if any.
 pub(crate) fn refuse_admin(problems: &[Problem]) -> anyhow::Result<()> {
-    if !problems.is_empty() {
-        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        bail!("invalid settings of the admin listener:\n{}", lines.join("\n"));
+    match problems.is_empty() {
+        true => Ok(()),
+        false => {
+            let rendered = render(problems, None, has_colors(&std::io::stderr()));
+            bail!(ConfigProblems { status: ExitStatus::Problems, problems: problems.to_vec(), rendered })
+        }
     }
-    Ok(())
 }
 
 fn replace_listeners(listen: &mut Vec<ListenerConfig>, addresses: &[SocketAddr], tls: bool) {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -31,6 +31,7 @@ use yumen_snapshot::plan::{ChangePlan, PlanLimits};
 use yumen_snapshot::{Publisher, Question, Snapshot};
 use yumen_store::{Revision, Store, StoreError};
 
+use crate::admin_socket::{self, AdminSocketFile};
 use crate::config::cluster::NodeCluster;
 use crate::config::compiler;
 use crate::config::origin::ConfigSource;
@@ -75,6 +76,8 @@ pub(crate) struct OperatorServers {
     /// Becomes `true` when the listeners must stop accepting.
     stop: watch::Sender<bool>,
     serving: Vec<JoinHandle<()>>,
+    /// Kept for its removal.
+    _socket: Option<AdminSocketFile>,
 }
 
 /// Bound sockets of the operators' listeners, before they serve.
@@ -151,7 +154,37 @@ impl OperatorServers {
             serving.push(runtime.spawn(yumen_admin::serve_api(admin, tls, state, v1, stopped)));
         }
         let [admin, status, control] = addresses;
-        Ok(OperatorServers { admin, status, control, new_keys: new, stop, serving })
+        Ok(OperatorServers { admin, status, control, new_keys: new, stop, serving, _socket: None })
+    }
+
+    /// Serves the Admin API on the socket in the data directory. Without it, commands need the admin listener and a
+    /// key.
+    pub(crate) fn serve_socket(
+        &mut self,
+        runtime: &Runtime,
+        node: &NodeConfig,
+        context: &OperatorContext,
+        takes_over: bool,
+    ) {
+        let opened = || -> anyhow::Result<(UnixListener, AdminSocketFile, AdminState)> {
+            let (listener, file) = admin_socket::open(node, takes_over)?;
+            let _inside = runtime.enter();
+            Ok((UnixListener::from_std(listener)?, file, admin_state(node, context)?))
+        };
+        match opened() {
+            Ok((listener, file, state)) => {
+                let v1 = v1_state(node, context, state.clone());
+                let owner = rustix::process::geteuid().as_raw();
+                let stopped = wait_for_stop(self.stop.subscribe());
+                let serving = yumen_admin::serve_local(listener, owner, state, v1, stopped);
+                self.serving.push(runtime.spawn(serving));
+                self._socket = Some(file);
+            }
+            Err(error) => {
+                let socket = admin_socket::path(node);
+                tracing::warn!(%error, socket = %socket.display(), "admin socket unavailable; set --data-dir");
+            }
+        }
     }
 
     /// Stops accepting; the successor accepts.
@@ -256,6 +289,7 @@ struct RunningGateway {
     data_dir: PathBuf,
     backing_up: Mutex<()>,
     cluster: Arc<NodeCluster>,
+    top: Document,
 }
 
 impl LiveGateway for RunningGateway {
@@ -319,6 +353,10 @@ impl LiveGateway for RunningGateway {
         Ok(file)
     }
 
+    fn top(&self) -> serde_json::Value {
+        (self.top)()
+    }
+
     fn now(&self) -> Now {
         yumen_proxy::clock::exact()
     }
@@ -335,6 +373,7 @@ fn v1_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> 
         data_dir: PathBuf::from(&node.store.data_dir),
         backing_up: Mutex::default(),
         cluster: context.cluster.clone(),
+        top: top(&Arc::new(AllCounters(context.workers.counters.clone())), &context.control.status),
     };
     V1State { admin, live: Arc::new(live) }
 }

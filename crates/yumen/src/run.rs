@@ -103,10 +103,11 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
     let mut exclusive: Vec<AbortHandle> =
         // Only one process of a node may order certificates.
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
-    let operators = OperatorServers::serve(&runtime, &node, &context, operator_sockets)?;
+    let mut operators = OperatorServers::serve(&runtime, &node, &context, operator_sockets)?;
     // After the workers accept: the predecessor stops only then.
     let draining = successor.map(|successor| successor.take_over(received.drain_limits)).transpose()?;
     let (predecessor, handed_over) = Predecessor::new(handover, &node, placement.base_nice, draining.clone());
+    operators.serve_socket(&runtime, &node, &context, draining.is_some());
     let upgrade_socket = listen_for_upgrades(&node, draining.is_some(), &predecessor);
     exclusive.extend(notify_service_manager(&runtime, &workers));
     if let Some(draining) = draining {
@@ -117,14 +118,13 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
     exclusive.push(runtime.spawn(cluster.clone().watch_over()).abort_handle());
     exclusive.push(runtime.spawn(watch_source).abort_handle());
     exclusive.push(runtime.spawn(watch_tests(trial, source.store.clone(), control.clone())).abort_handle());
-    let announced = cluster.announce();
-    announce::announce(&listeners, &operators, open_files, worker_count, &node);
+    announce::announce(&listeners, &operators, open_files, worker_count, &node, &control.status.problems());
     Ok(GatewayProcess {
         node,
         runtime,
         workers,
         operators,
-        announced,
+        announced: cluster.announce(),
         _config_source: source,
         upgrade_socket,
         signals,

@@ -121,7 +121,7 @@ fn object_of(state: &AdminState, kind: Kind, body: Option<Value>) -> Result<Map<
         Some(Value::Object(object)) => Ok(object),
         Some(value) => {
             // The schema's message about the wrong type takes precedence.
-            validate::object(state, kind, &value).map_err(ApiRefusal::invalid)?;
+            validate::object(state, kind, &value).map_err(ApiRefusal::from)?;
             Err(ApiRefusal::invalid("invalid configuration: it must be an object"))
         }
     }
@@ -129,7 +129,7 @@ fn object_of(state: &AdminState, kind: Kind, body: Option<Value>) -> Result<Map<
 
 fn validate(state: &AdminState, kind: Kind, object: &Map<String, Value>) -> Result<(), ApiRefusal> {
     let value = Value::Object(object.clone());
-    validate::object(state, kind, &value).map_err(ApiRefusal::invalid)
+    validate::object(state, kind, &value).map_err(ApiRefusal::from)
 }
 
 fn named_by_username(

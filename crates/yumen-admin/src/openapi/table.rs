@@ -48,6 +48,7 @@ pub fn endpoints() -> Vec<ApiEndpoint> {
         .chain(about_schemas())
         .chain(about_everything())
         .chain(extension_endpoints())
+        .chain(key_endpoints())
         .collect()
 }
 
@@ -220,6 +221,21 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
         get("/lint", "Lint findings of the stored configuration", shape("problems"), &[STRICT]),
         get("/backup", "A copy of the store, as a file", ApiPayload::Bytes, &[]),
         get("/export", "The whole configuration, private keys included", ApiPayload::Yaml, &[WRITTEN]),
+        get("/top", "Use of routes, upstreams, plugins and consumers since the start", ApiPayload::Any, &[]),
         get("/openapi.json", "This document", ApiPayload::Any, &[]),
+    ]
+}
+
+fn key_endpoints() -> [ApiEndpoint; 3] {
+    const ROLE: &[ApiArgument] = &[argument("role", ArgumentForm::OneOf(&["admin", "viewer"]))];
+    let at = |method, path: &str, summary: &str, query| ApiEndpoint {
+        gives: vec![(200, ApiPayload::Any)],
+        query,
+        ..endpoint(method, format!("{V1}/keys{path}"), "yumen", summary)
+    };
+    [
+        at("get", "", "Holders of the keys in the store", &[]),
+        at("put", "/{name}", "Replace or create the key of a holder", ROLE),
+        at("delete", "/{name}", "Revoke the key of a holder", &[]),
     ]
 }

@@ -12,11 +12,12 @@ use yumen_config::{Kind, json_text};
 use yumen_snapshot::{ExplainContext, ListenerPorts, Question, Snapshot, explain_any};
 use yumen_store::{Revision, StoreState};
 
-use super::arguments::{ArgumentNames, OutputFormat, StrictQuery};
+use super::arguments::{ArgumentNames, NoArguments, OutputFormat, StrictQuery};
 use super::history::check_reached;
 use super::{ClusterView, V1State};
 use crate::refusal::ApiRefusal;
 use crate::reply;
+use crate::secrets::{self, SecretVisibility};
 use crate::whole_body::WholeBody;
 
 /// The configuration to explain, and the format of the response.
@@ -36,6 +37,7 @@ impl ArgumentNames for InsightQuery {
 /// `POST /yumen/v1/explain[?at=REVISION][&format=text]`: the body is the question.
 pub(super) async fn explain_request(
     State(state): State<V1State>,
+    visibility: SecretVisibility,
     StrictQuery(asked): StrictQuery<InsightQuery>,
     WholeBody(body): WholeBody,
 ) -> Result<Response, ApiRefusal> {
@@ -43,12 +45,22 @@ pub(super) async fn explain_request(
         .map_err(|error| ApiRefusal::invalid(format!("invalid question: {error}")))?;
     let is_text = asked.format == OutputFormat::Text;
     // A past revision is compiled first, which would block a thread of the runtime.
-    let answered = tokio::task::spawn_blocking(move || answer(&state, asked.at, &question, is_text)).await;
+    let answered =
+        tokio::task::spawn_blocking(move || answer(&state, visibility, asked.at, &question, is_text)).await;
     answered.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
+}
+
+/// `GET /yumen/v1/top`: the sums that `yumen top` compares.
+pub(super) async fn top(
+    State(state): State<V1State>,
+    _: StrictQuery<NoArguments>,
+) -> Result<Response, ApiRefusal> {
+    Ok(reply::json(StatusCode::OK, &state.live.top()))
 }
 
 fn answer(
     state: &V1State,
+    visibility: SecretVisibility,
     at: Option<u64>,
     question: &Question,
     is_text: bool,
@@ -61,10 +73,13 @@ fn answer(
         text: Some(&text),
         listeners: listeners(&state.live.cluster()),
     };
-    let explanation = explain_any(&snapshot, question, &context).map_err(|invalid| {
+    let mut explanation = explain_any(&snapshot, question, &context).map_err(|invalid| {
         let at = if invalid.path.is_empty() { String::new() } else { format!("{}: ", invalid.path) };
         ApiRefusal::invalid(format!("{at}{}", invalid.message))
     })?;
+    if visibility == SecretVisibility::NoSecrets {
+        explanation.visit_fields(&mut |name, value| secrets::hide_field(name, value));
+    }
     if is_text {
         let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
         return Ok((plain, explanation.to_string()).into_response());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::{Extension, State};
 use axum::http::header::CONTENT_TYPE;
@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use yumen_base::{Problem, ProblemLevel};
+use yumen_base::{Problem, ProblemLevel, utc_text};
 use yumen_config::node::AdminRole;
 use yumen_config::resource::IdRule;
 use yumen_config::{Kind, Resource, document, duplicate_keys};
@@ -22,11 +22,9 @@ use crate::crud::{object, references};
 use crate::keys::KeyHolder;
 use crate::refusal::ApiRefusal;
 use crate::revision::{WrittenRevision, set_revision};
+use crate::validate::ObjectRefusal;
 use crate::whole_body::WholeBody;
 use crate::{reply, validate};
-
-/// The end of the year 9999, the last one that an HTTP date can express.
-const LAST_MS: u64 = 253_402_300_799_000;
 
 /// The times that the store writes into objects; they are no difference.
 pub(super) const TIMES: [&str; 2] = ["create_time", "update_time"];
@@ -206,7 +204,7 @@ pub(super) async fn export(
 fn ends(now: &StoreState, now_ms: u64) -> String {
     let end = |(key, entry): (&ResourceKey, &StoreEntry)| {
         let at_ms = entry.expires_ms.filter(|at_ms| *at_ms > now_ms)?;
-        let at = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(at_ms.min(LAST_MS)));
+        let at = utc_text(at_ms / 1000);
         Some(format!("# {key} expires {at}; an import elsewhere makes it permanent\n"))
     };
     now.entries().filter_map(end).collect()
@@ -345,9 +343,19 @@ impl TransactionPlan {
                 IdRule::Name | IdRule::Username | IdRule::WithinParent | IdRule::WithinManager => Ok(()),
             };
             let value = Value::Object(object.clone());
+            let named = named.map_err(ObjectRefusal::from);
             match named.and_then(|()| validate::restorable_object(&state.admin, resource.kind, &value)) {
                 Ok(()) => puts.push(ValidatedPut { key, object }),
-                Err(error) => errors.push(json!({ "object": key.to_string(), "error": error })),
+                Err(ObjectRefusal { message, path, hint }) => {
+                    let mut refused = json!({ "object": key.to_string(), "error": message });
+                    if !path.is_empty() {
+                        refused["path"] = path.into();
+                    }
+                    if let Some(hint) = hint {
+                        refused["hint"] = hint.into();
+                    }
+                    errors.push(refused);
+                }
             }
         }
         // Consumers come before their credentials: creating a consumer deletes all credentials of its name.

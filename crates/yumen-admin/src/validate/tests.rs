@@ -9,8 +9,13 @@ use yumen_plugin::Carry;
 use yumen_plugin::kind::NodeFacts;
 use yumen_snapshot::compile::{Compiler, CompilerEnv, ConfigChange, UpstreamDefaults};
 
-use super::object;
+use crate::api::AdminState;
 use crate::testing::{load_certificate, state};
+
+/// The message of the refusal.
+fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), String> {
+    super::object(state, kind, value).map_err(|refused| refused.message)
+}
 
 /// An empty message means acceptance.
 fn check(kind: Kind, value: Value, message: &str) {
@@ -518,4 +523,24 @@ fn unserved(kind: Kind, value: &Value) -> bool {
         problem.level == ProblemLevel::Error
             && (problem.message.contains("in this version") || problem.message.contains("not supported"))
     })
+}
+
+#[test]
+fn refusals_have_remedies_beside_the_message_of_the_contract() {
+    let hint =
+        |kind, value: &Value| super::object(&state(), kind, value).err().and_then(|refused| refused.hint);
+    let nodes = json!([{ "host": "a.test", "port": "80", "weight": 1 }]);
+    for (value, expected) in [
+        (
+            json!({ "type": "round-robin", "nodes": {} }),
+            "did you mean \"roundrobin\"? allowed: \"roundrobin\"",
+        ),
+        (json!({ "nodes": {}, "retries": "2" }), "write the number without quotes"),
+        (json!({ "nodes": nodes }), "nodes[0].port: wrong type: expected integer, got string"),
+    ] {
+        let found = hint(Kind::Upstreams, &value).unwrap_or_default();
+        assert!(found.starts_with(expected), "{value}: {found}");
+    }
+    let found = hint(Kind::Routes, &json!({ "uri": "/a" }));
+    assert_eq!(found.as_deref(), Some("add one of: plugins, upstream, upstream_id, service_id, script"));
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use yumen_base::Problem;
 
 use super::Lookup;
+use super::foreign;
 use super::identity::{self, ItemIdentity};
 use super::substitute::{self, DocumentVariables};
 use crate::duplicate_keys::{DuplicateCheckedValue, DuplicateKeyReader, message_at};
@@ -41,6 +42,21 @@ pub(super) struct ResourceCollector<'l> {
     begun: HashSet<Kind>,
     /// The position of the item that first used each id.
     seen: HashMap<(Kind, Arc<str>), usize>,
+    /// The source of each resource.
+    sources: Vec<ItemSource>,
+    /// The source of each problem of an item that is no resource, by the name of the object.
+    refused: Vec<(String, ItemSource)>,
+    /// Sections of no kind.
+    unknown: Vec<String>,
+    /// Items of the shape of Kong's.
+    kong_items: usize,
+}
+
+/// The list of an item, and its position among all items of such lists, from 1.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ItemSource {
+    pub(super) list: Kind,
+    pub(super) position: usize,
 }
 
 impl<'l> ResourceCollector<'l> {
@@ -58,7 +74,29 @@ impl<'l> ResourceCollector<'l> {
             counts: HashMap::new(),
             begun: HashSet::new(),
             seen: HashMap::new(),
+            sources: Vec::new(),
+            refused: Vec::new(),
+            unknown: Vec::new(),
+            kong_items: 0,
         }
+    }
+
+    /// The source of each object, by its name in problems.
+    pub(super) fn sources(self) -> HashMap<String, ItemSource> {
+        // A refused item never has the name of a resource that was kept before it.
+        let kept = self.resources.iter().map(ToString::to_string).zip(self.sources);
+        self.refused.into_iter().chain(kept).collect()
+    }
+
+    /// The problem of a document that belongs to another program.
+    pub(super) fn foreign_problem(&mut self) -> Option<Problem> {
+        let items = self.counts.values().sum::<usize>();
+        foreign::of_sections(&self.unknown, !self.begun.is_empty())
+            // One such item among others is a mistake in that item.
+            .or_else(|| {
+                let list = self.begun.iter().copied().min_by_key(|kind| kind.name())?;
+                (items > 0 && self.kong_items == items).then(|| foreign::of_kong_items(list))
+            })
     }
 
     pub(super) fn finish(self) -> (Vec<Resource>, Vec<Problem>) {
@@ -78,6 +116,7 @@ impl<'l> ResourceCollector<'l> {
                 .push(problem.hint("remove it; objects enable a plugin by its settings in their plugins"));
             return;
         }
+        self.unknown.push(key.to_owned());
         let problem = Problem::warning("file", key, format!("unknown section \"{key}\" is ignored"));
         let hint = suggestion(key, Kind::ALL.map(Kind::name));
         self.problems.push(Problem { hint, ..problem });
@@ -136,6 +175,15 @@ impl<'l> ResourceCollector<'l> {
     }
 
     fn item(&mut self, kind: Kind, item: DuplicateCheckedValue) {
+        let (kept, reported) = (self.resources.len(), self.problems.len());
+        self.read_item(kind, item);
+        let source = ItemSource { list: kind, position: self.counts.get(&kind).copied().unwrap_or(0) };
+        self.sources.extend((self.resources.len() > kept).then_some(source));
+        let refused = self.problems[reported..].iter().map(|problem| (problem.object.clone(), source));
+        self.refused.extend(refused);
+    }
+
+    fn read_item(&mut self, kind: Kind, item: DuplicateCheckedValue) {
         let DuplicateCheckedValue { value: mut item, duplicates } = item;
         let count = self.counts.entry(kind).or_default();
         // Counted before any check, so that a defective item does not shift the positions, and so the ids, of later ones.
@@ -166,6 +214,7 @@ impl<'l> ResourceCollector<'l> {
         // A document read from the Admin API has these members.
         members.shift_remove("modifiedIndex");
         members.shift_remove("createdIndex");
+        self.kong_items += usize::from(foreign::is_kong_item(kind, &members));
         match identity::stated(kind, &mut members) {
             ItemIdentity::Known(kind, id)
                 if matches!(self.meant, DocumentUse::Submitted) && !defects.is_empty() =>

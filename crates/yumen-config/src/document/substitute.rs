@@ -18,8 +18,6 @@ use crate::resource::ResourceDefect;
 /// The variables of one document.
 pub(super) struct DocumentVariables<'l> {
     lookup: Lookup<'l>,
-    /// The document as written.
-    text: &'l str,
     /// The marks of a YAML document.
     marks: Option<VariableMarks<'l>>,
 }
@@ -28,13 +26,11 @@ impl<'l> DocumentVariables<'l> {
     /// The variables of a text. Most documents have none, so one search spares the visit of every value.
     pub(super) fn of(
         meant: DocumentUse<'l>,
-        text: &'l str,
+        text: &str,
         marks: Option<VariableMarks<'l>>,
     ) -> Option<DocumentVariables<'l>> {
         match meant {
-            DocumentUse::Active(lookup) if text.contains("${{") => {
-                Some(DocumentVariables { lookup, text, marks })
-            }
+            DocumentUse::Active(lookup) if text.contains("${{") => Some(DocumentVariables { lookup, marks }),
             _ => None,
         }
     }
@@ -142,30 +138,13 @@ impl<'l> DocumentVariables<'l> {
     }
 
     fn not_set(&self, path: &str, name: &str) -> ResourceDefect {
-        let message = match line_of(self.text, name) {
-            Some(line) => format!("line {line}: the environment variable \"{name}\" is not set"),
-            None => format!("the environment variable \"{name}\" is not set"),
-        };
+        let message = format!("the environment variable \"{name}\" is not set");
         ResourceDefect::new(path, message).hint(format!("set it, or write ${{{{{name}:=default}}}}"))
     }
 }
 
 fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
-}
-
-/// The line of the first use of a variable without a default.
-fn line_of(text: &str, name: &str) -> Option<usize> {
-    let uses = |line: &str| variables(line).any(|(_, inner)| inner == name);
-    text.lines().position(uses).map(|at| at + 1)
-}
-
-/// The position behind `${{` and the trimmed content of each variable on a line.
-fn variables(line: &str) -> impl Iterator<Item = (usize, &str)> {
-    line.match_indices("${{").filter_map(|(at, _)| {
-        let inner = &line[at + 3..];
-        Some((at, inner[..inner.find("}}")?].trim()))
-    })
 }
 
 /// The text with its variables replaced; `None` if it has none. Fails with the name of the first unset

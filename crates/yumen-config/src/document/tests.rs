@@ -106,7 +106,7 @@ fn variables_are_replaced_and_typed() {
         "plugins": { "a": { "key": ["${{MISSING}}"] } },
         "$broken": [{
             "path": "plugins.a.key[0]",
-            "message": "line 3: the environment variable \"MISSING\" is not set",
+            "message": "the environment variable \"MISSING\" is not set",
             "hint": "set it, or write ${{MISSING:=default}}",
         }],
     });
@@ -206,8 +206,8 @@ fn variables_stand_for_lists_names_and_nothing_in_comments() {
     let (resources, problems) = read("routes: ${{MISSING}}\n${{GONE}}: []\n");
     assert!(resources.is_empty());
     let expected = [
-        "error: file at routes: line 1: the environment variable \"MISSING\" is not set\n  hint: set it, or write ${{MISSING:=default}}",
-        "error: file: line 2: the environment variable \"GONE\" is not set\n  hint: set it, or write ${{GONE:=default}}",
+        "error: file at routes: the environment variable \"MISSING\" is not set\n  hint: set it, or write ${{MISSING:=default}}",
+        "error: file: the environment variable \"GONE\" is not set\n  hint: set it, or write ${{GONE:=default}}",
         "warning: file at ${{GONE}}: unknown section \"${{GONE}}\" is ignored",
     ];
     assert_eq!(problems, expected);
@@ -240,10 +240,10 @@ fn an_object_with_a_variable_that_is_not_set_is_there_and_is_broken() {
     let (resources, problems) = parse(yaml, &environment);
     assert_eq!(problems, []);
     let messages: Vec<String> = defects(&resources[0].json).into_iter().map(|one| one.message).collect();
-    let unset = |(line, name)| format!("line {line}: the environment variable \"{name}\" is not set");
-    assert_eq!(messages, [(4, "A"), (5, "C"), (5, "B")].map(unset));
+    let unset = |name| format!("the environment variable \"{name}\" is not set");
+    assert_eq!(messages, ["A", "C", "B"].map(unset));
     let refused = decode::<RouteSpec>(&resources[0].json).unwrap_err();
-    assert_eq!((refused.path.as_str(), refused.message), ("desc", unset((4, "A"))));
+    assert_eq!((refused.path.as_str(), refused.message), ("desc", unset("A")));
     // Other variables resolve all the same; an unset variable in an overridden member is no defect.
     let value: Value = serde_json::from_str(&resources[0].json).unwrap();
     assert_eq!(value["plugins"]["x"]["${{B}}"], "1980");
@@ -323,7 +323,7 @@ fn an_item_with_an_id_that_is_none_or_another_s_is_there_and_is_broken() {
     assert_eq!(defects_of(yaml), expected);
     let (resources, _) = parse(yaml, &environment);
     let messages: Vec<String> = [4, 5].map(|at| defects(&resources[at].json)[0].message.clone()).into();
-    let unset = "line 7: the environment variable \"MISSING\" is not set";
+    let unset = "the environment variable \"MISSING\" is not set";
     assert_eq!(messages, ["item 5 has the id \"1\" of item 4, which was there before", unset]);
 }
 
@@ -571,4 +571,35 @@ fn a_mark_of_the_byte_order_says_nothing() {
     check("\u{feff}routes:\n- id: 1\n", &expected, &[]);
     check("\u{feff}{\"routes\":[{\"id\":1}]}", &expected, &[]);
     check("\u{feff}#END\n", &[], &[]);
+}
+
+#[test]
+fn every_beginning_of_a_document_has_places() {
+    let yaml = "routes:\n- &a { id: r, uri: \"/\u{e4}\", labels: { a.b: [1, 'x'] } } # note\n- <<: *a\n\tpriority: |\n    high\n";
+    let json = "{\"routes\": [{\"id\": \"\u{e4}\", \"uri\": 1,}, {\"id\": \"b\"}]}";
+    for text in [yaml, json] {
+        for (end, _) in text.char_indices() {
+            let text = &text[..end];
+            let (_, mut problems) = super::parse(text, &|_| None);
+            super::DocumentPlaces::of("f", text, &|_| None).locate(&mut problems);
+            for place in problems.iter().filter_map(|problem| problem.place.as_ref()) {
+                let line = text.lines().nth(place.span.line as usize - 1).unwrap_or_default();
+                assert!(place.span.column as usize <= line.chars().count() + 1, "{text}: {place}");
+            }
+        }
+    }
+}
+
+#[test]
+fn problems_have_the_places_of_their_members() {
+    let text = "routes:\n- { id: a, uri: /a }\nroutes:\n- { id: b, uri: /b }\n- /c\n";
+    let (_, mut problems) = super::parse(text, &|_| None);
+    problems.push(yumen_base::Problem::error("routes/b", "uri", "x"));
+    problems.push(yumen_base::Problem::error("routes/routes#3", "", "x"));
+    problems.push(yumen_base::Problem::error("node", "", "x"));
+    super::DocumentPlaces::of("f.yaml", text, &|_| None).locate(&mut problems);
+    let places: Vec<Option<String>> =
+        problems.iter().map(|problem| problem.place.as_ref().map(ToString::to_string)).collect();
+    let place = |text: &str| Some(text.to_owned());
+    assert_eq!(places, [place("f.yaml:3:1"), place("f.yaml:4:17"), place("f.yaml:5:3"), None]);
 }

@@ -9,7 +9,7 @@ use super::EtcdConfig;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ListenerConfig {
-    /// Address and port; `[::]:9080` accepts IPv4 too if the system allows it.
+    /// Address and port; `:9080` is all IPv4 addresses, `[::]:9080` accepts IPv4 too if the system allows it.
     pub address: String,
     /// Whether clients connect with TLS.
     pub tls: bool,

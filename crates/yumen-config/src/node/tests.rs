@@ -36,7 +36,7 @@ fn errors_have_path_and_hint() {
         (
             "stream_listen: [{address: nowhere}, {protocol: udp, proxy_protocol_from: [10.0.0.1]}]\n",
             &[
-                "error: yumen.yaml at stream_listen[0].address: \"nowhere\" is not an address with a port\n  hint: such as 0.0.0.0:9080 or [::]:9080",
+                "error: yumen.yaml at stream_listen[0].address: \"nowhere\" is not an address with a port\n  hint: such as 127.0.0.1:9080, :9080 for all IPv4 addresses, or [::]:9080",
                 "error: yumen.yaml at stream_listen[1].proxy_protocol_from: PROXY headers are supported on connections, not on datagrams",
             ],
         ),
@@ -72,7 +72,7 @@ fn errors_have_path_and_hint() {
         (
             "listen:\n- address: nowhere\n",
             &[
-                "error: yumen.yaml at listen[0].address: \"nowhere\" is not an address with a port\n  hint: such as 0.0.0.0:9080 or [::]:9080",
+                "error: yumen.yaml at listen[0].address: \"nowhere\" is not an address with a port\n  hint: such as 127.0.0.1:9080, :9080 for all IPv4 addresses, or [::]:9080",
             ],
         ),
         (

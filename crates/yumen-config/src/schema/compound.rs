@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::InvalidSettings;
 use super::evaluate::{SchemaEvaluator, SchemaKeywords};
-use super::{reference, scalar};
+use super::{reference, remedy, scalar};
 
 /// Array length up to which comparing all pairs is cheaper than hashing.
 const PAIRS_MAX: usize = 32;
@@ -151,8 +151,8 @@ fn any_of(ev: SchemaEvaluator<'_>, branches: &[Value], instance: &mut Value) -> 
     }
 }
 
-/// The refusal with a hint at the branch that the value comes closest to: the only one for its type, or a list of the
-/// members that the branches require.
+/// The refusal with a hint at the branch that the value comes closest to: the only one for its type, or the members that
+/// the branches require.
 fn with_remedy(
     ev: SchemaEvaluator<'_>,
     refused: InvalidSettings,
@@ -162,12 +162,8 @@ fn with_remedy(
     if !ev.builds_hints() {
         return refused;
     }
-    if let Some(sets) = branches.iter().map(required).collect::<Option<Vec<_>>>() {
-        // Messages about `anyOf` list them already.
-        return match refused.message.contains("match only one") {
-            true => refused.hint(format!("write {}", sets.join(", or "))),
-            false => refused,
-        };
+    if branches.iter().all(|branch| branch.get("required").is_some()) {
+        return refused.with_hint(remedy::of_required(branches, instance));
     }
     let typed = |branch: &&Value| {
         let name = branch.get("type").and_then(Value::as_str);
@@ -237,9 +233,12 @@ fn conditional(
     // An absent clause accepts everything (draft-07 validation §6.6).
     let Some(clause) = clause else { return Ok(()) };
     // The path still leads to the innermost fault. The message and the rule do not: the message is a contract with the
-    // tools of APISIX, and a hint on the inner rule would not fit it.
+    // tools of APISIX. The fault itself is the remedy.
     ev.check(clause, instance).map_err(|inner| match ev.builds_messages {
-        true => InvalidSettings::at(inner.path, format!("{name} clause did not match")),
+        true => {
+            let cause = inner.message.rsplit(" validation failed: ").next().map(str::to_owned);
+            InvalidSettings::at(inner.path, format!("{name} clause did not match")).with_hint(cause)
+        }
         false => inner,
     })
 }

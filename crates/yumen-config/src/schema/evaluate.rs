@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::reference::SchemaReferences;
-use super::{InvalidSettings, compound, object, reference, scalar};
+use super::{InvalidSettings, compound, object, reference, remedy, scalar};
 
 /// Bound of nesting, so that recursion cannot exhaust the stack.
 const DEPTH_MAX: u16 = 128;
@@ -216,11 +216,10 @@ impl<'s> SchemaEvaluator<'s> {
         if let Some(values) = keywords.values
             && !values.iter().any(|value| scalar::equal(value, instance))
         {
-            return self.refuse(|| "matches none of the enum values".into()).map_err(|refused| {
-                match self.builds_hints().then(|| scalar::allowed(values, instance)).flatten() {
-                    Some(remedy) => refused.hint(remedy),
-                    None => refused,
-                }
+            let refused = self.refuse(|| "matches none of the enum values".into());
+            return refused.map_err(|one| match self.builds_hints() {
+                true => one.hint(remedy::of_values(values, instance)),
+                false => one,
             });
         }
         compound::combinators(inner, &keywords, instance)?;

@@ -7,8 +7,7 @@ use serde_json::{Number, Value};
 
 use super::evaluate::{SchemaEvaluator, SchemaKeywords};
 use super::patterns;
-use super::{InvalidSettings, RuleViolation};
-use crate::hint::suggestion;
+use super::{InvalidSettings, RuleViolation, remedy};
 
 /// 2^53. Beyond it a float cannot represent every integer.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -50,17 +49,6 @@ fn wrong_type(ev: SchemaEvaluator<'_>, name: &str, instance: &Value) -> InvalidS
     let violation = match (name, instance) {
         // YAML 1.2 reads `yes` and `on` as texts, which earlier versions read as booleans; the caller adds a hint.
         ("boolean", Value::String(_)) => RuleViolation::TextForBoolean,
-        (_, _) if !ev.builds_hints() => RuleViolation::Other,
-        ("array", Value::String(_) | Value::Number(_)) => {
-            RuleViolation::Hinted("write a list, as in [a, b]".into())
-        }
-        ("object", Value::Array(_) | Value::String(_)) => {
-            RuleViolation::Hinted("write a mapping, as in {name: value}".into())
-        }
-        ("integer" | "number", Value::String(text)) if text.trim().parse::<f64>().is_ok() => {
-            RuleViolation::Hinted("write the number without quotes".into())
-        }
-        ("string", Value::Number(_) | Value::Bool(_)) => RuleViolation::Hinted("write it in quotes".into()),
         _ => RuleViolation::Other,
     };
     let message = if ev.builds_messages {
@@ -68,7 +56,8 @@ fn wrong_type(ev: SchemaEvaluator<'_>, name: &str, instance: &Value) -> InvalidS
     } else {
         String::new()
     };
-    InvalidSettings { violation, ..InvalidSettings::new(message) }
+    let hint = if ev.builds_hints() { remedy::of_type(name, instance) } else { None };
+    InvalidSettings { violation, hint, ..InvalidSettings::new(message) }
 }
 
 fn is_type(ev: SchemaEvaluator<'_>, name: &str, instance: &Value) -> bool {
@@ -260,16 +249,4 @@ pub(super) fn quoted(text: &str) -> String {
     }
     out.push('"');
     out
-}
-
-/// A hint at the values of an `enum`: the one that was probably meant, or all of a short list.
-pub(super) fn allowed(values: &[Value], instance: &Value) -> Option<String> {
-    /// The most values that a hint lists.
-    const LISTED_MAX: usize = 12;
-    let texts = || values.iter().filter_map(Value::as_str);
-    if let Some(hint) = instance.as_str().and_then(|written| suggestion(written, texts())) {
-        return Some(hint);
-    }
-    let list: Vec<String> = values.iter().map(Value::to_string).collect();
-    (list.len() <= LISTED_MAX).then(|| format!("write one of {}", list.join(", ")))
 }

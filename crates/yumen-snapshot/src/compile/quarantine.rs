@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use yumen_base::{Problem, ProblemLevel, keep_last_good};
 use yumen_config::Kind;
-use yumen_config::resource::{ResourceDefect, defects, is_position_id};
+use yumen_config::resource::{ResourceDefect, defects, is_position_id, is_within};
 
 use super::kind_table::KindCompiler;
 use super::names::ObjectName;
@@ -110,11 +110,32 @@ impl Compiler {
                 hint => drop(hint.get_or_insert(effect)),
             }
         }
-        problems.extend(self.further_problems(name, json, &problems));
+        let further = self.further_problems(name, json, &problems);
+        let mut problems = with_details(problems, further);
         // A member without effect may be the misspelt one that an error misses.
         problems.extend(self.members_without_effect(name, json));
         problems
     }
+}
+
+/// The problems with further ones. A problem of the form "none of the alternatives matches" is left out if others have
+/// the details; the first of those takes over its hint.
+fn with_details(mut problems: Vec<Problem>, mut further: Vec<Problem>) -> Vec<Problem> {
+    let is_vague = |problem: &Problem| problem.message.ends_with("object matches none of the required");
+    problems.retain_mut(|problem| {
+        let is_detail =
+            |other: &&mut Problem| other.path != problem.path && is_within(&other.path, &problem.path);
+        match further.iter_mut().find(is_detail).filter(|_| is_vague(problem)) {
+            None => true,
+            Some(detail) => {
+                detail.last_good = problem.last_good;
+                detail.hint = detail.hint.take().or(problem.hint.take());
+                false
+            }
+        }
+    });
+    problems.append(&mut further);
+    problems
 }
 
 #[cfg(test)]

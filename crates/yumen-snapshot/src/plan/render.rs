@@ -44,7 +44,11 @@ impl ChangePlan {
                 writeln!(f, "{}", planned.problem)?;
             }
         }
-        if far.is_empty() { Ok(()) } else { writeln!(f, "\n{} problems exist already", far.len()) }
+        match far.len() {
+            0 => Ok(()),
+            1 => writeln!(f, "\n1 problem exists already"),
+            count => writeln!(f, "\n{count} problems exist already"),
+        }
     }
 
     fn fmt_impact(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -171,5 +171,5 @@ fn what_is_wrong_already_where_a_change_leads_to_is_told_in_full() {
         plan(&spare_too.replace("{id: b, uri: /b, upstream_id: u}", "{id: b, uri: /b, upstream_id: spare}"));
     assert!(near.contains("Already present before this change") && near.contains(expected), "{near}");
     let far = plan(&spare_too.replace("desc: old", "desc: new"));
-    assert!(!far.contains(expected) && far.contains("1 problems exist already"), "{far}");
+    assert!(!far.contains(expected) && far.contains("1 problem exists already"), "{far}");
 }

@@ -38,10 +38,10 @@ pub(crate) fn restore(
     let state = embedded::restore(file, directory, Some(Arc::new(keyring)))
         .with_context(|| format!("{} was not restored to {}", file.display(), directory.display()))?;
     print(&format!(
-        "{} restored: revision {}, {} objects\n{}",
+        "{} restored: revision {}, {}\n{}",
         directory.display(),
         state.revision.0,
-        state.len(),
+        yumen_base::quantity(state.len(), "object"),
         damage.unwrap_or_default()
     ))
 }

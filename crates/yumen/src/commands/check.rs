@@ -3,30 +3,43 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use yumen_base::Problem;
+use yumen_base::{Problem, quantity};
 
 use super::{offline, output};
+use crate::diagnostics::{ExitStatus, SourceText, has_colors, render};
 use crate::node::NodeFile;
 
 /// Compiles `file` and prints every problem.
 pub(crate) fn check(file: &Path, node: &NodeFile, json: bool) -> anyhow::Result<ExitCode> {
     let loaded = offline::load(file, node)?;
-    report(&loaded.problems, loaded.resources.len(), json)
+    report(&loaded.problems, &loaded.source, loaded.resources.len(), json)
 }
 
 /// Prints problems with their count; exit status 1 if one is an error.
-pub(crate) fn report(problems: &[Problem], objects: usize, json: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn report(
+    problems: &[Problem],
+    source: &SourceText,
+    objects: usize,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let errors = offline::errors(problems);
     let text = match json {
         true => format!("{}\n", serde_json::to_string_pretty(problems)?),
-        false => words(problems, objects, errors),
+        false => {
+            let rendered = render(problems, Some(source), has_colors(&std::io::stdout()));
+            format!("{rendered}{}", summary(problems, objects, errors))
+        }
     };
     output::print(&text)?;
-    Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if errors == 0 { ExitStatus::Done } else { ExitStatus::Problems }.into())
 }
 
-fn words(problems: &[Problem], count: usize, errors: usize) -> String {
-    let lines: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+fn summary(problems: &[Problem], objects: usize, errors: usize) -> String {
     let warnings = problems.len() - errors;
-    format!("{lines}{count} objects, {errors} errors, {warnings} warnings\n")
+    format!(
+        "{}, {}, {}\n",
+        quantity(objects, "object"),
+        quantity(errors, "error"),
+        quantity(warnings, "warning")
+    )
 }

@@ -2,8 +2,10 @@
 //!
 //! Has no knowledge of the endpoints.
 
+use std::fmt;
 use std::future::Future;
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -15,9 +17,10 @@ use hyper::{Method, Request, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 
+use crate::admin_socket;
 pub(crate) use tls_files::OperatorTlsArgs;
 
 /// Maximum response body: 256 MiB, since responses are documents of the control plane.
@@ -27,9 +30,38 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit for a whole download; the admin listener has a shorter one.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// The listener of a gateway.
+#[derive(Debug, Clone)]
+pub(crate) enum OperatorTarget {
+    /// A base URL such as `http://127.0.0.1:9180`.
+    Url(Uri),
+    /// The admin socket in a data directory.
+    Socket(PathBuf),
+}
+
+impl OperatorTarget {
+    /// Parses a base URL.
+    pub(crate) fn url(text: &str) -> anyhow::Result<OperatorTarget> {
+        let base: Uri = text.parse().with_context(|| format!("\"{text}\" is no address"))?;
+        if !matches!(base.scheme_str(), Some("http" | "https")) || base.host().is_none() {
+            bail!("\"{text}\" is not a URL of the form http://HOST:PORT or https://HOST:PORT");
+        }
+        Ok(OperatorTarget::Url(base))
+    }
+}
+
+impl fmt::Display for OperatorTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OperatorTarget::Url(base) => f.write_str(base.to_string().trim_end_matches('/')),
+            OperatorTarget::Socket(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
 /// Client of one operators' listener.
 pub(crate) struct OperatorClient {
-    base: Uri,
+    target: OperatorTarget,
     key: Option<String>,
     tls: OperatorTlsArgs,
     runtime: Runtime,
@@ -44,14 +76,10 @@ pub(crate) struct OperatorResponse {
 }
 
 impl OperatorClient {
-    /// Creates a client for a base URL such as `http://127.0.0.1:9180`; `key` is sent as `X-API-KEY`.
-    pub(crate) fn new(base_url: &str, key: Option<String>) -> anyhow::Result<OperatorClient> {
-        let base: Uri = base_url.parse().with_context(|| format!("\"{base_url}\" is no address"))?;
-        if !matches!(base.scheme_str(), Some("http" | "https")) || base.host().is_none() {
-            bail!("\"{base_url}\" is not a URL of the form http://HOST:PORT or https://HOST:PORT");
-        }
+    /// Creates a client; `key` is sent as `X-API-KEY`.
+    pub(crate) fn new(target: OperatorTarget, key: Option<String>) -> anyhow::Result<OperatorClient> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(OperatorClient { base, key, tls: OperatorTlsArgs::default(), runtime })
+        Ok(OperatorClient { target, key, tls: OperatorTlsArgs::default(), runtime })
     }
 
     /// The same client with files for TLS.
@@ -94,12 +122,17 @@ impl OperatorClient {
         headers: &[(&str, &str)],
         body: Option<Bytes>,
     ) -> anyhow::Result<Request<Full<Bytes>>> {
-        let base = self.base.path().trim_end_matches('/');
+        let (base, authority) = match &self.target {
+            OperatorTarget::Url(base) => (
+                base.path().trim_end_matches('/'),
+                base.authority().map_or("", |authority| authority.as_str()),
+            ),
+            OperatorTarget::Socket(_) => ("", "localhost"),
+        };
         let mut request = Request::new(Full::new(body.unwrap_or_default()));
         *request.method_mut() = method.clone();
         *request.uri_mut() = format!("{base}{path}").parse().with_context(|| format!("path {path}"))?;
         let fields = request.headers_mut();
-        let authority = self.base.authority().map_or("", |authority| authority.as_str());
         fields.insert(hyper::header::HOST, HeaderValue::from_str(authority)?);
         // One request per connection (RFC 9112 §9.6).
         fields.insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));
@@ -114,7 +147,11 @@ impl OperatorClient {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base.to_string().trim_end_matches('/'))
+        match &self.target {
+            OperatorTarget::Url(_) => format!("{}{path}", self.target),
+            // The path of the socket and that of the request would read as one.
+            OperatorTarget::Socket(_) => path.to_owned(),
+        }
     }
 
     async fn exchange(
@@ -123,14 +160,25 @@ impl OperatorClient {
         sink: Option<&mut CountedDownload<'_>>,
     ) -> anyhow::Result<OperatorResponse> {
         let limit = if sink.is_some() { DOWNLOAD_TIMEOUT } else { ANSWER_TIMEOUT };
-        let is_tls = self.base.scheme_str() == Some("https");
-        let host = self.base.host().unwrap_or_default().trim_matches(['[', ']']);
-        let port = self.base.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let base = match &self.target {
+            OperatorTarget::Url(base) => base,
+            OperatorTarget::Socket(path) => {
+                let stream = admin_socket::connect(path)
+                    .with_context(|| format!("no gateway answers at {}", path.display()))?;
+                stream.set_nonblocking(true)?;
+                let stream = UnixStream::from_std(stream)?;
+                return within(limit, send_request(stream, request, sink)).await?;
+            }
+        };
+        let is_tls = base.scheme_str() == Some("https");
+        let host = base.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = base.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((host, port)));
-        let hint =
-            "is yumen running? Admin listens on 127.0.0.1:9180 and status on 127.0.0.1:9091 by default";
+        let hint = "start a gateway (yumen run), or name a running one by --data-dir, --config or --admin";
         let tcp = match connecting.await {
-            Ok(connected) => connected.with_context(|| format!("cannot connect to {host}:{port}; {hint}"))?,
+            Ok(connected) => {
+                connected.with_context(|| format!("no gateway answers at {host}:{port}; {hint}"))?
+            }
             Err(_) => bail!("{host}:{port} did not take a connection within 5 s; {hint}"),
         };
         let answer = async {
@@ -217,11 +265,15 @@ impl OperatorResponse {
         let document: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let message = document["error_msg"].as_str().or_else(|| document["message"].as_str());
         let message = message.unwrap_or("no reason given");
-        let hint = "give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)";
+        let hint = "give an admin key by --key or YUMEN_ADMIN_KEY, or use the admin socket: --data-dir DIR on the machine \
+                    of the gateway needs no key";
         match (self.status, document["description"].as_str()) {
             (401, None) => anyhow::anyhow!("{message}: {hint}"),
             (401, Some(why)) => anyhow::anyhow!("{message}: {why}: {hint}"),
-            _ => anyhow::anyhow!("the gateway answered {}: {message}", self.status),
+            _ => match document["hint"].as_str() {
+                Some(hint) => anyhow::anyhow!("the gateway answered {}: {message}: {hint}", self.status),
+                None => anyhow::anyhow!("the gateway answered {}: {message}", self.status),
+            },
         }
     }
 

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use hyper::Method;
+use yumen_base::{Problem, ProblemLevel};
 use yumen_config::Kind;
 use yumen_snapshot::{ExplainContext, ExplainResult, Question, explain_any};
 
 use super::remote::RemoteArgs;
+use super::revision_arg::RevisionArg;
 use super::{offline, output};
 use crate::node::NodeFile;
 
@@ -42,11 +44,9 @@ pub(crate) struct ExplainArgs {
     file: Option<PathBuf>,
     /// Use the configuration of this revision
     #[arg(long, value_name = "REVISION")]
-    at: Option<u64>,
+    at: Option<RevisionArg>,
     #[command(flatten)]
-    node: NodeFile,
-    #[command(flatten)]
-    remote: RemoteArgs,
+    pub(crate) remote: RemoteArgs,
 }
 
 /// Explains a request and prints the explanation.
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let text = match &args.file {
         None => ask_gateway(args, &question)?,
         Some(file) => {
-            let explanation = explain_file(file, &args.node, &question)?;
+            let explanation = explain_file(file, &args.remote.node, &question)?;
             match args.remote.json {
                 true => format!("{}\n", serde_json::to_string_pretty(&explanation)?),
                 false => explanation.to_string(),
@@ -98,11 +98,13 @@ fn question(args: &ExplainArgs) -> anyhow::Result<Question> {
 
 /// Requests the explanation from a running gateway, for the current or an earlier revision.
 fn ask_gateway(args: &ExplainArgs, question: &Question) -> anyhow::Result<String> {
-    let at = args.at.map(|at| format!("at={at}&")).unwrap_or_default();
+    let client = args.remote.client()?;
+    let at = args.at.map(|at| at.resolve(&client)).transpose()?;
+    let at = at.map(|at| format!("at={at}&")).unwrap_or_default();
     let format = if args.remote.json { "json" } else { "text" };
     let path = format!("/yumen/v1/explain?{at}format={format}");
     let body = serde_json::to_vec(question)?;
-    let answer = args.remote.client()?.send(&Method::POST, &path, &[], Some(body.into()))?;
+    let answer = client.send(&Method::POST, &path, &[], Some(body.into()))?;
     match args.remote.json {
         true => Ok(format!("{}\n", serde_json::to_string_pretty(&answer.json()?)?)),
         false => answer.text(),
@@ -112,8 +114,11 @@ fn ask_gateway(args: &ExplainArgs, question: &Question) -> anyhow::Result<String
 /// Explains by the resources of a file.
 fn explain_file(file: &Path, node: &NodeFile, question: &Question) -> anyhow::Result<ExplainResult> {
     let loaded = offline::load(file, node)?;
-    if let Some(problem) = loaded.problems.iter().find(|problem| problem.object == "file") {
-        bail!("{} cannot be read: {problem}", file.display());
+    // With a broken text there are no routes, and the explanation would be of none.
+    let is_broken = |problem: &&Problem| problem.object == "file" && problem.level == ProblemLevel::Error;
+    let broken: Vec<Problem> = loaded.problems.iter().filter(is_broken).cloned().collect();
+    if !broken.is_empty() {
+        bail!(loaded.source.refuse(&broken));
     }
     let text = |kind: Kind, id: &str| -> Option<Arc<str>> {
         let found = loaded.resources.iter().find(|one| one.kind == kind && *one.id == *id);

@@ -12,6 +12,7 @@ use yumen_import::{ImportContext, ImportFinding, ImportLevel, ImportResult, kong
 
 use super::{offline, output};
 use crate::config::compiler;
+use crate::diagnostics::{ConfigProblems, ExitStatus, SourceText};
 use crate::node::NodeFile;
 use crate::process::private_file;
 
@@ -28,7 +29,7 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     #[command(flatten)]
-    form: ReportForm,
+    pub(crate) form: ReportForm,
     /// Fail if anything is not converted exactly
     #[arg(long)]
     strict: bool,
@@ -36,57 +37,33 @@ pub(crate) struct ImportArgs {
 
 /// Form of the report.
 #[derive(Debug, Args)]
-struct ReportForm {
+pub(crate) struct ReportForm {
     /// Write the report as JSON
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     /// List every object in the report, instead of one line per message
     #[arg(long)]
     verbose: bool,
 }
 
-/// Exit status for a file that cannot be read or parsed.
-const UNREADABLE: u8 = 2;
-
 /// Converts a declarative Kong file. The exit status is 1 if the result fails `yumen check`, if requests are
 /// refused for lack of a guard plugin, or with `--strict` for any loss; 2 if the file is unreadable.
 pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
-    match convert(args) {
-        Ok(imported) => write(args, imported),
-        Err(error) => {
-            // Not the exit status of other failures: nothing was converted.
-            let _ = writeln!(std::io::stderr(), "yumen: {error:#}");
-            Ok(ExitCode::from(UNREADABLE))
-        }
-    }
-}
-
-fn convert(args: &ImportArgs) -> anyhow::Result<ImportResult> {
-    let name = args.file.display();
-    let bytes = std::fs::read(&args.file).with_context(|| format!("cannot read {name}"))?;
-    let text = match String::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => {
-            let (line, column) = position(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
-            bail!("{name}: invalid UTF-8 at line {line} column {column}; expected YAML or JSON in UTF-8")
-        }
-    };
+    let source = SourceText::read(&args.file)?;
     let context = ImportContext {
         environment: &compiler::environment,
         runs: &|plugin| yumen_plugins::BUILTIN.iter().any(|kind| kind.name == plugin),
     };
-    kong::import(&text, &context).map_err(|message| anyhow::anyhow!("{name}: {message}"))
-}
-
-/// Line and column after some text, counted from 1.
-fn position(before: &[u8]) -> (usize, usize) {
-    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-    let last = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-    (line, String::from_utf8_lossy(last).chars().count() + 1)
-}
-
-fn write(args: &ImportArgs, imported: ImportResult) -> anyhow::Result<ExitCode> {
-    let ImportResult { resources, mut report } = imported;
+    let ImportResult { resources, mut report } = match kong::import(&source.text, &context) {
+        Ok(imported) => imported,
+        Err(message) => {
+            let syntax = document::syntax_problem(&source.text);
+            let mut problems = [syntax.unwrap_or_else(|| Problem::error("file", "", message))];
+            source.locate(&mut problems);
+            // Not the exit status of a conversion with losses: nothing was converted.
+            bail!(ConfigProblems { status: ExitStatus::Failed, ..source.refuse(&problems) });
+        }
+    };
     let errors = errors(&resources, &args.node)?;
     for problem in &errors {
         report.add(unusable(problem));
@@ -101,7 +78,7 @@ fn write(args: &ImportArgs, imported: ImportResult) -> anyhow::Result<ExitCode> 
     let document = document::to_yaml(&resources).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     put(args.out.as_deref(), &document, |text| output::print(text).map(drop))?;
     put(args.report.as_deref(), &report, |text| Ok(std::io::stderr().write_all(text.as_bytes())?))?;
-    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_whole { ExitStatus::Done } else { ExitStatus::Problems }.into())
 }
 
 /// Errors that `yumen check` would report.

@@ -12,5 +12,6 @@ pub(crate) fn run(file: &Path, node: &NodeFile, strict: bool, json: bool) -> any
     let loaded = offline::load(file, node)?;
     let mut problems = loaded.problems;
     problems.extend(findings::of(&loaded.resources, &loaded.snapshot, strict));
-    check::report(&problems, loaded.resources.len(), json)
+    loaded.source.locate_and_sort(&mut problems);
+    check::report(&problems, &loaded.source, loaded.resources.len(), json)
 }

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
 use yumen_base::{Problem, ProblemLevel};
 use yumen_config::{NodeConfig, Resource, document};
 use yumen_snapshot::compile::Compiler;
 use yumen_snapshot::{Snapshot, policy};
 
 use crate::config::compiler;
+use crate::diagnostics::SourceText;
 use crate::node::NodeFile;
 
 /// Creates an empty compiler for a node with these settings.
@@ -19,6 +19,7 @@ pub(crate) fn compiler(node: &NodeConfig) -> Compiler {
 
 /// A parsed and compiled file.
 pub(crate) struct CompiledFile {
+    pub(crate) source: SourceText,
     pub(crate) resources: Vec<Resource>,
     pub(crate) snapshot: Arc<Snapshot>,
     /// Problems of the document, the compiler, and the tests in the document.
@@ -26,20 +27,24 @@ pub(crate) struct CompiledFile {
 }
 
 /// Parses a file into its resources and the problems of the text itself.
-pub(crate) fn read(file: &Path) -> anyhow::Result<(Vec<Resource>, Vec<Problem>)> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    Ok(document::parse(&text, &compiler::environment))
+pub(crate) fn read(file: &Path) -> anyhow::Result<(SourceText, Vec<Resource>, Vec<Problem>)> {
+    let source = SourceText::read(file)?;
+    let (resources, mut problems) = document::parse(&source.text, &compiler::environment);
+    source.locate_and_sort(&mut problems);
+    Ok((source, resources, problems))
 }
 
 /// Reads and compiles a file as a node with these settings does, and runs its tests.
 pub(crate) fn load(file: &Path, node: &NodeFile) -> anyhow::Result<CompiledFile> {
     let node = node.read()?;
-    let (resources, mut problems) = read(file)?;
+    let source = SourceText::read(file)?;
+    let (resources, mut problems) = document::parse(&source.text, &compiler::environment);
     let mut compiler = compiler(&node);
     let snapshot = compiler.replace_all(resources.clone(), 1).snapshot;
     problems.extend(compiler.problems());
     problems.extend(policy::run(&snapshot, &resources, yumen_proxy::clock::exact()));
-    Ok(CompiledFile { resources, snapshot, problems })
+    source.locate_and_sort(&mut problems);
+    Ok(CompiledFile { source, resources, snapshot, problems })
 }
 
 /// Number of errors among the problems.

@@ -8,15 +8,15 @@ use anyhow::{Context, bail};
 use clap::Args;
 use hyper::Method;
 use serde_json::Value;
-use yumen_base::ProblemLevel;
+use yumen_base::{Problem, ProblemLevel};
 use yumen_config::{Resource, json_text};
 use yumen_snapshot::Question;
 use yumen_snapshot::plan::{PlanContext, PlanLimits, plan};
 
-use super::remote::RemoteArgs;
-use super::{offline, output};
+use super::remote::{self, RemoteArgs};
+use super::{confirmation, offline, output};
 use crate::config::findings;
-use crate::node::NodeFile;
+use crate::diagnostics::{ExitStatus, SourceText, has_colors, render};
 
 /// Arguments of `yumen plan`.
 #[derive(Debug, Args)]
@@ -38,10 +38,11 @@ pub(crate) struct PlanArgs {
     /// Require confirmation if more than this number of routes would be removed
     #[arg(long, value_name = "N", default_value_t = 10)]
     removed_max: usize,
+    /// Accept a large change without the question
+    #[arg(long, short = 'y', visible_alias = "confirm")]
+    yes: bool,
     #[command(flatten)]
-    node: NodeFile,
-    #[command(flatten)]
-    remote: RemoteArgs,
+    pub(crate) remote: RemoteArgs,
 }
 
 /// Rejects NaN, which compares with nothing and would disable the limit.
@@ -50,18 +51,13 @@ fn percent(text: &str) -> Result<f64, String> {
     if percent >= 0.0 { Ok(percent) } else { Err("not a percentage".to_owned()) }
 }
 
-/// Exit status of a change that introduces errors.
-const BRINGS_ERRORS: u8 = 1;
-/// Exit status of a change that needs confirmation.
-const NEEDS_CONFIRMATION: u8 = 2;
-
 /// Plans the change and prints the plan.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let Some(against) = &args.against else { return ask_gateway(args) };
-    let (before, after) = (read(against)?, read(&args.after)?);
-    let node = args.node.read()?;
+    let ((_, before), (source, after)) = (read(against)?, read(&args.after)?);
+    let node = args.remote.node.read()?;
     let sample = args.requests.as_deref().map(sample).transpose()?.unwrap_or_default();
-    let planned = plan(
+    let mut planned = plan(
         &before,
         &after,
         &sample,
@@ -77,21 +73,39 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
             },
         },
     );
+    let mut problems: Vec<Problem> = planned.problems.iter().map(|one| one.problem.clone()).collect();
+    source.locate(&mut problems);
+    for (planned, located) in planned.problems.iter_mut().zip(problems) {
+        planned.problem = located;
+    }
     let text = match args.remote.json {
         true => format!("{}\n", serde_json::to_string_pretty(&planned)?),
         false => planned.to_string(),
     };
     output::print(&text)?;
-    Ok(match planned.needs_confirmation {
-        _ if planned.introduces_errors() => ExitCode::FAILURE,
-        Some(_) => ExitCode::from(NEEDS_CONFIRMATION),
-        None => ExitCode::SUCCESS,
-    })
+    let status = status(planned.introduces_errors(), planned.needs_confirmation.is_some());
+    Ok(args.settled(status, planned.needs_confirmation.as_deref()).into())
+}
+
+impl PlanArgs {
+    /// The exit status after the question that a large change raises.
+    fn settled(&self, status: ExitStatus, reason: Option<&str>) -> ExitStatus {
+        let (ExitStatus::Unconfirmed, Some(reason)) = (status, reason) else { return status };
+        if self.yes || confirmation::ask(reason, "Accept this change?") {
+            return ExitStatus::Done;
+        }
+        let line =
+            format!("yumen: the change needs a confirmation: {reason}; repeat with --yes to accept it\n");
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+        ExitStatus::Unconfirmed
+    }
 }
 
 /// Requests the plan from a running gateway, with its recent requests as a sample.
 fn ask_gateway(args: &PlanArgs) -> anyhow::Result<ExitCode> {
-    let text = std::fs::read(&args.after).with_context(|| format!("cannot read {}", args.after.display()))?;
+    let source = SourceText::read(&args.after)?;
+    remote::refuse_broken(&source)?;
+    let text = source.text;
     let client = args.remote.client()?;
     let ask = |format: &str| {
         let mode = if args.replace { "replace" } else { "merge" };
@@ -105,30 +119,33 @@ fn ask_gateway(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         false => ask("text")?.text()?,
     };
     output::print(&shown)?;
-    Ok(ExitCode::from(status(&planned)))
+    let reason = planned["needs_confirmation"].as_str();
+    Ok(args.settled(status(brings_errors(&planned), reason.is_some()), reason).into())
 }
 
-/// Exit status of a plan from the gateway. Errors that existed before the change do not count.
-fn status(planned: &Value) -> u8 {
+/// Whether a plan from the gateway introduces errors. Errors that existed before the change do not count.
+fn brings_errors(planned: &Value) -> bool {
     let problems = planned["problems"].as_array().map_or(&[][..], Vec::as_slice);
-    let is_brought = |problem: &Value| problem["level"] == "error" && problem["is_new"] != false;
-    match planned["needs_confirmation"].is_string() {
-        _ if problems.iter().any(is_brought) => BRINGS_ERRORS,
-        true => NEEDS_CONFIRMATION,
-        false => 0,
+    problems.iter().any(|problem| problem["level"] == "error" && problem["is_new"] != false)
+}
+
+fn status(brings_errors: bool, needs_confirmation: bool) -> ExitStatus {
+    match needs_confirmation {
+        _ if brings_errors => ExitStatus::Problems,
+        true => ExitStatus::Unconfirmed,
+        false => ExitStatus::Done,
     }
 }
 
 /// Resources of a readable file. Problems of single objects are part of the plan.
-fn read(file: &Path) -> anyhow::Result<Vec<Resource>> {
-    let (resources, problems) = offline::read(file)?;
-    if let Some(problem) = problems.iter().find(|problem| problem.level == ProblemLevel::Error) {
-        bail!("{}: {problem}", file.display());
+fn read(file: &Path) -> anyhow::Result<(SourceText, Vec<Resource>)> {
+    let (source, resources, problems) = offline::read(file)?;
+    if problems.iter().any(|problem| problem.level == ProblemLevel::Error) {
+        bail!(source.refuse(&problems));
     }
-    for problem in &problems {
-        let _ = writeln!(std::io::stderr(), "{}: {problem}", file.display());
-    }
-    Ok(resources)
+    let shown = render(&problems, Some(&source), has_colors(&std::io::stderr()));
+    let _ = std::io::stderr().write_all(shown.as_bytes());
+    Ok((source, resources))
 }
 
 fn sample(file: &Path) -> anyhow::Result<Vec<Question>> {

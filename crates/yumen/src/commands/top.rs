@@ -14,28 +14,31 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::Value;
 
-use super::client::OperatorClient;
+use super::client::{OperatorClient, OperatorTarget};
 use super::output::{self, OutputReader};
+use super::remote::RemoteArgs;
 use frame::{SortOrder, TopFrame};
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// Status listener of the gateway
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9091")]
-    status: String,
+    /// URL of the status listener, which needs no key [default: the gateway of --admin or --data-dir, else
+    /// http://127.0.0.1:9091]
+    #[arg(long, value_name = "URL")]
+    status: Option<String>,
     /// Seconds between updates; with --once, 0 means since the start
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = interval)]
     interval: f64,
     /// Print one table and exit
     #[arg(long)]
     once: bool,
-    /// Print JSON, an object for each interval
-    #[arg(long)]
-    json: bool,
     /// Sort by rate, latency, cpu or errors
     #[arg(long, value_enum, default_value_t = SortOrder::Rate)]
     sort: SortOrder,
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
 }
+
+const DEFAULT_STATUS: &str = "http://127.0.0.1:9091";
 
 fn interval(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds, such as 0.5".to_owned())?;
@@ -44,21 +47,26 @@ fn interval(text: &str) -> Result<f64, String> {
 
 /// Shows the usage of the gateway at `args.status` until the user quits.
 pub(crate) fn top(args: &TopArgs) -> anyhow::Result<ExitCode> {
-    let client = OperatorClient::new(&args.status, None)?;
+    let by_status = |url: &str| OperatorClient::new(OperatorTarget::url(url)?, None);
+    let client = match &args.status {
+        Some(url) => by_status(url)?,
+        None => args.remote.named_client()?.map_or_else(|| by_status(DEFAULT_STATUS), Ok)?,
+    };
     let source = TopSource { client };
     let interval = Duration::from_secs_f64(args.interval);
-    let is_live = !args.once && !args.json && std::io::stdout().is_terminal();
+    let is_live = !args.once && !args.remote.json && std::io::stdout().is_terminal();
     if is_live {
         screen::show(&source, interval.max(Duration::from_millis(100)), args.sort)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let once = args.once || !args.json;
+    let once = args.once || !args.remote.json;
     let mut before = if interval.is_zero() { Value::Null } else { source.look()? };
     loop {
         std::thread::sleep(interval);
         let now = source.look()?;
         let frame = TopFrame::between(&before, &now, args.sort);
-        let text = if args.json { format!("{}\n", frame.json()) } else { table::render(&frame, usize::MAX) };
+        let text =
+            if args.remote.json { format!("{}\n", frame.json()) } else { table::render(&frame, usize::MAX) };
         let reader = output::print(&text)?;
         if once || interval.is_zero() || reader == OutputReader::Gone {
             return Ok(ExitCode::SUCCESS);

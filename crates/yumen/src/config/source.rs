@@ -28,6 +28,7 @@ use super::handover_store::HandoverStore;
 use super::origin::ConfigSource;
 use super::trial::TrialCompiler;
 use crate::control::{ControlHandle, ControlMessage, ProblemSource};
+use crate::diagnostics::SourceText;
 use crate::tls::ACME_SHARED_KEYS;
 
 /// Revisions kept of a watched file: for inspection only, since the file is authoritative.
@@ -55,7 +56,11 @@ impl OpenedConfigSource {
         trial: Arc<TrialCompiler>,
         versions: Arc<LastGoodVersions>,
     ) -> anyhow::Result<OpenedConfigSource> {
-        let reader = DocumentReader { messages: control.messages.clone(), trial };
+        let name = match node.store.kind {
+            StoreKind::File => node.store.file.clone(),
+            _ => String::new(),
+        };
+        let reader = DocumentReader { messages: control.messages.clone(), trial, name };
         match node.store.kind {
             StoreKind::File => open_file(&node.store, start, reader),
             StoreKind::Embedded => open_embedded(node, start, reader, versions),
@@ -323,6 +328,8 @@ enum DocumentFallback {
 struct DocumentReader {
     messages: Sender<ControlMessage>,
     trial: Arc<TrialCompiler>,
+    /// Name of the file in places of problems; empty for a text without a file.
+    name: String,
 }
 
 /// Content of a readable document.
@@ -352,8 +359,14 @@ impl DocumentReader {
         let failed = self.trial.failing_tests(&resources);
         let is_usable = failed.is_empty() && !problems.iter().any(is_fatal);
         problems.extend(failed);
+        let source = SourceText { name: self.name.clone(), text: text.to_owned() };
+        source.locate(&mut problems);
         match is_usable {
-            true => self.report(mark_last_good_sections(problems, otherwise)),
+            true => {
+                // Before the objects: the control thread finds the places of their problems in this text.
+                let _ = self.messages.send(ControlMessage::Source(Box::new(source)));
+                self.report(mark_last_good_sections(problems, otherwise));
+            }
             false => self.refuse(problems, otherwise),
         }
         is_usable.then_some(ReadDocument { resources, unreadable })

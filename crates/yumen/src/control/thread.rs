@@ -147,6 +147,7 @@ impl ControlThread {
                     ActiveSource::Store => committed.push(commit),
                     ActiveSource::Successor => {}
                 },
+                ControlMessage::Source(source) => self.problems.set_source(*source),
                 ControlMessage::Document(problems) => {
                     self.problems.set_document(problems);
                     self.export_problems();
@@ -261,7 +262,7 @@ impl ControlThread {
     fn compile(&mut self, event: &'static str, changes: Vec<ConfigChange>, revision: Revision) {
         let started = Instant::now();
         let changed = changes.len();
-        let compiled = self.apply(changes, revision);
+        let mut compiled = self.apply(changes, revision);
         // Before publication: waiters for the snapshot also wait for the endpoints of its names.
         self.status.unresolved.store(self.endpoints.export(&self.compiler), Ordering::Release);
         // Workers first: traffic must not wait for followers.
@@ -282,6 +283,7 @@ impl ControlThread {
             true => tracing::debug!(revision = revision.0, changed, compile_us, problems, carried, "{event}"),
             false => tracing::info!(revision = revision.0, changed, compile_us, problems, carried, "{event}"),
         }
+        self.problems.locate(&mut compiled.problems);
         reported_problems::log(&compiled.problems);
         if let Some(huge_pages) = &mut self.huge_pages {
             huge_pages.note_changes(changed);
@@ -307,8 +309,10 @@ impl ControlThread {
     }
 
     fn export_problems(&self) {
-        let compiled = self.compiler.problems().into_iter().chain(self.lifetimes.problems());
-        self.status.set_problems(self.problems.with(compiled));
+        let mut compiled = self.compiler.problems();
+        self.problems.locate(&mut compiled);
+        compiled.extend(self.lifetimes.problems());
+        self.status.set_problems(self.problems.with(compiled.into_iter()));
     }
 }
 

@@ -10,9 +10,9 @@ use yumen_config::node::WorkerConfig;
 /// Node configuration against which a resource file is compiled.
 #[derive(Debug, Default, Args)]
 pub(crate) struct NodeFile {
-    /// Node configuration against which a file is compiled, such as its plugins.allow_missing
+    /// Node configuration: of the running gateway, or against which a file is compiled
     #[arg(long, value_name = "yumen.yaml", env = "YUMEN_CONFIG")]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 }
 
 impl NodeFile {
@@ -36,16 +36,23 @@ pub(crate) struct GatewayRunArgs {
     /// Worker threads; 0 is one per CPU [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(WorkerConfig::COUNT_MAX)))]
     pub(crate) workers: Option<u32>,
-    /// Address of an HTTP listener; repeatable; replaces the configured plain listeners
-    #[arg(long, value_name = "ADDR")]
+    /// Address of an HTTP listener, such as 127.0.0.1:8080, or :8080 for all IPv4 addresses; repeatable; replaces the
+    /// configured plain listeners
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     pub(crate) listen: Vec<SocketAddr>,
     /// Address of an HTTPS listener; repeatable; replaces the configured TLS listeners
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     pub(crate) listen_tls: Vec<SocketAddr>,
     /// Address of the admin listener [default: 127.0.0.1:9180]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     pub(crate) admin: Option<SocketAddr>,
     /// Address of the status and metrics listener [default: 127.0.0.1:9091]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     pub(crate) status: Option<SocketAddr>,
+}
+
+/// Parses the address of a listener on the command line.
+pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    yumen_config::node::listen_address(text)
+        .ok_or_else(|| "not an address with a port: write 127.0.0.1:8080, [::1]:8080 or :8080".to_owned())
 }

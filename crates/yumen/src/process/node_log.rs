@@ -14,6 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 use yumen_config::node::{LogConfig, LogLevel, NodeLogFormat};
 
+use crate::diagnostics::has_colors;
+
 /// A pipe that polls as writable takes this many bytes at once: `PIPE_BUF` on Linux (pipe(7)).
 const CHUNK_BYTES: usize = 4096;
 
@@ -59,7 +61,7 @@ pub(crate) fn start(logs: &LogConfig) {
         filter = filter.add_directive("quinn_proto=off".parse().expect("a target and a level"));
     }
     // Colours only on a terminal: files and log collectors get plain text.
-    let has_colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let has_colours = has_colors(&std::io::stderr());
     // `tracing` requires a writer that lives as long as the process.
     let log: &NodeLog = Box::leak(Box::new(NodeLog::new(logs.format, has_colours)));
     let builder = tracing_subscriber::fmt()

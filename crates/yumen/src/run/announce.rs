@@ -1,9 +1,14 @@
 //! The text on standard output once the gateway serves: its listeners, new keys, and a first request to try.
 
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use yumen_base::{Problem, quantity};
 use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
 use yumen_proxy::{ListenerProtocol, ListenerSettings};
 
+use crate::diagnostics::{SourceText, has_colors, render};
 use crate::operators::OperatorServers;
 use crate::serving::listeners::BoundListeners;
 
@@ -14,6 +19,7 @@ pub(super) fn announce(
     open_files: u64,
     workers: usize,
     node: &NodeConfig,
+    problems: &[Problem],
 ) {
     for listener in &listeners.settings {
         let (tls, http3) = (listener.protocol.terminates_tls(), listener.protocol.serves_http3());
@@ -34,7 +40,8 @@ pub(super) fn announce(
     }
     lines.extend(listeners.datagrams.iter().map(|(address, _)| format!("  stream   udp {address}")));
     if let Some(admin) = operators.admin {
-        lines.push(format!("  admin    http://{admin}/apisix/admin"));
+        let scheme = if node.admin.tls.is_on() { "https" } else { "http" };
+        lines.push(format!("  admin    {scheme}://{admin}/apisix/admin"));
     }
     if let Some(status) = operators.status {
         lines.push(format!("  status   http://{status}/status   http://{status}/metrics"));
@@ -67,7 +74,12 @@ pub(super) fn announce(
         ));
     }
     lines.extend(listeners.settings.first().and_then(|first| first_request(first, path)));
-    let text = format!("yumen {} is ready\n{}\n", env!("CARGO_PKG_VERSION"), lines.join("\n"));
+    let text = format!(
+        "{}yumen {} is ready\n{}\n",
+        of_file(node, problems),
+        env!("CARGO_PKG_VERSION"),
+        lines.join("\n")
+    );
     // A terminal that has gone is no reason not to serve.
     let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
 }
@@ -79,5 +91,28 @@ fn first_request(listener: &ListenerSettings, path: &str) -> Option<String> {
         ListenerProtocol::Https { .. } => ("https", "-k "),
         ListenerProtocol::Stream(_) => return None,
     };
-    Some(format!("\nTry:\n  curl -i {insecure}{scheme}://{}{path}", listener.address))
+    let mut address = listener.address;
+    if address.ip().is_unspecified() {
+        // Not every system connects to itself by the unspecified address.
+        address.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    Some(format!("\nTry:\n  curl -i {insecure}{scheme}://{address}{path}"))
+}
+
+/// Problems shown at the start; the log and `yumen problems` have all of them.
+const SHOWN_MAX: usize = 20;
+
+/// The problems of the resource file, as `yumen check` prints them.
+fn of_file(node: &NodeConfig, problems: &[Problem]) -> String {
+    if node.store.kind != StoreKind::File || problems.is_empty() {
+        return String::new();
+    }
+    // The file may have changed since; then the log alone has the problems.
+    let Ok(source) = SourceText::read(Path::new(&node.store.file)) else { return String::new() };
+    let shown = &problems[..problems.len().min(SHOWN_MAX)];
+    let rendered = render(shown, Some(&source), has_colors(&std::io::stdout()));
+    match problems.len() - shown.len() {
+        0 => rendered,
+        more => format!("{rendered}… and {}\n\n", quantity(more, "further problem")),
+    }
 }

@@ -43,14 +43,18 @@ fn check_tells_errors_with_object_path_and_hint() {
     check(
         "routes:\n- id: r1\n  uri: /a\n  upstream: {nodes: {\"127.0.0.1:80\": -1}}\n",
         1,
-        &["error: routes/r1 at upstream", "1 errors"],
+        &["error: routes/r1 at upstream", "1 error,"],
     );
     check(
         "routes:\n- id: r2\n  uri: /a\n  upstreem: {nodes: {\"127.0.0.1:80\": 1}}\n",
         1,
-        &["error: routes/r2", "upstreem", "hint: "],
+        &["error: routes/r2", "upstreem", "note: "],
     );
-    check("routes:\n- id: r3\n  uri: [\n", 1, &["error: file"]);
+    check(
+        "routes:\n- id: r3\n  uri: [\n",
+        1,
+        &["routes.yaml:3:9: error: did not find expected node content", "help: "],
+    );
     check(
         "routes:\n- id: r4\n  uri: /a\n  plugins: {limit-count: {count: 0}}\n",
         1,
@@ -64,7 +68,7 @@ fn check_is_content_with_warnings_and_clean_documents() {
     check(
         "routes:\n- id: r1\n  uri: /a\n  plugins: {zipkin: {}}\n  upstream: {nodes: {\"127.0.0.1:80\": 1}}\n",
         0,
-        &["warning: routes/r1 at plugins.zipkin", "0 errors, 1 warnings"],
+        &["warning: routes/r1 at plugins.zipkin", "0 errors, 1 warning"],
     );
 }
 
@@ -93,7 +97,7 @@ fn check_prints_problems_as_json_when_asked() {
 #[test]
 fn check_of_a_missing_file_names_it() {
     let (code, _, err) = run(YUMEN, &["check", "/nowhere/routes.yaml"]);
-    assert_eq!(code, 1);
+    assert_eq!(code, 2);
     assert!(err.contains("/nowhere/routes.yaml"), "{err}");
 }
 
@@ -134,7 +138,7 @@ fn a_wrong_node_configuration_is_refused_with_place_and_hint() {
         assert!(err.contains(part), "{part:?} is not in\n{err}");
     }
     let (code, _, err) = run(YUMEN, &["run", "--config", "/nowhere/yumen.yaml"]);
-    assert_eq!(code, 1);
+    assert_eq!(code, 2);
     assert!(err.contains("/nowhere/yumen.yaml"), "{err}");
 }
 
@@ -143,7 +147,7 @@ fn a_missing_resource_file_is_named() {
     let any = "127.0.0.1:0";
     let listeners = ["--listen", any, "--listen-tls", any, "--admin", any, "--status", any];
     let (code, _, err) = run(YUMEN, &[&["run", "--file", "/nowhere/routes.yaml"][..], &listeners].concat());
-    assert_eq!(code, 1);
+    assert_eq!(code, 2);
     assert!(err.contains("/nowhere/routes.yaml"), "{err}");
 }
 
@@ -160,7 +164,7 @@ fn a_port_that_is_taken_is_told() {
         ["--listen", any, "--status", &address, "--admin", any],
     ] {
         let (code, _, err) = run(YUMEN, &[&common[..], &args].concat());
-        assert_eq!(code, 1);
+        assert_eq!(code, 2);
         assert!(err.contains(&format!("cannot listen on {address}")), "{err}");
         assert!(err.to_lowercase().contains("in use"), "{err}");
     }
@@ -256,7 +260,7 @@ fn a_second_gateway_does_not_share_the_ports_of_the_first() {
         any,
     ];
     let (code, _, err) = run(YUMEN, &args);
-    assert_eq!(code, 1);
+    assert_eq!(code, 2);
     assert!(err.contains(&format!("cannot listen on {address}")), "{err}");
 }
 
@@ -301,7 +305,7 @@ fn output_that_could_not_be_written_is_an_error_and_a_reader_that_has_gone_is_no
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
         let full = std::fs::File::options().write(true).open("/dev/full").expect("a full disk");
         let (code, printed) = printed_to(full, &command);
-        assert_eq!(code, Some(1), "{command:?}: {printed}");
+        assert_eq!(code, Some(2), "{command:?}: {printed}");
         assert!(printed.contains("No space left on device"), "{command:?}: {printed}");
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
@@ -317,7 +321,7 @@ fn the_command_line_is_held_to_the_bounds_of_the_file() {
     let address = "127.0.0.1:9";
     let (code, _, err) = run(YUMEN, &["run", "--listen", address, "--listen-tls", address]);
     assert!(
-        code == 1 && err.contains("the address 127.0.0.1:9 is already used by listen[0].address"),
+        code == 2 && err.contains("the address 127.0.0.1:9 is already used by listen[0].address"),
         "{err}"
     );
 }
@@ -336,10 +340,119 @@ fn check_takes_items_without_ids_and_tells_what_becomes_of_those_that_are_broken
         format!("- {{{id}uri: /a, upstream: {{nodes: {{\"127.0.0.1:80\": 1}}, type: roundrobin}}}}\n")
     };
     check(&format!("routes:\n{}#END\n", item("")), 0, &["0 errors, 0 warnings"]);
-    let twice = "error: routes/routes#2 at id: item 2 has the id \"r\" of item 1, which was there before\n  hint: give \
-                 it its own id; matching requests are answered 503 until it is fixed";
-    check(&format!("routes:\n{}{}", item("id: r, "), item("id: r, ")), 1, &[twice, "1 errors"]);
-    let unset = "error: routes/r at desc: line 2: the environment variable \"YUMEN_UNSET\" is not set\n  hint: set it, or write \
-                 ${{YUMEN_UNSET:=default}}; matching requests are answered 503 until it is fixed";
-    check(&format!("routes:\n{}", item("id: r, desc: \"${{YUMEN_UNSET}}\", ")), 1, &[unset, "1 errors"]);
+    let twice =
+        "error: routes/routes#2 at id: item 2 has the id \"r\" of item 1, which was there before\n 3 | ";
+    check(&format!("routes:\n{}{}", item("id: r, "), item("id: r, ")), 1, &[twice, "1 error,"]);
+    let unset = "error: routes/r at desc: the environment variable \"YUMEN_UNSET\" is not set\n 2 | ";
+    check(&format!("routes:\n{}", item("id: r, desc: \"${{YUMEN_UNSET}}\", ")), 1, &[unset, "1 error,"]);
+}
+
+#[test]
+fn commands_find_their_gateway_without_a_key() {
+    let upstream = Upstream::text("x");
+    let gateway = Gateway::start(&upstream.everything());
+    let ask = |arguments: &[&str], directory: &std::path::Path| {
+        let output = Command::new(YUMEN)
+            .args(arguments)
+            .current_dir(directory)
+            .env_remove("YUMEN_ADMIN")
+            .env_remove("YUMEN_ADMIN_KEY")
+            .stdin(Stdio::null())
+            .output()
+            .expect("it runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    // The data directory of a gateway with a resource file has nothing but sockets.
+    let (code, out, err) = ask(&["problems"], gateway.scratch.path());
+    assert_eq!((code, &*out), (Some(0), "no problems\n"), "{err}");
+    let elsewhere = Scratch::new();
+    let data = gateway.scratch.file("data").display().to_string();
+    let (code, out, err) = ask(&["explain", "/a", "--data-dir", &data], elsewhere.path());
+    assert!(code == Some(0) && out.contains("all by path /*"), "{out}{err}");
+    let (code, _, err) = ask(&["problems", "--data-dir", "."], elsewhere.path());
+    assert!(code == Some(2) && err.contains("no gateway answers at ./admin.sock"), "{err}");
+    let mode = std::os::unix::fs::MetadataExt::mode(
+        &std::fs::metadata(gateway.scratch.file("data/admin.sock")).unwrap(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+    let (code, _, err) = ask(&["keys", "rotate", "admin", "--data-dir", &data], elsewhere.path());
+    assert!(code == Some(2) && err.contains("set admin.keys in yumen.yaml"), "{err}");
+}
+
+#[test]
+fn the_admin_socket_survives_an_upgrade() {
+    let upstream = Upstream::text("x");
+    let gateway = Gateway::start(&upstream.everything());
+    let data = gateway.scratch.file("data").display().to_string();
+    let before = gateway.status_json("/status")["pid"].clone();
+    let (code, out, err) = run(YUMEN, &["upgrade", "--data-dir", &data]);
+    assert_eq!(code, 0, "{out}{err}");
+    crate::harness::eventually("the successor serves", 20, || {
+        gateway.status_json("/status")["pid"] != before
+    });
+    let (code, out, err) = run(YUMEN, &["problems", "--data-dir", &data]);
+    assert_eq!((code, &*out), (0, "no problems\n"), "{err}");
+    let successor = gateway.status_json("/status")["pid"].as_i64().expect("a process id");
+    run("kill", &[&successor.to_string()]);
+}
+
+#[test]
+fn lost_keys_are_replaced_and_viewers_may_explain_and_plan() {
+    let (gateway, key) = Gateway::embedded();
+    let data = gateway.scratch.file("data").display().to_string();
+    let at = ["--data-dir", &*data];
+    let (code, new, err) = run(YUMEN, &[&["keys", "rotate", "admin"][..], &at].concat());
+    assert_eq!((code, new.trim().len()), (0, 40), "{err}");
+    let with = |key: &str| run(YUMEN, &[&["history", "--key", key][..], &at].concat());
+    assert_eq!((with(&key).0, with(new.trim()).0), (2, 0));
+    let (_, viewer, _) = run(YUMEN, &[&["keys", "rotate", "viewer"][..], &at].concat());
+    let viewer = viewer.trim();
+    let file = gateway.scratch.write("routes.yaml", "routes: []\n");
+    for (arguments, expected) in [
+        (&["explain", "/hello"][..], 0),
+        (&["plan", &file], 0),
+        (&["import", "file", &file], 2),
+        (&["keys", "list"], 2),
+        (&["keys", "rotate", "viewer"], 2),
+    ] {
+        let (code, out, err) = run(YUMEN, &[arguments, &["--key", viewer], &at].concat());
+        assert_eq!(code, expected, "{arguments:?}: {out}{err}");
+    }
+}
+
+#[test]
+fn the_last_change_is_undone_without_its_number() {
+    let (gateway, _) = Gateway::embedded();
+    let data = gateway.scratch.file("data").display().to_string();
+    let at = ["--data-dir", &*data];
+    let ask = |arguments: &[&str]| run(YUMEN, &[arguments, &at].concat());
+    let file = gateway.scratch.write("one.yaml", "upstreams: [{id: u1, nodes: {\"127.0.0.1:80\": 1}}]\n");
+    assert_eq!(ask(&["import", "file", &file]).0, 0);
+    assert!(ask(&["diff", "HEAD~1"]).1.contains("+ upstreams/u1"));
+    let (code, out, _) = ask(&["rollback", "--last"]);
+    assert!(code == 0 && out.contains("restores revision 1: 1 object changed"), "{out}");
+    let (_, out, _) = ask(&["history", "--limit", "1"]);
+    let time = out.split_whitespace().nth(1).unwrap_or_default();
+    assert!(time.len() == 20 && time.contains('T') && time.ends_with('Z'), "{out}");
+    let (code, _, err) = ask(&["rollback", "HEAD~9"]);
+    assert!(code == 2 && err.contains("the history has 3 revisions"), "{err}");
+}
+
+#[test]
+fn a_short_address_is_all_of_ipv4() {
+    let upstream = Upstream::text("x");
+    let options = Options {
+        node: "listen: [{address: \":0\"}, {address: \"127.0.0.1:0\", tls: true}]\n",
+        own_listeners: true,
+        ..Options::default()
+    };
+    let scratch = Scratch::new();
+    let routes = scratch.write("routes.yaml", upstream.everything().to_string());
+    let gateway = Gateway::launch(scratch, &options, &["--file", &routes]);
+    assert!(
+        gateway.lines().iter().any(|line| line.contains("http     http://0.0.0.0:")),
+        "{:?}",
+        gateway.lines()
+    );
 }

@@ -44,7 +44,7 @@ fn refused_start(data_dir: &Path) -> String {
     let listeners = ["--listen", any, "--listen-tls", any, "--admin", any, "--status", any];
     let arguments = [&["run", "--data-dir", &data_dir][..], &listeners].concat();
     let (code, _, err) = run(YUMEN, &arguments);
-    assert_eq!(code, 1, "{err}");
+    assert_eq!(code, 2, "{err}");
     err
 }
 
@@ -372,10 +372,10 @@ fn a_backup_taken_while_writing_restores_elsewhere() {
 
     let used = data.path().display().to_string();
     let (code, _, err) = run(YUMEN, &["restore", &file, "--data-dir", &used]);
-    assert!(code == 1 && err.contains("in use"), "{err}");
+    assert!(code == 2 && err.contains("in use"), "{err}");
     let fresh = other.file("data").display().to_string();
     let (code, _, err) = run(YUMEN, &["restore", &file, "--data-dir", &fresh]);
-    assert!(code == 1 && err.contains("the keyring does not hold"), "{err}");
+    assert!(code == 2 && err.contains("the keyring does not hold"), "{err}");
     // A backup does not contain the keyring.
     std::fs::copy(data.file("keyring"), other.file("data").join("keyring")).unwrap();
     let (code, out, err) = run(YUMEN, &["restore", &file, "--data-dir", &fresh]);

@@ -191,7 +191,7 @@ fn gateways_serve_while_etcd_is_down_even_when_they_start_then() {
         YUMEN,
         &["run", "--config", &config, "--listen", any, "--listen-tls", any, "--admin", any, "--status", any],
     );
-    assert_eq!(code, 1, "{err}");
+    assert_eq!(code, 2, "{err}");
     assert!(err.contains(&etcd.client.to_string()) && err.contains("last good state"), "{err}");
 
     etcd.launch();

@@ -123,14 +123,14 @@ fn explain_reads_well_and_says_why_not() {
         assert!(out.contains(part), "{part:?} is not in\n{out}");
     }
     let refused: [(&[&str], &str); 4] = [
-        (&["explain", "/a", "--admin", "http://127.0.0.1:1"], "is yumen running?"),
+        (&["explain", "/a", "--admin", "http://127.0.0.1:1"], "start a gateway (yumen run)"),
         (&["explain", "ftp://a/", "--file", &file], "scheme"),
         (&["explain", "/a", "--file", &file, "-H", "nothing"], "NAME: VALUE"),
         (&["explain", "/a", "--file", "/nowhere/routes.yaml"], "/nowhere/routes.yaml"),
     ];
     for (args, part) in refused {
         let (code, _, err) = run(YUMEN, args);
-        assert!(code == 1 && err.contains(part), "{args:?}: {code} {err}");
+        assert!(code == 2 && err.contains(part), "{args:?}: {code} {err}");
     }
 }
 
@@ -153,7 +153,7 @@ fn check_runs_the_tests_of_a_document() {
     for part in [
         "error: tests/t at expect.route: expected route beta, found route api",
         r#"["http_x_beta","==","1"] does not hold: http_x_beta has no value"#,
-        "hint: see why: yumen explain GET /api --why-not beta",
+        "help: see why: yumen explain GET /api --why-not beta",
     ] {
         assert!(out.contains(part), "{part:?} is not in\n{out}");
     }
@@ -288,7 +288,7 @@ fn plan_tells_the_effect_of_a_change_and_asks_for_confirmation() {
     changed["routes"][2]["uri"] = "/v2/api".into();
     let after = scratch.write("after.yaml", changed.to_string());
     let (code, out, _) = run(YUMEN, &["plan", &after, "--against", &before, "--requests", &requests]);
-    assert_eq!(code, 2, "{out}");
+    assert_eq!(code, 3, "{out}");
     for part in ["~ routes/api: uri", "1 would become 404", "Needs confirmation: 1 of 2 sampled requests"] {
         assert!(out.contains(part), "{part:?} is not in\n{out}");
     }
@@ -302,5 +302,5 @@ fn plan_tells_the_effect_of_a_change_and_asks_for_confirmation() {
     assert_eq!(run(YUMEN, &["plan", &broken, "--against", &before]).0, 1);
     let bad = scratch.write("bad.jsonl", "{\"url\": \"/api\"}\n{\"uri\": \"/api\"}\n");
     let (code, _, err) = run(YUMEN, &["plan", &after, "--against", &before, "--requests", &bad]);
-    assert!(code == 1 && err.contains("bad.jsonl line 2"), "{err}");
+    assert!(code == 2 && err.contains("bad.jsonl line 2"), "{err}");
 }

@@ -114,7 +114,7 @@ fn an_upgrade_is_judged_by_what_was_compiled() {
     eventually("it is broken", 60, || problems().contains("\"last_good\":true"));
     let output = line.ask(&[]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(stderr.contains("routes/r0"), "{stderr}");
     assert_eq!(line.gateway.get("/r0").status, 200);
 }

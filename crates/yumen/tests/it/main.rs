@@ -32,6 +32,7 @@ mod drain;
 mod dynamics;
 mod embedded;
 mod endpoints;
+mod error_output;
 mod etcd;
 mod explain;
 mod first_publication;

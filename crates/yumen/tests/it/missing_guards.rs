@@ -55,7 +55,7 @@ fn routes_behind_a_missing_guard_are_closed_in_every_object_it_may_stand_in() {
     for object in ["services/s", "plugin_configs/c", "consumers/ann", "routes/login", "routes/lua"] {
         assert!(out.contains(&format!("error: {object} at plugins.")), "{object} is not in\n{out}");
     }
-    assert!(out.contains("5 errors, 1 warnings"), "{out}");
+    assert!(out.contains("5 errors, 1 warning"), "{out}");
     // A global rule fails closed for all routes.
     let mut ruled = document.clone();
     ruled["global_rules"] = json!([{ "id": "1", "plugins": { "chaitin-waf": {} } }]);
@@ -143,7 +143,7 @@ fn a_node_runs_without_a_guard_that_its_settings_name() {
     let gateway = Gateway::with(&document, &Options { node, ..Default::default() });
     assert_eq!(["/own", "/opa", "/cas"].map(|path| gateway.get(path).status), [200, 200, 503]);
     let (code, out) = check(&document, Some(node));
-    assert!(code == 1 && out.contains("1 errors, 2 warnings"), "{code} {out}");
+    assert!(code == 1 && out.contains("1 error, 2 warnings"), "{code} {out}");
     let (code, out) = check(&document, Some("plugins: {allow_missing: [our-own, opa, cas-auth]}"));
     assert!(code == 0 && out.contains("0 errors, 3 warnings"), "{code} {out}");
 }

@@ -133,13 +133,13 @@ fn top_shows_what_happened_in_its_interval() {
 fn top_says_what_to_do_where_nobody_answers() {
     let closed = format!("http://{}", crate::harness::free_port());
     let (code, _, err) = run(YUMEN, &["top", "--once", "--status", &closed]);
-    assert_eq!(code, 1);
-    assert!(err.contains(&closed["http://".len()..]) && err.contains("is yumen running?"), "{err}");
+    assert_eq!(code, 2);
+    assert!(err.contains(&closed["http://".len()..]) && err.contains("start a gateway (yumen run)"), "{err}");
     let (code, _, err) = run(YUMEN, &["top", "--once", "--status", "127.0.0.1:9091"]);
-    assert!(code == 1 && err.contains("http://HOST:PORT"), "{err}");
+    assert!(code == 2 && err.contains("http://HOST:PORT"), "{err}");
     let upstream = Upstream::text("x");
     let (code, _, err) = run(YUMEN, &["top", "--once", "--status", &format!("http://{}", upstream.address)]);
-    assert!(code == 1 && err.contains("no JSON"), "{err}");
+    assert!(code == 2 && err.contains("no JSON"), "{err}");
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn the_command_line_makes_tokens_that_hold() {
     let reply = gateway.get_with("/", &format!("X-Yumen-Debug: {}\r\n", out.trim()));
     assert!(reply.field("x-yumen-explain").is_some(), "{reply:?}");
     let (code, _, err) = run(YUMEN, &["debug-token"]);
-    assert!(code == 1 && err.contains("observe.debug_key"), "{err}");
+    assert!(code == 2 && err.contains("observe.debug_key"), "{err}");
 }
 
 #[test]

@@ -217,7 +217,7 @@ fn a_bulk_change_that_does_much_needs_somebodys_word() {
     let file = file.display().to_string();
     let command = ["import", "file", &file, "--replace", "--admin", &at, "--key", &admin.key];
     let (code, _, err) = run(YUMEN, &command);
-    assert!(code == 1 && err.contains("; repeat with --confirm to confirm"), "{code} {err}");
+    assert!(code == 3 && err.contains("; repeat with --yes to confirm"), "{code} {err}");
     assert_eq!(gateway.get("/r9").status, 200);
     let reply = admin.ask("POST", "/yumen/v1/import?mode=replace&confirm=true&wait=applied", &few);
     assert_eq!(reply.status, 200, "{}", reply.text());

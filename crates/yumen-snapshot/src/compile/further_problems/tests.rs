@@ -30,8 +30,14 @@ fn conditions_and_plugins_are_looked_at_whatever_else_is_wrong() {
     let upstream = json!({ "type": "foo", "retries": "x", "nodes": { "10.0.0.1:80": -1 } });
     let broken =
         json!({ "vars": vars, "remote_addr": "300.1.1.1", "plugins": plugins, "upstream": upstream });
-    let paths =
-        ["plugins.first.text", "remote_addr", "upstream.nodes", "upstream.retries", "upstream.type", "vars"];
+    let paths = [
+        "plugins.first.text",
+        "remote_addr",
+        "upstream.nodes.10.0.0.1:80",
+        "upstream.retries",
+        "upstream.type",
+        "vars",
+    ];
     assert_eq!(reported(route("a", broken)), paths.map(|path| format!("error routes/a at {path}")));
     let both = json!({ "first": { "text": 5 }, "second": { "text": 5 } });
     let consumer = put(Kind::Consumers, "b", json!({ "username": "x y", "group_id": "?", "plugins": both }));

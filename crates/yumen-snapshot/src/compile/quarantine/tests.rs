@@ -106,7 +106,7 @@ const SET: &str = "set it, or write ${{UNSET:=default}}";
 
 #[test]
 fn an_object_with_a_variable_that_is_not_set_never_opens() {
-    let unset = "line 3: the environment variable \"UNSET\" is not set";
+    let unset = "the environment variable \"UNSET\" is not set";
     let good = beside_wide!("- {id: a, uri: /a/*, plugins: {first: {text: x}}}\n");
     let broken = beside_wide!("- {id: a, uri: /a/*, desc: \"${{UNSET}}\", plugins: {first: {text: x}}}\n");
     let expected = format!(

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hyper::Method;
 use serde_json::json;
 
-use super::OperatorClient;
+use super::{OperatorClient, OperatorTarget};
 
 /// Serves one request with `answer`; returns the address, and a handle that yields the request.
 fn gateway(answer: &'static str) -> (String, JoinHandle<String>) {
@@ -30,7 +30,11 @@ fn gateway(answer: &'static str) -> (String, JoinHandle<String>) {
 #[test]
 fn a_request_leaves_as_asked_for() {
     let (address, serving) = gateway("HTTP/1.1 201 Created\r\nX-A: b\r\nContent-Length: 2\r\n\r\n{}");
-    let client = OperatorClient::new(&format!("http://{address}/behind/"), Some("the key".into())).unwrap();
+    let client = OperatorClient::new(
+        OperatorTarget::url(&format!("http://{address}/behind/")).unwrap(),
+        Some("the key".into()),
+    )
+    .unwrap();
     let body = Bytes::from_static(b"{\"uri\":\"/a\"}");
     let answer = client.send(&Method::PUT, "/routes/1?ttl=5", &[("X-Reason", "why")], Some(body)).unwrap();
     let request = serving.join().unwrap();
@@ -53,7 +57,8 @@ fn a_download_is_written_as_it_comes_and_counted() {
     let (address, serving) =
         gateway("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
     let mut file = Vec::new();
-    let client = OperatorClient::new(&format!("http://{address}"), None).unwrap();
+    let client =
+        OperatorClient::new(OperatorTarget::url(&format!("http://{address}")).unwrap(), None).unwrap();
     assert_eq!(client.download("/backup", &mut file).unwrap(), 5);
     assert_eq!(file, b"abcde");
     serving.join().unwrap();
@@ -69,7 +74,8 @@ fn a_download_that_fails_or_ends_early_is_an_error() {
         ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nabc", "the answer ends early"),
     ] {
         let (address, serving) = gateway(answer);
-        let client = OperatorClient::new(&format!("http://{address}"), None).unwrap();
+        let client =
+            OperatorClient::new(OperatorTarget::url(&format!("http://{address}")).unwrap(), None).unwrap();
         let error = client.download("/backup", &mut Vec::new()).expect_err(expected);
         serving.join().unwrap();
         let message = format!("{error:#}");
@@ -79,7 +85,8 @@ fn a_download_that_fails_or_ends_early_is_an_error() {
 
 fn check_document(answer: &'static str, expected: &str) {
     let (address, serving) = gateway(answer);
-    let client = OperatorClient::new(&format!("http://{address}"), None).unwrap();
+    let client =
+        OperatorClient::new(OperatorTarget::url(&format!("http://{address}")).unwrap(), None).unwrap();
     let answer = client.get("/").unwrap();
     serving.join().unwrap();
     let error = answer.json().expect_err(expected);
@@ -90,12 +97,12 @@ fn check_document(answer: &'static str, expected: &str) {
 fn a_response_without_a_document_is_described() {
     check_document(
         "HTTP/1.1 401 Unauthorized\r\nContent-Length: 23\r\n\r\n{\"error_msg\":\"no key\"}\n",
-        "no key: give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)",
+        "no key: give an admin key by --key or YUMEN_ADMIN_KEY, or use the admin socket: --data-dir DIR on the machine of the gateway needs no key",
     );
     check_document(
         "HTTP/1.1 401 Unauthorized\r\nContent-Length: 51\r\n\r\n\
          {\"error_msg\":\"no\",\"description\":\"a viewer may not\"}",
-        "no: a viewer may not: give the admin key by --key or YUMEN_ADMIN_KEY (the first start printed it)",
+        "no: a viewer may not: give an admin key by --key or YUMEN_ADMIN_KEY, or use the admin socket: --data-dir DIR on the machine of the gateway needs no key",
     );
     check_document(
         "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n",
@@ -110,7 +117,8 @@ fn a_response_without_a_document_is_described() {
 #[test]
 fn a_torn_answer_is_an_error_that_names_the_request() {
     let (address, serving) = gateway("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{");
-    let client = OperatorClient::new(&format!("http://{address}"), None).unwrap();
+    let client =
+        OperatorClient::new(OperatorTarget::url(&format!("http://{address}")).unwrap(), None).unwrap();
     let error = client.get("/a").expect_err("the answer is torn");
     serving.join().unwrap();
     assert!(format!("{error:#}").contains(&format!("GET http://{address}/a")), "{error:#}");
@@ -119,6 +127,6 @@ fn a_torn_answer_is_an_error_that_names_the_request() {
 #[test]
 fn only_http_addresses_are_taken() {
     for bad in ["", "127.0.0.1:9180", "ftp://a", "http://", "/a", "http://a b"] {
-        assert!(OperatorClient::new(bad, None).is_err(), "{bad}");
+        assert!(OperatorTarget::url(bad).is_err(), "{bad}");
     }
 }

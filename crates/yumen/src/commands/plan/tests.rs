@@ -1,17 +1,17 @@
 use serde_json::json;
 
-use super::status;
+use super::{brings_errors, status};
+use crate::diagnostics::ExitStatus;
 
 #[test]
 fn only_new_errors_hide_a_required_confirmation() {
     for (level, is_new, needs_confirmation, expected) in [
-        ("error", true, json!("much"), 1),
-        ("error", false, json!("much"), 2),
-        ("warning", true, json!("much"), 2),
-        ("error", false, json!(null), 0),
+        ("error", true, true, ExitStatus::Problems),
+        ("error", false, true, ExitStatus::Unconfirmed),
+        ("warning", true, true, ExitStatus::Unconfirmed),
+        ("error", false, false, ExitStatus::Done),
     ] {
-        let problems = json!([{ "level": level, "is_new": is_new }]);
-        let planned = json!({ "problems": problems, "needs_confirmation": needs_confirmation });
-        assert_eq!(status(&planned), expected, "{planned}");
+        let planned = json!({ "problems": [{ "level": level, "is_new": is_new }] });
+        assert_eq!(status(brings_errors(&planned), needs_confirmation), expected, "{planned}");
     }
 }

@@ -99,7 +99,7 @@ fn a_process_follows_one_predecessor_at_a_time() {
     let (first, second) = (line.serving(), line.upgrade());
     let refused = || {
         let output = line.ask(&[]);
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let is_refused_with = |count: usize| {
@@ -230,7 +230,7 @@ fn no_write_is_applied_while_the_predecessor_hangs() {
         problems(&line).contains(&format!("process {first}, does not apply configuration changes"))
     });
     let output = line.ask(&[]);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
     super::service::signal(first, rustix::process::Signal::CONT);
     write(&line, &key, "PUT", "routes/other", &open);
     eventually("it follows again", 20, || !problems(&line).contains("does not apply"));

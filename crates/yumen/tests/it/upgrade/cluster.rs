@@ -14,7 +14,7 @@ fn a_node_of_a_cluster_is_taken_over_from_and_stays_the_same_node() {
     for turn in 0..2 {
         let serving = line.serving();
         let failed = line.ask(&["--binary", "/bin/false"]);
-        assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+        assert_eq!(failed.status.code(), Some(2), "{failed:?}");
         assert_eq!(line.serving(), serving);
         put(&line.gateway, &format!("failed {turn}"));
         eventually("the other node follows", WAIT_S, || other.get("/a").text() == format!("failed {turn}"));

@@ -31,7 +31,7 @@ fn refused(line: &Line, arguments: &[&str], reason: &str) {
     let before = line.serving();
     let output = line.ask(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{output:?}\n{}", line.gateway.log());
+    assert_eq!(output.status.code(), Some(2), "{output:?}\n{}", line.gateway.log());
     assert!(stderr.contains(reason), "{stderr}");
     assert_eq!(line.serving(), before);
     assert_eq!(line.gateway.get("/a").status, 200);

@@ -13,7 +13,7 @@ fn check(line: &Line, arguments: &[&str], reason: &str) {
     let before = line.serving();
     let output = line.ask(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(stderr.contains(reason), "{arguments:?}: {stderr}");
     assert_eq!(line.serving(), before);
     assert_eq!(line.gateway.get("/").status, 200);
@@ -38,7 +38,7 @@ fn a_new_process_that_fails_leaves_the_old_one_serving() {
     check(&line, &["--binary", &babbles], "invalid message from the successor");
     let config = line.gateway.scratch.write("broken.yaml", "listen: 7");
     let broken = executable(&line, "broken", &format!("#!/bin/sh\nexec {YUMEN} run --config {config}\n"));
-    check(&line, &["--binary", &broken], "broken.yaml is invalid");
+    check(&line, &["--binary", &broken], "broken.yaml:1:9: error: yumen.yaml at listen");
     line.upgrade();
     assert_eq!(line.gateway.get("/").status, 200);
 }
@@ -103,7 +103,7 @@ fn one_upgrade_at_a_time() {
         let pid = rustix::process::Pid::from_raw(sleeper as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         let output = first.join().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
     });
     assert_eq!(line.gateway.get("/").status, 200);
 }

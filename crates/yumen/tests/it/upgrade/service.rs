@@ -194,7 +194,7 @@ fn a_socket_that_nothing_listens_on_is_an_error_with_its_name() {
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     let address = web.local_addr().unwrap().to_string();
     assert!(stderr.contains("`web`") && stderr.contains(&address), "{stderr}");
 }

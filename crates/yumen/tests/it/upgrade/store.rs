@@ -151,7 +151,7 @@ fn writes_go_on_where_the_new_process_fails_with_the_store_in_its_hands() {
         for _ in 0..2 {
             let output = line.ask(&["--binary", &script]);
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
             assert!(stderr.contains("damaged/yumen.redb"), "{stderr}");
         }
     });

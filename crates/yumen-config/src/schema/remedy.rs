@@ -1,0 +1,58 @@
+//! Remedies of refused values: the allowed values, or another notation.
+//!
+//! The messages beside them are those of APISIX. A remedy contains no value that the user wrote, which may be a
+//! secret.
+
+use serde_json::Value;
+
+use crate::hint::closest;
+
+/// Listed values of an enumeration; a longer one is cut.
+const LISTED_MAX: usize = 24;
+
+/// The values of an enumeration, the closest one first if the value resembles one.
+pub(super) fn of_values(allowed: &[Value], found: &Value) -> String {
+    let listed: Vec<String> = allowed.iter().take(LISTED_MAX).map(Value::to_string).collect();
+    let more = if allowed.len() > LISTED_MAX { ", …" } else { "" };
+    let known = allowed.iter().filter_map(Value::as_str);
+    let written = found.as_str().unwrap_or_default();
+    let near = closest(written, known);
+    let likely = near.filter(|_| !written.is_empty());
+    let suggestion = likely.map(|near| format!("did you mean \"{near}\"? ")).unwrap_or_default();
+    format!("{suggestion}allowed: {}{more}", listed.join(", "))
+}
+
+/// Another notation of a value of the wrong type.
+pub(super) fn of_type(expected: &str, found: &Value) -> Option<String> {
+    let hint = match (expected, found) {
+        ("integer" | "number", Value::String(text)) if text.trim().parse::<f64>().is_ok() => {
+            "write the number without quotes"
+        }
+        ("string", Value::Number(_) | Value::Bool(_)) => "write the value in quotes",
+        ("array", Value::String(_) | Value::Number(_)) => "write a list, such as [a, b]",
+        ("object", Value::Array(_) | Value::String(_)) => "write a mapping, such as {name: value}",
+        (_, Value::Null) => "leave the member out, or give it a value",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+/// The members to add, if each branch is a set of required members: those of the sets that lack fewest.
+pub(super) fn of_required(branches: &[Value], found: &Value) -> Option<String> {
+    let members = found.as_object()?;
+    let missing = |branch: &Value| -> Option<Vec<String>> {
+        let names = branch.get("required")?.as_array()?.iter().filter_map(Value::as_str);
+        Some(names.filter(|name| !members.contains_key(*name)).map(str::to_owned).collect())
+    };
+    let sets = branches.iter().map(missing).collect::<Option<Vec<Vec<String>>>>()?;
+    // With a complete set, another rule is broken.
+    let fewest = sets.iter().map(Vec::len).min().filter(|fewest| *fewest > 0)?;
+    let mut choices: Vec<String> =
+        sets.iter().filter(|set| set.len() == fewest).map(|set| set.join(" and ")).collect();
+    choices.dedup();
+    match choices.as_slice() {
+        [one] => Some(format!("add {one}")),
+        _ if fewest == 1 => Some(format!("add one of: {}", choices.join(", "))),
+        _ => Some(format!("add {}", choices.join(", or "))),
+    }
+}
