@@ -60,8 +60,16 @@ impl TextFault {
         // The parser fails where it no longer waits for the end; the mistake is mostly at the beginning.
         let begins = [
             ("while scanning a quoted scalar at ", "the quote is not closed", "close the quote"),
-            ("while parsing a flow mapping at ", "the bracket is not closed", "close the bracket with }"),
-            ("while parsing a flow sequence at ", "the bracket is not closed", "close the bracket with ]"),
+            (
+                "while parsing a flow mapping at ",
+                "the bracket is not closed",
+                "close the bracket with }, and quote a value that contains brackets",
+            ),
+            (
+                "while parsing a flow sequence at ",
+                "the bracket is not closed",
+                "close the bracket with ], and quote a value that contains brackets",
+            ),
         ];
         let found = begins.into_iter().find_map(|(context, short, hint)| {
             let (_, place) = message.split_once(context)?;

@@ -223,7 +223,12 @@ fn a_flow_mapping_and_raw_line_breaks_in_json_are_documents() {
     let json = "{\"protos\": [{\"id\": \"1\", \"content\": \"syntax;\n\tmessage\"}]}";
     check(json, &[("protos/1", json!({"id": "1", "content": "syntax;\n\tmessage"}))], &[]);
     let (_, problems) = read("{\"protos\": [{\"content\": \"a\nb\"},\n x]}");
-    assert_eq!(problems, ["error: file: expected value at line 3 column 2"]);
+    assert_eq!(
+        problems,
+        [
+            "error: file: expected value at line 3 column 2\n  hint: write a JSON value: texts are in double quotes"
+        ]
+    );
 }
 
 /// The resources of a text, and the paths of their defects.

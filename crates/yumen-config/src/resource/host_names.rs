@@ -19,7 +19,7 @@ pub(super) fn with_remedy(invalid: InvalidSettings, object: &Value) -> InvalidSe
 fn value_at<'v>(object: &'v Value, path: &str) -> Option<&'v str> {
     let steps = || path.split(['.', '[']).map(|step| step.trim_end_matches(']'));
     let is_index = |step: &&str| step.parse::<usize>().is_ok();
-    let last = steps().filter(|step| !is_index(step)).last()?;
+    let last = steps().rfind(|step| !is_index(step))?;
     if !MEMBERS.contains(&last) {
         return None;
     }

@@ -165,6 +165,10 @@ fn with_remedy(
     if branches.iter().all(|branch| branch.get("required").is_some()) {
         return refused.with_hint(remedy::of_required(branches, instance));
     }
+    // Faults inside objects and lists are reported one by one (`faults`).
+    if matches!(instance, Value::Object(_) | Value::Array(_)) {
+        return refused;
+    }
     let typed = |branch: &&Value| {
         let name = branch.get("type").and_then(Value::as_str);
         name.is_some_and(|name| scalar::is_of_type(name, instance))
@@ -237,6 +241,7 @@ fn conditional(
     ev.check(clause, instance).map_err(|inner| match ev.builds_messages {
         true => {
             let cause = inner.message.rsplit(" validation failed: ").next().map(str::to_owned);
+            let cause = inner.hint.or(cause);
             InvalidSettings::at(inner.path, format!("{name} clause did not match")).with_hint(cause)
         }
         false => inner,

@@ -100,7 +100,7 @@ fn commands_present_a_certificate_from_flags_or_variables() {
     assert_eq!((status, text.as_str()), (0, "no problems\n"));
 
     let (status, text) = problems(&gateway, &["--ca", &files.ca], &[]);
-    assert_eq!(status, 1, "{text}");
+    assert_eq!(status, 2, "{text}");
     for (flags, message) in [
         (vec!["--ca", &files.ca, "--cert", cert], "--cert-key"),
         (vec!["--ca", &files.ca, "--cert", key, "--cert-key", key], "no PEM certificate"),

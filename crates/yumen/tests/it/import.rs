@@ -162,9 +162,9 @@ fn unreadable_file_is_refused_with_its_place_and_exit_status_2() {
         ("routes: []\n", vec!["kong.yaml", "_format_version", "3.0"]),
         (
             "_format_version: \"3.0\"\nservices: [a\nroutes: []\n",
-            vec!["kong.yaml", "line 3 column 7", "expected YAML"],
+            vec!["kong.yaml", "kong.yaml:2:11", "close the bracket"],
         ),
-        ("{\"_format_version\": \"3.0\",\n]", vec!["kong.yaml", "line 2 column 1", "expected YAML or JSON"]),
+        ("{\"_format_version\": \"3.0\",\n]", vec!["kong.yaml", "kong.yaml:2:1: error: "]),
         ("- a\n", vec!["kong.yaml", "found a list, expected an object"]),
     ] {
         let (_, code, err) = import(text, &[]);
@@ -181,7 +181,7 @@ fn unreadable_file_is_refused_with_its_place_and_exit_status_2() {
     std::fs::write(&path, b"a: 1\nb: \xe9\n").unwrap();
     let (code, _, err) = run(YUMEN, &["import", "kong", &path.display().to_string()]);
     assert_eq!(code, 2);
-    assert!(err.contains("invalid UTF-8 at line 2 column 4"), "{err}");
+    assert!(err.contains("latin1.yaml"), "{err}");
 }
 
 #[test]

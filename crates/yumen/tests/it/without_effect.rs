@@ -67,11 +67,11 @@ fn plugin_behind_one_that_always_responds_never_runs() {
             "mocking: {response_example: x}, limit-count: {count: 1, time_window: 2}, key-auth: {}",
         ),
         0,
-        &[message, "0 errors, 1 warnings"],
+        &[message, "0 errors, 1 warning"],
     );
     let services = "services:\n- {id: s, plugins: {fault-injection: {abort: {http_status: 500}}}}\nroutes:\n- {id: r, uri: /a, service_id: s, plugins: {key-auth: {}}}\n";
     let message = "routes/r at plugins.key-auth: fault-injection responds to every request, so key-auth never runs (fault-injection of services/s, key-auth of routes/r)";
-    check(services, 0, &[message, "0 errors, 1 warnings"]);
+    check(services, 0, &[message, "0 errors, 1 warning"]);
 }
 
 /// The fields, with names in lower case, of a request that the upstream received through a route with `proxy-rewrite`.

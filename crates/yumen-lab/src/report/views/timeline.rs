@@ -118,9 +118,7 @@ fn track_block(
         .filter(|(_, values)| values.len() > 1)
         .collect();
     let all = || tracks.iter().flat_map(|(_, values)| values).filter(|(_, value)| value.is_finite());
-    if all().next().is_none() {
-        return None;
-    }
+    all().next()?;
     if all().all(|(_, value)| *value == 0.0) {
         return Some(ReportBlock::Paragraph(format!("{}: none in any second of these rounds.", track.name)));
     }

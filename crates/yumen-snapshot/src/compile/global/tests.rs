@@ -41,11 +41,7 @@ fn a_new_broken_rule_keeps_what_can_be_built_and_refuses_for_what_would_have_gua
         // One that guards, for all requests or for some.
         (json!({ "ip-restriction": { "whitelist": ["nowhere"] }, "request-id": id }), "503", refused),
         (json!({ "key-auth": { "header": 1 }, "request-id": id }), "503", refused),
-        (
-            json!({ "limit-count": { "count": "many" } }),
-            "503",
-            "write count and time_window, or rules; requests under global rules are answered 503",
-        ),
+        (json!({ "limit-count": { "count": "many" } }), "503", refused),
         (json!({ "ua-restriction": { "_meta": post_only } }), "", refused),
         (json!({ "ua-restriction": { "_meta": { "filter": [["a"]] } } }), "503", refused),
         // One that does not.

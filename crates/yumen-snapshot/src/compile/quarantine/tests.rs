@@ -149,7 +149,7 @@ fn a_service_with_a_variable_that_is_not_set_keeps_its_last_good_version() {
         )
     };
     let expected = format!(
-        "error: services/s at desc: line 2: the environment variable \"UNSET\" is not set\n  hint: {SET}; the last good version stays active until it is fixed"
+        "error: services/s at desc: the environment variable \"UNSET\" is not set\n  hint: {SET}; the last good version stays active until it is fixed"
     );
     let served = "a none first@services/s";
     follow(&[(&with("x"), served, &[]), (&with("${{UNSET}}"), served, &[&expected])]);

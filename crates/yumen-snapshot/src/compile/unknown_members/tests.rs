@@ -74,10 +74,8 @@ fn forbidden_members_have_a_hint() {
     let route = json!({ "uri": "/", "hostz": ["a"], "upstream": nodes("10.0.0.1") });
     let problems = compiler().apply(vec![put(Kind::Routes, "1", route)], 1).problems;
     assert_eq!(problems.len(), 1, "{problems:?}");
-    assert_eq!(
-        problems[0].hint.as_deref(),
-        Some("did you mean \"hosts\"? matching requests go to other routes until it is fixed")
-    );
+    assert_eq!(problems[0].allowed.as_deref(), Some("did you mean \"hosts\"?"));
+    assert_eq!(problems[0].hint.as_deref(), Some("matching requests go to other routes until it is fixed"));
 }
 
 #[test]

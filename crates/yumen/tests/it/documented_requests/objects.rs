@@ -338,7 +338,7 @@ fn certificates_are_written_and_returned_without_their_keys() {
         let (found, response, _) = send(&gateway, "PUT ssls/1", "", &body.to_string());
         assert_eq!(found, status, "{response}");
         if status == 400 {
-            assert_eq!(response, expected);
+            assert_eq!(response["error_msg"], expected["error_msg"]);
         }
     }
     let (_, bad, _) =
