@@ -105,7 +105,12 @@ fn errors_have_path_and_hint() {
                 "error: yumen.yaml at real_ip.from[0]: \"proxy\" is neither an address nor a network\n  hint: such as 10.0.0.0/8",
             ],
         ),
-        ("- 1\n", &["error: yumen.yaml: wrong type: expected object, got table"]),
+        (
+            "- 1\n",
+            &[
+                "error: yumen.yaml: wrong type: expected object, got table\n  hint: write a mapping, such as {name: value}",
+            ],
+        ),
     ];
     for (yaml, problems) in table {
         check(yaml, problems);
