@@ -4,6 +4,7 @@
 //! compiler decodes and validates their settings. The caller supplies the environment as a closure.
 
 mod collect;
+mod encoding;
 mod foreign;
 mod identity;
 mod places;
@@ -12,6 +13,7 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 mod variable_marks;
+mod yaml_mistake;
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,6 +26,7 @@ use crate::json_text::JsonText;
 use crate::resource::{Kind, Resource, position_of};
 use crate::yaml;
 use collect::{DocumentUse, ItemSource, ResourceCollector};
+pub use encoding::decode;
 pub use places::{DocumentPlaces, locate_members};
 use substitute::DocumentVariables;
 pub use substitute::merge_keys;
@@ -98,7 +101,7 @@ fn collect<'l>(text: &'l str, meant: DocumentUse<'l>) -> (ResourceCollector<'l>,
     let mut collector = ResourceCollector::new(meant, DocumentVariables::of(meant, text, marks), !is_json);
     let outcome = match is_json {
         true => read_json(text, &mut collector),
-        false => read_yaml(marked.as_deref().unwrap_or(text), &mut collector),
+        false => read_yaml(text, marked.as_deref().unwrap_or(text), &mut collector),
     };
     (collector, outcome)
 }
@@ -142,13 +145,13 @@ fn read_json(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), Te
 // The YAML reader is serde_yaml_ng. It read 100 000 routes (29 MB) in 1.0-1.3 s on a busy machine.
 // serde-saphyr stopped at its default budget of 250 000 nodes, about 8 000 routes, and took about twice as
 // long up to there (0.15 s against 0.07 s); a raised budget was not measured.
-fn read_yaml(text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), TextFault> {
+fn read_yaml(written: &str, text: &str, collector: &mut ResourceCollector<'_>) -> Result<(), TextFault> {
     // The YAML parser reports an empty text as an error; here it is a document without resources.
     if is_blank(text) {
         return Ok(());
     }
     let read = serde_yaml_ng::Deserializer::from_str(text).deserialize_any(collector);
-    read.map_err(|error| TextFault::of_yaml(text, &error))
+    read.map_err(|error| TextFault::of_marked_yaml(written, text, &error))
 }
 
 /// Whether a text contains only white space, comments and YAML document markers (`---`).

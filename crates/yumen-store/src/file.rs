@@ -18,7 +18,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use serde::de::IgnoredAny;
-use yumen_config::json_text;
+use yumen_base::Problem;
+use yumen_config::{document, json_text};
 
 use notice::{FileNotice, NoticeSender};
 use observer::{FileObserver, PATIENCE, REST};
@@ -211,5 +212,10 @@ fn regular(metadata: &fs::Metadata) -> io::Result<()> {
 
 fn read_regular(path: &Path) -> io::Result<String> {
     regular(&fs::metadata(path)?)?;
-    fs::read_to_string(path)
+    document::decode(fs::read(path)?).map_err(|refused| {
+        let (_, Problem { message, hint, place, .. }) = *refused;
+        let place = place.map(|place| format!(" at line {} column {}", place.span.line, place.span.column));
+        let text = format!("{message}{}: {}", place.unwrap_or_default(), hint.unwrap_or_default());
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    })
 }

@@ -69,8 +69,8 @@ pub(crate) enum GatewayCommand {
         #[arg(long, value_name = "KIND/ID")]
         object: Option<String>,
         /// Number of revisions
-        #[arg(long, default_value_t = 20, value_name = "N")]
-        limit: usize,
+        #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        limit: u64,
         #[command(flatten)]
         remote: RemoteArgs,
     },
@@ -84,12 +84,12 @@ pub(crate) enum GatewayCommand {
         remote: RemoteArgs,
     },
     /// Restore an earlier revision as a new revision
+    #[command(group(clap::ArgGroup::new("restored").required(true).args(["revision", "last"])))]
     Rollback {
         /// The revision to restore: a number, or ~1 for the one before the newest
-        #[arg(required_unless_present = "last")]
         revision: Option<RevisionArg>,
         /// Undo the last change: the same as ~1
-        #[arg(long, conflicts_with = "revision")]
+        #[arg(long)]
         last: bool,
         #[command(flatten)]
         change: ChangeArgs,

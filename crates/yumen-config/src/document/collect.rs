@@ -50,6 +50,8 @@ pub(super) struct ResourceCollector<'l> {
     unknown: Vec<String>,
     /// Items of the shape of Kong's.
     kong_items: usize,
+    /// Items of the shape of ADC's.
+    adc_items: usize,
 }
 
 /// The list of an item, and its position among all items of such lists, from 1.
@@ -78,6 +80,7 @@ impl<'l> ResourceCollector<'l> {
             refused: Vec::new(),
             unknown: Vec::new(),
             kong_items: 0,
+            adc_items: 0,
         }
     }
 
@@ -95,6 +98,9 @@ impl<'l> ResourceCollector<'l> {
             // One such item among others is a mistake in that item.
             .or_else(|| {
                 let list = self.begun.iter().copied().min_by_key(|kind| kind.name())?;
+                if items > 0 && self.adc_items == items {
+                    return Some(foreign::of_adc_items(list));
+                }
                 (items > 0 && self.kong_items == items).then(|| foreign::of_kong_items(list))
             })
     }
@@ -215,6 +221,7 @@ impl<'l> ResourceCollector<'l> {
         members.shift_remove("modifiedIndex");
         members.shift_remove("createdIndex");
         self.kong_items += usize::from(foreign::is_kong_item(kind, &members));
+        self.adc_items += usize::from(foreign::is_adc_item(kind, &members));
         match identity::stated(kind, &mut members) {
             ItemIdentity::Known(kind, id)
                 if matches!(self.meant, DocumentUse::Submitted) && !defects.is_empty() =>

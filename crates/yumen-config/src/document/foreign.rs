@@ -3,8 +3,9 @@
 //! Such a file parses, or nearly so, and would count as a document without resources.
 
 use serde_json::{Map, Value};
-use yumen_base::{FilePlace, LineSpan, Problem};
+use yumen_base::{FilePlace, Problem};
 
+use super::syntax::span;
 use crate::resource::Kind;
 
 /// Sections of Kong's declarative format. `_format_version` is required there (Kong documentation, "Declarative
@@ -20,10 +21,33 @@ const NODE: [&str; 9] =
 
 const KONG_HINT: &str = "convert it: yumen import kong FILE --out routes.yaml";
 
+const ADC_HINT: &str = "a running gateway takes it through its Admin API: adc sync --backend apisix --server \
+                        http://127.0.0.1:9180 --token KEY -f FILE; then yumen export writes the file of resources";
+
+const KUBERNETES: &str = "the file is a Kubernetes manifest";
+
+const RESOURCES_HINT: &str = "write the resources of the gateway: routes, services, upstreams";
+
+/// Whether an item has members that only ADC's have: a service with its upstream and its routes, or with routes whose
+/// paths are `uris` (documentation of ADC, "Configuration").
+pub(super) fn is_adc_item(kind: Kind, members: &Map<String, Value>) -> bool {
+    let routes = ["routes", "stream_routes"].iter().find_map(|name| members.get(*name)?.as_array());
+    let has_uris = |route: &Value| route.get("uris").is_some();
+    kind == Kind::Services
+        && routes.is_some_and(|routes| members.contains_key("upstream") || routes.iter().any(has_uris))
+}
+
+/// The problem of a document with nothing but such items.
+pub(super) fn of_adc_items(list: Kind) -> Problem {
+    let message = "all items have members of ADC's: the file is a configuration of ADC";
+    Problem::error("file", list.name(), message).hint(ADC_HINT)
+}
+
 /// Whether an item has members that only Kong's entities have.
 pub(super) fn is_kong_item(kind: Kind, members: &Map<String, Value>) -> bool {
     let has = |name: &str| members.contains_key(name);
     match kind {
+        _ if is_adc_item(kind, members) => false,
         Kind::Services => has("url") || has("routes") || (has("host") && has("port")),
         Kind::Routes => has("paths") && !has("uri") && !has("uris"),
         _ => false,
@@ -49,8 +73,7 @@ pub(super) fn of_sections(unknown: &[String], has_lists: bool) -> Option<Problem
         );
     }
     if let (Some(section), Some(_)) = (first(&["apiVersion"]), first(&["kind"])) {
-        let hint = "write the resources of the gateway: routes, services, upstreams";
-        return problem(section, "unknown section: the file is a Kubernetes manifest", hint);
+        return problem(section, &format!("unknown section: {KUBERNETES}"), RESOURCES_HINT);
     }
     // With lists of resources, the other sections are ignored, as APISIX ignores them.
     if has_lists {
@@ -71,6 +94,23 @@ pub(super) fn of_sections(unknown: &[String], has_lists: bool) -> Option<Problem
 
 /// The problem of a text that does not parse because it is of another program.
 pub(super) fn of_broken(text: &str) -> Option<Problem> {
+    of_manifests(text).or_else(|| of_directives(text))
+}
+
+/// Kubernetes manifests, mostly several documents in one file.
+fn of_manifests(text: &str) -> Option<Problem> {
+    let has_kind = text.lines().any(|line| line.starts_with("kind: "));
+    let (at, line) = text.lines().enumerate().find(|(_, line)| line.starts_with("apiVersion: "))?;
+    let problem = has_kind.then(|| Problem::error("file", "", KUBERNETES).hint(RESOURCES_HINT))?;
+    Some(placed(problem, at, line))
+}
+
+fn placed(problem: Problem, at: usize, line: &str) -> Problem {
+    let span = span(at + 1, 1, line.trim_end().chars().count());
+    Problem { place: Some(FilePlace { file: "".into(), span }), ..problem }
+}
+
+fn of_directives(text: &str) -> Option<Problem> {
     let words = ["http", "server", "events", "stream", "upstream", "worker_processes", "user", "location"];
     let is_directive = |line: &str| {
         let line = line.trim_end();
@@ -80,10 +120,6 @@ pub(super) fn of_broken(text: &str) -> Option<Problem> {
     let mut directives = text.lines().enumerate().filter(|(_, line)| is_directive(line));
     // A single line may be a part of a text in a value.
     let ((first, line), _) = (directives.next()?, directives.next()?);
-    let hint = "write the resources of the gateway: routes, services, upstreams";
-    let problem = Problem::error("file", "", "the file is a configuration of NGINX").hint(hint);
-    let (line, width) =
-        (u32::try_from(first + 1).ok()?, u32::try_from(line.trim_end().chars().count()).ok()?);
-    let place = FilePlace { file: "".into(), span: LineSpan { line, column: 1, width } };
-    Some(Problem { place: Some(place), ..problem })
+    let problem = Problem::error("file", "", "the file is a configuration of NGINX").hint(RESOURCES_HINT);
+    Some(placed(problem, first, line))
 }

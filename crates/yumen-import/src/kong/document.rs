@@ -117,6 +117,11 @@ fn version(value: &Value) -> Result<f64, String> {
     // A later format may give other meanings to known fields.
     let known = number.filter(|number| (1.0..4.0).contains(number));
     known.ok_or_else(|| {
+        if declared.is_null() {
+            return "the file has no _format_version, which Kong and decK require; add the line _format_version: \"3.0\" at \
+                    its top for a file of Kong 3, or \"1.1\" for one of an older Kong"
+                .to_owned();
+        }
         format!(
             "this is no file of Kong: _format_version is {declared}; \"1.1\", \"2.1\" and \"3.0\" are known"
         )

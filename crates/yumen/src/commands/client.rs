@@ -82,6 +82,11 @@ impl OperatorClient {
         Ok(OperatorClient { target, key, tls: OperatorTlsArgs::default(), runtime })
     }
 
+    /// The listener of the client.
+    pub(crate) fn target(&self) -> &OperatorTarget {
+        &self.target
+    }
+
     /// The same client with files for TLS.
     pub(crate) fn with_tls(self, tls: OperatorTlsArgs) -> OperatorClient {
         OperatorClient { tls, ..self }
@@ -183,9 +188,9 @@ impl OperatorClient {
         };
         let answer = async {
             if is_tls {
-                let stream = handshake(host, &self.tls, tcp)
-                    .await
-                    .with_context(|| format!("TLS with {host}:{port}"))?;
+                let stream = handshake(host, &self.tls, tcp).await.with_context(|| {
+                    format!("TLS with {host}:{port}; a listener without TLS has a URL with http://")
+                })?;
                 send_request(stream, request, sink).await
             } else {
                 send_request(tcp, request, sink).await

@@ -122,7 +122,7 @@ impl RemoteArgs {
 }
 
 /// `yumen history`: prints revisions.
-pub(crate) fn history(remote: &RemoteArgs, object: Option<&str>, limit: usize) -> anyhow::Result<ExitCode> {
+pub(crate) fn history(remote: &RemoteArgs, object: Option<&str>, limit: u64) -> anyhow::Result<ExitCode> {
     let object = object.map(|object| format!("&object={object}")).unwrap_or_default();
     let found = remote.client()?.get(&format!("/yumen/v1/revisions?limit={limit}{object}"))?.json()?;
     remote.print(&found, |found| {

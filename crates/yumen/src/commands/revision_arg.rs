@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
+use yumen_base::quantity;
 
 use super::client::OperatorClient;
 
@@ -48,7 +49,8 @@ impl RevisionArg {
                 (Some(number), _) => return Ok(*number),
                 (None, Some(last)) => (before, left) = (Some(*last), left - numbers.len() as u64),
                 (None, None) => {
-                    bail!("there is no revision ~{steps}: the history has {} revisions", steps - left)
+                    let count = usize::try_from(steps - left).unwrap_or(usize::MAX);
+                    bail!("there is no revision ~{steps}: the history has {}", quantity(count, "revision"))
                 }
             }
         }

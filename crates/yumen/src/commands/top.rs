@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::Value;
 
@@ -82,6 +82,14 @@ struct TopSource {
 
 impl TopSource {
     fn look(&self) -> anyhow::Result<Value> {
-        self.client.get("/yumen/v1/top")?.json().context("/yumen/v1/top")
+        let document = self.client.get("/yumen/v1/top")?.json().context("/yumen/v1/top")?;
+        // Another server may answer every path in JSON.
+        if !document["uptime_ms"].is_number() {
+            bail!(
+                "no status listener of yumen answers at {}: give its URL by --status",
+                self.client.target()
+            );
+        }
+        Ok(document)
     }
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::ops::Range;
 
+use unicode_width::UnicodeWidthChar;
 use yumen_base::{LineSpan, Problem, ProblemLevel};
 
 use super::SourceText;
@@ -119,6 +120,12 @@ impl ProblemText<'_> {
             let found = place.as_ref().and_then(|place| self.marked(place.span));
             return format!("{} is not an allowed value", found.unwrap_or("the value"));
         }
+        // The contract has no singular.
+        let message = match message.strip_suffix(" 1 items").or(message.strip_suffix(" 1 properties")) {
+            Some(start) if message.ends_with("items") => format!("{start} 1 item"),
+            Some(start) => format!("{start} 1 property"),
+            None => message.to_owned(),
+        };
         // Types have the names of Lua in messages of the contract.
         message
             .replace("got table", "found a list or an object")
@@ -152,8 +159,13 @@ impl ProblemText<'_> {
         writeln!(f, " {} {bar} {start}{}{end}", self.painted(&number, "1;34"), shown.trim_end())?;
         // A mark beyond the end of the line, such as at the end of the file, is one character wide.
         let width = (span.width as usize).clamp(1, (to - column.min(to)).max(1));
-        let before = " ".repeat(column - from + start.chars().count());
-        let mark = "^".repeat(width);
+        // Columns of the terminal: a character of East Asia and an emoji take two.
+        let columns = |characters: &[char]| -> usize {
+            characters.iter().map(|c| one_column(*c).width().unwrap_or(0)).sum()
+        };
+        let before = " ".repeat(columns(&characters[from..column]) + start.chars().count());
+        let marked = &characters[column..(column + width).min(to).max(column)];
+        let mark = "^".repeat(columns(marked).max(1));
         writeln!(
             f,
             " {} {bar} {before}{}",
@@ -201,7 +213,7 @@ fn without_outer(message: &str) -> &str {
     inner
 }
 
-/// A character of the source that takes one column; controls could move the cursor of a terminal.
+/// A character of the source that moves the cursor by its width alone; controls could move the cursor of a terminal.
 fn one_column(character: char) -> char {
     match character {
         '\t' => ' ',

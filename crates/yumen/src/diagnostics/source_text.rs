@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::Context;
-use yumen_base::{FilePlace, LineSpan, Problem};
-use yumen_config::document::DocumentPlaces;
+use yumen_base::{FilePlace, Problem};
+use yumen_config::document::{DocumentPlaces, decode};
 
 use super::{ConfigProblems, ExitStatus, has_colors, render};
 
@@ -20,19 +20,14 @@ impl SourceText {
     pub(crate) fn read(file: &Path) -> anyhow::Result<SourceText> {
         let name = file.display().to_string();
         let bytes = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
-        match String::from_utf8(bytes) {
-            Ok(text) => Ok(SourceText { name, text }),
-            Err(error) => {
-                let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-                let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-                let span = LineSpan { line: u32::try_from(line).unwrap_or(u32::MAX), column: 1, width: 1 };
-                let problem =
-                    Problem::error("file", "", "the line is not UTF-8 text").hint("save the file as UTF-8");
-                let place = Some(FilePlace { file: name.as_str().into(), span });
-                let source = SourceText { name, text: String::new() };
-                Err(source.refuse(&[Problem { place, ..problem }]).into())
-            }
-        }
+        let (text, problem) = match decode(bytes) {
+            Ok(text) => return Ok(SourceText { name, text }),
+            Err(refused) => *refused,
+        };
+        let span = problem.place.as_ref().map(|place| place.span);
+        let place = span.map(|span| FilePlace { file: name.as_str().into(), span });
+        let source = SourceText { name, text };
+        Err(source.refuse(&[Problem { place, ..problem }]).into())
     }
 
     /// Adds the places of problems, and sorts the problems by place.

@@ -33,8 +33,8 @@ pub(crate) struct GatewayRunArgs {
     /// Data directory of the gateway [default: data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Worker threads; 0 is one per CPU [default: 0]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(WorkerConfig::COUNT_MAX)))]
+    /// Worker threads; auto is one per CPU [default: auto]
+    #[arg(long, value_name = "N", value_parser = worker_count)]
     pub(crate) workers: Option<u32>,
     /// Address of an HTTP listener, such as 127.0.0.1:8080, or :8080 for all IPv4 addresses; repeatable; replaces the
     /// configured plain listeners
@@ -55,4 +55,12 @@ pub(crate) struct GatewayRunArgs {
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     yumen_config::node::listen_address(text)
         .ok_or_else(|| "not an address with a port: write 127.0.0.1:8080, [::1]:8080 or :8080".to_owned())
+}
+
+fn worker_count(text: &str) -> Result<u32, String> {
+    if text == "auto" {
+        return Ok(0);
+    }
+    let count = text.parse().ok().filter(|count| *count <= WorkerConfig::COUNT_MAX);
+    count.ok_or_else(|| format!("write auto, or a number up to {}", WorkerConfig::COUNT_MAX))
 }

@@ -19,6 +19,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use yumen_base::quantity;
 use yumen_config::NodeConfig;
 use yumen_plugin::{Carry, ExportedState};
 use yumen_proxy::Http3Identity;
@@ -366,7 +367,7 @@ impl Predecessor {
         }
         // As late as possible, so that the counts are fresh.
         let exported = self.handover.carry.export();
-        report(&format!("handing over {} states of limits and endpoints", exported.len()));
+        report(&format!("handing over {} of limits and endpoints", quantity(exported.len(), "state")));
         channel.send(&PredecessorMessage::Serve(exported.clone())).map_err(UpgradeError::of_channel)?;
         // | false| Not aborted any more: the successor may serve at any moment.
         match self.receive(channel, Instant::now() + SERVES_WITHIN, || false)? {

@@ -317,7 +317,7 @@ fn output_that_could_not_be_written_is_an_error_and_a_reader_that_has_gone_is_no
 #[test]
 fn the_command_line_is_held_to_the_bounds_of_the_file() {
     let (code, _, err) = run(YUMEN, &["run", "--workers", "1025"]);
-    assert!(code == 2 && err.contains("1025 is not in ") && err.contains("1024"), "{err}");
+    assert!(code == 2 && err.contains("1025") && err.contains("write auto, or a number up to 1024"), "{err}");
     let address = "127.0.0.1:9";
     let (code, _, err) = run(YUMEN, &["run", "--listen", address, "--listen-tls", address]);
     assert!(
@@ -455,4 +455,33 @@ fn a_short_address_is_all_of_ipv4() {
         "{:?}",
         gateway.lines()
     );
+}
+
+#[test]
+fn a_listener_of_another_kind_is_named() {
+    let other = Upstream::text("{}");
+    let plain = format!("http://{}", other.address);
+    let encrypted = format!("https://{}", other.address);
+    for (arguments, expected) in [
+        (
+            &["top", "--once", "--interval", "0", "--status", &plain][..],
+            "no status listener of yumen answers at http://",
+        ),
+        (&["history", "--admin", &encrypted], "a listener without TLS has a URL with http://"),
+    ] {
+        let (code, _, err) = run(YUMEN, arguments);
+        assert!(code == 2 && err.contains(expected), "{arguments:?}: {err}");
+    }
+}
+
+#[test]
+fn an_argument_out_of_its_range_names_the_allowed_ones() {
+    for (arguments, expected) in [
+        (&["history", "--limit", "0"][..], "0 is not in 1.."),
+        (&["rollback"], "<REVISION|--last>"),
+        (&["run", "--workers", "x"], "write auto, or a number up to 1024"),
+    ] {
+        let (code, _, err) = run(YUMEN, arguments);
+        assert!(code == 2 && err.contains(expected), "{arguments:?}: {err}");
+    }
 }
