@@ -69,7 +69,7 @@ pub(crate) enum GatewayCommand {
         #[arg(long, value_name = "KIND/ID")]
         object: Option<String>,
         /// Number of revisions
-        #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, default_value_t = 20, value_name = "N", value_parser = revision_count)]
         limit: u64,
         #[command(flatten)]
         remote: RemoteArgs,
@@ -262,4 +262,8 @@ impl GatewayCommand {
             _ => false,
         }
     }
+}
+
+fn revision_count(text: &str) -> Result<u64, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "write a number from 1".to_owned())
 }

@@ -22,7 +22,7 @@ const NODE: [&str; 9] =
 const KONG_HINT: &str = "convert it: yumen import kong FILE --out routes.yaml";
 
 const ADC_HINT: &str = "a running gateway takes it through its Admin API: adc sync --backend apisix --server \
-                        http://127.0.0.1:9180 --token KEY -f FILE; then yumen export writes the file of resources";
+                        http://127.0.0.1:9180 --token KEY -f FILE; yumen export then writes a file of resources";
 
 const KUBERNETES: &str = "the file is a Kubernetes manifest";
 

@@ -117,9 +117,15 @@ impl TextFault {
 
     fn of_comment(text: &str, offset: usize) -> TextFault {
         let place = place_of(text, offset);
-        let length = trimmed_end(line_of(text, place.line), place.column);
+        let line = text[offset..].lines().next().unwrap_or_default().trim_end();
+        // A comment over several lines has a mark on its first one.
+        let comment = line.find("*/").filter(|_| line.starts_with("/*")).map_or(line, |end| &line[..end + 2]);
         let hint = "remove the comment, or write the document in YAML, where # begins a comment";
-        TextFault::at("JSON has no comments", LineSpan { width: length, ..place }, hint)
+        TextFault::at(
+            "JSON has no comments",
+            LineSpan { width: span(1, 1, comment.chars().count()).width, ..place },
+            hint,
+        )
     }
 
     /// A text with several documents.
@@ -225,12 +231,6 @@ fn template_in(text: &str, line: u32) -> Option<TextFault> {
     let at = span(line as usize, content[..start].chars().count() + 1, expression.chars().count());
     let hint = "render the templates first, as with `helm template`; Yumen replaces ${{NAME}} alone, by an environment variable";
     Some(TextFault::at("the line has an expression of a template", at, hint))
-}
-
-/// The count of characters from a column to the end of the line.
-fn trimmed_end(line: &str, column: u32) -> u32 {
-    let length = u32::try_from(line.trim_end().chars().count()).unwrap_or(u32::MAX);
-    (length + 1).saturating_sub(column).max(1)
 }
 
 /// The place of a byte.

@@ -477,7 +477,7 @@ fn a_listener_of_another_kind_is_named() {
 #[test]
 fn an_argument_out_of_its_range_names_the_allowed_ones() {
     for (arguments, expected) in [
-        (&["history", "--limit", "0"][..], "0 is not in 1.."),
+        (&["history", "--limit", "0"][..], "write a number from 1"),
         (&["rollback"], "<REVISION|--last>"),
         (&["run", "--workers", "x"], "write auto, or a number up to 1024"),
     ] {
