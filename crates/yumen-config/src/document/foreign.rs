@@ -57,7 +57,9 @@ pub(super) fn is_kong_item(kind: Kind, members: &Map<String, Value>) -> bool {
 /// The problem of a document with nothing but such items.
 pub(super) fn of_kong_items(list: Kind) -> Problem {
     let message = "all items have members of Kong's: the file is a configuration of Kong";
-    Problem::error("file", list.name(), message).hint(KONG_HINT)
+    // The import needs the version: a path has another meaning before 3.0.
+    let hint = format!("add the line _format_version: \"3.0\" at its top, and {KONG_HINT}");
+    Problem::error("file", list.name(), message).hint(hint)
 }
 
 /// The problem of a document with these `unknown` sections; `has_lists` is whether it has lists of resources too.
