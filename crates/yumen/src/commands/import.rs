@@ -49,7 +49,10 @@ pub(crate) struct ReportForm {
 /// Converts a declarative Kong file. The exit status is 1 if the result fails `yumen check`, if requests are
 /// refused for lack of a guard plugin, or with `--strict` for any loss; 2 if the file is unreadable.
 pub(crate) fn kong(args: &ImportArgs) -> anyhow::Result<ExitCode> {
-    let source = SourceText::read(&args.file)?;
+    let source = SourceText::read(&args.file).map_err(|error| match error.downcast::<ConfigProblems>() {
+        Ok(problems) => ConfigProblems { status: ExitStatus::Failed, ..problems }.into(),
+        Err(error) => error,
+    })?;
     let context = ImportContext {
         environment: &compiler::environment,
         runs: &|plugin| yumen_plugins::BUILTIN.iter().any(|kind| kind.name == plugin),

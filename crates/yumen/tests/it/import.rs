@@ -181,7 +181,7 @@ fn unreadable_file_is_refused_with_its_place_and_exit_status_2() {
     std::fs::write(&path, b"a: 1\nb: \xe9\n").unwrap();
     let (code, _, err) = run(YUMEN, &["import", "kong", &path.display().to_string()]);
     assert_eq!(code, 2);
-    assert!(err.contains("latin1.yaml:2:1"), "{err}");
+    assert!(err.contains("latin1.yaml:2:4"), "{err}");
 }
 
 #[test]
