@@ -58,6 +58,8 @@ pub(super) fn read(
     lookup: Lookup<'_>,
     report: &mut ImportReport,
 ) -> Result<KongDocument, String> {
+    // Editors write a byte order mark, which begins a document of its own for the parser.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (marked, templates) = DeckTemplates::mark(text);
     let mut value = parse::parse(&marked, !templates.is_empty(), report)?;
     if !value.is_object() {
