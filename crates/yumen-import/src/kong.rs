@@ -1,6 +1,7 @@
 //! Conversion of Kong's declarative configuration.
 
 mod certificates;
+mod consumer_scopes;
 mod consumers;
 mod deck;
 mod document;
@@ -40,8 +41,8 @@ pub fn import(text: &str, context: &ImportContext<'_>) -> Result<ImportResult, S
     let upstreams = upstreams::translate(&mut document, &mut report);
     let services = services::translate(&mut document, &upstreams, &certificates, &mut report);
     let consumers = consumers::translate(&mut document, &mut report);
-    let uses = scopes::read(&mut document, &mut report);
     let mut translator = plugins::PluginTranslator::new(&consumers, context.runs);
+    let uses = scopes::read(&mut document, &translator, &mut report);
     let mut resources = certificates.resources;
     let routes = routes::translate(&mut document, &services, &uses, &mut translator, &mut report);
     resources.extend(routes);

@@ -129,6 +129,8 @@ pub struct ImportReport {
     known: HashSet<ImportFinding>,
     /// Number of findings on requests that are refused because a guard plugin is missing.
     refused: usize,
+    /// Number of findings on guards that are missing or weaker without a refusal in their place.
+    weakened: usize,
     objects: Vec<String>,
 }
 
@@ -149,9 +151,16 @@ impl ImportReport {
         self.refused += self.lines.len() - before;
     }
 
-    /// Number of findings on requests that are refused because a guard plugin is missing.
+    /// Adds a finding on a guard that is missing or weaker without a refusal in its place, once.
+    pub(crate) fn weaken(&mut self, line: ImportFinding) {
+        let before = self.lines.len();
+        self.add(line);
+        self.weakened += self.lines.len() - before;
+    }
+
+    /// Number of findings on guards that are not kept, whether requests are refused in their place or not.
     pub fn refused(&self) -> usize {
-        self.refused
+        self.refused + self.weakened
     }
 
     /// Adds an object to the count.
@@ -220,6 +229,10 @@ impl ImportReport {
             let refused = self.refused;
             text.push_str(&format!("{refused} guards missing: requests that they guard are answered 503\n"));
         }
+        if self.weakened > 0 {
+            let weakened = self.weakened;
+            text.push_str(&format!("{weakened} guards weaker than in Kong: no 503 takes their place\n"));
+        }
         text
     }
 
@@ -233,7 +246,10 @@ impl ImportReport {
             })
         };
         json!({
-            "counts": { "exact": exact, "different": different, "dropped": dropped, "refused": self.refused },
+            "counts": {
+                "exact": exact, "different": different, "dropped": dropped,
+                "refused": self.refused, "weakened": self.weakened,
+            },
             "exact": self.exact().collect::<Vec<_>>(),
             "lines": self.lines.iter().map(line).collect::<Vec<_>>(),
         })

@@ -7,14 +7,12 @@ use yumen_config::{Kind, Resource};
 
 use super::document::{EntityIndex, KongCredential, KongDocument};
 use super::entity::KongEntity;
+use super::guards::is_guard;
 use super::ids::IdAllocator;
 use super::imported_consumers::{ImportedConsumer, ImportedConsumers, ImportedCredential, ImportedGroup};
-use super::plugins::PluginTranslator;
+use super::plugins::{self, PluginTranslator};
 use super::scopes::{PluginUse, PluginUses};
 use crate::report::{ImportReport, different, dropped};
-
-/// A consumer's instance would replace the rewrite that a route needs for its upstream.
-const NOT_FOR_CONSUMERS: &str = "proxy-rewrite";
 
 pub(super) fn translate(document: &mut KongDocument, report: &mut ImportReport) -> ImportedConsumers {
     let index = EntityIndex::of(&document.consumers);
@@ -131,6 +129,7 @@ fn convert_consumer(
         }
     }
     let mut consumer_groups = Vec::new();
+    let lacks_group = consumer.lacks_any(&["groups"]);
     for group in consumer.list("groups", report) {
         match groups.find(&group) {
             Some(at) => consumer_groups.push(at),
@@ -146,6 +145,7 @@ fn convert_consumer(
         groups: BTreeSet::new(),
         consumer_groups,
         label: consumer.label.clone(),
+        lacks_group,
     }
 }
 
@@ -157,6 +157,7 @@ fn credentials(
     report: &mut ImportReport,
 ) -> Vec<ImportedCredential> {
     let mut numbers: BTreeMap<(usize, &str), usize> = BTreeMap::new();
+    let mut identifiers = IdAllocator::of([]);
     let mut credentials = Vec::new();
     for KongCredential { collection, entity } in &mut document.credentials {
         let owner = match index.take(entity, "consumer") {
@@ -179,9 +180,18 @@ fn credentials(
             settings["secret"] = secret.into();
             settings["base64_secret"] = true.into();
         }
+        let owner_name = &consumers[owner].username;
         let number = numbers.entry((owner, plugin)).or_default();
         *number += 1;
-        let id = format!("{}/credentials/{plugin}-{number}", consumers[owner].username);
+        let identifier = kong_identifier(entity, plugin, &settings);
+        // Unique among all consumers: X-Credential-Identifier alone distinguishes credentials for upstreams.
+        let name = identifier.clone().unwrap_or_else(|| format!("{owner_name}-{plugin}-{number}"));
+        let last = identifiers.allocate(&name);
+        if identifier.is_some_and(|identifier| identifier != last) {
+            let line = different(&entity.label, "", format!("X-Credential-Identifier is {last}"));
+            report.add(line.why("letters, digits, -, _ and . are allowed in ids, and an id is given once"));
+        }
+        let id = format!("{owner_name}/credentials/{last}");
         credentials.push(ImportedCredential {
             label: entity.label.clone(),
             owner,
@@ -192,6 +202,17 @@ fn credentials(
         });
     }
     credentials
+}
+
+/// The value that Kong sends as X-Credential-Identifier; `None` for an id that Kong would generate.
+fn kong_identifier(entity: &KongEntity, plugin: &str, settings: &Value) -> Option<String> {
+    let field = match plugin {
+        "basic-auth" => "username",
+        "hmac-auth" => "key_id",
+        "jwt-auth" => "key",
+        _ => return entity.peek("id").and_then(Value::as_str).map(str::to_owned),
+    };
+    settings[field].as_str().map(str::to_owned)
 }
 
 /// Length of Kong's password hashes: SHA-1 in hexadecimal digits.
@@ -268,8 +289,12 @@ pub(super) fn resources(
     report: &mut ImportReport,
 ) -> Vec<Resource> {
     let mut resources = Vec::new();
+    let mut closed_groups = Vec::new();
     for (at, ImportedGroup { id, name }) in consumers.groups.iter().enumerate() {
-        let plugins = allowed(&uses.of_group(at), translator, report);
+        let plugins = translator.of_consumer(&uses.of_group(at), report);
+        if plugins.get("mocking") == Some(&plugins::consumer_refusal()) {
+            closed_groups.push(at);
+        }
         let value = json!({ "name": name, "plugins": plugins });
         resources.push(Resource::new(Kind::ConsumerGroups, id, &value));
     }
@@ -279,16 +304,15 @@ pub(super) fn resources(
         if let Some(group) = consumer.consumer_groups.first() {
             value["group_id"] = json!(consumers.groups[*group].id);
         }
-        if consumer.consumer_groups.len() > 1 {
-            let instead =
-                format!("only the plugins of {} count", consumers.groups[consumer.consumer_groups[0]].name);
-            let line = different(&consumer.label, "groups", instead);
-            report.add(line.why("a consumer shares the plugins of one group"));
-        }
         if !consumer.labels.is_empty() {
             value["labels"] = Value::Object(consumer.labels.clone());
         }
-        let mut plugins = allowed(&uses.of_consumer(at), translator, report);
+        let (of_consumer, is_closed) = plugins_of(at, consumer, uses, report);
+        let mut plugins = translator.of_consumer(&of_consumer, report);
+        // A plugin of the consumer would replace the refusal of its group.
+        if is_closed || consumer.consumer_groups.iter().any(|group| closed_groups.contains(group)) {
+            plugins::close_consumer(&mut plugins);
+        }
         let credentials = consumers.credentials.iter().filter(|credential| credential.owner == at);
         for credential in credentials {
             match translator.runs(credential.plugin) {
@@ -322,23 +346,48 @@ fn keep_inactive(
     report.add(line.hint("takes effect in a version that supports it"));
 }
 
-fn allowed(
-    uses: &[&PluginUse],
-    translator: &mut PluginTranslator<'_>,
+/// The plugins of a consumer: its own, and those of all its groups but the first, which the gateway would not apply.
+fn plugins_of<'u>(
+    at: usize,
+    consumer: &ImportedConsumer,
+    uses: &'u PluginUses,
     report: &mut ImportReport,
-) -> Map<String, Value> {
-    let mut all = Map::new();
-    for one in uses {
-        for (name, settings) in translator.of_consumer(one, report) {
-            match name == NOT_FOR_CONSUMERS {
-                false => drop(all.insert(name, settings)),
-                true => {
-                    let line = dropped(&one.label, "", "left out");
-                    let why = format!("{name} of a consumer would replace what the route rewrites");
-                    report.add(line.why(why).hint("give the consumer routes of its own"));
-                }
-            }
+) -> (Vec<&'u PluginUse>, bool) {
+    let mut all = uses.of_consumer(at);
+    let mut is_closed = consumer.lacks_group;
+    if is_closed {
+        let line = dropped(&consumer.label, "groups", "all requests of the consumer are answered 503");
+        report
+            .refuse(line.why("a group is not set, and its plugins may guard them").hint("set the variable"));
+    }
+    let Some((first, others)) = consumer.consumer_groups.split_first() else { return (all, is_closed) };
+    let own: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
+    let mut taken: Vec<&str> = uses.of_group(*first).iter().map(|one| one.name.as_str()).collect();
+    for one in others.iter().flat_map(|group| uses.of_group(*group)) {
+        // In Kong, a plugin of the consumer replaces those of its groups.
+        if own.contains(&one.name.as_str()) {
+            continue;
+        }
+        if !taken.contains(&one.name.as_str()) {
+            taken.push(&one.name);
+            all.push(one);
+            let line =
+                different(&consumer.label, "groups", format!("{} is repeated with the consumer", one.label));
+            report.add(line.why("a consumer has one group here"));
+            continue;
+        }
+        let why =
+            format!("another group of the consumer has {} too, and a consumer has one group here", one.name);
+        if is_guard(&one.name) {
+            is_closed = true;
+            let instead =
+                format!("all requests of the consumer are answered 503, as {} may guard them", one.label);
+            let line = dropped(&consumer.label, "groups", instead);
+            report.refuse(line.why(why).hint("attach the plugin to the consumer"));
+        } else {
+            report
+                .add(different(&consumer.label, "groups", format!("{} does not apply", one.label)).why(why));
         }
     }
-    all
+    (all, is_closed)
 }

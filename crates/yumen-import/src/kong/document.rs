@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::deck::DeckTemplates;
-use super::entity::KongEntity;
+use super::entity::{KongEntity, UNREADABLE, UNSET_FIELDS};
 use super::environment::{KongEnvironment, Lookup};
 use crate::report::{ImportReport, dropped};
 
@@ -58,6 +58,8 @@ pub(super) fn read(
     lookup: Lookup<'_>,
     report: &mut ImportReport,
 ) -> Result<KongDocument, String> {
+    // Editors write a byte order mark, which begins a document of its own for the parser.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (marked, templates) = DeckTemplates::mark(text);
     let mut value = parse::parse(&marked, !templates.is_empty(), report)?;
     if !value.is_object() {
@@ -68,7 +70,7 @@ pub(super) fn read(
     }
     let version = version(&value)?;
     let environment = KongEnvironment::new(lookup, &value, templates);
-    environment.resolve(&mut value, "", report);
+    environment.resolve(&mut value, report);
     let Value::Object(mut top) = value else { return Err("a file of Kong is an object of lists".into()) };
     let mut document = KongDocument {
         marks_patterns: version >= 3.0,
@@ -327,9 +329,7 @@ impl KongReader<'_> {
             other => {
                 let message = format!("left out: found {other}, expected a list");
                 self.report.add(dropped("file", collection, message));
-                // One of them may guard access, as any unknown plugin.
-                let unreadable = || json!({ "name": "unreadable" });
-                if kind == "plugin" { vec![unreadable()] } else { Vec::new() }
+                if kind == "plugin" { vec![json!({ "name": UNREADABLE })] } else { Vec::new() }
             }
         };
         items.into_iter().filter_map(|item| self.entity(item, collection, kind, parent)).collect()
@@ -352,13 +352,19 @@ impl KongReader<'_> {
             other => {
                 let message = format!("left out: found {other}, expected an object");
                 self.report.add(dropped("file", collection, message));
-                return None;
+                if kind != "plugin" {
+                    return None;
+                }
+                Map::from_iter([("name".to_owned(), json!(UNREADABLE))])
             }
         };
         if let Some(defaults) = self.defaults.get(kind.replace(' ', "_")).and_then(Value::as_object) {
             for (field, value) in defaults {
                 // A field that is present wins over the default.
                 fields.entry(field.clone()).or_insert_with(|| value.clone());
+            }
+            if defaults.contains_key(UNSET_FIELDS) {
+                fields.insert(UNSET_FIELDS.to_owned(), defaults[UNSET_FIELDS].clone());
             }
         }
         self.add_tags(kind, &mut fields);

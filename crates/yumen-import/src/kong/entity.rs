@@ -5,7 +5,17 @@ use serde_json::{Map, Value};
 use crate::report::{ImportReport, dropped};
 
 /// Fields that Kong and its tools add to the settings, without effect on a gateway.
-const BOOKKEEPING: [&str; 6] = ["_comment", "_ignore", "created_at", "updated_at", "ws_id", "id"];
+const BOOKKEEPING: [&str; 7] =
+    ["_comment", "_ignore", "created_at", "updated_at", "ws_id", "id", UNSET_FIELDS];
+
+/// Field with the names of the other fields whose values refer to variables that are not set.
+pub(super) const UNSET_FIELDS: &str = "_unset";
+
+/// Name of a plugin that cannot be read. It may guard access, as any unknown plugin.
+pub(super) const UNREADABLE: &str = "unreadable";
+
+/// Stands for the name of a field in [`UNSET_FIELDS`] that itself refers to a variable.
+pub(super) const UNSET_NAME: &str = "*";
 
 /// An object of the file.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +44,12 @@ impl KongEntity {
 
     pub(super) fn peek(&self, field: &str) -> Option<&Value> {
         self.fields.get(field).filter(|value| !value.is_null())
+    }
+
+    /// Whether the value of one of these fields refers to a variable that is not set. The fields need not be present.
+    pub(super) fn lacks_any(&self, fields: &[&str]) -> bool {
+        let unset = self.fields.get(UNSET_FIELDS).and_then(Value::as_array).into_iter().flatten();
+        unset.filter_map(Value::as_str).any(|name| name == UNSET_NAME || fields.contains(&name))
     }
 
     /// The value of a boolean field, which remains to be taken.

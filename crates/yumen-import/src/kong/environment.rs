@@ -4,10 +4,26 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::deck::{DeckPiece, DeckTemplates};
+use super::entity::{UNREADABLE, UNSET_FIELDS, UNSET_NAME};
 use crate::report::{ImportReport, dropped};
+
+/// Collections whose objects list the fields that could not be resolved, in [`UNSET_FIELDS`].
+const MARKED: [&str; 6] = ["acls", "consumers", "consumer_groups", "plugins", "routes", "services"];
+
+/// Objects whose members are marked in the same way.
+const MARKED_MEMBERS: [&str; 2] = ["_plugin_configs", "_info.defaults"];
+
+/// The member that contains a value.
+#[derive(Debug, Clone, Copy)]
+enum ValuePlace<'n> {
+    /// The value of the member.
+    Member(&'n str),
+    /// An item of the member's list.
+    Item(&'n str),
+}
 
 /// Looks up an environment variable.
 pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -34,34 +50,86 @@ impl<'a> KongEnvironment<'a> {
         KongEnvironment { lookup, vaults, templates }
     }
 
-    /// Resolves all references inside `value`, whose path in the file is `path`.
-    pub(super) fn resolve(&self, value: &mut Value, path: &str, report: &mut ImportReport) {
+    /// Resolves all references inside a document.
+    pub(super) fn resolve(&self, document: &mut Value, report: &mut ImportReport) {
+        self.resolve_at(document, "", ValuePlace::Member(""), report);
+    }
+
+    /// Resolves all references inside `value`, whose path in the file is `path`. `true` if one of them could not be
+    /// resolved and no object lists it.
+    fn resolve_at(
+        &self,
+        value: &mut Value,
+        path: &str,
+        place: ValuePlace<'_>,
+        report: &mut ImportReport,
+    ) -> bool {
         match value {
             Value::Array(items) => {
+                let mut is_unset = false;
+                let (ValuePlace::Member(name) | ValuePlace::Item(name)) = place;
                 for (at, item) in items.iter_mut().enumerate() {
-                    self.resolve(item, &format!("{path}[{at}]"), report);
+                    let path = format!("{path}[{at}]");
+                    is_unset |= self.resolve_at(item, &path, ValuePlace::Item(name), report);
                 }
+                is_unset
             }
-            Value::Object(members) => {
-                if members.keys().any(|name| self.templates.are_in(name)) {
-                    *members = self.with_resolved_names(std::mem::take(members), path, report);
-                }
-                for (name, member) in members.iter_mut() {
-                    let dot = if path.is_empty() { "" } else { "." };
-                    self.resolve(member, &format!("{path}{dot}{name}"), report);
-                }
-            }
+            Value::Object(members) => self.resolve_members(members, path, place, report),
             Value::String(text) => {
-                if let Some(resolved) = self.text(text).transpose() {
-                    *value = resolved.unwrap_or_else(|message| {
-                        let hint = "set it and import again";
-                        report.add(dropped("file", path, "left out").why(message).hint(hint));
-                        Value::Null
-                    });
+                let Some(resolved) = self.text(text).transpose() else { return false };
+                let is_unset = resolved.is_err();
+                *value = resolved.unwrap_or_else(|message| {
+                    let hint = "set it and import again";
+                    report.add(dropped("file", path, "left out").why(message).hint(hint));
+                    match place {
+                        // A plugin that cannot be read may guard.
+                        ValuePlace::Item("plugins") => json!({ "name": UNREADABLE }),
+                        ValuePlace::Member("plugins") => json!([{ "name": UNREADABLE }]),
+                        _ => Value::Null,
+                    }
+                });
+                is_unset
+            }
+            _ => false,
+        }
+    }
+
+    fn resolve_members(
+        &self,
+        members: &mut Map<String, Value>,
+        path: &str,
+        place: ValuePlace<'_>,
+        report: &mut ImportReport,
+    ) -> bool {
+        let mut unset: Vec<Value> = Vec::new();
+        if members.keys().any(|name| self.templates.are_in(name)) {
+            let before = members.len();
+            *members = self.with_resolved_names(std::mem::take(members), path, report);
+            if members.len() < before {
+                unset.push(UNSET_NAME.into());
+            }
+        }
+        for (name, member) in members.iter_mut() {
+            let dot = if path.is_empty() { "" } else { "." };
+            if self.resolve_at(member, &format!("{path}{dot}{name}"), ValuePlace::Member(name), report) {
+                match member {
+                    Value::Object(fields) if MARKED_MEMBERS.contains(&path) => {
+                        fields.insert(UNSET_FIELDS.to_owned(), json!([UNSET_NAME]));
+                    }
+                    _ => unset.push(name.as_str().into()),
                 }
             }
-            _ => {}
         }
+        if unset.is_empty() {
+            return false;
+        }
+        // The settings of a plugin may have lists with the names of collections.
+        let is_marked =
+            matches!(place, ValuePlace::Item(name) if MARKED.contains(&name)) && !path.contains(".config");
+        if is_marked {
+            members.insert(UNSET_FIELDS.to_owned(), unset.into());
+        }
+        !is_marked
     }
 
     /// Members whose names contain references. A member without a resolved name is left out and reported.

@@ -35,6 +35,17 @@ pub(super) fn translate(text: &str) -> Result<ExpressionMatch, String> {
     Ok(ExpressionMatch { conditions, path })
 }
 
+/// Converts the conditions of an expression that are understood, of which the others only exclude requests; `None` if
+/// none of them is on the path.
+pub(super) fn translate_known(text: &str) -> Option<ExpressionMatch> {
+    let KongExprNode::All(nodes) = parse::parse(text).ok()? else { return None };
+    let known: Vec<(&KongExprNode, Value)> =
+        nodes.iter().filter_map(|node| Some((node, condition(node).ok()?))).collect();
+    let names_path = known.iter().any(|(node, _)| path(node).is_some());
+    let conditions = known.into_iter().map(|(_, condition)| condition).collect();
+    names_path.then_some(ExpressionMatch { conditions, path: None })
+}
+
 fn condition(node: &KongExprNode) -> Result<Value, String> {
     let grouped = |word: &str, nodes: &[KongExprNode]| {
         let mut group = vec![json!(word)];
@@ -89,7 +100,24 @@ fn variable(field: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
+/// The condition on one segment of the path; `None` for other comparisons.
+fn compare_segment(call: &FieldComparison) -> Option<Value> {
+    let number: usize = call.field.strip_prefix("http.path.segments.")?.parse().ok()?;
+    let KongExprLiteral::Text(text) = &call.literal else { return None };
+    let end = match call.operator.as_str() {
+        "==" => "(?:/|$)",
+        "^=" => "",
+        _ => return None,
+    };
+    let before = if number > 0 { format!("(?:[^/]*/){{{number}}}") } else { String::new() };
+    let operator = if call.is_lowered { "~*" } else { "~~" };
+    Some(json!(["uri", operator, format!("^/{before}{}{end}", escape(text))]))
+}
+
 fn compare(call: &FieldComparison) -> Result<Value, String> {
+    if let Some(condition) = compare_segment(call) {
+        return Ok(condition);
+    }
     let variable = variable(&call.field)?;
     let unknown = || format!("{} {} means nothing here", call.field, call.operator);
     match &call.literal {

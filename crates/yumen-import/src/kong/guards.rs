@@ -31,26 +31,7 @@ const HARMLESS: [&str; 23] = [
     "zipkin",
 ];
 
-/// Guards whose absence for one consumer is harmless while another instance of the plugin applies.
-const ADJUSTS: [&str; 10] = [
-    "rate-limiting",
-    "rate-limiting-advanced",
-    "redirect",
-    "request-size-limiting",
-    "request-termination",
-    "request-transformer",
-    "request-transformer-advanced",
-    "response-ratelimiting",
-    "response-transformer",
-    "response-transformer-advanced",
-];
-
 /// Whether the absence of a plugin grants access.
 pub(super) fn is_guard(name: &str) -> bool {
     !HARMLESS.contains(&name)
-}
-
-/// Whether the absence of one instance grants access although another instance of the plugin applies.
-pub(super) fn is_guard_per_instance(name: &str) -> bool {
-    is_guard(name) && !ADJUSTS.contains(&name)
 }

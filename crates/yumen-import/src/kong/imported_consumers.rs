@@ -12,11 +12,13 @@ use super::document::EntityIndex;
 pub(super) struct ImportedConsumer {
     pub(super) username: String,
     pub(super) labels: Map<String, Value>,
-    /// Names of its ACL groups.
+    /// Names of its ACL groups; an empty one for a group that is not set.
     pub(super) groups: BTreeSet<String>,
     /// Indexes of its consumer groups.
     pub(super) consumer_groups: Vec<usize>,
     pub(super) label: String,
+    /// Whether one of its consumer groups is not set.
+    pub(super) lacks_group: bool,
 }
 
 /// All consumers, in the order of the file.
@@ -54,11 +56,17 @@ impl ImportedConsumers {
         Some(self.all[self.index.find(reference)?].username.as_str())
     }
 
-    /// The consumers in any of these groups.
-    pub(super) fn members(&self, groups: &[String], by_consumer_group: bool) -> Vec<String> {
+    /// Whether the consumer of this resulting name has credentials.
+    pub(super) fn has_credentials(&self, username: &str) -> bool {
+        self.credentials.iter().any(|credential| self.all[credential.owner].username == username)
+    }
+
+    /// The consumers in any of these groups; with `suspects`, also those with a group that is not set.
+    pub(super) fn members(&self, groups: &[String], by_consumer_group: bool, suspects: bool) -> Vec<String> {
         let is_member = |consumer: &&ImportedConsumer| {
             let in_group = |at: &usize| groups.contains(&self.groups[*at].name);
-            groups.iter().any(|group| consumer.groups.contains(group))
+            (suspects && consumer.groups.contains(""))
+                || groups.iter().any(|group| consumer.groups.contains(group))
                 || (by_consumer_group && consumer.consumer_groups.iter().any(in_group))
         };
         self.all.iter().filter(is_member).map(|consumer| consumer.username.clone()).collect()

@@ -10,13 +10,22 @@ pub(super) enum KongPath {
 }
 
 impl KongPath {
-    /// Parses a path. A tilde marks a pattern since format 3.0; in older formats, special characters do.
+    /// Parses a path. A tilde marks a pattern since format 3.0; in older formats, special characters do. Kong normalizes
+    /// the paths of older formats when it loads them.
     pub(super) fn parse(text: &str, marks_patterns: bool) -> KongPath {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "._~/%-".contains(c);
         match text.strip_prefix('~') {
-            Some(pattern) if marks_patterns => KongPath::Pattern(pattern.to_owned()),
-            None if !marks_patterns && !text.chars().all(is_plain) => KongPath::Pattern(text.to_owned()),
-            _ => KongPath::Prefix(text.to_owned()),
+            // Since 3.0, only reserved characters are encoded in the paths that patterns are compared with.
+            Some(pattern) if marks_patterns => {
+                KongPath::Pattern(decode(pattern, |byte| RESERVED.contains(&byte), &escape))
+            }
+            _ if !marks_patterns && !text.chars().all(is_plain) => {
+                KongPath::Pattern(decode(text, |_| true, &escape))
+            }
+            _ => {
+                let decoded = decode(text, |_| true, &str::to_owned);
+                KongPath::Prefix(if marks_patterns { decoded } else { normalized(&decoded) })
+            }
         }
     }
 
@@ -25,15 +34,25 @@ impl KongPath {
         matches!(self, KongPath::Prefix(prefix) if prefix.contains(PATTERN_CHARACTERS))
     }
 
-    /// The regular expression that matches the same paths.
+    /// The regular expression over the beginning of a path, for rewriting.
     pub(super) fn regex(&self) -> String {
         match self {
-            KongPath::Prefix(prefix) => format!("^{}", escape(prefix)),
+            KongPath::Prefix(prefix) => format!("^{}", escape(&prefix.replace(SLASH, "/"))),
             KongPath::Pattern(pattern) => match pattern.strip_prefix('^').unwrap_or(pattern) {
                 // Without the group, only the first alternative would be anchored.
-                pattern if pattern.contains('|') => format!("^(?:{pattern})"),
-                pattern => format!("^{pattern}"),
+                pattern if pattern.contains('|') => format!("^(?:{})", pattern.replace(SLASH, "/")),
+                pattern => format!("^{}", pattern.replace(SLASH, "/")),
             },
+        }
+    }
+
+    /// The regular expression that matches the same paths as in Kong, which anchors the first alternative alone.
+    pub(super) fn condition(&self) -> String {
+        match self {
+            KongPath::Pattern(pattern) if has_alternatives(pattern) => {
+                format!("^{}", pattern.strip_prefix('^').unwrap_or(pattern).replace(SLASH, "/"))
+            }
+            other => other.regex(),
         }
     }
 
@@ -44,6 +63,66 @@ impl KongPath {
             KongPath::Pattern(pattern) => plain_start(&literal_start(pattern)).to_owned(),
         }
     }
+}
+
+/// An encoded slash, which the router does not decode. The variable `uri` holds a slash in its place.
+const SLASH: &str = "%2F";
+
+/// Characters that Kong leaves encoded in paths (RFC 3986 §2.2).
+const RESERVED: &[u8] = b"!*'();:@&=+$,/?%#[]";
+
+/// Decodes percent-encoded bytes, except slashes, as the router decodes the paths of requests.
+fn decode(text: &str, decodes: impl Fn(u8) -> bool, write: &dyn Fn(&str) -> String) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, encoded)) =
+        rest.split_once('%').map(|(before, _)| (before, &rest[before.len()..]))
+    {
+        out.push_str(before);
+        // A run of triplets may be one character of UTF-8.
+        let mut bytes = Vec::new();
+        let mut end = 0;
+        while let Some(byte) = triplet(&encoded[end..]).filter(|byte| *byte != b'/' && decodes(*byte)) {
+            bytes.push(byte);
+            end += 3;
+        }
+        match std::str::from_utf8(&bytes) {
+            Ok(decoded) if end > 0 => out.push_str(&write(decoded)),
+            _ if triplet(encoded) == Some(b'/') => {
+                out.push_str(SLASH);
+                end = 3;
+            }
+            // Bytes that are no text, or a percent sign alone.
+            _ => {
+                end = end.max(1);
+                out.push_str(&encoded[..end]);
+            }
+        }
+        rest = &encoded[end..];
+    }
+    out + rest
+}
+
+/// The byte of a percent-encoded triplet at the beginning.
+fn triplet(text: &str) -> Option<u8> {
+    let digits = text.strip_prefix('%')?.get(..2)?;
+    // `from_str_radix` accepts a sign.
+    let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)
+}
+
+/// A path without empty segments and dot segments (RFC 3986 §5.2.4).
+fn normalized(path: &str) -> String {
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(segments.pop()),
+            other => segments.push(other),
+        }
+    }
+    let ends_in_slash = ["/", "/.", "/.."].iter().any(|end| path.ends_with(end)) && !segments.is_empty();
+    format!("/{}{}", segments.join("/"), if ends_in_slash { "/" } else { "" })
 }
 
 /// Characters with a meaning in patterns that are rare in paths.
@@ -160,6 +239,8 @@ impl PathMapping<'_> {
         // If the whole path is stripped, the base remains, with a trailing slash only if the request has one.
         let whole = match path {
             KongPath::Prefix(prefix) if prefix.len() > 1 && prefix.ends_with('/') => Vec::new(),
+            // A request for the root ends in the slash that the base ends in.
+            KongPath::Prefix(prefix) if prefix == "/" && self.base.ends_with('/') => Vec::new(),
             _ => pair(format!("{begin}$"), bare),
         };
         [whole, rest].concat()

@@ -12,21 +12,28 @@ use yumen_config::{Kind, Resource};
 use super::entity::KongEntity;
 use super::guards::{UNGUARDED, is_guard};
 use super::imported_consumers::ImportedConsumers;
-use super::scopes::PluginUse;
+use super::scopes::{PluginScope, PluginStanding, PluginUse};
 use crate::report::{ImportReport, different, dropped};
 pub(super) use limits::{LIMIT, SERVICE_KEY};
 pub(super) use respond::message;
 
 /// The authentication plugins that run with a plugin.
-#[derive(Debug, Clone, Copy)]
-struct AuthenticationCount(usize);
+#[derive(Debug, Default)]
+struct PluginAuthentication {
+    count: usize,
+    /// The anonymous consumers of these plugins.
+    anonymous: Vec<String>,
+}
 
-impl AuthenticationCount {
+impl PluginAuthentication {
     /// Whether every request belongs to a consumer.
-    fn identifies(self) -> bool {
-        self.0 > 0
+    fn identifies(&self) -> bool {
+        self.count > 0
     }
 }
+
+/// A consumer's instance would replace the rewrite that a route needs for its upstream.
+const NOT_FOR_CONSUMERS: &str = "proxy-rewrite";
 
 /// Converts plugins.
 pub(super) struct PluginTranslator<'a> {
@@ -40,7 +47,7 @@ struct PluginJob<'j> {
     label: &'j str,
     settings: KongEntity,
     consumers: &'j ImportedConsumers,
-    authentication: AuthenticationCount,
+    authentication: &'j PluginAuthentication,
     /// Whether a part that is not converted denies access or hides data.
     loses_guard: bool,
     report: &'j mut ImportReport,
@@ -82,27 +89,69 @@ impl<'a> PluginTranslator<'a> {
     /// Converts all plugins of one object. Several may become one.
     pub(super) fn all(&mut self, uses: &[&PluginUse], report: &mut ImportReport) -> Map<String, Value> {
         // Conversions depend on whether requests belong to a consumer.
-        let authentications = uses.iter().filter(|one| auth::IDENTIFIES.contains(&one.name.as_str())).count();
-        self.convert(uses, AuthenticationCount(authentications), report)
+        let identifies = |one: &&&PluginUse| auth::IDENTIFIES.contains(&one.name.as_str());
+        let mut authentication = PluginAuthentication::default();
+        for one in uses.iter().filter(identifies) {
+            authentication.count += 1;
+            let anonymous = one.config.peek("anonymous").and_then(|name| self.consumers.username(name));
+            if let Some(name) =
+                anonymous.filter(|name| !authentication.anonymous.iter().any(|one| one == name))
+            {
+                authentication.anonymous.push(name.to_owned());
+            }
+        }
+        self.convert(uses, &authentication, report)
+    }
+
+    /// Whether a plugin can be converted without a part that denies access or hides data.
+    pub(super) fn converts_wholly(&self, one: &PluginUse) -> bool {
+        if one.standing != PluginStanding::Known {
+            return false;
+        }
+        let mut report = ImportReport::default();
+        let authentication = PluginAuthentication { count: 1, ..PluginAuthentication::default() };
+        let converted = translate(&one.name, self.job(one, &authentication, &mut report));
+        let is_usable = |plugin: &ConvertedPlugin| {
+            (self.runs)(plugin.name)
+                && (plugin.name != NOT_FOR_CONSUMERS || !transform::hides_content(&one.config))
+        };
+        converted.is_some_and(|all| !all.loses_guard && all.plugins.iter().all(is_usable))
+    }
+
+    fn job<'j>(
+        &self,
+        one: &'j PluginUse,
+        authentication: &'j PluginAuthentication,
+        report: &'j mut ImportReport,
+    ) -> PluginJob<'j>
+    where
+        'a: 'j,
+    {
+        let settings = one.config.clone();
+        let (label, consumers) = (one.label.as_str(), self.consumers);
+        PluginJob { label, settings, consumers, authentication, loses_guard: false, report }
     }
 
     fn convert(
         &mut self,
         uses: &[&PluginUse],
-        authentication: AuthenticationCount,
+        authentication: &PluginAuthentication,
         report: &mut ImportReport,
     ) -> Map<String, Value> {
         let mut plugins = Map::new();
         for one in uses {
-            let job = PluginJob {
-                label: &one.label,
-                settings: one.config.clone(),
-                consumers: self.consumers,
-                authentication,
-                loses_guard: false,
-                report,
-            };
-            let Some(converted) = translate(&one.name, job) else {
+            match one.standing {
+                PluginStanding::Known => {}
+                PluginStanding::Unset => {
+                    leave_out_unset(one, &mut plugins, report);
+                    continue;
+                }
+                PluginStanding::Closing => {
+                    put_refusal(one.scope, &mut plugins);
+                    continue;
+                }
+            }
+            let Some(converted) = translate(&one.name, self.job(one, authentication, report)) else {
                 // An unknown plugin may guard (decision 50).
                 let line = dropped(&one.label, "", "left out").why("plugin not supported");
                 report.add(line);
@@ -119,10 +168,15 @@ impl<'a> PluginTranslator<'a> {
         plugins
     }
 
-    /// Converts one plugin of a consumer or a group.
-    pub(super) fn of_consumer(&mut self, one: &PluginUse, report: &mut ImportReport) -> Map<String, Value> {
+    /// Converts the plugins of a consumer or a group.
+    pub(super) fn of_consumer(
+        &mut self,
+        uses: &[&PluginUse],
+        report: &mut ImportReport,
+    ) -> Map<String, Value> {
         // A consumer's plugins run only for identified requests.
-        self.convert(&[one], AuthenticationCount(1), report)
+        let authentication = PluginAuthentication { count: 1, ..PluginAuthentication::default() };
+        self.convert(uses, &authentication, report)
     }
 
     fn put(
@@ -132,6 +186,15 @@ impl<'a> PluginTranslator<'a> {
         plugins: &mut Map<String, Value>,
         report: &mut ImportReport,
     ) {
+        if name == NOT_FOR_CONSUMERS && one.scope.has_consumer() {
+            let line = dropped(&one.label, "", "left out");
+            let why = format!("{name} of a consumer would replace what the route rewrites");
+            report.add(line.why(why).hint("give the consumer routes of its own"));
+            if transform::hides_content(&one.config) {
+                refuse_requests(one, plugins, report);
+            }
+            return;
+        }
         if name == limits::LIMIT {
             self.has_limits = true;
             limits::share_among_services(one.scope, &mut settings);
@@ -177,11 +240,56 @@ fn refuse_requests(one: &PluginUse, plugins: &mut Map<String, Value>, report: &m
     if !is_guard(&one.name) {
         return;
     }
-    let hint = "once access is guarded in another way, remove fault-injection here";
-    let line = dropped(&one.label, "", "requests are answered 503, so that none passes unchecked");
-    report.refuse(line.hint(hint));
+    let (instead, plugin) = match one.scope.has_consumer() {
+        false => ("requests are answered 503, so that none passes unchecked", "fault-injection"),
+        true => (
+            "all requests of the consumer or group are answered 503, so that none passes unchecked",
+            "mocking",
+        ),
+    };
+    let hint = format!("once access is guarded in another way, remove {plugin} here");
+    report.refuse(dropped(&one.label, "", instead).hint(hint));
+    put_refusal(one.scope, plugins);
+}
+
+/// Refuses all requests of the owner of a plugin.
+fn put_refusal(scope: PluginScope, plugins: &mut Map<String, Value>) {
+    match scope.has_consumer() {
+        false => close_requests(plugins),
+        true => close_consumer(plugins),
+    }
+}
+
+/// Refuses all requests of a route or service.
+pub(super) fn close_requests(plugins: &mut Map<String, Value>) {
     let message = json!({ "message": UNGUARDED }).to_string();
     plugins.insert("fault-injection".into(), refusal(503, &message, None));
+}
+
+/// Refuses all requests of a consumer or group. `fault-injection` of the route runs before the consumer is known and
+/// would keep that of the consumer from running; `mocking` runs after authentication.
+pub(super) fn close_consumer(plugins: &mut Map<String, Value>) {
+    plugins.insert("mocking".into(), consumer_refusal());
+}
+
+/// Settings of `mocking` that refuse all requests of a consumer.
+pub(super) fn consumer_refusal() -> Value {
+    let mut refusal = message(503, UNGUARDED);
+    // Before the other plugins of the access phase.
+    refusal["_meta"]["priority"] = json!(3002);
+    refusal
+}
+
+/// Leaves out a plugin with a setting that is not set. A guard refuses requests instead.
+fn leave_out_unset(one: &PluginUse, plugins: &mut Map<String, Value>, report: &mut ImportReport) {
+    let line = dropped(&one.label, "", "left out").why("a setting is not set");
+    let line = line.hint("set the variable, or name settings that exist, and import again");
+    // Without its origins, `cors` would send the credentials of browsers to any of them.
+    match one.name == "cors" {
+        true => report.weaken(line),
+        false => report.add(line),
+    }
+    refuse_requests(one, plugins, report);
 }
 
 /// Settings of `fault-injection` that respond to every request, or to those that meet a condition.

@@ -3,8 +3,6 @@
 mod limits;
 mod matching;
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
 use yumen_config::{Kind, Resource};
 
@@ -22,10 +20,14 @@ use super::streams;
 use crate::report::{ImportReport, dropped};
 use limits::{LimitName, SharedLimits};
 use matching::KongRouteMatch;
+pub(super) use matching::unset_condition;
 
 /// A route under conversion; it may become several routes.
 #[derive(Debug)]
 struct KongRoute {
+    /// Index of the Kong route.
+    at: usize,
+    purpose: RoutePurpose,
     name: String,
     service: Option<usize>,
     labels: Option<Value>,
@@ -35,6 +37,26 @@ struct KongRoute {
     path_handling: PathHandling,
     /// The status of plain requests, if the route is for `https` only.
     https_status: Option<u16>,
+}
+
+/// Result of a request that a route matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RoutePurpose {
+    /// The request is forwarded, or a plugin responds.
+    Serve,
+    /// The request is refused: a condition cannot be converted, so it may be one that a plugin guards.
+    Refuse,
+}
+
+/// The result for one Kong route.
+#[derive(Default)]
+struct ReadRoute {
+    /// The route as far as it can be converted.
+    served: Option<KongRoute>,
+    /// Requests that may belong to the part that cannot be converted.
+    uncertain: Option<KongRoute>,
+    /// Whether some of that part's requests are not among those of `uncertain`.
+    loses_requests: bool,
 }
 
 /// One resulting route: the paths of a Kong route with the same placement.
@@ -51,19 +73,11 @@ pub(super) fn translate(
     translator: &mut PluginTranslator<'_>,
     report: &mut ImportReport,
 ) -> Vec<Resource> {
-    let marks_patterns = document.marks_patterns;
-    let mut routes: BTreeMap<usize, KongRoute> = BTreeMap::new();
-    for (at, entity) in document.routes.iter_mut().enumerate().filter(|(_, one)| !streams::is_stream(one)) {
-        match read(entity, services, marks_patterns, report) {
-            Some(route) => drop(routes.insert(at, route)),
-            // The fields of a route that is left out are not reported.
-            None => *entity = KongEntity::default(),
-        }
-    }
+    let routes = read_all(document, services, uses, report);
     let mut candidates: Vec<KongPathCandidate> = Vec::new();
-    for (at, route) in &routes {
+    for (at, route) in routes.iter().enumerate() {
         // Precedence depends on all routes of the file, so the places are found together.
-        candidates.extend(route.conditions.candidates(*at));
+        candidates.extend(route.conditions.candidates(at));
     }
     let path_placements = precedence::placement(&candidates);
     let mut path_placements = candidates
@@ -74,18 +88,23 @@ pub(super) fn translate(
     let mut ids = IdAllocator::of(document.routes.iter().map(|route| &*route.name));
     let mut limits = SharedLimits::default();
     let mut resources = Vec::new();
-    for (at, route) in &routes {
+    for (number, route) in routes.iter().enumerate() {
         let mut placements = Vec::new();
-        while let Some((_, placement)) = path_placements.next_if(|(owner, _)| owner == at) {
+        while let Some((_, placement)) = path_placements.next_if(|(owner, _)| *owner == number) {
             placements.push(placement);
         }
-        let service = route.service.map(|at| &services.all[at]);
-        let of_route = uses.of_route(*at, route.service);
-        let mut plugins = translator.all(&of_route, report);
-        let shared = shared_plugins(*at, route.service, uses, translator, report);
         let groups = groups(&route.conditions, placements);
         // One id per group: the paths of a route may need different priorities.
         let names: Vec<_> = groups.iter().map(|_| ids.allocate(&route.name)).collect();
+        if route.purpose == RoutePurpose::Refuse {
+            resources.extend(refusals(route, &groups, &names));
+            continue;
+        }
+        let at = route.at;
+        let service = route.service.map(|at| &services.all[at]);
+        let of_route = uses.of_route(at, route.service);
+        let mut plugins = translator.all(&of_route, report);
+        let shared = shared_plugins(at, route.service, uses, translator, report);
         let owner = LimitName::of(&of_route, services, names.first(), groups.len());
         let config = owner.and_then(|owner| limits.share(&mut plugins, &shared, &owner));
         for (group, id) in groups.iter().zip(&names) {
@@ -98,6 +117,47 @@ pub(super) fn translate(
     }
     resources.extend(limits.resources());
     resources
+}
+
+/// Reads all routes, with those that refuse requests in place of a part that cannot be converted.
+fn read_all(
+    document: &mut KongDocument,
+    services: &KongServices,
+    uses: &PluginUses,
+    report: &mut ImportReport,
+) -> Vec<KongRoute> {
+    let marks_patterns = document.marks_patterns;
+    let mut routes: Vec<KongRoute> = Vec::new();
+    for (at, entity) in document.routes.iter_mut().enumerate().filter(|(_, one)| !streams::is_stream(one)) {
+        let service = entity.peek("service").and_then(|service| services.index.find(service));
+        let is_guarded = uses.guard(at, service);
+        let ReadRoute { served, uncertain, loses_requests } =
+            read(entity, at, services, marks_patterns, report);
+        if is_guarded && uncertain.is_some() {
+            let instead = "requests with the prefix that it may match are answered 503";
+            report.refuse(dropped(&entity.label, "", instead).why("plugins guard the part that is left out"));
+        }
+        if is_guarded && loses_requests {
+            let instead = "its requests reach other routes, which may be open";
+            let line = dropped(&entity.label, "", instead).why("plugins guard the part that is left out");
+            report.weaken(line.hint("write its conditions in another way, or guard the other routes"));
+        }
+        if served.is_none() {
+            // The fields of a route that is left out are not reported.
+            *entity = KongEntity::default();
+        }
+        routes.extend(uncertain.filter(|_| is_guarded));
+        routes.extend(served);
+    }
+    routes
+}
+
+/// Resources that refuse the requests of a route.
+fn refusals(route: &KongRoute, groups: &[RouteGroup], names: &[String]) -> Vec<Resource> {
+    let mut plugins = Map::new();
+    plugins::close_requests(&mut plugins);
+    let refusal = |group| resource(route, None, group, &plugins, &Map::new());
+    groups.iter().zip(names).map(|(group, id)| Resource::new(Kind::Routes, id, &refusal(group))).collect()
 }
 
 /// The plugins of the service that the route need not repeat. A plugin of the route itself is repeated even if equal,
@@ -124,6 +184,46 @@ fn shared_plugins(
 
 fn read(
     entity: &mut KongEntity,
+    at: usize,
+    services: &KongServices,
+    marks_patterns: bool,
+    report: &mut ImportReport,
+) -> ReadRoute {
+    let left_out = ReadRoute { loses_requests: true, ..ReadRoute::default() };
+    if let Some(field) = matching::unset_condition(entity) {
+        let line = dropped(&entity.label, field, "the route is left out");
+        let line = line.why("a value is not set, and without it the route would match other requests");
+        report.weaken(line.hint("set the variable and import again"));
+        return left_out;
+    }
+    let lacks_value = entity.lacks_any(&["paths", "hosts", "methods", "snis", "sources", "destinations"]);
+    if lacks_value {
+        let line = dropped(&entity.label, "", "requests for a value that is not set reach other routes");
+        report.weaken(line.hint("set the variable and import again"));
+    }
+    let Some(mut route) = read_route(entity, at, services, marks_patterns, report) else { return left_out };
+    let unusable = &route.conditions.unusable;
+    let loses_requests = unusable.iter().any(|path| path.literal() == "/");
+    let refused = |conditions: KongRouteMatch| KongRoute {
+        purpose: RoutePurpose::Refuse,
+        service: None,
+        labels: None,
+        name: route.name.clone(),
+        conditions,
+        ..route
+    };
+    if route.purpose == RoutePurpose::Refuse {
+        return ReadRoute { uncertain: Some(route), ..ReadRoute::default() };
+    }
+    let uncertain = route.conditions.of_unusable().map(refused);
+    let has_paths = !route.conditions.paths.is_empty() || unusable.is_empty();
+    route.conditions.unusable.clear();
+    ReadRoute { served: has_paths.then_some(route), uncertain, loses_requests }
+}
+
+fn read_route(
+    entity: &mut KongEntity,
+    at: usize,
     services: &KongServices,
     marks_patterns: bool,
     report: &mut ImportReport,
@@ -159,15 +259,17 @@ fn read(
     // The default of Kong.
     let redirect = entity.count("https_redirect_status_code", report).unwrap_or(426) as u16;
     let only_http = !protocols.is_empty() && !protocols.iter().any(is_encrypted);
-    let conditions = match entity.text("expression", report) {
+    let (conditions, purpose) = match entity.text("expression", report) {
         Some(text) => expressed(&text, entity, only_http, report)?,
-        None => KongRouteMatch::read(entity, only_http, marks_patterns, report)?,
+        None => (KongRouteMatch::read(entity, only_http, marks_patterns, report)?, RoutePurpose::Serve),
     };
     // Bodies are passed on as they arrive, as Kong does with false; its default of true delays them only.
     for field in ["request_buffering", "response_buffering"] {
         entity.flag(field, report);
     }
     Some(KongRoute {
+        at,
+        purpose,
         name: entity.name.clone(),
         service,
         labels: super::labels::labels(entity, report),
@@ -183,21 +285,23 @@ fn read(
     })
 }
 
-/// The conditions of a route with an expression.
+/// The conditions of a route with an expression. A route that serves no request refuses those that the understood
+/// conditions match, if they include a path.
 fn expressed(
     text: &str,
     entity: &mut KongEntity,
     only_http: bool,
     report: &mut ImportReport,
-) -> Option<KongRouteMatch> {
+) -> Option<(KongRouteMatch, RoutePurpose)> {
     let priority = entity.count("priority", report).unwrap_or(0);
     match expression::translate(text) {
-        Ok(found) => Some(KongRouteMatch::expressed(found, priority, only_http)),
+        Ok(found) => Some((KongRouteMatch::expressed(found, priority, only_http), RoutePurpose::Serve)),
         Err(why) => {
             let hint = "write it with paths, hosts, methods and headers";
             let line = dropped(&entity.label, "expression", "the route is left out");
             report.add(line.why(why).hint(hint));
-            None
+            let wider = expression::translate_known(text)?;
+            Some((KongRouteMatch::expressed(wider, priority, only_http), RoutePurpose::Refuse))
         }
     }
 }
@@ -213,7 +317,8 @@ fn groups(conditions: &KongRouteMatch, path_placements: Vec<PathPlacement>) -> V
             Some(KongPath::Pattern(_)) => false,
             None => placement.prefix == "/",
         };
-        let condition = path.as_ref().filter(|_| !is_covered).map(|path| json!(["uri", "~~", path.regex()]));
+        let condition =
+            path.as_ref().filter(|_| !is_covered).map(|path| json!(["uri", "~~", path.condition()]));
         let fits = |group: &&mut RouteGroup| {
             condition.is_none()
                 && group.condition.is_none()

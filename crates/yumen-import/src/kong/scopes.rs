@@ -6,10 +6,11 @@
 use serde_json::{Map, Value, json};
 
 use super::document::{EntityIndex, KongDocument};
-use super::entity::KongEntity;
-use super::guards::{UNGUARDED, is_guard_per_instance};
+use super::entity::{KongEntity, UNSET_FIELDS};
+use super::guards::is_guard;
+use super::plugins::PluginTranslator;
 use super::protocols::is_stream_protocol;
-use crate::report::{ImportReport, different, dropped};
+use crate::report::{ImportReport, dropped};
 
 /// Plugins that only observe. As global rules they also observe requests that no route matches.
 const OBSERVERS: [&str; 12] = [
@@ -27,6 +28,20 @@ const OBSERVERS: [&str; 12] = [
     "opentelemetry",
 ];
 
+/// Fields that decide whether and where a plugin applies.
+const SETTINGS: [&str; 10] = [
+    "name",
+    "config",
+    "_config",
+    "enabled",
+    "protocols",
+    "ordering",
+    "service",
+    "route",
+    "consumer",
+    "consumer_group",
+];
+
 /// One enabled plugin of the file.
 #[derive(Debug, Clone)]
 pub(super) struct PluginUse {
@@ -38,17 +53,30 @@ pub(super) struct PluginUse {
     /// Conditions of the plugin, from its protocols and its scope.
     pub(super) filter: Vec<Value>,
     pub(super) scope: PluginScope,
+    pub(super) standing: PluginStanding,
     /// Whether the protocols of the plugin include one of streams.
     names_streams: bool,
+}
+
+/// Whether a plugin can be converted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum PluginStanding {
+    /// All settings are known.
+    #[default]
+    Known,
+    /// A setting depends on a variable that is not set, or on shared settings that are missing.
+    Unset,
+    /// Requests are refused in its place, and the report names the reason.
+    Closing,
 }
 
 /// The entities that a plugin is attached to, by index; none for a global plugin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct PluginScope {
-    service: Option<usize>,
-    route: Option<usize>,
-    consumer: Option<usize>,
-    group: Option<usize>,
+    pub(super) service: Option<usize>,
+    pub(super) route: Option<usize>,
+    pub(super) consumer: Option<usize>,
+    pub(super) group: Option<usize>,
 }
 
 /// The object whose requests a limit counts together.
@@ -80,7 +108,7 @@ impl PluginScope {
     }
 
     /// Precedence among scopes without a consumer.
-    fn closeness(self) -> u8 {
+    pub(super) fn closeness(self) -> u8 {
         // A plugin of the route replaces one of the service, whatever else it is attached to.
         2 * u8::from(self.route.is_some()) + u8::from(self.service.is_some())
     }
@@ -95,7 +123,7 @@ impl PluginUse {
 
 /// All enabled plugins.
 #[derive(Debug, Default)]
-pub(super) struct PluginUses(Vec<PluginUse>);
+pub(super) struct PluginUses(pub(super) Vec<PluginUse>);
 
 impl PluginUses {
     /// The plugins of a route without plugins of its own.
@@ -109,6 +137,14 @@ impl PluginUses {
         self.closest(|scope| {
             scope.route.is_none_or(|at| at == route) && (scope.service.is_none() || scope.service == service)
         })
+    }
+
+    /// Whether a plugin of a route, of its service, or for consumers there guards access.
+    pub(super) fn guard(&self, route: usize, service: Option<usize>) -> bool {
+        let is_there = |scope: PluginScope| {
+            scope.route.map_or_else(|| scope.service.is_some() && scope.service == service, |at| at == route)
+        };
+        self.0.iter().any(|one| is_guard(&one.name) && is_there(one.scope))
     }
 
     pub(super) fn of_consumer(&self, consumer: usize) -> Vec<&PluginUse> {
@@ -149,7 +185,11 @@ impl PluginUses {
 }
 
 /// Reads all plugins. Disabled ones are left out: in Kong, the next scope applies then.
-pub(super) fn read(document: &mut KongDocument, report: &mut ImportReport) -> PluginUses {
+pub(super) fn read(
+    document: &mut KongDocument,
+    translator: &PluginTranslator<'_>,
+    report: &mut ImportReport,
+) -> PluginUses {
     let indexes = [
         ("service", EntityIndex::of(&document.services)),
         ("route", EntityIndex::of(&document.routes)),
@@ -167,7 +207,12 @@ pub(super) fn read(document: &mut KongDocument, report: &mut ImportReport) -> Pl
             scope => {
                 let missing: Vec<String> = scope.into_iter().filter_map(Result::err).collect();
                 let why = format!("there is no {} it could belong to", missing.join(", "));
-                report.add(dropped(&entity.label, "", "left out").why(why));
+                let line = dropped(&entity.label, "", "left out").why(why);
+                // Kong refuses such a file, so the plugin has never guarded; its author expects that it does.
+                match one.is_some_and(|one| is_guard(&one.name)) {
+                    true => report.weaken(line.hint("correct the reference and import again")),
+                    false => report.add(line),
+                }
                 continue;
             }
         };
@@ -177,8 +222,7 @@ pub(super) fn read(document: &mut KongDocument, report: &mut ImportReport) -> Pl
         );
     }
     keep_one_of_each(&mut uses, report);
-    report_consumer_precedence(&uses, report);
-    combine(&mut uses, document, report);
+    super::consumer_scopes::settle(&mut uses, document, translator, report);
     uses
 }
 
@@ -205,15 +249,23 @@ fn read_one(
 ) -> Option<PluginUse> {
     let name = entity.text("name", report).unwrap_or_default();
     let is_enabled = entity.flag("enabled", report).unwrap_or(true);
+    let mut standing = match entity.lacks_any(&SETTINGS) {
+        true => PluginStanding::Unset,
+        false => PluginStanding::Known,
+    };
     let mut settings = match entity.text("_config", report).map(|name| (shared.get(&name).cloned(), name)) {
         Some((Some(Value::Object(settings)), _)) => settings,
         Some((_, name)) => {
             let line = dropped(&entity.label, "_config", "left out");
             report.add(line.why(format!("there are no _plugin_configs called {name}")));
+            standing = PluginStanding::Unset;
             Map::new()
         }
         None => Map::new(),
     };
+    if settings.shift_remove(UNSET_FIELDS).is_some() {
+        standing = PluginStanding::Unset;
+    }
     // Own settings win over shared ones.
     if let Some(Value::Object(own)) = entity.take("config") {
         settings.extend(own);
@@ -232,6 +284,7 @@ fn read_one(
         config,
         filter: scheme_filter(&protocols),
         scope: PluginScope::default(),
+        standing,
         names_streams: protocols.iter().any(|protocol| is_stream_protocol(protocol)),
     })
     .filter(|_| is_enabled)
@@ -257,70 +310,5 @@ fn keep_one_of_each(uses: &mut PluginUses, report: &mut ImportReport) {
             report.add(dropped(&one.label, "", "left out").why(why));
         }
         is_first
-    });
-}
-
-/// Reports plugins of a route and a service together: Kong prefers them to those of a consumer, and the gateway does not.
-fn report_consumer_precedence(uses: &PluginUses, report: &mut ImportReport) {
-    let is_for_consumer = |other: &PluginUse| other.scope.has_consumer() && other.scope.closeness() == 0;
-    for one in &uses.0 {
-        let PluginScope { service, route, .. } = one.scope;
-        let is_of_both = service.is_some() && route.is_some() && !one.scope.has_consumer();
-        let rival = uses.0.iter().find(|other| other.name == one.name && is_for_consumer(other));
-        if let (true, Some(rival)) = (is_of_both, rival) {
-            let line = different(&one.label, "", format!("{} takes precedence", rival.label));
-            report.add(line.why("here a plugin of a consumer precedes all plugins of routes"));
-        }
-    }
-}
-
-/// Attaches plugins for a consumer on one route or service to the consumer, with a condition on the route or service.
-///
-/// Possible only if no other plugin of the name applies there; otherwise a guard refuses the requests of the route.
-fn combine(uses: &mut PluginUses, document: &KongDocument, report: &mut ImportReport) {
-    let names: Vec<String> = uses.0.iter().map(|one| one.name.clone()).collect();
-    uses.0.retain_mut(|one| {
-        if one.scope.closeness() == 0 || !one.scope.has_consumer() {
-            return true;
-        }
-        // Kong would prefer the other instance on some requests, which conditions cannot express.
-        if names.iter().filter(|name| **name == one.name).count() > 1 {
-            let is_guard = is_guard_per_instance(&one.name);
-            let instead = if is_guard {
-                "its requests are answered 503, so that none passes unchecked"
-            } else {
-                "left out"
-            };
-            let line = dropped(&one.label, "", instead);
-            let why = "plugins for a consumer together with a route or service can only be told from others \
-                       of their name if there are none";
-            let line = line.why(why).hint("use limits with variables in their key, or a route of its own");
-            if is_guard {
-                report.refuse(line)
-            } else {
-                report.add(line)
-            }
-            if !is_guard {
-                return false;
-            }
-            // An import must not grant access that the original denied.
-            let settings = [("status_code", json!(503)), ("message", json!(UNGUARDED))];
-            let fields = settings.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
-            one.config = KongEntity::new(one.label.clone(), String::new(), String::new(), fields);
-            one.name = "request-termination".into();
-            // The refusal applies to all requests of the route or service, not to those of the consumer alone.
-            (one.scope.consumer, one.scope.group) = (None, None);
-            return true;
-        }
-        let mut require = |variable: &str, name: &str| one.filter.push(json!([variable, "==", name]));
-        if let Some(at) = one.scope.route {
-            // By name, since one Kong route may become several.
-            require("route_name", &document.routes[at].name);
-        }
-        if let Some(at) = one.scope.service {
-            require("service_name", &document.services[at].name);
-        }
-        report.add(different(&one.label, "", "it belongs to the consumer and asks which route it is on"));
-        true
     });
 }

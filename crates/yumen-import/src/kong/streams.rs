@@ -9,7 +9,7 @@ use super::guards::is_guard;
 use super::ids::IdAllocator;
 use super::plugins::PluginTranslator;
 use super::protocols::is_stream_protocol;
-use super::scopes::{PluginUse, PluginUses};
+use super::scopes::{PluginStanding, PluginUse, PluginUses};
 use super::services::KongServices;
 use crate::report::{ImportReport, different, dropped};
 
@@ -69,6 +69,10 @@ fn read(
 ) -> Option<ConvertedStream> {
     let label = route.label.clone();
     let left_out = |why: String| dropped(&label, "", "the route is left out").why(why);
+    if let Some(field) = super::routes::unset_condition(route) {
+        report.add(left_out(format!("a value of {field} is not set")));
+        return None;
+    }
     let service = match services.index.take(route, "service") {
         Ok(Some(at)) if services.all[at].is_of_streams && services.all[at].is_enabled => at,
         Ok(Some(_)) => {
@@ -205,7 +209,10 @@ fn plugins(
     let is_missing = |one: &&&PluginUse| is_guard(&one.name) && !STREAM_PLUGINS.contains(&one.name.as_str());
     // With an allow and a deny list, one of them is in a plugin that does not run for streams.
     // From the uses, not from the results: a guard that was not converted at all is missing too.
-    let missing = uses.iter().find(is_missing).map(|one| one.name.as_str());
+    let missing = uses.iter().find(is_missing).map(|one| match one.standing {
+        PluginStanding::Closing => "a plugin for consumers",
+        _ => one.name.as_str(),
+    });
     if let Some(name) = missing.or((is_refused || left.contains_key("mocking")).then_some("ip-restriction")) {
         let why = format!("{name} guards and does not serve streams");
         let line = dropped(label, "plugins", "connections are closed, so that nobody passes unchecked");

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{ConvertedPlugins, PluginJob};
+use crate::report::dropped;
 
 /// Plugins that assign a consumer to a request.
 pub(super) const IDENTIFIES: [&str; 10] = [
@@ -36,9 +37,15 @@ fn common(job: &mut PluginJob<'_>) -> Value {
             Some(username) => {
                 out["anonymous_consumer"] = json!(username);
                 // Kong skips the plugin once another one has identified the client.
-                if job.authentication.0 > 1 {
+                if job.authentication.count > 1 {
                     let is_unknown = json!(["consumer_name", "==", null]);
-                    conditions.push(json!(["OR", is_unknown, ["consumer_name", "==", username]]));
+                    // Kong compares credentials, and an anonymous client of any plugin has none.
+                    let is_anonymous = match job.authentication.anonymous.as_slice() {
+                        [one] => json!(["consumer_name", "==", one]),
+                        many => json!(["consumer_name", "in", many]),
+                    };
+                    conditions.push(json!(["OR", is_unknown, is_anonymous]));
+                    refuse_ambiguous(job, username);
                 }
             }
             None => job.dropped("anonymous", format!("there is no consumer {anonymous}")),
@@ -53,6 +60,16 @@ fn common(job: &mut PluginJob<'_>) -> Value {
         out["_meta"] = json!({ "filter": conditions });
     }
     out
+}
+
+/// Refuses requests if a client with a credential cannot be distinguished from an anonymous one of another plugin.
+fn refuse_ambiguous(job: &mut PluginJob<'_>, own: &str) {
+    let mut others = job.authentication.anonymous.iter().filter(|name| *name != own);
+    if let Some(name) = others.find(|name| job.consumers.has_credentials(name)) {
+        let why = format!("{name} is anonymous for another plugin and also has credentials");
+        job.report.add(dropped(job.label, "anonymous", "left out").why(why));
+        job.loses_guard = true;
+    }
 }
 
 /// The first of several names; the others are reported. An empty list turns the place off, which an empty name
@@ -172,7 +189,7 @@ pub(super) fn acl(job: &mut PluginJob<'_>) -> ConvertedPlugins {
         let mut groups = job.texts(field);
         // Before 2.0 the lists had other names.
         groups.extend(job.texts(if field == "allow" { "whitelist" } else { "blacklist" }));
-        (!groups.is_empty()).then(|| job.consumers.members(&groups, by_consumer_group))
+        (!groups.is_empty()).then(|| job.consumers.members(&groups, by_consumer_group, field == "deny"))
     });
     // An empty list is no restriction; a name that no consumer has keeps its meaning.
     for list in lists.iter_mut().flatten().filter(|list| list.is_empty()) {
@@ -180,7 +197,9 @@ pub(super) fn acl(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     }
     let [allow, deny] = lists;
     if allow.is_none() && deny.is_none() {
+        // Kong rejects such a plugin, so its list is misspelt or malformed.
         job.dropped("", "it names no group");
+        job.loses_guard = true;
         return Vec::new();
     }
     let mut out = json!({ "rejected_msg": "You cannot consume this service" });

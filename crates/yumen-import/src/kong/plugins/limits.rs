@@ -5,6 +5,7 @@ use yumen_plugin::{PatternOptions, RegexPattern};
 
 use super::super::scopes::PluginScope;
 use super::{ConvertedPlugin, ConvertedPlugins, PluginJob};
+use crate::report::different;
 
 mod shared;
 
@@ -116,7 +117,9 @@ fn key(job: &mut PluginJob<'_>, field: &str) -> KongLimitKey {
             KongLimitKey::Variable(format!("http_{}", name.to_lowercase().replace('-', "_")))
         }
         ("path", _, Some(_)) => {
-            job.different(field, "every path is counted on its own", "a single path cannot be named here");
+            let line = different(job.label, &job.path(field), "every path is counted on its own");
+            let why = "Kong counts other paths by address; here a client with many paths exceeds no limit";
+            job.report.weaken(line.why(why).hint("limit the one path on a route of its own, by ip"));
             KongLimitKey::Variable("uri".into())
         }
         (other, ..) => {
@@ -137,7 +140,9 @@ fn limit(
     let mut out = json!({ "rejected_code": status });
     match windows {
         [] => {
+            // Kong rejects such a plugin, so its windows are misspelt or malformed.
             job.dropped("", "it limits nothing");
+            job.loses_guard = true;
             return Vec::new();
         }
         [KongRateWindow { seconds, count, .. }] => {
@@ -250,7 +255,13 @@ pub(super) fn request_size_limiting(job: &mut PluginJob<'_>) -> ConvertedPlugins
 pub(super) fn bot_detection(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let allow = usable_patterns(job, "allow", "whitelist");
     let deny = usable_patterns(job, "deny", "blacklist");
-    job.different("", "only the patterns of the file count", "Kong's own list of robots is not known here");
+    let line = different(job.label, "", "only the patterns of the file count");
+    let line = line.why("Kong's own list of robots is not known here");
+    match deny.is_empty() {
+        // The refusal below counts.
+        true => job.report.add(line),
+        false => job.report.weaken(line.hint("add the robots to `denylist` of ua-restriction")),
+    }
     if deny.is_empty() {
         job.dropped("", "without Kong's own list it has no pattern");
         // Without its list the guard would let everything pass, so the import refuses the requests instead.

@@ -209,6 +209,20 @@ fn hides_data(job: &PluginJob<'_>) -> bool {
     HIDING_SETTINGS.iter().any(|list| job.settings.peek(list).is_some_and(has_content))
 }
 
+/// Whether a transformer hides data or replaces a client's own value.
+pub(super) fn hides_content(settings: &KongEntity) -> bool {
+    ["remove", "rename", "replace", "allow", "whitelist"]
+        .iter()
+        .any(|operation| settings.peek(operation).is_some_and(has_content))
+}
+
+/// Whether lines name the field `Server`.
+fn names_server(lines: &Value) -> bool {
+    let is_server =
+        |line: &Value| line.as_str().is_some_and(|line| split(line).0.eq_ignore_ascii_case("server"));
+    lines.as_array().is_some_and(|lines| lines.iter().any(is_server))
+}
+
 /// Kong's order of operations.
 const OPERATIONS: [&str; 5] = ["remove", "rename", "replace", "add", "append"];
 
@@ -259,6 +273,10 @@ pub(super) fn response_transformer(job: &mut PluginJob<'_>) -> ConvertedPlugins 
     for name in OPERATIONS {
         let Some(mut operation) = job.settings.child(name, job.report) else { continue };
         drop_parts(job, &mut operation, name, &RESPONSE_PARTS, why);
+        if operation.peek("headers").is_some_and(names_server) {
+            let path = format!("{name}.headers");
+            job.different(&path, "Server remains that of the gateway", "it is set after all plugins");
+        }
         read_edits(job, &mut operation, name, RESPONSE_FIELDS, &mut fields);
         operation.finish(job.report);
     }

@@ -62,8 +62,27 @@ impl KongHost {
     }
 }
 
+/// Fields with conditions whose absence would match more requests, or give the route another rank.
+const CONDITIONS: [&str; 4] = ["expression", "priority", "protocols", "regex_priority"];
+
+/// Fields with a list of conditions, of which one must be met.
+const ALTERNATIVES: [&str; 6] = ["destinations", "headers", "hosts", "methods", "snis", "sources"];
+
+/// The field of a route whose conditions are lost with variables that are not set. The remaining values of a list still
+/// restrict the route.
+pub(in super::super) fn unset_condition(entity: &KongEntity) -> Option<&'static str> {
+    let is_lost = |field: &&&str| match entity.peek(field) {
+        // An address without its port would match more clients.
+        Some(Value::Array(values)) => values.iter().all(|value| value.is_null() || value.is_object()),
+        // Header fields without values would match an empty value.
+        _ => true,
+    };
+    let lists = ALTERNATIVES.iter().filter(is_lost);
+    CONDITIONS.iter().chain(lists).find(|field| entity.lacks_any(&[**field])).copied()
+}
+
 /// The conditions of a route.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct KongRouteMatch {
     pub(super) paths: Vec<KongPath>,
     hosts: Vec<KongHost>,
@@ -76,6 +95,8 @@ pub(super) struct KongRouteMatch {
     regex_priority: u64,
     /// The path among the conditions of an expression.
     pub(super) expressed_path: Option<KongPath>,
+    /// Patterns that cannot be used, as patterns of their literal prefixes; `/` if there is none.
+    pub(super) unusable: Vec<KongPath>,
 }
 
 impl KongRouteMatch {
@@ -114,7 +135,9 @@ impl KongRouteMatch {
             report.add(
                 dropped(&entity.label, "", "the route is left out").why("none of its paths can be matched"),
             );
-            return None;
+            if found.unusable.is_empty() {
+                return None;
+            }
         }
         if only_http {
             found.conditions.push(json!(["scheme", "==", "http"]));
@@ -145,10 +168,11 @@ impl KongRouteMatch {
         for text in entity.texts("paths", report) {
             let path = KongPath::parse(&text, marks_patterns);
             if let KongPath::Pattern(_) = &path
-                && let Err(reason) = RegexPattern::new(&path.regex(), PatternOptions::default())
+                && let Err(reason) = RegexPattern::new(&path.condition(), PatternOptions::default())
             {
                 let line = dropped(&entity.label, "paths", format!("{text} is left out"));
                 report.add(line.why(format!("the pattern cannot be used: {reason}")));
+                self.unusable.push(KongPath::Pattern(escape(&path.literal())));
                 continue;
             }
             if path.resembles_pattern() {
@@ -181,6 +205,10 @@ impl KongRouteMatch {
                     format!("^(?:{})$", texts.join("|"))
                 }
             };
+            if values.len() > 1 && values.iter().any(|value| value.starts_with("~*")) {
+                let line = different(&entity.label, &format!("headers.{name}"), "all values are literal");
+                report.add(line.why("Kong takes ~* for the mark of a pattern only in a single value"));
+            }
             if name.contains('_') {
                 let line =
                     different(&entity.label, &format!("headers.{name}"), "- is looked for instead of _");
@@ -282,6 +310,13 @@ impl KongRouteMatch {
                 Some(any_of.into())
             }
         }
+    }
+
+    /// The same conditions on the prefixes of the patterns that cannot be used; `None` without a known prefix.
+    pub(super) fn of_unusable(&self) -> Option<KongRouteMatch> {
+        let paths: Vec<KongPath> =
+            self.unusable.iter().filter(|path| path.literal() != "/").cloned().collect();
+        (!paths.is_empty()).then(|| KongRouteMatch { paths, unusable: Vec::new(), ..self.clone() })
     }
 
     /// All conditions; with those on hosts if the route is placed among the routes of any host.
