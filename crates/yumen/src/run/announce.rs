@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use yumen_base::{Problem, quantity};
+use yumen_base::{Problem, ProblemLevel, quantity};
 use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
 use yumen_proxy::{ListenerProtocol, ListenerSettings};
@@ -73,9 +73,18 @@ pub(super) fn announce(
             keys.admin, keys.viewer
         ));
     }
-    lines.extend(listeners.settings.first().and_then(|first| first_request(first, path)));
+    // A fault of the file as a whole: none of its objects is active.
+    let is_broken =
+        problems.iter().any(|one| one.object == "file" && one.level == ProblemLevel::Error && !one.last_good);
+    let state = match is_broken {
+        true => format!("waits for a valid configuration: fix {}", node.store.file),
+        false => "is ready".to_owned(),
+    };
+    if !is_broken {
+        lines.extend(listeners.settings.first().and_then(|first| first_request(first, path)));
+    }
     let text = format!(
-        "{}yumen {} is ready\n{}\n",
+        "{}yumen {} {state}\n{}\n",
         of_file(node, problems),
         env!("CARGO_PKG_VERSION"),
         lines.join("\n")
