@@ -36,7 +36,7 @@ const COUNTERPARTS: [(&str, &str); 32] = [
     ("throttle", "limit-count"),
 ];
 
-/// The plugin that does what a plugin of another name does.
+/// The counterpart of a plugin of another gateway.
 pub(super) fn counterpart(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase().replace('_', "-");
     COUNTERPARTS.iter().find(|(other, _)| *other == name).map(|(_, plugin)| *plugin)

@@ -1,4 +1,4 @@
-//! Settings of authentication: messages must not repeat what may be a secret at the wrong place.
+//! Settings of authentication: messages must not repeat a secret at the wrong place.
 
 use serde_json::Value;
 use yumen_base::Problem;

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use yumen_base::Problem;
 
-use line_scan::{LinePart, enclosing_names, scan};
+use line_scan::{LineToken, enclosing_names, scan};
 use secret_names::SecretArea;
 
 /// Lines of a private key in PEM at most; an RSA key of 16384 bits has 200.
@@ -40,7 +40,7 @@ pub(super) fn visible(
     let from = if characters.len() > LINE_CHARS_MAX { start.saturating_sub(CONTEXT_CHARS) } else { 0 };
     let outer = if from == 0 { enclosing_names(&lines[..=index]) } else { Vec::new() };
     let area = SecretArea::of(problem, from > 0);
-    for LinePart { range, names, is_name } in scan(&characters[from..], outer) {
+    for LineToken { range, names, is_name } in scan(&characters[from..], outer) {
         let text: String = characters[from..][range.clone()].iter().collect();
         if range.start + from < end && area.hides(&names, &text, is_name) {
             characters[from..][range].fill('*');

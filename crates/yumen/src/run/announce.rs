@@ -21,13 +21,7 @@ pub(super) fn announce(
     node: &NodeConfig,
     problems: &[Problem],
 ) {
-    for listener in &listeners.settings {
-        let (tls, http3) = (listener.protocol.terminates_tls(), listener.protocol.serves_http3());
-        tracing::info!(address = %listener.address, tls, http3, "listening");
-    }
-    for (address, _) in &listeners.datagrams {
-        tracing::info!(%address, "listening for UDP");
-    }
+    log_addresses(listeners);
     tracing::info!(open_files, workers, "ready");
     let mut lines = Vec::new();
     for listener in &listeners.settings {
@@ -73,13 +67,8 @@ pub(super) fn announce(
             keys.admin, keys.viewer
         ));
     }
-    // A fault of the file as a whole: none of its objects is active.
-    let is_broken =
-        problems.iter().any(|one| one.object == "file" && one.level == ProblemLevel::Error && !one.last_good);
-    let state = match is_broken {
-        true => format!("waits for a valid configuration: fix {}", node.store.file),
-        false => "is ready".to_owned(),
-    };
+    let is_broken = is_unusable(problems);
+    let state = state(node, is_broken);
     if !is_broken {
         lines.extend(listeners.settings.first().and_then(|first| first_request(first, path)));
     }
@@ -91,6 +80,28 @@ pub(super) fn announce(
     );
     // A terminal that has gone is no reason not to serve.
     let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
+}
+
+fn log_addresses(listeners: &BoundListeners) {
+    for listener in &listeners.settings {
+        let (tls, http3) = (listener.protocol.terminates_tls(), listener.protocol.serves_http3());
+        tracing::info!(address = %listener.address, tls, http3, "listening");
+    }
+    for (address, _) in &listeners.datagrams {
+        tracing::info!(%address, "listening for UDP");
+    }
+}
+
+/// Whether the file has a fault as a whole, so that none of its objects is active.
+fn is_unusable(problems: &[Problem]) -> bool {
+    problems.iter().any(|one| one.object == "file" && one.level == ProblemLevel::Error && !one.last_good)
+}
+
+fn state(node: &NodeConfig, is_broken: bool) -> String {
+    match is_broken {
+        true => format!("waits for a valid configuration: fix {}", node.store.file),
+        false => "is ready".to_owned(),
+    }
 }
 
 /// A command that sends a request to the listener.

@@ -7,7 +7,7 @@ const LINES_MAX: usize = 5000;
 
 /// A name or a value of a line.
 #[derive(Debug)]
-pub(super) struct LinePart {
+pub(super) struct LineToken {
     /// Its characters.
     pub(super) range: Range<usize>,
     /// The names around it, the outermost first; for a name without the name itself.
@@ -55,7 +55,7 @@ fn open_names(line: &[char]) -> Vec<String> {
 }
 
 /// The names and values of a line.
-pub(super) fn scan(line: &[char], outer: Vec<String>) -> Vec<LinePart> {
+pub(super) fn scan(line: &[char], outer: Vec<String>) -> Vec<LineToken> {
     let mut scan = LineScan::new(line, outer);
     scan.run();
     scan.parts
@@ -72,7 +72,7 @@ struct LineScan<'l> {
     outer: usize,
     /// Whether a comma ends a value, although no bracket is open in this line: one may be open above.
     is_flow: bool,
-    parts: Vec<LinePart>,
+    parts: Vec<LineToken>,
 }
 
 impl<'l> LineScan<'l> {
@@ -140,7 +140,7 @@ impl<'l> LineScan<'l> {
         if !is_name {
             if self.brackets.is_empty() && !self.is_flow {
                 // The value of a block is the rest of the line, and that of an object over several lines ends before.
-                self.parts.push(LinePart {
+                self.parts.push(LineToken {
                     range: self.at..self.line.len(),
                     names: self.names.clone(),
                     is_name: false,
@@ -192,7 +192,7 @@ impl<'l> LineScan<'l> {
     }
 
     fn add(&mut self, end: usize, is_name: bool) {
-        self.parts.push(LinePart { range: self.at..end, names: self.names.clone(), is_name });
+        self.parts.push(LineToken { range: self.at..end, names: self.names.clone(), is_name });
         self.at = end;
     }
 }
