@@ -23,8 +23,12 @@ fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
         .iter()
         .map(|name| {
             let known = folded(name);
-            // A substitution is likelier than a missing letter.
-            (distance(&written, &known), known.len().abs_diff(written.len()), *name)
+            // A doubled last letter is likelier than a substitution, and that likelier than a missing letter.
+            let is_doubled = written
+                .split_last()
+                .is_some_and(|(last, rest)| rest == known.as_slice() && rest.last() == Some(last));
+            let difference = if is_doubled { 0 } else { 1 + known.len().abs_diff(written.len()) };
+            (distance(&written, &known), difference, *name)
         })
         .filter(|(distance, ..)| *distance <= allowed)
         .min_by_key(|(distance, difference, _)| (*distance, *difference))
@@ -34,6 +38,15 @@ fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
 /// A hint that names the closest known name.
 pub fn suggestion<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     closest(written, known).map(|name| format!("did you mean \"{name}\"?"))
+}
+
+/// Whether `written` is a name, or the name with one slip; a name of 8 letters or more may have two. Letters count as
+/// equal in any case.
+pub fn is_slip_of(written: &str, name: &str) -> bool {
+    let (written, name) = (folded(written), folded(name));
+    let slips = if name.len() < 8 { 1 } else { 2 };
+    // Most names differ in length, which is cheaper to compare.
+    written.len().abs_diff(name.len()) <= slips && distance(&written, &name) <= slips
 }
 
 fn folded(name: &str) -> Vec<char> {
@@ -82,6 +95,7 @@ mod tests {
         // A swap of neighbours is one slip, so that even short names are found.
         check("rui", Some("uri"));
         check("URI", Some("uri"));
+        assert_eq!(closest("urii", ["uris", "uri"]), Some("uri"));
         check("cuont", Some("count"));
         check("window", Some("time_window"));
         // Two names have the word.

@@ -13,7 +13,7 @@ mod text_spans;
 pub mod url;
 pub mod yaml;
 
-pub use hint::{closest, suggestion};
+pub use hint::{closest, is_slip_of, suggestion};
 pub use node::NodeConfig;
 pub use resource::{Kind, Resource, ResourceType, decode};
 pub use schema::{InvalidSettings, RuleViolation};

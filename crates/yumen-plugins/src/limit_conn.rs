@@ -81,6 +81,7 @@ pub(crate) struct LimitConnSettings {
     #[serde(default)]
     pub allow_degradation: bool,
     /// Several limits instead of one.
+    #[schemars(length(min = 1))]
     pub rules: Option<Vec<LimitConnRuleSettings>>,
     /// Seconds after which Redis drops an exchange whose node does not renew it.
     #[schemars(skip)]

@@ -82,6 +82,7 @@ pub(crate) struct LimitCountSettings {
     #[schemars(schema_with = "window_type_schema")]
     pub window_type: WindowType,
     /// Several limits instead of one.
+    #[schemars(length(min = 1))]
     pub rules: Option<Vec<LimitCountRuleSettings>>,
     /// Name of a group. All limits of a group with the same settings share their counters.
     pub group: Option<String>,

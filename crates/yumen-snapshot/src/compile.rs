@@ -13,9 +13,11 @@ mod global;
 mod kind_table;
 mod linker;
 mod missing_plugins;
+mod misspelt_members;
 mod names;
 mod never_run;
 mod plugin_bindings;
+mod plugin_names;
 mod plugin_sets;
 mod plugin_settings;
 mod plugins;
@@ -23,6 +25,7 @@ mod protection;
 mod quarantine;
 mod references;
 mod route;
+mod secret_settings;
 mod service;
 mod staged_objects;
 mod stream;
@@ -122,13 +125,49 @@ pub struct Compiler {
 
 /// A refused object as a problem.
 fn invalid(name: &ObjectName, error: InvalidSettings) -> Problem {
-    let problem = Problem::error(name.to_string(), error.path, error.message);
+    let problem = secret_settings::hide(Problem::error(name.to_string(), error.path, error.message));
     match error.violation {
         // YAML 1.1, which APISIX reads its files in, has these words for booleans.
         RuleViolation::TextForBoolean => {
             problem.hint("write true or false: yes, no, on and off are texts, in YAML as well")
         }
-        RuleViolation::Other => Problem { allowed: error.hint, ..problem },
+        RuleViolation::Other => {
+            let allowed = notation(&problem).map(str::to_owned).or(error.hint);
+            Problem { allowed, ..problem }
+        }
+    }
+}
+
+/// The notation of a value that its schema describes in terms of its own.
+fn notation(problem: &Problem) -> Option<&'static str> {
+    let Problem { path, message, .. } = problem;
+    let is_pattern = message.contains("failed to match pattern");
+    let last = path.rsplit('.').next().unwrap_or_default();
+    let member = last.split('[').next().unwrap_or_default();
+    let is_in_nodes = path.contains("nodes[") && member == "host";
+    match member {
+        "nodes"
+            if message.contains("object matches none") || message.contains("wrong type: expected object") =>
+        {
+            Some("write an address with its weight: {\"127.0.0.1:1980\": 1}")
+        }
+        "headers"
+            if message.contains("should match only one schema") && path.ends_with("-rewrite.headers") =>
+        {
+            Some("write {set: {X-Name: value}}, or add, set and remove side by side")
+        }
+        "host" if is_in_nodes && is_pattern => {
+            Some("write a host name or an address, without protocol and port")
+        }
+        "host" | "hosts" | "sni" | "snis" if is_pattern => {
+            Some("write a host name, such as example.com, or *.example.com")
+        }
+        "whitelist" | "blacklist" | "trusted_addresses"
+            if message.ends_with("object matches none of the required") =>
+        {
+            Some("write an address or a network, such as 10.0.0.0/8")
+        }
+        _ => None,
     }
 }
 

@@ -28,7 +28,7 @@ const HEAD: &str = "# Keys that seal what this node stores: the first seals, all
 #[derive(Debug, thiserror::Error)]
 pub enum KeyringError {
     /// The file cannot be read or created.
-    #[error("the keyring {}: {error}", path.display())]
+    #[error("cannot read or create the keyring {}{}: {error}", path.display(), remedy(error))]
     Io {
         /// Path of the file.
         path: PathBuf,
@@ -52,6 +52,14 @@ pub enum KeyringError {
     /// The file contains no key.
     #[error("the keyring {} has no key", .0.display())]
     Empty(PathBuf),
+}
+
+/// The remedy of an I/O error, for its message.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => " (run as the user that owns the data directory)",
+        _ => "",
+    }
 }
 
 /// Opens the keys of `configured`, in base64, or else of the file in `data_dir`, which is created if missing.

@@ -46,7 +46,32 @@ pub(super) fn of_required(branches: &[Value], found: &Value) -> Option<String> {
     };
     let sets = branches.iter().map(missing).collect::<Option<Vec<Vec<String>>>>()?;
     // With a complete set, another rule is broken.
-    let fewest = sets.iter().map(Vec::len).min().filter(|fewest| *fewest > 0)?;
+    if sets.iter().any(Vec::is_empty) {
+        return None;
+    }
+    let required: Vec<&str> = branches
+        .iter()
+        .filter_map(|branch| branch.get("required")?.as_array())
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let others: Vec<&str> =
+        members.keys().map(String::as_str).filter(|name| !required.contains(name)).collect();
+    // A member that resembles a required one was meant to be that.
+    let is_misspelt =
+        |name: &&String| others.iter().any(|other| closest(other, required.iter().copied()) == Some(name));
+    let misspelt = sets.iter().find(|set| set.iter().all(|name| is_misspelt(&name)));
+    if let Some(set) = misspelt {
+        let names: Vec<String> = set.iter().map(|name| format!("\"{name}\"")).collect();
+        return Some(format!("did you mean {}?", names.join(" and ")));
+    }
+    let absent = |set: &Vec<String>| set.iter().filter(|name| !is_misspelt(name)).cloned().collect();
+    let has_misspelt = sets.iter().any(|set| set.iter().any(|name| is_misspelt(&name)));
+    let sets: Vec<Vec<String>> = match has_misspelt {
+        true => sets.iter().filter(|set| set.iter().any(|name| is_misspelt(&name))).map(absent).collect(),
+        false => sets,
+    };
+    let fewest = sets.iter().map(Vec::len).min()?;
     let mut choices: Vec<String> =
         sets.iter().filter(|set| set.len() == fewest).map(|set| set.join(" and ")).collect();
     choices.dedup();

@@ -205,7 +205,18 @@ impl From<CertificateError> for ObjectError {
 
 impl RefusedPair {
     fn problem(&self, name: &ObjectName) -> Problem {
-        Problem::error(name.to_string(), self.error.path(self.at), self.error.to_string())
+        let problem = Problem::error(name.to_string(), self.error.path(self.at), self.error.to_string());
+        let hint = match &self.error {
+            KeyPairError::KeyOfAnother => "give the key that the certificate was made with",
+            KeyPairError::Certificate(message) if message.starts_with("no certificate") => {
+                "paste the PEM text, from -----BEGIN CERTIFICATE-----: a path is not read, and a private key belongs into key"
+            }
+            KeyPairError::NotPemKey(_) => {
+                "paste the PEM text, from -----BEGIN PRIVATE KEY-----: a path is not read, and a certificate belongs into cert"
+            }
+            _ => return problem,
+        };
+        Problem { allowed: Some(hint.to_owned()), ..problem }
     }
 }
 

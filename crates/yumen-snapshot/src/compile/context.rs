@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use yumen_base::Problem;
+use yumen_config::Kind;
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, MissingPlugins, PluginChain, PluginRegistry};
 
+use super::Compiler;
 use super::certificate::LoadCertificate;
 use super::names::ObjectName;
+use super::plugin_names;
 use super::plugin_settings::KnownPlugins;
 use super::references::{SecretPolicy, Variables};
 use crate::balance::RoundRobinState;
@@ -66,6 +69,20 @@ pub(super) struct CompileContext {
     pub(super) no_turns: Arc<RoundRobinState>,
 }
 
+impl Compiler {
+    /// A question for the begin of a hint, if an object in words resembles a missing one.
+    pub(super) fn meant_id(&self, what: &str, id: &str) -> String {
+        let kind = match what {
+            "upstream" => Kind::Upstreams,
+            "service" => Kind::Services,
+            _ => Kind::PluginConfigs,
+        };
+        // Ids of one digit resemble each other.
+        let meant = self.texts.closest_id(kind, id).filter(|_| id.len() > 2);
+        meant.map(|near| format!("did you mean \"{near}\"? ")).unwrap_or_default()
+    }
+}
+
 impl CompileContext {
     pub(super) fn new(registry: Arc<PluginRegistry>, carry: Arc<Carry>, env: CompilerEnv) -> CompileContext {
         CompileContext {
@@ -110,6 +127,14 @@ impl CompileContext {
     fn closest_plugin(&self, name: &str) -> Option<&str> {
         let built_in = || self.registry.iter().map(|registered| registered.kind.name);
         let is_known = built_in().any(|known| known == name);
-        if is_known { None } else { yumen_config::closest(name, built_in().chain(self.env.missing.names())) }
+        if is_known {
+            return None;
+        }
+        let counterpart = plugin_names::counterpart(name);
+        counterpart
+            .filter(|plugin| built_in().any(|known| known == *plugin))
+            // A plugin that runs is a better advice than a closer name of one that does not.
+            .or_else(|| yumen_config::closest(name, built_in()))
+            .or_else(|| yumen_config::closest(name, self.env.missing.names()))
     }
 }

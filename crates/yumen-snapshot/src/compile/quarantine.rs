@@ -8,11 +8,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use yumen_base::{Problem, ProblemLevel, keep_last_good};
 use yumen_config::Kind;
-use yumen_config::resource::{ResourceDefect, defects, is_position_id, is_within};
+use yumen_config::resource::{ResourceDefect, defects, is_position_id, is_within, upstreams_in};
 
 use super::kind_table::KindCompiler;
 use super::names::ObjectName;
-use super::{Compiler, route};
+use super::{Compiler, misspelt_members, route};
 
 /// The replacement for a text that cannot be staged.
 pub(super) enum QuarantineDecision {
@@ -111,11 +111,59 @@ impl Compiler {
             }
         }
         let further = self.further_problems(name, json, &problems);
-        let mut problems = with_details(problems, further);
-        // A member without effect may be the misspelt one that an error misses.
-        problems.extend(self.members_without_effect(name, json));
-        problems
+        let problems =
+            misspelt_members::merge(with_details(problems, further), self.members_without_effect(name, json));
+        let placed = problems.into_iter().flat_map(|problem| at_nodes(name, json, problem));
+        placed.map(|problem| self.with_level(problem)).collect()
     }
+
+    /// The problem, with a hint if an unknown member belongs into a member of its object.
+    fn with_level(&self, problem: Problem) -> Problem {
+        let member = problem.message.strip_prefix("additional properties forbidden, found ");
+        let outer = match member {
+            Some(member) if self.context.registry.get(member).is_some() => "plugins",
+            Some("nodes" | "scheme" | "pass_host" | "checks" | "retries") => "upstream",
+            _ => return problem,
+        };
+        if problem.allowed.is_some() || problem.path.contains('.') {
+            return problem;
+        }
+        Problem { allowed: Some(format!("indent it under {outer}")), ..problem }
+    }
+}
+
+/// A problem with the port of a node, in place of the object at the nodes: decoding knows no paths.
+fn at_nodes(name: &ObjectName, json: &str, problem: Problem) -> Vec<Problem> {
+    if !problem.path.is_empty() || !problem.message.starts_with("invalid port ") {
+        return vec![problem];
+    }
+    let written: Value = serde_json::from_str(json).unwrap_or_default();
+    let Value::Object(object) = written else { return vec![problem] };
+    let mut placed = Vec::new();
+    for (path, upstream) in upstreams_in(name.kind, &object) {
+        for address in upstream.get("nodes").and_then(Value::as_object).into_iter().flat_map(|all| all.keys())
+        {
+            let Some(port) = invalid_port(address) else { continue };
+            let path = if path.is_empty() { String::new() } else { format!("{path}.") };
+            placed.push(Problem {
+                path: format!("{path}nodes.{address}"),
+                message: format!("invalid port {port}"),
+                allowed: Some("write a port from 1 to 65535".to_owned()),
+                // The effect belongs to the first problem.
+                hint: problem.hint.clone().filter(|_| placed.is_empty()),
+                ..problem.clone()
+            });
+        }
+    }
+    if placed.is_empty() { vec![problem] } else { placed }
+}
+
+/// The port of an address, if it is none.
+fn invalid_port(address: &str) -> Option<&str> {
+    let (host, port) = address.rsplit_once(':')?;
+    let is_ipv6 = address.ends_with(']') || address.parse::<std::net::Ipv6Addr>().is_ok();
+    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0) && !port.starts_with(['+', '0']);
+    (!is_ipv6 && !host.is_empty() && !is_port).then_some(port)
 }
 
 /// The problems with further ones. A problem of the form "none of the alternatives matches" is left out if others have

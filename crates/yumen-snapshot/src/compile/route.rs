@@ -439,7 +439,10 @@ impl Compiler {
         let mut missing = |path: &str, what: &str, id: &str| {
             let problem =
                 Problem::error(name.to_string(), path, format!("{what} {id} does not exist or is broken"));
-            problems.push(problem.hint(format!("create or fix the {what}; the route then becomes active")));
+            let meant = self.meant_id(what, id);
+            problems.push(
+                problem.hint(format!("{meant}create or fix the {what}; the route then becomes active")),
+            );
         };
         // First: a broken route must not report its references as well.
         if staged.is_broken {

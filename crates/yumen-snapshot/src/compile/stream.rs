@@ -218,9 +218,10 @@ impl Compiler {
         let mut missing = |path: &str, what: &str, id: &str| {
             let problem =
                 Problem::error(name.to_string(), path, format!("{what} {id} does not exist or is broken"));
-            problems.push(
-                problem.hint(format!("create or fix the {what}; the stream route then becomes active")),
-            );
+            problems.push(problem.hint(format!(
+                "{}create or fix the {what}; the stream route then becomes active",
+                self.meant_id(what, id)
+            )));
             refuse("an object that the stream route refers to is missing")
         };
         if staged.is_broken {

@@ -7,6 +7,9 @@ use yumen_config::resource as config;
 
 use super::names::ObjectName;
 
+/// Sources of services, as `discovery_type` names them.
+const SOURCES: [&str; 4] = ["dns", "consul", "consul_kv", "nacos"];
+
 /// Warnings about the paths and hosts of a route. `has_parameters`: whether `:name` segments are parameters.
 pub(super) fn of_route(name: &ObjectName, route: &config::RouteSpec, has_parameters: bool) -> Vec<Problem> {
     let paths = fields("uri", route.uri.as_deref(), "uris", route.uris.as_deref());
@@ -65,6 +68,11 @@ pub(super) fn of_upstream(name: &ObjectName, path: &str, upstream: &config::Upst
     let is_configured = |tls: &config::UpstreamTlsSpec| {
         tls.verify || tls.client_cert.is_some() || tls.client_cert_id.is_some() || tls.ca.is_some()
     };
+    if let Some(source) = upstream.discovery_type.as_deref().filter(|source| !SOURCES.contains(source)) {
+        let remedy = yumen_config::suggestion(source, SOURCES);
+        let remedy = remedy.unwrap_or_else(|| format!("known: {}", SOURCES.join(", ")));
+        unused("discovery_type", &format!("as \"{source}\": no source of services has this name"), &remedy);
+    }
     let has_tls = upstream.scheme.is_tls() || upstream.scheme == config::SchemeSpec::Kafka;
     if upstream.tls.as_ref().is_some_and(is_configured) && !has_tls {
         unused("tls", "with a scheme without TLS", "set scheme to \"https\", \"grpcs\" or \"tls\"");
@@ -76,12 +84,41 @@ pub(super) fn of_upstream(name: &ObjectName, path: &str, upstream: &config::Upst
 fn node_flaw(node: &config::UpstreamNode) -> Option<(String, String)> {
     let (scheme, host) = node.host.split_once("://").unwrap_or(("", &node.host));
     if scheme.is_empty() && !host.contains('/') {
-        return None;
+        return host_flaw(&node.host);
     }
     let message = format!("no host has the name \"{}\": a node is a host and a port", node.host);
     let host = host.split('/').next().unwrap_or(host);
     let scheme = if scheme.is_empty() { "" } else { ", and the protocol in scheme" };
     Some((message, format!("write \"{host}:{}\"{scheme}", node.port)))
+}
+
+/// The reason why no host can have a name.
+fn host_flaw(host: &str) -> Option<(String, String)> {
+    let never = |reason: &str| format!("no host has the name \"{host}\": {reason}");
+    if host.contains("${{") {
+        let remedy = "close it by }}, as in ${{NAME}}".to_owned();
+        return Some((never("the variable is not closed"), remedy));
+    }
+    if host.contains('$') {
+        let name = host.trim_matches(|c: char| !c.is_alphanumeric() && c != '_');
+        return Some((never("a variable has two braces"), format!("write ${{{{{name}}}}}")));
+    }
+    // The brackets of an IPv6 address (RFC 3986 §3.2.2) are part of the decoded host.
+    let (bare, port) = host.rsplit_once(':').filter(|_| !host.ends_with(']')).unwrap_or((host, ""));
+    if !port.is_empty() && !bare.contains(':') {
+        return Some((
+            never("the port has its own member"),
+            format!("write \"{bare}\" in host, and {port} in port"),
+        ));
+    }
+    let is_foreign = |c: char| c.is_whitespace() || "{}#?@,;\"'<>|\\".contains(c);
+    let found = host.find(is_foreign).and_then(|at| host[at..].chars().next())?;
+    Some((never(&format!("it has {}", shown(found))), "write a host name or an address".to_owned()))
+}
+
+/// A character in words.
+fn shown(character: char) -> String {
+    if character.is_whitespace() { "white space".to_owned() } else { format!("the character {character}") }
 }
 
 /// The values of a field with one value and of a field with several, with their paths.
@@ -140,6 +177,14 @@ fn path_flaw(uri: &str, has_parameters: bool) -> Option<(String, String)> {
         let remedy =
             format!("write \"{path}\", and match the query in vars: [\"arg_{argument}\", \"==\", \"...\"]");
         return Some((format!("the ? in \"{uri}\" is compared as text: a path has no query"), remedy));
+    }
+    if let Some((path, _)) = uri.split_once('#') {
+        return Some((never("clients do not send a # and the part behind it"), format!("write \"{path}\"")));
+    }
+    // A space ends the target of a request (RFC 9112 §3), so clients send %20, which is decoded.
+    if uri.ends_with(char::is_whitespace) || uri.starts_with("/ ") {
+        let remedy = format!("write \"{}\"", uri.replace(' ', ""));
+        return Some((format!("the path \"{uri}\" has white space at its end"), remedy));
     }
     if let Some(segment) = uri.split('/').find(|part| part.starts_with('{') && part.ends_with('}')) {
         let parameter = segment.trim_matches(['{', '}']);

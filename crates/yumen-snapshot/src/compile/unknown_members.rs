@@ -12,6 +12,7 @@ use yumen_plugin::kind::RegisteredPlugin;
 
 use super::names::ObjectName;
 use super::plugin_settings::{PluginOwner, is_disabled, meta_schema};
+use super::secret_settings::may_be_secret;
 use super::{Compiler, StageResult};
 
 /// Members of plugin metadata and secrets that are no settings.
@@ -113,6 +114,11 @@ impl MemberSearch<'_> {
     fn by_schema(&mut self, schema: &Value, value: &Value, under: &str) {
         self.found.extend(unknown_members(schema, value).into_iter().map(|unknown| {
             let UnknownMember { path, message, meant } = unknown;
+            if meant.is_none() && may_be_secret(self.name, under, &path, value) {
+                let message =
+                    "an unknown member has no effect; its name, which may be a secret, is not shown";
+                return Problem::warning(self.name.to_string(), under, message).hint("write name: value");
+            }
             let path = if under.is_empty() { path } else { format!("{under}.{path}") };
             if is_unsupported(&path) {
                 let message = format!("\"{path}\" has no effect: this version does not support it");

@@ -4,8 +4,8 @@
 
 use std::fmt;
 use std::future::Future;
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -168,8 +168,7 @@ impl OperatorClient {
         let base = match &self.target {
             OperatorTarget::Url(base) => base,
             OperatorTarget::Socket(path) => {
-                let stream = admin_socket::connect(path)
-                    .with_context(|| format!("no gateway answers at {}", path.display()))?;
+                let stream = admin_socket::connect(path).map_err(|error| unreachable_socket(path, error))?;
                 stream.set_nonblocking(true)?;
                 let stream = UnixStream::from_std(stream)?;
                 return within(limit, send_request(stream, request, sink)).await?;
@@ -297,6 +296,26 @@ impl OperatorResponse {
 }
 
 mod tls_files;
+
+/// The error of a socket that cannot be used, with the remedy.
+pub(super) fn unreachable_socket(path: &Path, error: io::Error) -> anyhow::Error {
+    let path = path.display();
+    let message = match error.kind() {
+        ErrorKind::PermissionDenied => {
+            format!(
+                "cannot use {path}: it admits the user of the gateway and root; run the command as one of them"
+            )
+        }
+        // A socket address has at most 107 bytes (unix(7)).
+        ErrorKind::InvalidInput => {
+            format!("the path {path} is too long for a socket; to upgrade, send SIGUSR2 to the gateway")
+        }
+        _ => format!(
+            "no gateway answers at {path}: start one (yumen run), or give the --config or the --data-dir it runs with"
+        ),
+    };
+    anyhow::Error::from(error).context(message)
+}
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 
+use super::client::unreachable_socket;
 use super::output;
 use crate::node::{self, GatewayRunArgs};
 use crate::upgrade::{self, UpgradeProgress, UpgradeRequest};
@@ -36,9 +37,7 @@ pub(crate) fn run(args: UpgradeArgs) -> anyhow::Result<ExitCode> {
     let UpgradeArgs { binary, force, end_drain, config, data_dir } = args;
     let node = node::load(&GatewayRunArgs { config, data_dir, ..GatewayRunArgs::default() })?;
     let path = upgrade::socket(&node);
-    let mut gateway = UnixStream::connect(&path).with_context(|| {
-        format!("no gateway answers at {}: give the --config or the --data-dir it runs with", path.display())
-    })?;
+    let mut gateway = UnixStream::connect(&path).map_err(|error| unreachable_socket(&path, error))?;
     // The gateway's working directory may differ.
     let binary = binary.map(std::path::absolute).transpose()?;
     let request = serde_json::to_string(&UpgradeRequest { binary, force, end_drain })?;

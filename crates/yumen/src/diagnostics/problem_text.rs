@@ -97,6 +97,14 @@ impl ProblemText<'_> {
         if !path.is_empty() {
             message = without_outer(message);
         }
+        if let Some((_, inner)) =
+            message.split_once(" failed: ").filter(|(outer, _)| outer.starts_with("allOf "))
+        {
+            message = inner;
+        }
+        if message == "expect array to have at least 1 items" {
+            return "the list must not be empty".to_owned();
+        }
         if let Some(name) = message.strip_prefix("additional properties forbidden, found ") {
             return format!("unknown member \"{name}\"");
         }
@@ -107,8 +115,24 @@ impl ProblemText<'_> {
         }
         let alternatives = ["object matches none of the required", "value should match only one schema"];
         let is_choice = alternatives.iter().any(|start| message.starts_with(start));
-        if is_choice && self.problem.allowed.as_deref().is_some_and(|allowed| allowed.starts_with("add ")) {
+        if is_choice
+            && self.problem.allowed.as_deref().is_some_and(|allowed| {
+                ["add ", "did you mean "].iter().any(|start| allowed.starts_with(start))
+            })
+        {
             return "a required member is missing".to_owned();
+        }
+        let notation = self.problem.allowed.as_deref().unwrap_or_default();
+        if is_choice && notation.starts_with("write an address or a network") {
+            return "the value is neither an address nor a network".to_owned();
+        }
+        if is_choice && notation.starts_with("write an address with its weight") {
+            return "expected nodes as an object or a list of objects".to_owned();
+        }
+        if let Some((_, found)) = message.strip_prefix("failed to match pattern ").and_then(|rest| {
+            rest.rsplit_once("\" with ").filter(|_| notation.starts_with("write a host name"))
+        }) {
+            return format!("{found} is no host");
         }
         if let Some((found, expected)) =
             message.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected "))
@@ -118,7 +142,7 @@ impl ProblemText<'_> {
         }
         if message == "matches none of the enum values" {
             let found = place.as_ref().and_then(|place| self.marked(place.span));
-            return format!("{} is not an allowed value", found.unwrap_or("the value"));
+            return format!("{} is not an allowed value", found.as_deref().unwrap_or("the value"));
         }
         // The contract has no singular.
         let message = match message.strip_suffix(" 1 items").or(message.strip_suffix(" 1 properties")) {
@@ -133,13 +157,12 @@ impl ProblemText<'_> {
             .replace(", got ", ", found ")
     }
 
-    /// The characters at a span, if they are within one line.
-    fn marked(&self, span: LineSpan) -> Option<&str> {
-        let line = self.lines.get(span.line.checked_sub(1)? as usize)?;
-        let mut bounds = line.char_indices().map(|(at, _)| at).chain([line.len()]);
-        let from = bounds.clone().nth(span.column.checked_sub(1)? as usize)?;
-        let to = bounds.nth(span.column as usize - 1 + span.width as usize)?;
-        Some(&line[from..to])
+    /// The characters at a span, with secrets masked, if they are within one line.
+    fn marked(&self, span: LineSpan) -> Option<String> {
+        let from = span.column.checked_sub(1)? as usize;
+        let to = from + span.width as usize;
+        let line = visible(self.lines, span.line, self.problem, |length| from.min(length)..to.min(length))?;
+        line.get(from..to).map(|found| found.iter().collect())
     }
 
     /// Writes the source line and the mark below it.

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use yumen_base::{Problem, quantity};
+use yumen_base::{Problem, ProblemLevel, quantity};
 use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
 use yumen_proxy::{ListenerProtocol, ListenerSettings};
@@ -21,13 +21,7 @@ pub(super) fn announce(
     node: &NodeConfig,
     problems: &[Problem],
 ) {
-    for listener in &listeners.settings {
-        let (tls, http3) = (listener.protocol.terminates_tls(), listener.protocol.serves_http3());
-        tracing::info!(address = %listener.address, tls, http3, "listening");
-    }
-    for (address, _) in &listeners.datagrams {
-        tracing::info!(%address, "listening for UDP");
-    }
+    log_addresses(listeners);
     tracing::info!(open_files, workers, "ready");
     let mut lines = Vec::new();
     for listener in &listeners.settings {
@@ -73,15 +67,41 @@ pub(super) fn announce(
             keys.admin, keys.viewer
         ));
     }
-    lines.extend(listeners.settings.first().and_then(|first| first_request(first, path)));
+    let is_broken = is_unusable(problems);
+    let state = state(node, is_broken);
+    if !is_broken {
+        lines.extend(listeners.settings.first().and_then(|first| first_request(first, path)));
+    }
     let text = format!(
-        "{}yumen {} is ready\n{}\n",
+        "{}yumen {} {state}\n{}\n",
         of_file(node, problems),
         env!("CARGO_PKG_VERSION"),
         lines.join("\n")
     );
     // A terminal that has gone is no reason not to serve.
     let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
+}
+
+fn log_addresses(listeners: &BoundListeners) {
+    for listener in &listeners.settings {
+        let (tls, http3) = (listener.protocol.terminates_tls(), listener.protocol.serves_http3());
+        tracing::info!(address = %listener.address, tls, http3, "listening");
+    }
+    for (address, _) in &listeners.datagrams {
+        tracing::info!(%address, "listening for UDP");
+    }
+}
+
+/// Whether the file has a fault as a whole, so that none of its objects is active.
+fn is_unusable(problems: &[Problem]) -> bool {
+    problems.iter().any(|one| one.object == "file" && one.level == ProblemLevel::Error && !one.last_good)
+}
+
+fn state(node: &NodeConfig, is_broken: bool) -> String {
+    match is_broken {
+        true => format!("waits for a valid configuration: fix {}", node.store.file),
+        false => "is ready".to_owned(),
+    }
 }
 
 /// A command that sends a request to the listener.

@@ -419,6 +419,13 @@ fn lost_keys_are_replaced_and_viewers_may_explain_and_plan() {
         let (code, out, err) = run(YUMEN, &[arguments, &["--key", viewer], &at].concat());
         assert_eq!(code, expected, "{arguments:?}: {out}{err}");
     }
+    let (code, _, err) = run(YUMEN, &[&["keys", "rotate", "viewr"][..], &at].concat());
+    assert!(code == 2 && err.contains("no holder \"viewr\"; holders: admin, viewer"), "{err}");
+    let create = [&["keys", "create", "ann", "--role", "viewer"][..], &at].concat();
+    let (code, new, err) = run(YUMEN, &create);
+    assert_eq!((code, new.trim().len()), (0, 40), "{err}");
+    let (code, _, err) = run(YUMEN, &create);
+    assert!(code == 2 && err.contains("the holder \"ann\" has a key"), "{err}");
 }
 
 #[test]

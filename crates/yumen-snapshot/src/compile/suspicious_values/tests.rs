@@ -88,6 +88,26 @@ fn nodes_with_a_scheme_or_a_path_are_reported() {
 }
 
 #[test]
+fn hosts_that_cannot_have_a_name_are_reported() {
+    let check_node = |node: &str, flaw: &str| {
+        let written = json!({ "nodes": { node: 1 } });
+        let problems = compiler().apply(vec![put(Kind::Upstreams, "1", written)], 1).problems;
+        assert!(problems.iter().any(|one| one.message.contains(flaw)), "{node}: {problems:?}");
+    };
+    check_node("a b:80", "it has white space");
+    check_node("${{BACKEND", "the variable is not closed");
+    check_node("${BACKEND}:80", "a variable has two braces");
+    check_node("a@b:80", "it has the character @");
+    let pair = json!({ "nodes": [{ "host": "10.0.0.1:80", "port": 80, "weight": 1 }] });
+    let expected = "warning: upstreams/1 at nodes: no host has the name \"10.0.0.1:80\": the port has its own member\n  hint: write \"10.0.0.1\" in host, and 80 in port";
+    check(Kind::Upstreams, pair, &[expected]);
+    check(Kind::Upstreams, json!({ "nodes": { "[::1]:80": 1, "::2": 1, "a_b.test": 1 } }), &[]);
+    let service = json!({ "service_name": "a", "discovery_type": "k8s" });
+    let problems = compiler().apply(vec![put(Kind::Upstreams, "1", service)], 1).problems;
+    assert!(problems.iter().any(|one| one.path == "discovery_type"), "{problems:?}");
+}
+
+#[test]
 fn members_of_upstreams_that_others_exclude_are_reported() {
     let unused = |member: &str, reason: &str, remedy: &str| {
         format!(

@@ -9,6 +9,9 @@ use super::Table;
 use crate::compile::ConfigChange;
 use crate::compile::names::ObjectName;
 
+/// Most ids that a missing one is compared with.
+const COMPARED_MAX: usize = 500;
+
 /// The texts of all objects.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectTexts {
@@ -24,6 +27,15 @@ impl ObjectTexts {
     /// The newest text of an object.
     pub(crate) fn newest(&self, name: &ObjectName) -> Option<&Arc<str>> {
         self.newest.get(&name.kind)?.get(&name.id)
+    }
+
+    /// The id of an object of a kind that resembles `id`, unless there are too many objects to compare.
+    pub(crate) fn closest_id(&self, kind: Kind, id: &str) -> Option<&str> {
+        let texts = self.newest.get(&kind).filter(|texts| texts.len() <= COMPARED_MAX)?;
+        // Sorted, since the table has no order and the suggestion must not change from run to run.
+        let mut ids: Vec<&str> = texts.keys().map(|known| &**known).filter(|known| *known != id).collect();
+        ids.sort_unstable();
+        yumen_config::closest(id, ids)
     }
 
     /// The text that the compiled form of an object was made from.
