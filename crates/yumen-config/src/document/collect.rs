@@ -240,14 +240,14 @@ impl<'l> ResourceCollector<'l> {
     /// Whether an item of this kind that is no object makes its section unreadable.
     fn is_unreadable_rule(&self, kind: Kind) -> bool {
         // Nothing refers to a global rule, and no request is its own: left out, it would open every route that it
-        // guards. The items of other kinds refuse, or what refers to them does.
+        // guards. Without items of other kinds, their own requests or those of their referrers are refused.
         matches!(self.meant, DocumentUse::Active(_)) && kind.descriptor().plugins == PluginRole::AllRequests
     }
 
     /// Reports an item whose plugins are unknown, as a section that is no list.
     fn unreadable_rule(&mut self, kind: Kind, position: usize, mut defects: Vec<ResourceDefect>) {
         let name = kind.name();
-        // An unset variable explains the rest.
+        // The item has the wrong type because of its unset variable.
         if !defects.is_empty() {
             defects.iter_mut().for_each(|one| one.path = name.into());
             return self.refuse("file", defects);

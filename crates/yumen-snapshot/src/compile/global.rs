@@ -44,7 +44,7 @@ impl Compiler {
         let (mut refusing, mut lacking) = (Vec::new(), Vec::new());
         let plugins = plugins(json);
         if plugins.is_none() {
-            // Nobody can tell whether the plugins guard.
+            // Any of the unknown plugins may guard.
             let refusal = self.context.refusal(name, "", Value::Null);
             entries.extend(refusal.map(|refusal| PluginEntry::On(Arc::new(refusal))));
             refusing.push("its plugins".to_owned());
