@@ -3,6 +3,7 @@ use yumen_config::{Kind, Resource, document};
 
 use super::super::tests::{compiler, get, nodes, put, route};
 use super::super::{CompileOutput, Compiler, ConfigChange};
+use crate::RouteTarget;
 
 /// Settings of the guard that cannot be built.
 const UNRESOLVED: [&str; 4] =
@@ -159,4 +160,20 @@ fn the_text_of_the_predecessor_does_not_serve_in_place_of_an_unresolved_guard() 
     compiler.begin_from(vec![Resource::new(Kind::Routes, "r", &written(json!({})))]);
     let compiled = compiler.apply(vec![put(Kind::Routes, "r", written(key("$env://UNSET")))], 1);
     assert_eq!(get(&compiled, "/r"), "r 503");
+}
+
+#[test]
+fn a_stream_route_with_an_unresolved_guard_is_closed() {
+    for list in ["$env://UNSET", "$secret://vault/1/a/b"] {
+        let mut compiler = crate::testing::compiler();
+        let mut closes = |plugins: Value| {
+            let value = json!({ "plugins": plugins, "upstream": nodes("10.0.0.1") });
+            let compiled = compiler.apply(vec![put(Kind::StreamRoutes, "1", value)], 1);
+            let route = compiled.snapshot.streams.all().next().expect("a stream route");
+            matches!(route.target, RouteTarget::Refuse { .. })
+        };
+        assert!(!closes(json!({})));
+        assert!(closes(json!({ "ip-restriction": { "whitelist": [list] } })), "{list}");
+        assert!(!closes(json!({})));
+    }
 }
