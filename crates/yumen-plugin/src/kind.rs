@@ -193,8 +193,14 @@ impl PluginKind {
             parse: |settings| {
                 let consumer: T::Consumer =
                     serde_json::from_value(settings).map_err(InvalidSettings::from_serde)?;
-                let key = T::key(&consumer).as_bytes().into();
-                Ok((key, Arc::new(consumer)))
+                let key = T::key(&consumer);
+                // Every client knows the empty key.
+                if key.is_empty() {
+                    let message =
+                        format!("\"{}\" must not be empty: it would identify every client", T::KEY_FIELD);
+                    return Err(InvalidSettings::at(T::KEY_FIELD, message));
+                }
+                Ok((key.as_bytes().into(), Arc::new(consumer)))
             },
         });
         kind

@@ -41,8 +41,11 @@ fn realm() -> String {
 #[schemars(title = "work with consumer object", extend("encrypt_fields" = ["password"]))]
 pub(crate) struct BasicAuthCredential {
     /// User name.
+    #[schemars(length(min = 1))]
     pub username: String,
     /// Password.
+    // Beyond APISIX: every client knows the empty password.
+    #[schemars(length(min = 1))]
     pub password: String,
 }
 

@@ -48,6 +48,8 @@ fn realm() -> String {
 #[schemars(extend("encrypt_fields" = ["key"]))]
 pub(crate) struct KeyAuthCredential {
     /// The API key.
+    // Beyond APISIX: every client knows the empty key.
+    #[schemars(length(min = 1))]
     pub key: String,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use yumen_plugin::{DryRunResult, PhaseSet, Plugin};
+use yumen_plugin::{DryRunResult, PhaseSet, Plugin, PluginRegistry};
 
 use crate::testing::{PluginBench, TestReply};
 
@@ -380,5 +380,31 @@ fn status_of_a_local_response_is_clamped_to_final_statuses() {
         let bench = bench();
         let plugin = bench.plugin(name, settings.clone());
         assert_eq!(bench.run(&plugin, "GET /a HTTP/1.1").status, expected, "{name} {settings}");
+    }
+}
+
+#[test]
+fn empty_credentials_are_refused() {
+    let registry = PluginRegistry::new(crate::BUILTIN);
+    let samples = [
+        ("basic-auth", json!({ "username": "a", "password": "b" })),
+        ("hmac-auth", json!({ "key_id": "a", "secret_key": "b" })),
+        ("jwt-auth", json!({ "key": "a", "secret": "b" })),
+        ("key-auth", json!({ "key": "a" })),
+    ];
+    let with_consumers = registry.iter().filter(|one| one.consumer_schema().is_some());
+    let names: Vec<&str> = with_consumers.map(|one| one.kind.name).collect();
+    assert_eq!(names, samples.each_ref().map(|(name, _)| *name));
+    for (name, settings) in samples {
+        let read = |settings: Value| registry.get(name).and_then(|one| one.consumer_key(settings)).unwrap();
+        assert!(read(settings.clone()).is_ok(), "{name}");
+        for field in settings.as_object().unwrap().keys() {
+            for value in [json!(""), json!(null)] {
+                let mut settings = settings.clone();
+                settings[field] = value.clone();
+                let refusal = read(settings).err().map(|error| error.path);
+                assert_eq!(refusal.as_deref(), Some(&**field), "{name} with {value}");
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! An object is *staged* from its text alone, then *linked* with the objects that it refers to. If a text cannot be
 //! staged, the last good version stays in force. A link to a missing object heals when that object appears.
 
+mod absent_guards;
 mod certificate;
 mod consumer;
 mod context;

@@ -15,7 +15,9 @@ use super::identity::{self, ItemIdentity};
 use super::substitute::{self, DocumentVariables};
 use crate::duplicate_keys::{DuplicateCheckedValue, DuplicateKeyReader, message_at};
 use crate::hint::suggestion;
-use crate::resource::{self, Kind, Resource, ResourceDefect, id_of_position, is_named_by_position, mark};
+use crate::resource::{
+    self, Kind, PluginRole, Resource, ResourceDefect, id_of_position, is_named_by_position, mark,
+};
 
 /// The origin of a document, which decides how variables and invalid items are handled.
 #[derive(Clone, Copy)]
@@ -212,6 +214,7 @@ impl<'l> ResourceCollector<'l> {
         );
         let mut members = match item {
             Value::Object(members) => members,
+            _ if self.is_unreadable_rule(kind) => return self.unreadable_rule(kind, position, defects),
             _ => {
                 defects.push(ResourceDefect::new("", "an item must be an object"));
                 return self.nameless(kind, position, Map::new(), defects);
@@ -239,6 +242,26 @@ impl<'l> ResourceCollector<'l> {
                 self.nameless(kind, position, members, defects);
             }
         }
+    }
+
+    /// Whether an item of this kind that is no object makes its section unreadable.
+    fn is_unreadable_rule(&self, kind: Kind) -> bool {
+        // Nothing refers to a global rule, and no request is its own: left out, it would open every route that it
+        // guards. Without items of other kinds, their own requests or those of their referrers are refused.
+        matches!(self.meant, DocumentUse::Active(_)) && kind.descriptor().plugins == PluginRole::AllRequests
+    }
+
+    /// Reports an item whose plugins are unknown, as a section that is no list.
+    fn unreadable_rule(&mut self, kind: Kind, position: usize, mut defects: Vec<ResourceDefect>) {
+        let name = kind.name();
+        // The item has the wrong type because of its unset variable.
+        if !defects.is_empty() {
+            defects.iter_mut().for_each(|one| one.path = name.into());
+            return self.refuse("file", defects);
+        }
+        let message = format!("item {position} of \"{name}\" must be an object");
+        let hint = "write it as \"- id: ...\", with the other members below it, indented by two spaces";
+        self.problems.push(Problem::error("file", name, message).hint(hint));
     }
 
     /// Keeps an item under its own id. The first item with an id keeps it; a later one becomes a broken

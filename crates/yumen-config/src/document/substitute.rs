@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::Lookup;
 use super::collect::DocumentUse;
 use super::variable_marks::VariableMarks;
-use crate::duplicate_keys;
+use crate::duplicate_keys::{self, message_at};
 use crate::resource::ResourceDefect;
 
 /// The variables of one document.
@@ -36,16 +36,16 @@ impl<'l> DocumentVariables<'l> {
     }
 
     /// Replaces variables everywhere in `value`. A text with an unset variable stays unchanged and yields a
-    /// defect.
+    /// defect; so does a name that becomes that of another member.
     pub(super) fn resolve(&self, value: &mut Value) -> Vec<ResourceDefect> {
-        let mut unset = Vec::new();
-        self.resolve_at(value, "", &mut unset);
-        unset
+        let mut defects = Vec::new();
+        self.resolve_at(value, "", &mut defects);
+        defects
     }
 
-    fn resolve_at(&self, value: &mut Value, path: &str, unset: &mut Vec<ResourceDefect>) {
+    fn resolve_at(&self, value: &mut Value, path: &str, defects: &mut Vec<ResourceDefect>) {
         match value {
-            Value::String(text) => match self.resolve_text(text, path, unset) {
+            Value::String(text) => match self.resolve_text(text, path, defects) {
                 None => {}
                 Some(resolved) if self.marks.is_none() => *value = typed(resolved),
                 Some(resolved) => *text = resolved,
@@ -53,22 +53,22 @@ impl<'l> DocumentVariables<'l> {
             Value::Number(number) => {
                 let marks = self.marks.as_ref();
                 if let Some(written) = number.as_u64().and_then(|number| marks?.plain(number)) {
-                    *value = self.resolve_plain(written, path, unset);
+                    *value = self.resolve_plain(written, path, defects);
                 }
             }
             Value::Array(items) => {
                 for (i, item) in items.iter_mut().enumerate() {
-                    self.resolve_at(item, &format!("{path}[{i}]"), unset);
+                    self.resolve_at(item, &format!("{path}[{i}]"), defects);
                 }
             }
             Value::Object(members) => {
                 // Values before keys, so that a path in a report has the key as the user wrote it.
                 for (name, member) in members.iter_mut() {
-                    self.resolve_at(member, &join(path, &self.as_written(name)), unset);
+                    self.resolve_at(member, &join(path, &self.as_written(name)), defects);
                 }
                 // Only a key with a variable needs a new map.
                 if members.keys().any(|name| self.has_variable(name)) {
-                    *members = self.resolve_keys(std::mem::take(members), path, unset);
+                    *members = self.resolve_keys(std::mem::take(members), path, defects);
                 }
             }
             _ => {}
@@ -79,14 +79,19 @@ impl<'l> DocumentVariables<'l> {
         &self,
         members: Map<String, Value>,
         path: &str,
-        unset: &mut Vec<ResourceDefect>,
+        defects: &mut Vec<ResourceDefect>,
     ) -> Map<String, Value> {
         // A map cannot rename keys in place; rebuilding keeps their order.
-        let resolved = members.into_iter().map(|(mut name, member)| {
-            let resolved = self.resolve_text(&mut name, path, unset);
-            (resolved.unwrap_or(name), member)
-        });
-        resolved.collect()
+        let mut resolved = Map::with_capacity(members.len());
+        for (mut name, member) in members {
+            let name = self.resolve_text(&mut name, path, defects).unwrap_or(name);
+            // Any of the duplicates may be the intended one, as in a text without variables.
+            if resolved.contains_key(&name) {
+                defects.push(duplicate(&join(path, &name)));
+            }
+            resolved.insert(name, member);
+        }
+        resolved
     }
 
     fn has_variable(&self, text: &str) -> bool {
@@ -109,7 +114,7 @@ impl<'l> DocumentVariables<'l> {
         &self,
         text: &mut String,
         path: &str,
-        unset: &mut Vec<ResourceDefect>,
+        defects: &mut Vec<ResourceDefect>,
     ) -> Option<String> {
         let resolved = match &self.marks {
             None => resolve_text(text, self.lookup).map_err(str::to_owned),
@@ -119,7 +124,7 @@ impl<'l> DocumentVariables<'l> {
             }),
         };
         resolved.unwrap_or_else(|name| {
-            unset.push(self.not_set(path, &name));
+            defects.push(self.not_set(path, &name));
             // The text stays, so the item keeps its identity and can be reported and refused as a whole.
             *text = self.as_written(text);
             None
@@ -127,11 +132,11 @@ impl<'l> DocumentVariables<'l> {
     }
 
     /// The value of a plain scalar of YAML that consists of variables and text.
-    fn resolve_plain(&self, written: &str, path: &str, unset: &mut Vec<ResourceDefect>) -> Value {
+    fn resolve_plain(&self, written: &str, path: &str, defects: &mut Vec<ResourceDefect>) -> Value {
         match resolve_text(written, self.lookup) {
             Ok(resolved) => typed_plain(resolved.unwrap_or_else(|| written.to_owned())),
             Err(name) => {
-                unset.push(self.not_set(path, name));
+                defects.push(self.not_set(path, name));
                 Value::String(written.to_owned())
             }
         }
@@ -141,6 +146,12 @@ impl<'l> DocumentVariables<'l> {
         let message = format!("the environment variable \"{name}\" is not set");
         ResourceDefect::new(path, message).hint(format!("set it, or write ${{{{{name}:=default}}}}"))
     }
+}
+
+/// The defect of a member whose name a variable has made that of another one.
+fn duplicate(path: &str) -> ResourceDefect {
+    ResourceDefect::new(path, message_at(path))
+        .hint("leave one of them, or give the variable in the name another value")
 }
 
 fn join(path: &str, name: &str) -> String {
@@ -191,10 +202,14 @@ fn typed(text: String) -> Value {
     }
 }
 
-/// The value that a text has as a plain value of YAML: a number, a boolean, a quoted text, or an object or list
+/// The value that a text has as a plain value of YAML: null, a number, a boolean, a quoted text, or an object or list
 /// in JSON or flow style. Any other text stays one text, with its line breaks, colons and comment marks.
 fn typed_plain(text: String) -> Value {
     let trimmed = text.trim();
+    // YAML reads an absent value as null, and so does APISIX. As a text, it would be an empty key.
+    if trimmed.is_empty() {
+        return Value::Null;
+    }
     let is_compound = trimmed.starts_with(['{', '[']);
     let is_quoted = trimmed.len() > 1
         && ["\"", "'"].iter().any(|quote| trimmed.starts_with(quote) && trimmed.ends_with(quote));
@@ -206,7 +221,7 @@ fn typed_plain(text: String) -> Value {
     match read.into_distinct() {
         Ok(value @ (Value::Object(_) | Value::Array(_))) if is_compound => value,
         Ok(value @ Value::String(_)) if is_quoted => value,
-        Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
+        Ok(value @ (Value::Number(_) | Value::Bool(_) | Value::Null)) => value,
         _ => Value::String(text),
     }
 }

@@ -150,7 +150,20 @@ fn quotes_around_a_variable_decide_about_its_type() {
         ("{${{V}}: 1, x${{V}}: 2}", "8", json!({ "8": 1, "x8": 2 })),
         ("\n    ${{V}}", "8", json!(8)),
         ("\n  - ${{V}}", "8", json!([8])),
-        ("${{V:=9}}", "", json!("")),
+        // An empty variable is set, so the default does not replace it. YAML reads an absent value as null.
+        ("${{V:=9}}", "", json!(null)),
+        ("${{V}}", " ", json!(null)),
+        ("${{W:=}}", "", json!(null)),
+        ("${{V}}${{V}}", "", json!(null)),
+        ("${{V}}", "null", json!(null)),
+        ("${{V}}", "~", json!(null)),
+        ("[a, ${{V}}]", "", json!(["a", null])),
+        ("{x: ${{V}}}", "~", json!({ "x": null })),
+        ("\"${{V}}\"", "", json!("")),
+        ("'${{V}}'", "null", json!("null")),
+        ("${{V}}", "\"~\"", json!("~")),
+        ("x${{V}}", "", json!("x")),
+        ("nul${{V}}", "l", json!(null)),
         ("${{W:=9}}", "", json!(9)),
         ("${{W:={\"x\": [1]}}} # json", "", json!({ "x": [1] })),
         ("${{-V}} ${{}}", "8", json!("${{-V}} ${{}}")),
@@ -293,6 +306,38 @@ fn object_with_a_duplicate_member_is_broken_and_reported() {
 }
 
 #[test]
+fn name_that_a_variable_makes_a_duplicate_breaks_the_object() {
+    let defects = |text: &str| {
+        let lookup = |name: &str| ["plugins", "x"].get(usize::from(name == "X")).map(|one| (*one).to_owned());
+        let (resources, problems) = parse(text, &lookup);
+        assert_eq!(problems, [], "{text}");
+        defects(&resources[0].json)
+    };
+    for (item, expected) in [
+        ("plugins: {key-auth: {}}, ${{V}}: {}", vec!["plugins"]),
+        ("${{V}}: {}, plugins: {key-auth: {}}", vec!["plugins"]),
+        ("plugins: {}, \"${{V}}\": {}", vec!["plugins"]),
+        ("plugins: {}, \"plug${{V}}\": {}", vec![]),
+        ("${{V}}: {}, '${{ V }}': {}", vec!["plugins"]),
+        ("plugins: {a: {x: 1, ${{X}}: 2}}", vec!["plugins.a.x"]),
+        ("plugins: {a: {_meta: {x: 1, \"${{X}}\": 2}}}", vec!["plugins.a._meta.x"]),
+        ("vars: [[{x: 1, ${{X}}: 2}]]", vec!["vars[0][0].x"]),
+        ("${{V}}: {x: 1, ${{X}}: 2}, plugins: {}", vec!["${{V}}.x", "plugins"]),
+        ("${{V}}: {}, ${{X}}: {}", vec![]),
+    ] {
+        let found = defects(&format!("routes: [{{id: 1, {item}}}]"));
+        let paths: Vec<&str> = found.iter().map(|one| &*one.path).collect();
+        assert_eq!(paths, expected, "{item}");
+    }
+    let json = r#"{"routes": [{"id": 1, "plugins": {"key-auth": {}}, "${{V}}": {}}]}"#;
+    let found = defects(json);
+    assert_eq!(found[0].path, "plugins");
+    assert_eq!(found[0].message, "\"plugins\" is written more than once");
+    let hint = "leave one of them, or give the variable in the name another value";
+    assert_eq!(found[0].hint.as_deref(), Some(hint));
+}
+
+#[test]
 fn duplicate_section_is_reported() {
     let (_, problems) = parse_literally(r#"{"routes": [{"id": 1}], "services": [], "routes": []}"#);
     let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -312,10 +357,11 @@ fn positional_id_cannot_be_written() {
 
 #[test]
 fn an_item_with_an_id_that_is_none_or_another_s_is_there_and_is_broken() {
-    let yaml = "global_rules:\n- 5\n- id: \"a/b\"\n- id: [1]\n- id: 1\n- id: \"1\"\n- id: \"${{MISSING}}\"\n- id: 2\n";
-    let broken =
-        |position: usize, path: &str| (format!("global_rules/global_rules#{position}"), vec![path.into()]);
-    let good = |id: &str| (format!("global_rules/{id}"), vec![]);
+    let yaml = "plugin_configs:\n- 5\n- id: \"a/b\"\n- id: [1]\n- id: 1\n- id: \"1\"\n- id: \"${{MISSING}}\"\n- id: 2\n";
+    let broken = |position: usize, path: &str| {
+        (format!("plugin_configs/plugin_configs#{position}"), vec![path.into()])
+    };
+    let good = |id: &str| (format!("plugin_configs/{id}"), vec![]);
     let expected = [
         broken(1, ""),
         broken(2, "id"),
@@ -434,6 +480,24 @@ fn mapping_in_place_of_a_list_fails_its_section_alone() {
         assert_eq!(problems.iter().map(unreadable_section).collect::<Vec<_>>(), [Kind::from_name(name)]);
     }
     assert_eq!(parse("routes:\n- [", &|_| None).1.iter().find_map(unreadable_section), None);
+}
+
+#[test]
+fn global_rule_that_is_no_object_makes_its_section_unreadable() {
+    let hint = "write it as \"- id: ...\", with the other members below it, indented by two spaces";
+    for item in ["x", "7", "true", "~", "[{id: g, plugins: {}}]"] {
+        let text = format!("global_rules:\n- {{id: a, plugins: {{}}}}\n- {item}\n");
+        let problem = format!(
+            "error: file at global_rules: item 2 of \"global_rules\" must be an object\n  hint: {hint}"
+        );
+        check(&text, &[("global_rules/a", json!({ "id": "a", "plugins": {} }))], &[&problem]);
+        let (_, problems) = parse(&text, &|_| None);
+        assert_eq!(problems.iter().find_map(unreadable_section), Some(Kind::GlobalRules));
+    }
+    let unset = "error: file at global_rules: the environment variable \"MISSING\" is not set\n  hint: set it, or write ${{MISSING:=default}}";
+    check("global_rules:\n- ${{MISSING}}\n", &[], &[unset]);
+    // An object that nothing refers to closes nothing.
+    assert_eq!(parse("routes: [x]\n", &|_| None).1, []);
 }
 
 #[test]

@@ -134,6 +134,15 @@ pub(super) fn requires_client_certificates(json: &str) -> bool {
     is_in_force && value.get("client").is_some_and(Value::is_object)
 }
 
+/// Whether the text of an ssl object, valid or not, has a certificate or key with a reference without a value.
+pub(super) fn has_unresolved_pair(json: &str, variables: &Variables) -> bool {
+    let value: Value = serde_json::from_str(json).unwrap_or_default();
+    let single = ["cert", "key"].into_iter().filter_map(|name| value.get(name));
+    let several = ["certs", "keys"].into_iter().filter_map(|name| value.get(name)?.as_array()).flatten();
+    let mut texts = single.chain(several).filter_map(Value::as_str);
+    texts.any(|text| references::resolve_text(text, variables).is_err())
+}
+
 /// A certificate chain and its key, PEM or references to it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PemPair<'w> {

@@ -42,7 +42,14 @@ impl Compiler {
         let mut entries = Vec::new();
         // Names of plugins that a refusal replaces, and of plugins that are left out.
         let (mut refusing, mut lacking) = (Vec::new(), Vec::new());
-        for (plugin, mut settings) in plugins(json) {
+        let plugins = plugins(json);
+        if plugins.is_none() {
+            // Any of the unknown plugins may guard.
+            let refusal = self.context.refusal(name, "", Value::Null);
+            entries.extend(refusal.map(|refusal| PluginEntry::On(Arc::new(refusal))));
+            refusing.push("its plugins".to_owned());
+        }
+        for (plugin, mut settings) in plugins.into_iter().flatten() {
             let path = format!("plugins.{plugin}");
             let is_broken =
                 !plugin_settings::is_disabled(&settings) && defects.iter().any(|one| one.is_within(&path));
@@ -132,11 +139,14 @@ impl CompileContext {
     }
 }
 
-/// The plugins in a text, valid or not.
-fn plugins(json: &str) -> Map<String, Value> {
+/// The plugins in a text, valid or not. `None` if their member has another type.
+fn plugins(json: &str) -> Option<Map<String, Value>> {
     match serde_json::from_str::<Value>(json).ok().as_mut().and_then(|rule| rule.get_mut("plugins")) {
-        Some(Value::Object(plugins)) => std::mem::take(plugins),
-        _ => Map::new(),
+        Some(Value::Object(plugins)) => Some(std::mem::take(plugins)),
+        None | Some(Value::Null) => Some(Map::new()),
+        // The tools of APISIX write an empty object as an empty list.
+        Some(Value::Array(items)) if items.is_empty() => Some(Map::new()),
+        Some(_) => None,
     }
 }
 

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use yumen_base::Problem;
-use yumen_config::Kind;
-use yumen_plugin::{MissingPlugin, PluginInstance, PluginKind, PluginMeta, VarInputs};
+use yumen_plugin::{MissingPlugin, PluginInstance, PluginMeta, VarInputs};
 
 use super::context::CompileContext;
 use super::plugin_settings::{self, PluginOwner};
@@ -64,25 +63,12 @@ impl CompileContext {
         built.missing.push(problem(object, path, name, owner));
     }
 
-    /// Whether a text, valid or not, names a missing guard that is not disabled.
-    pub(super) fn lacks_guard(&self, kind: Kind, json: &str) -> bool {
-        let owner = PluginOwner::of(kind.descriptor().plugins);
-        // A text that is not JSON names no plugin.
-        let Ok(written) = serde_json::from_str::<Value>(json) else { return false };
-        let plugins = written.get("plugins").and_then(Value::as_object);
-        plugins.into_iter().flatten().any(|(name, settings)| {
-            !plugin_settings::is_disabled(settings) && self.missing_guard(name, owner).is_some()
-        })
-    }
-
     /// The entry of a missing plugin that guards in an object of this role.
     pub(super) fn missing_guard(&self, name: &str, owner: PluginOwner) -> Option<&'static MissingPlugin> {
-        let on_streams = owner == PluginOwner::Stream;
-        let serves = |kind: &PluginKind| if on_streams { kind.serves.streams() } else { kind.serves.http() };
-        if self.registry.get(name).is_some_and(|registered| serves(&registered.kind)) {
+        if self.known_plugins().registered(name, owner).is_some() {
             return None;
         }
-        let entry = self.env.missing.get(name, on_streams)?;
+        let entry = self.env.missing.get(name, owner == PluginOwner::Stream)?;
         let is_guard = entry.guards() && !are_credentials(Some(entry), owner);
         (is_guard && !self.env.missing.allows(name)).then_some(entry)
     }

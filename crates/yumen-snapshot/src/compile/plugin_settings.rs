@@ -116,12 +116,7 @@ impl<'k> KnownPlugins<'k> {
         if !settings.is_object() && !settings.is_array() {
             return Err(PluginSettingsError::NotAnObject(json_type(&settings)));
         }
-        let serves = |one: &&RegisteredPlugin| match side {
-            PluginOwner::Stream => one.kind.serves.streams(),
-            _ => one.kind.serves.http(),
-        };
-        // A plugin that serves the other traffic only is as good as unknown here.
-        let registered = self.registry.get(name).filter(serves);
+        let registered = self.registered(name, side);
         let missing = self.missing.get(name, side == PluginOwner::Stream);
         // `plugins.allow_missing` may list plugins of the operator's own that no table contains.
         if registered.is_none() && missing.is_none() && !self.missing.allows(name) {
@@ -147,6 +142,15 @@ impl<'k> KnownPlugins<'k> {
             None => parse_missing(missing, settings),
         };
         parsed.map_err(|flaw| flaw.masked(&followed))
+    }
+
+    /// The plugin called `name`, if it serves the traffic of objects of this role.
+    pub(super) fn registered(&self, name: &str, side: PluginOwner) -> Option<&'k RegisteredPlugin> {
+        // A plugin that serves the other traffic only is as good as unknown here.
+        self.registry.get(name).filter(|one| match side {
+            PluginOwner::Stream => one.kind.serves.streams(),
+            _ => one.kind.serves.http(),
+        })
     }
 
     /// The treatment of secrets in the settings of a plugin.

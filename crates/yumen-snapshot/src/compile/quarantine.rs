@@ -22,12 +22,13 @@ pub(super) enum QuarantineDecision {
     LastGood(Arc<str>),
     /// The salvageable part of a text that was never valid.
     Partial,
-    /// A refusal: the text names a missing guard, and the last good version would serve without it.
+    /// A refusal: the text names a guard or credential that cannot be built, and the last good version would serve
+    /// without it, or accept the key that it replaces.
     Closed,
 }
 
 impl QuarantineDecision {
-    /// The decision about a text. `lacks_guard`: whether it names a missing guard.
+    /// The decision about a text. `lacks_guard`: whether it names a guard or credential that cannot be built.
     pub(super) fn of(
         name: &ObjectName,
         json: &str,

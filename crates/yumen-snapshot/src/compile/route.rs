@@ -330,7 +330,7 @@ impl Compiler {
     /// Has a broken route refuse the requests that it matches, if its matching part is valid.
     pub(super) fn salvage_route(&mut self, name: &ObjectName, json: &str, defects: &[ResourceDefect]) {
         let Some(RefusingRoute { written, matching }) = refusing_route(name, json, defects) else {
-            // A route whose text names a missing guard closes (decision 50); other broken routes without a certain match are removed.
+            // A route whose text names a guard that cannot be built closes (decision 50); other broken routes without a certain match are removed.
             match self.context.lacks_guard(name.kind, json) {
                 true => self.close_route(name),
                 false => self.remove_route(name),

@@ -108,6 +108,7 @@ impl ConsumerAuth for Key {
 fn variable(name: &str) -> Option<String> {
     let value = match name {
         "ALICE_KEY" => "open sesame",
+        "EMPTY" => "",
         "KEYS" => r#"{"bob":"of bob","port":80,"nothing":null}"#,
         "PEM" => "good",
         "BAD_PEM" => "bad",

@@ -145,3 +145,21 @@ fn section_of_a_wrong_type_keeps_its_objects_in_force() {
     let problems = gateway.status_json("/yumen/v1/problems").to_string();
     assert!(problems.contains("must be a list") && problems.contains("\\\"- id: r\\\""), "{problems}");
 }
+
+#[test]
+fn unreadable_global_rule_keeps_the_rules_in_force() {
+    let mock = |text: &str| json!({ "mocking": { "response_example": text, "content_type": "text/plain" } });
+    let routes = |text: &str| json!([{ "id": "r", "uri": "/a", "plugins": mock(text) }]);
+    let filter = json!({ "filter": [["arg_guarded", "==", "1"]] });
+    let list = json!({ "blacklist": ["127.0.0.0/8"], "_meta": filter });
+    let rule = json!({ "id": "g", "plugins": { "ip-restriction": list } });
+    let gateway = Gateway::start(&json!({ "routes": routes("1"), "global_rules": [rule] }));
+    assert_eq!(gateway.get("/a?guarded=1").status, 403);
+    for (item, text) in [(json!("x"), "2"), (json!([rule]), "3")] {
+        gateway.edit(&json!({ "routes": routes(text), "global_rules": [item] }));
+        eventually("the other section is in force", 5, || gateway.get("/a").text() == text);
+        assert_eq!(gateway.get("/a?guarded=1").status, 403, "{item}");
+        let problems = gateway.status_json("/yumen/v1/problems").to_string();
+        assert!(problems.contains("must be an object"), "{problems}");
+    }
+}

@@ -50,3 +50,16 @@ fn a_consumer_and_its_own_credential_may_have_the_same_key() {
     compiler.apply(vec![ConfigChange::Delete(Kind::Consumers, "alice".into())], 3);
     assert_eq!(found(&compiler.problems()), [""; 0]);
 }
+
+#[test]
+fn an_empty_key_identifies_no_client() {
+    for key in ["", "$env://EMPTY"] {
+        let mut compiler = compiler();
+        let value = json!({ "username": "bob", "plugins": { "key-auth": { "key": key } } });
+        let compiled = compiler.apply(vec![put(Kind::Consumers, "bob", value)], 1);
+        assert!(compiled.snapshot.consumers.find("key-auth", b"").is_none(), "{key}");
+        assert_eq!(found(&compiler.problems()), ["error consumers/bob at plugins.key-auth.key"]);
+        let message = "\"key\" must not be empty: it would identify every client";
+        assert_eq!(compiler.problems()[0].message, message, "{key}");
+    }
+}

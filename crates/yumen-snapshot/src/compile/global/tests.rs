@@ -67,7 +67,11 @@ fn a_new_broken_rule_keeps_what_can_be_built_and_refuses_for_what_would_have_gua
             "did you mean \"key-auth\"? its other plugins",
         ),
         (json!({ "ip-restriction": off, "request-id": broken_id }), "", "its other plugins are active"),
-        (json!("none"), "", "not active"),
+        // Any of these unknown plugins may guard.
+        (json!("none"), "503", "they must not pass without its plugins"),
+        (json!([{ "key-auth": {} }]), "503", refused),
+        (json!(1), "503", refused),
+        (json!(null), "", "not active"),
     ] {
         let mut compiler = compiler();
         let compiled = compiler.apply(vec![rule("1", json!({ "plugins": plugins }))], 1);

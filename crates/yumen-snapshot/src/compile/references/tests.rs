@@ -46,11 +46,11 @@ fn a_key_that_refers_to_the_environment_is_what_stands_there() {
 }
 
 #[test]
-fn a_reference_nobody_can_follow_leaves_the_last_good_version_and_says_what_to_do() {
+fn key_with_an_unresolved_reference_ends_the_previous_key_and_names_the_remedy() {
     let mut compiler = compiler();
     compiler.apply(vec![consumer("alice", "$env://ALICE_KEY")], 1);
     let compiled = compiler.apply(vec![consumer("alice", "$env://UNSET")], 2);
-    assert_eq!(consumer_of(&compiled, "open sesame").as_deref(), Some("alice"));
+    assert_eq!(consumer_of(&compiled, "open sesame"), None, "the text replaces this key");
     let [problem] = &compiler.problems()[..] else { panic!("{:?}", compiler.problems()) };
     assert_eq!((&*problem.object, &*problem.path), ("consumers/alice", "plugins.key-auth.key"));
     let message = "\"key\" cannot be resolved: the environment variable \"UNSET\" is not set for this node; \
