@@ -126,8 +126,9 @@ impl ActiveCheck {
     fn flaw_of(&self, at: usize, line: &str) -> Option<(String, &'static str)> {
         let (name, value) = field_of(line)?;
         if name.is_empty() || !name.bytes().all(is_token_byte) {
+            // Without the text, which may be a secret.
             let message =
-                format!("\"{}\" is no name of a header: the field is not sent", name.escape_debug());
+                "the text before the colon is no name of a header: the field is not sent".to_owned();
             return Some((message, "write `Name: value`"));
         }
         if value.chars().any(|character| character.is_control() && character != '\t') {

@@ -105,7 +105,11 @@ fn fields_that_a_probe_cannot_send_are_reported() {
             "write each header as an item of its own",
         ),
         at(6, "host has no effect: a request has one (RFC 9112 §3.2, §6.3)", "remove it"),
-        at(7, "\"A B\" is no name of a header: the field is not sent", "write `Name: value`"),
+        at(
+            7,
+            "the text before the colon is no name of a header: the field is not sent",
+            "write `Name: value`",
+        ),
     ];
     check(Kind::Upstreams, upstream.clone(), &expected.each_ref().map(String::as_str));
     let inline = json!({ "uri": "/", "upstream": upstream });
