@@ -136,19 +136,21 @@ impl ActiveCheck {
             return Some((message, "write each header as an item of its own"));
         }
         // Two framings of one request are an attack on the endpoint (RFC 9112 §6.3).
-        let length = self.http_req_body.len();
+        let length = self.http_req_body.len().to_string();
         if name.eq_ignore_ascii_case("transfer-encoding") {
             let message = format!("{name} has no effect: a probe sends its body with a Content-Length");
             return Some((message, "remove it"));
         }
-        if name.eq_ignore_ascii_case("content-length") && value.parse() != Ok(length) {
+        if name.eq_ignore_ascii_case("content-length") && value != length {
             let message = format!("{name} has no effect: the body of the probe has {length} bytes");
             return Some((message, "remove it"));
         }
         let is_same =
             |line: &String| field_of(line).is_some_and(|(other, _)| other.eq_ignore_ascii_case(name));
         let first = self.req_headers.iter().flatten().position(is_same);
-        let is_single = ["host", "content-length"].iter().any(|single| name.eq_ignore_ascii_case(single));
+        // A length beside a body is right here, and the probe sends its own in place of it.
+        let is_single = name.eq_ignore_ascii_case("host")
+            || name.eq_ignore_ascii_case("content-length") && self.http_req_body.is_empty();
         if is_single && first.is_some_and(|first| first < at) {
             let message = format!("{name} has no effect: a request has one (RFC 9112 §3.2, §6.3)");
             return Some((message, "remove it"));

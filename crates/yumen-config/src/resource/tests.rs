@@ -348,6 +348,7 @@ fn a_probe_leaves_out_the_fields_that_would_frame_it_twice() {
     for (body, lines, sent) in [
         ("", &["Content-Length: 0", "A: 1"][..], &[("Content-Length", "0"), ("A", "1")][..]),
         ("", &["content-length: 1", "A:1"], &[("A", "1")]),
+        ("", &["Content-Length: +0"], &[]),
         ("abc", &["Content-Length: 0", "Content-Length: 3"], &[]),
         ("abc", &["Transfer-Encoding: chunked", "Transfer-Encoding : identity"], &[]),
         ("", &["X: a\r\nY: b", "X\r\nY: b", "Z: 1\r\n", "T: a\tb"], &[("Z", "1"), ("T", "a\tb")]),

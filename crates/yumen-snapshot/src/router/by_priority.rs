@@ -22,18 +22,21 @@ pub(super) fn find_path<'s, W: MatchObserver>(
     winner: &mut Option<&'s Route>,
 ) {
     let mut levels = paths.search();
-    let mut next = levels.next(ex.request.routed_path());
-    while let Some(first) = next {
+    let mut ahead = None;
+    while let Some(first) = ahead.take().or_else(|| levels.next(ex.request.routed_path())) {
         let prefix = literal_length(first);
         let mut group: SmallVec<[&[RoutePath]; INLINE]> = SmallVec::new();
         group.push(first.route_paths());
-        loop {
+        // The level of a `*` is the last one of its prefix, and an exact path precedes patterns of any priority.
+        while starts_with_parameter(first, prefix)
+            && let Some(bucket) = levels.next(ex.request.routed_path())
+        {
             // Levels of one prefix are adjacent: the search leaves a node only after all that is below it.
-            next = levels.next(ex.request.routed_path());
-            match next.filter(|bucket| literal_length(bucket) == prefix && !is_exact(first, prefix)) {
-                Some(bucket) => group.push(bucket.route_paths()),
-                None => break,
+            if literal_length(bucket) != prefix {
+                ahead = Some(bucket);
+                break;
             }
+            group.push(bucket.route_paths());
         }
         while let Some(route_path) = take_first(&mut group) {
             if attempt(route_path, host, ex, witness, winner).is_break() {
@@ -48,9 +51,10 @@ fn literal_length(bucket: &RouteBucket) -> usize {
     bucket.route_paths().first().map_or(0, RoutePath::literal_length)
 }
 
-/// Whether the bucket is that of an exact path, which precedes patterns of any priority.
-fn is_exact(bucket: &RouteBucket, prefix: usize) -> bool {
-    bucket.route_paths().first().is_some_and(|route_path| route_path.pattern().len() == prefix)
+/// Whether the text after the constant begin of the patterns is a parameter.
+fn starts_with_parameter(bucket: &RouteBucket, prefix: usize) -> bool {
+    let first = bucket.route_paths().first();
+    first.is_some_and(|route_path| route_path.pattern().as_bytes().get(prefix) == Some(&b':'))
 }
 
 /// Takes the route with the highest priority; of equal ones that of the earlier level. Each level is in order of priority.
