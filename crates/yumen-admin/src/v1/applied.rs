@@ -106,7 +106,7 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
         false => "false",
     };
     response.headers_mut().insert(APPLIED, HeaderValue::from_static(value));
-    // The status tells APISIX's tools whether the configuration is applied.
+    // The status reports to APISIX's tools whether the configuration is applied.
     if wait.is_number && value == "true" && response.status() == StatusCode::ACCEPTED {
         *response.status_mut() = StatusCode::OK;
     }
