@@ -16,11 +16,12 @@ use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
 use tracing::warn;
 use yumen_config::duplicate_keys::{self, DuplicateCheckedValue};
-use yumen_store::{Authorship, Draft, ResourceKey, commit};
+use yumen_store::{Authorship, Draft, ResourceKey, Revision, commit};
 
 use crate::api::AdminState;
 use crate::refusal::ApiRefusal;
 use crate::reply;
+use crate::revision::{WrittenObjects, set_revision};
 use crate::secrets::SecretVisibility;
 use crate::v1::{NoArguments, StrictWriteQuery};
 use crate::whole_body::WholeBody;
@@ -111,11 +112,34 @@ async fn replace(
     WholeBody(body): WholeBody,
 ) -> Response {
     let by = by.map_or_else(|| Authorship::by("anonymous"), |Extension(by)| by);
-    match try_replace(state, by, headers, body).await {
-        Ok(None) => StatusCode::NO_CONTENT.into_response(),
-        Ok(Some((ledger, ignored))) => (StatusCode::ACCEPTED, marks(&ledger), ignored, "").into_response(),
-        Err(refusal) => refusal.into_response(),
-    }
+    let store = state.store.clone();
+    let mut response = match try_replace(state, by, headers, body).await {
+        Ok(None) => {
+            let mut response = StatusCode::NO_CONTENT.into_response();
+            set_revision(&mut response, store.state().revision);
+            response
+        }
+        Ok(Some(replaced)) => {
+            let ReplacedDocument { ledger, ignored, revision } = replaced;
+            let mut response = (StatusCode::ACCEPTED, marks(&ledger), ignored, "").into_response();
+            // Nothing was written: the newest revision is the one that the objects have.
+            set_revision(&mut response, revision.unwrap_or_else(|| store.state().revision));
+            response
+        }
+        Err(refusal) => return refusal.into_response(),
+    };
+    // For `wait`, which looks for the problems of the objects.
+    response.extensions_mut().insert(WrittenObjects::Document(store.state()));
+    response
+}
+
+/// The outcome of a document that was not active before.
+struct ReplacedDocument {
+    ledger: VersionLedger,
+    /// Names the ignored members.
+    ignored: HeaderMap,
+    /// The revision with the objects; `None` if no object changed.
+    revision: Option<Revision>,
 }
 
 /// `None` if the document with this digest is already active.
@@ -124,7 +148,7 @@ async fn try_replace(
     by: Authorship,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Option<(VersionLedger, HeaderMap)>, ApiRefusal> {
+) -> Result<Option<ReplacedDocument>, ApiRefusal> {
     let digest = headers.get(DIGEST).and_then(|digest| digest.to_str().ok()).unwrap_or("").to_owned();
     // The digest identifies the document for the client, so APISIX requires it.
     if digest.is_empty() {
@@ -158,7 +182,9 @@ async fn try_replace(
         parts.await.map_err(|error| ApiRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     let parts = Arc::new(parts?);
     let decided = commit(&*state.store, by, move |draft| write(draft, &parts, &digest)).await?;
-    decided.map(|(ledger, _)| Some((ledger, ignored))).map_err(ApiRefusal::invalid)
+    let (ledger, committed) = decided.map_err(ApiRefusal::invalid)?;
+    let revision = committed.map(|committed| committed.revision);
+    Ok(Some(ReplacedDocument { ledger, ignored, revision }))
 }
 
 /// Names the members without effect, such as a misspelt section: APISIX ignores them silently, and the section is then

@@ -5,8 +5,9 @@
 //! decides; this module words its errors.
 
 use axum::http::StatusCode;
-use serde_json::{Value, json};
-use yumen_config::resource::TrafficClass;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use yumen_config::resource::{ActiveCheck, TrafficClass};
 use yumen_config::{InvalidSettings, Kind, resource, schema};
 use yumen_snapshot::compile::{KeyPairError, meta_schema};
 use yumen_snapshot::{ObjectError, ObjectValidator, PluginSettingsError};
@@ -62,7 +63,8 @@ impl From<ObjectRefusal> for ApiRefusal {
 /// The id inside `value` selects the plugin of metadata, and the secret manager.
 pub(crate) fn object(state: &AdminState, kind: Kind, value: &Value) -> Result<(), ObjectRefusal> {
     restorable_object(state, kind, value)?;
-    unknown_meta_member(value).map_or(Ok(()), |flaw| Err(refusal(kind, value, flaw)))
+    let flaw = unknown_meta_member(value).or_else(|| flawed_probe_field(kind, value));
+    flaw.map_or(Ok(()), |flaw| Err(refusal(kind, value, flaw)))
 }
 
 /// As [`object`], for documents that may be exports: it accepts every object that the compiler accepts from another
@@ -141,6 +143,19 @@ fn unknown_meta_member(value: &Value) -> Option<ObjectError> {
         }
     }
     None
+}
+
+/// Refuses a field that a probe cannot send. The compiler accepts the object without the field.
+fn flawed_probe_field(kind: Kind, value: &Value) -> Option<ObjectError> {
+    let upstreams = resource::upstreams_in(kind, value.as_object()?);
+    let flaw_at = |(path, upstream): (String, &Map<String, Value>)| {
+        let active = ActiveCheck::deserialize(upstream.get("checks")?.get("active")?).ok()?;
+        let flaw = active.probe_field_flaws().next()?;
+        let at = format!("checks.active.req_headers[{}]", flaw.at);
+        let invalid = InvalidSettings::at(at, flaw.message).hint(flaw.remedy);
+        Some(ObjectError::Object(if path.is_empty() { invalid } else { invalid.under(&path) }))
+    };
+    upstreams.into_iter().find_map(flaw_at)
 }
 
 /// Refuses metadata of an unknown plugin.

@@ -19,6 +19,7 @@ use schemars::JsonSchema;
 use serde_json::Value;
 
 pub use faults::faults;
+pub(crate) use remedy::IN_QUOTES;
 pub use unknown::{UnknownMember, notices_unknown_members, unknown_members};
 
 /// Why settings were refused.

@@ -3,6 +3,7 @@
 //! The cost of a look-up does not grow with the table. Clones share structure. Independent of how routes are
 //! written.
 
+mod by_priority;
 mod match_observer;
 mod overlap;
 mod pattern;
@@ -13,6 +14,7 @@ mod wildcard;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use yumen_config::resource::natural_order_key;
@@ -40,16 +42,16 @@ impl RoutePath {
         self.route.matching.uris.get(usize::from(self.uri)).map_or("", |uri| uri)
     }
 
+    /// Bytes of the pattern before its first parameter or `*`.
+    fn literal_length(&self) -> usize {
+        pattern::literal_length(self.pattern())
+    }
+
     /// Whether every request path of this pattern is one of `other`, which is in the same bucket, and vice
     /// versa.
     fn has_paths_of(&self, other: &RoutePath) -> bool {
         let has_key_alone = !self.rest.is_wildcard() && !other.rest.is_wildcard();
         has_key_alone || self.pattern() == other.pattern()
-    }
-
-    /// Length of a pattern with a `*` before its end. Other patterns of the bucket are shorter.
-    fn wildcard_length(&self) -> usize {
-        if self.rest.is_wildcard() { self.pattern().len() } else { 0 }
     }
 }
 
@@ -81,10 +83,14 @@ impl RouteBucket {
         let Some(bucket) = bucket else { return Some(RouteBucket::One(route_path)) };
         // Copied, since a published snapshot may share the bucket.
         let mut route_paths = bucket.route_paths().to_vec();
-        // Two paths of one route may have the same key.
-        route_paths.retain(|other| {
-            other.route.info.id != route_path.route.info.id || !other.has_paths_of(&route_path)
-        });
+        // Two paths of one route may match the same requests; the one that takes precedence stays.
+        let is_same = |other: &RoutePath| {
+            other.route.info.id == route_path.route.info.id && other.has_paths_of(&route_path)
+        };
+        if route_paths.iter().any(|other| is_same(other) && !precedes(&route_path, other)) {
+            return Some(bucket);
+        }
+        route_paths.retain(|other| !is_same(other));
         let at = route_paths.partition_point(|other| precedes(other, &route_path));
         route_paths.insert(at, route_path);
         RouteBucket::of(route_paths)
@@ -101,12 +107,12 @@ impl RouteBucket {
     }
 }
 
-/// The order of trial: higher priority, then the longer pattern with a `*` before its end, then the older
-/// route, then the id. The order of arrival never counts, so that the same resources give the same results.
+/// The order of trial: higher priority, then the longer pattern as written, then the older route, then the id.
+/// The order of arrival never counts, so that the same resources give the same results.
 fn precedes(a: &RoutePath, b: &RoutePath) -> bool {
     // The higher priority and then the longer pattern first, as in APISIX.
     let rank = |path: &RoutePath| {
-        (Reverse(path.route.matching.priority), Reverse(path.wildcard_length()), path.route.matching.created)
+        (Reverse(path.route.matching.priority), Reverse(path.pattern().len()), path.route.matching.created)
     };
     // `2` precedes `10`, as an operator would sort numeric ids.
     (rank(a), natural_order_key(&a.route.info.id)) < (rank(b), natural_order_key(&b.route.info.id))
@@ -147,6 +153,8 @@ pub struct Router {
     /// The rules that serving applies before the look-up.
     pub(crate) rules: RequestRules,
     need_body: usize,
+    /// Routes whose priority may count between several levels of the search; see [`by_priority`].
+    prioritized: usize,
     len: usize,
 }
 
@@ -165,6 +173,7 @@ impl Router {
             parameters,
             rules: RequestRules::default(),
             need_body: 0,
+            prioritized: 0,
             len: 0,
         }
     }
@@ -173,6 +182,7 @@ impl Router {
     pub fn insert(&mut self, route: &Arc<Route>) {
         self.len += 1;
         self.need_body += usize::from(route.matching.needs_body());
+        self.prioritized += usize::from(self.is_prioritized(route));
         let parameters = self.parameters;
         self.each_table(&route.matching.hosts, |paths| {
             for (index, uri) in route.matching.uris.iter().enumerate() {
@@ -188,6 +198,7 @@ impl Router {
     pub fn remove(&mut self, route: &Route) {
         self.len = self.len.saturating_sub(1);
         self.need_body = self.need_body.saturating_sub(usize::from(route.matching.needs_body()));
+        self.prioritized = self.prioritized.saturating_sub(usize::from(self.is_prioritized(route)));
         let parameters = self.parameters;
         self.each_table(&route.matching.hosts, |paths| {
             for uri in route.matching.uris.iter() {
@@ -195,6 +206,13 @@ impl Router {
                 paths.update(&key.bytes, key.reach, |bucket| RouteBucket::without(bucket, &route.info.id));
             }
         });
+    }
+
+    /// Whether the priority of a route may count between levels: parameters divide the patterns of one prefix
+    /// into several.
+    fn is_prioritized(&self, route: &Route) -> bool {
+        let is_open = |uri: &str| pattern::literal_length(uri) < uri.len();
+        self.parameters && route.matching.priority != 0 && route.matching.uris.iter().any(|uri| is_open(uri))
     }
 
     /// Changes the table of each host, or the table for any host if there are none.
@@ -221,8 +239,9 @@ impl Router {
     /// The route of a request; the exchange receives the match.
     ///
     /// Order: the exact host, wildcard hosts from the longest, then routes without a host; within each the
-    /// exact path, then prefixes from the longest. If the filters of all routes of a level fail, the next
-    /// level is tried.
+    /// exact path, then prefixes from the longest. Among the patterns with the same text before their first
+    /// parameter or `*`, the highest priority comes first, then parameters before `*`. If the filters of all routes
+    /// of a level fail, the next level is tried.
     #[inline]
     pub fn find<'s, W: MatchObserver>(&'s self, ex: &mut Exchange<'s>, witness: &mut W) -> Option<&'s Route> {
         let mut winner = None;
@@ -231,15 +250,38 @@ impl Router {
         if !self.hosts.is_empty() {
             let mut levels = self.hosts.search();
             while let Some(table) = levels.next(ReversedKey(ex.request.host())) {
-                find_path(&table.paths, &table.pattern, ex, witness, &mut winner);
+                self.find_path(&table.paths, &table.pattern, ex, witness, &mut winner);
                 // An observer sees the remaining candidates too, so `explain` can name those that lost.
                 if (winner.is_some() && !W::WATCHES) || witness.has_stopped() {
                     return winner;
                 }
             }
         }
-        find_path(&self.any_host, "", ex, witness, &mut winner);
+        self.find_path(&self.any_host, "", ex, witness, &mut winner);
         winner
+    }
+
+    #[inline]
+    fn find_path<'s, W: MatchObserver>(
+        &self,
+        paths: &'s Paths,
+        host: &'s str,
+        ex: &mut Exchange<'s>,
+        witness: &mut W,
+        winner: &mut Option<&'s Route>,
+    ) {
+        // Tables without such routes pay one comparison.
+        if self.prioritized > 0 {
+            return by_priority::find_path(paths, host, ex, witness, winner);
+        }
+        let mut levels = paths.search();
+        while let Some(bucket) = levels.next(ex.request.routed_path()) {
+            for route_path in bucket.route_paths() {
+                if attempt(route_path, host, ex, witness, winner).is_break() {
+                    return;
+                }
+            }
+        }
     }
 
     /// [`Router::find`] before the body is read. The body is required only if the search reaches a route with
@@ -332,57 +374,49 @@ impl Router {
     }
 }
 
+/// Tries one path of a route. Breaks if the search has ended.
 #[inline]
-fn find_path<'s, W: MatchObserver>(
-    paths: &'s Paths,
+fn attempt<'s, W: MatchObserver>(
+    route_path: &'s RoutePath,
     host: &'s str,
     ex: &mut Exchange<'s>,
     witness: &mut W,
     winner: &mut Option<&'s Route>,
-) {
-    let mut levels = paths.search();
-    while let Some(bucket) = levels.next(ex.request.routed_path()) {
-        for route_path in bucket.route_paths() {
-            if W::WATCHES && winner.is_some() {
-                // Another path of the winner itself is no loser, and a pattern that does not match is not
-                // shadowed.
-                let is_other = winner.is_some_and(|route| route.info.id != route_path.route.info.id);
-                let path = ex.request.routed_path();
-                if is_other && route_path.rest.admits(route_path.pattern(), path, &mut Vec::new()) {
-                    witness.candidate(&route_path.route, MismatchReason::Shadowed, ex);
-                }
-                continue;
-            }
-            let uris = &*route_path.route.matching.uris;
-            // Only patterns with parameters or an inner `*` pay for them.
-            if let (false, Some(uri)) =
-                (matches!(route_path.rest, KeyRemainder::Nothing), uris.get(usize::from(route_path.uri)))
-            {
-                // Conditions may use parameters, so those are captured first.
-                ex.route.path_params.clear();
-                if !route_path.rest.admits(uri, ex.request.routed_path(), &mut ex.route.path_params) {
-                    continue;
-                }
-            }
-            if let Some(lost) = fails(&route_path.route, ex, witness) {
-                if witness.has_stopped() {
-                    ex.route.path_params.clear();
-                    return;
-                }
-                witness.candidate(&route_path.route, lost, ex);
-                // The next candidate must not see the parameters of this pattern.
-                ex.route.path_params.clear();
-                continue;
-            }
-            ex.route.info = Some(&route_path.route.info);
-            (ex.route.uris, ex.route.uri_index) = (uris, usize::from(route_path.uri));
-            ex.route.host = host;
-            *winner = Some(&route_path.route);
-            if !W::WATCHES {
-                return;
-            }
+) -> ControlFlow<()> {
+    if W::WATCHES && winner.is_some() {
+        // Another path of the winner itself is no loser, and a pattern that does not match is not shadowed.
+        let is_other = winner.is_some_and(|route| route.info.id != route_path.route.info.id);
+        let path = ex.request.routed_path();
+        if is_other && route_path.rest.admits(route_path.pattern(), path, &mut Vec::new()) {
+            witness.candidate(&route_path.route, MismatchReason::Shadowed, ex);
+        }
+        return ControlFlow::Continue(());
+    }
+    let uris = &*route_path.route.matching.uris;
+    // Only patterns with parameters or an inner `*` pay for them.
+    if let (false, Some(uri)) =
+        (matches!(route_path.rest, KeyRemainder::Nothing), uris.get(usize::from(route_path.uri)))
+    {
+        // Conditions may use parameters, so those are captured first.
+        ex.route.path_params.clear();
+        if !route_path.rest.admits(uri, ex.request.routed_path(), &mut ex.route.path_params) {
+            return ControlFlow::Continue(());
         }
     }
+    if let Some(lost) = fails(&route_path.route, ex, witness) {
+        let has_stopped = witness.has_stopped();
+        if !has_stopped {
+            witness.candidate(&route_path.route, lost, ex);
+        }
+        // The next candidate must not see the parameters of this pattern.
+        ex.route.path_params.clear();
+        return if has_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    }
+    ex.route.info = Some(&route_path.route.info);
+    (ex.route.uris, ex.route.uri_index) = (uris, usize::from(route_path.uri));
+    ex.route.host = host;
+    *winner = Some(&route_path.route);
+    if W::WATCHES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }
 
 /// The first filter that the request fails.

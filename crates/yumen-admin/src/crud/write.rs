@@ -16,7 +16,7 @@ use super::target::CrudTarget;
 use super::{CrudContext, merge, references};
 use crate::api::AdminState;
 use crate::refusal::ApiRefusal;
-use crate::revision::WrittenRevision;
+use crate::revision::WrittenObjects;
 use crate::secrets::SecretVisibility;
 
 /// Upper bound of a lifetime, about 32 years.
@@ -276,6 +276,6 @@ fn written_answer(
         entry,
         committed.revision,
     );
-    response.extensions_mut().insert(WrittenRevision(committed));
+    response.extensions_mut().insert(WrittenObjects::Commit(committed));
     Ok(response)
 }

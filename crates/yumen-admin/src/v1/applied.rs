@@ -3,25 +3,31 @@
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use tokio::time::timeout;
-use yumen_base::ProblemLevel;
+use yumen_base::{Problem, ProblemLevel};
 use yumen_store::Revision;
 
 use super::arguments::{NoArguments, StrictQuery};
 use super::{ClusterView, LiveGateway, V1State};
 use crate::refusal::ApiRefusal;
 use crate::reply;
-use crate::revision::{REVISION_HEADER, WrittenRevision};
+use crate::revision::{REVISION_HEADER, WrittenObjects};
 
 const APPLIED: &str = "x-yumen-applied";
 const NODES: &str = "x-yumen-nodes";
 const BEHIND: &str = "x-yumen-behind";
+/// Number of warnings about the written objects, and the first of them.
+const WARNINGS: &str = "x-yumen-warnings";
+const FIRST_WARNING: &str = "x-yumen-first-warning";
+const WARNING_CHARACTERS_MAX: usize = 400;
 const WAIT_SECONDS: f64 = 10.0;
 const WAIT_SECONDS_MAX: f64 = 60.0;
+/// The path whose `wait` may be a number of milliseconds, as in APISIX.
+const WHOLE_CONFIGURATION: &str = "/apisix/admin/configs";
 
 /// `GET /yumen/v1/applied`.
 pub(super) async fn applied(State(state): State<V1State>, _: StrictQuery<NoArguments>) -> Response {
@@ -57,10 +63,11 @@ pub(super) async fn problems(State(state): State<V1State>, _: StrictQuery<NoArgu
 /// `nodes=all` or `nodes=quorum` until that many nodes do.
 ///
 /// `X-Yumen-Applied` is `true`, `false`, or `quarantined` if a written object does not compile. `X-Yumen-Behind` names the
-/// nodes that do not serve the revision yet.
+/// nodes that do not serve the revision yet, and `X-Yumen-Warnings` counts the warnings about written objects.
 pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Request, next: Next) -> Response {
     // Before the request runs: an invalid argument must not leave a write behind.
-    let wait = match AppliedWait::wait_of(request.uri().query().unwrap_or_default()) {
+    let takes_number = request.method() == Method::PUT && request.uri().path() == WHOLE_CONFIGURATION;
+    let wait = match AppliedWait::wait_of(request.uri().query().unwrap_or_default(), takes_number) {
         Ok(wait) => wait,
         Err(refusal) => return refusal.into_response(),
     };
@@ -83,14 +90,46 @@ pub(crate) async fn wait_for_applied(State(state): State<V1State>, request: Requ
     };
     // Problems of a revision are known once this node serves it.
     let is_compiled = is_applied && *state.live.applied().borrow() >= revision;
-    let wrote = response.extensions().get::<WrittenRevision>().filter(|_| is_compiled);
-    let value = match wrote.is_some_and(|wrote| wrote.is_quarantined(&state.live.problems())) {
+    let written = response.extensions().get::<WrittenObjects>().filter(|_| is_compiled).cloned();
+    let is_quarantined = written.is_some_and(|written| {
+        let problems = state.live.problems();
+        let (errors, warnings): (Vec<_>, Vec<_>) = written
+            .problems_among(&problems)
+            .into_iter()
+            .partition(|problem| problem.level == ProblemLevel::Error);
+        name_warnings(&warnings, &mut response);
+        !errors.is_empty()
+    });
+    let value = match is_quarantined {
         true => "quarantined",
         false if is_applied => "true",
         false => "false",
     };
     response.headers_mut().insert(APPLIED, HeaderValue::from_static(value));
+    // The status reports to APISIX's tools whether the configuration is applied.
+    if wait.is_number && value == "true" && response.status() == StatusCode::ACCEPTED {
+        *response.status_mut() = StatusCode::OK;
+    }
     response
+}
+
+/// Sets the header fields with the warnings about the written objects.
+fn name_warnings(warnings: &[&Problem], response: &mut Response) {
+    let Some(first) = warnings.first() else { return };
+    response.headers_mut().insert(WARNINGS, HeaderValue::from(warnings.len()));
+    let place = if first.path.is_empty() { String::new() } else { format!(" at {}", first.path) };
+    let remedy = first.hint.as_ref().or(first.allowed.as_ref());
+    let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
+    let text = format!("{}{place}: {}{remedy}", first.object, first.message);
+    // A field value has one line, and other characters are obsolete there (RFC 9110 §5.5).
+    let printable = |character: char| match character {
+        ' '..='~' => character,
+        _ => '?',
+    };
+    let text: String = text.chars().take(WARNING_CHARACTERS_MAX).map(printable).collect();
+    if let Ok(text) = HeaderValue::from_str(text.trim()) {
+        response.headers_mut().insert(FIRST_WARNING, text);
+    }
 }
 
 /// Waits until the given nodes serve the revision. Nodes may join or leave meanwhile.
@@ -143,25 +182,38 @@ enum NodeScope {
     Quorum,
 }
 
-/// A parsed `wait=applied`.
+/// A parsed `wait=applied`, or the milliseconds of APISIX.
 struct AppliedWait {
     at_most: Duration,
     nodes: NodeScope,
+    is_number: bool,
 }
 
 impl AppliedWait {
-    fn wait_of(query: &str) -> Result<Option<AppliedWait>, ApiRefusal> {
+    fn wait_of(query: &str, takes_number: bool) -> Result<Option<AppliedWait>, ApiRefusal> {
         let value = |name: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next_back()
         };
-        match value("wait") {
+        let milliseconds = match value("wait") {
             None => return Ok(None),
-            Some("applied") => {}
-            Some(other) => {
-                let message = format!("wait: \"{other}\" is invalid; allowed: \"applied\"");
-                return Err(ApiRefusal::new(StatusCode::BAD_REQUEST, message));
+            Some("applied") => None,
+            Some(number) if takes_number && number.starts_with(|first: char| first.is_ascii_digit()) => {
+                Some(milliseconds(number)?)
             }
+            Some(other) => {
+                let or_number = if takes_number { ", or a number of milliseconds" } else { "" };
+                let message = format!("wait: \"{other}\" is invalid; allowed: \"applied\"{or_number}");
+                return Err(ApiRefusal::invalid(message));
+            }
+        };
+        if milliseconds.is_some() && value("timeout").is_some() {
+            let message = "timeout: the number in wait is the bound; use timeout with wait=applied";
+            return Err(ApiRefusal::invalid(message));
+        }
+        // As in APISIX: 0 is no wait.
+        if milliseconds.is_some_and(|at_most| at_most.is_zero()) {
+            return Ok(None);
         }
         let nodes = match value("nodes") {
             None | Some("self") => NodeScope::Own,
@@ -170,13 +222,24 @@ impl AppliedWait {
             Some(other) => {
                 let message =
                     format!("nodes: \"{other}\" is invalid; allowed: \"self\", \"all\", \"quorum\"");
-                return Err(ApiRefusal::new(StatusCode::BAD_REQUEST, message));
+                return Err(ApiRefusal::invalid(message));
             }
         };
+        if let Some(at_most) = milliseconds {
+            return Ok(Some(AppliedWait { at_most, nodes, is_number: true }));
+        }
         let at_most = value("timeout").map_or(Ok(WAIT_SECONDS), seconds)?;
         // Bounded, so that waiting clients cannot collect connections for ever.
-        Ok(Some(AppliedWait { at_most: Duration::from_secs_f64(at_most.min(WAIT_SECONDS_MAX)), nodes }))
+        let at_most = Duration::from_secs_f64(at_most.min(WAIT_SECONDS_MAX));
+        Ok(Some(AppliedWait { at_most, nodes, is_number: false }))
     }
+}
+
+/// Parses the milliseconds of APISIX, which have the same upper bound there.
+fn milliseconds(text: &str) -> Result<Duration, ApiRefusal> {
+    let read = text.parse().ok().filter(|number: &u64| *number as f64 <= WAIT_SECONDS_MAX * 1000.0);
+    let message = || format!("wait: \"{text}\" is not a whole number of milliseconds, 60000 at most");
+    read.map(Duration::from_millis).ok_or_else(|| ApiRefusal::invalid(message()))
 }
 
 /// Parses `5`, `0.5` or `5s`.

@@ -20,7 +20,7 @@ use super::{V1State, difference, plan};
 use crate::crud::references;
 use crate::refusal::ApiRefusal;
 use crate::reply;
-use crate::revision::{WrittenRevision, set_revision};
+use crate::revision::{WrittenObjects, set_revision};
 use crate::secrets::SecretVisibility;
 
 const PAGE: usize = 50;
@@ -306,7 +306,7 @@ pub(super) async fn rollback(
     let mut response = reply::json(StatusCode::OK, &body);
     set_revision(&mut response, newest);
     if let Some(committed) = committed {
-        response.extensions_mut().insert(WrittenRevision(committed));
+        response.extensions_mut().insert(WrittenObjects::Commit(committed));
     }
     Ok(response)
 }

@@ -11,6 +11,7 @@ use super::*;
 use crate::keys::KeyHolder;
 
 mod sent;
+mod waits;
 
 struct Fixture {
     store: Arc<MemoryStore>,
@@ -35,7 +36,8 @@ impl LiveGateway for Gateway {
     }
 
     fn problems(&self) -> Vec<Problem> {
-        vec![Problem::error("routes/9", "uri", "bad"), Problem::warning("routes/8", "", "odd")]
+        let odd = Problem::warning("routes/8", "uri", "odd \u{e4} text").hint("write less");
+        vec![Problem::error("routes/9", "uri", "bad"), odd, Problem::warning("routes/8", "", "odd")]
     }
 
     fn cluster(&self) -> ClusterView {
@@ -135,7 +137,8 @@ impl Fixture {
         );
         let state = V1State { admin, live: Arc::new(Gateway(receiver)) };
         let waits = axum::middleware::from_fn_with_state(state.clone(), wait_for_applied);
-        Fixture { store, applied, router: router(state).layer(waits) }
+        let contract = crate::contract_router().with_state(state.admin.clone());
+        Fixture { store, applied, router: router(state).merge(contract).layer(waits) }
     }
 
     async fn put(&self, kind: Kind, id: &str, value: Value) -> u64 {

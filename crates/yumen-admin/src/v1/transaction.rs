@@ -21,7 +21,7 @@ use super::{V1State, plan};
 use crate::crud::{object, references};
 use crate::keys::KeyHolder;
 use crate::refusal::ApiRefusal;
-use crate::revision::{WrittenRevision, set_revision};
+use crate::revision::{WrittenObjects, set_revision};
 use crate::validate::ObjectRefusal;
 use crate::whole_body::WholeBody;
 use crate::{reply, validate};
@@ -313,7 +313,7 @@ impl TransactionPlan {
         set_revision(&mut response, revision);
         if let Some(committed) = committed {
             // For `?wait=applied`, which looks for the problems of the written objects.
-            response.extensions_mut().insert(WrittenRevision(committed));
+            response.extensions_mut().insert(WrittenObjects::Commit(committed));
         }
         Ok(response)
     }

@@ -544,3 +544,38 @@ fn refusals_have_remedies_beside_the_message_of_the_contract() {
     let found = hint(Kind::Routes, &json!({ "uri": "/a" }));
     assert_eq!(found.as_deref(), Some("add one of: plugins, upstream, upstream_id, service_id, script"));
 }
+
+#[test]
+fn a_field_that_a_probe_cannot_send_is_refused_at_its_path() {
+    let upstream = |line: &str| json!({ "nodes": { "127.0.0.1:80": 1 }, "checks": { "active": { "req_headers": ["A: 1", line] } } });
+    for (line, message) in [
+        ("Content-Length: 5", "Content-Length has no effect: the body of the probe has 0 bytes"),
+        (
+            "transfer-encoding: chunked",
+            "transfer-encoding has no effect: a probe sends its body with a Content-Length",
+        ),
+        ("X: a\r\nY: b", "the value of X has control characters: the field is not sent"),
+        ("A B: c", "the text before the colon is no name of a header: the field is not sent"),
+    ] {
+        let split = json!({ "rules": [{ "weighted_upstreams": [{ "upstream": upstream(line) }] }] });
+        for (kind, value, under) in [
+            (Kind::Upstreams, upstream(line), ""),
+            (Kind::Services, json!({ "upstream": upstream(line) }), "upstream."),
+            (
+                Kind::Routes,
+                with_plugin("traffic-split", split),
+                "plugins.traffic-split.rules[0].weighted_upstreams[0].upstream.",
+            ),
+        ] {
+            let refused = super::object(&state(), kind, &value).unwrap_err();
+            let expected = format!("invalid configuration: {message}");
+            assert_eq!(
+                (refused.message, refused.path),
+                (expected, format!("{under}checks.active.req_headers[1]"))
+            );
+            // An export that contains it can be imported.
+            assert_eq!(super::restorable_object(&state(), kind, &value), Ok(()));
+        }
+    }
+    check(Kind::Upstreams, upstream("Content-Length: 0"), "");
+}

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use yumen_base::{FilePlace, LineSpan, Problem};
 
 use super::collect::ItemSource;
+use super::variable_marks::next_variable;
 use super::{DocumentUse, Lookup};
 use crate::resource::Kind;
+use crate::schema::IN_QUOTES;
 use crate::text_spans::{FoundSpan, SpannedValue, TextSpans};
 
 /// The items of a document and their positions in its text.
@@ -19,6 +21,8 @@ pub struct DocumentPlaces {
     spans: TextSpans,
     /// The list and the position of each object, by its name in problems.
     items: HashMap<String, ItemSource>,
+    /// Whether a quoted variable becomes a number or a boolean if it reads as one.
+    types_variables: bool,
 }
 
 impl DocumentPlaces {
@@ -34,7 +38,9 @@ impl DocumentPlaces {
 
     fn read(file: &str, text: &str, meant: DocumentUse<'_>) -> DocumentPlaces {
         let items = super::sources(text, meant);
-        DocumentPlaces { file: file.into(), spans: TextSpans::of(text), items }
+        let types_variables = matches!(meant, DocumentUse::Active(_))
+            && super::is_json(text.strip_prefix('\u{feff}').unwrap_or(text));
+        DocumentPlaces { file: file.into(), spans: TextSpans::of(text), items, types_variables }
     }
 
     /// Adds the place to each problem of an object in the text.
@@ -43,20 +49,33 @@ impl DocumentPlaces {
             match &mut problem.place {
                 // A fault of syntax has its place, in a text without a name.
                 Some(place) => place.file = self.file.clone(),
-                None => problem.place = self.place(problem),
+                None => self.add_place(problem),
             }
         }
     }
 
-    fn place(&self, problem: &Problem) -> Option<FilePlace> {
+    fn add_place(&self, problem: &mut Problem) {
+        let Some(found) = self.find(problem) else { return };
+        problem.place = Some(FilePlace { file: self.file.clone(), span: shown(&found, problem) });
+        let written = found.value.scalar().filter(|_| self.types_variables && found.is_exact);
+        if let Some(remedy) = written.and_then(|written| remedy_of_typed_variable(written, &problem.path)) {
+            let notations = [&mut problem.hint, &mut problem.allowed].into_iter().flatten();
+            // The text is in quotes, but its value has become a number.
+            notations
+                .filter(|notation| *notation == IN_QUOTES)
+                .for_each(|notation| *notation = remedy.clone());
+        }
+    }
+
+    /// The part of the text that a problem is about.
+    fn find(&self, problem: &Problem) -> Option<FoundSpan<'_>> {
         let root = self.spans.root()?;
         let (item, path) = match problem.object.as_str() {
             "file" if problem.path.is_empty() => return None,
             "file" => (root, problem.path.as_str()),
             object => (self.item(root, object)?, problem.path.as_str()),
         };
-        let found = self.spans.find(item, path);
-        Some(FilePlace { file: self.file.clone(), span: shown(&found, problem) })
+        Some(self.spans.find(item, path))
     }
 
     fn item<'t>(&self, root: &'t SpannedValue, object: &str) -> Option<&'t SpannedValue> {
@@ -81,6 +100,21 @@ pub fn locate_members(file: &str, text: &str, problems: &mut [Problem]) {
             _ => {}
         }
     }
+}
+
+/// The remedy where a variable of JSON is a number or a boolean in place of a text.
+fn remedy_of_typed_variable(written: &str, path: &str) -> Option<String> {
+    let (start, length) = next_variable(written)?;
+    let is_whole = start == 0 && length == written.len();
+    let inner = &written[start + "${{".len()..start + length - "}}".len()];
+    let name = inner.split(":=").next().unwrap_or(inner).trim();
+    // Settings of plugins alone have references.
+    Some(match is_whole && path.starts_with("plugins.") {
+        true => format!(
+            "a variable of JSON that reads as a number is one; write \"$env://{name}\", which is text"
+        ),
+        false => "a variable of JSON that reads as a number is one; in YAML, quotes keep it text".to_owned(),
+    })
 }
 
 /// The item of a problem that names it by its index, such as `routes[0]`.

@@ -672,3 +672,40 @@ fn problems_have_the_places_of_their_members() {
     let place = |text: &str| Some(text.to_owned());
     assert_eq!(places, [place("f.yaml:3:1"), place("f.yaml:4:17"), place("f.yaml:5:3"), None]);
 }
+
+#[test]
+fn a_variable_of_json_that_became_a_number_has_a_remedy_that_works() {
+    let quotes = "write the value in quotes";
+    let reference = "a variable of JSON that reads as a number is one; write \"$env://V\", which is text";
+    let yaml = "a variable of JSON that reads as a number is one; in YAML, quotes keep it text";
+    for (text, path, expected) in [
+        (
+            r#"{"routes":[{"id":"a","plugins":{"key-auth":{"key":"${{V}}"}}}]}"#,
+            "plugins.key-auth.key",
+            reference,
+        ),
+        (
+            r#"{"routes":[{"id":"a","plugins":{"key-auth":{"key":"${{ V := 1 }}"}}}]}"#,
+            "plugins.key-auth.key",
+            reference,
+        ),
+        (r#"{"routes":[{"id":"a","plugins":{"key-auth":{"key":"1${{V}}"}}}]}"#, "plugins.key-auth.key", yaml),
+        (r#"{"routes":[{"id":"a","desc":"${{V}}"}]}"#, "desc", yaml),
+        (r#"{"routes":[{"id":"a","desc":5}]}"#, "desc", quotes),
+        ("routes:\n- { id: a, desc: \"${{V}}\" }\n", "desc", quotes),
+    ] {
+        for in_hint in [true, false] {
+            let mut problem = yumen_base::Problem::error("routes/a", path, "wrong type");
+            let notation = Some(quotes.to_owned());
+            if in_hint {
+                problem.hint = notation
+            } else {
+                problem.allowed = notation
+            }
+            super::DocumentPlaces::of("f", text, &|_| Some("7".into())).locate([&mut problem]);
+            let found = if in_hint { problem.hint } else { problem.allowed };
+            assert_eq!(found.as_deref(), Some(expected), "{text}");
+            assert!(problem.place.is_some(), "{text}");
+        }
+    }
+}

@@ -90,6 +90,86 @@ impl Default for ActiveCheck {
     }
 }
 
+/// A line of `req_headers` that a probe leaves out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeFieldFlaw {
+    /// Position in `req_headers`.
+    pub at: usize,
+    /// The reason.
+    pub message: String,
+    /// The remedy.
+    pub remedy: &'static str,
+}
+
+impl ActiveCheck {
+    /// The additional fields of a probe, without the flawed ones.
+    pub fn probe_fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        let lines = self.req_headers.iter().flatten().enumerate();
+        let sound = lines.filter_map(|(at, line)| match self.flaw_of(at, line) {
+            None => field_of(line),
+            Some(_) => None,
+        });
+        // The probe adds the length of its body itself.
+        sound
+            .filter(|(name, _)| self.http_req_body.is_empty() || !name.eq_ignore_ascii_case("content-length"))
+    }
+
+    /// The lines that are no field, or that would frame the probe in a second way.
+    pub fn probe_field_flaws(&self) -> impl Iterator<Item = ProbeFieldFlaw> {
+        let lines = self.req_headers.iter().flatten().enumerate();
+        lines.filter_map(|(at, line)| {
+            let (message, remedy) = self.flaw_of(at, line)?;
+            Some(ProbeFieldFlaw { at, message, remedy })
+        })
+    }
+
+    fn flaw_of(&self, at: usize, line: &str) -> Option<(String, &'static str)> {
+        let (name, value) = field_of(line)?;
+        if name.is_empty() || !name.bytes().all(is_token_byte) {
+            // Without the text, which may be a secret.
+            let message =
+                "the text before the colon is no name of a header: the field is not sent".to_owned();
+            return Some((message, "write `Name: value`"));
+        }
+        if value.chars().any(|character| character.is_control() && character != '\t') {
+            let message = format!("the value of {name} has control characters: the field is not sent");
+            return Some((message, "write each header as an item of its own"));
+        }
+        // Two framings of one request are an attack on the endpoint (RFC 9112 §6.3).
+        let length = self.http_req_body.len().to_string();
+        if name.eq_ignore_ascii_case("transfer-encoding") {
+            let message = format!("{name} has no effect: a probe sends its body with a Content-Length");
+            return Some((message, "remove it"));
+        }
+        if name.eq_ignore_ascii_case("content-length") && value != length {
+            let message = format!("{name} has no effect: the body of the probe has {length} bytes");
+            return Some((message, "remove it"));
+        }
+        let is_same =
+            |line: &String| field_of(line).is_some_and(|(other, _)| other.eq_ignore_ascii_case(name));
+        let first = self.req_headers.iter().flatten().position(is_same);
+        // A length beside a body is right here, and the probe sends its own in place of it.
+        let is_single = name.eq_ignore_ascii_case("host")
+            || name.eq_ignore_ascii_case("content-length") && self.http_req_body.is_empty();
+        if is_single && first.is_some_and(|first| first < at) {
+            let message = format!("{name} has no effect: a request has one (RFC 9112 §3.2, §6.3)");
+            return Some((message, "remove it"));
+        }
+        None
+    }
+}
+
+/// Name and value of a line.
+fn field_of(line: &str) -> Option<(&str, &str)> {
+    let (name, value) = line.split_once(':')?;
+    Some((name.trim(), value.trim()))
+}
+
+/// Bytes of names (RFC 9110 §5.6.2).
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
 /// Conditions that make a probed endpoint healthy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]

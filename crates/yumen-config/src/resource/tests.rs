@@ -124,6 +124,8 @@ fn upstream_errors_match_apisix() {
             "a header is written `Name: value`",
         ),
         (json!({"nodes": {"a": 1}, "checks": {"active": {"req_headers": ["a: b"]}}}), "", ""),
+        // Reported, and left out of the probe.
+        (json!({"nodes": {"a": 1}, "checks": {"active": {"req_headers": ["Content-Length: 5"]}}}), "", ""),
         (json!({"nodes": {"a": 1}, "slow_start_ms": 5, "on_change": {"drain": 2.5}}), "", ""),
         (json!({"nodes": {"a": 1}, "on_change": "close"}), "", ""),
         (
@@ -338,4 +340,22 @@ fn protection_has_mild_defaults() {
     assert_eq!(outliers, OutlierDetectionSpec::default());
     assert_eq!(upstream.retry_budget, Some(RetryBudgetSpec::default()));
     assert_eq!(upstream.timeout.and_then(|timeout| timeout.total), Some(2.5));
+}
+
+#[test]
+fn a_probe_leaves_out_the_fields_that_would_frame_it_twice() {
+    // (body, req_headers, fields that are sent)
+    for (body, lines, sent) in [
+        ("", &["Content-Length: 0", "A: 1"][..], &[("Content-Length", "0"), ("A", "1")][..]),
+        ("", &["content-length: 1", "A:1"], &[("A", "1")]),
+        ("", &["Content-Length: +0"], &[]),
+        ("abc", &["Content-Length: 0", "Content-Length: 3"], &[]),
+        ("abc", &["Transfer-Encoding: chunked", "Transfer-Encoding : identity"], &[]),
+        ("", &["X: a\r\nY: b", "X\r\nY: b", "Z: 1\r\n", "T: a\tb"], &[("Z", "1"), ("T", "a\tb")]),
+        ("", &["Host: a", "host: b", "A B: 1", ": 1"], &[("Host", "a")]),
+    ] {
+        let req_headers = Some(lines.iter().map(|line| (*line).to_owned()).collect());
+        let check = ActiveCheck { http_req_body: body.into(), req_headers, ..ActiveCheck::default() };
+        assert_eq!(check.probe_fields().collect::<Vec<_>>(), sent, "{body} {lines:?}");
+    }
 }

@@ -10,6 +10,9 @@ use crate::hint::closest;
 /// Listed values of an enumeration; a longer one is cut.
 const LISTED_MAX: usize = 24;
 
+/// The remedy of a number or a boolean in place of a text.
+pub(crate) const IN_QUOTES: &str = "write the value in quotes";
+
 /// The values of an enumeration, the closest one first if the value resembles one.
 pub(super) fn of_values(allowed: &[Value], found: &Value) -> String {
     let listed: Vec<String> = allowed.iter().take(LISTED_MAX).map(Value::to_string).collect();
@@ -28,7 +31,7 @@ pub(super) fn of_type(expected: &str, found: &Value) -> Option<String> {
         ("integer" | "number", Value::String(text)) if text.trim().parse::<f64>().is_ok() => {
             "write the number without quotes"
         }
-        ("string", Value::Number(_) | Value::Bool(_)) => "write the value in quotes",
+        ("string", Value::Number(_) | Value::Bool(_)) => IN_QUOTES,
         ("array", Value::String(_) | Value::Number(_)) => "write a list, such as [a, b]",
         ("object", Value::Array(_) | Value::String(_)) => "write a mapping, such as {name: value}",
         (_, Value::Null) => "leave the member out, or give it a value",

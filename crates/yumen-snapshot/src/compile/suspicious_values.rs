@@ -77,6 +77,11 @@ pub(super) fn of_upstream(name: &ObjectName, path: &str, upstream: &config::Upst
     if upstream.tls.as_ref().is_some_and(is_configured) && !has_tls {
         unused("tls", "with a scheme without TLS", "set scheme to \"https\", \"grpcs\" or \"tls\"");
     }
+    let flaws = upstream.checks.iter().flat_map(|checks| checks.active.probe_field_flaws());
+    problems.extend(flaws.map(|flaw| {
+        let path = at(&format!("checks.active.req_headers[{}]", flaw.at));
+        Problem::warning(name.to_string(), path, flaw.message).hint(flaw.remedy)
+    }));
     problems
 }
 
@@ -194,6 +199,9 @@ fn path_flaw(uri: &str, has_parameters: bool) -> Option<(String, String)> {
         };
         return Some((format!("{segment} in \"{uri}\" is compared as text"), format!("write \"{meant}\"")));
     }
+    if let Some(found) = odd_name(uri, has_parameters) {
+        return Some(found);
+    }
     // The router matches the path without escapes and without empty and dot segments (decision 51).
     if let Some(escape) = escape_in(uri) {
         let remedy = "write the character itself".to_owned();
@@ -207,6 +215,30 @@ fn path_flaw(uri: &str, has_parameters: bool) -> Option<(String, String)> {
         return Some((never("paths are compared without empty and dot segments"), remedy));
     }
     None
+}
+
+/// A segment such as `*.php` or `:id.json`: APISIX reads the text behind the mark as a name, not as a part of the path.
+fn odd_name(uri: &str, has_parameters: bool) -> Option<(String, String)> {
+    let is_of_name = |character: char| character.is_alphanumeric() || matches!(character, '_' | '-');
+    let mut segments = uri.split('/').skip(1);
+    let (segment, name) = segments.find_map(|segment| {
+        let name =
+            segment.strip_prefix('*').or_else(|| segment.strip_prefix(':').filter(|_| has_parameters))?;
+        (!name.chars().all(is_of_name)).then_some((segment, name))
+    })?;
+    let before = uri.split_once(segment).map_or(uri, |(before, _)| before);
+    let tail = name.trim_start_matches(is_of_name);
+    let (matched, mark) = match segment.starts_with('*') {
+        true => ("any text", "*".to_owned()),
+        false => ("any segment", format!(":{}", name.strip_suffix(tail).unwrap_or(name))),
+    };
+    let message = format!("{segment} in \"{uri}\" matches {matched}: \"{name}\" is the name of a parameter");
+    // A dot in a condition is a pattern of one character.
+    let ending = tail.strip_prefix('.').filter(|extension| extension.chars().all(char::is_alphanumeric));
+    let condition = ending.map(|extension| {
+        format!(", and match the end of the path in vars: [\"uri\", \"~~\", \"\\\\.{extension}$\"]")
+    });
+    Some((message, format!("write \"{before}{mark}\"{}", condition.unwrap_or_default())))
 }
 
 /// The first escape of a path that the router decodes: every one but that of a slash.

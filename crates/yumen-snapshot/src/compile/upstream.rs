@@ -91,11 +91,7 @@ fn checks(written: &config::HealthCheckSpec, of: &config::UpstreamSpec, is_of_st
     // Probes send the `Host` that requests send.
     let rewritten = || of.upstream_host.as_deref().filter(|_| of.pass_host == config::PassHostMode::Rewrite);
     let host = active.host.as_deref().or_else(rewritten).map(Box::from);
-    let field = |line: &String| {
-        let (name, value) = line.split_once(':')?;
-        Some((Box::from(name.trim()), Box::from(value.trim())))
-    };
-    let fields = active.req_headers.iter().flatten().filter_map(field).collect();
+    let fields = active.probe_fields().map(|(name, value)| (Box::from(name), Box::from(value))).collect();
     let grpc = |verify| ProbeKind::Grpc {
         host: host.clone(),
         service: active.grpc_service.as_deref().unwrap_or_default().into(),

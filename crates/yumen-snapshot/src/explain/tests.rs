@@ -145,7 +145,10 @@ fn candidates_come_in_the_order_they_were_looked_at() {
     assert_eq!(explanation["route"]["params"], json!({"id": "5"}));
     let lost = |one: &Value| format!("{} {}", one["route"].as_str().unwrap(), one["lost"].as_str().unwrap());
     let lost: Vec<String> = explanation["candidates"].as_array().unwrap().iter().map(lost).collect();
-    assert_eq!(lost, ["inside shadowed", "users shadowed", "young shadowed", "low shadowed", "any shadowed"]);
+    assert_eq!(
+        lost,
+        ["inside remote_addr", "users shadowed", "young shadowed", "low shadowed", "any shadowed"]
+    );
     assert_eq!((&explanation["other_hosts"], &explanation["other_paths"]), (&json!(1), &json!(1)));
 }
 

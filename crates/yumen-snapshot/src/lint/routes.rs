@@ -22,6 +22,9 @@ fn problem(overlap: &RouteOverlap, routes: &BTreeMap<&str, &Arc<Route>>) -> Opti
             "has the host * and therefore precedes routes without a host"
         }
         () if first.priority != route.priority => "has the same host and path and a higher priority",
+        () if first.uris.iter().all(|uri| !route.uris.contains(uri)) => {
+            "has the same host and priority and a longer uri that matches the same paths"
+        }
         () if first.created != route.created => "has the same host, path and priority and is older",
         () => "has the same host, path and priority and a lower id",
     };

@@ -63,8 +63,12 @@ fn routes_that_nobody_reaches_are_errors() {
         &[&shadowed("a", "has the same host and path and a higher priority")],
     );
     check_routes(
-        &["id: a, uri: '/u/:id', create_time: 1", "id: b, uri: '/u/:name', create_time: 2"],
+        &["id: a, uri: '/u/:id', create_time: 1", "id: b, uri: '/u/:id', create_time: 2"],
         &[&shadowed("a", "has the same host, path and priority and is older")],
+    );
+    check_routes(
+        &["id: a, uri: '/u/:name', create_time: 2", "id: b, uri: '/u/:id', create_time: 1"],
+        &[&shadowed("a", "has the same host and priority and a longer uri that matches the same paths")],
     );
     check_routes(
         &["id: a, uri: /api/*, host: '*'", "id: b, uris: [/api/x, '/api/y/*']"],

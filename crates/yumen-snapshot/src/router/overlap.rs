@@ -128,8 +128,8 @@ fn covers_requests(first: &Route, second: &Route) -> bool {
 
 /// Whether only age or id decides which of the two gets some request.
 fn ties(first: &RoutePath, second: &RoutePath) -> bool {
-    // The longer pattern takes precedence; equally long ones share some requests at most.
-    if !first.has_paths_of(second) {
+    // The longer pattern takes precedence; equally long ones with a `*` before their end share some requests at most.
+    if !first.has_paths_of(second) || first.pattern().len() != second.pattern().len() {
         return false;
     }
     let (first_methods, second_methods) = (&first.route.matching, &second.route.matching);

@@ -74,6 +74,15 @@ pub(crate) fn path_key(pattern: &str, parameters: bool) -> Option<PatternKey<'_>
     }
 }
 
+/// Bytes of a pattern before its first parameter or `*`, in a router with parameters.
+pub(crate) fn literal_length(pattern: &str) -> usize {
+    let star = pattern.find('*').unwrap_or(pattern.len());
+    let mut segments = pattern[..star].match_indices("/:").map(|(slash, _)| slash + 1);
+    // A colon alone is literal.
+    let names = |at: &usize| pattern.as_bytes().get(at + 1).is_some_and(|byte| *byte != b'/');
+    segments.find(names).unwrap_or(star)
+}
+
 /// The key of a pattern without a `*` before its last segment.
 fn literal_key(pattern: &str, parameters: bool) -> PatternKey<'_> {
     // Only whole segments are parameters: `/a:b` is literal.

@@ -125,6 +125,70 @@ fn priority_decides_between_patterns_of_one_prefix_and_then_the_length() {
 }
 
 #[test]
+fn the_longer_pattern_of_one_prefix_wins_whatever_the_age() {
+    for (short, long, path) in [
+        ("/n/*", "/n/*.php", "/n/x"),
+        ("/n/*", "/n/*name", "/n/x"),
+        ("/u/:id", "/u/:name", "/u/x"),
+        ("/u/:id/c", "/u/:name/c", "/u/x/c"),
+        ("/p/:a/*", "/p/:a/*rest", "/p/x/y"),
+    ] {
+        for (short_age, long_age) in [(1, 2), (2, 1)] {
+            let mut router = Router::default();
+            let aged = |uri: &str, created| RouteMatching { created, ..matching(&[uri], &[]) };
+            router.insert(&route("short", aged(short, short_age)));
+            router.insert(&route("long", aged(long, long_age)));
+            check(&router, &[(path, "", "long")]);
+            assert!(router.overlaps().iter().all(|one| one.is_shadowed), "{short} and {long}");
+        }
+    }
+    // Of two paths of one route the longer one gives the parameters, in whatever order they are written.
+    for uris in [["/n/*", "/n/*name"], ["/n/*name", "/n/*"]] {
+        let mut router = Router::default();
+        router.insert(&route("both", matching(&uris, &[])));
+        let bench = TestWorker::default();
+        let mut ex = bench.exchange("GET /n/x/y");
+        assert!(router.find(&mut ex, &mut ()).is_some());
+        assert_eq!(ex.path_param("name").as_deref(), Some(&b"x/y"[..]), "{uris:?}");
+    }
+}
+
+#[test]
+fn priority_decides_between_parameters_and_stars_of_one_prefix() {
+    // (path of the route with the priority, path of the other one, request that both match)
+    for (high, low, path) in [
+        ("/t/*/c", "/t/:id/c", "/t/1/c"),
+        ("/t/*", "/t/:id", "/t/1"),
+        ("/t/*rest", "/t/:id", "/t/1"),
+        ("/t/:id/*", "/t/:id/c", "/t/1/c"),
+        ("/t/:id/:x", "/t/:id/c", "/t/1/c"),
+        ("/t/:id/*/d", "/t/:id/c/d", "/t/1/c/d"),
+        ("/t/:id", "/t/*", "/t/1"),
+    ] {
+        for (priority, expected) in [(100, "high"), (1, "high"), (-1, "low")] {
+            let mut router = table(&[("low", low, &[])]);
+            let high = route("high", RouteMatching { priority, ..matching(&[high], &[]) });
+            router.insert(&high);
+            check(&router, &[(path, "", expected)]);
+            router.remove(&high);
+            check(&router, &[(path, "", "low")]);
+        }
+    }
+    // A longer constant begin and an exact path precede any priority.
+    let mut router = table(&[("begin", "/t/a*", &[]), ("exact", "/t/x", &[]), ("one", "/t/:id", &[])]);
+    router.insert(&route("urgent", RouteMatching { priority: 9, ..matching(&["/t/*"], &[]) }));
+    check(&router, &[("/t/ab", "", "begin"), ("/t/x", "", "exact"), ("/t/y", "", "urgent")]);
+    // The parameters are those of the route that is found, also after another one failed.
+    let post = RouteMatching { priority: 10, methods: Method::Post.bit(), ..matching(&["/t/*all"], &[]) };
+    router.insert(&route("post", post));
+    router.remove(&route("urgent", RouteMatching { priority: 9, ..matching(&["/t/*"], &[]) }));
+    let bench = TestWorker::default();
+    let mut ex = bench.exchange("GET /t/y");
+    assert_eq!(router.find(&mut ex, &mut ()).map(|route| &*route.info.id), Some("one"));
+    assert_eq!((ex.path_param("id").as_deref(), ex.path_param("all")), (Some(&b"y"[..]), None));
+}
+
+#[test]
 fn prefixes_are_bytes_and_the_longest_wins() {
     let router = table(&[("a", "/foo*", &[]), ("b", "/foo/*", &[]), ("c", "/foo", &[])]);
     let expected = [("/foo", "", "c"), ("/foobar", "", "a"), ("/foo/", "", "b"), ("/fo", "", "-")];
@@ -328,10 +392,12 @@ enum Piece {
     Byte(u8),
 }
 
-/// The part of a pattern that the tree of paths holds, and the length if there is more.
-fn key_of(pieces: &[Piece], uri: &str) -> (Vec<Piece>, usize) {
+/// The constant begin of a pattern, and the part of the rest that the tree of paths holds.
+fn keys_of(pieces: &[Piece]) -> (Vec<Piece>, Vec<Piece>) {
     let end = pieces.iter().position(|piece| *piece == Piece::Anything).unwrap_or(pieces.len() - 1);
-    (pieces[..=end].to_vec(), if end + 1 < pieces.len() { uri.len() } else { 0 })
+    let is_open = |piece: &Piece| matches!(piece, Piece::Segment | Piece::Anything);
+    let start = pieces.iter().position(is_open).unwrap_or(pieces.len());
+    (pieces[..start].to_vec(), pieces[start..=end.max(start.saturating_sub(1))].to_vec())
 }
 
 fn pieces(uri: &str) -> Vec<Piece> {
@@ -390,7 +456,7 @@ fn host_rank(hosts: &[Box<str>], host: &str) -> Option<usize> {
 }
 
 fn naive(routes: &BTreeMap<String, Arc<Route>>, path: &str, host: &str, method: Method) -> String {
-    type Rank = (usize, Vec<Piece>, i32, usize);
+    type Rank = (usize, Vec<Piece>, i32, Vec<Piece>, usize);
     let mut best: Option<(Rank, &str)> = None;
     for (id, route) in routes {
         let matching = &route.matching;
@@ -403,8 +469,8 @@ fn naive(routes: &BTreeMap<String, Arc<Route>>, path: &str, host: &str, method: 
             if !pieces_match(&pieces, path.as_bytes()) {
                 continue;
             }
-            let (key, length) = key_of(&pieces, uri);
-            let rank = (host_rank, key, matching.priority, length);
+            let (begin, rest) = keys_of(&pieces);
+            let rank = (host_rank, begin, matching.priority, rest, uri.len());
             if best.as_ref().is_none_or(|(other, _)| rank > *other) {
                 best = Some((rank, id));
             }

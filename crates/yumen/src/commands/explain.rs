@@ -1,5 +1,6 @@
 //! `yumen explain`: explains the routing of a request or stream, by a running gateway or a file.
 
+use std::io::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use yumen_snapshot::{ExplainContext, ExplainResult, Question, explain_any};
 use super::remote::RemoteArgs;
 use super::revision_arg::RevisionArg;
 use super::{offline, output};
+use crate::diagnostics::{has_colors, render};
 use crate::node::NodeFile;
 
 /// Arguments of `yumen explain`.
@@ -115,10 +117,16 @@ fn ask_gateway(args: &ExplainArgs, question: &Question) -> anyhow::Result<String
 fn explain_file(file: &Path, node: &NodeFile, question: &Question) -> anyhow::Result<ExplainResult> {
     let loaded = offline::load(file, node)?;
     // With a broken text there are no routes, and the explanation would be of none.
-    let is_broken = |problem: &&Problem| problem.object == "file" && problem.level == ProblemLevel::Error;
-    let broken: Vec<Problem> = loaded.problems.iter().filter(is_broken).cloned().collect();
+    let of_file = loaded.problems.iter().filter(|problem| problem.object == "file").cloned();
+    let (broken, warnings): (Vec<Problem>, Vec<Problem>) =
+        of_file.partition(|problem| problem.level == ProblemLevel::Error);
     if !broken.is_empty() {
         bail!(loaded.source.refuse(&broken));
+    }
+    if !warnings.is_empty() {
+        let rendered = render(&warnings, Some(&loaded.source), has_colors(&std::io::stderr()));
+        // Best effort: the explanation is complete without the warnings.
+        let _ = std::io::stderr().lock().write_all(rendered.as_bytes());
     }
     let text = |kind: Kind, id: &str| -> Option<Arc<str>> {
         let found = loaded.resources.iter().find(|one| one.kind == kind && *one.id == *id);

@@ -134,6 +134,19 @@ fn explain_reads_well_and_says_why_not() {
     }
 }
 
+#[test]
+fn explain_answers_where_the_file_has_warnings_alone() {
+    let scratch = Scratch::new();
+    let file = scratch.write(
+        "routes.yaml",
+        "routes:\n- {id: a, uri: /a, plugins: {mocking: {response_example: x}}}\nrouts: []\n",
+    );
+    let (code, out, err) = run(YUMEN, &["explain", "/a", "--file", &file]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("routes/a") || out.contains("route a"), "{out}");
+    assert!(err.contains("warning") && err.contains("routs") && !err.contains("error"), "{err}");
+}
+
 /// The document with a policy test that expects this route at `/api`.
 fn tested(upstream: &Upstream, route: &str) -> Value {
     let mut document = resources(upstream);

@@ -45,6 +45,80 @@ fn paths_of_other_notations_are_reported() {
 }
 
 #[test]
+fn text_behind_a_mark_that_is_read_as_a_name_is_reported() {
+    for (uri, segment, matched, name, remedy) in [
+        (
+            "/n/*.php",
+            "*.php",
+            "any text",
+            ".php",
+            r#""/n/*", and match the end of the path in vars: ["uri", "~~", "\\.php$"]"#,
+        ),
+        (
+            "/n/*a.php",
+            "*a.php",
+            "any text",
+            "a.php",
+            r#""/n/*", and match the end of the path in vars: ["uri", "~~", "\\.php$"]"#,
+        ),
+        (
+            "/n/*.php/x",
+            "*.php",
+            "any text",
+            ".php",
+            r#""/n/*", and match the end of the path in vars: ["uri", "~~", "\\.php$"]"#,
+        ),
+        (
+            "/u/:id.json",
+            ":id.json",
+            "any segment",
+            "id.json",
+            r#""/u/:id", and match the end of the path in vars: ["uri", "~~", "\\.json$"]"#,
+        ),
+        ("/a/**", "**", "any text", "*", r#""/a/*""#),
+        ("/a/:id,:name", ":id,:name", "any segment", "id,:name", r#""/a/:id""#),
+    ] {
+        let message =
+            format!("{segment} in \"{uri}\" matches {matched}: \"{name}\" is the name of a parameter");
+        check_uri(uri, &message, &format!("write {remedy}"));
+    }
+}
+
+#[test]
+fn fields_that_a_probe_cannot_send_are_reported() {
+    let upstream = json!({
+        "nodes": { "10.0.0.1:80": 1 },
+        "checks": { "active": { "http_req_body": "abc", "req_headers": [
+            "Content-Length: 0", "X: 1", "transfer-encoding: chunked", "X: a\r\nY: b", "content-length: 3",
+            "Host: a", "host: b", "A B: 1", "Z: 1\n",
+        ] } },
+    });
+    let at = |at: usize, message: &str, remedy: &str| {
+        format!("warning: upstreams/1 at checks.active.req_headers[{at}]: {message}\n  hint: {remedy}")
+    };
+    let expected = [
+        at(0, "Content-Length has no effect: the body of the probe has 3 bytes", "remove it"),
+        at(2, "transfer-encoding has no effect: a probe sends its body with a Content-Length", "remove it"),
+        at(
+            3,
+            "the value of X has control characters: the field is not sent",
+            "write each header as an item of its own",
+        ),
+        at(6, "host has no effect: a request has one (RFC 9112 §3.2, §6.3)", "remove it"),
+        at(
+            7,
+            "the text before the colon is no name of a header: the field is not sent",
+            "write `Name: value`",
+        ),
+    ];
+    check(Kind::Upstreams, upstream.clone(), &expected.each_ref().map(String::as_str));
+    let inline = json!({ "uri": "/", "upstream": upstream });
+    let inline_expected =
+        expected.each_ref().map(|line| line.replace("upstreams/1 at ", "routes/1 at upstream."));
+    check(Kind::Routes, inline, &inline_expected.each_ref().map(String::as_str));
+}
+
+#[test]
 fn ordinary_paths_and_hosts_are_not_reported() {
     let uris = [
         "/",
@@ -52,6 +126,9 @@ fn ordinary_paths_and_hosts_are_not_reported() {
         "*",
         "/a/:id",
         "/a/*rest",
+        "/a/*rest-1/:user_id/:gr\u{f6}\u{df}e",
+        "/a/x*.php",
+        "*.php",
         "/a.b",
         "/a(1)",
         "/$metadata",
