@@ -1,8 +1,8 @@
 //! Guards and credentials that a text names and that cannot be built: the plugin is missing, or its settings have a
 //! reference or variable without a value.
 //!
-//! No last good version serves in place of such a text: it may be open, or hold the key that the text replaces
-//! (decision 50).
+//! No last good version serves in place of such a text: it may be open, or hold the key that the text replaces. A last
+//! good version that runs the same guard is neither, and stays (decision 50).
 
 use serde_json::Value;
 use yumen_config::Kind;
@@ -14,17 +14,25 @@ use super::plugin_settings::{self, PluginOwner};
 use super::references;
 
 impl CompileContext {
-    /// Whether a text, valid or not, names a guard or a credential that cannot be built. Disabled plugins do not count.
-    pub(super) fn lacks_guard(&self, kind: Kind, json: &str) -> bool {
+    /// Whether a text, valid or not, names a guard or a credential that cannot be built. Disabled plugins do not count,
+    /// nor do guards without a value that `good`, the last good version, runs.
+    pub(super) fn lacks_guard(&self, kind: Kind, json: &str, good: Option<&str>) -> bool {
         let owner = PluginOwner::of(kind.descriptor().plugins);
         // A text that is not JSON names no plugin.
         let Ok(written) = serde_json::from_str::<Value>(json) else { return false };
         let defects = defects(json);
+        // A credential identifies no client until its new key has a value, since the old one may have leaked.
+        let is_credential = matches!(owner, PluginOwner::Consumer | PluginOwner::Credential);
+        let good = good.filter(|_| !is_credential).and_then(|good| serde_json::from_str::<Value>(good).ok());
+        let stays = |name: &str| {
+            let settings = good.as_ref().and_then(|good| good.get("plugins")?.get(name));
+            settings.is_some_and(|settings| !plugin_settings::is_disabled(settings))
+        };
         match written.get("plugins") {
             Some(Value::Object(plugins)) => plugins.iter().any(|(name, settings)| {
                 !plugin_settings::is_disabled(settings)
                     && (self.missing_guard(name, owner).is_some()
-                        || self.is_unresolved_guard(name, settings, owner, &defects))
+                        || self.is_unresolved_guard(name, settings, owner, &defects) && !stays(name))
             }),
             // An unset variable in place of all plugins may stand for guards.
             Some(other) => has_unset_variable(other, "plugins", &defects),

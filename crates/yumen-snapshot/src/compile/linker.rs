@@ -103,7 +103,7 @@ impl Compiler {
                 warnings
             }
             Err(problems) => {
-                let lacks_guard = self.context.lacks_guard(name.kind, &json)
+                let lacks_guard = self.context.lacks_guard(name.kind, &json, previous.as_deref())
                     || self.context.lacks_client_certificates(name.kind, &json, previous.as_deref());
                 let decision = QuarantineDecision::of(name, &json, previous, lacks_guard);
                 self.quarantine(name, &json, decision, problems)

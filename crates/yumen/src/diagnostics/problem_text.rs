@@ -144,17 +144,7 @@ impl ProblemText<'_> {
             let found = place.as_ref().and_then(|place| self.marked(place.span));
             return format!("{} is not an allowed value", found.as_deref().unwrap_or("the value"));
         }
-        // The contract has no singular.
-        let message = match message.strip_suffix(" 1 items").or(message.strip_suffix(" 1 properties")) {
-            Some(start) if message.ends_with("items") => format!("{start} 1 item"),
-            Some(start) => format!("{start} 1 property"),
-            None => message.to_owned(),
-        };
-        // Types have the names of Lua in messages of the contract.
-        message
-            .replace("got table", "found a list or an object")
-            .replace("got userdata", "found null")
-            .replace(", got ", ", found ")
+        in_terms_of_users(message)
     }
 
     /// The characters at a span, with secrets masked, if they are within one line.
@@ -258,6 +248,21 @@ fn printable(text: &str) -> Cow<'_, str> {
             safe.into()
         }
     }
+}
+
+/// A message of the contract in the terms of YAML and JSON.
+fn in_terms_of_users(message: &str) -> String {
+    // The contract has no singular.
+    let message = match message.strip_suffix(" 1 items").or(message.strip_suffix(" 1 properties")) {
+        Some(start) if message.ends_with("items") => format!("{start} 1 item"),
+        Some(start) => format!("{start} 1 property"),
+        None => message.to_owned(),
+    };
+    // Types have the names of Lua in messages of the contract.
+    message
+        .replace("got table", "found a list or an object")
+        .replace("got userdata", "found null")
+        .replace(", got ", ", found ")
 }
 
 #[cfg(test)]

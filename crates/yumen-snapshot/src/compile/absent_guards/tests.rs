@@ -163,6 +163,23 @@ fn the_text_of_the_predecessor_does_not_serve_in_place_of_an_unresolved_guard() 
 }
 
 #[test]
+fn a_last_good_version_with_the_same_guard_stays() {
+    let guarded = |plugins: Value| route("r", json!({ "plugins": plugins, "upstream": nodes("10.0.0.1") }));
+    let off = json!({ "key-auth": { "_meta": { "disable": true } } });
+    for (good, expected, kept) in [
+        (json!({ "key-auth": {} }), "r 10.0.0.1:80 key-auth@routes/r", 1),
+        (off, "r 503", 0),
+        (json!({}), "r 503", 0),
+    ] {
+        let mut compiler = compiler();
+        compiler.apply(vec![guarded(good.clone())], 1);
+        let compiled = compiler.apply(vec![guarded(key("$env://UNSET"))], 2);
+        assert_eq!(get(&compiled, "/r"), expected, "{good}");
+        assert_eq!(compiler.last_good().count(), kept, "{good}");
+    }
+}
+
+#[test]
 fn a_stream_route_with_an_unresolved_guard_is_closed() {
     for list in ["$env://UNSET", "$secret://vault/1/a/b"] {
         let mut compiler = crate::testing::compiler();

@@ -118,7 +118,7 @@ impl Gateway {
         let lines = collect_lines(&mut child);
         let mut address = [None; 4];
         let started = Instant::now();
-        while !lines.lock().unwrap().iter().any(|line| line.contains("curl")) {
+        while !is_announced(&lines.lock().unwrap()) {
             if started.elapsed() > Duration::from_secs(30) || child.try_wait().unwrap().is_some() {
                 let log = std::fs::read_to_string(scratch.file("stderr")).unwrap_or_default();
                 let _ = child.kill();
@@ -287,4 +287,12 @@ fn collect_lines(child: &mut Child) -> Arc<Mutex<Vec<String>>> {
 fn authority(line: &str) -> Option<SocketAddr> {
     let (_, rest) = line.split_once("://")?;
     rest.split(['/', ' ']).next()?.parse().ok()
+}
+
+/// Whether the announcement is complete: its last line has a command, unless no configuration is active.
+fn is_announced(lines: &[String]) -> bool {
+    let has_line = |name: &str| lines.iter().any(|line| line.split_whitespace().next() == Some(name));
+    lines.iter().any(|line| line.contains("curl"))
+        || lines.iter().any(|line| line.contains("waits for a valid configuration"))
+            && ["http", "https", "status", "admin"].into_iter().all(has_line)
 }
