@@ -52,8 +52,7 @@ impl<'p> SecretArea<'p> {
         }
         let is_bare = names.is_empty() || Some(last) == names.first().map(String::as_str);
         (is_in("consumers") || is_in("credentials"))
-            && (is_bare || names.iter().any(|name| is_slip_of(name, "plugins")))
-            && !(is_shown && !is_bare)
+            && (is_bare || !is_shown && names.iter().any(|name| is_slip_of(name, "plugins")))
             || is_in("secrets") && !is_shown
             || is_in("ssls") && names.iter().any(|name| is_slip_of(name, "key") || is_slip_of(name, "keys"))
             || self.kind == "yumen.yaml"
