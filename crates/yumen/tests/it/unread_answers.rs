@@ -1,6 +1,7 @@
 //! Bodies that a peer does not read: the buffered memory is bounded, visible, and released.
 
 use std::io::Write;
+use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::harness::http2::{
     self, END_HEADERS, END_STREAM, GET, HEADERS, POST, RawClient, RawUpstream, SETTINGS, WINDOW_UPDATE, frame,
 };
 use crate::harness::http3::{Http3Client, request};
-use crate::harness::{Gateway, Options, Upstream, eventually};
+use crate::harness::{Client, Gateway, Options, Upstream, eventually};
 use crate::http3::World;
 
 const STREAMS: u32 = 128;
@@ -77,6 +78,16 @@ fn backlog_mib(gateway: &Gateway) -> f64 {
     gateway.metric("yumen_body_backlog_bytes") / f64::from(1 << 20)
 }
 
+/// Checks that a client that reads is served. Above the bound the worker may reset a long response of such a client too,
+/// if the machine keeps it from reading for half a second, so the client may ask again.
+fn check_served(gateway: &Gateway, bytes: usize) {
+    let ask = || {
+        let mut client = Client::of(TcpStream::connect(gateway.http).expect("the gateway accepts"));
+        client.send("GET /other HTTP/1.1\r\nHost: test\r\n\r\n").try_reply(false)
+    };
+    eventually("others are served", 20, || ask().is_ok_and(|reply| reply.body.len() == bytes));
+}
+
 /// Checks that the memory was returned to the system.
 fn check_given_back(gateway: &Gateway, before_kib: u64) {
     eventually("the backlog is empty", 20, || backlog_mib(gateway) == 0.0);
@@ -94,7 +105,7 @@ fn check_unread_over_http2(window_bytes: u32) {
     let mut clients: Vec<RawClient> = (0..20).map(|_| client(&gateway, window_bytes)).collect();
     clients.iter_mut().for_each(ask_on_all_streams);
     let peak = peak_mib(&gateway, before_kib, 4);
-    assert_eq!(gateway.get("/other").body.len(), BODY, "others are served");
+    check_served(&gateway, BODY);
     assert_eq!(gateway.metric("yumen_body_backlog_limit_bytes"), f64::from(16 << 20));
     eventually("those that stalled longest are reset", 30, || backlog_mib(&gateway) <= BACKLOG_MIB as f64);
     assert!(peak < BACKLOG_MIB + EXCHANGES_MIB, "{peak} MiB");
@@ -175,7 +186,7 @@ fn answers_whose_windows_are_held_back_over_http3_are_bounded_for_a_worker() {
             clients.push(client);
         }
         let peak = peak_mib(gateway, before_kib, 4);
-        assert_eq!(gateway.get("/other").body.len(), BODY, "others are served");
+        check_served(&gateway, BODY);
         eventually("those that stalled longest are reset", 30, || backlog_mib(gateway) <= BACKLOG_MIB as f64);
         assert!(peak < BACKLOG_MIB + EXCHANGES_MIB + 40, "{peak} MiB");
         clients.iter().for_each(|client| client.quic.close(0u32.into(), b""));
@@ -200,7 +211,7 @@ fn a_large_answer_of_the_gateway_is_not_copied_for_each_client_that_does_not_rea
     clients.iter_mut().for_each(ask_on_all_streams);
     let peak = peak_mib(&gateway, before_kib, 3);
     assert!(peak < BACKLOG_MIB + EXCHANGES_MIB, "{peak} MiB");
-    assert_eq!(gateway.get("/other").body.len(), 8_000_000);
+    check_served(&gateway, 8_000_000);
 }
 
 #[test]
