@@ -15,4 +15,4 @@ pub use counter::{Counter, Gauge, Histogram};
 pub use ipset::IpSet;
 pub use problem::{FilePlace, LineSpan, Problem, ProblemLevel, Problems, keep_last_good};
 pub use quantity::quantity;
-pub use time::{Now, utc_text};
+pub use time::{Now, civil_date, utc_text};

@@ -21,18 +21,27 @@ impl Now {
     }
 }
 
-/// A time in UTC by ISO 8601, to the second: `2026-11-21T13:40:12Z`. Years beyond 9999 have more digits.
-pub fn utc_text(unix_s: u64) -> String {
-    let (days, second) = (unix_s / 86_400, unix_s % 86_400);
-    // Days from 1 March of year 0, so that the leap day ends a year (Hinnant, "chrono-compatible date algorithms").
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+/// Year, month (from 1) and day (from 1) in the proleptic Gregorian calendar.
+///
+/// Counts in eras of 400 years that begin on March 1, so that the leap day is the last day of its year (Hinnant,
+/// "chrono-compatible date algorithms").
+pub fn civil_date(days_since_epoch: u64) -> (u64, u64, u64) {
+    // Days from 0000-03-01 to 1970-01-01; an era has 146 097.
+    let days = days_since_epoch + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // Five months from March on, and the next five, have 153 days.
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
     let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+/// A time in UTC by ISO 8601, to the second: `2026-11-21T13:40:12Z`. Years beyond 9999 have more digits.
+pub fn utc_text(unix_s: u64) -> String {
+    let (year, month, day) = civil_date(unix_s / 86_400);
+    let second = unix_s % 86_400;
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }

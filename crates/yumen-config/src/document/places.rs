@@ -135,3 +135,6 @@ fn shown(found: &FoundSpan<'_>, problem: &Problem) -> LineSpan {
         Some(_) => found.value.span(),
     }
 }
+
+#[cfg(test)]
+mod tests;
