@@ -106,7 +106,7 @@ fn combine(
     let is_alone = all.iter().filter(|other| other.name == one.name || collide(one, other)).count() == 1;
     let why = match (is_alone, translator.converts_wholly(one)) {
         (false, _) => {
-            "plugins for a consumer together with a route or service can only be told from others of their \
+            "plugins for a consumer together with a route or service can only be distinguished from others of their \
              name if there are none"
         }
         (true, false) => {

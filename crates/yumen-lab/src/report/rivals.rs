@@ -78,7 +78,7 @@ pub(crate) fn blocks(comparisons: &[RivalComparison], limits: VerdictLimits) -> 
     }
     if comparisons.iter().all(|one| !one.verdict.has_enough_rounds(limits)) {
         let mut blocks = vec![ReportBlock::Paragraph(
-            "Too few rounds: no difference of this run can be told from chance. Three rounds of each gateway are the least \
+            "Too few rounds: no difference of this run can be distinguished from chance. Three rounds of each gateway are the least \
              that can."
                 .to_owned(),
         )];

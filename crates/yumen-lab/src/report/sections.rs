@@ -36,7 +36,7 @@ pub(crate) fn in_short(
     blocks.push(ReportBlock::Paragraph(
         "How to read: figures are medians of the rounds; ± is their standard deviation, whiskers are the 95 % interval of the \
          median. A bold figure is better than that of every other gateway, by more than the noise; a row without one has no such \
-         gateway. A letter behind a figure says why it may not be the gateway's own."
+         gateway. A letter behind a figure marks a reason why it may not be the gateway's own."
             .to_owned(),
     ));
     let doubtful = run.doctor.iter().filter(|finding| finding.level >= FindingLevel::Warning);

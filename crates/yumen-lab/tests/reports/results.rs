@@ -53,7 +53,7 @@ fn single_round_is_no_result() {
     let overview = text.lines().find(|line| line.starts_with("| nginx |")).unwrap();
     assert!(overview.contains("too few rounds") && !overview.contains("0 : 0"), "{overview}");
     assert!(!text.contains("** |"), "no bold figure: {text}");
-    assert!(text.contains("no difference of this run can be told from chance"), "{text}");
+    assert!(text.contains("no difference of this run can be distinguished from chance"), "{text}");
 }
 
 #[test]
