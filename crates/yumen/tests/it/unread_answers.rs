@@ -186,7 +186,7 @@ fn answers_whose_windows_are_held_back_over_http3_are_bounded_for_a_worker() {
             clients.push(client);
         }
         let peak = peak_mib(gateway, before_kib, 4);
-        check_served(&gateway, BODY);
+        check_served(gateway, BODY);
         eventually("those that stalled longest are reset", 30, || backlog_mib(gateway) <= BACKLOG_MIB as f64);
         assert!(peak < BACKLOG_MIB + EXCHANGES_MIB + 40, "{peak} MiB");
         clients.iter().for_each(|client| client.quic.close(0u32.into(), b""));
