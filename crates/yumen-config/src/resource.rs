@@ -9,11 +9,13 @@ mod defect;
 mod host_names;
 mod inline;
 mod kind;
+mod listener;
 mod nodes;
 mod position_id;
 mod protection;
 mod route;
 mod rules;
+mod scope;
 mod secret;
 mod service;
 mod ssl;
@@ -44,6 +46,7 @@ pub use kind::{
     AdminApiShape, DeletionRefusal, IdRule, Kind, KindDescriptor, KindNames, KindReferences, OptionalVerbs,
     PluginRole, ReferencePlace, ReferenceRule, ReferenceScan, TrafficClass, is_plain_id,
 };
+pub use listener::{ListenerProtocolSpec, ListenerSpec};
 pub use nodes::{UpstreamNode, UpstreamNodes};
 pub(crate) use position_id::{id_of_position, is_named_by_position, position_of};
 pub use position_id::{is_position_id, natural_order_key};
@@ -52,6 +55,7 @@ pub use protection::{
 };
 pub use route::RouteSpec;
 pub use rules::{ConsumerGroup, GlobalRule, PluginConfig, PluginMetadata};
+pub use scope::{ClientCertMode, ScopeClientSpec, ScopeSpec, ScopeTlsSpec, TlsModeSpec, WildcardLabels};
 pub use secret::{SecretSpec, secret_schema};
 pub use service::ServiceSpec;
 pub use ssl::{SslClientSpec, SslProtocol, SslSpec, SslType};

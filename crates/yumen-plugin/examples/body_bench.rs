@@ -69,6 +69,8 @@ fn measure(name: &str, content_type: &str, body: &[u8]) {
         local: "198.51.100.1:80".parse().expect("an address"),
         tls: None,
         connection_id: 1,
+        listener: yumen_plugin::ListenerNumber::STATIC,
+        mapped_port: 0,
     };
     let consumers = ConsumerIndex::default();
     let is_graphql = content_type.ends_with("graphql");

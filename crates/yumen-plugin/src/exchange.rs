@@ -20,7 +20,7 @@ use crate::{
     BacktrackBudget, BacktrackLimitExceeded, BufferedBody, Consumer, ConsumerIdentity, ConsumerIndex,
     ExchangeOutcome, PluginHost, PluginInstance,
 };
-pub use client::{ClientInfo, ExchangeClient, StreamInfo};
+pub use client::{ClientInfo, ExchangeClient, ListenerNumber, StreamInfo};
 use evaluation::EvaluationState;
 pub use evaluation::IndecisionCause;
 use plugin_state::PluginState;
@@ -185,7 +185,7 @@ impl Exchange<'_> {
     /// The port of the listener.
     pub(crate) fn server_port(&self) -> u16 {
         self.evaluation.note_port_read();
-        self.client.connection.local.port()
+        self.client.connection.dialed_port()
     }
 
     /// Whether `$server_port` was read.

@@ -18,7 +18,7 @@ pub fn write(ex: &Exchange<'_>, ip: &[u8], out: &mut Vec<u8>) {
         write_line(out, b"X-Forwarded-Host", ex.request.host());
     }
     if is_absent(KnownField::XForwardedPort) {
-        write_line(out, b"X-Forwarded-Port", ex.client.connection.local.port().to_string().as_bytes());
+        write_line(out, b"X-Forwarded-Port", ex.client.connection.dialed_port().to_string().as_bytes());
     }
 }
 

@@ -38,9 +38,9 @@ pub use coding::{BodyCoder, CodingOffers, ResponseCoding};
 pub use consumer::{Consumer, ConsumerIdentity, ConsumerIndex};
 pub use exchange::phases::{PrereadPhase, ResponseBodyPhase, ResponseHeadPhase, UpstreamRequestPhase};
 pub use exchange::{
-    ClientInfo, DeferredBody, Exchange, ExchangeClient, ExchangeResponse, IndecisionCause, MirrorTarget,
-    OmittedForwarding, RequestBody, ResponseProtocol, RouteInfo, RouteMatch, SelectedEndpoint, StreamInfo,
-    UpstreamSelection,
+    ClientInfo, DeferredBody, Exchange, ExchangeClient, ExchangeResponse, IndecisionCause, ListenerNumber,
+    MirrorTarget, OmittedForwarding, RequestBody, ResponseProtocol, RouteInfo, RouteMatch, SelectedEndpoint,
+    StreamInfo, UpstreamSelection,
 };
 pub use expr::{ConditionExpr, FailedCondition};
 pub use host::PluginHost;

@@ -52,6 +52,8 @@ pub(crate) fn client(tls: bool) -> ClientInfo {
             ..TlsInfo::default()
         }),
         connection_id: 12,
+        listener: crate::ListenerNumber::STATIC,
+        mapped_port: 0,
     }
 }
 

@@ -384,7 +384,7 @@ impl FixedVar {
                 joined(fields, "x-forwarded-host").unwrap_or(Cow::Borrowed(ex.request.host()))
             }
             FixedVar::ForwardedPort => joined(fields, "x-forwarded-port")
-                .unwrap_or_else(|| Cow::Owned(ex.client.connection.local.port().to_string().into_bytes())),
+                .unwrap_or_else(|| Cow::Owned(ex.client.connection.dialed_port().to_string().into_bytes())),
             _ => joined(fields, "x-forwarded-proto").unwrap_or(Cow::Borrowed(ex.client.scheme().as_bytes())),
         }
     }

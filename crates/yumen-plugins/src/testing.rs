@@ -184,6 +184,8 @@ impl PluginBench {
                 local: address("127.0.0.1:9080"),
                 tls: None,
                 connection_id: 1,
+                listener: yumen_plugin::ListenerNumber::STATIC,
+                mapped_port: 0,
             },
             uris: ["/*".into()],
             route: RouteInfo {

@@ -13,6 +13,7 @@ mod further_problems;
 mod global;
 mod kind_table;
 mod linker;
+mod listener;
 mod missing_plugins;
 mod misspelt_members;
 mod names;
@@ -60,8 +61,8 @@ use route::StagedRoute;
 use staged_objects::StagedObjects;
 use stream::StagedStream;
 use tables::{
-    ConsumerDirectory, ExternalInputs, InputEffect, ObjectTexts, ProblemLedger, ReferenceGraph,
-    RoutedObjects, ServerNames, SetOfNames, UpstreamSlots,
+    ConsumerDirectory, ExternalInputs, InputEffect, ListenerDirectory, ObjectTexts, ProblemLedger,
+    ReferenceGraph, RoutedObjects, ServerNames, SetOfNames, UpstreamSlots,
 };
 
 pub use certificate::{ClientCertRules, HandshakeRules, KeyPairError, LoadCertificate, Loaded, TlsLoader};
@@ -111,6 +112,7 @@ pub struct Compiler {
     staged: StagedObjects,
     consumers: ConsumerDirectory,
     server_names: ServerNames,
+    listeners: ListenerDirectory,
     upstreams: UpstreamSlots,
     inputs: ExternalInputs,
     references: ReferenceGraph,
@@ -189,6 +191,7 @@ impl Compiler {
             stream_routes: RoutedObjects::new(StreamRouter::default()),
             staged: StagedObjects::default(),
             consumers: ConsumerDirectory::default(),
+            listeners: ListenerDirectory::default(),
             upstreams: UpstreamSlots::default(),
             inputs: ExternalInputs::default(),
             references: ReferenceGraph::default(),

@@ -15,6 +15,7 @@ pub mod protection;
 pub mod publish;
 mod route;
 pub mod router;
+mod scope;
 pub mod snapshot;
 pub mod streams;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub use route::{Route, RouteFilters, RouteLifetime, RouteMatching, RouteTarget};
 pub use router::{
     BodyRequired, MatchObserver, MatchTrace, MismatchReason, RequestRules, RouteMismatch, Router,
 };
+pub use scope::{CompiledListener, ListenProtocol, ListenSettings};
 pub use snapshot::{CompiledCertificate, Snapshot};
 pub use streams::{StreamLookup, StreamRoute, StreamRouter};
 pub use upstream::{

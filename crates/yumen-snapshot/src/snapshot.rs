@@ -9,6 +9,7 @@ use yumen_plugin::{ConsumerIndex, PluginChain};
 use crate::protection::UpstreamLimiter;
 use crate::route::Route;
 use crate::router::{BodyRequired, Router};
+use crate::scope::{CompiledListener, CompiledListeners};
 use crate::streams::StreamRouter;
 use crate::upstream::{Upstream, UpstreamSlotId};
 
@@ -75,6 +76,7 @@ pub struct Snapshot {
     /// All stream routes.
     pub streams: StreamRouter,
     pub(crate) upstreams: Upstreams,
+    pub(crate) listeners: CompiledListeners,
     pub(crate) certificates: Certificates,
     pub(crate) requests_client_certificates: bool,
     pub(crate) chains: u64,
@@ -129,6 +131,11 @@ impl Snapshot {
     pub fn upstreams(&self) -> impl Iterator<Item = (UpstreamSlotId, &Arc<Upstream>)> {
         let slots = self.upstreams.iter().enumerate();
         slots.filter_map(|(slot, upstream)| Some((UpstreamSlotId(slot as u32), upstream.as_ref()?)))
+    }
+
+    /// The listeners of the configuration, beside those of the node's settings.
+    pub fn listeners(&self) -> impl Iterator<Item = &Arc<CompiledListener>> {
+        self.listeners.iter().flatten()
     }
 
     /// Whether any certificate requests one of the client.

@@ -53,7 +53,14 @@ impl Default for TestWorker {
         TestWorker {
             worker: 0,
             random: SeededRandom::new(7),
-            client: ClientInfo { peer: address, local: address, tls: None, connection_id: 1 },
+            client: ClientInfo {
+                peer: address,
+                local: address,
+                tls: None,
+                connection_id: 1,
+                listener: yumen_plugin::ListenerNumber::STATIC,
+                mapped_port: 0,
+            },
             consumers: ConsumerIndex::default(),
         }
     }

@@ -15,7 +15,8 @@ pub type Plugins = Map<String, Value>;
 /// User-defined labels.
 pub type Labels = BTreeMap<String, String>;
 
-/// The id of a resource: a string of 1-64 of `a-zA-Z0-9-_.`, or an integer from 1, kept as text.
+/// The id of a resource: a string of 1-64 of `a-zA-Z0-9-_.`, or an integer from 1, kept as text. Objects that were
+/// translated from others, such as those of Kubernetes, have ids with an exclamation mark: `shop/cart!http!00!003`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct ResourceId(pub Arc<str>);
@@ -70,10 +71,14 @@ impl JsonSchema for ResourceId {
             "anyOf": [
                 { "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[a-zA-Z0-9-_.]+$" },
                 { "type": "integer", "minimum": 1 },
+                { "type": "string", "maxLength": 1024, "pattern": TRANSLATED_ID },
             ]
         })
     }
 }
+
+/// The form of the ids of translated objects. The exclamation mark keeps them apart from ids that users write.
+const TRANSLATED_ID: &str = "^([a-z0-9-.]+/)?[a-zA-Z0-9-_.]+(![a-zA-Z0-9-_.]+)+$";
 
 /// Timeouts of an attempt, in seconds; fractions are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -234,6 +234,8 @@ impl Kind {
         Kind::Secrets,
         Kind::Protos,
         Kind::PluginMetadata,
+        Kind::Listeners,
+        Kind::Scopes,
         Kind::Ssls,
         Kind::Upstreams,
         Kind::Services,

@@ -83,6 +83,11 @@ pub struct RouteSpec {
     /// Whether requests of this route bypass the global rules. Beyond APISIX.
     #[serde(default)]
     pub skip_global_rules: bool,
+    /// Ids of the scopes that the route belongs to; absent means the listeners of the node's settings. Beyond
+    /// APISIX.
+    #[serde(default)]
+    #[schemars(schema_with = "super::scope::scopes_schema")]
+    pub scopes: Option<Vec<ResourceId>>,
     /// 1 enables the route, 0 disables it.
     #[serde(default = "common::one")]
     #[schemars(schema_with = "common::status_schema")]

@@ -59,6 +59,11 @@ pub struct SslSpec {
     /// APISIX.
     #[schemars(length(min = 1, max = 16), extend("uniqueItems" = true))]
     pub ssl_ciphers: Option<Vec<String>>,
+    /// Ids of the scopes that the certificate belongs to; absent means the listeners of the node's settings. Beyond
+    /// APISIX.
+    #[serde(default)]
+    #[schemars(schema_with = "super::scope::scopes_schema")]
+    pub scopes: Option<Vec<ResourceId>>,
     /// 1 enables the certificate, 0 disables it.
     #[serde(default = "common::one")]
     #[schemars(schema_with = "common::status_schema")]

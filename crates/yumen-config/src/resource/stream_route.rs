@@ -60,6 +60,11 @@ pub struct StreamRouteSpec {
     /// The server name to match.
     #[schemars(regex(pattern = r"^\*$|^\*?[0-9a-zA-Z-._\[\]:]+$"))]
     pub sni: Option<String>,
+    /// Ids of the scopes that the stream route belongs to; absent means the listeners of the node's settings. Beyond
+    /// APISIX.
+    #[serde(default)]
+    #[schemars(schema_with = "super::scope::scopes_schema")]
+    pub scopes: Option<Vec<ResourceId>>,
     /// Inline upstream.
     pub upstream: Option<UpstreamSpec>,
     /// Id of an upstream.

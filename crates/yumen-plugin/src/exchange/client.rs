@@ -4,6 +4,29 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::TlsInfo;
 
+/// The listener that accepted a connection, in the snapshots of one process.
+///
+/// Slot 0 stands for all listeners of the node's settings. A slot is used again after its listener is gone, with
+/// another epoch, so that connections of the former listener do not count as those of the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct ListenerNumber {
+    /// The position in the tables of a snapshot.
+    pub slot: u16,
+    /// Counts the listeners that had the slot.
+    pub epoch: u16,
+}
+
+impl ListenerNumber {
+    /// The listeners of the node's settings.
+    pub const STATIC: ListenerNumber = ListenerNumber { slot: 0, epoch: 0 };
+
+    /// Whether the listener is one of the node's settings.
+    #[inline]
+    pub fn is_static(self) -> bool {
+        self.slot == 0
+    }
+}
+
 /// A downstream connection.
 #[derive(Debug, Clone)]
 pub struct ClientInfo {
@@ -15,12 +38,21 @@ pub struct ClientInfo {
     pub tls: Option<TlsInfo>,
     /// Number of the connection, unique in the process.
     pub connection_id: u64,
+    /// The listener that accepted the connection.
+    pub listener: ListenerNumber,
+    /// The port that the client dialed, if a load balancer maps it to that of `local`; 0 if not.
+    pub mapped_port: u16,
 }
 
 impl ClientInfo {
     /// Returns `https` or `http`.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// The port that the client dialed.
+    pub fn dialed_port(&self) -> u16 {
+        if self.mapped_port == 0 { self.local.port() } else { self.mapped_port }
     }
 }
 

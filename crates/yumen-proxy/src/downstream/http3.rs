@@ -73,6 +73,8 @@ pub(crate) async fn open(
         local: SocketAddr::new(quic.local_ip().unwrap_or(local.ip()), local.port()),
         tls: Some(tls::quic_info(&quic)),
         connection_id: worker.counters.connections.accepted.get(),
+        listener: yumen_plugin::ListenerNumber::STATIC,
+        mapped_port: 0,
     };
     let shared = Rc::new(Http3Shared {
         peer: RefCell::new(Rc::new(DownstreamPeer::new(&worker, client))),

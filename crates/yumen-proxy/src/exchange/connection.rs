@@ -100,7 +100,7 @@ fn forwarding_fields(ip: IpAddr, client: &ClientInfo) -> (Vec<u8>, Range<usize>)
     out.extend_from_slice(b"\r\nX-Forwarded-Proto: ");
     out.extend_from_slice(client.scheme().as_bytes());
     out.extend_from_slice(b"\r\nX-Forwarded-Port: ");
-    out.extend_from_slice(itoa::Buffer::new().format(client.local.port()).as_bytes());
+    out.extend_from_slice(itoa::Buffer::new().format(client.dialed_port()).as_bytes());
     out.extend_from_slice(b"\r\n");
     (out, peer_ip)
 }

@@ -204,7 +204,14 @@ impl Table {
         });
         self.sessions.borrow_mut().insert(pair, session.clone());
         let connection = worker.counters.connections.accepted.get();
-        let client = ClientInfo { peer: pair.peer, local: pair.local, tls: None, connection_id: connection };
+        let client = ClientInfo {
+            peer: pair.peer,
+            local: pair.local,
+            tls: None,
+            connection_id: connection,
+            listener: yumen_plugin::ListenerNumber::STATIC,
+            mapped_port: 0,
+        };
         tokio::task::spawn_local(run(self.clone(), session.clone(), client, admitted));
         Some(session)
     }

@@ -249,7 +249,14 @@ fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, context: &Rc<Listen
     // this system call.
     let local = if local.ip().is_unspecified() { stream.local_addr().unwrap_or(local) } else { local };
     let connection = worker.counters.connections.accepted.get();
-    let client = ClientInfo { peer, local, tls: None, connection_id: connection };
+    let client = ClientInfo {
+        peer,
+        local,
+        tls: None,
+        connection_id: connection,
+        listener: yumen_plugin::ListenerNumber::STATIC,
+        mapped_port: 0,
+    };
     let worker = worker.clone();
     if context.streams.is_some() || context.proxy_from.contains(peer.ip()) {
         tokio::task::spawn_local(open(

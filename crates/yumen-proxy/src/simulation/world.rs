@@ -310,6 +310,8 @@ impl Visitor {
             local,
             tls: None,
             connection_id: self.worker.counters.connections.accepted.get(),
+            listener: yumen_plugin::ListenerNumber::STATIC,
+            mapped_port: 0,
         };
         let worker = self.worker.clone();
         let run = downstream::run(worker, TcpConnection::memory(end), client, None, admitted);

@@ -66,6 +66,8 @@ impl KindCompiler {
             Kind::Ssls => &SSLS,
             Kind::Protos => &PROTOS,
             Kind::StreamRoutes => &STREAM_ROUTES,
+            Kind::Listeners => &LISTENERS,
+            Kind::Scopes => &SCOPES,
             Kind::Secrets => &SECRETS,
             Kind::Tests => &TESTS,
         }
@@ -257,6 +259,29 @@ static STREAM_ROUTES: KindCompiler = KindCompiler {
         stream::check_matching(&written)?;
         validator.plugins(written.plugins, PluginOwner::Stream)
     },
+    dependents: DependentUpdate::Link,
+};
+
+static LISTENERS: KindCompiler = KindCompiler {
+    stage: Compiler::stage_listener,
+    link: nothing_to_link,
+    withdraw: |compiler, name| compiler.listeners.remove(&name.id),
+    is_good: |compiler, name| compiler.listeners.get(&name.id).is_some(),
+    salvage: leave_out,
+    validate: |_, value| Ok(config::check(Kind::Listeners, value)?),
+    dependents: DependentUpdate::Link,
+};
+
+static SCOPES: KindCompiler = KindCompiler {
+    stage: |_, name, json| {
+        decode::<config::ScopeSpec>(json).map_err(|error| vec![invalid(name, error)])?;
+        Ok(vec![Problem::warning(name.to_string(), "", "scopes are not served in this version")])
+    },
+    link: nothing_to_link,
+    withdraw: |_, _| {},
+    is_good: |_, _| false,
+    salvage: leave_out,
+    validate: |_, value| Ok(config::check(Kind::Scopes, value)?),
     dependents: DependentUpdate::Link,
 };
 

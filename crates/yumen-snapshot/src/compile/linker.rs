@@ -181,6 +181,7 @@ impl Compiler {
             router: self.routes.table().clone(),
             streams: self.stream_routes.table().clone(),
             upstreams: self.upstreams.table().clone(),
+            listeners: self.listeners.table().clone(),
             certificates: self.server_names.presented(),
             requests_client_certificates: self.server_names.requests_client_certificates(),
             chains: self.chain_generation,

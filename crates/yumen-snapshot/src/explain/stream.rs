@@ -121,7 +121,17 @@ impl SyntheticStream {
         // Names in stream routes are compared in lower case.
         let sni = sni.map(|sni| sni.to_ascii_lowercase().into_boxed_str());
         let tls = (protocol == "tls").then(|| TlsInfo { sni, ..TlsInfo::default() });
-        Ok(Some(SyntheticStream { protocol, client: ClientInfo { peer, local, tls, connection_id: 0 } }))
+        Ok(Some(SyntheticStream {
+            protocol,
+            client: ClientInfo {
+                peer,
+                local,
+                tls,
+                connection_id: 0,
+                listener: yumen_plugin::ListenerNumber::STATIC,
+                mapped_port: 0,
+            },
+        }))
     }
 
     fn sni(&self) -> Option<&str> {

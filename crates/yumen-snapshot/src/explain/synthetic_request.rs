@@ -119,7 +119,14 @@ impl SyntheticRequest {
         let port = url.port(listeners);
         let (ArrivalPort::Known(number) | ArrivalPort::Assumed(number)) = port;
         let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), number);
-        let client = ClientInfo { peer: SocketAddr::new(ip, 0), local, tls, connection_id: 0 };
+        let client = ClientInfo {
+            peer: SocketAddr::new(ip, 0),
+            local,
+            tls,
+            connection_id: 0,
+            listener: yumen_plugin::ListenerNumber::STATIC,
+            mapped_port: 0,
+        };
         Ok(SyntheticRequest { head, client, host: DryRunHost(now), port })
     }
 

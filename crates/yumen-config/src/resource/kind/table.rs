@@ -5,9 +5,9 @@ use super::{
     PluginRole, ReferencePlace, ReferenceRule, ReferenceScan, TrafficClass,
 };
 use crate::resource::{
-    ConsumerGroup, ConsumerSpec, CredentialSpec, GlobalRule, PluginConfig, PluginMetadata, ProtoSpec,
-    ResourceType, RouteSpec, SecretSpec, ServiceSpec, SslSpec, StreamRouteSpec, Test, UpstreamSpec,
-    decode_value,
+    ConsumerGroup, ConsumerSpec, CredentialSpec, GlobalRule, ListenerSpec, PluginConfig, PluginMetadata,
+    ProtoSpec, ResourceType, RouteSpec, ScopeSpec, SecretSpec, ServiceSpec, SslSpec, StreamRouteSpec, Test,
+    UpstreamSpec, decode_value,
 };
 
 /// Generates [`Kind`] and the descriptors from the same rows, so that neither can lack one.
@@ -435,6 +435,60 @@ kind_table! {
             filter_fields: &[],
             secret_members: &[],
             in_configs: true,
+        },
+        traffic: TrafficClass::Shared,
+        plugins: PluginRole::None,
+        host_fields: None,
+        has_status: false,
+        references: KindReferences {
+            scan: ReferenceScan::Never,
+            rule: None,
+        },
+    }
+
+    /// Addresses that open, change and close at run time.
+    Listeners(ListenerSpec) {
+        names: KindNames {
+            plural: "listeners",
+            singular: "listener",
+            label: "listener",
+        },
+        parent: None,
+        id: IdRule::Name,
+        admin_api: AdminApiShape {
+            list_path: "listeners",
+            object_path: "listeners/{id}",
+            verbs: OptionalVerbs { post: true, patch: true },
+            filter_fields: &[],
+            secret_members: &[],
+            in_configs: false,
+        },
+        traffic: TrafficClass::Shared,
+        plugins: PluginRole::None,
+        host_fields: None,
+        has_status: true,
+        references: KindReferences {
+            scan: ReferenceScan::Never,
+            rule: None,
+        },
+    }
+
+    /// Parts of a listener's traffic with routes and certificates of their own.
+    Scopes(ScopeSpec) {
+        names: KindNames {
+            plural: "scopes",
+            singular: "scope",
+            label: "scope",
+        },
+        parent: None,
+        id: IdRule::Name,
+        admin_api: AdminApiShape {
+            list_path: "scopes",
+            object_path: "scopes/{id}",
+            verbs: OptionalVerbs { post: true, patch: true },
+            filter_fields: &[],
+            secret_members: &[],
+            in_configs: false,
         },
         traffic: TrafficClass::Shared,
         plugins: PluginRole::None,

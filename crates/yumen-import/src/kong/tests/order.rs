@@ -51,7 +51,14 @@ fn found(snapshot: &Snapshot, request: ModelRequest<'_>) -> String {
     let mut head = RequestHead::default();
     parse::request(text.as_bytes(), 0, &HeadLimits::default(), &mut head).expect(&text);
     let address: SocketAddr = "10.0.0.1:5000".parse().unwrap();
-    let client = ClientInfo { peer: address, local: address, tls: None, connection_id: 1 };
+    let client = ClientInfo {
+        peer: address,
+        local: address,
+        tls: None,
+        connection_id: 1,
+        listener: yumen_plugin::ListenerNumber::STATIC,
+        mapped_port: 0,
+    };
     let consumers = ConsumerIndex::default();
     let mut ex = Exchange::new(head, &client, Now::default(), &Bench, &consumers);
     snapshot.find(&mut ex).map_or("-".into(), |route| route.info.name.to_string())

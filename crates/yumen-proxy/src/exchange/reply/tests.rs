@@ -24,7 +24,14 @@ fn refused(kind: FaultKind, is_late: bool) -> (String, Poll<After>) {
     let address = listener.local_addr().unwrap();
     let mut at_client = TcpStream::connect(address).unwrap();
     let stream = TransportStream::Tcp(TcpConnection::fresh(listener.accept().unwrap().0));
-    let client = ClientInfo { peer: address, local: address, tls: None, connection_id: 1 };
+    let client = ClientInfo {
+        peer: address,
+        local: address,
+        tls: None,
+        connection_id: 1,
+        listener: yumen_plugin::ListenerNumber::STATIC,
+        mapped_port: 0,
+    };
     let peer = Rc::new(DownstreamPeer::new(&worker, client));
     let mut conn = DownstreamConnection::of(worker, peer, stream);
     if is_late {

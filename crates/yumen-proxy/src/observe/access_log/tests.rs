@@ -33,6 +33,8 @@ fn check(line: &str, escape: LineEscape, expected: &str) {
         local: "127.0.0.1:80".parse().unwrap(),
         tls: None,
         connection_id: 1,
+        listener: yumen_plugin::ListenerNumber::STATIC,
+        mapped_port: 0,
     };
     let consumers = ConsumerIndex::default();
     let mut head = RequestHead::default();

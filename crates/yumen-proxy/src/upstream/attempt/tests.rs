@@ -58,7 +58,14 @@ impl Bench {
     /// Admits a request and begins its attempt.
     fn begin(&self) -> Attempt<'_, EndpointChosen> {
         let address = ([127, 0, 0, 1], 1).into();
-        let client = ClientInfo { peer: address, local: address, tls: None, connection_id: 1 };
+        let client = ClientInfo {
+            peer: address,
+            local: address,
+            tls: None,
+            connection_id: 1,
+            listener: yumen_plugin::ListenerNumber::STATIC,
+            mapped_port: 0,
+        };
         let pinned = self.worker.pinned();
         let request = self.worker.take_request();
         let ex = Exchange::new(request, &client, clock::now(), &*self.worker, &pinned.consumers);

@@ -390,7 +390,14 @@ impl PluginHost for NoHost {
 /// The indices of the endpoints that several exchanges pick.
 fn picked(upstream: &Upstream) -> Vec<usize> {
     let peer = SocketAddr::from(([10, 0, 0, 2], 5000));
-    let client = ClientInfo { peer, local: peer, tls: None, connection_id: 1 };
+    let client = ClientInfo {
+        peer,
+        local: peer,
+        tls: None,
+        connection_id: 1,
+        listener: yumen_plugin::ListenerNumber::STATIC,
+        mapped_port: 0,
+    };
     let consumers = ConsumerIndex::default();
     let mut head = RequestHead::default();
     parse::request(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 0, &HeadLimits::default(), &mut head).unwrap();
