@@ -26,6 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-snapshot", "yumen-store"],
     ),
     ("yumen-import", &["yumen-base", "yumen-config", "yumen-plugin"]),
+    ("yumen-kubernetes-client", &["yumen-base"]),
     ("yumen-load", &["yumen-base"]),
     ("yumen-lab", &["yumen-base", "yumen-load"]),
 ];
