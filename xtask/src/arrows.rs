@@ -25,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "yumen-admin",
         &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-snapshot", "yumen-store"],
     ),
+    ("yumen-kubernetes", &["yumen-base", "yumen-config"]),
     ("yumen-import", &["yumen-base", "yumen-config", "yumen-plugin"]),
     ("yumen-kubernetes-client", &["yumen-base"]),
     ("yumen-load", &["yumen-base"]),
@@ -43,6 +44,7 @@ const PURE: &[&str] = &[
     "yumen-snapshot",
     "yumen-plugins",
     "yumen-import",
+    "yumen-kubernetes",
     "yumen-proto-json",
 ];
 
