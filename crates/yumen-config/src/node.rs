@@ -4,6 +4,7 @@
 
 mod discovery;
 mod etcd;
+mod kubernetes;
 mod reference;
 mod sections;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub use discovery::{
     NacosDiscovery, NacosTimeout,
 };
 pub use etcd::{EtcdConfig, EtcdTlsConfig};
+pub use kubernetes::{GatewayModeConfig, KubernetesConfig};
 pub use reference::reference;
 pub use sections::{
     AccessLogConfig, AccessLogFormat, AdminApiVersion, AdminConfig, AdminKey, AdminRole, AdminTlsConfig,
@@ -93,6 +95,8 @@ pub struct NodeConfig {
     pub dns: DnsConfig,
     /// Sources of endpoints for upstreams with a `service_name`.
     pub discovery: DiscoveryConfig,
+    /// The Kubernetes API server as the source of the configuration.
+    pub kubernetes: KubernetesConfig,
     /// TLS with clients.
     pub tls: DownstreamTlsConfig,
     /// Handover to a new binary.
@@ -138,6 +142,7 @@ impl Default for NodeConfig {
             router: RouterConfig::default(),
             dns: DnsConfig::default(),
             discovery: DiscoveryConfig::default(),
+            kubernetes: KubernetesConfig::default(),
             tls: DownstreamTlsConfig::default(),
             acme: AcmeConfig::default(),
             upgrade: UpgradeConfig::default(),
@@ -199,6 +204,7 @@ impl NodeConfig {
 
     /// Checks the rules that the schema cannot express, such as the syntax of addresses.
     fn check(&self, problems: &mut Vec<Problem>) {
+        self.kubernetes.check(problems);
         let listeners =
             self.listen.iter().enumerate().map(|(i, l)| (format!("listen[{i}].address"), &l.address));
         let streams = self.stream_listen.iter().enumerate();

@@ -322,6 +322,8 @@ pub enum StoreKind {
     File,
     /// An etcd cluster.
     Etcd,
+    /// The API server of a Kubernetes cluster.
+    Kubernetes,
 }
 
 /// The node log and the access log.

@@ -1,0 +1,101 @@
+//! Settings of the Kubernetes controller.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use yumen_base::Problem;
+
+use super::problem;
+
+/// The API server as the source of the configuration, with the store kind `kubernetes` or `yumen run --kubernetes`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct KubernetesConfig {
+    /// Path of a kubeconfig; empty for the service account of the pod or, outside a cluster, `KUBECONFIG`.
+    pub kubeconfig: String,
+    /// Context of the kubeconfig; empty for its current one.
+    pub context: String,
+    /// The `controllerName` of the GatewayClasses that this gateway serves.
+    #[schemars(length(min = 1, max = 253))]
+    pub controller_name: String,
+    /// How clients reach the listeners of Gateways.
+    pub gateway_mode: GatewayModeConfig,
+    /// The type of the Services of Gateways: `LoadBalancer`, `NodePort` or `ClusterIP`.
+    pub service_type: String,
+    /// The ports that listeners of Gateways are bound to in mode `service`: `first-last`.
+    pub ports: String,
+    /// Addresses in the status of Gateways in the modes `merged` and `host`.
+    pub publish_addresses: Vec<String>,
+    /// The namespace of the gateway's own pods and of its leases; empty for that of the service account or context.
+    pub namespace: String,
+    /// The label selector of the gateway's own pods, the endpoints of the Services of Gateways.
+    pub pod_selector: String,
+    /// The name of this replica, unique among the replicas; empty for the host name, which is that of the pod.
+    pub identity: String,
+    /// Zone of this node, for topology hints of EndpointSlices; empty for none.
+    pub zone: String,
+    /// How long the start waits for the API server before the last good state is served, in milliseconds.
+    pub start_wait_ms: u64,
+    /// Whether statuses, Services and EndpointSlices are written. Off, the gateway serves beside another controller of
+    /// the same classes without a conflict.
+    pub take_over: bool,
+}
+
+/// How clients reach the listeners of Gateways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GatewayModeConfig {
+    /// One Service per Gateway in its namespace.
+    Service,
+    /// All Gateways share the addresses and ports of the gateway.
+    Merged,
+    /// Each Gateway binds its ports on its own addresses of the host.
+    Host,
+}
+
+impl Default for KubernetesConfig {
+    fn default() -> Self {
+        KubernetesConfig {
+            kubeconfig: String::new(),
+            context: String::new(),
+            controller_name: "gateway.yumen.io/controller".into(),
+            gateway_mode: GatewayModeConfig::Service,
+            service_type: "LoadBalancer".into(),
+            ports: "20000-29999".into(),
+            publish_addresses: Vec::new(),
+            namespace: String::new(),
+            pod_selector: "app.kubernetes.io/name=yumen".into(),
+            identity: String::new(),
+            zone: String::new(),
+            start_wait_ms: 5000,
+            take_over: true,
+        }
+    }
+}
+
+impl KubernetesConfig {
+    /// The first and last of `ports`; `None` if the text is no range.
+    pub fn port_range(&self) -> Option<(u16, u16)> {
+        let (first, last) = self.ports.split_once('-')?;
+        let range: (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (range.0 > 0 && range.0 <= range.1).then_some(range)
+    }
+
+    pub(super) fn check(&self, problems: &mut Vec<Problem>) {
+        if self.port_range().is_none() {
+            let found = format!("\"{}\" is no range of ports", self.ports);
+            problems.push(problem("kubernetes.ports", found).hint("write first-last, such as 20000-29999"));
+        }
+        if !["LoadBalancer", "NodePort", "ClusterIP"].contains(&self.service_type.as_str()) {
+            let found = format!("\"{}\" is no type of Services", self.service_type);
+            problems.push(
+                problem("kubernetes.service_type", found).hint("LoadBalancer, NodePort or ClusterIP"),
+            );
+        }
+        for (at, address) in self.publish_addresses.iter().enumerate() {
+            if address.is_empty() || address.contains(['/', ' ']) {
+                let found = format!("\"{address}\" is neither an address nor a host name");
+                problems.push(problem(&format!("kubernetes.publish_addresses[{at}]"), found));
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Kubernetes as a source of the configuration: objects of the API server become resources, statuses and Services.
+//!
+//! Owns the tasks between the API server and the store. Knows neither how objects are translated nor how resources are
+//! compiled.
+
+mod api_paths;
+mod certificate_reader;
+mod controller;
+mod manifests;
+mod object_applier;
+mod reference_reader;
+mod status_board;
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::runtime::Runtime;
+use tokio::task::AbortHandle;
+use yumen_config::NodeConfig;
+use yumen_config::node::{GatewayModeConfig, KubernetesConfig};
+use yumen_kubernetes::{GatewayMode, TranslationSettings};
+use yumen_kubernetes_client::{ApiClient, ApiServerConfig};
+use yumen_store::MemoryStore;
+
+use crate::control::ControlHandle;
+use crate::serving::listener_supervisor::ListenerStates;
+use controller::{ClusterController, ControllerParts};
+
+pub(crate) use controller::KubernetesStatus;
+pub(crate) use manifests::translate_manifests;
+
+/// The running controller. Dropping it ends its tasks.
+pub(crate) struct KubernetesSource {
+    task: AbortHandle,
+    pub(crate) status: Arc<KubernetesStatus>,
+}
+
+impl Drop for KubernetesSource {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl KubernetesSource {
+    /// Starts to follow the API server; the control thread gets the first state once all kinds were listed.
+    ///
+    /// # Errors
+    ///
+    /// The kubeconfig or service account cannot be used.
+    pub(crate) fn start(
+        node: &NodeConfig,
+        store: Arc<MemoryStore>,
+        control: ControlHandle,
+        listeners: tokio::sync::watch::Receiver<ListenerStates>,
+        runtime: &Runtime,
+    ) -> anyhow::Result<KubernetesSource> {
+        let server = runtime.block_on(api_server(&node.kubernetes))?;
+        let _guard = runtime.enter();
+        let client = ApiClient::new(&server).with_context(|| format!("API server {}", server.url()))?;
+        let lease_client = ApiClient::new(&server.clone().with_request_timeout(controller::LEASE_TIMEOUT))?;
+        let namespace = match node.kubernetes.namespace.as_str() {
+            "" => server.namespace().to_owned(),
+            written => written.to_owned(),
+        };
+        let identity = match node.kubernetes.identity.as_str() {
+            "" => crate::config::cluster::node_name(node),
+            written => written.to_owned(),
+        };
+        let status = Arc::new(KubernetesStatus::new(server.url()));
+        let parts = ControllerParts {
+            client,
+            lease_client,
+            namespace,
+            identity,
+            settings: translation_settings(node),
+            config: node.kubernetes.clone(),
+            data_dir: node.store.data_dir.clone().into(),
+            keyring: node.store.keyring.clone(),
+            store,
+            control,
+            listeners,
+            status: status.clone(),
+        };
+        let task = runtime.spawn(async move { ClusterController::new(parts).run().await }).abort_handle();
+        Ok(KubernetesSource { task, status })
+    }
+}
+
+/// The API server by the node settings: a kubeconfig if one is named, else the service account of the pod, else the
+/// user's kubeconfig.
+async fn api_server(written: &KubernetesConfig) -> anyhow::Result<ApiServerConfig> {
+    let context = Some(written.context.as_str()).filter(|context| !context.is_empty());
+    if !written.kubeconfig.is_empty() {
+        return Ok(ApiServerConfig::from_kubeconfig(written.kubeconfig.as_ref(), context).await?);
+    }
+    let in_cluster = ApiServerConfig::in_cluster();
+    let path = match (&in_cluster, std::env::var_os("KUBECONFIG"), std::env::var_os("HOME")) {
+        (Ok(_), _, _) => return Ok(in_cluster?),
+        (Err(_), Some(path), _) => path.into(),
+        (Err(_), None, Some(home)) => std::path::Path::new(&home).join(".kube/config"),
+        (Err(_), None, None) => return Ok(in_cluster?),
+    };
+    let hint = "set kubernetes.kubeconfig, or run in a pod with a service account";
+    let config = ApiServerConfig::from_kubeconfig(&path, context).await;
+    config.with_context(|| format!("no API server: {hint}"))
+}
+
+/// Settings of the translation from those of the node.
+pub(crate) fn translation_settings(node: &NodeConfig) -> TranslationSettings {
+    let written = &node.kubernetes;
+    let (first, last) = written.port_range().unwrap_or((20_000, 29_999));
+    let port = |address: &str| yumen_config::node::listen_address(address).map(|address| address.port());
+    let clients = node.listen.iter().map(|one| one.address.as_str());
+    let streams = node.stream_listen.iter().map(|one| one.address.as_str());
+    let operators = [&node.admin.listen, &node.status.listen, &node.control.listen].map(String::as_str);
+    TranslationSettings {
+        controller_name: written.controller_name.as_str().into(),
+        mode: match written.gateway_mode {
+            GatewayModeConfig::Service => GatewayMode::Service,
+            GatewayModeConfig::Merged => GatewayMode::Merged,
+            GatewayModeConfig::Host => GatewayMode::Host,
+        },
+        service_type: written.service_type.as_str().into(),
+        ports: first..=last,
+        ports_taken: clients.chain(streams).chain(operators).filter_map(port).collect(),
+        publish_addresses: written.publish_addresses.iter().map(|one| one.as_str().into()).collect(),
+        zone: Some(written.zone.as_str()).filter(|zone| !zone.is_empty()).map(Into::into),
+        has_ipv6: std::net::TcpListener::bind("[::1]:0").is_ok(),
+        take_over: written.take_over,
+    }
+}

@@ -1,0 +1,521 @@
+//! The loop between the watches and the store: translates batches of changes, commits resources, then statuses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+use yumen_base::Problem;
+use yumen_config::Resource;
+use yumen_config::node::KubernetesConfig;
+use yumen_kubernetes::{
+    ClusterChange, ClusterKind, ClusterTranslator, ObjectKey, ResourceChange, ResourceName, TranslationDelta,
+    TranslationSettings, WatchedContent, decode,
+};
+use yumen_kubernetes_client::{
+    ApiClient, LeaseKeeper, LeaseSettings, LeaseView, ObjectChange, RawObject, StatusWriter, WatchOutput, WatchReport,
+    WatchSet, WatchedKind,
+};
+use yumen_store::{Authorship, LastGoodTask, MemoryStore, Proposal, Store};
+
+use super::api_paths::{self, ServedVersions};
+use super::certificate_reader::CertificateReader;
+use super::object_applier::ObjectApplier;
+use super::reference_reader::{ReferenceRead, ReferenceReader};
+use super::status_board::{ProcessFacts, StatusBoard};
+use crate::config::source::{follow, replace_all};
+use crate::control::{ControlHandle, ControlMessage, ProblemSource};
+use yumen_proxy::clock::exact as wall_clock;
+use crate::serving::listener_supervisor::ListenerStates;
+
+/// Bound on a request of the lease, well below its 15 s.
+pub(super) const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Changes translated at once: a compilation must stay within milliseconds.
+const BATCH_MAX: usize = 256;
+/// Reports that wait; a full channel pauses the watches.
+const REPORTS_MAX: usize = 1024;
+/// Interval of checks of slow facts: staleness of kinds, failed writes.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Name of the Lease that chooses the writer.
+const LEASE: &str = "yumen-controller";
+
+/// State of the controller, for metrics and `/status`.
+pub(crate) struct KubernetesStatus {
+    /// URL of the API server.
+    pub(crate) server: String,
+    pub(crate) is_settled: AtomicBool,
+    pub(crate) is_leader: AtomicBool,
+    pub(crate) translations: AtomicU64,
+}
+
+impl KubernetesStatus {
+    pub(super) fn new(server: String) -> KubernetesStatus {
+        KubernetesStatus {
+            server,
+            is_settled: AtomicBool::new(false),
+            is_leader: AtomicBool::new(false),
+            translations: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The parts that a controller starts from.
+pub(super) struct ControllerParts {
+    pub(super) client: ApiClient,
+    /// A client of its own, so that no other request delays a renewal of the lease.
+    pub(super) lease_client: ApiClient,
+    pub(super) namespace: String,
+    pub(super) identity: String,
+    pub(super) settings: TranslationSettings,
+    pub(super) config: KubernetesConfig,
+    pub(super) data_dir: PathBuf,
+    pub(super) keyring: Vec<String>,
+    pub(super) store: Arc<MemoryStore>,
+    pub(super) control: ControlHandle,
+    pub(super) listeners: watch::Receiver<ListenerStates>,
+    pub(super) status: Arc<KubernetesStatus>,
+}
+
+/// Progress of the first publication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StartStage {
+    /// Kinds are being listed.
+    Listing,
+    /// As before, and the last good state, or none, was published meanwhile.
+    Bridged,
+    /// The translation is published.
+    Settled,
+}
+
+/// The owner of the translation.
+pub(super) struct ClusterController {
+    parts: ControllerParts,
+    translator: ClusterTranslator,
+    kinds: Vec<ClusterKind>,
+    versions: Arc<Mutex<ServedVersions>>,
+    references: ReferenceReader,
+    board: Arc<StatusBoard>,
+    stage: StartStage,
+    /// Kinds without a first result.
+    unlisted: BTreeSet<ClusterKind>,
+    /// All translated resources, until they are published for the first time.
+    first: BTreeMap<ResourceName, Arc<str>>,
+    /// Kinds that the identity may not read, or that fail, with the reason.
+    refusals: BTreeMap<ClusterKind, String>,
+    denied_references: BTreeMap<ObjectKey, String>,
+    translation_problems: Vec<Problem>,
+    last_good: Option<LastGoodTask>,
+}
+
+/// The tasks beside the loop.
+struct ControllerTasks {
+    watches: WatchSet,
+    applier: ObjectApplier,
+    writer: StatusWriter,
+    lease: LeaseView,
+    // Renews the lease until it is dropped.
+    _keeper: Option<LeaseKeeper>,
+}
+
+impl ClusterController {
+    pub(super) fn new(parts: ControllerParts) -> ClusterController {
+        let kinds: Vec<ClusterKind> = ClusterKind::all().collect();
+        ClusterController {
+            translator: ClusterTranslator::new(parts.settings.clone(), Arc::new(CertificateReader)),
+            versions: Arc::default(),
+            references: ReferenceReader::new(parts.client.clone()),
+            board: Arc::new(StatusBoard::new(parts.settings.controller_name.clone())),
+            stage: StartStage::Listing,
+            unlisted: kinds.iter().copied().collect(),
+            first: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+            denied_references: BTreeMap::new(),
+            translation_problems: Vec::new(),
+            last_good: None,
+            kinds,
+            parts,
+        }
+    }
+
+    fn start_tasks(&self, reports: &mpsc::Sender<WatchReport>) -> ControllerTasks {
+        let parts = &self.parts;
+        let keeper = parts.config.take_over.then(|| {
+            let settings = LeaseSettings {
+                namespace: parts.namespace.clone(),
+                name: LEASE.to_owned(),
+                identity: parts.identity.clone(),
+            };
+            LeaseKeeper::start(parts.lease_client.clone(), settings)
+        });
+        let lease = keeper.as_ref().map_or_else(LeaseView::never, LeaseKeeper::view);
+        let watched = self.kinds.iter().map(|kind| self.watched(*kind)).collect();
+        // Two replicas that start together differ in their pauses.
+        let seed = parts.identity.bytes().fold(7, |seed, byte| seed * 31 + u64::from(byte));
+        ControllerTasks {
+            watches: WatchSet::start(&parts.client, watched, seed, reports),
+            applier: ObjectApplier::start(parts.client.clone(), lease.clone(), self.versions.clone()),
+            writer: StatusWriter::start(parts.client.clone(), lease.clone(), self.board.clone()),
+            lease,
+            _keeper: keeper,
+        }
+    }
+
+    fn watched(&self, kind: ClusterKind) -> WatchedKind {
+        let whole = api_paths::watched(kind);
+        match kind.api().content {
+            WatchedContent::Full => whole,
+            WatchedContent::Metadata | WatchedContent::Referenced => whole.metadata_only(),
+            WatchedContent::OwnPods => WatchedKind {
+                namespace: Some(self.parts.namespace.clone()),
+                label_selector: Some(self.parts.config.pod_selector.clone()),
+                ..whole
+            },
+        }
+    }
+
+    /// Follows the API server until the task is ended.
+    pub(super) async fn run(mut self) {
+        let (sender, mut reports) = mpsc::channel(REPORTS_MAX);
+        let mut tasks = self.start_tasks(&sender);
+        let (mut applied, mut listeners) = (self.parts.control.applied.clone(), self.parts.listeners.clone());
+        let deadline = Instant::now() + Duration::from_millis(self.parts.config.start_wait_ms);
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        loop {
+            self.references
+                .start_due(&self.versions.lock().unwrap_or_else(PoisonError::into_inner));
+            let mut batch = Vec::new();
+            tokio::select! {
+                report = reports.recv() => {
+                    let Some(report) = report else { return };
+                    self.take(report, &tasks, &mut batch).await;
+                    while batch.len() < BATCH_MAX && let Ok(report) = reports.try_recv() {
+                        self.take(report, &tasks, &mut batch).await;
+                    }
+                }
+                read = self.references.next() => self.take_reference(read, &mut batch),
+                Ok(()) = applied.changed() => self.resume_statuses(&tasks, self.board.waiting()),
+                Ok(()) = listeners.changed() => self.resume_statuses(&tasks, self.board.depending()),
+                held = tasks.lease.changed() => self.take_leadership(&tasks, held == Some(true)),
+                () = tokio::time::sleep_until(deadline), if self.stage == StartStage::Listing => self.bridge(),
+                _ = looks.tick() => {
+                    self.report_problems(&tasks);
+                    self.resume_statuses(&tasks, self.board.depending());
+                }
+            }
+            if !batch.is_empty() {
+                self.translate(batch, &tasks).await;
+            }
+            self.settle(&tasks).await;
+        }
+    }
+
+    /// Takes a report of a watch, as changes for the translation.
+    async fn take(&mut self, report: WatchReport, tasks: &ControllerTasks, batch: &mut Vec<ClusterChange>) {
+        let Some(&kind) = self.kinds.get(report.kind) else { return };
+        let content = kind.api().content;
+        if let WatchOutput::Replaced(_) = &report.output {
+            self.versions.lock().unwrap_or_else(PoisonError::into_inner).note(
+                kind,
+                tasks.watches.api_version(report.kind),
+            );
+        }
+        match &report.output {
+            WatchOutput::Failed(error) => {
+                tracing::debug!(%kind, %error, "the API server cannot be followed");
+                self.refusals.insert(kind, error.to_string());
+            }
+            WatchOutput::Denied(rule) => {
+                self.refusals.insert(kind, rule.clone());
+                self.unlisted.remove(&kind);
+                self.report_problems(tasks);
+            }
+            WatchOutput::Absent => {
+                self.refusals.remove(&kind);
+                self.unlisted.remove(&kind);
+            }
+            WatchOutput::Replaced(_) | WatchOutput::Changed(_) => {
+                if self.refusals.remove(&kind).is_some() {
+                    self.report_problems(tasks);
+                }
+                self.unlisted.remove(&kind);
+            }
+        }
+        if content == WatchedContent::Referenced {
+            self.references.observe(kind, &report.output);
+            return;
+        }
+        if kind == ClusterKind::CustomResourceDefinition {
+            recheck_groups(&report.output, &tasks.watches);
+        }
+        match report.output {
+            WatchOutput::Replaced(objects) => {
+                batch.push(ClusterChange::Installed(kind, true));
+                let decoded = objects.iter().filter_map(|object| self.decoded(kind, object, batch)).collect();
+                batch.push(ClusterChange::Replace(kind, decoded));
+            }
+            WatchOutput::Changed(ObjectChange::Put(object)) => {
+                if let Some(decoded) = self.decoded(kind, &object, batch) {
+                    batch.push(ClusterChange::Put(decoded));
+                }
+            }
+            WatchOutput::Changed(ObjectChange::Delete(object)) => {
+                let key = ObjectKey::new(kind, &object.namespace, &object.name);
+                self.board.forget(&key);
+                batch.push(ClusterChange::Delete(key));
+            }
+            // Objects of a kind that is gone stay in force until the watch reports an empty list.
+            WatchOutput::Absent if !self.is_settled() => batch.push(ClusterChange::Installed(kind, false)),
+            WatchOutput::Absent | WatchOutput::Denied(_) | WatchOutput::Failed(_) => {}
+        }
+    }
+
+    /// The object for the translation; one that does not decode becomes a problem there.
+    fn decoded(
+        &self,
+        kind: ClusterKind,
+        object: &RawObject,
+        batch: &mut Vec<ClusterChange>,
+    ) -> Option<yumen_kubernetes::ClusterObject> {
+        match decode(kind, &object.json) {
+            Ok(decoded) => {
+                let meta = decoded.meta();
+                self.board.observe(&decoded.key(), &meta.version, meta.status.as_deref());
+                Some(decoded)
+            }
+            Err(error) => {
+                let key = ObjectKey::new(kind, &object.namespace, &object.name);
+                batch.push(ClusterChange::Undecodable(key, error.message));
+                None
+            }
+        }
+    }
+
+    fn take_reference(&mut self, read: Option<ReferenceRead>, batch: &mut Vec<ClusterChange>) {
+        match read {
+            Some(ReferenceRead::Answer(change)) => {
+                if let ClusterChange::Put(object) = &*change {
+                    self.denied_references.remove(&object.key());
+                }
+                batch.push(*change);
+            }
+            Some(ReferenceRead::Denied(key, rule)) => {
+                // The objects that refer to it must not wait for a right that may never be granted.
+                batch.push(ClusterChange::Delete(key.clone()));
+                self.denied_references.insert(key, rule);
+            }
+            None => {}
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.stage == StartStage::Settled
+    }
+
+    /// Translates a batch, commits its resources, and then submits statuses and objects.
+    async fn translate(&mut self, batch: Vec<ClusterChange>, tasks: &ControllerTasks) {
+        let delta = self.translator.apply(batch, wall_clock());
+        self.parts.status.translations.fetch_add(1, Relaxed);
+        let TranslationDelta { resources, statuses, objects, wanted, problems } = delta;
+        if let Some(wanted) = wanted {
+            self.denied_references.retain(|key, _| wanted.contains(key));
+            self.references.require(wanted);
+        }
+        if let Some(problems) = problems {
+            self.translation_problems = problems;
+            self.report_problems(tasks);
+        }
+        self.commit(resources).await;
+        let keys: Vec<ObjectKey> = statuses.iter().map(|(key, _)| key.clone()).collect();
+        self.board.set_drafts(statuses);
+        tasks.applier.submit(objects);
+        if self.is_settled() {
+            self.resume_statuses(tasks, keys);
+        }
+    }
+
+    /// Commits changes of resources as one revision.
+    async fn commit(&mut self, changes: Vec<ResourceChange>) {
+        if changes.is_empty() {
+            return;
+        }
+        if !self.is_settled() {
+            for change in changes {
+                match change {
+                    ResourceChange::Put(resource) => drop(self.first.insert(resource.name, resource.json)),
+                    ResourceChange::Delete(name) => drop(self.first.remove(&name)),
+                }
+            }
+            return;
+        }
+        self.propose(move |draft| {
+            for change in &changes {
+                match change {
+                    ResourceChange::Put(resource) => {
+                        if let Some(kind) = resource.name.kind.kind() {
+                            let key = yumen_store::ResourceKey::new(kind, resource.name.id.clone());
+                            draft.put(key, resource.json.clone(), None);
+                        }
+                    }
+                    ResourceChange::Delete(name) => {
+                        if let Some(kind) = name.kind.kind() {
+                            draft.delete(kind, &name.id);
+                        }
+                    }
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Writes to the store and waits for the revision.
+    async fn propose(&self, mut change: impl FnMut(&mut yumen_store::Draft) + Send + 'static) {
+        let (done, committed) = oneshot::channel();
+        self.parts.store.propose(Proposal {
+            by: Authorship::by("kubernetes"),
+            decide: Box::new(move |draft| {
+                change(draft);
+                true
+            }),
+            done: Box::new(move |result| drop(done.send(result.map(drop)))),
+        });
+        match committed.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "translated resources cannot be stored"),
+            // The store ends with the process.
+            Err(_) => {}
+        }
+    }
+
+    /// Publishes the translation once every kind and every referenced object was read.
+    async fn settle(&mut self, tasks: &ControllerTasks) {
+        if self.is_settled() || !self.unlisted.is_empty() || !self.references.is_settled() {
+            return;
+        }
+        let resources: Vec<Resource> = std::mem::take(&mut self.first)
+            .into_iter()
+            .filter_map(|(name, json)| Some(Resource { kind: name.kind.kind()?, id: name.id, json }))
+            .collect();
+        self.propose(move |draft| replace_all(draft, &resources)).await;
+        if self.stage == StartStage::Listing {
+            let state = follow(&*self.parts.store, &self.parts.control.messages);
+            let _ = self.parts.control.messages.send(ControlMessage::State(state, Vec::new()));
+        }
+        self.stage = StartStage::Settled;
+        self.parts.status.is_settled.store(true, Relaxed);
+        self.keep_last_good();
+        self.report_problems(tasks);
+        self.resume_statuses(tasks, self.board.all());
+    }
+
+    /// Serves the last good state while the API server does not answer.
+    fn bridge(&mut self) {
+        self.stage = StartStage::Bridged;
+        let missing: Vec<&str> = self.unlisted.iter().map(|kind| kind.name()).collect();
+        let reason = self.refusals.values().next().cloned().unwrap_or_else(|| "no answer".to_owned());
+        let loaded = yumen_store::load_last_good(&self.parts.data_dir, &self.parts.keyring);
+        let messages = &self.parts.control.messages;
+        match loaded {
+            Ok(state) => {
+                tracing::warn!(reason, ?missing, "API server unavailable, serving the last good state");
+                let resources = state.resources();
+                self.parts.store.propose(Proposal {
+                    by: Authorship::by("last good state"),
+                    decide: Box::new(move |draft| {
+                        replace_all(draft, &resources);
+                        true
+                    }),
+                    done: Box::new(|_| ()),
+                });
+                let state = follow(&*self.parts.store, messages);
+                let _ = messages.send(ControlMessage::State(state, Vec::new()));
+            }
+            Err(error) => {
+                tracing::warn!(reason, ?missing, %error, "API server unavailable, and there is no last good state");
+                let state = follow(&*self.parts.store, messages);
+                drop(state);
+                let _ = messages.send(ControlMessage::NoState);
+            }
+        }
+        let hint = "statuses and changes wait until it answers";
+        let problem = Problem::error("kubernetes", "", format!("API server unreachable: {reason}")).hint(hint);
+        let _ = messages.send(ControlMessage::Problems(ProblemSource::Kubernetes, vec![problem]));
+    }
+
+    fn keep_last_good(&mut self) {
+        let parts = &self.parts;
+        let kept = yumen_store::keep_last_good_of(
+            &parts.data_dir,
+            parts.store.clone(),
+            &parts.keyring,
+            parts.control.versions.clone(),
+        );
+        match kept {
+            Ok(task) => self.last_good = Some(task),
+            Err(error) => tracing::warn!(%error, "the last good state cannot be kept: the next start needs the API server"),
+        }
+    }
+
+    /// Decides statuses again by the newest facts, and submits those that differ.
+    fn resume_statuses(&self, tasks: &ControllerTasks, keys: Vec<ObjectKey>) {
+        if !self.is_settled() {
+            return;
+        }
+        let problems = self.parts.control.status.problems();
+        self.board.set_facts(ProcessFacts {
+            state: self.parts.store.state(),
+            applied: *self.parts.control.applied.borrow(),
+            listeners: self.parts.listeners.borrow().clone(),
+            defects: ProcessFacts::defects_of(&problems),
+        });
+        if !tasks.lease.is_held() {
+            return;
+        }
+        let now = wall_clock();
+        let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in keys {
+            if let Some(write) = self.board.write_of(&key, now) {
+                tasks.writer.submit(versions.path(&key), write);
+            }
+        }
+    }
+
+    fn take_leadership(&self, tasks: &ControllerTasks, is_held: bool) {
+        self.parts.status.is_leader.store(is_held, Relaxed);
+        if is_held {
+            self.board.forget_written();
+            self.resume_statuses(tasks, self.board.all());
+        }
+    }
+
+    fn report_problems(&self, tasks: &ControllerTasks) {
+        if self.stage == StartStage::Bridged {
+            return;
+        }
+        let mut problems = self.translation_problems.clone();
+        problems.extend(self.refusals.iter().map(|(kind, reason)| {
+            Problem::warning(format!("kubernetes/{kind}"), "", reason.clone())
+        }));
+        problems.extend(self.denied_references.iter().map(|(key, rule)| {
+            Problem::warning(key.to_string(), "", rule.clone())
+        }));
+        problems.extend(tasks.applier.problems());
+        let message = ControlMessage::Problems(ProblemSource::Kubernetes, problems);
+        // Fails only if the process is ending and the control thread with it.
+        let _ = self.parts.control.messages.send(message);
+    }
+}
+
+/// Looks up the versions of the groups whose definitions changed.
+fn recheck_groups(output: &WatchOutput, watches: &WatchSet) {
+    let names: Vec<&str> = match output {
+        WatchOutput::Replaced(objects) => objects.iter().map(|object| &*object.name).collect(),
+        WatchOutput::Changed(ObjectChange::Put(object) | ObjectChange::Delete(object)) => vec![&object.name],
+        _ => return,
+    };
+    // A definition is named `plural.group`.
+    let groups: BTreeSet<&str> = names.iter().filter_map(|name| Some(name.split_once('.')?.1)).collect();
+    groups.iter().for_each(|group| watches.recheck_group(group));
+}

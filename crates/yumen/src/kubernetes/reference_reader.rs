@@ -1,0 +1,163 @@
+//! Reads Secrets and ConfigMaps by name, and only those that an object refers to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use yumen_kubernetes::{ClusterChange, ClusterKind, ObjectKey, decode};
+use yumen_kubernetes_client::{ApiClient, ApiError, ObjectChange, RawObject, WatchOutput};
+
+use super::api_paths::ServedVersions;
+
+/// Reads at once; more wait.
+const READS_MAX: usize = 16;
+/// Pause before a failed read is repeated.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The state of one required object.
+#[derive(Debug, Default)]
+struct RequiredObject {
+    /// `resourceVersion` of the content that was delivered.
+    delivered: Option<Box<str>>,
+    is_reading: bool,
+    /// Whether the object changed since the running read began.
+    is_stale: bool,
+    due: Option<Instant>,
+}
+
+/// The outcome of a read.
+pub(super) enum ReferenceRead {
+    /// The content, or that the object does not exist.
+    Answer(Box<ClusterChange>),
+    /// The identity may not read the object; the text names the missing rule. Counts as an absent object.
+    Denied(ObjectKey, String),
+}
+
+/// The required objects and the running reads.
+pub(super) struct ReferenceReader {
+    client: ApiClient,
+    required: BTreeMap<ObjectKey, RequiredObject>,
+    reads: JoinSet<(ObjectKey, Result<RawObject, ApiError>)>,
+}
+
+impl ReferenceReader {
+    pub(super) fn new(client: ApiClient) -> ReferenceReader {
+        ReferenceReader { client, required: BTreeMap::new(), reads: JoinSet::new() }
+    }
+
+    /// Replaces the set of required objects.
+    pub(super) fn require(&mut self, wanted: BTreeSet<ObjectKey>) {
+        self.required.retain(|key, _| wanted.contains(key));
+        let now = Instant::now();
+        for key in wanted {
+            self.required
+                .entry(key)
+                .or_insert_with(|| RequiredObject { due: Some(now), ..RequiredObject::default() });
+        }
+    }
+
+    /// Whether every required object was answered at least once.
+    pub(super) fn is_settled(&self) -> bool {
+        self.required.values().all(|one| one.due.is_none() && !one.is_reading)
+    }
+
+    /// Takes an event of a watch of metadata.
+    pub(super) fn observe(&mut self, kind: ClusterKind, output: &WatchOutput) {
+        match output {
+            WatchOutput::Replaced(objects) => {
+                let versions: BTreeMap<ObjectKey, &str> = objects
+                    .iter()
+                    .map(|one| (ObjectKey::new(kind, &one.namespace, &one.name), &*one.resource_version))
+                    .collect();
+                let of_kind = self.required.iter_mut().filter(|(key, _)| key.kind == kind);
+                for (key, one) in of_kind {
+                    if versions.get(key).copied() != one.delivered.as_deref() {
+                        one.read_again();
+                    }
+                }
+            }
+            WatchOutput::Changed(ObjectChange::Put(object) | ObjectChange::Delete(object)) => {
+                let key = ObjectKey::new(kind, &object.namespace, &object.name);
+                if let Some(one) = self.required.get_mut(&key)
+                    && one.delivered.as_deref() != Some(&*object.resource_version)
+                {
+                    one.read_again();
+                }
+            }
+            WatchOutput::Absent | WatchOutput::Denied(_) | WatchOutput::Failed(_) => {}
+        }
+    }
+
+    /// Starts the reads that are due.
+    pub(super) fn start_due(&mut self, versions: &ServedVersions) {
+        let now = Instant::now();
+        let due = self.required.iter_mut().filter(|(_, one)| one.due.is_some_and(|due| due <= now));
+        for (key, one) in due {
+            if self.reads.len() >= READS_MAX {
+                break;
+            }
+            (one.due, one.is_reading, one.is_stale) = (None, true, false);
+            let (client, path, key) = (self.client.clone(), versions.path(key), key.clone());
+            self.reads.spawn(async move { (key, client.get(&path).await) });
+        }
+    }
+
+    /// Waits for the next answer, or until a read is due (`None`).
+    pub(super) async fn next(&mut self) -> Option<ReferenceRead> {
+        let now = Instant::now();
+        let due = self.required.values().filter_map(|one| one.due).min();
+        let far = now + Duration::from_secs(3600);
+        // A read that is due waits for one of the running reads to end.
+        let wake = if self.reads.len() >= READS_MAX { far } else { due.unwrap_or(far) };
+        tokio::select! {
+            Some(done) = self.reads.join_next() => {
+                let (key, result) = done.ok()?;
+                self.take(key, result)
+            }
+            () = sleep_until(wake) => None,
+        }
+    }
+
+    fn take(&mut self, key: ObjectKey, result: Result<RawObject, ApiError>) -> Option<ReferenceRead> {
+        // The object may not be required any more.
+        let one = self.required.get_mut(&key)?;
+        one.is_reading = false;
+        if one.is_stale {
+            one.due = Some(Instant::now());
+        }
+        match result {
+            Ok(object) => {
+                one.delivered = Some(object.resource_version.clone());
+                let change = match decode(key.kind, &object.json) {
+                    Ok(decoded) => ClusterChange::Put(decoded),
+                    Err(error) => ClusterChange::Undecodable(key, error.message),
+                };
+                Some(ReferenceRead::Answer(Box::new(change)))
+            }
+            Err(ApiError::NotFound(_)) => {
+                one.delivered = None;
+                Some(ReferenceRead::Answer(Box::new(ClusterChange::Delete(key))))
+            }
+            Err(ApiError::Denied(rule)) => {
+                one.delivered = None;
+                one.due = Some(Instant::now() + Duration::from_secs(30));
+                Some(ReferenceRead::Denied(key, rule))
+            }
+            Err(error) => {
+                tracing::debug!(%key, %error, "read of a referenced object failed");
+                one.due = Some(Instant::now() + PAUSE);
+                None
+            }
+        }
+    }
+}
+
+impl RequiredObject {
+    fn read_again(&mut self) {
+        match self.is_reading {
+            true => self.is_stale = true,
+            false => self.due = Some(Instant::now()),
+        }
+    }
+}

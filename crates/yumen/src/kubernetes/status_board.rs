@@ -1,0 +1,268 @@
+//! The statuses of objects: drafts of the translation, completed by facts of this process, in the order of writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Map, Value};
+use yumen_base::time::Now;
+use yumen_base::{Problem, ProblemLevel};
+use yumen_kubernetes::status::{ConditionValue, ListenerFact, RuntimeFacts, StatusDraft, finish};
+use yumen_kubernetes::{ClusterKind, ObjectKey, ResourceName};
+use yumen_kubernetes_client::{ObjectPath, RawObject, StatusDecider, StatusReport, StatusWrite};
+use yumen_store::{Revision, StoreState};
+
+use super::api_paths;
+use crate::serving::listener_supervisor::{ListenerState, ListenerStates};
+
+/// Facts about translated resources, as of one moment.
+#[derive(Clone, Default)]
+pub(super) struct ProcessFacts {
+    /// The translated resources with the revisions that changed them.
+    pub(super) state: StoreState,
+    /// The newest revision that every worker serves.
+    pub(super) applied: Revision,
+    pub(super) listeners: ListenerStates,
+    /// The messages of the compiler, by the object's name.
+    pub(super) defects: Arc<BTreeMap<String, String>>,
+}
+
+impl ProcessFacts {
+    /// The compiler's errors by object.
+    pub(super) fn defects_of(problems: &[Problem]) -> Arc<BTreeMap<String, String>> {
+        let errors = problems.iter().filter(|problem| problem.level == ProblemLevel::Error);
+        let text = |problem: &Problem| match problem.path.as_str() {
+            "" => problem.message.clone(),
+            path => format!("{path}: {}", problem.message),
+        };
+        Arc::new(errors.map(|problem| (problem.object.clone(), text(problem))).collect())
+    }
+}
+
+impl RuntimeFacts for ProcessFacts {
+    fn is_applied(&self, name: &ResourceName) -> bool {
+        let entry = name.kind.kind().and_then(|kind| self.state.get(kind, &name.id));
+        entry.is_some_and(|entry| entry.modified <= self.applied)
+    }
+
+    fn listener(&self, id: &str) -> ListenerFact {
+        match self.listeners.get(id) {
+            Some(ListenerState::Open { .. }) => ListenerFact::Open,
+            Some(ListenerState::Failed { reason, .. }) => ListenerFact::Failed(reason.clone()),
+            Some(ListenerState::Opening) | None => ListenerFact::Opening,
+        }
+    }
+
+    fn defect(&self, name: &ResourceName) -> Option<String> {
+        self.defects.get(&name.to_string()).cloned()
+    }
+}
+
+/// The newest known status of an object.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct KnownStatus {
+    version: Box<str>,
+    status: Value,
+}
+
+#[derive(Default)]
+struct BoardState {
+    facts: ProcessFacts,
+    drafts: BTreeMap<ObjectKey, Option<StatusDraft>>,
+    known: BTreeMap<ObjectKey, KnownStatus>,
+    /// Objects whose draft depends on facts that are not final.
+    waiting: BTreeSet<ObjectKey>,
+}
+
+/// Drafts and facts, shared with the task that writes statuses.
+pub(super) struct StatusBoard {
+    controller: Arc<str>,
+    state: Mutex<BoardState>,
+}
+
+impl StatusBoard {
+    pub(super) fn new(controller: Arc<str>) -> StatusBoard {
+        StatusBoard { controller, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, BoardState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn facts(&self) -> ProcessFacts {
+        self.state().facts.clone()
+    }
+
+    pub(super) fn set_facts(&self, facts: ProcessFacts) {
+        self.state().facts = facts;
+    }
+
+    /// Takes new drafts.
+    pub(super) fn set_drafts(&self, drafts: Vec<(ObjectKey, Option<StatusDraft>)>) {
+        self.state().drafts.extend(drafts);
+    }
+
+    /// Records the status that the API server holds, as a watch reported it.
+    pub(super) fn observe(&self, key: &ObjectKey, version: &str, status: Option<&str>) {
+        let mut state = self.state();
+        let known = state.known.entry(key.clone()).or_default();
+        if known.version.is_empty() || is_newer(version, &known.version) {
+            let status = status.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+            *known = KnownStatus { version: version.into(), status };
+        }
+    }
+
+    /// Forgets a deleted object.
+    pub(super) fn forget(&self, key: &ObjectKey) {
+        let mut state = self.state();
+        state.known.remove(key);
+        state.drafts.remove(key);
+        state.waiting.remove(key);
+    }
+
+    /// Forgets what was written: another process may have written meanwhile.
+    pub(super) fn forget_written(&self) {
+        self.state().known.values_mut().for_each(|known| known.version = Box::default());
+    }
+
+    pub(super) fn all(&self) -> Vec<ObjectKey> {
+        self.state().drafts.keys().cloned().collect()
+    }
+
+    pub(super) fn waiting(&self) -> Vec<ObjectKey> {
+        self.state().waiting.iter().cloned().collect()
+    }
+
+    /// Objects whose draft depends on the process.
+    pub(super) fn depending(&self) -> Vec<ObjectKey> {
+        let state = self.state();
+        let drafts = state.drafts.iter().filter(|(_, draft)| draft.as_ref().is_some_and(depends));
+        drafts.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The write that an object requires; `None` if it holds the wanted status.
+    pub(super) fn write_of(&self, key: &ObjectKey, now: Now) -> Option<StatusWrite> {
+        let mut state = self.state();
+        let draft = state.drafts.get(key)?.clone();
+        let is_waiting = draft.as_ref().is_some_and(|draft| is_open(draft, &state.facts));
+        match is_waiting {
+            true => state.waiting.insert(key.clone()),
+            false => state.waiting.remove(key),
+        };
+        let known = state.known.get(key).cloned().unwrap_or_default();
+        let wanted = self.finished(&state.facts, draft.as_ref(), &known.status, now)?;
+        let patch = merge_patch(&known.status, &wanted).to_string();
+        let version = (!known.version.is_empty()).then(|| known.version.clone());
+        // Until the write is confirmed, the object counts as having it, so that it is not submitted again.
+        state.known.entry(key.clone()).or_default().status = wanted;
+        Some(StatusWrite { priority: priority_of(key.kind), resource_version: version, status: patch.into() })
+    }
+
+    fn finished(
+        &self,
+        facts: &ProcessFacts,
+        draft: Option<&StatusDraft>,
+        previous: &Value,
+        now: Now,
+    ) -> Option<Value> {
+        let empty = StatusDraft::default();
+        let wanted = finish(draft.unwrap_or(&empty), &self.controller, facts, previous, now);
+        let is_same = wanted == *previous || previous.is_null() && wanted.as_object().is_some_and(Map::is_empty);
+        (!is_same).then_some(wanted)
+    }
+}
+
+impl StatusDecider for StatusBoard {
+    fn decide(&self, at: &ObjectPath, current: &RawObject) -> Option<Box<str>> {
+        let key = api_paths::key_of(at)?;
+        let mut state = self.state();
+        let draft = state.drafts.get(&key)?.clone();
+        let status = status_of(current);
+        let wanted = self.finished(&state.facts, draft.as_ref(), &status, yumen_proxy::clock::exact());
+        let kept = wanted.clone().unwrap_or_else(|| status.clone());
+        state
+            .known
+            .insert(key, KnownStatus { version: current.resource_version.clone(), status: kept });
+        wanted.map(|wanted| merge_patch(&status, &wanted).to_string().into())
+    }
+
+    fn report(&self, at: &ObjectPath, report: StatusReport) {
+        let Some(key) = api_paths::key_of(at) else { return };
+        match report {
+            StatusReport::Written(object) => {
+                let known = KnownStatus { version: object.resource_version.clone(), status: status_of(&object) };
+                let mut state = self.state();
+                if let Some(entry) = state.known.get_mut(&key)
+                    && (entry.version.is_empty() || is_newer(&known.version, &entry.version))
+                {
+                    // A newer draft may have been submitted meanwhile; its write has its own report.
+                    entry.version = known.version;
+                    if !state.waiting.contains(&key) {
+                        state.known.insert(key, KnownStatus { version: object.resource_version.clone(), status: known.status });
+                    }
+                }
+            }
+            StatusReport::Unchanged => {}
+            StatusReport::Missing => self.forget(&key),
+            StatusReport::Failed(error) => tracing::debug!(object = %key, %error, "status not written"),
+        }
+    }
+}
+
+fn status_of(object: &RawObject) -> Value {
+    #[derive(serde::Deserialize)]
+    struct StatusOnly {
+        #[serde(default)]
+        status: Value,
+    }
+    serde_json::from_slice::<StatusOnly>(&object.json).map(|object| object.status).unwrap_or_default()
+}
+
+/// Whether a version is newer than another. Versions of one API server are counted; others are compared by equality.
+fn is_newer(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version > than,
+        _ => version != than,
+    }
+}
+
+/// Gateways first: routes are useless before them.
+fn priority_of(kind: ClusterKind) -> u8 {
+    match kind {
+        ClusterKind::GatewayClass => 0,
+        ClusterKind::Gateway => 1,
+        ClusterKind::ListenerSet => 2,
+        _ => 3,
+    }
+}
+
+fn depends(draft: &StatusDraft) -> bool {
+    let mut conditions = draft.entries.iter().flat_map(|entry| &entry.conditions);
+    conditions.any(|condition| !matches!(condition.value, ConditionValue::Fixed(_)))
+}
+
+/// Whether a needed resource is not applied, or its socket not decided yet.
+fn is_open(draft: &StatusDraft, facts: &ProcessFacts) -> bool {
+    let conditions = draft.entries.iter().flat_map(|entry| &entry.conditions);
+    let needed = conditions.flat_map(|condition| &condition.needs);
+    needed.into_iter().any(|name| {
+        !facts.is_applied(name)
+            || name.kind == yumen_kubernetes::TranslatedKind::Listeners
+                && facts.listener(&name.id) == ListenerFact::Opening
+    })
+}
+
+/// The merge patch (RFC 7396) that turns the members of `before` into those of `after`; lists are replaced whole.
+fn merge_patch(before: &Value, after: &Value) -> Value {
+    let empty = Map::new();
+    let before = before.as_object().unwrap_or(&empty);
+    let after = after.as_object().unwrap_or(&empty);
+    let mut patch = Map::new();
+    for name in before.keys().filter(|name| !after.contains_key(*name)) {
+        patch.insert(name.clone(), Value::Null);
+    }
+    for (name, value) in after.iter().filter(|(name, value)| before.get(*name) != Some(value)) {
+        // Whole members: a patch of a nested object could keep members that are gone.
+        patch.insert(name.clone(), value.clone());
+    }
+    Value::Object(patch)
+}
