@@ -112,6 +112,15 @@ impl LastGood {
     }
 }
 
+/// The newest intact state that a [`LastGoodTask`] saved in `directory`.
+///
+/// # Errors
+///
+/// No file, a damaged one, or a seal without its key.
+pub fn load_last_good(directory: &Path, seal: Option<Arc<dyn TextSeal>>) -> Result<StoreState, StoreError> {
+    LastGood::load(directory, &OptionalSeal(seal))
+}
+
 /// A last good state as recovered from its files.
 #[derive(Debug, Clone)]
 pub struct RecoveredState {

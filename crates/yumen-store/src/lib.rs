@@ -26,7 +26,7 @@ pub use etcd::EtcdStore;
 pub use fallback::{FallbackStore, StateOrigin, open_or_last_good};
 pub use file::{FileEvent, FileStore, WatchGuard};
 pub use keyring::{KeyringError, open_keyring};
-pub use last_good::{FormerState, LastGoodTask, LastGoodVersion, LastGoodVersions};
+pub use last_good::{FormerState, LastGoodTask, LastGoodVersion, LastGoodVersions, load_last_good};
 pub use memory::{MemoryMedium, MemoryStore};
 pub use read_only::ReadOnlyStore;
 pub use recent::HistoryRetention;

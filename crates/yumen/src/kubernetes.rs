@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
 use yumen_config::node::{GatewayModeConfig, KubernetesConfig};
@@ -32,6 +33,7 @@ pub(crate) use manifests::translate_manifests;
 /// The running controller. Dropping it ends its tasks.
 pub(crate) struct KubernetesSource {
     task: AbortHandle,
+    listeners: watch::Sender<ListenerStates>,
     pub(crate) status: Arc<KubernetesStatus>,
 }
 
@@ -51,7 +53,6 @@ impl KubernetesSource {
         node: &NodeConfig,
         store: Arc<MemoryStore>,
         control: ControlHandle,
-        listeners: tokio::sync::watch::Receiver<ListenerStates>,
         runtime: &Runtime,
     ) -> anyhow::Result<KubernetesSource> {
         let server = runtime.block_on(api_server(&node.kubernetes))?;
@@ -67,6 +68,7 @@ impl KubernetesSource {
             written => written.to_owned(),
         };
         let status = Arc::new(KubernetesStatus::new(server.url()));
+        let (listener_states, listeners) = watch::channel(ListenerStates::default());
         let parts = ControllerParts {
             client,
             lease_client,
@@ -82,7 +84,20 @@ impl KubernetesSource {
             status: status.clone(),
         };
         let task = runtime.spawn(async move { ClusterController::new(parts).run().await }).abort_handle();
-        Ok(KubernetesSource { task, status })
+        Ok(KubernetesSource { task, listeners: listener_states, status })
+    }
+
+    /// Passes on the states of listeners, which decide conditions of Gateways.
+    pub(crate) fn follow_listeners(&self, runtime: &Runtime, mut states: watch::Receiver<ListenerStates>) {
+        let listeners = self.listeners.clone();
+        runtime.spawn(async move {
+            loop {
+                listeners.send_replace(states.borrow_and_update().clone());
+                if states.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
     }
 }
 

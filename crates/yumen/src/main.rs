@@ -8,6 +8,7 @@ mod control;
 mod diagnostics;
 mod endpoints;
 mod fetch;
+mod kubernetes;
 mod node;
 mod operators;
 mod process;

@@ -31,6 +31,9 @@ pub(crate) fn load(args: &GatewayRunArgs) -> anyhow::Result<NodeConfig> {
         node.store.kind = StoreKind::File;
         node.store.file = file.display().to_string();
     }
+    if args.kubernetes {
+        node.store.kind = StoreKind::Kubernetes;
+    }
     if let Some(dir) = &args.data_dir {
         node.store.data_dir = dir.display().to_string();
     }

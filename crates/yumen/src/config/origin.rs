@@ -15,6 +15,7 @@ use yumen_store::last_good::damage_problem;
 use yumen_store::{EtcdStore, FallbackStore, StateOrigin, Store, StoreState};
 
 use crate::control::{ControlMessage, ProblemSource};
+use crate::kubernetes::KubernetesStatus;
 
 /// Interval of checks whether the open store is still the one in the data directory.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -28,12 +29,14 @@ pub(crate) enum ConfigSource {
     Embedded(Arc<FallbackStore>),
     /// An etcd cluster.
     Etcd(Arc<EtcdStore>),
+    /// The API server of a Kubernetes cluster.
+    Kubernetes(Arc<KubernetesStatus>),
 }
 
 impl ConfigSource {
     pub(crate) fn origin(&self) -> StateOrigin {
         match self {
-            ConfigSource::File => StateOrigin::Store,
+            ConfigSource::File | ConfigSource::Kubernetes(_) => StateOrigin::Store,
             ConfigSource::Embedded(fallback) => fallback.status(),
             ConfigSource::Etcd(store) => store.status().origin,
         }
@@ -73,6 +76,9 @@ impl ConfigSource {
         }
         if let Some(cluster) = self.cluster() {
             members.insert("store".into(), shown(&cluster));
+        }
+        if let ConfigSource::Kubernetes(status) = self {
+            members.insert("store".into(), status.document());
         }
         members
     }
@@ -128,6 +134,7 @@ impl MetricSource for ConfigSource {
         });
         match self {
             ConfigSource::File => {}
+            ConfigSource::Kubernetes(status) => gather_kubernetes(status, out),
             ConfigSource::Embedded(store) => gather_writable(Some(store), out),
             ConfigSource::Etcd(store) => {
                 let cluster = store.status();
@@ -143,6 +150,7 @@ pub(crate) fn describe(out: &mut Vec<MetricFamily>) {
     ConfigSource::File.gather(out);
     gather_writable(None, out);
     gather_cluster(None, out);
+    gather_kubernetes(&KubernetesStatus::new(String::new()), out);
     out.push(modify_indexes(&StoreState::default(), 0));
 }
 
@@ -176,6 +184,13 @@ fn modify_indexes(state: &StoreState, cluster_revision: u64) -> MetricFamily {
             .into(),
         kind: MetricKind::Gauge,
         samples: indexes.into_iter().map(sample).collect(),
+    }
+}
+
+fn gather_kubernetes(status: &KubernetesStatus, out: &mut Vec<MetricFamily>) {
+    for (name, help, value) in status.gauges() {
+        let samples = vec![MetricSeries { labels: Vec::new(), value: metric::MetricValue::Number(value) }];
+        out.push(MetricFamily { name: name.into(), help: help.into(), kind: MetricKind::Gauge, samples });
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use tokio::runtime::Runtime;
 use yumen_base::{Problem, ProblemLevel, keep_last_good};
 use yumen_config::node::{self, StoreKind};
 use yumen_config::resource::PluginRole;
@@ -29,6 +30,7 @@ use super::origin::ConfigSource;
 use super::trial::TrialCompiler;
 use crate::control::{ControlHandle, ControlMessage, ProblemSource};
 use crate::diagnostics::SourceText;
+use crate::kubernetes::KubernetesSource;
 use crate::tls::ACME_SHARED_KEYS;
 
 /// Revisions kept of a watched file: for inspection only, since the file is authoritative.
@@ -45,6 +47,8 @@ pub(crate) struct OpenedConfigSource {
     document: Option<FileStore>,
     /// Exclusive data directory, for a store in etcd.
     directory_lock: Option<Arc<EtcdDataDir>>,
+    /// The controller, for the store kind `kubernetes`.
+    pub(crate) kubernetes: Option<KubernetesSource>,
 }
 
 impl OpenedConfigSource {
@@ -55,6 +59,7 @@ impl OpenedConfigSource {
         control: &ControlHandle,
         trial: Arc<TrialCompiler>,
         versions: Arc<LastGoodVersions>,
+        runtime: &Runtime,
     ) -> anyhow::Result<OpenedConfigSource> {
         let name = match node.store.kind {
             StoreKind::File => node.store.file.clone(),
@@ -65,6 +70,7 @@ impl OpenedConfigSource {
             StoreKind::File => open_file(&node.store, start, reader),
             StoreKind::Embedded => open_embedded(node, start, reader, versions),
             StoreKind::Etcd => open_etcd(node, &control.messages, versions),
+            StoreKind::Kubernetes => open_kubernetes(node, control, runtime),
         }
     }
 }
@@ -112,7 +118,7 @@ impl OpenedConfigSource {
     /// Part of the store that a successor must receive exclusively.
     pub(crate) fn exclusive(&self) -> ExclusiveStore {
         match &self.source {
-            ConfigSource::File => ExclusiveStore::Nothing,
+            ConfigSource::File | ConfigSource::Kubernetes(_) => ExclusiveStore::Nothing,
             ConfigSource::Embedded(fallback) => ExclusiveStore::Database(Arc::downgrade(fallback)),
             ConfigSource::Etcd(_) => match &self.directory_lock {
                 Some(lock) => ExclusiveStore::Directory(Arc::downgrade(lock)),
@@ -128,7 +134,7 @@ impl OpenedConfigSource {
 }
 
 /// Subscribes the control thread to revisions, and returns the current state.
-fn follow(store: &dyn Store, messages: &Sender<ControlMessage>) -> StoreState {
+pub(crate) fn follow(store: &dyn Store, messages: &Sender<ControlMessage>) -> StoreState {
     let follower = messages.clone();
     // Fails only if the process is ending and the control thread with it.
     store.follow(Box::new(move |committed| drop(follower.send(ControlMessage::Committed(committed.clone())))))
@@ -164,6 +170,7 @@ fn open_embedded(
         _watch: None,
         document: None,
         directory_lock: None,
+        kubernetes: None,
     })
 }
 
@@ -192,6 +199,27 @@ fn open_etcd(
         _watch: None,
         document: None,
         directory_lock: Some(directory_lock),
+        kubernetes: None,
+    })
+}
+
+/// Follows the API server of a Kubernetes cluster. The store in memory is filled by the controller.
+fn open_kubernetes(
+    node: &NodeConfig,
+    control: &ControlHandle,
+    runtime: &Runtime,
+) -> anyhow::Result<OpenedConfigSource> {
+    let retention = retention(&node.store, FILE_REVISIONS_MAX);
+    let store = Arc::new(MemoryMedium::store_of(StoreState::default(), retention)?);
+    let kubernetes = KubernetesSource::start(node, store.clone(), control.clone(), runtime)?;
+    let reason = "resources are translated from Kubernetes objects: change those".to_owned();
+    Ok(OpenedConfigSource {
+        store: Arc::new(ReadOnlyStore::new(store, reason)),
+        source: ConfigSource::Kubernetes(kubernetes.status.clone()),
+        _watch: None,
+        document: None,
+        directory_lock: None,
+        kubernetes: Some(kubernetes),
     })
 }
 
@@ -305,6 +333,7 @@ fn open_file(
         _watch: Some(watch),
         document,
         directory_lock: None,
+        kubernetes: None,
     })
 }
 

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anyhow::Context;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use yumen_base::Problem;
@@ -19,7 +21,10 @@ use yumen_kubernetes_client::{
     ApiClient, LeaseKeeper, LeaseSettings, LeaseView, ObjectChange, RawObject, StatusWriter, WatchOutput, WatchReport,
     WatchSet, WatchedKind,
 };
-use yumen_store::{Authorship, LastGoodTask, MemoryStore, Proposal, Store};
+use yumen_store::{
+    Authorship, Draft, LastGoodTask, MemoryStore, Proposal, ResourceKey, Store, TextSeal, load_last_good,
+    open_keyring,
+};
 
 use super::api_paths::{self, ServedVersions};
 use super::certificate_reader::CertificateReader;
@@ -52,13 +57,45 @@ pub(crate) struct KubernetesStatus {
 }
 
 impl KubernetesStatus {
-    pub(super) fn new(server: String) -> KubernetesStatus {
+    pub(crate) fn new(server: String) -> KubernetesStatus {
         KubernetesStatus {
             server,
             is_settled: AtomicBool::new(false),
             is_leader: AtomicBool::new(false),
             translations: AtomicU64::new(0),
         }
+    }
+
+    /// The member `store` of `/status`.
+    pub(crate) fn document(&self) -> Value {
+        json!({
+            "kind": "kubernetes",
+            "server": self.server,
+            "settled": self.is_settled.load(Relaxed),
+            "leader": self.is_leader.load(Relaxed),
+        })
+    }
+
+    /// Names, texts and values of the gauges.
+    pub(crate) fn gauges(&self) -> [(&'static str, &'static str, f64); 3] {
+        let flag = |flag: &AtomicBool| f64::from(u8::from(flag.load(Relaxed)));
+        [
+            (
+                "yumen_kubernetes_settled",
+                "Whether every kind of Kubernetes objects was listed and its translation published.",
+                flag(&self.is_settled),
+            ),
+            (
+                "yumen_kubernetes_leader",
+                "Whether this replica writes statuses and Services.",
+                flag(&self.is_leader),
+            ),
+            (
+                "yumen_kubernetes_translations",
+                "Batches of changed Kubernetes objects that were translated.",
+                self.translations.load(Relaxed) as f64,
+            ),
+        ]
     }
 }
 
@@ -355,7 +392,7 @@ impl ClusterController {
                 match change {
                     ResourceChange::Put(resource) => {
                         if let Some(kind) = resource.name.kind.kind() {
-                            let key = yumen_store::ResourceKey::new(kind, resource.name.id.clone());
+                            let key = ResourceKey::new(kind, resource.name.id.clone());
                             draft.put(key, resource.json.clone(), None);
                         }
                     }
@@ -371,7 +408,7 @@ impl ClusterController {
     }
 
     /// Writes to the store and waits for the revision.
-    async fn propose(&self, mut change: impl FnMut(&mut yumen_store::Draft) + Send + 'static) {
+    async fn propose(&self, mut change: impl FnMut(&mut Draft) + Send + 'static) {
         let (done, committed) = oneshot::channel();
         self.parts.store.propose(Proposal {
             by: Authorship::by("kubernetes"),
@@ -415,7 +452,9 @@ impl ClusterController {
         self.stage = StartStage::Bridged;
         let missing: Vec<&str> = self.unlisted.iter().map(|kind| kind.name()).collect();
         let reason = self.refusals.values().next().cloned().unwrap_or_else(|| "no answer".to_owned());
-        let loaded = yumen_store::load_last_good(&self.parts.data_dir, &self.parts.keyring);
+        let loaded = self
+            .keyring()
+            .and_then(|keyring| Ok(load_last_good(&self.parts.data_dir, Some(keyring))?));
         let messages = &self.parts.control.messages;
         match loaded {
             Ok(state) => {
@@ -444,14 +483,19 @@ impl ClusterController {
         let _ = messages.send(ControlMessage::Problems(ProblemSource::Kubernetes, vec![problem]));
     }
 
+    /// The key of the last good state.
+    fn keyring(&self) -> anyhow::Result<Arc<dyn TextSeal>> {
+        let directory = &self.parts.data_dir;
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        Ok(Arc::new(open_keyring(directory, &self.parts.keyring)?))
+    }
+
     fn keep_last_good(&mut self) {
         let parts = &self.parts;
-        let kept = yumen_store::keep_last_good_of(
-            &parts.data_dir,
-            parts.store.clone(),
-            &parts.keyring,
-            parts.control.versions.clone(),
-        );
+        let (store, versions) = (parts.store.clone(), parts.control.versions.clone());
+        let kept = self
+            .keyring()
+            .and_then(|keyring| Ok(LastGoodTask::start(&parts.data_dir, store, Some(keyring), versions)?));
         match kept {
             Ok(task) => self.last_good = Some(task),
             Err(error) => tracing::warn!(%error, "the last good state cannot be kept: the next start needs the API server"),

@@ -30,6 +30,10 @@ pub(crate) struct GatewayRunArgs {
     /// Resources in the APISIX standalone format, YAML or JSON; watched and applied at once
     #[arg(long, value_name = "routes.yaml")]
     pub(crate) file: Option<PathBuf>,
+    /// Resources from the API server of a Kubernetes cluster: Gateway API objects, translated and followed; uses the
+    /// service account of the pod or the kubeconfig
+    #[arg(long, conflicts_with = "file")]
+    pub(crate) kubernetes: bool,
     /// Data directory of the gateway [default: data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,

@@ -52,6 +52,10 @@ pub(super) fn announce(
             lines.push(format!("  store    {}", node.store.data_dir));
             "/hello"
         }
+        StoreKind::Kubernetes => {
+            lines.push("  store    Kubernetes".to_owned());
+            "/"
+        }
         StoreKind::Etcd => {
             lines.push(format!(
                 "  store    etcd {} {}",
