@@ -75,7 +75,7 @@ struct SharedClient {
 
 struct CurrentClient {
     client: Client,
-    reloaded_at: Instant,
+    reloaded_at: Option<Instant>,
 }
 
 /// A request before its transport.
@@ -101,7 +101,7 @@ impl ApiClient {
     ///
     /// [`ApiError::Unusable`] if certificates, keys or exec credentials do not work.
     pub fn new(config: &ApiServerConfig) -> Result<ApiClient, ApiError> {
-        let current = CurrentClient { client: config.connect()?, reloaded_at: Instant::now() };
+        let current = CurrentClient { client: config.connect()?, reloaded_at: None };
         Ok(ApiClient {
             shared: Arc::new(SharedClient { config: config.clone(), current: Mutex::new(current) }),
         })
@@ -349,10 +349,10 @@ impl ApiClient {
     async fn reload_credentials(&self) {
         {
             let mut current = self.lock();
-            if current.reloaded_at.elapsed() < RELOAD_PAUSE {
+            if current.reloaded_at.is_some_and(|at| at.elapsed() < RELOAD_PAUSE) {
                 return;
             }
-            current.reloaded_at = Instant::now();
+            current.reloaded_at = Some(Instant::now());
         }
         let connected = self.shared.config.reload().await.and_then(|fresh| fresh.connect());
         match connected {

@@ -95,9 +95,11 @@ impl LeaseKeeper {
         LeaseKeeper { view, stop, task: tokio::spawn(task.run()) }
     }
 
-    /// The view for writers.
+    /// The view for writers. [`LeaseView::changed`] reports gains and losses from now on.
     pub fn view(&self) -> LeaseView {
-        self.view.clone()
+        let mut view = self.view.clone();
+        view.changes.mark_unchanged();
+        view
     }
 
     /// Ends writing at once and releases the lease, within 2 s, so that another replica need not wait for its end.

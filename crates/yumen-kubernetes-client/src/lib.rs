@@ -12,8 +12,8 @@ mod lease;
 mod line_stream;
 mod object;
 mod server_config;
-//#[cfg(test)]
-//mod simulation;
+#[cfg(test)]
+mod simulation;
 mod status_writer;
 mod watch_backoff;
 mod watch_machine;

@@ -206,7 +206,15 @@ impl WatchMachine {
     /// Takes a result and returns the events that follow from it, in order.
     pub fn take(&mut self, input: WatchInput<'_>, now_ms: u64) -> Vec<WatchOutput> {
         match input {
-            WatchInput::Served(version) => self.take_version(version, now_ms),
+            WatchInput::Served(version) => {
+                // The kind is back: a 404 of its list would be a passing one, and the time starts again.
+                if let (Some(_), Obstacle::Absent { since_ms, is_emptied: false }) =
+                    (&version, &mut self.obstacle)
+                {
+                    *since_ms = now_ms;
+                }
+                self.take_version(version, now_ms);
+            }
             WatchInput::Page(text) => match ObjectPage::decode(text) {
                 Ok(page) => self.take_page(page, now_ms),
                 Err(cause) => {
@@ -230,6 +238,7 @@ impl WatchMachine {
 
     fn take_version(&mut self, version: Option<String>, now_ms: u64) {
         let Some(version) = version else {
+            self.missing = 0;
             self.mark_absent(now_ms);
             self.phase = MachinePhase::Discover;
             self.pause_until_ms = now_ms + RETRY_MS;
