@@ -158,7 +158,7 @@ impl ApiClient {
     ///
     /// # Errors
     ///
-    /// [`ApiError::NotFound`] if it is gone already, [`ApiError::Conflict`] if it has another uid.
+    /// [`ApiError::NotFound`] if it does not exist, [`ApiError::Conflict`] if it has another uid.
     pub async fn delete(&self, at: &ObjectPath, uid: Option<&str>) -> Result<(), ApiError> {
         let path = at.url_path();
         let body = uid.map(|uid| {

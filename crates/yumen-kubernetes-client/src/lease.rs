@@ -45,7 +45,7 @@ impl LeaseView {
         elapsed_us(self.started_at) < self.held_until_us.load(Relaxed)
     }
 
-    /// Waits for the next gain or loss and returns whether the lease is held; `None` once the keeper has ended.
+    /// Waits for the next gain or loss and returns whether the lease is held; `None` once the election has ended.
     pub async fn changed(&mut self) -> Option<bool> {
         self.changes.changed().await.ok()?;
         Some(*self.changes.borrow_and_update())
@@ -60,7 +60,7 @@ impl LeaseView {
 
 /// Takes and renews a lease in a task. Dropping it ends writing without a release: a successor with the same identity
 /// continues the lease.
-pub struct LeaseKeeper {
+pub struct LeaseElection {
     view: LeaseView,
     stop: Arc<Notify>,
     task: JoinHandle<()>,
@@ -75,10 +75,10 @@ struct LeaseTask {
     stop: Arc<Notify>,
 }
 
-impl LeaseKeeper {
+impl LeaseElection {
     /// Starts to compete for the lease. Give it a client of its own with a request timeout of about 5 s, so that no
     /// other request delays a renewal.
-    pub fn start(client: ApiClient, settings: LeaseSettings) -> LeaseKeeper {
+    pub fn start(client: ApiClient, settings: LeaseSettings) -> LeaseElection {
         let started_at = Instant::now();
         let (changes, receiver) = watch::channel(false);
         let view = LeaseView { held_until_us: Arc::default(), started_at, changes: receiver };
@@ -92,7 +92,7 @@ impl LeaseKeeper {
         };
         let machine = LeaseMachine::new(settings);
         let task = LeaseTask { client, machine, at, view: view.clone(), changes, stop: Arc::clone(&stop) };
-        LeaseKeeper { view, stop, task: tokio::spawn(task.run()) }
+        LeaseElection { view, stop, task: tokio::spawn(task.run()) }
     }
 
     /// The view for writers. [`LeaseView::changed`] reports gains and losses from now on.
@@ -111,7 +111,7 @@ impl LeaseKeeper {
     }
 }
 
-impl Drop for LeaseKeeper {
+impl Drop for LeaseElection {
     fn drop(&mut self) {
         self.view.held_until_us.store(0, Relaxed);
         self.task.abort();

@@ -29,7 +29,7 @@ pub struct RawObject {
 
 /// A change that a watch reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ObjectChange {
+pub enum RawObjectChange {
     /// A new or changed object.
     Put(RawObject),
     /// A deleted object, in its last state.
@@ -116,7 +116,7 @@ pub(crate) struct ObjectPage {
 /// One line of a watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WatchLine {
-    Change(ObjectChange),
+    Change(RawObjectChange),
     /// The position without a change.
     Bookmark(Box<str>),
     /// The end of the watch; 410 if the position is older than the history.
@@ -237,9 +237,9 @@ impl WatchLine {
         let object = find("object").ok_or("watch line without object")?;
         match find("type").ok_or("watch line without type")? {
             b"\"ADDED\"" | b"\"MODIFIED\"" => {
-                Ok(WatchLine::Change(ObjectChange::Put(RawObject::decode(object)?)))
+                Ok(WatchLine::Change(RawObjectChange::Put(RawObject::decode(object)?)))
             }
-            b"\"DELETED\"" => Ok(WatchLine::Change(ObjectChange::Delete(RawObject::decode(object)?))),
+            b"\"DELETED\"" => Ok(WatchLine::Change(RawObjectChange::Delete(RawObject::decode(object)?))),
             b"\"BOOKMARK\"" => {
                 let metadata = json_slice::member(object, "metadata")
                     .map_err(cut)?
@@ -269,7 +269,7 @@ fn cut(MalformedJson(at): MalformedJson) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{ObjectChange, ObjectPage, ObjectPath, RawObject, WatchLine};
+    use super::{ObjectPage, ObjectPath, RawObject, RawObjectChange, WatchLine};
 
     fn check_object(text: &str, expected: Result<(&str, &str, &str), &str>) {
         let found = RawObject::decode(text.as_bytes());
@@ -328,9 +328,9 @@ mod tests {
         let line =
             |kind: &str| WatchLine::decode(format!(r#"{{"type":"{kind}","object":{object}}}"#).as_bytes());
         let raw = RawObject::decode(object.as_bytes()).unwrap();
-        assert_eq!(line("ADDED"), Ok(WatchLine::Change(ObjectChange::Put(raw.clone()))));
-        assert_eq!(line("MODIFIED"), Ok(WatchLine::Change(ObjectChange::Put(raw.clone()))));
-        assert_eq!(line("DELETED"), Ok(WatchLine::Change(ObjectChange::Delete(raw))));
+        assert_eq!(line("ADDED"), Ok(WatchLine::Change(RawObjectChange::Put(raw.clone()))));
+        assert_eq!(line("MODIFIED"), Ok(WatchLine::Change(RawObjectChange::Put(raw.clone()))));
+        assert_eq!(line("DELETED"), Ok(WatchLine::Change(RawObjectChange::Delete(raw))));
         assert_eq!(line("BOOKMARK"), Ok(WatchLine::Bookmark("5".into())));
         assert_eq!(line("RENAMED"), Err("watch line of unknown type \\\"RENAMED\\\"".to_owned()));
         let error = br#"{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}"#;

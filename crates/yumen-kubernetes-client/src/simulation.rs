@@ -1,7 +1,7 @@
 //! The watch machine against a model API server, on virtual time, with seeded faults.
 //!
 //! Invariants: every state that the outputs describe is one that the API server had; its version never decreases; once
-//! faults end, it is the state of the API server; a kind that is gone leaves no objects; requests are paced.
+//! faults end, it is the state of the API server; a kind that was removed leaves no objects; requests are paced.
 //! `SIM_SEEDS=from..to cargo test -p yumen-kubernetes-client simulation` runs other seeds than the usual ones.
 
 mod model;
@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use crate::error::ApiError;
 use crate::kind::WatchedKind;
-use crate::object::{ObjectChange, ObjectPage, RawObject};
+use crate::object::{ObjectPage, RawObject, RawObjectChange};
 use crate::watch_machine::{SILENCE_MS, WatchInput, WatchMachine, WatchOutput, WatchStep};
 use model::{ModelServer, ObjectVersions, SimulationRandom};
 
@@ -66,12 +66,12 @@ impl Mirror {
                 };
                 (version, "list")
             }
-            WatchOutput::Changed(ObjectChange::Put(object)) => {
+            WatchOutput::Changed(RawObjectChange::Put(object)) => {
                 let (name, version) = named_version(&object);
                 self.objects.insert(name, version);
                 (version, "put")
             }
-            WatchOutput::Changed(ObjectChange::Delete(object)) => {
+            WatchOutput::Changed(RawObjectChange::Delete(object)) => {
                 let (name, version) = named_version(&object);
                 if self.flaw != MirrorFlaw::KeepsDeleted {
                     self.objects.remove(&name);
@@ -159,8 +159,8 @@ impl Simulation<'_> {
             let name = match &output {
                 WatchOutput::Replaced(_) if listed.is_none() => "output: withdrawn",
                 WatchOutput::Replaced(_) => "output: replaced",
-                WatchOutput::Changed(ObjectChange::Put(_)) => "output: put",
-                WatchOutput::Changed(ObjectChange::Delete(_)) => "output: delete",
+                WatchOutput::Changed(RawObjectChange::Put(_)) => "output: put",
+                WatchOutput::Changed(RawObjectChange::Delete(_)) => "output: delete",
                 WatchOutput::Absent => "output: absent",
                 WatchOutput::Denied(_) => "output: denied",
                 WatchOutput::Failed(_) => "output: failed",

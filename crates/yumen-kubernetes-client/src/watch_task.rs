@@ -76,7 +76,7 @@ struct WatchTask {
     started_at: Instant,
 }
 
-/// The receiver of reports is gone.
+/// The receiver of reports was dropped.
 struct ReceiverClosed;
 
 impl WatchSet {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use yumen_kubernetes_client::{ApiClient, LeaseKeeper, LeaseSettings};
+use yumen_kubernetes_client::{ApiClient, LeaseElection, LeaseSettings};
 
 use crate::server::TestServer;
 
@@ -21,8 +21,8 @@ fn holder(server: &TestServer) -> Option<String> {
     server.with(|state| Some(state.objects.get(LEASE)?["spec"]["holderIdentity"].as_str()?.to_owned()))
 }
 
-async fn gain(keeper: &LeaseKeeper) {
-    let mut view = keeper.view();
+async fn gain(election: &LeaseElection) {
+    let mut view = election.view();
     if view.is_held() {
         return;
     }
@@ -34,10 +34,10 @@ async fn gain(keeper: &LeaseKeeper) {
 #[tokio::test]
 async fn a_released_lease_goes_to_the_other_process() {
     let server = TestServer::start().await;
-    let one = LeaseKeeper::start(server.client(), settings("one"));
+    let one = LeaseElection::start(server.client(), settings("one"));
     gain(&one).await;
     let view = one.view();
-    let two = LeaseKeeper::start(server.client(), settings("two"));
+    let two = LeaseElection::start(server.client(), settings("two"));
     // The second process has looked and does not hold the lease.
     server
         .until(|state| {
@@ -54,9 +54,9 @@ async fn a_released_lease_goes_to_the_other_process() {
 #[tokio::test]
 async fn a_lease_that_another_process_took_ends_writing() {
     let server = TestServer::start().await;
-    let keeper = LeaseKeeper::start(server.client(), settings("one"));
-    gain(&keeper).await;
-    let mut view = keeper.view();
+    let election = LeaseElection::start(server.client(), settings("one"));
+    gain(&election).await;
+    let mut view = election.view();
     let lease = server.with(|state| state.objects[LEASE].clone());
     let mut taken = lease.clone();
     taken["spec"]["holderIdentity"] = json!("other");
@@ -64,22 +64,22 @@ async fn a_lease_that_another_process_took_ends_writing() {
     let held = tokio::time::timeout(Duration::from_secs(20), view.changed()).await;
     assert_eq!(held.expect("no loss within 20 s"), Some(false));
     assert!(!view.is_held());
-    drop(keeper);
+    drop(election);
     assert_eq!(view.changed().await, None);
     assert_eq!(holder(&server).as_deref(), Some("other"));
 }
 
 #[tokio::test]
-async fn a_dropped_keeper_keeps_the_lease_for_a_successor_of_its_identity() {
+async fn a_dropped_election_keeps_the_lease_for_a_successor_of_its_identity() {
     let server = TestServer::start().await;
-    let keeper = LeaseKeeper::start(server.client(), settings("pod"));
-    gain(&keeper).await;
-    let view = keeper.view();
-    drop(keeper);
+    let election = LeaseElection::start(server.client(), settings("pod"));
+    gain(&election).await;
+    let view = election.view();
+    drop(election);
     assert!(!view.is_held());
     assert_eq!(holder(&server).as_deref(), Some("pod"));
     let client = ApiClient::new(&server.config()).unwrap();
-    let successor = LeaseKeeper::start(client, settings("pod"));
+    let successor = LeaseElection::start(client, settings("pod"));
     gain(&successor).await;
     let transitions = server.with(|state| state.objects[LEASE]["spec"]["leaseTransitions"].clone());
     assert_eq!(transitions, json!(0));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use yumen_kubernetes_client::{
-    LeaseKeeper, LeaseSettings, LeaseView, ObjectPath, RawObject, StatusDecider, StatusDraft, StatusReport,
+    LeaseElection, LeaseSettings, LeaseView, ObjectPath, RawObject, StatusDecider, StatusDraft, StatusReport,
     StatusWriter,
 };
 
@@ -107,15 +107,15 @@ async fn nothing_is_written_without_the_lease() {
     server.put(EDGE, gateway());
     let settings =
         LeaseSettings { namespace: "n".to_owned(), name: "l".to_owned(), identity: "one".to_owned() };
-    let keeper = LeaseKeeper::start(server.client(), settings);
-    let mut view = keeper.view();
-    let writer = StatusWriter::start(server.client(), keeper.view(), Arc::new(TestDecider::default()));
+    let election = LeaseElection::start(server.client(), settings);
+    let mut view = election.view();
+    let writer = StatusWriter::start(server.client(), election.view(), Arc::new(TestDecider::default()));
     assert!(view.is_held() || view.changed().await == Some(true));
     // The writes of one object are spaced, so the second draft is pending when the lease ends.
     assert!(writer.submit(edge(), draft(Some("1"), r#"{"wanted":1}"#)));
     idle(&writer).await;
     assert!(writer.submit(edge(), draft(None, r#"{"wanted":2}"#)));
-    keeper.stop().await;
+    election.stop().await;
     assert!(!writer.submit(edge(), draft(None, r#"{"wanted":3}"#)));
     idle(&writer).await;
     let writes = server.with(|state| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use yumen_kubernetes_client::{
-    ApiClient, ApiError, ObjectChange, WatchOutput, WatchReport, WatchSet, WatchStage, WatchedKind,
+    ApiClient, ApiError, RawObjectChange, WatchOutput, WatchReport, WatchSet, WatchStage, WatchedKind,
 };
 
 use crate::server::{CHUNKED, LAST_CHUNK, ScriptEnd, TestServer, chunk};
@@ -117,8 +117,8 @@ async fn next(reports: &mut mpsc::Receiver<WatchReport>) -> String {
             let names: Vec<&str> = objects.iter().map(|object| &*object.name).collect();
             format!("{kind} ={}", names.join(" "))
         }
-        WatchOutput::Changed(ObjectChange::Put(object)) => format!("{kind} +{}", object.name),
-        WatchOutput::Changed(ObjectChange::Delete(object)) => format!("{kind} -{}", object.name),
+        WatchOutput::Changed(RawObjectChange::Put(object)) => format!("{kind} +{}", object.name),
+        WatchOutput::Changed(RawObjectChange::Delete(object)) => format!("{kind} -{}", object.name),
         WatchOutput::Absent => format!("{kind} absent"),
         WatchOutput::Denied(message) => format!("{kind} denied: {message}"),
         WatchOutput::Failed(error) => format!("{kind} failed: {error}"),
