@@ -75,7 +75,7 @@ struct SharedClient {
 
 struct CurrentClient {
     client: Client,
-    reloaded_at: Instant,
+    reloaded_at: Option<Instant>,
 }
 
 /// A request before its transport.
@@ -101,7 +101,7 @@ impl ApiClient {
     ///
     /// [`ApiError::Unusable`] if certificates, keys or exec credentials do not work.
     pub fn new(config: &ApiServerConfig) -> Result<ApiClient, ApiError> {
-        let current = CurrentClient { client: config.connect()?, reloaded_at: Instant::now() };
+        let current = CurrentClient { client: config.connect()?, reloaded_at: None };
         Ok(ApiClient {
             shared: Arc::new(SharedClient { config: config.clone(), current: Mutex::new(current) }),
         })
@@ -158,7 +158,7 @@ impl ApiClient {
     ///
     /// # Errors
     ///
-    /// [`ApiError::NotFound`] if it is gone already, [`ApiError::Conflict`] if it has another uid.
+    /// [`ApiError::NotFound`] if it does not exist, [`ApiError::Conflict`] if it has another uid.
     pub async fn delete(&self, at: &ObjectPath, uid: Option<&str>) -> Result<(), ApiError> {
         let path = at.url_path();
         let body = uid.map(|uid| {
@@ -234,7 +234,9 @@ impl ApiClient {
             accept: kind.list_accept(),
             content: None,
         };
-        self.whole_response(request).await
+        // Without pages the response may be a hundred times as long, and a bound that is too low would never let it end.
+        let timeout = self.shared.config.request_timeout() * if limit.is_none() { 10 } else { 1 };
+        self.response_within(timeout, request).await
     }
 
     /// Opens a watch from a position, with bookmarks. The API server ends it after 290 s.
@@ -310,8 +312,11 @@ impl ApiClient {
 
     /// A response with its body, within the request timeout.
     async fn whole_response(&self, request: ApiRequest<'_>) -> Result<Bytes, ApiError> {
+        self.response_within(self.shared.config.request_timeout(), request).await
+    }
+
+    async fn response_within(&self, timeout: Duration, request: ApiRequest<'_>) -> Result<Bytes, ApiError> {
         let subject = request.subject;
-        let timeout = self.shared.config.request_timeout();
         let exchange = async {
             let body = self.send(request).await?.into_body();
             let collected = Limited::new(body, BODY_BYTES_MAX).collect().await;
@@ -349,10 +354,10 @@ impl ApiClient {
     async fn reload_credentials(&self) {
         {
             let mut current = self.lock();
-            if current.reloaded_at.elapsed() < RELOAD_PAUSE {
+            if current.reloaded_at.is_some_and(|at| at.elapsed() < RELOAD_PAUSE) {
                 return;
             }
-            current.reloaded_at = Instant::now();
+            current.reloaded_at = Some(Instant::now());
         }
         let connected = self.shared.config.reload().await.and_then(|fresh| fresh.connect());
         match connected {

@@ -11,14 +11,14 @@ pub(crate) struct MalformedJson(pub(crate) usize);
 
 /// One member of an object, as ranges in the text that was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct JsonMember {
+pub(crate) struct MemberSpan {
     /// The key without its quotes, as written: escapes are not resolved.
     pub(crate) key: Range<usize>,
     pub(crate) value: Range<usize>,
 }
 
 /// The members of the object at the start of `text`, in order.
-pub(crate) fn members(text: &[u8]) -> Result<Vec<JsonMember>, MalformedJson> {
+pub(crate) fn members(text: &[u8]) -> Result<Vec<MemberSpan>, MalformedJson> {
     let mut found = Vec::new();
     let mut at = expect(text, skip_space(text, 0), b'{')?;
     at = skip_space(text, at);
@@ -31,7 +31,7 @@ pub(crate) fn members(text: &[u8]) -> Result<Vec<JsonMember>, MalformedJson> {
         let colon = expect(text, skip_space(text, key_end), b':')?;
         let start = skip_space(text, colon);
         let end = skip_value(text, start)?;
-        found.push(JsonMember { key: key_start..key_end - 1, value: start..end });
+        found.push(MemberSpan { key: key_start..key_end - 1, value: start..end });
         at = skip_space(text, end);
         match text.get(at) {
             Some(b',') => at += 1,

@@ -2,8 +2,8 @@
 
 mod machine;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Notify, watch};
@@ -37,6 +37,7 @@ pub struct LeaseView {
     held_until_us: Arc<AtomicU64>,
     started_at: Instant,
     changes: watch::Receiver<bool>,
+    failure: Arc<Mutex<Option<ApiError>>>,
 }
 
 impl LeaseView {
@@ -45,22 +46,37 @@ impl LeaseView {
         elapsed_us(self.started_at) < self.held_until_us.load(Relaxed)
     }
 
-    /// Waits for the next gain or loss and returns whether the lease is held; `None` once the keeper has ended.
+    /// Waits for the next gain or loss and returns whether the lease is held; `None` once the election has ended.
     pub async fn changed(&mut self) -> Option<bool> {
         self.changes.changed().await.ok()?;
         Some(*self.changes.borrow_and_update())
     }
 
+    /// The error of the last request for the lease; `None` once one succeeded. Without the rights on leases no replica
+    /// ever becomes the leader.
+    pub fn failure(&self) -> Option<ApiError> {
+        self.lock_failure().clone()
+    }
+
+    fn lock_failure(&self) -> MutexGuard<'_, Option<ApiError>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A view that holds for ever, for a single writer without election.
     pub fn always() -> LeaseView {
         let (_, changes) = watch::channel(true);
-        LeaseView { held_until_us: Arc::new(AtomicU64::new(u64::MAX)), started_at: Instant::now(), changes }
+        LeaseView {
+            held_until_us: Arc::new(AtomicU64::new(u64::MAX)),
+            started_at: Instant::now(),
+            changes,
+            failure: Arc::default(),
+        }
     }
 }
 
 /// Takes and renews a lease in a task. Dropping it ends writing without a release: a successor with the same identity
 /// continues the lease.
-pub struct LeaseKeeper {
+pub struct LeaseElection {
     view: LeaseView,
     stop: Arc<Notify>,
     task: JoinHandle<()>,
@@ -75,13 +91,18 @@ struct LeaseTask {
     stop: Arc<Notify>,
 }
 
-impl LeaseKeeper {
+impl LeaseElection {
     /// Starts to compete for the lease. Give it a client of its own with a request timeout of about 5 s, so that no
     /// other request delays a renewal.
-    pub fn start(client: ApiClient, settings: LeaseSettings) -> LeaseKeeper {
+    pub fn start(client: ApiClient, settings: LeaseSettings) -> LeaseElection {
         let started_at = Instant::now();
         let (changes, receiver) = watch::channel(false);
-        let view = LeaseView { held_until_us: Arc::default(), started_at, changes: receiver };
+        let view = LeaseView {
+            held_until_us: Arc::default(),
+            started_at,
+            changes: receiver,
+            failure: Arc::default(),
+        };
         let stop = Arc::new(Notify::new());
         let at = ObjectPath {
             group: "coordination.k8s.io".into(),
@@ -92,12 +113,14 @@ impl LeaseKeeper {
         };
         let machine = LeaseMachine::new(settings);
         let task = LeaseTask { client, machine, at, view: view.clone(), changes, stop: Arc::clone(&stop) };
-        LeaseKeeper { view, stop, task: tokio::spawn(task.run()) }
+        LeaseElection { view, stop, task: tokio::spawn(task.run()) }
     }
 
-    /// The view for writers.
+    /// The view for writers. [`LeaseView::changed`] reports gains and losses from now on.
     pub fn view(&self) -> LeaseView {
-        self.view.clone()
+        let mut view = self.view.clone();
+        view.changes.mark_unchanged();
+        view
     }
 
     /// Ends writing at once and releases the lease, within 2 s, so that another replica need not wait for its end.
@@ -109,7 +132,7 @@ impl LeaseKeeper {
     }
 }
 
-impl Drop for LeaseKeeper {
+impl Drop for LeaseElection {
     fn drop(&mut self) {
         self.view.held_until_us.store(0, Relaxed);
         self.task.abort();
@@ -144,6 +167,7 @@ impl LeaseTask {
             }
             LeaseStep::Read => {
                 let result = self.client.get(&self.at).await;
+                self.note(result.as_ref().err());
                 self.machine.take_read(result.map(|object| object.json), self.now());
             }
             LeaseStep::Create { body } => {
@@ -160,10 +184,17 @@ impl LeaseTask {
 
     /// `sent` is the moment before the request: the lease counts from there, whenever the API server wrote it.
     fn take_write(&mut self, result: Result<bytes::Bytes, ApiError>, sent: Now) {
-        if let Err(error) = &result {
-            tracing::debug!(error = %error, "lease write failed");
-        }
+        self.note(result.as_ref().err());
         self.machine.take_write(result, sent, self.now());
+    }
+
+    /// Keeps the error for operators. A missing Lease and a conflict are ordinary.
+    fn note(&self, error: Option<&ApiError>) {
+        let failure = error.filter(|error| !matches!(error, ApiError::NotFound(_) | ApiError::Conflict(_)));
+        if let Some(error) = failure {
+            tracing::debug!(error = %error, "lease request failed");
+        }
+        *self.view.lock_failure() = failure.cloned();
     }
 
     fn announce(&mut self) {

@@ -12,8 +12,8 @@ mod lease;
 mod line_stream;
 mod object;
 mod server_config;
-//#[cfg(test)]
-//mod simulation;
+#[cfg(test)]
+mod simulation;
 mod status_writer;
 mod watch_backoff;
 mod watch_machine;
@@ -22,9 +22,9 @@ mod watch_task;
 pub use client::{ApiClient, ObjectPatch, PatchMethod, ServedKind};
 pub use error::{ApiError, ApiVerb};
 pub use kind::WatchedKind;
-pub use lease::{LeaseKeeper, LeaseSettings, LeaseView};
+pub use lease::{LeaseElection, LeaseSettings, LeaseView};
 pub use line_stream::LineStream;
-pub use object::{ObjectChange, ObjectPath, RawObject};
+pub use object::{ObjectPath, RawObject, RawObjectChange};
 pub use server_config::ApiServerConfig;
 pub use status_writer::{StatusDecider, StatusDraft, StatusReport, StatusWriter};
 pub use watch_machine::{WatchInput, WatchMachine, WatchOutput, WatchStep};

@@ -29,7 +29,7 @@ pub struct RawObject {
 
 /// A change that a watch reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ObjectChange {
+pub enum RawObjectChange {
     /// A new or changed object.
     Put(RawObject),
     /// A deleted object, in its last state.
@@ -116,7 +116,7 @@ pub(crate) struct ObjectPage {
 /// One line of a watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WatchLine {
-    Change(ObjectChange),
+    Change(RawObjectChange),
     /// The position without a change.
     Bookmark(Box<str>),
     /// The end of the watch; 410 if the position is older than the history.
@@ -237,9 +237,9 @@ impl WatchLine {
         let object = find("object").ok_or("watch line without object")?;
         match find("type").ok_or("watch line without type")? {
             b"\"ADDED\"" | b"\"MODIFIED\"" => {
-                Ok(WatchLine::Change(ObjectChange::Put(RawObject::decode(object)?)))
+                Ok(WatchLine::Change(RawObjectChange::Put(RawObject::decode(object)?)))
             }
-            b"\"DELETED\"" => Ok(WatchLine::Change(ObjectChange::Delete(RawObject::decode(object)?))),
+            b"\"DELETED\"" => Ok(WatchLine::Change(RawObjectChange::Delete(RawObject::decode(object)?))),
             b"\"BOOKMARK\"" => {
                 let metadata = json_slice::member(object, "metadata")
                     .map_err(cut)?
@@ -269,7 +269,7 @@ fn cut(MalformedJson(at): MalformedJson) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{ObjectChange, ObjectPage, ObjectPath, RawObject, WatchLine};
+    use super::{ObjectPage, ObjectPath, RawObject, RawObjectChange, WatchLine};
 
     fn check_object(text: &str, expected: Result<(&str, &str, &str), &str>) {
         let found = RawObject::decode(text.as_bytes());
@@ -328,14 +328,42 @@ mod tests {
         let line =
             |kind: &str| WatchLine::decode(format!(r#"{{"type":"{kind}","object":{object}}}"#).as_bytes());
         let raw = RawObject::decode(object.as_bytes()).unwrap();
-        assert_eq!(line("ADDED"), Ok(WatchLine::Change(ObjectChange::Put(raw.clone()))));
-        assert_eq!(line("MODIFIED"), Ok(WatchLine::Change(ObjectChange::Put(raw.clone()))));
-        assert_eq!(line("DELETED"), Ok(WatchLine::Change(ObjectChange::Delete(raw))));
+        assert_eq!(line("ADDED"), Ok(WatchLine::Change(RawObjectChange::Put(raw.clone()))));
+        assert_eq!(line("MODIFIED"), Ok(WatchLine::Change(RawObjectChange::Put(raw.clone()))));
+        assert_eq!(line("DELETED"), Ok(WatchLine::Change(RawObjectChange::Delete(raw))));
         assert_eq!(line("BOOKMARK"), Ok(WatchLine::Bookmark("5".into())));
         assert_eq!(line("RENAMED"), Err("watch line of unknown type \\\"RENAMED\\\"".to_owned()));
         let error = br#"{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}"#;
         let expected = WatchLine::Error { code: 410, message: "too old".to_owned() };
         assert_eq!(WatchLine::decode(error), Ok(expected));
+    }
+
+    /// Each byte in turn removed or replaced: no text panics, and a text that is JSON still yields objects that are.
+    #[test]
+    fn damaged_texts_are_errors_or_objects() {
+        let object = r#"{"a":[1,{"b":"\\\"}"}],"metadata":{"managedFields":[{"f:x":{}}],"name":"n","resourceVersion":"7"}}"#;
+        let line = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+        let page = format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{object}, {object}]}}"#);
+        let mut decoded = 0;
+        for text in [line, page] {
+            for at in 0..text.len() {
+                for byte in b"\"\\{}[],: x\xff\n".iter().map(Some).chain([None]) {
+                    let mut damaged = text.clone().into_bytes();
+                    damaged.splice(at..=at, byte.copied());
+                    let objects = match (WatchLine::decode(&damaged), ObjectPage::decode(&damaged)) {
+                        (Ok(WatchLine::Change(RawObjectChange::Put(object))), _) => vec![object],
+                        (_, Ok(page)) => page.objects,
+                        _ => continue,
+                    };
+                    let is_json = serde_json::from_slice::<serde_json::Value>(&damaged).is_ok();
+                    for object in objects.iter().filter(|_| is_json) {
+                        decoded += 1;
+                        serde_json::from_slice::<serde_json::Value>(&object.json).unwrap();
+                    }
+                }
+            }
+        }
+        assert!(decoded > 1000, "{decoded}");
     }
 
     #[test]

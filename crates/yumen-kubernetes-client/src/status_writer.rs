@@ -14,12 +14,12 @@ use crate::client::{ApiClient, ObjectPatch, PatchMethod};
 use crate::error::ApiError;
 use crate::lease::LeaseView;
 use crate::object::{ObjectPath, RawObject};
-use queue::{StatusQueue, StatusStep, WriteOutcome};
+use queue::{StatusOutcome, StatusQueue, StatusStep};
 
 /// Conflicts of one write that are decided again at once; beyond, the write counts as failed and pauses.
 const CONFLICTS_MAX: usize = 4;
 
-/// The wanted status of an object.
+/// The desired status of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusDraft {
     /// Lower ones are written first.
@@ -32,7 +32,7 @@ pub struct StatusDraft {
 
 /// Decides again on the newest state of an object, and learns the results.
 pub trait StatusDecider: Send + Sync + 'static {
-    /// The JSON of `status` to write onto `current`; `None` if the object holds the wanted status already, or is not
+    /// The JSON of `status` to write onto `current`; `None` if the object has the desired status already, or is not
     /// ours any more. Called after a conflict, and for drafts without a version.
     fn decide(&self, at: &ObjectPath, current: &RawObject) -> Option<Box<str>>;
 
@@ -45,7 +45,7 @@ pub trait StatusDecider: Send + Sync + 'static {
 pub enum StatusReport {
     /// The API server holds this object now.
     Written(RawObject),
-    /// The object had the wanted status, so nothing was written.
+    /// The object had the desired status, so nothing was written.
     Unchanged,
     /// The object does not exist any more.
     Missing,
@@ -72,7 +72,7 @@ struct StatusTask<D> {
     lease: LeaseView,
     shared: Arc<SharedQueue>,
     started_at: Instant,
-    writes: JoinSet<(Arc<ObjectPath>, WriteOutcome)>,
+    writes: JoinSet<(Arc<ObjectPath>, StatusOutcome)>,
     /// Objects of running writes, by task, for writes that panic in the decider.
     running: HashMap<tokio::task::Id, Arc<ObjectPath>>,
 }
@@ -171,7 +171,7 @@ impl<D: StatusDecider> StatusTask<D> {
 
     fn end_write(
         &mut self,
-        ended: Result<(tokio::task::Id, (Arc<ObjectPath>, WriteOutcome)), tokio::task::JoinError>,
+        ended: Result<(tokio::task::Id, (Arc<ObjectPath>, StatusOutcome)), tokio::task::JoinError>,
     ) {
         let now_ms = elapsed_ms(self.started_at);
         match ended {
@@ -183,7 +183,7 @@ impl<D: StatusDecider> StatusTask<D> {
             Err(error) => {
                 // Aborted after a loss of the lease, or a panic of the decider: the draft is dropped.
                 if let Some(at) = self.running.remove(&error.id()) {
-                    self.shared.lock().finish(&at, WriteOutcome::Done, now_ms);
+                    self.shared.lock().finish(&at, StatusOutcome::Done, now_ms);
                 }
             }
         }
@@ -205,19 +205,22 @@ struct StatusWrite<D> {
 }
 
 impl<D: StatusDecider> StatusWrite<D> {
-    async fn run(&self, draft: StatusDraft) -> WriteOutcome {
+    async fn run(&self, draft: StatusDraft) -> StatusOutcome {
         match self.write(&draft).await {
-            Ok(None) => WriteOutcome::Done,
+            Ok(None) => StatusOutcome::Done,
             Ok(Some(report)) => {
-                let outcome =
-                    if report == StatusReport::Missing { WriteOutcome::Missing } else { WriteOutcome::Done };
+                let outcome = if report == StatusReport::Missing {
+                    StatusOutcome::Missing
+                } else {
+                    StatusOutcome::Done
+                };
                 self.decider.report(&self.at, report);
                 outcome
             }
             Err(error) => {
                 self.decider.report(&self.at, StatusReport::Failed(error.clone()));
                 // The version may be the cause; the next attempt reads the object.
-                WriteOutcome::Failed(StatusDraft { resource_version: None, ..draft }, error)
+                StatusOutcome::Failed(StatusDraft { resource_version: None, ..draft }, error)
             }
         }
     }

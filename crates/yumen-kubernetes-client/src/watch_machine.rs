@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use crate::error::ApiError;
 use crate::kind::WatchedKind;
-use crate::object::{ObjectChange, ObjectPage, RawObject, WatchLine};
+use crate::object::{ObjectPage, RawObject, RawObjectChange, WatchLine};
 use crate::watch_backoff::WatchBackoff;
 
 /// Objects of one page.
@@ -16,6 +16,9 @@ const PAGE_OBJECTS: u32 = 500;
 pub(crate) const SILENCE_MS: u64 = 320_000;
 /// The pause before a denied or absent kind is tried again, in milliseconds.
 const RETRY_MS: u64 = 30_000;
+/// The time after a recheck in which an absent kind is tried every second: a definition is served some moments after it
+/// was installed. In milliseconds.
+const EAGER_MS: u64 = 10_000;
 /// The time for which objects of an absent kind stay in force: its definition may be replaced. In milliseconds.
 const ABSENT_KEPT_MS: u64 = 60_000;
 /// A watch that ends before this time after its start counts as a failure, in milliseconds.
@@ -77,7 +80,7 @@ pub enum WatchOutput {
     /// All objects of the kind. Objects that are missing were deleted.
     Replaced(Vec<RawObject>),
     /// One change.
-    Changed(ObjectChange),
+    Changed(RawObjectChange),
     /// The kind is not installed. Objects stay in force for 60 s; then an empty [`WatchOutput::Replaced`] follows.
     Absent,
     /// The identity may not read the kind; the text names the missing rule. Objects stay in force.
@@ -104,7 +107,7 @@ enum MachinePhase {
 
 /// The reason why a kind yields no objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Obstacle {
+enum WatchObstacle {
     Nothing,
     Denied,
     /// Since when; `is_emptied` once objects were withdrawn.
@@ -120,7 +123,7 @@ pub struct WatchMachine {
     kind: WatchedKind,
     phase: MachinePhase,
     pause_until_ms: u64,
-    obstacle: Obstacle,
+    obstacle: WatchObstacle,
     api_version: Option<String>,
     /// The position of the watch; absent if a list is needed.
     position: Option<Box<str>>,
@@ -131,6 +134,7 @@ pub struct WatchMachine {
     /// Responses 404 in a row of a version that discovery had named.
     missing: u32,
     is_listed: bool,
+    rechecked_ms: Option<u64>,
     /// The last moment at which the API server confirmed the state of the objects.
     confirmed_ms: Option<u64>,
     backoff: WatchBackoff,
@@ -144,13 +148,14 @@ impl WatchMachine {
             kind,
             phase: MachinePhase::Discover,
             pause_until_ms: 0,
-            obstacle: Obstacle::Nothing,
+            obstacle: WatchObstacle::Nothing,
             api_version: None,
             position: None,
             newest: 0,
             older_lists: 0,
             missing: 0,
             is_listed: false,
+            rechecked_ms: None,
             confirmed_ms: None,
             backoff: WatchBackoff::new(seed),
             outputs: VecDeque::new(),
@@ -162,7 +167,7 @@ impl WatchMachine {
         &self.kind
     }
 
-    /// Whether lines of an open watch are still wanted.
+    /// Whether lines of an open watch are still read.
     pub fn is_watching(&self) -> bool {
         matches!(self.phase, MachinePhase::Watch { .. })
     }
@@ -206,7 +211,15 @@ impl WatchMachine {
     /// Takes a result and returns the events that follow from it, in order.
     pub fn take(&mut self, input: WatchInput<'_>, now_ms: u64) -> Vec<WatchOutput> {
         match input {
-            WatchInput::Served(version) => self.take_version(version, now_ms),
+            WatchInput::Served(version) => {
+                // The kind is back: a 404 of its list would be a passing one, and the time starts again.
+                if let (Some(_), WatchObstacle::Absent { since_ms, is_emptied: false }) =
+                    (&version, &mut self.obstacle)
+                {
+                    *since_ms = now_ms;
+                }
+                self.take_version(version, now_ms);
+            }
             WatchInput::Page(text) => match ObjectPage::decode(text) {
                 Ok(page) => self.take_page(page, now_ms),
                 Err(cause) => {
@@ -230,9 +243,11 @@ impl WatchMachine {
 
     fn take_version(&mut self, version: Option<String>, now_ms: u64) {
         let Some(version) = version else {
+            self.missing = 0;
             self.mark_absent(now_ms);
             self.phase = MachinePhase::Discover;
-            self.pause_until_ms = now_ms + RETRY_MS;
+            let is_eager = self.rechecked_ms.is_some_and(|at_ms| now_ms - at_ms < EAGER_MS);
+            self.pause_until_ms = now_ms + if is_eager { 1000 } else { RETRY_MS };
             return;
         };
         if self.api_version.as_ref() != Some(&version) {
@@ -262,7 +277,7 @@ impl WatchMachine {
         }
         self.older_lists = 0;
         self.missing = 0;
-        self.obstacle = Obstacle::Nothing;
+        self.obstacle = WatchObstacle::Nothing;
         self.newest = version.unwrap_or(0);
         self.position = Some(page.resource_version);
         self.is_listed = true;
@@ -277,7 +292,7 @@ impl WatchMachine {
         }
         match line {
             WatchLine::Change(change) => {
-                let (ObjectChange::Put(object) | ObjectChange::Delete(object)) = &change;
+                let (RawObjectChange::Put(object) | RawObjectChange::Delete(object)) = &change;
                 // Versions count within one storage. A change at or before the position was reported already: an API
                 // server that restarted may repeat changes, and an old one would bring back a deleted object.
                 if let Some(version) = object.version_number() {
@@ -307,7 +322,7 @@ impl WatchMachine {
                 return self.take_failure(error, now_ms);
             }
         }
-        self.obstacle = Obstacle::Nothing;
+        self.obstacle = WatchObstacle::Nothing;
         self.missing = 0;
         self.confirmed_ms = Some(now_ms);
     }
@@ -365,8 +380,8 @@ impl WatchMachine {
         self.position = None;
         self.phase = MachinePhase::Discover;
         self.pause_until_ms = now_ms + RETRY_MS;
-        if self.obstacle != Obstacle::Denied {
-            self.obstacle = Obstacle::Denied;
+        if self.obstacle != WatchObstacle::Denied {
+            self.obstacle = WatchObstacle::Denied;
             self.outputs.push_back(WatchOutput::Denied(message));
         }
     }
@@ -383,26 +398,27 @@ impl WatchMachine {
         self.position = None;
         self.api_version = None;
         match self.obstacle {
-            Obstacle::Absent { since_ms, is_emptied: false } if now_ms - since_ms >= ABSENT_KEPT_MS => {
-                self.obstacle = Obstacle::Absent { since_ms, is_emptied: true };
+            WatchObstacle::Absent { since_ms, is_emptied: false } if now_ms - since_ms >= ABSENT_KEPT_MS => {
+                self.obstacle = WatchObstacle::Absent { since_ms, is_emptied: true };
                 if self.is_listed {
                     self.outputs.push_back(WatchOutput::Replaced(Vec::new()));
                 }
             }
-            Obstacle::Absent { .. } => {}
+            WatchObstacle::Absent { .. } => {}
             _ => {
-                self.obstacle = Obstacle::Absent { since_ms: now_ms, is_emptied: false };
+                self.obstacle = WatchObstacle::Absent { since_ms: now_ms, is_emptied: false };
                 self.outputs.push_back(WatchOutput::Absent);
             }
         }
     }
 
     fn recheck(&mut self, now_ms: u64) {
+        self.rechecked_ms = Some(now_ms);
         if self.is_watching() {
             self.phase = MachinePhase::Discover;
         }
         // Pauses after errors and Retry-After stay.
-        if self.obstacle != Obstacle::Nothing {
+        if self.obstacle != WatchObstacle::Nothing {
             self.pause_until_ms = now_ms;
         }
     }

@@ -42,8 +42,8 @@ pub enum WatchStage {
 pub struct KindHealth {
     /// The progress.
     pub stage: WatchStage,
-    /// Milliseconds since a list, a change or a bookmark confirmed the objects; absent before the first list. About
-    /// 60 000 on a healthy watch, because API servers send a bookmark each minute.
+    /// Milliseconds since a list, a change or a bookmark confirmed the objects; absent before the first list. Up
+    /// to about 120 000 on a healthy watch of a quiet kind, because API servers send a bookmark each minute.
     pub stale_ms: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ struct WatchTask {
     started_at: Instant,
 }
 
-/// The receiver of reports is gone.
+/// The receiver of reports was dropped.
 struct ReceiverClosed;
 
 impl WatchSet {

@@ -28,10 +28,10 @@ pub(super) enum StatusStep {
 
 /// The end of one write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum WriteOutcome {
-    /// Written, or found to be as wanted.
+pub(super) enum StatusOutcome {
+    /// Written, or as desired already.
     Done,
-    /// The object is gone.
+    /// The object does not exist.
     Missing,
     /// The write failed; the draft is tried again unless a newer one came.
     Failed(StatusDraft, ApiError),
@@ -70,7 +70,7 @@ pub(super) struct StatusQueue {
 }
 
 impl StatusQueue {
-    /// Sets the wanted status of an object, in place of an earlier one that was not written yet.
+    /// Sets the desired status of an object, in place of an earlier one that was not written yet.
     pub(super) fn submit(&mut self, at: ObjectPath, draft: StatusDraft, now_ms: u64) {
         self.sequence += 1;
         let key = match self.objects.get_key_value(&at) {
@@ -112,7 +112,7 @@ impl StatusQueue {
     }
 
     /// Takes the end of a write that [`StatusQueue::next`] began.
-    pub(super) fn finish(&mut self, at: &Arc<ObjectPath>, outcome: WriteOutcome, now_ms: u64) {
+    pub(super) fn finish(&mut self, at: &Arc<ObjectPath>, outcome: StatusOutcome, now_ms: u64) {
         // After `clear` the writes that ran are unknown.
         let Some(object) = self.objects.get_mut(at).filter(|object| object.place == QueuePlace::InFlight)
         else {
@@ -121,13 +121,13 @@ impl StatusQueue {
         object.place = QueuePlace::Paused;
         self.in_flight -= 1;
         match outcome {
-            WriteOutcome::Done => object.failures = 0,
-            WriteOutcome::Missing if object.draft.is_none() => {
+            StatusOutcome::Done => object.failures = 0,
+            StatusOutcome::Missing if object.draft.is_none() => {
                 self.objects.remove(at);
                 return;
             }
-            WriteOutcome::Missing => {}
-            WriteOutcome::Failed(draft, error) => {
+            StatusOutcome::Missing => {}
+            StatusOutcome::Failed(draft, error) => {
                 let pause_ms = match error {
                     ApiError::Throttled { after_ms, .. } => after_ms,
                     ApiError::Denied(_) => DENIED_MS,

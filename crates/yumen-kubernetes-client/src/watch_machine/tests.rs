@@ -3,7 +3,7 @@
 use super::{WatchInput, WatchMachine, WatchOutput, WatchStep};
 use crate::error::ApiError;
 use crate::kind::WatchedKind;
-use crate::object::ObjectChange;
+use crate::object::RawObjectChange;
 
 fn machine() -> WatchMachine {
     WatchMachine::new(WatchedKind::new("g", "things", "Thing", &["v1", "v1beta1"]), 1)
@@ -30,8 +30,8 @@ fn brief(outputs: &[WatchOutput]) -> Vec<String> {
             let names: Vec<&str> = objects.iter().map(|object| &*object.name).collect();
             format!("={}", names.join(" "))
         }
-        WatchOutput::Changed(ObjectChange::Put(object)) => format!("+{}", object.name),
-        WatchOutput::Changed(ObjectChange::Delete(object)) => format!("-{}", object.name),
+        WatchOutput::Changed(RawObjectChange::Put(object)) => format!("+{}", object.name),
+        WatchOutput::Changed(RawObjectChange::Delete(object)) => format!("-{}", object.name),
         WatchOutput::Absent => "absent".to_owned(),
         WatchOutput::Denied(_) => "denied".to_owned(),
         WatchOutput::Failed(_) => "failed".to_owned(),
@@ -237,6 +237,17 @@ fn an_absent_kind_keeps_its_objects_for_60_s() {
         &["=n"],
         &watch("90"),
     );
+}
+
+#[test]
+fn a_changed_definition_is_looked_for_every_second() {
+    let mut machine = machine();
+    let pause = |until_ms| WatchStep::Pause { until_ms };
+    check(&mut machine, 0, WatchInput::Served(None), &["absent"], &pause(30_000));
+    check(&mut machine, 5_000, WatchInput::Recheck, &[], &WatchStep::Discover);
+    check(&mut machine, 5_100, WatchInput::Served(None), &[], &pause(6_100));
+    check(&mut machine, 14_900, WatchInput::Served(None), &[], &pause(15_900));
+    check(&mut machine, 15_900, WatchInput::Served(None), &[], &pause(45_900));
 }
 
 #[test]

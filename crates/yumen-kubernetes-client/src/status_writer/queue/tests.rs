@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{IN_FLIGHT_MAX, StatusQueue, StatusStep, WriteOutcome};
+use super::{IN_FLIGHT_MAX, StatusOutcome, StatusQueue, StatusStep};
 use crate::error::ApiError;
 use crate::object::ObjectPath;
 use crate::status_writer::StatusDraft;
@@ -30,7 +30,7 @@ fn begin(queue: &mut StatusQueue, now_ms: u64) -> Vec<String> {
     begun
 }
 
-fn finish(queue: &mut StatusQueue, name: &str, outcome: WriteOutcome, now_ms: u64) {
+fn finish(queue: &mut StatusQueue, name: &str, outcome: StatusOutcome, now_ms: u64) {
     queue.finish(&Arc::new(at(name)), outcome, now_ms);
 }
 
@@ -42,11 +42,11 @@ fn the_first_write_begins_at_once_and_the_newest_draft_wins() {
     queue.submit(at("a"), draft(1, "2"), 10);
     queue.submit(at("a"), draft(1, "3"), 20);
     assert_eq!(begin(&mut queue, 20), [""; 0]);
-    finish(&mut queue, "a", WriteOutcome::Done, 30);
+    finish(&mut queue, "a", StatusOutcome::Done, 30);
     assert_eq!(queue.next(30), StatusStep::Wait { until_ms: Some(500) });
     assert_eq!(begin(&mut queue, 499), [""; 0]);
     assert_eq!(begin(&mut queue, 500), ["a=3"]);
-    finish(&mut queue, "a", WriteOutcome::Done, 510);
+    finish(&mut queue, "a", StatusOutcome::Done, 510);
     assert_eq!(begin(&mut queue, 2000), [""; 0]);
     // Nothing is kept of an object without drafts.
     assert!(queue.objects.is_empty() && queue.paused.is_empty() && queue.ready.is_empty());
@@ -60,7 +60,7 @@ fn a_thousand_changes_a_second_are_two_writes_a_second() {
         queue.submit(at("a"), draft(1, &now_ms.to_string()), now_ms);
         for _ in begin(&mut queue, now_ms) {
             writes += 1;
-            finish(&mut queue, "a", WriteOutcome::Done, now_ms);
+            finish(&mut queue, "a", StatusOutcome::Done, now_ms);
         }
     }
     assert_eq!(writes, 20);
@@ -86,8 +86,8 @@ fn writes_in_flight_are_bounded() {
     }
     assert_eq!(begin(&mut queue, 0).len(), IN_FLIGHT_MAX);
     assert_eq!(queue.pending(), 40);
-    finish(&mut queue, "o03", WriteOutcome::Done, 1);
-    finish(&mut queue, "o04", WriteOutcome::Missing, 1);
+    finish(&mut queue, "o03", StatusOutcome::Done, 1);
+    finish(&mut queue, "o04", StatusOutcome::Missing, 1);
     assert_eq!(begin(&mut queue, 1), ["o16=x", "o17=x"]);
     assert_eq!(queue.pending(), 38);
 }
@@ -98,11 +98,11 @@ fn failures_pause_and_keep_the_newest_draft() {
     let throttled = |after_ms| ApiError::Throttled { after_ms, message: String::new() };
     queue.submit(at("a"), draft(1, "1"), 0);
     begin(&mut queue, 0);
-    finish(&mut queue, "a", WriteOutcome::Failed(draft(1, "1"), throttled(7000)), 100);
+    finish(&mut queue, "a", StatusOutcome::Failed(draft(1, "1"), throttled(7000)), 100);
     assert_eq!(begin(&mut queue, 7099), [""; 0]);
     assert_eq!(begin(&mut queue, 7100), ["a=1"]);
     queue.submit(at("a"), draft(1, "2"), 7150);
-    finish(&mut queue, "a", WriteOutcome::Failed(draft(1, "1"), ApiError::Denied(String::new())), 7200);
+    finish(&mut queue, "a", StatusOutcome::Failed(draft(1, "1"), ApiError::Denied(String::new())), 7200);
     assert_eq!(begin(&mut queue, 37_199), [""; 0]);
     assert_eq!(begin(&mut queue, 37_200), ["a=2"]);
 }
@@ -115,7 +115,7 @@ fn failures_of_one_object_pause_longer_and_longer() {
     let mut pauses = Vec::new();
     for _ in 0..8 {
         assert_eq!(begin(&mut queue, now_ms), ["a=1"]);
-        let failure = WriteOutcome::Failed(draft(1, "1"), ApiError::Unreachable(String::new()));
+        let failure = StatusOutcome::Failed(draft(1, "1"), ApiError::Unreachable(String::new()));
         finish(&mut queue, "a", failure, now_ms);
         let StatusStep::Wait { until_ms: Some(until_ms) } = queue.next(now_ms) else { panic!("no pause") };
         pauses.push(until_ms - now_ms);
@@ -130,7 +130,7 @@ fn a_cleared_queue_ignores_the_ends_of_old_writes() {
     queue.submit(at("a"), draft(1, "1"), 0);
     begin(&mut queue, 0);
     queue.clear();
-    finish(&mut queue, "a", WriteOutcome::Done, 10);
+    finish(&mut queue, "a", StatusOutcome::Done, 10);
     assert_eq!((queue.pending(), queue.in_flight), (0, 0));
     queue.submit(at("a"), draft(1, "2"), 20);
     assert_eq!(begin(&mut queue, 20), ["a=2"]);
