@@ -7,7 +7,9 @@ use serde_json::Value;
 use yumen_base::problem::Problem;
 
 use crate::delta::ObjectPath;
-use crate::derived::{ParentOutput, PolicyOutput, SectionKey, StreamCandidate, UpstreamKey};
+use crate::derived::{
+    GatewayReport, ParentOutput, PolicyOutput, SectionKey, SharedPortTable, StreamCandidate, UpstreamKey,
+};
 use crate::model::ObjectKey;
 use crate::resources::{ResourceName, TranslatedKind};
 use crate::status::StatusDraft;
@@ -52,6 +54,8 @@ pub(crate) struct PolicyUse {
 /// A result that units of higher rank read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum DerivedOutput {
+    Gateway(Arc<GatewayReport>),
+    SharedPorts(Arc<SharedPortTable>),
     Policy(Arc<PolicyOutput>),
     Stream(Arc<StreamCandidate>),
 }

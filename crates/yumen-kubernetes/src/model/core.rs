@@ -181,7 +181,14 @@ pub(crate) struct AppliedDefinitionObject {
 pub(crate) struct PodObject {
     #[serde(rename = "metadata")]
     pub(crate) meta: ObjectMeta,
+    pub(crate) spec: PodPlacement,
     pub(crate) status: PodStatus,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct PodPlacement {
+    pub(crate) node_name: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
