@@ -34,7 +34,7 @@ pub(super) fn mark_overlaps(sections: &mut [ListenerSection<'_>]) {
 }
 
 fn is_candidate(section: &ListenerSection<'_>) -> bool {
-    section.protocol == SectionProtocol::Https && section.holds_port()
+    section.protocol == SectionProtocol::Https && section.is_valid()
 }
 
 fn hosts_overlap(one: Option<&str>, other: Option<&str>) -> bool {

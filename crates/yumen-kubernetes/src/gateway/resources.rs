@@ -22,6 +22,7 @@ const CLIENT_CHAIN_MAX: u8 = 10;
 pub(super) struct ResourceWriter<'w> {
     settings: &'w TranslationSettings,
     gateway: &'w ObjectKey,
+    created_s: i64,
     ports: &'w GatewayPorts,
     /// Address to bind in mode `Host`.
     host_address: Option<String>,
@@ -29,14 +30,19 @@ pub(super) struct ResourceWriter<'w> {
 }
 
 impl<'w> ResourceWriter<'w> {
-    pub(super) fn new(view: &TrackedView<'w>, gateway: &'w ObjectKey, ports: &'w GatewayPorts) -> Self {
-        let object = view.get::<GatewayObject>(gateway);
-        let mut requested = object.into_iter().flat_map(|object| addresses::requested(object));
+    pub(super) fn new(
+        view: &TrackedView<'w>,
+        gateway: &'w ObjectKey,
+        object: &GatewayObject,
+        ports: &'w GatewayPorts,
+    ) -> Self {
+        let mut requested = addresses::requested(object);
         // Several addresses are covered by the address of all interfaces.
         let only = requested.next().filter(|_| requested.next().is_none());
         ResourceWriter {
             settings: view.settings(),
             gateway,
+            created_s: object.meta.created_s,
             ports,
             host_address: only.map(str::to_owned),
             resources: BTreeMap::new(),
@@ -55,9 +61,9 @@ impl<'w> ResourceWriter<'w> {
             return needs;
         }
         self.add(TranslatedKind::Scopes, scope.clone(), self.scope(section, &listener.id));
-        for (position, certificate) in section.certificates.iter().enumerate() {
-            let value = self.certificate(section, &scope, position, certificate);
-            self.add(TranslatedKind::Ssls, section.certificate_id(position), value);
+        for (order, certificate) in section.certificates.iter().enumerate() {
+            let value = self.certificate(section, &scope, order == 0, certificate);
+            self.add(TranslatedKind::Ssls, section.certificate_id(certificate.position), value);
         }
         needs
     }
@@ -96,7 +102,8 @@ impl<'w> ResourceWriter<'w> {
             _ => any_address(self.settings, target),
         };
         let protocol = section.protocol.listener_protocol().unwrap_or_default();
-        let value = listener_value(&address, protocol, port, &self.gateway.to_string());
+        let mut value = listener_value(&address, protocol, port, &self.gateway.to_string());
+        value["create_time"] = self.created_s.into();
         self.add(TranslatedKind::Listeners, id.clone(), value);
         SectionListener { id, is_open: true }
     }
@@ -117,6 +124,8 @@ impl<'w> ResourceWriter<'w> {
             members.insert("tls".to_owned(), tls);
         }
         members.insert("labels".to_owned(), json!({ "origin": section.parent.to_string() }));
+        // In the modes in which Gateways share addresses, the oldest one has a host name or an address.
+        members.insert("create_time".to_owned(), self.created_s.into());
         members.into()
     }
 
@@ -124,13 +133,13 @@ impl<'w> ResourceWriter<'w> {
         &self,
         section: &ListenerSection<'_>,
         scope: &Arc<str>,
-        position: usize,
+        is_first: bool,
         certificate: &SectionCertificate,
     ) -> Value {
         let mut names: Vec<&str> =
             certificate.names.iter().map(String::as_str).filter(is_server_name).collect();
         // The first certificate of a listener serves names that no certificate has (and clients without a name).
-        if position == 0 {
+        if is_first {
             names.push("*");
         } else if names.is_empty() {
             names.push(section.hostname.as_deref().unwrap_or("*"));

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::addresses;
 use super::sections::ListenerSection;
-use crate::delta::ObjectPath;
+use crate::delta::{ObjectIntent, ObjectPath};
 use crate::derived::GatewayPort;
 use crate::engine::{IndexKey, TrackedView};
 use crate::model::{ClusterKind, GatewayObject, ObjectKey, ServiceObject};
@@ -29,8 +29,8 @@ impl GatewayPorts {
     }
 }
 
-/// The ports of all valid sections. A section that is not served yet keeps its port, so that a certificate that comes
-/// and goes does not change the Service.
+/// The ports of all sections that can be served some day. A section that is not served for now keeps its port: a
+/// certificate that comes and goes must not change the Service, and its removal would lose the address.
 pub(super) fn allocate_ports(
     view: &TrackedView<'_>,
     key: &ObjectKey,
@@ -84,6 +84,14 @@ fn observed_targets(
     first.map(|observed| ((observed.port, observed.is_udp), observed.target)).collect()
 }
 
+/// Whether the Service of the Gateway exists.
+pub(super) fn has_service(view: &TrackedView<'_>, key: &ObjectKey, gateway: &GatewayObject) -> bool {
+    view.settings().mode == GatewayMode::Service
+        && view
+            .get::<ServiceObject>(&service_key(key))
+            .is_some_and(|service| is_own_service(service, gateway))
+}
+
 /// Whether a Service is the one that the controller makes for the Gateway. A foreign Service of the name is not
 /// touched by server-side apply without force, and never read.
 pub(super) fn is_own_service(service: &ServiceObject, gateway: &GatewayObject) -> bool {
@@ -108,7 +116,7 @@ pub(super) fn service_object(
     key: &ObjectKey,
     gateway: &GatewayObject,
     ports: &[GatewayPort],
-) -> Option<(ObjectPath, Value)> {
+) -> Option<(ObjectPath, ObjectIntent)> {
     let port = |port: &GatewayPort| {
         let target = port.target?;
         Some(json!({
@@ -134,7 +142,7 @@ pub(super) fn service_object(
         "metadata": metadata(&service, key, gateway, Map::new()),
         "spec": spec,
     });
-    Some((ObjectPath { key: service }, value))
+    Some((ObjectPath { key: service }, ObjectIntent::Apply(value)))
 }
 
 /// Metadata of an object that the controller makes for a Gateway.

@@ -50,7 +50,7 @@ pub(super) fn mark_foreign_ports(
     sections: &mut [ListenerSection<'_>],
 ) {
     let Some(table) = view.shared_ports() else { return };
-    for section in sections.iter_mut().filter(|section| section.holds_port()) {
+    for section in sections.iter_mut().filter(|section| section.is_valid()) {
         let port = SharedPort { port: section.spec.port, is_udp: section.protocol.is_udp() };
         let Some(used) = table.ports.get(&port) else { continue };
         if used.gateway != *gateway && Some(used.protocol) != section.protocol.listener_protocol() {
@@ -69,7 +69,7 @@ pub(super) fn shared_listener_id(port: SharedPort) -> Arc<str> {
 fn claim(table: &mut SharedPortTable, gateway: &ObjectKey, listeners: &[GatewayListenerSpec]) {
     for spec in listeners {
         let section = ListenerSection::new(gateway, spec);
-        let Some(protocol) = section.protocol.listener_protocol().filter(|_| section.holds_port()) else {
+        let Some(protocol) = section.protocol.listener_protocol().filter(|_| section.is_valid()) else {
             continue;
         };
         let port = SharedPort { port: spec.port, is_udp: section.protocol.is_udp() };

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use yumen_base::time::Now;
-use yumen_kubernetes::status::{ListenerFact, RuntimeFacts, finish};
+use yumen_kubernetes::status::{ListenerFact, RuntimeFacts, StatusDraft, finish};
 use yumen_kubernetes::{
     CertificateInspector, CertificateNames, ClusterChange, ClusterKind, ClusterTranslator, DesiredObject,
     GatewayMode, ObjectKey, ResourceChange, ResourceName, TranslationDelta, TranslationSettings, decode,
@@ -56,6 +56,17 @@ pub(crate) struct ModelCluster {
     objects: BTreeMap<ObjectKey, Value>,
     addresses: u8,
     wanted: BTreeSet<ObjectKey>,
+    state: ClusterState,
+}
+
+/// Everything that the translation has produced and not withdrawn.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ClusterState {
+    resources: BTreeMap<String, String>,
+    statuses: BTreeMap<ObjectKey, StatusDraft>,
+    objects: BTreeMap<ObjectKey, Value>,
+    problems: Vec<String>,
+    wanted: BTreeSet<ObjectKey>,
 }
 
 /// The differences of one step, over all rounds until nothing changes any more.
@@ -78,6 +89,7 @@ impl ModelCluster {
             objects: BTreeMap::new(),
             addresses: 0,
             wanted: BTreeSet::new(),
+            state: ClusterState::default(),
         }
     }
 
@@ -93,9 +105,66 @@ impl ModelCluster {
         let mut result = StepChanges::default();
         while !changes.is_empty() {
             let delta = self.translator.apply(changes, NOW);
+            self.record(&delta);
             changes = self.follow(delta, &mut result);
         }
         result.into_value()
+    }
+
+    #[allow(dead_code, reason = "not every test binary compares states")]
+    pub(crate) fn state(&self) -> &ClusterState {
+        &self.state
+    }
+
+    /// The objects without their status, Services first, as a list of all kinds would have them.
+    #[allow(dead_code, reason = "not every test binary starts from a list")]
+    pub(crate) fn all_objects(&self) -> Vec<Value> {
+        let (mut objects, services): (Vec<_>, Vec<_>) =
+            self.objects.iter().partition(|(key, _)| key.kind != ClusterKind::Service);
+        objects.splice(..0, services);
+        let plain = |(key, object): (&ObjectKey, &Value)| {
+            let mut object = object.clone();
+            if !matches!(key.kind, ClusterKind::Service | ClusterKind::Pod) {
+                object["status"] = Value::Null;
+            }
+            object
+        };
+        objects.into_iter().map(plain).collect()
+    }
+
+    /// Records a delta in the state.
+    fn record(&mut self, delta: &TranslationDelta) {
+        let state = &mut self.state;
+        for change in &delta.resources {
+            match change {
+                ResourceChange::Put(resource) => {
+                    state.resources.insert(resource.name.to_string(), resource.json.to_string());
+                }
+                ResourceChange::Delete(name) => {
+                    let was = state.resources.remove(&name.to_string());
+                    assert!(was.is_some(), "{name} is deleted without a put");
+                }
+            }
+        }
+        for (key, draft) in &delta.statuses {
+            match draft {
+                Some(draft) => state.statuses.insert(key.clone(), draft.clone()),
+                None => state.statuses.remove(key),
+            };
+        }
+        for desired in &delta.objects {
+            match desired {
+                DesiredObject::Apply(path, value) => state.objects.insert(path.key.clone(), value.clone()),
+                DesiredObject::Remove(path) => state.objects.remove(&path.key),
+                DesiredObject::AddFinalizer(..) | DesiredObject::RemoveFinalizer(..) => None,
+            };
+        }
+        if let Some(problems) = &delta.problems {
+            state.problems = problems.iter().map(ToString::to_string).collect();
+        }
+        if let Some(wanted) = &delta.wanted {
+            state.wanted = wanted.clone();
+        }
     }
 
     /// Stores an object as the API server would.
@@ -159,6 +228,14 @@ impl ModelCluster {
                     self.objects.remove(&path.key);
                     changes.push(ClusterChange::Delete(path.key));
                 }
+                DesiredObject::AddFinalizer(path, name) => {
+                    result.objects.insert(path.key.to_string(), format!("finalizer {name}").into());
+                    changes.extend(self.set_finalizers(&path.key, json!([name])));
+                }
+                DesiredObject::RemoveFinalizer(path, _) => {
+                    result.objects.insert(path.key.to_string(), "no finalizer".into());
+                    changes.extend(self.set_finalizers(&path.key, json!([])));
+                }
             }
         }
         if let Some(wanted) = delta.wanted {
@@ -174,6 +251,12 @@ impl ModelCluster {
             result.problems = Some(problems.iter().map(|problem| Value::from(problem.to_string())).collect());
         }
         changes
+    }
+
+    fn set_finalizers(&mut self, key: &ObjectKey, names: Value) -> Option<ClusterChange> {
+        let mut object = self.objects.get(key)?.clone();
+        object["metadata"]["finalizers"] = names;
+        Some(self.put(object))
     }
 
     /// Creates a Service or slice that the translation asks for. A load balancer gets an address at once.
@@ -270,12 +353,13 @@ fn brief_object(object: &Value) -> Value {
             format!("{} {}", text(&spec["type"]), list(&spec["ports"], &port))
         }
         Some("EndpointSlice") => list(&object["endpoints"], &|endpoint| text(&endpoint["addresses"][0])),
-        _ => format!("finalizers: {}", list(&object["metadata"]["finalizers"], &text)),
+        _ => object.to_string(),
     };
     line.into()
 }
 
 /// The documents of a text of several.
+#[allow(dead_code, reason = "not every test binary reads cases")]
 pub(crate) fn documents(text: &str) -> Result<Vec<Value>, serde_yaml_ng::Error> {
     let all = serde_yaml_ng::Deserializer::from_str(text).map(Value::deserialize);
     all.filter(|document| !matches!(document, Ok(Value::Null))).collect()
