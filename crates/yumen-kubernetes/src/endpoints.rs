@@ -64,7 +64,7 @@ pub(crate) fn nodes_value(nodes: &[EndpointNode]) -> Value {
 
 /// State of an endpoint over all slices that have it.
 #[derive(Debug, Clone, Default)]
-struct EndpointState {
+struct SliceEndpointState {
     is_ready: bool,
     /// Serves, and terminates.
     is_draining: bool,
@@ -80,7 +80,7 @@ fn select_endpoints(slices: &[&Arc<EndpointSliceObject>], query: EndpointQuery<'
         keep_zone(&mut states, zone);
     }
     let any_ready = states.values().any(|state| state.is_ready);
-    let node = |((address, port), state): ((IpAddr, u16), EndpointState)| {
+    let node = |((address, port), state): ((IpAddr, u16), SliceEndpointState)| {
         let weight = match (state.is_ready, any_ready) {
             (true, _) | (false, false) => 1,
             (false, true) => 0,
@@ -95,8 +95,8 @@ fn select_endpoints(slices: &[&Arc<EndpointSliceObject>], query: EndpointQuery<'
 fn collect_states(
     slices: &[&Arc<EndpointSliceObject>],
     query: EndpointQuery<'_>,
-) -> BTreeMap<(IpAddr, u16), EndpointState> {
-    let mut states: BTreeMap<(IpAddr, u16), EndpointState> = BTreeMap::new();
+) -> BTreeMap<(IpAddr, u16), SliceEndpointState> {
+    let mut states: BTreeMap<(IpAddr, u16), SliceEndpointState> = BTreeMap::new();
     let transport = if query.is_udp { "UDP" } else { "TCP" };
     for slice in slices.iter().filter(|slice| !slice.meta.is_deleting && &*slice.address_type != "FQDN") {
         let ports = slice.ports.iter().filter(|port| {
@@ -124,14 +124,14 @@ fn collect_states(
     states
 }
 
-fn state_of(endpoint: &SliceEndpoint) -> EndpointState {
+fn state_of(endpoint: &SliceEndpoint) -> SliceEndpointState {
     let conditions = &endpoint.conditions;
     let is_terminating = conditions.terminating == Some(true);
     // An absent `ready` means unknown, which consumers treat as ready.
     let is_ready = conditions.ready.unwrap_or(true);
     let is_serving = conditions.serving.unwrap_or(is_ready);
     let hints = &endpoint.hints.for_zones;
-    EndpointState {
+    SliceEndpointState {
         is_ready,
         is_draining: !is_ready && is_serving && is_terminating,
         zones: (!hints.is_empty()).then(|| hints.iter().map(|hint| hint.name.clone()).collect()),
@@ -139,7 +139,7 @@ fn state_of(endpoint: &SliceEndpoint) -> EndpointState {
 }
 
 /// Keeps one family of a Service of two: each pod would count twice, and the second family may have no route.
-fn prefer_family(states: &mut BTreeMap<(IpAddr, u16), EndpointState>, is_ipv6: Option<bool>) {
+fn prefer_family(states: &mut BTreeMap<(IpAddr, u16), SliceEndpointState>, is_ipv6: Option<bool>) {
     let has = |wanted: bool| {
         states.iter().any(|((address, _), state)| address.is_ipv6() == wanted && state.is_ready)
     };
@@ -151,9 +151,9 @@ fn prefer_family(states: &mut BTreeMap<(IpAddr, u16), EndpointState>, is_ipv6: O
 }
 
 /// Keeps the ready endpoints of the zone if every ready endpoint has hints, and one the zone.
-fn keep_zone(states: &mut BTreeMap<(IpAddr, u16), EndpointState>, zone: &str) {
+fn keep_zone(states: &mut BTreeMap<(IpAddr, u16), SliceEndpointState>, zone: &str) {
     let ready = || states.values().filter(|state| state.is_ready);
-    let has_zone = |state: &EndpointState| {
+    let has_zone = |state: &SliceEndpointState| {
         state.zones.as_ref().is_some_and(|zones| zones.iter().any(|name| **name == *zone))
     };
     if ready().all(|state| state.zones.is_some()) && ready().any(has_zone) {

@@ -8,7 +8,7 @@ use yumen_base::problem::Problem;
 
 use crate::delta::{ObjectIntent, ObjectPath};
 use crate::derived::{
-    GatewayReport, ParentOutput, PolicyOutput, SectionKey, SharedPortTable, StreamCandidate, UpstreamKey,
+    GatewayReport, ParentOutput, PolicyOutput, SectionKey, SharedPortTable, StreamRouteCandidate, UpstreamKey,
 };
 use crate::model::ObjectKey;
 use crate::resources::{ResourceName, TranslatedKind};
@@ -57,5 +57,5 @@ pub(crate) enum DerivedOutput {
     Gateway(Arc<GatewayReport>),
     SharedPorts(Arc<SharedPortTable>),
     Policy(Arc<PolicyOutput>),
-    Stream(Arc<StreamCandidate>),
+    Stream(Arc<StreamRouteCandidate>),
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::addresses;
 use super::certificates::{CertificatePair, SectionCertificate};
 use super::sections::ListenerSection;
-use super::service::GatewayPorts;
+use super::service::GatewayPortPlan;
 use super::shared_ports::shared_listener_id;
 use crate::derived::{GatewayPort, SectionProtocol, SharedPort};
 use crate::engine::TrackedView;
@@ -23,7 +23,7 @@ pub(super) struct ResourceWriter<'w> {
     settings: &'w TranslationSettings,
     gateway: &'w ObjectKey,
     created_s: i64,
-    ports: &'w GatewayPorts,
+    ports: &'w GatewayPortPlan,
     /// Address to bind in mode `Host`.
     host_address: Option<String>,
     resources: BTreeMap<ResourceName, Arc<str>>,
@@ -34,7 +34,7 @@ impl<'w> ResourceWriter<'w> {
         view: &TrackedView<'w>,
         gateway: &'w ObjectKey,
         object: &GatewayObject,
-        ports: &'w GatewayPorts,
+        ports: &'w GatewayPortPlan,
     ) -> Self {
         let mut requested = addresses::requested(object);
         // Several addresses are covered by the address of all interfaces.

@@ -19,11 +19,11 @@ const LABEL_MAX: usize = 63;
 
 /// The ports of a Gateway, in ascending order.
 #[derive(Debug, Default)]
-pub(super) struct GatewayPorts {
+pub(super) struct GatewayPortPlan {
     pub(super) ports: Vec<GatewayPort>,
 }
 
-impl GatewayPorts {
+impl GatewayPortPlan {
     pub(super) fn find(&self, port: u16, is_udp: bool) -> Option<&GatewayPort> {
         self.ports.iter().find(|entry| entry.port == port && entry.is_udp == is_udp)
     }
@@ -36,14 +36,14 @@ pub(super) fn allocate_ports(
     key: &ObjectKey,
     gateway: &GatewayObject,
     sections: &[ListenerSection<'_>],
-) -> GatewayPorts {
+) -> GatewayPortPlan {
     let held = sections.iter().filter(|section| section.holds_port());
     let needed: BTreeSet<(u16, bool)> =
         held.map(|section| (section.spec.port, section.protocol.is_udp())).collect();
     if view.settings().mode != GatewayMode::Service {
         let port =
             |(port, is_udp): (u16, bool)| GatewayPort { port, is_udp, target: Some(port), is_observed: true };
-        return GatewayPorts { ports: needed.into_iter().map(port).collect() };
+        return GatewayPortPlan { ports: needed.into_iter().map(port).collect() };
     }
     let observed = observed_targets(view, &service_key(key), gateway);
     let mut open = BTreeSet::new();
@@ -59,7 +59,7 @@ pub(super) fn allocate_ports(
         ports.push(GatewayPort { port, is_udp, target, is_observed: false });
     }
     view.retain_proposals(key, &open);
-    GatewayPorts { ports }
+    GatewayPortPlan { ports }
 }
 
 /// Target ports of the observed Service, without those that an older Service has too.

@@ -11,7 +11,7 @@ use super::conflicts::mark_conflicts;
 use super::overlap::mark_overlaps;
 use super::resources::{ResourceWriter, client_certificate_id};
 use super::sections::{ListenerSection, namespaces_of};
-use super::service::{GatewayPorts, allocate_ports, has_service, service_object};
+use super::service::{GatewayPortPlan, allocate_ports, has_service, service_object};
 use super::shared_ports::mark_foreign_ports;
 use crate::derived::{ConditionReason, GatewayReport, ParentOutput, SectionProtocol};
 use crate::engine::{DerivedOutput, IndexKey, TrackedView, UnitOutput};
@@ -31,7 +31,7 @@ pub(crate) fn translate_gateway(view: &TrackedView<'_>, key: &ObjectKey) -> Unit
         client_certificate.map(|reference| resolve_client_certificate(view, key, reference)).transpose();
     // The Service of a Gateway that is refused for now stays, and with it the address of its load balancer.
     let ports = match refusal {
-        Some(_) if !has_service(view, key, gateway) => GatewayPorts::default(),
+        Some(_) if !has_service(view, key, gateway) => GatewayPortPlan::default(),
         _ => allocate_ports(view, key, gateway, &sections),
     };
     write_output(view, key, gateway, GatewayFindings { sets, sections, refusal, client_certificate, ports })
@@ -43,7 +43,7 @@ struct GatewayFindings<'t> {
     sections: Vec<ListenerSection<'t>>,
     refusal: Option<ConditionReason>,
     client_certificate: Result<Option<CertificatePair>, ConditionReason>,
-    ports: GatewayPorts,
+    ports: GatewayPortPlan,
 }
 
 fn write_output(
