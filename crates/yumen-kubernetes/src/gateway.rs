@@ -1,26 +1,22 @@
 //! Gateways: GatewayClass, Gateway, ListenerSet and their status; listeners, scopes, certificates, Services.
 
-use std::sync::Arc;
+mod addresses;
+mod certificates;
+mod class;
+mod client_rules;
+mod conflicts;
+mod features;
+mod overlap;
+mod resources;
+mod sections;
+mod service;
+mod shared_ports;
+mod slices;
+mod status;
+mod unit;
 
-use crate::engine::{TrackedView, UnitOutput};
-use crate::model::ObjectKey;
-
-pub(crate) fn translate_class(_view: &TrackedView<'_>, _name: &Arc<str>) -> UnitOutput {
-    UnitOutput::default()
-}
-
-pub(crate) fn translate_gateway(_view: &TrackedView<'_>, _key: &ObjectKey) -> UnitOutput {
-    UnitOutput::default()
-}
-
-pub(crate) fn translate_shared_ports(_view: &TrackedView<'_>) -> UnitOutput {
-    UnitOutput::default()
-}
-
-pub(crate) fn translate_gateway_status(_view: &TrackedView<'_>, _key: &ObjectKey) -> UnitOutput {
-    UnitOutput::default()
-}
-
-pub(crate) fn translate_listener_set_status(_view: &TrackedView<'_>, _key: &ObjectKey) -> UnitOutput {
-    UnitOutput::default()
-}
+pub(crate) use class::translate_class;
+pub(crate) use shared_ports::translate_shared_ports;
+pub(crate) use slices::translate_gateway_slices;
+pub(crate) use status::{translate_gateway_status, translate_listener_set_status};
+pub(crate) use unit::translate_gateway;

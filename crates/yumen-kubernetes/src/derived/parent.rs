@@ -60,6 +60,24 @@ pub(crate) enum AllowedNamespaces {
     Nowhere,
 }
 
+impl SectionProtocol {
+    pub(crate) fn is_udp(self) -> bool {
+        self == SectionProtocol::Udp
+    }
+
+    /// Protocol of the `listeners` resource; sections of one port have the same.
+    pub(crate) fn listener_protocol(self) -> Option<&'static str> {
+        match self {
+            SectionProtocol::Http => Some("http"),
+            SectionProtocol::Https => Some("https"),
+            SectionProtocol::TlsTerminate | SectionProtocol::TlsPassthrough => Some("tls"),
+            SectionProtocol::Tcp => Some("tcp"),
+            SectionProtocol::Udp => Some("udp"),
+            SectionProtocol::Unsupported => None,
+        }
+    }
+}
+
 impl AllowedNamespaces {
     /// Whether routes of `namespace` may attach. Reads the labels of the namespace only where they count.
     pub(crate) fn admits(&self, namespace: &str, labels: impl FnOnce() -> Option<LabelMap>) -> bool {

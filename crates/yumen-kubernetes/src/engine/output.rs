@@ -6,8 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use yumen_base::problem::Problem;
 
-use crate::delta::ObjectPath;
-use crate::derived::{ParentOutput, PolicyOutput, SectionKey, StreamCandidate, UpstreamKey};
+use crate::delta::{ObjectIntent, ObjectPath};
+use crate::derived::{
+    GatewayReport, ParentOutput, PolicyOutput, SectionKey, SharedPortTable, StreamRouteCandidate, UpstreamKey,
+};
 use crate::model::ObjectKey;
 use crate::resources::{ResourceName, TranslatedKind};
 use crate::status::StatusDraft;
@@ -20,7 +22,7 @@ pub(crate) struct UnitOutput {
     /// Drafts by object.
     pub(crate) statuses: BTreeMap<ObjectKey, StatusDraft>,
     /// Objects that the leader writes.
-    pub(crate) objects: BTreeMap<ObjectPath, Value>,
+    pub(crate) objects: BTreeMap<ObjectPath, ObjectIntent>,
     /// Sections to which the route is attached; each counts one attached route.
     pub(crate) attachments: BTreeSet<SectionKey>,
     /// Upstreams that the resources name.
@@ -52,6 +54,8 @@ pub(crate) struct PolicyUse {
 /// A result that units of higher rank read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum DerivedOutput {
+    Gateway(Arc<GatewayReport>),
+    SharedPorts(Arc<SharedPortTable>),
     Policy(Arc<PolicyOutput>),
-    Stream(Arc<StreamCandidate>),
+    Stream(Arc<StreamRouteCandidate>),
 }

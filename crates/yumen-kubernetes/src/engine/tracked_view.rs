@@ -13,7 +13,9 @@ use super::read_key::{IndexKey, ReadKey};
 use super::scheduler::TranslationContext;
 use super::unit::TranslationUnit;
 use crate::certificates::CertificateInspector;
-use crate::derived::{ParentOutput, PolicyOutput, SectionKey, StreamCandidate};
+use crate::derived::{
+    GatewayReport, ParentOutput, PolicyOutput, SectionKey, SharedPortTable, StreamRouteCandidate,
+};
 use crate::model::{
     ClusterKind, ConfigMapObject, LabelMap, LeanObject, NamespaceObject, ObjectKey, SecretObject,
 };
@@ -157,19 +159,35 @@ impl<'t> TrackedView<'t> {
         self.tables.parents.get(key)
     }
 
+    /// Findings about a Gateway; `None` as for [`parent`](Self::parent).
+    pub(crate) fn gateway_report(&self, gateway: &ObjectKey) -> Option<&'t Arc<GatewayReport>> {
+        match self.derived(TranslationUnit::Gateway(gateway.clone()))? {
+            DerivedOutput::Gateway(report) => Some(report),
+            _ => None,
+        }
+    }
+
+    /// The ports that all Gateways share, in mode `Merged`.
+    pub(crate) fn shared_ports(&self) -> Option<&'t Arc<SharedPortTable>> {
+        match self.derived(TranslationUnit::SharedPorts)? {
+            DerivedOutput::SharedPorts(table) => Some(table),
+            _ => None,
+        }
+    }
+
     /// The verdict on a policy.
     pub(crate) fn policy(&self, key: &ObjectKey) -> Option<&'t Arc<PolicyOutput>> {
         match self.derived(TranslationUnit::Policy(key.clone()))? {
             DerivedOutput::Policy(policy) => Some(policy),
-            DerivedOutput::Stream(_) => None,
+            _ => None,
         }
     }
 
     /// The candidate of a TCPRoute or UDPRoute.
-    pub(crate) fn stream_candidate(&self, route: &ObjectKey) -> Option<&'t Arc<StreamCandidate>> {
+    pub(crate) fn stream_candidate(&self, route: &ObjectKey) -> Option<&'t Arc<StreamRouteCandidate>> {
         match self.derived(TranslationUnit::Route(route.clone()))? {
             DerivedOutput::Stream(candidate) => Some(candidate),
-            DerivedOutput::Policy(_) => None,
+            _ => None,
         }
     }
 

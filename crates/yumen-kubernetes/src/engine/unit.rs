@@ -11,12 +11,14 @@ use crate::model::{ClusterKind, ObjectKey};
 pub(crate) enum TranslationUnit {
     /// A GatewayClass: whether it is ours, its status.
     Class(Arc<str>),
+    /// The ports that all Gateways share in mode `Merged`.
+    SharedPorts,
     /// A Gateway with its ListenerSets: listeners, scopes, certificates, the Service, [`ParentOutput`]s.
     ///
     /// [`ParentOutput`]: crate::derived::ParentOutput
     Gateway(ObjectKey),
-    /// The ports that all Gateways share in the modes `Merged` and `Host`.
-    SharedPorts,
+    /// EndpointSlices of the Service of a Gateway.
+    GatewaySlices(ObjectKey),
     /// The verdict on a BackendTLSPolicy.
     Policy(ObjectKey),
     /// A route of any kind: resources, status, attachments, upstream keys.
@@ -39,7 +41,11 @@ impl TranslationUnit {
         match key.kind {
             ClusterKind::GatewayClass => vec![TranslationUnit::Class(key.name.clone())],
             ClusterKind::Gateway => {
-                vec![TranslationUnit::Gateway(key.clone()), TranslationUnit::GatewayStatus(key.clone())]
+                vec![
+                    TranslationUnit::Gateway(key.clone()),
+                    TranslationUnit::GatewaySlices(key.clone()),
+                    TranslationUnit::GatewayStatus(key.clone()),
+                ]
             }
             ClusterKind::ListenerSet => vec![TranslationUnit::ListenerSetStatus(key.clone())],
             ClusterKind::BackendTlsPolicy => {
@@ -57,6 +63,7 @@ impl TranslationUnit {
                 Some(ObjectKey { kind: ClusterKind::GatewayClass, namespace: "".into(), name: name.clone() })
             }
             TranslationUnit::Gateway(key)
+            | TranslationUnit::GatewaySlices(key)
             | TranslationUnit::Policy(key)
             | TranslationUnit::Route(key)
             | TranslationUnit::PolicyStatus(key)
