@@ -11,9 +11,9 @@ use kube_client::client::{Body, Client};
 use serde::Deserialize;
 
 use crate::error::{ApiError, ApiVerb, RequestSubject};
-use crate::kind::WatchedKind;
+use crate::kind::WatchTarget;
 use crate::line_stream::{LineStream, error_chain};
-use crate::object::{ObjectPath, RawObject, collection_path, group_path, push_query, version_path};
+use crate::object::{ObjectAddress, RawObject, collection_path, group_path, push_query, version_path};
 use crate::server_config::ApiServerConfig;
 
 /// The field manager of all writes.
@@ -112,7 +112,7 @@ impl ApiClient {
     /// # Errors
     ///
     /// [`ApiError::NotFound`] if it does not exist, [`ApiError::Denied`] without the verb `get`.
-    pub async fn get(&self, at: &ObjectPath) -> Result<RawObject, ApiError> {
+    pub async fn get(&self, at: &ObjectAddress) -> Result<RawObject, ApiError> {
         let path = at.url_path();
         self.object_request(ApiVerb::Get, Method::GET, at, &path, path.clone(), None).await
     }
@@ -122,7 +122,7 @@ impl ApiClient {
     /// # Errors
     ///
     /// [`ApiError::Conflict`] if the body names another `metadata.resourceVersion` than the API server holds.
-    pub async fn patch(&self, at: &ObjectPath, patch: ObjectPatch<'_>) -> Result<RawObject, ApiError> {
+    pub async fn patch(&self, at: &ObjectAddress, patch: ObjectPatch<'_>) -> Result<RawObject, ApiError> {
         let mut path = at.url_path();
         if patch.is_status {
             path.push_str("/status");
@@ -146,7 +146,7 @@ impl ApiClient {
     /// # Errors
     ///
     /// [`ApiError::Conflict`] if it exists already.
-    pub async fn create(&self, at: &ObjectPath, body: &str) -> Result<RawObject, ApiError> {
+    pub async fn create(&self, at: &ObjectAddress, body: &str) -> Result<RawObject, ApiError> {
         let path = at.collection_path();
         let mut target = path.clone();
         push_query(&mut target, "fieldManager", FIELD_MANAGER);
@@ -159,7 +159,7 @@ impl ApiClient {
     /// # Errors
     ///
     /// [`ApiError::NotFound`] if it does not exist, [`ApiError::Conflict`] if it has another uid.
-    pub async fn delete(&self, at: &ObjectPath, uid: Option<&str>) -> Result<(), ApiError> {
+    pub async fn delete(&self, at: &ObjectAddress, uid: Option<&str>) -> Result<(), ApiError> {
         let path = at.url_path();
         let body = uid.map(|uid| {
             serde_json::json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}).to_string()
@@ -191,12 +191,12 @@ impl ApiClient {
         Ok(kinds)
     }
 
-    /// The first version of [`WatchedKind::versions`] that the API server serves.
+    /// The first version of [`WatchTarget::versions`] that the API server serves.
     ///
     /// # Errors
     ///
     /// Those of [`ApiClient::served_versions`].
-    pub async fn served_version(&self, kind: &WatchedKind) -> Result<Option<String>, ApiError> {
+    pub async fn served_version(&self, kind: &WatchTarget) -> Result<Option<String>, ApiError> {
         for version in &kind.versions {
             let served = self.served_kinds(&kind.group, version).await?;
             if served.iter().any(|one| one.plural == kind.plural) {
@@ -214,7 +214,7 @@ impl ApiClient {
     /// [`ApiError::Gone`] if the token is older than the history, [`ApiError::NotFound`] if the kind is not served.
     pub async fn list_page(
         &self,
-        kind: &WatchedKind,
+        kind: &WatchTarget,
         version: &str,
         limit: Option<u32>,
         continue_token: Option<&str>,
@@ -246,7 +246,7 @@ impl ApiClient {
     /// [`ApiError::Gone`] if the position is older than the history.
     pub async fn watch(
         &self,
-        kind: &WatchedKind,
+        kind: &WatchTarget,
         version: &str,
         resource_version: &str,
     ) -> Result<LineStream, ApiError> {
@@ -276,7 +276,7 @@ impl ApiClient {
         &self,
         verb: ApiVerb,
         method: Method,
-        at: &ObjectPath,
+        at: &ObjectAddress,
         path: &str,
         target: String,
         content: Option<RequestContent<'_>>,
@@ -387,7 +387,7 @@ fn build(request: ApiRequest<'_>) -> Result<Request<Body>, http::Error> {
 }
 
 /// The path with the selectors of the kind.
-fn selected(kind: &WatchedKind, path: &str) -> String {
+fn selected(kind: &WatchTarget, path: &str) -> String {
     let mut target = path.to_owned();
     if let Some(selector) = &kind.field_selector {
         push_query(&mut target, "fieldSelector", selector);
@@ -409,14 +409,14 @@ fn found(response: Result<Bytes, ApiError>) -> Result<Option<Bytes>, ApiError> {
 
 fn object_subject<'s>(
     verb: ApiVerb,
-    at: &'s ObjectPath,
+    at: &'s ObjectAddress,
     path: &'s str,
     resource: &'s str,
 ) -> RequestSubject<'s> {
     RequestSubject { verb, path, group: &at.group, resource, namespace: at.namespace.as_deref() }
 }
 
-fn kind_subject<'s>(verb: ApiVerb, kind: &'s WatchedKind, path: &'s str) -> RequestSubject<'s> {
+fn kind_subject<'s>(verb: ApiVerb, kind: &'s WatchTarget, path: &'s str) -> RequestSubject<'s> {
     RequestSubject {
         verb,
         path,

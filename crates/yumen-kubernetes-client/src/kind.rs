@@ -2,7 +2,7 @@
 
 /// A kind to list and watch. The members are sent to the API server; nothing else depends on the kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WatchedKind {
+pub struct WatchTarget {
     /// The API group; empty for core kinds.
     pub group: String,
     /// The resource, `httproutes`.
@@ -21,10 +21,10 @@ pub struct WatchedKind {
     pub label_selector: Option<String>,
 }
 
-impl WatchedKind {
+impl WatchTarget {
     /// All objects of a kind, whole.
-    pub fn new(group: &str, plural: &str, kind: &str, versions: &[&str]) -> WatchedKind {
-        WatchedKind {
+    pub fn new(group: &str, plural: &str, kind: &str, versions: &[&str]) -> WatchTarget {
+        WatchTarget {
             group: group.to_owned(),
             plural: plural.to_owned(),
             kind: kind.to_owned(),
@@ -37,8 +37,8 @@ impl WatchedKind {
     }
 
     /// The kind with metadata only.
-    pub fn metadata_only(self) -> WatchedKind {
-        WatchedKind { metadata_only: true, ..self }
+    pub fn metadata_only(self) -> WatchTarget {
+        WatchTarget { metadata_only: true, ..self }
     }
 
     /// The media type of lists.

@@ -13,7 +13,7 @@ use yumen_base::Now;
 
 use crate::client::{ApiClient, ObjectPatch, PatchMethod};
 use crate::error::ApiError;
-use crate::object::ObjectPath;
+use crate::object::ObjectAddress;
 use machine::{LeaseMachine, LeaseStep};
 
 /// The bound on the release of the lease at a stop.
@@ -62,6 +62,11 @@ impl LeaseView {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A view that never holds, for a process that does not write.
+    pub fn never() -> LeaseView {
+        LeaseView { held_until_us: Arc::default(), ..LeaseView::always() }
+    }
+
     /// A view that holds for ever, for a single writer without election.
     pub fn always() -> LeaseView {
         let (_, changes) = watch::channel(true);
@@ -85,7 +90,7 @@ pub struct LeaseElection {
 struct LeaseTask {
     client: ApiClient,
     machine: LeaseMachine,
-    at: ObjectPath,
+    at: ObjectAddress,
     view: LeaseView,
     changes: watch::Sender<bool>,
     stop: Arc<Notify>,
@@ -104,7 +109,7 @@ impl LeaseElection {
             failure: Arc::default(),
         };
         let stop = Arc::new(Notify::new());
-        let at = ObjectPath {
+        let at = ObjectAddress {
             group: "coordination.k8s.io".into(),
             version: "v1".into(),
             plural: "leases".into(),

@@ -38,7 +38,7 @@ pub enum RawObjectChange {
 
 /// The address of one object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectPath {
+pub struct ObjectAddress {
     /// The API group; empty for core kinds.
     pub group: Box<str>,
     /// The API version, `v1`.
@@ -51,7 +51,7 @@ pub struct ObjectPath {
     pub name: Box<str>,
 }
 
-impl ObjectPath {
+impl ObjectAddress {
     /// The path of the object on the API server.
     pub fn url_path(&self) -> String {
         let mut path = self.collection_path();
@@ -269,7 +269,7 @@ fn cut(MalformedJson(at): MalformedJson) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{ObjectPage, ObjectPath, RawObject, RawObjectChange, WatchLine};
+    use super::{ObjectPage, ObjectAddress, RawObject, RawObjectChange, WatchLine};
 
     fn check_object(text: &str, expected: Result<(&str, &str, &str), &str>) {
         let found = RawObject::decode(text.as_bytes());
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn paths_escape_names() {
-        let path = ObjectPath {
+        let path = ObjectAddress {
             group: "rbac.authorization.k8s.io".into(),
             version: "v1".into(),
             plural: "roles".into(),

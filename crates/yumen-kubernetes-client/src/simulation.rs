@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::error::ApiError;
-use crate::kind::WatchedKind;
+use crate::kind::WatchTarget;
 use crate::object::{ObjectPage, RawObject, RawObjectChange};
 use crate::watch_machine::{SILENCE_MS, WatchInput, WatchMachine, WatchOutput, WatchStep};
 use model::{ModelServer, ObjectVersions, SimulationRandom};
@@ -392,7 +392,7 @@ const GONE_LINE: &[u8] =
 fn run(seed: u64, flaw: MirrorFlaw, coverage: &mut Coverage) -> Result<(), String> {
     let mut random = SimulationRandom::new(seed);
     let server = ModelServer::new(&mut random);
-    let kind = WatchedKind::new("g", "things", "Thing", &["v1", "v1beta1"]);
+    let kind = WatchTarget::new("g", "things", "Thing", &["v1", "v1beta1"]);
     let mut simulation = Simulation {
         server,
         machine: WatchMachine::new(kind, seed),

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::client::{ApiClient, ObjectPatch, PatchMethod};
 use crate::error::ApiError;
 use crate::lease::LeaseView;
-use crate::object::{ObjectPath, RawObject};
+use crate::object::{ObjectAddress, RawObject};
 use queue::{StatusOutcome, StatusQueue, StatusStep};
 
 /// Conflicts of one write that are decided again at once; beyond, the write counts as failed and pauses.
@@ -21,7 +21,7 @@ const CONFLICTS_MAX: usize = 4;
 
 /// The desired status of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StatusDraft {
+pub struct StatusWrite {
     /// Lower ones are written first.
     pub priority: u8,
     /// The version of the object from which the status was derived; absent: the object is read and decided first.
@@ -34,10 +34,10 @@ pub struct StatusDraft {
 pub trait StatusDecider: Send + Sync + 'static {
     /// The JSON of `status` to write onto `current`; `None` if the object has the desired status already, or is not
     /// ours any more. Called after a conflict, and for drafts without a version.
-    fn decide(&self, at: &ObjectPath, current: &RawObject) -> Option<Box<str>>;
+    fn decide(&self, at: &ObjectAddress, current: &RawObject) -> Option<Box<str>>;
 
     /// Receives the result of a write. Called from the task of the writer: it must not block.
-    fn report(&self, at: &ObjectPath, report: StatusReport);
+    fn report(&self, at: &ObjectAddress, report: StatusReport);
 }
 
 /// The result of a write.
@@ -72,9 +72,9 @@ struct StatusTask<D> {
     lease: LeaseView,
     shared: Arc<SharedQueue>,
     started_at: Instant,
-    writes: JoinSet<(Arc<ObjectPath>, StatusOutcome)>,
+    writes: JoinSet<(Arc<ObjectAddress>, StatusOutcome)>,
     /// Objects of running writes, by task, for writes that panic in the decider.
-    running: HashMap<tokio::task::Id, Arc<ObjectPath>>,
+    running: HashMap<tokio::task::Id, Arc<ObjectAddress>>,
 }
 
 impl StatusWriter {
@@ -96,7 +96,7 @@ impl StatusWriter {
 
     /// Queues the status of an object, in place of an earlier draft. Returns false, and drops the draft, while the lease
     /// is not held: submit all statuses after [`LeaseView::changed`] reports a gain.
-    pub fn submit(&self, at: ObjectPath, draft: StatusDraft) -> bool {
+    pub fn submit(&self, at: ObjectAddress, draft: StatusWrite) -> bool {
         if !self.lease.is_held() {
             return false;
         }
@@ -171,7 +171,7 @@ impl<D: StatusDecider> StatusTask<D> {
 
     fn end_write(
         &mut self,
-        ended: Result<(tokio::task::Id, (Arc<ObjectPath>, StatusOutcome)), tokio::task::JoinError>,
+        ended: Result<(tokio::task::Id, (Arc<ObjectAddress>, StatusOutcome)), tokio::task::JoinError>,
     ) {
         let now_ms = elapsed_ms(self.started_at);
         match ended {
@@ -201,11 +201,11 @@ struct StatusWrite<D> {
     client: ApiClient,
     decider: Arc<D>,
     lease: LeaseView,
-    at: Arc<ObjectPath>,
+    at: Arc<ObjectAddress>,
 }
 
 impl<D: StatusDecider> StatusWrite<D> {
-    async fn run(&self, draft: StatusDraft) -> StatusOutcome {
+    async fn run(&self, draft: StatusWrite) -> StatusOutcome {
         match self.write(&draft).await {
             Ok(None) => StatusOutcome::Done,
             Ok(Some(report)) => {
@@ -220,13 +220,13 @@ impl<D: StatusDecider> StatusWrite<D> {
             Err(error) => {
                 self.decider.report(&self.at, StatusReport::Failed(error.clone()));
                 // The version may be the cause; the next attempt reads the object.
-                StatusOutcome::Failed(StatusDraft { resource_version: None, ..draft }, error)
+                StatusOutcome::Failed(StatusWrite { resource_version: None, ..draft }, error)
             }
         }
     }
 
     /// `None` if the lease ended on the way.
-    async fn write(&self, draft: &StatusDraft) -> Result<Option<StatusReport>, ApiError> {
+    async fn write(&self, draft: &StatusWrite) -> Result<Option<StatusReport>, ApiError> {
         let mut known = draft.resource_version.clone().map(|version| (version, draft.status.clone()));
         let mut conflict = None;
         for _ in 0..CONFLICTS_MAX {

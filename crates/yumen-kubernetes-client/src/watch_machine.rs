@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::error::ApiError;
-use crate::kind::WatchedKind;
+use crate::kind::WatchTarget;
 use crate::object::{ObjectPage, RawObject, RawObjectChange, WatchLine};
 use crate::watch_backoff::WatchBackoff;
 
@@ -58,7 +58,7 @@ pub enum WatchStep {
 /// A result of a step.
 #[derive(Debug)]
 pub enum WatchInput<'i> {
-    /// The first version of [`WatchedKind::versions`] that is served, if any.
+    /// The first version of [`WatchTarget::versions`] that is served, if any.
     Served(Option<String>),
     /// The body of a page.
     Page(&'i [u8]),
@@ -120,7 +120,7 @@ enum WatchObstacle {
 /// The state machine of one kind.
 #[derive(Debug)]
 pub struct WatchMachine {
-    kind: WatchedKind,
+    kind: WatchTarget,
     phase: MachinePhase,
     pause_until_ms: u64,
     obstacle: WatchObstacle,
@@ -143,7 +143,7 @@ pub struct WatchMachine {
 
 impl WatchMachine {
     /// A machine that starts with discovery. `seed` varies the jitter of pauses.
-    pub fn new(kind: WatchedKind, seed: u64) -> WatchMachine {
+    pub fn new(kind: WatchTarget, seed: u64) -> WatchMachine {
         WatchMachine {
             kind,
             phase: MachinePhase::Discover,
@@ -163,7 +163,7 @@ impl WatchMachine {
     }
 
     /// The kind.
-    pub fn kind(&self) -> &WatchedKind {
+    pub fn kind(&self) -> &WatchTarget {
         &self.kind
     }
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::client::ApiClient;
 use crate::error::ApiError;
-use crate::kind::WatchedKind;
+use crate::kind::WatchTarget;
 use crate::watch_machine::{SILENCE_MS, WatchInput, WatchMachine, WatchOutput, WatchStep};
 
 /// An event of one kind.
@@ -18,6 +18,8 @@ use crate::watch_machine::{SILENCE_MS, WatchInput, WatchMachine, WatchOutput, Wa
 pub struct WatchReport {
     /// The index of the kind in the list that [`WatchSet::start`] took.
     pub kind: usize,
+    /// The API version in use; absent before discovery.
+    pub version: Option<Box<str>>,
     /// The event.
     pub output: WatchOutput,
 }
@@ -86,7 +88,7 @@ impl WatchSet {
     /// Call it within a Tokio runtime.
     pub fn start(
         client: &ApiClient,
-        kinds: Vec<WatchedKind>,
+        kinds: Vec<WatchTarget>,
         seed: u64,
         reports: &mpsc::Sender<WatchReport>,
     ) -> WatchSet {
@@ -230,7 +232,8 @@ impl WatchTask {
                 }
             };
             self.shared.stage.store(stage as u8, Relaxed);
-            let report = WatchReport { kind: self.index, output };
+            let version = self.machine.api_version().map(Into::into);
+            let report = WatchReport { kind: self.index, version, output };
             self.reports.send(report).await.map_err(|_| ReceiverClosed)?;
             // A permit is stored if the starter does not wait yet; later ones are not awaited.
             self.shared.first_event.notify_one();

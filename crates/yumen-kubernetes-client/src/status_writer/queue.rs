@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::error::ApiError;
-use crate::object::ObjectPath;
-use crate::status_writer::StatusDraft;
+use crate::object::ObjectAddress;
+use crate::status_writer::StatusWrite;
 
 /// The shortest time between the starts of two writes of one object, in milliseconds.
 pub(super) const SPACING_MS: u64 = 500;
@@ -19,7 +19,7 @@ const FAILURE_MS: (u64, u64) = (800, 30_000);
 /// The next action.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum StatusStep {
-    Write(Arc<ObjectPath>, StatusDraft),
+    Write(Arc<ObjectAddress>, StatusWrite),
     /// Nothing to do until a moment, a new draft, or the end of a write.
     Wait {
         until_ms: Option<u64>,
@@ -34,7 +34,7 @@ pub(super) enum StatusOutcome {
     /// The object does not exist.
     Missing,
     /// The write failed; the draft is tried again unless a newer one came.
-    Failed(StatusDraft, ApiError),
+    Failed(StatusWrite, ApiError),
 }
 
 /// The set that holds an object.
@@ -47,7 +47,7 @@ enum QueuePlace {
 
 #[derive(Debug)]
 struct QueuedObject {
-    draft: Option<StatusDraft>,
+    draft: Option<StatusWrite>,
     place: QueuePlace,
     not_before_ms: u64,
     /// The order among objects of the same priority.
@@ -56,22 +56,22 @@ struct QueuedObject {
 }
 
 /// Position in the ready set: priority, then order of arrival.
-type ReadyKey = (u8, u64, Arc<ObjectPath>);
+type ReadyKey = (u8, u64, Arc<ObjectAddress>);
 
 #[derive(Debug, Default)]
 pub(super) struct StatusQueue {
-    objects: HashMap<Arc<ObjectPath>, QueuedObject>,
+    objects: HashMap<Arc<ObjectAddress>, QueuedObject>,
     /// Objects with a draft whose pause is over.
     ready: BTreeSet<ReadyKey>,
     /// Objects that are paused, with or without a draft, by the end of the pause.
-    paused: BTreeSet<(u64, Arc<ObjectPath>)>,
+    paused: BTreeSet<(u64, Arc<ObjectAddress>)>,
     in_flight: usize,
     sequence: u64,
 }
 
 impl StatusQueue {
     /// Sets the desired status of an object, in place of an earlier one that was not written yet.
-    pub(super) fn submit(&mut self, at: ObjectPath, draft: StatusDraft, now_ms: u64) {
+    pub(super) fn submit(&mut self, at: ObjectAddress, draft: StatusWrite, now_ms: u64) {
         self.sequence += 1;
         let key = match self.objects.get_key_value(&at) {
             Some((key, _)) => Arc::clone(key),
@@ -112,7 +112,7 @@ impl StatusQueue {
     }
 
     /// Takes the end of a write that [`StatusQueue::next`] began.
-    pub(super) fn finish(&mut self, at: &Arc<ObjectPath>, outcome: StatusOutcome, now_ms: u64) {
+    pub(super) fn finish(&mut self, at: &Arc<ObjectAddress>, outcome: StatusOutcome, now_ms: u64) {
         // After `clear` the writes that ran are unknown.
         let Some(object) = self.objects.get_mut(at).filter(|object| object.place == QueuePlace::InFlight)
         else {

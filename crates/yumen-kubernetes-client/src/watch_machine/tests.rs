@@ -2,11 +2,11 @@
 
 use super::{WatchInput, WatchMachine, WatchOutput, WatchStep};
 use crate::error::ApiError;
-use crate::kind::WatchedKind;
+use crate::kind::WatchTarget;
 use crate::object::RawObjectChange;
 
 fn machine() -> WatchMachine {
-    WatchMachine::new(WatchedKind::new("g", "things", "Thing", &["v1", "v1beta1"]), 1)
+    WatchMachine::new(WatchTarget::new("g", "things", "Thing", &["v1", "v1beta1"]), 1)
 }
 
 fn page(version: u64, objects: &[(&str, u64)], token: &str) -> String {

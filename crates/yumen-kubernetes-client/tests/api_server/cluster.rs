@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use rcgen::KeyPair;
 use tokio::sync::mpsc;
 use yumen_kubernetes_client::{
-    ApiClient, ApiError, ApiServerConfig, LeaseElection, LeaseSettings, LeaseView, ObjectPatch, ObjectPath,
-    PatchMethod, RawObject, RawObjectChange, StatusDecider, StatusDraft, StatusReport, StatusWriter,
-    WatchOutput, WatchReport, WatchSet, WatchStage, WatchedKind,
+    ApiClient, ApiError, ApiServerConfig, LeaseElection, LeaseSettings, LeaseView, ObjectPatch, ObjectAddress,
+    PatchMethod, RawObject, RawObjectChange, StatusDecider, StatusWrite, StatusReport, StatusWriter,
+    WatchOutput, WatchReport, WatchSet, WatchStage, WatchTarget,
 };
 use yumen_test::missing_prerequisite;
 
@@ -172,8 +172,8 @@ impl TestCluster {
     }
 }
 
-fn path(group: &str, version: &str, plural: &str, namespace: Option<&str>, name: &str) -> ObjectPath {
-    ObjectPath {
+fn path(group: &str, version: &str, plural: &str, namespace: Option<&str>, name: &str) -> ObjectAddress {
+    ObjectAddress {
         group: group.into(),
         version: version.into(),
         plural: plural.into(),
@@ -182,11 +182,11 @@ fn path(group: &str, version: &str, plural: &str, namespace: Option<&str>, name:
     }
 }
 
-fn thing(name: &str) -> ObjectPath {
+fn thing(name: &str) -> ObjectAddress {
     path("test.example", "v1", "things", Some("default"), name)
 }
 
-fn config_map(name: &str) -> ObjectPath {
+fn config_map(name: &str) -> ObjectAddress {
     path("", "v1", "configmaps", Some("default"), name)
 }
 
@@ -262,7 +262,7 @@ async fn check_objects_and_pages(client: &ApiClient) {
         let patch = ObjectPatch { method: PatchMethod::Apply, is_status: false, body: &body };
         client.patch(&config_map(&name), patch).await.unwrap();
     }
-    let mut kind = WatchedKind::new("", "configmaps", "ConfigMap", &["v1"]).metadata_only();
+    let mut kind = WatchTarget::new("", "configmaps", "ConfigMap", &["v1"]).metadata_only();
     kind.label_selector = Some("set=seven".to_owned());
     let mut token = None;
     let mut pages = 0;
@@ -296,7 +296,7 @@ async fn check_objects_and_pages(client: &ApiClient) {
 /// A user without roles.
 async fn check_rights(cluster: &TestCluster) {
     let guest = cluster.client("guest").unwrap();
-    let kind = WatchedKind::new("", "secrets", "Secret", &["v1"]);
+    let kind = WatchTarget::new("", "secrets", "Secret", &["v1"]);
     let started = Instant::now();
     // The API server binds its own roles within seconds after its start.
     while guest.served_version(&kind).await != Ok(Some("v1".to_owned())) {
@@ -313,7 +313,7 @@ async fn check_rights(cluster: &TestCluster) {
 
 /// A token and a position before the history of the API server.
 async fn check_expiry(cluster: &TestCluster, client: &ApiClient) {
-    let maps = WatchedKind::new("", "configmaps", "ConfigMap", &["v1"]);
+    let maps = WatchTarget::new("", "configmaps", "ConfigMap", &["v1"]);
     let page = client.list_page(&maps, "v1", Some(2), None).await.unwrap();
     let page: serde_json::Value = serde_json::from_slice(&page).unwrap();
     let token = page["metadata"]["continue"].as_str().unwrap();
@@ -325,7 +325,7 @@ async fn check_expiry(cluster: &TestCluster, client: &ApiClient) {
     let error = client.list_page(&maps, "v1", Some(2), Some(token)).await.unwrap_err();
     assert!(matches!(error, ApiError::Gone(_)), "{error}");
     // The history of a kind begins with its definition.
-    let things = WatchedKind::new("test.example", "things", "Thing", &["v1"]);
+    let things = WatchTarget::new("test.example", "things", "Thing", &["v1"]);
     match client.watch(&things, "v1", "1").await {
         Err(error) => assert!(matches!(error, ApiError::Gone(_)), "{error}"),
         Ok(mut stream) => {
@@ -342,10 +342,10 @@ async fn check_expiry(cluster: &TestCluster, client: &ApiClient) {
 
 /// A kind that exists, and one that is installed later.
 async fn check_watches(client: &ApiClient) {
-    let mut maps = WatchedKind::new("", "configmaps", "ConfigMap", &["v1"]).metadata_only();
+    let mut maps = WatchTarget::new("", "configmaps", "ConfigMap", &["v1"]).metadata_only();
     maps.label_selector = Some("set=seven".to_owned());
-    let things = WatchedKind::new("test.example", "things", "Thing", &["v1"]);
-    let definitions = WatchedKind::new(
+    let things = WatchTarget::new("test.example", "things", "Thing", &["v1"]);
+    let definitions = WatchTarget::new(
         "apiextensions.k8s.io",
         "customresourcedefinitions",
         "CustomResourceDefinition",
@@ -394,11 +394,11 @@ async fn check_watches(client: &ApiClient) {
 struct SteadyDecider;
 
 impl StatusDecider for SteadyDecider {
-    fn decide(&self, _: &ObjectPath, _: &RawObject) -> Option<Box<str>> {
+    fn decide(&self, _: &ObjectAddress, _: &RawObject) -> Option<Box<str>> {
         Some(r#"{"decided":true}"#.into())
     }
 
-    fn report(&self, _: &ObjectPath, report: StatusReport) {
+    fn report(&self, _: &ObjectAddress, report: StatusReport) {
         assert!(matches!(report, StatusReport::Written(_)), "{report:?}");
     }
 }
@@ -408,7 +408,7 @@ async fn check_statuses(client: &ApiClient) {
     let writer = StatusWriter::start(client.clone(), LeaseView::always(), Arc::new(SteadyDecider));
     let newest = client.get(&thing("one")).await.unwrap();
     for status in [r#"{"first":1}"#, r#"{"second":2}"#] {
-        let draft = StatusDraft {
+        let draft = StatusWrite {
             priority: 0,
             resource_version: Some(newest.resource_version.clone()),
             status: status.into(),
@@ -457,7 +457,7 @@ async fn check_lease(client: &ApiClient) {
 
 /// Objects stay while the API server is down, and changes arrive after its return.
 async fn check_outage(cluster: &mut TestCluster, client: &ApiClient) {
-    let things = WatchedKind::new("test.example", "things", "Thing", &["v1"]);
+    let things = WatchTarget::new("test.example", "things", "Thing", &["v1"]);
     let (sender, reports) = mpsc::channel(16);
     let mut events = Events { reports };
     let set = WatchSet::start(client, vec![things], 1, &sender);

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use base64::Engine;
 use serde_json::json;
-use yumen_kubernetes_client::{ApiClient, ApiError, ApiServerConfig, ObjectPatch, ObjectPath, PatchMethod};
+use yumen_kubernetes_client::{ApiClient, ApiError, ApiServerConfig, ObjectPatch, ObjectAddress, PatchMethod};
 
 use crate::server::{ScriptEnd, TestServer};
 
 const EDGE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/gateways/edge";
 
-pub(crate) fn edge() -> ObjectPath {
-    ObjectPath {
+pub(crate) fn edge() -> ObjectAddress {
+    ObjectAddress {
         group: "gateway.networking.k8s.io".into(),
         version: "v1".into(),
         plural: "gateways".into(),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use yumen_kubernetes_client::{
-    LeaseElection, LeaseSettings, LeaseView, ObjectPath, RawObject, StatusDecider, StatusDraft, StatusReport,
+    LeaseElection, LeaseSettings, LeaseView, ObjectAddress, RawObject, StatusDecider, StatusWrite, StatusReport,
     StatusWriter,
 };
 
@@ -22,14 +22,14 @@ struct TestDecider {
 }
 
 impl StatusDecider for TestDecider {
-    fn decide(&self, _: &ObjectPath, current: &RawObject) -> Option<Box<str>> {
+    fn decide(&self, _: &ObjectAddress, current: &RawObject) -> Option<Box<str>> {
         let wanted = *self.wanted.lock().unwrap();
         let current: Value = serde_json::from_slice(&current.json).unwrap();
         let status = json!({"wanted": wanted, "seen": current["status"]["foreign"]});
         (current["status"]["wanted"] != wanted).then(|| status.to_string().into())
     }
 
-    fn report(&self, at: &ObjectPath, report: StatusReport) {
+    fn report(&self, at: &ObjectAddress, report: StatusReport) {
         let text = match report {
             StatusReport::Written(object) => format!("{} written {}", at.name, object.resource_version),
             StatusReport::Unchanged => format!("{} unchanged", at.name),
@@ -40,8 +40,8 @@ impl StatusDecider for TestDecider {
     }
 }
 
-fn draft(version: Option<&str>, status: &str) -> StatusDraft {
-    StatusDraft { priority: 1, resource_version: version.map(Into::into), status: status.into() }
+fn draft(version: Option<&str>, status: &str) -> StatusWrite {
+    StatusWrite { priority: 1, resource_version: version.map(Into::into), status: status.into() }
 }
 
 async fn idle(writer: &StatusWriter) {

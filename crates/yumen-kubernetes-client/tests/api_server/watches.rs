@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use yumen_kubernetes_client::{
-    ApiClient, ApiError, RawObjectChange, WatchOutput, WatchReport, WatchSet, WatchStage, WatchedKind,
+    ApiClient, ApiError, RawObjectChange, WatchOutput, WatchReport, WatchSet, WatchStage, WatchTarget,
 };
 
 use crate::server::{CHUNKED, LAST_CHUNK, ScriptEnd, TestServer, chunk};
 
-fn kind() -> WatchedKind {
-    WatchedKind::new("g.example", "things", "Thing", &["v1"])
+fn kind() -> WatchTarget {
+    WatchTarget::new("g.example", "things", "Thing", &["v1"])
 }
 
 /// Lines up to the end of a watch: the lines, and the error if the end was one.
@@ -81,11 +81,11 @@ async fn silence_is_noticed() {
 async fn metadata_and_selectors_are_requested() {
     let server = TestServer::start().await;
     let client = server.client();
-    let secrets = WatchedKind {
+    let secrets = WatchTarget {
         namespace: Some("ops".to_owned()),
         field_selector: Some("type=kubernetes.io/tls".to_owned()),
         label_selector: Some("a in (b,c)".to_owned()),
-        ..WatchedKind::new("", "secrets", "Secret", &["v1"]).metadata_only()
+        ..WatchTarget::new("", "secrets", "Secret", &["v1"]).metadata_only()
     };
     server.script_status("GET", 200, "{}");
     client.list_page(&secrets, "v1", Some(500), Some("t/1")).await.unwrap();
@@ -173,7 +173,7 @@ async fn a_kind_is_listed_watched_and_resumed() {
 async fn kinds_start_one_after_another_and_absent_ones_do_not_block() {
     let server = TestServer::start().await;
     let (sender, mut reports) = mpsc::channel(16);
-    let core = WatchedKind::new("", "services", "Service", &["v1"]);
+    let core = WatchTarget::new("", "services", "Service", &["v1"]);
     // The group of the first kind is not installed; the second kind may not be listed.
     let resources = r#"{"resources":[{"name":"services","kind":"Service","namespaced":true}]}"#;
     server.script_status("GET /api/v1", 200, resources);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use yumen_kubernetes::{ClusterKind, ObjectKey};
-use yumen_kubernetes_client::{ApiClient, ObjectPath, WatchedKind};
+use yumen_kubernetes_client::{ObjectAddress, WatchTarget};
 
 /// The served version of each kind.
 #[derive(Debug, Default)]
@@ -12,18 +12,15 @@ pub(super) struct ServedVersions {
 }
 
 impl ServedVersions {
-    /// Looks up the version of a kind; the preferred one if the API server does not answer.
-    pub(super) async fn look_up(&mut self, client: &ApiClient, kind: ClusterKind) {
-        if let Ok(Some(version)) = client.served_version(&watched(kind)).await {
-            self.versions.insert(kind, version.into());
-        }
+    pub(super) fn set(&mut self, kind: ClusterKind, version: Box<str>) {
+        self.versions.insert(kind, version);
     }
 
     /// The address of an object.
-    pub(super) fn path(&self, key: &ObjectKey) -> ObjectPath {
+    pub(super) fn path(&self, key: &ObjectKey) -> ObjectAddress {
         let api = key.kind.api();
         let version = self.versions.get(&key.kind).map_or(api.versions[0], |version| version);
-        ObjectPath {
+        ObjectAddress {
             group: api.group.into(),
             version: version.into(),
             plural: api.plural.into(),
@@ -34,13 +31,13 @@ impl ServedVersions {
 }
 
 /// The kind for the client, with whole objects of all namespaces.
-pub(super) fn watched(kind: ClusterKind) -> WatchedKind {
+pub(super) fn watched(kind: ClusterKind) -> WatchTarget {
     let api = kind.api();
-    WatchedKind::new(api.group, api.plural, api.name, api.versions)
+    WatchTarget::new(api.group, api.plural, api.name, api.versions)
 }
 
 /// The object at an address; `None` for a kind that the translation does not read.
-pub(super) fn key_of(at: &ObjectPath) -> Option<ObjectKey> {
+pub(super) fn key_of(at: &ObjectAddress) -> Option<ObjectKey> {
     let kind = ClusterKind::all()
         .find(|kind| kind.api().group == &*at.group && kind.api().plural == &*at.plural)?;
     Some(ObjectKey::new(kind, at.namespace.as_deref().unwrap_or_default(), &at.name))

@@ -18,8 +18,8 @@ use yumen_kubernetes::{
     TranslationSettings, WatchedContent, decode,
 };
 use yumen_kubernetes_client::{
-    ApiClient, LeaseKeeper, LeaseSettings, LeaseView, ObjectChange, RawObject, StatusWriter, WatchOutput, WatchReport,
-    WatchSet, WatchedKind,
+    ApiClient, LeaseKeeper, LeaseSettings, LeaseView, RawObjectChange, RawObject, StatusWriter, WatchOutput, WatchReport,
+    WatchSet, WatchTarget,
 };
 use yumen_store::{
     Authorship, Draft, LastGoodTask, MemoryStore, Proposal, ResourceKey, Store, TextSeal, load_last_good,
@@ -200,12 +200,12 @@ impl ClusterController {
         }
     }
 
-    fn watched(&self, kind: ClusterKind) -> WatchedKind {
+    fn watched(&self, kind: ClusterKind) -> WatchTarget {
         let whole = api_paths::watched(kind);
         match kind.api().content {
             WatchedContent::Full => whole,
             WatchedContent::Metadata | WatchedContent::Referenced => whole.metadata_only(),
-            WatchedContent::OwnPods => WatchedKind {
+            WatchedContent::OwnPods => WatchTarget {
                 namespace: Some(self.parts.namespace.clone()),
                 label_selector: Some(self.parts.config.pod_selector.clone()),
                 ..whole
@@ -235,7 +235,7 @@ impl ClusterController {
                 read = self.references.next() => self.take_reference(read, &mut batch),
                 Ok(()) = applied.changed() => self.resume_statuses(&tasks, self.board.waiting()),
                 Ok(()) = listeners.changed() => self.resume_statuses(&tasks, self.board.depending()),
-                held = tasks.lease.changed() => self.take_leadership(&tasks, held == Some(true)),
+                held = next_change(&mut tasks.lease) => self.take_leadership(&tasks, held),
                 () = tokio::time::sleep_until(deadline), if self.stage == StartStage::Listing => self.bridge(),
                 _ = looks.tick() => {
                     self.report_problems(&tasks);
@@ -253,11 +253,8 @@ impl ClusterController {
     async fn take(&mut self, report: WatchReport, tasks: &ControllerTasks, batch: &mut Vec<ClusterChange>) {
         let Some(&kind) = self.kinds.get(report.kind) else { return };
         let content = kind.api().content;
-        if let WatchOutput::Replaced(_) = &report.output {
-            self.versions.lock().unwrap_or_else(PoisonError::into_inner).note(
-                kind,
-                tasks.watches.api_version(report.kind),
-            );
+        if let Some(version) = report.version {
+            self.versions.lock().unwrap_or_else(PoisonError::into_inner).set(kind, version);
         }
         match &report.output {
             WatchOutput::Failed(error) => {
@@ -293,12 +290,12 @@ impl ClusterController {
                 let decoded = objects.iter().filter_map(|object| self.decoded(kind, object, batch)).collect();
                 batch.push(ClusterChange::Replace(kind, decoded));
             }
-            WatchOutput::Changed(ObjectChange::Put(object)) => {
+            WatchOutput::Changed(RawObjectChange::Put(object)) => {
                 if let Some(decoded) = self.decoded(kind, &object, batch) {
                     batch.push(ClusterChange::Put(decoded));
                 }
             }
-            WatchOutput::Changed(ObjectChange::Delete(object)) => {
+            WatchOutput::Changed(RawObjectChange::Delete(object)) => {
                 let key = ObjectKey::new(kind, &object.namespace, &object.name);
                 self.board.forget(&key);
                 batch.push(ClusterChange::Delete(key));
@@ -546,9 +543,21 @@ impl ClusterController {
             Problem::warning(key.to_string(), "", rule.clone())
         }));
         problems.extend(tasks.applier.problems());
+        problems.extend(tasks.lease.failure().map(|error| {
+            let message = format!("no replica can become the leader: {error}");
+            Problem::warning("kubernetes/lease", "", message).hint("statuses and Services are not written meanwhile")
+        }));
         let message = ControlMessage::Problems(ProblemSource::Kubernetes, problems);
         // Fails only if the process is ending and the control thread with it.
         let _ = self.parts.control.messages.send(message);
+    }
+}
+
+/// Waits for the next gain or loss; for ever if there is no election.
+async fn next_change(lease: &mut LeaseView) -> bool {
+    match lease.changed().await {
+        Some(is_held) => is_held,
+        None => std::future::pending().await,
     }
 }
 
@@ -556,7 +565,7 @@ impl ClusterController {
 fn recheck_groups(output: &WatchOutput, watches: &WatchSet) {
     let names: Vec<&str> = match output {
         WatchOutput::Replaced(objects) => objects.iter().map(|object| &*object.name).collect(),
-        WatchOutput::Changed(ObjectChange::Put(object) | ObjectChange::Delete(object)) => vec![&object.name],
+        WatchOutput::Changed(RawObjectChange::Put(object) | RawObjectChange::Delete(object)) => vec![&object.name],
         _ => return,
     };
     // A definition is named `plural.group`.

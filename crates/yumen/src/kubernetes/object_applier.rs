@@ -9,12 +9,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use yumen_base::Problem;
 use yumen_kubernetes::{DesiredObject, ObjectKey};
-use yumen_kubernetes_client::{ApiClient, ApiError, LeaseView, ObjectPatch};
+use yumen_kubernetes_client::{ApiClient, ApiError, LeaseView, ObjectPatch, PatchMethod};
 
 use super::api_paths::ServedVersions;
 
-/// Name of the field manager of server-side apply.
-const MANAGER: &str = "yumen";
 /// Pause before failed writes are repeated, and before a write that a conflict ended.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -134,7 +132,7 @@ async fn write_due(
         let result = match &form {
             Some(form) => {
                 let text = form.to_string();
-                client.patch(&path, ObjectPatch::apply(MANAGER, &text)).await.map(drop)
+                client.patch(&path, ObjectPatch { method: PatchMethod::Apply, is_status: false, body: &text }).await.map(drop)
             }
             None => match client.delete(&path, None).await {
                 Err(ApiError::NotFound(_)) => Ok(()),

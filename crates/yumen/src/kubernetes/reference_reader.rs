@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use yumen_kubernetes::{ClusterChange, ClusterKind, ObjectKey, decode};
-use yumen_kubernetes_client::{ApiClient, ApiError, ObjectChange, RawObject, WatchOutput};
+use yumen_kubernetes_client::{ApiClient, ApiError, RawObjectChange, RawObject, WatchOutput};
 
 use super::api_paths::ServedVersions;
 
@@ -77,7 +77,7 @@ impl ReferenceReader {
                     }
                 }
             }
-            WatchOutput::Changed(ObjectChange::Put(object) | ObjectChange::Delete(object)) => {
+            WatchOutput::Changed(RawObjectChange::Put(object) | RawObjectChange::Delete(object)) => {
                 let key = ObjectKey::new(kind, &object.namespace, &object.name);
                 if let Some(one) = self.required.get_mut(&key)
                     && one.delivered.as_deref() != Some(&*object.resource_version)

@@ -8,7 +8,7 @@ use yumen_base::time::Now;
 use yumen_base::{Problem, ProblemLevel};
 use yumen_kubernetes::status::{ConditionValue, ListenerFact, RuntimeFacts, StatusDraft, finish};
 use yumen_kubernetes::{ClusterKind, ObjectKey, ResourceName};
-use yumen_kubernetes_client::{ObjectPath, RawObject, StatusDecider, StatusReport, StatusWrite};
+use yumen_kubernetes_client::{ObjectAddress, RawObject, StatusDecider, StatusReport, StatusWrite};
 use yumen_store::{Revision, StoreState};
 
 use super::api_paths;
@@ -172,7 +172,7 @@ impl StatusBoard {
 }
 
 impl StatusDecider for StatusBoard {
-    fn decide(&self, at: &ObjectPath, current: &RawObject) -> Option<Box<str>> {
+    fn decide(&self, at: &ObjectAddress, current: &RawObject) -> Option<Box<str>> {
         let key = api_paths::key_of(at)?;
         let mut state = self.state();
         let draft = state.drafts.get(&key)?.clone();
@@ -185,7 +185,7 @@ impl StatusDecider for StatusBoard {
         wanted.map(|wanted| merge_patch(&status, &wanted).to_string().into())
     }
 
-    fn report(&self, at: &ObjectPath, report: StatusReport) {
+    fn report(&self, at: &ObjectAddress, report: StatusReport) {
         let Some(key) = api_paths::key_of(at) else { return };
         match report {
             StatusReport::Written(object) => {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::{IN_FLIGHT_MAX, StatusOutcome, StatusQueue, StatusStep};
 use crate::error::ApiError;
-use crate::object::ObjectPath;
-use crate::status_writer::StatusDraft;
+use crate::object::ObjectAddress;
+use crate::status_writer::StatusWrite;
 
-fn at(name: &str) -> ObjectPath {
-    ObjectPath {
+fn at(name: &str) -> ObjectAddress {
+    ObjectAddress {
         group: "g".into(),
         version: "v1".into(),
         plural: "things".into(),
@@ -17,8 +17,8 @@ fn at(name: &str) -> ObjectPath {
     }
 }
 
-fn draft(priority: u8, status: &str) -> StatusDraft {
-    StatusDraft { priority, resource_version: Some("1".into()), status: status.into() }
+fn draft(priority: u8, status: &str) -> StatusWrite {
+    StatusWrite { priority, resource_version: Some("1".into()), status: status.into() }
 }
 
 /// The writes that begin at a moment, as `name=status`.
