@@ -7,6 +7,7 @@ pub(crate) mod private_file;
 pub(crate) mod service;
 pub(crate) mod signals;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
@@ -67,6 +68,40 @@ pub(crate) fn with_datagrams_at(port: u16) -> Vec<u32> {
     let pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
     // Most calls find no inode: skip the scan of all processes then.
     pids.filter(|pid| !inodes.is_empty() && has_one(pid)).collect()
+}
+
+/// The processes that listen on TCP ports, as text by port, as far as this process may inspect others.
+pub(crate) fn with_tcp_listeners_at(ports: &BTreeSet<u16>) -> BTreeMap<u16, Vec<String>> {
+    let mut ports_by_inode = BTreeMap::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let table = std::fs::read_to_string(table).unwrap_or_default();
+        for port in ports {
+            // The state of a listening socket is 0A (proc_pid_net(5)).
+            let listening = table.lines().filter(|line| line.split_whitespace().nth(3) == Some("0A"));
+            let listening: Vec<&str> = listening.collect();
+            ports_by_inode
+                .extend(inodes_at(*port, &listening.join("\n")).into_iter().map(|one| (one, *port)));
+        }
+    }
+    let mut holders = BTreeMap::<u16, BTreeSet<u32>>::new();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());
+    for pid in pids.filter(|_| !ports_by_inode.is_empty()) {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        for target in open.filter_map(|file| std::fs::read_link(file.path()).ok()) {
+            if let Some(port) = target.to_str().and_then(|target| ports_by_inode.get(target)) {
+                holders.entry(*port).or_default().insert(pid);
+            }
+        }
+    }
+    let describe = |pid: u32| match pid == std::process::id() {
+        true => "this process".to_owned(),
+        false => {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            format!("process {pid} ({})", name.trim())
+        }
+    };
+    holders.into_iter().map(|(port, pids)| (port, pids.into_iter().map(describe).collect())).collect()
 }
 
 /// Link targets (`socket:[inode]`) of a port's sockets, from a table in the format of /proc/net/udp.

@@ -33,7 +33,7 @@ fn listeners_that_were_asked_for_alike_get_theirs_in_turn() {
     assert_eq!(ports(&sockets.take(SocketRole::Http, configured)), expected[3..]);
     assert_eq!(ports(&sockets.take(SocketRole::Admin, configured)), expected[2..3]);
     assert!(sockets.take(SocketRole::Http, configured).is_empty());
-    sockets.check_all_taken().unwrap();
+    sockets.check_activation_taken().unwrap();
 }
 
 #[test]
@@ -45,14 +45,15 @@ fn a_socket_of_the_service_manager_is_found_by_its_address_or_by_its_name() {
     assert!(sockets.take(SocketRole::Datagrams, address).is_empty(), "another kind of socket");
     assert_eq!(ports(&sockets.take(SocketRole::Http, address)), [address.port()]);
     assert_eq!(sockets.take(SocketRole::Admin, "127.0.0.1:9180".parse().unwrap()).len(), 1);
-    sockets.check_all_taken().unwrap();
+    sockets.check_activation_taken().unwrap();
 }
 
 #[test]
 fn an_unused_socket_is_an_error_with_its_name() {
     let passed = InheritedSocket { label: None, name: "web".into(), socket: bound() };
     let address = passed.address().unwrap();
-    let error = InheritedSockets::from_outside(vec![passed]).check_all_taken().unwrap_err().to_string();
+    let error =
+        InheritedSockets::from_outside(vec![passed]).check_activation_taken().unwrap_err().to_string();
     assert!(error.contains("`web`") && error.contains(&address.to_string()), "{error}");
 }
 
