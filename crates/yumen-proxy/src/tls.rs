@@ -194,7 +194,7 @@ impl DownstreamTlsAcceptor {
     }
 
     /// An acceptor for the connections of a listener of the configuration.
-    pub(crate) fn for_listener(&self, _number: ListenerNumber) -> DownstreamTlsAcceptor {
+    pub fn for_listener(&self, _number: ListenerNumber) -> DownstreamTlsAcceptor {
         self.clone()
     }
 

@@ -217,7 +217,7 @@ impl ListenerSupervisor {
         let has_http3 = claim.listener.settings.http3
             && claims.at(http3).is_some_and(|other| other.listener.id == claim.listener.id);
         match self.bound.get(&claim.at) {
-            Some(bound) if !is_exchangeable(bound.claim.role, claim.role) => return self.close(claim.at),
+            Some(bound) if !is_exchangeable(&bound.claim, claim) => return self.close(claim.at),
             Some(_) => return self.change(claim, has_http3),
             None => {}
         }
@@ -425,8 +425,12 @@ fn overlaps(one: &ListenAddress, other: &ListenAddress) -> bool {
         && (ip == other_ip || ip.is_unspecified() || other_ip.is_unspecified())
 }
 
-/// Whether sockets of one role can serve the other without being bound again.
-fn is_exchangeable(one: SocketRole, other: SocketRole) -> bool {
+/// Whether the sockets of one claim can serve the other without being bound again.
+fn is_exchangeable(one: &SocketClaim, other: &SocketClaim) -> bool {
     let is_tcp = |role| matches!(role, SocketRole::Http | SocketRole::Stream);
-    one == other || (is_tcp(one) && is_tcp(other))
+    match (one.role, other.role) {
+        // The TLS configuration of an endpoint is that of its listener.
+        (SocketRole::Http3, SocketRole::Http3) => one.listener.number == other.listener.number,
+        (one, other) => one == other || (is_tcp(one) && is_tcp(other)),
+    }
 }

@@ -13,7 +13,7 @@ use crate::datagrams::udp_echo;
 use crate::harness::http2::{self, Http2Client};
 use crate::harness::http3::{self, Http3Client};
 use crate::harness::tls::{over_tls, trusting};
-use crate::harness::{Client, Gateway, Options, Reply, Scratch, Upstream, certs, eventually, free_port};
+use crate::harness::{Client, Gateway, Options, Reply, Upstream, certs, eventually, free_port};
 use crate::l4::{connect, echo, first, nodes};
 
 /// A document with these listeners. Each of them serves all requests by `upstream`, and all streams by `stream`.
@@ -66,12 +66,22 @@ fn get(address: SocketAddr) -> Reply {
     Client::connect(address).get("/")
 }
 
+/// Starts, and waits until the listeners are open or have failed.
+fn start(resources: &Value) -> Gateway {
+    start_with(resources, &Options::default())
+}
+
+fn start_with(resources: &Value, options: &Options<'_>) -> Gateway {
+    let gateway = Gateway::with(resources, options);
+    eventually("the gateway is ready", 5, || gateway.status_text("/status/ready").0 == 200);
+    gateway
+}
+
 #[test]
 fn a_listener_of_the_resource_file_opens_moves_and_closes() {
     let upstream = Upstream::text("x");
     let [first, second] = [free_port(), free_port()];
-    let gateway = Gateway::start(&http_document(&[http("a", first)], &upstream));
-    // Without a wait: the gateway is ready once the listeners of its first configuration are open.
+    let gateway = start(&http_document(&[http("a", first)], &upstream));
     assert_eq!(get(first).text(), "x", "{}", gateway.log());
     assert!(is_open(&gateway, "a", first));
     assert_eq!(gateway.metric("yumen_listeners{state=\"open\"}"), 1.0);
@@ -140,8 +150,7 @@ fn a_port_in_use_is_a_problem_that_heals() {
     let upstream = Upstream::text("x");
     let [taken, free] = [free_port(), free_port()];
     let holder = TcpListener::bind(taken).unwrap();
-    let gateway = Gateway::start(&http_document(&[http("a", taken), http("b", free)], &upstream));
-    assert_eq!(gateway.status_text("/status/ready").0, 200, "a failed listener keeps no node from serving");
+    let gateway = start(&http_document(&[http("a", taken), http("b", free)], &upstream));
     assert_eq!(get(free).text(), "x");
     let problem = &problems(&gateway)[0];
     assert_eq!((&problem["object"], &problem["path"]), (&json!("listeners/a"), &json!("address")));
@@ -165,7 +174,7 @@ fn a_listener_whose_new_address_is_in_use_keeps_the_former_one() {
     let upstream = Upstream::text("x");
     let [taken, free] = [free_port(), free_port()];
     let holder = TcpListener::bind(taken).unwrap();
-    let gateway = Gateway::start(&http_document(&[http("a", free)], &upstream));
+    let gateway = start(&http_document(&[http("a", free)], &upstream));
     gateway.apply(&http_document(&[http("a", taken)], &upstream));
     eventually("the listener has failed", 5, || state(&gateway, "a")["state"] == "failed");
     assert_eq!(get(free).text(), "x");
@@ -184,7 +193,7 @@ fn an_address_belongs_to_the_oldest_listener_and_passes_on_without_a_gap() {
         listener
     };
     let both = http_document(&[aged("a", 2), aged("b", 1)], &upstream);
-    let gateway = Gateway::start(&both);
+    let gateway = start(&both);
     assert!(is_open(&gateway, "b", address));
     let problem = &problems(&gateway)[0];
     let expected = format!("not opened: listeners/b has the address {address}");
@@ -218,7 +227,6 @@ fn an_address_belongs_to_the_oldest_listener_and_passes_on_without_a_gap() {
     assert_eq!(gateway.get("/").status, 200);
 }
 
-/// Every change of `b` leaves the requests of `a` alone.
 #[test]
 fn twenty_changes_of_one_listener_disturb_no_request_of_another() {
     let upstream = Upstream::text("x");
@@ -234,7 +242,7 @@ fn twenty_changes_of_one_listener_disturb_no_request_of_another() {
         }
         http_document(&[http("a", stays), changing], &upstream)
     };
-    let gateway = Gateway::start(&version(0));
+    let gateway = start(&version(0));
     let (is_over, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -267,7 +275,7 @@ fn an_exchange_on_a_closed_listener_ends_and_its_connection_stays_open_until_the
     let gate = crate::harness::upstream::Gate::default();
     let upstream = Upstream::gated(&gate, "x");
     let address = free_port();
-    let gateway = Gateway::start(&http_document(&[http("a", address)], &upstream));
+    let gateway = start(&http_document(&[http("a", address)], &upstream));
     let mut client = Client::connect(address);
     client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
     eventually("the request is with the endpoint", 5, || upstream.requests() == 1);
@@ -285,7 +293,7 @@ fn a_thousand_listeners_open_in_about_a_second() {
     // One port on many loopback addresses.
     let address = |at: usize| SocketAddr::from(([127, 9, (at / 250) as u8, (at % 250 + 1) as u8], port));
     let all: Vec<Value> = (0..COUNT).map(|at| http(&format!("l{at}"), address(at))).collect();
-    let gateway = Gateway::start(&http_document(&[], &upstream));
+    let gateway = start(&http_document(&[], &upstream));
     gateway.edit(&http_document(&all, &upstream));
     let (mut began, open) = (None, "yumen_listeners{state=\"open\"}");
     let mut slowest = None;
@@ -313,7 +321,7 @@ fn more_listeners_than_the_limit_are_problems() {
     let [one, other] = [free_port(), free_port()];
     let listeners = [http("a", one), http("b", other)];
     let options = Options { node: "limits: {listeners: 1}\n", ..Options::default() };
-    let gateway = Gateway::with(&http_document(&listeners, &upstream), &options);
+    let gateway = start_with(&http_document(&listeners, &upstream), &options);
     assert!(is_open(&gateway, "a", one) && is_refused(other));
     assert_eq!(problems(&gateway)[0]["message"], "not opened: more than 1 listeners");
 }
@@ -339,7 +347,7 @@ fn listeners_serve_all_protocols() {
     let mut scoped = udp("udp-scoped");
     scoped["scopes"] = json!(["s"]);
     resources["stream_routes"].as_array_mut().unwrap().extend([udp("udp-static"), scoped]);
-    let gateway = Gateway::start(&resources);
+    let gateway = start(&resources);
     for (at, id) in ["http", "https", "tcp", "tls", "udp"].into_iter().enumerate() {
         assert!(is_open(&gateway, id, addresses[at]), "{id}: {}\n{}", state(&gateway, id), gateway.log());
     }
@@ -400,7 +408,7 @@ fn a_listener_changes_between_http_and_tcp_on_one_address() {
         listener["protocol"] = json!(protocol);
         document(&[listener], &upstream.alone(), &nodes(&[crate::l4::named("named")]))
     };
-    let gateway = Gateway::start(&version("http"));
+    let gateway = start(&version("http"));
     for _ in 0..3 {
         assert_eq!(get(address).text(), "x");
         gateway.apply(&version("tcp"));
@@ -415,13 +423,12 @@ fn a_listener_changes_between_http_and_tcp_on_one_address() {
     }
 }
 
-/// Starts on a resource file without a wait for its listeners.
 #[test]
 fn a_listener_with_a_wildcard_address_replaces_one_of_a_single_address() {
     let upstream = Upstream::text("x");
     let address = free_port();
     let any = SocketAddr::from(([0, 0, 0, 0], address.port()));
-    let gateway = Gateway::start(&http_document(&[http("a", address)], &upstream));
+    let gateway = start(&http_document(&[http("a", address)], &upstream));
     for next in [any, address] {
         gateway.apply(&http_document(&[http("a", next)], &upstream));
         eventually("the listener is open", 5, || is_open(&gateway, "a", next));

@@ -48,9 +48,10 @@ impl ListenerServices {
             SocketRole::Http3 => {
                 let bound = listeners::open_http3(&settings, &settings, workers, sockets)?;
                 let predecessor = sockets.take_predecessor_link(settings.address);
-                let (acceptor, identity) = (&self.acceptor, &self.http3_identity);
+                let (acceptor, identity) =
+                    (self.acceptor.for_listener(claim.listener.number), &self.http3_identity);
                 let (endpoints, leave) =
-                    yumen_proxy::listen_http3(bound, acceptor, &self.settings, identity, predecessor)
+                    yumen_proxy::listen_http3(bound, &acceptor, &self.settings, identity, predecessor)
                         .map_err(|error| anyhow!("HTTP/3 cannot be set up: {error}"))?;
                 self.http3_handovers.add(settings.address, leave);
                 let dealt = listeners::deal(endpoints, workers);
