@@ -274,8 +274,10 @@ impl ListenerSupervisor {
     /// the new address are open.
     fn close_replaced(&mut self, claims: &ListenerClaims) {
         let served: BTreeSet<&Arc<str>> = self.open_listeners(claims).map(|listener| &listener.id).collect();
+        let is_refused = |id: &Arc<str>| claims.refused.get(id).is_some_and(|refusal| !refusal.keeps_former);
+        let ids = self.listeners.iter().map(|listener| &listener.id);
         let is_moving: BTreeSet<&Arc<str>> =
-            self.listeners.iter().map(|listener| &listener.id).filter(|id| !served.contains(id)).collect();
+            ids.filter(|id| !served.contains(id) && !is_refused(id)).collect();
         let is_replaced = |(at, bound): &(&ListenAddress, &BoundSockets)| {
             claims.at(**at).is_none() && !is_moving.contains(&bound.claim.listener.id)
         };
@@ -390,7 +392,9 @@ impl ListenerSupervisor {
             let at = listener.address();
             let own = self.bound.get(&at).filter(|bound| bound.claim.listener.id == listener.id);
             let state = match (self.claims.refused.get(&listener.id), own, self.failures.get(&at)) {
-                (Some(reason), ..) => ListenerState::Failed { reason: reason.clone(), retry_at_ms: None },
+                (Some(refusal), ..) => {
+                    ListenerState::Failed { reason: refusal.reason.clone(), retry_at_ms: None }
+                }
                 (None, Some(bound), _) if bound.is_open => ListenerState::Open { bound: at.address },
                 (None, _, Some(failure)) if failure.owner == listener.id => ListenerState::Failed {
                     reason: failure.reason.clone(),

@@ -71,14 +71,22 @@ pub(super) struct SocketClaim {
     pub(super) listener: RequestedListener,
 }
 
+/// The reason why a listener claims no sockets.
+#[derive(Debug, Clone)]
+pub(super) struct ClaimRefusal {
+    pub(super) reason: String,
+    /// Whether the sockets of its former address stay open.
+    pub(super) keeps_former: bool,
+}
+
 /// The claims of all listeners.
 #[derive(Debug, Default)]
 pub(super) struct ListenerClaims {
     /// The oldest listener first; each address at most once.
     pub(super) sockets: Vec<SocketClaim>,
     by_address: BTreeMap<ListenAddress, usize>,
-    /// Listeners without sockets, with the reason.
-    pub(super) refused: BTreeMap<Arc<str>, String>,
+    /// Listeners without sockets.
+    pub(super) refused: BTreeMap<Arc<str>, ClaimRefusal>,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -95,15 +103,18 @@ impl ListenerClaims {
             occupied.iter().map(|(at, owner)| (*at, (*owner).to_owned())).collect();
         for (at, listener) in listeners.into_iter().enumerate() {
             if at >= listeners_max {
-                let message = format!("not opened: more than {listeners_max} listeners");
+                let reason = format!("not opened: more than {listeners_max} listeners");
+                let problem = Problem::error(listener.object(), "", &*reason);
                 let hint = "delete listeners, or raise limits.listeners in yumen.yaml";
-                claims.refuse(&listener, "", &message, hint);
+                claims.refuse(&listener, ClaimRefusal { reason, keeps_former: false }, problem.hint(hint));
                 continue;
             }
             let address = listener.address();
             if let Some(owner) = owners.get(&address) {
-                let message = format!("not opened: {owner} has the address {}", address.address);
-                claims.refuse(&listener, "address", &message, "use another address");
+                let reason = format!("not opened: {owner} has the address {}", address.address);
+                let problem =
+                    Problem::error(listener.object(), "address", &*reason).hint("use another address");
+                claims.refuse(&listener, ClaimRefusal { reason, keeps_former: true }, problem);
                 continue;
             }
             owners.insert(address, listener.object());
@@ -133,9 +144,9 @@ impl ListenerClaims {
         Some(SocketClaim { at, role: SocketRole::Http3, listener: listener.clone() })
     }
 
-    fn refuse(&mut self, listener: &RequestedListener, path: &str, message: &str, hint: &str) {
-        self.refused.insert(listener.id.clone(), message.to_owned());
-        self.problems.push(Problem::error(listener.object(), path, message).hint(hint));
+    fn refuse(&mut self, listener: &RequestedListener, refusal: ClaimRefusal, problem: Problem) {
+        self.refused.insert(listener.id.clone(), refusal);
+        self.problems.push(problem);
     }
 
     pub(super) fn at(&self, at: ListenAddress) -> Option<&SocketClaim> {
