@@ -292,6 +292,7 @@ struct RunningGateway {
     backing_up: Mutex<()>,
     cluster: Arc<NodeCluster>,
     top: Document,
+    listeners: ListenerReport,
 }
 
 impl LiveGateway for RunningGateway {
@@ -355,6 +356,10 @@ impl LiveGateway for RunningGateway {
         Ok(file)
     }
 
+    fn listeners(&self) -> serde_json::Value {
+        self.listeners.document()
+    }
+
     fn top(&self) -> serde_json::Value {
         (self.top)()
     }
@@ -376,6 +381,7 @@ fn v1_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> 
         backing_up: Mutex::default(),
         cluster: context.cluster.clone(),
         top: top(&Arc::new(AllCounters(context.workers.counters.clone())), &context.control.status),
+        listeners: context.listeners.clone(),
     };
     V1State { admin, live: Arc::new(live) }
 }
