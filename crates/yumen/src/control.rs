@@ -87,6 +87,8 @@ pub(crate) enum ProblemSource {
     Limits,
     /// Kubernetes controller.
     Kubernetes,
+    /// Sockets of the configuration's listeners.
+    Listeners,
 }
 
 /// Handle of the control thread: message sender and exported state.
