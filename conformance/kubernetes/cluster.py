@@ -93,7 +93,8 @@ class Cluster:
             raise ClusterError(f"{', '.join(missing)} missing in {BIN}: run scripts/deps.sh kubernetes")
         self.stop()
         self.folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self.folder / "etcd", ignore_errors=True)
+        for name in ("etcd", "certificates", "certificates-controllers"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
         self._acquire_lock()
         client, peer, api, controllers = free_ports(4)
         self._write_credentials(api)
@@ -188,7 +189,6 @@ class Cluster:
 
     def _start_api_server(self, etcd: int, port: int) -> None:
         key = self.folder / "accounts.key"
-        (self.folder / "certificates/apiserver.crt").unlink(missing_ok=True)
         self._spawn("apiserver", BIN / "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{etcd}",
                     "--bind-address=127.0.0.1", f"--secure-port={port}", "--advertise-address=127.0.0.1",
                     "--endpoint-reconciler-type=none", f"--cert-dir={self.folder}/certificates",

@@ -55,6 +55,8 @@ class ContainerRun:
     command: ContainerCommand
     state: ContainerState = field(default_factory=ContainerState)
     process: asyncio.subprocess.Process | None = None
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def log(self) -> Path:
@@ -73,12 +75,16 @@ class ContainerRun:
             *command.arguments, env=command.environment, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT, start_new_session=True)
         self.state.is_running, self.state.started = True, timestamp(0)
+        self.ended.clear()
+        self.started.set()
         copying = asyncio.create_task(self._copy_log(self.process))
         code = await self.process.wait()
         # Descendants may hold the pipe open; they end with the container.
         self._signal_group(signal.SIGKILL)
         await copying
         self.state.is_running, self.state.is_ready, self.state.exit_code = False, False, code
+        self.started.clear()
+        self.ended.set()
         return code
 
     async def _copy_log(self, process: asyncio.subprocess.Process) -> None:
@@ -121,7 +127,7 @@ class ContainerRun:
         """Waits until the container without a probe can be expected to respond."""
         end = time.monotonic() + LISTEN_SECONDS
         while time.monotonic() < end and self.state.is_running:
-            if self.process and network.is_listening(self.process.pid):
+            if self.process and network.is_listening(self.process.pid, self.command.namespace):
                 return
             await asyncio.sleep(FIRST_PROBE_SECONDS)
 

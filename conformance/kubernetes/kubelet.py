@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ class Kubelet:
             await asyncio.to_thread(network.tear_down)
             logs.stop()
 
-    def _keep(self, work: Any) -> asyncio.Task[None]:
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that this object refers to, since the event loop does not."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)

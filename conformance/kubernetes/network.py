@@ -137,16 +137,16 @@ def _listen_here(namespace: str, address: str, port: int, made: list[socket.sock
         made.append(error)
 
 
-def is_listening(pid: int) -> bool:
-    """Whether any TCP or UDP socket is bound in the network namespace of a process."""
-    for table, states in (("tcp", ("0A",)), ("tcp6", ("0A",)), ("udp", ("07",)), ("udp6", ("07",))):
-        try:
-            lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
-        except OSError:
-            continue
-        if any(line.split()[3] in states for line in lines):
-            return True
-    return False
+def is_listening(pid: int, namespace: str) -> bool:
+    """Whether any TCP or UDP socket is bound in a namespace, which the process enters soon after its start."""
+    try:
+        if os.stat(f"/proc/{pid}/ns/net").st_ino != os.stat(f"/run/netns/{namespace}").st_ino:
+            return False
+        tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6", "udp", "udp6")]
+    except OSError:
+        return False
+    # States of listening TCP sockets and of unconnected UDP sockets.
+    return any(line.split()[3] in ("0A", "07") for table in tables for line in table.splitlines()[1:])
 
 
 def is_permitted() -> bool:

@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import network
 from api import STRATEGIC_PATCH, ApiClient, ApiError, KubeObject
@@ -128,7 +129,7 @@ class PodRun:
         return ContainerCommand(program, [expand(word, environment) for word in words], environment, mounts, user,
                                 not security.get("readOnlyRootFilesystem"), self.network.namespace)
 
-    def _spawn(self, work) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.create_task(work))
 
     async def _keep_running(self, container: ContainerRun) -> None:
@@ -158,14 +159,12 @@ class PodRun:
 
     async def _wait_listening(self, container: ContainerRun) -> None:
         """Readiness of a container without a probe, after each of its starts."""
-        restarts = -1
         while True:
-            if container.state.is_running and restarts != container.state.restarts:
-                restarts = container.state.restarts
-                await container.wait_listening()
-                container.state.is_ready = container.state.is_running
-                await self._report()
-            await asyncio.sleep(FIRST_PROBE_SECONDS)
+            await container.started.wait()
+            await container.wait_listening()
+            container.state.is_ready = container.state.is_running
+            await self._report()
+            await container.ended.wait()
 
     async def _check_readiness(self, probe: ContainerProbe, state: ContainerState) -> None:
         """Probes until the pod has ended, termination included."""

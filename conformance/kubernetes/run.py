@@ -18,8 +18,9 @@ import time
 from pathlib import Path
 
 import network
+from api import KubeObject
 from balancer import UNUSABLE_ADDRESS, USABLE_ADDRESS
-from cluster import BIN, GATEWAY_API_VERSION, HERE, ROOT, ClusterError, start_time
+from cluster import BIN, GATEWAY_API_VERSION, HERE, ROOT, ClusterError
 from fixture import ClusterFixture, suite_images, wait_for
 from pod import OUTSIDE
 from results import SuiteLog, judge, read_known_failures
@@ -93,7 +94,7 @@ class Yumen:
                 self.process.wait()
 
 
-def outside_pod() -> dict:
+def outside_pod() -> KubeObject:
     """A pod whose address is that of this machine, so that Gateways lead to the process outside."""
     probe = {"httpGet": {"path": "/status/ready", "port": 9091}, "periodSeconds": 1}
     return {"apiVersion": "v1", "kind": "Pod",
@@ -150,8 +151,7 @@ def check_programs(binary: Path) -> None:
 
 def hold(world: ClusterFixture) -> None:
     print(f"the cluster stays until ^C: export KUBECONFIG={world.cluster.kubeconfig} PATH=$PATH:{BIN}", flush=True)
-    while start_time(os.getppid()):
-        time.sleep(1)
+    signal.pause()
 
 
 def conform(args: argparse.Namespace, tests: list[str]) -> int:

@@ -17,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 
+from api import KubeObject
 from balancer import UNUSABLE_ADDRESS, USABLE_ADDRESS
 from cluster import ClusterError
 from fixture import ClusterFixture, suite_images, wait_for
@@ -28,7 +29,7 @@ PAUSE_SECONDS = 0.01
 OPEN_CONNECTIONS = 500
 
 
-def manifests() -> list[dict]:
+def manifests() -> list[KubeObject]:
     """An echo Deployment that leaves its Service before it ends, its Service, and a DNS server for UDP."""
     echo = {"name": "echo", "image": "registry.example/echo-basic:v1", "lifecycle": {"preStop": {"sleep": {"seconds": 2}}},
             "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}
@@ -43,17 +44,17 @@ def manifests() -> list[dict]:
             service("static", {"port": 80, "targetPort": 3000}, loadBalancerIP=UNUSABLE_ADDRESS, selector={"app": "echo"})]
 
 
-def named(version: str, kind: str, name: str, **members: object) -> dict:
+def named(version: str, kind: str, name: str, **members: object) -> KubeObject:
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, **members}
 
 
-def deployment(name: str, replicas: int, container: dict, volumes: list[dict]) -> dict:
+def deployment(name: str, replicas: int, container: KubeObject, volumes: list[KubeObject]) -> KubeObject:
     template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container], "volumes": volumes}}
     return named("apps/v1", "Deployment", name, spec={
         "replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template})
 
 
-def service(name: str, port: dict, **members: object) -> dict:
+def service(name: str, port: KubeObject, **members: object) -> KubeObject:
     return named("v1", "Service", name, spec={"type": "LoadBalancer", "selector": {"app": name}, "ports": [port], **members})
 
 

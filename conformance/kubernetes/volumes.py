@@ -90,8 +90,9 @@ class PodSources:
 
     def environment(self, container: KubeObject) -> dict[str, str]:
         """The variables of a container, those of the API server included."""
-        variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/", "HOSTNAME": self.pod["metadata"]["name"],
-                     "KUBERNETES_SERVICE_HOST": API_SERVICE, "KUBERNETES_SERVICE_PORT": "443"}
+        variables = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/",
+                     "HOSTNAME": self.pod["metadata"]["name"], "KUBERNETES_SERVICE_HOST": API_SERVICE,
+                     "KUBERNETES_SERVICE_PORT": "443"}
         for entry in container.get("env") or []:
             if "valueFrom" in entry:
                 value = self._reference(entry["name"], entry["valueFrom"])
