@@ -303,15 +303,17 @@ install_kubernetes() {
 
 # The suite also brings the definitions of the Gateway API.
 build_kubernetes() {
-    local out=$1 directory=$2 package=$3 version=k8s.io/component-base/version crds command=(build)
+    local out=$1 directory=$2 package=$3 version=k8s.io/component-base/version crds channel command=(build)
     [[ $package != . ]] || command=(test -c)
     (cd "$directory" && CGO_ENABLED=0 nice -n 15 go "${command[@]}" -trimpath -o "$out" -ldflags "-s -w \
         -X $version.gitVersion=v$kubernetes_version -X $version.gitMajor=1 -X $version.gitMinor=36" "$package" \
         </dev/null 9>&- >&2) || return 1
     [[ $package == . ]] || return 0
     crds=$(cd "$directory" && go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd || return 1
-    rm -rf "$kubernetes/crds" && mkdir "$kubernetes/crds" &&
-        cp -r "$crds/standard" "$crds/experimental" "$kubernetes/crds/" && chmod -R u+w "$kubernetes/crds"
+    for channel in standard experimental; do
+        rm -rf "$kubernetes/crds/$channel" && mkdir -p "$kubernetes/crds/$channel" &&
+            cp "$crds/$channel"/gateway.*.yaml "$kubernetes/crds/$channel/" || return 1
+    done
 }
 
 install_debian

@@ -29,11 +29,16 @@ NODE_NAMESPACE = f"{PREFIX}-node"
 HOST_LINK = f"{PREFIX}-host"
 CLONE_NEWNET = 0x40000000
 
-# Connections of this machine keep their source address. Those of pods get the node's, because a pod may be its own endpoint.
+# Connections of this machine keep their source address. The node's replaces it where the endpoint may be the client itself, whose
+# packets would not return through the node: for pods, and for an endpoint on this machine.
 BASE_RULES = f"""table ip balancer {{
   map services {{ type ipv4_addr . inet_proto . inet_service : verdict; }}
   chain prerouting {{ type nat hook prerouting priority dstnat; ip daddr . meta l4proto . th dport vmap @services; }}
-  chain postrouting {{ type nat hook postrouting priority srcnat; ip saddr {PODS} ct status dnat masquerade; }}
+  chain postrouting {{
+    type nat hook postrouting priority srcnat;
+    ip saddr {PODS} ct status dnat masquerade;
+    ip daddr {HOST} ct status dnat masquerade;
+  }}
 }}
 """
 
