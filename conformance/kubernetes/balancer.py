@@ -1,7 +1,7 @@
 """Load balancers: an address for each Service of that type, and rules of nftables from `address:port` to its endpoints.
 
-Endpoints are those of all EndpointSlices of the Service, whoever manages them. The kernel picks one at random per connection or UDP
-flow. Connection tracking keeps the choice, so a change of the endpoints moves only new connections.
+Endpoints are those of all EndpointSlices of the Service, whoever manages them. The kernel picks one at random per connection or
+UDP flow. Connection tracking keeps the choice, so a change of the endpoints moves only new connections.
 """
 
 import asyncio

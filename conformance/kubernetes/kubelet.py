@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """A stand-in for the node of a cluster: kubelet, network and load balancer, without containers.
 
-Each pod gets a network namespace with an address (`network.py`); its containers are programs of this machine, chosen by the name of the
-image, in a root directory of their own (`container.sh`). Services of type LoadBalancer get addresses that this machine
-reaches (`balancer.py`). SIGTERM and SIGINT end all pods and remove all namespaces; the pods' objects stay.
+Each pod gets a network namespace with an address (`network.py`); its containers are programs of this machine, chosen by the name
+of the image, in a root directory of their own (`container.sh`). Services of type LoadBalancer get addresses that this machine
+reaches (`balancer.py`). It prints `ready` once it follows the cluster. SIGTERM and SIGINT end all pods and remove all namespaces;
+the pods' objects stay.
 Needs root. Usage: conformance/kubernetes/kubelet.py --kubeconfig FILE --image NAME=PROGRAM... [--folder FOLDER]
 """
 

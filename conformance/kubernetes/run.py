@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The conformance suite of the Gateway API, all profiles and features, against Yumen in a cluster without containers.
 
-Yumen runs as the Deployment of deploy/kubernetes/yumen.yaml, with the rights of its ServiceAccount only. Every failing test must be listed in
-known_failures.txt with its reason; a listed test that passes is a failure too. A full run writes report-1.6.3.yaml.
+Yumen runs as the Deployment of deploy/kubernetes/yumen.yaml, with the rights of its ServiceAccount only. Every failing test must
+be listed in known_failures.txt with its reason; a listed test that passes is a failure too. A full run writes report-1.6.3.yaml.
 `scripts/deps.sh kubernetes` builds the programs. Needs root, for network namespaces.
-Usage: conformance/kubernetes/run.py [--short] [--test NAME]... [--replicas N] [--outside] [--keep] [--binary FILE] [--logs FOLDER]
+Usage: conformance/kubernetes/run.py [--short] [--test NAME]... [--replicas N] [--outside] [--keep] [--binary FILE]
 """
 
 import argparse
@@ -33,10 +33,11 @@ ORGANIZATION = PROJECT = "yumen"
 URL = CONTACT = "https://yumen.io"
 # Each area of the controller once, in about a minute.
 SHORT = """GatewayModifyListeners GatewayStaticAddresses GatewayInfrastructureMetadata GatewaySecretReferenceGrantSpecific
-GatewayFrontendClientCertificateValidation GatewayHTTPListenerIsolation HTTPRouteMatching HTTPRoutePathMatchOrder HTTPRouteHTTPSListener
-HTTPRouteMultipleGateways HTTPRouteRewritePath HTTPRouteRedirectPath HTTPRouteCORS HTTPRouteRequestMirror HTTPRouteWeight
-HTTPRouteBackendProtocolWebSocket HTTPRouteServiceTypes BackendTLSPolicy ListenerSetHTTPRouting GRPCExactMethodMatching
-TLSRouteSimpleSameNamespace TLSRouteTerminateSimpleSameNamespace TCPRouteReferenceGrant UDPRoute""".split()
+GatewayFrontendClientCertificateValidation GatewayHTTPListenerIsolation HTTPRouteMatching HTTPRoutePathMatchOrder
+HTTPRouteHTTPSListener HTTPRouteMultipleGateways HTTPRouteRewritePath HTTPRouteRedirectPath HTTPRouteCORS
+HTTPRouteRequestMirror HTTPRouteWeight HTTPRouteBackendProtocolWebSocket HTTPRouteServiceTypes BackendTLSPolicy
+ListenerSetHTTPRouting GRPCExactMethodMatching TLSRouteSimpleSameNamespace TLSRouteTerminateSimpleSameNamespace
+TCPRouteReferenceGrant UDPRoute""".split()
 READY_SECONDS = 60
 SUITE_MINUTES = 40
 
@@ -64,7 +65,8 @@ class Yumen:
 
     def logs(self) -> list[Path]:
         """The logs of all replicas, those that ended included."""
-        return sorted(self.world.folder.glob(f"pods/{NAMESPACE}_yumen-*/yumen.log")) + sorted(self.world.folder.glob("outside.log"))
+        folder = self.world.folder
+        return [*sorted(folder.glob(f"pods/{NAMESPACE}_yumen-*/yumen.log")), *folder.glob("outside.log")]
 
     def _start_outside(self) -> None:
         folder = self.world.folder
@@ -186,11 +188,15 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help=f"{len(SHORT)} tests over all profiles")
     parser.add_argument("--test", action="append", default=[], metavar="NAME", help="run this test; repeatable")
     parser.add_argument("--replicas", type=int, default=1, help="replicas of Yumen [default: 1]")
-    parser.add_argument("--outside", action="store_true", help="run Yumen as a process of this machine, with the rights of an administrator")
+    parser.add_argument("--outside", action="store_true",
+                        help="run Yumen as a process of this machine, with the rights of an administrator")
     parser.add_argument("--keep", action="store_true", help="leave the cluster up after the suite, until ^C")
-    parser.add_argument("--binary", type=Path, default=Path(os.environ.get("BINARY", ROOT / "target/release/yumen")), help="Yumen's binary")
-    parser.add_argument("--logs", type=Path, default=ROOT / "target/conformance-kubernetes", help="folder of logs, replaced by each run")
-    parser.add_argument("--channel", choices=("standard", "experimental"), default="experimental", help="channel of the CRDs")
+    parser.add_argument("--binary", type=Path, default=Path(os.environ.get("BINARY", ROOT / "target/release/yumen")),
+                        help="Yumen's binary")
+    parser.add_argument("--logs", type=Path, default=ROOT / "target/conformance-kubernetes",
+                        help="folder of logs, replaced by each run")
+    parser.add_argument("--channel", choices=("standard", "experimental"), default="experimental",
+                        help="channel of the CRDs [default: experimental]")
     args = parser.parse_args()
     args.binary, args.logs = args.binary.resolve(), args.logs.resolve()
     try:

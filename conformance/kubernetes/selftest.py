@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A test of the fixtures without Yumen: pods, EndpointSlices, a load balancer by TCP and UDP, logs, termination.
 
-A Deployment of the suite's echo server behind a Service of type LoadBalancer is scaled 2 -> 3 -> 1 while clients send requests, each on
-a connection of its own; none may fail. Needs root. Usage: conformance/kubernetes/selftest.py [--folder FOLDER]
+A Deployment of the suite's echo server behind a Service of type LoadBalancer is scaled 2 -> 3 -> 1 while clients send requests, each
+on a connection of its own; none may fail. Needs root. Usage: conformance/kubernetes/selftest.py [--folder FOLDER]
 """
 
 import argparse
@@ -130,7 +130,7 @@ def check_scaling(world: ClusterFixture, address: str, watch: Stopwatch) -> None
     check(len(remaining) == 1, f"one pod is left, but {remaining} respond")
     alive = sum(half_close(connection) for connection in kept)
     check(alive > 0 or not remaining & survivors, "no connection outlived the change of the endpoints")
-    watch.step(f"{alive} of {OPEN_CONNECTIONS} idle connections outlived the pods of the others; each got its response after a half-close")
+    watch.step(f"{alive} of {OPEN_CONNECTIONS} idle connections outlived the change of the pods and got a response after a half-close")
 
 
 def half_close(connection: socket.socket) -> bool:
@@ -226,6 +226,8 @@ def main() -> None:
             run(folder)
     except ClusterError as error:
         sys.exit(f"selftest: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":
