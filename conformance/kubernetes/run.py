@@ -39,6 +39,10 @@ HTTPRouteRequestMirror HTTPRouteWeight HTTPRouteBackendProtocolWebSocket HTTPRou
 ListenerSetHTTPRouting GRPCExactMethodMatching TLSRouteSimpleSameNamespace TLSRouteTerminateSimpleSameNamespace
 TCPRouteReferenceGrant UDPRoute""".split()
 READY_SECONDS = 60
+# Ends of Yumen before it was ready, after which the run gives up.
+FAILURES_MAX = 3
+# End of a log that is printed.
+LOG_CHARACTERS = 1500
 SUITE_MINUTES = 40
 
 
@@ -58,10 +62,25 @@ class Yumen:
         if self.outside:
             self._start_outside()
         try:
-            self.world.wait_rollout(NAMESPACE, "yumen", READY_SECONDS)
+            wait_for("Yumen", self._is_ready, READY_SECONDS, lambda: self.failures() < FAILURES_MAX)
         except ClusterError as error:
-            logs = "\n".join(path.read_text()[-1500:] for path in self.logs())
-            raise ClusterError(f"Yumen is not ready: {error}\n{logs}") from error
+            logs = "\n".join(path.read_text()[-LOG_CHARACTERS:] for path in self.logs())
+            raise ClusterError(f"{error}\n{logs}") from error
+
+    def _is_ready(self) -> bool:
+        ready = [one["type"] == "Ready" and one["status"] == "True"
+                 for pod in self._pods() for one in pod["status"].get("conditions") or []]
+        return sum(ready) == (1 if self.outside else self.replicas)
+
+    def failures(self) -> int:
+        """The number of times that a replica ended on its own."""
+        if self.process:
+            return FAILURES_MAX if self.process.poll() is not None else 0
+        return sum(one["restartCount"] for pod in self._pods() for one in pod["status"].get("containerStatuses") or [])
+
+    def _pods(self) -> list[KubeObject]:
+        found: list[KubeObject] = self.world.cluster.client().get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+        return found
 
     def logs(self) -> list[Path]:
         """The logs of all replicas, those that ended included."""
@@ -77,14 +96,6 @@ class Yumen:
                  self.world.cluster.kubeconfig, "--data-dir", folder / "outside", "--status", f"{network.HOST}:9091"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables, start_new_session=True)
         self.world.cluster.client().create(f"/api/v1/namespaces/{NAMESPACE}/pods", outside_pod())
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/yumen-outside"
-        process = self.process
-
-        def is_ready() -> bool:
-            conditions = self.world.cluster.client().get(path)["status"].get("conditions") or []
-            return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-        wait_for(f"Yumen ({folder}/outside.log)", is_ready, READY_SECONDS, lambda: process.poll() is None)
 
     def stop(self) -> None:
         if self.process:
@@ -176,6 +187,9 @@ def conform(args: argparse.Namespace, tests: list[str]) -> int:
                 shutil.copyfile(folder / "report.yaml", REPORT)
                 print(f"report: {REPORT}")
             print(f"{time.monotonic() - begin:.0f} s; logs are in {folder}")
+            if failures := yumen.failures():
+                print(f"FAILED: Yumen ended {failures} times; see {', '.join(map(str, yumen.logs()))}")
+                failed += failures
             if args.keep:
                 hold(world)
         finally:
