@@ -56,8 +56,8 @@ class SuiteLog:
 
 
 def reason(lines: list[str]) -> str:
-    """The lines of a failed test that begin at its last error."""
-    starts = [number for number, line in enumerate(lines) if re.search(r"Error(:| Trace:)|\bfatal\b|FailNow", line)]
+    """The lines of a failed test that begin at its first error."""
+    starts = [number for number, line in enumerate(lines) if re.search(r"\bError:|FailNow|panic:", line)]
     begin = starts[0] if starts else max(len(lines) - REASON_LINES, 0)
     return "".join(f"     {line}" for line in lines[begin:begin + REASON_LINES]).rstrip()
 
