@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
-# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|lab|lab-caddy|lab-traefik|lab-apinto|profile]...
-# (default: test). The gateways in Go are groups of their own, because each takes minutes to build.
+# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|lab|lab-caddy|lab-traefik|lab-apinto|profile]...
+# (default: test). The gateways in Go and Kubernetes are groups of their own, because each takes minutes to build.
 # The tools of the build are always included.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -43,6 +43,11 @@ conformance python3 python3
 conformance sslscan sslscan
 conformance curl curl
 conformance python3:ensurepip python3-venv
+kubernetes openssl openssl
+kubernetes python3 python3
+kubernetes ip      iproute2
+kubernetes nft     nftables
+kubernetes setpriv util-linux
 lab   python3:ensurepip python3-venv
 lab   nginx       nginx-light
 lab   haproxy     haproxy
@@ -56,11 +61,27 @@ LIST
 go_needs() {
     cat <<'LIST'
 test        etcd-current        go.etcd.io/etcd/server/v3 conformance/etcd
+kubernetes  etcd-current        go.etcd.io/etcd/server/v3 conformance/etcd
 test        pebble              github.com/letsencrypt/pebble/v2/cmd/pebble
 test        pebble-challtestsrv github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv
 conformance h2spec              github.com/summerwind/h2spec/cmd/h2spec
 conformance grpc-interop-client google.golang.org/grpc/interop/client
 conformance grpc-interop-server google.golang.org/grpc/interop/server
+LIST
+}
+
+# Kubernetes and the suite of the Gateway API, for conformance/kubernetes: NAME DIRECTORY PACKAGE, each pinned by the go.mod
+# of a directory under conformance/. `.` is the suite itself. The versions are those of conformance/kubernetes/cluster.py.
+kubernetes_version=1.36.3
+kubernetes=${HOME:-/root}/.cache/yumen-kubernetes/$kubernetes_version
+kubernetes_needs() {
+    cat <<'LIST'
+echo-basic              kubernetes         sigs.k8s.io/gateway-api/conformance/echo-basic
+coredns                 kubernetes/dns     github.com/coredns/coredns
+gateway-conformance     kubernetes         .
+kube-apiserver          kubernetes/cluster k8s.io/kubernetes/cmd/kube-apiserver
+kube-controller-manager kubernetes/cluster k8s.io/kubernetes/cmd/kube-controller-manager
+kubectl                 kubernetes/cluster k8s.io/kubernetes/cmd/kubectl
 LIST
 }
 
@@ -255,8 +276,49 @@ install_python() {
     echo "$python_packages" >"$venv/version"
 }
 
+# Kubernetes takes about 15 minutes of two cores, once per version and user: worktrees share the programs. A program is current
+# if the checksum beside it is that of its sources. Without Go or a registry it prints a message; `make test` then skips the suite.
+install_kubernetes() {
+    wanted kubernetes || return 0
+    local program directory package sources sum
+    mkdir -p "$kubernetes"
+    exec 9>"$kubernetes/lock"
+    flock 9
+    while read -r program directory package; do
+        directory=$root/conformance/$directory
+        sources=("$directory/go.mod" "$directory/go.sum")
+        [[ $package != . ]] || sources+=("$directory"/*_test.go)
+        sum=$(cat "${sources[@]}" | cksum)
+        [[ -x $kubernetes/$program && $(cat "$kubernetes/$program.sum" 2>/dev/null) == "$sum" ]] && continue
+        command -v go >/dev/null || { echo "no Go here: $program is not built" >&2; return 0; }
+        echo "building: $program for Kubernetes $kubernetes_version (minutes)" >&2
+        if build_kubernetes "$kubernetes/$program" "$directory" "$package"; then
+            echo "$sum" >"$kubernetes/$program.sum"
+        else
+            echo "$program is not built: is the Go module proxy out of reach?" >&2
+        fi
+    done < <(kubernetes_needs)
+    exec 9>&-
+}
+
+# The suite also brings the definitions of the Gateway API.
+build_kubernetes() {
+    local out=$1 directory=$2 package=$3 version=k8s.io/component-base/version crds channel command=(build)
+    [[ $package != . ]] || command=(test -c)
+    (cd "$directory" && CGO_ENABLED=0 nice -n 15 go "${command[@]}" -trimpath -o "$out" -ldflags "-s -w \
+        -X $version.gitVersion=v$kubernetes_version -X $version.gitMajor=1 -X $version.gitMinor=36" "$package" \
+        </dev/null 9>&- >&2) || return 1
+    [[ $package == . ]] || return 0
+    crds=$(cd "$directory" && go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd || return 1
+    for channel in standard experimental; do
+        rm -rf "$kubernetes/crds/$channel" && mkdir -p "$kubernetes/crds/$channel" &&
+            cp "$crds/$channel"/gateway.*.yaml "$kubernetes/crds/$channel/" || return 1
+    done
+}
+
 install_debian
 install_go
+install_kubernetes
 install_python
 install_grpc_web
 install_envoy
