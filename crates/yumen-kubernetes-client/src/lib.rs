@@ -26,6 +26,6 @@ pub use lease::{LeaseElection, LeaseSettings, LeaseView};
 pub use line_stream::LineStream;
 pub use object::{ObjectAddress, RawObject, RawObjectChange};
 pub use server_config::ApiServerConfig;
-pub use status_writer::{StatusDecider, StatusWrite, StatusReport, StatusWriter};
+pub use status_writer::{StatusDecider, StatusReport, StatusWrite, StatusWriter};
 pub use watch_machine::{WatchInput, WatchMachine, WatchOutput, WatchStep};
 pub use watch_task::{KindHealth, WatchReport, WatchSet, WatchStage};

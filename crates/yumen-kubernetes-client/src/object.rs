@@ -269,7 +269,7 @@ fn cut(MalformedJson(at): MalformedJson) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{ObjectPage, ObjectAddress, RawObject, RawObjectChange, WatchLine};
+    use super::{ObjectAddress, ObjectPage, RawObject, RawObjectChange, WatchLine};
 
     fn check_object(text: &str, expected: Result<(&str, &str, &str), &str>) {
         let found = RawObject::decode(text.as_bytes());

@@ -157,7 +157,7 @@ impl<D: StatusDecider> StatusTask<D> {
                 StatusStep::Write(at, draft) => (at, draft),
                 StatusStep::Wait { until_ms } => return until_ms,
             };
-            let write = StatusWrite {
+            let write = StatusWriteTask {
                 client: self.client.clone(),
                 decider: Arc::clone(&self.decider),
                 lease: self.lease.clone(),
@@ -197,14 +197,14 @@ impl<D: StatusDecider> StatusTask<D> {
 }
 
 /// One write of one object.
-struct StatusWrite<D> {
+struct StatusWriteTask<D> {
     client: ApiClient,
     decider: Arc<D>,
     lease: LeaseView,
     at: Arc<ObjectAddress>,
 }
 
-impl<D: StatusDecider> StatusWrite<D> {
+impl<D: StatusDecider> StatusWriteTask<D> {
     async fn run(&self, draft: StatusWrite) -> StatusOutcome {
         match self.write(&draft).await {
             Ok(None) => StatusOutcome::Done,

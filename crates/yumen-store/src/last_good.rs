@@ -117,7 +117,10 @@ impl LastGood {
 /// # Errors
 ///
 /// No file, a damaged one, or a seal without its key.
-pub fn load_last_good(directory: &Path, seal: Option<Arc<dyn TextSeal>>) -> Result<StoreState, StoreError> {
+pub fn load_last_good(
+    directory: &Path,
+    seal: Option<std::sync::Arc<dyn crate::seal::TextSeal>>,
+) -> Result<StoreState, StoreError> {
     LastGood::load(directory, &OptionalSeal(seal))
 }
 

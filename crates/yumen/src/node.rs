@@ -34,6 +34,9 @@ pub(crate) fn load(args: &GatewayRunArgs) -> anyhow::Result<NodeConfig> {
     if args.kubernetes {
         node.store.kind = StoreKind::Kubernetes;
     }
+    if let Some(kubeconfig) = &args.kubeconfig {
+        node.kubernetes.kubeconfig = kubeconfig.display().to_string();
+    }
     if let Some(dir) = &args.data_dir {
         node.store.data_dir = dir.display().to_string();
     }

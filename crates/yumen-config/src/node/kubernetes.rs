@@ -87,9 +87,8 @@ impl KubernetesConfig {
         }
         if !["LoadBalancer", "NodePort", "ClusterIP"].contains(&self.service_type.as_str()) {
             let found = format!("\"{}\" is no type of Services", self.service_type);
-            problems.push(
-                problem("kubernetes.service_type", found).hint("LoadBalancer, NodePort or ClusterIP"),
-            );
+            problems
+                .push(problem("kubernetes.service_type", found).hint("LoadBalancer, NodePort or ClusterIP"));
         }
         for (at, address) in self.publish_addresses.iter().enumerate() {
             if address.is_empty() || address.contains(['/', ' ']) {

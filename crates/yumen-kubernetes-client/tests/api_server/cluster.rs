@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use rcgen::KeyPair;
 use tokio::sync::mpsc;
 use yumen_kubernetes_client::{
-    ApiClient, ApiError, ApiServerConfig, LeaseElection, LeaseSettings, LeaseView, ObjectPatch, ObjectAddress,
-    PatchMethod, RawObject, RawObjectChange, StatusDecider, StatusWrite, StatusReport, StatusWriter,
-    WatchOutput, WatchReport, WatchSet, WatchStage, WatchTarget,
+    ApiClient, ApiError, ApiServerConfig, LeaseElection, LeaseSettings, LeaseView, ObjectAddress,
+    ObjectPatch, PatchMethod, RawObject, RawObjectChange, StatusDecider, StatusReport, StatusWrite,
+    StatusWriter, WatchOutput, WatchReport, WatchSet, WatchStage, WatchTarget,
 };
 use yumen_test::missing_prerequisite;
 

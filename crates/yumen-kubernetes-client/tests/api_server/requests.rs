@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use base64::Engine;
 use serde_json::json;
-use yumen_kubernetes_client::{ApiClient, ApiError, ApiServerConfig, ObjectPatch, ObjectAddress, PatchMethod};
+use yumen_kubernetes_client::{
+    ApiClient, ApiError, ApiServerConfig, ObjectAddress, ObjectPatch, PatchMethod,
+};
 
 use crate::server::{ScriptEnd, TestServer};
 

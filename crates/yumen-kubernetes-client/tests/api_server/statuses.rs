@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use yumen_kubernetes_client::{
-    LeaseElection, LeaseSettings, LeaseView, ObjectAddress, RawObject, StatusDecider, StatusWrite, StatusReport,
-    StatusWriter,
+    LeaseElection, LeaseSettings, LeaseView, ObjectAddress, RawObject, StatusDecider, StatusReport,
+    StatusWrite, StatusWriter,
 };
 
 use crate::requests::edge;

@@ -149,6 +149,7 @@ impl NodeCluster {
             ConfigSource::Etcd(store) => self.shared(store),
             ConfigSource::Embedded(_) => self.alone("embedded"),
             ConfigSource::File => self.alone("file"),
+            ConfigSource::Kubernetes(_) => self.alone("kubernetes"),
         };
         let now = Instant::now();
         let mut moments = lock(&self.moments);

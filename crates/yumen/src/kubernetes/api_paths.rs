@@ -38,7 +38,7 @@ pub(super) fn watched(kind: ClusterKind) -> WatchTarget {
 
 /// The object at an address; `None` for a kind that the translation does not read.
 pub(super) fn key_of(at: &ObjectAddress) -> Option<ObjectKey> {
-    let kind = ClusterKind::all()
-        .find(|kind| kind.api().group == &*at.group && kind.api().plural == &*at.plural)?;
+    let kind =
+        ClusterKind::all().find(|kind| kind.api().group == &*at.group && kind.api().plural == &*at.plural)?;
     Some(ObjectKey::new(kind, at.namespace.as_deref().unwrap_or_default(), &at.name))
 }

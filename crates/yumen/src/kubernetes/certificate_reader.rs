@@ -16,7 +16,8 @@ impl CertificateInspector for CertificateReader {
         let chain = chain_of(cert)?;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
             .map_err(|error| format!("the private key is no PEM text: {error}"))?;
-        let key = any_supported_type(&key).map_err(|error| format!("the private key cannot sign: {error}"))?;
+        let key =
+            any_supported_type(&key).map_err(|error| format!("the private key cannot sign: {error}"))?;
         let names = names_of(&chain[0])?;
         CertifiedKey::new(chain, key)
             .keys_match()

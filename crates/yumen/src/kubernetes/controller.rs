@@ -12,14 +12,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use yumen_base::Problem;
 use yumen_config::Resource;
-use yumen_config::node::KubernetesConfig;
+use yumen_config::node::{KubernetesConfig, SecretText};
 use yumen_kubernetes::{
     ClusterChange, ClusterKind, ClusterTranslator, ObjectKey, ResourceChange, ResourceName, TranslationDelta,
     TranslationSettings, WatchedContent, decode,
 };
 use yumen_kubernetes_client::{
-    ApiClient, LeaseKeeper, LeaseSettings, LeaseView, RawObjectChange, RawObject, StatusWriter, WatchOutput, WatchReport,
-    WatchSet, WatchTarget,
+    ApiClient, LeaseElection, LeaseSettings, LeaseView, RawObject, RawObjectChange, StatusWriter,
+    WatchOutput, WatchReport, WatchSet, WatchTarget,
 };
 use yumen_store::{
     Authorship, Draft, LastGoodTask, MemoryStore, Proposal, ResourceKey, Store, TextSeal, load_last_good,
@@ -33,8 +33,8 @@ use super::reference_reader::{ReferenceRead, ReferenceReader};
 use super::status_board::{ProcessFacts, StatusBoard};
 use crate::config::source::{follow, replace_all};
 use crate::control::{ControlHandle, ControlMessage, ProblemSource};
-use yumen_proxy::clock::exact as wall_clock;
 use crate::serving::listener_supervisor::ListenerStates;
+use yumen_proxy::clock::exact as wall_clock;
 
 /// Bound on a request of the lease, well below its 15 s.
 pub(super) const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -109,7 +109,7 @@ pub(super) struct ControllerParts {
     pub(super) settings: TranslationSettings,
     pub(super) config: KubernetesConfig,
     pub(super) data_dir: PathBuf,
-    pub(super) keyring: Vec<String>,
+    pub(super) keyring: Vec<SecretText>,
     pub(super) store: Arc<MemoryStore>,
     pub(super) control: ControlHandle,
     pub(super) listeners: watch::Receiver<ListenerStates>,
@@ -154,7 +154,7 @@ struct ControllerTasks {
     writer: StatusWriter,
     lease: LeaseView,
     // Renews the lease until it is dropped.
-    _keeper: Option<LeaseKeeper>,
+    _keeper: Option<LeaseElection>,
 }
 
 impl ClusterController {
@@ -185,9 +185,9 @@ impl ClusterController {
                 name: LEASE.to_owned(),
                 identity: parts.identity.clone(),
             };
-            LeaseKeeper::start(parts.lease_client.clone(), settings)
+            LeaseElection::start(parts.lease_client.clone(), settings)
         });
-        let lease = keeper.as_ref().map_or_else(LeaseView::never, LeaseKeeper::view);
+        let lease = keeper.as_ref().map_or_else(LeaseView::never, LeaseElection::view);
         let watched = self.kinds.iter().map(|kind| self.watched(*kind)).collect();
         // Two replicas that start together differ in their pauses.
         let seed = parts.identity.bytes().fold(7, |seed, byte| seed * 31 + u64::from(byte));
@@ -221,15 +221,14 @@ impl ClusterController {
         let deadline = Instant::now() + Duration::from_millis(self.parts.config.start_wait_ms);
         let mut looks = tokio::time::interval(LOOK_EVERY);
         loop {
-            self.references
-                .start_due(&self.versions.lock().unwrap_or_else(PoisonError::into_inner));
+            self.references.start_due(&self.versions.lock().unwrap_or_else(PoisonError::into_inner));
             let mut batch = Vec::new();
             tokio::select! {
                 report = reports.recv() => {
                     let Some(report) = report else { return };
-                    self.take(report, &tasks, &mut batch).await;
+                    self.take(report, &tasks, &mut batch);
                     while batch.len() < BATCH_MAX && let Ok(report) = reports.try_recv() {
-                        self.take(report, &tasks, &mut batch).await;
+                        self.take(report, &tasks, &mut batch);
                     }
                 }
                 read = self.references.next() => self.take_reference(read, &mut batch),
@@ -250,7 +249,7 @@ impl ClusterController {
     }
 
     /// Takes a report of a watch, as changes for the translation.
-    async fn take(&mut self, report: WatchReport, tasks: &ControllerTasks, batch: &mut Vec<ClusterChange>) {
+    fn take(&mut self, report: WatchReport, tasks: &ControllerTasks, batch: &mut Vec<ClusterChange>) {
         let Some(&kind) = self.kinds.get(report.kind) else { return };
         let content = kind.api().content;
         if let Some(version) = report.version {
@@ -384,7 +383,7 @@ impl ClusterController {
             }
             return;
         }
-        self.propose(move |draft| {
+        propose(self.parts.store.clone(), move |draft| {
             for change in &changes {
                 match change {
                     ResourceChange::Put(resource) => {
@@ -404,25 +403,6 @@ impl ClusterController {
         .await;
     }
 
-    /// Writes to the store and waits for the revision.
-    async fn propose(&self, mut change: impl FnMut(&mut Draft) + Send + 'static) {
-        let (done, committed) = oneshot::channel();
-        self.parts.store.propose(Proposal {
-            by: Authorship::by("kubernetes"),
-            decide: Box::new(move |draft| {
-                change(draft);
-                true
-            }),
-            done: Box::new(move |result| drop(done.send(result.map(drop)))),
-        });
-        match committed.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "translated resources cannot be stored"),
-            // The store ends with the process.
-            Err(_) => {}
-        }
-    }
-
     /// Publishes the translation once every kind and every referenced object was read.
     async fn settle(&mut self, tasks: &ControllerTasks) {
         if self.is_settled() || !self.unlisted.is_empty() || !self.references.is_settled() {
@@ -432,7 +412,7 @@ impl ClusterController {
             .into_iter()
             .filter_map(|(name, json)| Some(Resource { kind: name.kind.kind()?, id: name.id, json }))
             .collect();
-        self.propose(move |draft| replace_all(draft, &resources)).await;
+        propose(self.parts.store.clone(), move |draft| replace_all(draft, &resources)).await;
         if self.stage == StartStage::Listing {
             let state = follow(&*self.parts.store, &self.parts.control.messages);
             let _ = self.parts.control.messages.send(ControlMessage::State(state, Vec::new()));
@@ -449,9 +429,8 @@ impl ClusterController {
         self.stage = StartStage::Bridged;
         let missing: Vec<&str> = self.unlisted.iter().map(|kind| kind.name()).collect();
         let reason = self.refusals.values().next().cloned().unwrap_or_else(|| "no answer".to_owned());
-        let loaded = self
-            .keyring()
-            .and_then(|keyring| Ok(load_last_good(&self.parts.data_dir, Some(keyring))?));
+        let loaded =
+            self.keyring().and_then(|keyring| Ok(load_last_good(&self.parts.data_dir, Some(keyring))?));
         let messages = &self.parts.control.messages;
         match loaded {
             Ok(state) => {
@@ -476,14 +455,16 @@ impl ClusterController {
             }
         }
         let hint = "statuses and changes wait until it answers";
-        let problem = Problem::error("kubernetes", "", format!("API server unreachable: {reason}")).hint(hint);
+        let problem =
+            Problem::error("kubernetes", "", format!("API server unreachable: {reason}")).hint(hint);
         let _ = messages.send(ControlMessage::Problems(ProblemSource::Kubernetes, vec![problem]));
     }
 
     /// The key of the last good state.
     fn keyring(&self) -> anyhow::Result<Arc<dyn TextSeal>> {
         let directory = &self.parts.data_dir;
-        std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
         Ok(Arc::new(open_keyring(directory, &self.parts.keyring)?))
     }
 
@@ -495,7 +476,9 @@ impl ClusterController {
             .and_then(|keyring| Ok(LastGoodTask::start(&parts.data_dir, store, Some(keyring), versions)?));
         match kept {
             Ok(task) => self.last_good = Some(task),
-            Err(error) => tracing::warn!(%error, "the last good state cannot be kept: the next start needs the API server"),
+            Err(error) => {
+                tracing::warn!(%error, "the last good state cannot be kept: the next start needs the API server")
+            }
         }
     }
 
@@ -536,20 +519,44 @@ impl ClusterController {
             return;
         }
         let mut problems = self.translation_problems.clone();
-        problems.extend(self.refusals.iter().map(|(kind, reason)| {
-            Problem::warning(format!("kubernetes/{kind}"), "", reason.clone())
-        }));
-        problems.extend(self.denied_references.iter().map(|(key, rule)| {
-            Problem::warning(key.to_string(), "", rule.clone())
-        }));
+        problems.extend(
+            self.refusals
+                .iter()
+                .map(|(kind, reason)| Problem::warning(format!("kubernetes/{kind}"), "", reason.clone())),
+        );
+        problems.extend(
+            self.denied_references
+                .iter()
+                .map(|(key, rule)| Problem::warning(key.to_string(), "", rule.clone())),
+        );
         problems.extend(tasks.applier.problems());
         problems.extend(tasks.lease.failure().map(|error| {
             let message = format!("no replica can become the leader: {error}");
-            Problem::warning("kubernetes/lease", "", message).hint("statuses and Services are not written meanwhile")
+            Problem::warning("kubernetes/lease", "", message)
+                .hint("statuses and Services are not written meanwhile")
         }));
         let message = ControlMessage::Problems(ProblemSource::Kubernetes, problems);
         // Fails only if the process is ending and the control thread with it.
         let _ = self.parts.control.messages.send(message);
+    }
+}
+
+/// Writes to the store and waits for the revision.
+async fn propose(store: Arc<MemoryStore>, mut change: impl FnMut(&mut Draft) + Send + 'static) {
+    let (done, committed) = oneshot::channel();
+    store.propose(Proposal {
+        by: Authorship::by("kubernetes"),
+        decide: Box::new(move |draft| {
+            change(draft);
+            true
+        }),
+        done: Box::new(move |result| drop(done.send(result.map(drop)))),
+    });
+    match committed.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!(%error, "translated resources cannot be stored"),
+        // The store ends with the process.
+        Err(_) => {}
     }
 }
 
@@ -565,7 +572,9 @@ async fn next_change(lease: &mut LeaseView) -> bool {
 fn recheck_groups(output: &WatchOutput, watches: &WatchSet) {
     let names: Vec<&str> = match output {
         WatchOutput::Replaced(objects) => objects.iter().map(|object| &*object.name).collect(),
-        WatchOutput::Changed(RawObjectChange::Put(object) | RawObjectChange::Delete(object)) => vec![&object.name],
+        WatchOutput::Changed(RawObjectChange::Put(object) | RawObjectChange::Delete(object)) => {
+            vec![&object.name]
+        }
         _ => return,
     };
     // A definition is named `plural.group`.

@@ -39,9 +39,11 @@ pub(crate) fn translate_manifests(path: &Path, node: &NodeConfig) -> anyhow::Res
     let mut changes: Vec<ClusterChange> =
         ClusterKind::all().map(|kind| ClusterChange::Installed(kind, true)).collect();
     for file in files(path)? {
-        let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let text =
+            std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         for document in serde_yaml_ng::Deserializer::from_str(&text) {
-            let value = Value::deserialize(document).with_context(|| format!("{}: no YAML", file.display()))?;
+            let value =
+                Value::deserialize(document).with_context(|| format!("{}: no YAML", file.display()))?;
             take(value, &mut changes, &mut problems);
         }
     }
@@ -81,7 +83,8 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     let entries = std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
     let is_manifest = |path: &PathBuf| {
-        path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
+        path.extension()
+            .is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
     };
     let mut files: Vec<PathBuf> =
         entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_manifest).collect();
@@ -126,7 +129,9 @@ fn written(object: DesiredObject) -> Option<ClusterChange> {
         DesiredObject::Apply(path, form) if path.is_owned() => {
             decode(path.key.kind, form.to_string().as_bytes()).ok().map(ClusterChange::Put)
         }
-        DesiredObject::Apply(..) => None,
+        DesiredObject::Apply(..) | DesiredObject::AddFinalizer(..) | DesiredObject::RemoveFinalizer(..) => {
+            None
+        }
         DesiredObject::Remove(path) => Some(ClusterChange::Delete(path.key)),
     }
 }

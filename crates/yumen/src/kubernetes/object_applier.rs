@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::json;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use yumen_base::Problem;
 use yumen_kubernetes::{DesiredObject, ObjectKey};
-use yumen_kubernetes_client::{ApiClient, ApiError, LeaseView, ObjectPatch, PatchMethod};
+use yumen_kubernetes_client::{ApiClient, ApiError, LeaseView, ObjectAddress, ObjectPatch, PatchMethod};
 
 use super::api_paths::ServedVersions;
 
@@ -18,8 +18,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct ApplierState {
-    /// Every object as it shall be; `None` for one that shall not exist.
-    desired: BTreeMap<ObjectKey, Option<Value>>,
+    /// Every object as it shall be.
+    desired: BTreeMap<ObjectKey, DesiredObject>,
     /// Objects whose newest form is not written.
     due: BTreeSet<ObjectKey>,
     failures: BTreeMap<ObjectKey, String>,
@@ -61,12 +61,9 @@ impl ObjectApplier {
         }
         let mut state = self.shared.state();
         for object in objects {
-            let (key, form) = match object {
-                DesiredObject::Apply(path, form) => (path.key, Some(form)),
-                DesiredObject::Remove(path) => (path.key, None),
-            };
+            let key = key_of(&object).clone();
             state.due.insert(key.clone());
-            state.desired.insert(key, form);
+            state.desired.insert(key, object);
         }
         drop(state);
         self.shared.changed.notify_one();
@@ -76,7 +73,9 @@ impl ObjectApplier {
     pub(super) fn problems(&self) -> Vec<Problem> {
         let state = self.shared.state();
         let failed = state.failures.iter();
-        failed.map(|(key, error)| Problem::warning(key.to_string(), "", format!("not written: {error}"))).collect()
+        failed
+            .map(|(key, error)| Problem::warning(key.to_string(), "", format!("not written: {error}")))
+            .collect()
     }
 }
 
@@ -123,27 +122,22 @@ async fn write_due(
         if !lease.is_held() {
             return false;
         }
-        let form = {
+        let object = {
             let mut state = shared.state();
             state.due.remove(&key);
-            state.desired.get(&key).cloned().flatten()
+            state.desired.get(&key).cloned()
         };
-        let path = versions.lock().unwrap_or_else(PoisonError::into_inner).path(&key);
-        let result = match &form {
-            Some(form) => {
-                let text = form.to_string();
-                client.patch(&path, ObjectPatch { method: PatchMethod::Apply, is_status: false, body: &text }).await.map(drop)
-            }
-            None => match client.delete(&path, None).await {
-                Err(ApiError::NotFound(_)) => Ok(()),
-                other => other,
-            },
-        };
+        let Some(object) = object else { continue };
+        let at = versions.lock().unwrap_or_else(PoisonError::into_inner).path(&key);
+        let result = write_one(client, &at, &object).await;
         let mut state = shared.state();
         match result {
             Ok(()) => {
                 state.failures.remove(&key);
-                if form.is_none() && !state.due.contains(&key) {
+                // Nothing has to be written again for these by another leader.
+                let is_final =
+                    matches!(object, DesiredObject::Remove(_) | DesiredObject::RemoveFinalizer(..));
+                if is_final && !state.due.contains(&key) {
                     state.desired.remove(&key);
                 }
             }
@@ -155,4 +149,68 @@ async fn write_due(
         }
     }
     !shared.state().due.is_empty()
+}
+
+fn key_of(object: &DesiredObject) -> &ObjectKey {
+    match object {
+        DesiredObject::Apply(path, _)
+        | DesiredObject::Remove(path)
+        | DesiredObject::AddFinalizer(path, _)
+        | DesiredObject::RemoveFinalizer(path, _) => &path.key,
+    }
+}
+
+async fn write_one(client: &ApiClient, at: &ObjectAddress, object: &DesiredObject) -> Result<(), ApiError> {
+    let result = match object {
+        DesiredObject::Apply(_, form) => {
+            let body = form.to_string();
+            client
+                .patch(at, ObjectPatch { method: PatchMethod::Apply, is_status: false, body: &body })
+                .await
+                .map(drop)
+        }
+        DesiredObject::Remove(_) => client.delete(at, None).await,
+        DesiredObject::AddFinalizer(_, name) => set_finalizer(client, at, name, true).await,
+        DesiredObject::RemoveFinalizer(_, name) => set_finalizer(client, at, name, false).await,
+    };
+    match (result, object) {
+        // The object is gone, which is what was wanted or makes the write pointless.
+        (Err(ApiError::NotFound(_)), object) if !matches!(object, DesiredObject::Apply(..)) => Ok(()),
+        (result, _) => result,
+    }
+}
+
+/// Adds or removes a finalizer; others keep theirs, since the version of the list is a precondition.
+async fn set_finalizer(
+    client: &ApiClient,
+    at: &ObjectAddress,
+    name: &str,
+    is_wanted: bool,
+) -> Result<(), ApiError> {
+    #[derive(serde::Deserialize)]
+    struct FinalizedObject {
+        metadata: FinalizedMetadata,
+    }
+    #[derive(serde::Deserialize)]
+    struct FinalizedMetadata {
+        #[serde(default)]
+        finalizers: Vec<String>,
+    }
+    let current = client.get(at).await?;
+    let Ok(FinalizedObject { metadata }) = serde_json::from_slice(&current.json) else { return Ok(()) };
+    let mut finalizers = metadata.finalizers;
+    if finalizers.iter().any(|one| one == name) == is_wanted {
+        return Ok(());
+    }
+    match is_wanted {
+        true => finalizers.push(name.to_owned()),
+        false => finalizers.retain(|one| one != name),
+    }
+    let body =
+        json!({ "metadata": { "resourceVersion": &*current.resource_version, "finalizers": finalizers } });
+    let body = body.to_string();
+    client
+        .patch(at, ObjectPatch { method: PatchMethod::Merge, is_status: false, body: &body })
+        .await
+        .map(drop)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use yumen_kubernetes::{ClusterChange, ClusterKind, ObjectKey, decode};
-use yumen_kubernetes_client::{ApiClient, ApiError, RawObjectChange, RawObject, WatchOutput};
+use yumen_kubernetes_client::{ApiClient, ApiError, RawObject, RawObjectChange, WatchOutput};
 
 use super::api_paths::ServedVersions;
 

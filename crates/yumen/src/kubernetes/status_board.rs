@@ -166,7 +166,8 @@ impl StatusBoard {
     ) -> Option<Value> {
         let empty = StatusDraft::default();
         let wanted = finish(draft.unwrap_or(&empty), &self.controller, facts, previous, now);
-        let is_same = wanted == *previous || previous.is_null() && wanted.as_object().is_some_and(Map::is_empty);
+        let is_same =
+            wanted == *previous || previous.is_null() && wanted.as_object().is_some_and(Map::is_empty);
         (!is_same).then_some(wanted)
     }
 }
@@ -179,9 +180,7 @@ impl StatusDecider for StatusBoard {
         let status = status_of(current);
         let wanted = self.finished(&state.facts, draft.as_ref(), &status, yumen_proxy::clock::exact());
         let kept = wanted.clone().unwrap_or_else(|| status.clone());
-        state
-            .known
-            .insert(key, KnownStatus { version: current.resource_version.clone(), status: kept });
+        state.known.insert(key, KnownStatus { version: current.resource_version.clone(), status: kept });
         wanted.map(|wanted| merge_patch(&status, &wanted).to_string().into())
     }
 
@@ -189,7 +188,8 @@ impl StatusDecider for StatusBoard {
         let Some(key) = api_paths::key_of(at) else { return };
         match report {
             StatusReport::Written(object) => {
-                let known = KnownStatus { version: object.resource_version.clone(), status: status_of(&object) };
+                let known =
+                    KnownStatus { version: object.resource_version.clone(), status: status_of(&object) };
                 let mut state = self.state();
                 if let Some(entry) = state.known.get_mut(&key)
                     && (entry.version.is_empty() || is_newer(&known.version, &entry.version))
@@ -197,7 +197,10 @@ impl StatusDecider for StatusBoard {
                     // A newer draft may have been submitted meanwhile; its write has its own report.
                     entry.version = known.version;
                     if !state.waiting.contains(&key) {
-                        state.known.insert(key, KnownStatus { version: object.resource_version.clone(), status: known.status });
+                        state.known.insert(
+                            key,
+                            KnownStatus { version: object.resource_version.clone(), status: known.status },
+                        );
                     }
                 }
             }

@@ -34,6 +34,9 @@ pub(crate) struct GatewayRunArgs {
     /// service account of the pod or the kubeconfig
     #[arg(long, conflicts_with = "file")]
     pub(crate) kubernetes: bool,
+    /// Kubeconfig of the API server [default: the service account of the pod, or ~/.kube/config]
+    #[arg(long, value_name = "FILE", requires = "kubernetes")]
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Data directory of the gateway [default: data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,

@@ -88,7 +88,8 @@ impl ConfigRuntime {
             // As late as possible: writes wait in the predecessor until the handover ends.
             successor.acquire_store()?;
         }
-        let source = OpenedConfigSource::open(node, &received.start, &control, trial.clone(), versions, runtime)?;
+        let source =
+            OpenedConfigSource::open(node, &received.start, &control, trial.clone(), versions, runtime)?;
         if let (Some(acme), ConfigSource::Etcd(store)) = (&mut acme, &source.source) {
             // Before the first compilation, so that certificates of other nodes are in it.
             acme.share(node, store, runtime).context("acme")?;

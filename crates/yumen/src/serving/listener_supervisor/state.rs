@@ -50,6 +50,11 @@ impl ListenerReport {
         are_open
     }
 
+    /// The states by id, for followers.
+    pub(crate) fn states(&self) -> watch::Receiver<ListenerStates> {
+        self.states.clone()
+    }
+
     /// The states as a document, by id.
     pub(crate) fn document(&self) -> Value {
         let states = self.states.borrow().clone();
