@@ -22,8 +22,6 @@ fn warnings<const N: usize>(name: &ObjectName, under: &str, members: [(&str, boo
 pub(super) fn of_route(name: &ObjectName, written: &config::RouteSpec) -> Vec<Problem> {
     let actions = written.actions.as_ref();
     let members = [
-        ("match", written.matching.is_some()),
-        ("actions", actions.is_some()),
         ("actions.external_auth", actions.is_some_and(|actions| actions.external_auth.is_some())),
         ("retry", written.retry.is_some()),
         ("session", written.session.is_some()),
