@@ -180,3 +180,6 @@ pub(crate) fn literal_begin(pattern: &str) -> Box<[u8]> {
     let end = if repeats { end.saturating_sub(1) } else { end };
     bytes[..end].into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -204,3 +204,6 @@ impl RouteBucket {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
