@@ -241,14 +241,16 @@ impl Router {
         winner: &mut Option<&'s Route>,
     ) {
         let mut levels = table.paths.search();
-        let mut ahead = None;
+        let (mut ahead, mut elements) = (None, None);
         if let Some(patterns) = &table.patterns {
             loop {
                 match levels.next(ex.request.routed_path()) {
                     Some(whole) if whole.is_whole() => {
-                        if whole.attempt(host, ex, witness, winner).is_break() {
+                        if whole.attempt_part(false, host, ex, witness, winner).is_break() {
                             return;
                         }
+                        // At most the bucket of the path itself has elements.
+                        elements = elements.or(Some(whole).filter(|bucket| bucket.has_elements()));
                     }
                     other => {
                         ahead = other;
@@ -257,6 +259,11 @@ impl Router {
                 }
             }
             if patterns.attempt(host, ex, witness, winner).is_break() {
+                return;
+            }
+            if let Some(bucket) = elements
+                && bucket.attempt_part(true, host, ex, witness, winner).is_break()
+            {
                 return;
             }
         }
