@@ -18,6 +18,7 @@ mod missing_plugins;
 mod misspelt_members;
 mod names;
 mod never_run;
+mod not_in_force;
 mod plugin_bindings;
 mod plugin_names;
 mod plugin_sets;

@@ -15,8 +15,10 @@ use super::plugins::{self, PluginEntry, metadata_of};
 use super::service::StagedService;
 use super::target::StagedTarget;
 use super::validate::ObjectError;
-use super::{Compiler, StageResult, invalid, never_run, suspicious_values, upstream};
-use crate::route::{Route, RouteFilters, RouteMatching, RouteTarget};
+use super::{Compiler, StageResult, invalid, never_run, not_in_force, suspicious_values, target, upstream};
+use crate::route::{
+    ForwardingRules, Route, RouteFilters, RouteMatching, RouteTarget, SessionRules, StatusRetry,
+};
 
 /// The parts of a route that linking combines with those of other objects.
 #[derive(Debug)]
@@ -57,7 +59,7 @@ impl StagedRoute {
     fn references(&self) -> impl Iterator<Item = ObjectName> {
         let service = self.service.clone().map(|id| ObjectName::new(Kind::Services, id));
         let config = self.plugin_config.clone().map(|id| ObjectName::new(Kind::PluginConfigs, id));
-        let named = [self.target.reference(), service, config].into_iter().flatten();
+        let named = self.target.references().chain(service).chain(config);
         named.chain(metadata_of(&self.own))
     }
 }
@@ -161,7 +163,7 @@ pub(super) fn conditions(written: &config::RouteSpec) -> Result<Option<Arc<Route
 }
 
 /// The fields that a broken route is matched by.
-const MATCHING_FIELDS: [&str; 14] = [
+const MATCHING_FIELDS: [&str; 15] = [
     "uri",
     "uris",
     "host",
@@ -171,6 +173,7 @@ const MATCHING_FIELDS: [&str; 14] = [
     "methods",
     "priority",
     "vars",
+    "match",
     "filter_func",
     "status",
     "name",
@@ -258,13 +261,28 @@ fn differ_only_in_upstream(previous: &str, current: &str) -> bool {
     let essence = |json: &str| {
         let mut written: Map<String, Value> = serde_json::from_str(json).ok()?;
         // Descriptive fields and timestamps change with every write by the Admin API.
-        for field in ["upstream", "create_time", "update_time", "name", "desc", "labels"] {
+        for field in ["upstream", "backends", "create_time", "update_time", "name", "desc", "labels"] {
             written.remove(field);
         }
         Some(written)
     };
     // Equal texts need no parsing.
     previous == current || essence(previous).is_some_and(|previous| Some(previous) == essence(current))
+}
+
+/// The rules of forwarding of a route, if it has any.
+fn forwarding(written: &config::RouteSpec) -> Option<ForwardingRules> {
+    let retry = written.retry.as_ref().map(|retry| StatusRetry {
+        statuses: retry.statuses.as_slice().into(),
+        attempts: retry.attempts,
+        backoff_ms: retry.backoff_ms,
+        backoff_ms_max: match retry.backoff_ms_max {
+            0 => retry.backoff_ms * 10,
+            bound => bound,
+        },
+    });
+    let session = written.session.as_ref().map(|session| Arc::new(SessionRules { written: session.clone() }));
+    (retry.is_some() || session.is_some()).then_some(ForwardingRules { retry, session })
 }
 
 impl Compiler {
@@ -280,6 +298,8 @@ impl Compiler {
             return Err(built.problems);
         }
         let unserved = upstream::unserved_scheme(name, "upstream.scheme", written.upstream.as_ref());
+        let backends = written.backends.as_deref().map(target::backends).transpose();
+        let backends = backends.map_err(|error| vec![invalid(name, error)])?;
         // Last of the fallible steps, since it puts the upstream into its slot.
         let mut problems = built.problems;
         problems.extend(suspicious_values::of_target(
@@ -287,13 +307,16 @@ impl Compiler {
             written.upstream.as_ref(),
             written.upstream_id.is_some(),
         ));
-        let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take())?;
+        let not_in_force = not_in_force::of_route(name, &written);
+        let target =
+            self.stage_target(name, written.upstream.take(), written.upstream_id.take(), backends)?;
         // The references of the previous version are removed before those of the new one are added; they may be equal.
         self.unroute(name);
         let mut route = self.new_route(name, &written, matching);
         // Compares with the text in force, so it must run before the new text is stored.
         self.keep_lifetime(name, json, &mut route);
         problems.extend(unserved);
+        problems.extend(not_in_force);
         problems.extend(suspicious_values::of_route(name, &written, self.context.env.path_parameters));
         let hosts = route.matching.hosts.clone();
         self.insert_route(name, route, StagedRoute::new(&written, hosts, built.entries.into(), target));
@@ -316,6 +339,7 @@ impl Compiler {
             enable_websocket: false,
             skips_global_rules: written.skip_global_rules,
             timeouts: written.timeout.as_ref().map(upstream::timeouts).map(Box::new),
+            forwarding: forwarding(written).map(Box::new),
             on_change: written.on_change.map(upstream::on_change),
             life: Arc::default(),
             matching,
@@ -420,6 +444,7 @@ impl Compiler {
             enable_websocket,
             skips_global_rules: previous.skips_global_rules,
             timeouts: previous.timeouts.clone(),
+            forwarding: previous.forwarding.clone(),
             on_change: previous.on_change,
             life: previous.life.clone(),
         };
@@ -467,6 +492,9 @@ impl Compiler {
         match target {
             StagedTarget::None => RouteTarget::None,
             StagedTarget::Inline(slot) => RouteTarget::Upstream(*slot),
+            StagedTarget::Weighted(backends) => self.weighted_target(backends, |at, id| {
+                missing(&format!("backends[{at}].upstream_id"), "upstream", id);
+            }),
             StagedTarget::Named(id) => {
                 match self.upstreams.slot_of(&ObjectName::new(Kind::Upstreams, id.clone())) {
                     Some(slot) => RouteTarget::Upstream(slot),
