@@ -11,6 +11,7 @@ mod mirror;
 mod redirect;
 mod respond;
 mod rewrite;
+mod session;
 #[cfg(test)]
 mod testing;
 
@@ -26,6 +27,7 @@ use forwarding::ForwardingActions;
 pub use backend::BackendEdits;
 pub use fields::FieldEdits;
 pub use rewrite::{PathRewrite, RewriteRefused};
+pub use session::{SESSION_KEY_BYTES, SessionKeys, SessionTicket, received_value, response_field};
 
 /// The instance that runs before all plugins.
 pub const ARRIVAL: &str = "actions-arrival";

@@ -19,5 +19,6 @@ mod plugin_host;
 mod proxied;
 mod reply;
 pub(crate) mod serve;
+mod session;
 mod tunnel;
 mod weighted;

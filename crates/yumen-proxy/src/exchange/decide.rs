@@ -15,6 +15,7 @@ use yumen_snapshot::{BodyRequired, Route, RouteTarget, Upstream, UpstreamSlotId}
 use crate::exchange::chains::{ExchangeChains, RouteChain};
 use crate::exchange::client_wait::Wait;
 use crate::exchange::connection::DownstreamConnection;
+use crate::exchange::session::ExchangeSession;
 use crate::exchange::weighted;
 use crate::fault::{Fault, FaultKind};
 use crate::observe::ExchangeStopwatch;
@@ -108,10 +109,15 @@ pub(super) async fn decide<'s>(
     if matches!(ex.request.framing, Framing::Length(length) if length > conn.body_bytes_max(ex)) {
         return Err(FaultKind::BodyTooLarge.into());
     }
+    if let Some(session) = route.forwarding.as_ref().and_then(|rules| rules.session.as_deref()) {
+        chains.session = Some(ExchangeSession::begin(&conn.worker, ex, session));
+    }
     let slot = match (ex.upstream.slot, &route.target) {
         (Some(slot), _) => UpstreamSlotId(slot),
         (None, RouteTarget::Upstream(slot)) => *slot,
-        (None, RouteTarget::Weighted(of)) => weighted::pick(conn, ex, of).map_err(ExchangeStop::Respond)?,
+        (None, RouteTarget::Weighted(of)) => {
+            weighted::pick(conn, ex, pinned, chains, of).map_err(ExchangeStop::Respond)?
+        }
         _ => return Err(FaultKind::NoEndpoint.into()),
     };
     match pinned.upstream(slot) {

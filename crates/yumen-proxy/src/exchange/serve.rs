@@ -114,7 +114,7 @@ async fn walk(
         }
         Err(ExchangeStop::Fault(fault)) => reply::send_fault(conn, &mut ex, &chains, fault, &mut flow).await,
     };
-    if ex.upstream.deadline_ms != 0 {
+    if conn.timer.cap_ms().is_some() {
         // The cap would also end the next request on the connection.
         conn.timer.uncap();
     }

@@ -443,8 +443,13 @@ fn protection(random: &Random, calm: bool, http2: Http2) -> String {
 
 fn snapshot(random: &Random, calm: bool, http2: Http2) -> Arc<Snapshot> {
     let timeout = || if calm { 60_000 } else { random.one(&[200, 2_000, 60_000]) };
-    let timeouts =
-        AttemptTimeouts { connect_ms: timeout(), send_ms: timeout(), read_ms: timeout(), total_ms: 0 };
+    let timeouts = AttemptTimeouts {
+        connect_ms: timeout(),
+        send_ms: timeout(),
+        read_ms: timeout(),
+        total_ms: 0,
+        attempt_ms: 0,
+    };
     let keepalive = KeepaliveLimits {
         size: random.below(5) as u32,
         idle_timeout_ms: random.one(&[300, 60_000]),
