@@ -52,7 +52,7 @@ pub use common::{Labels, OneOrMany, Plugins, ResourceId, RouteMethod, TimeoutSpe
 pub use consumer::{ConsumerSpec, CredentialSpec};
 pub(crate) use defect::mark;
 pub use defect::{ResourceDefect, defects, is_within, take_defects};
-pub use inline::{SPLITS_TRAFFIC, upstreams_in, upstreams_in_split};
+pub use inline::{SPLITS_TRAFFIC, native_upstream_ids, upstreams_in, upstreams_in_split};
 pub use kind::{
     AdminApiShape, DeletionRefusal, IdRule, Kind, KindDescriptor, KindNames, KindReferences, OptionalVerbs,
     PluginRole, ReferencePlace, ReferenceRule, ReferenceScan, TrafficClass, is_plain_id,

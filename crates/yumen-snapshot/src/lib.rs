@@ -36,8 +36,9 @@ pub use max_forwards::{max_forwards, trace_refusal};
 pub use protection::UpstreamProtection;
 pub use publish::Publisher;
 pub use route::{
-    ForwardingRules, Route, RouteFilters, RouteLifetime, RouteMatching, RouteTarget, SessionRules,
-    StatusRetry, WeightedTarget, WeightedTargets,
+    FieldCondition, ForwardingRules, MatchConditions, PathForm, PathPattern, Route, RouteFilters,
+    RouteLifetime, RouteMatching, RouteTarget, SessionRules, StatusRetry, ValueTest, WeightedTarget,
+    WeightedTargets,
 };
 pub use router::{
     BodyRequired, MatchObserver, MatchTrace, MismatchReason, RequestRules, RouteMismatch, Router,

@@ -1,5 +1,7 @@
 //! Compiled routes. Knows neither how a route is found nor how it was written.
 
+pub(crate) mod match_conditions;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -7,6 +9,8 @@ use yumen_actions::BackendEdits;
 use yumen_base::IpSet;
 use yumen_config::resource::SessionSpec;
 use yumen_plugin::{ConditionExpr, PluginChain, RouteInfo};
+
+pub use match_conditions::{FieldCondition, MatchConditions, PathPattern, ValueTest};
 
 use crate::upstream::{AttemptTimeouts, TunnelPolicy, UpstreamSlotId};
 
@@ -159,6 +163,8 @@ pub struct RouteMatching {
     pub uris: Arc<[Box<str>]>,
     /// Conditions that few routes have.
     pub filters: Option<Arc<RouteFilters>>,
+    /// How `uris` match.
+    pub path_form: PathForm,
     /// The bits of the methods, see [`yumen_plugin::Method::bit`]; 0 matches any method.
     pub methods: u16,
 }
@@ -170,6 +176,9 @@ impl RouteMatching {
     }
 }
 
+// Fields that every look-up reads share a cache line.
+const _: () = assert!(size_of::<RouteMatching>() == 64);
+
 /// Filters beyond host, path and method.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouteFilters {
@@ -177,6 +186,28 @@ pub struct RouteFilters {
     pub remote_addrs: IpSet,
     /// A condition on variables.
     pub vars: Option<ConditionExpr>,
+    /// Conditions on fields, query arguments and the protocol.
+    pub matches: Option<Box<MatchConditions>>,
+    /// The pattern of [`PathForm::Regex`].
+    pub path: Option<Box<PathPattern>>,
+}
+
+/// How the paths of a route match.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PathForm {
+    /// Patterns in the notation of `uri`.
+    #[default]
+    Patterns,
+    /// Literal paths: first the whole ones, then prefixes by path element, then prefixes by byte. The latter two end in
+    /// `/*` and `*`, as in the notation of `uri`.
+    Literal {
+        /// The number of whole paths.
+        exact: u16,
+        /// The number of prefixes by path element.
+        prefix: u16,
+    },
+    /// One regular expression, in the filters.
+    Regex,
 }
 
 /// A compiled route.

@@ -426,3 +426,6 @@ fn check_name(name: &str) -> Result<(), String> {
         false => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

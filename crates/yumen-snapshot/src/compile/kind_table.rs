@@ -12,9 +12,11 @@ use yumen_plugin::proto::ProtoDescriptors;
 
 use super::names::ObjectName;
 use super::plugin_settings::PluginOwner;
+use super::route_match::CompiledMatch;
 use super::validate::{self, ObjectError, ObjectValidator};
 use super::{
-    Compiler, StageResult, certificate, foreign_members, invalid, route, stream, suspicious_values, upstream,
+    Compiler, StageResult, certificate, foreign_members, invalid, native_actions, route, stream,
+    suspicious_values, upstream,
 };
 
 /// The functions that compile objects of one kind.
@@ -90,6 +92,8 @@ static ROUTES: KindCompiler = KindCompiler {
     validate: |validator, value| {
         let written = decode_value::<config::RouteSpec>(value)?;
         route::conditions(&written)?;
+        CompiledMatch::of(&written)?;
+        native_actions::check(&written)?;
         validator.plugins(written.plugins, PluginOwner::Traffic)
     },
     dependents: DependentUpdate::Link,

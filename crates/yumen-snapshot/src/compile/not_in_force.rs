@@ -19,8 +19,6 @@ pub(super) fn of_route(name: &ObjectName, written: &config::RouteSpec) -> Vec<Pr
     let actions = written.actions.as_ref();
     let is_hashed = written.session.as_ref().is_some_and(|session| session.mode == config::SessionMode::Hash);
     let members = [
-        ("match", written.matching.is_some()),
-        ("actions", actions.is_some()),
         ("actions.external_auth", actions.is_some_and(|actions| actions.external_auth.is_some())),
         ("session.mode", is_hashed),
     ];

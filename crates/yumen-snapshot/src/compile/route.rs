@@ -12,12 +12,13 @@ use yumen_plugin::{ConditionExpr, Method, RouteInfo};
 use super::names::ObjectName;
 use super::plugin_settings::PluginOwner;
 use super::plugins::{self, PluginEntry, metadata_of};
+use super::route_match::CompiledMatch;
 use super::service::StagedService;
 use super::target::StagedTarget;
 use super::validate::ObjectError;
 use super::{Compiler, StageResult, invalid, never_run, not_in_force, suspicious_values, target, upstream};
 use crate::route::{
-    ForwardingRules, Route, RouteFilters, RouteMatching, RouteTarget, SessionRules, StatusRetry,
+    ForwardingRules, PathForm, Route, RouteFilters, RouteMatching, RouteTarget, SessionRules, StatusRetry,
 };
 
 /// The parts of a route that linking combines with those of other objects.
@@ -85,9 +86,22 @@ fn matching(written: &config::RouteSpec) -> Result<RouteMatching, InvalidSetting
                 .hint("write an address or a network, as in \"10.1.2.3\" or \"10.0.0.0/8\"")
         }
     })?;
+    let CompiledMatch { paths, pattern, conditions } = CompiledMatch::of(written)?;
+    let filters = match pattern.is_some() || conditions.is_some() {
+        true => {
+            let base = filters.map(Arc::unwrap_or_clone).unwrap_or_default();
+            Some(Arc::new(RouteFilters { path: pattern.map(Box::new), matches: conditions, ..base }))
+        }
+        false => filters,
+    };
+    let (uris, path_form) = match paths {
+        Some((uris, form)) => (uris.into(), form),
+        None => (written.uris().iter().map(Box::from).collect(), PathForm::Patterns),
+    };
     let methods = written.methods.iter().flatten();
     Ok(RouteMatching {
-        uris: written.uris().iter().map(Box::from).collect(),
+        uris,
+        path_form,
         hosts: lower_case(written.hosts().iter()),
         // The router sorts by 32 bits; a larger number in the text has the same effect as the bound.
         priority: written.priority.clamp(i32::MIN.into(), i32::MAX.into()) as i32,
@@ -111,10 +125,10 @@ fn operator_hint(refused: InvalidSettings) -> InvalidSettings {
 
 /// All faults in the conditions of a route. `members` are those members of the object that the schema accepts.
 pub(super) fn faults_of_conditions(members: &Map<String, Value>) -> Vec<InvalidSettings> {
-    let conditions = ["vars", "remote_addr", "remote_addrs", "filter_func"];
+    let conditions = ["vars", "remote_addr", "remote_addrs", "match", "filter_func"];
     // The rest of the object may be invalid, so the conditions are checked in a minimal route.
     let mut route =
-        Map::from_iter([("uri".into(), "/".into()), ("plugins".into(), Value::Object(Map::new()))]);
+        Map::from_iter([("uri".into(), "/*".into()), ("plugins".into(), Value::Object(Map::new()))]);
     route.extend(conditions.iter().filter_map(|field| {
         let value = members.get(*field)?;
         Some(((*field).to_owned(), value.clone()))
@@ -123,7 +137,7 @@ pub(super) fn faults_of_conditions(members: &Map<String, Value>) -> Vec<InvalidS
     // Each round finds the first fault and removes its member, so the loop ends.
     while let Ok(written) = config::decode_value::<config::RouteSpec>(Value::Object(route.clone())) {
         let Err(fault) = matching(&written) else { break };
-        let member = fault.path.split('[').next().unwrap_or_default();
+        let member = fault.path.split(['[', '.']).next().unwrap_or_default();
         if route.remove(member).is_none() {
             break;
         }
@@ -159,7 +173,8 @@ pub(super) fn conditions(written: &config::RouteSpec) -> Result<Option<Arc<Route
         None | Some([]) => None,
         Some(vars) => Some(ConditionExpr::parse(&Value::Array(vars.to_vec())).map_err(ConditionError::Vars)?),
     };
-    Ok((!remote_addrs.is_empty() || vars.is_some()).then(|| Arc::new(RouteFilters { remote_addrs, vars })))
+    Ok((!remote_addrs.is_empty() || vars.is_some())
+        .then(|| Arc::new(RouteFilters { remote_addrs, vars, ..RouteFilters::default() })))
 }
 
 /// The fields that a broken route is matched by.
@@ -293,7 +308,8 @@ impl Compiler {
             return Err(vec![Problem::error(name.to_string(), "script", "Lua scripts are not supported")]);
         }
         // Everything that can fail comes before `unroute`: a refused text must leave the version in force untouched.
-        let built = self.plugin_builder().build(name, written.plugins.take(), PluginOwner::Traffic);
+        let mut built = self.plugin_builder().build(name, written.plugins.take(), PluginOwner::Traffic);
+        self.plugin_builder().build_actions(name, written.actions.as_ref(), &mut built);
         if built.failed {
             return Err(built.problems);
         }
