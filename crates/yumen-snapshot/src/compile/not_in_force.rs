@@ -16,11 +16,7 @@ fn warnings<const N: usize>(name: &ObjectName, members: [(&str, bool); N]) -> Ve
 
 /// Members of a route.
 pub(super) fn of_route(name: &ObjectName, written: &config::RouteSpec) -> Vec<Problem> {
-    let actions = written.actions.as_ref();
     let is_hashed = written.session.as_ref().is_some_and(|session| session.mode == config::SessionMode::Hash);
-    let members = [
-        ("actions.external_auth", actions.is_some_and(|actions| actions.external_auth.is_some())),
-        ("session.mode", is_hashed),
-    ];
+    let members = [("session.mode", is_hashed)];
     warnings(name, members)
 }
