@@ -55,9 +55,9 @@ impl WeightedTargets {
 }
 
 impl WeightedTargets {
-    /// The backend of a session.
-    pub fn of_session(&self, key: u64) -> Option<&WeightedTarget> {
-        self.targets.iter().find(|target| target.key == key && target.slot.is_some())
+    /// The backends that a session may be of. `key` is 0 if the session began while the route had a single backend.
+    pub fn of_session(&self, key: u64) -> impl Iterator<Item = &WeightedTarget> {
+        self.targets.iter().filter(move |target| target.slot.is_some() && (key == 0 || target.key == key))
     }
 
     /// The shares in words, as in `2 of 3 to upstreams/a, 1 of 3 with status 500`. `name` gives the object of a slot.
@@ -252,3 +252,6 @@ impl RouteLifetime {
         self.0.store(true, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -109,11 +109,16 @@ pub(crate) async fn forward<'s>(
         match outcome {
             Ok(attempt) => {
                 health::observe_answer(upstream, index, proxied.ex, attempt.head());
-                if upstream.retry.grpc_statuses.is_empty() && proxied.route.forwarding.is_none() {
+                if upstream.retry.grpc_statuses.is_empty() && proxied.retry().is_none() {
                     return Ok(attempt);
                 }
                 // A status is a response: the endpoint has processed the request.
                 history.may_have_acted = true;
+                if !proxied.may_retry_status(&attempt, &history) {
+                    // No attempt follows, so the replay buffer is released.
+                    proxied.upload.replay = RequestReplay::Off;
+                    return Ok(attempt);
+                }
                 match box_cold(proxied.retry_refused(attempt, &mut history)).await? {
                     RefusedResponse::PassOn(attempt) => return Ok(attempt),
                     RefusedResponse::TryElsewhere(admitted) => readmitted = Some(admitted),

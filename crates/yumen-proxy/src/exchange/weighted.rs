@@ -37,6 +37,8 @@ fn of_session<'s>(
     targets: &'s WeightedTargets,
 ) -> Option<&'s WeightedTarget> {
     let sticky = ex.upstream.sticky.as_deref()?;
-    let target = targets.of_session(sticky.backend)?;
-    pinned.upstream(target.slot?)?.serves_session(sticky).then_some(target)
+    targets.of_session(sticky.backend).find(|target| {
+        let upstream = target.slot.and_then(|slot| pinned.upstream(slot));
+        upstream.is_some_and(|upstream| upstream.serves_session(sticky))
+    })
 }

@@ -32,23 +32,18 @@ impl<'s> ProxiedExchange<'_, 's> {
         self.route.forwarding.as_ref()?.retry.as_ref()
     }
 
-    /// Admits the request to an endpoint if the response has a retry status. Conditions that acquire nothing
-    /// are checked first. Fails if the client leaves during the pause.
+    /// Admits the request to an endpoint after a response with a retry status. Fails if the client leaves during
+    /// the pause.
     pub(super) async fn retry_refused(
         &mut self,
         mut attempt: Attempt<'s, ResponseStarted>,
         history: &mut AttemptHistory,
     ) -> Result<RefusedResponse<'s>, Fault> {
-        let mut admitted = None;
-        if self.may_retry_status(&attempt, history) {
-            deadline::end_attempt(self.conn, self.ex);
-            if let Some(retry) = self.retry() {
-                self.pause(retry, history).await?;
-            }
-            admitted = self.admit_again(&mut attempt, history);
+        deadline::end_attempt(self.conn, self.ex);
+        if let Some(retry) = self.retry() {
+            self.pause(retry, history).await?;
         }
-        let Some(admitted) = admitted else {
-            // No attempt follows, so the replay buffer is released.
+        let Some(admitted) = self.admit_again(&mut attempt, history) else {
             self.upload.replay = RequestReplay::Off;
             return Ok(RefusedResponse::PassOn(attempt));
         };
@@ -58,7 +53,12 @@ impl<'s> ProxiedExchange<'_, 's> {
         Ok(RefusedResponse::TryElsewhere(admitted))
     }
 
-    fn may_retry_status(&self, attempt: &Attempt<'s, ResponseStarted>, history: &AttemptHistory) -> bool {
+    /// Whether the response has a retry status and another attempt is allowed, by conditions that acquire nothing.
+    pub(super) fn may_retry_status(
+        &self,
+        attempt: &Attempt<'s, ResponseStarted>,
+        history: &AttemptHistory,
+    ) -> bool {
         let (upstream, attempts) = (self.pinned.upstream, history.tried.count());
         let is_of_route = self.retry().is_some_and(|retry| {
             attempts <= retry.attempts && retry.statuses.contains(&attempt.head().status)
