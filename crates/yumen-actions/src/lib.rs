@@ -5,12 +5,14 @@
 mod arrival;
 mod backend;
 mod cors;
+mod external_auth;
 mod fields;
 mod forwarding;
 mod mirror;
 mod redirect;
 mod respond;
 mod rewrite;
+mod session;
 #[cfg(test)]
 mod testing;
 
@@ -21,16 +23,21 @@ use yumen_config::resource::{ActionStage, RouteActionsSpec};
 use yumen_plugin::{Origin, Plugin, PluginInstance, PluginMeta, UpstreamSlot, VarInputs};
 
 use arrival::ArrivalActions;
+use external_auth::ExternalAuth;
 use forwarding::ForwardingActions;
 
 pub use backend::BackendEdits;
 pub use fields::FieldEdits;
 pub use rewrite::{PathRewrite, RewriteRefused};
+pub use session::{SESSION_KEY_BYTES, SessionKeys, SessionTicket, received_value, response_field};
 
 /// The instance that runs before all plugins.
 pub const ARRIVAL: &str = "actions-arrival";
 
-/// The instance that runs after all plugins.
+/// The instance that asks an authorization service, after all plugins.
+pub const EXTERNAL_AUTH: &str = "actions-auth";
+
+/// The instance that runs last.
 pub const FORWARDING: &str = "actions";
 
 /// The objects that actions refer to.
@@ -65,6 +72,10 @@ pub fn build(
     };
     if let Some(arrival) = ArrivalActions::build(spec.cors.as_ref(), first)? {
         built.instances.push(instance(ARRIVAL, i32::MAX, Arc::new(arrival), origin));
+    }
+    if let Some(written) = &spec.external_auth {
+        let auth = ExternalAuth::build(written, upstreams)?;
+        built.instances.push(instance(EXTERNAL_AUTH, i32::MIN + 1, Arc::new(auth), origin));
     }
     if let Some(forwarding) = ForwardingActions::build(spec, last, upstreams)? {
         built.instances.push(instance(FORWARDING, i32::MIN, Arc::new(forwarding), origin));

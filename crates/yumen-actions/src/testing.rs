@@ -39,7 +39,7 @@ impl PluginHost for CountingHost {
 }
 
 /// Upstreams `1` to `9`.
-struct FewUpstreams;
+pub(crate) struct FewUpstreams;
 
 impl ActionUpstreams for FewUpstreams {
     fn upstream(&self, id: &str) -> Option<UpstreamSlot> {
@@ -73,6 +73,8 @@ pub(crate) fn with_exchange<T>(port: u16, request: &str, look: impl FnOnce(&mut 
         local: format!("198.51.100.1:{port}").parse().unwrap(),
         tls: matches!(port, 443 | 8443).then(TlsInfo::default),
         connection_id: 1,
+        listener: Default::default(),
+        mapped_port: 0,
     };
     let (host, consumers) = (CountingHost::default(), ConsumerIndex::default());
     let mut ex = Exchange::new(head, &client, Now::default(), &host, &consumers);

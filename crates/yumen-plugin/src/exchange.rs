@@ -27,7 +27,7 @@ use plugin_state::PluginState;
 pub(crate) use response::SentBytes;
 pub use response::{DeferredBody, ExchangeResponse, ResponseProtocol};
 pub use route_match::{RouteInfo, RouteMatch};
-pub use upstream::{MirrorTarget, OmittedForwarding, SelectedEndpoint, UpstreamSelection};
+pub use upstream::{MirrorTarget, OmittedForwarding, SelectedEndpoint, StickyEndpoint, UpstreamSelection};
 
 /// One request and its response, or one stream, whose request is empty.
 ///

@@ -40,7 +40,7 @@ pub use exchange::phases::{PrereadPhase, ResponseBodyPhase, ResponseHeadPhase, U
 pub use exchange::{
     ClientInfo, DeferredBody, Exchange, ExchangeClient, ExchangeResponse, IndecisionCause, ListenerNumber,
     MirrorTarget, OmittedForwarding, RequestBody, ResponseProtocol, RouteInfo, RouteMatch, SelectedEndpoint,
-    StreamInfo, UpstreamSelection,
+    StickyEndpoint, StreamInfo, UpstreamSelection,
 };
 pub use expr::{ConditionExpr, FailedCondition};
 pub use host::PluginHost;

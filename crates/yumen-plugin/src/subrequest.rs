@@ -34,6 +34,8 @@ pub struct SubrequestResponse {
     pub fields: Fields,
     /// The body; `None` if it is longer than the worker buffers, incomplete, or late.
     pub body: Option<Vec<u8>>,
+    /// The lines of the trailers.
+    pub trailers: Vec<u8>,
     /// The reason of an incomplete body. The caller decides whether the head counts.
     pub fault: Option<SubrequestFault>,
 }

@@ -75,6 +75,8 @@ pub enum FaultKind {
     SendTimeout,
     /// The endpoint did not respond in time.
     ReadTimeout,
+    /// The attempt took longer than `timeout.attempt`.
+    AttemptTimeout,
     /// The response head is malformed or too large.
     UpstreamHead(HeadError),
     /// The response body is malformed.
@@ -170,6 +172,9 @@ impl FaultKind {
                 (Upstream, 504, "send_timeout", "the upstream did not take the request in time")
             }
             FaultKind::ReadTimeout => (Upstream, 504, "read_timeout", "the upstream did not answer in time"),
+            FaultKind::AttemptTimeout => {
+                (Upstream, 504, "attempt_timeout", "the upstream did not complete its answer in time")
+            }
             FaultKind::UpstreamHead(_) => {
                 (Upstream, 502, "upstream_head", "the upstream's answer is malformed")
             }
@@ -213,7 +218,7 @@ impl FaultKind {
 
     /// Whether the endpoint timed out after the connection was established.
     pub(crate) fn is_silence(self) -> bool {
-        matches!(self, FaultKind::SendTimeout | FaultKind::ReadTimeout)
+        matches!(self, FaultKind::SendTimeout | FaultKind::ReadTimeout | FaultKind::AttemptTimeout)
     }
 
     /// Whether the endpoint timed out, while connecting or later.
@@ -235,12 +240,13 @@ impl FaultKind {
                 | FaultKind::UpstreamReset
                 | FaultKind::SendTimeout
                 | FaultKind::ReadTimeout
+                | FaultKind::AttemptTimeout
         )
     }
 }
 
 /// Side and word of every fault, in the order of the metrics.
-pub(crate) const COUNTED: [(&str, &str); 30] = [
+pub(crate) const COUNTED: [(&str, &str); 31] = [
     ("client", "client_gone"),
     ("client", "client_stalled"),
     ("client", "client_head"),
@@ -267,6 +273,7 @@ pub(crate) const COUNTED: [(&str, &str); 30] = [
     ("upstream", "upstream_reset"),
     ("upstream", "send_timeout"),
     ("upstream", "read_timeout"),
+    ("upstream", "attempt_timeout"),
     ("upstream", "upstream_head"),
     ("upstream", "upstream_body"),
     ("upstream", "upstream_too_large"),

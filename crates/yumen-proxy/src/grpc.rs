@@ -91,7 +91,7 @@ fn of_http(status: u16) -> u8 {
 
 fn of_fault(kind: FaultKind) -> u8 {
     match kind {
-        FaultKind::Deadline | FaultKind::ReadTimeout => DEADLINE_EXCEEDED,
+        FaultKind::Deadline | FaultKind::ReadTimeout | FaultKind::AttemptTimeout => DEADLINE_EXCEEDED,
         kind => of_http(kind.facts().1),
     }
 }

@@ -1,7 +1,9 @@
 //! Settings of the data plane, compiled from the node settings into the form that workers use.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+pub use yumen_actions::{SESSION_KEY_BYTES, SessionKeys};
 use yumen_base::IpSet;
 pub use yumen_http::HeadLimits;
 pub use yumen_http::fields::write_line;
@@ -37,6 +39,8 @@ pub struct WorkerSettings {
     pub http3: Http3Settings,
     /// Limits for load shedding.
     pub overload: OverloadSettings,
+    /// The keys of sessions, which all workers share. Without a key, requests of a session are not kept together.
+    pub session_keys: Arc<SessionKeys>,
 }
 
 /// Limits of sizes, counts and rates of HTTP traffic.

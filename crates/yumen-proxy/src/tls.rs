@@ -8,6 +8,7 @@ mod challenges;
 mod client_cert_policy;
 mod clients;
 mod der;
+mod endpoint_verifier;
 mod handshake;
 mod loader;
 mod names;

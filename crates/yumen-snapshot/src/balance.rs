@@ -121,7 +121,8 @@ impl<'u> EndpointCandidates<'u> {
 }
 
 impl Endpoint {
-    fn is_up(&self) -> bool {
+    /// Whether its checks and outlier detection admit requests.
+    pub(crate) fn is_up(&self) -> bool {
         self.health.as_ref().is_none_or(|health| health.is_up())
             && self.outlier.as_ref().is_none_or(|tally| !tally.ejection.is_ejected())
     }

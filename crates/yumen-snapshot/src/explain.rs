@@ -28,7 +28,7 @@ pub use stream::{ExplainedStream, StreamCandidate, StreamChoice, StreamExplanati
 pub use yumen_config::resource::Question;
 
 use crate::router::RouteMismatch;
-use crate::{MismatchReason, Route, RouteTarget, Snapshot, Upstream, UpstreamSlotId};
+use crate::{MismatchReason, Route, RouteTarget, Snapshot, Upstream, UpstreamSlotId, WeightedTargets};
 use simulation::{RequestSimulation, SimulatedResponse};
 use synthetic_request::{DryRunHost, SyntheticRequest};
 use upstream_choice::{endpoints, upstream_choice};
@@ -491,6 +491,11 @@ fn simulate_steps<'s>(
         (None, RouteTarget::Weighted(of)) => of.pick(0).and_then(|target| snapshot.upstream(target.slot?)),
         _ => None,
     });
+    if let Some(RouteTarget::Weighted(of)) = winner.map(|route| &route.target)
+        && walk.ex.upstream.slot.is_none()
+    {
+        walk.remarks.push(shares(snapshot, of));
+    }
     // After a local response, no upstream gets the request.
     let upstream = found.filter(|_| walk.answered.is_none());
     // `peek` leaves the balancer unchanged, so that explaining does not shift the distribution of traffic.
@@ -504,6 +509,12 @@ fn simulate_steps<'s>(
     let (steps, remarks, answered) = (walk.steps, walk.remarks, walk.answered);
     let upstream = upstream.map(|upstream| upstream_choice(upstream, ex, before));
     SimulatedSteps { steps, answer: answered.map(answer), upstream, remarks }
+}
+
+/// The shares of weighted backends.
+fn shares(snapshot: &Snapshot, of: &WeightedTargets) -> String {
+    let name = |slot| snapshot.upstream(slot).map(|upstream| upstream.origin.clone());
+    format!("weighted backends: {}", of.describe(name))
 }
 
 /// Why no endpoint is available, and whether that makes a local response. Unresolved names do not, since only

@@ -47,6 +47,6 @@ pub use scope::{CompiledListener, ListenProtocol, ListenSettings};
 pub use snapshot::{CompiledCertificate, Snapshot};
 pub use streams::{StreamLookup, StreamRoute, StreamRouter};
 pub use upstream::{
-    AttemptTimeouts, Endpoint, EndpointHealth, EndpointState, HostRewrite, InFlight, TriedEndpoints,
-    TunnelPolicy, Upstream, UpstreamScheme, UpstreamSlotId, UpstreamTls,
+    AttemptTimeouts, Endpoint, EndpointHealth, EndpointName, EndpointState, HostRewrite, InFlight,
+    TriedEndpoints, TunnelPolicy, Upstream, UpstreamScheme, UpstreamSlotId, UpstreamTls,
 };

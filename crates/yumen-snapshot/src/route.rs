@@ -32,12 +32,12 @@ pub enum RouteTarget {
     },
 }
 
-/// Weighted backends of a route. Backends of weight 0 are left out.
+/// Weighted backends of a route. Backends of weight 0 get only requests of their sessions.
 #[derive(Debug)]
 pub struct WeightedTargets {
     /// The backends.
     pub targets: Box<[WeightedTarget]>,
-    /// The sum of the weights; 0 without any backend.
+    /// The sum of the weights.
     pub total: u64,
 }
 
@@ -51,6 +51,29 @@ impl WeightedTargets {
             left = left.saturating_sub(weight);
             is_picked
         })
+    }
+}
+
+impl WeightedTargets {
+    /// The backends that a session may be of. `key` is 0 if the session began while the route had a single backend.
+    pub fn of_session(&self, key: u64) -> impl Iterator<Item = &WeightedTarget> {
+        self.targets.iter().filter(move |target| target.slot.is_some() && (key == 0 || target.key == key))
+    }
+
+    /// The shares in words, as in `2 of 3 to upstreams/a, 1 of 3 with status 500`. `name` gives the object of a slot.
+    pub fn describe(&self, name: impl Fn(UpstreamSlotId) -> Option<Arc<str>>) -> String {
+        if self.total == 0 {
+            return "no backend: status 500".to_owned();
+        }
+        let share = |target: &WeightedTarget| {
+            let goal = match target.slot {
+                Some(slot) => name(slot).map_or_else(|| "nowhere".to_owned(), |name| format!("to {name}")),
+                None => format!("with status {}", target.status),
+            };
+            format!("{} of {} {goal}", target.weight, self.total)
+        };
+        let shares: Vec<String> = self.targets.iter().filter(|target| target.weight > 0).map(share).collect();
+        shares.join(", ")
     }
 }
 
@@ -107,6 +130,14 @@ pub struct StatusRetry {
     pub backoff_ms: u64,
     /// The longest pause, in milliseconds.
     pub backoff_ms_max: u64,
+}
+
+impl StatusRetry {
+    /// The pause before the next attempt after `attempts` of them, in milliseconds.
+    pub fn pause_ms(&self, attempts: u32) -> u64 {
+        let doublings = attempts.saturating_sub(1).min(32);
+        self.backoff_ms.saturating_mul(1 << doublings).min(self.backoff_ms_max)
+    }
 }
 
 /// Session persistence of a route.
@@ -221,3 +252,6 @@ impl RouteLifetime {
         self.0.store(true, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,6 +97,8 @@ pub struct AttemptTimeouts {
     pub read_ms: u64,
     /// The whole exchange; 0 disables the bound.
     pub total_ms: u64,
+    /// One attempt, up to the end of its response; 0 disables the bound.
+    pub attempt_ms: u64,
 }
 
 /// Bounds of the idle connections of one worker to one endpoint.
@@ -119,6 +121,22 @@ pub struct UpstreamTls {
     pub ca_pem: Option<Box<str>>,
     /// The gateway's certificate chain and key, PEM.
     pub client: Option<(Box<str>, Box<str>)>,
+    /// The name in SNI, and in the endpoint's certificate if `names` is empty; absent means the host of the request or
+    /// the endpoint.
+    pub server_name: Option<Box<str>>,
+    /// Names of which the endpoint's certificate must have one, instead of the name in SNI.
+    pub names: Box<[EndpointName]>,
+    /// The most certificates between the endpoint's and a trust anchor.
+    pub depth_max: Option<u8>,
+}
+
+/// A subject alternative name that an endpoint's certificate may have.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum EndpointName {
+    /// A DNS name in lower case; `*.example.com` stands for names with one more label.
+    Dns(Box<str>),
+    /// A URI.
+    Uri(Box<str>),
 }
 
 /// The request of an active check.

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
@@ -84,6 +85,26 @@ pub fn open_keyring(data_dir: &Path, configured: &[SecretText]) -> Result<Keyrin
     let lines = text.lines().enumerate().map(|(i, line)| (i, line.trim()));
     let keys = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     ring(keys.map(|(i, line)| (format!("line {} of {}", i + 1, path.display()), line)), &path)
+}
+
+/// Keys for another `purpose`, derived from those of `configured` or else of the file in `data_dir`, newest first. Empty
+/// without a keyring, and with one that cannot be read.
+pub fn derive_keys(data_dir: &Path, configured: &[SecretText], purpose: &str) -> Vec<[u8; KEY_BYTES]> {
+    let file = match configured.is_empty() {
+        true => fs::read_to_string(data_dir.join(FILE)).unwrap_or_default(),
+        false => String::new(),
+    };
+    let lines = file.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let texts = configured.iter().map(|text| text.0.as_str()).chain(lines);
+    let keys = texts.filter_map(|text| <[u8; KEY_BYTES]>::try_from(BASE64.decode(text).ok()?).ok());
+    // A key of its own per purpose: the same key must not seal data of two formats.
+    let derive = |key: [u8; KEY_BYTES]| {
+        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), purpose.as_bytes());
+        let mut derived = [0; KEY_BYTES];
+        derived.copy_from_slice(&tag.as_ref()[..KEY_BYTES]);
+        derived
+    };
+    keys.map(derive).collect()
 }
 
 fn ring<'a>(keys: impl Iterator<Item = (String, &'a str)>, path: &Path) -> Result<Keyring, KeyringError> {

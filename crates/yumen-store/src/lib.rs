@@ -25,7 +25,7 @@ pub use embedded::{EmbeddedMedium, EmbeddedStore};
 pub use etcd::EtcdStore;
 pub use fallback::{FallbackStore, StateOrigin, open_or_last_good};
 pub use file::{FileEvent, FileStore, WatchGuard};
-pub use keyring::{KeyringError, open_keyring};
+pub use keyring::{KeyringError, derive_keys, open_keyring};
 pub use last_good::{FormerState, LastGoodTask, LastGoodVersion, LastGoodVersions, load_last_good};
 pub use memory::{MemoryMedium, MemoryStore};
 pub use read_only::ReadOnlyStore;

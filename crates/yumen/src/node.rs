@@ -4,6 +4,7 @@ mod args;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use yumen_base::{IpSet, Problem};
@@ -14,8 +15,8 @@ use yumen_config::{NodeConfig, document};
 use yumen_proxy::debug::DebugKey;
 use yumen_proxy::settings::{
     DotSegmentPolicy, DownstreamTimeouts, EncodedSlashPolicy, ForwardingSettings, Http2Settings,
-    Http3Settings, ListenSocketOptions, ObservationSettings, PathPolicy, RealIpFinder, StreamSettings,
-    WorkerLimits,
+    Http3Settings, ListenSocketOptions, ObservationSettings, PathPolicy, RealIpFinder, SESSION_KEY_BYTES,
+    SessionKeys, StreamSettings, WorkerLimits,
 };
 use yumen_proxy::{
     ListenerProtocol, ListenerSettings, MinimumRate, OverloadSettings, StreamProtocol, WorkerSettings,
@@ -220,7 +221,20 @@ pub(crate) fn settings(node: &NodeConfig) -> anyhow::Result<WorkerSettings> {
             spared_paths: node.overload.spared_paths.clone(),
             memory_full: None,
         },
+        session_keys: Arc::new(SessionKeys::new(&session_keys(&node.store)?)),
     })
+}
+
+/// The keys of sessions: derived from the keyring, so that nodes with one keyring share sessions and a restart keeps
+/// them; random without a keyring.
+fn session_keys(store: &node::StoreConfig) -> anyhow::Result<Vec<[u8; SESSION_KEY_BYTES]>> {
+    let keys = yumen_store::derive_keys(Path::new(&store.data_dir), &store.keyring, "yumen session");
+    if !keys.is_empty() {
+        return Ok(keys);
+    }
+    let mut key = [0; SESSION_KEY_BYTES];
+    getrandom::fill(&mut key).map_err(|error| anyhow::anyhow!("the system gives no randomness: {error}"))?;
+    Ok(vec![key])
 }
 
 fn observation(observe: &node::ObserveConfig) -> ObservationSettings {

@@ -214,7 +214,8 @@ pub struct ExternalAuthSpec {
     /// Response fields of the service that the upstream receives; absent means all. Only for `http`.
     #[schemars(inner(length(min = 1, max = 256)))]
     pub allowed_response_headers: Option<Vec<String>>,
-    /// The most bytes of the request body that the service receives; 0 means no body.
+    /// The most bytes of the request body that the service receives; 0 means no body. The request waits for its whole
+    /// body then: one above this limit and 1 MiB is refused with 413.
     #[serde(default)]
     pub body_bytes_max: u32,
     /// Timeout of the decision, in milliseconds.

@@ -70,6 +70,7 @@ fn compiled(resources: &[Resource]) -> CompileOutput {
                 send_ms: seconds,
                 read_ms: seconds,
                 total_ms: 0,
+                attempt_ms: 0,
             },
             keepalive: KeepaliveLimits { size: 1, idle_timeout_ms: seconds, requests: 1 },
         },

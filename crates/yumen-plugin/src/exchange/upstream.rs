@@ -23,6 +23,17 @@ pub struct UpstreamSelection {
     pub omitted: OmittedForwarding,
     /// Targets of copies of the request. A copy includes the body if that is buffered.
     pub mirrors: Vec<MirrorTarget>,
+    /// The endpoint of the session of the client, if it has one.
+    pub sticky: Option<Box<StickyEndpoint>>,
+}
+
+/// The endpoint that a session names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StickyEndpoint {
+    /// The backend of the route, by the hash of its name.
+    pub backend: u64,
+    /// The address of the endpoint.
+    pub address: SocketAddr,
 }
 
 /// Forwarding fields that the gateway does not add to a request, because the settings of a plugin remove them.

@@ -30,7 +30,7 @@ impl ObjectLookup for One {
 fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Result<SubrequestResponse, SubrequestFault> {
     let mut field = Fields::default();
     fields.iter().for_each(|(name, value)| field.add(name, value.as_bytes()));
-    Ok(SubrequestResponse { status, fields: field, body: Some(body.into()), fault: None })
+    Ok(SubrequestResponse { status, fields: field, body: Some(body.into()), ..SubrequestResponse::default() })
 }
 
 /// The result of a request, and the subrequests that it caused.

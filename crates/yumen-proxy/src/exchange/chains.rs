@@ -6,6 +6,7 @@
 use std::ops::Deref;
 use std::rc::Rc;
 
+use yumen_actions::BackendEdits;
 use yumen_http::ResponseHead;
 use yumen_plugin::{
     BodyChunk, Exchange, Phase, Plugin, PluginChain, PluginInstance, ResponseBodyPhase, ResponseHeadPhase,
@@ -14,6 +15,7 @@ use yumen_snapshot::Upstream;
 
 use crate::debug;
 use crate::exchange::body_piece::{BodyPiece, DeferredPiece};
+use crate::exchange::session::ExchangeSession;
 use crate::grpc;
 use crate::observe::{self, ExchangeStopwatch};
 use crate::transport::http2::heads::{self, NO_TUNNEL};
@@ -24,6 +26,10 @@ pub(crate) struct ExchangeChains<'s> {
     pub(crate) route: RouteChain<'s>,
     /// The selected upstream.
     pub(crate) upstream: Option<&'s Upstream>,
+    /// The session, at routes with session persistence.
+    pub(crate) session: Option<Box<ExchangeSession<'s>>>,
+    /// Edits of the selected backend, for its response.
+    pub(crate) edits: Option<&'s BackendEdits>,
     /// Stopwatch of a sampled or explained exchange.
     pub(crate) watch: Option<Rc<ExchangeStopwatch>>,
 }
@@ -54,7 +60,7 @@ impl Deref for RouteChain<'_> {
 impl<'s> ExchangeChains<'s> {
     /// Chains before routing: global rules only.
     pub(crate) fn new(global: &'s PluginChain, watch: Option<Rc<ExchangeStopwatch>>) -> ExchangeChains<'s> {
-        ExchangeChains { global, route: RouteChain::None, upstream: None, watch }
+        ExchangeChains { global, route: RouteChain::None, upstream: None, session: None, edits: None, watch }
     }
 
     /// Stopwatch, if the exchange is explained.
@@ -167,6 +173,12 @@ pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, h
             plugin.response_head(&mut ResponseHeadPhase::new(ex), head)
         });
     });
+    if let Some(edits) = chains.edits {
+        edits.response.apply_to_response(head);
+    }
+    if let Some(session) = &chains.session {
+        session.end(ex, head);
+    }
     // Decision 24: the coding is chosen after all plugins have seen the head.
     ex.choose_coding(head);
     if matches!(head.status, 200..=299) && heads::is_tunnel_request(&ex.request) {

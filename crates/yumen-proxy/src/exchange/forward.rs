@@ -11,7 +11,7 @@ mod resend;
 use yumen_base::Now;
 use yumen_plugin::{Phase, UpstreamRequestPhase};
 use yumen_snapshot::protection::{LimiterFull, RequestPermit, RetryPermit};
-use yumen_snapshot::{TriedEndpoints, Upstream};
+use yumen_snapshot::{StatusRetry, TriedEndpoints, Upstream};
 
 use crate::exchange::client_wait::ClientWait;
 use crate::exchange::deadline;
@@ -25,7 +25,7 @@ use crate::upstream::admission::AdmittedEndpoint;
 use crate::upstream::attempt::{Attempt, EndpointChosen, EndpointConnected, FailedAttempt, ResponseStarted};
 use crate::upstream::health;
 use crate::upstream::replay::RequestReplay;
-use refused::RefusedCall;
+use refused::RefusedResponse;
 use request::SendResult;
 use resend::ResendSource;
 
@@ -60,8 +60,9 @@ impl AttemptHistory {
     }
 
     /// Whether no further attempt is allowed: `retries` are used up or `retry_timeout_ms` has passed.
-    fn is_over(&self, upstream: &Upstream) -> bool {
-        self.tried.count() > upstream.retry.retries_max || self.is_late(upstream)
+    fn is_over(&self, upstream: &Upstream, retry: Option<&StatusRetry>) -> bool {
+        let retries_max = upstream.retry.retries_max.max(retry.map_or(0, |retry| retry.attempts));
+        self.tried.count() > retries_max || self.is_late(upstream)
     }
 
     /// Whether `retry_timeout_ms` has passed since the first attempt.
@@ -78,7 +79,7 @@ pub(crate) async fn forward<'s>(
 ) -> Result<Attempt<'s, ResponseStarted>, Fault> {
     let mut history = AttemptHistory::new(proxied.conn.inbox.mark());
     proxied.flow.upstream_started_us = Some(history.started.mono_us);
-    proxied.upload.replay = RequestReplay::of(proxied.ex, proxied.pinned.upstream);
+    proxied.upload.replay = RequestReplay::of(proxied.ex, proxied.pinned.upstream, proxied.retry());
     let mut readmitted: Option<AdmittedEndpoint> = None;
     loop {
         let admitted = match (readmitted.take(), &proxied.pinned.upstream.protection) {
@@ -108,14 +109,19 @@ pub(crate) async fn forward<'s>(
         match outcome {
             Ok(attempt) => {
                 health::observe_answer(upstream, index, proxied.ex, attempt.head());
-                if upstream.retry.grpc_statuses.is_empty() {
+                if upstream.retry.grpc_statuses.is_empty() && proxied.retry().is_none() {
                     return Ok(attempt);
                 }
-                // A gRPC status is a response: the endpoint has processed the call.
+                // A status is a response: the endpoint has processed the request.
                 history.may_have_acted = true;
-                match proxied.retry_refused(attempt, &mut history) {
-                    RefusedCall::PassOn(attempt) => return Ok(attempt),
-                    RefusedCall::TryElsewhere(admitted) => readmitted = Some(admitted),
+                if !proxied.may_retry_status(&attempt, &history) {
+                    // No attempt follows, so the replay buffer is released.
+                    proxied.upload.replay = RequestReplay::Off;
+                    return Ok(attempt);
+                }
+                match box_cold(proxied.retry_refused(attempt, &mut history)).await? {
+                    RefusedResponse::PassOn(attempt) => return Ok(attempt),
+                    RefusedResponse::TryElsewhere(admitted) => readmitted = Some(admitted),
                 }
             }
             Err(failed) => {
@@ -149,6 +155,10 @@ impl<'s> ProxiedExchange<'_, 's> {
     ) -> Result<Attempt<'s, ResponseStarted>, FailedAttempt> {
         let (upstream, permit) = (self.pinned.upstream, history.request_permit.take());
         let mut attempt = Attempt::begin(upstream, admitted.index, admitted.endpoint_permit, permit);
+        let attempt_ms = self.route.timeouts.as_deref().unwrap_or(&upstream.timeouts).attempt_ms;
+        if attempt_ms != 0 {
+            deadline::begin_attempt(self.conn, self.ex, attempt_ms);
+        }
         let attempt_mark = self.conn.inbox.mark();
         if self.ex.upstream.deadline_ms != 0 {
             let left_ms = deadline::left_ms(self.ex);
@@ -238,6 +248,10 @@ impl<'s> ProxiedExchange<'_, 's> {
         if !self.may_retry(history, failed, index) {
             return Err(history.last);
         }
+        if let Some(retry) = self.retry() {
+            self.pause(retry, history).await?;
+            self.forget_tried(history);
+        }
         let admitted = match &self.pinned.upstream.protection {
             None => {
                 let index = self.pinned.upstream.pick(self.ex, &history.tried).ok_or(history.last)?;
@@ -256,7 +270,10 @@ impl<'s> ProxiedExchange<'_, 's> {
     #[cold]
     fn may_retry(&mut self, history: &mut AttemptHistory, failed: FailedAttempt, index: usize) -> bool {
         let upstream = self.pinned.upstream;
-        let fault = deadline::settle(self.conn, failed.fault);
+        let fault = deadline::settle(self.conn, self.ex, failed.fault);
+        if self.conn.timer.cap_ms().is_some() {
+            deadline::end_attempt(self.conn, self.ex);
+        }
         failed.observe(upstream, index, fault.kind);
         if fault.kind.is_endpoints() || fault.kind == FaultKind::Deadline {
             self.flow.failed_statuses.push(fault.kind.facts().1);
@@ -268,7 +285,8 @@ impl<'s> ProxiedExchange<'_, 's> {
         history.may_have_acted |= !fault.unsent;
         // RFC 9110 §9.2.2, as in `attempt`.
         let is_repeatable = fault.unsent || self.ex.request.method().is_idempotent();
-        if history.is_over(upstream) || !is_repeatable || !fault.kind.is_worth_retrying() {
+        let is_over = history.is_over(upstream, self.retry()) || !self.has_time_to_retry(history);
+        if is_over || !is_repeatable || !fault.kind.is_worth_retrying() {
             return false;
         }
         // The permit is acquired last, so that no other condition can waste it.

@@ -26,6 +26,11 @@ impl<'a, 's> PluginEdit<'a, 's> {
         PluginEdit { ex, chains, deferred: None, grpc_status: None }
     }
 
+    /// The exchange.
+    pub(crate) fn exchange(&self) -> &Exchange<'s> {
+        self.ex
+    }
+
     /// Edits a body that is completely buffered, in turns.
     pub(crate) async fn whole(mut self, body: &[u8]) -> Vec<u8> {
         let chunk = BodyChunk { last: true, ..BodyChunk::default() };

@@ -16,7 +16,7 @@ pub(crate) struct ProxiedExchange<'a, 's> {
     pub(crate) conn: &'a mut DownstreamConnection,
     pub(crate) ex: &'a mut Exchange<'s>,
     pub(crate) chains: &'a ExchangeChains<'a>,
-    pub(crate) route: &'a Route,
+    pub(crate) route: &'s Route,
     /// The upstream, in the version that the exchange uses.
     pub(crate) pinned: PinnedUpstream<'s>,
     pub(crate) flow: &'a mut ExchangeStats,

@@ -84,7 +84,7 @@ pub(crate) async fn answer(
     worker.give_response(head);
     if let Err(kind) = send(conn, text, body, flow).await {
         // The first fault is the cause. A failure to send its response must not replace it in the log.
-        flow.fault = flow.fault.or(Some(deadline::end(conn, kind.into())));
+        flow.fault = flow.fault.or(Some(deadline::end(conn, ex, kind.into())));
         return After::Close;
     }
     if conn.stream.is_shared() {
@@ -142,7 +142,7 @@ pub(crate) async fn send_fault(
 ) -> After {
     // Evaluated first, since `deadline::end` may replace the kind of the fault.
     let cannot_respond = matches!(fault.kind, FaultKind::ClientGone | FaultKind::ClientStalled);
-    let fault = deadline::end(conn, fault);
+    let fault = deadline::end(conn, ex, fault);
     let (side, status, word, message) = fault.kind.facts();
     flow.fault = Some(fault);
     if cannot_respond {
@@ -214,13 +214,13 @@ pub(crate) async fn pass_on<'s>(
         finished.close(client);
     }
     if flow.grpc_status == Some(grpc::NO_STATUS) {
-        flow.grpc_status = grpc_status.or_else(|| end_call(conn, &download, result));
+        flow.grpc_status = grpc_status.or_else(|| end_call(conn, ex, &download, result));
     }
     give_back(conn, upload, &mut download);
     if let Err(kind) = result {
         // The client detects an incomplete body by its missing end. With close framing a regular close would
         // be that end, so the connection is reset (RFC 9112 §8).
-        flow.fault = Some(deadline::end(conn, kind.into()));
+        flow.fault = Some(deadline::end(conn, ex, kind.into()));
         return break_off(kind, outgoing);
     }
     go_on(conn, ex, upload, keeps)
@@ -401,6 +401,7 @@ fn give_back(conn: &mut DownstreamConnection, upload: &mut Transfer, download: &
 #[cold]
 fn end_call(
     conn: &mut DownstreamConnection,
+    ex: &Exchange<'_>,
     download: &Transfer,
     result: Result<(), FaultKind>,
 ) -> Option<u8> {
@@ -410,7 +411,7 @@ fn end_call(
     if kind == FaultKind::ClientGone {
         return Some(grpc::NO_STATUS);
     }
-    let trailers = grpc::abort_trailers(deadline::settle(conn, kind.into()).kind);
+    let trailers = grpc::abort_trailers(deadline::settle(conn, ex, kind.into()).kind);
     // If the trailers cannot be sent, the stream ends without them.
     let _ = conn.stream.finish(trailers.as_bytes());
     grpc::status_of_lines(trailers.as_bytes())

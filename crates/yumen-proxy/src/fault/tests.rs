@@ -38,11 +38,14 @@ fn expected(kind: FaultKind) -> (FaultSide, u16) {
         | FaultKind::UpstreamBody(_)
         | FaultKind::UpstreamTooLarge
         | FaultKind::UnexpectedUpgrade => (Upstream, 502),
-        FaultKind::ConnectTimeout | FaultKind::SendTimeout | FaultKind::ReadTimeout => (Upstream, 504),
+        FaultKind::ConnectTimeout
+        | FaultKind::SendTimeout
+        | FaultKind::ReadTimeout
+        | FaultKind::AttemptTimeout => (Upstream, 504),
     }
 }
 
-const ALL: [FaultKind; 38] = [
+const ALL: [FaultKind; 39] = [
     FaultKind::ClientGone,
     FaultKind::ClientStalled,
     FaultKind::Head(HeadError::Malformed("x")),
@@ -74,6 +77,7 @@ const ALL: [FaultKind; 38] = [
     FaultKind::UpstreamReset,
     FaultKind::SendTimeout,
     FaultKind::ReadTimeout,
+    FaultKind::AttemptTimeout,
     FaultKind::UpstreamHead(HeadError::TooLarge),
     FaultKind::UpstreamBody(BodyError::End),
     FaultKind::UpstreamTooLarge,

@@ -123,6 +123,9 @@ fn opening(client: &ClientInfo, upstream: &Upstream) -> Vec<u8> {
 /// Returns the server name for the endpoint's certificate: the configured one, the endpoint's host name, or
 /// the client's SNI if the endpoint is an IP address.
 fn tls_name<'n>(client: &'n ClientInfo, upstream: &'n Upstream, endpoint: &'n Endpoint) -> TlsName<'n> {
+    if let Some(name) = TlsName::of_settings(upstream) {
+        return name;
+    }
     let sni = client.tls.as_ref().and_then(|tls| tls.sni.as_deref());
     let is_address = endpoint.host.parse::<std::net::IpAddr>().is_ok();
     let (host, is_explicit) = match (&upstream.pass_host, sni) {

@@ -59,6 +59,8 @@ pub(crate) struct Ledger {
     /// From which index on a connection's requests must not be served.
     closed: RefCell<BTreeMap<u64, usize>>,
     broken: RefCell<Vec<String>>,
+    /// Whether the route retries status 500, of any method.
+    pub(crate) retries_500: Cell<bool>,
     connections: Cell<u64>,
     /// Bytes of answers that endpoints could send and clients did not read yet, where both count.
     unread: RefCell<BTreeMap<u64, usize>>,
@@ -75,6 +77,7 @@ impl Ledger {
             entries: RefCell::default(),
             closed: RefCell::default(),
             broken: RefCell::default(),
+            retries_500: Cell::new(false),
             connections: Cell::new(0),
             unread: RefCell::default(),
             passed: Cell::new(0),
@@ -116,8 +119,10 @@ impl Ledger {
         let Some(entry) = entries.get_mut(&id) else { return };
         entry.reached += 1;
         let (reached, method) = (entry.reached, entry.request.method);
+        let refused = entry.answers.iter().filter(|answer| answer.status == 500).count() as u32;
+        let retried = if self.retries_500.get() { refused } else { 0 };
         drop(entries);
-        if method == "POST" && reached > 1 {
+        if method == "POST" && reached > 1 + retried {
             self.broken(format!("POST {id} reached endpoints {reached} times"));
         }
     }

@@ -62,7 +62,7 @@ impl World {
         let calm = random.percent(25);
         let net = Net::new(scheduler.clone(), weather(random, calm));
         let ledger = Ledger::new(scheduler.clone());
-        let snapshot = snapshot(random, calm, http2);
+        let snapshot = snapshot(random, calm, http2, &ledger);
         let publisher = Arc::new(Publisher::default());
         publisher.publish(snapshot.clone());
         let (duty, duty_rx) = watch::channel(WorkerDuty::Serve);
@@ -441,10 +441,27 @@ fn protection(random: &Random, calm: bool, http2: Http2) -> String {
     format!("limits: {{{limits}, {waits}}}, {outliers}{budget}")
 }
 
-fn snapshot(random: &Random, calm: bool, http2: Http2) -> Arc<Snapshot> {
+/// Retries of the route by status.
+fn retries_by_status(random: &Random, ledger: &Ledger) -> &'static str {
+    let retry = random.one(&[
+        "",
+        "",
+        "retry: {statuses: [500], attempts: 2}, ",
+        "retry: {statuses: [500], attempts: 3, backoff_ms: 50}, ",
+    ]);
+    ledger.retries_500.set(!retry.is_empty());
+    retry
+}
+
+fn snapshot(random: &Random, calm: bool, http2: Http2, ledger: &Ledger) -> Arc<Snapshot> {
     let timeout = || if calm { 60_000 } else { random.one(&[200, 2_000, 60_000]) };
-    let timeouts =
-        AttemptTimeouts { connect_ms: timeout(), send_ms: timeout(), read_ms: timeout(), total_ms: 0 };
+    let timeouts = AttemptTimeouts {
+        connect_ms: timeout(),
+        send_ms: timeout(),
+        read_ms: timeout(),
+        total_ms: 0,
+        attempt_ms: 0,
+    };
     let keepalive = KeepaliveLimits {
         size: random.below(5) as u32,
         idle_timeout_ms: random.one(&[300, 60_000]),
@@ -463,11 +480,18 @@ fn snapshot(random: &Random, calm: bool, http2: Http2) -> Arc<Snapshot> {
     let total = if calm {
         ""
     } else {
-        random.one(&["", "", "", "timeout: {connect: 2, send: 2, read: 2, total: 3}, "])
+        random.one(&[
+            "",
+            "",
+            "",
+            "timeout: {connect: 2, send: 2, read: 2, total: 3}, ",
+            "timeout: {connect: 2, send: 2, read: 2, attempt: 1}, ",
+        ])
     };
+    let retry = retries_by_status(random, ledger);
     let version = if http2.endpoints { "http_version: '2', " } else { "" };
     let document = format!(
-        "routes:\n- {{id: 1, uri: /*, {total}upstream: {{{version}type: {balancer}, retries: {retries}, {protection}\
+        "routes:\n- {{id: 1, uri: /*, {total}{retry}upstream: {{{version}type: {balancer}, retries: {retries}, {protection}\
          retry_timeout: {late}, nodes: {{{}}}}}}}\n{picky}",
         nodes.join(", ")
     );

@@ -26,6 +26,14 @@ pub(crate) struct TlsName<'n> {
     pub(crate) is_explicit: bool,
 }
 
+impl<'n> TlsName<'n> {
+    /// The name in the TLS settings of the upstream.
+    pub(crate) fn of_settings(upstream: &'n Upstream) -> Option<TlsName<'n>> {
+        let host = upstream.tls.settings.server_name.as_deref()?.as_bytes();
+        Some(TlsName { host, is_explicit: false })
+    }
+}
+
 /// A prepared handshake with an endpoint.
 pub(crate) struct UpstreamHandshake {
     client: Arc<UpstreamTlsClient>,

@@ -2,20 +2,17 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use webpki::KeyUsage;
 use yumen_snapshot::{Upstream, UpstreamTls};
 
 use super::HTTP2;
-use super::authorities::{TrustedAuthorities, as_rustls};
+use super::authorities::TrustedAuthorities;
 use super::certificate_key_pair;
+use super::endpoint_verifier::{EndpointAnchors, EndpointVerifier};
 use super::provider::provider;
-use super::revocation::RevocationLists;
 use super::sessions::UpstreamTlsClient;
 
 type Known = Vec<(UpstreamTls, bool, Arc<UpstreamTlsClient>)>;
@@ -66,8 +63,9 @@ fn build_client(tls: &UpstreamTls, http2: bool) -> Result<UpstreamTlsClient, Str
         tls.ca_pem.as_deref().filter(|_| tls.verify).map(TrustedAuthorities::read).transpose()?.map(Arc::new);
     let verifier = match &given {
         _ if !tls.verify => unverified(),
-        None => by_system()?,
-        Some(given) => Arc::new(CustomCaVerifier { authorities: given.clone(), provider: provider() }),
+        None if tls.names.is_empty() && tls.depth_max.is_none() => by_system()?,
+        None => EndpointVerifier::new(EndpointAnchors::System(system_roots()?), tls),
+        Some(given) => EndpointVerifier::new(EndpointAnchors::Given(given.clone()), tls),
     };
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let mut config = match &tls.client {
@@ -95,55 +93,6 @@ fn system_roots() -> Result<RootCertStore, String> {
 fn by_system() -> Result<Arc<dyn ServerCertVerifier>, String> {
     let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(system_roots()?), provider());
     Ok(chains.build().map_err(|error| error.to_string())?)
-}
-
-/// Verifies against configured authorities, and the server name.
-#[derive(Debug)]
-struct CustomCaVerifier {
-    authorities: Arc<TrustedAuthorities>,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for CustomCaVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let usage = KeyUsage::server_auth();
-        let path =
-            self.authorities.verify(end_entity, intermediates, now, usage, &RevocationLists::default());
-        path.map_err(as_rustls)?;
-        verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// A verifier that accepts any certificate.

@@ -203,9 +203,10 @@ pub(crate) fn observe_fault(
         | FaultKind::UpstreamVersion
         | FaultKind::UpstreamClosed
         | FaultKind::UpstreamReset => HealthObservation::TcpFailure,
-        FaultKind::ConnectTimeout | FaultKind::SendTimeout | FaultKind::ReadTimeout => {
-            HealthObservation::Timeout
-        }
+        FaultKind::ConnectTimeout
+        | FaultKind::SendTimeout
+        | FaultKind::ReadTimeout
+        | FaultKind::AttemptTimeout => HealthObservation::Timeout,
         FaultKind::UpstreamHead(_) | FaultKind::UpstreamBody(_) | FaultKind::UnexpectedUpgrade => {
             HealthObservation::Malformed
         }

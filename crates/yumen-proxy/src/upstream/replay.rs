@@ -1,6 +1,6 @@
-//! The replay buffer of a gRPC call: the part of its body that was read, kept for another attempt.
+//! The replay buffer of a request: the part of its body that was read, kept for another attempt.
 //!
-//! `forward` decides whether a call is buffered.
+//! `forward` decides whether a request is buffered.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use yumen_http::Framing;
 use yumen_plugin::{BodyChunk, Exchange};
-use yumen_snapshot::Upstream;
+use yumen_snapshot::{StatusRetry, Upstream};
 
 use crate::copy::transfer::{BodySource, Transfer, TransferFailure};
 use crate::grpc;
@@ -94,16 +94,21 @@ impl ReplayBuffer {
 }
 
 impl RequestReplay {
-    /// Buffers gRPC calls to upstreams that configure statuses for retries.
+    /// Buffers requests of routes that configure retries, and gRPC calls to upstreams that configure statuses
+    /// for them.
     #[inline]
-    pub(crate) fn of(ex: &Exchange<'_>, upstream: &Upstream) -> RequestReplay {
-        if upstream.retry.grpc_statuses.is_empty() { RequestReplay::Off } else { RequestReplay::of_call(ex) }
+    pub(crate) fn of(ex: &Exchange<'_>, upstream: &Upstream, retry: Option<&StatusRetry>) -> RequestReplay {
+        if upstream.retry.grpc_statuses.is_empty() && retry.is_none() {
+            return RequestReplay::Off;
+        }
+        RequestReplay::of_request(ex, retry)
     }
 
     #[cold]
-    fn of_call(ex: &Exchange<'_>) -> RequestReplay {
+    fn of_request(ex: &Exchange<'_>, retry: Option<&StatusRetry>) -> RequestReplay {
         let is_to_be_read = ex.body.buffered.is_none() && ex.request.framing != Framing::None;
-        if is_to_be_read && grpc::is_grpc(&ex.request) { RequestReplay::Wanted } else { RequestReplay::Off }
+        let is_retried = retry.is_some_and(|retry| retry.attempts > 0) || grpc::is_grpc(&ex.request);
+        if is_to_be_read && is_retried { RequestReplay::Wanted } else { RequestReplay::Off }
     }
 
     /// Starts an attempt. Returns the decoder state behind the buffer, if an earlier attempt has begun the

@@ -45,6 +45,15 @@ pub(crate) enum SubrequestError {
     Lost,
 }
 
+/// A response body that was read.
+#[derive(Debug, Default)]
+pub(crate) struct ReadResponseBody {
+    /// `None` if the body is longer than [`RESPONSE_BYTES_MAX`].
+    pub(crate) data: Option<Vec<u8>>,
+    /// The lines of the trailers.
+    pub(crate) trailers: Vec<u8>,
+}
+
 /// The response body was truncated or malformed.
 pub(crate) struct BrokenResponse;
 
@@ -184,14 +193,13 @@ async fn send_text(connection: &mut UpstreamConnection, text: Vec<u8>) -> Result
 }
 
 impl Attempt<'_, ResponseStarted> {
-    /// Reads the body of a response and releases the attempt. `None` if the body is longer than
-    /// [`RESPONSE_BYTES_MAX`].
+    /// Reads the body of a response and releases the attempt.
     pub(crate) async fn read_body(
         mut self,
         client: &UpstreamClient,
         keepalive: &KeepaliveLimits,
         body_use: ResponseBodyUse,
-    ) -> Result<Option<Vec<u8>>, BrokenResponse> {
+    ) -> Result<ReadResponseBody, BrokenResponse> {
         let (connection, head) = self.parts();
         let persists = head.persistent();
         let rest = BodyDecoder::from(connection.stream.incoming(head.framing));
@@ -208,7 +216,8 @@ impl Attempt<'_, ResponseStarted> {
         } else {
             finished.close(client);
         }
-        Ok(is_whole.then_some(body.data))
+        let trailers = body.rest.trailers().to_vec();
+        Ok(ReadResponseBody { data: is_whole.then_some(body.data), trailers })
     }
 }
 

@@ -27,8 +27,10 @@ pub(crate) struct EndpointTarget<'a> {
 impl<'a> EndpointTarget<'a> {
     /// An endpoint with the settings of its upstream, for requests of the gateway itself.
     pub(crate) fn of_upstream(upstream: &'a Upstream, index: usize) -> EndpointTarget<'a> {
-        let endpoint_name =
-            || TlsName { host: upstream.endpoints[index].host.as_bytes(), is_explicit: false };
+        let endpoint_name = || {
+            let own = TlsName { host: upstream.endpoints[index].host.as_bytes(), is_explicit: false };
+            TlsName::of_settings(upstream).unwrap_or(own)
+        };
         EndpointTarget {
             upstream,
             index,

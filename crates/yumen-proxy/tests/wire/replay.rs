@@ -4,13 +4,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
+use yumen_actions::SessionTicket;
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, PluginRegistry};
 use yumen_proxy::run::{self, WorkerListeners};
-use yumen_proxy::settings::DotSegmentPolicy;
+use yumen_proxy::settings::{DotSegmentPolicy, SESSION_KEY_BYTES, SessionKeys};
 use yumen_proxy::{
     Listener, ListenerSettings, WorkerCounters, WorkerDuty, WorkerParts, WorkerSettings, listener,
 };
@@ -18,6 +19,8 @@ use yumen_snapshot::{Compiler, CompilerEnv, Publisher, UpstreamDefaults};
 
 use crate::case::{Case, Step};
 
+/// The key of sessions.
+const SESSION_KEY: [u8; SESSION_KEY_BYTES] = [7; SESSION_KEY_BYTES];
 /// Timeout for expected bytes.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Long enough for a chunk to be read before the next one is sent.
@@ -52,7 +55,7 @@ impl Gateway {
         let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
         upstream.set_nonblocking(true).unwrap();
         let publisher = Arc::new(Publisher::default());
-        let names = Names { upstream: upstream.local_addr().unwrap().port(), gateway: 0 };
+        let names = Names::new(upstream.local_addr().unwrap().port(), 0);
         publisher.publish(compile(&String::from_utf8(names.put(case.config.as_bytes())).unwrap()));
         let address = "127.0.0.1:0".parse().unwrap();
         let listening = ListenerSettings::plain(address);
@@ -81,8 +84,7 @@ impl Gateway {
     pub(crate) fn replay(&self, case: &Case, cut: Cut) -> Result<(), String> {
         // Connections that an earlier replay left in the queue.
         while self.upstream.accept().is_ok() {}
-        let names =
-            Names { upstream: self.upstream.local_addr().unwrap().port(), gateway: self.address.port() };
+        let names = Names::new(self.upstream.local_addr().unwrap().port(), self.address.port());
         std::thread::scope(|scope| {
             let side = scope.spawn(|| self.play_upstream(case, cut, &names));
             let mut stream = TcpStream::connect(self.address).unwrap();
@@ -163,7 +165,8 @@ fn compile(document: &str) -> Arc<yumen_snapshot::Snapshot> {
 }
 
 fn settings(case: &Case) -> WorkerSettings {
-    let mut settings = WorkerSettings::default();
+    let session_keys = Arc::new(SessionKeys::new(&[SESSION_KEY]));
+    let mut settings = WorkerSettings { session_keys, ..WorkerSettings::default() };
     for (name, value) in &case.settings {
         match name.as_str() {
             "head_bytes_max" => settings.limits.request_head.head_bytes_max = *value as usize,
@@ -191,12 +194,24 @@ fn settings(case: &Case) -> WorkerSettings {
 struct Names {
     upstream: u16,
     gateway: u16,
+    /// Sealed values of sessions at this upstream, at an endpoint that is gone, and of the backend `a`. The sides share
+    /// them, as each sealing gives other bytes.
+    sessions: [String; 3],
 }
 
 impl Names {
+    fn new(upstream: u16, gateway: u16) -> Names {
+        let sessions = [session(upstream, 0), session(1, 0), session(upstream, 0xaf63_dc4c_8601_ec8c)];
+        Names { upstream, gateway, sessions }
+    }
+
     /// Replaces the names of addresses with the addresses of this run.
     fn put(&self, bytes: &[u8]) -> Vec<u8> {
+        let [here, gone, of_a] = &self.sessions;
         let pairs = [
+            ("SESSION_GONE", gone.clone()),
+            ("SESSION_OF_A", of_a.clone()),
+            ("SESSION", here.clone()),
             ("UPSTREAM_PORT", self.upstream.to_string()),
             ("UPSTREAM", format!("127.0.0.1:{}", self.upstream)),
             ("GATEWAY_PORT", self.gateway.to_string()),
@@ -205,6 +220,13 @@ impl Names {
             .iter()
             .fold(bytes.to_vec(), |bytes, (name, value)| replace(&bytes, name.as_bytes(), value.as_bytes()))
     }
+}
+
+/// The sealed value of a session that began now.
+fn session(port: u16, backend: u64) -> String {
+    let issued_s = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let ticket = SessionTicket { backend, address: SocketAddr::from(([127, 0, 0, 1], port)), issued_s };
+    SessionKeys::new(&[SESSION_KEY]).seal("sid", &ticket).unwrap()
 }
 
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
@@ -314,7 +336,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The bytes with a fixed date, and a chunked body as one chunk, because these may differ.
+/// The bytes with a fixed date and fixed new sessions, and a chunked body as one chunk, because these may differ.
 fn canonical(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = bytes;
@@ -326,7 +348,26 @@ fn canonical(bytes: &[u8]) -> Vec<u8> {
         rest = &date[end..];
     }
     out.extend_from_slice(rest);
+    for mark in [&b"\r\nSet-Cookie: sid="[..], b"\r\nsid: "] {
+        out = new_session(&out, mark);
+    }
     one_chunk(&out)
+}
+
+/// The bytes with `TICKET` for the sealed value behind each `mark`, whose nonce is random.
+fn new_session(bytes: &[u8], mark: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = bytes;
+    while let Some(at) = find(rest, mark) {
+        let (before, value) = rest.split_at(at + mark.len());
+        out.extend_from_slice(before);
+        let is_sealed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+        let end = value.iter().position(|byte| !is_sealed(byte)).unwrap_or(value.len());
+        out.extend_from_slice(if end == 84 && end < value.len() { b"TICKET" } else { &value[..end] });
+        rest = &value[end..];
+    }
+    out.extend_from_slice(rest);
+    out
 }
 
 fn one_chunk(bytes: &[u8]) -> Vec<u8> {

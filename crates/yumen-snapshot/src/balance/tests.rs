@@ -48,7 +48,7 @@ fn upstream(of: &[(u32, i32, bool)], balancer: impl Fn(&[Endpoint]) -> Balancer)
         endpoints,
         pass_host: HostRewrite::Pass,
         retry: RetryPolicy::default(),
-        timeouts: AttemptTimeouts { connect_ms: 1, send_ms: 1, read_ms: 1, total_ms: 0 },
+        timeouts: AttemptTimeouts { connect_ms: 1, send_ms: 1, read_ms: 1, total_ms: 0, attempt_ms: 0 },
         streams: UpstreamStreamSettings::default(),
         keepalive: KeepaliveLimits { size: 1, idle_timeout_ms: 1, requests: 1 },
         tls: EndpointTls::default(),

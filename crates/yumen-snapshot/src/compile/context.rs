@@ -28,7 +28,13 @@ pub struct UpstreamDefaults {
 impl Default for UpstreamDefaults {
     fn default() -> Self {
         UpstreamDefaults {
-            timeouts: AttemptTimeouts { connect_ms: 60_000, send_ms: 60_000, read_ms: 60_000, total_ms: 0 },
+            timeouts: AttemptTimeouts {
+                connect_ms: 60_000,
+                send_ms: 60_000,
+                read_ms: 60_000,
+                total_ms: 0,
+                attempt_ms: 0,
+            },
             keepalive: KeepaliveLimits { size: 320, idle_timeout_ms: 60_000, requests: 1000 },
         }
     }

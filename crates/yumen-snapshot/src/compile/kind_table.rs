@@ -15,8 +15,8 @@ use super::plugin_settings::PluginOwner;
 use super::route_match::CompiledMatch;
 use super::validate::{self, ObjectError, ObjectValidator};
 use super::{
-    Compiler, StageResult, certificate, foreign_members, invalid, native_actions, not_in_force, route,
-    stream, suspicious_values, upstream,
+    Compiler, StageResult, certificate, foreign_members, invalid, native_actions, route, stream,
+    suspicious_values, upstream,
 };
 
 /// The functions that compile objects of one kind.
@@ -118,7 +118,6 @@ static UPSTREAMS: KindCompiler = KindCompiler {
         let mut problems = suspicious_values::of_upstream(name, "", &written);
         problems.extend(upstream::ignored_proxy_protocol(name, "proxy_protocol", Some(&written)));
         problems.extend(upstream::unserved_scheme(name, "scheme", Some(&written)));
-        problems.extend(not_in_force::of_upstream(name, "", Some(&written)));
         Ok(problems)
     },
     link: nothing_to_link,

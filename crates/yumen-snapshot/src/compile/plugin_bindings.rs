@@ -50,6 +50,8 @@ pub(super) struct PluginBindings {
     users: ReferenceGraph,
     /// The inverse of `users`.
     uses: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
+    /// Slots that the plugins of an object know, each once.
+    slots_of: HashMap<ObjectName, Vec<u32>>,
     /// Upstreams inside settings, by a name of their own.
     inline: HashMap<ObjectName, config::UpstreamSpec>,
     /// The names of those by the object with the settings.
@@ -175,8 +177,9 @@ impl Compiler {
         }
         self.bindings.remove_uses(name);
         self.bindings.add_uses(name, requested.names);
-        // A pinned slot is not reused, since the plugin knows it by number.
-        self.upstreams.pin(requested.slots);
+        let previous = self.bindings.slots_of.remove(name).unwrap_or_default();
+        self.pin_slots(name, requested.slots);
+        self.upstreams.unpin(&previous);
         self.assign_inline(name, requested.inline)
     }
 
@@ -185,12 +188,27 @@ impl Compiler {
     pub(super) fn bind_refused(&mut self, name: &ObjectName) {
         let requested = self.bindings.requested.take();
         self.bindings.add_uses(name, requested.names);
-        self.upstreams.pin(requested.slots);
+        self.pin_slots(name, requested.slots);
+    }
+
+    /// Pins the slots that the plugins of an object know by number, beside those that are pinned for it.
+    fn pin_slots(&mut self, name: &ObjectName, mut slots: Vec<u32>) {
+        slots.sort_unstable();
+        slots.dedup();
+        if let Some(known) = self.bindings.slots_of.get(name) {
+            slots.retain(|slot| !known.contains(slot));
+        }
+        if !slots.is_empty() {
+            self.upstreams.pin(&slots);
+            self.bindings.slots_of.entry(name.clone()).or_default().extend(slots);
+        }
     }
 
     /// Removes everything that is bound to an object.
     pub(super) fn unbind(&mut self, name: &ObjectName) {
         self.bindings.remove_uses(name);
+        let pinned = self.bindings.slots_of.remove(name).unwrap_or_default();
+        self.upstreams.unpin(&pinned);
         drop(self.assign_inline(name, Vec::new()));
         self.set_agreements(name, Vec::new());
     }

@@ -11,7 +11,7 @@ use super::plugin_settings::PluginOwner;
 use super::plugins::{PluginSet, metadata_of};
 use super::route::lower_case;
 use super::target::StagedTarget;
-use super::{Compiler, StageResult, invalid, not_in_force, suspicious_values, upstream};
+use super::{Compiler, StageResult, invalid, suspicious_values, upstream};
 
 /// A service, as routes are linked to it.
 #[derive(Debug)]
@@ -54,7 +54,6 @@ impl Compiler {
             written.upstream_id.is_some(),
         ));
         problems.extend(upstream::unserved_scheme(name, "upstream.scheme", written.upstream.as_ref()));
-        problems.extend(not_in_force::of_upstream(name, "upstream", written.upstream.as_ref()));
         let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take(), None)?;
         self.unlink_service(name);
         let staged = StagedService {

@@ -15,7 +15,7 @@ use super::plugins::{self, PluginEntry, metadata_of};
 use super::route::matched_by;
 use super::target::StagedTarget;
 use super::upstream::{ignored_proxy_protocol, unserved_scheme};
-use super::{Compiler, StageResult, invalid, missing_plugins, not_in_force, suspicious_values, target};
+use super::{Compiler, StageResult, invalid, missing_plugins, suspicious_values, target};
 use crate::route::RouteTarget;
 use crate::streams::{AddressBlock, StreamMatching, StreamRoute};
 
@@ -91,7 +91,6 @@ impl Compiler {
             written.upstream_id.is_some(),
         ));
         problems.extend(unserved_scheme(name, "upstream.scheme", written.upstream.as_ref()));
-        problems.extend(not_in_force::of_upstream(name, "upstream", written.upstream.as_ref()));
         let backends = written.backends.as_deref().map(target::backends).transpose();
         let backends = backends.map_err(|error| vec![invalid(name, error)])?;
         // Last of the fallible steps, as in `stage_route`.

@@ -66,7 +66,11 @@ pub(super) fn of_upstream(name: &ObjectName, path: &str, upstream: &config::Upst
         unused("key", "without type \"chash\"", "set type to \"chash\"");
     }
     let is_configured = |tls: &config::UpstreamTlsSpec| {
-        tls.verify || tls.client_cert.is_some() || tls.client_cert_id.is_some() || tls.ca.is_some()
+        tls.verify
+            || tls.server_name.is_some()
+            || tls.client_cert.is_some()
+            || tls.client_cert_id.is_some()
+            || tls.ca.is_some()
     };
     if let Some(source) = upstream.discovery_type.as_deref().filter(|source| !SOURCES.contains(source)) {
         let remedy = yumen_config::suggestion(source, SOURCES);

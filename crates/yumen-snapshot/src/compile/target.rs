@@ -1,7 +1,6 @@
 //! The upstream of a route, service or stream route: one of its own, or an upstream object.
 
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use yumen_actions::BackendEdits;
@@ -107,14 +106,12 @@ impl Compiler {
             if let (None, Some(id)) = (slot, &backend.upstream) {
                 missing(at, id);
             }
-            if backend.weight > 0 {
-                let (weight, status) = (backend.weight, backend.status);
-                let key = key_of(backend.upstream.as_deref());
-                targets.push(WeightedTarget { weight, slot, status, key, edits: backend.edits.clone() });
-            }
+            let (weight, status) = (backend.weight, backend.status);
+            let key = backend.upstream.as_deref().map_or(0, key_of);
+            targets.push(WeightedTarget { weight, slot, status, key, edits: backend.edits.clone() });
         }
         // A single upstream without edits needs no choice.
-        if let [WeightedTarget { slot: Some(slot), edits: None, .. }] = &*targets {
+        if let [WeightedTarget { weight: 1.., slot: Some(slot), edits: None, .. }] = &*targets {
             return RouteTarget::Upstream(*slot);
         }
         let total = targets.iter().map(|target| u64::from(target.weight)).sum();
@@ -122,9 +119,9 @@ impl Compiler {
     }
 }
 
-/// The name of a backend in sessions: equal in all processes.
-fn key_of(upstream: Option<&str>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    upstream.hash(&mut hasher);
-    hasher.finish()
+/// The name of a backend in sessions: equal in all processes and versions (FNV-1a), since gateways share sessions.
+fn key_of(upstream: &str) -> u64 {
+    upstream
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,7 +1,8 @@
 //! Builds upstreams: endpoints, checks, balancer, protection.
 
+mod endpoint_tls;
+
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +11,6 @@ use yumen_config::resource as config;
 use yumen_config::{InvalidSettings, Kind, decode};
 use yumen_http::proxy_protocol::ProxyVersion;
 
-use super::certificate::{self, LoadCertificate};
 use super::context::CompileContext;
 use super::names::ObjectName;
 use super::tables::{DiscoveryQuery, ExternalInputs, ObjectTexts, UpstreamDependencies, UpstreamSlots};
@@ -23,6 +23,9 @@ use crate::upstream::{
     UpstreamProtocol, UpstreamScheme, UpstreamSlotId, UpstreamStreamSettings, UpstreamTls,
 };
 
+pub(super) use endpoint_tls::check_tls;
+use endpoint_tls::tls_identity;
+
 /// Ten years: longer than any process runs, and safe to add to any point in time.
 const MILLIS_MAX: f64 = 10.0 * 365.0 * 86_400_000.0;
 
@@ -33,11 +36,12 @@ pub(super) fn millis(seconds: f64) -> u64 {
 
 pub(super) fn timeouts(written: &config::TimeoutSpec) -> AttemptTimeouts {
     AttemptTimeouts {
-        // A timeout of zero would fail every attempt; only `total` has a way to mean "none".
+        // A timeout of zero would fail every attempt; only `total` and `attempt` have a way to mean "none".
         connect_ms: millis(written.connect).max(1),
         send_ms: millis(written.send).max(1),
         read_ms: millis(written.read).max(1),
         total_ms: written.total.map_or(0, |seconds| millis(seconds).max(1)),
+        attempt_ms: written.attempt.map_or(0, |seconds| millis(seconds).max(1)),
     }
 }
 
@@ -138,17 +142,6 @@ fn checks(written: &config::HealthCheckSpec, of: &config::UpstreamSpec, is_of_st
         timeouts: active.unhealthy.timeouts.into(),
     };
     HealthChecks { active, passive }
-}
-
-/// A hash of TLS settings for the names of carried state, which must not contain keys.
-fn tls_identity(tls: &UpstreamTls) -> u128 {
-    // The hasher yields 64 bits; two salted halves make a collision of unequal settings negligible.
-    let half = |salt: u8| {
-        let mut hasher = DefaultHasher::new();
-        (salt, tls.verify, &tls.ca_pem, &tls.client).hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    half(0) << 64 | half(1)
 }
 
 fn bare_host(host: &str) -> &str {
@@ -315,39 +308,6 @@ impl UpstreamBuilder<'_> {
             slow_start: upstream.selection.slow_start.as_deref(),
         });
         Some(Box::new(SlowStart::new(window_ms, endpoints, previous, start_of)))
-    }
-
-    fn tls(&self, written: Option<&config::UpstreamTlsSpec>) -> Result<Arc<UpstreamTls>, InvalidSettings> {
-        let CompileContext { env, carry, plain_tls, .. } = self.context;
-        // Most upstreams have no TLS settings and share one value.
-        let Some(written) = written else { return Ok(plain_tls.clone()) };
-        let mut client = written
-            .client_cert
-            .as_deref()
-            .zip(written.client_key.as_deref())
-            .map(|(cert, key)| (Box::from(cert), Box::from(key)));
-        if let Some(id) = &written.client_cert_id {
-            let refuse = |message: String| InvalidSettings::at("tls.client_cert_id", message);
-            let name = ObjectName::new(Kind::Ssls, id.0.clone());
-            // The certificate in force, since the newest text of the ssl object may be broken.
-            let ssl = self.texts.in_force(&name).and_then(|json| decode::<config::SslSpec>(json).ok());
-            let ssl = ssl.ok_or_else(|| refuse(format!("ssl object {id} does not exist")))?;
-            // The message of APISIX for a server certificate.
-            if ssl.kind != config::SslType::Client {
-                return Err(refuse("wrong ssl type".to_owned()));
-            }
-            let pair = certificate::PemPair { certificate: &ssl.cert, key: &ssl.key };
-            let resolved = pair.resolve(&env.variables).map_err(|error| refuse(error.to_string()))?;
-            client = Some((resolved.certificate.into(), resolved.key.into()));
-        }
-        check_tls(&env.load_certificate, written)?;
-        let tls =
-            UpstreamTls { verify: written.verify, ca_pem: written.ca.as_deref().map(Box::from), client };
-        // Workers derive a TLS configuration once per `Arc`, so equal settings share one.
-        if tls == **plain_tls {
-            return Ok(plain_tls.clone());
-        }
-        Ok(carry.keep(&format!("upstream tls {:032x}", tls_identity(&tls)), || tls))
     }
 
     /// The nodes of an upstream, as written or as discovered.
@@ -561,24 +521,6 @@ fn pass_host(written: &config::UpstreamSpec) -> HostRewrite {
             // The schema requires `upstream_host` in this mode.
             HostRewrite::Rewrite(written.upstream_host.as_deref().unwrap_or_default().into())
         }
-    }
-}
-
-/// Checks certificates of an upstream, which the first connection would report otherwise.
-pub(super) fn check_tls(
-    loader: &LoadCertificate,
-    written: &config::UpstreamTlsSpec,
-) -> Result<(), InvalidSettings> {
-    if let (Some(cert), Some(key)) = (&written.client_cert, &written.client_key) {
-        loader.pair(cert, key).map_err(|error| {
-            // Named exactly, so that the problem points at the field to fix.
-            let field = if error.is_of_key() { "tls.client_key" } else { "tls.client_cert" };
-            InvalidSettings::at(field, error.to_string())
-        })?;
-    }
-    match &written.ca {
-        Some(ca) => loader.authorities(ca).map_err(|message| InvalidSettings::at("tls.ca", message)),
-        None => Ok(()),
     }
 }
 

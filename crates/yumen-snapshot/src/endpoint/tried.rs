@@ -34,6 +34,11 @@ impl TriedEndpoints {
         TriedEndpoints { low: self.low | endpoints, ..self.clone() }
     }
 
+    /// Lets endpoints be tried again. The number of attempts stays.
+    pub fn forget(&mut self) {
+        *self = TriedEndpoints { count: self.count, ..TriedEndpoints::default() };
+    }
+
     /// The set for the endpoints of another version of the upstream.
     pub fn remap(&self, before: &[Endpoint], now: &[Endpoint]) -> TriedEndpoints {
         // Indexes differ between versions; the identity of an endpoint does not.

@@ -221,6 +221,9 @@ fn follow(
     if is_refused {
         return explanation.remarks.push("a plugin refuses it: the connection is closed".into());
     }
+    if let RouteTarget::Weighted(of) = &route.target {
+        explanation.remarks.push(super::shares(snapshot, of));
+    }
     let upstream = match &route.target {
         RouteTarget::Upstream(slot) => snapshot.upstream(*slot),
         RouteTarget::Weighted(of) => of.pick(0).and_then(|target| snapshot.upstream(target.slot?)),

@@ -1,10 +1,10 @@
 //! Picks an endpoint for an attempt, and counts the attempts in flight.
 
-use yumen_plugin::Exchange;
+use yumen_plugin::{Exchange, StickyEndpoint};
 
 use super::Upstream;
 use crate::balance::EndpointCandidates;
-use crate::endpoint::TriedEndpoints;
+use crate::endpoint::{Endpoint, TriedEndpoints};
 
 impl Upstream {
     /// Picks the endpoint for an attempt, by index. `None` if no untried endpoint is left.
@@ -13,6 +13,11 @@ impl Upstream {
     /// or all if no probe succeeded.
     #[inline]
     pub fn pick(&self, ex: &Exchange<'_>, tried: &TriedEndpoints) -> Option<usize> {
+        if let Some(sticky) = &ex.upstream.sticky
+            && let Some(index) = self.sticky_endpoint(sticky, tried)
+        {
+            return Some(index);
+        }
         if let [only] = &*self.endpoints {
             // A single endpoint is used even if it is down: an attempt can only improve on a certain 503.
             return (only.weight > 0 && !tried.has(0)).then_some(0);
@@ -30,6 +35,28 @@ impl Upstream {
         }
         let candidates = self.candidates(tried, ex.now.mono_us)?;
         balancer.pick(&candidates, ex)
+    }
+
+    /// Whether the endpoint of a session can serve it.
+    pub fn serves_session(&self, sticky: &StickyEndpoint) -> bool {
+        self.sticky_endpoint(sticky, &TriedEndpoints::default()).is_some()
+    }
+
+    /// The endpoint of a session, if it is up and untried. An endpoint of weight 0 keeps its sessions: it gets no new
+    /// ones.
+    #[cold]
+    fn sticky_endpoint(&self, sticky: &StickyEndpoint, tried: &TriedEndpoints) -> Option<usize> {
+        let is_it = |endpoint: &Endpoint| endpoint.addr == sticky.address && endpoint.is_up();
+        self.endpoints.iter().position(is_it).filter(|index| !tried.has(*index))
+    }
+
+    /// Whether an endpoint is left for [`Upstream::pick`].
+    pub fn has_untried(&self, tried: &TriedEndpoints) -> bool {
+        match &*self.endpoints {
+            [only] => only.weight > 0 && !tried.has(0),
+            // Shares do not matter, so any time will do.
+            _ => self.candidates(tried, 0).is_some(),
+        }
     }
 
     /// The endpoint that [`Upstream::pick`] would return next, without a change of state.

@@ -29,6 +29,7 @@ pub(crate) fn new(
                 send_ms: timeouts.upstream_send_ms,
                 read_ms: timeouts.upstream_read_ms,
                 total_ms: 0,
+                attempt_ms: 0,
             },
             keepalive: KeepaliveLimits {
                 size: node.upstream_keepalive.size,

@@ -38,6 +38,15 @@ fn https_upstreams_are_verified_where_asked_for() {
         "upstream_host": "other.test",
     });
     check(&nginx, &renamed, 502);
+    // The configured name is in SNI and in the certificate, whatever the host.
+    let mut named = renamed.clone();
+    named["tls"]["server_name"] = "shop.test".into();
+    assert_eq!(check(&nginx, &named, 200).text(), "other.test shop.test");
+    // With other names, that of SNI does not count.
+    named["tls"]["subject_alt_names"] = json!([{ "uri": "spiffe://a" }, { "dns": "*.test" }]);
+    check(&nginx, &named, 200);
+    named["tls"]["subject_alt_names"] = json!([{ "dns": "other.test" }]);
+    check(&nginx, &named, 502);
     // The system's authorities do not include it.
     check(&nginx, &json!({ "tls": { "verify": true } }), 502);
 }

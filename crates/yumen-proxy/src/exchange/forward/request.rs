@@ -55,9 +55,12 @@ pub(super) fn target<'a>(
     }
 }
 
-/// Server name for the endpoint's certificate: the `Host` that the endpoint receives, as in APISIX. An
+/// Server name for the endpoint's certificate: the configured one, else the `Host` that the endpoint receives, as in APISIX. An
 /// endpoint that is configured by name takes precedence where the client's `Host` is passed on.
 fn tls_name<'a>(ex: &'a Exchange<'_>, upstream: &'a Upstream, endpoint: &'a Endpoint) -> TlsName<'a> {
+    if let Some(name) = TlsName::of_settings(upstream) {
+        return name;
+    }
     let own = TlsName { host: endpoint.host.as_bytes(), is_explicit: false };
     let name = match (&ex.upstream.host, &upstream.pass_host) {
         (Some(host), _) => TlsName { host: host_only(host), is_explicit: true },

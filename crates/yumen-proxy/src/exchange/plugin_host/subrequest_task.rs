@@ -60,7 +60,7 @@ pub(super) async fn run(
     };
     let reading = attempt.read_body(client, &upstream.keepalive, ResponseBodyUse::Collect);
     match until(&timer, pin!(reading)).await {
-        Some(Ok(body)) => answer.body = body,
+        Some(Ok(read)) => (answer.body, answer.trailers) = (read.data, read.trailers),
         // The response head may suffice for the plugin.
         Some(Err(_)) => answer.fault = Some(SubrequestFault::ConnectionLost),
         None => answer.fault = Some(SubrequestFault::Timeout),

@@ -38,7 +38,8 @@ impl Edited<'_, '_> {
             && kind != FaultKind::ClientGone
         {
             // The client gets the status that is logged: an expired deadline is no failure of the endpoint.
-            let trailers = grpc::abort_trailers(deadline::settle(bodies.conn, kind.into()).kind).into_bytes();
+            let settled = deadline::settle(bodies.conn, edit_body.exchange(), kind.into());
+            let trailers = grpc::abort_trailers(settled.kind).into_bytes();
             let status = grpc::status_of_lines(&trailers);
             let end = BodyChunk { last: true, trailers, ..BodyChunk::default() };
             if let Poll::Ready(edited) = edit_body.edit(end) {

@@ -159,6 +159,7 @@ fn tls_of(
     http2: bool,
 ) -> Result<(Arc<tls::UpstreamTlsClient>, ServerName<'static>), String> {
     let settings = UpstreamTls { verify, ..upstream.clone() };
+    let host = upstream.server_name.as_deref().unwrap_or(host);
     let name = tls::server_name(host, address, verify);
     let name = name.ok_or_else(|| format!("`{host}` is none that a certificate can have"))?;
     Ok((tls::shared_client(&settings, http2)?, name))

@@ -1,6 +1,6 @@
 //! The slots of upstreams in a snapshot, by the object that the upstream is written in.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use foldhash::fast::RandomState;
@@ -11,6 +11,10 @@ use crate::protection::UpstreamLimiter;
 use crate::snapshot::Upstreams;
 use crate::upstream::{Upstream, UpstreamSlotId};
 
+/// Slots that plugins knew and that wait for reuse. That many upstreams of plugins are seldom removed while one request
+/// waits for a subrequest.
+const RESTING_MAX: usize = 4096;
+
 /// Assigns slots, and keeps the upstreams in them.
 ///
 /// An owner keeps its slot while it has an upstream, so a change of endpoints changes no route.
@@ -19,9 +23,12 @@ pub(crate) struct UpstreamSlots {
     slots: HashMap<ObjectName, u32, RandomState>,
     /// Empty slots for the next owners. None of them is pinned.
     free: Vec<u32>,
-    /// Slots that plugins know. They are never reused: a plugin that stays in force without its upstream must not find
-    /// another one in the slot.
-    pinned: HashSet<u32>,
+    /// Slots that plugins know, with the number of objects whose plugins do. They are not reused: a plugin that stays in
+    /// force without its upstream must not find another one in the slot. 0 means that only plugins of older snapshots
+    /// know the slot.
+    pinned: HashMap<u32, u32, RandomState>,
+    /// Empty slots that plugins of older snapshots may still know, the oldest first.
+    resting: VecDeque<u32>,
     upstreams: Upstreams,
     /// Limiters whose queues are woken when the next snapshot is published.
     recalled: Vec<Weak<UpstreamLimiter>>,
@@ -66,14 +73,38 @@ impl UpstreamSlots {
     pub(crate) fn remove(&mut self, owner: &ObjectName) {
         let Some(slot) = self.slots.remove(owner) else { return };
         self.set(slot, None);
-        if !self.pinned.contains(&slot) {
-            self.free.push(slot);
+        match self.pinned.get(&slot) {
+            None => self.free.push(slot),
+            Some(0) => self.rest(slot),
+            Some(_) => {}
         }
     }
 
-    /// Excludes slots from reuse.
-    pub(crate) fn pin(&mut self, slots: impl IntoIterator<Item = u32>) {
-        self.pinned.extend(slots);
+    /// Excludes slots from reuse, once more each.
+    pub(crate) fn pin(&mut self, slots: &[u32]) {
+        slots.iter().for_each(|slot| *self.pinned.entry(*slot).or_default() += 1);
+    }
+
+    /// Takes back one pin of each slot.
+    pub(crate) fn unpin(&mut self, slots: &[u32]) {
+        for slot in slots {
+            let Some(pins) = self.pinned.get_mut(slot) else { continue };
+            *pins = pins.saturating_sub(1);
+            let is_empty = self.upstreams.get(*slot as usize).is_some_and(Option::is_none);
+            if *pins == 0 && is_empty {
+                self.rest(*slot);
+            }
+        }
+    }
+
+    /// Delays the reuse of an empty slot. A subrequest looks its upstream up in the newest snapshot, so a plugin of an
+    /// exchange in progress must not find another upstream there.
+    fn rest(&mut self, slot: u32) {
+        self.pinned.remove(&slot);
+        self.resting.push_back(slot);
+        if self.resting.len() > RESTING_MAX {
+            self.free.extend(self.resting.pop_front());
+        }
     }
 
     /// Wakes the queue of a limiter when the next snapshot is published.
