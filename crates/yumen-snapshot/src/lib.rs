@@ -39,10 +39,14 @@ pub use route::{Route, RouteFilters, RouteLifetime, RouteMatching, RouteTarget};
 pub use router::{
     BodyRequired, MatchObserver, MatchTrace, MismatchReason, RequestRules, RouteMismatch, Router,
 };
-pub use scope::{CompiledListener, ListenProtocol, ListenSettings};
+pub use scope::{
+    CompiledListener, CompiledScope, ListenProtocol, ListenSettings, ScopeIds, ScopeOfRequest, ScopeSlotId,
+    ScopeTlsMode,
+};
 pub use snapshot::{CompiledCertificate, Snapshot};
 pub use streams::{StreamLookup, StreamRoute, StreamRouter};
 pub use upstream::{
     AttemptTimeouts, Endpoint, EndpointHealth, EndpointState, HostRewrite, InFlight, TriedEndpoints,
     TunnelPolicy, Upstream, UpstreamScheme, UpstreamSlotId, UpstreamTls,
 };
+pub use yumen_config::resource::ClientCertMode;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use yumen_base::IpSet;
 use yumen_plugin::{ConditionExpr, PluginChain, RouteInfo};
 
+use crate::scope::ScopeIds;
 use crate::upstream::{AttemptTimeouts, TunnelPolicy, UpstreamSlotId};
 
 /// The target of matched requests.
@@ -84,6 +85,8 @@ pub struct Route {
     pub info: RouteInfo,
     /// Ends when the route is removed or changed.
     pub life: Arc<RouteLifetime>,
+    /// The scopes that the route belongs to; `None` for the listeners of the node's settings.
+    pub scopes: Option<Arc<ScopeIds>>,
 }
 
 /// Whether a version of a route is in force, for exchanges that outlive their snapshot.

@@ -35,7 +35,7 @@ pub struct OutrankedRoute {
 pub fn arrival<'s>(snapshot: &'s Snapshot, ex: &mut Exchange<'s>) -> MatchExplanation {
     let mut trace = MatchTrace::default();
     // The trace examines more routes than serving does.
-    ex.aside(|ex| snapshot.router.find(ex, &mut trace));
+    ex.aside(|ex| snapshot.router_of(ex.client.connection, ex.request.host())?.find(ex, &mut trace));
     let sni = ex.client.tls().map(|tls| tls.sni.as_deref().unwrap_or(""));
     let mut candidates: Vec<OutrankedRoute> = Vec::new();
     for RouteMismatch { id, lost, .. } in trace.lost {
