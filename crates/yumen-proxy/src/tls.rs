@@ -16,6 +16,8 @@ mod provider;
 mod quic;
 mod revocation;
 mod scope;
+#[cfg(test)]
+pub(crate) mod scoped_tls;
 mod sessions;
 mod terms;
 #[cfg(test)]

@@ -35,6 +35,19 @@ pub enum ListenProtocol {
     Udp,
 }
 
+impl ListenProtocol {
+    /// The name in texts.
+    pub fn name(self) -> &'static str {
+        match self {
+            ListenProtocol::Http => "http",
+            ListenProtocol::Https => "https",
+            ListenProtocol::Tcp => "tcp",
+            ListenProtocol::Tls => "tls",
+            ListenProtocol::Udp => "udp",
+        }
+    }
+}
+
 /// The settings of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenSettings {
@@ -117,6 +130,8 @@ pub(crate) struct ScopeTerms {
     pub(crate) mode: ScopeTlsMode,
     pub(crate) client_mode: Option<ClientCertMode>,
     pub(crate) tls: Option<Loaded>,
+    /// Whether a server name without a certificate gets that of the node.
+    pub(crate) default_certificate: bool,
     /// Whether only the matching part of the text is valid.
     pub(crate) is_broken: bool,
 }
@@ -152,6 +167,11 @@ impl CompiledScope {
             .tls
             .as_ref()
             .filter(|_| !self.terms.is_broken && self.terms.mode == ScopeTlsMode::Terminate)
+    }
+
+    /// Whether a server name without a certificate gets that of the node. Otherwise its handshake fails.
+    pub fn default_certificate(&self) -> bool {
+        self.terms.default_certificate
     }
 
     /// Whether the text of the scope is broken and was never valid. Such a scope refuses its traffic.

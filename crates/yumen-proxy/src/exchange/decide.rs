@@ -370,3 +370,6 @@ async fn settle(conn: &mut DownstreamConnection, mut future: LocalFuture<'_, Ste
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

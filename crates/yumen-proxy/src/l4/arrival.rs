@@ -226,3 +226,6 @@ fn warn_of_unknown_name(local: SocketAddr, sni: &str) {
         tracing::warn!(listener = %local, sni, reason, untold, "stream refused");
     }
 }
+
+#[cfg(test)]
+mod tests;

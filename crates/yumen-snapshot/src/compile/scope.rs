@@ -61,7 +61,7 @@ fn terms_of(
     let client_mode = client.map(|client| client.mode);
     let loaded = loader.scope(&ScopeTlsRules { scope: id, slot, rules, client_mode, default_certificate });
     let loaded = loaded.map_err(|(path, message)| InvalidSettings::at(path_in_scope(path), message))?;
-    Ok(ScopeTerms { client_mode, tls: Some(loaded), ..ScopeTerms::default() })
+    Ok(ScopeTerms { client_mode, tls: Some(loaded), default_certificate, ..ScopeTerms::default() })
 }
 
 /// The path in a scope of a handshake rule, which is named by its path in an ssl object.
