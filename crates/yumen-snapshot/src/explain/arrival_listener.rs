@@ -84,3 +84,6 @@ impl ScopeSelection {
         Some(ScopeSelection { listener, id })
     }
 }
+
+#[cfg(test)]
+mod tests;
