@@ -30,6 +30,7 @@ mod quarantine;
 mod references;
 mod route;
 mod route_match;
+mod scope;
 mod secret_settings;
 mod service;
 mod staged_objects;
@@ -65,10 +66,12 @@ use staged_objects::StagedObjects;
 use stream::StagedStream;
 use tables::{
     ConsumerDirectory, ExternalInputs, InputEffect, ListenerDirectory, ObjectTexts, ProblemLedger,
-    ReferenceGraph, RoutedObjects, ServerNames, SetOfNames, UpstreamSlots,
+    ReferenceGraph, RoutedObjects, ScopeDirectory, ScopedServerNames, SetOfNames, UpstreamSlots,
 };
 
-pub use certificate::{ClientCertRules, HandshakeRules, KeyPairError, LoadCertificate, Loaded, TlsLoader};
+pub use certificate::{
+    ClientCertRules, HandshakeRules, KeyPairError, LoadCertificate, Loaded, ScopeTlsRules, TlsLoader,
+};
 pub use context::{CompilerEnv, UpstreamDefaults};
 pub use plugin_settings::{PluginSettingsError, meta_schema};
 pub use references::{Variables, meaning};
@@ -114,8 +117,9 @@ pub struct Compiler {
     stream_routes: RoutedObjects<StreamRouter, StagedStream>,
     staged: StagedObjects,
     consumers: ConsumerDirectory,
-    server_names: ServerNames,
+    server_names: ScopedServerNames,
     listeners: ListenerDirectory,
+    scopes: ScopeDirectory,
     upstreams: UpstreamSlots,
     inputs: ExternalInputs,
     references: ReferenceGraph,
@@ -188,13 +192,14 @@ impl Compiler {
     pub fn new(registry: Arc<PluginRegistry>, carry: Arc<Carry>, env: CompilerEnv) -> Compiler {
         Compiler {
             routes: RoutedObjects::new(Router::new(env.path_parameters)),
-            server_names: ServerNames::new(env.fetched.clone()),
+            server_names: ScopedServerNames::new(env.fetched.clone()),
             context: CompileContext::new(registry, carry, env),
             texts: ObjectTexts::default(),
             stream_routes: RoutedObjects::new(StreamRouter::default()),
             staged: StagedObjects::default(),
             consumers: ConsumerDirectory::default(),
             listeners: ListenerDirectory::default(),
+            scopes: ScopeDirectory::default(),
             upstreams: UpstreamSlots::default(),
             inputs: ExternalInputs::default(),
             references: ReferenceGraph::default(),

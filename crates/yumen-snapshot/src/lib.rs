@@ -43,10 +43,14 @@ pub use route::{
 pub use router::{
     BodyRequired, MatchObserver, MatchTrace, MismatchReason, RequestRules, RouteMismatch, Router,
 };
-pub use scope::{CompiledListener, ListenProtocol, ListenSettings};
+pub use scope::{
+    CompiledListener, CompiledScope, ListenProtocol, ListenSettings, ScopeIds, ScopeOfRequest, ScopeSlotId,
+    ScopeTlsMode,
+};
 pub use snapshot::{CompiledCertificate, Snapshot};
 pub use streams::{StreamLookup, StreamRoute, StreamRouter};
 pub use upstream::{
     AttemptTimeouts, Endpoint, EndpointHealth, EndpointName, EndpointState, HostRewrite, InFlight,
     TriedEndpoints, TunnelPolicy, Upstream, UpstreamScheme, UpstreamSlotId, UpstreamTls,
 };
+pub use yumen_config::resource::ClientCertMode;

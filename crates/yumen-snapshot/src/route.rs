@@ -12,6 +12,7 @@ use yumen_plugin::{ConditionExpr, PluginChain, RouteInfo};
 
 pub use match_conditions::{FieldCondition, MatchConditions, PathPattern, ValueTest};
 
+use crate::scope::ScopeIds;
 use crate::upstream::{AttemptTimeouts, TunnelPolicy, UpstreamSlotId};
 
 /// The target of matched requests.
@@ -236,6 +237,8 @@ pub struct Route {
     pub info: RouteInfo,
     /// Ends when the route is removed or changed.
     pub life: Arc<RouteLifetime>,
+    /// The scopes that the route belongs to; `None` for the listeners of the node's settings.
+    pub scopes: Option<Arc<ScopeIds>>,
 }
 
 /// Whether a version of a route is in force, for exchanges that outlive their snapshot.

@@ -30,9 +30,10 @@ use crate::route::{PathForm, Route, RouteMatching};
 use bucket::{RouteBucket, RoutePath};
 use match_observer::BodyNeedObserver;
 use path_patterns::PatternRoutes;
-use pattern::{KeyRemainder, host_key};
+use pattern::KeyRemainder;
+pub(crate) use pattern::host_key;
 use route_keys::each_key;
-use trie::{ReversedKey, Trie};
+pub(crate) use trie::{ReversedKey, Trie};
 
 type Paths = Trie<RouteBucket>;
 
@@ -131,6 +132,11 @@ impl Router {
             prioritized: 0,
             len: 0,
         }
+    }
+
+    /// A table of the same settings without routes.
+    pub(crate) fn without_routes(&self) -> Router {
+        Router { rules: self.rules, ..Router::new(self.parameters) }
     }
 
     /// Adds a route. A route with the same id must have been removed before.

@@ -1,6 +1,7 @@
 //! The compiled configuration that workers serve from until the next one is published.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use regex::bytes::RegexSet;
@@ -8,8 +9,8 @@ use yumen_plugin::{ConsumerIndex, PluginChain};
 
 use crate::protection::UpstreamLimiter;
 use crate::route::Route;
-use crate::router::{BodyRequired, Router};
-use crate::scope::{CompiledListener, CompiledListeners};
+use crate::router::Router;
+use crate::scope::{CompiledListener, CompiledListeners, CompiledScopes};
 use crate::streams::StreamRouter;
 use crate::upstream::{Upstream, UpstreamSlotId};
 
@@ -71,12 +72,13 @@ pub struct Snapshot {
     pub global: Arc<PluginChain>,
     /// All consumers.
     pub consumers: ConsumerIndex,
-    /// All routes.
+    /// The routes without scopes, which serve the listeners of the node's settings.
     pub router: Router,
-    /// All stream routes.
+    /// The stream routes without scopes.
     pub streams: StreamRouter,
     pub(crate) upstreams: Upstreams,
     pub(crate) listeners: CompiledListeners,
+    pub(crate) scopes: CompiledScopes,
     pub(crate) certificates: Certificates,
     pub(crate) requests_client_certificates: bool,
     pub(crate) chains: u64,
@@ -95,7 +97,14 @@ impl Snapshot {
     /// The route for a request; see [`Router::find`].
     #[inline]
     pub fn find<'s>(&'s self, ex: &mut yumen_plugin::Exchange<'s>) -> Option<&'s Route> {
-        self.router.find(ex, &mut ())
+        self.router_of(ex.client.connection, ex.request.host())?.find(ex, &mut ())
+    }
+
+    /// All routes of all scopes, by id.
+    pub fn routes(&self) -> BTreeMap<&str, &Arc<Route>> {
+        let mut routes = self.router.routes();
+        self.scopes().for_each(|scope| routes.extend(scope.router.routes()));
+        routes
     }
 
     /// The global rules for requests of a route, or of none.
@@ -105,15 +114,6 @@ impl Snapshot {
             Some(route) if route.skips_global_rules => &self.no_rules,
             _ => &self.global,
         }
-    }
-
-    /// The route for a request whose body was not read; see [`Router::find_before_body`].
-    #[inline]
-    pub fn find_before_body<'s>(
-        &'s self,
-        ex: &mut yumen_plugin::Exchange<'s>,
-    ) -> Result<Option<&'s Route>, BodyRequired> {
-        self.router.find_before_body(ex)
     }
 
     /// The upstream in a slot.
@@ -152,9 +152,10 @@ impl Snapshot {
         self.requests_client_certificates && self.certificate(sni).is_none()
     }
 
-    /// The certificates by server name.
+    /// The certificates by server name, those without scopes first.
     pub fn certificates(&self) -> impl Iterator<Item = (&str, &Arc<CompiledCertificate>)> {
-        self.certificates.iter().map(|(name, certificate)| (&**name, certificate))
+        let of_node = self.certificates.iter().map(|(name, certificate)| (&**name, certificate));
+        of_node.chain(self.scopes().flat_map(|scope| scope.certificates()))
     }
 
     /// The certificate for a server name in any case. An exact name wins over a wildcard, which stands for one label

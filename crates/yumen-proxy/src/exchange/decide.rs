@@ -10,7 +10,7 @@ use yumen_http::{Framing, Method};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{BodyIndexing, Exchange, IndexingProgress, LocalResponse, Phase, PluginInstance, Step};
 use yumen_snapshot::explain::arrival;
-use yumen_snapshot::{BodyRequired, Route, RouteTarget, Upstream, UpstreamSlotId};
+use yumen_snapshot::{BodyRequired, Route, RouteTarget, Router, ScopeOfRequest, Upstream, UpstreamSlotId};
 
 use crate::exchange::chains::{ExchangeChains, RouteChain};
 use crate::exchange::client_wait::Wait;
@@ -65,15 +65,16 @@ pub(super) async fn decide<'s>(
     pinned: &'s PinnedSnapshot,
     chains: &mut ExchangeChains<'s>,
 ) -> Result<(&'s Route, &'s Upstream), ExchangeStop> {
-    check_before_routing(conn, ex, pinned)?;
-    let found = pinned.find_before_body(ex);
+    check_before_routing(conn, ex)?;
+    let router = routing_table(ex, pinned)?;
+    let found = router.map_or(Ok(None), |router| router.find_before_body(ex));
     decided(ex)?;
     let found = match found {
         Ok(found) => found,
         Err(BodyRequired) => {
             // A condition of a route reads the body, so routing is repeated with the body in the buffer.
             read_variables(conn, ex).await?;
-            let found = pinned.find(ex);
+            let found = router.and_then(|router| router.find(ex, &mut ()));
             decided(ex)?;
             found
         }
@@ -92,7 +93,7 @@ pub(super) async fn decide<'s>(
     let Some(route) = found else {
         // Access plugins of global rules also guard requests without a route.
         run_global(conn, ex, chains, Phase::Access).await?;
-        return Err(ExchangeStop::Respond(LocalResponse::error_msg(404, "404 Route Not Found")));
+        return Err(no_route(ex, pinned));
     };
     if let RouteTarget::Refuse { status, message } = &route.target {
         run_global(conn, ex, chains, Phase::Access).await?;
@@ -126,13 +127,9 @@ pub(super) async fn decide<'s>(
     }
 }
 
-/// Handles load shedding, CONNECT, TRACE, Max-Forwards and client certificates ahead of routing.
+/// Handles load shedding, CONNECT, TRACE and Max-Forwards ahead of routing.
 #[inline]
-fn check_before_routing<'s>(
-    conn: &DownstreamConnection,
-    ex: &mut Exchange<'s>,
-    pinned: &'s PinnedSnapshot,
-) -> Result<(), ExchangeStop> {
+fn check_before_routing(conn: &DownstreamConnection, ex: &mut Exchange<'_>) -> Result<(), ExchangeStop> {
     if let Some(overload) = &conn.worker.admission.overload {
         let running = overload.admit(ex.request.path(), conn.worker.random())?;
         ex.leave(running);
@@ -150,12 +147,56 @@ fn check_before_routing<'s>(
         }
         _ => {}
     }
-    if pinned.requests_client_certificates()
-        && let Some(refusal) = tls::refusal(pinned, ex)
-    {
-        return Err(refusal.into());
-    }
     Ok(())
+}
+
+/// The routing table of a request, after the checks of its client certificate; `None` if no scope has the host.
+#[inline]
+fn routing_table<'s>(
+    ex: &Exchange<'s>,
+    pinned: &'s PinnedSnapshot,
+) -> Result<Option<&'s Router>, ExchangeStop> {
+    let client = ex.client.connection;
+    if client.listener.is_static() {
+        if pinned.requests_client_certificates()
+            && let Some(refusal) = tls::refusal(pinned, ex)
+        {
+            return Err(refusal.into());
+        }
+        return Ok(Some(&pinned.router));
+    }
+    match pinned.scope_of_request(client, ex.request.host()) {
+        ScopeOfRequest::Misdirected => Err(tls::misdirected().into()),
+        ScopeOfRequest::Found(None) => Ok(None),
+        ScopeOfRequest::Found(Some(scope)) => {
+            if scope.client_mode().is_some()
+                && let Some(refusal) = tls::scope_refusal(scope, ex)
+            {
+                return Err(refusal.into());
+            }
+            Ok(Some(&scope.router))
+        }
+    }
+}
+
+/// The response to a request without a route.
+#[cold]
+fn no_route(ex: &Exchange<'_>, pinned: &PinnedSnapshot) -> ExchangeStop {
+    let not_found = LocalResponse::error_msg(404, "404 Route Not Found");
+    let listener = ex.client.connection.listener;
+    if listener.is_static() {
+        return ExchangeStop::Respond(not_found);
+    }
+    // The listener was closed, and another connection may reach its successor.
+    if pinned.listener(listener).is_none() {
+        return ExchangeStop::RespondAndDrain(not_found);
+    }
+    match pinned.scope_of(listener, ex.request.host()) {
+        Some(scope) if scope.is_broken() => {
+            ExchangeStop::Respond(LocalResponse::error_msg(503, "the scope is misconfigured"))
+        }
+        _ => ExchangeStop::Respond(not_found),
+    }
 }
 
 /// Stops with `FaultKind::Undecided` after an aborted match: the route and its guards are then unknown, so
@@ -337,3 +378,6 @@ async fn settle(conn: &mut DownstreamConnection, mut future: LocalFuture<'_, Ste
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -79,7 +79,8 @@ async fn walk(
     }
     if let Some(watch) = &watch {
         watch.revision.set(pinned.revision);
-        watch.request.replace(Some(RecentRequest::of(&ex, watch.weight)));
+        let listener = pinned.listener(peer.client.listener).map(|listener| &*listener.id);
+        watch.request.replace(Some(RecentRequest::of(&ex, listener, watch.weight)));
     }
     let mut chains = ExchangeChains::new(&pinned.global, watch);
     let after = match decide(conn, &mut ex, &pinned, &mut chains).await {

@@ -15,6 +15,7 @@ impl Compiler {
         names.extend(self.server_names.contested_objects().map(|id| ObjectName::new(Kind::Ssls, id.clone())));
         names.extend(self.inputs.failing_objects().cloned());
         names.extend(self.bindings.agreements().disagreeing_objects().cloned());
+        names.extend(self.misplaced_objects());
         names.iter().flat_map(|name| self.problems_of(name)).collect()
     }
 
@@ -25,6 +26,7 @@ impl Compiler {
         if name.kind == Kind::Ssls {
             problems.extend(self.server_names.problems_of(name));
         }
+        problems.extend(self.problems_of_places(name));
         problems.extend(self.bindings.agreements().problems_of(name));
         problems.extend(self.inputs.problems_of(name));
         problems

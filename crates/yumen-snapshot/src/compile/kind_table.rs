@@ -15,7 +15,7 @@ use super::plugin_settings::PluginOwner;
 use super::route_match::CompiledMatch;
 use super::validate::{self, ObjectError, ObjectValidator};
 use super::{
-    Compiler, StageResult, certificate, foreign_members, invalid, native_actions, route, stream,
+    Compiler, StageResult, certificate, foreign_members, invalid, native_actions, route, scope, stream,
     suspicious_values, upstream,
 };
 
@@ -50,6 +50,10 @@ pub(super) enum DependentUpdate {
     Stage,
     /// They are linked again, and objects whose plugins name this one are staged again.
     StagePlugins,
+    /// Their problems are computed again; nothing else of them depends on the object.
+    Report,
+    /// Their problems are computed again if the object appeared or disappeared.
+    ReportOnPresence,
 }
 
 impl KindCompiler {
@@ -218,7 +222,7 @@ static PLUGIN_METADATA: KindCompiler = KindCompiler {
 static SSLS: KindCompiler = KindCompiler {
     stage: Compiler::stage_ssl,
     link: nothing_to_link,
-    withdraw: |compiler, name| compiler.server_names.remove(&name.id),
+    withdraw: Compiler::remove_certificate,
     is_good: |compiler, name| compiler.server_names.has_key(&name.id),
     salvage: |compiler, name, json, defects| {
         compiler.salvage_ssl(name, json);
@@ -273,20 +277,20 @@ static LISTENERS: KindCompiler = KindCompiler {
     is_good: |compiler, name| compiler.listeners.get(&name.id).is_some(),
     salvage: leave_out,
     validate: |_, value| Ok(config::check(Kind::Listeners, value)?),
-    dependents: DependentUpdate::Link,
+    dependents: DependentUpdate::Report,
 };
 
 static SCOPES: KindCompiler = KindCompiler {
-    stage: |_, name, json| {
-        decode::<config::ScopeSpec>(json).map_err(|error| vec![invalid(name, error)])?;
-        Ok(vec![Problem::warning(name.to_string(), "", "scopes are not served in this version")])
-    },
+    stage: Compiler::stage_scope,
     link: nothing_to_link,
-    withdraw: |_, _| {},
-    is_good: |_, _| false,
-    salvage: leave_out,
-    validate: |_, value| Ok(config::check(Kind::Scopes, value)?),
-    dependents: DependentUpdate::Link,
+    withdraw: Compiler::remove_scope,
+    is_good: |compiler, name| compiler.scopes.get(&name.id).is_some_and(|one| !one.terms.is_broken),
+    salvage: Compiler::salvage_scope,
+    validate: |validator, value| {
+        let written = decode_value::<config::ScopeSpec>(value)?;
+        Ok(scope::check(validator.load_certificate, &written)?)
+    },
+    dependents: DependentUpdate::ReportOnPresence,
 };
 
 static SECRETS: KindCompiler = KindCompiler {

@@ -16,10 +16,13 @@ use super::route_match::CompiledMatch;
 use super::service::StagedService;
 use super::target::StagedTarget;
 use super::validate::ObjectError;
-use super::{Compiler, StageResult, invalid, never_run, not_in_force, suspicious_values, target, upstream};
+use super::{
+    Compiler, StageResult, invalid, never_run, not_in_force, scope, suspicious_values, target, upstream,
+};
 use crate::route::{
     ForwardingRules, PathForm, Route, RouteFilters, RouteMatching, RouteTarget, SessionRules, StatusRetry,
 };
+use crate::scope::ScopeIds;
 
 /// The parts of a route that linking combines with those of other objects.
 #[derive(Debug)]
@@ -31,6 +34,7 @@ pub(super) struct StagedRoute {
     plugin_config: Option<Arc<str>>,
     target: StagedTarget,
     enable_websocket: Option<bool>,
+    scopes: Option<Arc<ScopeIds>>,
     /// `status` of the text.
     is_enabled: bool,
     /// Whether only the matching part of the text is valid. Such a route refuses its requests.
@@ -51,6 +55,7 @@ impl StagedRoute {
             plugin_config: written.plugin_config_id.as_ref().map(|id| id.0.clone()),
             target,
             enable_websocket: written.enable_websocket,
+            scopes: ScopeIds::of(written.scopes.as_deref()),
             is_enabled: written.status != 0,
             is_broken: false,
         }
@@ -61,7 +66,7 @@ impl StagedRoute {
         let service = self.service.clone().map(|id| ObjectName::new(Kind::Services, id));
         let config = self.plugin_config.clone().map(|id| ObjectName::new(Kind::PluginConfigs, id));
         let named = self.target.references().chain(service).chain(config);
-        named.chain(metadata_of(&self.own))
+        named.chain(metadata_of(&self.own)).chain(scope::references(&self.scopes))
     }
 }
 
@@ -178,7 +183,7 @@ pub(super) fn conditions(written: &config::RouteSpec) -> Result<Option<Arc<Route
 }
 
 /// The fields that a broken route is matched by.
-const MATCHING_FIELDS: [&str; 15] = [
+const MATCHING_FIELDS: [&str; 16] = [
     "uri",
     "uris",
     "host",
@@ -193,6 +198,7 @@ const MATCHING_FIELDS: [&str; 15] = [
     "status",
     "name",
     "create_time",
+    "scopes",
     // A route without hosts has those of its service.
     "service_id",
 ];
@@ -358,6 +364,7 @@ impl Compiler {
             forwarding: forwarding(written).map(Box::new),
             on_change: written.on_change.map(upstream::on_change),
             life: Arc::default(),
+            scopes: ScopeIds::of(written.scopes.as_deref()),
             matching,
         }
     }
@@ -463,6 +470,7 @@ impl Compiler {
             forwarding: previous.forwarding.clone(),
             on_change: previous.on_change,
             life: previous.life.clone(),
+            scopes: previous.scopes.clone(),
         };
         let is_enabled = staged.is_enabled;
         self.routes.link(&name.id, route, is_enabled);

@@ -6,8 +6,9 @@ use super::ServerNames;
 use crate::compile::names::ObjectName;
 use crate::snapshot::CompiledCertificate;
 
-fn certificate(id: &str) -> CompiledCertificate {
-    CompiledCertificate { id: id.into(), keys: [Arc::new(()) as Arc<_>].into(), rules: None, client: None }
+fn certificate(id: &str) -> Arc<CompiledCertificate> {
+    let keys = [Arc::new(()) as Arc<_>].into();
+    Arc::new(CompiledCertificate { id: id.into(), keys, rules: None, client: None })
 }
 
 /// The id of the certificate that is presented for `x`.
