@@ -234,7 +234,9 @@ impl ApiClient {
             accept: kind.list_accept(),
             content: None,
         };
-        self.whole_response(request).await
+        // Without pages the response may be a hundred times as long, and a bound that is too low would never let it end.
+        let timeout = self.shared.config.request_timeout() * if limit.is_none() { 10 } else { 1 };
+        self.response_within(timeout, request).await
     }
 
     /// Opens a watch from a position, with bookmarks. The API server ends it after 290 s.
@@ -310,8 +312,11 @@ impl ApiClient {
 
     /// A response with its body, within the request timeout.
     async fn whole_response(&self, request: ApiRequest<'_>) -> Result<Bytes, ApiError> {
+        self.response_within(self.shared.config.request_timeout(), request).await
+    }
+
+    async fn response_within(&self, timeout: Duration, request: ApiRequest<'_>) -> Result<Bytes, ApiError> {
         let subject = request.subject;
-        let timeout = self.shared.config.request_timeout();
         let exchange = async {
             let body = self.send(request).await?.into_body();
             let collected = Limited::new(body, BODY_BYTES_MAX).collect().await;

@@ -2,8 +2,8 @@
 
 mod machine;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Notify, watch};
@@ -37,6 +37,7 @@ pub struct LeaseView {
     held_until_us: Arc<AtomicU64>,
     started_at: Instant,
     changes: watch::Receiver<bool>,
+    failure: Arc<Mutex<Option<ApiError>>>,
 }
 
 impl LeaseView {
@@ -51,10 +52,25 @@ impl LeaseView {
         Some(*self.changes.borrow_and_update())
     }
 
+    /// The error of the last request for the lease; `None` once one succeeded. Without the rights on leases no replica
+    /// ever becomes the leader.
+    pub fn failure(&self) -> Option<ApiError> {
+        self.lock_failure().clone()
+    }
+
+    fn lock_failure(&self) -> MutexGuard<'_, Option<ApiError>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A view that holds for ever, for a single writer without election.
     pub fn always() -> LeaseView {
         let (_, changes) = watch::channel(true);
-        LeaseView { held_until_us: Arc::new(AtomicU64::new(u64::MAX)), started_at: Instant::now(), changes }
+        LeaseView {
+            held_until_us: Arc::new(AtomicU64::new(u64::MAX)),
+            started_at: Instant::now(),
+            changes,
+            failure: Arc::default(),
+        }
     }
 }
 
@@ -81,7 +97,12 @@ impl LeaseElection {
     pub fn start(client: ApiClient, settings: LeaseSettings) -> LeaseElection {
         let started_at = Instant::now();
         let (changes, receiver) = watch::channel(false);
-        let view = LeaseView { held_until_us: Arc::default(), started_at, changes: receiver };
+        let view = LeaseView {
+            held_until_us: Arc::default(),
+            started_at,
+            changes: receiver,
+            failure: Arc::default(),
+        };
         let stop = Arc::new(Notify::new());
         let at = ObjectPath {
             group: "coordination.k8s.io".into(),
@@ -146,6 +167,7 @@ impl LeaseTask {
             }
             LeaseStep::Read => {
                 let result = self.client.get(&self.at).await;
+                self.note(result.as_ref().err());
                 self.machine.take_read(result.map(|object| object.json), self.now());
             }
             LeaseStep::Create { body } => {
@@ -162,10 +184,17 @@ impl LeaseTask {
 
     /// `sent` is the moment before the request: the lease counts from there, whenever the API server wrote it.
     fn take_write(&mut self, result: Result<bytes::Bytes, ApiError>, sent: Now) {
-        if let Err(error) = &result {
-            tracing::debug!(error = %error, "lease write failed");
-        }
+        self.note(result.as_ref().err());
         self.machine.take_write(result, sent, self.now());
+    }
+
+    /// Keeps the error for operators. A missing Lease and a conflict are ordinary.
+    fn note(&self, error: Option<&ApiError>) {
+        let failure = error.filter(|error| !matches!(error, ApiError::NotFound(_) | ApiError::Conflict(_)));
+        if let Some(error) = failure {
+            tracing::debug!(error = %error, "lease request failed");
+        }
+        *self.view.lock_failure() = failure.cloned();
     }
 
     fn announce(&mut self) {

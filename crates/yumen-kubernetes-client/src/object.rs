@@ -338,6 +338,34 @@ mod tests {
         assert_eq!(WatchLine::decode(error), Ok(expected));
     }
 
+    /// Each byte in turn removed or replaced: no text panics, and a text that is JSON still yields objects that are.
+    #[test]
+    fn damaged_texts_are_errors_or_objects() {
+        let object = r#"{"a":[1,{"b":"\\\"}"}],"metadata":{"managedFields":[{"f:x":{}}],"name":"n","resourceVersion":"7"}}"#;
+        let line = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+        let page = format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{object}, {object}]}}"#);
+        let mut decoded = 0;
+        for text in [line, page] {
+            for at in 0..text.len() {
+                for byte in b"\"\\{}[],: x\xff\n".iter().map(Some).chain([None]) {
+                    let mut damaged = text.clone().into_bytes();
+                    damaged.splice(at..=at, byte.copied());
+                    let objects = match (WatchLine::decode(&damaged), ObjectPage::decode(&damaged)) {
+                        (Ok(WatchLine::Change(RawObjectChange::Put(object))), _) => vec![object],
+                        (_, Ok(page)) => page.objects,
+                        _ => continue,
+                    };
+                    let is_json = serde_json::from_slice::<serde_json::Value>(&damaged).is_ok();
+                    for object in objects.iter().filter(|_| is_json) {
+                        decoded += 1;
+                        serde_json::from_slice::<serde_json::Value>(&object.json).unwrap();
+                    }
+                }
+            }
+        }
+        assert!(decoded > 1000, "{decoded}");
+    }
+
     #[test]
     fn paths_escape_names() {
         let path = ObjectPath {

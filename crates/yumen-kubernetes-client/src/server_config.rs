@@ -111,7 +111,7 @@ impl ApiServerConfig {
         Ok(ApiServerConfig::from_parts(ConfigOrigin::Given, config))
     }
 
-    /// The same with another bound on a whole request, 30 s by default. Watches are bounded to their response head.
+    /// The same with another bound on a whole request, 30 s by default, and ten times it for lists without pages. Watches are bounded to their response head.
     pub fn with_request_timeout(self, request_timeout: Duration) -> ApiServerConfig {
         ApiServerConfig { request_timeout, ..self }
     }

@@ -104,6 +104,8 @@ struct Simulation<'c> {
     now_ms: u64,
     next_change_ms: u64,
     requests: u64,
+    /// The end of the pause that the last failure demands.
+    not_before_ms: u64,
     /// Whether definitions changed and the machine may be notified.
     is_recheck_due: bool,
     coverage: &'c mut Coverage,
@@ -114,6 +116,8 @@ impl Simulation<'_> {
         while self.now_ms < RUN_END_MS {
             if std::mem::take(&mut self.is_recheck_due) && self.random.one_in(2) {
                 self.count("recheck");
+                // It ends the pause of an absent or denied kind.
+                self.not_before_ms = 0;
                 self.feed(WatchInput::Recheck, None)?;
             }
             match self.machine.next(self.now_ms) {
@@ -218,12 +222,15 @@ impl Simulation<'_> {
     }
 
     /// A failure in place of a response.
-    fn draw_failure(&mut self) -> Option<ApiError> {
+    fn draw_failure(&mut self) -> Result<Option<ApiError>, String> {
+        if self.now_ms < self.not_before_ms {
+            return Err(format!("request {} ms too early after a failure", self.not_before_ms - self.now_ms));
+        }
         self.requests += 1;
         let delay_ms = 1 + self.random.below(200);
         self.advance(delay_ms);
         if !self.has_faults() {
-            return None;
+            return Ok(None);
         }
         let (name, error) = match self.random.below(100) {
             0..8 => ("fault: unreachable", ApiError::Unreachable(String::new())),
@@ -236,14 +243,20 @@ impl Simulation<'_> {
             18 => ("fault: bad request", ApiError::Refused { code: 400, message: String::new() }),
             19 => ("fault: unauthenticated", ApiError::Unauthenticated(String::new())),
             20 => ("fault: not found", ApiError::NotFound(String::new())),
-            _ => return None,
+            _ => return Ok(None),
         };
         self.count(name);
-        Some(error)
+        let pause_ms = match &error {
+            ApiError::Denied(_) | ApiError::NotFound(_) => 0,
+            ApiError::Throttled { after_ms, .. } => *after_ms,
+            _ => 800,
+        };
+        self.not_before_ms = self.now_ms + pause_ms;
+        Ok(Some(error))
     }
 
     fn discover(&mut self) -> Result<(), String> {
-        match self.draw_failure() {
+        match self.draw_failure()? {
             // Discovery maps 404 to an absent kind, which a fault must not invent: the API server is asked about the
             // group, not about a path that may be wrong.
             None | Some(ApiError::NotFound(_)) => {
@@ -255,7 +268,7 @@ impl Simulation<'_> {
     }
 
     fn list(&mut self, version: &str, limit: Option<u32>, token: Option<&str>) -> Result<(), String> {
-        if let Some(error) = self.draw_failure() {
+        if let Some(error) = self.draw_failure()? {
             return self.feed(WatchInput::Failed(error), None);
         }
         if token.is_some() && self.has_faults() && self.random.one_in(10) {
@@ -283,7 +296,7 @@ impl Simulation<'_> {
     }
 
     fn watch(&mut self, version: &str, position: u64) -> Result<(), String> {
-        if let Some(error) = self.draw_failure() {
+        if let Some(error) = self.draw_failure()? {
             return self.feed(WatchInput::Failed(error), None);
         }
         if self.server.installed() != Some(version) {
@@ -313,6 +326,8 @@ impl Simulation<'_> {
             }
             if std::mem::take(&mut self.is_recheck_due) && self.random.one_in(2) {
                 self.count("recheck");
+                // It ends the pause of an absent or denied kind.
+                self.not_before_ms = 0;
                 self.feed(WatchInput::Recheck, None)?;
             }
             if !self.machine.is_watching() {
@@ -386,6 +401,7 @@ fn run(seed: u64, flaw: MirrorFlaw, coverage: &mut Coverage) -> Result<(), Strin
         now_ms: 0,
         next_change_ms: 0,
         requests: 0,
+        not_before_ms: 0,
         is_recheck_due: false,
         coverage,
     };

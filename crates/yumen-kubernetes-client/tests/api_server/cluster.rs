@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use yumen_kubernetes_client::{
     ApiClient, ApiError, ApiServerConfig, LeaseElection, LeaseSettings, LeaseView, ObjectPatch, ObjectPath,
     PatchMethod, RawObject, RawObjectChange, StatusDecider, StatusDraft, StatusReport, StatusWriter,
-    WatchOutput, WatchReport, WatchSet, WatchedKind,
+    WatchOutput, WatchReport, WatchSet, WatchStage, WatchedKind,
 };
 use yumen_test::missing_prerequisite;
 
@@ -24,6 +24,8 @@ struct TestCluster {
     url: String,
     etcd_port: u16,
     children: Vec<Child>,
+    /// Program and arguments of the API server, for a restart.
+    api_server: (PathBuf, Vec<String>),
 }
 
 impl Drop for TestCluster {
@@ -63,7 +65,8 @@ impl TestCluster {
         std::fs::write(&tokens, "admin,admin,admin,\"system:masters\"\nguest,guest,guest\n").unwrap();
         let (etcd_port, peer_port, port) = (free_port(), free_port(), free_port());
         let url = format!("https://127.0.0.1:{port}");
-        let mut cluster = TestCluster { directory, url, etcd_port, children: Vec::new() };
+        let mut cluster =
+            TestCluster { directory, url, etcd_port, children: Vec::new(), api_server: Default::default() };
         let (etcd, peer) = (format!("http://127.0.0.1:{etcd_port}"), format!("http://127.0.0.1:{peer_port}"));
         let data = cluster.directory.join("etcd");
         let started = cluster.spawn(
@@ -82,26 +85,36 @@ impl TestCluster {
             missing_prerequisite("etcd cannot be started");
             return None;
         }
-        assert!(cluster.spawn(
-            &program,
-            &[
-                format!("--etcd-servers={etcd}"),
-                "--bind-address=127.0.0.1".to_owned(),
-                "--advertise-address=127.0.0.1".to_owned(),
-                "--endpoint-reconciler-type=none".to_owned(),
-                format!("--secure-port={port}"),
-                format!("--cert-dir={}", cluster.directory.join("certs").display()),
-                "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-                format!("--service-account-key-file={}", public.display()),
-                format!("--service-account-signing-key-file={}", private.display()),
-                format!("--token-auth-file={}", tokens.display()),
-                "--authorization-mode=RBAC".to_owned(),
-                // Tokens are answered by etcd, so that its compaction ends them at once.
-                "--feature-gates=ListFromCacheSnapshot=false".to_owned(),
-            ]
-        ));
+        let arguments = vec![
+            format!("--etcd-servers={etcd}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--advertise-address=127.0.0.1".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(),
+            format!("--secure-port={port}"),
+            format!("--cert-dir={}", cluster.directory.join("certs").display()),
+            "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", public.display()),
+            format!("--service-account-signing-key-file={}", private.display()),
+            format!("--token-auth-file={}", tokens.display()),
+            "--authorization-mode=RBAC".to_owned(),
+            // Tokens are answered by etcd, so that its compaction ends them at once.
+            "--feature-gates=ListFromCacheSnapshot=false".to_owned(),
+        ];
+        assert!(cluster.spawn(&program, &arguments));
+        cluster.api_server = (program, arguments);
         Some(cluster)
+    }
+
+    fn stop_api_server(&mut self) {
+        let mut child = self.children.pop().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn restart_api_server(&mut self) {
+        let (program, arguments) = self.api_server.clone();
+        assert!(self.spawn(&program, &arguments));
     }
 
     /// Forgets the history before a version, by the JSON gateway of etcd.
@@ -236,6 +249,7 @@ async fn a_real_api_server_is_listed_watched_and_written() {
     check_expiry(&cluster, &client).await;
     check_statuses(&client).await;
     check_lease(&client).await;
+    check_outage(&mut cluster, &client).await;
 }
 
 /// Server-side apply, pages, preconditions.
@@ -439,4 +453,43 @@ async fn check_lease(client: &ApiClient) {
     let lease: serde_json::Value = serde_json::from_slice(&lease.json).unwrap();
     // An empty holder may be left out.
     assert_eq!(lease["spec"]["holderIdentity"].as_str().unwrap_or_default(), "");
+}
+
+/// Objects stay while the API server is down, and changes arrive after its return.
+async fn check_outage(cluster: &mut TestCluster, client: &ApiClient) {
+    let things = WatchedKind::new("test.example", "things", "Thing", &["v1"]);
+    let (sender, reports) = mpsc::channel(16);
+    let mut events = Events { reports };
+    let set = WatchSet::start(client, vec![things], 1, &sender);
+    events.until(|_, output| matches!(output, WatchOutput::Replaced(objects) if objects.len() == 1)).await;
+    cluster.stop_api_server();
+    events.until(|_, output| matches!(output, WatchOutput::Failed(ApiError::Unreachable(_)))).await;
+    assert_eq!(set.health(0).unwrap().stage, WatchStage::Failing);
+    cluster.restart_api_server();
+    cluster.ready().await;
+    let body = r#"{"spec":{"a":2}}"#;
+    let patch = ObjectPatch { method: PatchMethod::Merge, is_status: false, body };
+    let started = Instant::now();
+    // Custom kinds are served some moments after the API server itself.
+    while let Err(error) = client.patch(&thing("one"), patch).await {
+        assert!(started.elapsed() < Duration::from_secs(60), "{error}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let mut is_replaced = false;
+    events
+        .until(|_, output| match output {
+            // An API server whose history begins after the position lists again.
+            WatchOutput::Replaced(objects) => {
+                is_replaced = true;
+                assert_eq!(objects.len(), 1);
+                std::str::from_utf8(&objects[0].json).unwrap().contains(r#""a":2"#)
+            }
+            WatchOutput::Changed(RawObjectChange::Put(object)) => {
+                std::str::from_utf8(&object.json).unwrap().contains(r#""a":2"#)
+            }
+            WatchOutput::Changed(RawObjectChange::Delete(_)) | WatchOutput::Absent => panic!("{output:?}"),
+            _ => false,
+        })
+        .await;
+    assert!(is_replaced || set.health(0).unwrap().stage == WatchStage::Following);
 }

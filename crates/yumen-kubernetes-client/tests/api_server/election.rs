@@ -1,6 +1,6 @@
 //! The lease of one and of two processes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use yumen_kubernetes_client::{ApiClient, LeaseElection, LeaseSettings};
@@ -67,6 +67,26 @@ async fn a_lease_that_another_process_took_ends_writing() {
     drop(election);
     assert_eq!(view.changed().await, None);
     assert_eq!(holder(&server).as_deref(), Some("other"));
+}
+
+#[tokio::test]
+async fn missing_rights_on_leases_are_reported() {
+    let server = TestServer::start().await;
+    server.script_status("GET", 403, r#"{"message":"no"}"#);
+    let election = LeaseElection::start(server.client(), settings("one"));
+    let view = election.view();
+    let started = Instant::now();
+    let failure = loop {
+        if let Some(failure) = view.failure() {
+            break failure.to_string();
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "no failure within 20 s");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
+    assert!(failure.contains("grant verb \"get\" on resource \"leases\""), "{failure}");
+    // The next attempt succeeds.
+    gain(&election).await;
+    assert_eq!(view.failure(), None);
 }
 
 #[tokio::test]
