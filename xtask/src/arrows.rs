@@ -25,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "yumen-admin",
         &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-snapshot", "yumen-store"],
     ),
+    ("yumen-kubernetes", &["yumen-base", "yumen-config"]),
     ("yumen-import", &["yumen-base", "yumen-config", "yumen-plugin"]),
     ("yumen-load", &["yumen-base"]),
     ("yumen-lab", &["yumen-base", "yumen-load"]),
@@ -42,6 +43,7 @@ const PURE: &[&str] = &[
     "yumen-snapshot",
     "yumen-plugins",
     "yumen-import",
+    "yumen-kubernetes",
     "yumen-proto-json",
 ];
 

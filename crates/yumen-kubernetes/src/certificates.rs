@@ -1,0 +1,25 @@
+//! Facts about certificates, which the owner of a certificate reader supplies.
+
+/// Server names of a certificate.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CertificateNames {
+    /// DNS names of the subject alternative name extension, in lower case.
+    pub dns: Vec<String>,
+}
+
+/// Reads certificates for the translation, which has no reader of its own.
+pub trait CertificateInspector: Send + Sync {
+    /// The names of a PEM chain, if `key` is the private key of its first certificate.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the pair cannot serve.
+    fn pair(&self, cert: &str, key: &str) -> Result<CertificateNames, String>;
+
+    /// Checks that a PEM text has at least one certificate that can be a trust anchor.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the text cannot verify a peer.
+    fn authorities(&self, pem: &str) -> Result<(), String>;
+}

@@ -1,0 +1,50 @@
+//! The result of a translation: differences to the previous result.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use yumen_base::problem::Problem;
+
+use crate::model::{ClusterKind, ObjectKey};
+use crate::resources::ResourceChange;
+use crate::status::StatusDraft;
+
+/// Path of an object that the controller writes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectPath {
+    /// The object.
+    pub key: ObjectKey,
+}
+
+impl ObjectPath {
+    /// Whether the controller made the object and so removes it: true for Services and slices of Gateways, false for
+    /// objects of users to which it adds a member.
+    pub fn is_owned(&self) -> bool {
+        matches!(self.key.kind, ClusterKind::Service | ClusterKind::EndpointSlice)
+    }
+}
+
+/// A change of an object that the leader writes, by server-side apply.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DesiredObject {
+    /// The members that the controller wants to own, with apiVersion, kind and metadata.
+    Apply(ObjectPath, Value),
+    /// The object is removed.
+    Remove(ObjectPath),
+}
+
+/// The differences that follow from changes of objects.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TranslationDelta {
+    /// Resources, for one commit: first those that others refer to, deletions last.
+    pub resources: Vec<ResourceChange>,
+    /// Drafts of status; `None` for an object that no longer has an entry of this controller.
+    pub statuses: Vec<(ObjectKey, Option<StatusDraft>)>,
+    /// Objects for the leader to write.
+    pub objects: Vec<DesiredObject>,
+    /// Secrets and ConfigMaps whose content is required, if the set changed. Each is answered by
+    /// [`ClusterChange::Put`](crate::ClusterChange::Put), or by `Delete` if it does not exist.
+    pub wanted: Option<BTreeSet<ObjectKey>>,
+    /// All problems, if they changed.
+    pub problems: Option<Vec<Problem>>,
+}

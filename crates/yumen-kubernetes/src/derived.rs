@@ -1,0 +1,19 @@
+//! Results of units that other units read: parents of routes, policies, candidates of stream routes, and the keys of
+//! upstreams.
+//!
+//! A unit that reads such a result runs again when the result differs, and only then: the types hold no more than
+//! the readers need.
+
+mod gateway_report;
+mod parent;
+mod policy_output;
+mod stream_candidate;
+mod upstream_key;
+
+pub(crate) use gateway_report::{
+    ConditionReason, GatewayPort, GatewayReport, SectionReport, SharedPort, SharedPortTable, SharedPortUse,
+};
+pub(crate) use parent::{AllowedNamespaces, ParentOutput, SectionOutput, SectionProtocol};
+pub(crate) use policy_output::{BackendTlsRules, PolicyOutput, PolicyVerdict};
+pub(crate) use stream_candidate::StreamCandidate;
+pub(crate) use upstream_key::{SectionKey, UpstreamFlavor, UpstreamKey};

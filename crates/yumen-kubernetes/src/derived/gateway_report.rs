@@ -1,0 +1,101 @@
+//! Findings about a Gateway and its ListenerSets, for the units that write their status.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::{ClusterKind, ObjectKey};
+use crate::resources::ResourceName;
+
+/// A reason of the API with a message: why a condition does not hold, or why a bad one holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConditionReason {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+impl ConditionReason {
+    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> ConditionReason {
+        ConditionReason { reason, message: message.into() }
+    }
+}
+
+/// Findings about a Gateway.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct GatewayReport {
+    /// Why the Gateway is not accepted.
+    pub(crate) refusal: Option<ConditionReason>,
+    /// Why the client certificate for backends cannot be used.
+    pub(crate) unresolved: Option<ConditionReason>,
+    /// Whether a listener serves clients without a valid certificate although it validates them.
+    pub(crate) is_insecure: bool,
+    /// The listeners of the Gateway, then those of admitted ListenerSets.
+    pub(crate) sections: Vec<SectionReport>,
+    /// ListenerSets that name the Gateway, with the reason if one is left out.
+    pub(crate) sets: BTreeMap<ObjectKey, Option<ConditionReason>>,
+    /// Ports of the Service.
+    pub(crate) ports: Vec<GatewayPort>,
+}
+
+/// Findings about a listener.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SectionReport {
+    pub(crate) parent: ObjectKey,
+    pub(crate) name: Arc<str>,
+    pub(crate) kinds: Vec<ClusterKind>,
+    pub(crate) refusal: Option<ConditionReason>,
+    pub(crate) conflict: Option<ConditionReason>,
+    pub(crate) unresolved: Option<ConditionReason>,
+    pub(crate) overlap: Option<ConditionReason>,
+    /// The resources of a listener that is served.
+    pub(crate) needs: Option<Vec<ResourceName>>,
+}
+
+impl SectionReport {
+    /// Whether the listener is valid by itself and beside the others.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.refusal.is_none() && self.conflict.is_none()
+    }
+}
+
+/// A port of a Gateway and the port that the gateway binds for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GatewayPort {
+    pub(crate) port: u16,
+    pub(crate) is_udp: bool,
+    /// `None` if the range of target ports is exhausted.
+    pub(crate) target: Option<u16>,
+    /// Whether the observed Service has the target port. Before that, no listener is opened.
+    pub(crate) is_observed: bool,
+}
+
+impl GatewayPort {
+    /// Name of the port in Services and slices.
+    pub(crate) fn name(&self) -> String {
+        let transport = if self.is_udp { "udp" } else { "tcp" };
+        format!("p{}-{transport}", self.port)
+    }
+
+    /// `TCP` or `UDP`.
+    pub(crate) fn transport(&self) -> &'static str {
+        if self.is_udp { "UDP" } else { "TCP" }
+    }
+}
+
+/// The ports that all Gateways share, each with the Gateway that decides on its protocol.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct SharedPortTable {
+    pub(crate) ports: BTreeMap<SharedPort, SharedPortUse>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SharedPort {
+    pub(crate) port: u16,
+    pub(crate) is_udp: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SharedPortUse {
+    /// Protocol of the `listeners` resource.
+    pub(crate) protocol: &'static str,
+    pub(crate) gateway: ObjectKey,
+}

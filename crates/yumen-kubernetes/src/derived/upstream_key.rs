@@ -1,0 +1,56 @@
+//! Identities of upstreams and of sections.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::model::ObjectKey;
+
+/// A listener of a Gateway, or an entry of a ListenerSet.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SectionKey {
+    pub(crate) parent: ObjectKey,
+    pub(crate) name: Arc<str>,
+}
+
+/// The use of an upstream, which decides on its scheme.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum UpstreamFlavor {
+    Http,
+    Grpc,
+    Tcp,
+    Udp,
+}
+
+/// Identity of an upstream: one port of a Service, in one use. The unit of the key exists while a route names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct UpstreamKey {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) service: Arc<str>,
+    pub(crate) port: u16,
+    pub(crate) flavor: UpstreamFlavor,
+    /// The Gateway whose client certificate the backend is shown, for backends with TLS.
+    pub(crate) gateway: Option<ObjectKey>,
+}
+
+impl UpstreamKey {
+    /// Id of the `upstreams` object, such as `shop/cart!svc!80.http`.
+    pub(crate) fn id(&self) -> Arc<str> {
+        self.to_string().into()
+    }
+}
+
+impl fmt::Display for UpstreamKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flavor = match self.flavor {
+            UpstreamFlavor::Http => "http",
+            UpstreamFlavor::Grpc => "grpc",
+            UpstreamFlavor::Tcp => "tcp",
+            UpstreamFlavor::Udp => "udp",
+        };
+        write!(f, "{}/{}!svc!{}.{flavor}", self.namespace, self.service, self.port)?;
+        match &self.gateway {
+            Some(gateway) => write!(f, ".{}/{}", gateway.namespace, gateway.name),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Endpoints of Services, from EndpointSlices to nodes of upstreams.

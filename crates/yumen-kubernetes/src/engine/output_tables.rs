@@ -1,0 +1,229 @@
+//! Outputs of all units, and the counters and sets that follow from them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+use yumen_base::problem::Problem;
+
+use super::output::{DerivedOutput, UnitOutput};
+use super::owned_table::OwnedTable;
+use super::read_key::ReadKey;
+use super::unit::TranslationUnit;
+use crate::delta::ObjectPath;
+use crate::derived::{ParentOutput, SectionKey, UpstreamKey};
+use crate::model::{ClusterKind, ObjectKey};
+use crate::resources::ResourceName;
+use crate::status::StatusDraft;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct OutputTables {
+    pub(super) resources: OwnedTable<ResourceName, Arc<str>>,
+    pub(super) statuses: OwnedTable<ObjectKey, StatusDraft>,
+    pub(super) objects: OwnedTable<ObjectPath, Value>,
+    pub(super) parents: OwnedTable<ObjectKey, Arc<ParentOutput>>,
+    pub(super) derived: HashMap<TranslationUnit, DerivedOutput>,
+    pub(super) attached: BTreeMap<SectionKey, BTreeSet<ObjectKey>>,
+    pub(super) policy_users: BTreeMap<ObjectKey, BTreeMap<ObjectKey, usize>>,
+    upstreams: BTreeMap<UpstreamKey, usize>,
+    problems: BTreeMap<TranslationUnit, Vec<Problem>>,
+    /// Whether a problem changed since the last look.
+    problems_changed: bool,
+}
+
+/// The keys of a unit's output, by which the next output replaces it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OutputKeys {
+    resources: Box<[ResourceName]>,
+    statuses: Box<[ObjectKey]>,
+    objects: Box<[ObjectPath]>,
+    parents: Box<[ObjectKey]>,
+    attachments: BTreeSet<SectionKey>,
+    upstreams: BTreeSet<UpstreamKey>,
+    policies: BTreeSet<super::output::PolicyUse>,
+}
+
+/// The consequences of a new output.
+#[derive(Debug, Default)]
+pub(super) struct OutputChanges {
+    /// Facts that differ.
+    pub(super) facts: Vec<ReadKey>,
+    /// Units that may begin or cease to exist.
+    pub(super) units: Vec<TranslationUnit>,
+}
+
+impl OutputTables {
+    /// Replaces the output of `unit`.
+    pub(super) fn replace(
+        &mut self,
+        unit: &TranslationUnit,
+        before: OutputKeys,
+        output: UnitOutput,
+    ) -> (OutputKeys, OutputChanges) {
+        let mut changes = OutputChanges::default();
+        let keys = OutputKeys {
+            resources: output.resources.keys().cloned().collect(),
+            statuses: output.statuses.keys().cloned().collect(),
+            objects: output.objects.keys().cloned().collect(),
+            parents: output.parents.keys().cloned().collect(),
+            attachments: output.attachments.clone(),
+            upstreams: output.upstreams.clone(),
+            policies: output.policies.clone(),
+        };
+        replace_owned(&mut self.resources, unit, &before.resources, output.resources);
+        replace_owned(&mut self.statuses, unit, &before.statuses, output.statuses);
+        replace_owned(&mut self.objects, unit, &before.objects, output.objects);
+        let parents = replace_owned(&mut self.parents, unit, &before.parents, output.parents);
+        changes.facts.extend(parents.into_iter().map(ReadKey::Parent));
+        self.replace_derived(unit, output.derived, &mut changes);
+        self.replace_attachments(unit, &before.attachments, &output.attachments, &mut changes);
+        self.replace_upstreams(&before.upstreams, &output.upstreams, &mut changes);
+        self.replace_policies(&before, &keys, &mut changes);
+        self.replace_problems(unit, output.problems);
+        (keys, changes)
+    }
+
+    /// Whether a route names the upstream.
+    pub(super) fn is_upstream_named(&self, key: &UpstreamKey) -> bool {
+        self.upstreams.contains_key(key)
+    }
+
+    /// Whether a TCPRoute or UDPRoute is attached to the section.
+    pub(super) fn has_stream_routes(&self, section: &SectionKey) -> bool {
+        self.attached.get(section).is_some_and(|routes| routes.iter().any(is_stream_route))
+    }
+
+    /// The problems of all units, if they changed since the last call.
+    pub(super) fn take_problems(&mut self) -> Option<Vec<Problem>> {
+        let changed = std::mem::take(&mut self.problems_changed);
+        changed.then(|| self.problems().cloned().collect())
+    }
+
+    pub(super) fn problems(&self) -> impl Iterator<Item = &Problem> {
+        self.problems.values().flatten()
+    }
+
+    fn replace_derived(
+        &mut self,
+        unit: &TranslationUnit,
+        derived: Option<DerivedOutput>,
+        changes: &mut OutputChanges,
+    ) {
+        if self.derived.get(unit) == derived.as_ref() {
+            return;
+        }
+        match derived {
+            Some(derived) => self.derived.insert(unit.clone(), derived),
+            None => self.derived.remove(unit),
+        };
+        changes.facts.push(ReadKey::Derived(unit.clone()));
+    }
+
+    fn replace_attachments(
+        &mut self,
+        unit: &TranslationUnit,
+        before: &BTreeSet<SectionKey>,
+        after: &BTreeSet<SectionKey>,
+        changes: &mut OutputChanges,
+    ) {
+        let TranslationUnit::Route(route) = unit else { return };
+        for section in before.symmetric_difference(after) {
+            let routes = self.attached.entry(section.clone()).or_default();
+            if after.contains(section) {
+                routes.insert(route.clone());
+            } else {
+                routes.remove(route);
+            }
+            if routes.is_empty() {
+                self.attached.remove(section);
+            }
+            changes.facts.push(ReadKey::Attached(section.clone()));
+            if is_stream_route(route) {
+                changes.units.push(TranslationUnit::StreamSection(section.clone()));
+            }
+        }
+    }
+
+    fn replace_upstreams(
+        &mut self,
+        before: &BTreeSet<UpstreamKey>,
+        after: &BTreeSet<UpstreamKey>,
+        changes: &mut OutputChanges,
+    ) {
+        for key in after.difference(before) {
+            let count = self.upstreams.entry(key.clone()).or_default();
+            *count += 1;
+            if *count == 1 {
+                changes.units.push(TranslationUnit::ServicePort(key.clone()));
+            }
+        }
+        for key in before.difference(after) {
+            if release(&mut self.upstreams, key) {
+                changes.units.push(TranslationUnit::ServicePort(key.clone()));
+            }
+        }
+    }
+
+    fn replace_policies(&mut self, before: &OutputKeys, after: &OutputKeys, changes: &mut OutputChanges) {
+        for used in before.policies.symmetric_difference(&after.policies) {
+            let users = self.policy_users.entry(used.policy.clone()).or_default();
+            let differs = if after.policies.contains(used) {
+                let count = users.entry(used.gateway.clone()).or_default();
+                *count += 1;
+                *count == 1
+            } else {
+                release(users, &used.gateway)
+            };
+            if users.is_empty() {
+                self.policy_users.remove(&used.policy);
+            }
+            if differs {
+                changes.facts.push(ReadKey::PolicyUsers(used.policy.clone()));
+            }
+        }
+    }
+
+    fn replace_problems(&mut self, unit: &TranslationUnit, problems: Vec<Problem>) {
+        if self.problems.get(unit).map_or(&[][..], Vec::as_slice) == problems.as_slice() {
+            return;
+        }
+        self.problems_changed = true;
+        if problems.is_empty() {
+            self.problems.remove(unit);
+        } else {
+            self.problems.insert(unit.clone(), problems);
+        }
+    }
+}
+
+/// Replaces the values of a unit. Returns the keys whose values differ.
+fn replace_owned<K: Ord + std::hash::Hash + Clone, V: PartialEq + Clone>(
+    table: &mut OwnedTable<K, V>,
+    unit: &TranslationUnit,
+    before: &[K],
+    after: BTreeMap<K, V>,
+) -> Vec<K> {
+    let removed = before.iter().filter(|key| !after.contains_key(*key));
+    let mut changed: Vec<K> = removed.filter(|key| table.remove(unit, key)).cloned().collect();
+    for (key, value) in after {
+        if table.put(unit, key.clone(), value) {
+            changed.push(key);
+        }
+    }
+    changed
+}
+
+/// Counts one use less. Returns whether it was the last one.
+fn release<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) -> bool {
+    let Some(count) = counts.get_mut(key) else { return false };
+    *count = count.saturating_sub(1);
+    let is_last = *count == 0;
+    if is_last {
+        counts.remove(key);
+    }
+    is_last
+}
+
+fn is_stream_route(route: &ObjectKey) -> bool {
+    matches!(route.kind, ClusterKind::TcpRoute | ClusterKind::UdpRoute)
+}

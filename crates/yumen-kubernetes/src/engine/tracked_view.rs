@@ -1,0 +1,239 @@
+//! The view through which units read. Each read is recorded.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use yumen_base::time::Now;
+
+use super::object_table::ObjectTable;
+use super::output::DerivedOutput;
+use super::output_tables::OutputTables;
+use super::read_key::{IndexKey, ReadKey};
+use super::scheduler::TranslationContext;
+use super::unit::TranslationUnit;
+use crate::certificates::CertificateInspector;
+use crate::derived::{
+    GatewayReport, ParentOutput, PolicyOutput, SectionKey, SharedPortTable, StreamCandidate,
+};
+use crate::model::{
+    ClusterKind, ConfigMapObject, LabelMap, LeanObject, NamespaceObject, ObjectKey, SecretObject,
+};
+use crate::ports::PortClaim;
+use crate::settings::TranslationSettings;
+
+/// Everything that a unit may read.
+pub(crate) struct TrackedView<'t> {
+    objects: &'t ObjectTable,
+    tables: &'t OutputTables,
+    context: &'t TranslationContext,
+    now: Now,
+    reads: RefCell<BTreeSet<ReadKey>>,
+    wanted: RefCell<BTreeSet<ObjectKey>>,
+    is_pending: Cell<bool>,
+}
+
+/// The record of one run.
+pub(super) struct ViewRecord {
+    pub(super) reads: BTreeSet<ReadKey>,
+    pub(super) wanted: BTreeSet<ObjectKey>,
+    /// Whether a required object was not read yet.
+    pub(super) is_pending: bool,
+}
+
+/// A Secret or ConfigMap to which an object refers.
+#[derive(Debug)]
+pub(crate) enum ReferencedObject<'t, T> {
+    Found(&'t Arc<T>),
+    Missing,
+    /// Not read yet. The previous output of the unit stays in force until it is, so the unit may return anything.
+    Pending,
+}
+
+impl<'t, T> ReferencedObject<'t, T> {
+    /// The object, if it was found.
+    pub(crate) fn found(self) -> Option<&'t Arc<T>> {
+        match self {
+            ReferencedObject::Found(object) => Some(object),
+            ReferencedObject::Missing | ReferencedObject::Pending => None,
+        }
+    }
+}
+
+impl<'t> TrackedView<'t> {
+    pub(super) fn new(
+        objects: &'t ObjectTable,
+        tables: &'t OutputTables,
+        context: &'t TranslationContext,
+        now: Now,
+    ) -> TrackedView<'t> {
+        TrackedView {
+            objects,
+            tables,
+            context,
+            now,
+            reads: RefCell::default(),
+            wanted: RefCell::default(),
+            is_pending: Cell::new(false),
+        }
+    }
+
+    pub(super) fn finish(self) -> ViewRecord {
+        ViewRecord {
+            reads: self.reads.into_inner(),
+            wanted: self.wanted.into_inner(),
+            is_pending: self.is_pending.get(),
+        }
+    }
+
+    pub(crate) fn settings(&self) -> &'t TranslationSettings {
+        &self.context.settings
+    }
+
+    pub(crate) fn certificates(&self) -> &'t dyn CertificateInspector {
+        &*self.context.certificates
+    }
+
+    /// A target port for a port of a Gateway whose Service has none yet; `None` if the range is exhausted.
+    pub(crate) fn propose_port(&self, claim: &PortClaim) -> Option<u16> {
+        let index = |port: u16| IndexKey::TargetPort { is_udp: claim.is_udp, port };
+        let is_observed = |port: u16| self.objects.index(&index(port)).is_some();
+        let port = self.context.ports.borrow_mut().propose(claim, self.now, is_observed)?;
+        self.record(ReadKey::Index(index(port)));
+        Some(port)
+    }
+
+    /// Drops the proposals for a Gateway that `open` does not have.
+    pub(crate) fn retain_proposals(&self, gateway: &ObjectKey, open: &BTreeSet<PortClaim>) {
+        self.context.ports.borrow_mut().retain(gateway, open);
+    }
+
+    /// An object of the type that belongs to `key.kind`.
+    pub(crate) fn get<T: LeanObject>(&self, key: &ObjectKey) -> Option<&'t Arc<T>> {
+        self.record(ReadKey::Object(key.clone()));
+        self.objects.get(key)
+    }
+
+    /// The objects of a kind in a namespace, by name.
+    pub(crate) fn list<T: LeanObject>(&self, kind: ClusterKind, namespace: &Arc<str>) -> Vec<&'t Arc<T>> {
+        self.record(ReadKey::In(kind, namespace.clone()));
+        self.objects.in_namespace(kind, namespace).filter_map(|(_, object)| T::of(&object.body)).collect()
+    }
+
+    /// All objects of a kind, by namespace and name.
+    pub(crate) fn list_all<T: LeanObject>(&self, kind: ClusterKind) -> Vec<&'t Arc<T>> {
+        self.record(ReadKey::All(kind));
+        self.objects.of_kind(kind).filter_map(|(_, object)| T::of(&object.body)).collect()
+    }
+
+    /// The members of an index, by namespace and name.
+    pub(crate) fn index(&self, key: IndexKey) -> impl Iterator<Item = &'t ObjectKey> + use<'t> {
+        let members = self.objects.index(&key);
+        self.record(ReadKey::Index(key));
+        members.into_iter().flatten()
+    }
+
+    /// A Secret, whose content becomes required by this read.
+    pub(crate) fn secret(&self, namespace: &Arc<str>, name: &Arc<str>) -> ReferencedObject<'t, SecretObject> {
+        self.referenced(ClusterKind::Secret, namespace, name)
+    }
+
+    /// A ConfigMap, whose content becomes required by this read.
+    pub(crate) fn config_map(
+        &self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+    ) -> ReferencedObject<'t, ConfigMapObject> {
+        self.referenced(ClusterKind::ConfigMap, namespace, name)
+    }
+
+    /// The labels of a namespace; `None` if it is not known.
+    pub(crate) fn namespace_labels(&self, namespace: &Arc<str>) -> Option<&'t LabelMap> {
+        let key = ObjectKey { kind: ClusterKind::Namespace, namespace: "".into(), name: namespace.clone() };
+        self.get::<NamespaceObject>(&key).map(|object| &object.meta.labels)
+    }
+
+    /// The listeners of a Gateway or ListenerSet; `None` if it is missing or belongs to another controller.
+    pub(crate) fn parent(&self, key: &ObjectKey) -> Option<&'t Arc<ParentOutput>> {
+        self.record(ReadKey::Parent(key.clone()));
+        self.tables.parents.get(key)
+    }
+
+    /// Findings about a Gateway; `None` as for [`parent`](Self::parent).
+    pub(crate) fn gateway_report(&self, gateway: &ObjectKey) -> Option<&'t Arc<GatewayReport>> {
+        match self.derived(TranslationUnit::Gateway(gateway.clone()))? {
+            DerivedOutput::Gateway(report) => Some(report),
+            _ => None,
+        }
+    }
+
+    /// The ports that all Gateways share, in mode `Merged`.
+    pub(crate) fn shared_ports(&self) -> Option<&'t Arc<SharedPortTable>> {
+        match self.derived(TranslationUnit::SharedPorts)? {
+            DerivedOutput::SharedPorts(table) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// The verdict on a policy.
+    pub(crate) fn policy(&self, key: &ObjectKey) -> Option<&'t Arc<PolicyOutput>> {
+        match self.derived(TranslationUnit::Policy(key.clone()))? {
+            DerivedOutput::Policy(policy) => Some(policy),
+            _ => None,
+        }
+    }
+
+    /// The candidate of a TCPRoute or UDPRoute.
+    pub(crate) fn stream_candidate(&self, route: &ObjectKey) -> Option<&'t Arc<StreamCandidate>> {
+        match self.derived(TranslationUnit::Route(route.clone()))? {
+            DerivedOutput::Stream(candidate) => Some(candidate),
+            _ => None,
+        }
+    }
+
+    /// The routes that are attached to a section, by kind, namespace and name. For units after routes.
+    pub(crate) fn attached(
+        &self,
+        section: &SectionKey,
+    ) -> impl ExactSizeIterator<Item = &'t ObjectKey> + use<'t> {
+        static NONE: BTreeSet<ObjectKey> = BTreeSet::new();
+        self.record(ReadKey::Attached(section.clone()));
+        let routes: &'t BTreeSet<ObjectKey> = self.tables.attached.get(section).unwrap_or(&NONE);
+        routes.iter()
+    }
+
+    /// The Gateways whose routes use a policy. For units after routes.
+    pub(crate) fn policy_users(&self, policy: &ObjectKey) -> impl Iterator<Item = &'t ObjectKey> + use<'t> {
+        self.record(ReadKey::PolicyUsers(policy.clone()));
+        self.tables.policy_users.get(policy).into_iter().flat_map(|users| users.keys())
+    }
+
+    fn derived(&self, unit: TranslationUnit) -> Option<&'t DerivedOutput> {
+        let output = self.tables.derived.get(&unit);
+        self.record(ReadKey::Derived(unit));
+        output
+    }
+
+    fn referenced<T: LeanObject>(
+        &self,
+        kind: ClusterKind,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+    ) -> ReferencedObject<'t, T> {
+        let key = ObjectKey { kind, namespace: namespace.clone(), name: name.clone() };
+        self.wanted.borrow_mut().insert(key.clone());
+        let found = self.get::<T>(&key);
+        match found {
+            Some(object) => ReferencedObject::Found(object),
+            None if self.objects.is_known(&key) => ReferencedObject::Missing,
+            None => {
+                self.is_pending.set(true);
+                ReferencedObject::Pending
+            }
+        }
+    }
+
+    fn record(&self, key: ReadKey) {
+        self.reads.borrow_mut().insert(key);
+    }
+}

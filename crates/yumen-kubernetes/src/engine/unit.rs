@@ -1,0 +1,77 @@
+//! Units of translation.
+
+use std::sync::Arc;
+
+use crate::derived::{SectionKey, UpstreamKey};
+use crate::model::{ClusterKind, ObjectKey};
+
+/// One unit of translation. The order of the variants is the order in which units run: a unit reads results of units
+/// before it only.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum TranslationUnit {
+    /// A GatewayClass: whether it is ours, its status.
+    Class(Arc<str>),
+    /// The ports that all Gateways share in mode `Merged`.
+    SharedPorts,
+    /// A Gateway with its ListenerSets: listeners, scopes, certificates, the Service, [`ParentOutput`]s.
+    ///
+    /// [`ParentOutput`]: crate::derived::ParentOutput
+    Gateway(ObjectKey),
+    /// EndpointSlices of the Service of a Gateway.
+    GatewaySlices(ObjectKey),
+    /// The verdict on a BackendTLSPolicy.
+    Policy(ObjectKey),
+    /// A route of any kind: resources, status, attachments, upstream keys.
+    Route(ObjectKey),
+    /// The stream route of a section to which TCPRoutes or UDPRoutes are attached: that of the oldest.
+    StreamSection(SectionKey),
+    /// The upstream of a port of a Service. The unit exists while a route names the key.
+    ServicePort(UpstreamKey),
+    /// Status of a BackendTLSPolicy: its ancestors are known after the routes.
+    PolicyStatus(ObjectKey),
+    /// Status of a Gateway: attached routes are known after the routes.
+    GatewayStatus(ObjectKey),
+    /// Status of a ListenerSet.
+    ListenerSetStatus(ObjectKey),
+}
+
+impl TranslationUnit {
+    /// The units that exist because the object exists.
+    pub(super) fn of_object(key: &ObjectKey) -> Vec<TranslationUnit> {
+        match key.kind {
+            ClusterKind::GatewayClass => vec![TranslationUnit::Class(key.name.clone())],
+            ClusterKind::Gateway => {
+                vec![
+                    TranslationUnit::Gateway(key.clone()),
+                    TranslationUnit::GatewaySlices(key.clone()),
+                    TranslationUnit::GatewayStatus(key.clone()),
+                ]
+            }
+            ClusterKind::ListenerSet => vec![TranslationUnit::ListenerSetStatus(key.clone())],
+            ClusterKind::BackendTlsPolicy => {
+                vec![TranslationUnit::Policy(key.clone()), TranslationUnit::PolicyStatus(key.clone())]
+            }
+            kind if kind.is_route() => vec![TranslationUnit::Route(key.clone())],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The object without which the unit has no output.
+    pub(super) fn root(&self) -> Option<ObjectKey> {
+        match self {
+            TranslationUnit::Class(name) => {
+                Some(ObjectKey { kind: ClusterKind::GatewayClass, namespace: "".into(), name: name.clone() })
+            }
+            TranslationUnit::Gateway(key)
+            | TranslationUnit::GatewaySlices(key)
+            | TranslationUnit::Policy(key)
+            | TranslationUnit::Route(key)
+            | TranslationUnit::PolicyStatus(key)
+            | TranslationUnit::GatewayStatus(key)
+            | TranslationUnit::ListenerSetStatus(key) => Some(key.clone()),
+            TranslationUnit::SharedPorts
+            | TranslationUnit::StreamSection(_)
+            | TranslationUnit::ServicePort(_) => None,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Lean forms of the Kubernetes objects: the members that the translation reads, and no others.
+//!
+//! Unknown members are ignored, absent ones have their defaults. Enumerations of the API stay text, so that a
+//! value of a newer version is judged where it is used and does not make the object undecodable.
+
+mod backend_tls;
+mod core;
+mod decode;
+mod duration;
+mod gateway;
+mod grant;
+mod grpc_route;
+mod http_filters;
+mod http_route;
+mod kind;
+mod meta;
+mod object;
+mod references;
+mod stream_routes;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use backend_tls::{BackendTlsPolicySpec, PolicyTargetReference};
+pub(crate) use core::{
+    AppliedDefinitionObject, ConfigMapObject, EndpointSliceObject, NamespaceObject, PodObject,
+    PortNumberOrName, SecretObject, ServiceObject, ServicePortSpec, SliceEndpoint,
+};
+pub use decode::{DecodeError, decode};
+pub(crate) use duration::parse_duration_ms;
+pub(crate) use gateway::{
+    FrontendValidationSpec, GatewayAddressSpec, GatewayClassSpec, GatewayListenerSpec, GatewaySpec,
+    ListenerSetSpec, NamespaceChoice, RouteKindSpec,
+};
+pub(crate) use grant::ReferenceGrantSpec;
+pub(crate) use grpc_route::{GrpcMethodMatch, GrpcRouteFilter, GrpcRouteMatch, GrpcRouteRule, GrpcRouteSpec};
+pub(crate) use http_filters::{
+    HeaderModifier, HttpCorsFilter, HttpExternalAuthFilter, HttpPathModifier, HttpRedirectFilter,
+    HttpRewriteFilter, HttpRouteFilter, MirrorFilter, NamedValue,
+};
+pub(crate) use http_route::{
+    HttpBackendReference, HttpRouteMatch, HttpRouteRule, HttpRouteSpec, RouteRetryPolicy, RouteTimeouts,
+    SessionPersistence, TypedNameValue,
+};
+pub use kind::{ClusterKind, WatchedContent, WatchedKind};
+pub use meta::ObjectMeta;
+pub(crate) use meta::{LabelMap, LabelSelector};
+pub use object::{ClusterChange, ClusterObject, ObjectKey};
+pub(crate) use object::{LeanObject, ObjectBody, SpecObject};
+pub(crate) use references::{BackendReference, ExtensionReference, ObjectReference, ParentReference};
+pub(crate) use stream_routes::{StreamRouteRule, StreamRouteSpecification};
+
+pub(crate) type GatewayClassObject = SpecObject<GatewayClassSpec>;
+pub(crate) type GatewayObject = SpecObject<GatewaySpec>;
+pub(crate) type ListenerSetObject = SpecObject<ListenerSetSpec>;
+pub(crate) type HttpRouteObject = SpecObject<HttpRouteSpec>;
+pub(crate) type GrpcRouteObject = SpecObject<GrpcRouteSpec>;
+pub(crate) type ReferenceGrantObject = SpecObject<ReferenceGrantSpec>;
+pub(crate) type BackendTlsPolicyObject = SpecObject<BackendTlsPolicySpec>;
+pub(crate) type StreamRouteObject = SpecObject<StreamRouteSpecification>;

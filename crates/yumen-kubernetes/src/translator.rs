@@ -1,0 +1,60 @@
+//! The translator: the engine with the functions of all units.
+
+use std::sync::Arc;
+
+use yumen_base::time::Now;
+
+use crate::certificates::CertificateInspector;
+use crate::delta::TranslationDelta;
+use crate::engine::{TrackedView, TranslationEngine, TranslationUnit, UnitOutput};
+use crate::model::{ClusterChange, ClusterObject, ObjectKey};
+use crate::settings::TranslationSettings;
+use crate::{gateway, policy, routes, upstreams};
+
+/// Translates Kubernetes objects into resources, status drafts and objects, change by change.
+#[derive(Clone)]
+pub struct ClusterTranslator {
+    engine: TranslationEngine,
+}
+
+impl ClusterTranslator {
+    /// A translator without objects.
+    pub fn new(
+        settings: TranslationSettings,
+        certificates: Arc<dyn CertificateInspector>,
+    ) -> ClusterTranslator {
+        ClusterTranslator { engine: TranslationEngine::new(settings, certificates) }
+    }
+
+    /// Applies changes in order and returns the differences that follow.
+    ///
+    /// A Secret or ConfigMap that an object refers to is required: its key is in [`TranslationDelta::wanted`], and the
+    /// objects that refer to it keep their previous translation until a change answers it.
+    pub fn apply(&mut self, changes: Vec<ClusterChange>, now: Now) -> TranslationDelta {
+        for change in changes {
+            self.engine.change(change, now);
+        }
+        self.engine.run(now, translate)
+    }
+
+    /// An object as of the newest change, with its observed version and status.
+    pub fn object(&self, key: &ObjectKey) -> Option<&ClusterObject> {
+        self.engine.object(key)
+    }
+}
+
+fn translate(unit: &TranslationUnit, view: &TrackedView<'_>) -> UnitOutput {
+    match unit {
+        TranslationUnit::Class(name) => gateway::translate_class(view, name),
+        TranslationUnit::Gateway(key) => gateway::translate_gateway(view, key),
+        TranslationUnit::GatewaySlices(key) => gateway::translate_gateway_slices(view, key),
+        TranslationUnit::SharedPorts => gateway::translate_shared_ports(view),
+        TranslationUnit::Policy(key) => policy::translate_policy(view, key),
+        TranslationUnit::Route(key) => routes::translate_route(view, key),
+        TranslationUnit::StreamSection(section) => routes::translate_stream_section(view, section),
+        TranslationUnit::ServicePort(key) => upstreams::translate_upstream(view, key),
+        TranslationUnit::PolicyStatus(key) => policy::translate_policy_status(view, key),
+        TranslationUnit::GatewayStatus(key) => gateway::translate_gateway_status(view, key),
+        TranslationUnit::ListenerSetStatus(key) => gateway::translate_listener_set_status(view, key),
+    }
+}

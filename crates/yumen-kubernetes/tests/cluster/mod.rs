@@ -1,0 +1,280 @@
+//! A cluster without an API server: holds objects, answers required references, creates Services, applies everything
+//! at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use yumen_base::time::Now;
+use yumen_kubernetes::status::{ListenerFact, RuntimeFacts, finish};
+use yumen_kubernetes::{
+    CertificateInspector, CertificateNames, ClusterChange, ClusterKind, ClusterTranslator, DesiredObject,
+    GatewayMode, ObjectKey, ResourceChange, ResourceName, TranslationDelta, TranslationSettings, decode,
+};
+
+const NOW: Now = Now { mono_us: 0, unix_ms: 1_800_000_000_000 };
+
+/// `kind: Settings` of a case.
+pub(crate) struct CaseSettings {
+    translation: TranslationSettings,
+    leads: bool,
+}
+
+impl CaseSettings {
+    pub(crate) fn read(document: Option<&Value>) -> CaseSettings {
+        let document = document.cloned().unwrap_or_default();
+        let mut translation = TranslationSettings::default();
+        translation.mode = match document["mode"].as_str() {
+            None | Some("service") => GatewayMode::Service,
+            Some("merged") => GatewayMode::Merged,
+            Some("host") => GatewayMode::Host,
+            Some(other) => panic!("unknown mode `{other}`"),
+        };
+        if let Some(kind) = document["service_type"].as_str() {
+            translation.service_type = kind.into();
+        }
+        translation.zone = document["zone"].as_str().map(Into::into);
+        let addresses = document["publish_addresses"].as_array().into_iter().flatten();
+        translation.publish_addresses = addresses.filter_map(Value::as_str).map(Into::into).collect();
+        CaseSettings { translation, leads: document["leads"] != false }
+    }
+}
+
+pub(crate) struct ModelCluster {
+    translator: ClusterTranslator,
+    controller: Arc<str>,
+    leads: bool,
+    objects: BTreeMap<ObjectKey, Value>,
+    addresses: u8,
+}
+
+/// The differences of one step, over all rounds until nothing changes any more.
+#[derive(Default)]
+struct StepChanges {
+    resources: Map<String, Value>,
+    statuses: Map<String, Value>,
+    objects: Map<String, Value>,
+    problems: Option<Value>,
+}
+
+impl ModelCluster {
+    pub(crate) fn new(settings: CaseSettings) -> ModelCluster {
+        let controller = settings.translation.controller_name.clone();
+        ModelCluster {
+            translator: ClusterTranslator::new(settings.translation, Arc::new(TextCertificates)),
+            controller,
+            leads: settings.leads,
+            objects: BTreeMap::new(),
+            addresses: 0,
+        }
+    }
+
+    /// Stores and deletes objects, and returns what follows.
+    pub(crate) fn step(&mut self, objects: Vec<Value>, deleted: &[Value]) -> Value {
+        let mut changes = Vec::new();
+        for name in deleted {
+            let key = key_of_name(name.as_str().expect("a name such as Gateway/shop/web"));
+            assert!(self.objects.remove(&key).is_some(), "{key} does not exist");
+            changes.push(ClusterChange::Delete(key));
+        }
+        changes.extend(objects.into_iter().map(|object| self.put(object)));
+        let mut result = StepChanges::default();
+        while !changes.is_empty() {
+            let delta = self.translator.apply(changes, NOW);
+            changes = self.follow(delta, &mut result);
+        }
+        result.into_value()
+    }
+
+    /// Stores an object as the API server would.
+    fn put(&mut self, mut object: Value) -> ClusterChange {
+        let metadata = object["metadata"].as_object_mut().expect("metadata");
+        metadata.entry("creationTimestamp").or_insert("2026-01-01T00:00:00Z".into());
+        metadata.entry("generation").or_insert(1.into());
+        let uid = format!("uid-{}", metadata["name"].as_str().unwrap_or_default());
+        metadata.entry("uid").or_insert(uid.into());
+        if let Some(plain) = object.as_object_mut().and_then(|object| object.shift_remove("stringData")) {
+            let encode = |(name, text): (&String, &Value)| {
+                let text = text.as_str().unwrap_or_default();
+                (name.clone(), Value::from(STANDARD.encode(text)))
+            };
+            object["data"] =
+                plain.as_object().into_iter().flatten().map(encode).collect::<Map<_, _>>().into();
+        }
+        let group =
+            object["apiVersion"].as_str().unwrap_or("v1").rsplit_once('/').map_or("", |(group, _)| group);
+        let kind = ClusterKind::find(group, object["kind"].as_str().unwrap_or_default());
+        let kind = kind.unwrap_or_else(|| panic!("unknown kind {} {}", group, object["kind"]));
+        match decode(kind, object.to_string().as_bytes()) {
+            Ok(decoded) => {
+                self.objects.insert(decoded.key(), object);
+                ClusterChange::Put(decoded)
+            }
+            Err(error) => ClusterChange::Undecodable(error.key.clone().expect("a name"), error.message),
+        }
+    }
+
+    /// Acts on a delta as the controller and the leader would, and returns the changes of objects that follow.
+    fn follow(&mut self, delta: TranslationDelta, result: &mut StepChanges) -> Vec<ClusterChange> {
+        let mut changes = Vec::new();
+        for change in delta.resources {
+            match change {
+                ResourceChange::Put(resource) => {
+                    let value = serde_json::from_str(&resource.json).unwrap();
+                    result.resources.insert(resource.name.to_string(), value);
+                }
+                ResourceChange::Delete(name) => {
+                    result.resources.insert(name.to_string(), "deleted".into());
+                }
+            }
+        }
+        for (key, draft) in delta.statuses {
+            let previous = self.translator.object(&key).and_then(|object| object.meta().status.clone());
+            let previous = previous.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap());
+            let status = finish(&draft.unwrap_or_default(), &self.controller, &AllApplied, &previous, NOW);
+            result.statuses.insert(key.to_string(), brief(status.clone()));
+            if let Some(mut object) = self.objects.get(&key).cloned() {
+                object["status"] = status;
+                changes.push(self.put(object));
+            }
+        }
+        for desired in delta.objects {
+            match desired {
+                DesiredObject::Apply(path, value) => {
+                    result.objects.insert(path.key.to_string(), value.clone());
+                    changes.extend(self.create(&path.key, value));
+                }
+                DesiredObject::Remove(path) => {
+                    result.objects.insert(path.key.to_string(), "removed".into());
+                    self.objects.remove(&path.key);
+                    changes.push(ClusterChange::Delete(path.key));
+                }
+            }
+        }
+        for key in delta.wanted.into_iter().flatten() {
+            if !self.objects.contains_key(&key) {
+                changes.push(ClusterChange::Delete(key));
+            }
+        }
+        if let Some(problems) = delta.problems {
+            result.problems = Some(problems.iter().map(|problem| Value::from(problem.to_string())).collect());
+        }
+        changes
+    }
+
+    /// Creates a Service or slice that the translation asks for. A load balancer gets an address at once.
+    fn create(&mut self, key: &ObjectKey, mut value: Value) -> Option<ClusterChange> {
+        if !self.leads || !matches!(key.kind, ClusterKind::Service | ClusterKind::EndpointSlice) {
+            return None;
+        }
+        if key.kind == ClusterKind::Service {
+            let status = self.objects.get(key).map(|object| object["status"].clone());
+            value["status"] = status.unwrap_or_else(|| {
+                self.addresses += 1;
+                json!({ "loadBalancer": { "ingress": [{ "ip": format!("192.0.2.{}", self.addresses) }] } })
+            });
+        }
+        Some(self.put(value))
+    }
+}
+
+impl StepChanges {
+    fn into_value(self) -> Value {
+        let mut members = Map::new();
+        for (name, mut map) in
+            [("resources", self.resources), ("statuses", self.statuses), ("objects", self.objects)]
+        {
+            map.sort_keys();
+            if !map.is_empty() {
+                members.insert(name.to_owned(), map.into());
+            }
+        }
+        if let Some(problems) = self.problems {
+            members.insert("problems".to_owned(), problems);
+        }
+        members.into()
+    }
+}
+
+/// Conditions as `Accepted: True Accepted (message)`.
+fn brief(mut status: Value) -> Value {
+    match &mut status {
+        Value::Object(members) => {
+            for (name, member) in members.iter_mut() {
+                let conditions = member.as_array().filter(|_| name == "conditions");
+                *member = match conditions {
+                    Some(conditions) => {
+                        let lines = conditions.iter().map(|condition| {
+                            let text = |member: &str| condition[member].as_str().unwrap_or_default();
+                            let message = match text("message") {
+                                "" => String::new(),
+                                message => format!(" ({message})"),
+                            };
+                            let line = format!("{} {}{message}", text("status"), text("reason"));
+                            (text("type").to_owned(), Value::from(line))
+                        });
+                        lines.collect::<Map<_, _>>().into()
+                    }
+                    None => brief(member.take()),
+                };
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = brief(item.take())),
+        _ => {}
+    }
+    status
+}
+
+/// The documents of a text of several.
+pub(crate) fn documents(text: &str) -> Result<Vec<Value>, serde_yaml_ng::Error> {
+    let all = serde_yaml_ng::Deserializer::from_str(text).map(Value::deserialize);
+    all.filter(|document| !matches!(document, Ok(Value::Null))).collect()
+}
+
+/// Reads `Gateway/shop/web` or `GatewayClass/yumen`.
+fn key_of_name(text: &str) -> ObjectKey {
+    let parts: Vec<&str> = text.split('/').collect();
+    let kind = ClusterKind::all().find(|kind| kind.name() == parts[0]).expect("a kind");
+    match parts[..] {
+        [_, name] => ObjectKey::new(kind, "", name),
+        [_, namespace, name] => ObjectKey::new(kind, namespace, name),
+        _ => panic!("not a name: {text}"),
+    }
+}
+
+/// A process that applied everything.
+struct AllApplied;
+
+impl RuntimeFacts for AllApplied {
+    fn is_applied(&self, _: &ResourceName) -> bool {
+        true
+    }
+
+    fn listener(&self, _: &str) -> ListenerFact {
+        ListenerFact::Open
+    }
+
+    fn defect(&self, _: &ResourceName) -> Option<String> {
+        None
+    }
+}
+
+/// Certificates as text: `certificate a.example.com b.example.com` with the key `key`, authorities as `authority`.
+struct TextCertificates;
+
+impl CertificateInspector for TextCertificates {
+    fn pair(&self, cert: &str, key: &str) -> Result<CertificateNames, String> {
+        let names = cert.strip_prefix("certificate").ok_or("no certificate in the PEM text")?;
+        if key != "key" {
+            return Err("the key does not fit the certificate".to_owned());
+        }
+        Ok(CertificateNames { dns: names.split_whitespace().map(str::to_owned).collect() })
+    }
+
+    fn authorities(&self, pem: &str) -> Result<(), String> {
+        if pem.starts_with("authority") { Ok(()) } else { Err("no certificate in the PEM text".to_owned()) }
+    }
+}
