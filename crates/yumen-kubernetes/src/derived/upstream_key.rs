@@ -18,6 +18,8 @@ pub(crate) enum UpstreamFlavor {
     Http,
     Grpc,
     Tcp,
+    /// TLS of the client, passed on as it is.
+    Sealed,
     Udp,
 }
 
@@ -45,6 +47,7 @@ impl fmt::Display for UpstreamKey {
             UpstreamFlavor::Http => "http",
             UpstreamFlavor::Grpc => "grpc",
             UpstreamFlavor::Tcp => "tcp",
+            UpstreamFlavor::Sealed => "sealed",
             UpstreamFlavor::Udp => "udp",
         };
         write!(f, "{}/{}!svc!{}.{flavor}", self.namespace, self.service, self.port)?;
