@@ -121,6 +121,14 @@ impl TranslationEngine {
         }
     }
 
+    /// Whether nothing of removed objects is left.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.units.keys().all(|unit| *unit == TranslationUnit::SharedPorts)
+            && self.readers.is_empty()
+            && self.wanted.is_empty()
+    }
+
     fn put(&mut self, object: ClusterObject, now: Now) {
         let key = object.key();
         self.clear_undecodable(&key);

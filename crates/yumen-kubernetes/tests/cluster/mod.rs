@@ -12,7 +12,8 @@ use yumen_base::time::Now;
 use yumen_kubernetes::status::{ListenerFact, RuntimeFacts, StatusDraft, finish};
 use yumen_kubernetes::{
     CertificateInspector, CertificateNames, ClusterChange, ClusterKind, ClusterTranslator, DesiredObject,
-    GatewayMode, ObjectKey, ResourceChange, ResourceName, TranslationDelta, TranslationSettings, decode,
+    GatewayMode, ObjectKey, ResourceChange, ResourceName, TranslatedKind, TranslationDelta,
+    TranslationSettings, decode,
 };
 
 const NOW: Now = Now { mono_us: 0, unix_ms: 1_800_000_000_000 };
@@ -199,7 +200,8 @@ impl ModelCluster {
         for change in delta.resources {
             match change {
                 ResourceChange::Put(resource) => {
-                    let value = serde_json::from_str(&resource.json).unwrap();
+                    let value: Value = serde_json::from_str(&resource.json).unwrap();
+                    check_schema(resource.name.kind, &resource.name.id, &value);
                     result.resources.insert(resource.name.to_string(), value);
                 }
                 ResourceChange::Delete(name) => {
@@ -272,6 +274,20 @@ impl ModelCluster {
             });
         }
         Some(self.put(value))
+    }
+}
+
+/// Checks a resource against the schema of its kind, as the compiler will.
+fn check_schema(kind: TranslatedKind, id: &str, value: &Value) {
+    // Resources refer to scopes, so a build without them knows the members of none.
+    if TranslatedKind::Scopes.kind().is_none() {
+        return;
+    }
+    let Some(kind) = kind.kind() else { panic!("no kind {}", kind.name()) };
+    let mut value = value.clone();
+    value["id"] = id.into();
+    if let Err(error) = yumen_config::resource::check(kind, value.clone()) {
+        panic!("{}/{id} is not valid: {error:?}: {value}", kind.name());
     }
 }
 
