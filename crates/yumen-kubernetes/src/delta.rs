@@ -24,13 +24,38 @@ impl ObjectPath {
     }
 }
 
-/// A change of an object that the leader writes, by server-side apply.
+/// A change of an object that the leader writes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DesiredObject {
-    /// The members that the controller wants to own, with apiVersion, kind and metadata.
+    /// The members that the controller owns, with apiVersion, kind and metadata, for server-side apply.
     Apply(ObjectPath, Value),
     /// The object is removed.
     Remove(ObjectPath),
+    /// The name is added to `metadata.finalizers` of an existing object.
+    AddFinalizer(ObjectPath, &'static str),
+    /// The name is removed from `metadata.finalizers`.
+    RemoveFinalizer(ObjectPath, &'static str),
+}
+
+/// The state of an object that a unit requires.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ObjectIntent {
+    Apply(Value),
+    AddFinalizer(&'static str),
+    RemoveFinalizer(&'static str),
+}
+
+impl DesiredObject {
+    /// The change that follows from a new intent, or from the end of one.
+    pub(crate) fn from_intent(path: ObjectPath, intent: Option<ObjectIntent>) -> Option<DesiredObject> {
+        match intent {
+            Some(ObjectIntent::Apply(value)) => Some(DesiredObject::Apply(path, value)),
+            Some(ObjectIntent::AddFinalizer(name)) => Some(DesiredObject::AddFinalizer(path, name)),
+            Some(ObjectIntent::RemoveFinalizer(name)) => Some(DesiredObject::RemoveFinalizer(path, name)),
+            // The end of an intent on an object of a user is its fulfilment.
+            None => path.is_owned().then_some(DesiredObject::Remove(path)),
+        }
+    }
 }
 
 /// The differences that follow from changes of objects.

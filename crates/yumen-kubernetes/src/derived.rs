@@ -15,5 +15,5 @@ pub(crate) use gateway_report::{
 };
 pub(crate) use parent::{AllowedNamespaces, ParentOutput, SectionOutput, SectionProtocol};
 pub(crate) use policy_output::{BackendTlsRules, PolicyOutput, PolicyVerdict};
-pub(crate) use stream_candidate::StreamCandidate;
+pub(crate) use stream_candidate::StreamRouteCandidate;
 pub(crate) use upstream_key::{SectionKey, UpstreamFlavor, UpstreamKey};

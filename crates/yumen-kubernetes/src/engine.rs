@@ -11,6 +11,8 @@ mod output_tables;
 mod owned_table;
 mod read_key;
 mod scheduler;
+#[cfg(test)]
+mod tests;
 mod tracked_view;
 mod unit;
 

@@ -3,6 +3,9 @@
 //! The Services of Gateways are the durable record of the allocation: a listener is opened on the target port of the
 //! observed Service. The allocator only proposes ports for Services that are not written yet.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 

@@ -3,7 +3,7 @@
 //! `translate_route` reads the route, the `ParentOutput` of each parent, namespaces, grants, Services and policies. It
 //! writes resources, the status (one entry per parent that has a `ParentOutput`), the attached sections, the keys of
 //! upstreams that the resources name, and the policies they use. A TCPRoute or UDPRoute writes no resource: its
-//! derived output is a `StreamCandidate`, and `translate_stream_section` writes that of the oldest route of
+//! derived output is a `StreamRouteCandidate`, and `translate_stream_section` writes that of the oldest route of
 //! `TrackedView::attached`.
 
 mod attach;

@@ -35,7 +35,8 @@ pub(crate) struct UpstreamKey {
 }
 
 impl UpstreamKey {
-    /// Id of the `upstreams` object, such as `shop/cart!svc!80.http`.
+    /// Id of the `upstreams` object, such as `shop/cart!svc!80.http`, with a Gateway `shop/cart!svc!80.http!infra.web`: a
+    /// namespace has no dots.
     pub(crate) fn id(&self) -> Arc<str> {
         self.to_string().into()
     }
@@ -52,7 +53,7 @@ impl fmt::Display for UpstreamKey {
         };
         write!(f, "{}/{}!svc!{}.{flavor}", self.namespace, self.service, self.port)?;
         match &self.gateway {
-            Some(gateway) => write!(f, ".{}/{}", gateway.namespace, gateway.name),
+            Some(gateway) => write!(f, "!{}.{}", gateway.namespace, gateway.name),
             None => Ok(()),
         }
     }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use yumen_base::problem::Problem;
 
-use crate::delta::ObjectPath;
+use crate::delta::{ObjectIntent, ObjectPath};
 use crate::derived::{
-    GatewayReport, ParentOutput, PolicyOutput, SectionKey, SharedPortTable, StreamCandidate, UpstreamKey,
+    GatewayReport, ParentOutput, PolicyOutput, SectionKey, SharedPortTable, StreamRouteCandidate, UpstreamKey,
 };
 use crate::model::ObjectKey;
 use crate::resources::{ResourceName, TranslatedKind};
@@ -22,7 +22,7 @@ pub(crate) struct UnitOutput {
     /// Drafts by object.
     pub(crate) statuses: BTreeMap<ObjectKey, StatusDraft>,
     /// Objects that the leader writes.
-    pub(crate) objects: BTreeMap<ObjectPath, Value>,
+    pub(crate) objects: BTreeMap<ObjectPath, ObjectIntent>,
     /// Sections to which the route is attached; each counts one attached route.
     pub(crate) attachments: BTreeSet<SectionKey>,
     /// Upstreams that the resources name.
@@ -57,5 +57,5 @@ pub(crate) enum DerivedOutput {
     Gateway(Arc<GatewayReport>),
     SharedPorts(Arc<SharedPortTable>),
     Policy(Arc<PolicyOutput>),
-    Stream(Arc<StreamCandidate>),
+    Stream(Arc<StreamRouteCandidate>),
 }

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use serde_json::Value;
 use yumen_base::problem::Problem;
 
 use super::output::{DerivedOutput, UnitOutput};
 use super::owned_table::OwnedTable;
 use super::read_key::ReadKey;
 use super::unit::TranslationUnit;
-use crate::delta::ObjectPath;
+use crate::delta::{ObjectIntent, ObjectPath};
 use crate::derived::{ParentOutput, SectionKey, UpstreamKey};
 use crate::model::{ClusterKind, ObjectKey};
 use crate::resources::ResourceName;
@@ -20,7 +19,7 @@ use crate::status::StatusDraft;
 pub(super) struct OutputTables {
     pub(super) resources: OwnedTable<ResourceName, Arc<str>>,
     pub(super) statuses: OwnedTable<ObjectKey, StatusDraft>,
-    pub(super) objects: OwnedTable<ObjectPath, Value>,
+    pub(super) objects: OwnedTable<ObjectPath, ObjectIntent>,
     pub(super) parents: OwnedTable<ObjectKey, Arc<ParentOutput>>,
     pub(super) derived: HashMap<TranslationUnit, DerivedOutput>,
     pub(super) attached: BTreeMap<SectionKey, BTreeSet<ObjectKey>>,

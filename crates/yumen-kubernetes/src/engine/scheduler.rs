@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use serde_json::Value;
 use yumen_base::problem::Problem;
 use yumen_base::time::Now;
 
@@ -15,7 +14,7 @@ use super::read_key::ReadKey;
 use super::tracked_view::TrackedView;
 use super::unit::TranslationUnit;
 use crate::certificates::CertificateInspector;
-use crate::delta::{DesiredObject, ObjectPath, TranslationDelta};
+use crate::delta::{DesiredObject, TranslationDelta};
 use crate::model::{ClusterChange, ClusterKind, ClusterObject, ObjectKey};
 use crate::ports::PortAllocator;
 use crate::resources::{ResourceChange, ResourceName, TranslatedResource};
@@ -114,10 +113,20 @@ impl TranslationEngine {
         TranslationDelta {
             resources: resource_changes(self.tables.resources.take_changes()),
             statuses: self.tables.statuses.take_changes(),
-            objects: object_changes(self.tables.objects.take_changes()),
+            objects: (self.tables.objects.take_changes().into_iter())
+                .filter_map(|(path, intent)| DesiredObject::from_intent(path, intent))
+                .collect(),
             wanted: (!wanted_changes.is_empty()).then(|| self.wanted.keys().cloned().collect()),
             problems: self.take_problems(),
         }
+    }
+
+    /// Whether nothing of removed objects is left.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.units.keys().all(|unit| *unit == TranslationUnit::SharedPorts)
+            && self.readers.is_empty()
+            && self.wanted.is_empty()
     }
 
     fn put(&mut self, object: ClusterObject, now: Now) {
@@ -256,12 +265,4 @@ fn resource_changes(changes: Vec<(ResourceName, Option<Arc<str>>)>) -> Vec<Resou
     }
     puts.extend(deletions.into_iter().rev());
     puts
-}
-
-fn object_changes(changes: Vec<(ObjectPath, Option<Value>)>) -> Vec<DesiredObject> {
-    let change = |(path, value): (ObjectPath, Option<Value>)| match value {
-        Some(value) => Some(DesiredObject::Apply(path, value)),
-        None => path.is_owned().then(|| DesiredObject::Remove(path)),
-    };
-    changes.into_iter().filter_map(change).collect()
 }

@@ -14,7 +14,7 @@ use super::scheduler::TranslationContext;
 use super::unit::TranslationUnit;
 use crate::certificates::CertificateInspector;
 use crate::derived::{
-    GatewayReport, ParentOutput, PolicyOutput, SectionKey, SharedPortTable, StreamCandidate,
+    GatewayReport, ParentOutput, PolicyOutput, SectionKey, SharedPortTable, StreamRouteCandidate,
 };
 use crate::model::{
     ClusterKind, ConfigMapObject, LabelMap, LeanObject, NamespaceObject, ObjectKey, SecretObject,
@@ -184,7 +184,7 @@ impl<'t> TrackedView<'t> {
     }
 
     /// The candidate of a TCPRoute or UDPRoute.
-    pub(crate) fn stream_candidate(&self, route: &ObjectKey) -> Option<&'t Arc<StreamCandidate>> {
+    pub(crate) fn stream_candidate(&self, route: &ObjectKey) -> Option<&'t Arc<StreamRouteCandidate>> {
         match self.derived(TranslationUnit::Route(route.clone()))? {
             DerivedOutput::Stream(candidate) => Some(candidate),
             _ => None,

@@ -11,6 +11,8 @@ use crate::model::{ClusterKind, ObjectKey, ObjectReference};
 /// A certificate of a section.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SectionCertificate {
+    /// Index of the reference, so that ids do not move when another reference ceases to resolve.
+    pub(super) position: usize,
     pub(super) pair: CertificatePair,
     /// DNS names in lower case.
     pub(super) names: Vec<String>,
@@ -33,9 +35,9 @@ pub(super) fn resolve_certificates(view: &TrackedView<'_>, section: &mut Listene
         let message = "tls.certificateRefs is empty; a listener that ends TLS needs a certificate.";
         section.mark_unresolved(ConditionReason::new("InvalidCertificateRef", message));
     }
-    for reference in references {
+    for (position, reference) in references.iter().enumerate() {
         match resolve_pair(view, &section.parent, reference, "InvalidCertificateRef") {
-            Ok(certificate) => section.certificates.push(certificate),
+            Ok(certificate) => section.certificates.push(SectionCertificate { position, ..certificate }),
             Err(reason) => section.mark_unresolved(reason),
         }
     }
@@ -81,7 +83,7 @@ fn resolve_pair(
     let names = (view.certificates().pair(cert, key))
         .map_err(|reason| ConditionReason::new(invalid, format!("{name} does not serve: {reason}.")))?;
     let pair = CertificatePair { cert: cert.to_owned(), key: key.to_owned() };
-    Ok(SectionCertificate { pair, names: names.dns })
+    Ok(SectionCertificate { position: 0, pair, names: names.dns })
 }
 
 /// Checks that a reference of `owner` stays in its namespace or is granted.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::features::SUPPORTED_FEATURES;
-use crate::delta::ObjectPath;
+use crate::delta::{ObjectIntent, ObjectPath};
 use crate::engine::{IndexKey, TrackedView, UnitOutput};
 use crate::model::{AppliedDefinitionObject, ClusterKind, GatewayClassObject, ObjectKey};
 use crate::status::{ConditionDraft, StatusDraft, StatusEntry, StatusPlace};
@@ -40,14 +40,14 @@ pub(crate) fn translate_class(view: &TrackedView<'_>, name: &Arc<str>) -> UnitOu
     });
     output.statuses.insert(key.clone(), draft);
     let is_used = view.index(IndexKey::GatewaysOf(name.clone())).next().is_some();
-    let finalizers: &[&str] = if is_used { &[FINALIZER] } else { &[] };
-    let api = ClusterKind::GatewayClass.api();
-    let finalized = json!({
-        "apiVersion": format!("{}/v1", api.group),
-        "kind": api.name,
-        "metadata": { "name": name, "finalizers": finalizers },
-    });
-    output.objects.insert(ObjectPath { key }, finalized);
+    let has_finalizer = class.meta.finalizers.iter().any(|name| &**name == FINALIZER);
+    // A finalizer cannot be added to an object whose deletion has begun.
+    let intent = match (is_used, has_finalizer) {
+        (true, false) if !class.meta.is_deleting => Some(ObjectIntent::AddFinalizer(FINALIZER)),
+        (false, true) => Some(ObjectIntent::RemoveFinalizer(FINALIZER)),
+        _ => None,
+    };
+    output.objects.extend(intent.map(|intent| (ObjectPath { key }, intent)));
     output
 }
 

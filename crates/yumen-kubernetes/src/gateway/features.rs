@@ -51,3 +51,13 @@ pub(super) const SUPPORTED_FEATURES: &[&str] = &[
     "TLSRouteModeTerminate",
     "UDPRoute",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::SUPPORTED_FEATURES;
+
+    #[test]
+    fn names_are_sorted() {
+        assert!(SUPPORTED_FEATURES.is_sorted());
+    }
+}

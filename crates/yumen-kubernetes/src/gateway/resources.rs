@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::addresses;
 use super::certificates::{CertificatePair, SectionCertificate};
 use super::sections::ListenerSection;
-use super::service::GatewayPorts;
+use super::service::GatewayPortPlan;
 use super::shared_ports::shared_listener_id;
 use crate::derived::{GatewayPort, SectionProtocol, SharedPort};
 use crate::engine::TrackedView;
@@ -22,21 +22,27 @@ const CLIENT_CHAIN_MAX: u8 = 10;
 pub(super) struct ResourceWriter<'w> {
     settings: &'w TranslationSettings,
     gateway: &'w ObjectKey,
-    ports: &'w GatewayPorts,
+    created_s: i64,
+    ports: &'w GatewayPortPlan,
     /// Address to bind in mode `Host`.
     host_address: Option<String>,
     resources: BTreeMap<ResourceName, Arc<str>>,
 }
 
 impl<'w> ResourceWriter<'w> {
-    pub(super) fn new(view: &TrackedView<'w>, gateway: &'w ObjectKey, ports: &'w GatewayPorts) -> Self {
-        let object = view.get::<GatewayObject>(gateway);
-        let mut requested = object.into_iter().flat_map(|object| addresses::requested(object));
+    pub(super) fn new(
+        view: &TrackedView<'w>,
+        gateway: &'w ObjectKey,
+        object: &GatewayObject,
+        ports: &'w GatewayPortPlan,
+    ) -> Self {
+        let mut requested = addresses::requested(object);
         // Several addresses are covered by the address of all interfaces.
         let only = requested.next().filter(|_| requested.next().is_none());
         ResourceWriter {
             settings: view.settings(),
             gateway,
+            created_s: object.meta.created_s,
             ports,
             host_address: only.map(str::to_owned),
             resources: BTreeMap::new(),
@@ -55,9 +61,9 @@ impl<'w> ResourceWriter<'w> {
             return needs;
         }
         self.add(TranslatedKind::Scopes, scope.clone(), self.scope(section, &listener.id));
-        for (position, certificate) in section.certificates.iter().enumerate() {
-            let value = self.certificate(section, &scope, position, certificate);
-            self.add(TranslatedKind::Ssls, section.certificate_id(position), value);
+        for (order, certificate) in section.certificates.iter().enumerate() {
+            let value = self.certificate(section, &scope, order == 0, certificate);
+            self.add(TranslatedKind::Ssls, section.certificate_id(certificate.position), value);
         }
         needs
     }
@@ -68,7 +74,7 @@ impl<'w> ResourceWriter<'w> {
             "type": "client",
             "cert": pair.cert,
             "key": pair.key,
-            "labels": { "origin": self.gateway.to_string() },
+            "labels": { "origin": self.gateway.origin_label() },
         });
         self.add(TranslatedKind::Ssls, client_certificate_id(self.gateway), value);
     }
@@ -96,7 +102,8 @@ impl<'w> ResourceWriter<'w> {
             _ => any_address(self.settings, target),
         };
         let protocol = section.protocol.listener_protocol().unwrap_or_default();
-        let value = listener_value(&address, protocol, port, &self.gateway.to_string());
+        let mut value = listener_value(&address, protocol, port, self.gateway);
+        value["create_time"] = self.created_s.into();
         self.add(TranslatedKind::Listeners, id.clone(), value);
         SectionListener { id, is_open: true }
     }
@@ -116,7 +123,9 @@ impl<'w> ResourceWriter<'w> {
         if let Some(tls) = tls_of(section) {
             members.insert("tls".to_owned(), tls);
         }
-        members.insert("labels".to_owned(), json!({ "origin": section.parent.to_string() }));
+        members.insert("labels".to_owned(), json!({ "origin": section.parent.origin_label() }));
+        // In the modes in which Gateways share addresses, the oldest one has a host name or an address.
+        members.insert("create_time".to_owned(), self.created_s.into());
         members.into()
     }
 
@@ -124,13 +133,13 @@ impl<'w> ResourceWriter<'w> {
         &self,
         section: &ListenerSection<'_>,
         scope: &Arc<str>,
-        position: usize,
+        is_first: bool,
         certificate: &SectionCertificate,
     ) -> Value {
         let mut names: Vec<&str> =
             certificate.names.iter().map(String::as_str).filter(is_server_name).collect();
         // The first certificate of a listener serves names that no certificate has (and clients without a name).
-        if position == 0 {
+        if is_first {
             names.push("*");
         } else if names.is_empty() {
             names.push(section.hostname.as_deref().unwrap_or("*"));
@@ -142,7 +151,7 @@ impl<'w> ResourceWriter<'w> {
             "cert": certificate.pair.cert,
             "key": certificate.pair.key,
             "scopes": [scope],
-            "labels": { "origin": section.parent.to_string() },
+            "labels": { "origin": section.parent.origin_label() },
         })
     }
 
@@ -161,8 +170,9 @@ pub(super) fn client_certificate_id(gateway: &ObjectKey) -> Arc<str> {
     format!("{}/{}!clientssl", gateway.namespace, gateway.name).into()
 }
 
-pub(super) fn listener_value(address: &str, protocol: &str, port: u16, origin: &str) -> Value {
-    json!({ "address": address, "protocol": protocol, "port": port, "labels": { "origin": origin } })
+pub(super) fn listener_value(address: &str, protocol: &str, port: u16, origin: &ObjectKey) -> Value {
+    let labels = json!({ "origin": origin.origin_label() });
+    json!({ "address": address, "protocol": protocol, "port": port, "labels": labels })
 }
 
 /// The address of all interfaces.

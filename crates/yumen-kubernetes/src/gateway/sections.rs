@@ -44,9 +44,14 @@ impl<'s> ListenerSection<'s> {
         }
     }
 
-    /// Whether clients must be able to reach the port: the section is valid, even if it is not served yet.
-    pub(super) fn holds_port(&self) -> bool {
+    /// Whether the section is valid by itself and beside the others.
+    pub(super) fn is_valid(&self) -> bool {
         self.refusal.is_none() && self.conflict.is_none()
+    }
+
+    /// Whether the Service has the port of the section: its protocol is supported, and no other section has the port.
+    pub(super) fn holds_port(&self) -> bool {
+        self.protocol.listener_protocol().is_some() && self.spec.port != 0 && self.conflict.is_none()
     }
 
     /// Whether TLS ends here, so that the section needs a certificate.
@@ -55,7 +60,7 @@ impl<'s> ListenerSection<'s> {
     }
 
     pub(super) fn is_served(&self) -> bool {
-        self.holds_port() && (!self.terminates_tls() || !self.certificates.is_empty())
+        self.is_valid() && (!self.terminates_tls() || !self.certificates.is_empty())
     }
 
     /// Notes the first reason why a reference does not resolve.
@@ -84,7 +89,6 @@ impl<'s> ListenerSection<'s> {
 
     pub(super) fn report(&self, needs: Option<Vec<ResourceName>>) -> SectionReport {
         SectionReport {
-            parent: self.parent.clone(),
             name: self.spec.name.clone(),
             kinds: self.kinds.clone(),
             refusal: self.refusal.clone(),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::addresses;
 use super::sections::ListenerSection;
-use crate::delta::ObjectPath;
+use crate::delta::{ObjectIntent, ObjectPath};
 use crate::derived::GatewayPort;
 use crate::engine::{IndexKey, TrackedView};
 use crate::model::{ClusterKind, GatewayObject, ObjectKey, ServiceObject};
@@ -19,31 +19,31 @@ const LABEL_MAX: usize = 63;
 
 /// The ports of a Gateway, in ascending order.
 #[derive(Debug, Default)]
-pub(super) struct GatewayPorts {
+pub(super) struct GatewayPortPlan {
     pub(super) ports: Vec<GatewayPort>,
 }
 
-impl GatewayPorts {
+impl GatewayPortPlan {
     pub(super) fn find(&self, port: u16, is_udp: bool) -> Option<&GatewayPort> {
         self.ports.iter().find(|entry| entry.port == port && entry.is_udp == is_udp)
     }
 }
 
-/// The ports of all valid sections. A section that is not served yet keeps its port, so that a certificate that comes
-/// and goes does not change the Service.
+/// The ports of all sections that can be served some day. A section that is not served for now keeps its port: a
+/// certificate that comes and goes must not change the Service, and its removal would lose the address.
 pub(super) fn allocate_ports(
     view: &TrackedView<'_>,
     key: &ObjectKey,
     gateway: &GatewayObject,
     sections: &[ListenerSection<'_>],
-) -> GatewayPorts {
+) -> GatewayPortPlan {
     let held = sections.iter().filter(|section| section.holds_port());
     let needed: BTreeSet<(u16, bool)> =
         held.map(|section| (section.spec.port, section.protocol.is_udp())).collect();
     if view.settings().mode != GatewayMode::Service {
         let port =
             |(port, is_udp): (u16, bool)| GatewayPort { port, is_udp, target: Some(port), is_observed: true };
-        return GatewayPorts { ports: needed.into_iter().map(port).collect() };
+        return GatewayPortPlan { ports: needed.into_iter().map(port).collect() };
     }
     let observed = observed_targets(view, &service_key(key), gateway);
     let mut open = BTreeSet::new();
@@ -59,7 +59,7 @@ pub(super) fn allocate_ports(
         ports.push(GatewayPort { port, is_udp, target, is_observed: false });
     }
     view.retain_proposals(key, &open);
-    GatewayPorts { ports }
+    GatewayPortPlan { ports }
 }
 
 /// Target ports of the observed Service, without those that an older Service has too.
@@ -82,6 +82,14 @@ fn observed_targets(
     };
     let first = observed_ports(object).filter(|observed| is_first(observed.target, observed.is_udp));
     first.map(|observed| ((observed.port, observed.is_udp), observed.target)).collect()
+}
+
+/// Whether the Service of the Gateway exists.
+pub(super) fn has_service(view: &TrackedView<'_>, key: &ObjectKey, gateway: &GatewayObject) -> bool {
+    view.settings().mode == GatewayMode::Service
+        && view
+            .get::<ServiceObject>(&service_key(key))
+            .is_some_and(|service| is_own_service(service, gateway))
 }
 
 /// Whether a Service is the one that the controller makes for the Gateway. A foreign Service of the name is not
@@ -108,7 +116,7 @@ pub(super) fn service_object(
     key: &ObjectKey,
     gateway: &GatewayObject,
     ports: &[GatewayPort],
-) -> Option<(ObjectPath, Value)> {
+) -> Option<(ObjectPath, ObjectIntent)> {
     let port = |port: &GatewayPort| {
         let target = port.target?;
         Some(json!({
@@ -134,7 +142,7 @@ pub(super) fn service_object(
         "metadata": metadata(&service, key, gateway, Map::new()),
         "spec": spec,
     });
-    Some((ObjectPath { key: service }, value))
+    Some((ObjectPath { key: service }, ObjectIntent::Apply(value)))
 }
 
 /// Metadata of an object that the controller makes for a Gateway.

@@ -36,7 +36,7 @@ pub(crate) fn translate_shared_ports(view: &TrackedView<'_>) -> UnitOutput {
     }
     for (port, used) in &table.ports {
         let address = any_address(view.settings(), port.port);
-        let value = listener_value(&address, used.protocol, port.port, &used.gateway.to_string());
+        let value = listener_value(&address, used.protocol, port.port, &used.gateway);
         output.add_resource(TranslatedKind::Listeners, shared_listener_id(*port), &value);
     }
     output.derived = Some(DerivedOutput::SharedPorts(Arc::new(table)));
@@ -50,7 +50,7 @@ pub(super) fn mark_foreign_ports(
     sections: &mut [ListenerSection<'_>],
 ) {
     let Some(table) = view.shared_ports() else { return };
-    for section in sections.iter_mut().filter(|section| section.holds_port()) {
+    for section in sections.iter_mut().filter(|section| section.is_valid()) {
         let port = SharedPort { port: section.spec.port, is_udp: section.protocol.is_udp() };
         let Some(used) = table.ports.get(&port) else { continue };
         if used.gateway != *gateway && Some(used.protocol) != section.protocol.listener_protocol() {
@@ -63,13 +63,13 @@ pub(super) fn mark_foreign_ports(
 /// Id of the `listeners` resource of a shared port. It has no namespace, as no object of a user has.
 pub(super) fn shared_listener_id(port: SharedPort) -> Arc<str> {
     let transport = if port.is_udp { "udp" } else { "tcp" };
-    format!("/shared!listener!{}.{transport}", port.port).into()
+    format!("shared!listener!{}.{transport}", port.port).into()
 }
 
 fn claim(table: &mut SharedPortTable, gateway: &ObjectKey, listeners: &[GatewayListenerSpec]) {
     for spec in listeners {
         let section = ListenerSection::new(gateway, spec);
-        let Some(protocol) = section.protocol.listener_protocol().filter(|_| section.holds_port()) else {
+        let Some(protocol) = section.protocol.listener_protocol().filter(|_| section.is_valid()) else {
             continue;
         };
         let port = SharedPort { port: spec.port, is_udp: section.protocol.is_udp() };

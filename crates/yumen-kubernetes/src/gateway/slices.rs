@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::service::{metadata, service_key};
-use crate::delta::ObjectPath;
+use crate::delta::{ObjectIntent, ObjectPath};
 use crate::engine::{TrackedView, UnitOutput};
 use crate::model::{ClusterKind, GatewayObject, ObjectKey, PodObject};
 use crate::settings::GatewayMode;
@@ -51,7 +51,7 @@ pub(crate) fn translate_gateway_slices(view: &TrackedView<'_>, key: &ObjectKey) 
             "ports": ports,
             "endpoints": endpoints,
         });
-        output.objects.insert(ObjectPath { key: slice }, value);
+        output.objects.insert(ObjectPath { key: slice }, ObjectIntent::Apply(value));
     }
     output
 }

@@ -11,7 +11,7 @@ use super::conflicts::mark_conflicts;
 use super::overlap::mark_overlaps;
 use super::resources::{ResourceWriter, client_certificate_id};
 use super::sections::{ListenerSection, namespaces_of};
-use super::service::{GatewayPorts, allocate_ports, service_object};
+use super::service::{GatewayPortPlan, allocate_ports, has_service, service_object};
 use super::shared_ports::mark_foreign_ports;
 use crate::derived::{ConditionReason, GatewayReport, ParentOutput, SectionProtocol};
 use crate::engine::{DerivedOutput, IndexKey, TrackedView, UnitOutput};
@@ -24,18 +24,15 @@ pub(crate) fn translate_gateway(view: &TrackedView<'_>, key: &ObjectKey) -> Unit
         return UnitOutput::default();
     }
     let sets = listener_sets(view, key, gateway);
-    let mut sections = judged_sections(view, key, gateway, &sets);
+    let sections = judged_sections(view, key, gateway, &sets);
     let refusal = refusal_of(gateway, &sections);
     let client_certificate = gateway.spec.tls.backend.client_certificate_ref.as_ref();
     let client_certificate =
         client_certificate.map(|reference| resolve_client_certificate(view, key, reference)).transpose();
-    // A Gateway whose listeners are all invalid is not accepted either, and has nothing to open.
-    if refusal.is_some() {
-        sections.iter_mut().for_each(|section| section.certificates.clear());
-    }
+    // The Service of a Gateway that is refused for now stays, and with it the address of its load balancer.
     let ports = match refusal {
-        Some(_) => GatewayPorts::default(),
-        None => allocate_ports(view, key, gateway, &sections),
+        Some(_) if !has_service(view, key, gateway) => GatewayPortPlan::default(),
+        _ => allocate_ports(view, key, gateway, &sections),
     };
     write_output(view, key, gateway, GatewayFindings { sets, sections, refusal, client_certificate, ports })
 }
@@ -46,7 +43,7 @@ struct GatewayFindings<'t> {
     sections: Vec<ListenerSection<'t>>,
     refusal: Option<ConditionReason>,
     client_certificate: Result<Option<CertificatePair>, ConditionReason>,
-    ports: GatewayPorts,
+    ports: GatewayPortPlan,
 }
 
 fn write_output(
@@ -58,10 +55,10 @@ fn write_output(
     let GatewayFindings { sets, sections, refusal, client_certificate, ports } = findings;
     let mut output = UnitOutput::default();
     let is_accepted = refusal.is_none();
-    if is_accepted && view.settings().mode == GatewayMode::Service {
+    if view.settings().mode == GatewayMode::Service {
         output.objects.extend(service_object(view, key, gateway, &ports.ports));
     }
-    let mut writer = ResourceWriter::new(view, key, &ports);
+    let mut writer = ResourceWriter::new(view, key, gateway, &ports);
     let mut parents: BTreeMap<ObjectKey, ParentOutput> = BTreeMap::new();
     let certificate_id = matches!(client_certificate, Ok(Some(_))).then(|| client_certificate_id(key));
     let parent = |is_accepted: bool| ParentOutput {
@@ -88,7 +85,7 @@ fn write_output(
         if let Some(parent) = parents.get_mut(&section.parent) {
             parent.sections.push(section.output(needs.is_some()));
         }
-        report.sections.push(section.report(needs));
+        report.sections.entry(section.parent.clone()).or_default().push(section.report(needs));
     }
     match client_certificate {
         Ok(Some(pair)) => writer.add_client_certificate(&pair),
@@ -192,7 +189,7 @@ fn refusal_of(gateway: &GatewayObject, sections: &[ListenerSection<'_>]) -> Opti
         return Some(reason);
     }
     // A Gateway without listeners of its own may live from its ListenerSets.
-    let has_valid = sections.iter().any(ListenerSection::holds_port);
+    let has_valid = sections.iter().any(ListenerSection::is_valid);
     (!sections.is_empty() && !has_valid).then(|| {
         ConditionReason::new("ListenersNotValid", "No listener is valid; see the conditions of each.")
     })

@@ -17,7 +17,7 @@ pub(crate) struct ServiceObject {
     pub(crate) meta: ObjectMeta,
     pub(crate) spec: ServiceSpecification,
     /// Where the Service is reachable, for Services of Gateways.
-    pub(crate) status: ServiceStatus,
+    pub(crate) status: LoadBalancedServiceStatus,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -51,7 +51,7 @@ pub(crate) enum PortNumberOrName {
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct ServiceStatus {
+pub(crate) struct LoadBalancedServiceStatus {
     pub(crate) load_balancer: LoadBalancerStatus,
 }
 

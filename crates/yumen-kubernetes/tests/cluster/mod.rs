@@ -1,7 +1,7 @@
 //! A cluster without an API server: holds objects, answers required references, creates Services, applies everything
 //! at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base64::Engine;
@@ -9,10 +9,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use yumen_base::time::Now;
-use yumen_kubernetes::status::{ListenerFact, RuntimeFacts, finish};
+use yumen_kubernetes::status::{ListenerFact, RuntimeFacts, StatusDraft, finish};
 use yumen_kubernetes::{
     CertificateInspector, CertificateNames, ClusterChange, ClusterKind, ClusterTranslator, DesiredObject,
-    GatewayMode, ObjectKey, ResourceChange, ResourceName, TranslationDelta, TranslationSettings, decode,
+    GatewayMode, ObjectKey, ResourceChange, ResourceName, TranslatedKind, TranslationDelta,
+    TranslationSettings, decode,
 };
 
 const NOW: Now = Now { mono_us: 0, unix_ms: 1_800_000_000_000 };
@@ -21,6 +22,7 @@ const NOW: Now = Now { mono_us: 0, unix_ms: 1_800_000_000_000 };
 pub(crate) struct CaseSettings {
     translation: TranslationSettings,
     leads: bool,
+    shows_objects: bool,
 }
 
 impl CaseSettings {
@@ -39,7 +41,11 @@ impl CaseSettings {
         translation.zone = document["zone"].as_str().map(Into::into);
         let addresses = document["publish_addresses"].as_array().into_iter().flatten();
         translation.publish_addresses = addresses.filter_map(Value::as_str).map(Into::into).collect();
-        CaseSettings { translation, leads: document["leads"] != false }
+        CaseSettings {
+            translation,
+            leads: document["leads"] != false,
+            shows_objects: document["shows_objects"] == true,
+        }
     }
 }
 
@@ -47,8 +53,21 @@ pub(crate) struct ModelCluster {
     translator: ClusterTranslator,
     controller: Arc<str>,
     leads: bool,
+    shows_objects: bool,
     objects: BTreeMap<ObjectKey, Value>,
     addresses: u8,
+    wanted: BTreeSet<ObjectKey>,
+    state: ClusterState,
+}
+
+/// Everything that the translation has produced and not withdrawn.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ClusterState {
+    resources: BTreeMap<String, String>,
+    statuses: BTreeMap<ObjectKey, StatusDraft>,
+    objects: BTreeMap<ObjectKey, Value>,
+    problems: Vec<String>,
+    wanted: BTreeSet<ObjectKey>,
 }
 
 /// The differences of one step, over all rounds until nothing changes any more.
@@ -67,8 +86,11 @@ impl ModelCluster {
             translator: ClusterTranslator::new(settings.translation, Arc::new(TextCertificates)),
             controller,
             leads: settings.leads,
+            shows_objects: settings.shows_objects,
             objects: BTreeMap::new(),
             addresses: 0,
+            wanted: BTreeSet::new(),
+            state: ClusterState::default(),
         }
     }
 
@@ -84,9 +106,66 @@ impl ModelCluster {
         let mut result = StepChanges::default();
         while !changes.is_empty() {
             let delta = self.translator.apply(changes, NOW);
+            self.record(&delta);
             changes = self.follow(delta, &mut result);
         }
         result.into_value()
+    }
+
+    #[allow(dead_code, reason = "not every test binary compares states")]
+    pub(crate) fn state(&self) -> &ClusterState {
+        &self.state
+    }
+
+    /// The objects without their status, Services first, as a list of all kinds would have them.
+    #[allow(dead_code, reason = "not every test binary starts from a list")]
+    pub(crate) fn all_objects(&self) -> Vec<Value> {
+        let (mut objects, services): (Vec<_>, Vec<_>) =
+            self.objects.iter().partition(|(key, _)| key.kind != ClusterKind::Service);
+        objects.splice(..0, services);
+        let plain = |(key, object): (&ObjectKey, &Value)| {
+            let mut object = object.clone();
+            if !matches!(key.kind, ClusterKind::Service | ClusterKind::Pod) {
+                object["status"] = Value::Null;
+            }
+            object
+        };
+        objects.into_iter().map(plain).collect()
+    }
+
+    /// Records a delta in the state.
+    fn record(&mut self, delta: &TranslationDelta) {
+        let state = &mut self.state;
+        for change in &delta.resources {
+            match change {
+                ResourceChange::Put(resource) => {
+                    state.resources.insert(resource.name.to_string(), resource.json.to_string());
+                }
+                ResourceChange::Delete(name) => {
+                    let was = state.resources.remove(&name.to_string());
+                    assert!(was.is_some(), "{name} is deleted without a put");
+                }
+            }
+        }
+        for (key, draft) in &delta.statuses {
+            match draft {
+                Some(draft) => state.statuses.insert(key.clone(), draft.clone()),
+                None => state.statuses.remove(key),
+            };
+        }
+        for desired in &delta.objects {
+            match desired {
+                DesiredObject::Apply(path, value) => state.objects.insert(path.key.clone(), value.clone()),
+                DesiredObject::Remove(path) => state.objects.remove(&path.key),
+                DesiredObject::AddFinalizer(..) | DesiredObject::RemoveFinalizer(..) => None,
+            };
+        }
+        if let Some(problems) = &delta.problems {
+            state.problems = problems.iter().map(ToString::to_string).collect();
+        }
+        if let Some(wanted) = &delta.wanted {
+            state.wanted = wanted.clone();
+        }
     }
 
     /// Stores an object as the API server would.
@@ -108,13 +187,11 @@ impl ModelCluster {
             object["apiVersion"].as_str().unwrap_or("v1").rsplit_once('/').map_or("", |(group, _)| group);
         let kind = ClusterKind::find(group, object["kind"].as_str().unwrap_or_default());
         let kind = kind.unwrap_or_else(|| panic!("unknown kind {} {}", group, object["kind"]));
-        match decode(kind, object.to_string().as_bytes()) {
-            Ok(decoded) => {
-                self.objects.insert(decoded.key(), object);
-                ClusterChange::Put(decoded)
-            }
-            Err(error) => ClusterChange::Undecodable(error.key.clone().expect("a name"), error.message),
+        let change = decoded(kind, &object);
+        if let ClusterChange::Put(decoded) = &change {
+            self.objects.insert(decoded.key(), object);
         }
+        change
     }
 
     /// Acts on a delta as the controller and the leader would, and returns the changes of objects that follow.
@@ -123,7 +200,8 @@ impl ModelCluster {
         for change in delta.resources {
             match change {
                 ResourceChange::Put(resource) => {
-                    let value = serde_json::from_str(&resource.json).unwrap();
+                    let value: Value = serde_json::from_str(&resource.json).unwrap();
+                    check_schema(resource.name.kind, &resource.name.id, &value);
                     result.resources.insert(resource.name.to_string(), value);
                 }
                 ResourceChange::Delete(name) => {
@@ -134,17 +212,17 @@ impl ModelCluster {
         for (key, draft) in delta.statuses {
             let previous = self.translator.object(&key).and_then(|object| object.meta().status.clone());
             let previous = previous.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap());
+            let Some(mut object) = self.objects.get(&key).cloned() else { continue };
             let status = finish(&draft.unwrap_or_default(), &self.controller, &AllApplied, &previous, NOW);
             result.statuses.insert(key.to_string(), brief(status.clone()));
-            if let Some(mut object) = self.objects.get(&key).cloned() {
-                object["status"] = status;
-                changes.push(self.put(object));
-            }
+            object["status"] = status;
+            changes.push(self.put(object));
         }
         for desired in delta.objects {
             match desired {
                 DesiredObject::Apply(path, value) => {
-                    result.objects.insert(path.key.to_string(), value.clone());
+                    let shown = if self.shows_objects { value.clone() } else { brief_object(&value) };
+                    result.objects.insert(path.key.to_string(), shown);
                     changes.extend(self.create(&path.key, value));
                 }
                 DesiredObject::Remove(path) => {
@@ -152,17 +230,35 @@ impl ModelCluster {
                     self.objects.remove(&path.key);
                     changes.push(ClusterChange::Delete(path.key));
                 }
+                DesiredObject::AddFinalizer(path, name) => {
+                    result.objects.insert(path.key.to_string(), format!("finalizer {name}").into());
+                    changes.extend(self.set_finalizers(&path.key, json!([name])));
+                }
+                DesiredObject::RemoveFinalizer(path, _) => {
+                    result.objects.insert(path.key.to_string(), "no finalizer".into());
+                    changes.extend(self.set_finalizers(&path.key, json!([])));
+                }
             }
         }
-        for key in delta.wanted.into_iter().flatten() {
-            if !self.objects.contains_key(&key) {
-                changes.push(ClusterChange::Delete(key));
+        if let Some(wanted) = delta.wanted {
+            for key in wanted.difference(&self.wanted) {
+                changes.push(match self.objects.get(key) {
+                    Some(object) => decoded(key.kind, object),
+                    None => ClusterChange::Delete(key.clone()),
+                });
             }
+            self.wanted = wanted;
         }
         if let Some(problems) = delta.problems {
             result.problems = Some(problems.iter().map(|problem| Value::from(problem.to_string())).collect());
         }
         changes
+    }
+
+    fn set_finalizers(&mut self, key: &ObjectKey, names: Value) -> Option<ClusterChange> {
+        let mut object = self.objects.get(key)?.clone();
+        object["metadata"]["finalizers"] = names;
+        Some(self.put(object))
     }
 
     /// Creates a Service or slice that the translation asks for. A load balancer gets an address at once.
@@ -178,6 +274,27 @@ impl ModelCluster {
             });
         }
         Some(self.put(value))
+    }
+}
+
+/// Checks a resource against the schema of its kind, as the compiler will.
+fn check_schema(kind: TranslatedKind, id: &str, value: &Value) {
+    // Resources refer to scopes, so a build without them knows the members of none.
+    if TranslatedKind::Scopes.kind().is_none() {
+        return;
+    }
+    let Some(kind) = kind.kind() else { panic!("no kind {}", kind.name()) };
+    let mut value = value.clone();
+    value["id"] = id.into();
+    if let Err(error) = yumen_config::resource::check(kind, value.clone()) {
+        panic!("{}/{id} is not valid: {error:?}: {value}", kind.name());
+    }
+}
+
+fn decoded(kind: ClusterKind, object: &Value) -> ClusterChange {
+    match decode(kind, object.to_string().as_bytes()) {
+        Ok(decoded) => ClusterChange::Put(decoded),
+        Err(error) => ClusterChange::Undecodable(error.key.clone().expect("a name"), error.message),
     }
 }
 
@@ -204,6 +321,17 @@ fn brief(mut status: Value) -> Value {
     match &mut status {
         Value::Object(members) => {
             for (name, member) in members.iter_mut() {
+                match (name.as_str(), member.as_array()) {
+                    ("supportedFeatures", Some(features)) => {
+                        *member = format!("{} features", features.len()).into();
+                        continue;
+                    }
+                    ("supportedKinds", Some(kinds)) => {
+                        *member = kinds.iter().map(|kind| kind["kind"].clone()).collect();
+                        continue;
+                    }
+                    _ => {}
+                }
                 let conditions = member.as_array().filter(|_| name == "conditions");
                 *member = match conditions {
                     Some(conditions) => {
@@ -228,7 +356,26 @@ fn brief(mut status: Value) -> Value {
     status
 }
 
+/// The members of an object that differ from case to case, in one line.
+fn brief_object(object: &Value) -> Value {
+    let list = |value: &Value, line: &dyn Fn(&Value) -> String| -> String {
+        value.as_array().into_iter().flatten().map(line).collect::<Vec<_>>().join(" ")
+    };
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let line = match object["kind"].as_str() {
+        Some("Service") => {
+            let spec = &object["spec"];
+            let port = |port: &Value| format!("{}={}", text(&port["name"]), port["targetPort"]);
+            format!("{} {}", text(&spec["type"]), list(&spec["ports"], &port))
+        }
+        Some("EndpointSlice") => list(&object["endpoints"], &|endpoint| text(&endpoint["addresses"][0])),
+        _ => object.to_string(),
+    };
+    line.into()
+}
+
 /// The documents of a text of several.
+#[allow(dead_code, reason = "not every test binary reads cases")]
 pub(crate) fn documents(text: &str) -> Result<Vec<Value>, serde_yaml_ng::Error> {
     let all = serde_yaml_ng::Deserializer::from_str(text).map(Value::deserialize);
     all.filter(|document| !matches!(document, Ok(Value::Null))).collect()

@@ -1,0 +1,159 @@
+//! The translation of random changes, one by one, ends in the same state as that of a translator that is new.
+
+mod cluster;
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use cluster::{CaseSettings, ModelCluster};
+
+/// A change of one of a few objects, so that sequences change and remove the same ones again and again.
+#[derive(Debug, Clone)]
+struct RandomChange {
+    object: usize,
+    variant: u8,
+}
+
+const OBJECTS: usize = 16;
+const VARIANTS: u8 = 6;
+
+/// The object in a variant; `None` deletes it.
+fn object(change: &RandomChange) -> (String, Option<Value>) {
+    let variant = change.variant;
+    let gateway_group = "gateway.networking.k8s.io/v1";
+    let (api, kind, namespace, name) = match change.object {
+        0 => (gateway_group, "GatewayClass", "", "yumen"),
+        1 => (gateway_group, "Gateway", "infra", "web"),
+        2 => (gateway_group, "Gateway", "infra", "api"),
+        3 => (gateway_group, "Gateway", "shop", "web"),
+        4 => (gateway_group, "ListenerSet", "infra", "one"),
+        5 => (gateway_group, "ListenerSet", "shop", "two"),
+        6 => (gateway_group, "ReferenceGrant", "certs", "grant"),
+        7 => ("v1", "Secret", "certs", "far"),
+        8 => ("v1", "Secret", "infra", "near"),
+        9 => ("v1", "ConfigMap", "infra", "clients"),
+        10 => ("v1", "Namespace", "", "shop"),
+        11 => ("v1", "Pod", "yumen", "yumen-0"),
+        12 => (
+            "apiextensions.k8s.io/v1",
+            "CustomResourceDefinition",
+            "",
+            "gatewayclasses.gateway.networking.k8s.io",
+        ),
+        13 => (gateway_group, "ReferenceGrant", "certs", "other"),
+        14 => ("v1", "Secret", "shop", "near"),
+        _ => ("v1", "ConfigMap", "certs", "clients"),
+    };
+    let id =
+        if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") };
+    if variant == 0 {
+        return (id, None);
+    }
+    let metadata = json!({
+        "name": name,
+        "namespace": namespace,
+        "generation": variant,
+        "creationTimestamp": format!("2026-01-0{}T00:00:00Z", change.object % 5 + 1),
+        "labels": { "edge": if variant.is_multiple_of(2) { "yes" } else { "no" } },
+        "annotations": { "gateway.networking.k8s.io/bundle-version": format!("v1.{variant}.0") },
+    });
+    let mut value = json!({ "apiVersion": api, "kind": kind, "metadata": metadata });
+    fill(&mut value, kind, variant);
+    (id, Some(value))
+}
+
+fn fill(value: &mut Value, kind: &str, variant: u8) {
+    let hostname = ["a.example.com", "*.example.com", "b.example.com"][usize::from(variant) % 3];
+    let references = json!([{ "name": "near" }, { "name": "far", "namespace": "certs" }]);
+    let https = json!({ "name": "https", "port": 443, "protocol": "HTTPS", "hostname": hostname,
+        "tls": { "certificateRefs": references } });
+    let http = json!({ "name": "http", "port": 80, "protocol": if variant == 5 { "TCP" } else { "HTTP" } });
+    let more = json!({ "name": "more", "port": 8080 + u16::from(variant), "protocol": "HTTP" });
+    match kind {
+        "GatewayClass" => {
+            let controller = if variant == 1 { "example.com/other" } else { "gateway.yumen.io/controller" };
+            value["spec"] = json!({ "controllerName": controller });
+        }
+        "Gateway" => {
+            let from = ["Same", "All", "Selector"][usize::from(variant) % 3];
+            let reference = json!({ "group": "", "kind": "ConfigMap", "name": "clients",
+                "namespace": if variant == 4 { "certs" } else { "infra" } });
+            value["spec"] = json!({
+                "gatewayClassName": "yumen",
+                "allowedListeners": { "namespaces": { "from": from, "selector": { "matchLabels": { "edge": "yes" } } } },
+                "listeners": if variant < 3 { json!([http, https]) } else { json!([https, http, more]) },
+                "tls": { "frontend": { "default": { "validation": { "caCertificateRefs": [reference] } } } },
+            });
+            if variant < 3 {
+                value["spec"]["tls"] = json!({ "backend": { "clientCertificateRef": { "name": "near" } } });
+            }
+        }
+        "ListenerSet" => {
+            let gateway = if variant.is_multiple_of(2) { "web" } else { "api" };
+            let listeners = if variant < 4 { json!([http, more]) } else { json!([https]) };
+            value["spec"] =
+                json!({ "parentRef": { "name": gateway, "namespace": "infra" }, "listeners": listeners });
+        }
+        "ReferenceGrant" => {
+            let namespace = if variant < 4 { "infra" } else { "shop" };
+            let kinds = ["Gateway", "ListenerSet"].map(
+                |kind| json!({ "group": "gateway.networking.k8s.io", "kind": kind, "namespace": namespace }),
+            );
+            let to = if variant.is_multiple_of(2) { "Secret" } else { "ConfigMap" };
+            value["spec"] = json!({ "from": kinds, "to": [{ "group": "", "kind": to }] });
+        }
+        "Secret" => {
+            let cert = if variant == 3 { "nonsense".to_owned() } else { format!("certificate {hostname}") };
+            value["stringData"] = json!({ "tls.crt": cert, "tls.key": "key" });
+        }
+        "ConfigMap" => {
+            value["data"] = json!({ "ca.crt": if variant < 4 { "authority" } else { "nonsense" } });
+        }
+        "Pod" => {
+            let ready = if variant < 4 { "True" } else { "False" };
+            value["status"] = json!({
+                "podIPs": [{ "ip": "10.0.0.1" }],
+                "conditions": [{ "type": "Ready", "status": ready }],
+            });
+        }
+        _ => {}
+    }
+}
+
+fn random_change() -> impl Strategy<Value = RandomChange> {
+    (0..OBJECTS, 0..VARIANTS).prop_map(|(object, variant)| RandomChange { object, variant })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn incremental_equals_fresh(
+        batches in prop::collection::vec(prop::collection::vec(random_change(), 1..6), 1..16)
+    ) {
+        let mut incremental = ModelCluster::new(CaseSettings::read(None));
+        let mut present: BTreeMap<String, Value> = BTreeMap::new();
+        for batch in &batches {
+            let (mut objects, mut deleted) = (Vec::new(), Vec::new());
+            // A batch has one change per object, as a step of the model cluster needs.
+            let last: BTreeMap<usize, &RandomChange> =
+                batch.iter().map(|change| (change.object, change)).collect();
+            for (id, value) in last.into_values().map(object) {
+                match value {
+                    Some(value) => {
+                        present.insert(id, value.clone());
+                        objects.push(value);
+                    }
+                    None if present.remove(&id).is_some() => deleted.push(Value::from(id)),
+                    None => {}
+                }
+            }
+            incremental.step(objects, &deleted);
+        }
+        let mut fresh = ModelCluster::new(CaseSettings::read(None));
+        fresh.step(incremental.all_objects(), &[]);
+        prop_assert_eq!(incremental.state(), fresh.state());
+    }
+}
