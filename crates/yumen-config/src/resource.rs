@@ -2,6 +2,8 @@
 //!
 //! Independent of stores, of the settings of plugins, and of compilation.
 
+mod actions;
+mod backend;
 mod checks;
 mod common;
 mod consumer;
@@ -14,6 +16,7 @@ mod nodes;
 mod position_id;
 mod protection;
 mod route;
+mod route_match;
 mod rules;
 mod scope;
 mod secret;
@@ -33,6 +36,14 @@ use serde_json::Value;
 
 use crate::schema::{self, InvalidSettings};
 
+pub use actions::{
+    ActionStage, CorsSpec, ExternalAuthProtocol, ExternalAuthSpec, FieldEditsSpec, FieldPairs, MirrorSpec,
+    PathEditSpec, RedirectSpec, RespondSpec, RewriteSpec, RouteActionsSpec,
+};
+pub use backend::{
+    BackendActionsSpec, BackendSpec, CookieAttributes, RetrySpec, SameSiteSpec, SessionKind, SessionMode,
+    SessionSpec,
+};
 pub use checks::{
     ActiveCheck, ActiveHealthy, ActiveUnhealthy, CheckType, HealthCheckSpec, PassiveCheck, PassiveHealthy,
     PassiveUnhealthy,
@@ -41,7 +52,7 @@ pub use common::{Labels, OneOrMany, Plugins, ResourceId, RouteMethod, TimeoutSpe
 pub use consumer::{ConsumerSpec, CredentialSpec};
 pub(crate) use defect::mark;
 pub use defect::{ResourceDefect, defects, is_within, take_defects};
-pub use inline::{SPLITS_TRAFFIC, upstreams_in, upstreams_in_split};
+pub use inline::{SPLITS_TRAFFIC, native_upstream_ids, upstreams_in, upstreams_in_split};
 pub use kind::{
     AdminApiShape, DeletionRefusal, IdRule, Kind, KindDescriptor, KindNames, KindReferences, OptionalVerbs,
     PluginRole, ReferencePlace, ReferenceRule, ReferenceScan, TrafficClass, is_plain_id,
@@ -54,6 +65,7 @@ pub use protection::{
     EndpointLimitsSpec, OutlierDetectionSpec, RetryBudgetSpec, SuccessRateSpec, UpstreamLimitsSpec,
 };
 pub use route::RouteSpec;
+pub use route_match::{FieldMatchSpec, LiteralPathsSpec, PathRegexSpec, RouteMatchSpec};
 pub use rules::{ConsumerGroup, GlobalRule, PluginConfig, PluginMetadata};
 pub use scope::{ClientCertMode, ScopeClientSpec, ScopeSpec, ScopeTlsSpec, TlsModeSpec, WildcardLabels};
 pub use secret::{SecretSpec, secret_schema};
@@ -62,7 +74,7 @@ pub use ssl::{SslClientSpec, SslProtocol, SslSpec, SslType};
 pub use stream_route::{ProtoSpec, StreamRouteProtocol, StreamRouteSpec};
 pub use test::{Expectation, Question, Test};
 pub use upstream::{
-    BalancerType, HashOn, KeepalivePool, OnChangeSpec, PassHostMode, ProxyProtocolSpec, SchemeSpec,
+    BalancerType, HashOn, KeepalivePool, OnChangeSpec, PassHostMode, ProxyProtocolSpec, SanSpec, SchemeSpec,
     UpstreamHttpVersion, UpstreamSpec, UpstreamTlsSpec,
 };
 

@@ -30,6 +30,10 @@ pub(crate) fn translate_upstream(view: &TrackedView<'_>, key: &UpstreamKey) -> U
     output
 }
 
+fn service_key(key: &UpstreamKey) -> ObjectKey {
+    ObjectKey { kind: ClusterKind::Service, namespace: key.namespace.clone(), name: key.service.clone() }
+}
+
 /// The port of a Service with a number. TCP and UDP may share one.
 pub(crate) fn find_port(service: &ServiceObject, number: u16, is_udp: bool) -> Option<&ServicePortSpec> {
     let wanted = if is_udp { "UDP" } else { "TCP" };
@@ -96,8 +100,7 @@ fn upstream_value(
         members.insert("outlier_detection".to_owned(), outlier_detection());
     }
     members.insert("on_change".to_owned(), json!({ "drain": DRAIN_S }));
-    let origin = format!("Service/{}/{}", key.namespace, key.service);
-    members.insert("labels".to_owned(), json!({ "origin": origin }));
+    members.insert("labels".to_owned(), json!({ "origin": service_key(key).origin_label() }));
     Some(members.into())
 }
 

@@ -122,10 +122,10 @@ impl Plugin for ProxyMirror {
 
     fn rewrite<'a>(&'a self, ex: &'a mut Exchange<'_>) -> Step<'a> {
         // Set already if this is the second call, after the body was buffered: draw only once.
-        if ex.upstream.mirror.is_some() || !self.draws(ex) {
+        if !ex.upstream.mirrors.is_empty() || !self.draws(ex) {
             return Step::Continue;
         }
-        ex.upstream.mirror = Some(Box::new(self.mirror.clone()));
+        ex.upstream.mirrors.push(self.mirror.clone());
         match ex.request.framing {
             Framing::Length(length) if ex.body.buffered.is_none() && length <= self.body_bytes_max as u64 => {
                 Step::NeedBody { bytes_max: self.body_bytes_max }

@@ -19,3 +19,4 @@ mod proxied;
 mod reply;
 pub(crate) mod serve;
 mod tunnel;
+mod weighted;

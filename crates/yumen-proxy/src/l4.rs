@@ -93,6 +93,11 @@ fn upstream(worker: &Worker, route: &StreamRoute) -> Result<Arc<Upstream>, Strea
         RouteTarget::Upstream(slot) => {
             worker.pinned().shared_upstream(*slot).cloned().ok_or(StreamFault::Unavailable)
         }
+        RouteTarget::Weighted(targets) => {
+            let slot = targets.pick(worker.random()).and_then(|target| target.slot);
+            slot.and_then(|slot| worker.pinned().shared_upstream(slot).cloned())
+                .ok_or(StreamFault::Unavailable)
+        }
         RouteTarget::None | RouteTarget::Refuse { .. } => Err(StreamFault::Unavailable),
     }
 }

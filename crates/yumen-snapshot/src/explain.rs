@@ -488,6 +488,7 @@ fn simulate_steps<'s>(
     let found = winner.and_then(|route| match (walk.ex.upstream.slot, &route.target) {
         (Some(slot), _) => snapshot.upstream(UpstreamSlotId(slot)),
         (None, RouteTarget::Upstream(slot)) => snapshot.upstream(*slot),
+        (None, RouteTarget::Weighted(of)) => of.pick(0).and_then(|target| snapshot.upstream(target.slot?)),
         _ => None,
     });
     // After a local response, no upstream gets the request.

@@ -35,7 +35,11 @@ pub use lint::{CertificateFacts, KeyFacts, LintInput, lint};
 pub use max_forwards::{max_forwards, trace_refusal};
 pub use protection::UpstreamProtection;
 pub use publish::Publisher;
-pub use route::{Route, RouteFilters, RouteLifetime, RouteMatching, RouteTarget};
+pub use route::{
+    FieldCondition, ForwardingRules, MatchConditions, PathForm, PathPattern, Route, RouteFilters,
+    RouteLifetime, RouteMatching, RouteTarget, SessionRules, StatusRetry, ValueTest, WeightedTarget,
+    WeightedTargets,
+};
 pub use router::{
     BodyRequired, MatchObserver, MatchTrace, MismatchReason, RequestRules, RouteMismatch, Router,
 };

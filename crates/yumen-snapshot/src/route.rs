@@ -1,10 +1,16 @@
 //! Compiled routes. Knows neither how a route is found nor how it was written.
 
+pub(crate) mod match_conditions;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use yumen_actions::BackendEdits;
 use yumen_base::IpSet;
+use yumen_config::resource::SessionSpec;
 use yumen_plugin::{ConditionExpr, PluginChain, RouteInfo};
+
+pub use match_conditions::{FieldCondition, MatchConditions, PathPattern, ValueTest};
 
 use crate::upstream::{AttemptTimeouts, TunnelPolicy, UpstreamSlotId};
 
@@ -13,6 +19,8 @@ use crate::upstream::{AttemptTimeouts, TunnelPolicy, UpstreamSlotId};
 pub enum RouteTarget {
     /// An upstream.
     Upstream(UpstreamSlotId),
+    /// Weighted backends.
+    Weighted(Arc<WeightedTargets>),
     /// No upstream. A plugin responds, or the request fails.
     None,
     /// A refusal: the route is broken and fails closed.
@@ -22,6 +30,90 @@ pub enum RouteTarget {
         /// `error_msg` of the body.
         message: Box<str>,
     },
+}
+
+/// Weighted backends of a route. Backends of weight 0 are left out.
+#[derive(Debug)]
+pub struct WeightedTargets {
+    /// The backends.
+    pub targets: Box<[WeightedTarget]>,
+    /// The sum of the weights; 0 without any backend.
+    pub total: u64,
+}
+
+impl WeightedTargets {
+    /// The backend for a random number; `None` without any backend.
+    pub fn pick(&self, random: u64) -> Option<&WeightedTarget> {
+        let mut left = random.checked_rem(self.total)?;
+        self.targets.iter().find(|target| {
+            let weight = u64::from(target.weight);
+            let is_picked = left < weight;
+            left = left.saturating_sub(weight);
+            is_picked
+        })
+    }
+}
+
+impl PartialEq for WeightedTargets {
+    fn eq(&self, other: &WeightedTargets) -> bool {
+        self.targets == other.targets
+    }
+}
+
+/// One backend of a route.
+#[derive(Debug, Clone)]
+pub struct WeightedTarget {
+    /// The share of requests in relation to the sum.
+    pub weight: u32,
+    /// The upstream; `None` answers with `status`.
+    pub slot: Option<UpstreamSlotId>,
+    /// The status without an upstream.
+    pub status: u16,
+    /// A hash of the id of the upstream, by which sessions name the backend.
+    pub key: u64,
+    /// Edits on the requests and responses of this backend.
+    pub edits: Option<Arc<BackendEdits>>,
+}
+
+impl PartialEq for WeightedTarget {
+    fn eq(&self, other: &WeightedTarget) -> bool {
+        let has_same_edits = match (&self.edits, &other.edits) {
+            // Edits are compiled once per text, so equal ones of one version are one object.
+            (Some(own), Some(others)) => Arc::ptr_eq(own, others),
+            (own, others) => own.is_none() && others.is_none(),
+        };
+        let identity = |target: &WeightedTarget| (target.weight, target.slot, target.status, target.key);
+        identity(self) == identity(other) && has_same_edits
+    }
+}
+
+/// Rules of forwarding that few routes have.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ForwardingRules {
+    /// Further attempts by status.
+    pub retry: Option<StatusRetry>,
+    /// Session persistence.
+    pub session: Option<Arc<SessionRules>>,
+}
+
+/// Further attempts after responses with certain statuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusRetry {
+    /// The statuses.
+    pub statuses: Box<[u16]>,
+    /// The most further attempts.
+    pub attempts: u32,
+    /// Pause before the first further attempt, in milliseconds; each further one is twice as long.
+    pub backoff_ms: u64,
+    /// The longest pause, in milliseconds.
+    pub backoff_ms_max: u64,
+}
+
+/// Session persistence of a route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionRules {
+    /// The settings.
+    pub written: SessionSpec,
 }
 
 /// The conditions on a request for a route to match.
@@ -40,6 +132,8 @@ pub struct RouteMatching {
     pub uris: Arc<[Box<str>]>,
     /// Conditions that few routes have.
     pub filters: Option<Arc<RouteFilters>>,
+    /// How `uris` match.
+    pub path_form: PathForm,
     /// The bits of the methods, see [`yumen_plugin::Method::bit`]; 0 matches any method.
     pub methods: u16,
 }
@@ -51,6 +145,9 @@ impl RouteMatching {
     }
 }
 
+// Fields that every look-up reads share a cache line.
+const _: () = assert!(size_of::<RouteMatching>() == 64);
+
 /// Filters beyond host, path and method.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouteFilters {
@@ -58,6 +155,28 @@ pub struct RouteFilters {
     pub remote_addrs: IpSet,
     /// A condition on variables.
     pub vars: Option<ConditionExpr>,
+    /// Conditions on fields, query arguments and the protocol.
+    pub matches: Option<Box<MatchConditions>>,
+    /// The pattern of [`PathForm::Regex`].
+    pub path: Option<Box<PathPattern>>,
+}
+
+/// How the paths of a route match.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PathForm {
+    /// Patterns in the notation of `uri`.
+    #[default]
+    Patterns,
+    /// Literal paths: first the whole ones, then prefixes by path element, then prefixes by byte. The latter two end in
+    /// `/*` and `*`, as in the notation of `uri`.
+    Literal {
+        /// The number of whole paths.
+        exact: u16,
+        /// The number of prefixes by path element.
+        prefix: u16,
+    },
+    /// One regular expression, in the filters.
+    Regex,
 }
 
 /// A compiled route.
@@ -78,6 +197,8 @@ pub struct Route {
     pub enable_websocket: bool,
     /// Whether requests skip the global rules.
     pub skips_global_rules: bool,
+    /// Rules of forwarding that few routes have.
+    pub forwarding: Option<Box<ForwardingRules>>,
     /// The effect on tunnels when the route or their endpoint changes; overrides that of the upstream.
     pub on_change: Option<TunnelPolicy>,
     /// Facts for plugins and logs.

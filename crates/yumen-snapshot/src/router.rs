@@ -3,130 +3,85 @@
 //! The cost of a look-up does not grow with the table. Clones share structure. Independent of how routes are
 //! written.
 
+mod bucket;
+mod bucket_index;
 mod by_priority;
 mod match_observer;
 mod overlap;
+mod path_patterns;
 mod pattern;
+mod route_keys;
 #[cfg(test)]
 mod tests;
 mod trie;
 mod wildcard;
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use yumen_config::resource::natural_order_key;
 use yumen_http::uri::PathPolicy;
 use yumen_plugin::Exchange;
 
 pub use match_observer::{MatchObserver, MatchTrace, MismatchReason, RouteMismatch};
 pub use overlap::RouteOverlap;
 
-use crate::route::Route;
+use crate::route::{PathForm, Route, RouteMatching};
+use bucket::{RouteBucket, RoutePath};
 use match_observer::BodyNeedObserver;
-use pattern::{KeyRemainder, host_key, path_key};
+use path_patterns::PatternRoutes;
+use pattern::{KeyRemainder, host_key};
+use route_keys::each_key;
 use trie::{ReversedKey, Trie};
-
-/// One path of a route: its index among the route's paths, and the part that the key does not express.
-#[derive(Debug, Clone)]
-struct RoutePath {
-    route: Arc<Route>,
-    uri: u16,
-    rest: KeyRemainder,
-}
-
-impl RoutePath {
-    fn pattern(&self) -> &str {
-        self.route.matching.uris.get(usize::from(self.uri)).map_or("", |uri| uri)
-    }
-
-    /// Bytes of the pattern before its first parameter or `*`.
-    fn literal_length(&self) -> usize {
-        pattern::literal_length(self.pattern())
-    }
-
-    /// Whether every request path of this pattern is one of `other`, which is in the same bucket, and vice
-    /// versa.
-    fn has_paths_of(&self, other: &RoutePath) -> bool {
-        let has_key_alone = !self.rest.is_wildcard() && !other.rest.is_wildcard();
-        has_key_alone || self.pattern() == other.pattern()
-    }
-}
-
-/// The routes of one host and path pattern, in the order of trial. Most buckets have one.
-#[derive(Debug, Clone)]
-enum RouteBucket {
-    One(RoutePath),
-    Many(Arc<Vec<RoutePath>>),
-}
-
-impl RouteBucket {
-    fn route_paths(&self) -> &[RoutePath] {
-        match self {
-            RouteBucket::One(route_path) => std::slice::from_ref(route_path),
-            RouteBucket::Many(route_paths) => route_paths,
-        }
-    }
-
-    fn of(mut route_paths: Vec<RoutePath>) -> Option<RouteBucket> {
-        match route_paths.len() {
-            0 => None,
-            // A bucket of one route needs no allocation, and most buckets have one.
-            1 => route_paths.pop().map(RouteBucket::One),
-            _ => Some(RouteBucket::Many(Arc::new(route_paths))),
-        }
-    }
-
-    fn add(bucket: Option<RouteBucket>, route_path: RoutePath) -> Option<RouteBucket> {
-        let Some(bucket) = bucket else { return Some(RouteBucket::One(route_path)) };
-        // Copied, since a published snapshot may share the bucket.
-        let mut route_paths = bucket.route_paths().to_vec();
-        // Two paths of one route may match the same requests; the one that takes precedence stays.
-        let is_same = |other: &RoutePath| {
-            other.route.info.id == route_path.route.info.id && other.has_paths_of(&route_path)
-        };
-        if route_paths.iter().any(|other| is_same(other) && !precedes(&route_path, other)) {
-            return Some(bucket);
-        }
-        route_paths.retain(|other| !is_same(other));
-        let at = route_paths.partition_point(|other| precedes(other, &route_path));
-        route_paths.insert(at, route_path);
-        RouteBucket::of(route_paths)
-    }
-
-    fn without(bucket: Option<RouteBucket>, id: &str) -> Option<RouteBucket> {
-        match bucket? {
-            RouteBucket::One(route_path) if &*route_path.route.info.id == id => None,
-            RouteBucket::One(route_path) => Some(RouteBucket::One(route_path)),
-            RouteBucket::Many(route_paths) => RouteBucket::of(
-                route_paths.iter().filter(|route_path| &*route_path.route.info.id != id).cloned().collect(),
-            ),
-        }
-    }
-}
-
-/// The order of trial: higher priority, then the longer pattern as written, then the older route, then the id.
-/// The order of arrival never counts, so that the same resources give the same results.
-fn precedes(a: &RoutePath, b: &RoutePath) -> bool {
-    // The higher priority and then the longer pattern first, as in APISIX.
-    let rank = |path: &RoutePath| {
-        (Reverse(path.route.matching.priority), Reverse(path.pattern().len()), path.route.matching.created)
-    };
-    // `2` precedes `10`, as an operator would sort numeric ids.
-    (rank(a), natural_order_key(&a.route.info.id)) < (rank(b), natural_order_key(&b.route.info.id))
-}
 
 type Paths = Trie<RouteBucket>;
 
 // Each step of a look-up in a large table fetches one cache line.
 const _: () = assert!(size_of::<trie::TrieNode<RouteBucket>>() == 64);
 
+/// The paths of one host.
+#[derive(Debug, Clone, Default)]
+struct PathTable {
+    paths: Paths,
+    /// Routes with a regular expression as their path.
+    patterns: Option<Arc<PatternRoutes>>,
+}
+
+impl PathTable {
+    fn is_empty(&self) -> bool {
+        self.paths.is_empty() && self.patterns.is_none()
+    }
+
+    /// All paths of all routes, in no particular order.
+    fn route_paths(&self) -> impl Iterator<Item = &RoutePath> {
+        let literal = self.paths.values().flat_map(RouteBucket::route_paths);
+        literal.chain(self.patterns.iter().flat_map(|patterns| patterns.route_paths()))
+    }
+
+    fn insert(&mut self, route: &Arc<Route>, parameters: bool) {
+        if route.matching.path_form == PathForm::Regex {
+            self.patterns = PatternRoutes::add(self.patterns.take(), route);
+        }
+        each_key(&route.matching, parameters, |uri, key| {
+            let route_path = RoutePath::new(route, uri, &key);
+            self.paths.update(&key.bytes, key.reach, |bucket| RouteBucket::add(bucket, route_path));
+        });
+    }
+
+    fn remove(&mut self, route: &Route, parameters: bool) {
+        if route.matching.path_form == PathForm::Regex {
+            self.patterns = PatternRoutes::without(self.patterns.take(), &route.info.id);
+        }
+        each_key(&route.matching, parameters, |_, key| {
+            self.paths.update(&key.bytes, key.reach, |bucket| RouteBucket::without(bucket, &route.info.id));
+        });
+    }
+}
+
 #[derive(Debug, Clone)]
 struct HostTable {
     pattern: Box<str>,
-    paths: Paths,
+    table: PathTable,
 }
 
 /// The route depends on the request body, which has not been read.
@@ -147,7 +102,7 @@ pub struct RequestRules {
 #[derive(Debug, Clone)]
 pub struct Router {
     hosts: Trie<Arc<HostTable>>,
-    any_host: Paths,
+    any_host: PathTable,
     /// Whether `:name` and `*name` segments are parameters.
     parameters: bool,
     /// The rules that serving applies before the look-up.
@@ -169,7 +124,7 @@ impl Router {
     pub fn new(parameters: bool) -> Router {
         Router {
             hosts: Trie::default(),
-            any_host: Trie::default(),
+            any_host: PathTable::default(),
             parameters,
             rules: RequestRules::default(),
             need_body: 0,
@@ -184,14 +139,7 @@ impl Router {
         self.need_body += usize::from(route.matching.needs_body());
         self.prioritized += usize::from(self.is_prioritized(route));
         let parameters = self.parameters;
-        self.each_table(&route.matching.hosts, |paths| {
-            for (index, uri) in route.matching.uris.iter().enumerate() {
-                let Some(key) = path_key(uri, parameters) else { continue };
-                let uri = u16::try_from(index).unwrap_or(u16::MAX);
-                let route_path = RoutePath { route: route.clone(), uri, rest: key.rest };
-                paths.update(&key.bytes, key.reach, |bucket| RouteBucket::add(bucket, route_path));
-            }
-        });
+        self.each_table(&route.matching.hosts, |table| table.insert(route, parameters));
     }
 
     /// Removes a route that was inserted with the same hosts and paths.
@@ -200,23 +148,22 @@ impl Router {
         self.need_body = self.need_body.saturating_sub(usize::from(route.matching.needs_body()));
         self.prioritized = self.prioritized.saturating_sub(usize::from(self.is_prioritized(route)));
         let parameters = self.parameters;
-        self.each_table(&route.matching.hosts, |paths| {
-            for uri in route.matching.uris.iter() {
-                let Some(key) = path_key(uri, parameters) else { continue };
-                paths.update(&key.bytes, key.reach, |bucket| RouteBucket::without(bucket, &route.info.id));
-            }
-        });
+        self.each_table(&route.matching.hosts, |table| table.remove(route, parameters));
     }
 
     /// Whether the priority of a route may count between levels: parameters divide the patterns of one prefix
     /// into several.
     fn is_prioritized(&self, route: &Route) -> bool {
         let is_open = |uri: &str| pattern::literal_length(uri) < uri.len();
-        self.parameters && route.matching.priority != 0 && route.matching.uris.iter().any(|uri| is_open(uri))
+        let has_patterns = route.matching.path_form == PathForm::Patterns;
+        self.parameters
+            && has_patterns
+            && route.matching.priority != 0
+            && route.matching.uris.iter().any(|uri| is_open(uri))
     }
 
     /// Changes the table of each host, or the table for any host if there are none.
-    fn each_table(&mut self, hosts: &[Box<str>], mut change: impl FnMut(&mut Paths)) {
+    fn each_table(&mut self, hosts: &[Box<str>], mut change: impl FnMut(&mut PathTable)) {
         if hosts.is_empty() {
             // Routes without hosts have a table of their own: APISIX tries them after every matching host.
             change(&mut self.any_host);
@@ -226,12 +173,12 @@ impl Router {
             let host = host.to_ascii_lowercase();
             let key = host_key(&host);
             self.hosts.update(&key.bytes, key.reach, |table| {
-                let empty = || HostTable { pattern: host.as_str().into(), paths: Trie::default() };
+                let empty = || HostTable { pattern: host.as_str().into(), table: PathTable::default() };
                 let mut table = table.unwrap_or_else(|| Arc::new(empty()));
                 // Copies the table if an older snapshot shares it.
-                change(&mut Arc::make_mut(&mut table).paths);
+                change(&mut Arc::make_mut(&mut table).table);
                 // Look-ups must not visit empty tables.
-                (!table.paths.is_empty()).then_some(table)
+                (!table.table.is_empty()).then_some(table)
             });
         }
     }
@@ -240,7 +187,8 @@ impl Router {
     ///
     /// Order: the exact host, wildcard hosts from the longest, then routes without a host; within each the
     /// exact path, then prefixes from the longest. Among the patterns with the same text before their first
-    /// parameter or `*`, the highest priority comes first, then parameters before `*`. If the filters of all routes
+    /// parameter or `*`, the highest priority comes first, then parameters before `*`. Regular expressions come between
+    /// the exact path and the prefixes, from the longest. If the filters of all routes
     /// of a level fail, the next level is tried.
     #[inline]
     pub fn find<'s, W: MatchObserver>(&'s self, ex: &mut Exchange<'s>, witness: &mut W) -> Option<&'s Route> {
@@ -250,7 +198,7 @@ impl Router {
         if !self.hosts.is_empty() {
             let mut levels = self.hosts.search();
             while let Some(table) = levels.next(ReversedKey(ex.request.host())) {
-                self.find_path(&table.paths, &table.pattern, ex, witness, &mut winner);
+                self.find_path(&table.table, &table.pattern, ex, witness, &mut winner);
                 // An observer sees the remaining candidates too, so `explain` can name those that lost.
                 if (winner.is_some() && !W::WATCHES) || witness.has_stopped() {
                     return winner;
@@ -264,22 +212,67 @@ impl Router {
     #[inline]
     fn find_path<'s, W: MatchObserver>(
         &self,
-        paths: &'s Paths,
+        table: &'s PathTable,
         host: &'s str,
         ex: &mut Exchange<'s>,
         witness: &mut W,
         winner: &mut Option<&'s Route>,
     ) {
-        // Tables without such routes pay one comparison.
-        if self.prioritized > 0 {
-            return by_priority::find_path(paths, host, ex, witness, winner);
+        // Tables without such routes pay two comparisons.
+        if self.prioritized > 0 || table.patterns.is_some() {
+            return self.find_path_in_steps(table, host, ex, witness, winner);
         }
-        let mut levels = paths.search();
+        let mut levels = table.paths.search();
         while let Some(bucket) = levels.next(ex.request.routed_path()) {
-            for route_path in bucket.route_paths() {
-                if attempt(route_path, host, ex, witness, winner).is_break() {
-                    return;
+            if bucket.attempt(host, ex, witness, winner).is_break() {
+                return;
+            }
+        }
+    }
+
+    /// [`Router::find_path`] in a table with patterns, or with priorities that count between levels.
+    #[cold]
+    fn find_path_in_steps<'s, W: MatchObserver>(
+        &self,
+        table: &'s PathTable,
+        host: &'s str,
+        ex: &mut Exchange<'s>,
+        witness: &mut W,
+        winner: &mut Option<&'s Route>,
+    ) {
+        let mut levels = table.paths.search();
+        let (mut ahead, mut elements) = (None, None);
+        if let Some(patterns) = &table.patterns {
+            loop {
+                match levels.next(ex.request.routed_path()) {
+                    Some(whole) if whole.is_whole() => {
+                        if whole.attempt_part(false, host, ex, witness, winner).is_break() {
+                            return;
+                        }
+                        // At most the bucket of the path itself has elements.
+                        elements = elements.or(Some(whole).filter(|bucket| bucket.has_elements()));
+                    }
+                    other => {
+                        ahead = other;
+                        break;
+                    }
                 }
+            }
+            if patterns.attempt(host, ex, witness, winner).is_break() {
+                return;
+            }
+            if let Some(bucket) = elements
+                && bucket.attempt_part(true, host, ex, witness, winner).is_break()
+            {
+                return;
+            }
+        }
+        if self.prioritized > 0 {
+            return by_priority::find_path(&mut levels, ahead, host, ex, witness, winner);
+        }
+        while let Some(bucket) = ahead.take().or_else(|| levels.next(ex.request.routed_path())) {
+            if bucket.attempt(host, ex, witness, winner).is_break() {
+                return;
             }
         }
     }
@@ -311,13 +304,13 @@ impl Router {
         }
         // Tables of matching hosts come first: a route in one of them lost by its path, even if it has other
         // hosts too.
-        let near = reached.iter().map(|table| &table.paths).chain([&self.any_host]);
-        let far = self.hosts.values().map(|table| &table.paths);
-        for (paths, lost) in near
-            .map(|paths| (paths, MismatchReason::Path))
-            .chain(far.map(|paths| (paths, MismatchReason::Host)))
+        let near = reached.iter().map(|table| &table.table).chain([&self.any_host]);
+        let far = self.hosts.values().map(|table| &table.table);
+        for (table, lost) in near
+            .map(|table| (table, MismatchReason::Path))
+            .chain(far.map(|table| (table, MismatchReason::Host)))
         {
-            for route_path in paths.values().flat_map(RouteBucket::route_paths) {
+            for route_path in table.route_paths() {
                 if seen.insert(route_path.route.info.id.clone()) {
                     trace.candidate(&route_path.route, lost, ex);
                 }
@@ -328,22 +321,24 @@ impl Router {
 
     /// All routes, by id.
     pub fn routes(&self) -> BTreeMap<&str, &Arc<Route>> {
-        let tables = self.hosts.values().map(|table| &table.paths).chain([&self.any_host]);
-        let route_paths = tables.flat_map(|paths| paths.values()).flat_map(RouteBucket::route_paths);
+        let tables = self.hosts.values().map(|table| &table.table).chain([&self.any_host]);
+        let route_paths = tables.flat_map(PathTable::route_paths);
         route_paths.map(|route_path| (&*route_path.route.info.id, &route_path.route)).collect()
     }
 
-    /// Whether one of these path patterns matches the request.
-    pub fn fits_path(&self, uris: &[Box<str>], ex: &Exchange<'_>) -> bool {
-        let fits = |uri: &str| {
-            let key = path_key(uri, self.parameters)?;
+    /// Whether one of the paths of a route matches the request.
+    pub fn fits_path(&self, matching: &RouteMatching, ex: &Exchange<'_>) -> bool {
+        let path = ex.request.routed_path();
+        let pattern = matching.filters.as_ref().and_then(|filters| filters.path.as_deref());
+        let mut fits = pattern.is_some_and(|pattern| pattern.fits(path));
+        each_key(matching, self.parameters, |index, key| {
             // A trie of one pattern applies the rules of serving; a second matcher could differ (decision 19).
             let mut alone = Trie::default();
             alone.update(&key.bytes, key.reach, |_| Some(()));
-            alone.search().next(ex.request.routed_path())?;
-            key.rest.admits(uri, ex.request.routed_path(), &mut Vec::new()).then_some(())
-        };
-        uris.iter().any(|uri| fits(uri).is_some())
+            let uri = matching.uris.get(usize::from(index)).map_or("", |uri| uri);
+            fits |= alone.search().next(path).is_some() && key.rest.admits(uri, path, &mut Vec::new());
+        });
+        fits
     }
 
     /// Whether one of these host patterns matches the request; without patterns every host does.
@@ -432,9 +427,11 @@ fn fails<W: MatchObserver>(route: &Route, ex: &Exchange<'_>, witness: &mut W) ->
     if !filters.remote_addrs.is_empty() && !filters.remote_addrs.contains(ex.client.ip) {
         return Some(MismatchReason::RemoteAddr);
     }
-    match &filters.vars {
-        // An undecided condition does not match.
-        Some(vars) if witness.eval(vars, ex) != Some(true) => Some(MismatchReason::Vars),
-        _ => None,
+    // An undecided condition does not match.
+    if let Some(vars) = &filters.vars
+        && witness.eval(vars, ex) != Some(true)
+    {
+        return Some(MismatchReason::Vars);
     }
+    filters.matches.as_ref().and_then(|matches| matches.fails(ex))
 }

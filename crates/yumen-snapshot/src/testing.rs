@@ -110,6 +110,7 @@ pub(crate) fn route(id: &str, matching: RouteMatching) -> Arc<Route> {
         info,
         matching,
         target: RouteTarget::None,
+        forwarding: None,
         chain: Arc::default(),
         enable_websocket: false,
         skips_global_rules: false,

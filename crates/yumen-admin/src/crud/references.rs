@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 use yumen_config::Kind;
-use yumen_config::resource::{DeletionRefusal, ReferenceRule, upstreams_in};
+use yumen_config::resource::{DeletionRefusal, ReferenceRule, native_upstream_ids, upstreams_in};
 use yumen_plugin::PluginRegistry;
 use yumen_snapshot::compile::{Variables, meaning};
 use yumen_store::{ResourceKey, StoreState};
@@ -28,8 +28,10 @@ pub(crate) fn check(
     for (_, upstream) in upstreams_in(key.kind, object) {
         check_client_certificate(state, upstream)?;
     }
-    for (field, kind) in facts::required_references() {
-        let Some(id) = id_in(object, field) else { continue };
+    let native = native_upstream_ids(object).map(|member| (id_in(member, "upstream_id"), Kind::Upstreams));
+    let required = facts::required_references().map(|(field, kind)| (id_in(object, field), kind));
+    for (id, kind) in required.chain(native) {
+        let Some(id) = id else { continue };
         if state.get(kind, &id).is_none() {
             let name = kind.descriptor().names.label;
             return Err(ApiRefusal::invalid(format!(

@@ -3,7 +3,7 @@
 //! Reads stored text without validating it.
 
 use serde_json::{Map, Value};
-use yumen_config::resource::{PluginRole, ReferencePlace, ReferenceScan, upstreams_in};
+use yumen_config::resource::{PluginRole, ReferencePlace, ReferenceScan, native_upstream_ids, upstreams_in};
 use yumen_config::{Kind, schema};
 use yumen_plugin::PluginRegistry;
 use yumen_store::ResourceKey;
@@ -78,6 +78,8 @@ pub(crate) fn of(registry: &PluginRegistry, kind: Kind, object: &Map<String, Val
             ObjectFact::Uses(key)
         });
     }
+    let native = native_upstream_ids(object).filter_map(|member| id_in(member, "upstream_id"));
+    facts.extend(native.map(|id| ObjectFact::Uses(ResourceKey::new(Kind::Upstreams, id))));
     let protocol = object.get("protocol").and_then(Value::as_object);
     if let Some(id) = protocol.and_then(|protocol| id_in(protocol, "superior_id")) {
         facts.push(ObjectFact::Uses(ResourceKey::new(Kind::StreamRoutes, id)));

@@ -96,6 +96,9 @@ pub struct TimeoutSpec {
     /// and waits; absent means no bound. Beyond APISIX.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub total: Option<f64>,
+    /// For one attempt, from its begin to the last byte of its response; absent means no bound. Beyond APISIX.
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    pub attempt: Option<f64>,
 }
 
 /// A request method that a route can match.

@@ -4,7 +4,10 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::actions::{self, RouteActionsSpec};
+use super::backend::{self, BackendSpec, RetrySpec, SessionSpec};
 use super::common::{self, Labels, OneOrMany, Plugins, ResourceId, RouteMethod, TimeoutSpec};
+use super::route_match::{self, RouteMatchSpec};
 use super::upstream::{OnChangeSpec, UpstreamSpec};
 use super::{Kind, resource_type};
 use crate::schema::InvalidSettings;
@@ -53,6 +56,9 @@ pub struct RouteSpec {
     pub priority: i64,
     /// Conditions on variables, `[[name, operator, value], ...]`.
     pub vars: Option<Vec<Value>>,
+    /// Further conditions: literal paths, patterns, fields, query arguments. Beyond APISIX.
+    #[serde(rename = "match")]
+    pub matching: Option<RouteMatchSpec>,
     /// A condition in Lua; stored, but refused where it would have to run.
     #[schemars(length(min = 10))]
     pub filter_func: Option<String>,
@@ -61,6 +67,8 @@ pub struct RouteSpec {
     pub script: Option<String>,
     /// Id of a stored Lua script.
     pub script_id: Option<ResourceId>,
+    /// Native actions on requests and responses. Beyond APISIX.
+    pub actions: Option<RouteActionsSpec>,
     /// Settings by plugin name.
     #[serde(default)]
     #[schemars(schema_with = "common::plugins_schema")]
@@ -71,8 +79,15 @@ pub struct RouteSpec {
     pub upstream: Option<UpstreamSpec>,
     /// Id of an upstream.
     pub upstream_id: Option<ResourceId>,
+    /// Weighted upstreams, instead of `upstream` and `upstream_id`; empty answers every request with 500. Beyond APISIX.
+    #[schemars(length(max = 64))]
+    pub backends: Option<Vec<BackendSpec>>,
     /// Id of a service, which provides the settings that this route lacks.
     pub service_id: Option<ResourceId>,
+    /// Further attempts by status. Beyond APISIX.
+    pub retry: Option<RetrySpec>,
+    /// Session persistence. Beyond APISIX.
+    pub session: Option<SessionSpec>,
     /// Timeouts in place of the upstream's.
     pub timeout: Option<TimeoutSpec>,
     /// Whether requests may upgrade to WebSocket.
@@ -120,7 +135,10 @@ fn rules(schema: &mut Schema) {
     let acts = ["plugins", "upstream", "upstream_id", "service_id"];
     let pairs = ["uri", "uris"].into_iter().flat_map(|uri| acts.into_iter().map(move |act| [act, uri]));
     let scripts = [["script", "uri"], ["script", "uris"]];
-    let some: Vec<Value> = pairs.chain(scripts).map(|pair| json!({ "required": pair })).collect();
+    // Members beyond APISIX are one branch, which the message does not list.
+    let native = json!({ "anyOf": [{ "required": ["actions"] }, { "required": ["backends"] }] });
+    let some = pairs.chain(scripts).map(|pair| json!({ "required": pair }));
+    let some: Vec<Value> = some.chain([native]).collect();
     let at_most_one = |one: &str, many: &str| {
         json!({ "oneOf": [
             { "not": { "anyOf": [{ "required": [one] }, { "required": [many] }] } },
@@ -161,7 +179,11 @@ fn settle(route: &mut RouteSpec) -> Result<(), InvalidSettings> {
     if let Some(upstream) = &mut route.upstream {
         super::upstream::settle(upstream).map_err(|invalid| invalid.under("upstream"))?;
     }
-    Ok(())
+    if let Some(actions) = &route.actions {
+        actions::settle(actions).map_err(|invalid| invalid.under("actions"))?;
+    }
+    backend::settle(route)?;
+    route_match::settle(route)
 }
 
 resource_type!(RouteSpec, Kind::Routes, screen = screen, settle = settle);

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::backend::{self, BackendSpec};
 use super::common::{self, Labels, Plugins, ResourceId};
 use super::upstream::UpstreamSpec;
 use super::{Kind, resource_type};
@@ -69,6 +70,9 @@ pub struct StreamRouteSpec {
     pub upstream: Option<UpstreamSpec>,
     /// Id of an upstream.
     pub upstream_id: Option<ResourceId>,
+    /// Weighted upstreams, instead of `upstream` and `upstream_id`; empty closes every connection. Beyond APISIX.
+    #[schemars(length(max = 64))]
+    pub backends: Option<Vec<BackendSpec>>,
     /// Id of a service, which provides the upstream.
     pub service_id: Option<ResourceId>,
     /// Settings by plugin name.
@@ -102,7 +106,8 @@ fn settle(route: &mut StreamRouteSpec) -> Result<(), InvalidSettings> {
     if let Some(upstream) = &mut route.upstream {
         super::upstream::settle(upstream).map_err(|invalid| invalid.under("upstream"))?;
     }
-    Ok(())
+    let targets = [("upstream", route.upstream.is_some()), ("upstream_id", route.upstream_id.is_some())];
+    backend::settle_stream(route.backends.as_deref(), targets)
 }
 
 resource_type!(ProtoSpec, Kind::Protos);

@@ -278,6 +278,25 @@ pub struct UpstreamTlsSpec {
     /// Trust anchors in place of the system's, PEM; each is trusted only within its validity. Beyond APISIX.
     #[schemars(length(min = 128, max = 1048576))]
     pub ca: Option<String>,
+    /// The name in SNI and in the endpoint's certificate, instead of the host of requests. Beyond APISIX.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[0-9a-zA-Z-._]+$"))]
+    pub server_name: Option<String>,
+    /// Names of which the endpoint's certificate must have one, instead of `server_name`. Beyond APISIX.
+    #[schemars(length(min = 1, max = 16))]
+    pub subject_alt_names: Option<Vec<SanSpec>>,
+    /// The most certificates between the endpoint's and a trust anchor. Beyond APISIX.
+    #[schemars(range(max = 16))]
+    pub verify_depth: Option<u8>,
+}
+
+/// A subject alternative name of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SanSpec {
+    /// A DNS name; `*.example.com` stands for names with one more label.
+    Dns(#[schemars(length(min = 1, max = 253))] String),
+    /// A URI, compared as a whole.
+    Uri(#[schemars(length(min = 1, max = 2048))] String),
 }
 
 fn rules(schema: &mut Schema) {

@@ -74,7 +74,7 @@ impl RuleWriter<'_> {
             None => format!("{namespace}/{name}!{part}!{rule:02}!{index:03}"),
             Some(gateway) => {
                 format!(
-                    "{namespace}/{name}!{part}!{rule:02}!{index:03}!{}/{}",
+                    "{namespace}/{name}!{part}!{rule:02}!{index:03}!{}.{}",
                     gateway.namespace, gateway.name
                 )
             }
@@ -112,7 +112,7 @@ impl RuleWriter<'_> {
         let scopes: Vec<&str> = group.scopes.iter().map(|scope| &**scope).collect();
         members.insert("scopes".to_owned(), scopes.into());
         members.insert("create_time".to_owned(), self.meta.created_s.into());
-        members.insert("labels".to_owned(), json!({ "origin": self.route.to_string() }));
+        members.insert("labels".to_owned(), json!({ "origin": self.route.origin_label() }));
         members.into()
     }
 }

@@ -10,7 +10,7 @@ use super::backends::{BackendResolver, BackendTarget};
 use super::report::{RuleFindings, status_draft};
 use super::rule_writer::{ScopeGroup, scope_groups};
 use crate::derived::{
-    ConditionReason, SectionKey, SectionProtocol, StreamCandidate, UpstreamFlavor, UpstreamKey,
+    ConditionReason, SectionKey, SectionProtocol, StreamRouteCandidate, UpstreamFlavor, UpstreamKey,
 };
 use crate::engine::{DerivedOutput, TrackedView, UnitOutput};
 use crate::model::{ClusterKind, ObjectKey, StreamRouteObject};
@@ -43,7 +43,7 @@ pub(super) fn translate_candidate(view: &TrackedView<'_>, key: &ObjectKey) -> Un
         members.insert("backends".to_owned(), backends_value(&backends, gateway, &mut output.upstreams));
         add_origin(&mut members, key, object.meta.created_s);
         let members: Arc<str> = Value::from(members).to_string().into();
-        let candidate = StreamCandidate { created_s: object.meta.created_s, members };
+        let candidate = StreamRouteCandidate { created_s: object.meta.created_s, members };
         output.derived = Some(DerivedOutput::Stream(Arc::new(candidate)));
         output.attachments = sections.iter().map(|section| section.key.clone()).collect();
     }
@@ -142,7 +142,7 @@ fn backends_value(
 
 fn add_origin(members: &mut Map<String, Value>, key: &ObjectKey, created_s: i64) {
     members.insert("create_time".to_owned(), created_s.into());
-    members.insert("labels".to_owned(), json!({ "origin": key.to_string() }));
+    members.insert("labels".to_owned(), json!({ "origin": key.origin_label() }));
 }
 
 /// Findings about the rules. The API allows one rule; more could not be told apart.
@@ -205,7 +205,7 @@ impl TlsRouteWriter<'_> {
                 let (namespace, name) = (&self.key.namespace, &self.key.name);
                 let mut id = format!("{namespace}/{name}!{part}!{position:04}");
                 if let Some(gateway) = gateway {
-                    id.push_str(&format!("!{}/{}", gateway.namespace, gateway.name));
+                    id.push_str(&format!("!{}.{}", gateway.namespace, gateway.name));
                 }
                 let name = ResourceName::new(TranslatedKind::StreamRoutes, id);
                 self.output.add_resource(name.kind, name.id.clone(), &members.into());

@@ -21,8 +21,8 @@ pub struct UpstreamSelection {
     pub deadline_ms: u64,
     /// Forwarding fields that are not added to the request.
     pub omitted: OmittedForwarding,
-    /// Target of a copy of the request. The copy includes the body if that is buffered.
-    pub mirror: Option<Box<MirrorTarget>>,
+    /// Targets of copies of the request. A copy includes the body if that is buffered.
+    pub mirrors: Vec<MirrorTarget>,
 }
 
 /// Forwarding fields that the gateway does not add to a request, because the settings of a plugin remove them.

@@ -44,9 +44,13 @@ fn check(settings: Value, request: &str, is_copied: bool, needs_body: bool) {
     let plugin = bench.plugin("proxy-mirror", settings.clone());
     let mut ex = bench.exchange(request);
     let is_requested = matches!(plugin.rewrite(&mut ex), Step::NeedBody { .. });
-    assert_eq!((ex.upstream.mirror.is_some(), is_requested), (is_copied, needs_body), "{settings} {request}");
+    assert_eq!(
+        (!ex.upstream.mirrors.is_empty(), is_requested),
+        (is_copied, needs_body),
+        "{settings} {request}"
+    );
     // The second call, with the body, changes nothing.
-    assert!(ex.upstream.mirror.is_none() || matches!(plugin.rewrite(&mut ex), Step::Continue));
+    assert!(ex.upstream.mirrors.is_empty() || matches!(plugin.rewrite(&mut ex), Step::Continue));
 }
 
 #[test]
@@ -69,7 +73,7 @@ fn a_share_of_the_requests_is_drawn() {
     let draw = |_: &usize| {
         let mut ex = bench.exchange("GET /a HTTP/1.1");
         assert!(matches!(plugin.rewrite(&mut ex), Step::Continue));
-        ex.upstream.mirror.is_some()
+        !ex.upstream.mirrors.is_empty()
     };
     let drawn = (0..1000).filter(draw).count();
     assert!((200..300).contains(&drawn), "{drawn} of 1000");

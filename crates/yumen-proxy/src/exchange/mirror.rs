@@ -25,9 +25,21 @@ const ANSWERED: usize = 0;
 const FAILED: usize = 1;
 const DROPPED: usize = 2;
 
-/// Sends a copy of a request to `main` to the mirror, within the bounds.
+/// Sends a copy of a request to `main` to each of its mirrors.
 #[cold]
-pub(crate) fn send(
+pub(crate) fn send_all(
+    conn: &DownstreamConnection,
+    ex: &mut Exchange<'_>,
+    snapshot: &Snapshot,
+    main: &Upstream,
+) {
+    for mirror in std::mem::take(&mut ex.upstream.mirrors) {
+        send(conn, ex, snapshot, main, &mirror);
+    }
+}
+
+/// Sends a copy of a request to `main` to the mirror, within the bounds.
+fn send(
     conn: &DownstreamConnection,
     ex: &Exchange<'_>,
     snapshot: &Snapshot,

@@ -28,7 +28,7 @@ use crate::exchange::forward::forward;
 use crate::exchange::forwarded;
 use crate::exchange::mirror;
 use crate::exchange::proxied::ProxiedExchange;
-use crate::exchange::reply;
+use crate::exchange::{reply, weighted};
 use crate::fault::{Fault, FaultKind};
 use crate::observe::{ExchangeStopwatch, RecentRequest, SampledExchange};
 use crate::runtime::clock;
@@ -134,8 +134,8 @@ async fn walk(
         }
         Ok((route, upstream)) => {
             chains.upstream = Some(upstream);
-            if let Some(mirror) = ex.upstream.mirror.take() {
-                mirror::send(conn, &ex, &pinned, upstream, &mirror);
+            if !ex.upstream.mirrors.is_empty() {
+                mirror::send_all(conn, &mut ex, &pinned, upstream);
             }
             let mut proxied = ProxiedExchange {
                 conn,
@@ -288,6 +288,7 @@ async fn decide<'s>(
     let slot = match (ex.upstream.slot, &route.target) {
         (Some(slot), _) => UpstreamSlotId(slot),
         (None, RouteTarget::Upstream(slot)) => *slot,
+        (None, RouteTarget::Weighted(of)) => weighted::pick(conn, ex, of).map_err(ExchangeStop::Respond)?,
         _ => return Err(FaultKind::NoEndpoint.into()),
     };
     match pinned.upstream(slot) {

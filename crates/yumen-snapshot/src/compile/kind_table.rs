@@ -12,9 +12,11 @@ use yumen_plugin::proto::ProtoDescriptors;
 
 use super::names::ObjectName;
 use super::plugin_settings::PluginOwner;
+use super::route_match::CompiledMatch;
 use super::validate::{self, ObjectError, ObjectValidator};
 use super::{
-    Compiler, StageResult, certificate, foreign_members, invalid, route, stream, suspicious_values, upstream,
+    Compiler, StageResult, certificate, foreign_members, invalid, native_actions, not_in_force, route,
+    stream, suspicious_values, upstream,
 };
 
 /// The functions that compile objects of one kind.
@@ -90,6 +92,8 @@ static ROUTES: KindCompiler = KindCompiler {
     validate: |validator, value| {
         let written = decode_value::<config::RouteSpec>(value)?;
         route::conditions(&written)?;
+        CompiledMatch::of(&written)?;
+        native_actions::check(&written)?;
         validator.plugins(written.plugins, PluginOwner::Traffic)
     },
     dependents: DependentUpdate::Link,
@@ -114,6 +118,7 @@ static UPSTREAMS: KindCompiler = KindCompiler {
         let mut problems = suspicious_values::of_upstream(name, "", &written);
         problems.extend(upstream::ignored_proxy_protocol(name, "proxy_protocol", Some(&written)));
         problems.extend(upstream::unserved_scheme(name, "scheme", Some(&written)));
+        problems.extend(not_in_force::of_upstream(name, "", Some(&written)));
         Ok(problems)
     },
     link: nothing_to_link,

@@ -236,5 +236,8 @@ impl PluginBuilder<'_> {
 /// The metadata objects that plugins are built from.
 pub(super) fn metadata_of(entries: &[PluginEntry]) -> impl Iterator<Item = ObjectName> {
     // Registered for every entry, disabled ones too: the metadata may not exist yet.
-    entries.iter().map(|entry| ObjectName::new(Kind::PluginMetadata, entry.name()))
+    // Native actions have no metadata.
+    let is_plugin =
+        |entry: &&PluginEntry| ![yumen_actions::ARRIVAL, yumen_actions::FORWARDING].contains(&entry.name());
+    entries.iter().filter(is_plugin).map(|entry| ObjectName::new(Kind::PluginMetadata, entry.name()))
 }

@@ -12,11 +12,14 @@ use yumen_plugin::{ConditionExpr, Method, RouteInfo};
 use super::names::ObjectName;
 use super::plugin_settings::PluginOwner;
 use super::plugins::{self, PluginEntry, metadata_of};
+use super::route_match::CompiledMatch;
 use super::service::StagedService;
 use super::target::StagedTarget;
 use super::validate::ObjectError;
-use super::{Compiler, StageResult, invalid, never_run, suspicious_values, upstream};
-use crate::route::{Route, RouteFilters, RouteMatching, RouteTarget};
+use super::{Compiler, StageResult, invalid, never_run, not_in_force, suspicious_values, target, upstream};
+use crate::route::{
+    ForwardingRules, PathForm, Route, RouteFilters, RouteMatching, RouteTarget, SessionRules, StatusRetry,
+};
 
 /// The parts of a route that linking combines with those of other objects.
 #[derive(Debug)]
@@ -57,7 +60,7 @@ impl StagedRoute {
     fn references(&self) -> impl Iterator<Item = ObjectName> {
         let service = self.service.clone().map(|id| ObjectName::new(Kind::Services, id));
         let config = self.plugin_config.clone().map(|id| ObjectName::new(Kind::PluginConfigs, id));
-        let named = [self.target.reference(), service, config].into_iter().flatten();
+        let named = self.target.references().chain(service).chain(config);
         named.chain(metadata_of(&self.own))
     }
 }
@@ -83,9 +86,22 @@ fn matching(written: &config::RouteSpec) -> Result<RouteMatching, InvalidSetting
                 .hint("write an address or a network, as in \"10.1.2.3\" or \"10.0.0.0/8\"")
         }
     })?;
+    let CompiledMatch { paths, pattern, conditions } = CompiledMatch::of(written)?;
+    let filters = match pattern.is_some() || conditions.is_some() {
+        true => {
+            let base = filters.map(Arc::unwrap_or_clone).unwrap_or_default();
+            Some(Arc::new(RouteFilters { path: pattern.map(Box::new), matches: conditions, ..base }))
+        }
+        false => filters,
+    };
+    let (uris, path_form) = match paths {
+        Some((uris, form)) => (uris.into(), form),
+        None => (written.uris().iter().map(Box::from).collect(), PathForm::Patterns),
+    };
     let methods = written.methods.iter().flatten();
     Ok(RouteMatching {
-        uris: written.uris().iter().map(Box::from).collect(),
+        uris,
+        path_form,
         hosts: lower_case(written.hosts().iter()),
         // The router sorts by 32 bits; a larger number in the text has the same effect as the bound.
         priority: written.priority.clamp(i32::MIN.into(), i32::MAX.into()) as i32,
@@ -109,10 +125,10 @@ fn operator_hint(refused: InvalidSettings) -> InvalidSettings {
 
 /// All faults in the conditions of a route. `members` are those members of the object that the schema accepts.
 pub(super) fn faults_of_conditions(members: &Map<String, Value>) -> Vec<InvalidSettings> {
-    let conditions = ["vars", "remote_addr", "remote_addrs", "filter_func"];
+    let conditions = ["vars", "remote_addr", "remote_addrs", "match", "filter_func"];
     // The rest of the object may be invalid, so the conditions are checked in a minimal route.
     let mut route =
-        Map::from_iter([("uri".into(), "/".into()), ("plugins".into(), Value::Object(Map::new()))]);
+        Map::from_iter([("uri".into(), "/*".into()), ("plugins".into(), Value::Object(Map::new()))]);
     route.extend(conditions.iter().filter_map(|field| {
         let value = members.get(*field)?;
         Some(((*field).to_owned(), value.clone()))
@@ -121,7 +137,7 @@ pub(super) fn faults_of_conditions(members: &Map<String, Value>) -> Vec<InvalidS
     // Each round finds the first fault and removes its member, so the loop ends.
     while let Ok(written) = config::decode_value::<config::RouteSpec>(Value::Object(route.clone())) {
         let Err(fault) = matching(&written) else { break };
-        let member = fault.path.split('[').next().unwrap_or_default();
+        let member = fault.path.split(['[', '.']).next().unwrap_or_default();
         if route.remove(member).is_none() {
             break;
         }
@@ -157,11 +173,12 @@ pub(super) fn conditions(written: &config::RouteSpec) -> Result<Option<Arc<Route
         None | Some([]) => None,
         Some(vars) => Some(ConditionExpr::parse(&Value::Array(vars.to_vec())).map_err(ConditionError::Vars)?),
     };
-    Ok((!remote_addrs.is_empty() || vars.is_some()).then(|| Arc::new(RouteFilters { remote_addrs, vars })))
+    Ok((!remote_addrs.is_empty() || vars.is_some())
+        .then(|| Arc::new(RouteFilters { remote_addrs, vars, ..RouteFilters::default() })))
 }
 
 /// The fields that a broken route is matched by.
-const MATCHING_FIELDS: [&str; 14] = [
+const MATCHING_FIELDS: [&str; 15] = [
     "uri",
     "uris",
     "host",
@@ -171,6 +188,7 @@ const MATCHING_FIELDS: [&str; 14] = [
     "methods",
     "priority",
     "vars",
+    "match",
     "filter_func",
     "status",
     "name",
@@ -258,13 +276,28 @@ fn differ_only_in_upstream(previous: &str, current: &str) -> bool {
     let essence = |json: &str| {
         let mut written: Map<String, Value> = serde_json::from_str(json).ok()?;
         // Descriptive fields and timestamps change with every write by the Admin API.
-        for field in ["upstream", "create_time", "update_time", "name", "desc", "labels"] {
+        for field in ["upstream", "backends", "create_time", "update_time", "name", "desc", "labels"] {
             written.remove(field);
         }
         Some(written)
     };
     // Equal texts need no parsing.
     previous == current || essence(previous).is_some_and(|previous| Some(previous) == essence(current))
+}
+
+/// The rules of forwarding of a route, if it has any.
+fn forwarding(written: &config::RouteSpec) -> Option<ForwardingRules> {
+    let retry = written.retry.as_ref().map(|retry| StatusRetry {
+        statuses: retry.statuses.as_slice().into(),
+        attempts: retry.attempts,
+        backoff_ms: retry.backoff_ms,
+        backoff_ms_max: match retry.backoff_ms_max {
+            0 => retry.backoff_ms * 10,
+            bound => bound,
+        },
+    });
+    let session = written.session.as_ref().map(|session| Arc::new(SessionRules { written: session.clone() }));
+    (retry.is_some() || session.is_some()).then_some(ForwardingRules { retry, session })
 }
 
 impl Compiler {
@@ -275,11 +308,14 @@ impl Compiler {
             return Err(vec![Problem::error(name.to_string(), "script", "Lua scripts are not supported")]);
         }
         // Everything that can fail comes before `unroute`: a refused text must leave the version in force untouched.
-        let built = self.plugin_builder().build(name, written.plugins.take(), PluginOwner::Traffic);
+        let mut built = self.plugin_builder().build(name, written.plugins.take(), PluginOwner::Traffic);
+        self.plugin_builder().build_actions(name, written.actions.as_ref(), &mut built);
         if built.failed {
             return Err(built.problems);
         }
         let unserved = upstream::unserved_scheme(name, "upstream.scheme", written.upstream.as_ref());
+        let backends = written.backends.as_deref().map(target::backends).transpose();
+        let backends = backends.map_err(|error| vec![invalid(name, error)])?;
         // Last of the fallible steps, since it puts the upstream into its slot.
         let mut problems = built.problems;
         problems.extend(suspicious_values::of_target(
@@ -287,13 +323,16 @@ impl Compiler {
             written.upstream.as_ref(),
             written.upstream_id.is_some(),
         ));
-        let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take())?;
+        let not_in_force = not_in_force::of_route(name, &written);
+        let target =
+            self.stage_target(name, written.upstream.take(), written.upstream_id.take(), backends)?;
         // The references of the previous version are removed before those of the new one are added; they may be equal.
         self.unroute(name);
         let mut route = self.new_route(name, &written, matching);
         // Compares with the text in force, so it must run before the new text is stored.
         self.keep_lifetime(name, json, &mut route);
         problems.extend(unserved);
+        problems.extend(not_in_force);
         problems.extend(suspicious_values::of_route(name, &written, self.context.env.path_parameters));
         let hosts = route.matching.hosts.clone();
         self.insert_route(name, route, StagedRoute::new(&written, hosts, built.entries.into(), target));
@@ -316,6 +355,7 @@ impl Compiler {
             enable_websocket: false,
             skips_global_rules: written.skip_global_rules,
             timeouts: written.timeout.as_ref().map(upstream::timeouts).map(Box::new),
+            forwarding: forwarding(written).map(Box::new),
             on_change: written.on_change.map(upstream::on_change),
             life: Arc::default(),
             matching,
@@ -420,6 +460,7 @@ impl Compiler {
             enable_websocket,
             skips_global_rules: previous.skips_global_rules,
             timeouts: previous.timeouts.clone(),
+            forwarding: previous.forwarding.clone(),
             on_change: previous.on_change,
             life: previous.life.clone(),
         };
@@ -467,6 +508,9 @@ impl Compiler {
         match target {
             StagedTarget::None => RouteTarget::None,
             StagedTarget::Inline(slot) => RouteTarget::Upstream(*slot),
+            StagedTarget::Weighted(backends) => self.weighted_target(backends, |at, id| {
+                missing(&format!("backends[{at}].upstream_id"), "upstream", id);
+            }),
             StagedTarget::Named(id) => {
                 match self.upstreams.slot_of(&ObjectName::new(Kind::Upstreams, id.clone())) {
                     Some(slot) => RouteTarget::Upstream(slot),

@@ -11,7 +11,7 @@ use super::plugin_settings::PluginOwner;
 use super::plugins::{PluginSet, metadata_of};
 use super::route::lower_case;
 use super::target::StagedTarget;
-use super::{Compiler, StageResult, invalid, suspicious_values, upstream};
+use super::{Compiler, StageResult, invalid, not_in_force, suspicious_values, upstream};
 
 /// A service, as routes are linked to it.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct StagedService {
 impl StagedService {
     /// The objects that the service depends on.
     fn references(&self) -> impl Iterator<Item = ObjectName> {
-        self.target.reference().into_iter().chain(metadata_of(&self.plugins.entries))
+        self.target.references().chain(metadata_of(&self.plugins.entries))
     }
 }
 
@@ -54,7 +54,8 @@ impl Compiler {
             written.upstream_id.is_some(),
         ));
         problems.extend(upstream::unserved_scheme(name, "upstream.scheme", written.upstream.as_ref()));
-        let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take())?;
+        problems.extend(not_in_force::of_upstream(name, "upstream", written.upstream.as_ref()));
+        let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take(), None)?;
         self.unlink_service(name);
         let staged = StagedService {
             name: written.name.unwrap_or_default().into(),

@@ -15,7 +15,7 @@ use super::plugins::{self, PluginEntry, metadata_of};
 use super::route::matched_by;
 use super::target::StagedTarget;
 use super::upstream::{ignored_proxy_protocol, unserved_scheme};
-use super::{Compiler, StageResult, invalid, missing_plugins, suspicious_values};
+use super::{Compiler, StageResult, invalid, missing_plugins, not_in_force, suspicious_values, target};
 use crate::route::RouteTarget;
 use crate::streams::{AddressBlock, StreamMatching, StreamRoute};
 
@@ -47,7 +47,7 @@ impl StagedStream {
     /// The objects that the stream route depends on.
     fn references(&self) -> impl Iterator<Item = ObjectName> {
         let service = self.service.clone().map(|id| ObjectName::new(Kind::Services, id));
-        [self.target.reference(), service].into_iter().flatten().chain(metadata_of(&self.own))
+        self.target.references().chain(service).chain(metadata_of(&self.own))
     }
 }
 
@@ -91,8 +91,12 @@ impl Compiler {
             written.upstream_id.is_some(),
         ));
         problems.extend(unserved_scheme(name, "upstream.scheme", written.upstream.as_ref()));
+        problems.extend(not_in_force::of_upstream(name, "upstream", written.upstream.as_ref()));
+        let backends = written.backends.as_deref().map(target::backends).transpose();
+        let backends = backends.map_err(|error| vec![invalid(name, error)])?;
         // Last of the fallible steps, as in `stage_route`.
-        let target = self.stage_target(name, written.upstream.take(), written.upstream_id.take())?;
+        let target =
+            self.stage_target(name, written.upstream.take(), written.upstream_id.take(), backends)?;
         self.unroute_stream(name);
         problems.extend(ignored_protocol(name, &written));
         let route = self.new_stream_route(name, &written, matching);
@@ -240,6 +244,9 @@ impl Compiler {
                 refuse("the stream route has no upstream")
             }
             StagedTarget::Inline(slot) => RouteTarget::Upstream(*slot),
+            StagedTarget::Weighted(backends) => self.weighted_target(backends, |at, id| {
+                drop(missing(&format!("backends[{at}].upstream_id"), "upstream", id));
+            }),
             StagedTarget::Named(id) => {
                 match self.upstreams.slot_of(&ObjectName::new(Kind::Upstreams, id.clone())) {
                     Some(slot) => RouteTarget::Upstream(slot),

@@ -182,6 +182,7 @@ pub(super) fn answer(snapshot: &Snapshot, request: &str) -> String {
     let Some(route) = snapshot.router.find(&mut ex, &mut ()) else { return "-".into() };
     let goes = match &route.target {
         RouteTarget::None => "none".into(),
+        RouteTarget::Weighted(of) => format!("{} backends", of.targets.len()),
         RouteTarget::Refuse { status, .. } => status.to_string(),
         RouteTarget::Upstream(slot) => {
             let upstream = snapshot.upstream(*slot).expect("a slot in use is filled");

@@ -102,9 +102,12 @@ impl MismatchText<'_, '_> {
             }
             MismatchReason::Path => path(),
             MismatchReason::Shadowed => self.shadowed(route),
-            MismatchReason::Method | MismatchReason::RemoteAddr | MismatchReason::Vars => {
-                losing.detail.clone()
-            }
+            MismatchReason::Method
+            | MismatchReason::RemoteAddr
+            | MismatchReason::Vars
+            | MismatchReason::Header
+            | MismatchReason::Query
+            | MismatchReason::Protocol => losing.detail.clone(),
         }
     }
 
@@ -135,7 +138,7 @@ impl MismatchText<'_, '_> {
     }
 
     fn fits_path(&self, route: &Route) -> bool {
-        self.snapshot.router.fits_path(&route.matching.uris, self.ex)
+        self.snapshot.router.fits_path(&route.matching, self.ex)
     }
 
     /// The routes that miss in one point only: the host, or the end of the path.

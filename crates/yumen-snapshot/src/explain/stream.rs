@@ -221,8 +221,9 @@ fn follow(
     if is_refused {
         return explanation.remarks.push("a plugin refuses it: the connection is closed".into());
     }
-    let upstream = match route.target {
-        RouteTarget::Upstream(slot) => snapshot.upstream(slot),
+    let upstream = match &route.target {
+        RouteTarget::Upstream(slot) => snapshot.upstream(*slot),
+        RouteTarget::Weighted(of) => of.pick(0).and_then(|target| snapshot.upstream(target.slot?)),
         _ => None,
     };
     let Some(upstream) = upstream else {

@@ -6,23 +6,23 @@ use smallvec::SmallVec;
 use yumen_plugin::Exchange;
 
 use super::match_observer::MatchObserver;
-use super::{Paths, RouteBucket, RoutePath, attempt};
+use super::trie::TrieSearch;
+use super::{RouteBucket, RoutePath, attempt};
 use crate::route::Route;
 
 /// The levels of one prefix that are sorted without an allocation.
 const INLINE: usize = 8;
 
-/// As the look-up by levels alone, but the levels with the same text before their first parameter or `*` are one.
+/// As the look-up by levels alone, beginning with the level `ahead`, but the levels with the same text before their first parameter or `*` are one.
 #[cold]
 pub(super) fn find_path<'s, W: MatchObserver>(
-    paths: &'s Paths,
+    levels: &mut TrieSearch<'s, RouteBucket>,
+    mut ahead: Option<&'s RouteBucket>,
     host: &'s str,
     ex: &mut Exchange<'s>,
     witness: &mut W,
     winner: &mut Option<&'s Route>,
 ) {
-    let mut levels = paths.search();
-    let mut ahead = None;
     while let Some(first) = ahead.take().or_else(|| levels.next(ex.request.routed_path())) {
         let prefix = literal_length(first);
         let mut group: SmallVec<[&[RoutePath]; INLINE]> = SmallVec::new();

@@ -18,6 +18,12 @@ pub enum MismatchReason {
     RemoteAddr,
     /// Its `vars` do not hold.
     Vars,
+    /// A condition on a field does not hold.
+    Header,
+    /// A condition on a query argument does not hold.
+    Query,
+    /// The request is no gRPC call.
+    Protocol,
     /// Another route with a closer host or path, or a higher priority, took precedence.
     Shadowed,
 }
@@ -114,6 +120,10 @@ fn detail(route: &Route, lost: MismatchReason, ex: &Exchange<'_>) -> String {
         MismatchReason::Vars => {
             let vars = route.matching.filters.as_ref().and_then(|filters| filters.vars.as_ref());
             vars.and_then(|vars| vars.failing(ex)).map_or_else(String::new, |failing| failing.to_string())
+        }
+        MismatchReason::Header | MismatchReason::Query | MismatchReason::Protocol => {
+            let matches = route.matching.filters.as_ref().and_then(|filters| filters.matches.as_ref());
+            matches.map_or_else(String::new, |matches| matches.explain(lost, ex))
         }
         MismatchReason::Host | MismatchReason::Path | MismatchReason::Shadowed => String::new(),
     }

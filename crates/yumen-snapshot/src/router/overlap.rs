@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::pattern::{PatternKey, path_key};
 use super::trie::KeyMatch;
 use super::{RoutePath, Router};
-use crate::route::Route;
+use crate::route::{PathForm, Route};
 
 /// A route that loses requests to another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +32,8 @@ impl Router {
     /// from another. Every result is certain; overlaps through conditions on variables are not searched.
     pub fn overlaps(&self) -> Vec<RouteOverlap> {
         let mut standings: BTreeMap<&str, RouteCoverage<'_>> = BTreeMap::new();
-        let tables = self.hosts.values().map(|table| &table.paths).chain([&self.any_host]);
-        for bucket in tables.flat_map(|paths| paths.values()) {
+        let tables = self.hosts.values().map(|table| &table.table).chain([&self.any_host]);
+        for bucket in tables.flat_map(|table| table.paths.values()) {
             // Earlier candidates of a bucket are tried first, so only they can take requests away.
             for (at, route_path) in bucket.route_paths().iter().enumerate() {
                 let standing = standings.entry(&route_path.route.info.id).or_default();
@@ -61,13 +61,13 @@ impl Router {
     fn cover_any_host<'r>(&'r self, standings: &mut BTreeMap<&'r str, RouteCoverage<'r>>) {
         // Without a table for `*`, no route precedes those without hosts at any host.
         let Some(star) = self.hosts.values().find(|table| &*table.pattern == "*") else { return };
-        for bucket in self.any_host.values() {
+        for bucket in self.any_host.paths.values() {
             for (at, route_path) in bucket.route_paths().iter().enumerate() {
                 let is_covered = bucket.route_paths()[..at].iter().any(|first| covers(first, route_path));
                 let Some(key) = self.uri(route_path).and_then(|uri| path_key(uri, self.parameters)) else {
                     continue;
                 };
-                let mut levels = star.paths.search();
+                let mut levels = star.table.paths.search();
                 let mut found = None;
                 // Prefixes from the longest, as a request would meet them.
                 while let (None, Some(bucket)) = (found, levels.next(&*key.bytes)) {
@@ -86,7 +86,11 @@ impl Router {
         }
     }
 
+    /// The pattern of a path; `None` for literal paths, which are not compared across tables.
     fn uri<'w>(&self, route_path: &'w RoutePath) -> Option<&'w str> {
+        if route_path.route.matching.path_form != PathForm::Patterns {
+            return None;
+        }
         route_path.route.matching.uris.get(usize::from(route_path.uri)).map(|uri| &**uri)
     }
 

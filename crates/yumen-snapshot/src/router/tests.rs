@@ -225,7 +225,8 @@ fn a_level_whose_routes_fail_falls_through_to_the_next() {
     let mut router = table(&[("any", "/*", &[]), ("wide", "/a*", &["*.com"])]);
     let post = RouteMatching { methods: Method::Post.bit(), ..matching(&["/ab"], &["x.com"]) };
     router.insert(&route("post", post));
-    let block = RouteFilters { remote_addrs: IpSet::parse(["192.168.0.0/16"]).unwrap(), vars: None };
+    let block =
+        RouteFilters { remote_addrs: IpSet::parse(["192.168.0.0/16"]).unwrap(), ..RouteFilters::default() };
     let inside = RouteMatching { filters: Some(Arc::new(block)), ..matching(&["/ab"], &["*.com"]) };
     router.insert(&route("inside", inside));
     check(&router, &[("/ab", "x.com", "wide"), ("/b", "x.com", "any")]);

@@ -28,6 +28,7 @@ fn answer(snapshot: &Snapshot, port: u16) -> String {
     let goes = match &route.target {
         RouteTarget::Refuse { message, .. } => message.to_string(),
         RouteTarget::None => "nowhere".into(),
+        RouteTarget::Weighted(of) => format!("{} backends", of.targets.len()),
         RouteTarget::Upstream(slot) => {
             let upstream = snapshot.shared_upstream(*slot).expect("a slot in use is filled");
             let bench = TestWorker::default();
