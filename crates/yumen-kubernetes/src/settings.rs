@@ -35,8 +35,6 @@ pub struct TranslationSettings {
     pub zone: Option<Arc<str>>,
     /// Whether the host has IPv6, so that listeners bind `[::]`.
     pub has_ipv6: bool,
-    /// Whether the translation writes status and objects although another controller may serve the same classes.
-    pub take_over: bool,
 }
 
 impl Default for TranslationSettings {
@@ -50,7 +48,6 @@ impl Default for TranslationSettings {
             publish_addresses: Vec::new(),
             zone: None,
             has_ipv6: true,
-            take_over: true,
         }
     }
 }

@@ -28,13 +28,13 @@ pub(crate) struct CaseSettings {
 impl CaseSettings {
     pub(crate) fn read(document: Option<&Value>) -> CaseSettings {
         let document = document.cloned().unwrap_or_default();
-        let mut translation = TranslationSettings::default();
-        translation.mode = match document["mode"].as_str() {
+        let mode = match document["mode"].as_str() {
             None | Some("service") => GatewayMode::Service,
             Some("merged") => GatewayMode::Merged,
             Some("host") => GatewayMode::Host,
             Some(other) => panic!("unknown mode `{other}`"),
         };
+        let mut translation = TranslationSettings { mode, ..TranslationSettings::default() };
         if let Some(kind) = document["service_type"].as_str() {
             translation.service_type = kind.into();
         }
@@ -200,7 +200,7 @@ impl ModelCluster {
         for change in delta.resources {
             match change {
                 ResourceChange::Put(resource) => {
-                    let value: Value = serde_json::from_str(&resource.json).unwrap();
+                    let value: Value = serde_json::from_str(&resource.json).expect("resources are JSON");
                     check_schema(resource.name.kind, &resource.name.id, &value);
                     result.resources.insert(resource.name.to_string(), value);
                 }
@@ -211,7 +211,8 @@ impl ModelCluster {
         }
         for (key, draft) in delta.statuses {
             let previous = self.translator.object(&key).and_then(|object| object.meta().status.clone());
-            let previous = previous.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap());
+            let previous =
+                previous.map_or(Value::Null, |text| serde_json::from_str(&text).expect("a status is JSON"));
             let Some(mut object) = self.objects.get(&key).cloned() else { continue };
             let status = finish(&draft.unwrap_or_default(), &self.controller, &AllApplied, &previous, NOW);
             result.statuses.insert(key.to_string(), brief(status.clone()));
