@@ -35,6 +35,9 @@ pub struct TranslationSettings {
     pub zone: Option<Arc<str>>,
     /// Whether the host has IPv6, so that listeners bind `[::]`.
     pub has_ipv6: bool,
+    /// Whether the translation yields statuses and objects to write. False while another controller serves the same
+    /// classes.
+    pub take_over: bool,
 }
 
 impl Default for TranslationSettings {
@@ -48,6 +51,7 @@ impl Default for TranslationSettings {
             publish_addresses: Vec::new(),
             zone: None,
             has_ipv6: true,
+            take_over: true,
         }
     }
 }
