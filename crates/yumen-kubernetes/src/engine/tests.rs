@@ -14,6 +14,7 @@ use crate::model::{
 };
 use crate::resources::{ResourceChange, TranslatedKind};
 use crate::settings::TranslationSettings;
+use crate::status::StatusDraft;
 
 struct NoCertificates;
 
@@ -235,4 +236,55 @@ fn undecodable_objects_are_problems_until_they_decode() {
     let message = "object does not decode: port is no number; the previous version is in force instead";
     assert_eq!(delta.problems.unwrap()[0].message, message);
     assert_eq!(case.apply(vec![gateway("g", 80)]).1.problems, Some(Vec::new()));
+}
+
+#[test]
+fn lists_keep_objects_that_do_not_decode_and_forget_those_that_are_deleted() {
+    let mut case = EngineCase::new();
+    let key = ObjectKey::new(ClusterKind::Gateway, "n", "g");
+    case.apply(vec![gateway("g", 80)]);
+    let undecodable = ClusterChange::Undecodable(key, "x".to_owned());
+    let (_, delta) = case.apply(vec![undecodable, ClusterChange::Replace(ClusterKind::Gateway, Vec::new())]);
+    assert_eq!(delta.resources, []);
+    assert_eq!(delta.problems.map(|problems| problems.len()), Some(1));
+    let (_, delta) = case.apply(vec![ClusterChange::Replace(ClusterKind::Gateway, Vec::new())]);
+    assert_eq!(delta.resources.len(), 1);
+    assert_eq!(delta.problems, Some(Vec::new()));
+}
+
+#[test]
+fn without_take_over_only_resources_are_written() {
+    let settings = TranslationSettings { take_over: false, ..TranslationSettings::default() };
+    let mut case = EngineCase { engine: TranslationEngine::new(settings, Arc::new(NoCertificates)) };
+    let (_, delta) = case.apply(vec![gateway("g", 80)]);
+    assert_eq!(delta.resources.len(), 1);
+    assert_eq!((delta.statuses, delta.objects), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn ranks_are_in_the_order_of_runs() {
+    let key = || ObjectKey::new(ClusterKind::Gateway, "n", "g");
+    let section = SectionKey { parent: key(), name: "http".into() };
+    let upstream = crate::derived::UpstreamKey {
+        namespace: "n".into(),
+        service: "s".into(),
+        port: 80,
+        flavor: crate::derived::UpstreamFlavor::Http,
+        gateway: None,
+    };
+    let units = [
+        TranslationUnit::Class("c".into()),
+        TranslationUnit::SharedPorts,
+        TranslationUnit::Gateway(key()),
+        TranslationUnit::GatewaySlices(key()),
+        TranslationUnit::Policy(key()),
+        TranslationUnit::Route(key()),
+        TranslationUnit::StreamSection(section),
+        TranslationUnit::ServicePort(upstream),
+        TranslationUnit::PolicyStatus(key()),
+        TranslationUnit::GatewayStatus(key()),
+        TranslationUnit::ListenerSetStatus(key()),
+    ];
+    assert!(units.is_sorted());
+    assert!(units.is_sorted_by_key(TranslationUnit::rank));
 }

@@ -164,7 +164,7 @@ pub enum ClusterChange {
     Put(ClusterObject),
     /// An object was deleted, or a required one does not exist.
     Delete(ObjectKey),
-    /// All objects of a kind, as a list has them.
+    /// All objects of a kind, as a list has them. Those of the list that do not decode precede it in the same batch.
     Replace(ClusterKind, Vec<ClusterObject>),
     /// Whether the API server has the kind. The objects of a kind that it does not have are removed.
     Installed(ClusterKind, bool),
