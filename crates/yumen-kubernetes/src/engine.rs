@@ -11,11 +11,13 @@ mod output_tables;
 mod owned_table;
 mod read_key;
 mod scheduler;
+#[cfg(test)]
+mod tests;
 mod tracked_view;
 mod unit;
 
 pub(crate) use output::{DerivedOutput, PolicyUse, UnitOutput};
-pub(crate) use read_key::{IndexKey, ReadKey};
+pub(crate) use read_key::IndexKey;
 pub(crate) use scheduler::TranslationEngine;
 pub(crate) use tracked_view::{ReferencedObject, TrackedView};
 pub(crate) use unit::TranslationUnit;

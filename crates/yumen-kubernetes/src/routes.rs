@@ -6,14 +6,36 @@
 //! derived output is a `StreamRouteCandidate`, and `translate_stream_section` writes that of the oldest route of
 //! `TrackedView::attached`.
 
-use crate::derived::SectionKey;
+mod attach;
+mod backends;
+mod field_edits;
+mod grpc;
+mod grpc_match;
+mod host_names;
+mod http;
+mod http_actions;
+mod http_match;
+mod path_edits;
+mod plan;
+mod report;
+mod rule;
+mod rule_route;
+mod rule_writer;
+mod session;
+mod stream;
+mod timing;
+
 use crate::engine::{TrackedView, UnitOutput};
-use crate::model::ObjectKey;
+use crate::model::{ClusterKind, ObjectKey};
 
-pub(crate) fn translate_route(_view: &TrackedView<'_>, _route: &ObjectKey) -> UnitOutput {
-    UnitOutput::default()
-}
+pub(crate) use stream::translate_stream_section;
 
-pub(crate) fn translate_stream_section(_view: &TrackedView<'_>, _section: &SectionKey) -> UnitOutput {
-    UnitOutput::default()
+pub(crate) fn translate_route(view: &TrackedView<'_>, route: &ObjectKey) -> UnitOutput {
+    match route.kind {
+        ClusterKind::HttpRoute => http::translate(view, route),
+        ClusterKind::GrpcRoute => grpc::translate(view, route),
+        ClusterKind::TlsRoute => stream::translate_tls(view, route),
+        ClusterKind::TcpRoute | ClusterKind::UdpRoute => stream::translate_candidate(view, route),
+        _ => UnitOutput::default(),
+    }
 }

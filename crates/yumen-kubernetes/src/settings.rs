@@ -35,7 +35,8 @@ pub struct TranslationSettings {
     pub zone: Option<Arc<str>>,
     /// Whether the host has IPv6, so that listeners bind `[::]`.
     pub has_ipv6: bool,
-    /// Whether the translation writes status and objects although another controller may serve the same classes.
+    /// Whether the translation yields statuses and objects to write. False while another controller serves the same
+    /// classes.
     pub take_over: bool,
 }
 

@@ -35,7 +35,7 @@ fn translations_are_as_expected() {
 
 /// Compares one file. Returns the difference.
 fn check(path: &PathBuf) -> Option<String> {
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = std::fs::read_to_string(path).expect("a readable case");
     let documents = cluster::documents(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let deltas = translate(&documents);
     let expected = documents.last().filter(|document| document["kind"] == "Expected");
@@ -44,13 +44,13 @@ fn check(path: &PathBuf) -> Option<String> {
         return None;
     }
     if std::env::var_os("GOLDEN_UPDATE").is_some() {
-        let objects = text.split("---\nkind: Expected\n").next().unwrap().trim_end();
-        let written = serde_yaml_ng::to_string(&found).unwrap();
-        std::fs::write(path, format!("{objects}\n---\n{written}")).unwrap();
+        let objects = text.split("---\nkind: Expected\n").next().unwrap_or_default().trim_end();
+        let written = serde_yaml_ng::to_string(&found).expect("YAML");
+        std::fs::write(path, format!("{objects}\n---\n{written}")).expect("a writable case");
         return None;
     }
-    let expected = serde_yaml_ng::to_string(&expected).unwrap();
-    let found = serde_yaml_ng::to_string(&found).unwrap();
+    let expected = serde_yaml_ng::to_string(&expected).expect("YAML");
+    let found = serde_yaml_ng::to_string(&found).expect("YAML");
     let differs = expected.lines().zip(found.lines()).position(|(left, right)| left != right);
     let line = differs.unwrap_or(expected.lines().count().min(found.lines().count()));
     let near = |text: &str| text.lines().skip(line.saturating_sub(6)).take(12).collect::<Vec<_>>().join("\n");

@@ -28,8 +28,8 @@ pub(crate) struct GatewayReport {
     pub(crate) unresolved: Option<ConditionReason>,
     /// Whether a listener serves clients without a valid certificate although it validates them.
     pub(crate) is_insecure: bool,
-    /// The listeners of the Gateway, then those of admitted ListenerSets.
-    pub(crate) sections: Vec<SectionReport>,
+    /// The listeners of the Gateway and of admitted ListenerSets, in the order of each object.
+    pub(crate) sections: BTreeMap<ObjectKey, Vec<SectionReport>>,
     /// ListenerSets that name the Gateway, with the reason if one is left out.
     pub(crate) sets: BTreeMap<ObjectKey, Option<ConditionReason>>,
     /// Ports of the Service.
@@ -39,7 +39,6 @@ pub(crate) struct GatewayReport {
 /// Findings about a listener.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SectionReport {
-    pub(crate) parent: ObjectKey,
     pub(crate) name: Arc<str>,
     pub(crate) kinds: Vec<ClusterKind>,
     pub(crate) refusal: Option<ConditionReason>,
@@ -48,6 +47,18 @@ pub(crate) struct SectionReport {
     pub(crate) overlap: Option<ConditionReason>,
     /// The resources of a listener that is served.
     pub(crate) needs: Option<Vec<ResourceName>>,
+}
+
+impl GatewayReport {
+    /// The listeners of the Gateway or of a ListenerSet.
+    pub(crate) fn sections_of(&self, parent: &ObjectKey) -> &[SectionReport] {
+        self.sections.get(parent).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a listener of the Gateway or of a ListenerSet is accepted.
+    pub(crate) fn has_accepted_section(&self, parent: &ObjectKey) -> bool {
+        self.sections_of(parent).iter().any(SectionReport::is_accepted)
+    }
 }
 
 impl SectionReport {

@@ -18,6 +18,8 @@ pub(crate) enum UpstreamFlavor {
     Http,
     Grpc,
     Tcp,
+    /// TLS of the client, passed on as it is.
+    Sealed,
     Udp,
 }
 
@@ -33,7 +35,8 @@ pub(crate) struct UpstreamKey {
 }
 
 impl UpstreamKey {
-    /// Id of the `upstreams` object, such as `shop/cart!svc!80.http`.
+    /// Id of the `upstreams` object, such as `shop/cart!svc!80.http`, with a Gateway `shop/cart!svc!80.http!infra.web`: a
+    /// namespace has no dots.
     pub(crate) fn id(&self) -> Arc<str> {
         self.to_string().into()
     }
@@ -45,11 +48,12 @@ impl fmt::Display for UpstreamKey {
             UpstreamFlavor::Http => "http",
             UpstreamFlavor::Grpc => "grpc",
             UpstreamFlavor::Tcp => "tcp",
+            UpstreamFlavor::Sealed => "sealed",
             UpstreamFlavor::Udp => "udp",
         };
         write!(f, "{}/{}!svc!{}.{flavor}", self.namespace, self.service, self.port)?;
         match &self.gateway {
-            Some(gateway) => write!(f, ".{}/{}", gateway.namespace, gateway.name),
+            Some(gateway) => write!(f, "!{}.{}", gateway.namespace, gateway.name),
             None => Ok(()),
         }
     }

@@ -43,6 +43,8 @@ pub(crate) struct TranslationEngine {
     wanted_changes: BTreeSet<ObjectKey>,
     undecodable: BTreeMap<ObjectKey, Problem>,
     undecodable_changed: bool,
+    /// Undecodable objects of the batch: a list that follows lacks them, and they exist.
+    reported: BTreeSet<ObjectKey>,
 }
 
 /// The last run of a unit.
@@ -70,6 +72,7 @@ impl TranslationEngine {
             wanted_changes: BTreeSet::new(),
             undecodable: BTreeMap::new(),
             undecodable_changed: false,
+            reported: BTreeSet::new(),
         }
     }
 
@@ -92,6 +95,7 @@ impl TranslationEngine {
                 let message = format!("object does not decode: {message}; {hint} is in force instead");
                 let problem = Problem::error(key.to_string(), "", message);
                 self.undecodable_changed = true;
+                self.reported.insert(key.clone());
                 self.undecodable.insert(key, problem);
             }
         }
@@ -110,15 +114,30 @@ impl TranslationEngine {
         for key in wanted_changes.iter().filter(|key| !self.wanted.contains_key(key)) {
             self.objects.forget(key);
         }
+        self.reported.clear();
+        let mut statuses = self.tables.statuses.take_changes();
+        let mut objects: Vec<DesiredObject> = (self.tables.objects.take_changes().into_iter())
+            .filter_map(|(path, intent)| DesiredObject::from_intent(path, intent))
+            .collect();
+        if !self.context.settings.take_over {
+            statuses.clear();
+            objects.clear();
+        }
         TranslationDelta {
             resources: resource_changes(self.tables.resources.take_changes()),
-            statuses: self.tables.statuses.take_changes(),
-            objects: (self.tables.objects.take_changes().into_iter())
-                .filter_map(|(path, intent)| DesiredObject::from_intent(path, intent))
-                .collect(),
+            statuses,
+            objects,
             wanted: (!wanted_changes.is_empty()).then(|| self.wanted.keys().cloned().collect()),
             problems: self.take_problems(),
         }
+    }
+
+    /// Whether nothing of removed objects is left.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.units.keys().all(|unit| *unit == TranslationUnit::SharedPorts)
+            && self.readers.is_empty()
+            && self.wanted.is_empty()
     }
 
     fn put(&mut self, object: ClusterObject, now: Now) {
@@ -142,8 +161,11 @@ impl TranslationEngine {
 
     fn replace(&mut self, kind: ClusterKind, objects: Vec<ClusterObject>, now: Now) {
         let present: BTreeSet<ObjectKey> = objects.iter().map(ClusterObject::key).collect();
-        for key in self.objects.mark_listed(kind, &present) {
-            self.remove(&key, now);
+        let undecodable = self.undecodable.keys().filter(|key| key.kind == kind && !present.contains(key));
+        let mut absent: BTreeSet<ObjectKey> = undecodable.cloned().collect();
+        absent.extend(self.objects.mark_listed(kind, &present));
+        for key in absent.difference(&self.reported.clone()) {
+            self.remove(key, now);
         }
         for object in objects {
             self.put(object, now);
@@ -180,7 +202,7 @@ impl TranslationEngine {
     ) {
         let mut record = self.units.remove(&unit).unwrap_or_default();
         let exists = self.exists(&unit);
-        let view = TrackedView::new(&self.objects, &self.tables, &self.context, now);
+        let view = TrackedView::new(&self.objects, &self.tables, &self.context, now, &unit);
         let output = if exists { translate(&unit, &view) } else { UnitOutput::default() };
         let run = view.finish();
         self.replace_reads(&unit, &record.reads, &run.reads);

@@ -28,6 +28,8 @@ pub(crate) struct TrackedView<'t> {
     tables: &'t OutputTables,
     context: &'t TranslationContext,
     now: Now,
+    /// Rank of the unit that reads.
+    rank: u8,
     reads: RefCell<BTreeSet<ReadKey>>,
     wanted: RefCell<BTreeSet<ObjectKey>>,
     is_pending: Cell<bool>,
@@ -66,12 +68,14 @@ impl<'t> TrackedView<'t> {
         tables: &'t OutputTables,
         context: &'t TranslationContext,
         now: Now,
+        unit: &TranslationUnit,
     ) -> TrackedView<'t> {
         TrackedView {
             objects,
             tables,
             context,
             now,
+            rank: unit.rank(),
             reads: RefCell::default(),
             wanted: RefCell::default(),
             is_pending: Cell::new(false),
@@ -191,7 +195,7 @@ impl<'t> TrackedView<'t> {
         }
     }
 
-    /// The routes that are attached to a section, by kind, namespace and name. For units after routes.
+    /// The routes that are attached to a section, by kind, namespace and name. For units after routes only.
     pub(crate) fn attached(
         &self,
         section: &SectionKey,
@@ -209,6 +213,8 @@ impl<'t> TrackedView<'t> {
     }
 
     fn derived(&self, unit: TranslationUnit) -> Option<&'t DerivedOutput> {
+        // A unit of the same rank may not have run yet, and its output would not run the reader again.
+        debug_assert!(unit.rank() < self.rank, "{unit:?} is read by a unit that runs before it");
         let output = self.tables.derived.get(&unit);
         self.record(ReadKey::Derived(unit));
         output

@@ -56,6 +56,23 @@ impl TranslationUnit {
         }
     }
 
+    /// Position of the kind of unit in the order of runs.
+    pub(super) fn rank(&self) -> u8 {
+        match self {
+            TranslationUnit::Class(_) => 0,
+            TranslationUnit::SharedPorts => 1,
+            TranslationUnit::Gateway(_) => 2,
+            TranslationUnit::GatewaySlices(_) => 3,
+            TranslationUnit::Policy(_) => 4,
+            TranslationUnit::Route(_) => 5,
+            TranslationUnit::StreamSection(_) => 6,
+            TranslationUnit::ServicePort(_) => 7,
+            TranslationUnit::PolicyStatus(_) => 8,
+            TranslationUnit::GatewayStatus(_) => 9,
+            TranslationUnit::ListenerSetStatus(_) => 10,
+        }
+    }
+
     /// The object without which the unit has no output.
     pub(super) fn root(&self) -> Option<ObjectKey> {
         match self {

@@ -46,7 +46,7 @@ pub(super) fn of_service(service: &ServiceObject, published: &[Arc<str>]) -> Vec
             ingress.filter_map(|entry| address(&entry.ip, &entry.hostname)).collect()
         }
         "NodePort" if !published.is_empty() => of_node(published),
-        _ => service.spec.cluster_ips.iter().filter(|ip| &***ip != "None").map(|ip| ip_value(ip)).collect(),
+        _ => service.spec.cluster_ips.iter().filter(|ip| &***ip != "None").map(ip_value).collect(),
     };
     found.truncate(ADDRESSES_MAX);
     found
@@ -70,8 +70,7 @@ pub(super) fn judge(requested: &[&str], found: &[Value]) -> Option<ConditionReas
     let values: Vec<&str> = found.iter().filter_map(|address| address["value"].as_str()).collect();
     let parsed = |text: &str| text.parse::<IpAddr>().map_err(|_| text.to_owned());
     let is_found = |wanted: &&str| values.iter().any(|value| parsed(value) == parsed(wanted));
-    let fits = requested.is_empty()
-        || (requested.iter().all(|wanted| is_found(wanted)) && values.len() == requested.len());
+    let fits = requested.is_empty() || (requested.iter().all(is_found) && values.len() == requested.len());
     let message = || {
         let assigned = if values.is_empty() { "none".to_owned() } else { values.join(", ") };
         format!("Requested addresses: {}; assigned: {assigned}.", requested.join(", "))

@@ -74,7 +74,7 @@ impl<'w> ResourceWriter<'w> {
             "type": "client",
             "cert": pair.cert,
             "key": pair.key,
-            "labels": { "origin": self.gateway.to_string() },
+            "labels": { "origin": self.gateway.origin_label() },
         });
         self.add(TranslatedKind::Ssls, client_certificate_id(self.gateway), value);
     }
@@ -102,7 +102,7 @@ impl<'w> ResourceWriter<'w> {
             _ => any_address(self.settings, target),
         };
         let protocol = section.protocol.listener_protocol().unwrap_or_default();
-        let mut value = listener_value(&address, protocol, port, &self.gateway.to_string());
+        let mut value = listener_value(&address, protocol, port, self.gateway);
         value["create_time"] = self.created_s.into();
         self.add(TranslatedKind::Listeners, id.clone(), value);
         SectionListener { id, is_open: true }
@@ -123,7 +123,7 @@ impl<'w> ResourceWriter<'w> {
         if let Some(tls) = tls_of(section) {
             members.insert("tls".to_owned(), tls);
         }
-        members.insert("labels".to_owned(), json!({ "origin": section.parent.to_string() }));
+        members.insert("labels".to_owned(), json!({ "origin": section.parent.origin_label() }));
         // In the modes in which Gateways share addresses, the oldest one has a host name or an address.
         members.insert("create_time".to_owned(), self.created_s.into());
         members.into()
@@ -151,7 +151,7 @@ impl<'w> ResourceWriter<'w> {
             "cert": certificate.pair.cert,
             "key": certificate.pair.key,
             "scopes": [scope],
-            "labels": { "origin": section.parent.to_string() },
+            "labels": { "origin": section.parent.origin_label() },
         })
     }
 
@@ -170,8 +170,9 @@ pub(super) fn client_certificate_id(gateway: &ObjectKey) -> Arc<str> {
     format!("{}/{}!clientssl", gateway.namespace, gateway.name).into()
 }
 
-pub(super) fn listener_value(address: &str, protocol: &str, port: u16, origin: &str) -> Value {
-    json!({ "address": address, "protocol": protocol, "port": port, "labels": { "origin": origin } })
+pub(super) fn listener_value(address: &str, protocol: &str, port: u16, origin: &ObjectKey) -> Value {
+    let labels = json!({ "origin": origin.origin_label() });
+    json!({ "address": address, "protocol": protocol, "port": port, "labels": labels })
 }
 
 /// The address of all interfaces.

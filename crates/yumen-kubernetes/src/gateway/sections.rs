@@ -89,7 +89,6 @@ impl<'s> ListenerSection<'s> {
 
     pub(super) fn report(&self, needs: Option<Vec<ResourceName>>) -> SectionReport {
         SectionReport {
-            parent: self.parent.clone(),
             name: self.spec.name.clone(),
             kinds: self.kinds.clone(),
             refusal: self.refusal.clone(),

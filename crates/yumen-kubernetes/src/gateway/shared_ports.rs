@@ -36,7 +36,7 @@ pub(crate) fn translate_shared_ports(view: &TrackedView<'_>) -> UnitOutput {
     }
     for (port, used) in &table.ports {
         let address = any_address(view.settings(), port.port);
-        let value = listener_value(&address, used.protocol, port.port, &used.gateway.to_string());
+        let value = listener_value(&address, used.protocol, port.port, &used.gateway);
         output.add_resource(TranslatedKind::Listeners, shared_listener_id(*port), &value);
     }
     output.derived = Some(DerivedOutput::SharedPorts(Arc::new(table)));
@@ -63,7 +63,7 @@ pub(super) fn mark_foreign_ports(
 /// Id of the `listeners` resource of a shared port. It has no namespace, as no object of a user has.
 pub(super) fn shared_listener_id(port: SharedPort) -> Arc<str> {
     let transport = if port.is_udp { "udp" } else { "tcp" };
-    format!("/shared!listener!{}.{transport}", port.port).into()
+    format!("shared!listener!{}.{transport}", port.port).into()
 }
 
 fn claim(table: &mut SharedPortTable, gateway: &ObjectKey, listeners: &[GatewayListenerSpec]) {

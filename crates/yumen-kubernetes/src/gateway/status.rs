@@ -23,10 +23,10 @@ pub(crate) fn translate_gateway_status(view: &TrackedView<'_>, key: &ObjectKey) 
         conditions: gateway_conditions(view, key, gateway, report, &found),
         fields: Map::new(),
     });
-    let own = report.sections.iter().filter(|section| section.parent == *key);
-    draft.entries.extend(own.map(|section| listener_entry(view, section, report)));
+    let own = report.sections_of(key).iter();
+    draft.entries.extend(own.map(|section| listener_entry(view, key, section, report)));
     let accepted_sets = report.sets.iter().filter(|(set, refusal)| {
-        refusal.is_none() && report.refusal.is_none() && has_accepted_section(report, set)
+        refusal.is_none() && report.refusal.is_none() && report.has_accepted_section(set)
     });
     draft.fields.insert("attachedListenerSets".to_owned(), accepted_sets.count().into());
     let addresses = if report.refusal.is_none() && !found.is_empty() { found.into() } else { Value::Null };
@@ -48,8 +48,8 @@ pub(crate) fn translate_listener_set_status(view: &TrackedView<'_>, key: &Object
         conditions: set_conditions(key, report, refusal.as_ref()),
         fields: Map::new(),
     });
-    let own = report.sections.iter().filter(|section| section.parent == *key);
-    draft.entries.extend(own.map(|section| listener_entry(view, section, report)));
+    let own = report.sections_of(key).iter();
+    draft.entries.extend(own.map(|section| listener_entry(view, key, section, report)));
     output.statuses.insert(key.clone(), draft);
     output
 }
@@ -77,7 +77,7 @@ fn gateway_conditions(
     report: &GatewayReport,
     found: &[Value],
 ) -> Vec<ConditionDraft> {
-    let own: Vec<&SectionReport> = report.sections.iter().filter(|section| section.parent == *key).collect();
+    let own = report.sections_of(key);
     let accepted = match &report.refusal {
         Some(reason) => no("Accepted", reason),
         None if own.iter().all(|section| section.is_accepted()) => yes("Accepted", "Accepted"),
@@ -118,7 +118,8 @@ fn programmed(
     }
     let needs: Vec<ResourceName> = report
         .sections
-        .iter()
+        .values()
+        .flatten()
         .flat_map(|section| section.needs.iter().flatten())
         .filter(|name| name.kind == TranslatedKind::Listeners)
         .cloned()
@@ -145,13 +146,12 @@ fn set_conditions(
     let refusal = match refusal {
         Some(reason) => Some(reason),
         None if report.refusal.is_some() => Some(&parent),
-        None => (!has_accepted_section(report, key)).then_some(&invalid),
+        None => (!report.has_accepted_section(key)).then_some(&invalid),
     };
     if let Some(reason) = refusal {
         return vec![no("Accepted", reason), no("Programmed", reason)];
     }
-    let sections: Vec<&SectionReport> =
-        report.sections.iter().filter(|section| section.parent == *key).collect();
+    let sections = report.sections_of(key);
     let all_valid = sections.iter().all(|section| section.is_accepted());
     let reason = if all_valid { "Accepted" } else { "ListenersNotValid" };
     let message = if all_valid { "" } else { "Some listeners are not valid; see the conditions of each." };
@@ -170,12 +170,13 @@ fn set_conditions(
     vec![ConditionDraft::fixed("Accepted", true, reason, message), programmed]
 }
 
-fn has_accepted_section(report: &GatewayReport, parent: &ObjectKey) -> bool {
-    report.sections.iter().any(|section| section.parent == *parent && section.is_accepted())
-}
-
-fn listener_entry(view: &TrackedView<'_>, section: &SectionReport, report: &GatewayReport) -> StatusEntry {
-    let key = SectionKey { parent: section.parent.clone(), name: section.name.clone() };
+fn listener_entry(
+    view: &TrackedView<'_>,
+    parent: &ObjectKey,
+    section: &SectionReport,
+    report: &GatewayReport,
+) -> StatusEntry {
+    let key = SectionKey { parent: parent.clone(), name: section.name.clone() };
     let kinds: Vec<Value> = (section.kinds.iter())
         .map(|kind| json!({ "group": kind.api().group, "kind": kind.name() }))
         .collect();

@@ -85,7 +85,7 @@ fn write_output(
         if let Some(parent) = parents.get_mut(&section.parent) {
             parent.sections.push(section.output(needs.is_some()));
         }
-        report.sections.push(section.report(needs));
+        report.sections.entry(section.parent.clone()).or_default().push(section.report(needs));
     }
     match client_certificate {
         Ok(Some(pair)) => writer.add_client_certificate(&pair),

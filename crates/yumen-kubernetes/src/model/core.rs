@@ -127,8 +127,10 @@ pub(crate) struct SecretObject {
     pub(crate) kind: Arc<str>,
     /// Decoded values; an entry that is not base64 is left out.
     #[serde(deserialize_with = "decoded")]
-    pub(crate) data: BTreeMap<Arc<str>, Arc<[u8]>>,
+    pub(crate) data: SecretData,
 }
+
+type SecretData = BTreeMap<Arc<str>, Arc<[u8]>>;
 
 /// Leaves the values out: they are keys and passwords.
 impl fmt::Debug for SecretObject {
@@ -147,7 +149,7 @@ impl SecretObject {
     }
 }
 
-fn decoded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Arc<str>, Arc<[u8]>>, D::Error> {
+fn decoded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SecretData, D::Error> {
     let encoded: BTreeMap<Arc<str>, String> = BTreeMap::deserialize(deserializer)?;
     let decode = |(key, text): (Arc<str>, String)| Some((key, STANDARD.decode(text).ok()?.into()));
     Ok(encoded.into_iter().filter_map(decode).collect())

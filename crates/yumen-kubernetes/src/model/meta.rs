@@ -10,8 +10,8 @@ pub(crate) type LabelMap = BTreeMap<Arc<str>, Arc<str>>;
 
 /// Metadata of an object.
 ///
-/// Two versions of an object are equal if they differ only in members that the translation does not read: `version` and `status`, which
-/// change with each write of a status, do not count.
+/// Two versions of an object are equal if they differ only in members that the translation does not read: `version`
+/// and `status`, which change with each write of a status, do not count.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ObjectMeta {

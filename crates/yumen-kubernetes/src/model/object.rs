@@ -17,6 +17,9 @@ use super::{
     ListenerSetObject, ReferenceGrantObject, StreamRouteObject,
 };
 
+/// Bytes of a label's value in resources.
+const LABEL_VALUE_MAX: usize = 256;
+
 /// Identity of an object. The order is that of kind, namespace, name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
@@ -32,6 +35,16 @@ impl ObjectKey {
     /// The key of an object of `kind`.
     pub fn new(kind: ClusterKind, namespace: &str, name: &str) -> ObjectKey {
         ObjectKey { kind, namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The value of the label `origin` of resources that the object leads to: its name, cut to the bound of labels.
+    pub(crate) fn origin_label(&self) -> String {
+        let mut name = self.to_string();
+        // Names of Kubernetes are ASCII.
+        if name.is_char_boundary(LABEL_VALUE_MAX) {
+            name.truncate(LABEL_VALUE_MAX);
+        }
+        name
     }
 }
 
@@ -151,7 +164,7 @@ pub enum ClusterChange {
     Put(ClusterObject),
     /// An object was deleted, or a required one does not exist.
     Delete(ObjectKey),
-    /// All objects of a kind, as a list has them.
+    /// All objects of a kind, as a list has them. Those of the list that do not decode precede it in the same batch.
     Replace(ClusterKind, Vec<ClusterObject>),
     /// Whether the API server has the kind. The objects of a kind that it does not have are removed.
     Installed(ClusterKind, bool),

@@ -36,7 +36,7 @@ pub enum ListenerFact {
 
 /// Facts of this process about translated resources.
 pub trait RuntimeFacts {
-    /// Whether the newest version of the resource is applied by all workers.
+    /// Whether the newest version of the resource is applied by all workers; false if there is no such resource.
     fn is_applied(&self, name: &ResourceName) -> bool;
 
     /// The socket of the `listeners` resource with this id.

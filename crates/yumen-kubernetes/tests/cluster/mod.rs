@@ -12,7 +12,8 @@ use yumen_base::time::Now;
 use yumen_kubernetes::status::{ListenerFact, RuntimeFacts, StatusDraft, finish};
 use yumen_kubernetes::{
     CertificateInspector, CertificateNames, ClusterChange, ClusterKind, ClusterTranslator, DesiredObject,
-    GatewayMode, ObjectKey, ResourceChange, ResourceName, TranslationDelta, TranslationSettings, decode,
+    GatewayMode, ObjectKey, ResourceChange, ResourceName, TranslatedKind, TranslationDelta,
+    TranslationSettings, decode,
 };
 
 const NOW: Now = Now { mono_us: 0, unix_ms: 1_800_000_000_000 };
@@ -22,18 +23,25 @@ pub(crate) struct CaseSettings {
     translation: TranslationSettings,
     leads: bool,
     shows_objects: bool,
+    checks_schema: bool,
 }
 
 impl CaseSettings {
+    /// Allows resources that the compiler will quarantine.
+    #[allow(dead_code, reason = "goldens have valid objects only")]
+    pub(crate) fn without_schema(self) -> CaseSettings {
+        CaseSettings { checks_schema: false, ..self }
+    }
+
     pub(crate) fn read(document: Option<&Value>) -> CaseSettings {
         let document = document.cloned().unwrap_or_default();
-        let mut translation = TranslationSettings::default();
-        translation.mode = match document["mode"].as_str() {
+        let mode = match document["mode"].as_str() {
             None | Some("service") => GatewayMode::Service,
             Some("merged") => GatewayMode::Merged,
             Some("host") => GatewayMode::Host,
             Some(other) => panic!("unknown mode `{other}`"),
         };
+        let mut translation = TranslationSettings { mode, ..TranslationSettings::default() };
         if let Some(kind) = document["service_type"].as_str() {
             translation.service_type = kind.into();
         }
@@ -44,6 +52,7 @@ impl CaseSettings {
             translation,
             leads: document["leads"] != false,
             shows_objects: document["shows_objects"] == true,
+            checks_schema: true,
         }
     }
 }
@@ -53,6 +62,7 @@ pub(crate) struct ModelCluster {
     controller: Arc<str>,
     leads: bool,
     shows_objects: bool,
+    checks_schema: bool,
     objects: BTreeMap<ObjectKey, Value>,
     addresses: u8,
     wanted: BTreeSet<ObjectKey>,
@@ -86,6 +96,7 @@ impl ModelCluster {
             controller,
             leads: settings.leads,
             shows_objects: settings.shows_objects,
+            checks_schema: settings.checks_schema,
             objects: BTreeMap::new(),
             addresses: 0,
             wanted: BTreeSet::new(),
@@ -199,7 +210,10 @@ impl ModelCluster {
         for change in delta.resources {
             match change {
                 ResourceChange::Put(resource) => {
-                    let value = serde_json::from_str(&resource.json).unwrap();
+                    let value: Value = serde_json::from_str(&resource.json).expect("resources are JSON");
+                    if self.checks_schema {
+                        check_schema(resource.name.kind, &resource.name.id, &value);
+                    }
                     result.resources.insert(resource.name.to_string(), value);
                 }
                 ResourceChange::Delete(name) => {
@@ -209,7 +223,8 @@ impl ModelCluster {
         }
         for (key, draft) in delta.statuses {
             let previous = self.translator.object(&key).and_then(|object| object.meta().status.clone());
-            let previous = previous.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap());
+            let previous =
+                previous.map_or(Value::Null, |text| serde_json::from_str(&text).expect("a status is JSON"));
             let Some(mut object) = self.objects.get(&key).cloned() else { continue };
             let status = finish(&draft.unwrap_or_default(), &self.controller, &AllApplied, &previous, NOW);
             result.statuses.insert(key.to_string(), brief(status.clone()));
@@ -272,6 +287,20 @@ impl ModelCluster {
             });
         }
         Some(self.put(value))
+    }
+}
+
+/// Checks a resource against the schema of its kind, as the compiler will.
+fn check_schema(kind: TranslatedKind, id: &str, value: &Value) {
+    // Resources refer to scopes, so a build without them knows the members of none.
+    if TranslatedKind::Scopes.kind().is_none() {
+        return;
+    }
+    let Some(kind) = kind.kind() else { panic!("no kind {}", kind.name()) };
+    let mut value = value.clone();
+    value["id"] = id.into();
+    if let Err(error) = yumen_config::resource::check(kind, value.clone()) {
+        panic!("{}/{id} is not valid: {error:?}: {value}", kind.name());
     }
 }
 

@@ -1,0 +1,50 @@
+//! Changes of paths by redirects and rewrites.
+
+use serde_json::{Value, json};
+
+use super::rule::RuleDefect;
+use crate::model::HttpPathModifier;
+
+/// A change of a path.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum PathEdit {
+    Full(String),
+    /// The replacement of the prefix of the match.
+    Prefix(String),
+}
+
+impl PathEdit {
+    /// Reads a modifier. `all_prefixes`: whether all matches of the rule are prefixes.
+    pub(super) fn read(
+        modifier: Option<&HttpPathModifier>,
+        all_prefixes: bool,
+    ) -> Result<Option<PathEdit>, RuleDefect> {
+        let Some(modifier) = modifier else { return Ok(None) };
+        let edit = match (&*modifier.kind, &modifier.replace_full_path, &modifier.replace_prefix_match) {
+            ("ReplaceFullPath", Some(path), _) => PathEdit::Full(with_slash(path)),
+            ("ReplacePrefixMatch", _, Some(prefix)) if all_prefixes => PathEdit::Prefix(with_slash(prefix)),
+            ("ReplacePrefixMatch", _, Some(_)) => {
+                let message = "ReplacePrefixMatch requires matches of type PathPrefix";
+                return Err(RuleDefect::unsupported(message));
+            }
+            (kind, ..) => {
+                let message = format!("path of type {kind:?} has no value or is not supported");
+                return Err(RuleDefect::unsupported(message));
+            }
+        };
+        Ok(Some(edit))
+    }
+
+    /// The member `path` of an action.
+    pub(super) fn value(&self, prefix: Option<&str>) -> Value {
+        match self {
+            PathEdit::Full(path) => json!({ "full": path }),
+            PathEdit::Prefix(to) => json!({ "prefix": { "from": prefix.unwrap_or("/"), "to": to } }),
+        }
+    }
+}
+
+/// A path begins with a slash, unless it is empty.
+fn with_slash(path: &str) -> String {
+    if path.is_empty() || path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+}
