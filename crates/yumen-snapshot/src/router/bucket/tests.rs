@@ -261,9 +261,9 @@ impl GatewayRequest {
 #[test]
 fn random_rules_have_the_precedence_of_the_gateway_api() {
     let mut reached = 0;
-    for seed in 1..200 {
+    for seed in 1..160 {
         let random = SeededRandom::new(seed);
-        let rules: Vec<GatewayRule> = (0..8).map(|_| GatewayRule::random(&random)).collect();
+        let rules: Vec<GatewayRule> = (0..12).map(|_| GatewayRule::random(&random)).collect();
         let routes: Vec<_> =
             rules.iter().enumerate().map(|(at, rule)| (format!("r{at}"), rule.route())).collect();
         let snapshot = snapshot(&routes);
@@ -278,7 +278,7 @@ fn random_rules_have_the_precedence_of_the_gateway_api() {
         }
     }
     // Most requests must reach a route, or the test shows little.
-    assert!(reached > 2000, "{reached}");
+    assert!(reached > 1500, "{reached}");
 }
 
 #[test]
