@@ -133,13 +133,13 @@ pub(crate) enum PathEdit {
     },
     Regex {
         pattern: RegexPattern,
-        to: Box<[TemplatePart]>,
+        to: Box<[PathTemplatePart]>,
     },
 }
 
 /// A part of a replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TemplatePart {
+pub(crate) enum PathTemplatePart {
     Text(Box<[u8]>),
     /// A group of the match.
     Group(usize),
@@ -214,15 +214,15 @@ fn with_prefix(path: &PathSource<'_>, from: &[u8], to: &[u8]) -> Option<Vec<u8>>
 fn filled(
     path: &PathSource<'_>,
     pattern: &RegexPattern,
-    to: &[TemplatePart],
+    to: &[PathTemplatePart],
     budget: &BacktrackBudget,
 ) -> Result<Option<Vec<u8>>, yumen_plugin::BacktrackLimitExceeded> {
     let Some(found) = pattern.captures(&path.routed, budget)? else { return Ok(None) };
     let mut out = Vec::with_capacity(path.raw.len() + 16);
     for part in to {
         match part {
-            TemplatePart::Text(text) => out.extend_from_slice(text),
-            TemplatePart::Group(number) => {
+            PathTemplatePart::Text(text) => out.extend_from_slice(text),
+            PathTemplatePart::Group(number) => {
                 if let Some((start, text)) = found.get(*number) {
                     out.extend_from_slice(path.raw_part(start..start + text.len()));
                 }
@@ -233,7 +233,7 @@ fn filled(
 }
 
 /// Parses a replacement: `$1` to `$9` are groups, `$$` is a dollar sign.
-fn template(text: &str) -> Box<[TemplatePart]> {
+fn template(text: &str) -> Box<[PathTemplatePart]> {
     let mut parts = Vec::new();
     let mut literal = Vec::new();
     let mut rest = text.as_bytes();
@@ -241,9 +241,9 @@ fn template(text: &str) -> Box<[TemplatePart]> {
         rest = match (byte, after.first()) {
             (b'$', Some(digit @ b'1'..=b'9')) => {
                 if !literal.is_empty() {
-                    parts.push(TemplatePart::Text(std::mem::take(&mut literal).into()));
+                    parts.push(PathTemplatePart::Text(std::mem::take(&mut literal).into()));
                 }
-                parts.push(TemplatePart::Group(usize::from(digit - b'0')));
+                parts.push(PathTemplatePart::Group(usize::from(digit - b'0')));
                 &after[1..]
             }
             (b'$', Some(b'$')) => {
@@ -257,7 +257,7 @@ fn template(text: &str) -> Box<[TemplatePart]> {
         };
     }
     if !literal.is_empty() {
-        parts.push(TemplatePart::Text(literal.into()));
+        parts.push(PathTemplatePart::Text(literal.into()));
     }
     parts.into()
 }

@@ -26,6 +26,7 @@ use yumen_plugin::Exchange;
 pub use match_observer::{MatchObserver, MatchTrace, MismatchReason, RouteMismatch};
 pub use overlap::RouteOverlap;
 
+use crate::route::match_conditions::FailedPart;
 use crate::route::{PathForm, Route, RouteMatching};
 use bucket::{RouteBucket, RoutePath};
 use match_observer::BodyNeedObserver;
@@ -439,5 +440,9 @@ fn fails<W: MatchObserver>(route: &Route, ex: &Exchange<'_>, witness: &mut W) ->
     {
         return Some(MismatchReason::Vars);
     }
-    filters.matches.as_ref().and_then(|matches| matches.fails(ex))
+    filters.matches.as_ref().and_then(|matches| matches.fails(ex)).map(|part| match part {
+        FailedPart::Protocol => MismatchReason::Protocol,
+        FailedPart::Header => MismatchReason::Header,
+        FailedPart::Query => MismatchReason::Query,
+    })
 }

@@ -261,24 +261,24 @@ impl GatewayRequest {
 #[test]
 fn random_rules_have_the_precedence_of_the_gateway_api() {
     let mut reached = 0;
-    for seed in 1..200 {
+    for seed in 1..160 {
         let random = SeededRandom::new(seed);
-        let rules: Vec<GatewayRule> = (0..8).map(|_| GatewayRule::random(&random)).collect();
+        let rules: Vec<GatewayRule> = (0..12).map(|_| GatewayRule::random(&random)).collect();
         let routes: Vec<_> =
-            rules.iter().enumerate().map(|(at, rule)| (format!("r{at}"), rule.route())).collect();
+            rules.iter().enumerate().map(|(at, rule)| (format!("r{at:02}"), rule.route())).collect();
         let snapshot = snapshot(&routes);
         for _ in 0..24 {
             let ask = GatewayRequest::random(&random);
             let ranked =
                 rules.iter().enumerate().filter_map(|(at, rule)| Some((rule.rank(&ask)?, Reverse(at))));
-            let expected = ranked.max().map_or("-".into(), |(_, Reverse(at))| format!("r{at}"));
+            let expected = ranked.max().map_or("-".into(), |(_, Reverse(at))| format!("r{at:02}"));
             let request = ask.text();
             assert_eq!(found(&snapshot, &request), expected, "seed {seed}, {request}\n{rules:#?}");
             reached += usize::from(expected != "-");
         }
     }
     // Most requests must reach a route, or the test shows little.
-    assert!(reached > 2000, "{reached}");
+    assert!(reached > 1500, "{reached}");
 }
 
 #[test]
