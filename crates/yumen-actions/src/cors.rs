@@ -22,7 +22,7 @@ const SAFELISTED: [&str; 7] = [
 
 /// Origins of one rule.
 #[derive(Debug, Clone)]
-enum OriginRule {
+enum AllowedOrigin {
     Any,
     /// In lower case.
     One(Box<str>),
@@ -32,24 +32,24 @@ enum OriginRule {
     Scheme(Box<str>),
 }
 
-impl OriginRule {
-    fn new(written: &str) -> OriginRule {
+impl AllowedOrigin {
+    fn new(written: &str) -> AllowedOrigin {
         let lower = written.to_ascii_lowercase();
-        let Some((scheme, authority)) = lower.split_once("://") else { return OriginRule::Any };
+        let Some((scheme, authority)) = lower.split_once("://") else { return AllowedOrigin::Any };
         let scheme = format!("{scheme}://").into();
         match authority.strip_prefix('*') {
-            None => OriginRule::One(lower.as_str().into()),
-            Some("") => OriginRule::Scheme(scheme),
-            Some(rest) => OriginRule::Below(scheme, rest.into()),
+            None => AllowedOrigin::One(lower.as_str().into()),
+            Some("") => AllowedOrigin::Scheme(scheme),
+            Some(rest) => AllowedOrigin::Below(scheme, rest.into()),
         }
     }
 
     fn admits(&self, origin: &str) -> bool {
         match self {
-            OriginRule::Any => true,
-            OriginRule::One(one) => **one == *origin,
-            OriginRule::Scheme(scheme) => origin.starts_with(&**scheme),
-            OriginRule::Below(scheme, end) => {
+            AllowedOrigin::Any => true,
+            AllowedOrigin::One(one) => **one == *origin,
+            AllowedOrigin::Scheme(scheme) => origin.starts_with(&**scheme),
+            AllowedOrigin::Below(scheme, end) => {
                 let labels =
                     origin.strip_prefix(&**scheme).and_then(|authority| authority.strip_suffix(&**end));
                 // A port or a slash before the end belongs to another host.
@@ -82,7 +82,7 @@ impl AllowedNames {
 /// Compiled rules.
 #[derive(Debug, Clone)]
 pub(crate) struct CorsAction {
-    origins: Box<[OriginRule]>,
+    origins: Box<[AllowedOrigin]>,
     has_credentials: bool,
     methods: AllowedNames,
     headers: AllowedNames,
@@ -99,7 +99,7 @@ pub(crate) struct ReceivedOrigin(Box<[u8]>);
 impl CorsAction {
     pub(crate) fn new(written: &CorsSpec) -> CorsAction {
         CorsAction {
-            origins: written.allow_origins.iter().map(|origin| OriginRule::new(origin)).collect(),
+            origins: written.allow_origins.iter().map(|origin| AllowedOrigin::new(origin)).collect(),
             has_credentials: written.allow_credentials,
             methods: AllowedNames::new(&written.allow_methods),
             headers: AllowedNames::new(&written.allow_headers),
@@ -184,13 +184,13 @@ impl CorsAction {
     fn allowed<'o>(&self, origin: &'o [u8]) -> Option<&'o [u8]> {
         let text = std::str::from_utf8(origin).ok()?.to_ascii_lowercase();
         let rule = self.origins.iter().find(|rule| rule.admits(&text))?;
-        let is_any = matches!(rule, OriginRule::Any) && !self.has_credentials;
+        let is_any = matches!(rule, AllowedOrigin::Any) && !self.has_credentials;
         Some(if is_any { b"*" } else { origin })
     }
 
     /// Adds `Origin` to `Vary`, unless every origin gets the same response.
     fn vary(&self, fields: &mut yumen_plugin::Fields) {
-        let is_constant = !self.has_credentials && matches!(&*self.origins, [OriginRule::Any]);
+        let is_constant = !self.has_credentials && matches!(&*self.origins, [AllowedOrigin::Any]);
         if !is_constant {
             fields.add("Vary", b"Origin");
         }

@@ -43,12 +43,12 @@ impl FieldEdits {
         let Some(written) = written else { return FieldEdits::default() };
         let mut omitted = OmittedForwarding::default();
         written.remove.iter().flatten().for_each(|name| omitted.omit(name));
-        let hosts = written.set.iter().flatten().filter(|(name, _)| is_host(name));
+        let mut hosts = written.set.iter().flatten().filter(|(name, _)| is_host(name));
         FieldEdits {
             remove: written.remove.iter().flatten().map(|name| name.as_str().into()).collect(),
             set: prepared(written.set.as_ref()),
             add: prepared(written.add.as_ref()),
-            host: hosts.last().map(|(_, value)| value.as_bytes().into()),
+            host: hosts.next_back().map(|(_, value)| value.as_bytes().into()),
             omitted,
         }
     }

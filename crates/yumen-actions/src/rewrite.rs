@@ -1,6 +1,7 @@
 //! Changes of hosts and paths, for rewrites and for the locations of redirects.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use yumen_config::InvalidSettings;
 use yumen_config::resource::{PathEditSpec, RewriteSpec};
@@ -76,12 +77,26 @@ pub(crate) struct PathSource<'p> {
     raw: Cow<'p, [u8]>,
     /// As the router compares it.
     routed: Cow<'p, [u8]>,
+    /// Whether `%2F` and `%25` remain encoded in the routed form.
+    keeps_escapes: bool,
 }
 
 impl<'p> PathSource<'p> {
     /// The path that the client sent, without dot segments.
     pub(crate) fn of_client(head: &'p RequestHead) -> PathSource<'p> {
-        PathSource { raw: Cow::Borrowed(head.raw_path()), routed: Cow::Borrowed(head.routed_path()) }
+        PathSource {
+            raw: Cow::Borrowed(head.raw_path()),
+            routed: Cow::Borrowed(head.routed_path()),
+            keeps_escapes: head.routed_path() != head.path(),
+        }
+    }
+
+    /// The octets of a range of the routed form, with the escapes of the client.
+    fn raw_part(&self, range: Range<usize>) -> &[u8] {
+        match self.keeps_escapes {
+            true => uri::raw_routed_part(&self.raw, range),
+            false => uri::raw_part(&self.raw, range),
+        }
     }
 
     /// The path as the upstream would get it so far.
@@ -94,12 +109,15 @@ impl<'p> PathSource<'p> {
         match PathForms::read(&target[..end], PathPolicy::default()) {
             Ok(forms) => PathSource {
                 raw: forms.resolved.map_or(Cow::Borrowed(&target[..end]), Cow::Owned),
+                keeps_escapes: forms.routed.is_some(),
                 routed: Cow::Owned(forms.routed.unwrap_or(forms.decoded)),
             },
-            // Without a normal form, the path is compared as it is.
-            Err(_) => {
-                PathSource { raw: Cow::Borrowed(&target[..end]), routed: Cow::Borrowed(&target[..end]) }
-            }
+            // Without a normal form nothing matches.
+            Err(_) => PathSource {
+                raw: Cow::Borrowed(&target[..end]),
+                routed: Cow::Borrowed(&[]),
+                keeps_escapes: false,
+            },
         }
     }
 }
@@ -115,13 +133,13 @@ pub(crate) enum PathEdit {
     },
     Regex {
         pattern: RegexPattern,
-        to: Box<[TemplatePart]>,
+        to: Box<[PathTemplatePart]>,
     },
 }
 
 /// A part of a replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TemplatePart {
+pub(crate) enum PathTemplatePart {
     Text(Box<[u8]>),
     /// A group of the match.
     Group(usize),
@@ -156,6 +174,7 @@ impl PathEdit {
     ) -> Result<Option<Vec<u8>>, RewriteRefused> {
         match self {
             PathEdit::Full(full) => Ok(Some(full.to_vec())),
+            _ if path.routed.is_empty() => Ok(None),
             PathEdit::Prefix { from, to } => Ok(with_prefix(&path, from, to)),
             PathEdit::Regex { pattern, to } => {
                 let found = filled(&path, pattern, to, ex.budget());
@@ -187,7 +206,7 @@ fn with_prefix(path: &PathSource<'_>, from: &[u8], to: &[u8]) -> Option<Vec<u8>>
     if rest.is_empty() {
         return Some(if to.is_empty() { b"/".to_vec() } else { to.to_vec() });
     }
-    let rest = uri::raw_routed_part(&path.raw, from.len()..path.routed.len());
+    let rest = path.raw_part(from.len()..path.routed.len());
     Some([without_slash(to), rest].concat())
 }
 
@@ -195,17 +214,17 @@ fn with_prefix(path: &PathSource<'_>, from: &[u8], to: &[u8]) -> Option<Vec<u8>>
 fn filled(
     path: &PathSource<'_>,
     pattern: &RegexPattern,
-    to: &[TemplatePart],
+    to: &[PathTemplatePart],
     budget: &BacktrackBudget,
 ) -> Result<Option<Vec<u8>>, yumen_plugin::BacktrackLimitExceeded> {
     let Some(found) = pattern.captures(&path.routed, budget)? else { return Ok(None) };
     let mut out = Vec::with_capacity(path.raw.len() + 16);
     for part in to {
         match part {
-            TemplatePart::Text(text) => out.extend_from_slice(text),
-            TemplatePart::Group(number) => {
+            PathTemplatePart::Text(text) => out.extend_from_slice(text),
+            PathTemplatePart::Group(number) => {
                 if let Some((start, text)) = found.get(*number) {
-                    out.extend_from_slice(uri::raw_routed_part(&path.raw, start..start + text.len()));
+                    out.extend_from_slice(path.raw_part(start..start + text.len()));
                 }
             }
         }
@@ -214,7 +233,7 @@ fn filled(
 }
 
 /// Parses a replacement: `$1` to `$9` are groups, `$$` is a dollar sign.
-fn template(text: &str) -> Box<[TemplatePart]> {
+fn template(text: &str) -> Box<[PathTemplatePart]> {
     let mut parts = Vec::new();
     let mut literal = Vec::new();
     let mut rest = text.as_bytes();
@@ -222,9 +241,9 @@ fn template(text: &str) -> Box<[TemplatePart]> {
         rest = match (byte, after.first()) {
             (b'$', Some(digit @ b'1'..=b'9')) => {
                 if !literal.is_empty() {
-                    parts.push(TemplatePart::Text(std::mem::take(&mut literal).into()));
+                    parts.push(PathTemplatePart::Text(std::mem::take(&mut literal).into()));
                 }
-                parts.push(TemplatePart::Group(usize::from(digit - b'0')));
+                parts.push(PathTemplatePart::Group(usize::from(digit - b'0')));
                 &after[1..]
             }
             (b'$', Some(b'$')) => {
@@ -238,7 +257,7 @@ fn template(text: &str) -> Box<[TemplatePart]> {
         };
     }
     if !literal.is_empty() {
-        parts.push(TemplatePart::Text(literal.into()));
+        parts.push(PathTemplatePart::Text(literal.into()));
     }
     parts.into()
 }

@@ -26,6 +26,7 @@ use yumen_plugin::Exchange;
 pub use match_observer::{MatchObserver, MatchTrace, MismatchReason, RouteMismatch};
 pub use overlap::RouteOverlap;
 
+use crate::route::match_conditions::FailedPart;
 use crate::route::{PathForm, Route, RouteMatching};
 use bucket::{RouteBucket, RoutePath};
 use match_observer::BodyNeedObserver;
@@ -241,14 +242,16 @@ impl Router {
         winner: &mut Option<&'s Route>,
     ) {
         let mut levels = table.paths.search();
-        let mut ahead = None;
+        let (mut ahead, mut elements) = (None, None);
         if let Some(patterns) = &table.patterns {
             loop {
                 match levels.next(ex.request.routed_path()) {
                     Some(whole) if whole.is_whole() => {
-                        if whole.attempt(host, ex, witness, winner).is_break() {
+                        if whole.attempt_part(false, host, ex, witness, winner).is_break() {
                             return;
                         }
+                        // At most the bucket of the path itself has elements.
+                        elements = elements.or(Some(whole).filter(|bucket| bucket.has_elements()));
                     }
                     other => {
                         ahead = other;
@@ -257,6 +260,11 @@ impl Router {
                 }
             }
             if patterns.attempt(host, ex, witness, winner).is_break() {
+                return;
+            }
+            if let Some(bucket) = elements
+                && bucket.attempt_part(true, host, ex, witness, winner).is_break()
+            {
                 return;
             }
         }
@@ -426,5 +434,9 @@ fn fails<W: MatchObserver>(route: &Route, ex: &Exchange<'_>, witness: &mut W) ->
     {
         return Some(MismatchReason::Vars);
     }
-    filters.matches.as_ref().and_then(|matches| matches.fails(ex))
+    filters.matches.as_ref().and_then(|matches| matches.fails(ex)).map(|part| match part {
+        FailedPart::Protocol => MismatchReason::Protocol,
+        FailedPart::Header => MismatchReason::Header,
+        FailedPart::Query => MismatchReason::Query,
+    })
 }

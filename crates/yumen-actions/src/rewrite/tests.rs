@@ -48,6 +48,7 @@ fn the_rest_of_a_path_keeps_its_encoding() {
     check(edit.clone(), "/a%20b/c%20d%2Fe", "/x/c%20d%2Fe");
     check(json!({ "prefix": { "from": "/a%20b", "to": "/x" } }), "/a%20b/c", "/x/c");
     check(edit, "/a%20b/../a%20b/c", "/x/c");
+    check(json!({ "prefix": { "from": "/a%25b", "to": "/x" } }), "/a%25b/c%25d%20e", "/x/c%25d%20e");
 }
 
 #[test]

@@ -135,11 +135,10 @@ fn rules(schema: &mut Schema) {
     let acts = ["plugins", "upstream", "upstream_id", "service_id"];
     let pairs = ["uri", "uris"].into_iter().flat_map(|uri| acts.into_iter().map(move |act| [act, uri]));
     let scripts = [["script", "uri"], ["script", "uris"]];
-    // Members beyond APISIX come last.
-    let native = ["actions", "backends"].into_iter();
-    let native = native.flat_map(|act| ["uri", "uris"].map(move |uri| [act, uri]));
-    let some: Vec<Value> =
-        pairs.chain(scripts).chain(native).map(|pair| json!({ "required": pair })).collect();
+    // Members beyond APISIX are one branch, which the message does not list.
+    let native = json!({ "anyOf": [{ "required": ["actions"] }, { "required": ["backends"] }] });
+    let some = pairs.chain(scripts).map(|pair| json!({ "required": pair }));
+    let some: Vec<Value> = some.chain([native]).collect();
     let at_most_one = |one: &str, many: &str| {
         json!({ "oneOf": [
             { "not": { "anyOf": [{ "required": [one] }, { "required": [many] }] } },

@@ -162,7 +162,9 @@ fn with_remedy(
     if !ev.builds_hints() {
         return refused;
     }
-    if branches.iter().all(|branch| branch.get("required").is_some()) {
+    // A branch of further alternatives is not part of APISIX's message, nor of the hint.
+    let is_of_members = |branch: &Value| branch.get("required").is_some() || branch.get("anyOf").is_some();
+    if branches.iter().all(is_of_members) {
         return refused.with_hint(remedy::of_required(branches, instance));
     }
     // Faults inside objects and lists are reported one by one (`faults`).

@@ -40,14 +40,14 @@ pub(super) fn of_type(expected: &str, found: &Value) -> Option<String> {
     Some(hint.to_owned())
 }
 
-/// The members to add, if each branch is a set of required members: those of the sets that lack fewest.
+/// The members to add, by the branches that are a set of required members: those of the sets that lack fewest.
 pub(super) fn of_required(branches: &[Value], found: &Value) -> Option<String> {
     let members = found.as_object()?;
     let missing = |branch: &Value| -> Option<Vec<String>> {
         let names = branch.get("required")?.as_array()?.iter().filter_map(Value::as_str);
         Some(names.filter(|name| !members.contains_key(*name)).map(str::to_owned).collect())
     };
-    let sets = branches.iter().map(missing).collect::<Option<Vec<Vec<String>>>>()?;
+    let sets: Vec<Vec<String>> = branches.iter().filter_map(missing).collect();
     // With a complete set, another rule is broken.
     if sets.iter().any(Vec::is_empty) {
         return None;

@@ -79,3 +79,6 @@ pub(super) fn check(written: &config::RouteSpec) -> Result<(), InvalidSettings> 
     }
     written.backends.as_deref().map_or(Ok(()), |backends| target::backends(backends).map(drop))
 }
+
+#[cfg(test)]
+mod tests;

@@ -127,7 +127,8 @@ fn open(route: &Route, global: &[Arc<PluginInstance>]) -> Option<Problem> {
     let is_guarded = route.chain.all().iter().chain(global).any(guards);
     let filters = route.matching.filters.as_ref();
     let is_local = filters.is_some_and(|filters| !filters.remote_addrs.is_empty());
-    if is_guarded || is_local || !matches!(route.target, RouteTarget::Upstream(_)) {
+    if is_guarded || is_local || !matches!(route.target, RouteTarget::Upstream(_) | RouteTarget::Weighted(_))
+    {
         return None;
     }
     let message = "public route: no plugin authenticates the client";

@@ -5,7 +5,13 @@ use std::borrow::Cow;
 use yumen_http::{KnownField, uri};
 use yumen_plugin::{BacktrackBudget, Exchange, RegexPattern};
 
-use crate::router::MismatchReason;
+/// The part of a request that fails its condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FailedPart {
+    Protocol,
+    Header,
+    Query,
+}
 
 /// Conditions on the head of a request beyond host, path and method.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -97,14 +103,14 @@ fn is_grpc(ex: &Exchange<'_>) -> bool {
 }
 
 impl MatchConditions {
-    /// The first condition that the request fails.
-    pub(crate) fn fails(&self, ex: &Exchange<'_>) -> Option<MismatchReason> {
+    /// The first part of the request that fails.
+    pub(crate) fn fails(&self, ex: &Exchange<'_>) -> Option<FailedPart> {
         if self.is_grpc && !is_grpc(ex) {
-            return Some(MismatchReason::Protocol);
+            return Some(FailedPart::Protocol);
         }
         self.failing_header(ex)
-            .map(|_| MismatchReason::Header)
-            .or_else(|| self.failing_query(ex).map(|_| MismatchReason::Query))
+            .map(|_| FailedPart::Header)
+            .or_else(|| self.failing_query(ex).map(|_| FailedPart::Query))
     }
 
     fn failing_header(&self, ex: &Exchange<'_>) -> Option<&FieldCondition> {
@@ -116,15 +122,16 @@ impl MatchConditions {
     }
 
     /// Why a request fails, in words.
-    pub(crate) fn explain(&self, lost: MismatchReason, ex: &Exchange<'_>) -> String {
-        let text = match lost {
-            MismatchReason::Header => {
+    pub(crate) fn explain(&self, ex: &Exchange<'_>) -> String {
+        let text = match self.fails(ex) {
+            Some(FailedPart::Header) => {
                 self.failing_header(ex).map(|one| one.describe("header", ex.request.fields.get(&one.name)))
             }
-            MismatchReason::Query => self
+            Some(FailedPart::Query) => self
                 .failing_query(ex)
                 .map(|one| one.describe("query argument", query_value(ex, &one.name).as_deref())),
-            _ => Some("the request is no gRPC call".to_owned()),
+            Some(FailedPart::Protocol) => Some("the request is no gRPC call".to_owned()),
+            None => None,
         };
         text.unwrap_or_default()
     }

@@ -159,6 +159,26 @@ impl RouteBucket {
         }
     }
 
+    /// Tries the prefixes by path element, or all other routes, in order. Breaks if the search has ended.
+    pub(super) fn attempt_part<'s, W: MatchObserver>(
+        &'s self,
+        elements: bool,
+        host: &'s str,
+        ex: &mut Exchange<'s>,
+        witness: &mut W,
+        winner: &mut Option<&'s Route>,
+    ) -> ControlFlow<()> {
+        for route_path in self.route_paths().iter().filter(|route_path| route_path.is_element == elements) {
+            attempt(route_path, host, ex, witness, winner)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Whether prefixes by path element are among the routes; they come last.
+    pub(super) fn has_elements(&self) -> bool {
+        self.route_paths().last().is_some_and(|route_path| route_path.is_element)
+    }
+
     /// Whether only whole paths match. All paths of a bucket are alike.
     pub(super) fn is_whole(&self) -> bool {
         self.route_paths().first().is_some_and(RoutePath::is_whole)

@@ -123,7 +123,7 @@ fn detail(route: &Route, lost: MismatchReason, ex: &Exchange<'_>) -> String {
         }
         MismatchReason::Header | MismatchReason::Query | MismatchReason::Protocol => {
             let matches = route.matching.filters.as_ref().and_then(|filters| filters.matches.as_ref());
-            matches.map_or_else(String::new, |matches| matches.explain(lost, ex))
+            matches.map_or_else(String::new, |matches| matches.explain(ex))
         }
         MismatchReason::Host | MismatchReason::Path | MismatchReason::Shadowed => String::new(),
     }

