@@ -172,9 +172,7 @@ impl FaultKind {
                 (Upstream, 504, "send_timeout", "the upstream did not take the request in time")
             }
             FaultKind::ReadTimeout => (Upstream, 504, "read_timeout", "the upstream did not answer in time"),
-            FaultKind::AttemptTimeout => {
-                (Upstream, 504, "attempt_timeout", "the upstream did not complete its answer in time")
-            }
+            FaultKind::AttemptTimeout => (Upstream, 504, "attempt_timeout", "the attempt took too long"),
             FaultKind::UpstreamHead(_) => {
                 (Upstream, 502, "upstream_head", "the upstream's answer is malformed")
             }

@@ -5,6 +5,7 @@
 //! listeners.
 
 mod arrival_listener;
+mod backends;
 mod match_explanation;
 mod reason;
 mod render;
@@ -30,10 +31,9 @@ pub use stream::{ExplainedStream, StreamCandidate, StreamChoice, StreamExplanati
 pub use yumen_config::resource::Question;
 
 use crate::router::RouteMismatch;
-use crate::{
-    MismatchReason, Route, RouteTarget, ScopeOfRequest, Snapshot, Upstream, UpstreamSlotId, WeightedTargets,
-};
+use crate::{MismatchReason, Route, RouteTarget, ScopeOfRequest, Snapshot, Upstream, UpstreamSlotId};
 use arrival_listener::certificate_choice;
+use backends::{nowhere, shares, weighted_targets};
 use simulation::{RequestSimulation, SimulatedResponse};
 use synthetic_request::{DryRunHost, SyntheticRequest};
 use upstream_choice::{endpoints, upstream_choice};
@@ -511,10 +511,10 @@ fn simulate_steps<'s>(
     let found = winner.and_then(|route| match (walk.ex.upstream.slot, &route.target) {
         (Some(slot), _) => snapshot.upstream(UpstreamSlotId(slot)),
         (None, RouteTarget::Upstream(slot)) => snapshot.upstream(*slot),
-        (None, RouteTarget::Weighted(of)) => of.pick(0).and_then(|target| snapshot.upstream(target.slot?)),
+        (None, RouteTarget::Weighted(of)) => of.largest().and_then(|target| snapshot.upstream(target.slot?)),
         _ => None,
     });
-    if let Some(RouteTarget::Weighted(of)) = winner.map(|route| &route.target)
+    if let Some(of) = winner.and_then(weighted_targets)
         && walk.ex.upstream.slot.is_none()
     {
         walk.remarks.push(shares(snapshot, of));
@@ -524,34 +524,14 @@ fn simulate_steps<'s>(
     // `peek` leaves the balancer unchanged, so that explaining does not shift the distribution of traffic.
     let next = upstream.and_then(|upstream| Some(&upstream.endpoints[upstream.peek(walk.ex)?]));
     if walk.answered.is_none() && next.is_none() {
-        let (answers, remark) = nowhere(upstream);
-        walk.answered = answers.then(|| SimulatedResponse::gateway(503, "no endpoint is available"));
-        walk.remarks.push(remark);
+        let (status, message, remark) = nowhere(upstream, winner);
+        walk.answered = status.map(|status| SimulatedResponse::gateway(status, message));
+        walk.remarks.extend(remark);
     }
     walk.finish();
     let (steps, remarks, answered) = (walk.steps, walk.remarks, walk.answered);
     let upstream = upstream.map(|upstream| upstream_choice(upstream, ex, before));
     SimulatedSteps { steps, answer: answered.map(answer), upstream, remarks }
-}
-
-/// The shares of weighted backends.
-fn shares(snapshot: &Snapshot, of: &WeightedTargets) -> String {
-    let name = |slot| snapshot.upstream(slot).map(|upstream| upstream.origin.clone());
-    format!("weighted backends: {}", of.describe(name))
-}
-
-/// Why no endpoint is available, and whether that makes a local response. Unresolved names do not, since only
-/// the serving node knows their addresses.
-fn nowhere(upstream: Option<&Upstream>) -> (bool, String) {
-    let Some(upstream) = upstream else {
-        return (true, "neither the route nor its service has an upstream".into());
-    };
-    let origin = &upstream.origin;
-    match &*upstream.unresolved {
-        [] if upstream.endpoints.is_empty() => (true, format!("{origin} has no endpoint")),
-        [] => (true, format!("all endpoints of {origin} have weight 0")),
-        names => (false, format!("addresses of {} not resolved", names.join(", "))),
-    }
 }
 
 fn text(bytes: &[u8]) -> String {

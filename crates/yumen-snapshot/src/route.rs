@@ -56,6 +56,11 @@ impl WeightedTargets {
 }
 
 impl WeightedTargets {
+    /// The backend with the largest share; `None` without any weight.
+    pub fn largest(&self) -> Option<&WeightedTarget> {
+        self.targets.iter().rev().filter(|target| target.weight > 0).max_by_key(|target| target.weight)
+    }
+
     /// The backends that a session may be of. `key` is 0 if the session began while the route had a single backend.
     pub fn of_session(&self, key: u64) -> impl Iterator<Item = &WeightedTarget> {
         self.targets.iter().filter(move |target| target.slot.is_some() && (key == 0 || target.key == key))

@@ -5,6 +5,7 @@ use yumen_snapshot::{UpstreamSlotId, WeightedTarget, WeightedTargets};
 
 use crate::exchange::chains::ExchangeChains;
 use crate::exchange::connection::DownstreamConnection;
+use crate::grpc;
 use crate::worker::PinnedSnapshot;
 
 /// The upstream of a request, after the edits of its backend; or the response in place of an upstream.
@@ -16,7 +17,11 @@ pub(crate) fn pick<'s>(
     chains: &mut ExchangeChains<'s>,
     targets: &'s WeightedTargets,
 ) -> Result<UpstreamSlotId, LocalResponse> {
-    let refuse = |status| LocalResponse::error_msg(status, "the route has no valid backend");
+    // A call gets the gRPC status UNAVAILABLE, by which clients try again.
+    let is_call = grpc::is_grpc(&ex.request);
+    let refuse = |status| {
+        LocalResponse::error_msg(if is_call { 503 } else { status }, "the route has no valid backend")
+    };
     let target = of_session(ex, pinned, targets).or_else(|| targets.pick(conn.worker.random()));
     let Some(target) = target else { return Err(refuse(500)) };
     let Some(slot) = target.slot else { return Err(refuse(target.status)) };

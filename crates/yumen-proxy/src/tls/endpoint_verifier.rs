@@ -57,7 +57,7 @@ pub(super) struct EndpointVerifier {
 }
 
 impl EndpointVerifier {
-    pub(super) fn new(anchors: EndpointAnchors, tls: &UpstreamTls) -> Arc<dyn ServerCertVerifier> {
+    pub(super) fn shared(anchors: EndpointAnchors, tls: &UpstreamTls) -> Arc<dyn ServerCertVerifier> {
         let (names, depth_max) = (tls.names.clone(), tls.depth_max);
         Arc::new(EndpointVerifier { anchors, names, depth_max, provider: provider() })
     }

@@ -64,8 +64,8 @@ fn build_client(tls: &UpstreamTls, http2: bool) -> Result<UpstreamTlsClient, Str
     let verifier = match &given {
         _ if !tls.verify => unverified(),
         None if tls.names.is_empty() && tls.depth_max.is_none() => by_system()?,
-        None => EndpointVerifier::new(EndpointAnchors::System(system_roots()?), tls),
-        Some(given) => EndpointVerifier::new(EndpointAnchors::Given(given.clone()), tls),
+        None => EndpointVerifier::shared(EndpointAnchors::System(system_roots()?), tls),
+        Some(given) => EndpointVerifier::shared(EndpointAnchors::Given(given.clone()), tls),
     };
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let mut config = match &tls.client {

@@ -244,11 +244,11 @@ fn follow(
         return explanation.remarks.push("a plugin refuses it: the connection is closed".into());
     }
     if let RouteTarget::Weighted(of) = &route.target {
-        explanation.remarks.push(super::shares(snapshot, of));
+        explanation.remarks.push(super::backends::shares(snapshot, of));
     }
     let upstream = match &route.target {
         RouteTarget::Upstream(slot) => snapshot.upstream(*slot),
-        RouteTarget::Weighted(of) => of.pick(0).and_then(|target| snapshot.upstream(target.slot?)),
+        RouteTarget::Weighted(of) => of.largest().and_then(|target| snapshot.upstream(target.slot?)),
         _ => None,
     };
     let Some(upstream) = upstream else {
@@ -256,7 +256,7 @@ fn follow(
     };
     let next = upstream.peek(&ex);
     if next.is_none() {
-        explanation.remarks.push(super::nowhere(Some(upstream)).1);
+        explanation.remarks.push(super::backends::without_endpoint(upstream));
     }
     explanation.upstream = Some(UpstreamView::of(upstream, next));
 }

@@ -456,3 +456,30 @@ fn a_url_without_a_port_comes_in_by_the_nodes_first_listener() {
     let remark = "server_port is assumed to be 80: the URL has no port, and no listener is known";
     assert_eq!((&explanation["route"], &explanation["remarks"]), (&Value::Null, &json!([remark])));
 }
+
+#[test]
+fn the_shares_of_weighted_backends_are_explained() {
+    let node = node(
+        r#"
+routes:
+- {id: two, uri: /two, backends: [{upstream_id: a, weight: 1}, {upstream_id: b, weight: 3}, {upstream_id: c, weight: 0}]}
+- {id: broken, uri: /broken, backends: [{upstream_id: a, weight: 1}, {status: 500, weight: 2}]}
+- {id: none, uri: /none, backends: []}
+upstreams:
+- {id: a, nodes: {"10.0.0.1:80": 1}}
+- {id: b, nodes: {"10.0.0.2:80": 1}}
+- {id: c, nodes: {"10.0.0.3:80": 1}}
+"#,
+    );
+    let check = |url: &str, remark: &str, status: Value, upstream: Value| {
+        let explanation = node.explain(json!({ "url": url }));
+        assert_eq!(explanation["remarks"], json!([remark]), "{url}");
+        assert_eq!(explanation["answer"]["status"], status, "{url}");
+        assert_eq!(explanation["upstream"]["origin"], upstream, "{url}: {explanation}");
+    };
+    let shares = "weighted backends: 1 of 4 to upstreams/a, 3 of 4 to upstreams/b";
+    check("/two", shares, Value::Null, json!("upstreams/b"));
+    let shares = "weighted backends: 1 of 3 to upstreams/a, 2 of 3 with status 500";
+    check("/broken", shares, json!(500), Value::Null);
+    check("/none", "weighted backends: no backend: status 500", json!(500), Value::Null);
+}

@@ -51,7 +51,7 @@ fn a_session_finds_its_backend_at_weight_0() {
     let of = targets(&[(1, Some(1)), (0, Some(2)), (1, None)]);
     let slots = |key| of.of_session(key).filter_map(|target| Some(target.slot?.0)).collect::<Vec<_>>();
     assert_eq!(slots(2), [2]);
-    assert_eq!(slots(3), []);
+    assert!(slots(3).is_empty());
     // The endpoint decides about a session of the time before the route had several backends.
     assert_eq!(slots(0), [1, 2]);
 }

@@ -50,7 +50,7 @@ fn settings(root: &TestAuthority, names: &[&str], depth_max: Option<u8>) -> Upst
 
 fn verify(tls: &UpstreamTls, leaf: &CertificateDer<'_>, above: &[CertificateDer<'_>]) -> bool {
     let given = TrustedAuthorities::read(tls.ca_pem.as_deref().unwrap()).unwrap();
-    let verifier = EndpointVerifier::new(EndpointAnchors::Given(Arc::new(given)), tls);
+    let verifier = EndpointVerifier::shared(EndpointAnchors::Given(Arc::new(given)), tls);
     let now = UnixTime::since_unix_epoch(SystemTime::UNIX_EPOCH.elapsed().unwrap());
     verifier.verify_server_cert(leaf, above, &"sni.test".try_into().unwrap(), &[], now).is_ok()
 }
