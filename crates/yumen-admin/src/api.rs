@@ -28,7 +28,8 @@ pub struct AdminState {
     pub access: Arc<AdminAccess>,
     /// Form of responses.
     pub api_version: AdminApiVersion,
-    /// Whether this node serves stream routes; if not, they are refused.
+    /// Whether the node's settings have a stream listener. If not, stream routes are refused until the store has
+    /// listeners.
     pub stream_routes: bool,
     /// References and unique values of all objects, as of the newest state that a write was decided on.
     pub(crate) index: Arc<FactIndex>,

@@ -54,7 +54,8 @@ async fn answer(state: AdminState, by: Authorship, request: Request) -> Result<R
     let (head, body) = request.into_parts();
     let target = CrudTarget::of(head.uri.path())?;
     // The message of APISIX when no stream listener is configured.
-    if target.kind.descriptor().traffic == TrafficClass::Stream && !state.stream_routes {
+    let is_stream = target.kind.descriptor().traffic == TrafficClass::Stream;
+    if is_stream && !state.stream_routes && state.store.state().of_kind(Kind::Listeners).next().is_none() {
         return Err(ApiRefusal::invalid("stream mode is disabled, can not add stream routes"));
     }
     let verb = CrudVerb::of(&head.method, target.kind)?;

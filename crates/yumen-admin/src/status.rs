@@ -36,6 +36,8 @@ pub struct StatusState {
     pub health: Document,
     /// `/yumen/v1/problems`: the list of current problems.
     pub problems: Document,
+    /// `/yumen/v1/listeners`: the states of the configuration's listeners, by id.
+    pub listeners: Document,
     /// `/yumen/v1/top`: the use of routes, upstreams, plugins and consumers since the start.
     pub top: Document,
     /// `/yumen/v1/recent`: recent requests; `None` if this listener does not list them.
@@ -53,7 +55,7 @@ pub async fn serve_status(listener: TcpListener, state: StatusState, shutdown: i
     serve(listener, guarded(router(state), hosts), BOUNDS, shutdown).await;
 }
 
-const INDEX: [(&str, &str); 13] = [
+const INDEX: [(&str, &str); 14] = [
     ("/status", "liveness and version"),
     ("/status/ready", "200 when a configuration is active, else 503"),
     ("/metrics", "measurements in the Prometheus text format"),
@@ -65,6 +67,7 @@ const INDEX: [(&str, &str); 13] = [
     ("/v1/plugin_metadatas", "all plugin metadata; /v1/plugin_metadata/{name}"),
     ("/v1/schema", "schemas of resources and plugins"),
     ("/yumen/v1/problems", "problems of the active configuration"),
+    ("/yumen/v1/listeners", "states of the configuration's listeners, by id"),
     ("/yumen/v1/top", "use of routes, upstreams, plugins and consumers, cumulated"),
     ("/yumen/v1/recent", "recent requests, if observe.list_recent_requests is on"),
 ];
@@ -79,6 +82,10 @@ pub(crate) fn router(state: StatusState) -> Router {
         .route("/apisix/prometheus/metrics", get(metrics))
         .route("/v1/healthcheck", get(async |State(state): State<StatusState>| document(&state.health)))
         .route("/yumen/v1/problems", get(async |State(state): State<StatusState>| document(&state.problems)))
+        .route(
+            "/yumen/v1/listeners",
+            get(async |State(state): State<StatusState>| document(&state.listeners)),
+        )
         .route("/yumen/v1/top", get(async |State(state): State<StatusState>| document(&state.top)))
         .route("/yumen/v1/recent", get(recent))
         .with_state(state)

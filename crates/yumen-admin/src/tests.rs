@@ -41,6 +41,7 @@ fn state(ready: Result<(), &'static str>) -> StatusState {
         gather: vec![Arc::new(Worker("0")), Arc::new(Worker("1"))],
         describe: Arc::new(|| json!({ "version": "0.1.0", "status": "hidden" })),
         health: Arc::new(|| json!([{ "name": "/apisix/upstreams/1" }])),
+        listeners: Arc::new(|| json!({ "a": { "state": "opening" } })),
         problems: Arc::new(|| json!([{ "level": "error", "object": "routes/1" }])),
         top: Arc::new(|| json!({ "routes": [] })),
         recent: ready.is_ok().then(|| -> Document { Arc::new(|| json!([{ "path": "/a" }])) }),
@@ -105,6 +106,7 @@ async fn status_tells_life_readiness_health_and_problems() {
         ("/status/ready", r#"{"status":"ok"}"#),
         ("/v1/healthcheck", r#"[{"name":"/apisix/upstreams/1"}]"#),
         ("/yumen/v1/problems", r#"[{"level":"error","object":"routes/1"}]"#),
+        ("/yumen/v1/listeners", r#"{"a":{"state":"opening"}}"#),
         ("/yumen/v1/top", r#"{"routes":[]}"#),
         ("/yumen/v1/recent", r#"[{"path":"/a"}]"#),
     ] {

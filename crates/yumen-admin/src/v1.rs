@@ -69,6 +69,9 @@ pub trait LiveGateway: Send + Sync {
     /// A backup of the store in an unlinked file, whose space is freed when the file is closed. May take long.
     fn backup(&self) -> Result<File, StoreError>;
 
+    /// The states of the configuration's listeners, by id.
+    fn listeners(&self) -> Value;
+
     /// The use of routes, upstreams, plugins and consumers since the start.
     fn top(&self) -> Value;
 
@@ -86,7 +89,7 @@ pub struct V1State {
 }
 
 /// Paths and handlers.
-pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 18] {
+pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 19] {
     [
         ("/yumen/v1/revisions", get(history::list)),
         ("/yumen/v1/revisions/{revision}", get(history::one)),
@@ -102,6 +105,7 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 18] {
         ("/yumen/v1/import", post(transaction::import)),
         ("/yumen/v1/export", get(transaction::export)),
         ("/yumen/v1/problems", get(applied::problems)),
+        ("/yumen/v1/listeners", get(insight::listeners)),
         ("/yumen/v1/store/confirm", post(store::confirm)),
         ("/yumen/v1/top", get(insight::top)),
         ("/yumen/v1/keys", get(keys::list)),

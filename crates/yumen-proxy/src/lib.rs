@@ -29,6 +29,10 @@ pub mod settings;
 pub mod tls;
 
 pub use l4::udp::{Datagrams, bind as bind_datagrams, bind_more as bind_more_datagrams};
+pub use listen::dynamic::{
+    CommandConfirmation, CommandReceipt, DynamicListener, ListenAddress, ListenTransport, ListenerCommand,
+    WorkerListenSockets,
+};
 pub use listen::listener::{self, Listener};
 pub use listen::quic::{
     DatagramForwarder, Http3HandoverSender, Http3Identity, Http3Listener, listen as listen_http3,

@@ -3,5 +3,6 @@
 //!
 //! Hands connections to `downstream` and `l4`. Must not depend on exchanges or upstreams.
 
+pub(crate) mod dynamic;
 pub mod listener;
 pub(crate) mod quic;

@@ -5,6 +5,7 @@
 pub(crate) mod backlog;
 pub(crate) mod buffer;
 pub mod clock;
+pub(crate) mod close_signal;
 pub(crate) mod cold_future;
 pub(crate) mod date;
 pub mod huge_pages;

@@ -32,7 +32,7 @@ use rustls::server::{ClientHello, ResolvesServerCert, ResolvesServerCertUsingSni
 use rustls::sign::CertifiedKey;
 use rustls::{HandshakeKind, ServerConfig, ServerConnection};
 use tokio_rustls::LazyConfigAcceptor;
-use yumen_plugin::TlsInfo;
+use yumen_plugin::{ListenerNumber, TlsInfo};
 use yumen_snapshot::Publisher;
 
 use crate::runtime::clock;
@@ -191,6 +191,11 @@ impl DownstreamTlsAcceptor {
     /// An acceptor for TCP streams, without ALPN.
     pub fn for_streams(&self) -> DownstreamTlsAcceptor {
         DownstreamTlsAcceptor { for_streams: true, alt_svc: None, ..self.clone() }
+    }
+
+    /// An acceptor for the connections of a listener of the configuration.
+    pub fn for_listener(&self, _number: ListenerNumber) -> DownstreamTlsAcceptor {
+        self.clone()
     }
 
     /// Performs a handshake with a client.

@@ -85,6 +85,8 @@ pub(crate) enum ProblemSource {
     Tests,
     /// Counter tables of limit plugins.
     Limits,
+    /// Sockets of the configuration's listeners.
+    Listeners,
 }
 
 /// Handle of the control thread: message sender and exported state.

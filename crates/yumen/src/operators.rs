@@ -41,6 +41,7 @@ use crate::endpoints::discovery::ServiceLedger;
 use crate::endpoints::dns::DnsMetrics;
 use crate::node;
 use crate::process::NodeInfo;
+use crate::serving::listener_supervisor::ListenerReport;
 use crate::serving::sockets::{InheritedSockets, SocketRole};
 use crate::serving::worker_threads::WorkersView;
 use crate::tls::{ExpiryMonitor, StapleCache};
@@ -62,6 +63,7 @@ pub(crate) struct OperatorContext {
     pub(crate) expiry: Arc<ExpiryMonitor>,
     pub(crate) staples: Arc<StapleCache>,
     pub(crate) discovered: Arc<ServiceLedger>,
+    pub(crate) listeners: ListenerReport,
     /// Current duty of the process: serve, hand over, or end.
     pub(crate) duty: watch::Receiver<WorkerDuty>,
 }
@@ -290,6 +292,7 @@ struct RunningGateway {
     backing_up: Mutex<()>,
     cluster: Arc<NodeCluster>,
     top: Document,
+    listeners: ListenerReport,
 }
 
 impl LiveGateway for RunningGateway {
@@ -353,6 +356,10 @@ impl LiveGateway for RunningGateway {
         Ok(file)
     }
 
+    fn listeners(&self) -> serde_json::Value {
+        self.listeners.document()
+    }
+
     fn top(&self) -> serde_json::Value {
         (self.top)()
     }
@@ -374,6 +381,7 @@ fn v1_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> 
         backing_up: Mutex::default(),
         cluster: context.cluster.clone(),
         top: top(&Arc::new(AllCounters(context.workers.counters.clone())), &context.control.status),
+        listeners: context.listeners.clone(),
     };
     V1State { admin, live: Arc::new(live) }
 }
@@ -396,14 +404,22 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
     let (status, snapshots) = (context.control.status.clone(), context.control.snapshots.clone());
     let prometheus = yumen_plugins::prometheus::metrics(&context.carry);
     let (ready, described) = (context.control.clone(), status.clone());
-    let duty = context.duty.clone();
+    let (duty, first_listeners) = (context.duty.clone(), context.listeners.clone());
+    let listeners = context.listeners.clone();
     let current = snapshots.clone();
     let (problems, workers, source) = (status.clone(), context.workers.clone(), context.source.clone());
     StatusState {
         ready: Arc::new(move || match *duty.borrow() {
             // Reports not ready, so that load balancers send no new connections during the drain.
             WorkerDuty::End { .. } => Err("the gateway is shutting down and drains its connections".into()),
-            _ => ready.readiness().map_err(str::to_owned),
+            _ => {
+                ready.readiness()?;
+                let newest = ready.snapshots.borrow().clone();
+                let are_open = first_listeners.are_first_open(&newest);
+                are_open
+                    .then_some(())
+                    .ok_or_else(|| "the listeners of the configuration are not open yet".into())
+            }
         }),
         top: top(&counters, &context.control.status),
         recent: node.observe.list_recent_requests.then(|| recent(&counters)),
@@ -423,7 +439,9 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
             context.staples.clone(),
             context.discovered.clone(),
             Arc::new(DnsMetrics),
+            Arc::new(context.listeners.clone()),
         ],
+        listeners: Arc::new(move || listeners.document()),
         describe: Arc::new(move || {
             let mut members = source.document();
             members.insert("version".into(), env!("CARGO_PKG_VERSION").into());

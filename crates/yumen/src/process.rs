@@ -7,6 +7,7 @@ pub(crate) mod private_file;
 pub(crate) mod service;
 pub(crate) mod signals;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
@@ -54,19 +55,52 @@ pub(crate) fn raise_open_files() -> u64 {
 
 /// Processes with a UDP socket on a port, as far as this process may inspect others.
 pub(crate) fn with_datagrams_at(port: u16) -> Vec<u32> {
-    let inodes: Vec<String> = ["/proc/net/udp", "/proc/net/udp6"]
-        .iter()
-        .flat_map(|table| inodes_at(port, &std::fs::read_to_string(table).unwrap_or_default()))
-        .collect();
-    let has_one = |pid: &u32| {
-        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        open.filter_map(|file| std::fs::read_link(file.path()).ok())
-            .any(|leads_to| inodes.iter().any(|inode| leads_to.as_os_str() == inode.as_str()))
+    let mut sockets = BTreeMap::new();
+    for table in ["/proc/net/udp", "/proc/net/udp6"] {
+        let table = std::fs::read_to_string(table).unwrap_or_default();
+        sockets.extend(inodes_at(port, &table).into_iter().map(|socket| (socket, port)));
+    }
+    holders_of(&sockets).remove(&port).into_iter().flatten().collect()
+}
+
+/// The processes that listen on TCP ports, as text by port, as far as this process may inspect others.
+pub(crate) fn with_tcp_listeners_at(ports: &BTreeSet<u16>) -> BTreeMap<u16, Vec<String>> {
+    let mut sockets = BTreeMap::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let table = std::fs::read_to_string(table).unwrap_or_default();
+        // The state of a listening socket is 0A (proc_pid_net(5)).
+        let listening = table.lines().filter(|line| line.split_whitespace().nth(3) == Some("0A"));
+        let listening = listening.collect::<Vec<_>>().join("\n");
+        for port in ports {
+            sockets.extend(inodes_at(*port, &listening).into_iter().map(|socket| (socket, *port)));
+        }
+    }
+    let describe = |pid: u32| match pid == std::process::id() {
+        true => "this process".to_owned(),
+        false => {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            format!("process {pid} ({})", name.trim())
+        }
     };
+    let holders = holders_of(&sockets).into_iter();
+    holders.map(|(port, pids)| (port, pids.into_iter().map(describe).collect())).collect()
+}
+
+/// The processes that hold sockets, by the port of each.
+fn holders_of(sockets: &BTreeMap<String, u16>) -> BTreeMap<u16, BTreeSet<u32>> {
+    let mut holders = BTreeMap::<u16, BTreeSet<u32>>::new();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
-    // Most calls find no inode: skip the scan of all processes then.
-    pids.filter(|pid| !inodes.is_empty() && has_one(pid)).collect()
+    let pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());
+    // Most calls find no socket: skip the scan of all processes then.
+    for pid in pids.filter(|_| !sockets.is_empty()) {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        for target in open.filter_map(|file| std::fs::read_link(file.path()).ok()) {
+            if let Some(port) = target.to_str().and_then(|target| sockets.get(target)) {
+                holders.entry(*port).or_default().insert(pid);
+            }
+        }
+    }
+    holders
 }
 
 /// Link targets (`socket:[inode]`) of a port's sockets, from a table in the format of /proc/net/udp.

@@ -22,12 +22,12 @@ use yumen_store::etcd::AnnouncedNode;
 use crate::config::source::OpenedConfigSource;
 use crate::config::trial::watch_tests;
 use crate::control::limit_watch;
-use crate::node::{self, GatewayRunArgs};
+use crate::node::GatewayRunArgs;
 use crate::operators::OperatorServers;
 use crate::process;
+use crate::process::service;
 use crate::process::signals::ProcessSignals;
-use crate::process::{memory, service};
-use crate::serving::worker_threads::{WorkerSockets, WorkerThreads};
+use crate::serving::worker_threads::{WorkerThreads, listeners_by_worker};
 use crate::upgrade::{self, Predecessor, PredecessorSync, Successor};
 use bootstrap::GatewayBootstrap;
 use config_runtime::ConfigRuntime;
@@ -69,12 +69,9 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
     let config = ConfigRuntime::start(&bootstrap, successor)?;
     let (duty, worker_duty) = watch::channel(WorkerDuty::Serve);
     // Before `report_ready`, which blocks until the handover: a failure here leaves the predecessor serving.
-    let acceptor = config.tls.acceptor(&bootstrap.node, &config.publisher)?;
-    config.report_ready(successor)?;
-    let mut settings = node::settings(&bootstrap.node)?;
-    settings.overload.memory_full = memory::watch(bootstrap.node.overload.memory_bytes)?;
-    let settings = Arc::new(settings);
-    let http3_identity = bootstrap.http3_identity()?;
+    let services = Arc::new(bootstrap.listener_services(&config)?);
+    let (dynamic, commands) = bootstrap.open_first_listeners(&config, services.clone());
+    config.report_ready(successor, dynamic.problems())?;
     let GatewayBootstrap {
         node,
         placement,
@@ -86,17 +83,19 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
         operator_sockets,
         received,
     } = bootstrap;
-    let (by_worker, http3) = listeners.take_http3(worker_count, &acceptor, &settings, &http3_identity)?;
-    let sockets = WorkerSockets::of_all(&listeners, by_worker, &node, &acceptor)?;
+    let by_worker = listeners_by_worker(&mut listeners, &services, commands)?;
+    let settings = services.settings.clone();
     let workers =
-        WorkerThreads::start(&node, &placement, &config.publisher, settings, sockets, &worker_duty)?;
+        WorkerThreads::start(&node, &placement, &config.publisher, settings, by_worker, &worker_duty)?;
     // Workers own duplicates. A handle left here would queue connections that no worker accepts.
     listeners.release();
     let supervisor = yumen_proxy::probe::Supervisor::default();
     let cluster = config.cluster(&node, &listeners, &operator_sockets, worker_count)?;
-    let context = config.operator_context(&workers, supervisor.counters(), cluster.clone(), worker_duty);
+    let (probes, report) = (supervisor.counters(), dynamic.report());
+    runtime.spawn(dynamic.follow(config.control.snapshots.clone(), worker_duty.clone()));
+    let context = config.operator_context(&workers, probes, cluster.clone(), report, worker_duty);
     runtime.spawn(supervisor.supervise(config.control.snapshots.clone()));
-    let handover = config.handover(&node, received.sockets, http3_identity, http3, workers.view());
+    let handover = config.handover(&services, received.sockets.handles.clone(), workers.view());
     let ConfigRuntime { carry, tls, acme, control, source, handover_store, trial, .. } = config;
     tls.tend(&runtime, &node, &control);
     runtime.spawn(limit_watch::watch(yumen_plugins::limit_usage::metrics(&carry), control.clone()));

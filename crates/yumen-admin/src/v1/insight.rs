@@ -58,6 +58,14 @@ pub(super) async fn top(
     Ok(reply::json(StatusCode::OK, &state.live.top()))
 }
 
+/// `GET /yumen/v1/listeners`.
+pub(super) async fn listeners(
+    State(state): State<V1State>,
+    _: StrictQuery<NoArguments>,
+) -> Result<Response, ApiRefusal> {
+    Ok(reply::json(StatusCode::OK, &state.live.listeners()))
+}
+
 fn answer(
     state: &V1State,
     visibility: SecretVisibility,
@@ -71,7 +79,7 @@ fn answer(
         now: state.live.now(),
         problems: &problems,
         text: Some(&text),
-        listeners: listeners(&state.live.cluster()),
+        listeners: first_ports(&state.live.cluster()),
     };
     let mut explanation = explain_any(&snapshot, question, &context).map_err(|invalid| {
         let at = if invalid.path.is_empty() { String::new() } else { format!("{}: ", invalid.path) };
@@ -89,7 +97,7 @@ fn answer(
 }
 
 /// The port of the first listener of each kind on this node.
-fn listeners(cluster: &ClusterView) -> ListenerPorts {
+fn first_ports(cluster: &ClusterView) -> ListenerPorts {
     let own = cluster.nodes.iter().find(|node| node.is_self);
     let port = |name: &str| {
         let address: SocketAddr = own?.addresses.get(name)?.first()?.parse().ok()?;

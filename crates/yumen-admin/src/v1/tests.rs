@@ -86,6 +86,10 @@ impl LiveGateway for Gateway {
         Vec::new()
     }
 
+    fn listeners(&self) -> Value {
+        json!({})
+    }
+
     fn top(&self) -> Value {
         serde_json::json!({ "revision": 3 })
     }

@@ -46,6 +46,10 @@ pub struct LimitsConfig {
     /// The longest response head of an upstream, in bytes; a longer one becomes a 502.
     #[schemars(range(min = 1024, max = 65536))]
     pub response_head_bytes: u32,
+    /// The most listeners of the configuration (resources of kind `listeners`); further ones are not opened. Each
+    /// needs two file descriptors per worker.
+    #[schemars(range(min = 1, max = 65535))]
+    pub listeners: u32,
 }
 
 impl Default for LimitsConfig {
@@ -62,6 +66,7 @@ impl Default for LimitsConfig {
             backlog_bytes_per_worker: 64 * 1024 * 1024,
             udp_sessions_per_worker: 16384,
             response_head_bytes: 65536,
+            listeners: 4096,
         }
     }
 }

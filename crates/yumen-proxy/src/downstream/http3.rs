@@ -4,7 +4,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -53,29 +52,23 @@ const GOODBYE_MS: u64 = 20;
 pub(crate) async fn open(
     worker: Rc<Worker>,
     incoming: quinn::Incoming,
-    local: SocketAddr,
+    mut client: ClientInfo,
     shaking: impl Sized + 'static,
     admitted: ConnectionGuard,
 ) {
     let timer = worker.timers.timer();
     timer.set(worker.settings.timeouts.handshake_ms);
-    // The library accepts a handshake from one address only. After the handshake it would report the source
-    // of the newest datagram, which is not validated.
-    let address = incoming.remote_address();
     let Some((quic, library, over)) = until(&timer, pin!(handshake(&worker, incoming))).await.flatten()
     else {
         return worker.counters.connections.handshake_failures.add(1);
     };
     worker.counters.connections.handshakes.add(1);
     worker.counters.http3.connections.add(1);
-    let client = ClientInfo {
-        peer: address,
-        local: SocketAddr::new(quic.local_ip().unwrap_or(local.ip()), local.port()),
-        tls: Some(tls::quic_info(&quic)),
-        connection_id: worker.counters.connections.accepted.get(),
-        listener: yumen_plugin::ListenerNumber::STATIC,
-        mapped_port: 0,
-    };
+    if let Some(ip) = quic.local_ip() {
+        // Only the datagrams have the address that the client dialed.
+        client.local.set_ip(ip);
+    }
+    client.tls = Some(tls::quic_info(&quic));
     let shared = Rc::new(Http3Shared {
         peer: RefCell::new(Rc::new(DownstreamPeer::new(&worker, client))),
         streams: StreamSet::new(&worker, timer),

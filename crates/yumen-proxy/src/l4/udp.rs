@@ -2,6 +2,7 @@
 //!
 //! A datagram that cannot be sent at once is dropped and counted; no session waits for a slow peer.
 
+mod control;
 mod listen_socket;
 mod packet_info;
 
@@ -23,14 +24,16 @@ use tokio::sync::watch;
 use yumen_plugin::{ClientInfo, Exchange};
 use yumen_snapshot::{StreamRoute, Upstream};
 
-use self::listen_socket::{UdpAddresses, UdpListenSocket};
+pub(crate) use self::control::DatagramControl;
+use self::listen_socket::UdpAddresses;
+pub(crate) use self::listen_socket::UdpListenSocket;
 use super::dial::StreamAttempts;
 use super::{StreamFault, Tally, exchange, find, finish, phases, upstream};
 use crate::copy::tunnel_binding::TunnelBinding;
 use crate::fault::FaultKind;
 use crate::observe::counters::StreamCounters;
 use crate::runtime::clock;
-use crate::runtime::timers::Timer;
+use crate::runtime::timers::{Timer, until};
 use crate::runtime::worker_duty::WorkerDuty;
 use crate::settings::{ListenerSettings, StreamProtocol};
 use crate::sys;
@@ -48,6 +51,10 @@ const UNHEARD_BYTES_MAX: usize = 4096;
 const BATCH: usize = 64;
 /// Idle timeout of a session while its worker drains, in milliseconds.
 const DRAIN_IDLE_MS: u64 = 1000;
+/// Time for which a closing listener receives datagrams that are on their way, in milliseconds.
+const LAST_CALL_MS: u64 = 100;
+/// Time for the sessions of a closed listener to end, in milliseconds. A plugin may keep one longer.
+const SESSIONS_END_MS: u64 = 1000;
 
 /// The bound UDP socket of one worker.
 pub struct Datagrams {
@@ -92,6 +99,7 @@ type Sessions = HashMap<UdpAddresses, Rc<Session>, RandomState>;
 /// The sessions of one socket.
 struct Table {
     worker: Rc<Worker>,
+    control: Rc<DatagramControl>,
     listen_socket: UdpListenSocket,
     sessions: RefCell<Sessions>,
     /// Receive buffer for datagrams of endpoints, shared by all sessions.
@@ -119,36 +127,77 @@ struct Session {
 ///
 /// After a handover, the successor receives the datagrams of clients, and this worker forwards those of
 /// endpoints.
-pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams, mut duty: watch::Receiver<WorkerDuty>) {
-    let listen_socket = match UdpListenSocket::open(datagrams.socket) {
-        Ok(listen_socket) => listen_socket,
-        Err(error) => return tracing::error!(%error, "UDP socket registration failed"),
-    };
+pub(crate) async fn serve(worker: Rc<Worker>, datagrams: Datagrams, duty: watch::Receiver<WorkerDuty>) {
+    match UdpListenSocket::open(datagrams.socket) {
+        Ok(socket) => serve_on(worker, socket, Rc::default(), duty).await,
+        Err(error) => tracing::error!(%error, "UDP socket registration failed"),
+    }
+}
+
+/// Serves a registered UDP socket until its listener closes.
+pub(crate) async fn serve_on(
+    worker: Rc<Worker>,
+    listen_socket: UdpListenSocket,
+    control: Rc<DatagramControl>,
+    mut duty: watch::Receiver<WorkerDuty>,
+) {
     let mut room = vec![0; DATAGRAM_BYTES_MAX];
+    let (sessions, shared_room) = (RefCell::default(), RefCell::new(room.clone()));
     let table =
-        Table { worker, listen_socket, sessions: RefCell::default(), room: RefCell::new(room.clone()) };
-    let table = Rc::new(table);
+        Rc::new(Table { worker, control: control.clone(), listen_socket, sessions, room: shared_room });
     loop {
         let is_readable = tokio::select! {
             ready = table.listen_socket.readable() => ready.is_ok(),
             _ = duty.wait_for(|duty| matches!(duty, WorkerDuty::HandOver { .. })) => false,
+            () = control.close.wait() => return table.close(&mut room).await,
         };
         if !is_readable {
             return;
         }
-        for _ in 0..BATCH {
-            match table.listen_socket.try_receive(&mut room) {
-                Ok((count, pair)) => table.take(pair, &room[..count]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // An ICMP error for an earlier reply, which does not affect the socket.
-                Err(_) => {}
-            }
-        }
+        table.receive(&mut room);
         tokio::task::yield_now().await;
     }
 }
 
 impl Table {
+    /// Takes the queued datagrams of clients, at most `BATCH`.
+    fn receive(self: &Rc<Table>, room: &mut [u8]) {
+        for _ in 0..BATCH {
+            match self.listen_socket.try_receive(room) {
+                Ok((count, pair)) => self.take(pair, &room[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // An ICMP error for an earlier reply, which does not affect the socket.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Receives until the last call is over, then ends all sessions: they share the socket, which has to close
+    /// before its address can be bound again.
+    async fn close(self: Rc<Table>, room: &mut [u8]) {
+        let timers = self.worker.timers.clone();
+        let timer = timers.timer();
+        timer.set(LAST_CALL_MS);
+        let until_ms = clock::now().mono_ms() + LAST_CALL_MS;
+        while let Some(Ok(())) = until(&timer, pin!(self.listen_socket.readable())).await {
+            self.receive(room);
+            tokio::task::yield_now().await;
+            // A flood keeps the socket readable, and the timer is polled only while it is not.
+            if clock::now().mono_ms() >= until_ms {
+                break;
+            }
+        }
+        self.control.is_closed.set(true);
+        for session in self.sessions.borrow().values() {
+            session.timer.set(1);
+        }
+        let until_ms = clock::now().mono_ms() + SESSIONS_END_MS;
+        // Each task of a session shares the table.
+        while Rc::strong_count(&self) > 1 && clock::now().mono_ms() < until_ms {
+            timers.clone().sleep(5).await;
+        }
+    }
+
     /// Forwards a datagram of a client, in its session or in a new one.
     fn take(self: &Rc<Table>, pair: UdpAddresses, datagram: &[u8]) {
         let counters = &self.worker.counters.streams;
@@ -184,7 +233,7 @@ impl Table {
 
     fn begin(self: &Rc<Table>, pair: UdpAddresses) -> Option<Rc<Session>> {
         let worker = &self.worker;
-        if worker.admission.is_draining() {
+        if worker.admission.is_draining() || self.control.is_closed.get() {
             return None;
         }
         if self.sessions.borrow().len() >= worker.settings.streams.udp_sessions_max {
@@ -209,8 +258,8 @@ impl Table {
             local: pair.local,
             tls: None,
             connection_id: connection,
-            listener: yumen_plugin::ListenerNumber::STATIC,
-            mapped_port: 0,
+            listener: self.control.number.get(),
+            mapped_port: self.control.mapped_port.get(),
         };
         tokio::task::spawn_local(run(self.clone(), session.clone(), client, admitted));
         Some(session)
@@ -436,6 +485,9 @@ impl<'s> Answers<'s> {
         }
         if self.tie.as_ref().is_some_and(|tie| tie.is_over(cx)) {
             return Poll::Ready(Err(StreamFault::Changed));
+        }
+        if self.table.control.is_closed.get() {
+            return Poll::Ready(Ok(()));
         }
         if session.timer.is_over(cx) {
             return Poll::Ready(if session.refused.get() { Err(StreamFault::Connect) } else { Ok(()) });

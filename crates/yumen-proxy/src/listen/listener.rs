@@ -4,6 +4,7 @@
 
 pub(crate) mod http3;
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -19,9 +20,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 use yumen_base::IpSet;
-use yumen_plugin::ClientInfo;
+use yumen_plugin::{ClientInfo, ListenerNumber};
 
 use crate::runtime::clock;
+use crate::runtime::close_signal::CloseSignal;
 use crate::runtime::timers::until;
 use crate::runtime::worker_duty::WorkerDuty;
 use crate::settings::{ListenerSettings, StreamProtocol};
@@ -37,7 +39,7 @@ const DEFER_SECONDS: i32 = 5;
 /// `LAST_CALL_MS`. In milliseconds.
 const LATELY_MS: u64 = 1000;
 /// Time for which the listener accepts after the end of its duty, in milliseconds.
-const LAST_CALL_MS: u64 = 100;
+pub(crate) const LAST_CALL_MS: u64 = 100;
 
 /// Delay between two calls of accept after a failure, in milliseconds.
 const ACCEPT_RETRY_MS: u64 = 20;
@@ -62,11 +64,39 @@ impl Listener {
 }
 
 /// Settings that all connections of a listener share.
-struct ListenerContext {
-    local: SocketAddr,
-    tls: Option<Rc<DownstreamTlsAcceptor>>,
-    proxy_from: IpSet,
-    streams: Option<StreamProtocol>,
+pub(super) struct ListenerContext {
+    pub(super) number: ListenerNumber,
+    /// See [`ClientInfo::mapped_port`].
+    pub(super) mapped_port: u16,
+    pub(super) tls: Option<Rc<DownstreamTlsAcceptor>>,
+    pub(super) proxy_from: IpSet,
+    pub(super) streams: Option<StreamProtocol>,
+}
+
+/// The part of the accept loops of one listener that its owner controls.
+pub(super) struct AcceptControl {
+    context: RefCell<Rc<ListenerContext>>,
+    close: CloseSignal,
+}
+
+impl AcceptControl {
+    pub(super) fn new(context: ListenerContext) -> Rc<AcceptControl> {
+        Rc::new(AcceptControl { context: RefCell::new(Rc::new(context)), close: CloseSignal::default() })
+    }
+
+    /// Replaces the settings; connections that are already accepted keep theirs.
+    pub(super) fn replace(&self, context: ListenerContext) {
+        self.context.replace(Rc::new(context));
+    }
+
+    /// Ends the accept loops after their last call.
+    pub(super) fn close(&self) {
+        self.close.give();
+    }
+
+    fn context(&self) -> Rc<ListenerContext> {
+        self.context.borrow().clone()
+    }
 }
 
 /// Binds one socket per worker to the same address.
@@ -130,28 +160,54 @@ fn bind_one(settings: &ListenerSettings, address: SocketAddr) -> io::Result<TcpL
     Ok(socket.into())
 }
 
-/// Accepts until the worker drains, then accepts the connections that are queued or on their way, so that
-/// none is reset. In a handover the successor accepts those.
+/// Accepts on a listener of the node's settings.
 pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::Receiver<WorkerDuty>) {
-    let socket = match crate::sys::watch(listener.socket) {
-        Ok(socket) => socket,
-        Err(error) => {
-            tracing::error!(%error, "listener registration failed");
-            return;
-        }
-    };
-    let Ok(local) = socket.get_ref().local_addr() else { return };
-    let Listener { tls, proxy_from, streams, .. } = listener;
-    let context = Rc::new(ListenerContext { local, tls: tls.map(Rc::new), proxy_from, streams });
+    let Listener { socket, tls, proxy_from, streams } = listener;
+    let number = ListenerNumber::STATIC;
+    let context = ListenerContext { number, mapped_port: 0, tls: tls.map(Rc::new), proxy_from, streams };
+    match ListenSocket::open(socket) {
+        Ok(socket) => accept_on(worker, socket, AcceptControl::new(context), duty).await,
+        Err(error) => tracing::error!(%error, "listener registration failed"),
+    }
+}
+
+/// A listening socket that is registered with the reactor of its worker.
+pub(super) struct ListenSocket {
+    socket: AsyncFd<TcpListener>,
+    local: SocketAddr,
+}
+
+impl ListenSocket {
+    pub(super) fn open(socket: TcpListener) -> io::Result<ListenSocket> {
+        let local = socket.local_addr()?;
+        Ok(ListenSocket { socket: crate::sys::watch(socket)?, local })
+    }
+}
+
+/// Accepts until the listener closes or the worker drains, then accepts the connections that are queued or on
+/// their way, so that none is reset. In a handover the successor accepts those.
+pub(super) async fn accept_on(
+    worker: Rc<Worker>,
+    socket: ListenSocket,
+    control: Rc<AcceptControl>,
+    duty: watch::Receiver<WorkerDuty>,
+) {
+    let ListenSocket { socket, local } = socket;
     let mut was_failing = false;
     let mut accepted_ms = None;
     // One future for the whole loop: a new one per connection would register with the channel each time.
     let mut change = duty.clone();
-    let mut over = pin!(change.wait_for(|duty| duty.is_over()));
+    let mut over = pin!(async {
+        tokio::select! {
+            biased;
+            _ = change.wait_for(|duty| duty.is_over()) => {}
+            () = control.close.wait() => {}
+        }
+    });
     loop {
         let ready = poll_fn(|cx| match socket.poll_read_ready(cx) {
             Poll::Ready(ready) => Poll::Ready(ready.ok()),
-            Poll::Pending => over.as_mut().poll(cx).map(|_| None),
+            Poll::Pending => over.as_mut().poll(cx).map(|()| None),
         });
         let ready = ready.await;
         let duty = *duty.borrow();
@@ -159,11 +215,13 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
         if matches!(duty, WorkerDuty::HandOver { .. }) {
             return;
         }
-        let accepted = accept_all(&worker, socket.get_ref(), &context);
+        let accepted = accept_all(&worker, socket.get_ref(), local, &control.context());
         let now_ms = clock::now().mono_ms();
-        if duty.is_over() {
-            if accepted_ms.is_some_and(|accepted_ms| now_ms < accepted_ms + LATELY_MS) {
-                last_call(&worker, &socket, &context).await;
+        let is_closing = control.close.is_given();
+        if duty.is_over() || is_closing {
+            // A closed listener has no successor that would accept connections that are on their way.
+            if is_closing || accepted_ms.is_some_and(|accepted_ms| now_ms < accepted_ms + LATELY_MS) {
+                last_call(&worker, &socket, local, &control).await;
             }
             return;
         }
@@ -185,19 +243,24 @@ pub(crate) async fn accept(worker: Rc<Worker>, listener: Listener, duty: watch::
 
 /// Accepts late connections for `LAST_CALL_MS`. With deferred accept, the kernel does not report an
 /// established connection until its request arrives. Closing the socket would reset it.
-async fn last_call(worker: &Rc<Worker>, socket: &AsyncFd<TcpListener>, context: &Rc<ListenerContext>) {
+async fn last_call(
+    worker: &Rc<Worker>,
+    socket: &AsyncFd<TcpListener>,
+    local: SocketAddr,
+    control: &AcceptControl,
+) {
     // If this fails, connections that have sent no data yet are reset.
     let _ = defer(socket.get_ref().as_fd(), false);
     let timer = worker.timers.timer();
     timer.set(LAST_CALL_MS);
     while let Some(Ok(mut ready)) = until(&timer, pin!(socket.readable())).await {
-        if accept_all(worker, socket.get_ref(), context).is_err() {
+        if accept_all(worker, socket.get_ref(), local, &control.context()).is_err() {
             return;
         }
         ready.clear_ready();
     }
     // The timer has ended the wait, but connections may have been queued since the last accept.
-    let _ = accept_all(worker, socket.get_ref(), context);
+    let _ = accept_all(worker, socket.get_ref(), local, &control.context());
 }
 
 /// Closes idle connections after a failed accept: a new client takes precedence over idle upstream
@@ -216,12 +279,17 @@ fn make_room(worker: &Worker, errno: Errno, was_failing: bool) {
 ///
 /// poll(2) runs before each further accept(2), because the kernel allocates a socket and a file before it
 /// finds the queue empty: ten times the cost of poll(2).
-fn accept_all(worker: &Rc<Worker>, socket: &TcpListener, context: &Rc<ListenerContext>) -> Result<(), Errno> {
+fn accept_all(
+    worker: &Rc<Worker>,
+    socket: &TcpListener,
+    local: SocketAddr,
+    context: &Rc<ListenerContext>,
+) -> Result<(), Errno> {
     loop {
         match rustix::net::acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok((fd, peer)) => {
                 let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-                spawn(worker, fd, peer.unwrap_or(context.local), context);
+                spawn(worker, fd, peer.unwrap_or(local), local, context);
                 if !has_queued_connection(socket) {
                     return Ok(());
                 }
@@ -241,10 +309,16 @@ fn has_queued_connection(socket: &TcpListener) -> bool {
     rustix::event::poll(&mut descriptors, Some(&at_once)).map_or(true, |count| count > 0)
 }
 
-fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, context: &Rc<ListenerContext>) {
+/// Serves an accepted connection; `local` is the address of the listening socket.
+fn spawn(
+    worker: &Rc<Worker>,
+    fd: OwnedFd,
+    peer: SocketAddr,
+    local: SocketAddr,
+    context: &Rc<ListenerContext>,
+) {
     let Some(admitted) = worker.admit() else { return };
     let stream = std::net::TcpStream::from(fd);
-    let local = context.local;
     // Only the accepted socket has the address that the client dialled. Listeners on a single address save
     // this system call.
     let local = if local.ip().is_unspecified() { stream.local_addr().unwrap_or(local) } else { local };
@@ -254,8 +328,8 @@ fn spawn(worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr, context: &Rc<Listen
         local,
         tls: None,
         connection_id: connection,
-        listener: yumen_plugin::ListenerNumber::STATIC,
-        mapped_port: 0,
+        listener: context.number,
+        mapped_port: context.mapped_port,
     };
     let worker = worker.clone();
     if context.streams.is_some() || context.proxy_from.contains(peer.ip()) {

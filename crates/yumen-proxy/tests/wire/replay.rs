@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, PluginRegistry};
+use yumen_proxy::run::{self, WorkerListeners};
 use yumen_proxy::settings::DotSegmentPolicy;
 use yumen_proxy::{
-    Listener, ListenerSettings, WorkerCounters, WorkerDuty, WorkerParts, WorkerSettings, listener, run,
+    Listener, ListenerSettings, WorkerCounters, WorkerDuty, WorkerParts, WorkerSettings, listener,
 };
 use yumen_snapshot::{Compiler, CompilerEnv, Publisher, UpstreamDefaults};
 
@@ -70,7 +71,8 @@ impl Gateway {
                 duty: duty_rx,
                 seed: 1,
             };
-            run::worker(parts, vec![Listener::plain(socket)], Vec::new(), Vec::new()).unwrap();
+            let listeners = vec![Listener::plain(socket)];
+            run::worker(parts, WorkerListeners { listeners, ..WorkerListeners::default() }).unwrap();
         });
         Gateway { address, upstream, duty, thread: Some(thread) }
     }

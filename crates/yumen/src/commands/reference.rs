@@ -206,6 +206,7 @@ fn families() -> Vec<MetricFamily> {
     crate::config::cluster::describe(&mut families);
     crate::endpoints::discovery::describe(&mut families);
     crate::endpoints::dns::describe(&mut families);
+    crate::serving::listener_supervisor::describe(&mut families);
     probe::Supervisor::default().counters().gather(&mut families);
     families.push(yumen_admin::left_out());
     let (_sender, snapshots) = tokio::sync::watch::channel(Default::default());

@@ -1,13 +1,18 @@
 //! Start-up before any configuration is read: node settings, runtime, sockets.
 
-use tokio::runtime::Runtime;
-use yumen_config::NodeConfig;
-use yumen_proxy::Http3Identity;
+use std::sync::Arc;
 
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::UnboundedReceiver;
+use yumen_config::NodeConfig;
+use yumen_proxy::{Http3Identity, ListenAddress, ListenTransport, ListenerCommand};
+
+use super::config_runtime::ConfigRuntime;
 use crate::node::{self, GatewayRunArgs};
 use crate::operators::OperatorSockets;
 use crate::process::signals::ProcessSignals;
-use crate::process::{self, WorkerPlacement, node_log};
+use crate::process::{self, WorkerPlacement, memory, node_log};
+use crate::serving::listener_supervisor::{ListenerServices, ListenerSupervisor};
 use crate::serving::listeners::BoundListeners;
 use crate::serving::socket_activation;
 use crate::upgrade::{HandoverReceived, Successor};
@@ -49,7 +54,7 @@ impl GatewayBootstrap {
         let signals = runtime.block_on(async { ProcessSignals::listen() })?;
         let listeners = BoundListeners::open(&node, worker_count, &mut received.sockets)?;
         let operator_sockets = OperatorSockets::open(&runtime, &node, &mut received.sockets)?;
-        received.sockets.check_all_taken()?;
+        received.sockets.check_activation_taken()?;
         Ok(GatewayBootstrap {
             node,
             placement,
@@ -63,9 +68,44 @@ impl GatewayBootstrap {
         })
     }
 
+    /// The parts of the process that all listeners use.
+    pub(super) fn listener_services(&mut self, config: &ConfigRuntime) -> anyhow::Result<ListenerServices> {
+        let mut settings = node::settings(&self.node)?;
+        settings.overload.memory_full = memory::watch(self.node.overload.memory_bytes)?;
+        Ok(ListenerServices {
+            node: self.node.clone(),
+            workers: self.worker_count,
+            acceptor: config.tls.acceptor(&self.node, &config.publisher)?,
+            settings: Arc::new(settings),
+            http3_identity: self.http3_identity()?,
+            http3_handovers: Arc::default(),
+        })
+    }
+
+    /// Opens the listeners of the first snapshot. Afterwards, no inherited socket is left over.
+    pub(super) fn open_first_listeners(
+        &mut self,
+        config: &ConfigRuntime,
+        services: Arc<ListenerServices>,
+    ) -> (ListenerSupervisor, Vec<UnboundedReceiver<ListenerCommand>>) {
+        let of_node = self.listeners.addresses().into_iter().map(|at| (at, "a listener of yumen.yaml"));
+        let operators = self.operator_sockets.addresses().map(|(name, address)| {
+            let owner = match name {
+                "admin" => "the admin listener",
+                "status" => "the status listener",
+                _ => "the control listener",
+            };
+            (ListenAddress { transport: ListenTransport::Tcp, address }, owner)
+        });
+        let occupied = of_node.chain(operators).collect();
+        let snapshot = config.control.snapshots.borrow().clone();
+        let (inherited, problems) = (&mut self.received.sockets, config.control.messages.clone());
+        ListenerSupervisor::open_first(&snapshot, services, occupied, inherited, problems)
+    }
+
     /// The identity of HTTP/3 endpoints: that of the predecessor, so that its connections reach this process,
     /// or a new one.
-    pub(super) fn http3_identity(&mut self) -> anyhow::Result<Http3Identity> {
+    fn http3_identity(&mut self) -> anyhow::Result<Http3Identity> {
         let identity = self.received.http3_identity.take().map_or_else(Http3Identity::new, Ok);
         identity.map_err(|error| anyhow::anyhow!("HTTP/3: {error}"))
     }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use yumen_base::Problem;
 use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
 use yumen_plugin::Carry;
 use yumen_proxy::probe::ProbeCounters;
-use yumen_proxy::{Http3Identity, ListenerProtocol, WorkerDuty};
+use yumen_proxy::{ListenerProtocol, WorkerDuty};
 use yumen_snapshot::Publisher;
 use yumen_store::LastGoodVersions;
 
@@ -30,8 +31,9 @@ use crate::endpoints::dns::{self, HostNames};
 use crate::endpoints::inputs::KnownInputs;
 use crate::endpoints::sources::InputSources;
 use crate::operators::{OperatorContext, OperatorSockets};
-use crate::serving::listeners::{BoundListeners, Http3HandoverParts};
-use crate::serving::sockets::InheritedSockets;
+use crate::serving::listener_supervisor::{ListenerReport, ListenerServices};
+use crate::serving::listeners::BoundListeners;
+use crate::serving::sockets::SocketHandles;
 use crate::serving::worker_threads::{WorkerThreads, WorkersView};
 use crate::tls::{AcmeManager, TlsServices};
 use crate::upgrade::{HandoverState, Successor};
@@ -106,9 +108,15 @@ impl ConfigRuntime {
     }
 
     /// Reports the result of the compilation to the predecessor, if there is one.
-    pub(super) fn report_ready(&self, successor: Option<&Successor>) -> anyhow::Result<()> {
+    /// `of_listeners` are problems that the control thread may not have received yet.
+    pub(super) fn report_ready(
+        &self,
+        successor: Option<&Successor>,
+        of_listeners: Vec<Problem>,
+    ) -> anyhow::Result<()> {
         let Some(successor) = successor else { return Ok(()) };
-        successor.report_ready(&self.control.status.problems(), &self.source.store.state(), &self.carry)
+        let problems = [self.control.status.problems(), of_listeners].concat();
+        successor.report_ready(&problems, &self.source.store.state(), &self.carry)
     }
 
     /// Membership of this node in the cluster of its store.
@@ -139,21 +147,19 @@ impl ConfigRuntime {
     /// State of this process for a successor.
     pub(super) fn handover(
         &self,
-        node: &NodeConfig,
-        sockets: InheritedSockets,
-        http3_identity: Http3Identity,
-        http3: Vec<Http3HandoverParts>,
+        services: &ListenerServices,
+        sockets: Arc<SocketHandles>,
         workers: WorkersView,
     ) -> HandoverState {
         HandoverState {
             sockets,
             ticket_keys: self.tls.tickets.clone(),
-            http3_identity,
-            http3,
+            http3_identity: services.http3_identity.clone(),
+            http3: services.http3_handovers.clone(),
             carry: self.carry.clone(),
             workers,
             exclusive: self.source.exclusive(),
-            pid_file: node.upgrade.pid_file.clone(),
+            pid_file: services.node.upgrade.pid_file.clone(),
             store: self.handover_store.clone(),
             control: self.control.clone(),
             inputs: self.inputs.clone(),
@@ -168,6 +174,7 @@ impl ConfigRuntime {
         workers: &WorkerThreads,
         probes: Arc<ProbeCounters>,
         cluster: Arc<NodeCluster>,
+        listeners: ListenerReport,
         duty: watch::Receiver<WorkerDuty>,
     ) -> OperatorContext {
         OperatorContext {
@@ -187,6 +194,7 @@ impl ConfigRuntime {
             trial: self.trial.clone(),
             expiry: self.tls.expiry.clone(),
             staples: self.tls.staples.clone(),
+            listeners,
             duty,
         }
     }

@@ -8,10 +8,11 @@ use anyhow::Context;
 use yumen_config::NodeConfig;
 use yumen_proxy::tls::DownstreamTlsAcceptor;
 use yumen_proxy::{
-    DatagramForwarder, Datagrams, Http3HandoverSender, Http3Identity, Http3Listener, Listener,
-    ListenerProtocol, ListenerSettings, StreamProtocol, WorkerSettings,
+    DatagramForwarder, Datagrams, Http3Listener, ListenAddress, ListenTransport, Listener, ListenerProtocol,
+    ListenerSettings, StreamProtocol,
 };
 
+use super::listener_supervisor::ListenerServices;
 use super::sockets::{InheritedSockets, SocketRole};
 use crate::{node, process};
 
@@ -32,14 +33,6 @@ struct Http3Sockets {
     sockets: Vec<UdpSocket>,
     /// Datagram link to the predecessor.
     predecessor: Option<DatagramForwarder>,
-}
-
-/// State of an HTTP/3 listener that a handover needs.
-pub(crate) struct Http3HandoverParts {
-    /// Address as configured.
-    pub(crate) configured: SocketAddr,
-    /// Makes the listener leave its sockets.
-    pub(crate) leave: Http3HandoverSender,
 }
 
 impl BoundListeners {
@@ -83,6 +76,16 @@ impl BoundListeners {
         Ok(BoundListeners { settings, sockets, datagrams, http3 })
     }
 
+    /// Bound addresses of all listeners.
+    pub(crate) fn addresses(&self) -> Vec<ListenAddress> {
+        let at = |transport, address| ListenAddress { transport, address };
+        let tcp = self.settings.iter().map(|listener| at(ListenTransport::Tcp, listener.address));
+        let http3 = self.settings.iter().filter(|listener| listener.protocol.serves_http3());
+        let http3 = http3.map(|listener| at(ListenTransport::Udp, listener.address));
+        let udp = self.datagrams.iter().map(|(address, _)| at(ListenTransport::Udp, *address));
+        tcp.chain(http3).chain(udp).collect()
+    }
+
     /// Closes the handles kept here; workers own duplicates.
     pub(crate) fn release(&mut self) {
         // Kept handles would keep the port open after the workers have ended.
@@ -99,24 +102,21 @@ impl BoundListeners {
         node
     }
 
-    /// HTTP/3 listeners by worker, with the handover state of each listener.
+    /// HTTP/3 listeners by worker. Adds each to those that a handover makes leave their sockets.
     pub(crate) fn take_http3(
         &mut self,
-        workers: usize,
-        acceptor: &DownstreamTlsAcceptor,
-        settings: &WorkerSettings,
-        identity: &Http3Identity,
-    ) -> anyhow::Result<(Vec<Vec<Http3Listener>>, Vec<Http3HandoverParts>)> {
-        let mut by_worker: Vec<Vec<Http3Listener>> = (0..workers).map(|_| Vec::new()).collect();
-        let mut handover_parts = Vec::new();
+        services: &ListenerServices,
+    ) -> anyhow::Result<Vec<Vec<Http3Listener>>> {
+        let ListenerServices { workers, acceptor, settings, http3_identity, http3_handovers, .. } = services;
+        let mut by_worker: Vec<Vec<Http3Listener>> = (0..*workers).map(|_| Vec::new()).collect();
         for Http3Sockets { configured, sockets, predecessor } in self.http3.drain(..) {
             let (listeners, leave) =
-                yumen_proxy::listen_http3(sockets, acceptor, settings, identity, predecessor)
+                yumen_proxy::listen_http3(sockets, acceptor, settings, http3_identity, predecessor)
                     .map_err(|error| anyhow::anyhow!("HTTP/3 cannot be set up: {error}"))?;
-            handover_parts.push(Http3HandoverParts { configured, leave });
-            by_worker.iter_mut().zip(deal(listeners, workers)).for_each(|(own, dealt)| own.extend(dealt));
+            http3_handovers.add(configured, leave);
+            by_worker.iter_mut().zip(deal(listeners, *workers)).for_each(|(own, dealt)| own.extend(dealt));
         }
-        Ok((by_worker, handover_parts))
+        Ok(by_worker)
     }
 
     pub(crate) fn of_worker(
@@ -156,7 +156,7 @@ impl BoundListeners {
     }
 }
 
-fn open_streams(
+pub(super) fn open_streams(
     listener: &ListenerSettings,
     workers: usize,
     outside: &mut InheritedSockets,
@@ -191,7 +191,7 @@ fn missing(taken: &[TcpListener], workers: usize, listener: &ListenerSettings) -
     if can_share { workers.saturating_sub(taken.len()) } else { 0 }
 }
 
-fn open_datagrams(
+pub(super) fn open_datagrams(
     role: SocketRole,
     listener: &ListenerSettings,
     workers: usize,
@@ -243,7 +243,7 @@ fn address_in_use_message(holders: &[u32]) -> String {
     }
 }
 
-fn open_http3(
+pub(super) fn open_http3(
     configured: &ListenerSettings,
     bound: &ListenerSettings,
     workers: usize,
@@ -255,7 +255,7 @@ fn open_http3(
 }
 
 /// Distributes sockets round robin over the workers.
-fn deal<T>(all: Vec<T>, workers: usize) -> Vec<Vec<T>> {
+pub(super) fn deal<T>(all: Vec<T>, workers: usize) -> Vec<Vec<T>> {
     let mut dealt: Vec<Vec<T>> = (0..workers).map(|_| Vec::new()).collect();
     for (at, one) in all.into_iter().enumerate() {
         // All inherited sockets are read: a queue without a reader would lose its connections (decision 32).
@@ -265,7 +265,7 @@ fn deal<T>(all: Vec<T>, workers: usize) -> Vec<Vec<T>> {
 }
 
 /// Workers without a socket share the first worker's.
-fn for_each(mut dealt: Vec<Vec<TcpListener>>) -> std::io::Result<Vec<Vec<TcpListener>>> {
+pub(super) fn for_each(mut dealt: Vec<Vec<TcpListener>>) -> std::io::Result<Vec<Vec<TcpListener>>> {
     for worker in 1..dealt.len() {
         if dealt[worker].is_empty() {
             // Several workers may accept from one TCP queue.

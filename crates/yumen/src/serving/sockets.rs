@@ -4,15 +4,16 @@
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
-use socket2::{Socket, Type};
-use yumen_proxy::DatagramForwarder;
+use socket2::{SockRef, Socket, Type};
+use tokio::sync::Notify;
+use yumen_proxy::{DatagramForwarder, ListenerSettings};
 
 /// Purpose of a socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SocketRole {
     /// HTTP requests, with or without TLS.
@@ -70,12 +71,29 @@ pub(crate) struct InheritedSocket {
 #[derive(Default)]
 pub(crate) struct InheritedSockets {
     passed: Vec<InheritedSocket>,
-    handles: Mutex<Vec<(SocketLabel, OwnedFd)>>,
+    pub(crate) handles: Arc<SocketHandles>,
 }
+
+/// Handles of all sockets in use, for the next successor.
+#[derive(Default)]
+pub(crate) struct SocketHandles {
+    handles: Mutex<Vec<(SocketLabel, OwnedFd)>>,
+    /// Whether listeners stay as they are: a successor has received their sockets.
+    is_frozen: Mutex<bool>,
+    thawed: Notify,
+}
+
+/// Leave to open and close listeners; a handover begins only after its end.
+pub(crate) struct ListenerChange<'h>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'h, bool>);
 
 impl InheritedSockets {
     pub(crate) fn from_outside(passed: Vec<InheritedSocket>) -> InheritedSockets {
-        InheritedSockets { passed, handles: Mutex::default() }
+        InheritedSockets { passed, handles: Arc::default() }
+    }
+
+    /// Nothing inherited, and the same handles.
+    pub(crate) fn without_passed(handles: Arc<SocketHandles>) -> InheritedSockets {
+        InheritedSockets { passed: Vec::new(), handles }
     }
 
     /// Sockets of the next listener at this address, in the order received; empty if the address must be
@@ -107,11 +125,9 @@ impl InheritedSockets {
     }
 
     /// Fails on an unused socket of the service manager, since its clients would wait for ever. Unused
-    /// sockets of the predecessor close when that exits.
-    pub(crate) fn check_all_taken(&mut self) -> anyhow::Result<()> {
-        // Also closes those of the predecessor that no listener of this process uses.
-        let left = std::mem::take(&mut self.passed);
-        match left.iter().find(|passed| passed.label.is_none()) {
+    /// sockets of the predecessor may belong to listeners of the configuration.
+    pub(crate) fn check_activation_taken(&self) -> anyhow::Result<()> {
+        match self.passed.iter().find(|passed| passed.label.is_none()) {
             None => Ok(()),
             Some(passed) => {
                 let address = passed.address().map_or_else(|| "no address".into(), |one| one.to_string());
@@ -124,8 +140,25 @@ impl InheritedSockets {
         }
     }
 
+    /// Closes the sockets of the predecessor that no listener of this process uses.
+    pub(crate) fn drop_rest(&mut self) {
+        self.passed.clear();
+    }
+
     /// Keeps handles of one listener's sockets for the next successor.
     pub(crate) fn keep(
+        &self,
+        role: SocketRole,
+        configured: SocketAddr,
+        sockets: &[impl AsSocket],
+    ) -> anyhow::Result<()> {
+        self.handles.keep(role, configured, sockets)
+    }
+}
+
+impl SocketHandles {
+    /// Keeps handles of one listener's sockets.
+    fn keep(
         &self,
         role: SocketRole,
         configured: SocketAddr,
@@ -141,8 +174,55 @@ impl InheritedSockets {
         Ok(())
     }
 
+    /// Closes the handles of a listener's sockets.
+    pub(crate) fn forget(&self, role: SocketRole, configured: SocketAddr) {
+        self.lock().retain(|(label, _)| label.role != role || label.configured != configured);
+    }
+
+    /// Assigns the TCP sockets of one listener to another listener at the same address.
+    pub(crate) fn pass_on(
+        &self,
+        former: SocketRole,
+        role: SocketRole,
+        settings: &ListenerSettings,
+    ) -> std::io::Result<()> {
+        let mut handles = self.lock();
+        let of_listener = |label: &SocketLabel| label.role == former && label.configured == settings.address;
+        for (label, handle) in handles.iter_mut().filter(|(label, _)| of_listener(label)) {
+            label.role = role;
+            yumen_proxy::listener::settle(&SockRef::from(&*handle), settings)?;
+        }
+        Ok(())
+    }
+
+    /// Permits a change of listeners; `None` while a successor starts.
+    pub(crate) fn begin_change(&self) -> Option<ListenerChange<'_>> {
+        let is_frozen = self.lock_changes();
+        (!*is_frozen).then(|| ListenerChange(is_frozen))
+    }
+
+    /// Leaves the listeners as they are from now on: a successor receives their sockets.
+    pub(crate) fn freeze(&self) {
+        *self.lock_changes() = true;
+    }
+
+    /// Permits changes again after a failed handover.
+    pub(crate) fn thaw(&self) {
+        *self.lock_changes() = false;
+        self.thawed.notify_one();
+    }
+
+    /// Waits for the end of a failed handover.
+    pub(crate) async fn thawed(&self) {
+        self.thawed.notified().await;
+    }
+
+    fn lock_changes(&self) -> MutexGuard<'_, bool> {
+        self.is_frozen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Duplicates all handles, for a successor.
-    pub(crate) fn handles(&self) -> std::io::Result<Vec<(SocketLabel, OwnedFd)>> {
+    pub(crate) fn duplicates(&self) -> std::io::Result<Vec<(SocketLabel, OwnedFd)>> {
         // The originals stay: a failed upgrade is followed by another attempt.
         self.lock().iter().map(|(label, fd)| Ok((label.clone(), fd.try_clone()?))).collect()
     }

@@ -10,18 +10,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use yumen_config::NodeConfig;
 use yumen_config::node::{AccessLogFormat, LogEscape};
 use yumen_proxy::access_log::{
     self, AccessLineFormat, AccessLogBuffer, LineEscape, LineTemplate, LogBacklog, LogQueue,
 };
-use yumen_proxy::tls::DownstreamTlsAcceptor;
-use yumen_proxy::{
-    Datagrams, Http3Listener, Listener, WorkerCounters, WorkerDuty, WorkerParts, WorkerSettings,
-};
+use yumen_proxy::run::{ListenerCommands, WorkerListeners};
+use yumen_proxy::{ListenerCommand, WorkerCounters, WorkerDuty, WorkerParts, WorkerSettings};
 use yumen_snapshot::Publisher;
 
+use super::listener_supervisor::ListenerServices;
 use super::listeners::BoundListeners;
 use crate::process::log_file::LogFile;
 use crate::process::{self, WorkerPlacement};
@@ -44,14 +44,14 @@ impl WorkerThreads {
         placement: &WorkerPlacement,
         publisher: &Arc<Publisher>,
         settings: Arc<WorkerSettings>,
-        sockets: Vec<WorkerSockets>,
+        listeners: Vec<WorkerListeners>,
         duty: &watch::Receiver<WorkerDuty>,
     ) -> anyhow::Result<WorkerThreads> {
         let (log_queue, log_writer) = start_access_log(node)?;
         let log_format = log_format(node)?;
         let mut workers =
             WorkerThreads { threads: Vec::new(), counters: Vec::new(), applied: Vec::new(), log_writer };
-        for (id, sockets) in sockets.into_iter().enumerate() {
+        for (id, listeners) in listeners.into_iter().enumerate() {
             let (counters, applied) = (Arc::<WorkerCounters>::default(), Arc::<AtomicU64>::default());
             let parts = WorkerParts {
                 id,
@@ -63,7 +63,7 @@ impl WorkerThreads {
                 duty: duty.clone(),
                 seed: seed()?,
             };
-            workers.threads.push(start_worker(node, placement.clone(), parts, sockets)?);
+            workers.threads.push(start_worker(node, placement.clone(), parts, listeners)?);
             workers.counters.push(counters);
             workers.applied.push(applied);
         }
@@ -120,36 +120,30 @@ impl AccessLogThread {
     }
 }
 
-/// Sockets of one worker.
-pub(crate) struct WorkerSockets {
-    listeners: Vec<Listener>,
-    datagrams: Vec<Datagrams>,
-    http3: Vec<Http3Listener>,
-}
-
-impl WorkerSockets {
-    pub(crate) fn of_all(
-        listeners: &BoundListeners,
-        http3: Vec<Vec<Http3Listener>>,
-        node: &NodeConfig,
-        acceptor: &DownstreamTlsAcceptor,
-    ) -> anyhow::Result<Vec<WorkerSockets>> {
-        let of_worker = |(id, http3)| {
-            Ok(WorkerSockets {
-                listeners: listeners.of_worker(id, node, acceptor)?,
-                datagrams: listeners.datagrams_of_worker(id)?,
-                http3,
-            })
-        };
-        http3.into_iter().enumerate().map(of_worker).collect()
-    }
+/// The listeners of all workers: those of the node's settings, and the source of those of the configuration.
+pub(crate) fn listeners_by_worker(
+    listeners: &mut BoundListeners,
+    services: &ListenerServices,
+    commands: Vec<UnboundedReceiver<ListenerCommand>>,
+) -> anyhow::Result<Vec<WorkerListeners>> {
+    let ListenerServices { node, acceptor, .. } = services;
+    let http3 = listeners.take_http3(services)?;
+    let of_worker = |(id, (http3, commands))| {
+        Ok(WorkerListeners {
+            listeners: listeners.of_worker(id, node, acceptor)?,
+            datagrams: listeners.datagrams_of_worker(id)?,
+            http3,
+            dynamic: Some(ListenerCommands { commands, acceptor: acceptor.clone() }),
+        })
+    };
+    http3.into_iter().zip(commands).enumerate().map(of_worker).collect()
 }
 
 fn start_worker(
     node: &NodeConfig,
     placement: WorkerPlacement,
     parts: WorkerParts,
-    sockets: WorkerSockets,
+    listeners: WorkerListeners,
 ) -> anyhow::Result<JoinHandle<()>> {
     let affinity = node.workers.cpu_affinity.clone();
     // Threads inherit the raised priority of the control thread: reset it.
@@ -157,9 +151,8 @@ fn start_worker(
     let thread = std::thread::Builder::new().name(format!("yumen-worker-{}", parts.id));
     Ok(thread.spawn(move || {
         let id = parts.id;
-        let WorkerSockets { listeners, datagrams, http3 } = sockets;
         process::set_worker_affinity(id, &affinity, nice, &placement.cpus);
-        if let Err(error) = yumen_proxy::run::worker(parts, listeners, datagrams, http3) {
+        if let Err(error) = yumen_proxy::run::worker(parts, listeners) {
             tracing::error!(worker = id, %error, "worker could not start");
         }
     })?)

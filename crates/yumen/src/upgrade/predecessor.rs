@@ -38,8 +38,8 @@ use crate::control::ControlHandle;
 use crate::endpoints::sources::InputSources;
 use crate::process;
 use crate::process::service;
-use crate::serving::listeners::Http3HandoverParts;
-use crate::serving::sockets::{InheritedSockets, SocketLabel, SocketRole};
+use crate::serving::http3_handovers::Http3Handovers;
+use crate::serving::sockets::{SocketHandles, SocketLabel, SocketRole};
 use crate::serving::worker_threads::WorkersView;
 use crate::tls::{AcmeOrders, StapleCache};
 use child::SuccessorProcess;
@@ -80,10 +80,10 @@ pub(crate) struct UpgradeOptions {
 
 /// State that the running process hands over.
 pub(crate) struct HandoverState {
-    pub(crate) sockets: InheritedSockets,
+    pub(crate) sockets: Arc<SocketHandles>,
     pub(crate) ticket_keys: Option<Arc<TicketKeys>>,
     pub(crate) http3_identity: Http3Identity,
-    pub(crate) http3: Vec<Http3HandoverParts>,
+    pub(crate) http3: Arc<Http3Handovers>,
     pub(crate) carry: Arc<Carry>,
     pub(crate) workers: WorkersView,
     /// Part of the store that only one process can open.
@@ -207,6 +207,7 @@ impl Predecessor {
             Err(reason) => {
                 // Only in this branch: an ending process orders nothing any more.
                 self.handover.orders.go_on();
+                self.handover.sockets.thaw();
                 *self.phase() = UpgradePhase::Serving;
                 tracing::error!(%reason, "upgrade failed, this process continues to serve");
                 service::notify("READY=1\nSTATUS=an upgrade failed, serving on");
@@ -285,6 +286,8 @@ impl Predecessor {
             .map_err(|error| UpgradeError::Start { program: program.to_owned(), error })?;
         let pid = successor.pid();
         report(&format!("process {pid} has started"));
+        // The successor opens the listeners whose sockets it receives.
+        self.handover.sockets.freeze();
         // Before the negotiation, which passes the remote ends.
         let (links, remote_links) = match self.datagram_links() {
             Ok(links) => links,
@@ -302,9 +305,7 @@ impl Predecessor {
         // Final only now: until the successor serves, `take_back` can reopen the store.
         self.handover.exclusive.complete_handover();
         *self.phase() = UpgradePhase::HandedOver(pid);
-        for (http3, link) in self.handover.http3.iter().zip(links) {
-            http3.leave.leave(link);
-        }
+        self.handover.http3.leave(links);
         // The service manager accepts readiness only from the main process: set MAINPID before `TakenOver`.
         service::notify(&format!("MAINPID={pid}"));
         let channel = successor.into_channel();
@@ -409,13 +410,13 @@ impl Predecessor {
     /// Local ends of the datagram links from the successor, one per HTTP/3 listener, and the remote ends.
     fn datagram_links(&self) -> io::Result<(Vec<OwnedFd>, Vec<LabelledDescriptor>)> {
         let (mut local, mut remote) = (Vec::new(), Vec::new());
-        for (http3, number) in self.handover.http3.iter().zip(0..) {
+        for (configured, number) in self.handover.http3.addresses().into_iter().zip(0..) {
             let (own, other) =
                 socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
             local.push(own);
             let label = SocketLabel {
                 role: SocketRole::Http3Predecessor,
-                configured: http3.configured,
+                configured,
                 // Counted from the top, so that links and listeners never share a number.
                 listener: u32::MAX - number,
             };
@@ -429,7 +430,7 @@ impl Predecessor {
         channel.send(&HandoverHello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() })?;
         let state = &self.handover;
         let (sockets, descriptors): (Vec<_>, Vec<_>) =
-            state.sockets.handles()?.into_iter().chain(links).unzip();
+            state.sockets.duplicates()?.into_iter().chain(links).unzip();
         // Resumption continues: clients keep their tickets across the upgrade.
         let keys = state.ticket_keys.as_ref().map(|keys| keys.export()).unwrap_or_default();
         let (secret, generation) = state.http3_identity.export();

@@ -609,4 +609,8 @@ async fn stream_routes_are_refused_where_none_are_served() {
         assert_eq!(answer.status, 400);
         super::check(line, &answer, &error("stream mode is disabled, can not add stream routes"));
     }
+    let listener = api.ask("PUT /listeners/1", r#"{"address": "127.0.0.1:9100", "protocol": "tcp"}"#).await;
+    assert_eq!(listener.status, 201, "{}", listener.text);
+    let route = r#"{"upstream": {"nodes": {"127.0.0.1:1": 1}, "scheme": "tcp"}}"#;
+    assert_eq!(api.ask("PUT /stream_routes/1", route).await.status, 201);
 }

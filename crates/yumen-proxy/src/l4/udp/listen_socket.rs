@@ -22,14 +22,14 @@ pub(super) struct UdpAddresses {
 }
 
 /// The socket towards the clients.
-pub(super) struct UdpListenSocket {
+pub(crate) struct UdpListenSocket {
     socket: UdpSocket,
     bound: SocketAddr,
 }
 
 impl UdpListenSocket {
     /// Registers a bound socket with the reactor.
-    pub(super) fn open(socket: std::net::UdpSocket) -> io::Result<UdpListenSocket> {
+    pub(crate) fn open(socket: std::net::UdpSocket) -> io::Result<UdpListenSocket> {
         let bound = socket.local_addr()?;
         let listen_socket = UdpListenSocket { bound, socket: UdpSocket::from_std(socket)? };
         if listen_socket.has_all_addresses() {
