@@ -59,6 +59,7 @@ mod import_plugins;
 mod killed;
 mod l4;
 mod limits;
+mod listeners;
 mod long_bodies;
 mod looking_into_bodies;
 mod missing_guards;
