@@ -1,6 +1,6 @@
 //! A signal that ends the tasks of one listener.
 //!
-//! Independent of what the tasks do with it.
+//! Independent of the tasks.
 
 use std::cell::Cell;
 

@@ -1,7 +1,7 @@
 //! The listeners of the configuration: opens, changes and closes their sockets as snapshots demand.
 //!
-//! Owns which sockets are bound and what is reported about them. The workers accept on them; what a connection is
-//! served is decided by its snapshot.
+//! Owns the bound sockets of these listeners and the reports about them. The workers accept, and a snapshot decides how
+//! a connection is served.
 
 mod binder;
 mod claims;
@@ -62,7 +62,7 @@ pub(crate) struct ListenerSupervisor {
 
 /// Sockets that workers have received, one or more per worker.
 struct BoundSockets {
-    /// Tells sockets apart that had one address one after the other.
+    /// Distinguishes sockets that had one address one after the other.
     serial: u64,
     claim: SocketClaim,
     /// Whether the listener advertises HTTP/3.

@@ -41,6 +41,8 @@ fn objects() -> Vec<(&'static str, Value)> {
         ("ssls/1", certificate),
         ("protos/1", json!({ "content": "syntax = \"proto3\"; message A { string b = 1; }" })),
         ("stream_routes/1", json!({ "server_port": 9100, "upstream": upstream })),
+        ("listeners/1", json!({ "name": "l", "address": "127.0.0.1:9100", "protocol": "http" })),
+        ("scopes/1", json!({ "name": "s", "listeners": ["1"] })),
         ("secrets/vault/1", json!({ "uri": "http://127.0.0.1:8200", "prefix": "p", "token": secret })),
         ("tests/1", json!({ "name": "t", "request": { "url": "/a" }, "expect": { "route": "1" } })),
     ]
@@ -94,7 +96,7 @@ fn path(endpoint: &ApiEndpoint) -> String {
         "upstreams" => "nodes",
         "ssls" => "sni",
         "secrets" => "prefix",
-        "tests" | "services" => "name",
+        "tests" | "services" | "listeners" | "scopes" => "name",
         _ => "plugins",
     };
     let path = endpoint.path.replace("{path}", within);
