@@ -16,8 +16,8 @@ use super::service::StagedService;
 use super::target::StagedTarget;
 use super::validate::ObjectError;
 use super::{Compiler, StageResult, invalid, never_run, scope, suspicious_values, upstream};
+use crate::route::ScopeIds;
 use crate::route::{Route, RouteFilters, RouteMatching, RouteTarget};
-use crate::scope::ScopeIds;
 
 /// The parts of a route that linking combines with those of other objects.
 #[derive(Debug)]

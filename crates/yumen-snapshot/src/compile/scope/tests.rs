@@ -7,7 +7,8 @@ use yumen_plugin::{ListenerNumber, TlsInfo};
 
 use super::super::tests::{found, put};
 use crate::compile::{CompileOutput, Compiler, ConfigChange};
-use crate::scope::{CompiledScope, ScopeOfRequest};
+use crate::scope::CompiledScope;
+use crate::snapshot::ScopeOfRequest;
 use crate::streams::StreamLookup;
 use crate::testing::{TestWorker, compiler};
 use crate::{RouteTarget, Snapshot};
