@@ -105,7 +105,7 @@ fn settle(listener: &mut ListenerSpec) -> Result<(), InvalidSettings> {
     for (at, network) in networks.iter().enumerate() {
         if IpSet::parse([network.as_str()]).is_err() {
             let message = format!("{network:?} is no address or network, such as 10.0.0.0/8");
-            return Err(InvalidSettings::at(&format!("proxy_protocol_from[{at}]"), message));
+            return Err(InvalidSettings::at(format!("proxy_protocol_from[{at}]"), message));
         }
     }
     Ok(())
