@@ -65,8 +65,8 @@ use route::StagedRoute;
 use staged_objects::StagedObjects;
 use stream::StagedStream;
 use tables::{
-    ConsumerDirectory, ExternalInputs, InputEffect, ListenerDirectory, ObjectTexts, ProblemLedger,
-    ReferenceGraph, RoutedObjects, ScopeDirectory, ScopedServerNames, SetOfNames, UpstreamSlots,
+    ConsumerDirectory, DownstreamTables, ExternalInputs, InputEffect, ObjectTexts, ProblemLedger,
+    ReferenceGraph, RoutedObjects, SetOfNames, UpstreamSlots,
 };
 
 pub use certificate::{
@@ -117,9 +117,7 @@ pub struct Compiler {
     stream_routes: RoutedObjects<StreamRouter, StagedStream>,
     staged: StagedObjects,
     consumers: ConsumerDirectory,
-    server_names: ScopedServerNames,
-    listeners: ListenerDirectory,
-    scopes: ScopeDirectory,
+    downstream: DownstreamTables,
     upstreams: UpstreamSlots,
     inputs: ExternalInputs,
     references: ReferenceGraph,
@@ -192,14 +190,12 @@ impl Compiler {
     pub fn new(registry: Arc<PluginRegistry>, carry: Arc<Carry>, env: CompilerEnv) -> Compiler {
         Compiler {
             routes: RoutedObjects::new(Router::new(env.path_parameters)),
-            server_names: ScopedServerNames::new(env.fetched.clone()),
+            downstream: DownstreamTables::new(env.fetched.clone()),
             context: CompileContext::new(registry, carry, env),
             texts: ObjectTexts::default(),
             stream_routes: RoutedObjects::new(StreamRouter::default()),
             staged: StagedObjects::default(),
             consumers: ConsumerDirectory::default(),
-            listeners: ListenerDirectory::default(),
-            scopes: ScopeDirectory::default(),
             upstreams: UpstreamSlots::default(),
             inputs: ExternalInputs::default(),
             references: ReferenceGraph::default(),

@@ -3,6 +3,7 @@
 //! Does no I/O and reads no clock. The same compiler serves the data plane, `yumen check` and dry runs.
 
 pub mod balance;
+mod certificates;
 pub mod compile;
 mod endpoint;
 pub mod explain;
@@ -23,6 +24,7 @@ mod testing;
 pub mod upstream;
 
 pub use balance::{Balancer, RoundRobinState};
+pub use certificates::{ClientCertPolicy, CompiledCertificate};
 pub use compile::{
     CompileOutput, Compiler, CompilerEnv, ConfigChange, ObjectError, ObjectValidator, PluginSettingsError,
     UpstreamDefaults,
@@ -37,17 +39,14 @@ pub use protection::UpstreamProtection;
 pub use publish::Publisher;
 pub use route::{
     FieldCondition, ForwardingRules, MatchConditions, PathForm, PathPattern, Route, RouteFilters,
-    RouteLifetime, RouteMatching, RouteTarget, SessionRules, StatusRetry, ValueTest, WeightedTarget,
+    RouteLifetime, RouteMatching, RouteTarget, ScopeIds, SessionRules, StatusRetry, ValueTest, WeightedTarget,
     WeightedTargets,
 };
 pub use router::{
     BodyRequired, MatchObserver, MatchTrace, MismatchReason, RequestRules, RouteMismatch, Router,
 };
-pub use scope::{
-    CompiledListener, CompiledScope, ListenProtocol, ListenSettings, ScopeIds, ScopeOfRequest, ScopeSlotId,
-    ScopeTlsMode,
-};
-pub use snapshot::{CompiledCertificate, Snapshot};
+pub use scope::{CompiledListener, CompiledScope, ListenProtocol, ListenSettings, ScopeSlotId, ScopeTlsMode};
+pub use snapshot::{ScopeOfRequest, Snapshot};
 pub use streams::{StreamLookup, StreamRoute, StreamRouter};
 pub use upstream::{
     AttemptTimeouts, Endpoint, EndpointHealth, EndpointName, EndpointState, HostRewrite, InFlight,

@@ -4,18 +4,17 @@
 
 mod host_map;
 
+use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use yumen_base::IpSet;
 use yumen_config::resource::ClientCertMode;
-use yumen_plugin::{ClientInfo, ListenerNumber};
+use yumen_plugin::ListenerNumber;
 
-use crate::Snapshot;
-use crate::compile::Loaded;
+use crate::certificates::{Certificates, CompiledCertificate, find_certificate};
 use crate::router::Router;
-use crate::snapshot::{Certificates, CompiledCertificate, find_certificate};
 use crate::streams::StreamRouter;
 
 pub(crate) use host_map::{ANY_HOST, HostMap, HostTrie, ScopeOfHost};
@@ -92,28 +91,6 @@ pub struct ScopeSlotId(pub(crate) u32);
 /// By slot.
 pub(crate) type CompiledScopes = imbl::Vector<Option<Arc<CompiledScope>>>;
 
-/// Ids of the scopes that an object belongs to; not empty.
-#[derive(Debug, PartialEq, Eq)]
-pub struct ScopeIds(Box<[Arc<str>]>);
-
-impl ScopeIds {
-    /// The scopes that a text names; `None` for the listeners of the node's settings.
-    pub(crate) fn of(written: Option<&[yumen_config::resource::ResourceId]>) -> Option<Arc<ScopeIds>> {
-        let ids: Box<[Arc<str>]> = written?.iter().map(|id| id.0.clone()).collect();
-        (!ids.is_empty()).then(|| Arc::new(ScopeIds(ids)))
-    }
-
-    /// The ids.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.0.iter()
-    }
-
-    /// The ids; empty for the listeners of the node's settings.
-    pub(crate) fn list(of: &Option<Arc<ScopeIds>>) -> &[Arc<str>] {
-        of.as_ref().map_or(&[], |ids| &ids.0)
-    }
-}
-
 /// The end of TLS on listeners of protocol `https` and `tls`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ScopeTlsMode {
@@ -129,7 +106,8 @@ pub enum ScopeTlsMode {
 pub(crate) struct ScopeTerms {
     pub(crate) mode: ScopeTlsMode,
     pub(crate) client_mode: Option<ClientCertMode>,
-    pub(crate) tls: Option<Loaded>,
+    /// Loaded by the TLS implementation.
+    pub(crate) tls: Option<Arc<dyn Any + Send + Sync>>,
     /// Whether a server name without a certificate gets that of the node.
     pub(crate) default_certificate: bool,
     /// Whether only the matching part of the text is valid.
@@ -162,7 +140,7 @@ impl CompiledScope {
     }
 
     /// The handshake rules, loaded by the TLS implementation; `None` if no handshake may succeed.
-    pub fn tls(&self) -> Option<&Loaded> {
+    pub fn tls(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
         self.terms
             .tls
             .as_ref()
@@ -180,7 +158,7 @@ impl CompiledScope {
     }
 
     /// The certificate for a server name in any case, with the name that matched; see
-    /// [`Snapshot::certificate_by_name`].
+    /// [`crate::Snapshot::certificate_by_name`].
     pub fn certificate_by_name(&self, sni: &str) -> Option<(&str, &CompiledCertificate)> {
         let found = find_certificate(&self.certificates, &sni.to_ascii_lowercase());
         found.map(|(name, certificate)| (name, &**certificate))
@@ -198,84 +176,5 @@ impl fmt::Debug for CompiledScope {
             .field("id", &self.id)
             .field("slot", &self.slot)
             .finish_non_exhaustive()
-    }
-}
-
-/// The relation of a request to the TLS handshake of its connection.
-#[derive(Debug, Clone, Copy)]
-pub enum ScopeOfRequest<'s> {
-    /// The scope of the host; `None` if no scope of the listener has it.
-    Found(Option<&'s CompiledScope>),
-    /// The host belongs to another scope than the server name of the handshake (RFC 9110 §15.5.20).
-    Misdirected,
-}
-
-impl Snapshot {
-    /// The listener that accepted a connection; `None` for one of the node's settings, or if it is gone.
-    pub fn listener(&self, number: ListenerNumber) -> Option<&Arc<CompiledListener>> {
-        // Another epoch: the slot has passed to another listener, and this connection was not accepted by it.
-        self.listeners.get(usize::from(number.slot))?.as_ref().filter(|one| one.number == number)
-    }
-
-    /// The scope of a host in lower case on a listener of the configuration. The empty name stands for none.
-    #[inline]
-    pub fn scope_of(&self, listener: ListenerNumber, host: &[u8]) -> Option<&CompiledScope> {
-        self.scope(self.listener(listener)?.hosts.find(host)?)
-    }
-
-    /// The scope of a server name in any case on a listener of the configuration. The empty name stands for none.
-    pub fn scope_of_name(&self, listener: ListenerNumber, sni: &str) -> Option<&CompiledScope> {
-        self.scope_of(listener, sni.to_ascii_lowercase().as_bytes())
-    }
-
-    /// The scope in a slot.
-    #[inline]
-    pub fn scope(&self, slot: ScopeSlotId) -> Option<&CompiledScope> {
-        self.scopes.get(slot.0 as usize)?.as_deref()
-    }
-
-    /// All scopes, in no particular order.
-    pub fn scopes(&self) -> impl Iterator<Item = &Arc<CompiledScope>> {
-        self.scopes.iter().flatten()
-    }
-
-    /// The routing table of a request; `None` if its listener is gone, or no scope of the listener has the host.
-    #[inline]
-    pub fn router_of(&self, client: &ClientInfo, host: &[u8]) -> Option<&Router> {
-        if client.listener.is_static() {
-            return Some(&self.router);
-        }
-        self.scope_of(client.listener, host).map(|scope| &scope.router)
-    }
-
-    /// The stream routes of a connection; `None` if its listener is gone, or no scope of the listener has the name.
-    pub fn streams_of(&self, listener: ListenerNumber, sni: Option<&str>) -> Option<&StreamRouter> {
-        if listener.is_static() {
-            return Some(&self.streams);
-        }
-        self.scope_of_name(listener, sni.unwrap_or_default()).map(|scope| &scope.streams)
-    }
-
-    /// The scope of a request on a listener of the configuration.
-    ///
-    /// Clients coalesce connections by certificate (RFC 9113 §9.1.1), so a request may arrive on a connection whose
-    /// handshake followed the rules of another scope. A host that no scope has is not misdirected: no other connection
-    /// would serve it.
-    pub fn scope_of_request(&self, client: &ClientInfo, host: &[u8]) -> ScopeOfRequest<'_> {
-        let scope = self.scope_of(client.listener, host);
-        let (Some(tls), Some(of_host)) = (&client.tls, scope) else { return ScopeOfRequest::Found(scope) };
-        let sni = tls.sni.as_deref().unwrap_or_default();
-        // The common case costs one comparison.
-        if sni.as_bytes() == host {
-            return ScopeOfRequest::Found(scope);
-        }
-        // A request without a host is for the server name of the handshake.
-        if host.is_empty() {
-            return ScopeOfRequest::Found(self.scope_of_name(client.listener, sni));
-        }
-        match self.scope_of_name(client.listener, sni) {
-            Some(of_name) if of_name.slot == of_host.slot => ScopeOfRequest::Found(scope),
-            _ => ScopeOfRequest::Misdirected,
-        }
     }
 }

@@ -11,7 +11,7 @@ use yumen_config::resource::natural_order_key;
 use yumen_plugin::{PluginChain, RouteInfo};
 
 use crate::route::RouteTarget;
-use crate::scope::ScopeIds;
+use crate::route::ScopeIds;
 
 #[cfg(test)]
 mod tests;

@@ -85,13 +85,19 @@ async fn read_proxy_header(tcp: &mut TcpConnection) -> io::Result<Option<ProxyAd
     }
 }
 
+/// Whether the listener passes TLS of some names through, so that the server name is needed before the handshake.
+pub(crate) fn needs_server_name(worker: &Worker, client: &ClientInfo) -> bool {
+    // Listeners of the node's settings cost one comparison.
+    !client.listener.is_static()
+        && worker.pinned().listener(client.listener).is_some_and(|listener| listener.needs_sni)
+}
+
 /// Whether the scope of the server name passes TLS through. The ClientHello stays in the socket, so that either the
 /// handshake or the endpoint reads it.
 ///
 /// Without a readable ClientHello the answer is no: the handshake then fails by its own rules.
 pub(crate) async fn passes_through(worker: &Worker, tcp: &mut TcpConnection, client: &ClientInfo) -> bool {
-    // Most listeners need no server name before the handshake.
-    if !worker.pinned().listener(client.listener).is_some_and(|listener| listener.needs_sni) {
+    if !needs_server_name(worker, client) {
         return false;
     }
     box_cold(async {

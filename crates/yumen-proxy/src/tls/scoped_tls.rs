@@ -100,6 +100,12 @@ impl ScopedTls {
         snapshot
     }
 
+    /// The objects with problems, with the path of each.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let problems = self.compiler.problems();
+        problems.iter().map(|one| format!("{} at {}", one.object, one.path)).collect()
+    }
+
     pub(crate) fn number(&self, listener: &str) -> ListenerNumber {
         let snapshot = self.publisher.load();
         snapshot.listeners().find(|one| *one.id == *listener).expect("a listener").number

@@ -16,8 +16,9 @@ use super::names::ObjectName;
 use super::references::{self, Variables};
 use super::validate::ObjectError;
 use super::{Compiler, StageResult, invalid, scope, suspicious_values};
-use crate::scope::{ScopeIds, ScopeSlotId};
-use crate::snapshot::{ClientCertPolicy, CompiledCertificate};
+use crate::certificates::{ClientCertPolicy, CompiledCertificate};
+use crate::route::ScopeIds;
+use crate::scope::ScopeSlotId;
 
 /// A value of the TLS implementation, which the compiler does not look into.
 pub type Loaded = Arc<dyn Any + Send + Sync>;
@@ -381,11 +382,11 @@ impl Compiler {
         self.references.add_all(scope::references(&scopes), name);
         let CertificateParts { keys, rules, client, .. } = parts;
         let certificate = CompiledCertificate { id: Box::from(&*name.id), keys, rules, client };
-        self.server_names.insert(&name.id, certificate, snis, scopes);
+        self.downstream.server_names.insert(&name.id, certificate, snis, scopes);
     }
 
     pub(super) fn remove_certificate(&mut self, name: &ObjectName) {
-        let scopes = self.server_names.remove(&name.id);
+        let scopes = self.downstream.server_names.remove(&name.id);
         self.references.remove_all(scope::references(&scopes), name);
     }
 }

@@ -223,7 +223,7 @@ static SSLS: KindCompiler = KindCompiler {
     stage: Compiler::stage_ssl,
     link: nothing_to_link,
     withdraw: Compiler::remove_certificate,
-    is_good: |compiler, name| compiler.server_names.has_key(&name.id),
+    is_good: |compiler, name| compiler.downstream.server_names.has_key(&name.id),
     salvage: |compiler, name, json, defects| {
         compiler.salvage_ssl(name, json);
         match certificate::requires_client_certificates(json) {
@@ -273,8 +273,8 @@ static STREAM_ROUTES: KindCompiler = KindCompiler {
 static LISTENERS: KindCompiler = KindCompiler {
     stage: Compiler::stage_listener,
     link: nothing_to_link,
-    withdraw: |compiler, name| compiler.listeners.remove(&name.id),
-    is_good: |compiler, name| compiler.listeners.get(&name.id).is_some(),
+    withdraw: |compiler, name| compiler.downstream.listeners.remove(&name.id),
+    is_good: |compiler, name| compiler.downstream.listeners.get(&name.id).is_some(),
     salvage: leave_out,
     validate: |_, value| Ok(config::check(Kind::Listeners, value)?),
     dependents: DependentUpdate::Report,
@@ -284,7 +284,9 @@ static SCOPES: KindCompiler = KindCompiler {
     stage: Compiler::stage_scope,
     link: nothing_to_link,
     withdraw: Compiler::remove_scope,
-    is_good: |compiler, name| compiler.scopes.get(&name.id).is_some_and(|one| !one.terms.is_broken),
+    is_good: |compiler, name| {
+        compiler.downstream.scopes.get(&name.id).is_some_and(|one| !one.terms.is_broken)
+    },
     salvage: Compiler::salvage_scope,
     validate: |validator, value| {
         let written = decode_value::<config::ScopeSpec>(value)?;

@@ -20,9 +20,8 @@ use super::{
     Compiler, StageResult, invalid, never_run, not_in_force, scope, suspicious_values, target, upstream,
 };
 use crate::route::{
-    ForwardingRules, PathForm, Route, RouteFilters, RouteMatching, RouteTarget, SessionRules, StatusRetry,
+    ForwardingRules, PathForm, Route, RouteFilters, RouteMatching, RouteTarget, ScopeIds, SessionRules, StatusRetry,
 };
-use crate::scope::ScopeIds;
 
 /// The parts of a route that linking combines with those of other objects.
 #[derive(Debug)]

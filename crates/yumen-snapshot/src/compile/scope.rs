@@ -10,10 +10,11 @@ use yumen_config::{InvalidSettings, Kind, decode, resource as config};
 use super::certificate::{ClientCertRules, HandshakeRules, LoadCertificate, ScopeTlsRules};
 use super::names::ObjectName;
 use super::route::matched_by;
-use super::tables::{SetOfNames, StagedScope};
+use super::tables::{DownstreamTables, SetOfNames, StagedScope};
 use super::{Compiler, StageResult, invalid};
+use crate::route::ScopeIds;
 use crate::scope::{
-    ANY_HOST, CompiledScopes, ListenProtocol, ScopeIds, ScopeOfHost, ScopeSlotId, ScopeTerms, ScopeTlsMode,
+    ANY_HOST, CompiledScopes, ListenProtocol, ScopeOfHost, ScopeSlotId, ScopeTerms, ScopeTlsMode,
 };
 
 /// The fields that a broken scope is matched by.
@@ -99,7 +100,7 @@ impl Compiler {
     pub(super) fn stage_scope(&mut self, name: &ObjectName, json: &str) -> StageResult {
         let refused = |error: InvalidSettings| vec![invalid(name, error)];
         let written: ScopeSpec = decode(json).map_err(refused)?;
-        let slot = self.scopes.slot_for(&name.id);
+        let slot = self.downstream.scopes.slot_for(&name.id);
         let terms =
             terms_of(&self.context.env.load_certificate, &name.id, slot, &written).map_err(refused)?;
         self.insert_scope(name, &written, terms);
@@ -141,7 +142,7 @@ impl Compiler {
 
     fn insert_scope(&mut self, name: &ObjectName, written: &ScopeSpec, terms: ScopeTerms) {
         self.release_hosts(name);
-        let slot = self.scopes.slot_for(&name.id);
+        let slot = self.downstream.scopes.slot_for(&name.id);
         let staged = StagedScope {
             age: (written.create_time.unwrap_or(0), name.id.clone()),
             listeners: written.listeners.iter().map(|id| id.0.clone()).collect(),
@@ -149,34 +150,34 @@ impl Compiler {
             terms,
         };
         for listener in &staged.listeners {
-            self.listeners.claim(listener, &staged.age, &staged.hosts);
-            self.listeners.refresh(listener);
+            self.downstream.listeners.claim(listener, &staged.age, &staged.hosts);
+            self.downstream.listeners.refresh(listener);
             self.references.add(ObjectName::new(Kind::Listeners, listener.clone()), name);
         }
-        self.scopes.put(&name.id, staged);
+        self.downstream.scopes.put(&name.id, staged);
         self.touch_rivals(name);
     }
 
     /// Takes a scope out of the listeners and removes its references.
     fn release_hosts(&mut self, name: &ObjectName) {
         self.touch_rivals(name);
-        let Some(staged) = self.scopes.get(&name.id) else { return };
+        let Some(staged) = self.downstream.scopes.get(&name.id) else { return };
         for listener in &staged.listeners {
-            self.listeners.release(listener, &staged.age, &staged.hosts);
-            self.listeners.refresh(listener);
+            self.downstream.listeners.release(listener, &staged.age, &staged.hosts);
+            self.downstream.listeners.refresh(listener);
             self.references.remove(ObjectName::new(Kind::Listeners, listener.clone()), name);
         }
     }
 
     pub(super) fn remove_scope(&mut self, name: &ObjectName) {
         self.release_hosts(name);
-        self.scopes.remove(&name.id);
+        self.downstream.scopes.remove(&name.id);
     }
 
     /// Notes that the problems of the scopes with a host of this one may change.
     fn touch_rivals(&mut self, name: &ObjectName) {
-        let Some(staged) = self.scopes.get(&name.id) else { return };
-        let all = &self.listeners;
+        let Some(staged) = self.downstream.scopes.get(&name.id) else { return };
+        let all = &self.downstream.listeners;
         let claims = staged.listeners.iter().flat_map(|listener| {
             staged.hosts.iter().flat_map(move |(host, _)| all.claimants(listener, host))
         });
@@ -186,7 +187,9 @@ impl Compiler {
 
     /// The scopes by slot, for a snapshot. Only those that changed are compiled again.
     pub(super) fn compiled_scopes(&mut self) -> CompiledScopes {
-        let Compiler { scopes, routes, stream_routes, server_names, .. } = self;
+        let Compiler {
+            downstream: DownstreamTables { scopes, server_names, .. }, routes, stream_routes, ..
+        } = self;
         scopes.touch_all(routes.take_touched());
         scopes.touch_all(stream_routes.take_touched());
         scopes.touch_all(server_names.take_touched());
@@ -196,8 +199,8 @@ impl Compiler {
     /// Whether an object is in force, for the objects that name it.
     pub(super) fn is_present(&self, name: &ObjectName) -> bool {
         match name.kind {
-            Kind::Listeners => self.listeners.get(&name.id).is_some(),
-            Kind::Scopes => self.scopes.get(&name.id).is_some(),
+            Kind::Listeners => self.downstream.listeners.get(&name.id).is_some(),
+            Kind::Scopes => self.downstream.scopes.get(&name.id).is_some(),
             _ => self.upstreams.contains(name),
         }
     }
@@ -206,8 +209,9 @@ impl Compiler {
     pub(super) fn misplaced_objects(&self) -> impl Iterator<Item = ObjectName> {
         let named = [Kind::Scopes, Kind::Listeners].into_iter().flat_map(|kind| self.references.to(kind));
         let missing = named.filter(|(on, _)| !self.is_present(on)).map(|(_, dependent)| dependent.clone());
-        let outranked = self.listeners.outranked().map(|id| ObjectName::new(Kind::Scopes, id.clone()));
-        let scopes = self.scopes.ids().map(|id| ObjectName::new(Kind::Scopes, id.clone()));
+        let outranked =
+            self.downstream.listeners.outranked().map(|id| ObjectName::new(Kind::Scopes, id.clone()));
+        let scopes = self.downstream.scopes.ids().map(|id| ObjectName::new(Kind::Scopes, id.clone()));
         missing.chain(outranked).chain(scopes.filter(|name| !self.problems_of_scope(name).is_empty()))
     }
 
@@ -216,12 +220,12 @@ impl Compiler {
         let scopes = match name.kind {
             Kind::Routes => self.routes.get(&name.id).and_then(|one| one.route().scopes.clone()),
             Kind::StreamRoutes => self.stream_routes.get(&name.id).and_then(|one| one.route().scopes.clone()),
-            Kind::Ssls => self.server_names.scopes_of(&name.id).cloned(),
+            Kind::Ssls => self.downstream.server_names.scopes_of(&name.id).cloned(),
             Kind::Scopes => return self.problems_of_scope(name),
             _ => None,
         };
         let missing = ScopeIds::list(&scopes).iter().enumerate().filter_map(|(at, id)| {
-            let is_missing = self.scopes.get(id).is_none();
+            let is_missing = self.downstream.scopes.get(id).is_none();
             let message = || format!("scope {id} does not exist or is broken");
             is_missing.then(|| {
                 Problem::warning(name.to_string(), format!("scopes[{at}]"), message())
@@ -232,11 +236,11 @@ impl Compiler {
     }
 
     fn problems_of_scope(&self, name: &ObjectName) -> Vec<Problem> {
-        let Some(staged) = self.scopes.get(&name.id) else { return Vec::new() };
+        let Some(staged) = self.downstream.scopes.get(&name.id) else { return Vec::new() };
         let (object, mut problems) = (name.to_string(), Vec::new());
         for (at, id) in staged.listeners.iter().enumerate() {
             let path = format!("listeners[{at}]");
-            let Some(listener) = self.listeners.get(id) else {
+            let Some(listener) = self.downstream.listeners.get(id) else {
                 let message = format!("listener {id} does not exist, is disabled, or is broken");
                 let hint = "create or fix the listener; it then serves the scope";
                 problems.push(Problem::warning(object.clone(), path, message).hint(hint));
@@ -252,7 +256,8 @@ impl Compiler {
     fn lost_hosts(&self, object: &str, listener: &str, staged: &StagedScope) -> Vec<Problem> {
         let (_, own) = &staged.age;
         let lost = staged.hosts.iter().enumerate().filter_map(|(at, (host, _))| {
-            let winner = self.listeners.claimants(listener, host).next().filter(|id| *id != own)?;
+            let winner =
+                self.downstream.listeners.claimants(listener, host).next().filter(|id| *id != own)?;
             let (path, host) = match &**host {
                 ANY_HOST => ("hosts".to_owned(), "requests of any other host"),
                 host => (format!("hosts[{at}]"), host),

@@ -17,7 +17,7 @@ use super::target::StagedTarget;
 use super::upstream::{ignored_proxy_protocol, unserved_scheme};
 use super::{Compiler, StageResult, invalid, missing_plugins, scope, suspicious_values, target};
 use crate::route::RouteTarget;
-use crate::scope::ScopeIds;
+use crate::route::ScopeIds;
 use crate::streams::{AddressBlock, StreamMatching, StreamRoute};
 
 /// The parts of a stream route that linking combines with those of other objects.

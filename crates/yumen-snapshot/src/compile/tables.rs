@@ -38,6 +38,24 @@ pub(crate) use server_names::ServerNames;
 pub(crate) use settings_agreements::{AgreementHash, AgreementKey, SettingsAgreements};
 pub(crate) use upstream_slots::UpstreamSlots;
 
+/// The tables that a connection is looked up in before its route.
+pub(crate) struct DownstreamTables {
+    pub(crate) listeners: ListenerDirectory,
+    pub(crate) scopes: ScopeDirectory,
+    pub(crate) server_names: ScopedServerNames,
+}
+
+impl DownstreamTables {
+    /// `fetched`: ids of the objects with certificates that the node fetched by ACME.
+    pub(crate) fn new(fetched: Arc<[Box<str>]>) -> DownstreamTables {
+        DownstreamTables {
+            listeners: ListenerDirectory::default(),
+            scopes: ScopeDirectory::default(),
+            server_names: ScopedServerNames::new(fetched),
+        }
+    }
+}
+
 /// Objects of one kind by id.
 pub(crate) type Table<T> = HashMap<Arc<str>, T, RandomState>;
 

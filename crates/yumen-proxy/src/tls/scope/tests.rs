@@ -215,3 +215,19 @@ fn cached_sessions_of_other_rules_are_not_found() {
     assert_eq!((of(2).get(b"id"), of(2).take(b"id"), shared.get(b"id")), (None, None, None));
     assert_eq!((of(1).take(b"id"), of(1).get(b"id")), (Some(b"session".to_vec()), None));
 }
+
+#[test]
+fn unusable_rules_of_a_scope_are_named_by_their_path() {
+    let check = |tls: serde_json::Value, path: &str| {
+        let made = ScopedTls::new(vec![listener("web", "https"), scope_with("s", "web", "", tls)]);
+        assert_eq!(made.problems(), [format!("scopes/s at {path}")]);
+        let snapshot = made.publisher.load();
+        assert!(snapshot.scope_of_name(made.number("web"), "a.test").is_some_and(|scope| scope.is_broken()));
+        assert!(made.acceptor.shared.rules_on(made.number("web"), "a.test").is_none());
+    };
+    let authority = TestAuthority::new("known").pem;
+    check(json!({ "client": { "ca": "no certificate" } }), "tls.client.ca");
+    check(json!({ "client": { "ca": authority, "crl": "x".repeat(128) } }), "tls.client.crl");
+    check(json!({ "ciphers": ["DES-CBC3-SHA"] }), "tls.ciphers");
+    check(json!({ "versions": ["TLSv1.1"] }), "tls.versions");
+}

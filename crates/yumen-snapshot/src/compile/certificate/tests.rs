@@ -27,7 +27,7 @@ fn client_section(more: Value) -> Option<Value> {
 /// One whose node fetches a certificate for `two.test`.
 fn fetching() -> Compiler {
     let mut compiler = compiler();
-    compiler.server_names = ScopedServerNames::new(vec!["acme-two".into()].into());
+    compiler.downstream.server_names = ScopedServerNames::new(vec!["acme-two".into()].into());
     compiler
 }
 

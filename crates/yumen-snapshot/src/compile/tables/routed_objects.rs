@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::Table;
 use crate::route::Route;
+use crate::route::ScopeIds;
 use crate::router::Router;
-use crate::scope::ScopeIds;
 use crate::streams::{StreamRoute, StreamRouter};
 
 /// A routing table of a snapshot.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::Table;
 use super::listener_directory::ScopeAge;
+use crate::certificates::Certificates;
 use crate::router::Router;
 use crate::scope::{CompiledScope, CompiledScopes, ScopeOfHost, ScopeSlotId, ScopeTerms};
-use crate::snapshot::Certificates;
 use crate::streams::StreamRouter;
 
 /// A scope as its text defines it.

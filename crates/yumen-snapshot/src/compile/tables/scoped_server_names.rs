@@ -6,9 +6,9 @@ use std::sync::Arc;
 use yumen_base::Problem;
 
 use super::{ServerNames, Table};
+use crate::certificates::{Certificates, CompiledCertificate};
 use crate::compile::names::ObjectName;
-use crate::scope::ScopeIds;
-use crate::snapshot::{Certificates, CompiledCertificate};
+use crate::route::ScopeIds;
 
 /// The certificates by server name, apart for each scope.
 pub(crate) struct ScopedServerNames {

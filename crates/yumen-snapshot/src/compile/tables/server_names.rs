@@ -7,8 +7,8 @@ use foldhash::fast::RandomState;
 use yumen_base::Problem;
 
 use super::Table;
+use crate::certificates::{Certificates, CompiledCertificate, find_certificate};
 use crate::compile::names::ObjectName;
-use crate::snapshot::{Certificates, CompiledCertificate, find_certificate};
 
 struct StagedSsl {
     certificate: Arc<CompiledCertificate>,

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use yumen_config::Kind;
 
 use super::ServerNames;
+use crate::certificates::CompiledCertificate;
 use crate::compile::names::ObjectName;
-use crate::snapshot::CompiledCertificate;
 
 fn certificate(id: &str) -> Arc<CompiledCertificate> {
     let keys = [Arc::new(()) as Arc<_>].into();
