@@ -382,8 +382,9 @@ def start_envoy(folder, name, flavour, upstream, cert):
     return gateway
 
 
-def routes_file(flavour, upstream, cert, marker=0):
-    """The routes of a flavour, in the standalone file format: one flow mapping per line."""
+def routes_file(flavour, upstream, cert, marker=0, port=0):
+    """The routes of a flavour, in the standalone file format: one flow mapping per line. `port` is for the listener of
+    the flavour "gateway"."""
     plugins = {}
     if flavour == "mock":
         plugins["mocking"] = {"response_status": 200, "content_type": "text/plain", "response_example": SMALL,
@@ -399,19 +400,28 @@ def routes_file(flavour, upstream, cert, marker=0):
                                   "sync_interval": 0.1 if flavour == "limit-count-delayed" else -1}
     if flavour == "prometheus":
         plugins["prometheus"] = {}
-    port, how = upstream.http, {}
+    endpoint, how = upstream.http, {}
     if flavour == "grpc":
-        port, how = upstream.grpc, {"scheme": "grpc"}
+        endpoint, how = upstream.grpc, {"scheme": "grpc"}
     if flavour == "h2c-nginx":
-        port, how = upstream.h2c, {"http_version": "2"}
+        endpoint, how = upstream.h2c, {"http_version": "2"}
     if flavour in ("h1-upstream", "h2c-upstream"):
-        port = upstream.either
+        endpoint = upstream.either
     if flavour == "h2c-upstream":
         how = {"http_version": "2"}
     lines = ["upstreams:"]
-    lines.append("  - " + json.dumps({"id": "up", "type": "roundrobin", "nodes": {f"127.0.0.1:{port}": 1}, **how}))
+    lines.append("  - " + json.dumps({"id": "up", "type": "roundrobin", "nodes": {f"127.0.0.1:{endpoint}": 1}, **how}))
+    if flavour == "gateway":
+        lines += [
+            "listeners:",
+            "  - " + json.dumps({"id": "web", "address": f"127.0.0.1:{port}", "protocol": "http"}),
+            "scopes:",
+            "  - " + json.dumps({"id": "named", "listeners": ["web"], "hosts": ["127.0.0.1"]}),
+            "  - " + json.dumps({"id": "other", "listeners": ["web"], "hosts": ["*.example.com"]}),
+        ]
     lines.append("routes:")
-    lines.append("  - " + json.dumps({"id": "all", "uri": "/*", "upstream_id": "up", "plugins": plugins}))
+    scopes = {"scopes": ["named"]} if flavour == "gateway" else {}
+    lines.append("  - " + json.dumps({"id": "all", "uri": "/*", "upstream_id": "up", "plugins": plugins, **scopes}))
     if flavour == "upgrade":
         lines.append("  - " + json.dumps({"id": "ws", "uri": "/ws", "upstream_id": "up", "enable_websocket": True}))
     lines += (f'  - {{"id": "r{i}", "uri": "/r/{i}", "upstream_id": "up"}}' for i in range(route_names(flavour)))
@@ -440,13 +450,15 @@ def start_yumen(folder, name, flavour, upstream, cert, core=GATEWAY_CORE, wait=T
     own = folder / name
     own.mkdir()
     gateway_routes = own / "routes.yaml"
-    gateway_routes.write_text(routes_file(flavour, upstream, cert))
+    listener = free_port() if flavour == "gateway" else 0
+    gateway_routes.write_text(routes_file(flavour, upstream, cert, port=listener))
     more = ["--file", gateway_routes, "--data-dir", own / "data"]
     if YUMEN_NODE:
         (own / "yumen.yaml").write_text(YUMEN_NODE)
         more += ["--config", own / "yumen.yaml"]
     gateway = run_yumen(own / "log", *more, core=core, under=under)
     gateway.routes = gateway_routes
+    gateway.http = listener or gateway.http
     if wait:
         gateway.wait_listening(gateway.http, 60)
     return gateway

@@ -15,8 +15,9 @@ requests, more than the spare state that a worker keeps for its next requests:
   grpc          25 calls on each of 4 connections
   mock          as plain-64, with a response from the gateway itself
   limit-count   as plain-64, with limit-count and its quota fields in the response
+  gateway       as plain, on a listener of the configuration with two scopes of different hosts
 
-The last four run only when named.
+The last five run only when named.
 
 Sampling is off: at the speed of callgrind a far larger share of requests would be sampled than under load, where it is at
 most one in 16. Counting starts after a warm-up, so start-up, certificates and first allocations are not included.
@@ -161,6 +162,7 @@ SCENARIOS = {
     "grpc": (Streams(4, 25, call=True), "grpc"),
     "mock": (Streams(64), "mock"),
     "limit-count": (Streams(64), "limit-count"),
+    "gateway": (plain, "gateway"),
 }
 USUAL = ("plain", "close", "websocket", "plain-64", "h2")
 

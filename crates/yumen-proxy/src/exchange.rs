@@ -8,6 +8,7 @@ pub(crate) mod chains;
 pub(crate) mod client_wait;
 pub(crate) mod connection;
 mod deadline;
+mod decide;
 pub(crate) mod disposition;
 mod exchange_stats;
 mod forward;

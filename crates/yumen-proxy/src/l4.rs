@@ -50,12 +50,15 @@ struct Tally {
 /// Forwards a TCP connection until it ends.
 pub(crate) async fn run(
     worker: Rc<Worker>,
-    tcp: TcpConnection,
+    mut tcp: TcpConnection,
     mut client: ClientInfo,
-    protocol: StreamProtocol,
-    tls: Option<Rc<DownstreamTlsAcceptor>>,
+    mut protocol: StreamProtocol,
+    mut tls: Option<Rc<DownstreamTlsAcceptor>>,
 ) {
     let began_us = clock::now().mono_us;
+    if tls.is_some() && arrival::passes_through(&worker, &mut tcp, &client).await {
+        (protocol, tls) = (StreamProtocol::TlsPassthrough, None);
+    }
     let _open = worker.counters.streams.open(protocol);
     let stream = TransportStream::Tcp(tcp);
     let mut downstream = L4Downstream { stream, inbox: Inbox::default(), timer: worker.timers.timer() };
@@ -81,10 +84,12 @@ fn find(worker: &Worker, client: &ClientInfo) -> Result<Arc<StreamRoute>, Stream
     let sni = client.tls.as_ref().and_then(|tls| tls.sni.as_deref()).map(str::to_ascii_lowercase);
     // A dual-stack socket reports IPv4 addresses in their mapped form.
     let remote = client.peer.ip().to_canonical();
-    let server = SocketAddr::new(client.local.ip().to_canonical(), client.local.port());
+    let server = SocketAddr::new(client.local.ip().to_canonical(), client.dialed_port());
     let ask = StreamLookup { remote, server, sni: sni.as_deref() };
     // Only the route is retained: the snapshot of a stream that lives for days must be freed (decision 22).
-    worker.pinned().streams.find(&ask).cloned().ok_or(StreamFault::NoRoute)
+    let pinned = worker.pinned();
+    let streams = pinned.streams_of(client.listener, sni.as_deref());
+    streams.and_then(|streams| streams.find(&ask)).cloned().ok_or(StreamFault::NoRoute)
 }
 
 /// Returns the upstream of a route in the current snapshot.

@@ -15,6 +15,9 @@ pub mod ocsp;
 mod provider;
 mod quic;
 mod revocation;
+mod scope;
+#[cfg(test)]
+pub(crate) mod scoped_tls;
 mod sessions;
 mod terms;
 #[cfg(test)]
@@ -33,17 +36,18 @@ use rustls::sign::CertifiedKey;
 use rustls::{HandshakeKind, ServerConfig, ServerConnection};
 use tokio_rustls::LazyConfigAcceptor;
 use yumen_plugin::{ListenerNumber, TlsInfo};
-use yumen_snapshot::Publisher;
+use yumen_snapshot::{CompiledCertificate, Publisher, Snapshot};
 
 use crate::runtime::clock;
 use crate::transport::tcp::TcpConnection;
 use loader::CompiledTlsRules;
+use scope::{BoundSessions, ScopeTlsIdentity};
 use tickets::BoundTickets;
 use variants::{TlsVariant, TlsVariantConfigs};
 
 pub use certificate_key_pair::{CertificateKeyPair, StapleRequirement};
 pub use challenges::{TlsAlpnChallenge, TlsAlpnChallenges};
-pub(crate) use client_cert_policy::{ClientCertRefusal, refusal, stream_refusal};
+pub(crate) use client_cert_policy::{ClientCertRefusal, misdirected, refusal, scope_refusal, stream_refusal};
 pub(crate) use handshake::{TlsName, UpstreamHandshake, server_name};
 pub use loader::CertificateLoader;
 pub use provider::TlsVersions;
@@ -68,6 +72,8 @@ const HTTP1: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 pub struct DownstreamTlsAcceptor {
     shared: Arc<SharedTls>,
     for_streams: bool,
+    /// The listener of the configuration that accepts the connections, or that of the node's settings.
+    listener: ListenerNumber,
     alt_svc: Option<Arc<[u8]>>,
 }
 
@@ -83,8 +89,8 @@ pub(crate) struct AcceptedTls {
 pub(crate) enum HandshakeRefusal {
     /// The first byte is not that of a TLS record. Nothing was consumed.
     NotTls(TcpConnection),
-    /// No certificate matches the server name, while others require client certificates. The client received
-    /// an alert.
+    /// No certificate matches the server name, while others require client certificates; or no scope of the listener
+    /// has the name. The client received an alert.
     UnknownName(Box<str>),
     Failed(io::Error),
 }
@@ -133,11 +139,13 @@ pub fn acceptor(settings: DownstreamTlsSettings) -> Result<DownstreamTlsAcceptor
     let resolver = Arc::new(CertificateResolver {
         publisher: settings.publisher.clone(),
         default: settings.default.clone(),
+        scope: None,
     });
     let shared = SharedTls { settings, sessions, resolver, plain: TlsVariantConfigs::default() };
     // Built here so that invalid settings fail at startup and not in the first handshake.
     shared.config(TlsVariant { streams: false, clients_order: false }, None)?;
-    Ok(DownstreamTlsAcceptor { shared: Arc::new(shared), for_streams: false, alt_svc: None })
+    let listener = ListenerNumber::STATIC;
+    Ok(DownstreamTlsAcceptor { shared: Arc::new(shared), for_streams: false, listener, alt_svc: None })
 }
 
 /// Builds a configuration from `rules`, or else from the settings of the node.
@@ -146,7 +154,7 @@ fn server_config(
     variant: TlsVariant,
     rules: Option<&CompiledTlsRules>,
 ) -> Result<ServerConfig, String> {
-    let SharedTls { settings, sessions, resolver, .. } = shared;
+    let SharedTls { settings, sessions, .. } = shared;
     let of_node = match settings.ciphers.is_empty() {
         true => None,
         false => Some(provider::suites(&settings.ciphers).map_err(|error| format!("tls.ciphers: {error}"))?),
@@ -166,7 +174,7 @@ fn server_config(
         Some(check) => builder.with_client_cert_verifier(check),
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder.with_cert_resolver(resolver.clone());
+    let mut config = builder.with_cert_resolver(shared.resolver_of(rules));
     config.ignore_client_order = server_order;
     // One ticket suffices, because each connection issues one for the next.
     config.send_tls13_tickets = 1;
@@ -180,7 +188,7 @@ fn server_config(
     }
     // A cached session carries the client's identity and must not outlive the rules that verified it.
     config.session_storage = match is_anonymous {
-        true => sessions.clone(),
+        true => BoundSessions::of(sessions, rules),
         false => Arc::new(rustls::server::NoServerSessionStorage {}),
     };
     config.send_half_rtt_data = false;
@@ -191,11 +199,6 @@ impl DownstreamTlsAcceptor {
     /// An acceptor for TCP streams, without ALPN.
     pub fn for_streams(&self) -> DownstreamTlsAcceptor {
         DownstreamTlsAcceptor { for_streams: true, alt_svc: None, ..self.clone() }
-    }
-
-    /// An acceptor for the connections of a listener of the configuration.
-    pub fn for_listener(&self, _number: ListenerNumber) -> DownstreamTlsAcceptor {
-        self.clone()
     }
 
     /// Performs a handshake with a client.
@@ -213,14 +216,25 @@ impl DownstreamTlsAcceptor {
         }
         let variant = TlsVariant::of(&hello, self.for_streams);
         let sni = requested_name(hello.server_name());
-        if self.for_streams && self.shared.settings.publisher.load().is_closed(sni) {
+        let is_static = self.listener.is_static();
+        if self.for_streams && is_static && self.shared.settings.publisher.load().is_closed(sni) {
             let sni = Box::from(sni);
             let config = self.shared.without_certificate(variant).map_err(io::Error::other)?;
             // The handshake fails for lack of a certificate; only the alert matters.
             drop(start.into_stream(config).await);
             return Err(HandshakeRefusal::UnknownName(sni));
         }
-        let rules = self.shared.rules(sni);
+        let rules = match is_static {
+            true => self.shared.rules(sni),
+            false => match self.shared.rules_on(self.listener, sni) {
+                Some(rules) => Some(rules),
+                None => {
+                    let sni = Box::from(sni);
+                    scope::refuse_name(start.io).await;
+                    return Err(HandshakeRefusal::UnknownName(sni));
+                }
+            },
+        };
         let config = self.shared.config(variant, rules.as_deref()).map_err(io::Error::other)?;
         let stream = start.into_stream(config).await?;
         let info = info(stream.get_ref().1, rules.as_deref());
@@ -255,6 +269,17 @@ impl SharedTls {
 struct CertificateResolver {
     publisher: Arc<Publisher>,
     default: Option<Arc<CertifiedKey>>,
+    /// The scope with the certificates; `None` for those without scopes.
+    scope: Option<ScopeTlsIdentity>,
+}
+
+impl CertificateResolver {
+    fn find<'s>(&self, snapshot: &'s Snapshot, sni: &str) -> Option<&'s CompiledCertificate> {
+        let Some(scope) = &self.scope else { return snapshot.certificate(sni) };
+        // The slot may have passed to another scope since the handshake rules were chosen.
+        let scope = snapshot.scope(scope.slot()).filter(|one| *one.id == *scope.id())?;
+        scope.certificate_by_name(sni).map(|(_, certificate)| certificate)
+    }
 }
 
 impl std::fmt::Debug for CertificateResolver {
@@ -266,7 +291,7 @@ impl std::fmt::Debug for CertificateResolver {
 impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let snapshot = self.publisher.load();
-        let certificate = snapshot.certificate(requested_name(hello.server_name()));
+        let certificate = self.find(&snapshot, requested_name(hello.server_name()));
         let now_unix_s = (clock::now().unix_ms / 1000) as i64;
         let pairs = certificate.map(|certificate| &certificate.keys[..]).unwrap_or_default();
         // A pair that cannot be loaded is skipped, and the next pair or the default certificate serves
@@ -305,7 +330,6 @@ pub fn load_key_pair(certificate: &str, key: &str) -> Result<Arc<CertifiedKey>, 
 /// The facts of a finished handshake, for variables and plugins.
 fn info(connection: &ServerConnection, rules: Option<&CompiledTlsRules>) -> TlsInfo {
     let chain: &[CertificateDer<'_>] = connection.peer_certificates().unwrap_or_default();
-    let check = rules.and_then(|rules| rules.client.as_deref());
     TlsInfo {
         sni: connection.server_name().map(|sni| requested_name(Some(sni)).into()),
         version: match connection.protocol_version() {
@@ -321,9 +345,6 @@ fn info(connection: &ServerConnection, rules: Option<&CompiledTlsRules>) -> TlsI
             .and_then(|group| group.name().as_str())
             .unwrap_or_default(),
         is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-        // A resumed session was verified in an earlier handshake, so the chain is verified again.
-        verdict: check.map(|check| check.verdict(chain)).unwrap_or_default(),
-        certificate: clients::describe(chain).map(Arc::new),
-        rules: check.and(rules).map_or(0, |rules| rules.id),
+        ..scope::client_facts(chain, rules)
     }
 }

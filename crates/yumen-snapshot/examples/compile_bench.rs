@@ -1,6 +1,7 @@
 //! Times compiling 100 000 routes, and one change among them. Prints milliseconds and resident memory.
 //!
-//! `cargo run --release -p yumen-snapshot --example compile_bench [routes]`
+//! `cargo run --release -p yumen-snapshot --example compile_bench [routes] [scopes]`; the routes are divided among the
+//! scopes, if there are any.
 
 #![allow(clippy::print_stdout, reason = "its whole purpose is to print")]
 
@@ -34,7 +35,7 @@ fn compiler() -> Compiler {
 }
 
 /// Every tenth route has an upstream of its own, the others share a thousand.
-fn route(number: usize, revision: usize) -> Resource {
+fn route(number: usize, revision: usize, scopes: usize) -> Resource {
     let mut value = json!({
         "uri": format!("/api/v{revision}/tenant{}/item{number}/*", number % 1000),
         "name": format!("route {number}"),
@@ -46,7 +47,21 @@ fn route(number: usize, revision: usize) -> Resource {
     } else {
         value["upstream_id"] = json!((number % 1000).to_string());
     }
+    if scopes > 0 {
+        value["scopes"] = json!([(number % scopes).to_string()]);
+    }
     Resource::new(Kind::Routes, &format!("r{number}"), &value)
+}
+
+/// A listener with these scopes, each for a host of its own.
+fn listener(scopes: usize) -> impl Iterator<Item = ConfigChange> {
+    let address = json!({ "address": "0.0.0.0:8080", "protocol": "http" });
+    let listener = (scopes > 0).then(|| Resource::new(Kind::Listeners, "web", &address));
+    let scopes = (0..scopes).map(|number| {
+        let value = json!({ "listeners": ["web"], "hosts": [format!("host{number}.test")] });
+        Resource::new(Kind::Scopes, &number.to_string(), &value)
+    });
+    listener.into_iter().chain(scopes).map(ConfigChange::Put)
 }
 
 fn resident_mb() -> u64 {
@@ -60,14 +75,16 @@ fn ms(duration: Duration) -> f64 {
 }
 
 fn main() {
-    let routes: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100_000);
+    let number = |at: usize| std::env::args().nth(at).and_then(|text| text.parse::<usize>().ok());
+    let (routes, scopes) = (number(1).unwrap_or(100_000), number(2).unwrap_or(0));
     let upstream = |number: usize| {
         let nodes = json!({ "nodes": { format!("10.0.0.{}:80", number % 250): 1, "10.0.1.1:80": 1 } });
         Resource::new(Kind::Upstreams, &number.to_string(), &nodes)
     };
     let mut changes: Vec<ConfigChange> =
         (0..1000).map(|number| ConfigChange::Put(upstream(number))).collect();
-    changes.extend((0..routes).map(|number| ConfigChange::Put(route(number, 1))));
+    changes.extend(listener(scopes));
+    changes.extend((0..routes).map(|number| ConfigChange::Put(route(number, 1, scopes))));
     let texts = resident_mb();
     let mut compiler = compiler();
     let start = Instant::now();
@@ -76,12 +93,12 @@ fn main() {
     println!("resident: {} MB, of which texts {texts} MB", resident_mb());
     let mut times: Vec<Duration> = Vec::new();
     for step in 0..1000 {
-        let change = ConfigChange::Put(route(step * 97 % routes, 2));
+        let change = ConfigChange::Put(route(step * 97 % routes, 2, scopes));
         let start = Instant::now();
         compiled = compiler.apply(vec![change], 2);
         times.push(start.elapsed());
     }
     times.sort_unstable();
     println!("one change: median {:.3} ms, worst {:.3} ms", ms(times[500]), ms(times[999]));
-    println!("{} routes in force", compiled.snapshot.router.len());
+    println!("{} routes in force", compiled.snapshot.routes().len());
 }

@@ -27,6 +27,7 @@ mod protection;
 mod quarantine;
 mod references;
 mod route;
+mod scope;
 mod secret_settings;
 mod service;
 mod staged_objects;
@@ -61,11 +62,13 @@ use route::StagedRoute;
 use staged_objects::StagedObjects;
 use stream::StagedStream;
 use tables::{
-    ConsumerDirectory, ExternalInputs, InputEffect, ListenerDirectory, ObjectTexts, ProblemLedger,
-    ReferenceGraph, RoutedObjects, ServerNames, SetOfNames, UpstreamSlots,
+    ConsumerDirectory, DownstreamTables, ExternalInputs, InputEffect, ObjectTexts, ProblemLedger,
+    ReferenceGraph, RoutedObjects, SetOfNames, UpstreamSlots,
 };
 
-pub use certificate::{ClientCertRules, HandshakeRules, KeyPairError, LoadCertificate, Loaded, TlsLoader};
+pub use certificate::{
+    ClientCertRules, HandshakeRules, KeyPairError, LoadCertificate, Loaded, ScopeTlsRules, TlsLoader,
+};
 pub use context::{CompilerEnv, UpstreamDefaults};
 pub use plugin_settings::{PluginSettingsError, meta_schema};
 pub use references::{Variables, meaning};
@@ -111,8 +114,7 @@ pub struct Compiler {
     stream_routes: RoutedObjects<StreamRouter, StagedStream>,
     staged: StagedObjects,
     consumers: ConsumerDirectory,
-    server_names: ServerNames,
-    listeners: ListenerDirectory,
+    downstream: DownstreamTables,
     upstreams: UpstreamSlots,
     inputs: ExternalInputs,
     references: ReferenceGraph,
@@ -185,13 +187,12 @@ impl Compiler {
     pub fn new(registry: Arc<PluginRegistry>, carry: Arc<Carry>, env: CompilerEnv) -> Compiler {
         Compiler {
             routes: RoutedObjects::new(Router::new(env.path_parameters)),
-            server_names: ServerNames::new(env.fetched.clone()),
+            downstream: DownstreamTables::new(env.fetched.clone()),
             context: CompileContext::new(registry, carry, env),
             texts: ObjectTexts::default(),
             stream_routes: RoutedObjects::new(StreamRouter::default()),
             staged: StagedObjects::default(),
             consumers: ConsumerDirectory::default(),
-            listeners: ListenerDirectory::default(),
             upstreams: UpstreamSlots::default(),
             inputs: ExternalInputs::default(),
             references: ReferenceGraph::default(),

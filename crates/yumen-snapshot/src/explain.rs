@@ -4,6 +4,7 @@
 //! Does no I/O, changes no counter and no position of a balancer. Independent of concrete plugins and of
 //! listeners.
 
+mod arrival_listener;
 mod match_explanation;
 mod reason;
 mod render;
@@ -23,12 +24,14 @@ use yumen_base::Problem;
 use yumen_config::{InvalidSettings, Kind};
 use yumen_plugin::{Exchange, Fields, Method, Now};
 
+pub use arrival_listener::ScopeSelection;
 pub use match_explanation::{MatchExplanation, OutrankedRoute, arrival};
 pub use stream::{ExplainedStream, StreamCandidate, StreamChoice, StreamExplanation};
 pub use yumen_config::resource::Question;
 
 use crate::router::RouteMismatch;
-use crate::{MismatchReason, Route, RouteTarget, Snapshot, Upstream, UpstreamSlotId};
+use crate::{MismatchReason, Route, RouteTarget, ScopeOfRequest, Snapshot, Upstream, UpstreamSlotId};
+use arrival_listener::certificate_choice;
 use simulation::{RequestSimulation, SimulatedResponse};
 use synthetic_request::{DryRunHost, SyntheticRequest};
 use upstream_choice::{endpoints, upstream_choice};
@@ -68,6 +71,9 @@ pub struct RequestExplanation {
     pub revision: u64,
     /// The request as it was understood.
     pub request: ExplainedRequest,
+    /// The scope of the request; `None` on a listener of the node's settings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ScopeSelection>,
     /// The certificate that the client gets; `None` without TLS.
     pub certificate: Option<CertificateChoice>,
     /// The matching route; `None` is a 404.
@@ -281,16 +287,18 @@ pub fn explain(
     question: &Question,
     context: &ExplainContext<'_>,
 ) -> Result<RequestExplanation, InvalidSettings> {
-    let synthetic =
-        SyntheticRequest::new(question, context.now, context.listeners, snapshot.router.rules.paths)?;
+    let synthetic = SyntheticRequest::new(question, context.now, context.listeners, snapshot)?;
     let mut ex = synthetic.exchange(&snapshot.consumers);
+    let client = ex.client.connection;
+    let router = snapshot.router_of(client, ex.request.host());
     // Aside: the trace evaluates conditions that serving would not reach.
-    let (_, trace) = ex.aside(|ex| snapshot.router.explain(ex));
+    let trace = ex.aside(|ex| router.map(|router| router.explain(ex).1)).unwrap_or_default();
     let at_once = at_once(snapshot, &mut ex);
     // No route is looked up for a request that is answered before routing.
     let winner = at_once.is_none().then(|| find(snapshot, &mut ex)).flatten();
     // Before the plugins run, which may rewrite method, host and path.
     let request = explained_request(&ex, synthetic.sni());
+    let scope = ScopeSelection::of(snapshot, client, ex.request.host());
     let route = winner.map(|route| route_choice(route, &ex));
     let why_not = question.why_not.as_deref();
     let reasons = ex.aside(|ex| reason::reasons(snapshot, ex, winner, &trace, why_not, context));
@@ -301,6 +309,9 @@ pub fn explain(
         None => simulate_steps(snapshot, &mut ex, winner, question.consumer.as_deref(), Some(&before)),
     };
     let mut remarks = thought.remarks;
+    let certificate = synthetic.sni().map(|sni| certificate_choice(snapshot, client.listener, sni));
+    let (certificate, refused) = certificate.unwrap_or_default();
+    remarks.extend(refused);
     let stale = reason::stale(winner, context, &remarks);
     remarks.extend(stale);
     let assumed = synthetic.assumed_port().filter(|_| ex.requested_port());
@@ -310,7 +321,8 @@ pub fn explain(
     Ok(RequestExplanation {
         revision: snapshot.revision,
         request,
-        certificate: synthetic.sni().map(|sni| certificate_choice(snapshot, sni)),
+        scope,
+        certificate,
         route,
         candidates: reasons.candidates,
         other_hosts: reasons.other_hosts,
@@ -353,7 +365,7 @@ pub fn explain_any(
     question: &Question,
     context: &ExplainContext<'_>,
 ) -> Result<ExplainResult, InvalidSettings> {
-    match stream::SyntheticStream::parse(question)? {
+    match stream::SyntheticStream::parse(snapshot, question)? {
         Some(arriving) => {
             let explained = stream::explain(snapshot, &arriving, question, context);
             Ok(ExplainResult::Stream(Box::new(explained)))
@@ -418,8 +430,7 @@ pub(crate) fn follow(
     now: Now,
 ) -> Result<SimulatedRequest, InvalidSettings> {
     // Without ports of listeners, so that a policy test has the same result on every node and on none.
-    let synthetic =
-        SyntheticRequest::new(question, now, ListenerPorts::default(), snapshot.router.rules.paths)?;
+    let synthetic = SyntheticRequest::new(question, now, ListenerPorts::default(), snapshot)?;
     let mut ex = synthetic.exchange(&snapshot.consumers);
     let at_once = at_once(snapshot, &mut ex);
     let winner = at_once.is_none().then(|| find(snapshot, &mut ex)).flatten();
@@ -427,12 +438,13 @@ pub(crate) fn follow(
         Some(answered) => SimulatedSteps::at_once(answered),
         None => simulate_steps(snapshot, &mut ex, winner, question.consumer.as_deref(), None),
     };
-    let certificate = synthetic.sni().and_then(|sni| snapshot.certificate(sni));
+    let listener = ex.client.connection.listener;
+    let certificate = synthetic.sni().and_then(|sni| certificate_choice(snapshot, listener, sni).0);
     Ok(SimulatedRequest {
         route: winner.map(|route| route.info.id.clone()),
         answer: thought.answer,
         upstream: thought.upstream,
-        certificate: certificate.map(|certificate| certificate.id.clone()),
+        certificate: certificate.and_then(|certificate| certificate.id),
         fields: std::mem::take(&mut ex.request.fields),
     })
 }
@@ -450,7 +462,16 @@ fn at_once(snapshot: &Snapshot, ex: &mut Exchange<'_>) -> Option<SimulatedRespon
             let response = crate::max_forwards(ex)?;
             Some(SimulatedResponse { plugin: None, origin: None, response })
         }
-        _ => None,
+        _ if ex.client.connection.listener.is_static() => None,
+        _ => match snapshot.scope_of_request(ex.client.connection, ex.request.host()) {
+            ScopeOfRequest::Misdirected => {
+                Some(SimulatedResponse::gateway(421, "the host is not the server name of the TLS handshake"))
+            }
+            ScopeOfRequest::Found(Some(scope)) if scope.is_broken() => {
+                Some(SimulatedResponse::gateway(503, "the scope is misconfigured"))
+            }
+            ScopeOfRequest::Found(_) => None,
+        },
     }
 }
 
@@ -530,14 +551,6 @@ fn explained_request(ex: &Exchange<'_>, sni: Option<&str>) -> ExplainedRequest {
         path: text(ex.request.routed_path()),
         client_ip: ex.client.ip.to_string(),
         sni: sni.map(str::to_owned),
-    }
-}
-
-fn certificate_choice(snapshot: &Snapshot, sni: &str) -> CertificateChoice {
-    let found = snapshot.certificate_by_name(sni);
-    CertificateChoice {
-        id: found.map(|(_, certificate)| certificate.id.clone()),
-        matched: found.map(|(name, _)| name.to_owned()),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Does no I/O and reads no clock. The same compiler serves the data plane, `yumen check` and dry runs.
 
 pub mod balance;
+mod certificates;
 pub mod compile;
 mod endpoint;
 pub mod explain;
@@ -23,6 +24,7 @@ mod testing;
 pub mod upstream;
 
 pub use balance::{Balancer, RoundRobinState};
+pub use certificates::{ClientCertPolicy, CompiledCertificate};
 pub use compile::{
     CompileOutput, Compiler, CompilerEnv, ConfigChange, ObjectError, ObjectValidator, PluginSettingsError,
     UpstreamDefaults,
@@ -35,14 +37,15 @@ pub use lint::{CertificateFacts, KeyFacts, LintInput, lint};
 pub use max_forwards::{max_forwards, trace_refusal};
 pub use protection::UpstreamProtection;
 pub use publish::Publisher;
-pub use route::{Route, RouteFilters, RouteLifetime, RouteMatching, RouteTarget};
+pub use route::{Route, RouteFilters, RouteLifetime, RouteMatching, RouteTarget, ScopeIds};
 pub use router::{
     BodyRequired, MatchObserver, MatchTrace, MismatchReason, RequestRules, RouteMismatch, Router,
 };
-pub use scope::{CompiledListener, ListenProtocol, ListenSettings};
-pub use snapshot::{CompiledCertificate, Snapshot};
+pub use scope::{CompiledListener, CompiledScope, ListenProtocol, ListenSettings, ScopeSlotId, ScopeTlsMode};
+pub use snapshot::{ScopeOfRequest, Snapshot};
 pub use streams::{StreamLookup, StreamRoute, StreamRouter};
 pub use upstream::{
     AttemptTimeouts, Endpoint, EndpointHealth, EndpointState, HostRewrite, InFlight, TriedEndpoints,
     TunnelPolicy, Upstream, UpstreamScheme, UpstreamSlotId, UpstreamTls,
 };
+pub use yumen_config::resource::ClientCertMode;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use yumen_base::IpSet;
+use yumen_config::resource::ResourceId;
 use yumen_plugin::{ConditionExpr, PluginChain, RouteInfo};
 
 use crate::upstream::{AttemptTimeouts, TunnelPolicy, UpstreamSlotId};
@@ -84,6 +85,30 @@ pub struct Route {
     pub info: RouteInfo,
     /// Ends when the route is removed or changed.
     pub life: Arc<RouteLifetime>,
+    /// The scopes that the route belongs to; `None` for the listeners of the node's settings.
+    pub scopes: Option<Arc<ScopeIds>>,
+}
+
+/// Ids of the scopes that an object belongs to; not empty.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ScopeIds(Box<[Arc<str>]>);
+
+impl ScopeIds {
+    /// The scopes that a text names; `None` for the listeners of the node's settings.
+    pub(crate) fn of(written: Option<&[ResourceId]>) -> Option<Arc<ScopeIds>> {
+        let ids: Box<[Arc<str>]> = written?.iter().map(|id| id.0.clone()).collect();
+        (!ids.is_empty()).then(|| Arc::new(ScopeIds(ids)))
+    }
+
+    /// The ids.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.iter()
+    }
+
+    /// The ids; empty for the listeners of the node's settings.
+    pub(crate) fn list(of: &Option<Arc<ScopeIds>>) -> &[Arc<str>] {
+        of.as_ref().map_or(&[], |ids| &ids.0)
+    }
 }
 
 /// Whether a version of a route is in force, for exchanges that outlive their snapshot.

@@ -26,8 +26,9 @@ pub use overlap::RouteOverlap;
 
 use crate::route::Route;
 use match_observer::BodyNeedObserver;
-use pattern::{KeyRemainder, host_key, path_key};
-use trie::{ReversedKey, Trie};
+pub(crate) use pattern::host_key;
+use pattern::{KeyRemainder, path_key};
+pub(crate) use trie::{ReversedKey, Trie};
 
 /// One path of a route: its index among the route's paths, and the part that the key does not express.
 #[derive(Debug, Clone)]
@@ -176,6 +177,11 @@ impl Router {
             prioritized: 0,
             len: 0,
         }
+    }
+
+    /// A table of the same settings without routes.
+    pub(crate) fn without_routes(&self) -> Router {
+        Router { rules: self.rules, ..Router::new(self.parameters) }
     }
 
     /// Adds a route. A route with the same id must have been removed before.

@@ -1,10 +1,23 @@
-//! Listeners that belong to the configuration.
+//! Listeners that belong to the configuration, and the scopes that divide their traffic.
+//!
+//! A listener and a host name select one scope, which has routes and certificates of its own. Knows no socket.
 
+mod host_map;
+
+use std::any::Any;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use yumen_base::IpSet;
+use yumen_config::resource::ClientCertMode;
 use yumen_plugin::ListenerNumber;
+
+use crate::certificates::{Certificates, CompiledCertificate, find_certificate};
+use crate::router::Router;
+use crate::streams::StreamRouter;
+
+pub(crate) use host_map::{ANY_HOST, HostMap, HostTrie, ScopeOfHost};
 
 /// The protocol of a listener's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,6 +32,19 @@ pub enum ListenProtocol {
     Tls,
     /// UDP sessions.
     Udp,
+}
+
+impl ListenProtocol {
+    /// The name in texts.
+    pub fn name(self) -> &'static str {
+        match self {
+            ListenProtocol::Http => "http",
+            ListenProtocol::Https => "https",
+            ListenProtocol::Tcp => "tcp",
+            ListenProtocol::Tls => "tls",
+            ListenProtocol::Udp => "udp",
+        }
+    }
 }
 
 /// The settings of a listener.
@@ -39,7 +65,7 @@ pub struct ListenSettings {
 }
 
 /// A listener of the configuration.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct CompiledListener {
     /// The id of the object.
     pub id: Arc<str>,
@@ -49,7 +75,106 @@ pub struct CompiledListener {
     pub created_s: i64,
     /// The settings. The same allocation while they are equal.
     pub settings: Arc<ListenSettings>,
+    /// The scope of each host name.
+    pub(crate) hosts: HostMap,
+    /// Whether TLS of some names is passed through, so that the server name is needed before the handshake.
+    pub needs_sni: bool,
 }
 
 /// By slot; slot 0 is always empty.
 pub(crate) type CompiledListeners = imbl::Vector<Option<Arc<CompiledListener>>>;
+
+/// The position of a scope in the tables of one snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ScopeSlotId(pub(crate) u32);
+
+/// By slot.
+pub(crate) type CompiledScopes = imbl::Vector<Option<Arc<CompiledScope>>>;
+
+/// The end of TLS on listeners of protocol `https` and `tls`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ScopeTlsMode {
+    /// The gateway.
+    #[default]
+    Terminate,
+    /// The endpoint of a stream route.
+    Passthrough,
+}
+
+/// The settings of a scope beside its hosts and listeners.
+#[derive(Clone, Default)]
+pub(crate) struct ScopeTerms {
+    pub(crate) mode: ScopeTlsMode,
+    pub(crate) client_mode: Option<ClientCertMode>,
+    /// Loaded by the TLS implementation.
+    pub(crate) tls: Option<Arc<dyn Any + Send + Sync>>,
+    /// Whether a server name without a certificate gets that of the node.
+    pub(crate) default_certificate: bool,
+    /// Whether only the matching part of the text is valid.
+    pub(crate) is_broken: bool,
+}
+
+/// A scope, with the routes and certificates that belong to it.
+pub struct CompiledScope {
+    /// The id of the object.
+    pub id: Arc<str>,
+    /// The position in this snapshot.
+    pub slot: ScopeSlotId,
+    /// The routes.
+    pub router: Router,
+    /// The stream routes.
+    pub streams: StreamRouter,
+    pub(crate) terms: ScopeTerms,
+    pub(crate) certificates: Certificates,
+}
+
+impl CompiledScope {
+    /// The end of TLS.
+    pub fn mode(&self) -> ScopeTlsMode {
+        self.terms.mode
+    }
+
+    /// The effect of a client certificate that is absent or not valid; `None` if the handshake requests none.
+    pub fn client_mode(&self) -> Option<ClientCertMode> {
+        self.terms.client_mode
+    }
+
+    /// The handshake rules, loaded by the TLS implementation; `None` if no handshake may succeed.
+    pub fn tls(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
+        self.terms
+            .tls
+            .as_ref()
+            .filter(|_| !self.terms.is_broken && self.terms.mode == ScopeTlsMode::Terminate)
+    }
+
+    /// Whether a server name without a certificate gets that of the node. Otherwise its handshake fails.
+    pub fn default_certificate(&self) -> bool {
+        self.terms.default_certificate
+    }
+
+    /// Whether the text of the scope is broken and was never valid. Such a scope refuses its traffic.
+    pub fn is_broken(&self) -> bool {
+        self.terms.is_broken
+    }
+
+    /// The certificate for a server name in any case, with the name that matched; see
+    /// [`crate::Snapshot::certificate_by_name`].
+    pub fn certificate_by_name(&self, sni: &str) -> Option<(&str, &CompiledCertificate)> {
+        let found = find_certificate(&self.certificates, &sni.to_ascii_lowercase());
+        found.map(|(name, certificate)| (name, &**certificate))
+    }
+
+    /// The certificates by server name.
+    pub fn certificates(&self) -> impl Iterator<Item = (&str, &Arc<CompiledCertificate>)> {
+        self.certificates.iter().map(|(name, certificate)| (&**name, certificate))
+    }
+}
+
+impl fmt::Debug for CompiledScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompiledScope")
+            .field("id", &self.id)
+            .field("slot", &self.slot)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,63 +1,21 @@
 //! The compiled configuration that workers serve from until the next one is published.
 
-use std::any::Any;
+mod by_listener;
+
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use regex::bytes::RegexSet;
 use yumen_plugin::{ConsumerIndex, PluginChain};
 
+use crate::certificates::{Certificates, CompiledCertificate, find_certificate};
 use crate::protection::UpstreamLimiter;
 use crate::route::Route;
-use crate::router::{BodyRequired, Router};
-use crate::scope::{CompiledListener, CompiledListeners};
+use crate::router::Router;
+use crate::scope::{CompiledListeners, CompiledScopes};
 use crate::streams::StreamRouter;
 use crate::upstream::{Upstream, UpstreamSlotId};
 
-/// A compiled certificate object.
-pub struct CompiledCertificate {
-    /// The id of the object.
-    pub id: Box<str>,
-    /// Key pairs in the order written, loaded by the TLS implementation.
-    pub keys: Box<[Arc<dyn Any + Send + Sync>]>,
-    /// Handshake rules beyond the node's settings, loaded by the TLS implementation.
-    pub rules: Option<Arc<dyn Any + Send + Sync>>,
-    /// The requests that need a client certificate.
-    pub client: Option<ClientCertPolicy>,
-}
-
-impl CompiledCertificate {
-    /// The same keys under the handshake rules and client policy of another object.
-    pub(crate) fn under_rules_of(&self, ruling: &CompiledCertificate) -> CompiledCertificate {
-        CompiledCertificate {
-            id: self.id.clone(),
-            keys: self.keys.clone(),
-            rules: ruling.rules.clone(),
-            client: ruling.client.clone(),
-        }
-    }
-}
-
-/// The requests that need a valid client certificate.
-#[derive(Debug, Clone)]
-pub struct ClientCertPolicy {
-    /// Patterns of the paths that need none. Without patterns the handshake itself requires the certificate.
-    pub(crate) skip: RegexSet,
-}
-
-impl ClientCertPolicy {
-    /// Whether a request for this path is served without a certificate.
-    pub fn skips(&self, path: &[u8]) -> bool {
-        self.skip.is_match(path)
-    }
-}
-
-/// By name in lower case; a wildcard as `*.example.com`, the default as `*`.
-pub(crate) type Certificates = imbl::GenericHashMap<
-    Box<str>,
-    Arc<CompiledCertificate>,
-    foldhash::fast::RandomState,
-    imbl::shared_ptr::DefaultSharedPtr,
->;
+pub use by_listener::ScopeOfRequest;
 
 /// By slot.
 pub(crate) type Upstreams = imbl::Vector<Option<Arc<Upstream>>>;
@@ -71,12 +29,13 @@ pub struct Snapshot {
     pub global: Arc<PluginChain>,
     /// All consumers.
     pub consumers: ConsumerIndex,
-    /// All routes.
+    /// The routes without scopes, which serve the listeners of the node's settings.
     pub router: Router,
-    /// All stream routes.
+    /// The stream routes without scopes.
     pub streams: StreamRouter,
     pub(crate) upstreams: Upstreams,
     pub(crate) listeners: CompiledListeners,
+    pub(crate) scopes: CompiledScopes,
     pub(crate) certificates: Certificates,
     pub(crate) requests_client_certificates: bool,
     pub(crate) chains: u64,
@@ -95,7 +54,14 @@ impl Snapshot {
     /// The route for a request; see [`Router::find`].
     #[inline]
     pub fn find<'s>(&'s self, ex: &mut yumen_plugin::Exchange<'s>) -> Option<&'s Route> {
-        self.router.find(ex, &mut ())
+        self.router_of(ex.client.connection, ex.request.host())?.find(ex, &mut ())
+    }
+
+    /// All routes of all scopes, by id.
+    pub fn routes(&self) -> BTreeMap<&str, &Arc<Route>> {
+        let mut routes = self.router.routes();
+        self.scopes().for_each(|scope| routes.extend(scope.router.routes()));
+        routes
     }
 
     /// The global rules for requests of a route, or of none.
@@ -105,15 +71,6 @@ impl Snapshot {
             Some(route) if route.skips_global_rules => &self.no_rules,
             _ => &self.global,
         }
-    }
-
-    /// The route for a request whose body was not read; see [`Router::find_before_body`].
-    #[inline]
-    pub fn find_before_body<'s>(
-        &'s self,
-        ex: &mut yumen_plugin::Exchange<'s>,
-    ) -> Result<Option<&'s Route>, BodyRequired> {
-        self.router.find_before_body(ex)
     }
 
     /// The upstream in a slot.
@@ -133,11 +90,6 @@ impl Snapshot {
         slots.filter_map(|(slot, upstream)| Some((UpstreamSlotId(slot as u32), upstream.as_ref()?)))
     }
 
-    /// The listeners of the configuration, beside those of the node's settings.
-    pub fn listeners(&self) -> impl Iterator<Item = &Arc<CompiledListener>> {
-        self.listeners.iter().flatten()
-    }
-
     /// Whether any certificate requests one of the client.
     #[inline]
     pub fn requests_client_certificates(&self) -> bool {
@@ -152,9 +104,10 @@ impl Snapshot {
         self.requests_client_certificates && self.certificate(sni).is_none()
     }
 
-    /// The certificates by server name.
+    /// The certificates by server name, those without scopes first.
     pub fn certificates(&self) -> impl Iterator<Item = (&str, &Arc<CompiledCertificate>)> {
-        self.certificates.iter().map(|(name, certificate)| (&**name, certificate))
+        let of_node = self.certificates.iter().map(|(name, certificate)| (&**name, certificate));
+        of_node.chain(self.scopes().flat_map(|scope| scope.certificates()))
     }
 
     /// The certificate for a server name in any case. An exact name wins over a wildcard, which stands for one label
@@ -168,20 +121,6 @@ impl Snapshot {
         let found = find_certificate(&self.certificates, &sni.to_ascii_lowercase());
         found.map(|(name, certificate)| (name, &**certificate))
     }
-}
-
-/// The certificate for a server name in lower case, with the name that matched.
-pub(crate) fn find_certificate<'c>(
-    all: &'c Certificates,
-    sni: &str,
-) -> Option<(&'c str, &'c Arc<CompiledCertificate>)> {
-    let wildcard = || {
-        // Only the first label is replaced: a wildcard stands for one label.
-        let (_, parent) = sni.split_once('.')?;
-        all.get_key_value(format!("*.{parent}").as_str())
-    };
-    let found = all.get_key_value(sni).or_else(wildcard).or_else(|| all.get_key_value("*"));
-    found.map(|(name, certificate)| (&**name, certificate))
 }
 
 impl std::fmt::Debug for Snapshot {

@@ -11,6 +11,7 @@ use yumen_config::resource::natural_order_key;
 use yumen_plugin::{PluginChain, RouteInfo};
 
 use crate::route::RouteTarget;
+use crate::route::ScopeIds;
 
 #[cfg(test)]
 mod tests;
@@ -86,6 +87,8 @@ pub struct StreamRoute {
     pub target: RouteTarget,
     /// The plugins of the route over those of its service.
     pub chain: Arc<PluginChain>,
+    /// The scopes that the stream route belongs to; `None` for the listeners of the node's settings.
+    pub scopes: Option<Arc<ScopeIds>>,
 }
 
 impl StreamMatching {

@@ -116,6 +116,7 @@ pub(crate) fn route(id: &str, matching: RouteMatching) -> Arc<Route> {
         timeouts: None,
         on_change: None,
         life: Arc::default(),
+        scopes: None,
     })
 }
 

@@ -395,6 +395,7 @@ fn question(recent: &RecentRequest) -> Option<Question> {
         client_ip: Some(recent.client_ip),
         consumer: recent.consumer.as_deref().map(str::to_owned),
         sni: recent.sni.as_deref().map(str::to_owned),
+        listener: recent.listener.as_deref().map(str::to_owned),
         ..Question::default()
     })
 }

@@ -169,6 +169,7 @@ fn explanation() -> Value {
     let properties = json!({
         "revision": whole(),
         "request": { "type": "object" },
+        "scope": { "type": "object" },
         "certificate": maybe,
         "route": maybe,
         "candidates": list,

@@ -155,7 +155,23 @@ fn settle(ssl: &mut SslSpec) -> Result<(), InvalidSettings> {
     if certs != keys {
         return Err(InvalidSettings::at("keys", "mismatched number of certs and keys"));
     }
-    Ok(())
+    if ssl.scopes.is_none() {
+        return Ok(());
+    }
+    let unused = [
+        (
+            "type",
+            ssl.kind == SslType::Client,
+            "a certificate for upstreams belongs to no scope: remove scopes",
+        ),
+        ("client", ssl.client.is_some(), "the scope has these rules: write tls.client there"),
+        ("ssl_protocols", ssl.ssl_protocols.is_some(), "the scope has these rules: write tls.versions there"),
+        ("ssl_ciphers", ssl.ssl_ciphers.is_some(), "the scope has these rules: write tls.ciphers there"),
+    ];
+    match unused.into_iter().find(|(_, is_written, _)| *is_written) {
+        Some((path, _, message)) => Err(InvalidSettings::at(path, message)),
+        None => Ok(()),
+    }
 }
 
 resource_type!(SslSpec, Kind::Ssls, settle = settle);

@@ -40,6 +40,10 @@ pub struct Question {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub sni: Option<String>,
+    /// Id of the listener of the configuration that accepts the request; a listener of the node's settings if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub listener: Option<String>,
     /// A route, by id or name, to explain why it does not get the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]

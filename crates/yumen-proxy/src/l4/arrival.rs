@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 
 use rustix::net::RecvFlags;
 use tokio::io::Interest;
-use yumen_http::client_hello::{self, ClientHelloPeek};
+use yumen_http::client_hello::{self, ClientHelloPeek, HELLO_BYTES_MAX};
 use yumen_http::proxy_protocol::{self, HEADER_BYTES_MAX, ProxyAddresses, ProxyHeader};
 use yumen_plugin::{ClientInfo, TlsInfo};
+use yumen_snapshot::ScopeTlsMode;
 
 use super::{L4Downstream, StreamFault, phases};
 use crate::observe::log_suppression::{SuppressionKey, should_log};
+use crate::runtime::cold_future::box_cold;
 use crate::runtime::timers::{Timer, until};
 use crate::settings::StreamProtocol;
 use crate::tls::{self, AcceptedTls, DownstreamTlsAcceptor, HandshakeRefusal};
@@ -83,6 +85,63 @@ async fn read_proxy_header(tcp: &mut TcpConnection) -> io::Result<Option<ProxyAd
     }
 }
 
+/// Whether the listener passes TLS of some names through, so that the server name is needed before the handshake.
+pub(crate) fn needs_server_name(worker: &Worker, client: &ClientInfo) -> bool {
+    // Listeners of the node's settings cost one comparison.
+    !client.listener.is_static()
+        && worker.pinned().listener(client.listener).is_some_and(|listener| listener.needs_sni)
+}
+
+/// Whether the scope of the server name passes TLS through. The ClientHello stays in the socket, so that either the
+/// handshake or the endpoint reads it.
+///
+/// Without a readable ClientHello the answer is no: the handshake then fails by its own rules.
+pub(crate) async fn passes_through(worker: &Worker, tcp: &mut TcpConnection, client: &ClientInfo) -> bool {
+    if !needs_server_name(worker, client) {
+        return false;
+    }
+    box_cold(async {
+        let timer: Timer = worker.timers.timer();
+        timer.set(worker.settings.timeouts.handshake_ms);
+        let Some(Ok(name)) = until(&timer, std::pin::pin!(peek_server_name(tcp))).await else { return false };
+        // The newest snapshot: the listener may have changed while the ClientHello was on its way.
+        let pinned = worker.pinned();
+        let sni = tls::requested_name(name.as_deref());
+        pinned.scope_of_name(client.listener, sni).is_some_and(|one| one.mode() == ScopeTlsMode::Passthrough)
+    })
+    .await
+}
+
+/// Peeks until the ClientHello is complete; returns its server name.
+async fn peek_server_name(tcp: &mut TcpConnection) -> io::Result<Option<Box<str>>> {
+    let mut room = vec![0; HELLO_BYTES_MAX];
+    loop {
+        tcp.register()?.readable().await?;
+        // Checked before the peek, so that bytes that arrive in between are seen.
+        let has_left = tcp.has_left();
+        let stream = tcp.register()?;
+        let looked = stream.try_io(Interest::READABLE, || {
+            let (count, _) = rustix::net::recv(&*stream, &mut room[..], RecvFlags::PEEK)?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            match client_hello::parse(&room[..count]).map_err(io::Error::other)? {
+                ClientHelloPeek::Complete(name) => Ok(name),
+                // Clears the readiness, so that the reactor reports further bytes.
+                ClientHelloPeek::Partial => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        });
+        match looked {
+            // After FIN the socket stays readable, so a partial ClientHello would be peeked forever.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && has_left => {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            looked => return looked,
+        }
+    }
+}
+
 /// Prepares a stream for routing: SNI of the passthrough or TLS handshake, by the protocol of the listener.
 pub(super) async fn open(
     worker: &Worker,
@@ -98,7 +157,7 @@ pub(super) async fn open(
             client.tls = Some(TlsInfo { sni, ..TlsInfo::default() });
         }
         (_, Some(acceptor)) => {
-            client.tls = Some(handshake(worker, downstream, acceptor, client.local).await?);
+            client.tls = Some(handshake(worker, downstream, acceptor, client).await?);
         }
         (StreamProtocol::Tcp | StreamProtocol::Tls | StreamProtocol::Udp, None) => {}
     }
@@ -121,12 +180,12 @@ async fn server_name(
     }
 }
 
-/// Performs the TLS handshake. `local` is the address of the listener.
+/// Performs the TLS handshake.
 async fn handshake(
     worker: &Worker,
     downstream: &mut L4Downstream,
     acceptor: &DownstreamTlsAcceptor,
-    local: SocketAddr,
+    client: &ClientInfo,
 ) -> Result<TlsInfo, StreamFault> {
     let TransportStream::Tcp(tcp) = &mut downstream.stream else { return Err(StreamFault::ClientTls) };
     // The acceptor takes the socket by value; the placeholder stays after a failed handshake.
@@ -135,7 +194,7 @@ async fn handshake(
         Some(Ok(AcceptedTls { stream, info, .. })) => {
             worker.counters.connections.handshakes.add(1);
             downstream.stream = TransportStream::Accepted(Box::new(stream));
-            if let Some(reason) = tls::stream_refusal(&worker.pinned(), &info) {
+            if let Some(reason) = tls::stream_refusal(&worker.pinned(), client.listener, &info) {
                 tracing::debug!(reason, "stream refused");
                 return Err(StreamFault::ClientTls);
             }
@@ -146,7 +205,10 @@ async fn handshake(
             match refused {
                 HandshakeRefusal::NotTls(_) => Err(StreamFault::NotTls),
                 HandshakeRefusal::UnknownName(sni) => {
-                    warn_of_unknown_name(local, &sni);
+                    // Names that no scope has are as common as scans of the port.
+                    if client.listener.is_static() {
+                        warn_of_unknown_name(client.local, &sni);
+                    }
                     Err(StreamFault::UnknownName)
                 }
                 HandshakeRefusal::Failed(error) => {
@@ -170,3 +232,6 @@ fn warn_of_unknown_name(local: SocketAddr, sni: &str) {
         tracing::warn!(listener = %local, sni, reason, untold, "stream refused");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -332,7 +332,8 @@ fn spawn(
         mapped_port: context.mapped_port,
     };
     let worker = worker.clone();
-    if context.streams.is_some() || context.proxy_from.contains(peer.ip()) {
+    let is_plain = context.streams.is_none() && !context.proxy_from.contains(peer.ip());
+    if !is_plain || l4::arrival::needs_server_name(&worker, &client) {
         tokio::task::spawn_local(open(
             worker,
             TcpConnection::fresh(stream),
@@ -353,7 +354,7 @@ fn spawn(
     )));
 }
 
-/// Serves a connection that begins with a PROXY header or carries a TCP stream.
+/// Serves a connection that begins with a PROXY header or carries a TCP stream, or whose TLS may be passed through.
 async fn open(
     worker: Rc<Worker>,
     mut tcp: TcpConnection,
@@ -369,6 +370,9 @@ async fn open(
     match context.streams {
         // `admitted` lives until this function returns, so the stream counts as a connection.
         Some(protocol) => l4::run(worker, tcp, client, protocol, context.tls.clone()).await,
+        None if context.tls.is_some() && l4::arrival::passes_through(&worker, &mut tcp, &client).await => {
+            l4::run(worker, tcp, client, StreamProtocol::TlsPassthrough, None).await
+        }
         None => downstream::run(worker, tcp, client, context.tls.clone(), admitted).await,
     }
 }

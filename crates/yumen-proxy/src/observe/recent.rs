@@ -30,6 +30,9 @@ pub struct RecentRequest {
     /// The SNI of the TLS connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sni: Option<Box<str>>,
+    /// Id of the listener, if it belongs to the configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listener: Option<Box<str>>,
     /// Whether a text was truncated; such a request cannot be replayed.
     pub is_cut: bool,
     /// The authenticated consumer.
@@ -44,7 +47,7 @@ pub struct RecentRequest {
 
 impl RecentRequest {
     /// Creates the entry from the request, before plugins change it.
-    pub(crate) fn of(ex: &Exchange<'_>, weight: u32) -> RecentRequest {
+    pub(crate) fn of(ex: &Exchange<'_>, listener: Option<&str>, weight: u32) -> RecentRequest {
         let request = &ex.request;
         let target = request.upstream_target();
         let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
@@ -60,6 +63,7 @@ impl RecentRequest {
             path: text(path),
             client_ip: ex.client.ip,
             sni: sni.map(|name| text(name.as_bytes())),
+            listener: listener.map(Box::from),
             consumer: None,
             route_id: None,
             status: 0,

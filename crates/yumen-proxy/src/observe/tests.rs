@@ -20,6 +20,7 @@ fn recent(path: &str, at_unix_ms: u64) -> RecentRequest {
         path: path.into(),
         client_ip: "192.0.2.1".parse().unwrap(),
         sni: None,
+        listener: None,
         is_cut: false,
         consumer: None,
         route_id: None,

@@ -5,8 +5,8 @@
 
 use rustls::pki_types::CertificateDer;
 use yumen_http::HttpVersion;
-use yumen_plugin::{ClientCertVerdict, Exchange, LocalResponse, TlsInfo};
-use yumen_snapshot::{CompiledCertificate, Snapshot};
+use yumen_plugin::{ClientCertVerdict, Exchange, ListenerNumber, LocalResponse, TlsInfo};
+use yumen_snapshot::{ClientCertMode, CompiledCertificate, CompiledScope, Snapshot};
 
 use super::loader::CompiledTlsRules;
 
@@ -57,22 +57,58 @@ fn rules_of(certificate: &CompiledCertificate) -> Option<&CompiledTlsRules> {
     certificate.rules.as_ref()?.downcast_ref()
 }
 
-/// Refusal of a request whose host is not the server name. HTTP/2 and HTTP/3 clients coalesce connections by
-/// certificate (RFC 9113 §9.1.1) and retry after 421. HTTP/1 clients do not, so a retry would fail again.
-fn misnamed(version: HttpVersion) -> ClientCertRefusal {
-    let message = "the host is not the server name of the TLS handshake";
-    match version {
-        HttpVersion::Http2 | HttpVersion::Http3 => {
-            ClientCertRefusal::Misdirected(LocalResponse::error_msg(421, message))
-        }
-        _ => ClientCertRefusal::Uncertified(LocalResponse::error_msg(400, message)),
+/// The message of a refusal by host.
+const MISNAMED: &str = "the host is not the server name of the TLS handshake";
+
+/// Refusal of a request whose host belongs to another scope than the server name of the handshake. Every version of HTTP
+/// has the status (RFC 9110 §15.5.20).
+pub(crate) fn misdirected() -> ClientCertRefusal {
+    ClientCertRefusal::Misdirected(LocalResponse::error_msg(421, MISNAMED))
+}
+
+/// The refusal of a request without the client certificate that its scope requires.
+#[inline(never)]
+pub(crate) fn scope_refusal(scope: &CompiledScope, ex: &Exchange<'_>) -> Option<ClientCertRefusal> {
+    let why = refusal_in(scope, ex.client.tls()?)?;
+    Some(ClientCertRefusal::Uncertified(LocalResponse::error_msg(400, &why)))
+}
+
+/// The reason why a scope refuses a client, under the current rules of the scope.
+fn refusal_in(scope: &CompiledScope, tls: &TlsInfo) -> Option<String> {
+    let mode = scope.client_mode()?;
+    let of_scope = || verdict(scope.tls().and_then(|rules| rules.downcast_ref()), tls);
+    match mode {
+        ClientCertMode::AllowInsecureFallback | ClientCertMode::OptionalNoCa => None,
+        ClientCertMode::Require => refusal_reason(&of_scope()),
+        ClientCertMode::Optional => match of_scope() {
+            ClientCertVerdict::Absent => None,
+            presented => refusal_reason(&presented),
+        },
     }
 }
 
-/// The reason why a stream is refused, if its certificate requires a client certificate. Streams have no path
-/// that could be exempt.
-pub(crate) fn stream_refusal(snapshot: &Snapshot, tls: &TlsInfo) -> Option<String> {
+/// Refusal of a request whose host is not the server name. HTTP/2 and HTTP/3 clients coalesce connections by
+/// certificate (RFC 9113 §9.1.1) and retry after 421. HTTP/1 clients do not, so a retry would fail again.
+fn misnamed(version: HttpVersion) -> ClientCertRefusal {
+    match version {
+        HttpVersion::Http2 | HttpVersion::Http3 => {
+            ClientCertRefusal::Misdirected(LocalResponse::error_msg(421, MISNAMED))
+        }
+        _ => ClientCertRefusal::Uncertified(LocalResponse::error_msg(400, MISNAMED)),
+    }
+}
+
+/// The reason why a stream is refused, if its certificate or its scope requires a client certificate. Streams have no
+/// path that could be exempt.
+pub(crate) fn stream_refusal(snapshot: &Snapshot, listener: ListenerNumber, tls: &TlsInfo) -> Option<String> {
     let sni = tls.sni.as_deref().unwrap_or_default();
+    if !listener.is_static() {
+        return match snapshot.scope_of_name(listener, sni) {
+            Some(scope) => refusal_in(scope, tls),
+            // The snapshot may be newer than the handshake.
+            None => Some("no scope of the listener has the server name".to_owned()),
+        };
+    }
     // The snapshot may be newer than the handshake.
     if snapshot.is_closed(sni) {
         return Some("no ssl object is for the server name".to_owned());

@@ -9,12 +9,13 @@ use aws_lc_rs::digest::{SHA256, digest};
 use quinn::crypto::rustls::QuicServerConfig;
 use rustls::SupportedCipherSuite;
 use tokio::sync::mpsc::UnboundedSender;
-use yumen_snapshot::compile::{HandshakeRules, KeyPairError, Loaded, TlsLoader};
+use yumen_snapshot::compile::{HandshakeRules, KeyPairError, Loaded, ScopeTlsRules, TlsLoader};
 
 use super::authorities::TrustedAuthorities;
 use super::certificate_key_pair::CertificateKeyPair;
 use super::clients::ClientCertChecker;
 use super::provider::{TlsVersions, suites};
+use super::scope::ScopeTlsIdentity;
 use super::variants::TlsVariantConfigs;
 
 /// Parses certificates for compilers.
@@ -25,10 +26,12 @@ pub struct CertificateLoader {
     staple_requests: Option<UnboundedSender<Weak<CertificateKeyPair>>>,
 }
 
-/// The handshake rules of one or more certificates, beyond the settings of the node.
+/// The handshake rules of one or more certificates, beyond the settings of the node; or those of one scope.
 pub(super) struct CompiledTlsRules {
-    /// A hash of the rules, by which equal rules are shared.
+    /// A hash of the rules, and of the scope. Sessions of other rules are not resumed.
     pub(super) id: u128,
+    /// The scope, which has certificates of its own.
+    pub(super) scope: Option<ScopeTlsIdentity>,
     pub(super) versions: Option<TlsVersions>,
     pub(super) suites: Option<Vec<SupportedCipherSuite>>,
     pub(super) client: Option<Arc<ClientCertChecker>>,
@@ -59,6 +62,24 @@ impl CertificateLoader {
     }
 }
 
+impl CertificateLoader {
+    /// The rules of a key, read on first use.
+    fn shared_rules(
+        &self,
+        key: u128,
+        read: impl FnOnce() -> Result<CompiledTlsRules, (&'static str, String)>,
+    ) -> Result<Loaded, (&'static str, String)> {
+        let mut all = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(&key).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let rules = Arc::new(read()?);
+        forget_unused(&mut all);
+        all.insert(key, Arc::downgrade(&rules));
+        Ok(rules as Arc<dyn Any + Send + Sync>)
+    }
+}
+
 /// Removes unused entries when the table is full, so that it does not grow without need.
 fn forget_unused<T: ?Sized>(table: &mut HashMap<u128, Weak<T>, foldhash::fast::RandomState>) {
     if table.len() == table.capacity() {
@@ -81,8 +102,18 @@ fn id_of_rules(written: &HandshakeRules<'_>) -> u128 {
     id_of(&[policy.as_bytes(), flags.as_bytes(), client.ca.as_bytes(), crl])
 }
 
+fn id_of_scope(written: &ScopeTlsRules<'_>) -> u128 {
+    let rules = id_of_rules(&written.rules).to_be_bytes();
+    let settings = format!("{:?} {}", written.client_mode, written.default_certificate);
+    id_of(&[b"scope", written.scope.as_bytes(), &rules, settings.as_bytes()])
+}
+
 impl CompiledTlsRules {
-    fn read(id: u128, written: &HandshakeRules<'_>) -> Result<CompiledTlsRules, (&'static str, String)> {
+    fn read(
+        id: u128,
+        written: &HandshakeRules<'_>,
+        scope: Option<ScopeTlsIdentity>,
+    ) -> Result<CompiledTlsRules, (&'static str, String)> {
         let versions = written.versions.map(|(tls12, tls13)| TlsVersions { tls12, tls13 });
         if versions.is_some_and(|versions| !versions.tls12 && !versions.tls13) {
             let message = "unsupported TLS versions; supported: TLSv1.2, TLSv1.3";
@@ -92,6 +123,7 @@ impl CompiledTlsRules {
         let client = written.client.as_ref().map(ClientCertChecker::new).transpose()?;
         Ok(CompiledTlsRules {
             id,
+            scope,
             versions,
             suites,
             client: client.map(Arc::new),
@@ -108,14 +140,15 @@ impl TlsLoader for CertificateLoader {
 
     fn rules(&self, written: &HandshakeRules<'_>) -> Result<Loaded, (&'static str, String)> {
         let id = id_of_rules(written);
-        let mut all = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = all.get(&id).and_then(Weak::upgrade) {
-            return Ok(known);
-        }
-        let rules = Arc::new(CompiledTlsRules::read(id, written)?);
-        forget_unused(&mut all);
-        all.insert(id, Arc::downgrade(&rules));
-        Ok(rules as Arc<dyn Any + Send + Sync>)
+        self.shared_rules(id, || CompiledTlsRules::read(id, written, None))
+    }
+
+    fn scope(&self, written: &ScopeTlsRules<'_>) -> Result<Loaded, (&'static str, String)> {
+        let id = id_of_scope(written);
+        // Not part of the id: sessions outlive a restart, and other nodes assign other slots.
+        let key = id_of(&[&id.to_be_bytes(), format!("{:?}", written.slot).as_bytes()]);
+        let scope = || Some(ScopeTlsIdentity::of(written));
+        self.shared_rules(key, || CompiledTlsRules::read(id, &written.rules, scope()))
     }
 
     fn authorities(&self, pem: &str) -> Result<(), String> {

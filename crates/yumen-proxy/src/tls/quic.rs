@@ -18,11 +18,12 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::{Acceptor as HelloReader, NoServerSessionStorage, ServerSessionMemoryCache};
 use rustls::server::{StoresServerSessions, WebPkiClientVerifier};
 use rustls::{AlertDescription, ServerConfig};
-use yumen_plugin::TlsInfo;
+use yumen_plugin::{ListenerNumber, TlsInfo};
 
 use super::loader::CompiledTlsRules;
+use super::scope::BoundSessions;
 use super::tickets::BoundTickets;
-use super::{DownstreamTlsAcceptor, SharedTls, clients, provider, requested_name};
+use super::{DownstreamTlsAcceptor, SharedTls, provider, requested_name, scope};
 
 /// ALPN name of HTTP/3 (RFC 9114 §3.1).
 const HTTP3: &[u8] = b"h3";
@@ -57,7 +58,7 @@ impl DownstreamTlsAcceptor {
         };
         let shared = self.shared.clone();
         let plain = Arc::new(shared.quic_config(early_data, &sessions, None)?);
-        Ok(QuicTls { shared, sessions, early_data, plain })
+        Ok(QuicTls { shared, sessions, listener: self.listener, early_data, plain })
     }
 }
 
@@ -92,14 +93,14 @@ impl SharedTls {
                 Some(check) => check,
                 None => WebPkiClientVerifier::no_client_auth(),
             });
-        let mut config = builder.with_cert_resolver(self.resolver.clone());
+        let mut config = builder.with_cert_resolver(self.resolver_of(rules));
         config.ignore_client_order = true;
         config.send_tls13_tickets = 1;
         config.alpn_protocols = vec![HTTP3.to_vec()];
         // QUIC limits early data by flow control: this value is 0 or 2^32-1 (RFC 9001 §4.6.1).
         config.max_early_data_size = if takes_early { u32::MAX } else { 0 };
         config.session_storage = match takes_early {
-            true => sessions.clone(),
+            true => BoundSessions::of(sessions, rules),
             false => Arc::new(NoServerSessionStorage {}),
         };
         // A stateless ticket cannot be limited to one use, so it permits replays of early data (RFC 8446
@@ -125,6 +126,7 @@ fn admits_quic(rules: Option<&CompiledTlsRules>) -> bool {
 pub(crate) struct QuicTls {
     shared: Arc<SharedTls>,
     sessions: Arc<dyn StoresServerSessions>,
+    listener: ListenerNumber,
     early_data: bool,
     /// The configuration for certificates without rules.
     plain: Arc<QuicServerConfig>,
@@ -245,7 +247,13 @@ impl QuicTls {
         }
         match reader.accept() {
             Ok(Some(accepted)) => {
-                Ok(self.shared.rules(requested_name(accepted.client_hello().server_name())))
+                let hello = accepted.client_hello();
+                let sni = requested_name(hello.server_name());
+                if self.listener.is_static() {
+                    return Ok(self.shared.rules(sni));
+                }
+                let unknown = || refuse(AlertDescription::UnrecognisedName, "no scope has the server name");
+                self.shared.rules_on(self.listener, sni).map(Some).ok_or_else(unknown)
             }
             Ok(None) => Err(refuse(AlertDescription::DecodeError, "the client hello is not whole")),
             Err((error, _)) => Err(refuse(AlertDescription::DecodeError, error)),
@@ -334,15 +342,8 @@ pub(crate) fn quic_info(connection: &quinn::Connection) -> TlsInfo {
     let chain = chain.and_then(|chain| chain.downcast::<Vec<CertificateDer<'static>>>().ok());
     let chain = chain.map(|chain| *chain).unwrap_or_default();
     let rules = handshake.as_ref().and_then(|handshake| handshake.rules.as_deref());
-    let check = rules.and_then(|rules| rules.client.as_deref());
-    TlsInfo {
-        version: "TLSv1.3",
-        verdict: check.map(|check| check.verdict(&chain)).unwrap_or_default(),
-        certificate: clients::describe(&chain).map(Arc::new),
-        rules: check.and(rules).map_or(0, |rules| rules.id),
-        sni: handshake
-            .and_then(|handshake| handshake.server_name)
-            .map(|sni| requested_name(Some(&sni)).into()),
-        ..TlsInfo::default()
-    }
+    let facts = scope::client_facts(&chain, rules);
+    let sni = handshake.and_then(|handshake| handshake.server_name);
+    let sni = sni.map(|sni| requested_name(Some(&sni)).into());
+    TlsInfo { version: "TLSv1.3", sni, ..facts }
 }

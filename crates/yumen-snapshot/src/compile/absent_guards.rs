@@ -11,7 +11,7 @@ use yumen_config::resource::{ResourceDefect, defects};
 use super::certificate::{self, requires_client_certificates};
 use super::context::CompileContext;
 use super::plugin_settings::{self, PluginOwner};
-use super::references;
+use super::{references, scope};
 
 impl CompileContext {
     /// Whether a text, valid or not, names a guard or a credential that cannot be built. Disabled plugins do not count,
@@ -57,9 +57,14 @@ impl CompileContext {
         has_unset_variable(settings, &format!("plugins.{name}"), defects) || !is_resolved()
     }
 
-    /// Whether an ssl object would begin to require client certificates, but its pair has a reference without a value.
+    /// Whether an ssl object would begin to require client certificates, but its pair has a reference without a value;
+    /// or whether a scope would, but its text is broken.
     pub(super) fn lacks_client_certificates(&self, kind: Kind, json: &str, previous: Option<&str>) -> bool {
         // A previous version that requires them is not open.
+        if kind == Kind::Scopes {
+            return scope::requires_client_certificates(json)
+                && previous.is_some_and(|previous| !scope::requires_client_certificates(previous));
+        }
         kind == Kind::Ssls
             && requires_client_certificates(json)
             && !previous.is_some_and(requires_client_certificates)

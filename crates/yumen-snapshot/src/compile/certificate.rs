@@ -15,8 +15,10 @@ use super::foreign_members;
 use super::names::ObjectName;
 use super::references::{self, Variables};
 use super::validate::ObjectError;
-use super::{Compiler, StageResult, invalid, suspicious_values};
-use crate::snapshot::{ClientCertPolicy, CompiledCertificate};
+use super::{Compiler, StageResult, invalid, scope, suspicious_values};
+use crate::certificates::{ClientCertPolicy, CompiledCertificate};
+use crate::route::ScopeIds;
+use crate::scope::ScopeSlotId;
 
 /// A value of the TLS implementation, which the compiler does not look into.
 pub type Loaded = Arc<dyn Any + Send + Sync>;
@@ -31,6 +33,9 @@ pub trait TlsLoader: Send + Sync {
 
     /// Loads the handshake rules of a certificate. An error has the field of the object and the message.
     fn rules(&self, written: &HandshakeRules<'_>) -> Result<Loaded, (&'static str, String)>;
+
+    /// Loads the handshake rules of a scope. An error has the field of an ssl object with that rule, and the message.
+    fn scope(&self, written: &ScopeTlsRules<'_>) -> Result<Loaded, (&'static str, String)>;
 
     /// Checks certificates of authorities, PEM.
     fn authorities(&self, pem: &str) -> Result<(), String>;
@@ -97,9 +102,28 @@ where
         Ok(Arc::new(()))
     }
 
+    fn scope(&self, written: &ScopeTlsRules<'_>) -> Result<Loaded, (&'static str, String)> {
+        Ok(Arc::new(written.scope.to_owned()))
+    }
+
     fn authorities(&self, _pem: &str) -> Result<(), String> {
         Ok(())
     }
+}
+
+/// The handshake rules of a scope, with its identity: no session passes from one scope to another.
+#[derive(Debug, Clone, Copy)]
+pub struct ScopeTlsRules<'w> {
+    /// The id of the scope.
+    pub scope: &'w str,
+    /// The slot of the scope in the snapshots of the compiler.
+    pub slot: ScopeSlotId,
+    /// The rules.
+    pub rules: HandshakeRules<'w>,
+    /// The effect of a client certificate that is absent or not valid.
+    pub client_mode: Option<config::ClientCertMode>,
+    /// Whether a server name without a certificate gets that of the node.
+    pub default_certificate: bool,
 }
 
 /// Rules of the handshakes of a certificate, beyond the node's settings.
@@ -307,7 +331,7 @@ impl Compiler {
         ];
         let mut problems: Vec<Problem> = foreign_members::warnings(name, foreign).collect();
         if !is_presented {
-            self.server_names.remove(&name.id);
+            self.remove_certificate(name);
             return Ok(problems);
         }
         // Refused only here and not in `load`: another node may have the variable, but this one cannot present the pair.
@@ -323,7 +347,7 @@ impl Compiler {
         let (sni, snis) = (written.sni.as_deref(), written.snis.as_deref());
         problems.extend(suspicious_values::of_server_names(name, sni, snis));
         let snis = server_names(name, &written, &mut problems);
-        self.insert_certificate(name, parts, snis);
+        self.insert_certificate(name, parts, snis, ScopeIds::of(written.scopes.as_deref()));
         Ok(problems)
     }
 
@@ -341,13 +365,29 @@ impl Compiler {
         // No exempt path: without a readable rule every request must be refused.
         let client = Some(ClientCertPolicy { skip: RegexSet::empty() });
         let parts = CertificateParts { keys: Box::default(), rules: None, client, unresolved: None };
-        self.insert_certificate(name, parts, snis);
+        let scopes = value
+            .get("scopes")
+            .and_then(|ids| serde_json::from_value::<Vec<config::ResourceId>>(ids.clone()).ok());
+        self.insert_certificate(name, parts, snis, ScopeIds::of(scopes.as_deref()));
     }
 
-    fn insert_certificate(&mut self, name: &ObjectName, parts: CertificateParts, snis: Vec<Box<str>>) {
+    fn insert_certificate(
+        &mut self,
+        name: &ObjectName,
+        parts: CertificateParts,
+        snis: Vec<Box<str>>,
+        scopes: Option<Arc<ScopeIds>>,
+    ) {
+        self.remove_certificate(name);
+        self.references.add_all(scope::references(&scopes), name);
         let CertificateParts { keys, rules, client, .. } = parts;
         let certificate = CompiledCertificate { id: Box::from(&*name.id), keys, rules, client };
-        self.server_names.insert(&name.id, certificate, snis);
+        self.downstream.server_names.insert(&name.id, certificate, snis, scopes);
+    }
+
+    pub(super) fn remove_certificate(&mut self, name: &ObjectName) {
+        let scopes = self.downstream.server_names.remove(&name.id);
+        self.references.remove_all(scope::references(&scopes), name);
     }
 }
 

@@ -12,9 +12,15 @@ impl Compiler {
     pub fn problems(&self) -> Vec<Problem> {
         let mut names: SetOfNames = self.problems.objects().cloned().collect();
         names.extend(self.consumers.objects_with_duplicates().cloned());
-        names.extend(self.server_names.contested_objects().map(|id| ObjectName::new(Kind::Ssls, id.clone())));
+        names.extend(
+            self.downstream
+                .server_names
+                .contested_objects()
+                .map(|id| ObjectName::new(Kind::Ssls, id.clone())),
+        );
         names.extend(self.inputs.failing_objects().cloned());
         names.extend(self.bindings.agreements().disagreeing_objects().cloned());
+        names.extend(self.misplaced_objects());
         names.iter().flat_map(|name| self.problems_of(name)).collect()
     }
 
@@ -23,8 +29,9 @@ impl Compiler {
         let mut problems: Vec<Problem> = self.problems.of(name).cloned().collect();
         problems.extend(self.consumers.duplicates_of(name).cloned());
         if name.kind == Kind::Ssls {
-            problems.extend(self.server_names.problems_of(name));
+            problems.extend(self.downstream.server_names.problems_of(name));
         }
+        problems.extend(self.problems_of_places(name));
         problems.extend(self.bindings.agreements().problems_of(name));
         problems.extend(self.inputs.problems_of(name));
         problems

@@ -14,7 +14,8 @@ use super::names::ObjectName;
 use super::plugin_settings::PluginOwner;
 use super::validate::{self, ObjectError, ObjectValidator};
 use super::{
-    Compiler, StageResult, certificate, foreign_members, invalid, route, stream, suspicious_values, upstream,
+    Compiler, StageResult, certificate, foreign_members, invalid, route, scope, stream, suspicious_values,
+    upstream,
 };
 
 /// The functions that compile objects of one kind.
@@ -48,6 +49,10 @@ pub(super) enum DependentUpdate {
     Stage,
     /// They are linked again, and objects whose plugins name this one are staged again.
     StagePlugins,
+    /// Their problems are computed again; nothing else of them depends on the object.
+    Report,
+    /// Their problems are computed again if the object appeared or disappeared.
+    ReportOnPresence,
 }
 
 impl KindCompiler {
@@ -214,8 +219,8 @@ static PLUGIN_METADATA: KindCompiler = KindCompiler {
 static SSLS: KindCompiler = KindCompiler {
     stage: Compiler::stage_ssl,
     link: nothing_to_link,
-    withdraw: |compiler, name| compiler.server_names.remove(&name.id),
-    is_good: |compiler, name| compiler.server_names.has_key(&name.id),
+    withdraw: Compiler::remove_certificate,
+    is_good: |compiler, name| compiler.downstream.server_names.has_key(&name.id),
     salvage: |compiler, name, json, defects| {
         compiler.salvage_ssl(name, json);
         match certificate::requires_client_certificates(json) {
@@ -265,24 +270,26 @@ static STREAM_ROUTES: KindCompiler = KindCompiler {
 static LISTENERS: KindCompiler = KindCompiler {
     stage: Compiler::stage_listener,
     link: nothing_to_link,
-    withdraw: |compiler, name| compiler.listeners.remove(&name.id),
-    is_good: |compiler, name| compiler.listeners.get(&name.id).is_some(),
+    withdraw: |compiler, name| compiler.downstream.listeners.remove(&name.id),
+    is_good: |compiler, name| compiler.downstream.listeners.get(&name.id).is_some(),
     salvage: leave_out,
     validate: |_, value| Ok(config::check(Kind::Listeners, value)?),
-    dependents: DependentUpdate::Link,
+    dependents: DependentUpdate::Report,
 };
 
 static SCOPES: KindCompiler = KindCompiler {
-    stage: |_, name, json| {
-        decode::<config::ScopeSpec>(json).map_err(|error| vec![invalid(name, error)])?;
-        Ok(vec![Problem::warning(name.to_string(), "", "scopes are not served in this version")])
-    },
+    stage: Compiler::stage_scope,
     link: nothing_to_link,
-    withdraw: |_, _| {},
-    is_good: |_, _| false,
-    salvage: leave_out,
-    validate: |_, value| Ok(config::check(Kind::Scopes, value)?),
-    dependents: DependentUpdate::Link,
+    withdraw: Compiler::remove_scope,
+    is_good: |compiler, name| {
+        compiler.downstream.scopes.get(&name.id).is_some_and(|one| !one.terms.is_broken)
+    },
+    salvage: Compiler::salvage_scope,
+    validate: |validator, value| {
+        let written = decode_value::<config::ScopeSpec>(value)?;
+        Ok(scope::check(validator.load_certificate, &written)?)
+    },
+    dependents: DependentUpdate::ReportOnPresence,
 };
 
 static SECRETS: KindCompiler = KindCompiler {

@@ -40,13 +40,22 @@ impl Compiler {
     pub(super) fn stage_object(&mut self, name: ObjectName, json: Option<Arc<str>>, queue: &mut LinkQueue) {
         self.problems.touch(name.clone());
         // Only appearance and disappearance of a slot concern the dependents.
-        let was_present = self.upstreams.contains(&name);
+        let was_present = self.is_present(&name);
         match json {
             Some(json) => self.put(&name, json),
             None => self.delete(&name),
         }
         let update = KindCompiler::of(name.kind).dependents;
-        let has_moved = was_present != self.upstreams.contains(&name);
+        let has_moved = was_present != self.is_present(&name);
+        let reports =
+            update == DependentUpdate::Report || update == DependentUpdate::ReportOnPresence && has_moved;
+        if reports {
+            self.problems.touch_all(self.references.dependents_of(&name).cloned());
+        }
+        if matches!(update, DependentUpdate::Report | DependentUpdate::ReportOnPresence) {
+            queue.push(name);
+            return;
+        }
         if update == DependentUpdate::LinkOnPresence && !has_moved {
             // Dependents know the slot of an upstream, and the slot did not change. Their names are not even collected:
             // thousands of routes may share an upstream.
@@ -64,6 +73,8 @@ impl Compiler {
                 self.stage_users(&name, queue);
             }
             DependentUpdate::Link | DependentUpdate::LinkTransitively => queue.push_all(dependents),
+            // Handled above.
+            DependentUpdate::Report | DependentUpdate::ReportOnPresence => {}
         }
         // The object itself is linked too; the queue sorts it before its dependents.
         queue.push(name);
@@ -181,9 +192,10 @@ impl Compiler {
             router: self.routes.table().clone(),
             streams: self.stream_routes.table().clone(),
             upstreams: self.upstreams.table().clone(),
-            listeners: self.listeners.table().clone(),
-            certificates: self.server_names.presented(),
-            requests_client_certificates: self.server_names.requests_client_certificates(),
+            listeners: self.downstream.listeners.table().clone(),
+            scopes: self.compiled_scopes(),
+            certificates: self.downstream.server_names.presented(),
+            requests_client_certificates: self.downstream.server_names.requests_client_certificates(),
             chains: self.chain_generation,
             no_rules: self.context.empty_chain.clone(),
             recalled: self.upstreams.take_recalled(),

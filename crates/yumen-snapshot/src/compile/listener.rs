@@ -15,8 +15,8 @@ impl Compiler {
         let written: ListenerSpec = decode(json).map_err(refused)?;
         let settings = settings_of(&written).map_err(refused)?;
         match written.status {
-            0 => self.listeners.remove(&name.id),
-            _ if self.listeners.put(&name.id, written.create_time.unwrap_or(0), settings) => {}
+            0 => self.downstream.listeners.remove(&name.id),
+            _ if self.downstream.listeners.put(&name.id, written.create_time.unwrap_or(0), settings) => {}
             _ => {
                 let message = "more than 65535 listeners";
                 return Err(vec![Problem::error(name.to_string(), "", message)]);

@@ -15,7 +15,8 @@ use super::plugins::{self, PluginEntry, metadata_of};
 use super::service::StagedService;
 use super::target::StagedTarget;
 use super::validate::ObjectError;
-use super::{Compiler, StageResult, invalid, never_run, suspicious_values, upstream};
+use super::{Compiler, StageResult, invalid, never_run, scope, suspicious_values, upstream};
+use crate::route::ScopeIds;
 use crate::route::{Route, RouteFilters, RouteMatching, RouteTarget};
 
 /// The parts of a route that linking combines with those of other objects.
@@ -28,6 +29,7 @@ pub(super) struct StagedRoute {
     plugin_config: Option<Arc<str>>,
     target: StagedTarget,
     enable_websocket: Option<bool>,
+    scopes: Option<Arc<ScopeIds>>,
     /// `status` of the text.
     is_enabled: bool,
     /// Whether only the matching part of the text is valid. Such a route refuses its requests.
@@ -48,6 +50,7 @@ impl StagedRoute {
             plugin_config: written.plugin_config_id.as_ref().map(|id| id.0.clone()),
             target,
             enable_websocket: written.enable_websocket,
+            scopes: ScopeIds::of(written.scopes.as_deref()),
             is_enabled: written.status != 0,
             is_broken: false,
         }
@@ -58,7 +61,7 @@ impl StagedRoute {
         let service = self.service.clone().map(|id| ObjectName::new(Kind::Services, id));
         let config = self.plugin_config.clone().map(|id| ObjectName::new(Kind::PluginConfigs, id));
         let named = [self.target.reference(), service, config].into_iter().flatten();
-        named.chain(metadata_of(&self.own))
+        named.chain(metadata_of(&self.own)).chain(scope::references(&self.scopes))
     }
 }
 
@@ -161,7 +164,7 @@ pub(super) fn conditions(written: &config::RouteSpec) -> Result<Option<Arc<Route
 }
 
 /// The fields that a broken route is matched by.
-const MATCHING_FIELDS: [&str; 14] = [
+const MATCHING_FIELDS: [&str; 15] = [
     "uri",
     "uris",
     "host",
@@ -175,6 +178,7 @@ const MATCHING_FIELDS: [&str; 14] = [
     "status",
     "name",
     "create_time",
+    "scopes",
     // A route without hosts has those of its service.
     "service_id",
 ];
@@ -318,6 +322,7 @@ impl Compiler {
             timeouts: written.timeout.as_ref().map(upstream::timeouts).map(Box::new),
             on_change: written.on_change.map(upstream::on_change),
             life: Arc::default(),
+            scopes: ScopeIds::of(written.scopes.as_deref()),
             matching,
         }
     }
@@ -422,6 +427,7 @@ impl Compiler {
             timeouts: previous.timeouts.clone(),
             on_change: previous.on_change,
             life: previous.life.clone(),
+            scopes: previous.scopes.clone(),
         };
         let is_enabled = staged.is_enabled;
         self.routes.link(&name.id, route, is_enabled);

@@ -15,8 +15,9 @@ use super::plugins::{self, PluginEntry, metadata_of};
 use super::route::matched_by;
 use super::target::StagedTarget;
 use super::upstream::{ignored_proxy_protocol, unserved_scheme};
-use super::{Compiler, StageResult, invalid, missing_plugins, suspicious_values};
+use super::{Compiler, StageResult, invalid, missing_plugins, scope, suspicious_values};
 use crate::route::RouteTarget;
+use crate::route::ScopeIds;
 use crate::streams::{AddressBlock, StreamMatching, StreamRoute};
 
 /// The parts of a stream route that linking combines with those of other objects.
@@ -25,6 +26,7 @@ pub(super) struct StagedStream {
     own: Box<[PluginEntry]>,
     service: Option<Arc<str>>,
     target: StagedTarget,
+    scopes: Option<Arc<ScopeIds>>,
     /// Whether connections are matched at all.
     is_enabled: bool,
     /// Whether only the matching part of the text is valid. Such a route refuses its connections.
@@ -38,6 +40,7 @@ impl StagedStream {
             own,
             service: written.service_id.as_ref().map(|id| id.0.clone()),
             target,
+            scopes: ScopeIds::of(written.scopes.as_deref()),
             // A route with a superior one is for calls inside its protocol, never for connections.
             is_enabled: protocol.is_none_or(|protocol| protocol.superior_id.is_none()),
             is_broken: false,
@@ -47,12 +50,13 @@ impl StagedStream {
     /// The objects that the stream route depends on.
     fn references(&self) -> impl Iterator<Item = ObjectName> {
         let service = self.service.clone().map(|id| ObjectName::new(Kind::Services, id));
-        [self.target.reference(), service].into_iter().flatten().chain(metadata_of(&self.own))
+        let named = [self.target.reference(), service].into_iter().flatten().chain(metadata_of(&self.own));
+        named.chain(scope::references(&self.scopes))
     }
 }
 
 /// The fields that a broken stream route is matched by.
-const MATCHING_FIELDS: [&str; 4] = ["remote_addr", "server_addr", "server_port", "sni"];
+const MATCHING_FIELDS: [&str; 5] = ["remote_addr", "server_addr", "server_port", "sni", "scopes"];
 
 fn matching(written: &config::StreamRouteSpec) -> Result<StreamMatching, InvalidSettings> {
     let network = |path: &str, text: &Option<String>| match text {
@@ -113,7 +117,13 @@ impl Compiler {
             service_id: written.service_id.as_ref().map(|id| Box::from(id.as_str())).unwrap_or_default(),
             service_name: Box::default(),
         };
-        StreamRoute { info, matching, target: RouteTarget::None, chain: self.context.empty_chain.clone() }
+        StreamRoute {
+            info,
+            matching,
+            target: RouteTarget::None,
+            chain: self.context.empty_chain.clone(),
+            scopes: ScopeIds::of(written.scopes.as_deref()),
+        }
     }
 
     fn insert_stream(&mut self, name: &ObjectName, route: StreamRoute, staged: StagedStream) {
@@ -189,6 +199,7 @@ impl Compiler {
             matching: previous.matching.clone(),
             target,
             chain: self.stream_chain(&staged.own, inherited),
+            scopes: previous.scopes.clone(),
         };
         let is_enabled = staged.is_enabled;
         self.stream_routes.link(&name.id, route, is_enabled);

@@ -11,6 +11,8 @@ mod object_texts;
 mod problem_ledger;
 mod reference_graph;
 mod routed_objects;
+mod scope_directory;
+mod scoped_server_names;
 mod server_names;
 mod settings_agreements;
 mod upstream_slots;
@@ -30,9 +32,29 @@ pub(crate) use object_texts::ObjectTexts;
 pub(crate) use problem_ledger::ProblemLedger;
 pub(crate) use reference_graph::ReferenceGraph;
 pub(crate) use routed_objects::RoutedObjects;
+pub(crate) use scope_directory::{ScopeDirectory, StagedScope};
+pub(crate) use scoped_server_names::ScopedServerNames;
 pub(crate) use server_names::ServerNames;
 pub(crate) use settings_agreements::{AgreementHash, AgreementKey, SettingsAgreements};
 pub(crate) use upstream_slots::UpstreamSlots;
+
+/// The tables that a connection is looked up in before its route.
+pub(crate) struct DownstreamTables {
+    pub(crate) listeners: ListenerDirectory,
+    pub(crate) scopes: ScopeDirectory,
+    pub(crate) server_names: ScopedServerNames,
+}
+
+impl DownstreamTables {
+    /// `fetched`: ids of the objects with certificates that the node fetched by ACME.
+    pub(crate) fn new(fetched: Arc<[Box<str>]>) -> DownstreamTables {
+        DownstreamTables {
+            listeners: ListenerDirectory::default(),
+            scopes: ScopeDirectory::default(),
+            server_names: ScopedServerNames::new(fetched),
+        }
+    }
+}
 
 /// Objects of one kind by id.
 pub(crate) type Table<T> = HashMap<Arc<str>, T, RandomState>;

@@ -3,7 +3,8 @@
 use serde::Serialize;
 use yumen_plugin::Exchange;
 
-use super::{CertificateChoice, ExplainedRequest, certificate_choice, explained_request};
+use super::arrival_listener::certificate_choice;
+use super::{CertificateChoice, ExplainedRequest, explained_request};
 use crate::router::RouteMismatch;
 use crate::{MatchTrace, MismatchReason, Snapshot};
 
@@ -35,7 +36,7 @@ pub struct OutrankedRoute {
 pub fn arrival<'s>(snapshot: &'s Snapshot, ex: &mut Exchange<'s>) -> MatchExplanation {
     let mut trace = MatchTrace::default();
     // The trace examines more routes than serving does.
-    ex.aside(|ex| snapshot.router.find(ex, &mut trace));
+    ex.aside(|ex| snapshot.router_of(ex.client.connection, ex.request.host())?.find(ex, &mut trace));
     let sni = ex.client.tls().map(|tls| tls.sni.as_deref().unwrap_or(""));
     let mut candidates: Vec<OutrankedRoute> = Vec::new();
     for RouteMismatch { id, lost, .. } in trace.lost {
@@ -46,7 +47,7 @@ pub fn arrival<'s>(snapshot: &'s Snapshot, ex: &mut Exchange<'s>) -> MatchExplan
     }
     MatchExplanation {
         request: explained_request(ex, sni),
-        certificate: sni.map(|sni| certificate_choice(snapshot, sni)),
+        certificate: sni.and_then(|sni| certificate_choice(snapshot, ex.client.connection.listener, sni).0),
         matched_uri: ex.route.uri().to_owned(),
         matched_host: ex.route.host.to_owned(),
         candidates,

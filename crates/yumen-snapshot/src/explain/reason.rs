@@ -9,7 +9,7 @@ use yumen_config::Kind;
 use yumen_plugin::Exchange;
 
 use super::{ExplainContext, NEAREST_MAX, RouteCandidate, RouteMismatch};
-use crate::{MatchTrace, MismatchReason, Route, RouteTarget, Snapshot};
+use crate::{MatchTrace, MismatchReason, Route, RouteTarget, Router, ScopeIds, Snapshot};
 
 /// The routes that did not get the request, with reasons.
 pub(super) struct CandidateReasons {
@@ -29,8 +29,9 @@ pub(super) fn reasons(
     why_not_route: Option<&str>,
     context: &ExplainContext<'_>,
 ) -> CandidateReasons {
-    let routes = snapshot.router.routes();
-    let words = MismatchText { snapshot, ex, winner, routes: &routes };
+    let router = snapshot.router_of(ex.client.connection, ex.request.host());
+    let routes = router.map(Router::routes).unwrap_or_default();
+    let words = MismatchText { snapshot, router, ex, winner, routes: &routes };
     let of = |lost: MismatchReason| trace.lost.iter().filter(move |losing| losing.lost == lost);
     let mut candidates: Vec<RouteCandidate> = Vec::new();
     for losing in
@@ -71,6 +72,8 @@ pub(super) fn stale(
 
 struct MismatchText<'w, 's> {
     snapshot: &'s Snapshot,
+    /// The routing table of the request.
+    router: Option<&'s Router>,
     ex: &'w Exchange<'s>,
     winner: Option<&'w Route>,
     routes: &'w Routes<'s>,
@@ -135,7 +138,7 @@ impl MismatchText<'_, '_> {
     }
 
     fn fits_path(&self, route: &Route) -> bool {
-        self.snapshot.router.fits_path(&route.matching.uris, self.ex)
+        self.router.is_some_and(|router| router.fits_path(&route.matching.uris, self.ex))
     }
 
     /// The routes that miss in one point only: the host, or the end of the path.
@@ -166,7 +169,8 @@ impl MismatchText<'_, '_> {
         // Ids take precedence, since names need not be unique.
         let by_name = || self.routes.values().find(|route| &*route.info.name == route_id);
         let Some(route) = self.routes.get(route_id).or_else(by_name) else {
-            return RouteCandidate { route: route_id.into(), lost: None, why: absent(route_id, context) };
+            let why = self.of_another_scope(route_id).unwrap_or_else(|| absent(route_id, context));
+            return RouteCandidate { route: route_id.into(), lost: None, why };
         };
         let id = &route.info.id;
         if self.winner.is_some_and(|winner| winner.info.id == *id) {
@@ -190,6 +194,20 @@ impl MismatchText<'_, '_> {
                 .push_str(&format!("; it could only respond with {status} now: {}", message.trim_end()));
         }
         reason_text
+    }
+}
+
+impl MismatchText<'_, '_> {
+    /// The place of a route that is in force and does not serve the listener and host of the request.
+    fn of_another_scope(&self, route_id: &str) -> Option<String> {
+        let routes = self.snapshot.routes();
+        let by_name = || routes.values().find(|route| &*route.info.name == route_id);
+        let route = routes.get(route_id).or_else(by_name)?;
+        let scopes: Vec<&str> = ScopeIds::list(&route.scopes).iter().map(|id| &**id).collect();
+        Some(match scopes.as_slice() {
+            [] => "it has no scopes, and serves only the listeners of the node's settings".to_owned(),
+            scopes => format!("it serves only the scopes {}", scopes.join(", ")),
+        })
     }
 }
 

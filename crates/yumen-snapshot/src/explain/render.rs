@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use super::{
     CertificateChoice, ExplainResult, ExplainedResponse, ExplainedStep, PluginDecision, RequestExplanation,
-    StreamExplanation, UpstreamChoice, UpstreamView,
+    ScopeSelection, StreamExplanation, UpstreamChoice, UpstreamView,
 };
 
 impl Display for ExplainResult {
@@ -21,6 +21,7 @@ impl Display for StreamExplanation {
         let question = &self.stream;
         let name = question.sni.as_ref().map_or_else(String::new, |sni| format!(" for {sni}"));
         writeln!(f, "{} to {}{name} from {}", question.protocol, question.server, question.client_ip)?;
+        fmt_scope(self.scope.as_ref(), f)?;
         fmt_certificate(self.certificate.as_ref(), question.sni.as_deref(), f)?;
         writeln!(f, "\nStream route")?;
         match &self.stream_route {
@@ -55,6 +56,7 @@ impl Display for RequestExplanation {
         let question = &self.request;
         let host = if question.host.is_empty() { "(no host)" } else { &question.host };
         writeln!(f, "{} {host}{} from {}", question.method, question.path, question.client_ip)?;
+        fmt_scope(self.scope.as_ref(), f)?;
         fmt_certificate(self.certificate.as_ref(), self.request.sni.as_deref(), f)?;
         self.fmt_route(f)?;
         if let Some(question) = &self.why_not {
@@ -100,6 +102,14 @@ impl RequestExplanation {
             )?;
         }
         Ok(())
+    }
+}
+
+fn fmt_scope(scope: Option<&ScopeSelection>, f: &mut Formatter<'_>) -> fmt::Result {
+    let Some(ScopeSelection { listener, id }) = scope else { return Ok(()) };
+    match id {
+        Some(id) => writeln!(f, "\nScope\n  {id} of listener {listener}"),
+        None => writeln!(f, "\nScope\n  none of listener {listener} matches"),
     }
 }
 

@@ -12,12 +12,11 @@ use yumen_config::{InvalidSettings, Kind};
 use yumen_http::RequestHead;
 use yumen_plugin::{ClientInfo, Exchange, StreamInfo, TlsInfo};
 
+use super::arrival_listener::{ScopeSelection, certificate_choice, check_protocol, listener_of};
 use super::simulation::RequestSimulation;
-use super::{
-    CertificateChoice, DryRunHost, ExplainContext, ExplainedStep, NEAREST_MAX, UpstreamView,
-    certificate_choice,
-};
-use crate::streams::{StreamLookup, StreamMatching, StreamMismatch, StreamRoute};
+use super::{CertificateChoice, DryRunHost, ExplainContext, ExplainedStep, NEAREST_MAX, UpstreamView};
+use crate::scope::ListenProtocol;
+use crate::streams::{StreamLookup, StreamMatching, StreamMismatch, StreamRoute, StreamRouter};
 use crate::{RouteTarget, Snapshot};
 
 /// The handling of a stream, with reasons.
@@ -27,6 +26,9 @@ pub struct StreamExplanation {
     pub revision: u64,
     /// The stream as it was understood.
     pub stream: ExplainedStream,
+    /// The scope of the stream; `None` on a listener of the node's settings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ScopeSelection>,
     /// The certificate that the client gets if the listener terminates TLS.
     pub certificate: Option<CertificateChoice>,
     /// The matching route; without one the stream is closed.
@@ -88,13 +90,26 @@ pub(super) struct SyntheticStream {
 
 impl SyntheticStream {
     /// Parses a question; `None` if it is about a request.
-    pub(super) fn parse(question: &Question) -> Result<Option<SyntheticStream>, InvalidSettings> {
+    pub(super) fn parse(
+        snapshot: &Snapshot,
+        question: &Question,
+    ) -> Result<Option<SyntheticStream>, InvalidSettings> {
         let scheme = question.url.split_once("://").map(|(scheme, rest)| (scheme.to_ascii_lowercase(), rest));
         // Without a scheme the question is about a request.
         let Some((scheme, rest)) = scheme else { return Ok(None) };
         let Some(protocol) = ["tcp", "tls", "udp"].into_iter().find(|known| *known == scheme) else {
             return Ok(None);
         };
+        let listener = listener_of(snapshot, question)?;
+        if let Some(listener) = listener {
+            let accepted: &[ListenProtocol] = match protocol {
+                "tcp" => &[ListenProtocol::Tcp],
+                "udp" => &[ListenProtocol::Udp],
+                // A scope of an https listener may pass TLS through.
+                _ => &[ListenProtocol::Tls, ListenProtocol::Https],
+            };
+            check_protocol(listener, accepted, protocol)?;
+        }
         let refuse = |message: String| InvalidSettings::at("url", format!("{:?} {message}", question.url));
         // A URL copied from a browser or a tool may end with a slash.
         let authority = rest.strip_suffix('/').unwrap_or(rest);
@@ -128,7 +143,7 @@ impl SyntheticStream {
                 local,
                 tls,
                 connection_id: 0,
-                listener: yumen_plugin::ListenerNumber::STATIC,
+                listener: listener.map(|listener| listener.number).unwrap_or_default(),
                 mapped_port: 0,
             },
         }))
@@ -151,8 +166,10 @@ pub(super) fn explain(
     context: &ExplainContext<'_>,
 ) -> StreamExplanation {
     let lookup = arriving.lookup();
-    let winner = snapshot.streams.find(&lookup);
-    let words = StreamMismatchText { snapshot, lookup, winner: winner.map(|route| &**route) };
+    let (listener, no_routes) = (arriving.client.listener, StreamRouter::default());
+    let streams = snapshot.streams_of(listener, lookup.sni).unwrap_or(&no_routes);
+    let winner = streams.find(&lookup);
+    let words = StreamMismatchText { streams, lookup, winner: winner.map(|route| &**route) };
     let (candidates, others) = words.candidates();
     let mut explanation = StreamExplanation {
         revision: snapshot.revision,
@@ -162,9 +179,8 @@ pub(super) fn explain(
             client_ip: lookup.remote,
             sni: arriving.sni().map(str::to_owned),
         },
-        certificate: (arriving.protocol == "tls")
-            // Without a server name the listener presents the certificate of `*`.
-            .then(|| certificate_choice(snapshot, arriving.sni().unwrap_or_default())),
+        scope: ScopeSelection::of(snapshot, &arriving.client, lookup.sni.unwrap_or_default().as_bytes()),
+        certificate: None,
         stream_route: winner.map(|route| StreamChoice {
             id: route.info.id.clone(),
             service_id: route.info.service_id.clone(),
@@ -178,7 +194,13 @@ pub(super) fn explain(
         remarks: Vec::new(),
     };
     let sni = arriving.sni().unwrap_or_default();
-    if arriving.protocol == "tls" && snapshot.is_closed(sni) {
+    if arriving.protocol == "tls" {
+        // Without a server name the listener presents the certificate of `*`.
+        let (certificate, refused) = certificate_choice(snapshot, listener, sni);
+        explanation.certificate = certificate;
+        explanation.remarks.extend(refused);
+    }
+    if arriving.protocol == "tls" && listener.is_static() && snapshot.is_closed(sni) {
         let name = if sni.is_empty() { "no server name" } else { sni };
         explanation.remarks.push(format!(
             "a listener of protocol tls refuses it: no ssl object matches {name}, and others require client certificates"
@@ -256,7 +278,7 @@ fn conditions(matching: &StreamMatching) -> Vec<(StreamMismatch, String)> {
 }
 
 struct StreamMismatchText<'w> {
-    snapshot: &'w Snapshot,
+    streams: &'w StreamRouter,
     lookup: StreamLookup<'w>,
     winner: Option<&'w StreamRoute>,
 }
@@ -264,7 +286,7 @@ struct StreamMismatchText<'w> {
 impl StreamMismatchText<'_> {
     /// Routes that match too, or the nearest if none matches; and the number of the others.
     fn candidates(&self) -> (Vec<StreamCandidate>, usize) {
-        let streams = &self.snapshot.streams;
+        let streams = self.streams;
         // The winner is shown by itself.
         let all = streams.all().count() - usize::from(self.winner.is_some());
         let shown: Vec<StreamCandidate> = match self.winner {
@@ -351,7 +373,7 @@ impl StreamMismatchText<'_> {
     fn why_not(&self, route_id: &str, context: &ExplainContext<'_>) -> StreamCandidate {
         let found =
             // Operators know routes by name as well as by id.
-            self.snapshot.streams.all().find(|one| *one.info.id == *route_id || *one.info.name == *route_id);
+            self.streams.all().find(|one| *one.info.id == *route_id || *one.info.name == *route_id);
         let Some(route) = found else {
             return StreamCandidate {
                 stream_route: route_id.into(),

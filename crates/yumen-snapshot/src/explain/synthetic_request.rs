@@ -14,6 +14,9 @@ use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{ClientInfo, ConsumerIndex, Exchange, Now, TlsInfo};
 
 use super::ListenerPorts;
+use super::arrival_listener::{check_protocol, listener_of};
+use crate::Snapshot;
+use crate::scope::{CompiledListener, ListenProtocol};
 
 /// The parts of a URL.
 struct ExplainUrl<'q> {
@@ -47,6 +50,18 @@ impl<'q> ExplainUrl<'q> {
         }
         let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
         Ok(ExplainUrl { is_tls, authority: (!url.starts_with('/')).then_some(authority), target })
+    }
+
+    /// Sets the scheme of a path alone to that of the listener, and refuses a URL of another scheme.
+    fn arrive_at(&mut self, listener: &CompiledListener) -> Result<(), InvalidSettings> {
+        let protocol = listener.settings.protocol;
+        if self.authority.is_none() {
+            self.is_tls = protocol == ListenProtocol::Https;
+        }
+        match self.is_tls {
+            true => check_protocol(listener, &[ListenProtocol::Https], "https"),
+            false => check_protocol(listener, &[ListenProtocol::Http], "http"),
+        }
     }
 
     /// The port at which the request arrives: that of the URL, otherwise that of the listener.
@@ -103,20 +118,30 @@ impl SyntheticRequest {
         question: &Question,
         now: Now,
         listeners: ListenerPorts,
-        paths: PathPolicy,
+        snapshot: &Snapshot,
     ) -> Result<SyntheticRequest, InvalidSettings> {
-        let url = ExplainUrl::parse(&question.url)?;
+        let listener = listener_of(snapshot, question)?;
+        let paths = snapshot.router.rules.paths;
+        let mut url = ExplainUrl::parse(&question.url)?;
+        if let Some(listener) = listener {
+            url.arrive_at(listener)?;
+        }
         let head = head(question, &url, paths)?;
         let ip = question.client_ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let name = server_name(question, &head);
-        let tls = (url.is_tls || question.sni.is_some()).then(|| TlsInfo {
+        // A listener of the configuration decides by its protocol; otherwise a server name stands for TLS.
+        let is_tls = url.is_tls || listener.is_none() && question.sni.is_some();
+        let tls = is_tls.then(|| TlsInfo {
             sni: (!name.is_empty()).then(|| name.into()),
             // There is no handshake; conditions on these variables see common values.
             version: "TLSv1.3",
             cipher: "TLS_AES_128_GCM_SHA256",
             ..TlsInfo::default()
         });
-        let port = url.port(listeners);
+        let port = match listener {
+            Some(listener) => ArrivalPort::Known(listener.settings.port),
+            None => url.port(listeners),
+        };
         let (ArrivalPort::Known(number) | ArrivalPort::Assumed(number)) = port;
         let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), number);
         let client = ClientInfo {
@@ -124,7 +149,7 @@ impl SyntheticRequest {
             local,
             tls,
             connection_id: 0,
-            listener: yumen_plugin::ListenerNumber::STATIC,
+            listener: listener.map(|listener| listener.number).unwrap_or_default(),
             mapped_port: 0,
         };
         Ok(SyntheticRequest { head, client, host: DryRunHost(now), port })

@@ -12,7 +12,7 @@ use super::{LintInput, ResourceTexts};
 use crate::{Route, RouteTarget};
 
 pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Problem> {
-    let routes = input.snapshot.router.routes();
+    let routes = input.snapshot.routes();
     let global = input.snapshot.global.all();
     let all = || routes.values().flat_map(|route| route.chain.all()).chain(global);
     let rules = |route: &Route| input.snapshot.global_rules(Some(route)).all();

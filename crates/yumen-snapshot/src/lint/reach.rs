@@ -15,6 +15,10 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
     let mut problems = Vec::new();
     for (one, value) in texts.iter() {
         let Some((field, list_field)) = one.kind.descriptor().host_fields else { continue };
+        // The client certificates of a scope are those of its listeners' handshakes, whatever the host.
+        if value.get("scopes").is_some() {
+            continue;
+        }
         let is_stream = one.kind.descriptor().traffic == TrafficClass::Stream;
         let label = if is_stream { "stream route" } else { "route" };
         let hosts = names(value, field, list_field);
@@ -47,15 +51,17 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
 /// On a listener without TLS this is correct.
 fn nameless_streams(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Problem> {
     // Sorted, so that the message names the same certificates in every run.
-    let by_name: BTreeMap<_, _> = input.snapshot.certificates().collect();
+    let by_name: BTreeMap<_, _> = input.snapshot.certificates.iter().collect();
     let open = by_name.iter().find(|(_, certificate)| certificate.client.is_none());
     let closed = by_name.iter().find(|(_, certificate)| certificate.client.is_some());
     let (Some((open, _)), Some((closed, _))) = (open, closed) else { return Vec::new() };
     let message = format!(
         "a stream route without sni: a listener of protocol tls forwards clients under {open}, which requires no client certificate, as well as under {closed}, which does"
     );
-    let nameless =
-        texts.iter().filter(|(one, value)| one.kind == Kind::StreamRoutes && value.get("sni").is_none());
+    let nameless = texts.iter().filter(|(one, value)| {
+        let is_of_node = value.get("scopes").is_none();
+        one.kind == Kind::StreamRoutes && is_of_node && value.get("sni").is_none()
+    });
     let hint = "set sni, or require client certificates under all names";
     nameless.map(|(one, _)| Problem::warning(one.to_string(), "sni", &*message).hint(hint)).collect()
 }

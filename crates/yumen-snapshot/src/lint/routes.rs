@@ -6,14 +6,23 @@ use std::sync::Arc;
 use yumen_base::Problem;
 
 use crate::router::RouteOverlap;
-use crate::{Route, Snapshot};
+use crate::{Route, Router, Snapshot};
 
 pub(super) fn check(snapshot: &Snapshot) -> Vec<Problem> {
-    let routes = snapshot.router.routes();
-    snapshot.router.overlaps().iter().filter_map(|overlap| problem(overlap, &routes)).collect()
+    let of_table = |router: &Router, place: &str| -> Vec<Problem> {
+        let routes = router.routes();
+        router.overlaps().iter().filter_map(|overlap| problem(overlap, &routes, place)).collect()
+    };
+    let mut problems = of_table(&snapshot.router, "");
+    // A route may be reachable in one of its scopes and not in another.
+    for scope in snapshot.scopes() {
+        problems.extend(of_table(&scope.router, &format!("in scope {}, ", scope.id)));
+    }
+    problems
 }
 
-fn problem(overlap: &RouteOverlap, routes: &BTreeMap<&str, &Arc<Route>>) -> Option<Problem> {
+/// `place` begins the message.
+fn problem(overlap: &RouteOverlap, routes: &BTreeMap<&str, &Arc<Route>>, place: &str) -> Option<Problem> {
     let RouteOverlap { route: id, by, is_shadowed } = overlap;
     let (route, first) = (&routes.get(&**id)?.matching, &routes.get(&**by)?.matching);
     let is_star = first.hosts.iter().any(|host| &**host == "*");
@@ -30,10 +39,14 @@ fn problem(overlap: &RouteOverlap, routes: &BTreeMap<&str, &Arc<Route>>) -> Opti
     };
     let object = format!("routes/{id}");
     Some(if *is_shadowed {
-        Problem::error(object, "uri", format!("no request gets to this route: routes/{by} {reason}"))
+        Problem::error(object, "uri", format!("{place}no request gets to this route: routes/{by} {reason}"))
             .hint("give it a higher priority or a path of its own, or remove it")
     } else {
-        Problem::warning(object, "priority", format!("routes/{by} {reason}, and gets the requests of both"))
-            .hint("give the two routes different priorities")
+        Problem::warning(
+            object,
+            "priority",
+            format!("{place}routes/{by} {reason}, and gets the requests of both"),
+        )
+        .hint("give the two routes different priorities")
     })
 }

@@ -326,3 +326,20 @@ fn an_anonymous_consumer_that_is_not_there_is_warned_of() {
     let expected = "warning: routes/a at plugins.key-auth.anonymous_consumer: consumer ghost does not exist: requests without a key are refused";
     assert!(found.iter().any(|line| line == expected), "{found:?}");
 }
+
+#[test]
+fn routes_overlap_within_a_scope_only() {
+    let listener = "listeners:\n- {id: l, address: \"0.0.0.0:1\", protocol: http}\n";
+    let scopes =
+        "scopes:\n- {id: s, listeners: [l], hosts: [s.test]}\n- {id: t, listeners: [l], hosts: [t.test]}\n";
+    let with = |a: &str, b: &str| {
+        let upstream = "upstream: {nodes: {\"10.0.0.1:80\": 1}}";
+        format!(
+            "{listener}{scopes}routes:\n- {{id: a, uri: /x, {upstream}{a}}}\n- {{id: b, uri: /x, {upstream}{b}}}\n"
+        )
+    };
+    check(&with("", ", scopes: [s]"), &[]);
+    check(&with(", scopes: [s]", ", scopes: [t]"), &[]);
+    let shadowed = "error: routes/b at uri: in scope s, no request gets to this route: routes/a has the same host, path and priority and a lower id";
+    check(&with(", scopes: [s]", ", scopes: [s, t]"), &[shadowed]);
+}

@@ -18,7 +18,7 @@ fn route(text: &str) -> Arc<StreamRoute> {
         sni: given(4).map(Box::from),
     };
     let info = yumen_plugin::RouteInfo { id: words[0].into(), ..Default::default() };
-    Arc::new(StreamRoute { info, matching, target: RouteTarget::None, chain: Arc::default() })
+    Arc::new(StreamRoute { info, matching, target: RouteTarget::None, chain: Arc::default(), scopes: None })
 }
 
 fn router<'t>(routes: impl IntoIterator<Item = &'t str>) -> StreamRouter {

@@ -38,6 +38,9 @@ pub(crate) struct ExplainArgs {
     /// Server name of the TLS handshake [default: the host of an https or tls URL]
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
+    /// Listener of the configuration (id) that accepts the request or stream [default: one of the node's settings]
+    #[arg(long, value_name = "LISTENER")]
+    listener: Option<String>,
     /// Explain why this route or stream route (id or name) does not match
     #[arg(long, value_name = "ROUTE")]
     why_not: Option<String>,
@@ -81,6 +84,7 @@ fn question(args: &ExplainArgs) -> anyhow::Result<Question> {
         client_ip: args.client_ip,
         consumer: args.consumer.clone(),
         sni: args.sni.clone(),
+        listener: args.listener.clone(),
         why_not: args.why_not.clone(),
         ..Question::default()
     };

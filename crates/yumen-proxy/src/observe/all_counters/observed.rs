@@ -155,6 +155,7 @@ pub(super) fn example() -> AllCounters {
             path: "/".into(),
             client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
             sni: None,
+            listener: None,
             is_cut: false,
             consumer: None,
             route_id: Some("1".into()),

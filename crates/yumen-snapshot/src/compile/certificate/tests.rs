@@ -3,7 +3,7 @@ use yumen_config::Kind;
 
 use super::super::tests::{compiler, found, put};
 use crate::Snapshot;
-use crate::compile::tables::ServerNames;
+use crate::compile::tables::ScopedServerNames;
 use crate::compile::{Compiler, ConfigChange};
 
 fn long(text: &str) -> String {
@@ -27,7 +27,7 @@ fn client_section(more: Value) -> Option<Value> {
 /// One whose node fetches a certificate for `two.test`.
 fn fetching() -> Compiler {
     let mut compiler = compiler();
-    compiler.server_names = ServerNames::new(vec!["acme-two".into()].into());
+    compiler.downstream.server_names = ScopedServerNames::new(vec!["acme-two".into()].into());
     compiler
 }
 

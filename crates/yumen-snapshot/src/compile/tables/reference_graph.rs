@@ -32,6 +32,13 @@ impl ReferenceGraph {
         on.into_iter().for_each(|on| self.remove(on, dependent));
     }
 
+    /// The references to objects of a kind: the named object and its dependent.
+    pub(crate) fn to(&self, kind: Kind) -> impl Iterator<Item = (&ObjectName, &ObjectName)> {
+        let first = (ObjectName::new(kind, ""), ObjectName::new(Kind::Routes, ""));
+        let pairs = self.pairs.range(first..).take_while(move |(on, _)| on.kind == kind);
+        pairs.map(|(on, dependent)| (on, dependent))
+    }
+
     /// The dependents of an object, in the order of their names.
     pub(crate) fn dependents_of<'d>(
         &'d self,

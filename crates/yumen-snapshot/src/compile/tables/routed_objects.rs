@@ -1,9 +1,11 @@
-//! Staged routes and stream routes, with the routing table that serves them.
+//! Staged routes and stream routes, with the routing tables that serve them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Table;
 use crate::route::Route;
+use crate::route::ScopeIds;
 use crate::router::Router;
 use crate::streams::{StreamRoute, StreamRouter};
 
@@ -17,6 +19,15 @@ pub(crate) trait RoutingTable {
 
     /// Removes a route. The route must have the host and path patterns it was inserted with.
     fn remove(&mut self, route: &Self::Route);
+
+    /// Whether the table has no route.
+    fn is_empty(&self) -> bool;
+
+    /// A table of the same settings without routes.
+    fn without_routes(&self) -> Self;
+
+    /// The scopes that a route belongs to; empty for the listeners of the node's settings.
+    fn scopes(route: &Self::Route) -> &[Arc<str>];
 }
 
 impl RoutingTable for Router {
@@ -29,6 +40,18 @@ impl RoutingTable for Router {
     fn remove(&mut self, route: &Route) {
         Router::remove(self, route);
     }
+
+    fn is_empty(&self) -> bool {
+        Router::is_empty(self)
+    }
+
+    fn without_routes(&self) -> Router {
+        Router::without_routes(self)
+    }
+
+    fn scopes(route: &Route) -> &[Arc<str>] {
+        ScopeIds::list(&route.scopes)
+    }
 }
 
 impl RoutingTable for StreamRouter {
@@ -40,6 +63,18 @@ impl RoutingTable for StreamRouter {
 
     fn remove(&mut self, route: &StreamRoute) {
         StreamRouter::remove(self, route);
+    }
+
+    fn is_empty(&self) -> bool {
+        StreamRouter::is_empty(self)
+    }
+
+    fn without_routes(&self) -> StreamRouter {
+        StreamRouter::default()
+    }
+
+    fn scopes(route: &StreamRoute) -> &[Arc<str>] {
+        ScopeIds::list(&route.scopes)
     }
 }
 
@@ -60,27 +95,47 @@ impl<R, S> RoutedObject<R, S> {
     }
 }
 
-/// The staged objects of a kind, and the routing table with those that are linked and enabled.
+/// The staged objects of a kind, and the routing tables with those that are linked and enabled.
 ///
-/// The table finds a route by its patterns, so it must lose a route before the patterns of that route change.
+/// A table finds a route by its patterns, so it must lose a route before the patterns of that route change.
 #[derive(Debug, Default)]
 pub(crate) struct RoutedObjects<T: RoutingTable, S> {
     objects: Table<Box<RoutedObject<T::Route, S>>>,
+    /// The routes without scopes.
     table: T,
+    /// The routes of each scope, whether or not the scope exists: the order of arrival does not matter. No table is
+    /// empty.
+    scoped: Table<T>,
+    /// Scopes whose table changed.
+    touched: BTreeSet<Arc<str>>,
 }
 
 impl<T: RoutingTable, S> RoutedObjects<T, S> {
     pub(crate) fn new(table: T) -> RoutedObjects<T, S> {
-        RoutedObjects { objects: Table::default(), table }
+        let (objects, scoped) = (Table::default(), Table::default());
+        RoutedObjects { objects, table, scoped, touched: BTreeSet::new() }
     }
 
-    /// The routing table, for a snapshot.
+    /// The routing table without scopes, for a snapshot.
     pub(crate) fn table(&self) -> &T {
         &self.table
     }
 
     pub(crate) fn table_mut(&mut self) -> &mut T {
         &mut self.table
+    }
+
+    /// The routing table of a scope, for a snapshot.
+    pub(crate) fn table_of(&self, scope: &str) -> T
+    where
+        T: Clone,
+    {
+        self.scoped.get(scope).cloned().unwrap_or_else(|| self.table.without_routes())
+    }
+
+    /// The scopes whose routing table changed since the last call.
+    pub(crate) fn take_touched(&mut self) -> BTreeSet<Arc<str>> {
+        std::mem::take(&mut self.touched)
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<&RoutedObject<T::Route, S>> {
@@ -93,11 +148,22 @@ impl<T: RoutingTable, S> RoutedObjects<T, S> {
         self.objects.insert(id, Box::new(RoutedObject { staged, route: Arc::new(route), is_routed: false }));
     }
 
-    /// Takes an object out of the routing table; returns its staged form for changes before the next link.
+    /// Takes an object out of its routing tables; returns its staged form for changes before the next link.
     pub(crate) fn unroute(&mut self, id: &str) -> Option<&mut S> {
         let object = self.objects.get_mut(id)?;
         if std::mem::take(&mut object.is_routed) {
-            self.table.remove(&object.route);
+            let scopes = T::scopes(&object.route);
+            if scopes.is_empty() {
+                self.table.remove(&object.route);
+            }
+            for scope in scopes {
+                let Some(table) = self.scoped.get_mut(scope) else { continue };
+                table.remove(&object.route);
+                if table.is_empty() {
+                    self.scoped.remove(scope);
+                }
+                self.touched.insert(scope.clone());
+            }
         }
         Some(&mut object.staged)
     }
@@ -117,8 +183,17 @@ impl<T: RoutingTable, S> RoutedObjects<T, S> {
         let Some(object) = self.objects.get_mut(id) else { return };
         object.route = Arc::new(route);
         object.is_routed = is_enabled;
-        if is_enabled {
+        if !is_enabled {
+            return;
+        }
+        let scopes = T::scopes(&object.route);
+        if scopes.is_empty() {
             self.table.insert(&object.route);
+        }
+        for scope in scopes {
+            let table = self.scoped.entry(scope.clone()).or_insert_with(|| self.table.without_routes());
+            table.insert(&object.route);
+            self.touched.insert(scope.clone());
         }
     }
 }

@@ -7,8 +7,8 @@ use foldhash::fast::RandomState;
 use yumen_base::Problem;
 
 use super::Table;
+use crate::certificates::{Certificates, CompiledCertificate, find_certificate};
 use crate::compile::names::ObjectName;
-use crate::snapshot::{Certificates, CompiledCertificate, find_certificate};
 
 struct StagedSsl {
     certificate: Arc<CompiledCertificate>,
@@ -42,6 +42,11 @@ impl ServerNames {
         }
     }
 
+    /// Whether no object has a name.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
     /// Whether an object has a key to present.
     pub(crate) fn has_key(&self, id: &str) -> bool {
         self.objects.get(id).is_some_and(|object| !object.certificate.keys.is_empty())
@@ -53,7 +58,12 @@ impl ServerNames {
     }
 
     /// Adds or replaces the certificate of an object, and claims its names.
-    pub(crate) fn insert(&mut self, id: &Arc<str>, certificate: CompiledCertificate, names: Vec<Box<str>>) {
+    pub(crate) fn insert(
+        &mut self,
+        id: &Arc<str>,
+        certificate: Arc<CompiledCertificate>,
+        names: Vec<Box<str>>,
+    ) {
         // The names of the previous version are released first; the new one may claim others.
         self.remove(id);
         for name in &names {
@@ -64,7 +74,7 @@ impl ServerNames {
             }
         }
         self.client_policies += usize::from(certificate.client.is_some());
-        let staged = StagedSsl { certificate: Arc::new(certificate), server_names: names.clone() };
+        let staged = StagedSsl { certificate, server_names: names.clone() };
         self.objects.insert(id.clone(), staged);
         names.into_iter().for_each(|name| self.assign(name));
     }

@@ -12,6 +12,7 @@ fn route(port: u16) -> StreamRoute {
         matching: StreamMatching { server_port: Some(port), ..StreamMatching::default() },
         target: RouteTarget::None,
         chain: Arc::default(),
+        scopes: None,
     }
 }
 

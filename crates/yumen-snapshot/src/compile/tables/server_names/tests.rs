@@ -3,11 +3,12 @@ use std::sync::Arc;
 use yumen_config::Kind;
 
 use super::ServerNames;
+use crate::certificates::CompiledCertificate;
 use crate::compile::names::ObjectName;
-use crate::snapshot::CompiledCertificate;
 
-fn certificate(id: &str) -> CompiledCertificate {
-    CompiledCertificate { id: id.into(), keys: [Arc::new(()) as Arc<_>].into(), rules: None, client: None }
+fn certificate(id: &str) -> Arc<CompiledCertificate> {
+    let keys = [Arc::new(()) as Arc<_>].into();
+    Arc::new(CompiledCertificate { id: id.into(), keys, rules: None, client: None })
 }
 
 /// The id of the certificate that is presented for `x`.
