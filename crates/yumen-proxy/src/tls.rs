@@ -53,7 +53,7 @@ pub use loader::CertificateLoader;
 pub use provider::TlsVersions;
 pub(crate) use quic::{quic_info, requests_client_certificate};
 pub(crate) use sessions::UpstreamTlsClient;
-pub use terms::{ClientTrustTerms, ValidityTerm, client_terms, terms_of, upstream_authorities};
+pub use terms::{ClientTrustTerms, ValidityTerm, client_terms, scope_terms, terms_of, upstream_authorities};
 pub use tickets::{TICKET_KEY_BYTES, TicketKeys};
 pub(crate) use upstream::{plain_client, shared_client};
 

@@ -1,7 +1,8 @@
 //! Validity periods of trusted authorities and revocation lists, for expiry warnings.
 
+use yumen_snapshot::compile::Loaded;
 use yumen_snapshot::upstream::{ActiveChecks, ProbeKind};
-use yumen_snapshot::{CompiledCertificate, Upstream};
+use yumen_snapshot::{CompiledCertificate, CompiledScope, Upstream};
 
 use super::authorities::TrustedAuthorities;
 pub use super::authorities::ValidityTerm;
@@ -22,7 +23,16 @@ pub struct ClientTrustTerms<'c> {
 
 /// The validity periods that the handshakes of a certificate depend on.
 pub fn client_terms(certificate: &CompiledCertificate) -> ClientTrustTerms<'_> {
-    let rules = certificate.rules.as_ref().and_then(|rules| rules.downcast_ref::<CompiledTlsRules>());
+    terms_of_rules(certificate.rules.as_ref())
+}
+
+/// The validity periods that the handshakes of a scope depend on.
+pub fn scope_terms(scope: &CompiledScope) -> ClientTrustTerms<'_> {
+    terms_of_rules(scope.tls())
+}
+
+fn terms_of_rules(rules: Option<&Loaded>) -> ClientTrustTerms<'_> {
+    let rules = rules.and_then(|rules| rules.downcast_ref::<CompiledTlsRules>());
     let Some(check) = rules.and_then(|rules| rules.client.as_deref()) else {
         return ClientTrustTerms::default();
     };

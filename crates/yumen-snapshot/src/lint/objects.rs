@@ -8,7 +8,8 @@ use yumen_config::Kind;
 use yumen_config::resource::{KindDescriptor, ReferencePlace, ReferenceRule};
 
 use super::{LintInput, ResourceTexts};
-use crate::Upstream;
+use crate::scope::HostMap;
+use crate::{Snapshot, Upstream};
 
 /// The kind of objects that a field refers to.
 fn kind_named_by(field: &str) -> Option<Kind> {
@@ -21,6 +22,7 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
     let mut problems = unused(texts);
     problems.extend(keyless(texts));
     problems.extend(missing_anonymous_consumers(texts));
+    problems.extend(scopeless(input.snapshot));
     for (_, upstream) in input.snapshot.upstreams() {
         problems.extend(nowhere(upstream));
         if input.strict && upstream.protocol.scheme.is_tls() && !upstream.tls.settings.verify {
@@ -30,6 +32,16 @@ pub(super) fn check(input: &LintInput<'_>, texts: &ResourceTexts<'_>) -> Vec<Pro
         }
     }
     problems
+}
+
+/// Listeners that no scope names.
+fn scopeless(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
+    let without = snapshot.listeners().filter(|listener| matches!(listener.hosts, HostMap::None));
+    without.map(|listener| {
+        let message = "no scope names this listener: requests get 404, and other connections are closed";
+        Problem::warning(format!("listeners/{}", listener.id), "", message)
+            .hint("name it in listeners of a scope")
+    })
 }
 
 fn unused(texts: &ResourceTexts<'_>) -> Vec<Problem> {

@@ -343,3 +343,15 @@ fn routes_overlap_within_a_scope_only() {
     let shadowed = "error: routes/b at uri: in scope s, no request gets to this route: routes/a has the same host, path and priority and a lower id";
     check(&with(", scopes: [s]", ", scopes: [s, t]"), &[shadowed]);
 }
+
+#[test]
+fn a_listener_without_a_scope_is_reported() {
+    let listeners = "listeners:\n- {id: l, address: \"0.0.0.0:1\", protocol: http}\n- {id: m, address: \"0.0.0.0:2\", protocol: http}\n";
+    let text = format!("{listeners}scopes:\n- {{id: s, listeners: [l]}}\n");
+    check(
+        &text,
+        &[
+            "warning: listeners/m: no scope names this listener: requests get 404, and other connections are closed",
+        ],
+    );
+}

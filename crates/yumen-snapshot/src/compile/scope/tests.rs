@@ -105,10 +105,9 @@ fn routes_of_one_scope_do_not_serve_the_hosts_of_another() {
     // A route with all hosts, attached to one scope: only the intersection is served.
     let hosts = ["bar.com", "*.example.com", "*.foo.example.com", "abc.foo.example.com"];
     for id in ["empty", "wildcard", "wildcard-foo", "exact"] {
-        let alone = changes
-            .iter()
-            .cloned()
-            .filter(|change| !matches!(change, ConfigChange::Put(one) if one.kind == Kind::Routes));
+        let is_route =
+            |change: &ConfigChange| matches!(change, ConfigChange::Put(one) if one.kind == Kind::Routes);
+        let alone = changes.iter().filter(|change| !is_route(change)).cloned();
         let (_, snapshot) = compiled(alone.chain([route("only", &[id], &hosts)]));
         let served = hosts.map(|host| routed(&snapshot, "web", &host.replace('*', "x")) == "only");
         let expected = ["empty", "wildcard", "wildcard-foo", "exact"].map(|of| of == id);

@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use yumen_base::Problem;
-use yumen_proxy::tls::{ValidityTerm, client_terms, terms_of, upstream_authorities};
+use yumen_proxy::tls::{
+    ClientTrustTerms, ValidityTerm, client_terms, scope_terms, terms_of, upstream_authorities,
+};
 use yumen_snapshot::Snapshot;
 
 use super::{DAY_S, SERIES_MAX, ends_soon};
@@ -26,7 +28,8 @@ pub(super) enum TrustedKind {
 
 /// Trusted material of all objects; at most `SERIES_MAX`, the earliest to expire.
 pub(super) fn look(snapshot: &Snapshot) -> Vec<TrustedMaterial> {
-    let mut all: Vec<TrustedMaterial> = of_clients(snapshot).chain(of_upstreams(snapshot)).collect();
+    let mut all: Vec<TrustedMaterial> =
+        of_clients(snapshot).chain(of_scopes(snapshot)).chain(of_upstreams(snapshot)).collect();
     all.retain(|trusted| !trusted.terms.is_empty());
     all.sort_by_cached_key(|trusted| {
         let first = trusted.terms.iter().map(|term| term.until_unix_s).min();
@@ -41,19 +44,23 @@ fn of_clients(snapshot: &Snapshot) -> impl Iterator<Item = TrustedMaterial> {
     // The table has one entry per name: visit each object once.
     let objects = snapshot.certificates().filter(move |(_, certificate)| seen.insert(&certificate.id));
     objects.flat_map(|(_, certificate)| {
-        let terms = client_terms(certificate);
-        let object = format!("ssls/{}", certificate.id);
-        let revoked: Vec<ValidityTerm> = terms.revoked.into_iter().cloned().collect();
-        [
-            TrustedMaterial::new(
-                &object,
-                "client.ca",
-                TrustedKind::Authorities("clients"),
-                terms.authorities,
-            ),
-            TrustedMaterial::new(&object, "client.crl", TrustedKind::Revoked, &revoked),
-        ]
+        of_handshakes(&format!("ssls/{}", certificate.id), "", client_terms(certificate))
     })
+}
+
+fn of_scopes(snapshot: &Snapshot) -> impl Iterator<Item = TrustedMaterial> {
+    let scopes = snapshot.scopes();
+    scopes.flat_map(|scope| of_handshakes(&format!("scopes/{}", scope.id), "tls.", scope_terms(scope)))
+}
+
+/// The material of an object with rules for client certificates at `place`.
+fn of_handshakes(object: &str, place: &str, terms: ClientTrustTerms<'_>) -> [TrustedMaterial; 2] {
+    let revoked: Vec<ValidityTerm> = terms.revoked.into_iter().cloned().collect();
+    let (ca, crl) = (format!("{place}client.ca"), format!("{place}client.crl"));
+    [
+        TrustedMaterial::new(object, &ca, TrustedKind::Authorities("clients"), terms.authorities),
+        TrustedMaterial::new(object, &crl, TrustedKind::Revoked, &revoked),
+    ]
 }
 
 fn of_upstreams(snapshot: &Snapshot) -> impl Iterator<Item = TrustedMaterial> {
