@@ -202,11 +202,6 @@ impl DownstreamTlsAcceptor {
         DownstreamTlsAcceptor { for_streams: true, alt_svc: None, ..self.clone() }
     }
 
-    /// An acceptor for the connections of a listener of the configuration.
-    pub fn for_listener(&self, _number: ListenerNumber) -> DownstreamTlsAcceptor {
-        self.clone()
-    }
-
     /// Performs a handshake with a client.
     pub(crate) async fn accept(&self, mut tcp: TcpConnection) -> Result<AcceptedTls, HandshakeRefusal> {
         // Checked before rustls, which would respond to cleartext with an alert.

@@ -5,6 +5,7 @@ mod handover;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -276,7 +277,7 @@ fn twenty_changes_of_one_listener_disturb_no_request_of_another() {
 }
 
 #[test]
-fn an_exchange_on_a_closed_listener_ends_and_its_connection_stays_open_until_then() {
+fn an_exchange_on_a_closed_listener_ends_and_the_next_request_ends_its_connection() {
     let gate = crate::harness::upstream::Gate::default();
     let upstream = Upstream::gated(&gate, "x");
     let address = free_port();
@@ -288,6 +289,39 @@ fn an_exchange_on_a_closed_listener_ends_and_its_connection_stays_open_until_the
     eventually("the listener is closed", 5, || is_refused(address));
     gate.open();
     assert_eq!(client.reply().text(), "x");
+    let reply = client.get("/");
+    assert_eq!((reply.status, reply.field("connection")), (404, Some("close")));
+    assert!(client.is_closed_within(Duration::from_secs(5)));
+}
+
+#[test]
+fn an_http2_connection_of_a_closed_listener_gets_goaway_with_its_next_response() {
+    let upstream = Upstream::text("x");
+    let address = free_port();
+    let gateway = start(&http_document(&[http("a", address)], &upstream));
+    http2::run(async {
+        let mut client = Http2Client::connect(address).await;
+        assert_eq!(client.get("/").await.body, b"x");
+        gateway.apply(&http_document(&[], &upstream));
+        assert_eq!(client.get("/").await.status, 404);
+        // The library ends the connection without an error after a GOAWAY with NO_ERROR.
+        assert!(client.connection.await.unwrap().is_ok());
+    });
+}
+
+#[test]
+fn a_listener_that_is_written_again_does_not_serve_connections_of_its_predecessor() {
+    let upstream = Upstream::text("x");
+    let address = free_port();
+    let document = http_document(&[http("a", address)], &upstream);
+    let gateway = start(&document);
+    let mut client = Client::connect(address);
+    assert_eq!(client.get("/").text(), "x");
+    gateway.apply(&http_document(&[], &upstream));
+    gateway.apply(&document);
+    eventually("the listener is open", 5, || is_open(&gateway, "a", address));
+    assert_eq!(client.get("/").status, 404);
+    assert_eq!(get(address).text(), "x");
 }
 
 #[test]
@@ -386,7 +420,7 @@ impl<T: Read + Write> ReadWrite for T {}
 /// The response to a datagram.
 fn answer(at: SocketAddr) -> Vec<u8> {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     socket.send_to(b"hello", at).unwrap();
     let mut room = [0; 64];
     let count = socket.recv(&mut room).expect("an answer");
