@@ -102,7 +102,7 @@ fn a_response_to_every_request_is_explained_and_its_idle_parts_are_reported() {
     assert_eq!(problems, ["actions.request_fields: no effect: `redirect` answers every request"]);
     let question = Question { method: "GET".into(), url: "http://a/".into(), ..Question::default() };
     let result = outcome(&snapshot, &question, Now::default()).unwrap();
-    assert_eq!((result.status, result.plugin.as_deref()), (Some(301), Some("actions")));
+    assert_eq!((result.status, result.plugin), (Some(301), Some("actions")));
 }
 
 #[test]

@@ -265,13 +265,13 @@ fn random_rules_have_the_precedence_of_the_gateway_api() {
         let random = SeededRandom::new(seed);
         let rules: Vec<GatewayRule> = (0..12).map(|_| GatewayRule::random(&random)).collect();
         let routes: Vec<_> =
-            rules.iter().enumerate().map(|(at, rule)| (format!("r{at}"), rule.route())).collect();
+            rules.iter().enumerate().map(|(at, rule)| (format!("r{at:02}"), rule.route())).collect();
         let snapshot = snapshot(&routes);
         for _ in 0..24 {
             let ask = GatewayRequest::random(&random);
             let ranked =
                 rules.iter().enumerate().filter_map(|(at, rule)| Some((rule.rank(&ask)?, Reverse(at))));
-            let expected = ranked.max().map_or("-".into(), |(_, Reverse(at))| format!("r{at}"));
+            let expected = ranked.max().map_or("-".into(), |(_, Reverse(at))| format!("r{at:02}"));
             let request = ask.text();
             assert_eq!(found(&snapshot, &request), expected, "seed {seed}, {request}\n{rules:#?}");
             reached += usize::from(expected != "-");
