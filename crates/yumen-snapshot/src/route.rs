@@ -32,7 +32,7 @@ pub enum RouteTarget {
     },
 }
 
-/// Weighted backends of a route. Backends of weight 0 get only requests of their sessions.
+/// Weighted backends of a route. Those of weight 0 are left out, unless the route keeps sessions.
 #[derive(Debug)]
 pub struct WeightedTargets {
     /// The backends.

@@ -439,7 +439,8 @@ impl Compiler {
         let mut problems = Vec::new();
         let service = staged.service.as_ref().and_then(|id| self.staged.services.get(id));
         let config = staged.plugin_config.as_ref().and_then(|id| self.staged.plugin_configs.get(id));
-        let target = self.target(name, staged, service, &mut problems);
+        let keeps_sessions = previous.forwarding.as_ref().is_some_and(|rules| rules.session.is_some());
+        let target = self.target(name, staged, service, keeps_sessions, &mut problems);
         let empty_chain = &self.context.empty_chain;
         let chain = match target {
             // A refused request must not run plugins: a mocking plugin would answer it, a limit would count it.
@@ -481,6 +482,7 @@ impl Compiler {
         name: &ObjectName,
         staged: &StagedRoute,
         service: Option<&StagedService>,
+        keeps_sessions: bool,
         problems: &mut Vec<Problem>,
     ) -> RouteTarget {
         let refuse = |status, message: &str| RouteTarget::Refuse { status, message: message.into() };
@@ -515,7 +517,7 @@ impl Compiler {
         match target {
             StagedTarget::None => RouteTarget::None,
             StagedTarget::Inline(slot) => RouteTarget::Upstream(*slot),
-            StagedTarget::Weighted(backends) => self.weighted_target(backends, |at, id| {
+            StagedTarget::Weighted(backends) => self.weighted_target(backends, keeps_sessions, |at, id| {
                 missing(&format!("backends[{at}].upstream_id"), "upstream", id);
             }),
             StagedTarget::Named(id) => {

@@ -254,7 +254,7 @@ impl Compiler {
                 refuse("the stream route has no upstream")
             }
             StagedTarget::Inline(slot) => RouteTarget::Upstream(*slot),
-            StagedTarget::Weighted(backends) => self.weighted_target(backends, |at, id| {
+            StagedTarget::Weighted(backends) => self.weighted_target(backends, false, |at, id| {
                 drop(missing(&format!("backends[{at}].upstream_id"), "upstream", id));
             }),
             StagedTarget::Named(id) => {

@@ -93,10 +93,12 @@ impl Compiler {
         }
     }
 
-    /// Links weighted backends. The indexes of those whose upstream is missing go to `missing`, with its id.
+    /// Links weighted backends. The indexes of those whose upstream is missing go to `missing`, with its id. With
+    /// `keeps_sessions`, backends of weight 0 stay for their sessions.
     pub(super) fn weighted_target(
         &self,
         backends: &[StagedBackend],
+        keeps_sessions: bool,
         mut missing: impl FnMut(usize, &str),
     ) -> RouteTarget {
         let mut targets = Vec::with_capacity(backends.len());
@@ -105,6 +107,9 @@ impl Compiler {
             let slot = name.as_ref().and_then(|name| self.upstreams.slot_of(name));
             if let (None, Some(id)) = (slot, &backend.upstream) {
                 missing(at, id);
+            }
+            if backend.weight == 0 && !keeps_sessions {
+                continue;
             }
             let (weight, status) = (backend.weight, backend.status);
             let key = backend.upstream.as_deref().map_or(0, key_of);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use yumen_config::Kind;
 use yumen_config::node::SecretText;
 
-use super::{FILE, open_keyring};
+use super::{FILE, derive_keys, open_keyring};
 use crate::seal::TextSeal;
 use crate::state::ResourceKey;
 
@@ -65,4 +65,18 @@ fn a_keyring_that_is_none_is_refused_with_its_place() {
         let error = open_keyring(&directory.0, &[]).unwrap_err().to_string();
         assert!(error.contains(message), "{name}: {error}");
     }
+}
+
+#[test]
+fn keys_of_another_purpose_follow_from_the_keyring() {
+    let directory = Directory::new("derived");
+    assert!(derive_keys(&directory.0, &[], "a").is_empty(), "no file is created");
+    assert!(!directory.0.exists());
+    let configured = [SecretText(ONE.into())];
+    let own = derive_keys(&directory.0, &configured, "a");
+    write(&directory, &format!("# a comment\n{ONE}\nno key\n"), 0o600);
+    assert_eq!((own.len(), &derive_keys(&directory.0, &[], "a")), (1, &own));
+    // Neither the key itself nor that of another purpose.
+    assert_ne!(own[0], [1; 32]);
+    assert_ne!(own, derive_keys(&directory.0, &configured, "b"));
 }

@@ -53,7 +53,7 @@ fn a_stream_share_with_a_status_closes() {
 #[test]
 fn every_mirror_gets_its_share_with_the_body() {
     let main = Upstream::text("main");
-    let seen: Arc<Mutex<Vec<(String, Vec<u8>)>>> = Arc::default();
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let mirror = |name: &'static str| {
         let seen = seen.clone();
         Upstream::start(move |request, stream| {
@@ -85,7 +85,7 @@ fn every_mirror_gets_its_share_with_the_body() {
     }));
     let count = 200;
     for _ in 0..count {
-        let reply = gateway.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc".to_owned());
+        let reply = gateway.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
         assert_eq!((reply.status, &*reply.text()), (200, "main"));
     }
     eventually("all copies arrive", 20, || all.requests() == count);
