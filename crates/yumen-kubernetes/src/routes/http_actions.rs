@@ -11,7 +11,7 @@ use crate::model::{
     HttpCorsFilter, HttpExternalAuthFilter, HttpRedirectFilter, HttpRouteFilter, MirrorFilter,
 };
 
-/// Seconds for which a preflight response is kept if the filter does not say.
+/// Seconds for which clients keep a preflight response, as the API defaults.
 const MAX_AGE_S: u32 = 5;
 
 /// Translates the filters of one rule.

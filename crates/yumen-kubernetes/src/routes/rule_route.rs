@@ -55,7 +55,7 @@ impl RuleRoute<'_> {
         output
     }
 
-    /// The rule to write; `None` if the requests that it is for are not known.
+    /// The rule to write; `None` if one of its matches is not supported.
     fn routed(&self, position: usize, draft: RuleDraft, findings: &mut RuleFindings) -> Option<RoutedRule> {
         let plan = match draft.plan {
             Ok(plan) => RulePlan::Forward(Box::new(plan)),

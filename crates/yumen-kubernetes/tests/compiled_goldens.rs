@@ -1,0 +1,40 @@
+//! The compiler has no objection to the routes and upstreams of the goldens.
+
+mod cluster;
+mod compiler;
+
+use std::path::Path;
+
+use serde_json::Value;
+use yumen_config::{Kind, Resource};
+
+#[test]
+fn translated_resources_compile_without_problems() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens");
+    let mut count = 0;
+    for group in std::fs::read_dir(folder).unwrap() {
+        for entry in std::fs::read_dir(group.unwrap().path()).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let resources = first_resources(&cluster::documents(&text).unwrap());
+            count += resources.len();
+            let mut problems = compiler::compile(resources).problems;
+            let concerned = ["routes/", "stream_routes/", "upstreams/"];
+            problems.retain(|problem| concerned.iter().any(|kind| problem.object.starts_with(kind)));
+            assert!(problems.is_empty(), "{}: {problems:#?}", path.display());
+        }
+    }
+    assert!(count > 100, "{count} resources");
+}
+
+/// The resources of the first step of a case.
+fn first_resources(documents: &[Value]) -> Vec<Resource> {
+    let expected = documents.iter().find(|document| document["kind"] == "Expected");
+    let resources = expected.and_then(|expected| expected["deltas"][0]["resources"].as_object());
+    let resource = |(name, value): (&String, &Value)| {
+        let (kind, id) = name.split_once('/').unwrap();
+        let kind = Kind::ALL.iter().copied().find(|one| one.name() == kind).unwrap();
+        Resource::new(kind, id, value)
+    };
+    resources.into_iter().flatten().map(resource).collect()
+}
