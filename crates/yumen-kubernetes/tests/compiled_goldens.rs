@@ -20,6 +20,7 @@ fn translated_resources_compile_without_problems() {
             count += resources.len();
             let mut problems = compiler::compile(resources).problems;
             let concerned = ["routes/", "stream_routes/", "upstreams/"];
+            problems.retain(|problem| !problem.message.starts_with("not in force yet"));
             problems.retain(|problem| concerned.iter().any(|kind| problem.object.starts_with(kind)));
             assert!(problems.is_empty(), "{}: {problems:#?}", path.display());
         }
