@@ -95,7 +95,7 @@ fn sections_of(
         .collect();
     if allowed.is_empty() {
         let message =
-            format!("No listener of {} allows a {kind} of namespace {namespace}.", describe(reference, key));
+            format!("No listener of {} allows {kind}s of namespace {namespace}.", describe(reference, key));
         return Err(ConditionReason::new("NotAllowedByListeners", message));
     }
     let attached =

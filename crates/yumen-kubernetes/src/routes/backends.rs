@@ -180,7 +180,7 @@ impl<'r, 't> BackendResolver<'r, 't> {
             return Ok(());
         }
         let message = format!(
-            "No ReferenceGrant in namespace {namespace} permits a {} of namespace {} to refer to Service {}.",
+            "No ReferenceGrant in namespace {namespace} permits {}s of namespace {} to refer to Service {}.",
             self.route.kind, self.route.namespace, reference.name
         );
         Err(ConditionReason::new("RefNotPermitted", message))

@@ -62,7 +62,7 @@ impl RuleRoute<'_> {
             Err(RuleDefect::Unresolved) => RulePlan::Refuse(refusal_status(self.flavor)),
             Err(RuleDefect::Invalid(reason)) => {
                 findings.dropped.push((position, reason));
-                // Its requests must not reach what a less specific rule serves.
+                // Its requests must not reach a less specific rule.
                 return draft.matches.ok().map(|matches| RoutedRule {
                     name: draft.name,
                     matches,
