@@ -16,7 +16,7 @@ struct RandomChange {
     variant: u8,
 }
 
-const OBJECTS: usize = 16;
+const OBJECTS: usize = 28;
 const VARIANTS: u8 = 6;
 
 /// The object in a variant; `None` deletes it.
@@ -42,9 +42,21 @@ fn object(change: &RandomChange) -> (String, Option<Value>) {
             "",
             "gatewayclasses.gateway.networking.k8s.io",
         ),
-        13 => (gateway_group, "ReferenceGrant", "certs", "other"),
+        13 => (gateway_group, "ReferenceGrant", "shop", "other"),
         14 => ("v1", "Secret", "shop", "near"),
-        _ => ("v1", "ConfigMap", "certs", "clients"),
+        15 => ("v1", "ConfigMap", "certs", "clients"),
+        16 => (gateway_group, "HTTPRoute", "infra", "pages"),
+        17 => (gateway_group, "HTTPRoute", "shop", "cart"),
+        18 => (gateway_group, "GRPCRoute", "shop", "calls"),
+        19 => (gateway_group, "TCPRoute", "infra", "bytes"),
+        20 => (gateway_group, "TCPRoute", "infra", "later"),
+        21 => (gateway_group, "TLSRoute", "infra", "names"),
+        22 => ("v1", "Service", "shop", "cart"),
+        23 => ("discovery.k8s.io/v1", "EndpointSlice", "shop", "cart-1"),
+        24 => ("discovery.k8s.io/v1", "EndpointSlice", "shop", "cart-2"),
+        25 => (gateway_group, "BackendTLSPolicy", "shop", "strict"),
+        26 => (gateway_group, "BackendTLSPolicy", "shop", "other"),
+        _ => ("v1", "ConfigMap", "shop", "clients"),
     };
     let id =
         if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") };
@@ -62,6 +74,59 @@ fn object(change: &RandomChange) -> (String, Option<Value>) {
     let mut value = json!({ "apiVersion": api, "kind": kind, "metadata": metadata });
     fill(&mut value, kind, variant);
     (id, Some(value))
+}
+
+/// The specification of a route, a Service, a slice or a policy.
+fn fill_traffic(value: &mut Value, kind: &str, variant: u8) {
+    let is_even = variant.is_multiple_of(2);
+    let backends = json!([
+        { "name": "cart", "namespace": "shop", "port": 80 + u16::from(variant) / 4, "weight": variant },
+        { "name": "absent", "port": 80 },
+    ]);
+    let parents = json!([
+        { "name": if is_even { "web" } else { "api" }, "namespace": "infra" },
+        { "kind": "ListenerSet", "name": "one", "namespace": "infra", "sectionName": if variant < 3 { "http" } else { "https" } },
+    ]);
+    match kind {
+        "HTTPRoute" | "GRPCRoute" | "TLSRoute" | "TCPRoute" => {
+            let filters = json!([{ "type": "RequestHeaderModifier",
+                "requestHeaderModifier": { "set": [{ "name": "x-variant", "value": variant.to_string() }] } }]);
+            value["spec"] = json!({ "parentRefs": parents, "rules": [{ "backendRefs": backends }] });
+            if kind != "TCPRoute" {
+                value["spec"]["hostnames"] = json!([if is_even { "a.example.com" } else { "*.example.com" }]);
+            }
+            if kind == "HTTPRoute" && is_even {
+                value["spec"]["rules"][0]["filters"] = filters;
+            }
+        }
+        "Service" => {
+            let protocol = if is_even { Value::Null } else { json!("kubernetes.io/h2c") };
+            value["spec"] = json!({ "clusterIPs": ["10.96.0.1"], "ports": [
+                { "name": "web", "port": 80, "appProtocol": protocol }, { "name": "tls", "port": 81 },
+            ] });
+        }
+        "EndpointSlice" => {
+            let service = if variant < 5 { "cart" } else { "absent" };
+            value["metadata"]["labels"] = json!({ "kubernetes.io/service-name": service });
+            value["addressType"] = "IPv4".into();
+            value["ports"] = json!([{ "name": "web", "port": 8080 }, { "name": "tls", "port": 8443 }]);
+            value["endpoints"] = json!([
+                { "addresses": [format!("10.1.0.{variant}")], "conditions": { "ready": is_even, "serving": true } },
+                { "addresses": ["10.1.0.9"], "conditions": { "ready": variant < 3, "serving": true, "terminating": true } },
+            ]);
+        }
+        "BackendTLSPolicy" => {
+            let section = if is_even { json!("web") } else { Value::Null };
+            value["spec"] = json!({
+                "targetRefs": [{ "group": "", "kind": "Service", "name": "cart", "sectionName": section }],
+                "validation": {
+                    "caCertificateRefs": [{ "group": "", "kind": "ConfigMap", "name": if variant < 4 { "clients" } else { "absent" } }],
+                    "hostname": "cart.example.com",
+                },
+            });
+        }
+        _ => {}
+    }
 }
 
 fn fill(value: &mut Value, kind: &str, variant: u8) {
@@ -98,10 +163,10 @@ fn fill(value: &mut Value, kind: &str, variant: u8) {
         }
         "ReferenceGrant" => {
             let namespace = if variant < 4 { "infra" } else { "shop" };
-            let kinds = ["Gateway", "ListenerSet"].map(
+            let kinds = ["Gateway", "ListenerSet", "HTTPRoute", "TCPRoute", "TLSRoute"].map(
                 |kind| json!({ "group": "gateway.networking.k8s.io", "kind": kind, "namespace": namespace }),
             );
-            let to = if variant.is_multiple_of(2) { "Secret" } else { "ConfigMap" };
+            let to = ["Secret", "ConfigMap", "Service"][usize::from(variant) % 3];
             value["spec"] = json!({ "from": kinds, "to": [{ "group": "", "kind": to }] });
         }
         "Secret" => {
@@ -109,7 +174,9 @@ fn fill(value: &mut Value, kind: &str, variant: u8) {
             value["stringData"] = json!({ "tls.crt": cert, "tls.key": "key" });
         }
         "ConfigMap" => {
-            value["data"] = json!({ "ca.crt": if variant < 4 { "authority" } else { "nonsense" } });
+            // Upstreams have a lower bound on the length of authorities.
+            let authorities = "authority ".repeat(16);
+            value["data"] = json!({ "ca.crt": if variant < 4 { &authorities } else { "nonsense" } });
         }
         "Pod" => {
             let ready = if variant < 4 { "True" } else { "False" };
@@ -118,7 +185,7 @@ fn fill(value: &mut Value, kind: &str, variant: u8) {
                 "conditions": [{ "type": "Ready", "status": ready }],
             });
         }
-        _ => {}
+        _ => fill_traffic(value, kind, variant),
     }
 }
 
@@ -131,7 +198,7 @@ proptest! {
 
     #[test]
     fn incremental_equals_fresh(
-        batches in prop::collection::vec(prop::collection::vec(random_change(), 1..6), 1..16)
+        batches in prop::collection::vec(prop::collection::vec(random_change(), 1..12), 1..16)
     ) {
         let mut incremental = ModelCluster::new(CaseSettings::read(None));
         let mut present: BTreeMap<String, Value> = BTreeMap::new();
