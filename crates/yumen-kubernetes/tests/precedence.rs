@@ -151,7 +151,9 @@ impl CertificateInspector for NoCertificates {
 
 /// The snapshot of the routes, without scopes: the case has one listener.
 fn compiled(routes: &[RandomRoute], is_grpc: bool) -> Arc<Snapshot> {
-    let put = |kind, value: &Value| ClusterChange::Put(decode(kind, value.to_string().as_bytes()).unwrap());
+    let put = |kind, value: &Value| {
+        ClusterChange::Put(decode(kind, value.to_string().as_bytes()).expect("an object"))
+    };
     let class = json!({ "metadata": { "name": "yumen" }, "spec": { "controllerName": "gateway.yumen.io/controller" } });
     let gateway = json!({
         "metadata": { "name": "web", "namespace": "infra" },
@@ -164,9 +166,9 @@ fn compiled(routes: &[RandomRoute], is_grpc: bool) -> Arc<Snapshot> {
     let delta = translator.apply(changes, NOW);
     let resources = delta.resources.into_iter().filter_map(|change| match change {
         ResourceChange::Put(resource) if resource.name.kind == TranslatedKind::Routes => {
-            let mut value: Value = serde_json::from_str(&resource.json).unwrap();
-            value.as_object_mut().unwrap().remove("scopes");
-            Some(Resource::new(resource.name.kind.kind().unwrap(), &resource.name.id, &value))
+            let mut value: Value = serde_json::from_str(&resource.json).expect("JSON");
+            value.as_object_mut().expect("an object").remove("scopes");
+            Some(Resource::new(resource.name.kind.kind().expect("a kind"), &resource.name.id, &value))
         }
         _ => None,
     });
@@ -187,8 +189,8 @@ fn found(snapshot: &Snapshot, request: &RandomRequest, is_grpc: bool) -> Option<
         "url": format!("http://{}{}{separator}{query}", request.host, request.path),
         "headers": headers,
     });
-    let question: Question = serde_json::from_value(question).unwrap();
-    explain::outcome(snapshot, &question, NOW).unwrap().route.map(String::from)
+    let question: Question = serde_json::from_value(question).expect("a question");
+    explain::outcome(snapshot, &question, NOW).expect("a valid question").route.map(String::from)
 }
 
 /// Rank of a host pattern: exact names first, then the longest wildcard. `None` if it does not match.

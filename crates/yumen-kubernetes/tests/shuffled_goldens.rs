@@ -16,9 +16,9 @@ fn pools() -> Vec<Vec<Value>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens");
     let mut pools = Vec::new();
     for group in ["routes", "policy"] {
-        for entry in std::fs::read_dir(folder.join(group)).unwrap() {
-            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-            let mut objects = cluster::documents(&text).unwrap();
+        for entry in std::fs::read_dir(folder.join(group)).expect("a folder of goldens") {
+            let text = std::fs::read_to_string(entry.expect("a case").path()).expect("a readable case");
+            let mut objects = cluster::documents(&text).expect("YAML");
             objects.retain(|object| object["metadata"]["name"].is_string());
             pools.push(objects);
         }

@@ -28,7 +28,7 @@ impl CertificateInspector for NoCertificates {
 }
 
 fn object(kind: ClusterKind, value: &Value) -> ClusterObject {
-    decode(kind, value.to_string().as_bytes()).unwrap()
+    decode(kind, value.to_string().as_bytes()).expect("an object")
 }
 
 fn route(namespace: usize, name: usize, port: u16) -> ClusterObject {
@@ -116,6 +116,7 @@ fn change_time(
 
 #[test]
 #[ignore = "a measurement"]
+#[allow(clippy::print_stdout, reason = "the numbers are the result")]
 fn five_thousand_routes_and_single_changes() {
     let mut translator = ClusterTranslator::new(TranslationSettings::default(), Arc::new(NoCertificates));
     let mut all = Duration::MAX;
