@@ -5,8 +5,6 @@
 //! only: `model`, `settings`, `certificates`, `ports`, `resources`, `status`, `delta`, `derived`, `engine`, then the units of
 //! translation (`endpoints`, `gateway`, `policy`, `upstreams`, `routes`), then `translator`.
 
-#![allow(dead_code, unused_imports, reason = "units of routes and policies use the rest")]
-
 mod certificates;
 mod delta;
 mod derived;

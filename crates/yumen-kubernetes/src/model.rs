@@ -35,11 +35,11 @@ pub(crate) use grant::ReferenceGrantSpec;
 pub(crate) use grpc_route::{GrpcMethodMatch, GrpcRouteFilter, GrpcRouteMatch, GrpcRouteRule, GrpcRouteSpec};
 pub(crate) use http_filters::{
     HeaderModifier, HttpCorsFilter, HttpExternalAuthFilter, HttpPathModifier, HttpRedirectFilter,
-    HttpRewriteFilter, HttpRouteFilter, MirrorFilter, NamedValue,
+    HttpRouteFilter, MirrorFilter, NamedValue,
 };
 pub(crate) use http_route::{
-    HttpBackendReference, HttpRouteMatch, HttpRouteRule, HttpRouteSpec, RouteRetryPolicy, RouteTimeouts,
-    SessionPersistence, TypedNameValue,
+    HttpRouteMatch, HttpRouteRule, HttpRouteSpec, RouteRetryPolicy, RouteTimeouts, SessionPersistence,
+    TypedNameValue,
 };
 pub use kind::{ClusterKind, WatchedContent, WatchedKind};
 pub use meta::ObjectMeta;
@@ -47,7 +47,7 @@ pub(crate) use meta::{LabelMap, LabelSelector};
 pub use object::{ClusterChange, ClusterObject, ObjectKey};
 pub(crate) use object::{LeanObject, ObjectBody, SpecObject};
 pub(crate) use references::{BackendReference, ExtensionReference, ObjectReference, ParentReference};
-pub(crate) use stream_routes::{StreamRouteRule, StreamRouteSpecification};
+pub(crate) use stream_routes::StreamRouteSpecification;
 
 pub(crate) type GatewayClassObject = SpecObject<GatewayClassSpec>;
 pub(crate) type GatewayObject = SpecObject<GatewaySpec>;

@@ -15,7 +15,7 @@ use crate::derived::PolicyOutput;
 use crate::engine::{DerivedOutput, TrackedView, UnitOutput};
 use crate::model::{BackendTlsPolicyObject, ObjectKey};
 
-pub(crate) use selection::{PortPolicy, PortTls, port_policy};
+pub(crate) use selection::{PortTls, port_policy};
 pub(crate) use status::translate_policy_status;
 
 pub(crate) fn translate_policy(view: &TrackedView<'_>, policy: &ObjectKey) -> UnitOutput {

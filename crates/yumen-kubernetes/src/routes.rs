@@ -25,17 +25,41 @@ mod session;
 mod stream;
 mod timing;
 
+use yumen_base::problem::Problem;
+
 use crate::engine::{TrackedView, UnitOutput};
-use crate::model::{ClusterKind, ObjectKey};
+use crate::model::{ClusterKind, GrpcRouteObject, HttpRouteObject, ObjectKey, StreamRouteObject};
 
 pub(crate) use stream::translate_stream_section;
 
 pub(crate) fn translate_route(view: &TrackedView<'_>, route: &ObjectKey) -> UnitOutput {
-    match route.kind {
+    let mut output = match route.kind {
         ClusterKind::HttpRoute => http::translate(view, route),
         ClusterKind::GrpcRoute => grpc::translate(view, route),
         ClusterKind::TlsRoute => stream::translate_tls(view, route),
         ClusterKind::TcpRoute | ClusterKind::UdpRoute => stream::translate_candidate(view, route),
         _ => UnitOutput::default(),
+    };
+    // A route that only another controller serves is none of our concern.
+    if wants_default_gateways(view, route) && !output.statuses.is_empty() {
+        let message = "default Gateways are not supported, so the member has no effect";
+        let problem = Problem::warning(route.to_string(), "spec.useDefaultGateways", message);
+        output.problems.push(problem.hint("name each Gateway in spec.parentRefs"));
     }
+    output
+}
+
+fn wants_default_gateways(view: &TrackedView<'_>, route: &ObjectKey) -> bool {
+    let choice = match route.kind {
+        ClusterKind::HttpRoute => {
+            view.get::<HttpRouteObject>(route).and_then(|object| object.spec.use_default_gateways.as_ref())
+        }
+        ClusterKind::GrpcRoute => {
+            view.get::<GrpcRouteObject>(route).and_then(|object| object.spec.use_default_gateways.as_ref())
+        }
+        _ => {
+            view.get::<StreamRouteObject>(route).and_then(|object| object.spec.use_default_gateways.as_ref())
+        }
+    };
+    choice.is_some_and(|choice| &**choice == "All")
 }

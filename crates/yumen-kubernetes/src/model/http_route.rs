@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::http_filters::{HttpPathModifier, HttpRouteFilter};
+use super::http_filters::HttpRouteFilter;
 use super::references::{BackendReference, ParentReference};
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -100,12 +100,4 @@ pub(crate) struct SessionPersistence {
 pub(crate) struct SessionCookieConfig {
     /// `Session`, the default, or `Permanent`.
     pub(crate) lifetime_type: Option<Arc<str>>,
-}
-
-impl HttpRouteFilter {
-    /// The path modifier of a redirect or of a rewrite.
-    pub(crate) fn path_modifier(&self) -> Option<&HttpPathModifier> {
-        let redirect = self.request_redirect.as_ref().and_then(|redirect| redirect.path.as_ref());
-        redirect.or_else(|| self.url_rewrite.as_ref().and_then(|rewrite| rewrite.path.as_ref()))
-    }
 }

@@ -56,29 +56,19 @@ pub(crate) fn port_policy(
     PortPolicy { tls, policies }
 }
 
-/// The policy that takes precedence over `policy` at a target of the same form; `None` if `policy` is the first.
+/// The policy that takes precedence over that of `key` at one of its targets; `None` if there is none.
 pub(super) fn rival_of<'t>(
     view: &TrackedView<'t>,
     key: &ObjectKey,
-    policy: &BackendTlsPolicyObject,
     target: &PolicyTargetReference,
 ) -> Option<&'t ObjectKey> {
     let same_form = |other: &BackendTlsPolicyObject| {
         targets_of(other, &target.name).any(|theirs| theirs.section_name == target.section_name)
     };
+    // The policy is among them.
     let rivals = targeting(view, &key.namespace, &target.name).filter(|(_, other)| same_form(other));
     let first = rivals.min_by_key(|(other, object)| (object.meta.created_s, *other));
-    first.map(|(other, _)| other).filter(|other| **other != *key && policy_precedes(view, other, key, policy))
-}
-
-fn policy_precedes(
-    view: &TrackedView<'_>,
-    other: &ObjectKey,
-    key: &ObjectKey,
-    policy: &BackendTlsPolicyObject,
-) -> bool {
-    let other_created = view.get::<BackendTlsPolicyObject>(other).map(|object| object.meta.created_s);
-    other_created.is_some_and(|created| (created, other) < (policy.meta.created_s, key))
+    first.map(|(other, _)| other).filter(|other| **other != *key)
 }
 
 /// Whether a target is a Service.

@@ -43,7 +43,7 @@ fn conditions(
 ) -> Vec<ConditionDraft> {
     let judgment = judge(view, object);
     let targets: Vec<TargetVerdict> =
-        object.spec.target_refs.iter().map(|target| target_verdict(view, policy, object, target)).collect();
+        object.spec.target_refs.iter().map(|target| target_verdict(view, policy, target)).collect();
     let is_effective = targets.iter().any(|verdict| verdict.is_none());
     let mut losses = targets.into_iter().flatten();
     let accepted = match (losses.next(), is_effective, judgment.refusal) {
@@ -66,7 +66,6 @@ type TargetVerdict = Option<ConditionReason>;
 fn target_verdict(
     view: &TrackedView<'_>,
     policy: &ObjectKey,
-    object: &BackendTlsPolicyObject,
     target: &PolicyTargetReference,
 ) -> TargetVerdict {
     if !is_service(target) {
@@ -92,7 +91,7 @@ fn target_verdict(
     if !has_target {
         return Some(ConditionReason::new("TargetNotFound", format!("{name} does not exist.")));
     }
-    let rival = rival_of(view, policy, object, target)?;
+    let rival = rival_of(view, policy, target)?;
     let message = format!("{name} has the policy {}, which takes precedence.", rival.name);
     Some(ConditionReason::new("Conflicted", message))
 }

@@ -23,7 +23,6 @@ pub(super) struct RouteClaim<'r> {
 pub(super) struct ParentVerdict {
     /// The reference as `status.parents` has it.
     pub(super) reference: Value,
-    pub(super) gateway: ObjectKey,
     /// The sections to which the route attaches, or the reason why there is none.
     pub(super) sections: Result<Vec<AttachedSection>, ConditionReason>,
 }
@@ -51,7 +50,6 @@ pub(super) fn attach(view: &TrackedView<'_>, claim: RouteClaim<'_>) -> Vec<Paren
         if verdicts.iter().all(|verdict| verdict.reference != written) {
             verdicts.push(ParentVerdict {
                 reference: written,
-                gateway: parent.gateway.clone(),
                 sections: sections_of(view, claim, reference, &key, parent),
             });
         }
@@ -95,7 +93,7 @@ fn sections_of(
         .collect();
     if allowed.is_empty() {
         let message =
-            format!("No listener of {} allows a {kind} of namespace {namespace}.", describe(reference, key));
+            format!("No listener of {} allows {kind}s of namespace {namespace}.", describe(reference, key));
         return Err(ConditionReason::new("NotAllowedByListeners", message));
     }
     let attached =

@@ -29,7 +29,7 @@ pub(super) struct BackendPort {
     service: Arc<str>,
     port: u16,
     flavor: UpstreamFlavor,
-    /// Whether a policy asks for TLS, so that the certificate of the Gateway counts.
+    /// Whether a policy requires TLS, so that the certificate of the Gateway counts.
     has_policy: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct BackendResolver<'r, 't> {
     /// The first reference that does not resolve.
     pub(super) unresolved: Option<ConditionReason>,
     pub(super) policies: BTreeSet<PolicyUse>,
-    /// Whether a policy asks for TLS at one of the backends.
+    /// Whether a policy requires TLS at one of the backends.
     pub(super) has_policy: bool,
 }
 
@@ -180,7 +180,7 @@ impl<'r, 't> BackendResolver<'r, 't> {
             return Ok(());
         }
         let message = format!(
-            "No ReferenceGrant in namespace {namespace} permits a {} of namespace {} to refer to Service {}.",
+            "No ReferenceGrant in namespace {namespace} permits {}s of namespace {} to refer to Service {}.",
             self.route.kind, self.route.namespace, reference.name
         );
         Err(ConditionReason::new("RefNotPermitted", message))

@@ -4,14 +4,14 @@ use serde_json::{Map, Value, json};
 
 use super::backends::{BackendResolver, BackendTarget};
 use super::field_edits::edits_value;
-use super::path_edits::PathEdit;
+use super::path_edits::RulePathEdit;
 use super::rule::{BackendActions, RedirectPlan, ReferringAction, RewritePlan, RuleActions, RuleDefect};
 use crate::derived::{ConditionReason, UpstreamFlavor};
 use crate::model::{
     HttpCorsFilter, HttpExternalAuthFilter, HttpRedirectFilter, HttpRouteFilter, MirrorFilter,
 };
 
-/// Seconds for which a preflight response is kept if the filter does not say.
+/// Seconds for which clients keep a preflight response, as the API defaults.
 const MAX_AGE_S: u32 = 5;
 
 /// Translates the filters of one rule.
@@ -64,7 +64,7 @@ impl FilterTranslator<'_, '_, '_> {
             "URLRewrite" => {
                 once(&filter.kind, edits.rewrite.is_some())?;
                 let rewrite = filter.url_rewrite.as_ref().ok_or_else(|| no_member(filter))?;
-                let path = PathEdit::read(rewrite.path.as_ref(), self.all_prefixes)?;
+                let path = RulePathEdit::read(rewrite.path.as_ref(), self.all_prefixes)?;
                 let plan = RewritePlan { host: rewrite.hostname.clone(), path };
                 edits.rewrite = (plan != RewritePlan::default()).then_some(plan);
             }
@@ -121,7 +121,7 @@ impl FilterTranslator<'_, '_, '_> {
         if let Some(port) = written.port.filter(|port| *port != 0) {
             members.insert("port".to_owned(), port.into());
         }
-        let path = PathEdit::read(written.path.as_ref(), self.all_prefixes)?;
+        let path = RulePathEdit::read(written.path.as_ref(), self.all_prefixes)?;
         Ok(RedirectPlan { members, path })
     }
 

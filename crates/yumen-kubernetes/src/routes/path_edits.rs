@@ -7,22 +7,24 @@ use crate::model::HttpPathModifier;
 
 /// A change of a path.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum PathEdit {
+pub(super) enum RulePathEdit {
     Full(String),
     /// The replacement of the prefix of the match.
     Prefix(String),
 }
 
-impl PathEdit {
+impl RulePathEdit {
     /// Reads a modifier. `all_prefixes`: whether all matches of the rule are prefixes.
     pub(super) fn read(
         modifier: Option<&HttpPathModifier>,
         all_prefixes: bool,
-    ) -> Result<Option<PathEdit>, RuleDefect> {
+    ) -> Result<Option<RulePathEdit>, RuleDefect> {
         let Some(modifier) = modifier else { return Ok(None) };
         let edit = match (&*modifier.kind, &modifier.replace_full_path, &modifier.replace_prefix_match) {
-            ("ReplaceFullPath", Some(path), _) => PathEdit::Full(with_slash(path)),
-            ("ReplacePrefixMatch", _, Some(prefix)) if all_prefixes => PathEdit::Prefix(with_slash(prefix)),
+            ("ReplaceFullPath", Some(path), _) => RulePathEdit::Full(with_slash(path)),
+            ("ReplacePrefixMatch", _, Some(prefix)) if all_prefixes => {
+                RulePathEdit::Prefix(with_slash(prefix))
+            }
             ("ReplacePrefixMatch", _, Some(_)) => {
                 let message = "ReplacePrefixMatch requires matches of type PathPrefix";
                 return Err(RuleDefect::unsupported(message));
@@ -38,8 +40,8 @@ impl PathEdit {
     /// The member `path` of an action.
     pub(super) fn value(&self, prefix: Option<&str>) -> Value {
         match self {
-            PathEdit::Full(path) => json!({ "full": path }),
-            PathEdit::Prefix(to) => json!({ "prefix": { "from": prefix.unwrap_or("/"), "to": to } }),
+            RulePathEdit::Full(path) => json!({ "full": path }),
+            RulePathEdit::Prefix(to) => json!({ "prefix": { "from": prefix.unwrap_or("/"), "to": to } }),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::backends::{BackendPort, BackendTarget};
-use super::path_edits::PathEdit;
+use super::path_edits::RulePathEdit;
 use crate::derived::ConditionReason;
 
 /// One rule.
@@ -80,13 +80,13 @@ pub(super) struct ReferringAction {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct RedirectPlan {
     pub(super) members: Map<String, Value>,
-    pub(super) path: Option<PathEdit>,
+    pub(super) path: Option<RulePathEdit>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct RewritePlan {
     pub(super) host: Option<String>,
-    pub(super) path: Option<PathEdit>,
+    pub(super) path: Option<RulePathEdit>,
 }
 
 /// Why a rule cannot be followed.

@@ -55,14 +55,14 @@ impl RuleRoute<'_> {
         output
     }
 
-    /// The rule to write; `None` if the requests that it is for are not known.
+    /// The rule to write; `None` if one of its matches is not supported.
     fn routed(&self, position: usize, draft: RuleDraft, findings: &mut RuleFindings) -> Option<RoutedRule> {
         let plan = match draft.plan {
             Ok(plan) => RulePlan::Forward(Box::new(plan)),
             Err(RuleDefect::Unresolved) => RulePlan::Refuse(refusal_status(self.flavor)),
             Err(RuleDefect::Invalid(reason)) => {
                 findings.dropped.push((position, reason));
-                // Its requests must not reach what a less specific rule serves.
+                // Its requests must not reach a less specific rule.
                 return draft.matches.ok().map(|matches| RoutedRule {
                     name: draft.name,
                     matches,

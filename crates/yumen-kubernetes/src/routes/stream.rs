@@ -107,13 +107,13 @@ pub(crate) fn translate_stream_section(view: &TrackedView<'_>, section: &Section
     output
 }
 
-type WeightedTarget = (u32, BackendTarget);
+type WeightedBackend = (u32, BackendTarget);
 
 fn resolve_backends(
     resolver: &mut BackendResolver<'_, '_>,
     object: &StreamRouteObject,
     flavor: UpstreamFlavor,
-) -> Vec<WeightedTarget> {
+) -> Vec<WeightedBackend> {
     let references = object.spec.rules.first().map(|rule| rule.backend_refs.as_slice()).unwrap_or_default();
     let target = references.iter().map(|reference| {
         let weight = reference.weight.unwrap_or(1);
@@ -124,11 +124,11 @@ fn resolve_backends(
 
 /// The member `backends`. A share without an upstream closes the connection; so does an empty list.
 fn backends_value(
-    backends: &[WeightedTarget],
+    backends: &[WeightedBackend],
     gateway: Option<&ObjectKey>,
     upstreams: &mut BTreeSet<UpstreamKey>,
 ) -> Value {
-    let backend = |(weight, target): &WeightedTarget| match target {
+    let backend = |(weight, target): &WeightedBackend| match target {
         BackendTarget::Status(status) => json!({ "weight": weight, "status": status }),
         BackendTarget::Port(port) => {
             let key = port.upstream(gateway);
@@ -145,7 +145,7 @@ fn add_origin(members: &mut Map<String, Value>, key: &ObjectKey, created_s: i64)
     members.insert("labels".to_owned(), json!({ "origin": key.origin_label() }));
 }
 
-/// Findings about the rules. The API allows one rule; more could not be told apart.
+/// Findings about the rules. The API allows one rule; more would compete for the same connections.
 fn stream_findings(object: &StreamRouteObject, resolver: &mut BackendResolver<'_, '_>) -> RuleFindings {
     let further = (1..object.spec.rules.len()).map(|position| {
         let message = "a route of this kind has one rule; further ones are not supported";
@@ -182,7 +182,7 @@ struct TlsRouteWriter<'w> {
 }
 
 impl TlsRouteWriter<'_> {
-    fn write(&mut self, part: &str, groups: &[ScopeGroup], backends: &[WeightedTarget]) {
+    fn write(&mut self, part: &str, groups: &[ScopeGroup], backends: &[WeightedBackend]) {
         for group in groups {
             let mut base = Map::new();
             let gateway = group.gateway.as_ref();

@@ -19,7 +19,7 @@ pub(super) fn timeout_value(timeouts: &RouteTimeouts) -> Result<Option<Value>, R
     if request.is_none() && attempt.is_none() {
         return Ok(None);
     }
-    // The bound between two bytes must not end what the user allows to last longer.
+    // The bound between two bytes must not be shorter than that of the whole.
     let bounds = [request, attempt].into_iter().flatten();
     let longest = bounds.map(|bound| if bound == 0.0 { UNBOUNDED_S } else { bound }).fold(IDLE_S, f64::max);
     let mut value = json!({ "connect": IDLE_S, "send": longest, "read": longest });
