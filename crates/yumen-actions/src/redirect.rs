@@ -98,7 +98,7 @@ impl RedirectAction {
 
 /// The port of the listener.
 fn listener_port(ex: &Exchange<'_>) -> u16 {
-    ex.client.connection.local.port()
+    ex.client.connection.dialed_port()
 }
 
 /// A path without the octets that a URL excludes (RFC 3986 §3.3).
