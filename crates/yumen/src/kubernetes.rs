@@ -64,7 +64,7 @@ impl KubernetesSource {
             written => written.to_owned(),
         };
         let identity = match node.kubernetes.identity.as_str() {
-            "" => crate::config::cluster::node_name(node),
+            "" => crate::process::host_name(),
             written => written.to_owned(),
         };
         let status = Arc::new(KubernetesStatus::new(server.url()));

@@ -31,8 +31,7 @@ use super::certificate_reader::CertificateReader;
 use super::object_applier::ObjectApplier;
 use super::reference_reader::{ReferenceRead, ReferenceReader};
 use super::status_board::{ProcessFacts, StatusBoard};
-use crate::config::source::{follow, replace_all};
-use crate::control::{ControlHandle, ControlMessage, ProblemSource};
+use crate::control::{ControlHandle, ControlMessage, ProblemSource, follow_store};
 use crate::serving::listener_supervisor::ListenerStates;
 use yumen_proxy::clock::exact as wall_clock;
 
@@ -412,9 +411,9 @@ impl ClusterController {
             .into_iter()
             .filter_map(|(name, json)| Some(Resource { kind: name.kind.kind()?, id: name.id, json }))
             .collect();
-        propose(self.parts.store.clone(), move |draft| replace_all(draft, &resources)).await;
+        propose(self.parts.store.clone(), move |draft| draft.replace_all(&resources, &[])).await;
         if self.stage == StartStage::Listing {
-            let state = follow(&*self.parts.store, &self.parts.control.messages);
+            let state = follow_store(&*self.parts.store, &self.parts.control.messages);
             let _ = self.parts.control.messages.send(ControlMessage::State(state, Vec::new()));
         }
         self.stage = StartStage::Settled;
@@ -439,17 +438,17 @@ impl ClusterController {
                 self.parts.store.propose(Proposal {
                     by: Authorship::by("last good state"),
                     decide: Box::new(move |draft| {
-                        replace_all(draft, &resources);
+                        draft.replace_all(&resources, &[]);
                         true
                     }),
                     done: Box::new(|_| ()),
                 });
-                let state = follow(&*self.parts.store, messages);
+                let state = follow_store(&*self.parts.store, messages);
                 let _ = messages.send(ControlMessage::State(state, Vec::new()));
             }
             Err(error) => {
                 tracing::warn!(reason, ?missing, %error, "API server unavailable, and there is no last good state");
-                let state = follow(&*self.parts.store, messages);
+                let state = follow_store(&*self.parts.store, messages);
                 drop(state);
                 let _ = messages.send(ControlMessage::NoState);
             }
