@@ -146,7 +146,7 @@ fn set_conditions(
     let refusal = match refusal {
         Some(reason) => Some(reason),
         None if report.refusal.is_some() => Some(&parent),
-        None => (!report.has_accepted_section(key)).then_some(&invalid),
+        None => (!report.has_servable_section(key)).then_some(&invalid),
     };
     if let Some(reason) = refusal {
         return vec![no("Accepted", reason), no("Programmed", reason)];
