@@ -1,7 +1,6 @@
 //! Kubernetes as a source of the configuration: objects of the API server become resources, statuses and Services.
 //!
-//! Owns the tasks between the API server and the store. Knows neither how objects are translated nor how resources are
-//! compiled.
+//! Owns the tasks between the API server and the store. Independent of translation and compilation.
 
 mod api_paths;
 mod certificate_reader;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 use yumen_base::{Problem, ProblemLevel, keep_last_good};
 use yumen_config::node::{self, StoreKind};
 use yumen_config::resource::PluginRole;
@@ -18,8 +19,8 @@ use yumen_store::etcd::{
 use yumen_store::file::{FileEvent, FileStore, WatchGuard};
 use yumen_store::starter::STARTER;
 use yumen_store::{
-    Authorship, FormerState, HistoryRetention, LastGoodVersions, MemoryMedium, Proposal,
-    ReadOnlyStore, ResourceKey, Revision, Store, StoreEntry, StoreState,
+    Authorship, FormerState, HistoryRetention, LastGoodVersions, MemoryMedium, Proposal, ReadOnlyStore,
+    ResourceKey, Revision, Store, StoreEntry, StoreState,
 };
 use yumen_store::{open_keyring, open_or_last_good};
 
@@ -31,6 +32,7 @@ use super::trial::TrialCompiler;
 use crate::control::{ControlHandle, ControlMessage, ProblemSource, follow_store};
 use crate::diagnostics::SourceText;
 use crate::kubernetes::KubernetesSource;
+use crate::serving::listener_supervisor::ListenerStates;
 use crate::tls::ACME_SHARED_KEYS;
 
 /// Revisions kept of a watched file: for inspection only, since the file is authoritative.
@@ -48,7 +50,7 @@ pub(crate) struct OpenedConfigSource {
     /// Exclusive data directory, for a store in etcd.
     directory_lock: Option<Arc<EtcdDataDir>>,
     /// The controller, for the store kind `kubernetes`.
-    pub(crate) kubernetes: Option<KubernetesSource>,
+    kubernetes: Option<KubernetesSource>,
 }
 
 impl OpenedConfigSource {
@@ -124,6 +126,13 @@ impl OpenedConfigSource {
                 Some(lock) => ExclusiveStore::Directory(Arc::downgrade(lock)),
                 None => ExclusiveStore::Nothing,
             },
+        }
+    }
+
+    /// Passes the states of listeners on to a source that reports them to the origin of its objects.
+    pub(crate) fn follow_listeners(&self, runtime: &Runtime, states: watch::Receiver<ListenerStates>) {
+        if let Some(kubernetes) = &self.kubernetes {
+            kubernetes.follow_listeners(runtime, states);
         }
     }
 
@@ -487,4 +496,3 @@ impl DocumentMirror {
         true
     }
 }
-

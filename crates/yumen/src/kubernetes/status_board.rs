@@ -119,7 +119,7 @@ impl StatusBoard {
         state.waiting.remove(key);
     }
 
-    /// Forgets what was written: another process may have written meanwhile.
+    /// Forgets own writes: another process may have written meanwhile.
     pub(super) fn forget_written(&self) {
         self.state().known.values_mut().for_each(|known| known.version = Box::default());
     }
