@@ -26,9 +26,9 @@ pub(crate) struct PlanArgs {
     /// Resources after the change, in the APISIX standalone format
     #[arg(required_unless_present = "kubernetes", conflicts_with = "kubernetes")]
     after: Option<PathBuf>,
-    /// Resources, or manifests, before the change [default: the resources of a running gateway]
+    /// Resources before the change, or manifests, then repeatable [default: the resources of a running gateway]
     #[arg(long, value_name = "routes.yaml|DIR", required_if_eq("kubernetes", "true"))]
-    against: Option<PathBuf>,
+    against: Vec<PathBuf>,
     /// Treat objects missing from the file as deleted
     #[arg(long, conflicts_with = "against")]
     replace: bool,
@@ -59,12 +59,13 @@ fn percent(text: &str) -> Result<f64, String> {
 /// Plans the change and prints the plan.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let after = args.after.as_deref().unwrap_or(Path::new(""));
-    let Some(against) = &args.against else { return ask_gateway(args, after) };
-    let states = match args.manifests.paths() {
-        None => PlannedStates::of_files(against, after)?,
-        Some(paths) => PlannedStates::of_manifests(against, paths, &args.remote.node.read()?)?,
-    };
     let node = args.remote.node.read()?;
+    let states = match (args.manifests.paths(), &args.against[..]) {
+        (Some(paths), before) => PlannedStates::of_manifests(before, paths, &node)?,
+        (None, [before]) => PlannedStates::of_files(before, after)?,
+        (None, []) => return ask_gateway(args, after),
+        (None, _) => bail!("--against takes one file of resources; several paths are for --kubernetes"),
+    };
     let sample = args.requests.as_deref().map(sample).transpose()?.unwrap_or_default();
     let mut planned = plan(
         &states.before,
@@ -115,9 +116,13 @@ impl PlannedStates {
         Ok(PlannedStates { before, after, source: PlanSource::File(source) })
     }
 
-    fn of_manifests(before: &Path, after: &[PathBuf], node: &NodeConfig) -> anyhow::Result<PlannedStates> {
+    fn of_manifests(
+        before: &[PathBuf],
+        after: &[PathBuf],
+        node: &NodeConfig,
+    ) -> anyhow::Result<PlannedStates> {
         let mut translator = ManifestTranslator::new(node);
-        let before = translator.translate(&ManifestObjects::read(&[before.to_owned()])?).resources;
+        let before = translator.translate(&ManifestObjects::read(before)?).resources;
         let manifests = ManifestObjects::read(after)?;
         let translated = translator.translate(&manifests);
         let shown = render(&translated.problems, None, has_colors(&std::io::stderr()));
