@@ -27,7 +27,7 @@ use crate::serving::listener_supervisor::ListenerStates;
 use controller::{ClusterController, ControllerParts};
 
 pub(crate) use controller::KubernetesStatus;
-pub(crate) use manifests::translate_manifests;
+pub(crate) use manifests::{ManifestObjects, ManifestTranslator, PLACEHOLDER_ADDRESS, TranslatedManifests};
 
 /// The running controller. Dropping it ends its tasks.
 pub(crate) struct KubernetesSource {

@@ -214,7 +214,7 @@ impl Events {
         let mut seen = Vec::new();
         let wait = async {
             loop {
-                let WatchReport { kind, output } = self.reports.recv().await.unwrap();
+                let WatchReport { kind, output, .. } = self.reports.recv().await.unwrap();
                 if is_wanted(kind, &output) {
                     return;
                 }

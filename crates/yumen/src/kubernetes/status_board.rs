@@ -88,10 +88,6 @@ impl StatusBoard {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn facts(&self) -> ProcessFacts {
-        self.state().facts.clone()
-    }
-
     pub(super) fn set_facts(&self, facts: ProcessFacts) {
         self.state().facts = facts;
     }
