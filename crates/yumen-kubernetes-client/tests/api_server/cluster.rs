@@ -240,6 +240,7 @@ impl Events {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs kube-apiserver, which takes minutes to build: make test-kubernetes"]
 async fn a_real_api_server_is_listed_watched_and_written() {
     let Some(mut cluster) = TestCluster::start() else { return };
     let client = cluster.ready().await;
