@@ -22,7 +22,7 @@ pub(crate) struct ManifestObjects {
     pub(super) problems: Vec<Problem>,
     /// Names of Services, `Service/shop/cart`, whose endpoints are placeholders.
     pub(crate) placeholders: BTreeSet<String>,
-    /// The number of objects in the files, of any kind.
+    /// The number of objects in the files of kinds that the translation reads.
     pub(crate) count: usize,
     places: BTreeMap<String, FilePlace>,
     endpoints: PlaceholderEndpoints,
@@ -80,7 +80,6 @@ impl ManifestObjects {
             items.clone().into_iter().for_each(|item| self.take(item, place));
             return;
         }
-        self.count += 1;
         let group = version.rsplit_once('/').map_or("", |(group, _)| group);
         let Some(kind) = ClusterKind::find(group, name) else {
             if group.starts_with("gateway.networking.") {
@@ -97,6 +96,7 @@ impl ManifestObjects {
         }
         encode_string_data(&mut value);
         self.endpoints.observe(&value);
+        self.count += 1;
         match decode(kind, value.to_string().as_bytes()) {
             Ok(object) => self.insert(object, place),
             Err(error) => {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use yumen_base::Problem;
-use yumen_kubernetes::status::{ConditionDraft, ConditionState, ConditionValue, StatusDraft, StatusPlace};
+use yumen_kubernetes::status::{
+    ConditionDraft, ConditionState, ConditionValue, StatusDraft, StatusEntry, StatusPlace,
+};
 use yumen_kubernetes::{ClusterKind, ObjectKey};
 
 use super::ManifestObjects;
@@ -23,7 +25,14 @@ pub(super) fn status_findings(
 ) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (key, draft) in statuses.iter().filter(|(key, _)| manifests.objects.contains_key(key)) {
+        let of_listener = |entry: &&StatusEntry| matches!(entry.place, StatusPlace::Listener(_));
+        let has_listener_defect =
+            draft.entries.iter().filter(of_listener).any(|entry| entry.conditions.iter().any(is_defect));
         for entry in &draft.entries {
+            // Conditions of the whole repeat that a listener has a defect.
+            if entry.place == StatusPlace::Root && has_listener_defect {
+                continue;
+            }
             let defects = || entry.conditions.iter().filter(|one| is_defect(one));
             // A listener that is not programmed has another condition with the cause.
             let has_cause = defects().any(|one| one.kind != "Programmed");
