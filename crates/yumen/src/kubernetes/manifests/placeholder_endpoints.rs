@@ -38,15 +38,17 @@ impl PlaceholderEndpoints {
     /// An EndpointSlice for each Service that has none, with the namespace and name of the Service.
     pub(super) fn slices(&self) -> impl Iterator<Item = (&(String, String), Value)> {
         let lacking = self.services.iter().filter(|(service, _)| !self.sliced.contains(service));
-        lacking.map(|(service, ports)| (service, slice(service, ports)))
+        lacking.map(|(service, ports)| (service, slice(&service.0, &service.1, ports)))
     }
 }
 
-fn slice((namespace, name): &(String, String), ports: &Value) -> Value {
+fn slice(namespace: &str, name: &str, ports: &Value) -> Value {
     let port = |port: &Value| {
         // The number of a named port is in the pods, which no manifest has.
         let number = port["targetPort"].as_u64().map_or_else(|| port["port"].clone(), Value::from);
-        json!({ "name": port["name"].as_str().unwrap_or_default(), "port": number, "protocol": port["protocol"].as_str().unwrap_or("TCP") })
+        let name = port["name"].as_str().unwrap_or_default();
+        let protocol = port["protocol"].as_str().unwrap_or("TCP");
+        json!({ "name": name, "port": number, "protocol": protocol })
     };
     let ports: Vec<Value> = ports.as_array().into_iter().flatten().map(port).collect();
     json!({
