@@ -194,7 +194,7 @@ async fn every_path_of_the_index_is_served() {
     let reply = exchange(address, &get("/")).await;
     let index: serde_json::Value = serde_json::from_str(parts(&reply).2).unwrap();
     let paths = index["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 13);
+    assert_eq!(paths.len(), 14);
     for path in paths.keys() {
         assert_eq!(parts(&exchange(address, &get(path)).await).0, 200, "{path}");
     }

@@ -90,7 +90,7 @@ fn errors_have_path_and_hint() {
         (
             "store: {kind: memory}\n",
             &[
-                "error: yumen.yaml at store.kind: property \"store\" validation failed: property \"kind\" validation failed: matches none of the enum values\n  hint: allowed: \"embedded\", \"file\", \"etcd\"",
+                "error: yumen.yaml at store.kind: property \"store\" validation failed: property \"kind\" validation failed: matches none of the enum values\n  hint: allowed: \"embedded\", \"file\", \"etcd\", \"kubernetes\"",
             ],
         ),
         (

@@ -38,7 +38,10 @@ impl PlaceholderEndpoints {
     /// An EndpointSlice for each Service that has none, with the namespace and name of the Service.
     pub(super) fn slices(&self) -> impl Iterator<Item = (&(String, String), Value)> {
         let lacking = self.services.iter().filter(|(service, _)| !self.sliced.contains(service));
-        lacking.map(|(service, ports)| (service, slice(&service.0, &service.1, ports)))
+        lacking.map(|(service, ports)| {
+            let (namespace, name) = service;
+            (service, slice(namespace, name, ports))
+        })
     }
 }
 
