@@ -12,6 +12,7 @@ mod reference_reader;
 mod status_board;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::Context;
 use tokio::runtime::Runtime;
@@ -25,7 +26,7 @@ use yumen_store::MemoryStore;
 
 use crate::control::ControlHandle;
 use crate::serving::listener_supervisor::ListenerStates;
-use controller::{ClusterController, ControllerParts};
+use controller::{ClusterController, ControllerParts, WritesEnd};
 
 pub(crate) use controller::KubernetesStatus;
 pub(crate) use manifests::translate_manifests;
@@ -34,6 +35,7 @@ pub(crate) use manifests::translate_manifests;
 pub(crate) struct KubernetesSource {
     task: AbortHandle,
     listeners: watch::Sender<ListenerStates>,
+    writes_end: watch::Sender<Option<WritesEnd>>,
     pub(crate) status: Arc<KubernetesStatus>,
 }
 
@@ -69,6 +71,7 @@ impl KubernetesSource {
         };
         let status = Arc::new(KubernetesStatus::new(server.url()));
         let (listener_states, listeners) = watch::channel(ListenerStates::default());
+        let (writes_end, ended) = watch::channel(None);
         let parts = ControllerParts {
             client,
             lease_client,
@@ -82,9 +85,21 @@ impl KubernetesSource {
             control,
             listeners,
             status: status.clone(),
+            writes_end: ended,
         };
         let task = runtime.spawn(async move { ClusterController::new(parts).run().await }).abort_handle();
-        Ok(KubernetesSource { task, listeners: listener_states, status })
+        Ok(KubernetesSource { task, listeners: listener_states, writes_end, status })
+    }
+
+    /// Reports not ready and lets another replica become the leader, which removes this one from the endpoints of Gateways.
+    pub(crate) fn end(&self) {
+        self.status.is_ending.store(true, Relaxed);
+        self.writes_end.send_replace(Some(WritesEnd::Released));
+    }
+
+    /// Ends writes in favor of a successor, which has the same identity: two processes must not hold the lease.
+    pub(crate) fn hand_over(&self) {
+        self.writes_end.send_replace(Some(WritesEnd::HandedOver));
     }
 
     /// Passes on the states of listeners, which decide conditions of Gateways.

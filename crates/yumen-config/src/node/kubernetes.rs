@@ -35,6 +35,9 @@ pub struct KubernetesConfig {
     pub zone: String,
     /// How long the start waits for the API server before the last good state is served, in milliseconds.
     pub start_wait_ms: u64,
+    /// How long the gateway goes on accepting connections after SIGTERM, in seconds. It is not ready meanwhile, so load
+    /// balancers and Services leave it.
+    pub linger_s: u64,
     /// Whether statuses, Services and EndpointSlices are written. Off, the gateway serves beside another controller of
     /// the same classes without a conflict.
     pub take_over: bool,
@@ -67,6 +70,7 @@ impl Default for KubernetesConfig {
             identity: String::new(),
             zone: String::new(),
             start_wait_ms: 5000,
+            linger_s: 15,
             take_over: true,
         }
     }

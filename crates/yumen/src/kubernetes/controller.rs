@@ -19,7 +19,7 @@ use yumen_kubernetes::{
 };
 use yumen_kubernetes_client::{
     ApiClient, LeaseElection, LeaseSettings, LeaseView, RawObject, RawObjectChange, StatusWriter,
-    WatchOutput, WatchReport, WatchSet, WatchTarget,
+    WatchOutput, WatchReport, WatchSet, WatchStage, WatchTarget,
 };
 use yumen_store::{
     Authorship, Draft, LastGoodTask, MemoryStore, Proposal, ResourceKey, Store, TextSeal, load_last_good,
@@ -53,7 +53,18 @@ pub(crate) struct KubernetesStatus {
     pub(crate) server: String,
     pub(crate) is_settled: AtomicBool,
     pub(crate) is_leader: AtomicBool,
+    /// Whether the process lingers before its end: it accepts connections until load balancers have left it.
+    pub(crate) is_ending: AtomicBool,
     pub(crate) translations: AtomicU64,
+}
+
+/// The end of the writes of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WritesEnd {
+    /// The process ends: another replica takes the lease at once.
+    Released,
+    /// The successor of this process continues the lease, under the same identity.
+    HandedOver,
 }
 
 impl KubernetesStatus {
@@ -62,6 +73,7 @@ impl KubernetesStatus {
             server,
             is_settled: AtomicBool::new(false),
             is_leader: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             translations: AtomicU64::new(0),
         }
     }
@@ -114,6 +126,15 @@ pub(super) struct ControllerParts {
     pub(super) control: ControlHandle,
     pub(super) listeners: watch::Receiver<ListenerStates>,
     pub(super) status: Arc<KubernetesStatus>,
+    pub(super) writes_end: watch::Receiver<Option<WritesEnd>>,
+}
+
+/// Changes of one round of the loop.
+#[derive(Default)]
+struct ChangeBatch {
+    changes: Vec<ClusterChange>,
+    /// Objects with a draft whose status changed.
+    observed: Vec<ObjectKey>,
 }
 
 /// Progress of the first publication.
@@ -121,8 +142,10 @@ pub(super) struct ControllerParts {
 enum StartStage {
     /// Kinds are being listed.
     Listing,
-    /// As before, and the last good state, or none, was published meanwhile.
+    /// As before, and the last good state was published meanwhile.
     Bridged,
+    /// As before, and there is no last good state: the node is not ready.
+    Unready,
     /// The translation is published.
     Settled,
 }
@@ -153,8 +176,8 @@ struct ControllerTasks {
     applier: ObjectApplier,
     writer: StatusWriter,
     lease: LeaseView,
-    // Renews the lease until it is dropped.
-    _keeper: Option<LeaseElection>,
+    /// Renews the lease until it is dropped.
+    keeper: Option<LeaseElection>,
 }
 
 impl ClusterController {
@@ -196,7 +219,7 @@ impl ClusterController {
             applier: ObjectApplier::start(parts.client.clone(), lease.clone(), self.versions.clone()),
             writer: StatusWriter::start(parts.client.clone(), lease.clone(), self.board.clone()),
             lease,
-            _keeper: keeper,
+            keeper,
         }
     }
 
@@ -220,14 +243,15 @@ impl ClusterController {
         let (mut applied, mut listeners) = (self.parts.control.applied.clone(), self.parts.listeners.clone());
         let deadline = Instant::now() + Duration::from_millis(self.parts.config.start_wait_ms);
         let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut writes_end = self.parts.writes_end.clone();
         loop {
             self.references.start_due(&self.versions.lock().unwrap_or_else(PoisonError::into_inner));
-            let mut batch = Vec::new();
+            let mut batch = ChangeBatch::default();
             tokio::select! {
                 report = reports.recv() => {
                     let Some(report) = report else { return };
                     self.take(report, &tasks, &mut batch);
-                    while batch.len() < BATCH_MAX && let Ok(report) = reports.try_recv() {
+                    while batch.changes.len() < BATCH_MAX && let Ok(report) = reports.try_recv() {
                         self.take(report, &tasks, &mut batch);
                     }
                 }
@@ -235,13 +259,15 @@ impl ClusterController {
                 Ok(()) = applied.changed() => self.resume_statuses(&tasks, self.board.waiting()),
                 Ok(()) = listeners.changed() => self.resume_statuses(&tasks, self.board.depending()),
                 held = next_change(&mut tasks.lease) => self.take_leadership(&tasks, held),
-                () = tokio::time::sleep_until(deadline), if self.stage == StartStage::Listing => self.bridge(),
+                () = tokio::time::sleep_until(deadline), if self.stage == StartStage::Listing => self.bridge().await,
+                Ok(()) = writes_end.changed() => end_writes(&mut tasks, *writes_end.borrow_and_update()),
                 _ = looks.tick() => {
+                    self.forget_mended(&tasks);
                     self.report_problems(&tasks);
                     self.resume_statuses(&tasks, self.board.depending());
                 }
             }
-            if !batch.is_empty() {
+            if !batch.changes.is_empty() {
                 self.translate(batch, &tasks).await;
             }
             self.settle(&tasks).await;
@@ -249,7 +275,7 @@ impl ClusterController {
     }
 
     /// Takes a report of a watch, as changes for the translation.
-    fn take(&mut self, report: WatchReport, tasks: &ControllerTasks, batch: &mut Vec<ClusterChange>) {
+    fn take(&mut self, report: WatchReport, tasks: &ControllerTasks, batch: &mut ChangeBatch) {
         let Some(&kind) = self.kinds.get(report.kind) else { return };
         let content = kind.api().content;
         if let Some(version) = report.version {
@@ -285,22 +311,24 @@ impl ClusterController {
         }
         match report.output {
             WatchOutput::Replaced(objects) => {
-                batch.push(ClusterChange::Installed(kind, true));
+                batch.changes.push(ClusterChange::Installed(kind, true));
+                self.board.retain_listed(kind, &objects);
                 let decoded = objects.iter().filter_map(|object| self.decoded(kind, object, batch)).collect();
-                batch.push(ClusterChange::Replace(kind, decoded));
+                batch.changes.push(ClusterChange::Replace(kind, decoded));
             }
             WatchOutput::Changed(RawObjectChange::Put(object)) => {
                 if let Some(decoded) = self.decoded(kind, &object, batch) {
-                    batch.push(ClusterChange::Put(decoded));
+                    batch.changes.push(ClusterChange::Put(decoded));
                 }
             }
             WatchOutput::Changed(RawObjectChange::Delete(object)) => {
                 let key = ObjectKey::new(kind, &object.namespace, &object.name);
                 self.board.forget(&key);
-                batch.push(ClusterChange::Delete(key));
+                tasks.applier.restore(&key);
+                batch.changes.push(ClusterChange::Delete(key));
             }
             // Objects of a kind that is gone stay in force until the watch reports an empty list.
-            WatchOutput::Absent if !self.is_settled() => batch.push(ClusterChange::Installed(kind, false)),
+            WatchOutput::Absent if !self.is_settled() => batch.changes.push(ClusterChange::Installed(kind, false)),
             WatchOutput::Absent | WatchOutput::Denied(_) | WatchOutput::Failed(_) => {}
         }
     }
@@ -310,33 +338,39 @@ impl ClusterController {
         &self,
         kind: ClusterKind,
         object: &RawObject,
-        batch: &mut Vec<ClusterChange>,
+        batch: &mut ChangeBatch,
     ) -> Option<yumen_kubernetes::ClusterObject> {
         match decode(kind, &object.json) {
             Ok(decoded) => {
                 let meta = decoded.meta();
-                self.board.observe(&decoded.key(), &meta.version, meta.status.as_deref());
+                let key = decoded.key();
+                if self.board.observe(&key, &meta.version, meta.status.as_deref()) {
+                    batch.observed.push(key);
+                }
                 Some(decoded)
             }
             Err(error) => {
                 let key = ObjectKey::new(kind, &object.namespace, &object.name);
-                batch.push(ClusterChange::Undecodable(key, error.message));
+                batch.changes.push(ClusterChange::Undecodable(key, error.message));
                 None
             }
         }
     }
 
-    fn take_reference(&mut self, read: Option<ReferenceRead>, batch: &mut Vec<ClusterChange>) {
+    fn take_reference(&mut self, read: Option<ReferenceRead>, batch: &mut ChangeBatch) {
         match read {
             Some(ReferenceRead::Answer(change)) => {
-                if let ClusterChange::Put(object) = &*change {
-                    self.denied_references.remove(&object.key());
-                }
-                batch.push(*change);
+                let key = match &*change {
+                    ClusterChange::Put(object) => Some(object.key()),
+                    ClusterChange::Delete(key) | ClusterChange::Undecodable(key, _) => Some(key.clone()),
+                    ClusterChange::Replace(..) | ClusterChange::Installed(..) => None,
+                };
+                key.and_then(|key| self.denied_references.remove(&key));
+                batch.changes.push(*change);
             }
             Some(ReferenceRead::Denied(key, rule)) => {
                 // The objects that refer to it must not wait for a right that may never be granted.
-                batch.push(ClusterChange::Delete(key.clone()));
+                batch.changes.push(ClusterChange::Delete(key.clone()));
                 self.denied_references.insert(key, rule);
             }
             None => {}
@@ -348,8 +382,8 @@ impl ClusterController {
     }
 
     /// Translates a batch, commits its resources, and then submits statuses and objects.
-    async fn translate(&mut self, batch: Vec<ClusterChange>, tasks: &ControllerTasks) {
-        let delta = self.translator.apply(batch, wall_clock());
+    async fn translate(&mut self, batch: ChangeBatch, tasks: &ControllerTasks) {
+        let delta = self.translator.apply(batch.changes, wall_clock());
         self.parts.status.translations.fetch_add(1, Relaxed);
         let TranslationDelta { resources, statuses, objects, wanted, problems } = delta;
         if let Some(wanted) = wanted {
@@ -361,7 +395,8 @@ impl ClusterController {
             self.report_problems(tasks);
         }
         self.commit(resources).await;
-        let keys: Vec<ObjectKey> = statuses.iter().map(|(key, _)| key.clone()).collect();
+        let mut keys = batch.observed;
+        keys.extend(statuses.iter().map(|(key, _)| key.clone()));
         self.board.set_drafts(statuses);
         tasks.applier.submit(objects);
         if self.is_settled() {
@@ -413,7 +448,7 @@ impl ClusterController {
             .filter_map(|(name, json)| Some(Resource { kind: name.kind.kind()?, id: name.id, json }))
             .collect();
         propose(self.parts.store.clone(), move |draft| replace_all(draft, &resources)).await;
-        if self.stage == StartStage::Listing {
+        if self.stage != StartStage::Bridged {
             let state = follow(&*self.parts.store, &self.parts.control.messages);
             let _ = self.parts.control.messages.send(ControlMessage::State(state, Vec::new()));
         }
@@ -425,8 +460,7 @@ impl ClusterController {
     }
 
     /// Serves the last good state while the API server does not answer.
-    fn bridge(&mut self) {
-        self.stage = StartStage::Bridged;
+    async fn bridge(&mut self) {
         let missing: Vec<&str> = self.unlisted.iter().map(|kind| kind.name()).collect();
         let reason = self.refusals.values().next().cloned().unwrap_or_else(|| "no answer".to_owned());
         let loaded =
@@ -435,22 +469,16 @@ impl ClusterController {
         match loaded {
             Ok(state) => {
                 tracing::warn!(reason, ?missing, "API server unavailable, serving the last good state");
+                self.stage = StartStage::Bridged;
                 let resources = state.resources();
-                self.parts.store.propose(Proposal {
-                    by: Authorship::by("last good state"),
-                    decide: Box::new(move |draft| {
-                        replace_all(draft, &resources);
-                        true
-                    }),
-                    done: Box::new(|_| ()),
-                });
+                // Before the state is sent: an empty state would count as a configuration in force.
+                propose(self.parts.store.clone(), move |draft| replace_all(draft, &resources)).await;
                 let state = follow(&*self.parts.store, messages);
                 let _ = messages.send(ControlMessage::State(state, Vec::new()));
             }
             Err(error) => {
                 tracing::warn!(reason, ?missing, %error, "API server unavailable, and there is no last good state");
-                let state = follow(&*self.parts.store, messages);
-                drop(state);
+                self.stage = StartStage::Unready;
                 let _ = messages.send(ControlMessage::NoState);
             }
         }
@@ -509,13 +537,22 @@ impl ClusterController {
     fn take_leadership(&self, tasks: &ControllerTasks, is_held: bool) {
         self.parts.status.is_leader.store(is_held, Relaxed);
         if is_held {
-            self.board.forget_written();
+            self.board.forget_submitted();
             self.resume_statuses(tasks, self.board.all());
         }
     }
 
+    /// Forgets failures of kinds that are followed again: without a change, no report says so.
+    fn forget_mended(&mut self, tasks: &ControllerTasks) {
+        let kinds = &self.kinds;
+        self.refusals.retain(|kind, _| {
+            let health = kinds.iter().position(|one| one == kind).and_then(|at| tasks.watches.health(at));
+            health.is_none_or(|health| health.stage != WatchStage::Following)
+        });
+    }
+
     fn report_problems(&self, tasks: &ControllerTasks) {
-        if self.stage == StartStage::Bridged {
+        if matches!(self.stage, StartStage::Bridged | StartStage::Unready) {
             return;
         }
         let mut problems = self.translation_problems.clone();
@@ -557,6 +594,15 @@ async fn propose(store: Arc<MemoryStore>, mut change: impl FnMut(&mut Draft) + S
         Ok(Err(error)) => tracing::error!(%error, "translated resources cannot be stored"),
         // The store ends with the process.
         Err(_) => {}
+    }
+}
+
+/// Ends the writes of this process; it goes on following the API server while it drains.
+fn end_writes(tasks: &mut ControllerTasks, end: Option<WritesEnd>) {
+    match (tasks.keeper.take(), end) {
+        (Some(keeper), Some(WritesEnd::Released)) => drop(tokio::spawn(keeper.stop())),
+        (Some(keeper), Some(WritesEnd::HandedOver)) => drop(keeper),
+        (keeper, _) => tasks.keeper = keeper,
     }
 }
 
