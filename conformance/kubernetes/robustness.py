@@ -39,6 +39,8 @@ LEADER_SECONDS = 20
 # `status_writer.rs` writes a status at most every 500 ms; times of the audit log are those of arrival.
 WRITE_GAP_SECONDS = 0.45
 CHURN_SECONDS = 6
+# End of the message of a failed check.
+MESSAGE_CHARACTERS = 1000
 
 
 def check_all_answered(load: SteadyLoad) -> None:
@@ -272,7 +274,7 @@ def check_status_rate(scene: RobustnessScene) -> None:
             changes += 1
     wait_for("the newest generation in all statuses", lambda: all(is_current(scene, name) for name in names), 10)
     writes = scene.status_writes()[before:]
-    check(len({pod for pod, *_ in writes}) == 1, f"several replicas wrote: {writes}")
+    check(len({pod for pod, *_ in writes}) == 1, f"several replicas wrote: {writes[-6:]}")
     times: dict[str, list[float]] = {}
     for _, name, moment, code in writes:
         if code == 200:
@@ -404,7 +406,7 @@ def run_checks(scene: RobustnessScene, chosen: list[Callable[..., None]], binary
             outcome = "ok"
         except (ClusterError, ApiError, OSError, subprocess.SubprocessError) as error:
             failed += 1
-            outcome = f"FAILED: {error}"
+            outcome = f"FAILED: {str(error)[:MESSAGE_CHARACTERS]}"
         print(f"{time.monotonic() - begin:6.1f} s  {name}: {outcome}", flush=True)
         for text in scene.notes:
             print(f"          {text}", flush=True)

@@ -61,14 +61,10 @@ impl KubernetesSource {
         let _guard = runtime.enter();
         let client = ApiClient::new(&server).with_context(|| format!("API server {}", server.url()))?;
         let lease_client = ApiClient::new(&server.clone().with_request_timeout(controller::LEASE_TIMEOUT))?;
-        let namespace = match node.kubernetes.namespace.as_str() {
-            "" => server.namespace().to_owned(),
-            written => written.to_owned(),
-        };
-        let identity = match node.kubernetes.identity.as_str() {
-            "" => crate::config::cluster::node_name(node),
-            written => written.to_owned(),
-        };
+        let namespace = written_or(&node.kubernetes.namespace, "POD_NAMESPACE")
+            .unwrap_or_else(|| server.namespace().to_owned());
+        let identity = written_or(&node.kubernetes.identity, "POD_NAME")
+            .unwrap_or_else(|| crate::config::cluster::node_name(node));
         let status = Arc::new(KubernetesStatus::new(server.url()));
         let (listener_states, listeners) = watch::channel(ListenerStates::default());
         let (writes_end, ended) = watch::channel(None);
@@ -114,6 +110,13 @@ impl KubernetesSource {
             }
         });
     }
+}
+
+/// A setting, else a variable of the environment that manifests fill from the pod's metadata. Host names do not serve for
+/// it: replicas with `hostNetwork` share that of their machine.
+fn written_or(setting: &str, variable: &str) -> Option<String> {
+    let written = Some(setting.to_owned()).filter(|text| !text.is_empty());
+    written.or_else(|| std::env::var(variable).ok().filter(|text| !text.is_empty()))
 }
 
 /// The API server by the node settings: a kubeconfig if one is named, else the service account of the pod, else the

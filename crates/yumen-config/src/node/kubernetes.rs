@@ -25,11 +25,13 @@ pub struct KubernetesConfig {
     pub ports: String,
     /// Addresses in the status of Gateways in the modes `merged` and `host`.
     pub publish_addresses: Vec<String>,
-    /// The namespace of the gateway's own pods and of its leases; empty for that of the service account or context.
+    /// The namespace of the gateway's own pods and of its leases; empty for the variable `POD_NAMESPACE` or, without it,
+    /// that of the service account or context.
     pub namespace: String,
     /// The label selector of the gateway's own pods, the endpoints of the Services of Gateways.
     pub pod_selector: String,
-    /// The name of this replica, unique among the replicas; empty for the host name, which is that of the pod.
+    /// The name of this replica, unique among the replicas; empty for the variable `POD_NAME` or, without it, the host
+    /// name.
     pub identity: String,
     /// Zone of this node, for topology hints of EndpointSlices; empty for none.
     pub zone: String,
