@@ -26,7 +26,7 @@ use yumen_store::MemoryStore;
 
 use crate::control::ControlHandle;
 use crate::serving::listener_supervisor::ListenerStates;
-use controller::{ClusterController, ControllerParts, WritesEnd};
+use controller::{ControllerParts, WritesEnd};
 
 pub(crate) use controller::KubernetesStatus;
 pub(crate) use manifests::translate_manifests;
@@ -83,7 +83,7 @@ impl KubernetesSource {
             status: status.clone(),
             writes_end: ended,
         };
-        let task = runtime.spawn(async move { ClusterController::new(parts).run().await }).abort_handle();
+        let task = runtime.spawn(controller::keep_running(parts)).abort_handle();
         Ok(KubernetesSource { task, listeners: listener_states, writes_end, status })
     }
 

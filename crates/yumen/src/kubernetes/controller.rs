@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use yumen_base::Problem;
 use yumen_config::Resource;
@@ -44,6 +45,8 @@ const BATCH_MAX: usize = 256;
 const REPORTS_MAX: usize = 1024;
 /// Interval of checks of slow facts: staleness of kinds, failed writes.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Pause before a controller that failed is replaced.
+const RESTART_AFTER: Duration = Duration::from_secs(2);
 /// Name of the Lease that chooses the writer.
 const LEASE: &str = "yumen-controller";
 
@@ -52,6 +55,8 @@ pub(crate) struct KubernetesStatus {
     /// URL of the API server.
     pub(crate) server: String,
     pub(crate) is_settled: AtomicBool,
+    /// Whether the control thread has a state, of the translation or the last good one.
+    is_published: AtomicBool,
     pub(crate) is_leader: AtomicBool,
     /// Whether the process lingers before its end: it accepts connections until load balancers have left it.
     pub(crate) is_ending: AtomicBool,
@@ -72,6 +77,7 @@ impl KubernetesStatus {
         KubernetesStatus {
             server,
             is_settled: AtomicBool::new(false),
+            is_published: AtomicBool::new(false),
             is_leader: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             translations: AtomicU64::new(0),
@@ -112,6 +118,7 @@ impl KubernetesStatus {
 }
 
 /// The parts that a controller starts from.
+#[derive(Clone)]
 pub(super) struct ControllerParts {
     pub(super) client: ApiClient,
     /// A client of its own, so that no other request delays a renewal of the lease.
@@ -151,7 +158,7 @@ enum StartStage {
 }
 
 /// The owner of the translation.
-pub(super) struct ClusterController {
+struct ClusterController {
     parts: ControllerParts,
     translator: ClusterTranslator,
     kinds: Vec<ClusterKind>,
@@ -181,14 +188,20 @@ struct ControllerTasks {
 }
 
 impl ClusterController {
-    pub(super) fn new(parts: ControllerParts) -> ClusterController {
+    fn new(parts: ControllerParts) -> ClusterController {
         let kinds: Vec<ClusterKind> = ClusterKind::all().collect();
+        // After a failure of an earlier controller its state is in force, like the last good one.
+        let stage = match parts.status.is_published.load(Relaxed) {
+            true => StartStage::Bridged,
+            false => StartStage::Listing,
+        };
+        parts.status.is_settled.store(false, Relaxed);
         ClusterController {
             translator: ClusterTranslator::new(parts.settings.clone(), Arc::new(CertificateReader)),
             versions: Arc::default(),
             references: ReferenceReader::new(parts.client.clone()),
             board: Arc::new(StatusBoard::new(parts.settings.controller_name.clone())),
-            stage: StartStage::Listing,
+            stage,
             unlisted: kinds.iter().copied().collect(),
             first: BTreeMap::new(),
             refusals: BTreeMap::new(),
@@ -213,7 +226,9 @@ impl ClusterController {
         let lease = keeper.as_ref().map_or_else(LeaseView::never, LeaseElection::view);
         let watched = self.kinds.iter().map(|kind| self.watched(*kind)).collect();
         // Two replicas that start together differ in their pauses.
-        let seed = parts.identity.bytes().fold(7, |seed, byte| seed * 31 + u64::from(byte));
+        let seed = parts.identity.bytes().fold(7_u64, |seed, byte| {
+            seed.wrapping_mul(31).wrapping_add(u64::from(byte))
+        });
         ControllerTasks {
             watches: WatchSet::start(&parts.client, watched, seed, reports),
             applier: ObjectApplier::start(parts.client.clone(), lease.clone(), self.versions.clone()),
@@ -237,7 +252,7 @@ impl ClusterController {
     }
 
     /// Follows the API server until the task is ended.
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         let (sender, mut reports) = mpsc::channel(REPORTS_MAX);
         let mut tasks = self.start_tasks(&sender);
         let (mut applied, mut listeners) = (self.parts.control.applied.clone(), self.parts.listeners.clone());
@@ -453,6 +468,7 @@ impl ClusterController {
             let _ = self.parts.control.messages.send(ControlMessage::State(state, Vec::new()));
         }
         self.stage = StartStage::Settled;
+        self.parts.status.is_published.store(true, Relaxed);
         self.parts.status.is_settled.store(true, Relaxed);
         self.keep_last_good();
         self.report_problems(tasks);
@@ -470,6 +486,7 @@ impl ClusterController {
             Ok(state) => {
                 tracing::warn!(reason, ?missing, "API server unavailable, serving the last good state");
                 self.stage = StartStage::Bridged;
+                self.parts.status.is_published.store(true, Relaxed);
                 let resources = state.resources();
                 // Before the state is sent: an empty state would count as a configuration in force.
                 propose(self.parts.store.clone(), move |draft| replace_all(draft, &resources)).await;
@@ -575,6 +592,26 @@ impl ClusterController {
         let message = ControlMessage::Problems(ProblemSource::Kubernetes, problems);
         // Fails only if the process is ending and the control thread with it.
         let _ = self.parts.control.messages.send(message);
+    }
+}
+
+/// Runs controllers until the task is ended. One that panics is replaced: traffic goes on meanwhile, but without a
+/// controller endpoints would grow stale for ever.
+pub(super) async fn keep_running(parts: ControllerParts) {
+    loop {
+        // A set, whose drop aborts the controller together with this task.
+        let mut running = JoinSet::new();
+        running.spawn(ClusterController::new(parts.clone()).run());
+        match running.join_next().await {
+            Some(Err(error)) if error.is_panic() => tracing::error!(%error, "Kubernetes controller failed"),
+            _ => return,
+        }
+        let message = "the controller failed and starts again: changes of the cluster wait";
+        let problem = Problem::error("kubernetes", "", message).hint("the node log has the reason; report it");
+        let problems = ControlMessage::Problems(ProblemSource::Kubernetes, vec![problem]);
+        // Fails only if the process is ending and the control thread with it.
+        let _ = parts.control.messages.send(problems);
+        tokio::time::sleep(RESTART_AFTER).await;
     }
 }
 
