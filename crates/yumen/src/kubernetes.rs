@@ -5,7 +5,9 @@
 
 mod api_paths;
 mod certificate_reader;
+mod commit;
 mod controller;
+mod controller_status;
 mod manifests;
 mod object_applier;
 mod reference_reader;
@@ -26,9 +28,10 @@ use yumen_store::MemoryStore;
 
 use crate::control::ControlHandle;
 use crate::serving::listener_supervisor::ListenerStates;
-use controller::{ControllerParts, WritesEnd};
+use controller::ControllerParts;
+use controller_status::WritesEnd;
 
-pub(crate) use controller::KubernetesStatus;
+pub(crate) use controller_status::KubernetesStatus;
 pub(crate) use manifests::translate_manifests;
 
 /// The running controller. Dropping it ends its tasks.

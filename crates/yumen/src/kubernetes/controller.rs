@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use yumen_base::Problem;
@@ -22,13 +21,12 @@ use yumen_kubernetes_client::{
     ApiClient, LeaseElection, LeaseSettings, LeaseView, RawObject, RawObjectChange, StatusWriter,
     WatchOutput, WatchReport, WatchSet, WatchStage, WatchTarget,
 };
-use yumen_store::{
-    Authorship, Draft, LastGoodTask, MemoryStore, Proposal, ResourceKey, Store, TextSeal, load_last_good,
-    open_keyring,
-};
+use yumen_store::{LastGoodTask, MemoryStore, ResourceKey, Store, TextSeal, load_last_good, open_keyring};
 
 use super::api_paths::{self, ServedVersions};
 use super::certificate_reader::CertificateReader;
+use super::commit::propose;
+use super::controller_status::{KubernetesStatus, WritesEnd};
 use super::object_applier::ObjectApplier;
 use super::reference_reader::{ReferenceRead, ReferenceReader};
 use super::status_board::{ProcessFacts, StatusBoard};
@@ -49,73 +47,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const RESTART_AFTER: Duration = Duration::from_secs(2);
 /// Name of the Lease that chooses the writer.
 const LEASE: &str = "yumen-controller";
-
-/// State of the controller, for metrics and `/status`.
-pub(crate) struct KubernetesStatus {
-    /// URL of the API server.
-    pub(crate) server: String,
-    pub(crate) is_settled: AtomicBool,
-    /// Whether the control thread has a state, of the translation or the last good one.
-    is_published: AtomicBool,
-    pub(crate) is_leader: AtomicBool,
-    /// Whether the process lingers before its end: it accepts connections until load balancers have left it.
-    pub(crate) is_ending: AtomicBool,
-    pub(crate) translations: AtomicU64,
-}
-
-/// The end of the writes of this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WritesEnd {
-    /// The process ends: another replica takes the lease at once.
-    Released,
-    /// The successor of this process continues the lease, under the same identity.
-    HandedOver,
-}
-
-impl KubernetesStatus {
-    pub(crate) fn new(server: String) -> KubernetesStatus {
-        KubernetesStatus {
-            server,
-            is_settled: AtomicBool::new(false),
-            is_published: AtomicBool::new(false),
-            is_leader: AtomicBool::new(false),
-            is_ending: AtomicBool::new(false),
-            translations: AtomicU64::new(0),
-        }
-    }
-
-    /// The member `store` of `/status`.
-    pub(crate) fn document(&self) -> Value {
-        json!({
-            "kind": "kubernetes",
-            "server": self.server,
-            "settled": self.is_settled.load(Relaxed),
-            "leader": self.is_leader.load(Relaxed),
-        })
-    }
-
-    /// Names, texts and values of the gauges.
-    pub(crate) fn gauges(&self) -> [(&'static str, &'static str, f64); 3] {
-        let flag = |flag: &AtomicBool| f64::from(u8::from(flag.load(Relaxed)));
-        [
-            (
-                "yumen_kubernetes_settled",
-                "Whether every kind of Kubernetes objects was listed and its translation published.",
-                flag(&self.is_settled),
-            ),
-            (
-                "yumen_kubernetes_leader",
-                "Whether this replica writes statuses and Services.",
-                flag(&self.is_leader),
-            ),
-            (
-                "yumen_kubernetes_translations",
-                "Batches of changed Kubernetes objects that were translated.",
-                self.translations.load(Relaxed) as f64,
-            ),
-        ]
-    }
-}
 
 /// The parts that a controller starts from.
 #[derive(Clone)]
@@ -226,9 +157,10 @@ impl ClusterController {
         let lease = keeper.as_ref().map_or_else(LeaseView::never, LeaseElection::view);
         let watched = self.kinds.iter().map(|kind| self.watched(*kind)).collect();
         // Two replicas that start together differ in their pauses.
-        let seed = parts.identity.bytes().fold(7_u64, |seed, byte| {
-            seed.wrapping_mul(31).wrapping_add(u64::from(byte))
-        });
+        let seed = parts
+            .identity
+            .bytes()
+            .fold(7_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
         ControllerTasks {
             watches: WatchSet::start(&parts.client, watched, seed, reports),
             applier: ObjectApplier::start(parts.client.clone(), lease.clone(), self.versions.clone()),
@@ -343,7 +275,9 @@ impl ClusterController {
                 batch.changes.push(ClusterChange::Delete(key));
             }
             // Objects of a kind that is gone stay in force until the watch reports an empty list.
-            WatchOutput::Absent if !self.is_settled() => batch.changes.push(ClusterChange::Installed(kind, false)),
+            WatchOutput::Absent if !self.is_settled() => {
+                batch.changes.push(ClusterChange::Installed(kind, false))
+            }
             WatchOutput::Absent | WatchOutput::Denied(_) | WatchOutput::Failed(_) => {}
         }
     }
@@ -607,30 +541,12 @@ pub(super) async fn keep_running(parts: ControllerParts) {
             _ => return,
         }
         let message = "the controller failed and starts again: changes of the cluster wait";
-        let problem = Problem::error("kubernetes", "", message).hint("the node log has the reason; report it");
+        let problem =
+            Problem::error("kubernetes", "", message).hint("the node log has the reason; report it");
         let problems = ControlMessage::Problems(ProblemSource::Kubernetes, vec![problem]);
         // Fails only if the process is ending and the control thread with it.
         let _ = parts.control.messages.send(problems);
         tokio::time::sleep(RESTART_AFTER).await;
-    }
-}
-
-/// Writes to the store and waits for the revision.
-async fn propose(store: Arc<MemoryStore>, mut change: impl FnMut(&mut Draft) + Send + 'static) {
-    let (done, committed) = oneshot::channel();
-    store.propose(Proposal {
-        by: Authorship::by("kubernetes"),
-        decide: Box::new(move |draft| {
-            change(draft);
-            true
-        }),
-        done: Box::new(move |result| drop(done.send(result.map(drop)))),
-    });
-    match committed.await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::error!(%error, "translated resources cannot be stored"),
-        // The store ends with the process.
-        Err(_) => {}
     }
 }
 

@@ -49,7 +49,12 @@ pub(super) struct ReferenceReader {
 
 impl ReferenceReader {
     pub(super) fn new(client: ApiClient) -> ReferenceReader {
-        ReferenceReader { client, required: BTreeMap::new(), unfollowed: BTreeSet::new(), reads: JoinSet::new() }
+        ReferenceReader {
+            client,
+            required: BTreeMap::new(),
+            unfollowed: BTreeSet::new(),
+            reads: JoinSet::new(),
+        }
     }
 
     /// Replaces the set of required objects.
@@ -177,3 +182,6 @@ impl RequiredObject {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

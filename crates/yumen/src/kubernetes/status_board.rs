@@ -92,10 +92,6 @@ impl StatusBoard {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn facts(&self) -> ProcessFacts {
-        self.state().facts.clone()
-    }
-
     pub(super) fn set_facts(&self, facts: ProcessFacts) {
         self.state().facts = facts;
     }
@@ -296,3 +292,6 @@ fn merge_patch(before: &Value, after: &Value) -> Value {
     }
     Value::Object(patch)
 }
+
+#[cfg(test)]
+mod tests;
