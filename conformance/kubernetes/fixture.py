@@ -83,7 +83,8 @@ class ClusterFixture:
         found: list[KubeObject] = []
 
         def look() -> bool:
-            found[:] = client.get(path)["status"]["loadBalancer"].get("ingress") or []
+            status = (client.find(path) or {}).get("status") or {}
+            found[:] = status.get("loadBalancer", {}).get("ingress") or []
             return bool(found)
 
         wait_for(f"the address of Service {namespace}/{service}", look, seconds)

@@ -39,6 +39,8 @@ LEADER_SECONDS = 20
 # `status_writer.rs` begins a write of a status at most every 500 ms. A write that conflicts is repeated at once, which delays its
 # success and not the next write.
 WRITE_SECONDS = 0.5
+# `watch_machine.rs` looks for the API server every 5 to 6 s; the Service of a Gateway and its address need a turn each.
+RETURN_SECONDS = 20
 CHURN_SECONDS = 6
 # End of the message of a failed check.
 MESSAGE_CHARACTERS = 1000
@@ -116,6 +118,20 @@ def check_route_changes(scene: RobustnessScene) -> None:
     check(times[98] < 2000, f"p99 of {times[98]:.0f} ms")
 
 
+def check_owned_objects(scene: RobustnessScene) -> None:
+    """A Service or EndpointSlice of a Gateway that somebody deletes is written again."""
+    scene.apply(gateway("bare", listener("http", "HTTP", 80)), route("bare", "/bare", parent="bare"))
+    scene.address("bare")
+    for path in (f"/api/v1/namespaces/{SHOP}/services/yumen-bare",
+                 f"/apis/discovery.k8s.io/v1/namespaces/{SHOP}/endpointslices/yumen-bare-ipv4"):
+        wait_for(path, lambda: scene.client.find(path) is not None, 20)
+        before = scene.client.get(path)["metadata"]["uid"]
+        scene.client.delete(path)
+        wait_for(f"another {path}", lambda: (scene.client.find(path) or {"metadata": {"uid": before}})["metadata"]["uid"] != before, 20)
+    target = LoadTarget(scene.address("bare"), 80, HOST)
+    wait_for("a response", lambda: responds(target, "/bare"), 30)
+
+
 def check_api_outage(scene: RobustnessScene) -> None:
     """Without the API server traffic continues, restarts serve the last good state, and later changes arrive."""
     scene.scale_yumen(1)
@@ -135,7 +151,10 @@ def check_api_outage(scene: RobustnessScene) -> None:
         wait_for("the last good state", lambda: responds(target), BRIDGE_SECONDS)
         scene.note(f"kill without API server to served: {time.monotonic() - begin:.1f} s")
         check("unreachable" in scene.status(address, "/yumen/v1/problems")[1], "no problem about the API server")
-        shutil.rmtree(scene.data_folder(pod) / "last_good")
+        states = list(scene.data_folder(pod).glob("last-good*"))
+        check(states, "no last good state was kept")
+        for state in states:
+            state.unlink()
         scene.kill(address)
         wait_for("the status listener", lambda: reaches(scene, address), 30)
         time.sleep(2)
@@ -162,7 +181,7 @@ def check_outage_ends(scene: RobustnessScene, target: LoadTarget) -> None:
         begin = time.monotonic()
         scene.apply(gateway("late", listener("http", "HTTP", 80)), route("late", "/", parent="late"))
         late = LoadTarget(scene.address("late"), 80, HOST)
-        wait_for("a Gateway after the outage", lambda: responds(late), 60)
+        wait_for("a Gateway after the outage", lambda: responds(late), RETURN_SECONDS)
         scene.note(f"outage of 3 s: a new Gateway served {time.monotonic() - begin:.1f} s after it")
     check_all_answered(load)
     wait_for("the end of the problems", lambda: "kubernetes" not in scene.problems(), 90)
@@ -392,8 +411,9 @@ def end_successor(scene: RobustnessScene) -> None:
             continue
 
 
-CHECKS: list[Callable[..., None]] = [check_rights, check_scaling, check_route_changes, check_definitions, check_lease,
-                                     check_status_rate, check_taken_port, check_rollout, check_api_outage, check_upgrade]
+CHECKS: list[Callable[..., None]] = [check_rights, check_scaling, check_route_changes, check_owned_objects,
+                                     check_definitions, check_lease, check_status_rate,
+                                     check_taken_port, check_rollout, check_api_outage, check_upgrade]
 
 
 def run_checks(scene: RobustnessScene, chosen: list[Callable[..., None]], binary: Path) -> int:

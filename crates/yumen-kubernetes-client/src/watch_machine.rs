@@ -16,6 +16,9 @@ const PAGE_OBJECTS: u32 = 500;
 pub(crate) const SILENCE_MS: u64 = 320_000;
 /// The pause before a denied or absent kind is tried again, in milliseconds.
 const RETRY_MS: u64 = 30_000;
+/// The longest pause, but for jitter of a second, while the API server cannot be reached, in milliseconds. A connection that
+/// is refused costs it nothing, and after its return endpoints must not stay stale for half a minute.
+const UNREACHABLE_MS: u64 = 5_000;
 /// The time after a recheck in which an absent kind is tried every second: a definition is served some moments after it
 /// was installed. In milliseconds.
 const EAGER_MS: u64 = 10_000;
@@ -363,7 +366,12 @@ impl WatchMachine {
             // The same request would be refused again; a list needs no position.
             ApiError::Refused { code, .. } if code < 500 => self.restart(error, now_ms),
             error => {
-                self.pause_until_ms = now_ms + self.backoff.pause_ms(now_ms);
+                let pause_ms = self.backoff.pause_ms(now_ms);
+                let bound_ms = match error {
+                    ApiError::Unreachable(_) => UNREACHABLE_MS + pause_ms % 1000,
+                    _ => u64::MAX,
+                };
+                self.pause_until_ms = now_ms + pause_ms.min(bound_ms);
                 self.outputs.push_back(WatchOutput::Failed(error));
             }
         }
