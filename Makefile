@@ -68,6 +68,8 @@ unit: ## unit, golden, property and integration tests, each layer within its tim
 	@scripts/layer.sh unit 900 $(TESTS) --lib --bins
 	@scripts/layer.sh doc 300 $(TESTS) --doc
 	@scripts/layer.sh wire 240 $(TESTS) --test wire
+	@scripts/layer.sh kubernetes 300 $(TESTS) --test goldens --test compiled_goldens --test shuffled_goldens \
+	    --test precedence --test incremental --test totality --test api_server
 	@scripts/layer.sh crash 300 $(TESTS) --test crash
 	@scripts/layer.sh lab 600 $(TESTS) --test load --test load_command --test reports --test smoke
 	@scripts/layer.sh documents 400 $(TESTS) --test docs

@@ -145,6 +145,13 @@ impl CorsAction {
                 (AllowedNames::Any, _) => fields.set(name, b"*"),
             }
         }
+        // The Gateway API asks for it here as well, although browsers read it in responses only.
+        match &self.exposed {
+            AllowedNames::List(list) => fields.set(EXPOSE_HEADERS, list.as_bytes()),
+            AllowedNames::Any if !self.has_credentials => fields.set(EXPOSE_HEADERS, b"*"),
+            // The response whose fields could be listed is not known yet.
+            AllowedNames::Any | AllowedNames::None => {}
+        }
         if self.has_credentials {
             fields.set(ALLOW_CREDENTIALS, b"true");
         }

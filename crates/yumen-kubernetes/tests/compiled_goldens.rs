@@ -1,7 +1,8 @@
-//! The compiler has no objection to the routes and upstreams of the goldens.
+//! The compiler has no objection to the resources of the goldens, after each step.
 
 mod compiler;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -11,36 +12,39 @@ use yumen_config::{Kind, Resource};
 #[test]
 fn translated_resources_compile_without_problems() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens");
-    let mut count = 0;
+    let (mut count, mut failures) = (0, Vec::new());
     for group in std::fs::read_dir(folder).expect("a folder of goldens") {
         for entry in std::fs::read_dir(group.expect("a group").path()).expect("a group of goldens") {
             let path = entry.expect("a case").path();
             let text = std::fs::read_to_string(&path).expect("a readable case");
-            let resources = first_resources(&documents(&text));
-            count += resources.len();
-            let mut problems = compiler::compile(resources).problems;
-            let concerned = ["routes/", "stream_routes/", "upstreams/"];
-            problems.retain(|problem| !problem.message.starts_with("not in force yet"));
-            problems.retain(|problem| concerned.iter().any(|kind| problem.object.starts_with(kind)));
-            assert!(problems.is_empty(), "{}: {problems:#?}", path.display());
+            let mut resources = BTreeMap::new();
+            for (step, delta) in deltas(&text).iter().enumerate() {
+                apply(delta, &mut resources);
+                count += resources.len();
+                let problems = compiler::compile(resources.values().cloned().collect()).problems;
+                failures.extend(problems.iter().map(|one| format!("{} {step}: {one}", path.display())));
+            }
         }
     }
-    assert!(count > 100, "{count} resources");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(count > 300, "{count} resources");
 }
 
-fn documents(text: &str) -> Vec<Value> {
+/// The expected deltas of a case.
+fn deltas(text: &str) -> Vec<Value> {
     let all = serde_yaml_ng::Deserializer::from_str(text).map(Value::deserialize);
-    all.collect::<Result<_, _>>().expect("YAML")
+    let documents = all.collect::<Result<Vec<_>, _>>().expect("YAML");
+    let expected = documents.iter().find(|document| document["kind"] == "Expected");
+    expected.and_then(|expected| expected["deltas"].as_array().cloned()).expect("deltas")
 }
 
-/// The resources of the first step of a case.
-fn first_resources(documents: &[Value]) -> Vec<Resource> {
-    let expected = documents.iter().find(|document| document["kind"] == "Expected");
-    let resources = expected.and_then(|expected| expected["deltas"][0]["resources"].as_object());
-    let resource = |(name, value): (&String, &Value)| {
+fn apply(delta: &Value, resources: &mut BTreeMap<String, Resource>) {
+    for (name, value) in delta["resources"].as_object().into_iter().flatten() {
         let (kind, id) = name.split_once('/').expect("kind and id");
         let kind = Kind::ALL.iter().copied().find(|one| one.name() == kind).expect("a kind");
-        Resource::new(kind, id, value)
-    };
-    resources.into_iter().flatten().map(resource).collect()
+        match value == "deleted" {
+            true => resources.remove(name),
+            false => resources.insert(name.clone(), Resource::new(kind, id, value)),
+        };
+    }
 }

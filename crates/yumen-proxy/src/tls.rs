@@ -231,7 +231,10 @@ impl DownstreamTlsAcceptor {
                 Some(rules) => Some(rules),
                 None => {
                     let sni = Box::from(sni);
-                    scope::refuse_name(start.io).await;
+                    // Streams end without an alert: the Gateway API asks that their connections are closed.
+                    if !self.for_streams {
+                        scope::refuse_name(start.io).await;
+                    }
                     return Err(HandshakeRefusal::UnknownName(sni));
                 }
             },

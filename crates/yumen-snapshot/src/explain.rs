@@ -7,6 +7,7 @@
 mod arrival_listener;
 mod backends;
 mod match_explanation;
+mod origin;
 mod reason;
 mod render;
 mod sent;
@@ -131,6 +132,9 @@ pub struct RouteChoice {
     pub id: Box<str>,
     /// Name of the route.
     pub name: Box<str>,
+    /// The Kubernetes object that a translated route comes from, such as `HTTPRoute/shop/cart`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Box<str>>,
     /// Id of its service.
     pub service_id: Box<str>,
     /// The path pattern that matched.
@@ -301,7 +305,7 @@ pub fn explain(
     // Before the plugins run, which may rewrite method, host and path.
     let request = explained_request(&ex, synthetic.sni());
     let scope = ScopeSelection::of(snapshot, client, ex.request.host());
-    let route = winner.map(|route| route_choice(route, &ex));
+    let route = winner.map(|route| route_choice(route, &ex, context));
     let why_not = question.why_not.as_deref();
     let reasons = ex.aside(|ex| reason::reasons(snapshot, ex, winner, &trace, why_not, context));
     // The simulated plugins change the fields; the explanation lists the differences.
@@ -548,13 +552,14 @@ fn explained_request(ex: &Exchange<'_>, sni: Option<&str>) -> ExplainedRequest {
     }
 }
 
-fn route_choice(route: &Route, ex: &Exchange<'_>) -> RouteChoice {
+fn route_choice(route: &Route, ex: &Exchange<'_>, context: &ExplainContext<'_>) -> RouteChoice {
     let param = |(name, range): &(&str, std::ops::Range<usize>)| {
         ((*name).to_owned(), text(&ex.request.routed_part(range.clone()).unwrap_or_default()))
     };
     RouteChoice {
         id: route.info.id.clone(),
         name: route.info.name.clone(),
+        origin: origin::origin(Kind::Routes, &route.info.id, context),
         service_id: route.info.service_id.clone(),
         matched_uri: ex.route.uri().to_owned(),
         matched_host: ex.route.host.to_owned(),

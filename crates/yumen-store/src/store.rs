@@ -2,13 +2,13 @@
 //!
 //! Plain data only. Nothing here depends on memory, the embedded database or etcd.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
-use yumen_config::Kind;
+use yumen_config::{Kind, Resource};
 
 use crate::state::{Authorship, EntryChange, ResourceKey, Revision, StoreCommit, StoreEntry, StoreState};
 
@@ -313,6 +313,27 @@ impl Draft {
             self.write(ResourceKey::new(kind, id), None);
         }
         exists
+    }
+
+    /// Puts all `resources`, and deletes every other object except those of the kinds `retained`.
+    pub fn replace_all(&mut self, resources: &[Resource], retained: &[Kind]) {
+        let named: HashSet<(Kind, &str)> = resources.iter().map(|one| (one.kind, &*one.id)).collect();
+        let deleted: Vec<ResourceKey> = self
+            .state
+            .entries()
+            .map(|(key, _)| key)
+            .filter(|key| !retained.contains(&key.kind) && !named.contains(&(key.kind, &*key.id)))
+            .cloned()
+            .collect();
+        for key in deleted {
+            self.delete(key.kind, &key.id);
+        }
+        for one in resources {
+            // Unchanged objects keep their revision and cost no compilation.
+            if self.state.get(one.kind, &one.id).is_none_or(|entry| entry.json != one.json) {
+                self.put(ResourceKey::new(one.kind, one.id.clone()), one.json.clone(), None);
+            }
+        }
     }
 
     /// Sets or removes a value of the APIs; see [`StoreState::setting`].

@@ -8,6 +8,7 @@ use crate::commands::echo::EchoArgs;
 use crate::commands::explain::ExplainArgs;
 use crate::commands::import::ImportArgs;
 use crate::commands::keys::KeysCommand;
+use crate::commands::manifest_args::ManifestArgs;
 use crate::commands::plan::PlanArgs;
 use crate::commands::reference::ReferenceKind;
 use crate::commands::remote::{ChangeArgs, RemoteArgs};
@@ -48,13 +49,16 @@ pub(crate) enum GatewayCommand {
     /// stores its resources in ./data, and applies every change at once. SIGTERM and SIGINT drain: the
     /// gateway finishes every accepted request.
     Run(GatewayRunArgs),
-    /// Validate a resource file
+    /// Validate a resource file or Kubernetes manifests
     ///
-    /// Runs the compiler of the gateway and the tests in the file. Prints every problem with its object, path
+    /// Runs the compiler of the gateway and the tests in the file. Manifests are translated first. Prints every problem with its object, path
     /// and hint, as a compiler does. Exit status 1 if there is an error, 0 if there are only warnings.
     Check {
         /// Resources in the APISIX standalone format, YAML or JSON
-        file: PathBuf,
+        #[arg(required_unless_present = "kubernetes", conflicts_with = "kubernetes")]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        manifests: ManifestArgs,
         #[command(flatten)]
         node: NodeFile,
         /// Print problems as JSON

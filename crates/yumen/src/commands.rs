@@ -1,6 +1,6 @@
 //! The commands other than `run`, each with its arguments. [`crate::cli`] lists them.
 //!
-//! `remote` and `client` talk to a running gateway; `offline` compiles a file in this process.
+//! `remote` and `client` talk to a running gateway; `offline` compiles a file, or Kubernetes manifests, in this process.
 
 pub(crate) mod backup;
 pub(crate) mod check;
@@ -12,6 +12,7 @@ pub(crate) mod explain;
 pub(crate) mod import;
 pub(crate) mod keys;
 pub(crate) mod lint;
+pub(crate) mod manifest_args;
 pub(crate) mod offline;
 pub(crate) mod output;
 pub(crate) mod plan;

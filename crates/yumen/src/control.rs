@@ -25,7 +25,7 @@ use yumen_config::Resource;
 use yumen_plugin::Carry;
 use yumen_snapshot::compile::{ConfigChange, DiscoveryQuery, DiscoveryResult};
 use yumen_snapshot::{Publisher, Snapshot};
-use yumen_store::{EntryChange, LastGoodVersions, Revision, StoreCommit, StoreState};
+use yumen_store::{EntryChange, LastGoodVersions, Revision, Store, StoreCommit, StoreState};
 
 use crate::diagnostics::SourceText;
 use crate::endpoints::inputs::{KnownInputs, RequiredHosts, RequiredServices};
@@ -113,6 +113,13 @@ impl ControlHandle {
     pub(crate) fn unresolved(&self) -> u64 {
         self.status.unresolved.load(Ordering::Acquire)
     }
+}
+
+/// Subscribes the control thread to revisions, and returns the current state.
+pub(crate) fn follow_store(store: &dyn Store, messages: &Sender<ControlMessage>) -> StoreState {
+    let follower = messages.clone();
+    // Fails only if the process is ending and the control thread with it.
+    store.follow(Box::new(move |committed| drop(follower.send(ControlMessage::Committed(committed.clone())))))
 }
 
 /// State that the control thread shares with other components, or starts from.

@@ -1,7 +1,6 @@
 //! Kubernetes as a source of the configuration: objects of the API server become resources, statuses and Services.
 //!
-//! Owns the tasks between the API server and the store. Knows neither how objects are translated nor how resources are
-//! compiled.
+//! Owns the tasks between the API server and the store. Independent of translation and compilation.
 
 mod api_paths;
 mod certificate_reader;
@@ -32,7 +31,7 @@ use controller::ControllerParts;
 use controller_status::WritesEnd;
 
 pub(crate) use controller_status::KubernetesStatus;
-pub(crate) use manifests::translate_manifests;
+pub(crate) use manifests::{ManifestObjects, ManifestTranslator, PLACEHOLDER_ADDRESS, TranslatedManifests};
 
 /// The running controller. Dropping it ends its tasks.
 pub(crate) struct KubernetesSource {
@@ -66,8 +65,8 @@ impl KubernetesSource {
         let lease_client = ApiClient::new(&server.clone().with_request_timeout(controller::LEASE_TIMEOUT))?;
         let namespace = written_or(&node.kubernetes.namespace, "POD_NAMESPACE")
             .unwrap_or_else(|| server.namespace().to_owned());
-        let identity = written_or(&node.kubernetes.identity, "POD_NAME")
-            .unwrap_or_else(|| crate::config::cluster::node_name(node));
+        let identity =
+            written_or(&node.kubernetes.identity, "POD_NAME").unwrap_or_else(|| crate::process::host_name());
         let status = Arc::new(KubernetesStatus::new(server.url()));
         let (listener_states, listeners) = watch::channel(ListenerStates::default());
         let (writes_end, ended) = watch::channel(None);

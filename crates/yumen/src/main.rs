@@ -80,7 +80,10 @@ fn print_clap_error(error: clap::Error) -> anyhow::Result<ExitCode> {
 fn run(command: GatewayCommand) -> anyhow::Result<ExitCode> {
     match command {
         GatewayCommand::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
-        GatewayCommand::Check { file, node, json } => check::check(&file, &node, json),
+        GatewayCommand::Check { file, manifests, node, json } => match (manifests.paths(), file) {
+            (Some(paths), _) => check::check_manifests(paths, &node, json),
+            (None, file) => check::check(&file.unwrap_or_default(), &node, json),
+        },
         GatewayCommand::History { object, limit, remote } => {
             remote::history(&remote, object.as_deref(), limit)
         }

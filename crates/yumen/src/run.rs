@@ -92,9 +92,7 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
     let supervisor = yumen_proxy::probe::Supervisor::default();
     let cluster = config.cluster(&node, &listeners, &operator_sockets, worker_count)?;
     let (probes, report) = (supervisor.counters(), dynamic.report());
-    if let Some(kubernetes) = &config.source.kubernetes {
-        kubernetes.follow_listeners(&runtime, report.states());
-    }
+    config.source.follow_listeners(&runtime, report.states());
     runtime.spawn(dynamic.follow(config.control.snapshots.clone(), worker_duty.clone()));
     let context = config.operator_context(&workers, probes, cluster.clone(), report, worker_duty);
     runtime.spawn(supervisor.supervise(config.control.snapshots.clone()));

@@ -77,6 +77,40 @@ fn every_example_is_accepted_without_a_problem() {
 }
 
 #[test]
+fn manifests_of_the_kubernetes_guide_are_accepted_without_a_problem() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let pair = rcgen::generate_simple_self_signed(vec!["shop.example.com".into()]).expect("a certificate");
+    let secret = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": "shop-tls", "namespace": "shop" },
+        "stringData": { "tls.crt": pair.cert.pem(), "tls.key": pair.signing_key.serialize_pem() },
+    });
+    let secret_file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("docs-secret.json");
+    fs::write(&secret_file, secret.to_string()).expect("a file");
+    let guide = read("docs/guides/20-kubernetes.md");
+    let mut count = 0;
+    for entry in fs::read_dir(root.join("docs/guides/kubernetes")).expect("the manifests") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        assert!(
+            guide.contains(&format!("-f docs/guides/kubernetes/{name}")),
+            "{name}: the guide has no use for it"
+        );
+        let mut command = Command::new(env!("CARGO_BIN_EXE_yumen"));
+        command.args(["check", "--kubernetes", "-f", "deploy/kubernetes"]).arg("-f").arg(&secret_file);
+        if name != "backends.yaml" {
+            command.args(["-f", "docs/guides/kubernetes/backends.yaml"]);
+        }
+        let output = command.arg("-f").arg(&path).current_dir(&root).output().expect("the binary runs");
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(stdout.ends_with(", 0 errors, 0 warnings\n"), "{name}:\n{stdout}");
+        count += 1;
+    }
+    assert!(count >= 4, "{count} manifests");
+}
+
+#[test]
 fn invalid_successor_is_not_accepted() {
     let output = check("routes:\n  - id: a\n    uri: /a\n    plugins: { key-oath: {} }\n");
     assert!(!output.status.success());

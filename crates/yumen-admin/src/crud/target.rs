@@ -25,8 +25,7 @@ pub(crate) struct CrudTarget {
 impl CrudTarget {
     pub(crate) fn of(path: &str) -> Result<CrudTarget, ApiRefusal> {
         let path = path.strip_prefix(PREFIX).unwrap_or_default();
-        let decoded = percent_decode_str(path).decode_utf8_lossy();
-        let mut segments = decoded.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned);
+        let mut segments = decoded_segments(path).into_iter();
         let name = segments.next().unwrap_or_default();
         let mut segments: Vec<String> = segments.collect();
         // Other modules serve these names; this verb or depth is not among their routes.
@@ -70,4 +69,19 @@ impl CrudTarget {
         let id = self.id.as_deref().ok_or_else(missing)?;
         Ok(ResourceKey::new(self.kind, self.stored_id(id)))
     }
+}
+
+/// The segments of a path. A percent-encoded slash separates segments too, as in APISIX, but for ids of translated
+/// objects: `shop%2Fcart%21http%2100` is one id.
+fn decoded_segments(path: &str) -> Vec<String> {
+    let mut segments = Vec::new();
+    for raw in path.split('/') {
+        let decoded = percent_decode_str(raw).decode_utf8_lossy();
+        match decoded.contains('!') {
+            true => segments.push(decoded.into_owned()),
+            false => segments.extend(decoded.split('/').map(str::to_owned)),
+        }
+    }
+    segments.retain(|segment| !segment.is_empty());
+    segments
 }

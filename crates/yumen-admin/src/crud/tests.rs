@@ -5,6 +5,7 @@ mod contract;
 mod index;
 mod refusals;
 mod sequences;
+mod translated_ids;
 mod transport;
 
 use std::net::{IpAddr, Ipv4Addr};

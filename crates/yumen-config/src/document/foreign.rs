@@ -25,6 +25,8 @@ const ADC_HINT: &str = "a running gateway takes it through its Admin API: adc sy
                         http://127.0.0.1:9180 --token KEY -f FILE; yumen export then writes a file of resources";
 
 const KUBERNETES: &str = "the file is a Kubernetes manifest";
+const MANIFEST_HINT: &str =
+    "for manifests add --kubernetes -f; a resource file has sections such as routes, services and upstreams";
 
 const RESOURCES_HINT: &str = "write the resources of the gateway: routes, services, upstreams";
 
@@ -75,7 +77,7 @@ pub(super) fn of_sections(unknown: &[String], has_lists: bool) -> Option<Problem
         );
     }
     if let (Some(section), Some(_)) = (first(&["apiVersion"]), first(&["kind"])) {
-        return problem(section, &format!("unknown section: {KUBERNETES}"), RESOURCES_HINT);
+        return problem(section, &format!("unknown section: {KUBERNETES}"), MANIFEST_HINT);
     }
     // With lists of resources, the other sections are ignored, as APISIX ignores them.
     if has_lists {
@@ -103,7 +105,7 @@ pub(super) fn of_broken(text: &str) -> Option<Problem> {
 fn of_manifests(text: &str) -> Option<Problem> {
     let has_kind = text.lines().any(|line| line.starts_with("kind: "));
     let (at, line) = text.lines().enumerate().find(|(_, line)| line.starts_with("apiVersion: "))?;
-    let problem = has_kind.then(|| Problem::error("file", "", KUBERNETES).hint(RESOURCES_HINT))?;
+    let problem = has_kind.then(|| Problem::error("file", "", KUBERNETES).hint(MANIFEST_HINT))?;
     Some(placed(problem, at, line))
 }
 

@@ -111,7 +111,7 @@ fn line(kind: &str, name: &str, version: u64) -> Vec<u8> {
 /// The next event in short, with the index of the kind.
 async fn next(reports: &mut mpsc::Receiver<WatchReport>) -> String {
     let report = tokio::time::timeout(Duration::from_secs(30), reports.recv()).await;
-    let WatchReport { kind, output } = report.expect("no event within 30 s").unwrap();
+    let WatchReport { kind, output, .. } = report.expect("no event within 30 s").unwrap();
     match output {
         WatchOutput::Replaced(objects) => {
             let names: Vec<&str> = objects.iter().map(|object| &*object.name).collect();

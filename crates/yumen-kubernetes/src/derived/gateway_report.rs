@@ -55,9 +55,9 @@ impl GatewayReport {
         self.sections.get(parent).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a listener of the Gateway or of a ListenerSet is accepted.
-    pub(crate) fn has_accepted_section(&self, parent: &ObjectKey) -> bool {
-        self.sections_of(parent).iter().any(SectionReport::is_accepted)
+    /// Whether a listener of a ListenerSet can be served.
+    pub(crate) fn has_servable_section(&self, set: &ObjectKey) -> bool {
+        self.sections_of(set).iter().any(SectionReport::is_servable)
     }
 }
 
@@ -65,6 +65,11 @@ impl SectionReport {
     /// Whether the listener is valid by itself and beside the others.
     pub(crate) fn is_accepted(&self) -> bool {
         self.refusal.is_none() && self.conflict.is_none()
+    }
+
+    /// Whether the listener is valid and does not lack all its certificates.
+    fn is_servable(&self) -> bool {
+        self.is_accepted() && (self.unresolved.is_none() || self.needs.is_some())
     }
 }
 

@@ -14,7 +14,6 @@ use crate::model::{
 };
 use crate::resources::{ResourceChange, TranslatedKind};
 use crate::settings::TranslationSettings;
-use crate::status::StatusDraft;
 
 struct NoCertificates;
 

@@ -26,7 +26,7 @@ pub(crate) fn translate_gateway_status(view: &TrackedView<'_>, key: &ObjectKey) 
     let own = report.sections_of(key).iter();
     draft.entries.extend(own.map(|section| listener_entry(view, key, section, report)));
     let accepted_sets = report.sets.iter().filter(|(set, refusal)| {
-        refusal.is_none() && report.refusal.is_none() && report.has_accepted_section(set)
+        refusal.is_none() && report.refusal.is_none() && report.has_servable_section(set)
     });
     draft.fields.insert("attachedListenerSets".to_owned(), accepted_sets.count().into());
     let addresses = if report.refusal.is_none() && !found.is_empty() { found.into() } else { Value::Null };
@@ -146,7 +146,7 @@ fn set_conditions(
     let refusal = match refusal {
         Some(reason) => Some(reason),
         None if report.refusal.is_some() => Some(&parent),
-        None => (!report.has_accepted_section(key)).then_some(&invalid),
+        None => (!report.has_servable_section(key)).then_some(&invalid),
     };
     if let Some(reason) = refusal {
         return vec![no("Accepted", reason), no("Programmed", reason)];

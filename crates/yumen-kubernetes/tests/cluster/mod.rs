@@ -290,12 +290,8 @@ impl ModelCluster {
     }
 }
 
-/// Checks a resource against the schema of its kind, as the compiler will.
+/// Checks a resource against the schema of its kind, as the compiler does.
 fn check_schema(kind: TranslatedKind, id: &str, value: &Value) {
-    // Resources refer to scopes, so a build without them knows the members of none.
-    if TranslatedKind::Scopes.kind().is_none() {
-        return;
-    }
     let Some(kind) = kind.kind() else { panic!("no kind {}", kind.name()) };
     let mut value = value.clone();
     value["id"] = id.into();

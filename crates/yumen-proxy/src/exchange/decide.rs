@@ -182,11 +182,14 @@ fn routing_table<'s>(
 /// The response to a request without a route.
 #[cold]
 fn no_route(ex: &Exchange<'_>, pinned: &PinnedSnapshot) -> ExchangeStop {
-    let not_found = LocalResponse::error_msg(404, "404 Route Not Found");
     let listener = ex.client.connection.listener;
     if listener.is_static() {
-        return ExchangeStop::Respond(not_found);
+        return ExchangeStop::Respond(LocalResponse::error_msg(404, "404 Route Not Found"));
     }
+    // Text instead of APISIX's JSON: clients of the Gateway API parse JSON, and a response to HEAD has none.
+    let not_found = LocalResponse::status(404)
+        .field("Content-Type", "text/plain; charset=utf-8")
+        .body("404 Route Not Found\n");
     // The listener was closed, and another connection may reach its successor.
     if pinned.listener(listener).is_none() {
         return ExchangeStop::RespondAndDrain(not_found);

@@ -26,10 +26,13 @@ impl Display for StreamExplanation {
         writeln!(f, "\nStream route")?;
         match &self.stream_route {
             None => writeln!(f, "  no match: the connection is closed")?,
-            Some(route) if route.matched.is_empty() => {
-                writeln!(f, "  {}, which has no conditions", route.id)?
+            Some(route) => {
+                let of = OriginText(route.origin.as_deref());
+                match route.matched.is_empty() {
+                    true => writeln!(f, "  {}{of}, which has no conditions", route.id)?,
+                    false => writeln!(f, "  {}{of} by {}", route.id, route.matched.join(", "))?,
+                }
             }
-            Some(route) => writeln!(f, "  {} by {}", route.id, route.matched.join(", "))?,
         }
         for candidate in &self.candidates {
             writeln!(f, "  not {}: {}", candidate.stream_route, candidate.why)?;
@@ -85,7 +88,8 @@ impl RequestExplanation {
             Some(route) => {
                 let name = if route.name.is_empty() { String::new() } else { format!(" ({})", route.name) };
                 let host = if route.matched_host.is_empty() { "any host" } else { &route.matched_host };
-                writeln!(f, "  {}{name} by path {} and {host}", route.id, route.matched_uri)?;
+                let of = OriginText(route.origin.as_deref());
+                writeln!(f, "  {}{name}{of} by path {} and {host}", route.id, route.matched_uri)?;
                 for (name, value) in &route.params {
                     writeln!(f, "    :{name} is {value}")?;
                 }
@@ -102,6 +106,15 @@ impl RequestExplanation {
             )?;
         }
         Ok(())
+    }
+}
+
+/// The Kubernetes object of a translated route.
+struct OriginText<'o>(Option<&'o str>);
+
+impl Display for OriginText<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |origin| write!(f, " of {origin}"))
     }
 }
 

@@ -13,6 +13,7 @@ use yumen_http::RequestHead;
 use yumen_plugin::{ClientInfo, Exchange, StreamInfo, TlsInfo};
 
 use super::arrival_listener::{ScopeSelection, certificate_choice, check_protocol, listener_of};
+use super::origin::origin;
 use super::simulation::RequestSimulation;
 use super::{CertificateChoice, DryRunHost, ExplainContext, ExplainedStep, NEAREST_MAX, UpstreamView};
 use crate::scope::ListenProtocol;
@@ -65,6 +66,9 @@ pub struct ExplainedStream {
 pub struct StreamChoice {
     /// Id of the route.
     pub id: Box<str>,
+    /// The Kubernetes object that a translated route comes from, such as `TCPRoute/shop/db`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Box<str>>,
     /// Id of its service.
     pub service_id: Box<str>,
     /// Its conditions, all of which match, such as `server_port 9100`.
@@ -183,6 +187,7 @@ pub(super) fn explain(
         certificate: None,
         stream_route: winner.map(|route| StreamChoice {
             id: route.info.id.clone(),
+            origin: origin(Kind::StreamRoutes, &route.info.id, context),
             service_id: route.info.service_id.clone(),
             matched: conditions(&route.matching).into_iter().map(|(_, text)| text).collect(),
         }),

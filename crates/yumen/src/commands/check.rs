@@ -1,6 +1,6 @@
-//! `yumen check`: compiles a resource file and runs its tests, without serving it.
+//! `yumen check`: compiles a resource file and runs its tests, or compiles Kubernetes manifests, without serving them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use yumen_base::{Problem, quantity};
@@ -12,13 +12,19 @@ use crate::node::NodeFile;
 /// Compiles `file` and prints every problem.
 pub(crate) fn check(file: &Path, node: &NodeFile, json: bool) -> anyhow::Result<ExitCode> {
     let loaded = offline::load(file, node)?;
-    report(&loaded.problems, &loaded.source, loaded.resources.len(), json)
+    report(&loaded.problems, Some(&loaded.source), loaded.resources.len(), json)
+}
+
+/// Translates and compiles Kubernetes manifests and prints every problem.
+pub(crate) fn check_manifests(paths: &[PathBuf], node: &NodeFile, json: bool) -> anyhow::Result<ExitCode> {
+    let loaded = offline::load_manifests(paths, node)?;
+    report(&loaded.problems(), None, loaded.manifests.count, json)
 }
 
 /// Prints problems with their count; exit status 1 if one is an error.
 pub(crate) fn report(
     problems: &[Problem],
-    source: &SourceText,
+    source: Option<&SourceText>,
     objects: usize,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
@@ -26,7 +32,7 @@ pub(crate) fn report(
     let text = match json {
         true => format!("{}\n", serde_json::to_string_pretty(problems)?),
         false => {
-            let rendered = render(problems, Some(source), has_colors(&std::io::stdout()));
+            let rendered = render(problems, source, has_colors(&std::io::stdout()));
             format!("{rendered}{}", summary(problems, objects, errors))
         }
     };

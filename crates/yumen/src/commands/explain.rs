@@ -1,4 +1,6 @@
-//! `yumen explain`: explains the routing of a request or stream, by a running gateway or a file.
+//! `yumen explain`: explains the routing of a request or stream, by a running gateway, a file or Kubernetes manifests.
+
+mod listener_choice;
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -10,13 +12,15 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use hyper::Method;
 use yumen_base::{Problem, ProblemLevel};
-use yumen_config::Kind;
-use yumen_snapshot::{ExplainContext, ExplainResult, Question, explain_any};
+use yumen_config::{Kind, Resource};
+use yumen_snapshot::{ExplainContext, ExplainResult, Question, Snapshot, explain_any};
 
+use super::manifest_args::ManifestArgs;
 use super::remote::RemoteArgs;
 use super::revision_arg::RevisionArg;
 use super::{offline, output};
-use crate::diagnostics::{has_colors, render};
+use crate::diagnostics::{SourceText, has_colors, render};
+use crate::kubernetes::PLACEHOLDER_ADDRESS;
 use crate::node::NodeFile;
 
 /// Arguments of `yumen explain`.
@@ -45,10 +49,12 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "ROUTE")]
     why_not: Option<String>,
     /// Use these resources (APISIX standalone format) instead of a running gateway
-    #[arg(long, value_name = "routes.yaml", conflicts_with = "at")]
+    #[arg(long, value_name = "routes.yaml", conflicts_with_all = ["at", "kubernetes"])]
     file: Option<PathBuf>,
+    #[command(flatten)]
+    manifests: ManifestArgs,
     /// Use the configuration of this revision
-    #[arg(long, value_name = "REVISION")]
+    #[arg(long, value_name = "REVISION", conflicts_with = "kubernetes")]
     at: Option<RevisionArg>,
     #[command(flatten)]
     pub(crate) remote: RemoteArgs,
@@ -57,15 +63,16 @@ pub(crate) struct ExplainArgs {
 /// Explains a request and prints the explanation.
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let question = question(args)?;
-    let text = match &args.file {
+    let node = &args.remote.node;
+    let explanation = match (&args.file, args.manifests.paths()) {
+        (None, None) => None,
+        (Some(file), _) => Some(explain_file(file, node, &question)?),
+        (None, Some(paths)) => Some(explain_manifests(paths, node, question.clone())?),
+    };
+    let text = match explanation {
         None => ask_gateway(args, &question)?,
-        Some(file) => {
-            let explanation = explain_file(file, &args.remote.node, &question)?;
-            match args.remote.json {
-                true => format!("{}\n", serde_json::to_string_pretty(&explanation)?),
-                false => explanation.to_string(),
-            }
-        }
+        Some(explanation) if args.remote.json => format!("{}\n", serde_json::to_string_pretty(&explanation)?),
+        Some(explanation) => explanation.to_string(),
     };
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -127,19 +134,56 @@ fn explain_file(file: &Path, node: &NodeFile, question: &Question) -> anyhow::Re
     if !broken.is_empty() {
         bail!(loaded.source.refuse(&broken));
     }
-    if !warnings.is_empty() {
-        let rendered = render(&warnings, Some(&loaded.source), has_colors(&std::io::stderr()));
-        // Best effort: the explanation is complete without the warnings.
-        let _ = std::io::stderr().lock().write_all(rendered.as_bytes());
+    print_problems(&warnings, Some(&loaded.source));
+    explain_compiled(&loaded.snapshot, &loaded.resources, &loaded.problems, question)
+}
+
+/// Explains by the translation of Kubernetes manifests.
+fn explain_manifests(
+    paths: &[PathBuf],
+    node: &NodeFile,
+    mut question: Question,
+) -> anyhow::Result<ExplainResult> {
+    let loaded = offline::load_manifests(paths, node)?;
+    print_problems(&loaded.problems(), None);
+    if question.listener.is_none() {
+        question.listener = Some(listener_choice::choose(&loaded.snapshot, &question)?.to_string());
     }
+    let (translated, snapshot) = (&loaded.translated, &loaded.snapshot);
+    let mut explanation = explain_compiled(snapshot, &translated.resources, &loaded.defects, &question)?;
+    let (upstream, remarks) = match &mut explanation {
+        ExplainResult::Request(explained) => {
+            (explained.upstream.as_ref().map(|upstream| &upstream.view), &mut explained.remarks)
+        }
+        ExplainResult::Stream(explained) => (explained.upstream.as_ref(), &mut explained.remarks),
+    };
+    let service = upstream.and_then(|upstream| translated.origin(&upstream.origin));
+    if let Some(service) = service.filter(|service| loaded.manifests.placeholders.contains(*service)) {
+        let message = format!("stands for the endpoints of {service}, which no manifest has");
+        remarks.push(format!("{PLACEHOLDER_ADDRESS} {message}"));
+    }
+    Ok(explanation)
+}
+
+/// Prints problems on standard error. Best effort: the explanation is complete without them.
+fn print_problems(problems: &[Problem], source: Option<&SourceText>) {
+    let rendered = render(problems, source, has_colors(&std::io::stderr()));
+    let _ = std::io::stderr().lock().write_all(rendered.as_bytes());
+}
+
+fn explain_compiled(
+    snapshot: &Snapshot,
+    resources: &[Resource],
+    problems: &[Problem],
+    question: &Question,
+) -> anyhow::Result<ExplainResult> {
     let text = |kind: Kind, id: &str| -> Option<Arc<str>> {
-        let found = loaded.resources.iter().find(|one| one.kind == kind && *one.id == *id);
+        let found = resources.iter().find(|one| one.kind == kind && *one.id == *id);
         found.map(|one| one.json.clone())
     };
     let now = yumen_proxy::clock::exact();
-    let context =
-        ExplainContext { now, problems: &loaded.problems, text: Some(&text), ..ExplainContext::default() };
-    explain_any(&loaded.snapshot, question, &context).map_err(|invalid| match invalid.path.as_str() {
+    let context = ExplainContext { now, problems, text: Some(&text), ..ExplainContext::default() };
+    explain_any(snapshot, question, &context).map_err(|invalid| match invalid.path.as_str() {
         "" => anyhow!(invalid.message),
         path => anyhow!("{path}: {}", invalid.message),
     })

@@ -13,5 +13,5 @@ pub(crate) fn run(file: &Path, node: &NodeFile, strict: bool, json: bool) -> any
     let mut problems = loaded.problems;
     problems.extend(findings::of(&loaded.resources, &loaded.snapshot, strict));
     loaded.source.locate_and_sort(&mut problems);
-    check::report(&problems, &loaded.source, loaded.resources.len(), json)
+    check::report(&problems, Some(&loaded.source), loaded.resources.len(), json)
 }

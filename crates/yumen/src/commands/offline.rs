@@ -1,6 +1,6 @@
-//! Compilation of a resource file without serving it, for offline commands.
+//! Compilation of a resource file, or of Kubernetes manifests, without serving it, for offline commands.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use yumen_base::{Problem, ProblemLevel};
@@ -10,6 +10,7 @@ use yumen_snapshot::{Snapshot, policy};
 
 use crate::config::compiler;
 use crate::diagnostics::SourceText;
+use crate::kubernetes::{ManifestObjects, ManifestTranslator, TranslatedManifests};
 use crate::node::NodeFile;
 
 /// Creates an empty compiler for a node with these settings.
@@ -45,6 +46,39 @@ pub(crate) fn load(file: &Path, node: &NodeFile) -> anyhow::Result<CompiledFile>
     problems.extend(policy::run(&snapshot, &resources, yumen_proxy::clock::exact()));
     source.locate_and_sort(&mut problems);
     Ok(CompiledFile { source, resources, snapshot, problems })
+}
+
+/// Translated and compiled manifests.
+pub(crate) struct CompiledManifests {
+    pub(crate) manifests: ManifestObjects,
+    pub(crate) translated: TranslatedManifests,
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// Problems of the compiler, by resource.
+    pub(crate) defects: Vec<Problem>,
+}
+
+/// Reads, translates and compiles manifests as a node with these settings does.
+pub(crate) fn load_manifests(paths: &[PathBuf], node: &NodeFile) -> anyhow::Result<CompiledManifests> {
+    let node = node.read()?;
+    let manifests = ManifestObjects::read(paths)?;
+    let translated = ManifestTranslator::new(&node).translate(&manifests);
+    let mut compiler = compiler(&node);
+    let snapshot = compiler.replace_all(translated.resources.clone(), 1).snapshot;
+    let defects = compiler.problems();
+    Ok(CompiledManifests { manifests, translated, snapshot, defects })
+}
+
+impl CompiledManifests {
+    /// All problems by Kubernetes object, in the order of the files.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let mut defects = self.defects.clone();
+        self.translated.attribute(&mut defects, &self.manifests);
+        let mut problems = self.translated.problems.clone();
+        problems.append(&mut defects);
+        problems
+            .sort_by_key(|problem| problem.place.as_ref().map(|place| (place.file.clone(), place.span.line)));
+        problems
+    }
 }
 
 /// Number of errors among the problems.

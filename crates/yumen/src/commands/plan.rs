@@ -1,4 +1,4 @@
-//! `yumen plan`: effects of a change on a running gateway, or between two files.
+//! `yumen plan`: effects of a change on a running gateway, or between two files or sets of Kubernetes manifests.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,23 +9,26 @@ use clap::Args;
 use hyper::Method;
 use serde_json::Value;
 use yumen_base::{Problem, ProblemLevel};
-use yumen_config::{Resource, json_text};
+use yumen_config::{NodeConfig, Resource, json_text};
 use yumen_snapshot::Question;
 use yumen_snapshot::plan::{PlanContext, PlanLimits, plan};
 
+use super::manifest_args::ManifestArgs;
 use super::remote::{self, RemoteArgs};
 use super::{confirmation, offline, output};
 use crate::config::findings;
 use crate::diagnostics::{ExitStatus, SourceText, has_colors, render};
+use crate::kubernetes::{ManifestObjects, ManifestTranslator, TranslatedManifests};
 
 /// Arguments of `yumen plan`.
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     /// Resources after the change, in the APISIX standalone format
-    after: PathBuf,
-    /// Resources before the change [default: those of a running gateway]
-    #[arg(long, value_name = "routes.yaml")]
-    against: Option<PathBuf>,
+    #[arg(required_unless_present = "kubernetes", conflicts_with = "kubernetes")]
+    after: Option<PathBuf>,
+    /// Resources before the change, or manifests, then repeatable [default: the resources of a running gateway]
+    #[arg(long, value_name = "routes.yaml|DIR", required_if_eq("kubernetes", "true"))]
+    against: Vec<PathBuf>,
     /// Treat objects missing from the file as deleted
     #[arg(long, conflicts_with = "against")]
     replace: bool,
@@ -42,6 +45,8 @@ pub(crate) struct PlanArgs {
     #[arg(long, short = 'y', visible_alias = "confirm")]
     yes: bool,
     #[command(flatten)]
+    manifests: ManifestArgs,
+    #[command(flatten)]
     pub(crate) remote: RemoteArgs,
 }
 
@@ -53,13 +58,18 @@ fn percent(text: &str) -> Result<f64, String> {
 
 /// Plans the change and prints the plan.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
-    let Some(against) = &args.against else { return ask_gateway(args) };
-    let ((_, before), (source, after)) = (read(against)?, read(&args.after)?);
+    let after = args.after.as_deref().unwrap_or(Path::new(""));
     let node = args.remote.node.read()?;
+    let states = match (args.manifests.paths(), &args.against[..]) {
+        (Some(paths), before) => PlannedStates::of_manifests(before, paths, &node)?,
+        (None, [before]) => PlannedStates::of_files(before, after)?,
+        (None, []) => return ask_gateway(args, after),
+        (None, _) => bail!("--against takes one file of resources; several paths are for --kubernetes"),
+    };
     let sample = args.requests.as_deref().map(sample).transpose()?.unwrap_or_default();
     let mut planned = plan(
-        &before,
-        &after,
+        &states.before,
+        &states.after,
         &sample,
         &PlanContext {
             compiler: &|| offline::compiler(&node),
@@ -74,7 +84,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         },
     );
     let mut problems: Vec<Problem> = planned.problems.iter().map(|one| one.problem.clone()).collect();
-    source.locate(&mut problems);
+    states.source.locate(&mut problems);
     for (planned, located) in planned.problems.iter_mut().zip(problems) {
         planned.problem = located;
     }
@@ -85,6 +95,50 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     output::print(&text)?;
     let status = status(planned.introduces_errors(), planned.needs_confirmation.is_some());
     Ok(args.settled(status, planned.needs_confirmation.as_deref()).into())
+}
+
+/// The two states of a plan.
+struct PlannedStates {
+    before: Vec<Resource>,
+    after: Vec<Resource>,
+    source: PlanSource,
+}
+
+/// The source of the state after the change, where problems are located.
+enum PlanSource {
+    File(SourceText),
+    Manifests(Box<(ManifestObjects, TranslatedManifests)>),
+}
+
+impl PlannedStates {
+    fn of_files(before: &Path, after: &Path) -> anyhow::Result<PlannedStates> {
+        let ((_, before), (source, after)) = (read(before)?, read(after)?);
+        Ok(PlannedStates { before, after, source: PlanSource::File(source) })
+    }
+
+    fn of_manifests(
+        before: &[PathBuf],
+        after: &[PathBuf],
+        node: &NodeConfig,
+    ) -> anyhow::Result<PlannedStates> {
+        let mut translator = ManifestTranslator::new(node);
+        let before = translator.translate(&ManifestObjects::read(before)?).resources;
+        let manifests = ManifestObjects::read(after)?;
+        let translated = translator.translate(&manifests);
+        let shown = render(&translated.problems, None, has_colors(&std::io::stderr()));
+        let _ = std::io::stderr().write_all(shown.as_bytes());
+        let after = translated.resources.clone();
+        Ok(PlannedStates { before, after, source: PlanSource::Manifests(Box::new((manifests, translated))) })
+    }
+}
+
+impl PlanSource {
+    fn locate(&self, problems: &mut [Problem]) {
+        match self {
+            PlanSource::File(source) => source.locate(problems),
+            PlanSource::Manifests(manifests) => manifests.1.attribute(problems, &manifests.0),
+        }
+    }
 }
 
 impl PlanArgs {
@@ -102,8 +156,8 @@ impl PlanArgs {
 }
 
 /// Requests the plan from a running gateway, with its recent requests as a sample.
-fn ask_gateway(args: &PlanArgs) -> anyhow::Result<ExitCode> {
-    let source = SourceText::read(&args.after)?;
+fn ask_gateway(args: &PlanArgs, after: &Path) -> anyhow::Result<ExitCode> {
+    let source = SourceText::read(after)?;
     remote::refuse_broken(&source)?;
     let text = source.text;
     let client = args.remote.client()?;

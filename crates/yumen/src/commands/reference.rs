@@ -183,11 +183,15 @@ fn kind_of(property: &Value) -> String {
     }
 }
 
-/// Types of a setting with several forms, without adjacent duplicates.
+/// Types of a setting with several forms, each once.
 fn alternatives(property: &Value) -> String {
     let forms = ["anyOf", "oneOf"].into_iter().filter_map(|key| property[key].as_array()).flatten();
-    let mut kinds: Vec<String> = forms.map(kind_of).filter(|kind| !kind.is_empty()).collect();
-    kinds.dedup();
+    let mut kinds: Vec<String> = Vec::new();
+    for kind in forms.map(kind_of).filter(|kind| !kind.is_empty()) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
     kinds.join(" or ")
 }
 

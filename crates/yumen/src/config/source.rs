@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 use yumen_base::{Problem, ProblemLevel, keep_last_good};
 use yumen_config::node::{self, StoreKind};
 use yumen_config::resource::PluginRole;
@@ -18,8 +19,8 @@ use yumen_store::etcd::{
 use yumen_store::file::{FileEvent, FileStore, WatchGuard};
 use yumen_store::starter::STARTER;
 use yumen_store::{
-    Authorship, Draft, FormerState, HistoryRetention, LastGoodVersions, MemoryMedium, Proposal,
-    ReadOnlyStore, ResourceKey, Revision, Store, StoreEntry, StoreState,
+    Authorship, FormerState, HistoryRetention, LastGoodVersions, MemoryMedium, Proposal, ReadOnlyStore,
+    ResourceKey, Revision, Store, StoreEntry, StoreState,
 };
 use yumen_store::{open_keyring, open_or_last_good};
 
@@ -28,9 +29,10 @@ use super::exclusive_store::ExclusiveStore;
 use super::handover_store::HandoverStore;
 use super::origin::ConfigSource;
 use super::trial::TrialCompiler;
-use crate::control::{ControlHandle, ControlMessage, ProblemSource};
+use crate::control::{ControlHandle, ControlMessage, ProblemSource, follow_store};
 use crate::diagnostics::SourceText;
 use crate::kubernetes::KubernetesSource;
+use crate::serving::listener_supervisor::ListenerStates;
 use crate::tls::ACME_SHARED_KEYS;
 
 /// Revisions kept of a watched file: for inspection only, since the file is authoritative.
@@ -127,17 +129,17 @@ impl OpenedConfigSource {
         }
     }
 
+    /// Passes the states of listeners on to a source that reports them to the origin of its objects.
+    pub(crate) fn follow_listeners(&self, runtime: &Runtime, states: watch::Receiver<ListenerStates>) {
+        if let Some(kubernetes) = &self.kubernetes {
+            kubernetes.follow_listeners(runtime, states);
+        }
+    }
+
     /// Configuration state against which a successor is compared.
     pub(crate) fn handover_store(&self) -> Arc<HandoverStore> {
         Arc::new(HandoverStore::new(&self.store, self.document.clone()))
     }
-}
-
-/// Subscribes the control thread to revisions, and returns the current state.
-pub(crate) fn follow(store: &dyn Store, messages: &Sender<ControlMessage>) -> StoreState {
-    let follower = messages.clone();
-    // Fails only if the process is ending and the control thread with it.
-    store.follow(Box::new(move |committed| drop(follower.send(ControlMessage::Committed(committed.clone())))))
 }
 
 /// Opens the store in the data directory. A new store of a first process starts with the example
@@ -161,7 +163,7 @@ fn open_embedded(
     if matches!(start, StoreStart::First) && store.state().revision == Revision::default() {
         write_first(&*store, &reader)?;
     }
-    let state = follow(&*store, &reader.messages);
+    let state = follow_store(&*store, &reader.messages);
     let former = former.of(&state);
     let _ = reader.messages.send(ControlMessage::State(state, former));
     Ok(OpenedConfigSource {
@@ -190,7 +192,7 @@ fn open_etcd(
     let OpenedEtcdStore { directory_lock, store: opened, former } =
         EtcdStore::open(dir, Some(keyring), etcd_settings(&node.store), on_problems, versions)?;
     let store: Arc<dyn Store> = opened.clone();
-    let state = follow(&*store, messages);
+    let state = follow_store(&*store, messages);
     let former = former.of(&state);
     let _ = messages.send(ControlMessage::State(state, former));
     Ok(OpenedConfigSource {
@@ -285,7 +287,7 @@ fn write_first(store: &dyn Store, reader: &DocumentReader) -> anyhow::Result<()>
     store.propose(Proposal {
         by: Authorship::by("first start"),
         decide: Box::new(move |draft| {
-            replace_all(draft, &resources);
+            draft.replace_all(&resources, &[]);
             true
         }),
         done: Box::new(move |result| drop(done.send(result))),
@@ -315,7 +317,7 @@ fn open_file(
         first_state(read.map_or_else(Vec::new, |read| read.resources)),
         retention(settings, FILE_REVISIONS_MAX),
     )?);
-    let state = follow(&*store, messages);
+    let state = follow_store(&*store, messages);
     // Fails only if the process is ending and the control thread with it.
     let _ = messages.send(if is_started {
         ControlMessage::State(state, Vec::new())
@@ -481,7 +483,7 @@ impl DocumentMirror {
         self.store.propose(Proposal {
             by: Authorship::by("file"),
             decide: Box::new(move |draft| {
-                replace_sections(draft, &read.resources, &read.unreadable);
+                draft.replace_all(&read.resources, &read.unreadable);
                 true
             }),
             done: Box::new(move |_| {
@@ -492,32 +494,5 @@ impl DocumentMirror {
             }),
         });
         true
-    }
-}
-
-/// Replaces the content of a draft, changing only objects that differ.
-pub(crate) fn replace_all(draft: &mut Draft, resources: &[Resource]) {
-    replace_sections(draft, resources, &[]);
-}
-
-/// As [`replace_all`]; objects of the kinds `retained` are not deleted.
-fn replace_sections(draft: &mut Draft, resources: &[Resource], retained: &[Kind]) {
-    let named: std::collections::HashSet<(Kind, &str)> =
-        resources.iter().map(|one| (one.kind, &*one.id)).collect();
-    let deleted: Vec<ResourceKey> = draft
-        .state()
-        .entries()
-        .map(|(key, _)| key)
-        .filter(|key| !retained.contains(&key.kind) && !named.contains(&(key.kind, &key.id)))
-        .cloned()
-        .collect();
-    for key in deleted {
-        draft.delete(key.kind, &key.id);
-    }
-    for one in resources {
-        // Unchanged objects keep their revision and cost no compilation.
-        if draft.state().get(one.kind, &one.id).is_none_or(|entry| entry.json != one.json) {
-            draft.put(ResourceKey::new(one.kind, one.id.clone()), one.json.clone(), None);
-        }
     }
 }

@@ -47,7 +47,8 @@ impl fmt::Display for ProblemText<'_> {
         };
         write!(f, "{}: ", self.painted(word, &format!("1;{color}")))?;
         // The place names the file, so an object that stands for the file adds nothing.
-        let is_named = self.name.is_some() && matches!(object.as_str(), "file" | "yumen.yaml");
+        let is_named =
+            (self.name.is_some() || place.is_some()) && matches!(object.as_str(), "file" | "yumen.yaml");
         match (object.as_str(), path.as_str()) {
             (_, "") if is_named => {}
             (_, path) if is_named => write!(f, "{}: ", printable(path))?,

@@ -30,8 +30,7 @@ use super::controller_status::{KubernetesStatus, WritesEnd};
 use super::object_applier::ObjectApplier;
 use super::reference_reader::{ReferenceRead, ReferenceReader};
 use super::status_board::{ProcessFacts, StatusBoard};
-use crate::config::source::{follow, replace_all};
-use crate::control::{ControlHandle, ControlMessage, ProblemSource};
+use crate::control::{ControlHandle, ControlMessage, ProblemSource, follow_store};
 use crate::serving::listener_supervisor::ListenerStates;
 use yumen_proxy::clock::exact as wall_clock;
 
@@ -317,9 +316,11 @@ impl ClusterController {
                 key.and_then(|key| self.denied_references.remove(&key));
                 batch.changes.push(*change);
             }
-            Some(ReferenceRead::Denied(key, rule)) => {
-                // The objects that refer to it must not wait for a right that may never be granted.
-                batch.changes.push(ClusterChange::Delete(key.clone()));
+            Some(ReferenceRead::Denied { key, rule, is_kept }) => {
+                if !is_kept {
+                    // The objects that refer to it must not wait for a right that may never be granted.
+                    batch.changes.push(ClusterChange::Delete(key.clone()));
+                }
                 self.denied_references.insert(key, rule);
             }
             None => {}
@@ -396,9 +397,9 @@ impl ClusterController {
             .into_iter()
             .filter_map(|(name, json)| Some(Resource { kind: name.kind.kind()?, id: name.id, json }))
             .collect();
-        propose(self.parts.store.clone(), move |draft| replace_all(draft, &resources)).await;
+        propose(self.parts.store.clone(), move |draft| draft.replace_all(&resources, &[])).await;
         if self.stage != StartStage::Bridged {
-            let state = follow(&*self.parts.store, &self.parts.control.messages);
+            let state = follow_store(&*self.parts.store, &self.parts.control.messages);
             let _ = self.parts.control.messages.send(ControlMessage::State(state, Vec::new()));
         }
         self.stage = StartStage::Settled;
@@ -423,8 +424,8 @@ impl ClusterController {
                 self.parts.status.is_published.store(true, Relaxed);
                 let resources = state.resources();
                 // Before the state is sent: an empty state would count as a configuration in force.
-                propose(self.parts.store.clone(), move |draft| replace_all(draft, &resources)).await;
-                let state = follow(&*self.parts.store, messages);
+                propose(self.parts.store.clone(), move |draft| draft.replace_all(&resources, &[])).await;
+                let state = follow_store(&*self.parts.store, messages);
                 let _ = messages.send(ControlMessage::State(state, Vec::new()));
             }
             Err(error) => {

@@ -185,7 +185,7 @@ async fn write_one(client: &ApiClient, at: &ObjectAddress, object: &DesiredObjec
         DesiredObject::RemoveFinalizer(_, name) => set_finalizer(client, at, name, false).await,
     };
     match (result, object) {
-        // The object is gone, which is what was wanted or makes the write pointless.
+        // The object is gone, as wanted, or the write is pointless.
         (Err(ApiError::NotFound(_)), object) if !matches!(object, DesiredObject::Apply(..)) => Ok(()),
         (result, _) => result,
     }

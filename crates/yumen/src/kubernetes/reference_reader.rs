@@ -14,7 +14,7 @@ use super::api_paths::ServedVersions;
 const READS_MAX: usize = 16;
 /// Pause before a failed read is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Pause before a denied read is repeated, and between reads of objects whose metadata cannot be followed.
+/// Longest pause before a denied read is repeated, and the one between reads of objects whose metadata cannot be followed.
 const PAUSE_WITHOUT_RIGHT: Duration = Duration::from_secs(30);
 
 /// The state of one required object.
@@ -23,6 +23,8 @@ struct RequiredObject {
     /// `resourceVersion` of the content that was delivered.
     delivered: Option<Box<str>>,
     is_reading: bool,
+    /// Denied reads in a row.
+    denials: u32,
     /// Whether a read ended with the object, its absence, or a denial.
     is_answered: bool,
     /// Whether the object changed since the running read began.
@@ -34,8 +36,9 @@ struct RequiredObject {
 pub(super) enum ReferenceRead {
     /// The content, or that the object does not exist.
     Answer(Box<ClusterChange>),
-    /// The identity may not read the object; the text names the missing rule. Counts as an absent object.
-    Denied(ObjectKey, String),
+    /// The identity may not read the object; the text names the missing rule. An object that was never read counts as
+    /// absent; content that was delivered stays in force, since an API server that starts denies what it will grant.
+    Denied { key: ObjectKey, rule: String, is_kept: bool },
 }
 
 /// The required objects and the running reads.
@@ -140,6 +143,9 @@ impl ReferenceReader {
         // The object may not be required any more.
         let one = self.required.get_mut(&key)?;
         one.is_reading = false;
+        if !matches!(result, Err(ApiError::Denied(_))) {
+            one.denials = 0;
+        }
         one.is_answered |= matches!(result, Ok(_) | Err(ApiError::NotFound(_) | ApiError::Denied(_)));
         if one.is_stale {
             one.due = Some(Instant::now());
@@ -161,9 +167,10 @@ impl ReferenceReader {
                 Some(ReferenceRead::Answer(Box::new(ClusterChange::Delete(key))))
             }
             Err(ApiError::Denied(rule)) => {
-                one.delivered = None;
-                one.due = Some(Instant::now() + PAUSE_WITHOUT_RIGHT);
-                Some(ReferenceRead::Denied(key, rule))
+                one.denials += 1;
+                let pause = Duration::from_secs(1 << one.denials.min(5)).min(PAUSE_WITHOUT_RIGHT);
+                one.due = Some(Instant::now() + pause);
+                Some(ReferenceRead::Denied { key, rule, is_kept: one.delivered.is_some() })
             }
             Err(error) => {
                 tracing::debug!(%key, %error, "read of a referenced object failed");

@@ -12,6 +12,19 @@ use crate::diagnostics::{SourceText, has_colors, render};
 use crate::operators::OperatorServers;
 use crate::serving::listeners::BoundListeners;
 
+/// The line about the origin of the configuration, and the path of the first request.
+fn store_line(node: &NodeConfig) -> (String, &'static str) {
+    match node.store.kind {
+        StoreKind::File => (format!("  routes   {} (edit it: changes apply at once)", node.store.file), "/"),
+        StoreKind::Embedded => (format!("  store    {}", node.store.data_dir), "/hello"),
+        StoreKind::Kubernetes => ("  store    Kubernetes".to_owned(), "/"),
+        StoreKind::Etcd => {
+            let etcd = &node.store.etcd;
+            (format!("  store    etcd {} {}", etcd.host.join(" "), etcd.prefix), "/")
+        }
+    }
+}
+
 /// Prints and logs the addresses of all listeners.
 pub(super) fn announce(
     listeners: &BoundListeners,
@@ -43,28 +56,8 @@ pub(super) fn announce(
     if let Some(control) = operators.control {
         lines.push(format!("  control  http://{control}/v1/schema"));
     }
-    let path = match node.store.kind {
-        StoreKind::File => {
-            lines.push(format!("  routes   {} (edit it: changes apply at once)", node.store.file));
-            "/"
-        }
-        StoreKind::Embedded => {
-            lines.push(format!("  store    {}", node.store.data_dir));
-            "/hello"
-        }
-        StoreKind::Kubernetes => {
-            lines.push("  store    Kubernetes".to_owned());
-            "/"
-        }
-        StoreKind::Etcd => {
-            lines.push(format!(
-                "  store    etcd {} {}",
-                node.store.etcd.host.join(" "),
-                node.store.etcd.prefix
-            ));
-            "/"
-        }
-    };
+    let (line, path) = store_line(node);
+    lines.push(line);
     if let Some(keys) = &operators.new_keys {
         lines.push(format!(
             "\nKeys of the admin listener, shown this once:\n  admin    {}\n  viewer   {}",

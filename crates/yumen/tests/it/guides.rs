@@ -94,6 +94,11 @@ fn check(guide: &Path) {
     let node = "stream_listen: [{address: '127.0.0.1:0'}]\n";
     let options = Options { node, ..Options::default() };
     let gateway = Gateway::launch(Scratch::new(), &options, &["--data-dir", "data"]);
+    // Commands of guides run in the root of the repository.
+    for folder in ["docs", "deploy"] {
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
+        std::os::unix::fs::symlink(target, gateway.scratch.path().join(folder)).expect("a link");
+    }
     let key = gateway.admin_key().expect("a first start prints the admin key");
     let stream = gateway
         .lines()

@@ -64,6 +64,7 @@ mod limits;
 mod listeners;
 mod long_bodies;
 mod looking_into_bodies;
+mod manifests;
 mod missing_guards;
 mod mqtt;
 mod node;

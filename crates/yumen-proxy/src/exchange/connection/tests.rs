@@ -39,7 +39,14 @@ async fn a_client_that_reads_without_pause_is_not_stalled() {
     let accepted = listener.accept().unwrap().0;
     accepted.set_nonblocking(true).unwrap();
     let stream = TransportStream::Tcp(TcpConnection::fresh(accepted));
-    let info = ClientInfo { peer: address, local: address, tls: None, connection_id: 1 };
+    let info = ClientInfo {
+        peer: address,
+        local: address,
+        tls: None,
+        connection_id: 1,
+        listener: Default::default(),
+        mapped_port: 0,
+    };
     let peer = Rc::new(DownstreamPeer::new(&worker, info));
     let mut conn = DownstreamConnection::of(worker, peer, stream);
     let mut cx = Context::from_waker(Waker::noop());

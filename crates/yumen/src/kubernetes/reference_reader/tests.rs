@@ -57,9 +57,18 @@ async fn a_denied_object_counts_as_absent_and_does_not_hold_the_start() {
     let mut case = ReaderCase::new();
     assert!(!case.reader.is_settled());
     let read = case.take(Err(ApiError::Denied("get secrets".into())));
-    assert!(matches!(read, Some(ReferenceRead::Denied(..))));
+    assert!(matches!(read, Some(ReferenceRead::Denied { is_kept: false, .. })));
     assert!(case.reader.is_settled());
     assert!(case.required().due.is_some() && !case.is_due());
+}
+
+#[tokio::test]
+async fn delivered_content_outlives_a_denial() {
+    let mut case = ReaderCase::new();
+    case.take(Ok(secret("4")));
+    case.begin();
+    let read = case.take(Err(ApiError::Denied("get secrets".into())));
+    assert!(matches!(read, Some(ReferenceRead::Denied { is_kept: true, .. })));
 }
 
 #[tokio::test]

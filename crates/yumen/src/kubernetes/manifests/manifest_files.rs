@@ -1,0 +1,171 @@
+//! The objects in manifest files, with their places.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::Value;
+use yumen_base::{FilePlace, LineSpan, Problem};
+use yumen_kubernetes::{ClusterKind, ClusterObject, ObjectKey, decode};
+
+use super::document_starts::document_starts;
+use super::placeholder_endpoints::PlaceholderEndpoints;
+
+/// The objects of manifest files that the translation reads.
+#[derive(Debug, Default)]
+pub(crate) struct ManifestObjects {
+    pub(super) objects: BTreeMap<ObjectKey, ClusterObject>,
+    /// Problems of the files and of single objects.
+    pub(super) problems: Vec<Problem>,
+    /// Names of Services, `Service/shop/cart`, whose endpoints are placeholders.
+    pub(crate) placeholders: BTreeSet<String>,
+    /// The number of objects in the files of kinds that the translation reads.
+    pub(crate) count: usize,
+    places: BTreeMap<String, FilePlace>,
+    endpoints: PlaceholderEndpoints,
+}
+
+impl ManifestObjects {
+    /// Reads manifest files; of a directory, all of its manifests.
+    ///
+    /// Objects of kinds that the translation does not read are left out. A Service without an EndpointSlice gets a
+    /// placeholder endpoint.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or is no YAML, or a directory has no manifest.
+    pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<ManifestObjects> {
+        let mut read = ManifestObjects::default();
+        for path in paths {
+            for file in files(path)? {
+                read.read_file(&file)?;
+            }
+        }
+        read.add_placeholders();
+        Ok(read)
+    }
+
+    fn read_file(&mut self, file: &Path) -> anyhow::Result<()> {
+        let name = file.display().to_string();
+        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+        let mut documents = Vec::new();
+        for document in serde_yaml_ng::Deserializer::from_str(&text) {
+            let value = Value::deserialize(document).with_context(|| format!("{name}: no YAML"))?;
+            if !value.is_null() {
+                documents.push(value);
+            }
+        }
+        let starts = document_starts(&text);
+        let is_known = starts.len() == documents.len();
+        for (at, value) in documents.into_iter().enumerate() {
+            let line = if is_known { starts[at] } else { 1 };
+            let span = LineSpan { line, column: 1, width: 1 };
+            self.take(value, &FilePlace { file: name.as_str().into(), span });
+        }
+        Ok(())
+    }
+
+    /// Takes one object, or the items of a list.
+    fn take(&mut self, mut value: Value, place: &FilePlace) {
+        let (Some(version), Some(name)) = (value["apiVersion"].as_str(), value["kind"].as_str()) else {
+            let message = "the object has no apiVersion or no kind";
+            let problem = Problem::error("file", "", message).hint("write both, as kubectl requires");
+            self.problems.push(Problem { place: Some(place.clone()), ..problem });
+            return;
+        };
+        if let Some(items) = value["items"].as_array().filter(|_| name.ends_with("List")) {
+            items.clone().into_iter().for_each(|item| self.take(item, place));
+            return;
+        }
+        let group = version.rsplit_once('/').map_or("", |(group, _)| group);
+        let Some(kind) = ClusterKind::find(group, name) else {
+            if group.starts_with("gateway.networking.") {
+                let object = format!("{name}/{}", value["metadata"]["name"].as_str().unwrap_or_default());
+                let message = format!("{name} of {version} is not a kind that the gateway reads");
+                let problem = Problem::warning(object, "kind", message);
+                self.problems.push(Problem { place: Some(place.clone()), ..problem });
+            }
+            return;
+        };
+        // kubectl puts objects without a namespace into the one of its context.
+        if kind.api().is_namespaced && value["metadata"]["namespace"].is_null() {
+            value["metadata"]["namespace"] = "default".into();
+        }
+        encode_string_data(&mut value);
+        self.endpoints.observe(&value);
+        self.count += 1;
+        match decode(kind, value.to_string().as_bytes()) {
+            Ok(object) => self.insert(object, place),
+            Err(error) => {
+                let object = error.key.map_or_else(|| kind.to_string(), |key| key.to_string());
+                let problem = Problem::error(object, "", error.message);
+                self.problems.push(Problem { place: Some(place.clone()), ..problem });
+            }
+        }
+    }
+
+    fn insert(&mut self, object: ClusterObject, place: &FilePlace) {
+        let key = object.key();
+        if let Some(former) = self.places.insert(key.to_string(), place.clone()) {
+            let message = format!("the object is also in {former}; the last one counts");
+            let problem = Problem::warning(key.to_string(), "", message);
+            self.problems.push(Problem { place: Some(place.clone()), ..problem });
+        }
+        self.objects.insert(key, object);
+    }
+
+    fn add_placeholders(&mut self) {
+        for ((namespace, name), slice) in self.endpoints.slices() {
+            if let Ok(object) = decode(ClusterKind::EndpointSlice, slice.to_string().as_bytes()) {
+                self.objects.insert(object.key(), object);
+                self.placeholders.insert(ObjectKey::new(ClusterKind::Service, namespace, name).to_string());
+            }
+        }
+    }
+
+    /// Adds the places of problems whose objects are in the files.
+    pub(super) fn locate(&self, problems: &mut [Problem]) {
+        for problem in problems.iter_mut().filter(|problem| problem.place.is_none()) {
+            problem.place = self.places.get(&problem.object).cloned();
+        }
+    }
+}
+
+/// The manifest files at a path, in the order of their names.
+fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let is_manifest = |path: &PathBuf| {
+        path.extension()
+            .is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known))
+    };
+    let mut files: Vec<PathBuf> =
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_manifest).collect();
+    if files.is_empty() {
+        bail!("there is no manifest (*.yaml, *.yml, *.json) in {}", path.display());
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Moves `stringData` of a Secret to `data`, as the API server does.
+fn encode_string_data(object: &mut Value) {
+    if object["kind"] != "Secret" {
+        return;
+    }
+    let Some(Value::Object(plain)) = object.as_object_mut().and_then(|object| object.remove("stringData"))
+    else {
+        return;
+    };
+    if object["data"].is_null() {
+        object["data"] = Value::Object(serde_json::Map::new());
+    }
+    for (name, text) in plain {
+        object["data"][name] = STANDARD.encode(text.as_str().unwrap_or_default()).into();
+    }
+}
