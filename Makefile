@@ -18,7 +18,7 @@ DIST_FLAGS := $(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE) --cfg=profile_$(fi
 # Where `make profile` keeps the build with counters, and what it counted.
 COUNTING := target/profile
 
-.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short bench bench-admin bench-load lab lab-build clean
+.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-load lab lab-build clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,10 @@ conformance-short: build
 conformance-kubernetes: build ## the suite of the Gateway API in a cluster without containers; needs root (ARGS="--test HTTPRouteMatching")
 	@scripts/deps.sh kubernetes
 	@conformance/kubernetes/run.py --binary $(YUMEN) $(ARGS)
+
+test-kubernetes: build ## Yumen in a cluster without containers while all around it changes; needs root (ARGS="--only rollout")
+	@scripts/deps.sh kubernetes
+	@conformance/kubernetes/robustness.py --binary $(YUMEN) $(ARGS)
 
 conformance-kubernetes-short: build
 	@scripts/deps.sh kubernetes

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A Kubernetes control plane without containers: etcd, kube-apiserver and kube-controller-manager on loopback.
 
-Ports are free ones, data and logs are in a folder, RBAC is on. `kubelet.py` runs the pods. A lock allows one cluster at a time,
-because clusters share the two or four cores of a machine; it is held until etcd ends.
+Ports are free ones, data and logs are in a folder, RBAC is on. `kubelet.py` runs the pods. A lock allows one cluster of a site at a
+time (`network.py`), because clusters share the two or four cores of a machine; it is held until etcd ends.
 `scripts/deps.sh kubernetes` builds the programs.
 Usage: conformance/kubernetes/cluster.py up FOLDER [--crds standard|experimental]
        conformance/kubernetes/cluster.py down FOLDER
@@ -23,6 +23,7 @@ import sys
 import time
 from pathlib import Path
 
+import network
 from api import ApiAccess, ApiClient
 
 HERE = Path(__file__).resolve().parent
@@ -85,6 +86,10 @@ class Cluster:
         self.dies_with_parent = dies_with_parent
         self.children: dict[str, subprocess.Popen[bytes]] = {}
         self.lock: int | None = None
+        # Ports of etcd, its peers, the API server and the controllers.
+        self.ports: list[int] = []
+        # Where the API server records status writes, if anywhere.
+        self.audit_log: Path | None = None
 
     def start(self) -> None:
         """Starts everything and waits until the API server is ready."""
@@ -96,7 +101,8 @@ class Cluster:
         for name in ("etcd", "certificates", "certificates-controllers"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         self._acquire_lock()
-        client, peer, api, controllers = free_ports(4)
+        self.ports = free_ports(4)
+        client, peer, api, controllers = self.ports
         self._write_credentials(api)
         try:
             self._start_etcd(client, peer)
@@ -116,6 +122,16 @@ class Cluster:
         if self.lock is not None:
             os.close(self.lock)
             self.lock = None
+
+    def stop_api_server(self) -> None:
+        """Ends the API server alone; `resume_api_server` starts it again on the same port with the same data."""
+        pid, started = json.loads(self.state.read_text())["apiserver"]
+        self._end("apiserver", pid, started)
+
+    def resume_api_server(self) -> None:
+        client, _, api, _ = self.ports
+        self._start_api_server(client, api)
+        self.client().wait_ready(lambda: self.is_alive("apiserver"), READY_SECONDS)
 
     def client(self) -> ApiClient:
         """A client with the rights of an administrator."""
@@ -157,7 +173,7 @@ class Cluster:
 
     def _acquire_lock(self) -> None:
         CACHE.mkdir(parents=True, exist_ok=True)
-        lock = os.open(CACHE / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+        lock = os.open(CACHE / f"lock{network.SITE or ''}", os.O_CREAT | os.O_RDWR, 0o644)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -189,6 +205,7 @@ class Cluster:
 
     def _start_api_server(self, etcd: int, port: int) -> None:
         key = self.folder / "accounts.key"
+        audit = self._audit_options()
         self._spawn("apiserver", BIN / "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{etcd}",
                     "--bind-address=127.0.0.1", f"--secure-port={port}", "--advertise-address=127.0.0.1",
                     "--endpoint-reconciler-type=none", f"--cert-dir={self.folder}/certificates",
@@ -196,8 +213,18 @@ class Cluster:
                     f"--token-auth-file={self.folder}/tokens.csv",
                     "--service-account-issuer=https://kubernetes.default.svc",
                     f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
-                    "--enable-priority-and-fairness=false")
+                    "--enable-priority-and-fairness=false", *audit)
         self._wait_for_certificate()
+
+    def _audit_options(self) -> list[str]:
+        if not self.audit_log:
+            return []
+        policy = self.folder / "audit.yaml"
+        rules = [{"level": "Metadata", "verbs": ["patch", "update"],
+                  "resources": [{"group": "gateway.networking.k8s.io", "resources": ["*/status"]}]}, {"level": "None"}]
+        policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules,
+                                      "omitStages": ["RequestReceived"]}))
+        return [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
 
     def _wait_for_certificate(self) -> None:
         end = time.monotonic() + READY_SECONDS

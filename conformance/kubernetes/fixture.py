@@ -18,7 +18,8 @@ STOP_SECONDS = 30
 class ClusterFixture:
     """Folder `cluster` has the data and logs of the control plane, `pods` those of pods, `kubelet.log` the node's."""
 
-    def __init__(self, folder: Path, images: dict[str, Path], channel: str = "experimental"):
+    def __init__(self, folder: Path, images: dict[str, Path], channel: str = "experimental", is_audited: bool = False):
+        self.is_audited = is_audited
         self.folder, self.images, self.channel = folder, images, channel
         self.cluster = Cluster(folder / "cluster", dies_with_parent=True)
         self.kubelet: subprocess.Popen[bytes] | None = None
@@ -29,6 +30,8 @@ class ClusterFixture:
         # Like ^C, so that the `with` block ends in order.
         signal.signal(signal.SIGTERM, interrupt)
         try:
+            if self.is_audited:
+                self.cluster.audit_log = self.cluster.folder / "audit.log"
             self.cluster.start()
             self._start_kubelet()
             self.cluster.install_crds(self.channel)
@@ -80,7 +83,8 @@ class ClusterFixture:
         found: list[KubeObject] = []
 
         def look() -> bool:
-            found[:] = client.get(path)["status"]["loadBalancer"].get("ingress") or []
+            status = (client.find(path) or {}).get("status") or {}
+            found[:] = status.get("loadBalancer", {}).get("ingress") or []
             return bool(found)
 
         wait_for(f"the address of Service {namespace}/{service}", look, seconds)

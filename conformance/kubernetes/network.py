@@ -4,7 +4,8 @@
 
 Each pod has a link of its own to the node, so all packets pass through the node, where the rules of load balancers are
 (`balancer.py`). This machine gets one link and two routes; its own packet filter and connection tracking are not touched.
-Needs root.
+Needs root. With YUMEN_CLUSTER_SITE=N, 1 to 40, names and networks differ from those of other sites, so that several clusters run
+beside each other.
 """
 
 import ctypes
@@ -15,16 +16,19 @@ import subprocess
 import threading
 from pathlib import Path
 
-PODS = ipaddress.ip_network("10.244.0.0/16")
+SITE = int(os.environ.get("YUMEN_CLUSTER_SITE", "0"))
+# Each site has the next lower networks.
+_PODS_OCTET = 244 - 3 * SITE
+PODS = ipaddress.ip_network(f"10.{_PODS_OCTET}.0.0/16")
 # Addresses of Services of type LoadBalancer.
-BALANCERS = ipaddress.ip_network("10.245.0.0/24")
+BALANCERS = ipaddress.ip_network(f"10.{_PODS_OCTET + 1}.0.0/24")
 # Address of the API server within pods: the first of `cluster.SERVICE_NETWORK`, which its certificate names.
 API_SERVICE = "10.96.0.1"
-HOST = "10.246.0.1"
-NODE = "10.246.0.2"
+HOST = f"10.{_PODS_OCTET + 2}.0.1"
+NODE = f"10.{_PODS_OCTET + 2}.0.2"
 POD_ROUTER = str(PODS[1])
 FIRST_POD = 16
-PREFIX = "ykube"
+PREFIX = f"ykube{SITE or ''}"
 NODE_NAMESPACE = f"{PREFIX}-node"
 HOST_LINK = f"{PREFIX}-host"
 CLONE_NEWNET = 0x40000000

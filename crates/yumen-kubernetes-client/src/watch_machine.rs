@@ -14,8 +14,11 @@ use crate::watch_backoff::WatchBackoff;
 const PAGE_OBJECTS: u32 = 500;
 /// The time without a line after which a watch counts as dead: the bound by the API server is 290 s, plus a margin.
 pub(crate) const SILENCE_MS: u64 = 320_000;
-/// The pause before a denied or absent kind is tried again, in milliseconds.
+/// The longest pause before a denied or absent kind is tried again, in milliseconds.
 const RETRY_MS: u64 = 30_000;
+/// The longest pause, but for jitter of a second, while the API server cannot be reached, in milliseconds. A connection that
+/// is refused costs it nothing, and after its return endpoints must not stay stale for half a minute.
+const UNREACHABLE_MS: u64 = 5_000;
 /// The time after a recheck in which an absent kind is tried every second: a definition is served some moments after it
 /// was installed. In milliseconds.
 const EAGER_MS: u64 = 10_000;
@@ -247,7 +250,8 @@ impl WatchMachine {
             self.mark_absent(now_ms);
             self.phase = MachinePhase::Discover;
             let is_eager = self.rechecked_ms.is_some_and(|at_ms| now_ms - at_ms < EAGER_MS);
-            self.pause_until_ms = now_ms + if is_eager { 1000 } else { RETRY_MS };
+            self.pause_until_ms =
+                now_ms + if is_eager { 1000 } else { self.backoff.pause_ms(now_ms).min(RETRY_MS) };
             return;
         };
         if self.api_version.as_ref() != Some(&version) {
@@ -363,7 +367,12 @@ impl WatchMachine {
             // The same request would be refused again; a list needs no position.
             ApiError::Refused { code, .. } if code < 500 => self.restart(error, now_ms),
             error => {
-                self.pause_until_ms = now_ms + self.backoff.pause_ms(now_ms);
+                let pause_ms = self.backoff.pause_ms(now_ms);
+                let bound_ms = match error {
+                    ApiError::Unreachable(_) => UNREACHABLE_MS + pause_ms % 1000,
+                    _ => u64::MAX,
+                };
+                self.pause_until_ms = now_ms + pause_ms.min(bound_ms);
                 self.outputs.push_back(WatchOutput::Failed(error));
             }
         }
@@ -379,7 +388,8 @@ impl WatchMachine {
         // Where only lists are granted, the list every 30 s replaces the watch.
         self.position = None;
         self.phase = MachinePhase::Discover;
-        self.pause_until_ms = now_ms + RETRY_MS;
+        // Short at first: an API server that starts denies what it grants once its rules are loaded.
+        self.pause_until_ms = now_ms + self.backoff.pause_ms(now_ms).min(RETRY_MS);
         if self.obstacle != WatchObstacle::Denied {
             self.obstacle = WatchObstacle::Denied;
             self.outputs.push_back(WatchOutput::Denied(message));

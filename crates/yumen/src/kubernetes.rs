@@ -4,13 +4,16 @@
 
 mod api_paths;
 mod certificate_reader;
+mod commit;
 mod controller;
+mod controller_status;
 mod manifests;
 mod object_applier;
 mod reference_reader;
 mod status_board;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::Context;
 use tokio::runtime::Runtime;
@@ -24,15 +27,17 @@ use yumen_store::MemoryStore;
 
 use crate::control::ControlHandle;
 use crate::serving::listener_supervisor::ListenerStates;
-use controller::{ClusterController, ControllerParts};
+use controller::ControllerParts;
+use controller_status::WritesEnd;
 
-pub(crate) use controller::KubernetesStatus;
+pub(crate) use controller_status::KubernetesStatus;
 pub(crate) use manifests::{ManifestObjects, ManifestTranslator, PLACEHOLDER_ADDRESS, TranslatedManifests};
 
 /// The running controller. Dropping it ends its tasks.
 pub(crate) struct KubernetesSource {
     task: AbortHandle,
     listeners: watch::Sender<ListenerStates>,
+    writes_end: watch::Sender<Option<WritesEnd>>,
     pub(crate) status: Arc<KubernetesStatus>,
 }
 
@@ -58,16 +63,13 @@ impl KubernetesSource {
         let _guard = runtime.enter();
         let client = ApiClient::new(&server).with_context(|| format!("API server {}", server.url()))?;
         let lease_client = ApiClient::new(&server.clone().with_request_timeout(controller::LEASE_TIMEOUT))?;
-        let namespace = match node.kubernetes.namespace.as_str() {
-            "" => server.namespace().to_owned(),
-            written => written.to_owned(),
-        };
-        let identity = match node.kubernetes.identity.as_str() {
-            "" => crate::process::host_name(),
-            written => written.to_owned(),
-        };
+        let namespace = written_or(&node.kubernetes.namespace, "POD_NAMESPACE")
+            .unwrap_or_else(|| server.namespace().to_owned());
+        let identity =
+            written_or(&node.kubernetes.identity, "POD_NAME").unwrap_or_else(|| crate::process::host_name());
         let status = Arc::new(KubernetesStatus::new(server.url()));
         let (listener_states, listeners) = watch::channel(ListenerStates::default());
+        let (writes_end, ended) = watch::channel(None);
         let parts = ControllerParts {
             client,
             lease_client,
@@ -81,9 +83,21 @@ impl KubernetesSource {
             control,
             listeners,
             status: status.clone(),
+            writes_end: ended,
         };
-        let task = runtime.spawn(async move { ClusterController::new(parts).run().await }).abort_handle();
-        Ok(KubernetesSource { task, listeners: listener_states, status })
+        let task = runtime.spawn(controller::keep_running(parts)).abort_handle();
+        Ok(KubernetesSource { task, listeners: listener_states, writes_end, status })
+    }
+
+    /// Reports not ready and lets another replica become the leader, which removes this one from the endpoints of Gateways.
+    pub(crate) fn end(&self) {
+        self.status.is_ending.store(true, Relaxed);
+        self.writes_end.send_replace(Some(WritesEnd::Released));
+    }
+
+    /// Ends writes in favor of a successor, which has the same identity: two processes must not hold the lease.
+    pub(crate) fn hand_over(&self) {
+        self.writes_end.send_replace(Some(WritesEnd::HandedOver));
     }
 
     /// Passes on the states of listeners, which decide conditions of Gateways.
@@ -98,6 +112,13 @@ impl KubernetesSource {
             }
         });
     }
+}
+
+/// A setting, else a variable of the environment that manifests fill from the pod's metadata. Host names do not serve for
+/// it: replicas with `hostNetwork` share that of their machine.
+fn written_or(setting: &str, variable: &str) -> Option<String> {
+    let written = Some(setting.to_owned()).filter(|text| !text.is_empty());
+    written.or_else(|| std::env::var(variable).ok().filter(|text| !text.is_empty()))
 }
 
 /// The API server by the node settings: a kubeconfig if one is named, else the service account of the pod, else the

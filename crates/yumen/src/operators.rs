@@ -406,6 +406,7 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
     let prometheus = yumen_plugins::prometheus::metrics(&context.carry);
     let (ready, described) = (context.control.clone(), status.clone());
     let (duty, first_listeners) = (context.duty.clone(), context.listeners.clone());
+    let origin = context.source.clone();
     let listeners = context.listeners.clone();
     let current = snapshots.clone();
     let (problems, workers, source) = (status.clone(), context.workers.clone(), context.source.clone());
@@ -413,6 +414,7 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
         ready: Arc::new(move || match *duty.borrow() {
             // Reports not ready, so that load balancers send no new connections during the drain.
             WorkerDuty::End { .. } => Err("the gateway is shutting down and drains its connections".into()),
+            _ if origin.is_ending() => Err("the gateway is about to shut down".into()),
             _ => {
                 ready.readiness()?;
                 let newest = ready.snapshots.borrow().clone();

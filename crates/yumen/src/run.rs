@@ -52,7 +52,7 @@ struct GatewayProcess {
     /// Node record of this node in the cluster; `None` without a cluster.
     announced: Option<AnnouncedNode>,
     /// Stops when dropped.
-    _config_source: OpenedConfigSource,
+    config_source: OpenedConfigSource,
     /// Path of the upgrade socket, if open.
     upgrade_socket: Option<PathBuf>,
     signals: ProcessSignals,
@@ -125,7 +125,7 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
         workers,
         operators,
         announced: cluster.announce(),
-        _config_source: source,
+        config_source: source,
         upgrade_socket,
         signals,
         duty,

@@ -25,16 +25,21 @@ pub struct KubernetesConfig {
     pub ports: String,
     /// Addresses in the status of Gateways in the modes `merged` and `host`.
     pub publish_addresses: Vec<String>,
-    /// The namespace of the gateway's own pods and of its leases; empty for that of the service account or context.
+    /// The namespace of the gateway's own pods and of its leases; empty for the variable `POD_NAMESPACE` or, without it,
+    /// that of the service account or context.
     pub namespace: String,
     /// The label selector of the gateway's own pods, the endpoints of the Services of Gateways.
     pub pod_selector: String,
-    /// The name of this replica, unique among the replicas; empty for the host name, which is that of the pod.
+    /// The name of this replica, unique among the replicas; empty for the variable `POD_NAME` or, without it, the host
+    /// name.
     pub identity: String,
     /// Zone of this node, for topology hints of EndpointSlices; empty for none.
     pub zone: String,
     /// How long the start waits for the API server before the last good state is served, in milliseconds.
     pub start_wait_ms: u64,
+    /// How long the gateway goes on accepting connections after SIGTERM, in seconds. It is not ready meanwhile, so load
+    /// balancers and Services leave it.
+    pub linger_s: u64,
     /// Whether statuses, Services and EndpointSlices are written. Off, the gateway serves beside another controller of
     /// the same classes without a conflict.
     pub take_over: bool,
@@ -67,6 +72,7 @@ impl Default for KubernetesConfig {
             identity: String::new(),
             zone: String::new(),
             start_wait_ms: 5000,
+            linger_s: 15,
             take_over: true,
         }
     }

@@ -3,6 +3,7 @@
 //! Reads the status of a store; opens and repairs nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -51,6 +52,11 @@ impl ConfigSource {
             let _ = messages.send(ControlMessage::Problems(ProblemSource::Store, problems_of(&fallback)));
             tokio::time::sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// Whether the process has begun to end and accepts connections only until load balancers have left it.
+    pub(crate) fn is_ending(&self) -> bool {
+        matches!(self, ConfigSource::Kubernetes(status) if status.is_ending.load(Ordering::Relaxed))
     }
 
     fn cluster(&self) -> Option<EtcdStatus> {

@@ -50,7 +50,7 @@ pub(crate) struct OpenedConfigSource {
     /// Exclusive data directory, for a store in etcd.
     directory_lock: Option<Arc<EtcdDataDir>>,
     /// The controller, for the store kind `kubernetes`.
-    kubernetes: Option<KubernetesSource>,
+    pub(crate) kubernetes: Option<KubernetesSource>,
 }
 
 impl OpenedConfigSource {

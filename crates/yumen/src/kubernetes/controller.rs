@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use yumen_base::Problem;
 use yumen_config::Resource;
@@ -19,15 +19,14 @@ use yumen_kubernetes::{
 };
 use yumen_kubernetes_client::{
     ApiClient, LeaseElection, LeaseSettings, LeaseView, RawObject, RawObjectChange, StatusWriter,
-    WatchOutput, WatchReport, WatchSet, WatchTarget,
+    WatchOutput, WatchReport, WatchSet, WatchStage, WatchTarget,
 };
-use yumen_store::{
-    Authorship, Draft, LastGoodTask, MemoryStore, Proposal, ResourceKey, Store, TextSeal, load_last_good,
-    open_keyring,
-};
+use yumen_store::{LastGoodTask, MemoryStore, ResourceKey, Store, TextSeal, load_last_good, open_keyring};
 
 use super::api_paths::{self, ServedVersions};
 use super::certificate_reader::CertificateReader;
+use super::commit::propose;
+use super::controller_status::{KubernetesStatus, WritesEnd};
 use super::object_applier::ObjectApplier;
 use super::reference_reader::{ReferenceRead, ReferenceReader};
 use super::status_board::{ProcessFacts, StatusBoard};
@@ -43,62 +42,13 @@ const BATCH_MAX: usize = 256;
 const REPORTS_MAX: usize = 1024;
 /// Interval of checks of slow facts: staleness of kinds, failed writes.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Pause before a controller that failed is replaced.
+const RESTART_AFTER: Duration = Duration::from_secs(2);
 /// Name of the Lease that chooses the writer.
 const LEASE: &str = "yumen-controller";
 
-/// State of the controller, for metrics and `/status`.
-pub(crate) struct KubernetesStatus {
-    /// URL of the API server.
-    pub(crate) server: String,
-    pub(crate) is_settled: AtomicBool,
-    pub(crate) is_leader: AtomicBool,
-    pub(crate) translations: AtomicU64,
-}
-
-impl KubernetesStatus {
-    pub(crate) fn new(server: String) -> KubernetesStatus {
-        KubernetesStatus {
-            server,
-            is_settled: AtomicBool::new(false),
-            is_leader: AtomicBool::new(false),
-            translations: AtomicU64::new(0),
-        }
-    }
-
-    /// The member `store` of `/status`.
-    pub(crate) fn document(&self) -> Value {
-        json!({
-            "kind": "kubernetes",
-            "server": self.server,
-            "settled": self.is_settled.load(Relaxed),
-            "leader": self.is_leader.load(Relaxed),
-        })
-    }
-
-    /// Names, texts and values of the gauges.
-    pub(crate) fn gauges(&self) -> [(&'static str, &'static str, f64); 3] {
-        let flag = |flag: &AtomicBool| f64::from(u8::from(flag.load(Relaxed)));
-        [
-            (
-                "yumen_kubernetes_settled",
-                "Whether every kind of Kubernetes objects was listed and its translation published.",
-                flag(&self.is_settled),
-            ),
-            (
-                "yumen_kubernetes_leader",
-                "Whether this replica writes statuses and Services.",
-                flag(&self.is_leader),
-            ),
-            (
-                "yumen_kubernetes_translations",
-                "Batches of changed Kubernetes objects that were translated.",
-                self.translations.load(Relaxed) as f64,
-            ),
-        ]
-    }
-}
-
 /// The parts that a controller starts from.
+#[derive(Clone)]
 pub(super) struct ControllerParts {
     pub(super) client: ApiClient,
     /// A client of its own, so that no other request delays a renewal of the lease.
@@ -113,6 +63,15 @@ pub(super) struct ControllerParts {
     pub(super) control: ControlHandle,
     pub(super) listeners: watch::Receiver<ListenerStates>,
     pub(super) status: Arc<KubernetesStatus>,
+    pub(super) writes_end: watch::Receiver<Option<WritesEnd>>,
+}
+
+/// Changes of one round of the loop.
+#[derive(Default)]
+struct ChangeBatch {
+    changes: Vec<ClusterChange>,
+    /// Objects with a draft whose status changed.
+    observed: Vec<ObjectKey>,
 }
 
 /// Progress of the first publication.
@@ -120,14 +79,16 @@ pub(super) struct ControllerParts {
 enum StartStage {
     /// Kinds are being listed.
     Listing,
-    /// As before, and the last good state, or none, was published meanwhile.
+    /// As before, and the last good state was published meanwhile.
     Bridged,
+    /// As before, and there is no last good state: the node is not ready.
+    Unready,
     /// The translation is published.
     Settled,
 }
 
 /// The owner of the translation.
-pub(super) struct ClusterController {
+struct ClusterController {
     parts: ControllerParts,
     translator: ClusterTranslator,
     kinds: Vec<ClusterKind>,
@@ -152,19 +113,25 @@ struct ControllerTasks {
     applier: ObjectApplier,
     writer: StatusWriter,
     lease: LeaseView,
-    // Renews the lease until it is dropped.
-    _keeper: Option<LeaseElection>,
+    /// Renews the lease until it is dropped.
+    keeper: Option<LeaseElection>,
 }
 
 impl ClusterController {
-    pub(super) fn new(parts: ControllerParts) -> ClusterController {
+    fn new(parts: ControllerParts) -> ClusterController {
         let kinds: Vec<ClusterKind> = ClusterKind::all().collect();
+        // After a failure of an earlier controller its state is in force, like the last good one.
+        let stage = match parts.status.is_published.load(Relaxed) {
+            true => StartStage::Bridged,
+            false => StartStage::Listing,
+        };
+        parts.status.is_settled.store(false, Relaxed);
         ClusterController {
             translator: ClusterTranslator::new(parts.settings.clone(), Arc::new(CertificateReader)),
             versions: Arc::default(),
             references: ReferenceReader::new(parts.client.clone()),
             board: Arc::new(StatusBoard::new(parts.settings.controller_name.clone())),
-            stage: StartStage::Listing,
+            stage,
             unlisted: kinds.iter().copied().collect(),
             first: BTreeMap::new(),
             refusals: BTreeMap::new(),
@@ -189,13 +156,16 @@ impl ClusterController {
         let lease = keeper.as_ref().map_or_else(LeaseView::never, LeaseElection::view);
         let watched = self.kinds.iter().map(|kind| self.watched(*kind)).collect();
         // Two replicas that start together differ in their pauses.
-        let seed = parts.identity.bytes().fold(7, |seed, byte| seed * 31 + u64::from(byte));
+        let seed = parts
+            .identity
+            .bytes()
+            .fold(7_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
         ControllerTasks {
             watches: WatchSet::start(&parts.client, watched, seed, reports),
             applier: ObjectApplier::start(parts.client.clone(), lease.clone(), self.versions.clone()),
             writer: StatusWriter::start(parts.client.clone(), lease.clone(), self.board.clone()),
             lease,
-            _keeper: keeper,
+            keeper,
         }
     }
 
@@ -213,20 +183,21 @@ impl ClusterController {
     }
 
     /// Follows the API server until the task is ended.
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         let (sender, mut reports) = mpsc::channel(REPORTS_MAX);
         let mut tasks = self.start_tasks(&sender);
         let (mut applied, mut listeners) = (self.parts.control.applied.clone(), self.parts.listeners.clone());
         let deadline = Instant::now() + Duration::from_millis(self.parts.config.start_wait_ms);
         let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut writes_end = self.parts.writes_end.clone();
         loop {
             self.references.start_due(&self.versions.lock().unwrap_or_else(PoisonError::into_inner));
-            let mut batch = Vec::new();
+            let mut batch = ChangeBatch::default();
             tokio::select! {
                 report = reports.recv() => {
                     let Some(report) = report else { return };
                     self.take(report, &tasks, &mut batch);
-                    while batch.len() < BATCH_MAX && let Ok(report) = reports.try_recv() {
+                    while batch.changes.len() < BATCH_MAX && let Ok(report) = reports.try_recv() {
                         self.take(report, &tasks, &mut batch);
                     }
                 }
@@ -234,13 +205,15 @@ impl ClusterController {
                 Ok(()) = applied.changed() => self.resume_statuses(&tasks, self.board.waiting()),
                 Ok(()) = listeners.changed() => self.resume_statuses(&tasks, self.board.depending()),
                 held = next_change(&mut tasks.lease) => self.take_leadership(&tasks, held),
-                () = tokio::time::sleep_until(deadline), if self.stage == StartStage::Listing => self.bridge(),
+                () = tokio::time::sleep_until(deadline), if self.stage == StartStage::Listing => self.bridge().await,
+                Ok(()) = writes_end.changed() => end_writes(&mut tasks, *writes_end.borrow_and_update()),
                 _ = looks.tick() => {
+                    self.forget_mended(&tasks);
                     self.report_problems(&tasks);
                     self.resume_statuses(&tasks, self.board.depending());
                 }
             }
-            if !batch.is_empty() {
+            if !batch.changes.is_empty() {
                 self.translate(batch, &tasks).await;
             }
             self.settle(&tasks).await;
@@ -248,7 +221,7 @@ impl ClusterController {
     }
 
     /// Takes a report of a watch, as changes for the translation.
-    fn take(&mut self, report: WatchReport, tasks: &ControllerTasks, batch: &mut Vec<ClusterChange>) {
+    fn take(&mut self, report: WatchReport, tasks: &ControllerTasks, batch: &mut ChangeBatch) {
         let Some(&kind) = self.kinds.get(report.kind) else { return };
         let content = kind.api().content;
         if let Some(version) = report.version {
@@ -284,22 +257,26 @@ impl ClusterController {
         }
         match report.output {
             WatchOutput::Replaced(objects) => {
-                batch.push(ClusterChange::Installed(kind, true));
+                batch.changes.push(ClusterChange::Installed(kind, true));
+                self.board.retain_listed(kind, &objects);
                 let decoded = objects.iter().filter_map(|object| self.decoded(kind, object, batch)).collect();
-                batch.push(ClusterChange::Replace(kind, decoded));
+                batch.changes.push(ClusterChange::Replace(kind, decoded));
             }
             WatchOutput::Changed(RawObjectChange::Put(object)) => {
                 if let Some(decoded) = self.decoded(kind, &object, batch) {
-                    batch.push(ClusterChange::Put(decoded));
+                    batch.changes.push(ClusterChange::Put(decoded));
                 }
             }
             WatchOutput::Changed(RawObjectChange::Delete(object)) => {
                 let key = ObjectKey::new(kind, &object.namespace, &object.name);
                 self.board.forget(&key);
-                batch.push(ClusterChange::Delete(key));
+                tasks.applier.restore(&key);
+                batch.changes.push(ClusterChange::Delete(key));
             }
             // Objects of a kind that is gone stay in force until the watch reports an empty list.
-            WatchOutput::Absent if !self.is_settled() => batch.push(ClusterChange::Installed(kind, false)),
+            WatchOutput::Absent if !self.is_settled() => {
+                batch.changes.push(ClusterChange::Installed(kind, false))
+            }
             WatchOutput::Absent | WatchOutput::Denied(_) | WatchOutput::Failed(_) => {}
         }
     }
@@ -309,33 +286,41 @@ impl ClusterController {
         &self,
         kind: ClusterKind,
         object: &RawObject,
-        batch: &mut Vec<ClusterChange>,
+        batch: &mut ChangeBatch,
     ) -> Option<yumen_kubernetes::ClusterObject> {
         match decode(kind, &object.json) {
             Ok(decoded) => {
                 let meta = decoded.meta();
-                self.board.observe(&decoded.key(), &meta.version, meta.status.as_deref());
+                let key = decoded.key();
+                if self.board.observe(&key, &meta.version, meta.status.as_deref()) {
+                    batch.observed.push(key);
+                }
                 Some(decoded)
             }
             Err(error) => {
                 let key = ObjectKey::new(kind, &object.namespace, &object.name);
-                batch.push(ClusterChange::Undecodable(key, error.message));
+                batch.changes.push(ClusterChange::Undecodable(key, error.message));
                 None
             }
         }
     }
 
-    fn take_reference(&mut self, read: Option<ReferenceRead>, batch: &mut Vec<ClusterChange>) {
+    fn take_reference(&mut self, read: Option<ReferenceRead>, batch: &mut ChangeBatch) {
         match read {
             Some(ReferenceRead::Answer(change)) => {
-                if let ClusterChange::Put(object) = &*change {
-                    self.denied_references.remove(&object.key());
-                }
-                batch.push(*change);
+                let key = match &*change {
+                    ClusterChange::Put(object) => Some(object.key()),
+                    ClusterChange::Delete(key) | ClusterChange::Undecodable(key, _) => Some(key.clone()),
+                    ClusterChange::Replace(..) | ClusterChange::Installed(..) => None,
+                };
+                key.and_then(|key| self.denied_references.remove(&key));
+                batch.changes.push(*change);
             }
-            Some(ReferenceRead::Denied(key, rule)) => {
-                // The objects that refer to it must not wait for a right that may never be granted.
-                batch.push(ClusterChange::Delete(key.clone()));
+            Some(ReferenceRead::Denied { key, rule, is_kept }) => {
+                if !is_kept {
+                    // The objects that refer to it must not wait for a right that may never be granted.
+                    batch.changes.push(ClusterChange::Delete(key.clone()));
+                }
                 self.denied_references.insert(key, rule);
             }
             None => {}
@@ -347,8 +332,8 @@ impl ClusterController {
     }
 
     /// Translates a batch, commits its resources, and then submits statuses and objects.
-    async fn translate(&mut self, batch: Vec<ClusterChange>, tasks: &ControllerTasks) {
-        let delta = self.translator.apply(batch, wall_clock());
+    async fn translate(&mut self, batch: ChangeBatch, tasks: &ControllerTasks) {
+        let delta = self.translator.apply(batch.changes, wall_clock());
         self.parts.status.translations.fetch_add(1, Relaxed);
         let TranslationDelta { resources, statuses, objects, wanted, problems } = delta;
         if let Some(wanted) = wanted {
@@ -360,7 +345,8 @@ impl ClusterController {
             self.report_problems(tasks);
         }
         self.commit(resources).await;
-        let keys: Vec<ObjectKey> = statuses.iter().map(|(key, _)| key.clone()).collect();
+        let mut keys = batch.observed;
+        keys.extend(statuses.iter().map(|(key, _)| key.clone()));
         self.board.set_drafts(statuses);
         tasks.applier.submit(objects);
         if self.is_settled() {
@@ -412,11 +398,12 @@ impl ClusterController {
             .filter_map(|(name, json)| Some(Resource { kind: name.kind.kind()?, id: name.id, json }))
             .collect();
         propose(self.parts.store.clone(), move |draft| draft.replace_all(&resources, &[])).await;
-        if self.stage == StartStage::Listing {
+        if self.stage != StartStage::Bridged {
             let state = follow_store(&*self.parts.store, &self.parts.control.messages);
             let _ = self.parts.control.messages.send(ControlMessage::State(state, Vec::new()));
         }
         self.stage = StartStage::Settled;
+        self.parts.status.is_published.store(true, Relaxed);
         self.parts.status.is_settled.store(true, Relaxed);
         self.keep_last_good();
         self.report_problems(tasks);
@@ -424,8 +411,7 @@ impl ClusterController {
     }
 
     /// Serves the last good state while the API server does not answer.
-    fn bridge(&mut self) {
-        self.stage = StartStage::Bridged;
+    async fn bridge(&mut self) {
         let missing: Vec<&str> = self.unlisted.iter().map(|kind| kind.name()).collect();
         let reason = self.refusals.values().next().cloned().unwrap_or_else(|| "no answer".to_owned());
         let loaded =
@@ -434,22 +420,17 @@ impl ClusterController {
         match loaded {
             Ok(state) => {
                 tracing::warn!(reason, ?missing, "API server unavailable, serving the last good state");
+                self.stage = StartStage::Bridged;
+                self.parts.status.is_published.store(true, Relaxed);
                 let resources = state.resources();
-                self.parts.store.propose(Proposal {
-                    by: Authorship::by("last good state"),
-                    decide: Box::new(move |draft| {
-                        draft.replace_all(&resources, &[]);
-                        true
-                    }),
-                    done: Box::new(|_| ()),
-                });
+                // Before the state is sent: an empty state would count as a configuration in force.
+                propose(self.parts.store.clone(), move |draft| draft.replace_all(&resources, &[])).await;
                 let state = follow_store(&*self.parts.store, messages);
                 let _ = messages.send(ControlMessage::State(state, Vec::new()));
             }
             Err(error) => {
                 tracing::warn!(reason, ?missing, %error, "API server unavailable, and there is no last good state");
-                let state = follow_store(&*self.parts.store, messages);
-                drop(state);
+                self.stage = StartStage::Unready;
                 let _ = messages.send(ControlMessage::NoState);
             }
         }
@@ -508,13 +489,22 @@ impl ClusterController {
     fn take_leadership(&self, tasks: &ControllerTasks, is_held: bool) {
         self.parts.status.is_leader.store(is_held, Relaxed);
         if is_held {
-            self.board.forget_written();
+            self.board.forget_submitted();
             self.resume_statuses(tasks, self.board.all());
         }
     }
 
+    /// Forgets failures of kinds that are followed again: without a change, no report says so.
+    fn forget_mended(&mut self, tasks: &ControllerTasks) {
+        let kinds = &self.kinds;
+        self.refusals.retain(|kind, _| {
+            let health = kinds.iter().position(|one| one == kind).and_then(|at| tasks.watches.health(at));
+            health.is_none_or(|health| health.stage != WatchStage::Following)
+        });
+    }
+
     fn report_problems(&self, tasks: &ControllerTasks) {
-        if self.stage == StartStage::Bridged {
+        if matches!(self.stage, StartStage::Bridged | StartStage::Unready) {
             return;
         }
         let mut problems = self.translation_problems.clone();
@@ -540,22 +530,33 @@ impl ClusterController {
     }
 }
 
-/// Writes to the store and waits for the revision.
-async fn propose(store: Arc<MemoryStore>, mut change: impl FnMut(&mut Draft) + Send + 'static) {
-    let (done, committed) = oneshot::channel();
-    store.propose(Proposal {
-        by: Authorship::by("kubernetes"),
-        decide: Box::new(move |draft| {
-            change(draft);
-            true
-        }),
-        done: Box::new(move |result| drop(done.send(result.map(drop)))),
-    });
-    match committed.await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::error!(%error, "translated resources cannot be stored"),
-        // The store ends with the process.
-        Err(_) => {}
+/// Runs controllers until the task is ended. One that panics is replaced: traffic goes on meanwhile, but without a
+/// controller endpoints would grow stale for ever.
+pub(super) async fn keep_running(parts: ControllerParts) {
+    loop {
+        // A set, whose drop aborts the controller together with this task.
+        let mut running = JoinSet::new();
+        running.spawn(ClusterController::new(parts.clone()).run());
+        match running.join_next().await {
+            Some(Err(error)) if error.is_panic() => tracing::error!(%error, "Kubernetes controller failed"),
+            _ => return,
+        }
+        let message = "the controller failed and starts again: changes of the cluster wait";
+        let problem =
+            Problem::error("kubernetes", "", message).hint("the node log has the reason; report it");
+        let problems = ControlMessage::Problems(ProblemSource::Kubernetes, vec![problem]);
+        // Fails only if the process is ending and the control thread with it.
+        let _ = parts.control.messages.send(problems);
+        tokio::time::sleep(RESTART_AFTER).await;
+    }
+}
+
+/// Ends the writes of this process; it goes on following the API server while it drains.
+fn end_writes(tasks: &mut ControllerTasks, end: Option<WritesEnd>) {
+    match (tasks.keeper.take(), end) {
+        (Some(keeper), Some(WritesEnd::Released)) => drop(tokio::spawn(keeper.stop())),
+        (Some(keeper), Some(WritesEnd::HandedOver)) => drop(keeper),
+        (keeper, _) => tasks.keeper = keeper,
     }
 }
 

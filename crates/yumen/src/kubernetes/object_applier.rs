@@ -69,6 +69,17 @@ impl ObjectApplier {
         self.shared.changed.notify_one();
     }
 
+    /// Takes the news that an object was deleted: one that shall exist is written again, since its form did not change and
+    /// the translation reports no difference.
+    pub(super) fn restore(&self, key: &ObjectKey) {
+        let mut state = self.shared.state();
+        if matches!(state.desired.get(key), Some(DesiredObject::Apply(..))) {
+            state.due.insert(key.clone());
+            drop(state);
+            self.shared.changed.notify_one();
+        }
+    }
+
     /// Writes that fail at present.
     pub(super) fn problems(&self) -> Vec<Problem> {
         let state = self.shared.state();

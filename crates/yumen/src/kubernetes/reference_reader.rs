@@ -14,6 +14,8 @@ use super::api_paths::ServedVersions;
 const READS_MAX: usize = 16;
 /// Pause before a failed read is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause before a denied read is repeated, and the one between reads of objects whose metadata cannot be followed.
+const PAUSE_WITHOUT_RIGHT: Duration = Duration::from_secs(30);
 
 /// The state of one required object.
 #[derive(Debug, Default)]
@@ -21,6 +23,10 @@ struct RequiredObject {
     /// `resourceVersion` of the content that was delivered.
     delivered: Option<Box<str>>,
     is_reading: bool,
+    /// Denied reads in a row.
+    denials: u32,
+    /// Whether a read ended with the object, its absence, or a denial.
+    is_answered: bool,
     /// Whether the object changed since the running read began.
     is_stale: bool,
     due: Option<Instant>,
@@ -30,20 +36,28 @@ struct RequiredObject {
 pub(super) enum ReferenceRead {
     /// The content, or that the object does not exist.
     Answer(Box<ClusterChange>),
-    /// The identity may not read the object; the text names the missing rule. Counts as an absent object.
-    Denied(ObjectKey, String),
+    /// The identity may not read the object; the text names the missing rule. An object that was never read counts as
+    /// absent; content that was delivered stays in force, since an API server that starts denies what it will grant.
+    Denied { key: ObjectKey, rule: String, is_kept: bool },
 }
 
 /// The required objects and the running reads.
 pub(super) struct ReferenceReader {
     client: ApiClient,
     required: BTreeMap<ObjectKey, RequiredObject>,
+    /// Kinds whose metadata the identity may not follow.
+    unfollowed: BTreeSet<ClusterKind>,
     reads: JoinSet<(ObjectKey, Result<RawObject, ApiError>)>,
 }
 
 impl ReferenceReader {
     pub(super) fn new(client: ApiClient) -> ReferenceReader {
-        ReferenceReader { client, required: BTreeMap::new(), reads: JoinSet::new() }
+        ReferenceReader {
+            client,
+            required: BTreeMap::new(),
+            unfollowed: BTreeSet::new(),
+            reads: JoinSet::new(),
+        }
     }
 
     /// Replaces the set of required objects.
@@ -59,13 +73,14 @@ impl ReferenceReader {
 
     /// Whether every required object was answered at least once.
     pub(super) fn is_settled(&self) -> bool {
-        self.required.values().all(|one| one.due.is_none() && !one.is_reading)
+        self.required.values().all(|one| one.is_answered)
     }
 
     /// Takes an event of a watch of metadata.
     pub(super) fn observe(&mut self, kind: ClusterKind, output: &WatchOutput) {
         match output {
             WatchOutput::Replaced(objects) => {
+                self.unfollowed.remove(&kind);
                 let versions: BTreeMap<ObjectKey, &str> = objects
                     .iter()
                     .map(|one| (ObjectKey::new(kind, &one.namespace, &one.name), &*one.resource_version))
@@ -85,7 +100,12 @@ impl ReferenceReader {
                     one.read_again();
                 }
             }
-            WatchOutput::Absent | WatchOutput::Denied(_) | WatchOutput::Failed(_) => {}
+            WatchOutput::Denied(_) => {
+                self.unfollowed.insert(kind);
+                let of_kind = self.required.iter_mut().filter(|(key, _)| key.kind == kind);
+                of_kind.for_each(|(_, one)| one.read_again());
+            }
+            WatchOutput::Absent | WatchOutput::Failed(_) => {}
         }
     }
 
@@ -123,8 +143,15 @@ impl ReferenceReader {
         // The object may not be required any more.
         let one = self.required.get_mut(&key)?;
         one.is_reading = false;
+        if !matches!(result, Err(ApiError::Denied(_))) {
+            one.denials = 0;
+        }
+        one.is_answered |= matches!(result, Ok(_) | Err(ApiError::NotFound(_) | ApiError::Denied(_)));
         if one.is_stale {
             one.due = Some(Instant::now());
+        } else if self.unfollowed.contains(&key.kind) {
+            // No watch reports its changes.
+            one.due = Some(Instant::now() + PAUSE_WITHOUT_RIGHT);
         }
         match result {
             Ok(object) => {
@@ -140,9 +167,10 @@ impl ReferenceReader {
                 Some(ReferenceRead::Answer(Box::new(ClusterChange::Delete(key))))
             }
             Err(ApiError::Denied(rule)) => {
-                one.delivered = None;
-                one.due = Some(Instant::now() + Duration::from_secs(30));
-                Some(ReferenceRead::Denied(key, rule))
+                one.denials += 1;
+                let pause = Duration::from_secs(1 << one.denials.min(5)).min(PAUSE_WITHOUT_RIGHT);
+                one.due = Some(Instant::now() + pause);
+                Some(ReferenceRead::Denied { key, rule, is_kept: one.delivered.is_some() })
             }
             Err(error) => {
                 tracing::debug!(%key, %error, "read of a referenced object failed");
@@ -161,3 +189,6 @@ impl RequiredObject {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,7 +61,11 @@ impl RuntimeFacts for ProcessFacts {
 #[derive(Debug, Clone, Default, PartialEq)]
 struct KnownStatus {
     version: Box<str>,
+    /// The status that the API server holds at `version`. Patches are computed from it, because the version is their
+    /// precondition: a patch from a status that was never written would lack members.
     status: Value,
+    /// The status that was submitted since, and whose write is not confirmed.
+    submitted: Option<Value>,
 }
 
 #[derive(Default)]
@@ -94,30 +98,56 @@ impl StatusBoard {
 
     /// Takes new drafts.
     pub(super) fn set_drafts(&self, drafts: Vec<(ObjectKey, Option<StatusDraft>)>) {
-        self.state().drafts.extend(drafts);
-    }
-
-    /// Records the status that the API server holds, as a watch reported it.
-    pub(super) fn observe(&self, key: &ObjectKey, version: &str, status: Option<&str>) {
         let mut state = self.state();
-        let known = state.known.entry(key.clone()).or_default();
-        if known.version.is_empty() || is_newer(version, &known.version) {
-            let status = status.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-            *known = KnownStatus { version: version.into(), status };
+        for (key, draft) in drafts {
+            // An object that is gone, or never had a status, has none to withdraw.
+            if draft.is_none() && !state.known.contains_key(&key) {
+                state.drafts.remove(&key);
+                state.waiting.remove(&key);
+                continue;
+            }
+            state.drafts.insert(key, draft);
         }
     }
 
-    /// Forgets a deleted object.
+    /// Records the status that the API server holds, as a watch reported it. Whether it is news, and the object has a
+    /// draft: others may have changed our part of it, or the object is new under the name of a deleted one.
+    pub(super) fn observe(&self, key: &ObjectKey, version: &str, status: Option<&str>) -> bool {
+        let mut state = self.state();
+        let known = state.known.entry(key.clone()).or_default();
+        if !known.version.is_empty() && !is_newer(version, &known.version) {
+            return false;
+        }
+        let status = status.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        // A write that is on its way conflicts with this version, and is decided again.
+        let submitted = known.submitted.take();
+        *known = KnownStatus { version: version.into(), status, submitted };
+        state.drafts.contains_key(key)
+    }
+
+    /// Forgets the status of a deleted object. Its draft is the translation's to withdraw: if the object is deleted and
+    /// created again within a batch, the translation reports no difference.
     pub(super) fn forget(&self, key: &ObjectKey) {
         let mut state = self.state();
         state.known.remove(key);
-        state.drafts.remove(key);
         state.waiting.remove(key);
     }
 
-    /// Forgets own writes: another process may have written meanwhile.
-    pub(super) fn forget_written(&self) {
-        self.state().known.values_mut().for_each(|known| known.version = Box::default());
+    /// Forgets the objects of a kind that a complete list lacks, and every version: after a restore of the cluster
+    /// versions may be lower than before.
+    pub(super) fn retain_listed(&self, kind: ClusterKind, listed: &[RawObject]) {
+        let listed: BTreeSet<ObjectKey> =
+            listed.iter().map(|object| ObjectKey::new(kind, &object.namespace, &object.name)).collect();
+        let mut state = self.state();
+        state.known.retain(|key, _| key.kind != kind || listed.contains(key));
+        state.waiting.retain(|key| key.kind != kind || listed.contains(key));
+        let of_kind = state.known.iter_mut().filter(|(key, _)| key.kind == kind);
+        of_kind.for_each(|(_, known)| known.version = Box::default());
+    }
+
+    /// Forgets writes that were on their way when a lease was lost: they may never have arrived.
+    pub(super) fn forget_submitted(&self) {
+        self.state().known.values_mut().for_each(|known| known.submitted = None);
     }
 
     pub(super) fn all(&self) -> Vec<ObjectKey> {
@@ -138,18 +168,19 @@ impl StatusBoard {
     /// The write that an object requires; `None` if it holds the wanted status.
     pub(super) fn write_of(&self, key: &ObjectKey, now: Now) -> Option<StatusWrite> {
         let mut state = self.state();
-        let draft = state.drafts.get(key)?.clone();
-        let is_waiting = draft.as_ref().is_some_and(|draft| is_open(draft, &state.facts));
-        match is_waiting {
-            true => state.waiting.insert(key.clone()),
-            false => state.waiting.remove(key),
+        let BoardState { facts, drafts, known, waiting } = &mut *state;
+        let draft = drafts.get(key)?.as_ref();
+        match draft.is_some_and(|draft| is_open(draft, facts)) {
+            true => waiting.insert(key.clone()),
+            false => waiting.remove(key),
         };
-        let known = state.known.get(key).cloned().unwrap_or_default();
-        let wanted = self.finished(&state.facts, draft.as_ref(), &known.status, now)?;
+        let known = known.entry(key.clone()).or_default();
+        // Until the write is confirmed, the object counts as having it, so that it is not submitted again.
+        let latest = known.submitted.as_ref().unwrap_or(&known.status);
+        let wanted = self.finished(facts, draft, latest, now)?;
         let patch = merge_patch(&known.status, &wanted).to_string();
         let version = (!known.version.is_empty()).then(|| known.version.clone());
-        // Until the write is confirmed, the object counts as having it, so that it is not submitted again.
-        state.known.entry(key.clone()).or_default().status = wanted;
+        known.submitted = Some(wanted);
         Some(StatusWrite { priority: priority_of(key.kind), resource_version: version, status: patch.into() })
     }
 
@@ -175,29 +206,25 @@ impl StatusDecider for StatusBoard {
         let draft = state.drafts.get(&key)?.clone();
         let status = status_of(current);
         let wanted = self.finished(&state.facts, draft.as_ref(), &status, yumen_proxy::clock::exact());
-        let kept = wanted.clone().unwrap_or_else(|| status.clone());
-        state.known.insert(key, KnownStatus { version: current.resource_version.clone(), status: kept });
-        wanted.map(|wanted| merge_patch(&status, &wanted).to_string().into())
+        let patch = wanted.as_ref().map(|wanted| merge_patch(&status, wanted).to_string().into());
+        let version = current.resource_version.clone();
+        state.known.insert(key, KnownStatus { version, status, submitted: wanted });
+        patch
     }
 
     fn report(&self, at: &ObjectAddress, report: StatusReport) {
         let Some(key) = api_paths::key_of(at) else { return };
         match report {
             StatusReport::Written(object) => {
-                let known =
-                    KnownStatus { version: object.resource_version.clone(), status: status_of(&object) };
                 let mut state = self.state();
-                if let Some(entry) = state.known.get_mut(&key)
-                    && (entry.version.is_empty() || is_newer(&known.version, &entry.version))
-                {
-                    // A newer draft may have been submitted meanwhile; its write has its own report.
-                    entry.version = known.version;
-                    if !state.waiting.contains(&key) {
-                        state.known.insert(
-                            key,
-                            KnownStatus { version: object.resource_version.clone(), status: known.status },
-                        );
-                    }
+                // A watch may have reported the deletion already.
+                let Some(known) = state.known.get_mut(&key) else { return };
+                // A newer draft that was submitted meanwhile counts as lost, which costs at most an equal submission.
+                known.submitted = None;
+                // A watch may have reported a later version already.
+                if known.version.is_empty() || !is_newer(&known.version, &object.resource_version) {
+                    known.version = object.resource_version.clone();
+                    known.status = status_of(&object);
                 }
             }
             StatusReport::Unchanged => {}
@@ -265,3 +292,6 @@ fn merge_patch(before: &Value, after: &Value) -> Value {
     }
     Value::Object(patch)
 }
+
+#[cfg(test)]
+mod tests;

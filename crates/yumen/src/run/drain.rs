@@ -38,14 +38,17 @@ impl GatewayProcess {
         let early = WorkerDuty::End { within_ms: limits.early_ms };
         let duty = match successor {
             None => {
-                tracing::info!("draining");
                 service::notify("STOPPING=1");
                 // Before the workers drain: no upgrade may begin any more.
                 self.predecessor.end_gateway();
+                self.linger();
                 early
             }
             Some(pid) => {
                 tracing::info!(pid, "draining, successor serves");
+                if let Some(kubernetes) = &self.config_source.kubernetes {
+                    kubernetes.hand_over();
+                }
                 // The successor runs these tasks from now on.
                 self.exclusive.iter().for_each(AbortHandle::abort);
                 // New operator requests must reach the successor.
@@ -73,6 +76,25 @@ impl GatewayProcess {
         }
         self.runtime.shutdown_timeout(TASKS_END_WITHIN);
         tracing::info!("stopped");
+    }
+}
+
+impl GatewayProcess {
+    /// In a cluster of Kubernetes, load balancers learn with a delay that this process ends: it goes on accepting for
+    /// `kubernetes.linger_s`, or until a further signal.
+    fn linger(&mut self) {
+        let seconds = self.node.kubernetes.linger_s;
+        if let Some(kubernetes) = &self.config_source.kubernetes {
+            tracing::info!(seconds, "not ready, accepting until load balancers have left this node");
+            kubernetes.end();
+            let (signals, handed_over) = (&mut self.signals, &mut self.handed_over);
+            self.runtime.block_on(async {
+                let ended = async { while !matches!(signals.next(handed_over).await, ProcessEvent::End) {} };
+                // An error is the end of the time.
+                let _ = tokio::time::timeout(Duration::from_secs(seconds), ended).await;
+            });
+        }
+        tracing::info!("draining");
     }
 }
 
