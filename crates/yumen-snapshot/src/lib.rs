@@ -17,6 +17,7 @@ pub mod publish;
 mod route;
 pub mod router;
 mod scope;
+mod slot_table;
 pub mod snapshot;
 pub mod streams;
 #[cfg(test)]
@@ -39,8 +40,8 @@ pub use protection::UpstreamProtection;
 pub use publish::Publisher;
 pub use route::{
     FieldCondition, ForwardingRules, MatchConditions, PathForm, PathPattern, Route, RouteFilters,
-    RouteLifetime, RouteMatching, RouteTarget, ScopeIds, SessionRules, StatusRetry, ValueTest, WeightedTarget,
-    WeightedTargets,
+    RouteLifetime, RouteMatching, RouteTarget, ScopeIds, SessionRules, StatusRetry, ValueTest,
+    WeightedTarget, WeightedTargets,
 };
 pub use router::{
     BodyRequired, MatchObserver, MatchTrace, MismatchReason, RequestRules, RouteMismatch, Router,

@@ -27,7 +27,7 @@ impl Snapshot {
     /// The listener that accepted a connection; `None` for one of the node's settings, or if it is gone.
     pub fn listener(&self, number: ListenerNumber) -> Option<&Arc<CompiledListener>> {
         // Another epoch: the slot has passed to another listener, and this connection was not accepted by it.
-        self.listeners.get(usize::from(number.slot))?.as_ref().filter(|one| one.number == number)
+        self.listeners.get(usize::from(number.slot)).filter(|one| one.number == number)
     }
 
     /// The scope of a host in lower case on a listener of the configuration. The empty name stands for none.
@@ -44,7 +44,7 @@ impl Snapshot {
     /// The scope in a slot.
     #[inline]
     pub fn scope(&self, slot: ScopeSlotId) -> Option<&CompiledScope> {
-        self.scopes.get(slot.0 as usize)?.as_deref()
+        self.scopes.get(slot.0 as usize).map(Arc::as_ref)
     }
 
     /// All scopes, in no particular order.
