@@ -81,6 +81,7 @@ impl HostTrie {
     }
 
     /// The most specific scope that has the host: the exact name, then wildcards from the longest.
+    #[inline]
     fn find(&self, host: &[u8]) -> Option<ScopeSlotId> {
         self.0.longest(ReversedKey(host), |found| found.reach.admits(host)).map(|found| found.slot)
     }

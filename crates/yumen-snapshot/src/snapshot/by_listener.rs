@@ -75,18 +75,27 @@ impl Snapshot {
     /// handshake followed the rules of another scope. A host that no scope has is not misdirected: no other connection
     /// would serve it.
     pub fn scope_of_request(&self, client: &ClientInfo, host: &[u8]) -> ScopeOfRequest<'_> {
-        let scope = self.scope_of(client.listener, host);
-        let (Some(tls), Some(of_host)) = (&client.tls, scope) else { return ScopeOfRequest::Found(scope) };
-        let sni = tls.sni.as_deref().unwrap_or_default();
+        match &client.tls {
+            // By itself, since it needs no more than the look-up.
+            None => ScopeOfRequest::Found(self.scope_of(client.listener, host)),
+            Some(tls) => {
+                self.scope_of_encrypted(client.listener, tls.sni.as_deref().unwrap_or_default(), host)
+            }
+        }
+    }
+
+    fn scope_of_encrypted(&self, listener: ListenerNumber, sni: &str, host: &[u8]) -> ScopeOfRequest<'_> {
+        let scope = self.scope_of(listener, host);
+        let Some(of_host) = scope else { return ScopeOfRequest::Found(None) };
         // The common case costs one comparison.
         if sni.as_bytes() == host {
             return ScopeOfRequest::Found(scope);
         }
         // A request without a host is for the server name of the handshake.
         if host.is_empty() {
-            return ScopeOfRequest::Found(self.scope_of_name(client.listener, sni));
+            return ScopeOfRequest::Found(self.scope_of_name(listener, sni));
         }
-        match self.scope_of_name(client.listener, sni) {
+        match self.scope_of_name(listener, sni) {
             Some(of_name) if of_name.slot == of_host.slot => ScopeOfRequest::Found(scope),
             _ => ScopeOfRequest::Misdirected,
         }

@@ -1,29 +1,36 @@
 //! The search for one value, by a single descent without alternatives.
 
-use super::{Trie, TrieKey};
+use super::{NodeValues, Trie, TrieKey};
 
 impl<T> Trie<T> {
-    /// The value of the longest key that matches and that `admits` accepts, in a trie without parameters. An exact key
-    /// comes before a prefix of the same length.
+    /// The value of the exact key, else of the longest prefix whose value `admits` accepts, in a trie without
+    /// parameters.
     ///
-    /// The first value of [`Trie::search`] that `admits` accepts, for a third of its work: a prefix is judged on the
-    /// way down, so no stack keeps it for later.
+    /// A third of the work of [`Trie::search`]: prefixes are judged on the way down, so no stack keeps them for later.
     #[inline]
     pub(crate) fn longest<K: TrieKey>(&self, key: K, admits: impl Fn(&T) -> bool) -> Option<&T> {
         let mut node = self.root.as_deref()?;
-        let mut at = node.pass(key, 0)?;
-        let mut best = None;
+        let (mut at, mut best) = (0, None);
         loop {
-            best = node.values.prefix().filter(|value| admits(value)).or(best);
-            if at == key.len() {
-                return node.values.exact().filter(|value| admits(value)).or(best);
+            let label = node.text.label();
+            if !key.has_at(at, label) {
+                return best;
+            }
+            at += label.len();
+            let is_end = at == key.len();
+            match &node.values {
+                NodeValues::Exact(value) if is_end => return Some(value),
+                NodeValues::Both(both) if is_end => return Some(&both.0),
+                NodeValues::None | NodeValues::Exact(_) => {}
+                NodeValues::Prefix(value) if admits(value) => best = Some(value),
+                NodeValues::Both(both) if admits(&both.1) => best = Some(&both.1),
+                NodeValues::Prefix(_) | NodeValues::Both(_) => {}
+            }
+            if is_end {
+                return best;
             }
             let Some(child) = node.text.child_at(key.byte(at)) else { return best };
             node = &node.children()[child];
-            at = match node.pass_found(key, at) {
-                Some(next) => next,
-                None => return best,
-            };
         }
     }
 }
