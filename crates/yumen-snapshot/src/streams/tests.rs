@@ -89,7 +89,7 @@ fn of_equal_conditions_the_older_route_wins_and_then_the_lower_id() {
         }
     };
     check(["1 - - - a.b 20", "2 - - - a.b 10"], "2");
-    check(["2 - - - a.b 10", "10 - - - a.b 10"], "2");
+    check(["b - - - a.b 10", "a - - - a.b 10"], "a");
     check(["1 - - - *.b 20", "2 - - - *.b 10"], "2");
     check(["1 9100 - - a.b 20", "2 - - - a.b 10"], "1");
 }

@@ -10,7 +10,6 @@ stream_routes:
 - {id: any, upstream_id: u}
 - {id: port, server_port: 9100, upstream_id: u}
 - {id: port-too, server_port: 9100, upstream_id: u}
-- {id: a-younger, server_port: 9100, create_time: 20, upstream_id: u}
 - {id: office, server_port: 9100, remote_addr: 10.1.0.0/16, upstream_id: u}
 - {id: inner, server_port: 9100, server_addr: 10.0.0.7, upstream_id: u}
 - {id: name, sni: db.test, upstream_id: u}
@@ -55,7 +54,6 @@ fn every_way_to_lose_has_its_words() {
         ("tcp://127.0.0.1:9100", "port", "it gets the stream"),
         ("tcp://127.0.0.1:9100", "any", "stream route port requires the port, 9100"),
         ("tcp://127.0.0.1:9100", "port-too", "stream route port has as many conditions and a lower id"),
-        ("tcp://127.0.0.1:9100", "a-younger", "stream route port has as many conditions and is older"),
         ("tcp://127.0.0.1:9100", "office", "it requires remote_addr 10.1.0.0/16, not 127.0.0.1"),
         ("tcp://127.0.0.1:9100", "inner", "it requires server_addr 10.0.0.7, not 127.0.0.1"),
         ("tcp://10.0.0.7:9100", "port", "stream route inner requires a closer server_addr, 10.0.0.7"),
@@ -69,6 +67,16 @@ fn every_way_to_lose_has_its_words() {
         let explained_json = explain_stream(TABLE, json!({"url": url, "why_not": route})).unwrap();
         assert_eq!(explained_json["why_not"]["why"], expected, "{url} {route}");
     }
+}
+
+#[test]
+fn a_younger_route_loses_by_its_age() {
+    let younger = "stream_routes:\n- {id: a, server_port: 9100, create_time: 20, upstream_id: u}";
+    let table = TABLE.replace("stream_routes:", younger);
+    let question = json!({"url": "tcp://127.0.0.1:9100", "why_not": "a"});
+    let explained_json = explain_stream(&table, question).unwrap();
+    let expected = "stream route port has as many conditions and is older";
+    assert_eq!(explained_json["why_not"]["why"], expected);
 }
 
 #[test]
