@@ -5,6 +5,7 @@ Fails above the ratchets in bench/instructions.max. Usage: bench/instructions.py
   plain      a request on a kept-alive connection
   close      a request on a connection of its own
   websocket  an echoed message: to the endpoint and back
+  gateway    as plain, on a listener of the configuration with two scopes of different hosts
 
 These have one client and one unit at a time. The others use h2load and the servers of the benchmark, with many concurrent
 requests, more than the spare state that a worker keeps for its next requests:
@@ -15,9 +16,8 @@ requests, more than the spare state that a worker keeps for its next requests:
   grpc          25 calls on each of 4 connections
   mock          as plain-64, with a response from the gateway itself
   limit-count   as plain-64, with limit-count and its quota fields in the response
-  gateway       as plain, on a listener of the configuration with two scopes of different hosts
 
-The last five run only when named.
+The last four run only when named. The ratchet of gateway is at most 1.02 times the count of plain.
 
 Sampling is off: at the speed of callgrind a far larger share of requests would be sampled than under load, where it is at
 most one in 16. Counting starts after a warm-up, so start-up, certificates and first allocations are not included.
@@ -164,7 +164,7 @@ SCENARIOS = {
     "limit-count": (Streams(64), "limit-count"),
     "gateway": (plain, "gateway"),
 }
-USUAL = ("plain", "close", "websocket", "plain-64", "h2")
+USUAL = ("plain", "gateway", "close", "websocket", "plain-64", "h2")
 
 
 def control(pid, action):

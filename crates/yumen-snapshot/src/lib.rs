@@ -17,6 +17,7 @@ pub mod publish;
 mod route;
 pub mod router;
 mod scope;
+mod slot_table;
 pub mod snapshot;
 pub mod streams;
 #[cfg(test)]

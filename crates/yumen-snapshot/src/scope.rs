@@ -15,6 +15,7 @@ use yumen_plugin::ListenerNumber;
 
 use crate::certificates::{Certificates, CompiledCertificate, find_certificate};
 use crate::router::Router;
+use crate::slot_table::SlotTable;
 use crate::streams::StreamRouter;
 
 pub(crate) use host_map::{ANY_HOST, HostMap, HostTrie, ScopeOfHost};
@@ -82,14 +83,14 @@ pub struct CompiledListener {
 }
 
 /// By slot; slot 0 is always empty.
-pub(crate) type CompiledListeners = imbl::Vector<Option<Arc<CompiledListener>>>;
+pub(crate) type CompiledListeners = SlotTable<CompiledListener>;
 
 /// The position of a scope in the tables of one snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ScopeSlotId(pub(crate) u32);
 
 /// By slot.
-pub(crate) type CompiledScopes = imbl::Vector<Option<Arc<CompiledScope>>>;
+pub(crate) type CompiledScopes = SlotTable<CompiledScope>;
 
 /// The end of TLS on listeners of protocol `https` and `tls`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

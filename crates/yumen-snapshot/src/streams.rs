@@ -52,6 +52,8 @@ pub struct StreamMatching {
     pub server_port: Option<u16>,
     /// The server name, in lower case. A leading `*` matches any beginning.
     pub sni: Option<Box<str>>,
+    /// Creation time, in seconds since 1970; of two routes with equally specific conditions the older matches.
+    pub created: u64,
 }
 
 /// A connection, as the input of the search.
@@ -116,6 +118,7 @@ impl StreamMatching {
             server_port: Reverse(self.server_port.is_some()),
             server_bits: bits(&self.server_addr),
             remote_bits: bits(&self.remote_addr),
+            created: self.created,
             id: natural_order_key(id).into(),
         }
     }
@@ -129,12 +132,13 @@ fn is_name(pattern: &str, sni: &str) -> bool {
     }
 }
 
-/// The order of routes of one server name: routes with more specific conditions come first, equal ones by id.
+/// The order of routes of one server name: routes with more specific conditions come first, then older ones, then by id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct StreamRouteRank {
     server_port: Reverse<bool>,
     server_bits: Reverse<Option<u8>>,
     remote_bits: Reverse<Option<u8>>,
+    created: u64,
     id: Box<str>,
 }
 
@@ -156,7 +160,7 @@ pub struct StreamRouter {
 
 impl StreamRouter {
     /// The route of a connection. An exact server name comes before the longest wildcard, and a wildcard before routes
-    /// without a server name. Among those, a port, the longer local network and the longer client network decide.
+    /// without a server name. Among those, a port, the longer local network, the longer client network and the age decide.
     pub fn find(&self, lookup: &StreamLookup<'_>) -> Option<&Arc<StreamRoute>> {
         self.candidates(lookup).find(|route| route.matching.differs(lookup).is_none())
     }

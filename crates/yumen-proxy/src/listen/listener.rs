@@ -190,7 +190,7 @@ pub(super) async fn accept_on(
     worker: Rc<Worker>,
     socket: ListenSocket,
     control: Rc<AcceptControl>,
-    duty: watch::Receiver<WorkerDuty>,
+    mut duty: watch::Receiver<WorkerDuty>,
 ) {
     let ListenSocket { socket, local } = socket;
     let mut was_failing = false;
@@ -204,13 +204,23 @@ pub(super) async fn accept_on(
             () = control.close.wait() => {}
         }
     });
+    let mut is_registered = false;
     loop {
-        let ready = poll_fn(|cx| match socket.poll_read_ready(cx) {
-            Poll::Ready(ready) => Poll::Ready(ready.ok()),
-            Poll::Pending => over.as_mut().poll(cx).map(|()| None),
+        let mut is_first = true;
+        let ready = poll_fn(|cx| match (socket.poll_read_ready(cx), std::mem::take(&mut is_first)) {
+            (Poll::Ready(ready), _) => Poll::Ready(ready.ok()),
+            // The end wakes the task by its registration, and is then polled. Two more polls per connection cost as
+            // much as a tenth of accepting it.
+            (Poll::Pending, true) if is_registered => Poll::Pending,
+            (Poll::Pending, _) => {
+                is_registered = true;
+                over.as_mut().poll(cx).map(|()| None)
+            }
         });
         let ready = ready.await;
-        let duty = *duty.borrow();
+        // A change to a duty that is not over uses the registration up, perhaps in the same turn as a connection.
+        is_registered &= duty.has_changed().is_ok_and(|changed| !changed);
+        let duty = *duty.borrow_and_update();
         // In a handover, the successor accepts the queued connections from the same socket.
         if matches!(duty, WorkerDuty::HandOver { .. }) {
             return;
@@ -235,6 +245,8 @@ pub(super) async fn accept_on(
                 // connections again.
                 make_room(&worker, errno, was_failing);
                 worker.timers.clone().sleep(ACCEPT_RETRY_MS).await;
+                // The end may have woken the task during the wait, and does not wake it again.
+                is_registered = false;
             }
         }
         was_failing = accepted.is_err();

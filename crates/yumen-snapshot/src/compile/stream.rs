@@ -56,7 +56,8 @@ impl StagedStream {
 }
 
 /// The fields that a broken stream route is matched by.
-const MATCHING_FIELDS: [&str; 5] = ["remote_addr", "server_addr", "server_port", "sni", "scopes"];
+const MATCHING_FIELDS: [&str; 6] =
+    ["remote_addr", "server_addr", "server_port", "sni", "create_time", "scopes"];
 
 fn matching(written: &config::StreamRouteSpec) -> Result<StreamMatching, InvalidSettings> {
     let network = |path: &str, text: &Option<String>| match text {
@@ -74,6 +75,7 @@ fn matching(written: &config::StreamRouteSpec) -> Result<StreamMatching, Invalid
         server_addr: network("server_addr", &written.server_addr)?,
         server_port: written.server_port,
         sni: written.sni.as_ref().map(|name| name.to_ascii_lowercase().into()),
+        created: written.create_time.map_or(0, |at| at.max(0) as u64),
     })
 }
 
@@ -275,7 +277,11 @@ struct RefusingStream {
 
 /// The connections that a broken text matches; `None` if that is uncertain.
 fn refusing_stream(name: &ObjectName, json: &str, defects: &[ResourceDefect]) -> Option<RefusingStream> {
-    let matched = matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
+    let mut matched = matched_by(name.kind, json, &MATCHING_FIELDS, defects)?;
+    // The defective field may be this one, which only orders routes.
+    if !matched.get("create_time").is_some_and(Value::is_i64) {
+        matched.remove("create_time");
+    }
     let written: config::StreamRouteSpec = config::decode_value(Value::Object(matched)).ok()?;
     let matching = matching(&written).ok()?;
     Some(RefusingStream { written, matching })

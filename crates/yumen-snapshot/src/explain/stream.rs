@@ -376,7 +376,10 @@ impl StreamMismatchText<'_> {
                 return format!("stream route {id} requires a closer {name}, {}", winning.text());
             }
         }
-        format!("stream route {id} has as many conditions and a lower id")
+        match winning.created < own.created {
+            true => format!("stream route {id} has as many conditions and is older"),
+            false => format!("stream route {id} has as many conditions and a lower id"),
+        }
     }
 
     fn why_not(&self, route_id: &str, context: &ExplainContext<'_>) -> StreamCandidate {

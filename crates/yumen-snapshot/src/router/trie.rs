@@ -2,9 +2,14 @@
 //!
 //! Defines the search order of literal, parameter and prefix matches. Independent of routes and hosts.
 
+mod descent;
+mod searched_key;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+
+pub(crate) use searched_key::{ReversedKey, TrieKey};
 
 /// Represents one whole segment in a key. No request path contains it, since an encoded NUL is refused.
 pub(crate) const PARAMETER: u8 = 0;
@@ -16,61 +21,6 @@ pub(crate) enum KeyMatch {
     Exact,
     /// Any prefix of the searched key.
     Prefix,
-}
-
-/// A searched key.
-pub(crate) trait TrieKey: Copy {
-    fn len(self) -> usize;
-    fn byte(self, at: usize) -> u8;
-    fn has_at(self, at: usize, label: &[u8]) -> bool;
-    /// The end of the segment that starts at `at`.
-    fn segment_end(self, at: usize) -> usize;
-}
-
-impl TrieKey for &[u8] {
-    fn len(self) -> usize {
-        <[u8]>::len(self)
-    }
-
-    #[inline]
-    fn byte(self, at: usize) -> u8 {
-        self[at]
-    }
-
-    #[inline]
-    fn has_at(self, at: usize, label: &[u8]) -> bool {
-        self[at..].starts_with(label)
-    }
-
-    fn segment_end(self, at: usize) -> usize {
-        // The end of the key ends the last segment.
-        self[at..].iter().position(|byte| *byte == b'/').map_or(self.len(), |length| at + length)
-    }
-}
-
-/// Bytes that are searched from their end, without a copy.
-#[derive(Clone, Copy)]
-pub(crate) struct ReversedKey<'k>(pub(crate) &'k [u8]);
-
-impl TrieKey for ReversedKey<'_> {
-    fn len(self) -> usize {
-        self.0.len()
-    }
-
-    #[inline]
-    fn byte(self, at: usize) -> u8 {
-        self.0[self.0.len() - 1 - at]
-    }
-
-    fn has_at(self, at: usize, label: &[u8]) -> bool {
-        let left = &self.0[..self.0.len() - at];
-        left.len() >= label.len() && left.iter().rev().zip(label).all(|(a, b)| a == b)
-    }
-
-    fn segment_end(self, at: usize) -> usize {
-        // Host patterns have no parameters, so an empty segment makes a wildcard label fail.
-        at
-    }
 }
 
 /// Bytes of a label inside the node: those of a `u128`, which are compared all at once.

@@ -81,14 +81,9 @@ impl HostTrie {
     }
 
     /// The most specific scope that has the host: the exact name, then wildcards from the longest.
+    #[inline]
     fn find(&self, host: &[u8]) -> Option<ScopeSlotId> {
-        let mut levels = self.0.search();
-        loop {
-            let found = levels.next(ReversedKey(host))?;
-            if found.reach.admits(host) {
-                return Some(found.slot);
-            }
-        }
+        self.0.longest(ReversedKey(host), |found| found.reach.admits(host)).map(|found| found.slot)
     }
 }
 

@@ -27,7 +27,7 @@ impl Snapshot {
     /// The listener that accepted a connection; `None` for one of the node's settings, or if it is gone.
     pub fn listener(&self, number: ListenerNumber) -> Option<&Arc<CompiledListener>> {
         // Another epoch: the slot has passed to another listener, and this connection was not accepted by it.
-        self.listeners.get(usize::from(number.slot))?.as_ref().filter(|one| one.number == number)
+        self.listeners.get(usize::from(number.slot)).filter(|one| one.number == number)
     }
 
     /// The scope of a host in lower case on a listener of the configuration. The empty name stands for none.
@@ -44,7 +44,7 @@ impl Snapshot {
     /// The scope in a slot.
     #[inline]
     pub fn scope(&self, slot: ScopeSlotId) -> Option<&CompiledScope> {
-        self.scopes.get(slot.0 as usize)?.as_deref()
+        self.scopes.get(slot.0 as usize).map(Arc::as_ref)
     }
 
     /// All scopes, in no particular order.
@@ -75,18 +75,27 @@ impl Snapshot {
     /// handshake followed the rules of another scope. A host that no scope has is not misdirected: no other connection
     /// would serve it.
     pub fn scope_of_request(&self, client: &ClientInfo, host: &[u8]) -> ScopeOfRequest<'_> {
-        let scope = self.scope_of(client.listener, host);
-        let (Some(tls), Some(of_host)) = (&client.tls, scope) else { return ScopeOfRequest::Found(scope) };
-        let sni = tls.sni.as_deref().unwrap_or_default();
+        match &client.tls {
+            // By itself, since it needs no more than the look-up.
+            None => ScopeOfRequest::Found(self.scope_of(client.listener, host)),
+            Some(tls) => {
+                self.scope_of_encrypted(client.listener, tls.sni.as_deref().unwrap_or_default(), host)
+            }
+        }
+    }
+
+    fn scope_of_encrypted(&self, listener: ListenerNumber, sni: &str, host: &[u8]) -> ScopeOfRequest<'_> {
+        let scope = self.scope_of(listener, host);
+        let Some(of_host) = scope else { return ScopeOfRequest::Found(None) };
         // The common case costs one comparison.
         if sni.as_bytes() == host {
             return ScopeOfRequest::Found(scope);
         }
         // A request without a host is for the server name of the handshake.
         if host.is_empty() {
-            return ScopeOfRequest::Found(self.scope_of_name(client.listener, sni));
+            return ScopeOfRequest::Found(self.scope_of_name(listener, sni));
         }
-        match self.scope_of_name(client.listener, sni) {
+        match self.scope_of_name(listener, sni) {
             Some(of_name) if of_name.slot == of_host.slot => ScopeOfRequest::Found(scope),
             _ => ScopeOfRequest::Misdirected,
         }

@@ -6,7 +6,7 @@ use super::{AddressBlock, StreamLookup, StreamMatching, StreamRoute, StreamRoute
 use crate::route::RouteTarget;
 use crate::testing::SeededRandom;
 
-/// A route from `id port server remote sni`; `-` stands for absent.
+/// A route from `id port server remote sni` and perhaps a creation time; `-` stands for absent.
 fn route(text: &str) -> Arc<StreamRoute> {
     let words: Vec<&str> = text.split(' ').collect();
     let given = |at: usize| Some(words[at]).filter(|word| *word != "-");
@@ -16,6 +16,7 @@ fn route(text: &str) -> Arc<StreamRoute> {
         server_addr: network(2),
         remote_addr: network(3),
         sni: given(4).map(Box::from),
+        created: words.get(5).map_or(0, |created| created.parse().expect("a number")),
     };
     let info = yumen_plugin::RouteInfo { id: words[0].into(), ..Default::default() };
     Arc::new(StreamRoute { info, matching, target: RouteTarget::None, chain: Arc::default(), scopes: None })
@@ -78,6 +79,19 @@ fn the_route_that_asks_for_most_gets_the_connection() {
     ] {
         assert_eq!(found(&router, connection), expected, "{connection}");
     }
+}
+
+#[test]
+fn of_equal_conditions_the_older_route_wins_and_then_the_lower_id() {
+    let check = |routes: [&str; 2], expected: &str| {
+        for order in [routes, [routes[1], routes[0]]] {
+            assert_eq!(found(&router(order), "198.51.100.1 127.0.0.1:9100 a.b"), expected, "{order:?}");
+        }
+    };
+    check(["1 - - - a.b 20", "2 - - - a.b 10"], "2");
+    check(["b - - - a.b 10", "a - - - a.b 10"], "a");
+    check(["1 - - - *.b 20", "2 - - - *.b 10"], "2");
+    check(["1 9100 - - a.b 20", "2 - - - a.b 10"], "1");
 }
 
 #[test]

@@ -113,6 +113,32 @@ fn a_broken_text_leaves_the_last_good_version_and_a_new_one_refuses() {
 }
 
 #[test]
+fn of_two_equal_stream_routes_the_older_gets_the_connections() {
+    let aged = |id: &str, created: Value| {
+        put(Kind::StreamRoutes, id, json!({"upstream": nodes("10.1.0.1:1"), "create_time": created}))
+    };
+    check(vec![
+        (vec![aged("a", json!(20)), aged("b", json!(10))], "b 10.1.0.1:1", &[]),
+        (vec![aged("a", json!(10))], "a 10.1.0.1:1", &[]),
+        (vec![aged("b", json!(9))], "b 10.1.0.1:1", &[]),
+    ]);
+}
+
+#[test]
+fn a_broken_stream_route_keeps_its_place_among_equal_ones() {
+    let broken = |created: Value| {
+        let value = json!({"upstream": nodes("10.1.0.9:9"), "plugins": {"cors": {}}, "create_time": created});
+        put(Kind::StreamRoutes, "a", value)
+    };
+    let problem = "stream_routes/a at plugins.cors: unknown plugin [cors]";
+    let other = json!({"upstream": nodes("10.1.0.1:1"), "create_time": 10});
+    check(vec![
+        (vec![put(Kind::StreamRoutes, "b", other), broken(json!(20))], "b 10.1.0.1:1", &[problem]),
+        (vec![broken(json!(5))], "a the stream route is misconfigured", &[problem]),
+    ]);
+}
+
+#[test]
 fn a_broken_text_that_may_be_narrower_than_understood_takes_nothing_from_others() {
     for (broken, expected) in [
         (json!({"server_addr": "10.0.0.1", "upstream": nodes("10.1.0.9:9"), "plugins": {"cors": {}}}), "s "),

@@ -67,10 +67,12 @@ pub(crate) struct ListenerDirectory {
 
 impl Default for ListenerDirectory {
     fn default() -> ListenerDirectory {
+        let mut listeners = CompiledListeners::default();
         // Slot 0 stands for the listeners of the node's settings.
+        listeners.add();
         ListenerDirectory {
             slots: Table::default(),
-            listeners: [None].into_iter().collect(),
+            listeners,
             epochs: vec![0],
             free: VecDeque::new(),
             hosts: Table::default(),
@@ -85,7 +87,7 @@ impl ListenerDirectory {
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<&Arc<CompiledListener>> {
-        self.listeners.get(usize::from(*self.slots.get(id)?))?.as_ref()
+        self.listeners.get(usize::from(*self.slots.get(id)?))
     }
 
     /// Adds a listener or replaces its settings; false if every slot is taken.
@@ -141,7 +143,7 @@ impl ListenerDirectory {
     /// Puts changed claims of a listener in force.
     pub(crate) fn refresh(&mut self, listener: &str) {
         let Some(slot) = self.slots.get(listener).map(|slot| usize::from(*slot)) else { return };
-        let Some(Some(known)) = self.listeners.get(slot) else { return };
+        let Some(known) = self.listeners.get(slot) else { return };
         let (hosts, needs_sni) = self.hosts_of(listener);
         let changed = CompiledListener { hosts, needs_sni, ..CompiledListener::clone(known) };
         self.listeners.set(slot, Some(Arc::new(changed)));
@@ -174,7 +176,7 @@ impl ListenerDirectory {
             return Some(ListenerNumber { slot, epoch: *epoch });
         }
         let slot = u16::try_from(self.listeners.len()).ok()?;
-        self.listeners.push_back(None);
+        self.listeners.add();
         self.epochs.push(0);
         Some(ListenerNumber { slot, epoch: 0 })
     }

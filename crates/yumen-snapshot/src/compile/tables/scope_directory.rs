@@ -57,7 +57,7 @@ impl ScopeDirectory {
     pub(crate) fn put(&mut self, id: &Arc<str>, staged: StagedScope) {
         let slot = self.slot_for(id);
         if !self.entries.contains_key(id) && self.free.pop().is_none() {
-            self.scopes.push_back(None);
+            self.scopes.add();
         }
         self.entries.insert(id.clone(), ScopeEntry { slot, staged });
         self.touched.insert(id.clone());

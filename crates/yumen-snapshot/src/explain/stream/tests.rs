@@ -70,6 +70,16 @@ fn every_way_to_lose_has_its_words() {
 }
 
 #[test]
+fn a_younger_route_loses_by_its_age() {
+    let younger = "stream_routes:\n- {id: a, server_port: 9100, create_time: 20, upstream_id: u}";
+    let table = TABLE.replace("stream_routes:", younger);
+    let question = json!({"url": "tcp://127.0.0.1:9100", "why_not": "a"});
+    let explained_json = explain_stream(&table, question).unwrap();
+    let expected = "stream route port has as many conditions and is older";
+    assert_eq!(explained_json["why_not"]["why"], expected);
+}
+
+#[test]
 fn where_none_fits_the_nearest_are_told() {
     let table = TABLE.replace("- {id: any, upstream_id: u}\n", "");
     let explained_json = explain_stream(&table, json!({"url": "tcp://127.0.0.1:9000"})).unwrap();

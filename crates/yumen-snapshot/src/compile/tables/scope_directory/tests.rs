@@ -20,7 +20,7 @@ fn compile(directory: &mut ScopeDirectory) -> CompiledScopes {
 
 /// The ids by slot.
 fn ids(scopes: &CompiledScopes) -> Vec<String> {
-    scopes.iter().map(|one| one.as_ref().map_or("-".to_owned(), |scope| scope.id.to_string())).collect()
+    scopes.iter().map(|one| one.map_or("-".to_owned(), |scope| scope.id.to_string())).collect()
 }
 
 #[test]
@@ -41,6 +41,6 @@ fn only_touched_scopes_are_compiled_again() {
     let before = compile(&mut directory);
     directory.touch_all([Arc::from("b"), Arc::from("unknown")].into());
     let after = compile(&mut directory);
-    let same = |slot: usize| Arc::ptr_eq(before[slot].as_ref().unwrap(), after[slot].as_ref().unwrap());
+    let same = |slot: usize| Arc::ptr_eq(before.get(slot).unwrap(), after.get(slot).unwrap());
     assert_eq!([0, 1, 2].map(same), [true, false, true]);
 }
