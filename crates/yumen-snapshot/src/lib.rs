@@ -39,8 +39,8 @@ pub use protection::UpstreamProtection;
 pub use publish::Publisher;
 pub use route::{
     FieldCondition, ForwardingRules, MatchConditions, PathForm, PathPattern, Route, RouteFilters,
-    RouteLifetime, RouteMatching, RouteTarget, ScopeIds, SessionRules, StatusRetry, ValueTest, WeightedTarget,
-    WeightedTargets,
+    RouteLifetime, RouteMatching, RouteTarget, ScopeIds, SessionRules, StatusRetry, ValueTest,
+    WeightedTarget, WeightedTargets,
 };
 pub use router::{
     BodyRequired, MatchObserver, MatchTrace, MismatchReason, RequestRules, RouteMismatch, Router,

@@ -20,7 +20,8 @@ use super::{
     Compiler, StageResult, invalid, never_run, not_in_force, scope, suspicious_values, target, upstream,
 };
 use crate::route::{
-    ForwardingRules, PathForm, Route, RouteFilters, RouteMatching, RouteTarget, ScopeIds, SessionRules, StatusRetry,
+    ForwardingRules, PathForm, Route, RouteFilters, RouteMatching, RouteTarget, ScopeIds, SessionRules,
+    StatusRetry,
 };
 
 /// The parts of a route that linking combines with those of other objects.
