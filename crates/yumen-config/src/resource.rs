@@ -50,8 +50,7 @@ pub use checks::{
 };
 pub use common::{Labels, OneOrMany, Plugins, ResourceId, RouteMethod, TimeoutSpec};
 pub use consumer::{ConsumerSpec, CredentialSpec};
-pub(crate) use defect::mark;
-pub use defect::{ResourceDefect, defects, is_within, take_defects};
+pub use defect::{ResourceDefect, defects, is_within, mark, take_defects};
 pub use inline::{SPLITS_TRAFFIC, native_upstream_ids, upstreams_in, upstreams_in_split};
 pub use kind::{
     AdminApiShape, DeletionRefusal, IdRule, Kind, KindDescriptor, KindNames, KindReferences, OptionalVerbs,

@@ -16,4 +16,4 @@ pub(crate) use gateway_report::{
 pub(crate) use parent::{AllowedNamespaces, ParentOutput, SectionOutput, SectionProtocol};
 pub(crate) use policy_output::{BackendTlsRules, PolicyOutput, PolicyVerdict};
 pub(crate) use stream_candidate::StreamRouteCandidate;
-pub(crate) use upstream_key::{SectionKey, UpstreamFlavor, UpstreamKey};
+pub(crate) use upstream_key::{SectionKey, UpstreamFlavor, UpstreamKey, UpstreamSource};

@@ -1,9 +1,9 @@
-//! ReferenceGrants: whether an object may refer to one of another namespace.
+//! ReferenceGrants: whether an object may refer to one of another namespace; Secrets by name.
 
 use std::sync::Arc;
 
-use crate::engine::TrackedView;
-use crate::model::{ClusterKind, ReferenceGrantObject};
+use crate::engine::{ReferencedObject, TrackedView};
+use crate::model::{ClusterKind, ObjectKey, ReferenceGrantObject, SecretObject};
 
 /// A reference across namespaces.
 #[derive(Debug, Clone, Copy)]
@@ -39,4 +39,45 @@ pub(crate) fn is_permitted(view: &TrackedView<'_>, question: GrantQuestion<'_>) 
         });
         from_fits && to_fits
     })
+}
+
+/// A Secret that `owner` names, or the reason why it cannot be used.
+pub(crate) fn granted_secret<'t>(
+    view: &TrackedView<'t>,
+    owner: &ObjectKey,
+    namespace: &Arc<str>,
+    name: &Arc<str>,
+) -> Result<&'t Arc<SecretObject>, String> {
+    let question = GrantQuestion {
+        from: owner.kind,
+        from_namespace: &owner.namespace,
+        to_group: "",
+        to_kind: ClusterKind::Secret.name(),
+        to_namespace: namespace,
+        to_name: name,
+    };
+    if !is_permitted(view, question) {
+        return Err(format!(
+            "No ReferenceGrant in namespace {namespace} permits objects of {}/{} of namespace {} to refer to Secret {name}.",
+            owner.kind.api().group,
+            owner.kind,
+            owner.namespace
+        ));
+    }
+    match view.secret(namespace, name) {
+        ReferencedObject::Found(secret) => Ok(secret),
+        ReferencedObject::Missing | ReferencedObject::Pending => {
+            Err(format!("Secret {namespace}/{name} does not exist."))
+        }
+    }
+}
+
+/// The certificate chain and the key of a Secret, in the entries of APISIX or of Kubernetes.
+pub(crate) fn key_pair(secret: &SecretObject) -> Result<(&str, &str), String> {
+    let name = format!("Secret {}/{}", secret.meta.namespace, secret.meta.name);
+    let entries = if secret.data.contains_key("cert") { ["cert", "key"] } else { ["tls.crt", "tls.key"] };
+    match entries.map(|entry| secret.text(entry).filter(|text| !text.trim().is_empty())) {
+        [Some(cert), Some(key)] => Ok((cert, key)),
+        _ => Err(format!("{name} has no text in {} and {}.", entries[0], entries[1])),
+    }
 }

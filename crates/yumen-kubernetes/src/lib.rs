@@ -3,16 +3,20 @@
 //! [`ClusterTranslator::apply`] takes changes of objects and returns the differences that follow. The crate is pure
 //! and total: no I/O, no clock, no panic on any object. The order of modules, each of which uses those before it
 //! only: `model`, `settings`, `certificates`, `ports`, `resources`, `status`, `delta`, `derived`, `engine`, then the units of
-//! translation (`endpoints`, `gateway`, `policy`, `upstreams`, `routes`), then `translator`.
+//! translation (`endpoints`, `gateway_proxy`, `gateway`, `overrides`, `policy`, `upstreams`, `routes`, `apisix`), then
+//! `translator`.
 
+mod apisix;
 mod certificates;
 mod delta;
 mod derived;
 mod endpoints;
 mod engine;
 mod gateway;
+mod gateway_proxy;
 mod grants;
 mod model;
+mod overrides;
 mod policy;
 mod ports;
 mod resources;

@@ -3,6 +3,9 @@
 //! Unknown members are ignored, absent ones have their defaults. Enumerations of the API stay text, so that a
 //! value of a newer version is judged where it is used and does not make the object undecodable.
 
+mod apisix_shared;
+mod apisix_v1alpha1;
+mod apisix_v2;
 mod backend_tls;
 mod core;
 mod decode;
@@ -12,6 +15,7 @@ mod grant;
 mod grpc_route;
 mod http_filters;
 mod http_route;
+mod ingress_class;
 mod kind;
 mod meta;
 mod object;
@@ -20,13 +24,26 @@ mod stream_routes;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use apisix_shared::{
+    ActiveProbeSettings, HealthCheckSettings, ListedPlugin, PassiveProbeSettings, ProbeThresholds,
+    TimeoutSettings, UpstreamSettings,
+};
+pub(crate) use apisix_v1alpha1::{
+    BackendTrafficPolicySpec, ConsumerCredential, GatewayConsumerSpec, GatewayProxySpec, HttpRoutePolicySpec,
+    PluginConfigSpec,
+};
+pub(crate) use apisix_v2::{
+    ApisixAuthentication, ApisixBackend, ApisixConsumerSpec, ApisixExpression, ApisixExternalNode,
+    ApisixHttpMatch, ApisixHttpRule, ApisixPluginListSpec, ApisixRouteSpec, ApisixStreamRule, ApisixTlsSpec,
+    ApisixUpstreamConfig, ApisixUpstreamSpec,
+};
 pub(crate) use backend_tls::{BackendTlsPolicySpec, PolicyTargetReference};
 pub(crate) use core::{
     AppliedDefinitionObject, ConfigMapObject, EndpointSliceObject, NamespaceObject, PodObject,
     PortNumberOrName, SecretObject, ServiceObject, ServicePortSpec, SliceEndpoint,
 };
 pub use decode::{DecodeError, decode};
-pub(crate) use duration::parse_duration_ms;
+pub(crate) use duration::{parse_duration_ms, parse_go_duration_s};
 pub(crate) use gateway::{
     FrontendValidationSpec, GatewayAddressSpec, GatewayClassSpec, GatewayListenerSpec, GatewaySpec,
     ListenerSetSpec, NamespaceChoice, RouteKindSpec,
@@ -41,6 +58,7 @@ pub(crate) use http_route::{
     HttpRouteMatch, HttpRouteRule, HttpRouteSpec, RouteRetryPolicy, RouteTimeouts, SessionPersistence,
     TypedNameValue,
 };
+pub(crate) use ingress_class::IngressClassSpec;
 pub use kind::{ClusterKind, WatchedContent, WatchedKind};
 pub use meta::ObjectMeta;
 pub(crate) use meta::{LabelMap, LabelSelector};
@@ -57,3 +75,14 @@ pub(crate) type GrpcRouteObject = SpecObject<GrpcRouteSpec>;
 pub(crate) type ReferenceGrantObject = SpecObject<ReferenceGrantSpec>;
 pub(crate) type BackendTlsPolicyObject = SpecObject<BackendTlsPolicySpec>;
 pub(crate) type StreamRouteObject = SpecObject<StreamRouteSpecification>;
+pub(crate) type IngressClassObject = SpecObject<IngressClassSpec>;
+pub(crate) type PluginConfigObject = SpecObject<PluginConfigSpec>;
+pub(crate) type HttpRoutePolicyObject = SpecObject<HttpRoutePolicySpec>;
+pub(crate) type BackendTrafficPolicyObject = SpecObject<BackendTrafficPolicySpec>;
+pub(crate) type GatewayConsumerObject = SpecObject<GatewayConsumerSpec>;
+pub(crate) type GatewayProxyObject = SpecObject<GatewayProxySpec>;
+pub(crate) type ApisixRouteObject = SpecObject<ApisixRouteSpec>;
+pub(crate) type ApisixUpstreamObject = SpecObject<ApisixUpstreamSpec>;
+pub(crate) type ApisixTlsObject = SpecObject<ApisixTlsSpec>;
+pub(crate) type ApisixConsumerObject = SpecObject<ApisixConsumerSpec>;
+pub(crate) type ApisixPluginListObject = SpecObject<ApisixPluginListSpec>;

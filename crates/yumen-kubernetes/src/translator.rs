@@ -9,7 +9,7 @@ use crate::delta::TranslationDelta;
 use crate::engine::{TrackedView, TranslationEngine, TranslationUnit, UnitOutput};
 use crate::model::{ClusterChange, ClusterObject, ObjectKey};
 use crate::settings::TranslationSettings;
-use crate::{gateway, policy, routes, upstreams};
+use crate::{apisix, gateway, policy, routes, upstreams};
 
 /// Translates Kubernetes objects into resources, status drafts and objects, change by change.
 #[derive(Clone)]
@@ -51,6 +51,9 @@ fn translate(unit: &TranslationUnit, view: &TrackedView<'_>) -> UnitOutput {
         TranslationUnit::SharedPorts => gateway::translate_shared_ports(view),
         TranslationUnit::Policy(key) => policy::translate_policy(view, key),
         TranslationUnit::Route(key) => routes::translate_route(view, key),
+        TranslationUnit::Apisix(key) => apisix::translate_object(view, key),
+        TranslationUnit::PluginSet(key) => apisix::translate_plugin_set(view, key),
+        TranslationUnit::SharedPlugins => apisix::translate_shared_plugins(view),
         TranslationUnit::StreamSection(section) => routes::translate_stream_section(view, section),
         TranslationUnit::ServicePort(key) => upstreams::translate_upstream(view, key),
         TranslationUnit::PolicyStatus(key) => policy::translate_policy_status(view, key),

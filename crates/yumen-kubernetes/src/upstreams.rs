@@ -6,11 +6,12 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::derived::{BackendTlsRules, UpstreamFlavor, UpstreamKey};
+use crate::derived::{BackendTlsRules, UpstreamFlavor, UpstreamKey, UpstreamSource};
 use crate::endpoints::{endpoints_of, nodes_value};
 use crate::engine::{TrackedView, UnitOutput};
 use crate::model::{ClusterKind, ObjectKey, ServiceObject, ServicePortSpec};
-use crate::policy::{PortTls, port_policy};
+use crate::overrides::{apply_settings, apply_upstream, external_upstream, upstream_of};
+use crate::policy::{PortTls, port_policy, traffic_policy};
 use crate::resources::TranslatedKind;
 
 /// Further endpoints that are tried after a failure, so that an endpoint that ends costs no request.
@@ -20,6 +21,9 @@ const DRAIN_S: u32 = 30;
 
 pub(crate) fn translate_upstream(view: &TrackedView<'_>, key: &UpstreamKey) -> UnitOutput {
     let mut output = UnitOutput::default();
+    if key.source == UpstreamSource::External {
+        return external_upstream(view, key);
+    }
     let service =
         ObjectKey { kind: ClusterKind::Service, namespace: key.namespace.clone(), name: key.service.clone() };
     let Some(service) = view.get::<ServiceObject>(&service) else { return output };
@@ -77,6 +81,7 @@ fn upstream_value(
     let tls = match key.flavor {
         // The client's own TLS reaches the endpoint, and datagrams have none.
         UpstreamFlavor::Sealed | UpstreamFlavor::Udp => PortTls::Absent,
+        _ if key.source != UpstreamSource::Policies => PortTls::Absent,
         _ => port_policy(view, &key.namespace, &key.service, &port.name).tls,
     };
     let rules = match &tls {
@@ -91,7 +96,7 @@ fn upstream_value(
     if key.flavor == UpstreamFlavor::Http && protocol == AppProtocol::H2c {
         members.insert("http_version".to_owned(), "2".into());
     }
-    members.insert("nodes".to_owned(), nodes_value(&endpoints_of(view, service, &port.name, is_udp)));
+    members.insert("nodes".to_owned(), nodes(view, key, service, port));
     if let Some(rules) = rules {
         members.insert("tls".to_owned(), tls_value(view, key, rules));
     }
@@ -101,7 +106,32 @@ fn upstream_value(
     }
     members.insert("on_change".to_owned(), json!({ "drain": DRAIN_S }));
     members.insert("labels".to_owned(), json!({ "origin": service_key(key).origin_label() }));
+    if key.source == UpstreamSource::Policies {
+        if let Some((_, policy)) = traffic_policy(view, &key.namespace, &key.service, &port.name) {
+            apply_settings(&policy.spec.settings, rules.is_some(), &mut members);
+        }
+    } else if let Some(object) = upstream_of(view, &key.namespace, &key.service) {
+        apply_upstream(view, object, key.port, &mut members);
+    }
     Some(members.into())
+}
+
+fn nodes(
+    view: &TrackedView<'_>,
+    key: &UpstreamKey,
+    service: &ServiceObject,
+    port: &ServicePortSpec,
+) -> Value {
+    let external = service.spec.external_name.as_ref().filter(|_| &*service.spec.kind == "ExternalName");
+    match (key.source, external, service.spec.cluster_ips.first()) {
+        (UpstreamSource::Apisix | UpstreamSource::ApisixAddress, Some(host), _) => {
+            json!([{ "host": &**host, "port": port.port, "weight": 1 }])
+        }
+        (UpstreamSource::ApisixAddress, None, Some(address)) => {
+            json!([{ "host": &**address, "port": port.port, "weight": 1 }])
+        }
+        _ => nodes_value(&endpoints_of(view, service, &port.name, key.flavor == UpstreamFlavor::Udp)),
+    }
 }
 
 fn scheme(flavor: UpstreamFlavor, is_tls: bool) -> &'static str {

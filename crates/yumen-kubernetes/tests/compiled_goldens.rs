@@ -42,7 +42,8 @@ fn apply(delta: &Value, resources: &mut BTreeMap<String, Resource>) {
     for (name, value) in delta["resources"].as_object().into_iter().flatten() {
         let (kind, id) = name.split_once('/').expect("kind and id");
         let kind = Kind::ALL.iter().copied().find(|one| one.name() == kind).expect("a kind");
-        match value == "deleted" {
+        // A marked resource is broken on purpose.
+        match value == "deleted" || value.get("$broken").is_some() {
             true => resources.remove(name),
             false => resources.insert(name.clone(), Resource::new(kind, id, value)),
         };

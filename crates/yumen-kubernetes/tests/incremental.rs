@@ -16,7 +16,7 @@ struct RandomChange {
     variant: u8,
 }
 
-const OBJECTS: usize = 28;
+const OBJECTS: usize = 44;
 const VARIANTS: u8 = 6;
 
 /// The object in a variant; `None` deletes it.
@@ -56,7 +56,8 @@ fn object(change: &RandomChange) -> (String, Option<Value>) {
         24 => ("discovery.k8s.io/v1", "EndpointSlice", "shop", "cart-2"),
         25 => (gateway_group, "BackendTLSPolicy", "shop", "strict"),
         26 => (gateway_group, "BackendTLSPolicy", "shop", "other"),
-        _ => ("v1", "ConfigMap", "shop", "clients"),
+        27 => ("v1", "ConfigMap", "shop", "clients"),
+        at => apisix_kind(at),
     };
     let id =
         if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") };
@@ -74,6 +75,83 @@ fn object(change: &RandomChange) -> (String, Option<Value>) {
     let mut value = json!({ "apiVersion": api, "kind": kind, "metadata": metadata });
     fill(&mut value, kind, variant);
     (id, Some(value))
+}
+
+fn apisix_kind(at: usize) -> (&'static str, &'static str, &'static str, &'static str) {
+    let (v1alpha1, v2) = ("apisix.apache.org/v1alpha1", "apisix.apache.org/v2");
+    match at {
+        28 => ("networking.k8s.io/v1", "IngressClass", "", "yumen"),
+        29 => (v1alpha1, "PluginConfig", "shop", "one"),
+        30 => (v1alpha1, "PluginConfig", "shop", "two"),
+        31 => (v1alpha1, "HTTPRoutePolicy", "shop", "one"),
+        32 => (v1alpha1, "HTTPRoutePolicy", "shop", "two"),
+        33 => (v1alpha1, "BackendTrafficPolicy", "shop", "one"),
+        34 => (v1alpha1, "BackendTrafficPolicy", "shop", "two"),
+        35 => (v1alpha1, "Consumer", "shop", "jack"),
+        36 => (v1alpha1, "GatewayProxy", "infra", "one"),
+        37 => (v1alpha1, "GatewayProxy", "infra", "two"),
+        38 => (v2, "ApisixRoute", "shop", "cart"),
+        39 => (v2, "ApisixUpstream", "shop", "cart"),
+        40 => (v2, "ApisixTls", "shop", "tls"),
+        41 => (v2, "ApisixConsumer", "shop", "jack"),
+        42 => (v2, "ApisixPluginConfig", "shop", "one"),
+        _ => (v2, "ApisixGlobalRule", "shop", "one"),
+    }
+}
+
+/// The specification of an object of `apisix.apache.org`, or of an IngressClass.
+fn fill_apisix(value: &mut Value, kind: &str, variant: u8) {
+    let is_even = variant.is_multiple_of(2);
+    let class = ["yumen", "", "other"][usize::from(variant) % 3];
+    let plugins = json!([{ "name": "request-id", "config": { "header_name": format!("X-{variant}") },
+        "enabled": true, "secretRef": if is_even { "near" } else { "" } }]);
+    let service = json!([{ "group": "", "kind": "Service", "name": "cart", "sectionName": if is_even { "web" } else { "" } }]);
+    let parameters = json!({ "apiGroup": "apisix.apache.org", "kind": "GatewayProxy", "namespace": "infra",
+        "name": if is_even { "one" } else { "two" } });
+    value["spec"] = match kind {
+        "IngressClass" => {
+            value["metadata"]["annotations"] =
+                json!({ "ingressclass.kubernetes.io/is-default-class": (variant < 4).to_string() });
+            let controller = if variant == 1 { "example.com/other" } else { "gateway.yumen.io/controller" };
+            json!({ "controller": controller, "parameters": parameters })
+        }
+        "HTTPRoutePolicy" => json!({
+            "targetRefs": [{ "group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "cart" }],
+            "priority": variant / 2, "vars": [["arg_a", "==", variant.to_string()]],
+        }),
+        "BackendTrafficPolicy" => json!({ "targetRefs": service, "retries": variant, "passHost": "node" }),
+        "GatewayProxy" => {
+            json!({ "plugins": plugins, "pluginMetadata": { "cors": { "allow_origins": { "a": format!("https://a{variant}.example.com") } } },
+            "statusAddress": ["192.0.2.77"] })
+        }
+        "Consumer" => json!({
+            "gatewayRef": { "name": if is_even { "web" } else { "api" }, "namespace": "infra" },
+            "credentials": [{ "type": "key-auth", "name": "a", "config": { "key": variant.to_string() } },
+                { "type": "key-auth", "name": "b", "secretRef": { "name": "far", "namespace": "certs" } }],
+        }),
+        "ApisixRoute" => json!({
+            "ingressClassName": class,
+            "http": [{ "name": "a", "match": { "paths": ["/a"] }, "plugins": plugins, "plugin_config_name": "one",
+                "backends": [{ "serviceName": "cart", "servicePort": 80, "weight": variant }],
+                "upstreams": [{ "name": "cart" }] }],
+            "stream": [{ "name": "b", "protocol": "TCP", "match": { "ingressPort": 9000 + u16::from(variant) },
+                "backend": { "serviceName": "cart", "servicePort": "tls" } }],
+        }),
+        "ApisixUpstream" => json!({
+            "ingressClassName": class, "retries": variant,
+            "externalNodes": [{ "type": "Domain", "name": "far.example.com", "weight": variant }],
+            "tlsSecret": if variant < 3 { json!({ "name": "absent", "namespace": "shop" }) } else { Value::Null },
+        }),
+        "ApisixTls" => json!({
+            "ingressClassName": class, "hosts": ["a.example.com"],
+            "secret": { "name": "far", "namespace": if is_even { "certs" } else { "shop" } },
+        }),
+        "ApisixConsumer" => json!({
+            "ingressClassName": class,
+            "authParameter": { "keyAuth": { "value": { "key": variant.to_string() } } },
+        }),
+        _ => json!({ "ingressClassName": class, "plugins": plugins }),
+    };
 }
 
 /// The specification of a route, a Service, a slice or a policy.
@@ -97,6 +175,11 @@ fn fill_traffic(value: &mut Value, kind: &str, variant: u8) {
             }
             if kind == "HTTPRoute" && is_even {
                 value["spec"]["rules"][0]["filters"] = filters;
+            }
+            if kind == "HTTPRoute" && variant > 2 {
+                let name = if variant == 4 { "two" } else { "one" };
+                value["spec"]["rules"][0]["filters"] = json!([{ "type": "ExtensionRef",
+                    "extensionRef": { "group": "apisix.apache.org", "kind": "PluginConfig", "name": name } }]);
             }
         }
         "Service" => {
@@ -125,7 +208,7 @@ fn fill_traffic(value: &mut Value, kind: &str, variant: u8) {
                 },
             });
         }
-        _ => {}
+        _ => fill_apisix(value, kind, variant),
     }
 }
 
@@ -140,6 +223,10 @@ fn fill(value: &mut Value, kind: &str, variant: u8) {
         "GatewayClass" => {
             let controller = if variant == 1 { "example.com/other" } else { "gateway.yumen.io/controller" };
             value["spec"] = json!({ "controllerName": controller });
+            if variant > 3 {
+                value["spec"]["parametersRef"] = json!({ "group": "apisix.apache.org", "kind": "GatewayProxy",
+                    "namespace": "infra", "name": "one" });
+            }
         }
         "Gateway" => {
             let from = ["Same", "All", "Selector"][usize::from(variant) % 3];

@@ -45,7 +45,7 @@ pub fn is_within(path: &str, other: &str) -> bool {
 }
 
 /// Marks a resource as broken; without defects, removes the mark.
-pub(crate) fn mark(members: &mut Map<String, Value>, defects: &[ResourceDefect]) {
+pub fn mark(members: &mut Map<String, Value>, defects: &[ResourceDefect]) {
     match defects.is_empty() {
         // The mark in a document comes from an export. The reader has checked the item itself, so the old
         // mark is void.

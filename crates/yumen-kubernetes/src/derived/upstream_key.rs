@@ -23,6 +23,19 @@ pub(crate) enum UpstreamFlavor {
     Udp,
 }
 
+/// The objects that decide on an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum UpstreamSource {
+    /// A Service with the policies that target it.
+    Policies,
+    /// A Service with the ApisixUpstream of its name.
+    Apisix,
+    /// The cluster address of a Service with the ApisixUpstream of its name.
+    ApisixAddress,
+    /// The external nodes of an ApisixUpstream, whose name is in place of the Service's.
+    External,
+}
+
 /// Identity of an upstream: one port of a Service, in one use. The unit of the key exists while a route names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct UpstreamKey {
@@ -30,6 +43,7 @@ pub(crate) struct UpstreamKey {
     pub(crate) service: Arc<str>,
     pub(crate) port: u16,
     pub(crate) flavor: UpstreamFlavor,
+    pub(crate) source: UpstreamSource,
     /// The Gateway whose client certificate the backend is shown, for backends with TLS.
     pub(crate) gateway: Option<ObjectKey>,
 }
@@ -51,7 +65,13 @@ impl fmt::Display for UpstreamKey {
             UpstreamFlavor::Sealed => "sealed",
             UpstreamFlavor::Udp => "udp",
         };
-        write!(f, "{}/{}!svc!{}.{flavor}", self.namespace, self.service, self.port)?;
+        let part = match self.source {
+            UpstreamSource::Policies => "svc",
+            UpstreamSource::Apisix => "apisix",
+            UpstreamSource::ApisixAddress => "apisix-address",
+            UpstreamSource::External => return write!(f, "{}/{}!external", self.namespace, self.service),
+        };
+        write!(f, "{}/{}!{part}!{}.{flavor}", self.namespace, self.service, self.port)?;
         match &self.gateway {
             Some(gateway) => write!(f, "!{}.{}", gateway.namespace, gateway.name),
             None => Ok(()),

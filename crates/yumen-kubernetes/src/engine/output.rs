@@ -27,6 +27,8 @@ pub(crate) struct UnitOutput {
     pub(crate) attachments: BTreeSet<SectionKey>,
     /// Upstreams that the resources name.
     pub(crate) upstreams: BTreeSet<UpstreamKey>,
+    /// Objects whose plugins the resources name.
+    pub(crate) plugin_sets: BTreeSet<ObjectKey>,
     /// Policies that the resources follow or refuse by, with the Gateway of the route.
     pub(crate) policies: BTreeSet<PolicyUse>,
     /// Listeners that routes attach to, by Gateway or ListenerSet.

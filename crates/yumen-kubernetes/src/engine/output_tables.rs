@@ -25,6 +25,7 @@ pub(super) struct OutputTables {
     pub(super) attached: BTreeMap<SectionKey, BTreeSet<ObjectKey>>,
     pub(super) policy_users: BTreeMap<ObjectKey, BTreeMap<ObjectKey, usize>>,
     upstreams: BTreeMap<UpstreamKey, usize>,
+    plugin_sets: BTreeMap<ObjectKey, usize>,
     problems: BTreeMap<TranslationUnit, Vec<Problem>>,
     /// Whether a problem changed since the last look.
     problems_changed: bool,
@@ -39,6 +40,7 @@ pub(super) struct OutputKeys {
     parents: Box<[ObjectKey]>,
     attachments: BTreeSet<SectionKey>,
     upstreams: BTreeSet<UpstreamKey>,
+    plugin_sets: BTreeSet<ObjectKey>,
     policies: BTreeSet<super::output::PolicyUse>,
 }
 
@@ -67,6 +69,7 @@ impl OutputTables {
             parents: output.parents.keys().cloned().collect(),
             attachments: output.attachments.clone(),
             upstreams: output.upstreams.clone(),
+            plugin_sets: output.plugin_sets.clone(),
             policies: output.policies.clone(),
         };
         replace_owned(&mut self.resources, unit, &before.resources, output.resources);
@@ -76,7 +79,10 @@ impl OutputTables {
         changes.facts.extend(parents.into_iter().map(ReadKey::Parent));
         self.replace_derived(unit, output.derived, &mut changes);
         self.replace_attachments(unit, &before.attachments, &output.attachments, &mut changes);
-        self.replace_upstreams(&before.upstreams, &output.upstreams, &mut changes);
+        let upstreams = count_uses(&mut self.upstreams, &before.upstreams, &output.upstreams);
+        changes.units.extend(upstreams.into_iter().map(TranslationUnit::ServicePort));
+        let sets = count_uses(&mut self.plugin_sets, &before.plugin_sets, &output.plugin_sets);
+        changes.units.extend(sets.into_iter().map(TranslationUnit::PluginSet));
         self.replace_policies(&before, &keys, &mut changes);
         self.replace_problems(unit, output.problems);
         (keys, changes)
@@ -85,6 +91,11 @@ impl OutputTables {
     /// Whether a route names the upstream.
     pub(super) fn is_upstream_named(&self, key: &UpstreamKey) -> bool {
         self.upstreams.contains_key(key)
+    }
+
+    /// Whether a route names the plugins of the object.
+    pub(super) fn is_plugin_set_named(&self, key: &ObjectKey) -> bool {
+        self.plugin_sets.contains_key(key)
     }
 
     /// Whether a TCPRoute or UDPRoute is attached to the section.
@@ -143,26 +154,6 @@ impl OutputTables {
         }
     }
 
-    fn replace_upstreams(
-        &mut self,
-        before: &BTreeSet<UpstreamKey>,
-        after: &BTreeSet<UpstreamKey>,
-        changes: &mut OutputChanges,
-    ) {
-        for key in after.difference(before) {
-            let count = self.upstreams.entry(key.clone()).or_default();
-            *count += 1;
-            if *count == 1 {
-                changes.units.push(TranslationUnit::ServicePort(key.clone()));
-            }
-        }
-        for key in before.difference(after) {
-            if release(&mut self.upstreams, key) {
-                changes.units.push(TranslationUnit::ServicePort(key.clone()));
-            }
-        }
-    }
-
     fn replace_policies(&mut self, before: &OutputKeys, after: &OutputKeys, changes: &mut OutputChanges) {
         for used in before.policies.symmetric_difference(&after.policies) {
             let users = self.policy_users.entry(used.policy.clone()).or_default();
@@ -209,6 +200,24 @@ fn replace_owned<K: Ord + std::hash::Hash + Clone, V: PartialEq + Clone>(
             changed.push(key);
         }
     }
+    changed
+}
+
+/// Counts the uses of one unit. Returns the keys that are now used for the first time, or no longer.
+fn count_uses<K: Ord + Clone>(
+    counts: &mut BTreeMap<K, usize>,
+    before: &BTreeSet<K>,
+    after: &BTreeSet<K>,
+) -> Vec<K> {
+    let mut changed = Vec::new();
+    for key in after.difference(before) {
+        let count = counts.entry(key.clone()).or_default();
+        *count += 1;
+        if *count == 1 {
+            changed.push(key.clone());
+        }
+    }
+    changed.extend(before.difference(after).filter(|key| release(counts, *key)).cloned());
     changed
 }
 

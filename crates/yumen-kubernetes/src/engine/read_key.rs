@@ -34,6 +34,10 @@ pub(crate) enum IndexKey {
     SlicesOf { namespace: Arc<str>, service: Arc<str> },
     /// BackendTLSPolicies that target a Service.
     PoliciesOf { namespace: Arc<str>, service: Arc<str> },
+    /// BackendTrafficPolicies that target a Service.
+    TrafficPoliciesOf { namespace: Arc<str>, service: Arc<str> },
+    /// HTTPRoutePolicies that target a route.
+    RoutePoliciesOf { namespace: Arc<str>, route: Arc<str> },
     /// ListenerSets that extend a Gateway.
     ListenerSetsOf(ObjectKey),
     /// Gateways of a class.
@@ -58,6 +62,20 @@ pub(super) fn index_keys(object: &ClusterObject) -> Vec<IndexKey> {
             let key =
                 |name: &Arc<str>| IndexKey::PoliciesOf { namespace: namespace(), service: name.clone() };
             services.map(|target| key(&target.name)).collect()
+        }
+        ObjectBody::BackendTrafficPolicy(policy) => {
+            let targets = policy.spec.target_refs.iter().filter(|target| target.is_service());
+            let key = |name: &Arc<str>| IndexKey::TrafficPoliciesOf {
+                namespace: namespace(),
+                service: name.clone(),
+            };
+            targets.map(|target| key(&target.name)).collect()
+        }
+        ObjectBody::HttpRoutePolicy(policy) => {
+            let targets = policy.spec.target_refs.iter().filter(|target| target.is_http_route());
+            let key =
+                |name: &Arc<str>| IndexKey::RoutePoliciesOf { namespace: namespace(), route: name.clone() };
+            targets.map(|target| key(&target.name)).collect()
         }
         ObjectBody::ListenerSet(set) => {
             let parent = set.spec.parent_ref.key(&namespace());

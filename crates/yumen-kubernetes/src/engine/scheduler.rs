@@ -67,7 +67,7 @@ impl TranslationEngine {
             tables: OutputTables::default(),
             units: HashMap::new(),
             readers: HashMap::new(),
-            marked: BTreeSet::from([TranslationUnit::SharedPorts]),
+            marked: BTreeSet::from([TranslationUnit::SharedPorts, TranslationUnit::SharedPlugins]),
             wanted: BTreeMap::new(),
             wanted_changes: BTreeSet::new(),
             undecodable: BTreeMap::new(),
@@ -135,8 +135,11 @@ impl TranslationEngine {
     /// Whether nothing of removed objects is left.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
-        self.units.keys().all(|unit| *unit == TranslationUnit::SharedPorts)
-            && self.readers.is_empty()
+        let is_shared = |unit: &TranslationUnit| {
+            matches!(unit, TranslationUnit::SharedPorts | TranslationUnit::SharedPlugins)
+        };
+        self.units.keys().all(is_shared)
+            && self.readers.values().flatten().all(is_shared)
             && self.wanted.is_empty()
     }
 
@@ -187,7 +190,8 @@ impl TranslationEngine {
 
     fn exists(&self, unit: &TranslationUnit) -> bool {
         match unit {
-            TranslationUnit::SharedPorts => true,
+            TranslationUnit::SharedPorts | TranslationUnit::SharedPlugins => true,
+            TranslationUnit::PluginSet(key) => self.tables.is_plugin_set_named(key),
             TranslationUnit::StreamSection(section) => self.tables.has_stream_routes(section),
             TranslationUnit::ServicePort(key) => self.tables.is_upstream_named(key),
             _ => unit.root().is_some_and(|key| self.objects.find(&key).is_some()),

@@ -68,6 +68,7 @@ fn short(unit: &TranslationUnit) -> String {
         TranslationUnit::GatewayStatus(key) => format!("status {}", key.name),
         TranslationUnit::GatewaySlices(key) => format!("slices {}", key.name),
         TranslationUnit::SharedPorts => "ports".to_owned(),
+        TranslationUnit::SharedPlugins => "plugins".to_owned(),
         other => format!("{other:?}"),
     }
 }
@@ -269,6 +270,7 @@ fn ranks_are_in_the_order_of_runs() {
         service: "s".into(),
         port: 80,
         flavor: crate::derived::UpstreamFlavor::Http,
+        source: crate::derived::UpstreamSource::Policies,
         gateway: None,
     };
     let units = [
@@ -278,8 +280,11 @@ fn ranks_are_in_the_order_of_runs() {
         TranslationUnit::GatewaySlices(key()),
         TranslationUnit::Policy(key()),
         TranslationUnit::Route(key()),
+        TranslationUnit::Apisix(key()),
         TranslationUnit::StreamSection(section),
         TranslationUnit::ServicePort(upstream),
+        TranslationUnit::PluginSet(key()),
+        TranslationUnit::SharedPlugins,
         TranslationUnit::PolicyStatus(key()),
         TranslationUnit::GatewayStatus(key()),
         TranslationUnit::ListenerSetStatus(key()),

@@ -137,6 +137,20 @@ impl<'t> TrackedView<'t> {
         members.into_iter().flatten()
     }
 
+    /// The members of an index over the objects of `kind` in a namespace. Without any such object, the namespace is read:
+    /// the many units of a namespace then share one fact.
+    pub(crate) fn index_in(
+        &self,
+        kind: ClusterKind,
+        namespace: &Arc<str>,
+        key: IndexKey,
+    ) -> impl Iterator<Item = &'t ObjectKey> + use<'t> {
+        let is_empty = self.objects.in_namespace(kind, namespace).next().is_none();
+        let members = self.objects.index(&key);
+        self.record(if is_empty { ReadKey::In(kind, namespace.clone()) } else { ReadKey::Index(key) });
+        members.into_iter().flatten()
+    }
+
     /// A Secret, whose content becomes required by this read.
     pub(crate) fn secret(&self, namespace: &Arc<str>, name: &Arc<str>) -> ReferencedObject<'t, SecretObject> {
         self.referenced(ClusterKind::Secret, namespace, name)

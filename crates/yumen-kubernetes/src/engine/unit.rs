@@ -23,11 +23,17 @@ pub(crate) enum TranslationUnit {
     Policy(ObjectKey),
     /// A route of any kind: resources, status, attachments, upstream keys.
     Route(ObjectKey),
+    /// A consumer, certificate, global rule, route or status of `apisix.apache.org`.
+    Apisix(ObjectKey),
     /// The stream route of a section to which TCPRoutes or UDPRoutes are attached: that of the oldest.
     StreamSection(SectionKey),
     /// The upstream of a port of a Service. The unit exists while a route names the key.
     ServicePort(UpstreamKey),
-    /// Status of a BackendTLSPolicy: its ancestors are known after the routes.
+    /// The plugins of a PluginConfig or ApisixPluginConfig. The unit exists while a route names the object.
+    PluginSet(ObjectKey),
+    /// Plugins and metadata of all GatewayProxies.
+    SharedPlugins,
+    /// Status of a policy: its ancestors are known after the routes.
     PolicyStatus(ObjectKey),
     /// Status of a Gateway: attached routes are known after the routes.
     GatewayStatus(ObjectKey),
@@ -51,6 +57,16 @@ impl TranslationUnit {
             ClusterKind::BackendTlsPolicy => {
                 vec![TranslationUnit::Policy(key.clone()), TranslationUnit::PolicyStatus(key.clone())]
             }
+            ClusterKind::HttpRoutePolicy | ClusterKind::BackendTrafficPolicy => {
+                vec![TranslationUnit::PolicyStatus(key.clone())]
+            }
+            ClusterKind::GatewayConsumer
+            | ClusterKind::ApisixRoute
+            | ClusterKind::ApisixUpstream
+            | ClusterKind::ApisixTls
+            | ClusterKind::ApisixConsumer
+            | ClusterKind::ApisixPluginConfig
+            | ClusterKind::ApisixGlobalRule => vec![TranslationUnit::Apisix(key.clone())],
             kind if kind.is_route() => vec![TranslationUnit::Route(key.clone())],
             _ => Vec::new(),
         }
@@ -65,11 +81,14 @@ impl TranslationUnit {
             TranslationUnit::GatewaySlices(_) => 3,
             TranslationUnit::Policy(_) => 4,
             TranslationUnit::Route(_) => 5,
-            TranslationUnit::StreamSection(_) => 6,
-            TranslationUnit::ServicePort(_) => 7,
-            TranslationUnit::PolicyStatus(_) => 8,
-            TranslationUnit::GatewayStatus(_) => 9,
-            TranslationUnit::ListenerSetStatus(_) => 10,
+            TranslationUnit::Apisix(_) => 6,
+            TranslationUnit::StreamSection(_) => 7,
+            TranslationUnit::ServicePort(_) => 8,
+            TranslationUnit::PluginSet(_) => 9,
+            TranslationUnit::SharedPlugins => 10,
+            TranslationUnit::PolicyStatus(_) => 11,
+            TranslationUnit::GatewayStatus(_) => 12,
+            TranslationUnit::ListenerSetStatus(_) => 13,
         }
     }
 
@@ -83,10 +102,13 @@ impl TranslationUnit {
             | TranslationUnit::GatewaySlices(key)
             | TranslationUnit::Policy(key)
             | TranslationUnit::Route(key)
+            | TranslationUnit::Apisix(key)
+            | TranslationUnit::PluginSet(key)
             | TranslationUnit::PolicyStatus(key)
             | TranslationUnit::GatewayStatus(key)
             | TranslationUnit::ListenerSetStatus(key) => Some(key.clone()),
             TranslationUnit::SharedPorts
+            | TranslationUnit::SharedPlugins
             | TranslationUnit::StreamSection(_)
             | TranslationUnit::ServicePort(_) => None,
         }

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::features::SUPPORTED_FEATURES;
 use crate::delta::{ObjectIntent, ObjectPath};
 use crate::engine::{IndexKey, TrackedView, UnitOutput};
-use crate::model::{AppliedDefinitionObject, ClusterKind, GatewayClassObject, ObjectKey};
+use crate::gateway_proxy::key_of_class;
+use crate::model::{AppliedDefinitionObject, ClusterKind, GatewayClassObject, GatewayProxyObject, ObjectKey};
 use crate::status::{ConditionDraft, StatusDraft, StatusEntry, StatusPlace};
 
 const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
@@ -25,8 +26,14 @@ pub(crate) fn translate_class(view: &TrackedView<'_>, name: &Arc<str>) -> UnitOu
     let key = class_key(name);
     let accepted = match &class.spec.parameters_ref {
         None => ConditionDraft::fixed("Accepted", true, "Accepted", ""),
+        Some(_) if has_proxy(view, key_of_class(class)) => {
+            ConditionDraft::fixed("Accepted", true, "Accepted", "")
+        }
         Some(reference) => {
-            let message = format!("parametersRef {:?} is not supported; remove it.", reference.name);
+            let message = format!(
+                "parametersRef {:?} is no GatewayProxy of apisix.apache.org that exists; correct or remove it.",
+                reference.name
+            );
             ConditionDraft::fixed("Accepted", false, "InvalidParameters", message)
         }
     };
@@ -49,6 +56,11 @@ pub(crate) fn translate_class(view: &TrackedView<'_>, name: &Arc<str>) -> UnitOu
     };
     output.objects.extend(intent.map(|intent| (ObjectPath { key }, intent)));
     output
+}
+
+/// Whether a reference to parameters leads to a GatewayProxy.
+pub(super) fn has_proxy(view: &TrackedView<'_>, key: Option<ObjectKey>) -> bool {
+    key.is_some_and(|key| view.get::<GatewayProxyObject>(&key).is_some())
 }
 
 fn supported_version(view: &TrackedView<'_>) -> ConditionDraft {

@@ -6,7 +6,10 @@ use super::addresses;
 use super::service::{is_own_service, service_key};
 use crate::derived::{ConditionReason, GatewayReport, SectionKey, SectionReport};
 use crate::engine::{TrackedView, UnitOutput};
-use crate::model::{ClusterKind, GatewayObject, ListenerSetObject, ObjectKey, ServiceObject};
+use crate::gateway_proxy::proxy_of_gateway;
+use crate::model::{
+    ClusterKind, GatewayObject, GatewayProxyObject, ListenerSetObject, ObjectKey, ServiceObject,
+};
 use crate::resources::{ResourceName, TranslatedKind};
 use crate::settings::GatewayMode;
 use crate::status::{ConditionDraft, ConditionValue, StatusDraft, StatusEntry, StatusPlace};
@@ -56,6 +59,9 @@ pub(crate) fn translate_listener_set_status(view: &TrackedView<'_>, key: &Object
 
 fn found_addresses(view: &TrackedView<'_>, key: &ObjectKey, gateway: &GatewayObject) -> Vec<Value> {
     let settings = view.settings();
+    if let Some(found) = proxy_of_gateway(view, gateway).and_then(|proxy| of_proxy(view, proxy)) {
+        return found;
+    }
     match settings.mode {
         GatewayMode::Service => {
             let service = view.get::<ServiceObject>(&service_key(key));
@@ -68,6 +74,17 @@ fn found_addresses(view: &TrackedView<'_>, key: &ObjectKey, gateway: &GatewayObj
         }
         GatewayMode::Host | GatewayMode::Merged => addresses::of_node(&settings.publish_addresses),
     }
+}
+
+/// The addresses that a GatewayProxy publishes; `None` if it publishes none.
+fn of_proxy(view: &TrackedView<'_>, proxy: &GatewayProxyObject) -> Option<Vec<Value>> {
+    let spec = &proxy.spec;
+    if !spec.status_address.is_empty() {
+        return Some(addresses::of_node(&spec.status_address));
+    }
+    let (namespace, name) = spec.publish_service.as_ref()?.split_once('/')?;
+    let service = view.get::<ServiceObject>(&ObjectKey::new(ClusterKind::Service, namespace, name))?;
+    Some(addresses::of_service(service, &view.settings().publish_addresses))
 }
 
 fn gateway_conditions(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::addresses;
 use super::certificates::{CertificatePair, resolve_certificates, resolve_client_certificate};
-use super::class::is_own_class;
+use super::class::{has_proxy, is_own_class};
 use super::client_rules::{ResolvedClientRules, resolve_client_rules, validation_of};
 use super::conflicts::mark_conflicts;
 use super::overlap::mark_overlaps;
@@ -15,6 +15,7 @@ use super::service::{GatewayPortPlan, allocate_ports, has_service, service_objec
 use super::shared_ports::mark_foreign_ports;
 use crate::derived::{ConditionReason, GatewayReport, ParentOutput, SectionProtocol};
 use crate::engine::{DerivedOutput, IndexKey, TrackedView, UnitOutput};
+use crate::gateway_proxy::key_of_gateway;
 use crate::model::{GatewayObject, ListenerSetObject, ObjectKey};
 use crate::settings::GatewayMode;
 
@@ -25,7 +26,7 @@ pub(crate) fn translate_gateway(view: &TrackedView<'_>, key: &ObjectKey) -> Unit
     }
     let sets = listener_sets(view, key, gateway);
     let sections = judged_sections(view, key, gateway, &sets);
-    let refusal = refusal_of(gateway, &sections);
+    let refusal = refusal_of(view, gateway, &sections);
     let client_certificate = gateway.spec.tls.backend.client_certificate_ref.as_ref();
     let client_certificate =
         client_certificate.map(|reference| resolve_client_certificate(view, key, reference)).transpose();
@@ -177,10 +178,16 @@ fn apply_client_rules(
 }
 
 /// Why the Gateway is not accepted.
-fn refusal_of(gateway: &GatewayObject, sections: &[ListenerSection<'_>]) -> Option<ConditionReason> {
-    if let Some(reference) = &gateway.spec.infrastructure.parameters_ref {
+fn refusal_of(
+    view: &TrackedView<'_>,
+    gateway: &GatewayObject,
+    sections: &[ListenerSection<'_>],
+) -> Option<ConditionReason> {
+    let parameters = gateway.spec.infrastructure.parameters_ref.as_ref();
+    if let Some(reference) = parameters.filter(|_| !has_proxy(view, key_of_gateway(gateway))) {
         let message = format!(
-            "infrastructure.parametersRef {}/{} {:?} is not supported; remove it.",
+            "infrastructure.parametersRef {}/{} {:?} is no GatewayProxy of apisix.apache.org that exists; correct or \
+             remove it.",
             reference.group, reference.kind, reference.name
         );
         return Some(ConditionReason::new("InvalidParameters", message));

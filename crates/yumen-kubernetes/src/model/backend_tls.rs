@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::kind::ClusterKind;
 use super::references::ExtensionReference;
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -21,6 +22,17 @@ pub(crate) struct PolicyTargetReference {
     pub(crate) name: Arc<str>,
     /// Name of a port of the Service.
     pub(crate) section_name: Option<Arc<str>>,
+}
+
+impl PolicyTargetReference {
+    /// Whether the target is a Service; a policy of APISIX may leave the kind out.
+    pub(crate) fn is_service(&self) -> bool {
+        self.group.is_empty() && matches!(&*self.kind, "Service" | "")
+    }
+
+    pub(crate) fn is_http_route(&self) -> bool {
+        ClusterKind::find(&self.group, &self.kind) == Some(ClusterKind::HttpRoute)
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

@@ -29,6 +29,8 @@ pub(crate) struct ServiceSpecification {
     #[serde(rename = "clusterIPs")]
     pub(crate) cluster_ips: Vec<Arc<str>>,
     pub(crate) ports: Vec<ServicePortSpec>,
+    #[serde(rename = "externalName")]
+    pub(crate) external_name: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

@@ -56,6 +56,19 @@ fn decode_body(kind: ClusterKind, json: &[u8]) -> serde_json::Result<ObjectBody>
         ClusterKind::Secret => ObjectBody::decode_secret(json),
         ClusterKind::ConfigMap => ObjectBody::decode_config_map(json),
         ClusterKind::Pod => ObjectBody::decode_pod(json),
+        ClusterKind::IngressClass => ObjectBody::decode_ingress_class(json),
+        ClusterKind::PluginConfig => ObjectBody::decode_plugin_config(json),
+        ClusterKind::HttpRoutePolicy => ObjectBody::decode_http_route_policy(json),
+        ClusterKind::BackendTrafficPolicy => ObjectBody::decode_traffic_policy(json),
+        ClusterKind::GatewayConsumer => ObjectBody::decode_gateway_consumer(json),
+        ClusterKind::GatewayProxy => ObjectBody::decode_gateway_proxy(json),
+        ClusterKind::ApisixRoute => ObjectBody::decode_apisix_route(json),
+        ClusterKind::ApisixUpstream => ObjectBody::decode_apisix_upstream(json),
+        ClusterKind::ApisixTls => ObjectBody::decode_apisix_tls(json),
+        ClusterKind::ApisixConsumer => ObjectBody::decode_apisix_consumer(json),
+        ClusterKind::ApisixPluginConfig | ClusterKind::ApisixGlobalRule => {
+            ObjectBody::decode_apisix_plugin_list(json)
+        }
     }
 }
 

@@ -39,6 +39,30 @@ pub enum ClusterKind {
     ConfigMap,
     /// Pods of the gateway itself.
     Pod,
+    /// Classes of Ingresses and of the kinds of `apisix.apache.org/v2`.
+    IngressClass,
+    /// Plugins for rules of routes.
+    PluginConfig,
+    /// Priority and conditions of HTTP routes.
+    HttpRoutePolicy,
+    /// Settings of backends.
+    BackendTrafficPolicy,
+    /// Consumers of a Gateway.
+    GatewayConsumer,
+    /// Plugins and addresses of Gateways and classes.
+    GatewayProxy,
+    /// HTTP and stream routes of APISIX.
+    ApisixRoute,
+    /// Settings of Services, and upstreams outside the cluster.
+    ApisixUpstream,
+    /// Certificates.
+    ApisixTls,
+    /// Consumers.
+    ApisixConsumer,
+    /// Plugins for APISIX routes.
+    ApisixPluginConfig,
+    /// Plugins for all requests.
+    ApisixGlobalRule,
 }
 
 /// The content of the objects that a watch of a kind returns.
@@ -85,10 +109,13 @@ const fn row(
     WatchedKind { kind, name, group, plural, versions, content: WatchedContent::Full, is_namespaced: true }
 }
 
+const APISIX_GROUP: &str = "apisix.apache.org";
 const V1: &[&str] = &["v1"];
+const V1_ALPHA1: &[&str] = &["v1alpha1"];
+const V2: &[&str] = &["v2"];
 
 /// One row per kind, in the order of [`ClusterKind`].
-static WATCHED: [WatchedKind; 17] = [
+static WATCHED: [WatchedKind; 29] = [
     WatchedKind {
         content: WatchedContent::Metadata,
         is_namespaced: false,
@@ -135,6 +162,27 @@ static WATCHED: [WatchedKind; 17] = [
         ..row(ClusterKind::ConfigMap, "ConfigMap", "", "configmaps", V1)
     },
     WatchedKind { content: WatchedContent::OwnPods, ..row(ClusterKind::Pod, "Pod", "", "pods", V1) },
+    WatchedKind {
+        is_namespaced: false,
+        ..row(ClusterKind::IngressClass, "IngressClass", "networking.k8s.io", "ingressclasses", V1)
+    },
+    row(ClusterKind::PluginConfig, "PluginConfig", APISIX_GROUP, "pluginconfigs", V1_ALPHA1),
+    row(ClusterKind::HttpRoutePolicy, "HTTPRoutePolicy", APISIX_GROUP, "httproutepolicies", V1_ALPHA1),
+    row(
+        ClusterKind::BackendTrafficPolicy,
+        "BackendTrafficPolicy",
+        APISIX_GROUP,
+        "backendtrafficpolicies",
+        V1_ALPHA1,
+    ),
+    row(ClusterKind::GatewayConsumer, "Consumer", APISIX_GROUP, "consumers", V1_ALPHA1),
+    row(ClusterKind::GatewayProxy, "GatewayProxy", APISIX_GROUP, "gatewayproxies", V1_ALPHA1),
+    row(ClusterKind::ApisixRoute, "ApisixRoute", APISIX_GROUP, "apisixroutes", V2),
+    row(ClusterKind::ApisixUpstream, "ApisixUpstream", APISIX_GROUP, "apisixupstreams", V2),
+    row(ClusterKind::ApisixTls, "ApisixTls", APISIX_GROUP, "apisixtlses", V2),
+    row(ClusterKind::ApisixConsumer, "ApisixConsumer", APISIX_GROUP, "apisixconsumers", V2),
+    row(ClusterKind::ApisixPluginConfig, "ApisixPluginConfig", APISIX_GROUP, "apisixpluginconfigs", V2),
+    row(ClusterKind::ApisixGlobalRule, "ApisixGlobalRule", APISIX_GROUP, "apisixglobalrules", V2),
 ];
 
 impl ClusterKind {

@@ -13,8 +13,10 @@ use super::core::{
 use super::kind::ClusterKind;
 use super::meta::ObjectMeta;
 use super::{
-    BackendTlsPolicyObject, GatewayClassObject, GatewayObject, GrpcRouteObject, HttpRouteObject,
-    ListenerSetObject, ReferenceGrantObject, StreamRouteObject,
+    ApisixConsumerObject, ApisixPluginListObject, ApisixRouteObject, ApisixTlsObject, ApisixUpstreamObject,
+    BackendTlsPolicyObject, BackendTrafficPolicyObject, GatewayClassObject, GatewayConsumerObject,
+    GatewayObject, GatewayProxyObject, GrpcRouteObject, HttpRouteObject, HttpRoutePolicyObject,
+    IngressClassObject, ListenerSetObject, PluginConfigObject, ReferenceGrantObject, StreamRouteObject,
 };
 
 /// Bytes of a label's value in resources.
@@ -142,6 +144,17 @@ object_bodies! {
     Secret(SecretObject, decode_secret),
     ConfigMap(ConfigMapObject, decode_config_map),
     Pod(PodObject, decode_pod),
+    IngressClass(IngressClassObject, decode_ingress_class),
+    PluginConfig(PluginConfigObject, decode_plugin_config),
+    HttpRoutePolicy(HttpRoutePolicyObject, decode_http_route_policy),
+    BackendTrafficPolicy(BackendTrafficPolicyObject, decode_traffic_policy),
+    GatewayConsumer(GatewayConsumerObject, decode_gateway_consumer),
+    GatewayProxy(GatewayProxyObject, decode_gateway_proxy),
+    ApisixRoute(ApisixRouteObject, decode_apisix_route),
+    ApisixUpstream(ApisixUpstreamObject, decode_apisix_upstream),
+    ApisixTls(ApisixTlsObject, decode_apisix_tls),
+    ApisixConsumer(ApisixConsumerObject, decode_apisix_consumer),
+    ApisixPluginList(ApisixPluginListObject, decode_apisix_plugin_list),
 }
 
 impl ClusterObject {

@@ -9,7 +9,7 @@ use crate::engine::{TrackedView, UnitOutput};
 use crate::model::{BackendTlsPolicyObject, ClusterKind, ObjectKey, PolicyTargetReference, ServiceObject};
 use crate::status::{ConditionDraft, StatusDraft, StatusEntry, StatusPlace};
 
-pub(crate) fn translate_policy_status(view: &TrackedView<'_>, policy: &ObjectKey) -> UnitOutput {
+pub(super) fn translate_status(view: &TrackedView<'_>, policy: &ObjectKey) -> UnitOutput {
     let mut output = UnitOutput::default();
     let Some(object) = view.get::<BackendTlsPolicyObject>(policy) else { return output };
     let mut gateways = view.policy_users(policy).peekable();
@@ -17,6 +17,17 @@ pub(crate) fn translate_policy_status(view: &TrackedView<'_>, policy: &ObjectKey
         return output;
     }
     let conditions = conditions(view, policy, object);
+    let draft = ancestors_draft(object.meta.generation, gateways, &conditions);
+    output.statuses.insert(policy.clone(), draft);
+    output
+}
+
+/// A draft with one entry per Gateway.
+pub(super) fn ancestors_draft<'k>(
+    generation: i64,
+    gateways: impl Iterator<Item = &'k ObjectKey>,
+    conditions: &[ConditionDraft],
+) -> StatusDraft {
     let entry = |gateway: &ObjectKey| StatusEntry {
         place: StatusPlace::Ancestor(json!({
             "group": ClusterKind::Gateway.api().group,
@@ -24,16 +35,10 @@ pub(crate) fn translate_policy_status(view: &TrackedView<'_>, policy: &ObjectKey
             "namespace": gateway.namespace,
             "name": gateway.name,
         })),
-        conditions: conditions.clone(),
+        conditions: conditions.to_vec(),
         fields: serde_json::Map::new(),
     };
-    let draft = StatusDraft {
-        generation: object.meta.generation,
-        entries: gateways.map(entry).collect(),
-        fields: serde_json::Map::new(),
-    };
-    output.statuses.insert(policy.clone(), draft);
-    output
+    StatusDraft { generation, entries: gateways.map(entry).collect(), fields: serde_json::Map::new() }
 }
 
 fn conditions(

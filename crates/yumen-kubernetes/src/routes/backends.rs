@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::attach::AttachedSection;
-use crate::derived::{ConditionReason, UpstreamFlavor, UpstreamKey};
+use crate::derived::{ConditionReason, UpstreamFlavor, UpstreamKey, UpstreamSource};
 use crate::engine::{PolicyUse, TrackedView};
 use crate::grants::{GrantQuestion, is_permitted};
 use crate::model::{BackendReference, ClusterKind, ObjectKey, ServiceObject, ServicePortSpec};
-use crate::policy::{PortTls, port_policy};
+use crate::policy::{PortTls, port_policy, traffic_policies};
 use crate::upstreams::{AppProtocol, find_port};
 
 /// Status of the share of a backend whose policy cannot be followed.
@@ -41,6 +41,7 @@ impl BackendPort {
             service: self.service.clone(),
             port: self.port,
             flavor: self.flavor,
+            source: UpstreamSource::Policies,
             gateway: gateway.filter(|_| self.has_policy).cloned(),
         }
     }
@@ -48,8 +49,8 @@ impl BackendPort {
 
 /// Resolves the backend references of one route, and collects the findings.
 pub(super) struct BackendResolver<'r, 't> {
-    view: &'r TrackedView<'t>,
-    route: &'r ObjectKey,
+    pub(super) view: &'r TrackedView<'t>,
+    pub(super) route: &'r ObjectKey,
     gateways: BTreeSet<ObjectKey>,
     /// The first reference that does not resolve.
     pub(super) unresolved: Option<ConditionReason>,
@@ -87,6 +88,15 @@ impl<'r, 't> BackendResolver<'r, 't> {
 
     pub(super) fn mark_unresolved(&mut self, reason: ConditionReason) {
         self.unresolved.get_or_insert(reason);
+    }
+
+    /// Records that the route follows a policy, or that the policy loses against another one.
+    pub(super) fn use_policy(&mut self, policy: &ObjectKey) {
+        let uses = self
+            .gateways
+            .iter()
+            .map(|gateway| PolicyUse { policy: policy.clone(), gateway: gateway.clone() });
+        self.policies.extend(uses);
     }
 
     fn try_resolve(
@@ -140,12 +150,11 @@ impl<'r, 't> BackendResolver<'r, 't> {
         let mut has_policy = false;
         if !matches!(flavor, UpstreamFlavor::Sealed | UpstreamFlavor::Udp) {
             let found = port_policy(self.view, namespace, &reference.name, &port.name);
-            for policy in found.policies {
-                let uses = self
-                    .gateways
-                    .iter()
-                    .map(|gateway| PolicyUse { policy: policy.clone(), gateway: gateway.clone() });
-                self.policies.extend(uses);
+            for policy in &found.policies {
+                self.use_policy(policy);
+            }
+            for (policy, _) in traffic_policies(self.view, namespace, &reference.name, &port.name) {
+                self.use_policy(policy);
             }
             match found.tls {
                 PortTls::Absent => {}

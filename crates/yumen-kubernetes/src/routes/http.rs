@@ -11,6 +11,7 @@ use super::timing::{retry_value, timeout_value};
 use crate::derived::UpstreamFlavor;
 use crate::engine::{TrackedView, UnitOutput};
 use crate::model::{HttpRouteObject, HttpRouteRule, ObjectKey};
+use crate::policy::route_policies;
 
 pub(super) fn translate(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOutput {
     let Some(object) = view.get::<HttpRouteObject>(key) else { return UnitOutput::default() };
@@ -23,8 +24,15 @@ pub(super) fn translate(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOutput {
     }
     let sections = attached_sections(&verdicts);
     let mut resolver = BackendResolver::new(view, key, &sections);
+    let policies = route_policies(view, key);
+    policies.keys().for_each(|policy| resolver.use_policy(policy));
     let drafts: Vec<RuleDraft> = (spec.rules.iter().enumerate())
-        .map(|(position, rule)| translate_rule(&mut resolver, key, position, rule))
+        .map(|(position, rule)| {
+            let mut draft = translate_rule(&mut resolver, key, position, rule);
+            let added = policies.of_rule(&key.name, rule.name.as_deref());
+            draft.matches.iter_mut().flatten().for_each(|one| one.follow(&added));
+            draft
+        })
         .collect();
     let route = RuleRoute {
         key,

@@ -5,10 +5,14 @@ use serde_json::{Map, Value, json};
 use super::backends::{BackendResolver, BackendTarget};
 use super::field_edits::edits_value;
 use super::path_edits::RulePathEdit;
-use super::rule::{BackendActions, RedirectPlan, ReferringAction, RewritePlan, RuleActions, RuleDefect};
+use super::rule::{
+    BackendActions, RedirectPlan, ReferringAction, RewritePlan, RuleActions, RuleDefect, RulePlugins,
+};
 use crate::derived::{ConditionReason, UpstreamFlavor};
+use crate::engine::TrackedView;
 use crate::model::{
-    HttpCorsFilter, HttpExternalAuthFilter, HttpRedirectFilter, HttpRouteFilter, MirrorFilter,
+    ClusterKind, ExtensionReference, HttpCorsFilter, HttpExternalAuthFilter, HttpRedirectFilter,
+    HttpRouteFilter, ListedPlugin, MirrorFilter, ObjectKey, PluginConfigObject,
 };
 
 /// Seconds for which clients keep a preflight response, as the API defaults.
@@ -96,7 +100,11 @@ impl FilterTranslator<'_, '_, '_> {
                 let auth = filter.external_auth.as_ref().ok_or_else(|| no_member(filter))?;
                 actions.external_auth = Some(self.external_auth(auth)?);
             }
-            "ExtensionRef" => return Err(self.extension(filter)),
+            "ExtensionRef" => {
+                let reference = filter.extension_ref.as_ref().ok_or_else(|| no_member(filter))?;
+                let plugins = self.plugin_config(reference)?;
+                actions.plugins = Some(merged(actions.plugins.take(), plugins, self.resolver.view));
+            }
             kind => return Err(RuleDefect::unsupported(format!("filter type {kind:?} is not supported"))),
         }
         Ok(())
@@ -187,15 +195,46 @@ impl FilterTranslator<'_, '_, '_> {
         }
     }
 
-    fn extension(&mut self, filter: &HttpRouteFilter) -> RuleDefect {
-        let Some(reference) = &filter.extension_ref else { return no_member(filter) };
-        let message = format!(
-            "ExtensionRef {:?} has kind {}/{}, which is not supported.",
-            reference.name, reference.group, reference.kind
-        );
-        self.resolver.mark_unresolved(ConditionReason::new("InvalidKind", message));
-        RuleDefect::Unresolved
+    /// The PluginConfig that a filter names. A rule without its plugins must not serve: they may guard.
+    fn plugin_config(&mut self, reference: &ExtensionReference) -> Result<ObjectKey, RuleDefect> {
+        let ExtensionReference { group, kind, name } = reference;
+        if ClusterKind::find(group, kind) != Some(ClusterKind::PluginConfig) {
+            let message = format!(
+                "ExtensionRef {name:?} has kind {group}/{kind}, which is not supported; allowed: PluginConfig of \
+                 apisix.apache.org."
+            );
+            self.resolver.mark_unresolved(ConditionReason::new("InvalidKind", message));
+            return Err(RuleDefect::Unresolved);
+        }
+        let namespace = &self.resolver.route.namespace;
+        let key =
+            ObjectKey { kind: ClusterKind::PluginConfig, namespace: namespace.clone(), name: name.clone() };
+        if self.resolver.view.get::<PluginConfigObject>(&key).is_none() {
+            let message = format!("{key} does not exist.");
+            self.resolver.mark_unresolved(ConditionReason::new("BackendNotFound", message));
+            return Err(RuleDefect::Unresolved);
+        }
+        Ok(key)
     }
+}
+
+/// The plugins of a rule with those of one more PluginConfig.
+fn merged(before: Option<RulePlugins>, added: ObjectKey, view: &TrackedView<'_>) -> RulePlugins {
+    let plugins_of = |key: &ObjectKey| {
+        let object = view.get::<PluginConfigObject>(key);
+        let entries = object.into_iter().flat_map(|object| &object.spec.plugins);
+        let plugin = |entry: &ListedPlugin| {
+            (entry.name.to_string(), entry.config.clone().unwrap_or_else(|| json!({})))
+        };
+        entries.map(plugin).collect::<Map<_, _>>()
+    };
+    let mut plugins = match before {
+        None => return RulePlugins::Set(added),
+        Some(RulePlugins::Set(first)) => plugins_of(&first),
+        Some(RulePlugins::Merged(plugins)) => plugins,
+    };
+    plugins.extend(plugins_of(&added));
+    RulePlugins::Merged(plugins)
 }
 
 fn cors(written: &HttpCorsFilter) -> Value {

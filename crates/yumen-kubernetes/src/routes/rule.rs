@@ -7,6 +7,8 @@ use serde_json::{Map, Value};
 use super::backends::{BackendPort, BackendTarget};
 use super::path_edits::RulePathEdit;
 use crate::derived::ConditionReason;
+use crate::model::ObjectKey;
+use crate::policy::RulePolicy;
 
 /// One rule.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,6 +26,19 @@ pub(super) struct RuleMatch {
     pub(super) priority: i64,
     /// The prefix that edits of paths replace.
     pub(super) prefix: Option<String>,
+}
+
+impl RuleMatch {
+    /// Adds the conditions and the priority of policies.
+    pub(super) fn follow(&mut self, policy: &RulePolicy) {
+        self.priority += policy.priority;
+        if !policy.vars.is_empty() {
+            let vars = self.members.entry("vars").or_insert_with(|| Value::Array(Vec::new()));
+            if let Value::Array(vars) = vars {
+                vars.extend(policy.vars.iter().cloned());
+            }
+        }
+    }
 }
 
 /// The treatment of matched requests.
@@ -66,8 +81,18 @@ pub(super) struct RuleActions {
     pub(super) cors: Option<Value>,
     pub(super) external_auth: Option<ReferringAction>,
     pub(super) mirrors: Vec<ReferringAction>,
+    pub(super) plugins: Option<RulePlugins>,
     /// The actions that backends have, too.
     pub(super) edits: BackendActions,
+}
+
+/// The plugins of a rule, by its filters of type ExtensionRef.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum RulePlugins {
+    /// Those of one PluginConfig.
+    Set(ObjectKey),
+    /// Those of several PluginConfigs; of plugins with one name the last counts.
+    Merged(Map<String, Value>),
 }
 
 /// An action with the upstream that it names.

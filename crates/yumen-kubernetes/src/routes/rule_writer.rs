@@ -1,6 +1,5 @@
 //! Resources of rules: one route per match, and per Gateway whose client certificate counts.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -9,12 +8,11 @@ use super::attach::AttachedSection;
 use super::backends::{BackendPort, BackendTarget};
 use super::rule::{
     BackendActions, ForwardingPlan, ReferringAction, RewritePlan, RoutedRule, RuleActions, RuleBackend,
-    RuleMatch, RulePlan,
+    RuleMatch, RulePlan, RulePlugins,
 };
-use crate::derived::UpstreamKey;
 use crate::engine::UnitOutput;
 use crate::model::{ObjectKey, ObjectMeta};
-use crate::resources::{ResourceName, TranslatedKind};
+use crate::resources::{ResourceName, TranslatedKind, plugin_set_name};
 
 /// Scopes whose routes name the same upstreams.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,10 +55,15 @@ impl RuleWriter<'_> {
         output: &mut UnitOutput,
     ) -> Vec<ResourceName> {
         let mut names = Vec::new();
+        if let RulePlan::Forward(plan) = &rule.plan
+            && let Some(RulePlugins::Set(key)) = &plan.actions.plugins
+        {
+            names.push(plugin_set_name(key));
+        }
         for group in &self.groups {
             for (index, one) in rule.matches.iter().enumerate() {
                 let name = self.resource_name(position, index, group);
-                let value = self.value(rule, one, group, &mut output.upstreams);
+                let value = self.value(rule, one, group, output);
                 output.add_resource(name.kind, name.id.clone(), &value);
                 names.push(name);
             }
@@ -87,7 +90,7 @@ impl RuleWriter<'_> {
         rule: &RoutedRule,
         one: &RuleMatch,
         group: &ScopeGroup,
-        upstreams: &mut BTreeSet<UpstreamKey>,
+        output: &mut UnitOutput,
     ) -> Value {
         let mut members = one.members.clone();
         if let Some(name) = &rule.name {
@@ -101,7 +104,7 @@ impl RuleWriter<'_> {
             members.insert("priority".to_owned(), one.priority.into());
         }
         let mut writer =
-            PlanWriter { gateway: group.gateway.as_ref(), prefix: one.prefix.as_deref(), upstreams };
+            PlanWriter { gateway: group.gateway.as_ref(), prefix: one.prefix.as_deref(), output };
         match &rule.plan {
             RulePlan::Forward(plan) => writer.add_plan(plan, &mut members),
             RulePlan::Refuse(status) => {
@@ -121,7 +124,7 @@ impl RuleWriter<'_> {
 struct PlanWriter<'p> {
     gateway: Option<&'p ObjectKey>,
     prefix: Option<&'p str>,
-    upstreams: &'p mut BTreeSet<UpstreamKey>,
+    output: &'p mut UnitOutput,
 }
 
 impl PlanWriter<'_> {
@@ -129,6 +132,16 @@ impl PlanWriter<'_> {
         let actions = self.actions(&plan.actions);
         if !actions.is_empty() {
             members.insert("actions".to_owned(), actions.into());
+        }
+        match &plan.actions.plugins {
+            None => {}
+            Some(RulePlugins::Set(key)) => {
+                members.insert("plugin_config_id".to_owned(), (&*plugin_set_name(key).id).into());
+                self.output.plugin_sets.insert(key.clone());
+            }
+            Some(RulePlugins::Merged(plugins)) => {
+                members.insert("plugins".to_owned(), plugins.clone().into());
+            }
         }
         if plan.actions.redirect.is_some() {
             return;
@@ -225,7 +238,7 @@ impl PlanWriter<'_> {
     fn upstream(&mut self, port: &BackendPort) -> Value {
         let key = port.upstream(self.gateway);
         let id = key.to_string();
-        self.upstreams.insert(key);
+        self.output.upstreams.insert(key);
         id.into()
     }
 }

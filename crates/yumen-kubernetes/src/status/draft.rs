@@ -63,6 +63,8 @@ pub enum ConditionValue {
     /// True, unless a listener in `needs` failed (`PortUnavailable`) or a resource is quarantined
     /// (`UnsupportedValue`).
     UnlessFailed,
+    /// True, unless a resource in `needs` is quarantined or its listener failed (`SyncFailed`).
+    UnlessRefused,
 }
 
 /// One condition.

@@ -7,7 +7,8 @@ use super::draft::{ConditionDraft, ConditionState, ConditionValue, StatusDraft, 
 use crate::resources::{ResourceName, TranslatedKind};
 
 /// Types of conditions that this controller writes. Other types of `status.conditions` belong to other writers.
-const OWN_CONDITIONS: [&str; 8] = [
+const OWN_CONDITIONS: [&str; 9] = [
+    "Available",
     "Accepted",
     "Programmed",
     "ResolvedRefs",
@@ -273,6 +274,10 @@ fn decide(draft: &ConditionDraft, facts: &dyn RuntimeFacts) -> DecidedCondition 
             _ if needs.pending > 0 => pending(),
             Some(message) if needs.ready == 0 => no("Invalid", message),
             _ => given("True"),
+        },
+        ConditionValue::UnlessRefused => match failure {
+            Some(message) => no("SyncFailed", message),
+            None => given("True"),
         },
         ConditionValue::UnlessFailed => match (needs.port_failure, needs.defect) {
             (Some(message), _) => no("PortUnavailable", message),

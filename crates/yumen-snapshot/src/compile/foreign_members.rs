@@ -12,7 +12,9 @@ pub(super) fn warnings<'m>(
     name: &'m ObjectName,
     members: impl IntoIterator<Item = (&'static str, bool)> + 'm,
 ) -> impl Iterator<Item = Problem> + 'm {
-    members.into_iter().filter(|(_, is_written)| *is_written).map(move |(member, _)| {
+    // The store of objects that were translated from others is not shared.
+    let is_translated = name.id.contains('!');
+    members.into_iter().filter(move |(_, is_written)| *is_written && !is_translated).map(move |(member, _)| {
         let message = format!(
             "APISIX refuses `{member}` here: a node of APISIX that shares the store does not load the object"
         );
