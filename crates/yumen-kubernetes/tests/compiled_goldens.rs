@@ -22,12 +22,22 @@ fn translated_resources_compile_without_problems() {
                 apply(delta, &mut resources);
                 count += resources.len();
                 let problems = compiler::compile(resources.values().cloned().collect()).problems;
-                failures.extend(problems.iter().map(|one| format!("{} {step}: {one}", path.display())));
+                let unexpected = problems.iter().filter(|one| !is_intended(&path, &one.message));
+                failures.extend(unexpected.map(|one| format!("{} {step}: {one}", path.display())));
             }
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(count > 300, "{count} resources");
+}
+
+/// Whether a problem is the purpose of a case.
+fn is_intended(case: &Path, message: &str) -> bool {
+    let intended = [
+        ("traffic-policy.yaml", "does not exist or is broken"),
+        ("route-match.yaml", "Lua functions are not supported"),
+    ];
+    intended.iter().any(|(name, text)| case.ends_with(name) && message.contains(text))
 }
 
 /// The expected deltas of a case.
