@@ -498,7 +498,7 @@ impl ClusterController {
         }
     }
 
-    /// Forgets failures of kinds that are followed again: without a change, no report says so.
+    /// Forgets failures of kinds that are followed again: without a change, no report shows it.
     fn forget_mended(&mut self, tasks: &ControllerTasks) {
         let kinds = &self.kinds;
         self.gaps.refusals.retain(|kind, _| {
