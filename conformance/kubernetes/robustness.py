@@ -214,8 +214,10 @@ def check_definitions(scene: RobustnessScene) -> None:
     tcp = route("stream", "", parent="stream", kind="TCPRoute") | {"apiVersion": f"gateway.networking.k8s.io/{version}"}
     scene.apply(gateway("stream", listener("tcp", "TCP", 9000)), tcp)
     target = LoadTarget(scene.address("stream"), 9000, HOST)
-    wait_for("a TCPRoute", lambda: responds(target), 60)
-    scene.note(f"definition installed to TCPRoute served: {time.monotonic() - begin:.1f} s")
+    port = target_port(scene, "stream", 9000)
+    replicas = [LoadTarget(address, port, HOST) for address in scene.pod_addresses()]
+    wait_for("a TCPRoute", lambda: responds(target) and all(map(responds, replicas)), 60)
+    scene.note(f"definition installed to TCPRoute served by all replicas: {time.monotonic() - begin:.1f} s")
     versions = scene.client.get(f"{DEFINITIONS}/{TCP_ROUTES}")["spec"]["versions"]
     path = f"/apis/gateway.networking.k8s.io/{version}/namespaces/{SHOP}/tcproutes"
     with SteadyLoad(target, rate=50, clients=5) as load:

@@ -127,6 +127,8 @@ pub struct WatchMachine {
     phase: MachinePhase,
     pause_until_ms: u64,
     obstacle: WatchObstacle,
+    /// Attempts since the obstacle appeared.
+    obstacle_tries: u32,
     api_version: Option<String>,
     /// The position of the watch; absent if a list is needed.
     position: Option<Box<str>>,
@@ -152,6 +154,7 @@ impl WatchMachine {
             phase: MachinePhase::Discover,
             pause_until_ms: 0,
             obstacle: WatchObstacle::Nothing,
+            obstacle_tries: 0,
             api_version: None,
             position: None,
             newest: 0,
@@ -250,8 +253,7 @@ impl WatchMachine {
             self.mark_absent(now_ms);
             self.phase = MachinePhase::Discover;
             let is_eager = self.rechecked_ms.is_some_and(|at_ms| now_ms - at_ms < EAGER_MS);
-            self.pause_until_ms =
-                now_ms + if is_eager { 1000 } else { self.backoff.pause_ms(now_ms).min(RETRY_MS) };
+            self.pause_until_ms = now_ms + if is_eager { 1000 } else { self.obstacle_pause_ms() };
             return;
         };
         if self.api_version.as_ref() != Some(&version) {
@@ -282,6 +284,7 @@ impl WatchMachine {
         self.older_lists = 0;
         self.missing = 0;
         self.obstacle = WatchObstacle::Nothing;
+        self.obstacle_tries = 0;
         self.newest = version.unwrap_or(0);
         self.position = Some(page.resource_version);
         self.is_listed = true;
@@ -389,11 +392,19 @@ impl WatchMachine {
         self.position = None;
         self.phase = MachinePhase::Discover;
         // Short at first: an API server that starts denies what it grants once its rules are loaded.
-        self.pause_until_ms = now_ms + self.backoff.pause_ms(now_ms).min(RETRY_MS);
+        self.pause_until_ms = now_ms + self.obstacle_pause_ms();
         if self.obstacle != WatchObstacle::Denied {
             self.obstacle = WatchObstacle::Denied;
             self.outputs.push_back(WatchOutput::Denied(message));
         }
+    }
+
+    /// The pause before a denied or absent kind is tried again: 1 s, doubled up to 30 s. It does not share the backoff of
+    /// failures, which is long after an outage, just when the API server denies and lacks kinds for a moment.
+    fn obstacle_pause_ms(&mut self) -> u64 {
+        let pause_ms = (1000 << self.obstacle_tries.min(5)).min(RETRY_MS);
+        self.obstacle_tries += 1;
+        pause_ms
     }
 
     /// Lists again from the start after a pause.

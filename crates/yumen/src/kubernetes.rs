@@ -4,6 +4,7 @@
 
 mod api_paths;
 mod certificate_reader;
+mod cluster_gaps;
 mod commit;
 mod controller;
 mod controller_status;

@@ -180,24 +180,29 @@ fn another_version_lists_again() {
 }
 
 #[test]
-fn a_denied_kind_is_tried_again_every_30_s() {
+fn a_denied_kind_is_tried_again_after_1_s_and_later_every_30_s() {
     let mut machine = watching();
     check(
         &mut machine,
         5,
         WatchInput::Failed(ApiError::Denied(String::new())),
         &["denied"],
-        &WatchStep::Pause { until_ms: 30_005 },
+        &WatchStep::Pause { until_ms: 1005 },
     );
-    assert_eq!(machine.next(30_005), WatchStep::Discover);
-    check(&mut machine, 30_005, served(), &[], &list(None));
     // Reported once.
-    machine.take(WatchInput::Failed(ApiError::Denied(String::new())), 30_005);
-    assert_eq!(pause_end(&mut machine, 30_005), 60_005);
+    let mut now_ms = 1005;
+    for pause_ms in [2000, 4000, 8000, 16_000, 30_000, 30_000] {
+        assert_eq!(machine.next(now_ms), WatchStep::Discover);
+        check(&mut machine, now_ms, served(), &[], &list(None));
+        assert!(machine.take(WatchInput::Failed(ApiError::Denied(String::new())), now_ms).is_empty());
+        assert_eq!(pause_end(&mut machine, now_ms), now_ms + pause_ms);
+        now_ms += pause_ms;
+    }
     // A changed definition or role is tried at once.
-    check(&mut machine, 40_000, WatchInput::Recheck, &[], &WatchStep::Discover);
-    check(&mut machine, 40_000, served(), &[], &list(None));
-    check(&mut machine, 40_000, WatchInput::Page(page(50, &[], "").as_bytes()), &["="], &watch("50"));
+    let now_ms = now_ms - 5000;
+    check(&mut machine, now_ms, WatchInput::Recheck, &[], &WatchStep::Discover);
+    check(&mut machine, now_ms, served(), &[], &list(None));
+    check(&mut machine, now_ms, WatchInput::Page(page(50, &[], "").as_bytes()), &["="], &watch("50"));
 }
 
 #[test]
@@ -224,10 +229,10 @@ fn an_absent_kind_keeps_its_objects_for_60_s() {
     let mut machine = watching();
     machine.take(WatchInput::Ended, 2000);
     let pause = |until_ms| WatchStep::Pause { until_ms };
-    check(&mut machine, 2000, WatchInput::Served(None), &["absent"], &pause(32_000));
-    check(&mut machine, 32_000, WatchInput::Served(None), &[], &pause(62_000));
-    check(&mut machine, 62_000, WatchInput::Served(None), &["="], &pause(92_000));
-    check(&mut machine, 92_000, WatchInput::Served(None), &[], &pause(122_000));
+    check(&mut machine, 2000, WatchInput::Served(None), &["absent"], &pause(3000));
+    check(&mut machine, 32_000, WatchInput::Served(None), &[], &pause(34_000));
+    check(&mut machine, 62_000, WatchInput::Served(None), &["="], &pause(66_000));
+    check(&mut machine, 92_000, WatchInput::Served(None), &[], &pause(100_000));
     check(&mut machine, 93_000, WatchInput::Recheck, &[], &WatchStep::Discover);
     check(&mut machine, 93_000, served(), &[], &list(None));
     check(
@@ -243,19 +248,19 @@ fn an_absent_kind_keeps_its_objects_for_60_s() {
 fn a_changed_definition_is_looked_for_every_second() {
     let mut machine = machine();
     let pause = |until_ms| WatchStep::Pause { until_ms };
-    check(&mut machine, 0, WatchInput::Served(None), &["absent"], &pause(30_000));
+    check(&mut machine, 0, WatchInput::Served(None), &["absent"], &pause(1000));
     check(&mut machine, 5_000, WatchInput::Recheck, &[], &WatchStep::Discover);
     check(&mut machine, 5_100, WatchInput::Served(None), &[], &pause(6_100));
     check(&mut machine, 14_900, WatchInput::Served(None), &[], &pause(15_900));
-    check(&mut machine, 15_900, WatchInput::Served(None), &[], &pause(45_900));
+    check(&mut machine, 15_900, WatchInput::Served(None), &[], &pause(17_900));
 }
 
 #[test]
 fn a_kind_that_was_never_listed_is_absent_only() {
     let mut machine = machine();
     let pause = |until_ms| WatchStep::Pause { until_ms };
-    check(&mut machine, 0, WatchInput::Served(None), &["absent"], &pause(30_000));
-    check(&mut machine, 60_000, WatchInput::Served(None), &[], &pause(90_000));
+    check(&mut machine, 0, WatchInput::Served(None), &["absent"], &pause(1000));
+    check(&mut machine, 60_000, WatchInput::Served(None), &[], &pause(62_000));
 }
 
 #[test]

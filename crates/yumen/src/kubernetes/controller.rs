@@ -25,6 +25,7 @@ use yumen_store::{LastGoodTask, MemoryStore, ResourceKey, Store, TextSeal, load_
 
 use super::api_paths::{self, ServedVersions};
 use super::certificate_reader::CertificateReader;
+use super::cluster_gaps::ClusterGaps;
 use super::commit::propose;
 use super::controller_status::{KubernetesStatus, WritesEnd};
 use super::object_applier::ObjectApplier;
@@ -100,9 +101,7 @@ struct ClusterController {
     unlisted: BTreeSet<ClusterKind>,
     /// All translated resources, until they are published for the first time.
     first: BTreeMap<ResourceName, Arc<str>>,
-    /// Kinds that the identity may not read, or that fail, with the reason.
-    refusals: BTreeMap<ClusterKind, String>,
-    denied_references: BTreeMap<ObjectKey, String>,
+    gaps: ClusterGaps,
     translation_problems: Vec<Problem>,
     last_good: Option<LastGoodTask>,
 }
@@ -134,8 +133,7 @@ impl ClusterController {
             stage,
             unlisted: kinds.iter().copied().collect(),
             first: BTreeMap::new(),
-            refusals: BTreeMap::new(),
-            denied_references: BTreeMap::new(),
+            gaps: ClusterGaps::default(),
             translation_problems: Vec::new(),
             last_good: None,
             kinds,
@@ -230,19 +228,21 @@ impl ClusterController {
         match &report.output {
             WatchOutput::Failed(error) => {
                 tracing::debug!(%kind, %error, "the API server cannot be followed");
-                self.refusals.insert(kind, error.to_string());
+                self.gaps.refusals.insert(kind, error.to_string());
             }
             WatchOutput::Denied(rule) => {
-                self.refusals.insert(kind, rule.clone());
+                self.gaps.refusals.insert(kind, rule.clone());
                 self.unlisted.remove(&kind);
                 self.report_problems(tasks);
             }
             WatchOutput::Absent => {
-                self.refusals.remove(&kind);
+                self.gaps.absent.insert(kind);
+                self.gaps.refusals.remove(&kind);
                 self.unlisted.remove(&kind);
             }
             WatchOutput::Replaced(_) | WatchOutput::Changed(_) => {
-                if self.refusals.remove(&kind).is_some() {
+                self.gaps.absent.remove(&kind);
+                if self.gaps.refusals.remove(&kind).is_some() {
                     self.report_problems(tasks);
                 }
                 self.unlisted.remove(&kind);
@@ -313,7 +313,7 @@ impl ClusterController {
                     ClusterChange::Delete(key) | ClusterChange::Undecodable(key, _) => Some(key.clone()),
                     ClusterChange::Replace(..) | ClusterChange::Installed(..) => None,
                 };
-                key.and_then(|key| self.denied_references.remove(&key));
+                key.and_then(|key| self.gaps.denied_references.remove(&key));
                 batch.changes.push(*change);
             }
             Some(ReferenceRead::Denied { key, rule, is_kept }) => {
@@ -321,7 +321,7 @@ impl ClusterController {
                     // The objects that refer to it must not wait for a right that may never be granted.
                     batch.changes.push(ClusterChange::Delete(key.clone()));
                 }
-                self.denied_references.insert(key, rule);
+                self.gaps.denied_references.insert(key, rule);
             }
             None => {}
         }
@@ -337,7 +337,7 @@ impl ClusterController {
         self.parts.status.translations.fetch_add(1, Relaxed);
         let TranslationDelta { resources, statuses, objects, wanted, problems } = delta;
         if let Some(wanted) = wanted {
-            self.denied_references.retain(|key, _| wanted.contains(key));
+            self.gaps.denied_references.retain(|key, _| wanted.contains(key));
             self.references.require(wanted);
         }
         if let Some(problems) = problems {
@@ -393,6 +393,10 @@ impl ClusterController {
         if self.is_settled() || !self.unlisted.is_empty() || !self.references.is_settled() {
             return;
         }
+        // The last good state serves a little longer than a translation that lacks kinds.
+        if self.stage == StartStage::Bridged && self.gaps.is_doubtful() {
+            return;
+        }
         let resources: Vec<Resource> = std::mem::take(&mut self.first)
             .into_iter()
             .filter_map(|(name, json)| Some(Resource { kind: name.kind.kind()?, id: name.id, json }))
@@ -413,7 +417,7 @@ impl ClusterController {
     /// Serves the last good state while the API server does not answer.
     async fn bridge(&mut self) {
         let missing: Vec<&str> = self.unlisted.iter().map(|kind| kind.name()).collect();
-        let reason = self.refusals.values().next().cloned().unwrap_or_else(|| "no answer".to_owned());
+        let reason = self.gaps.refusals.values().next().cloned().unwrap_or_else(|| "no answer".to_owned());
         let loaded =
             self.keyring().and_then(|keyring| Ok(load_last_good(&self.parts.data_dir, Some(keyring))?));
         let messages = &self.parts.control.messages;
@@ -494,10 +498,10 @@ impl ClusterController {
         }
     }
 
-    /// Forgets failures of kinds that are followed again: without a change, no report says so.
+    /// Forgets failures of kinds that are followed again: without a change, no report shows it.
     fn forget_mended(&mut self, tasks: &ControllerTasks) {
         let kinds = &self.kinds;
-        self.refusals.retain(|kind, _| {
+        self.gaps.refusals.retain(|kind, _| {
             let health = kinds.iter().position(|one| one == kind).and_then(|at| tasks.watches.health(at));
             health.is_none_or(|health| health.stage != WatchStage::Following)
         });
@@ -508,16 +512,7 @@ impl ClusterController {
             return;
         }
         let mut problems = self.translation_problems.clone();
-        problems.extend(
-            self.refusals
-                .iter()
-                .map(|(kind, reason)| Problem::warning(format!("kubernetes/{kind}"), "", reason.clone())),
-        );
-        problems.extend(
-            self.denied_references
-                .iter()
-                .map(|(key, rule)| Problem::warning(key.to_string(), "", rule.clone())),
-        );
+        problems.extend(self.gaps.problems());
         problems.extend(tasks.applier.problems());
         problems.extend(tasks.lease.failure().map(|error| {
             let message = format!("no replica can become the leader: {error}");

@@ -22,14 +22,22 @@ const PAUSE_WITHOUT_RIGHT: Duration = Duration::from_secs(30);
 struct RequiredObject {
     /// `resourceVersion` of the content that was delivered.
     delivered: Option<Box<str>>,
-    is_reading: bool,
+    reading: ReadProgress,
     /// Denied reads in a row.
     denials: u32,
     /// Whether a read ended with the object, its absence, or a denial.
     is_answered: bool,
-    /// Whether the object changed since the running read began.
-    is_stale: bool,
     due: Option<Instant>,
+}
+
+/// The read of an object that is running, if any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum ReadProgress {
+    #[default]
+    Idle,
+    Running,
+    /// Running, and the object changed since it began.
+    Overtaken,
 }
 
 /// The outcome of a read.
@@ -117,7 +125,7 @@ impl ReferenceReader {
             if self.reads.len() >= READS_MAX {
                 break;
             }
-            (one.due, one.is_reading, one.is_stale) = (None, true, false);
+            (one.due, one.reading) = (None, ReadProgress::Running);
             let (client, path, key) = (self.client.clone(), versions.path(key), key.clone());
             self.reads.spawn(async move { (key, client.get(&path).await) });
         }
@@ -142,12 +150,13 @@ impl ReferenceReader {
     fn take(&mut self, key: ObjectKey, result: Result<RawObject, ApiError>) -> Option<ReferenceRead> {
         // The object may not be required any more.
         let one = self.required.get_mut(&key)?;
-        one.is_reading = false;
+        let was_overtaken = one.reading == ReadProgress::Overtaken;
+        one.reading = ReadProgress::Idle;
         if !matches!(result, Err(ApiError::Denied(_))) {
             one.denials = 0;
         }
         one.is_answered |= matches!(result, Ok(_) | Err(ApiError::NotFound(_) | ApiError::Denied(_)));
-        if one.is_stale {
+        if was_overtaken {
             one.due = Some(Instant::now());
         } else if self.unfollowed.contains(&key.kind) {
             // No watch reports its changes.
@@ -183,9 +192,9 @@ impl ReferenceReader {
 
 impl RequiredObject {
     fn read_again(&mut self) {
-        match self.is_reading {
-            true => self.is_stale = true,
-            false => self.due = Some(Instant::now()),
+        match self.reading {
+            ReadProgress::Idle => self.due = Some(Instant::now()),
+            ReadProgress::Running | ReadProgress::Overtaken => self.reading = ReadProgress::Overtaken,
         }
     }
 }

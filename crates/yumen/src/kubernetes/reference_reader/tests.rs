@@ -24,7 +24,7 @@ impl ReaderCase {
     /// Marks the read as running.
     fn begin(&mut self) {
         let one = self.required();
-        (one.due, one.is_reading, one.is_stale) = (None, true, false);
+        (one.due, one.reading) = (None, ReadProgress::Running);
     }
 
     fn required(&mut self) -> &mut RequiredObject {
