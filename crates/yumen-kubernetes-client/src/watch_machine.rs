@@ -391,7 +391,7 @@ impl WatchMachine {
         // Where only lists are granted, the list every 30 s replaces the watch.
         self.position = None;
         self.phase = MachinePhase::Discover;
-        // Short at first: an API server that starts denies what it grants once its rules are loaded.
+        // Short at first: an API server that starts denies rights that it grants once its rules are loaded.
         self.pause_until_ms = now_ms + self.obstacle_pause_ms();
         if self.obstacle != WatchObstacle::Denied {
             self.obstacle = WatchObstacle::Denied;

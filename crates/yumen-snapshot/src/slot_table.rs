@@ -61,7 +61,7 @@ impl<T> SlotTable<T> {
     /// Replaces the object of an added slot; returns the former one.
     pub(crate) fn set(&mut self, slot: usize, object: Option<Arc<T>>) -> Option<Arc<T>> {
         debug_assert!(slot < self.len, "slot {slot} of {}", self.len);
-        // Copies what an older snapshot shares.
+        // Copies the blocks that an older snapshot shares.
         let block = &mut Arc::make_mut(&mut self.blocks)[slot / BLOCK];
         std::mem::replace(&mut Arc::make_mut(block)[slot % BLOCK], object)
     }

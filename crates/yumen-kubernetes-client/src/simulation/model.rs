@@ -46,7 +46,7 @@ struct ModelEvent {
 
 pub(super) struct ModelServer {
     version: u64,
-    /// All events; `compacted` limits what a new watch may read.
+    /// All events; `compacted` is the start of the part that a new watch may read.
     events: Vec<ModelEvent>,
     objects: ObjectVersions,
     initial: ObjectVersions,

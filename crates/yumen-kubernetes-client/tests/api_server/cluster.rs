@@ -376,7 +376,7 @@ async fn check_watches(client: &ApiClient) {
     let definition =
         path("apiextensions.k8s.io", "v1", "customresourcedefinitions", None, "things.test.example");
     client.create(&definition, DEFINITION).await.unwrap();
-    // Each change of the definition is a reason to look; the last one says that it is served.
+    // Each change of the definition is a reason to look; the last one shows that it is served.
     events
         .until(|kind, output| {
             if kind == 2 {

@@ -45,7 +45,7 @@ pub(super) enum ReferenceRead {
     /// The content, or that the object does not exist.
     Answer(Box<ClusterChange>),
     /// The identity may not read the object; the text names the missing rule. An object that was never read counts as
-    /// absent; content that was delivered stays in force, since an API server that starts denies what it will grant.
+    /// absent; content that was delivered stays in force, since an API server that starts denies rights that it grants later.
     Denied { key: ObjectKey, rule: String, is_kept: bool },
 }
 
