@@ -67,7 +67,7 @@ impl KubernetesSource {
         let namespace = written_or(&node.kubernetes.namespace, "POD_NAMESPACE")
             .unwrap_or_else(|| server.namespace().to_owned());
         let identity =
-            written_or(&node.kubernetes.identity, "POD_NAME").unwrap_or_else(|| crate::process::host_name());
+            written_or(&node.kubernetes.identity, "POD_NAME").unwrap_or_else(crate::process::host_name);
         let status = Arc::new(KubernetesStatus::new(server.url()));
         let (listener_states, listeners) = watch::channel(ListenerStates::default());
         let (writes_end, ended) = watch::channel(None);
