@@ -364,7 +364,9 @@ impl WatchMachine {
                 }
             }
             ApiError::Throttled { after_ms, .. } => {
-                self.pause_until_ms = now_ms + after_ms.max(self.backoff.pause_ms(now_ms));
+                // Its pause is the server's to choose: after an outage the own backoff is long, just when the storage starts.
+                let own_ms = self.backoff.pause_ms(now_ms).min(UNREACHABLE_MS);
+                self.pause_until_ms = now_ms + after_ms.max(own_ms);
                 self.outputs.push_back(WatchOutput::Failed(error));
             }
             // The same request would be refused again; a list needs no position.
