@@ -357,7 +357,7 @@ impl WatchMachine {
             ApiError::NotFound(_) => {
                 self.missing += 1;
                 self.phase = MachinePhase::Discover;
-                self.pause_until_ms = now_ms + self.backoff.pause_ms(now_ms);
+                self.pause_until_ms = now_ms + self.backoff.pause_ms(now_ms).min(UNREACHABLE_MS);
                 // The first 404 may be a version that was just removed.
                 if self.missing > 1 {
                     self.mark_absent(now_ms);
