@@ -249,7 +249,8 @@ impl Worker {
     /// Enforces the bound of the body backlog and exports its size.
     fn tend_backlog(&self, now_ms: u64) {
         let backlog = &self.buffers.backlog;
-        let ended = backlog.enforce(now_ms);
+        backlog.enforce(now_ms);
+        let ended = backlog.take_ended();
         if ended > 0 {
             let bytes = backlog.bytes();
             tracing::warn!(ended, bytes, "body backlog is full: peers that stalled longest were reset");

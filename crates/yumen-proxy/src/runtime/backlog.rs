@@ -7,6 +7,7 @@
 mod queue;
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -43,6 +44,8 @@ pub(crate) struct BodyBacklog {
     waiting: RefCell<WaitingExchanges>,
     queues: QueueRegister,
     peak_bytes: Cell<usize>,
+    /// Exchanges and connections that ended since [`BodyBacklog::take_ended`].
+    ended: Cell<usize>,
 }
 
 /// Exchanges that wait for a peer, in reusable slots.
@@ -53,18 +56,28 @@ struct WaitingExchanges {
 }
 
 struct WaitingExchange {
-    /// Time since which the current bytes wait.
-    since_ms: u64,
+    mark: WaitMark,
+    /// Bytes of the body that the peer has accepted.
+    taken_bytes: u64,
     bytes: usize,
     waker: Waker,
+    /// Chosen to end. The wake-up retries the write first: the peer may have read since the last one.
     is_over: bool,
+}
+
+/// The bytes that waited at one moment.
+struct WaitMark {
+    since_ms: u64,
+    bytes: usize,
+    /// Count of accepted bytes at which all of them have been sent.
+    taken_target: u64,
 }
 
 /// Exchanges that end because their peers are stalled.
 struct StalledExchanges {
-    /// The number of exchanges that were not ended before.
+    /// The number of exchanges that were not chosen before.
     count: usize,
-    /// The bytes of all that are ending.
+    /// The bytes of all that were chosen.
     bytes: usize,
 }
 
@@ -80,8 +93,6 @@ pub(crate) struct WaitingBytes {
 pub(crate) struct BacklogEntry {
     backlog: Rc<BodyBacklog>,
     slot: usize,
-    /// Count of accepted bytes at which the bytes that waited at `since_ms` have been sent.
-    taken_target: u64,
 }
 
 impl Default for BodyBacklog {
@@ -101,6 +112,7 @@ impl BodyBacklog {
             waiting: RefCell::default(),
             queues: QueueRegister::default(),
             peak_bytes: Cell::new(0),
+            ended: Cell::new(0),
         }
     }
 
@@ -138,10 +150,11 @@ impl BodyBacklog {
     /// Adds an exchange whose peer has accepted `taken_bytes` of the body while `bytes` wait.
     #[cold]
     fn enter(self: &Rc<Self>, cx: &Context<'_>, bytes: usize, taken_bytes: u64, now_ms: u64) -> BacklogEntry {
-        let exchange = WaitingExchange { since_ms: now_ms, bytes, waker: cx.waker().clone(), is_over: false };
+        let mark = WaitMark::new(bytes, taken_bytes, now_ms);
+        let exchange =
+            WaitingExchange { mark, taken_bytes, bytes, waker: cx.waker().clone(), is_over: false };
         self.waiting_bytes.set(self.waiting_bytes.get() + bytes);
-        let slot = self.waiting.borrow_mut().add(exchange);
-        BacklogEntry { backlog: self.clone(), slot, taken_target: taken_bytes + bytes as u64 }
+        BacklogEntry { backlog: self.clone(), slot: self.waiting.borrow_mut().add(exchange) }
     }
 
     /// Updates the entry of an exchange; without waiting bytes, removes it. True if the exchange must end.
@@ -168,8 +181,8 @@ impl BodyBacklog {
         }
     }
 
-    /// Ends stalled exchanges, then stalled connections, the longest stalled first, until the backlog is
-    /// within its bound; returns their number.
+    /// Chooses stalled exchanges, then stalled connections, the longest stalled first, until the backlog is
+    /// within its bound; returns their number. A chosen exchange continues if its peer has read in the meantime.
     pub(crate) fn enforce(&self, now_ms: u64) -> usize {
         if !self.is_pressed() {
             return 0;
@@ -183,17 +196,23 @@ impl BodyBacklog {
         let is_far_above = excess_bytes > self.bytes_max / 2;
         let stalled_ms = if is_far_above { STALLED_FAR_ABOVE_MS } else { STALLED_MS };
         let before_ms = now_ms.saturating_sub(stalled_ms);
-        let StalledExchanges { count: mut ended, bytes } =
-            self.waiting.borrow_mut().end_stalled(before_ms, excess_bytes);
+        let StalledExchanges { count: mut chosen, bytes } =
+            self.waiting.borrow_mut().end_stalled(now_ms, before_ms, excess_bytes);
         excess_bytes = excess_bytes.saturating_sub(bytes);
         for queue in stalled {
             if excess_bytes == 0 {
                 break;
             }
             excess_bytes = excess_bytes.saturating_sub(queue.end());
-            ended += 1;
+            self.ended.set(self.ended.get() + 1);
+            chosen += 1;
         }
-        ended
+        chosen
+    }
+
+    /// Returns the number of exchanges and connections that ended since the last call.
+    pub(crate) fn take_ended(&self) -> usize {
+        self.ended.take()
     }
 
     /// Whether the backlog has shrunk to a quarter of a large peak since the last time this was true.
@@ -215,14 +234,14 @@ impl WaitingExchanges {
         self.slots.len() - 1
     }
 
-    /// Ends exchanges that wait since `before_ms` or longer, until `excess_bytes` are to be freed.
-    fn end_stalled(&mut self, before_ms: u64, excess_bytes: usize) -> StalledExchanges {
-        // Exchanges that were ended before may still hold their bytes.
+    /// Chooses exchanges that wait since `before_ms` or longer, until `excess_bytes` are to be freed.
+    fn end_stalled(&mut self, now_ms: u64, before_ms: u64, excess_bytes: usize) -> StalledExchanges {
+        // Exchanges that were chosen before may still hold their bytes.
         let mut bytes: usize =
             self.slots.iter().flatten().filter(|one| one.is_over).map(|one| one.bytes).sum();
-        let is_stalled = |one: &&mut WaitingExchange| !one.is_over && one.since_ms <= before_ms;
+        let is_stalled = |one: &&mut WaitingExchange| !one.is_over && one.mark.since_ms <= before_ms;
         let mut stalled: Vec<_> = self.slots.iter_mut().flatten().filter(is_stalled).collect();
-        stalled.sort_unstable_by_key(|one| one.since_ms);
+        stalled.sort_unstable_by_key(|one| Reverse(one.mark.stalled_ms(one.taken_bytes, now_ms)));
         let mut count = 0;
         for one in stalled {
             if bytes >= excess_bytes {
@@ -237,21 +256,39 @@ impl WaitingExchanges {
     }
 }
 
+impl WaitMark {
+    fn new(bytes: usize, taken_bytes: u64, now_ms: u64) -> WaitMark {
+        WaitMark { since_ms: now_ms, bytes, taken_target: taken_bytes + bytes as u64 }
+    }
+
+    /// Time since the mark, reduced by the share of the bytes that the peer has accepted: a peer that reads ends
+    /// after peers that read nothing, and a byte now and then changes nothing.
+    fn stalled_ms(&self, taken_bytes: u64, now_ms: u64) -> u64 {
+        let left_bytes = self.taken_target.saturating_sub(taken_bytes);
+        now_ms.saturating_sub(self.since_ms) * left_bytes / self.bytes.max(1) as u64
+    }
+}
+
 impl BacklogEntry {
     fn update(&mut self, cx: &Context<'_>, bytes: usize, taken_bytes: u64, now_ms: u64) -> bool {
         let backlog = &self.backlog;
         let mut waiting = backlog.waiting.borrow_mut();
         let Some(Some(one)) = waiting.slots.get_mut(self.slot) else { return false };
         backlog.waiting_bytes.set(backlog.waiting_bytes.get() - one.bytes + bytes);
-        one.bytes = bytes;
+        (one.bytes, one.taken_bytes) = (bytes, taken_bytes);
         // The wait restarts only after all earlier bytes were accepted, so a byte now and then does not
         // extend it.
-        if taken_bytes >= self.taken_target {
-            self.taken_target = taken_bytes + bytes as u64;
-            one.since_ms = now_ms;
+        if taken_bytes >= one.mark.taken_target {
+            one.mark = WaitMark::new(bytes, taken_bytes, now_ms);
+            // The worker may have chosen the exchange before it noticed that the socket is writable: it ran late,
+            // or the kernel reports that only once a third of the send buffer is free.
+            one.is_over = false;
         }
         if !one.waker.will_wake(cx.waker()) {
             one.waker.clone_from(cx.waker());
+        }
+        if one.is_over {
+            backlog.ended.set(backlog.ended.get() + 1);
         }
         one.is_over
     }

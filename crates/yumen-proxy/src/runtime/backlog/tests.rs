@@ -62,6 +62,30 @@ fn a_peer_that_takes_what_waits_is_not_stalled_but_one_that_drips_is() {
 }
 
 #[test]
+fn a_chosen_exchange_continues_if_its_peer_has_read_what_waited() {
+    let mut world = World::new(1);
+    let (read, deaf) = (world.begin(2 * MIB, 0), world.begin(MIB, 0));
+    assert_eq!(world.backlog.enforce(STALLED_FAR_ABOVE_MS), 2);
+    assert!(!world.note(read, 2 * MIB, 2 * MIB as u64, 600) && world.note(deaf, MIB, MIB as u64 - 1, 600));
+    assert_eq!((world.backlog.take_ended(), world.backlog.take_ended()), (1, 0));
+    world.entries[deaf] = None;
+    assert_eq!(world.backlog.enforce(1000), 0, "the wait has begun anew");
+    assert_eq!(world.backlog.enforce(1100), 1);
+}
+
+#[test]
+fn an_exchange_whose_peer_reads_is_chosen_after_those_whose_peers_read_nothing() {
+    let mut world = World::new(MIB);
+    let (reading, dripping, deaf) = (world.begin(MIB, 0), world.begin(MIB, 100), world.begin(MIB, 200));
+    let taken = [(reading, MIB as u64 * 9 / 10), (dripping, 1), (deaf, 0)];
+    for (at, taken_bytes) in taken {
+        assert!(!world.note(at, MIB, taken_bytes, 900));
+    }
+    assert_eq!(world.backlog.enforce(1000), 2);
+    assert_eq!(taken.map(|(at, taken_bytes)| world.note(at, MIB, taken_bytes, 1000)), [false, true, true]);
+}
+
+#[test]
 fn a_connection_whose_queue_does_not_drain_ends_after_the_exchanges() {
     let backlog = BodyBacklog::new(2 * MIB);
     let (stalled, read, cx) =
