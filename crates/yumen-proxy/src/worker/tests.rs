@@ -42,9 +42,14 @@ pub(crate) fn put(kind: Kind, id: &str, value: &Value) -> ConfigChange {
 
 /// Creates a worker that serves snapshots of `publisher`.
 pub(crate) fn worker(publisher: Arc<Publisher>) -> Rc<Worker> {
+    worker_with(WorkerSettings::default(), publisher)
+}
+
+/// The same with settings.
+pub(crate) fn worker_with(settings: WorkerSettings, publisher: Arc<Publisher>) -> Rc<Worker> {
     Worker::new(WorkerParts {
         id: 0,
-        settings: Arc::<WorkerSettings>::default(),
+        settings: Arc::new(settings),
         publisher,
         counters: Arc::<WorkerCounters>::default(),
         applied: Arc::default(),
