@@ -73,7 +73,7 @@ struct WaitMark {
     taken_target: u64,
 }
 
-/// Exchanges that end because their peers are stalled.
+/// Exchanges that were chosen to end because their peers are stalled.
 struct StalledExchanges {
     /// The number of exchanges that were not chosen before.
     count: usize,
@@ -197,7 +197,7 @@ impl BodyBacklog {
         let stalled_ms = if is_far_above { STALLED_FAR_ABOVE_MS } else { STALLED_MS };
         let before_ms = now_ms.saturating_sub(stalled_ms);
         let StalledExchanges { count: mut chosen, bytes } =
-            self.waiting.borrow_mut().end_stalled(now_ms, before_ms, excess_bytes);
+            self.waiting.borrow_mut().choose_stalled(now_ms, before_ms, excess_bytes);
         excess_bytes = excess_bytes.saturating_sub(bytes);
         for queue in stalled {
             if excess_bytes == 0 {
@@ -235,7 +235,7 @@ impl WaitingExchanges {
     }
 
     /// Chooses exchanges that wait since `before_ms` or longer, until `excess_bytes` are to be freed.
-    fn end_stalled(&mut self, now_ms: u64, before_ms: u64, excess_bytes: usize) -> StalledExchanges {
+    fn choose_stalled(&mut self, now_ms: u64, before_ms: u64, excess_bytes: usize) -> StalledExchanges {
         // Exchanges that were chosen before may still hold their bytes.
         let mut bytes: usize =
             self.slots.iter().flatten().filter(|one| one.is_over).map(|one| one.bytes).sum();
