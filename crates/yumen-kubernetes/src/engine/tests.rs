@@ -155,6 +155,7 @@ fn units_run_only_if_a_fact_that_they_read_differs() {
             "slices h",
             "route r",
             "route s",
+            "plugins",
             "status g",
             "status h",
         ],

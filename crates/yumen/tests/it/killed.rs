@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Gateway, Options, eventually};
+use crate::harness::{Client, Gateway, Options, eventually, free_port};
 
 const CLIENTS: usize = 12;
 /// All but one are killed, one after another.
@@ -36,7 +36,11 @@ fn endpoint() -> Gateway {
         "fault-injection": { "delay": { "duration": 0.005 } },
         "mocking": { "response_example": "served", "content_type": "text/plain" },
     });
-    Gateway::start(&json!({ "routes": [{ "id": "1", "uri": "/*", "plugins": plugins }] }))
+    // The gateway connects to these ports after the death, when the system may have assigned others to another test.
+    let (http, https) = (free_port(), free_port());
+    let node = format!("listen: [{{address: '{http}'}}, {{address: '{https}', tls: true}}]");
+    let options = Options { node: &node, own_listeners: true, ..Options::default() };
+    Gateway::with(&json!({ "routes": [{ "id": "1", "uri": "/*", "plugins": plugins }] }), &options)
 }
 
 fn address(endpoint: &Gateway, case: &Case) -> SocketAddr {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use serde_json::{Value, json};
 
 use super::client::field;
+use super::free_port;
 
 /// A received request.
 #[derive(Debug, Clone)]
@@ -73,7 +74,8 @@ impl Upstream {
         host: IpAddr,
         script: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Upstream {
-        let listener = TcpListener::bind((host, 0)).expect("a free port");
+        // A gateway still connects to an upstream that has ended: the system must not assign its port to another test.
+        let listener = TcpListener::bind((host, free_port().port())).expect("a free port");
         let address = listener.local_addr().expect("an address");
         let counts = Arc::<Counts>::default();
         let (script, counters): (Arc<Script>, _) = (Arc::new(script), counts.clone());
