@@ -18,7 +18,7 @@ DIST_FLAGS := $(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE) --cfg=profile_$(fi
 # Where `make profile` keeps the build with counters, and what it counted.
 COUNTING := target/profile
 
-.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-load lab lab-build clean
+.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-kubernetes bench-load lab lab-build clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +119,10 @@ conformance-kubernetes-short: build
 bench-admin: dist ## what configuration costs: PUTs per second, writes under load, churn
 	@scripts/deps.sh bench
 	@bench/admin.py $(ARGS)
+
+bench-kubernetes: dist ## the Kubernetes controller: from a write to requests that follow it, memory, start, beside Traefik
+	@scripts/deps.sh bench kubernetes lab-traefik
+	@bench/kubernetes.py $(ARGS)
 
 lab-build: ## build the lab's yumen-bench
 	RUSTFLAGS="$(DIST_FLAGS)" $(CARGO) build --profile dist --locked -p yumen-lab

@@ -74,6 +74,8 @@ def read_known_failures(path: Path) -> dict[str, str]:
 
 def judge(results: dict[str, str], known: dict[str, str], wanted: list[str]) -> int:
     """Prints unexpected results and the sum; returns the number of unexpected ones. All tests are wanted if none is named."""
+    # The suite skips the tests of mesh profiles, which are no concern of a gateway.
+    results = {name: outcome for name, outcome in results.items() if (outcome, name[:4]) != ("SKIP", "Mesh")}
     unexpected = []
     # Without names, a test that the suite skips is one whose feature is not claimed.
     for name, outcome in sorted(results.items()):

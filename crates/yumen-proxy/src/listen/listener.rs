@@ -219,8 +219,11 @@ pub(super) async fn accept_on(
         });
         let ready = ready.await;
         // A change to a duty that is not over uses the registration up, perhaps in the same turn as a connection.
-        is_registered &= duty.has_changed().is_ok_and(|changed| !changed);
-        let duty = *duty.borrow_and_update();
+        let duty = {
+            let duty = duty.borrow_and_update();
+            is_registered &= !duty.has_changed();
+            *duty
+        };
         // In a handover, the successor accepts the queued connections from the same socket.
         if matches!(duty, WorkerDuty::HandOver { .. }) {
             return;
