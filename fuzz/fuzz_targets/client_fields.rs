@@ -10,7 +10,10 @@ use libfuzzer_sys::fuzz_target;
 use yumen_http::{HeadLimits, RequestHead, ResponseHead, parse};
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::real_ip::RealIpFinder;
-use yumen_plugin::{BodyChunk, ClientInfo, BodyCoder, ResponseCoding, ConsumerIndex, Exchange, PluginHost, Now, ResponseHeadPhase};
+use yumen_plugin::{
+    BodyChunk, BodyCoder, ClientInfo, ConsumerIndex, Exchange, Now, PluginHost, ResponseCoding,
+    ResponseHeadPhase,
+};
 
 struct NoHost;
 
@@ -82,12 +85,15 @@ fuzz_target!(|data: &[u8]| {
         local: ([192, 0, 2, 2], 80).into(),
         tls: None,
         connection_id: 0,
+        listener: Default::default(),
+        mapped_port: 0,
     };
     let consumers = ConsumerIndex::default();
     let mut ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
     for source in ["http_forwarded", "http_x_forwarded_for"] {
         RealIpFinder::new(source, None, true).apply(&mut ex);
-        let is_plausible = ex.client.ip == client.peer.ip() || addresses.iter().any(|byte| matches!(byte, b'.' | b':'));
+        let is_plausible =
+            ex.client.ip == client.peer.ip() || addresses.iter().any(|byte| matches!(byte, b'.' | b':'));
         assert!(is_plausible, "an address out of nothing");
     }
     let mut answer = ResponseHead::default();

@@ -42,8 +42,7 @@ fuzz_target!(|data: &[u8]| {
         peer: ([192, 0, 2, 1], 1).into(),
         local: ([192, 0, 2, 2], 80).into(),
         tls: None,
-        connection_id: 0,
-    };
+        connection_id: 0, listener: Default::default(), mapped_port: 0 };
     let consumers = ConsumerIndex::default();
     let mut ex = Exchange::new(head, &client, Now::default(), &NoHost, &consumers);
     ex.body.buffered = Some(body.as_bytes().to_vec().into());
