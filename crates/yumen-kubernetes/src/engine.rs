@@ -5,6 +5,7 @@
 //! units run in rank order, and only differences of their outputs are passed on. The functions themselves are in
 //! other modules; `translator` dispatches to them.
 
+mod compact_set;
 mod object_table;
 mod output;
 mod output_tables;

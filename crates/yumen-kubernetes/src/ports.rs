@@ -41,7 +41,7 @@ pub(crate) struct ObservedPort {
 /// The ports of a Service that the controller made; none of a foreign Service.
 pub(crate) fn observed_ports(service: &ServiceObject) -> impl Iterator<Item = ObservedPort> {
     let is_managed = service.meta.labels.get(MANAGED_BY).is_some_and(|manager| &**manager == MANAGER);
-    let ports = if is_managed { service.spec.ports.as_slice() } else { &[] };
+    let ports = if is_managed { &*service.spec.ports } else { &[] };
     ports.iter().filter_map(|port| {
         let Some(PortNumberOrName::Number(target)) = port.target_port else { return None };
         let is_udp = port.protocol.as_deref() == Some("UDP");

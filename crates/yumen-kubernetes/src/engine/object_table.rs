@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::compact_set::CompactSet;
 use super::read_key::{IndexKey, ReadKey, index_keys};
 use crate::model::{ClusterKind, ClusterObject, LeanObject, ObjectKey};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct ObjectTable {
     objects: BTreeMap<ObjectKey, ClusterObject>,
-    indexes: BTreeMap<IndexKey, BTreeSet<ObjectKey>>,
+    indexes: BTreeMap<IndexKey, CompactSet<ObjectKey>>,
     /// Required objects that do not exist, as opposed to those that were not read yet.
     absent: BTreeSet<ObjectKey>,
     /// Kinds of which all objects are known.
@@ -47,7 +48,7 @@ impl ObjectTable {
         self.objects.range(from).take_while(move |(key, _)| key.kind == kind && key.namespace == *namespace)
     }
 
-    pub(super) fn index(&self, key: &IndexKey) -> Option<&BTreeSet<ObjectKey>> {
+    pub(super) fn index(&self, key: &IndexKey) -> Option<&CompactSet<ObjectKey>> {
         self.indexes.get(key)
     }
 

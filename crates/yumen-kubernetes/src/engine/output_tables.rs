@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use yumen_base::problem::Problem;
 
+use super::compact_set::difference;
 use super::output::{DerivedOutput, UnitOutput};
 use super::owned_table::OwnedTable;
 use super::read_key::ReadKey;
@@ -31,17 +32,17 @@ pub(super) struct OutputTables {
     problems_changed: bool,
 }
 
-/// The keys of a unit's output, by which the next output replaces it.
+/// The keys of a unit's output in order, by which the next output replaces it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OutputKeys {
     resources: Box<[ResourceName]>,
     statuses: Box<[ObjectKey]>,
     objects: Box<[ObjectPath]>,
     parents: Box<[ObjectKey]>,
-    attachments: BTreeSet<SectionKey>,
-    upstreams: BTreeSet<UpstreamKey>,
-    plugin_sets: BTreeSet<ObjectKey>,
-    policies: BTreeSet<super::output::PolicyUse>,
+    attachments: Box<[SectionKey]>,
+    upstreams: Box<[UpstreamKey]>,
+    plugin_sets: Box<[ObjectKey]>,
+    policies: Box<[super::output::PolicyUse]>,
 }
 
 /// The consequences of a new output.
@@ -67,10 +68,10 @@ impl OutputTables {
             statuses: output.statuses.keys().cloned().collect(),
             objects: output.objects.keys().cloned().collect(),
             parents: output.parents.keys().cloned().collect(),
-            attachments: output.attachments.clone(),
-            upstreams: output.upstreams.clone(),
-            plugin_sets: output.plugin_sets.clone(),
-            policies: output.policies.clone(),
+            attachments: output.attachments.iter().cloned().collect(),
+            upstreams: output.upstreams.iter().cloned().collect(),
+            plugin_sets: output.plugin_sets.iter().cloned().collect(),
+            policies: output.policies.iter().cloned().collect(),
         };
         replace_owned(&mut self.resources, unit, &before.resources, output.resources);
         replace_owned(&mut self.statuses, unit, &before.statuses, output.statuses);
@@ -78,10 +79,10 @@ impl OutputTables {
         let parents = replace_owned(&mut self.parents, unit, &before.parents, output.parents);
         changes.facts.extend(parents.into_iter().map(ReadKey::Parent));
         self.replace_derived(unit, output.derived, &mut changes);
-        self.replace_attachments(unit, &before.attachments, &output.attachments, &mut changes);
-        let upstreams = count_uses(&mut self.upstreams, &before.upstreams, &output.upstreams);
+        self.replace_attachments(unit, &before.attachments, &keys.attachments, &mut changes);
+        let upstreams = count_uses(&mut self.upstreams, &before.upstreams, &keys.upstreams);
         changes.units.extend(upstreams.into_iter().map(TranslationUnit::ServicePort));
-        let sets = count_uses(&mut self.plugin_sets, &before.plugin_sets, &output.plugin_sets);
+        let sets = count_uses(&mut self.plugin_sets, &before.plugin_sets, &keys.plugin_sets);
         changes.units.extend(sets.into_iter().map(TranslationUnit::PluginSet));
         self.replace_policies(&before, &keys, &mut changes);
         self.replace_problems(unit, output.problems);
@@ -132,14 +133,14 @@ impl OutputTables {
     fn replace_attachments(
         &mut self,
         unit: &TranslationUnit,
-        before: &BTreeSet<SectionKey>,
-        after: &BTreeSet<SectionKey>,
+        before: &[SectionKey],
+        after: &[SectionKey],
         changes: &mut OutputChanges,
     ) {
         let TranslationUnit::Route(route) = unit else { return };
-        for section in before.symmetric_difference(after) {
+        for section in difference(before, after).chain(difference(after, before)) {
             let routes = self.attached.entry(section.clone()).or_default();
-            if after.contains(section) {
+            if after.binary_search(section).is_ok() {
                 routes.insert(route.clone());
             } else {
                 routes.remove(route);
@@ -155,9 +156,11 @@ impl OutputTables {
     }
 
     fn replace_policies(&mut self, before: &OutputKeys, after: &OutputKeys, changes: &mut OutputChanges) {
-        for used in before.policies.symmetric_difference(&after.policies) {
+        let (left, joined) =
+            (difference(&before.policies, &after.policies), difference(&after.policies, &before.policies));
+        for used in left.chain(joined) {
             let users = self.policy_users.entry(used.policy.clone()).or_default();
-            let differs = if after.policies.contains(used) {
+            let differs = if after.policies.binary_search(used).is_ok() {
                 let count = users.entry(used.gateway.clone()).or_default();
                 *count += 1;
                 *count == 1
@@ -204,20 +207,16 @@ fn replace_owned<K: Ord + std::hash::Hash + Clone, V: PartialEq + Clone>(
 }
 
 /// Counts the uses of one unit. Returns the keys that are now used for the first time, or no longer.
-fn count_uses<K: Ord + Clone>(
-    counts: &mut BTreeMap<K, usize>,
-    before: &BTreeSet<K>,
-    after: &BTreeSet<K>,
-) -> Vec<K> {
+fn count_uses<K: Ord + Clone>(counts: &mut BTreeMap<K, usize>, before: &[K], after: &[K]) -> Vec<K> {
     let mut changed = Vec::new();
-    for key in after.difference(before) {
+    for key in difference(after, before) {
         let count = counts.entry(key.clone()).or_default();
         *count += 1;
         if *count == 1 {
             changed.push(key.clone());
         }
     }
-    changed.extend(before.difference(after).filter(|key| release(counts, *key)).cloned());
+    changed.extend(difference(before, after).filter(|key| release(counts, *key)).cloned());
     changed
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use yumen_base::problem::Problem;
 use yumen_base::time::Now;
 
+use super::compact_set::{CompactSet, difference};
 use super::object_table::ObjectTable;
 use super::output::UnitOutput;
 use super::output_tables::{OutputKeys, OutputTables};
@@ -35,7 +36,7 @@ pub(crate) struct TranslationEngine {
     objects: ObjectTable,
     tables: OutputTables,
     units: HashMap<TranslationUnit, UnitRecord>,
-    readers: HashMap<ReadKey, BTreeSet<TranslationUnit>>,
+    readers: HashMap<ReadKey, CompactSet<TranslationUnit>>,
     marked: BTreeSet<TranslationUnit>,
     /// Number of units that require each referenced object.
     wanted: BTreeMap<ObjectKey, usize>,
@@ -50,8 +51,10 @@ pub(crate) struct TranslationEngine {
 /// The last run of a unit.
 #[derive(Debug, Clone, Default)]
 struct UnitRecord {
-    reads: BTreeSet<ReadKey>,
-    wanted: BTreeSet<ObjectKey>,
+    /// In order.
+    reads: Box<[ReadKey]>,
+    /// In order.
+    wanted: Box<[ObjectKey]>,
     output: OutputKeys,
 }
 
@@ -227,13 +230,8 @@ impl TranslationEngine {
         }
     }
 
-    fn replace_reads(
-        &mut self,
-        unit: &TranslationUnit,
-        before: &BTreeSet<ReadKey>,
-        after: &BTreeSet<ReadKey>,
-    ) {
-        for key in before.difference(after) {
+    fn replace_reads(&mut self, unit: &TranslationUnit, before: &[ReadKey], after: &[ReadKey]) {
+        for key in difference(before, after) {
             if let Some(readers) = self.readers.get_mut(key) {
                 readers.remove(unit);
                 if readers.is_empty() {
@@ -241,20 +239,20 @@ impl TranslationEngine {
                 }
             }
         }
-        for key in after.difference(before) {
+        for key in difference(after, before) {
             self.readers.entry(key.clone()).or_default().insert(unit.clone());
         }
     }
 
-    fn replace_wanted(&mut self, before: &BTreeSet<ObjectKey>, after: &BTreeSet<ObjectKey>) {
-        for key in after.difference(before) {
+    fn replace_wanted(&mut self, before: &[ObjectKey], after: &[ObjectKey]) {
+        for key in difference(after, before) {
             let count = self.wanted.entry(key.clone()).or_default();
             *count += 1;
             if *count == 1 {
                 self.wanted_changes.insert(key.clone());
             }
         }
-        for key in before.difference(after) {
+        for key in difference(before, after) {
             if let Some(count) = self.wanted.get_mut(key) {
                 *count -= 1;
                 if *count == 0 {

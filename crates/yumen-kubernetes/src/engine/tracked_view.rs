@@ -37,8 +37,10 @@ pub(crate) struct TrackedView<'t> {
 
 /// The record of one run.
 pub(super) struct ViewRecord {
-    pub(super) reads: BTreeSet<ReadKey>,
-    pub(super) wanted: BTreeSet<ObjectKey>,
+    /// In order.
+    pub(super) reads: Box<[ReadKey]>,
+    /// In order.
+    pub(super) wanted: Box<[ObjectKey]>,
     /// Whether a required object was not read yet.
     pub(super) is_pending: bool,
 }
@@ -84,8 +86,8 @@ impl<'t> TrackedView<'t> {
 
     pub(super) fn finish(self) -> ViewRecord {
         ViewRecord {
-            reads: self.reads.into_inner(),
-            wanted: self.wanted.into_inner(),
+            reads: self.reads.into_inner().into_iter().collect(),
+            wanted: self.wanted.into_inner().into_iter().collect(),
             is_pending: self.is_pending.get(),
         }
     }

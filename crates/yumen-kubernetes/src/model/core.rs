@@ -27,8 +27,8 @@ pub(crate) struct ServiceSpecification {
     #[serde(rename = "type")]
     pub(crate) kind: Arc<str>,
     #[serde(rename = "clusterIPs")]
-    pub(crate) cluster_ips: Vec<Arc<str>>,
-    pub(crate) ports: Vec<ServicePortSpec>,
+    pub(crate) cluster_ips: Box<[Arc<str>]>,
+    pub(crate) ports: Box<[ServicePortSpec]>,
     #[serde(rename = "externalName")]
     pub(crate) external_name: Option<Arc<str>>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct LoadBalancedServiceStatus {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct LoadBalancerStatus {
-    pub(crate) ingress: Vec<LoadBalancerAddress>,
+    pub(crate) ingress: Box<[LoadBalancerAddress]>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -77,8 +77,8 @@ pub(crate) struct EndpointSliceObject {
     pub(crate) meta: ObjectMeta,
     /// `IPv4`, `IPv6` or `FQDN`.
     pub(crate) address_type: Arc<str>,
-    pub(crate) ports: Vec<SlicePort>,
-    pub(crate) endpoints: Vec<SliceEndpoint>,
+    pub(crate) ports: Box<[SlicePort]>,
+    pub(crate) endpoints: Box<[SliceEndpoint]>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -93,7 +93,7 @@ pub(crate) struct SlicePort {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct SliceEndpoint {
-    pub(crate) addresses: Vec<Arc<str>>,
+    pub(crate) addresses: Box<[Arc<str>]>,
     pub(crate) conditions: EndpointConditions,
     pub(crate) zone: Option<Arc<str>>,
     pub(crate) hints: EndpointHints,
@@ -111,7 +111,7 @@ pub(crate) struct EndpointConditions {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct EndpointHints {
-    pub(crate) for_zones: Vec<ZoneHint>,
+    pub(crate) for_zones: Box<[ZoneHint]>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -199,9 +199,9 @@ pub(crate) struct PodPlacement {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct PodStatus {
     #[serde(rename = "podIPs")]
-    pub(crate) pod_ips: Vec<PodAddress>,
+    pub(crate) pod_ips: Box<[PodAddress]>,
     #[serde(deserialize_with = "ready_only")]
-    pub(crate) conditions: Vec<PodCondition>,
+    pub(crate) conditions: Box<[PodCondition]>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -219,7 +219,7 @@ pub(crate) struct PodCondition {
 }
 
 /// Keeps the condition that decides on endpoints; the others change without an effect.
-fn ready_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PodCondition>, D::Error> {
+fn ready_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<[PodCondition]>, D::Error> {
     let all: Vec<PodCondition> = Vec::deserialize(deserializer)?;
     Ok(all.into_iter().filter(|condition| &*condition.kind == "Ready").collect())
 }

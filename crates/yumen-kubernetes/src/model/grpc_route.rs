@@ -11,11 +11,11 @@ use super::references::{BackendReference, ExtensionReference, ParentReference};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct GrpcRouteSpec {
-    pub(crate) parent_refs: Vec<ParentReference>,
+    pub(crate) parent_refs: Box<[ParentReference]>,
     /// `All` or `None`; experimental.
     pub(crate) use_default_gateways: Option<Arc<str>>,
-    pub(crate) hostnames: Vec<Arc<str>>,
-    pub(crate) rules: Vec<GrpcRouteRule>,
+    pub(crate) hostnames: Box<[Arc<str>]>,
+    pub(crate) rules: Box<[GrpcRouteRule]>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -23,9 +23,9 @@ pub(crate) struct GrpcRouteSpec {
 pub(crate) struct GrpcRouteRule {
     pub(crate) name: Option<Arc<str>>,
     /// Empty: every call.
-    pub(crate) matches: Vec<GrpcRouteMatch>,
-    pub(crate) filters: Vec<GrpcRouteFilter>,
-    pub(crate) backend_refs: Vec<GrpcBackendReference>,
+    pub(crate) matches: Box<[GrpcRouteMatch]>,
+    pub(crate) filters: Box<[GrpcRouteFilter]>,
+    pub(crate) backend_refs: Box<[GrpcBackendReference]>,
     /// Experimental.
     pub(crate) session_persistence: Option<SessionPersistence>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct GrpcRouteRule {
 #[serde(default)]
 pub(crate) struct GrpcRouteMatch {
     pub(crate) method: Option<GrpcMethodMatch>,
-    pub(crate) headers: Vec<TypedNameValue>,
+    pub(crate) headers: Box<[TypedNameValue]>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -64,5 +64,5 @@ pub(crate) struct GrpcRouteFilter {
 pub(crate) struct GrpcBackendReference {
     #[serde(flatten)]
     pub(crate) backend: BackendReference,
-    pub(crate) filters: Vec<GrpcRouteFilter>,
+    pub(crate) filters: Box<[GrpcRouteFilter]>,
 }

@@ -34,9 +34,9 @@ pub(crate) struct NamedValue {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct HeaderModifier {
-    pub(crate) set: Vec<NamedValue>,
-    pub(crate) add: Vec<NamedValue>,
-    pub(crate) remove: Vec<String>,
+    pub(crate) set: Box<[NamedValue]>,
+    pub(crate) add: Box<[NamedValue]>,
+    pub(crate) remove: Box<[String]>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -85,11 +85,11 @@ pub(crate) struct MirrorFraction {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct HttpCorsFilter {
-    pub(crate) allow_origins: Vec<String>,
+    pub(crate) allow_origins: Box<[String]>,
     pub(crate) allow_credentials: Option<bool>,
-    pub(crate) allow_methods: Vec<String>,
-    pub(crate) allow_headers: Vec<String>,
-    pub(crate) expose_headers: Vec<String>,
+    pub(crate) allow_methods: Box<[String]>,
+    pub(crate) allow_headers: Box<[String]>,
+    pub(crate) expose_headers: Box<[String]>,
     /// Seconds; 5 if absent.
     pub(crate) max_age: Option<u32>,
 }
@@ -109,14 +109,14 @@ pub(crate) struct HttpExternalAuthFilter {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct HttpAuthService {
     pub(crate) path: String,
-    pub(crate) allowed_headers: Vec<String>,
-    pub(crate) allowed_response_headers: Vec<String>,
+    pub(crate) allowed_headers: Box<[String]>,
+    pub(crate) allowed_response_headers: Box<[String]>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct GrpcAuthService {
-    pub(crate) allowed_headers: Vec<String>,
+    pub(crate) allowed_headers: Box<[String]>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

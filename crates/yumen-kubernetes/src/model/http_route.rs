@@ -10,11 +10,11 @@ use super::references::{BackendReference, ParentReference};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct HttpRouteSpec {
-    pub(crate) parent_refs: Vec<ParentReference>,
+    pub(crate) parent_refs: Box<[ParentReference]>,
     /// `All` or `None`; experimental.
     pub(crate) use_default_gateways: Option<Arc<str>>,
-    pub(crate) hostnames: Vec<Arc<str>>,
-    pub(crate) rules: Vec<HttpRouteRule>,
+    pub(crate) hostnames: Box<[Arc<str>]>,
+    pub(crate) rules: Box<[HttpRouteRule]>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -22,9 +22,9 @@ pub(crate) struct HttpRouteSpec {
 pub(crate) struct HttpRouteRule {
     pub(crate) name: Option<Arc<str>>,
     /// Empty: every request.
-    pub(crate) matches: Vec<HttpRouteMatch>,
-    pub(crate) filters: Vec<HttpRouteFilter>,
-    pub(crate) backend_refs: Vec<HttpBackendReference>,
+    pub(crate) matches: Box<[HttpRouteMatch]>,
+    pub(crate) filters: Box<[HttpRouteFilter]>,
+    pub(crate) backend_refs: Box<[HttpBackendReference]>,
     pub(crate) timeouts: RouteTimeouts,
     /// Experimental.
     pub(crate) retry: Option<RouteRetryPolicy>,
@@ -37,8 +37,8 @@ pub(crate) struct HttpRouteRule {
 pub(crate) struct HttpRouteMatch {
     /// `Exact`, `PathPrefix` (the default) or `RegularExpression`; the value is `/` if absent.
     pub(crate) path: Option<TypedValue>,
-    pub(crate) headers: Vec<TypedNameValue>,
-    pub(crate) query_params: Vec<TypedNameValue>,
+    pub(crate) headers: Box<[TypedNameValue]>,
+    pub(crate) query_params: Box<[TypedNameValue]>,
     pub(crate) method: Option<Arc<str>>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct TypedNameValue {
 pub(crate) struct HttpBackendReference {
     #[serde(flatten)]
     pub(crate) backend: BackendReference,
-    pub(crate) filters: Vec<HttpRouteFilter>,
+    pub(crate) filters: Box<[HttpRouteFilter]>,
 }
 
 /// Durations as GEP-2257 writes them; see [`parse_duration_ms`](super::parse_duration_ms).
@@ -79,7 +79,7 @@ pub(crate) struct RouteTimeouts {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RouteRetryPolicy {
-    pub(crate) codes: Vec<u16>,
+    pub(crate) codes: Box<[u16]>,
     pub(crate) attempts: Option<u32>,
     pub(crate) backoff: Option<String>,
 }

@@ -206,6 +206,22 @@ impl ClusterKind {
         WATCHED.iter().find(|row| row.group == group && row.name == name).map(|row| row.kind)
     }
 
+    /// Whether the controller may write the statuses of the kind's objects.
+    pub fn has_conditions(self) -> bool {
+        !matches!(
+            self,
+            ClusterKind::CustomResourceDefinition
+                | ClusterKind::Namespace
+                | ClusterKind::ReferenceGrant
+                | ClusterKind::Service
+                | ClusterKind::EndpointSlice
+                | ClusterKind::Secret
+                | ClusterKind::ConfigMap
+                | ClusterKind::Pod
+                | ClusterKind::IngressClass
+        )
+    }
+
     /// Whether objects of the kind are routes, which attach to listeners.
     pub fn is_route(self) -> bool {
         matches!(

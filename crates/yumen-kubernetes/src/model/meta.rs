@@ -32,7 +32,7 @@ pub struct ObjectMeta {
     #[serde(deserialize_with = "annotations")]
     pub annotations: BTreeMap<Arc<str>, Arc<str>>,
     /// Names of the parties that delay the deletion.
-    pub finalizers: Vec<Arc<str>>,
+    pub finalizers: Box<[Arc<str>]>,
     /// Whether the deletion has begun.
     #[serde(rename = "deletionTimestamp", deserialize_with = "is_present")]
     pub is_deleting: bool,
@@ -103,7 +103,7 @@ fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Err
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct LabelSelector {
     pub(crate) match_labels: LabelMap,
-    pub(crate) match_expressions: Vec<LabelRequirement>,
+    pub(crate) match_expressions: Box<[LabelRequirement]>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -111,7 +111,7 @@ pub(crate) struct LabelSelector {
 pub(crate) struct LabelRequirement {
     pub(crate) key: Arc<str>,
     pub(crate) operator: Arc<str>,
-    pub(crate) values: Vec<Arc<str>>,
+    pub(crate) values: Box<[Arc<str>]>,
 }
 
 impl LabelSelector {

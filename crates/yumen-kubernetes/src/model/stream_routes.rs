@@ -9,18 +9,18 @@ use super::references::{BackendReference, ParentReference};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct StreamRouteSpecification {
-    pub(crate) parent_refs: Vec<ParentReference>,
+    pub(crate) parent_refs: Box<[ParentReference]>,
     /// `All` or `None`; experimental.
     pub(crate) use_default_gateways: Option<Arc<str>>,
     /// TLSRoute only.
-    pub(crate) hostnames: Vec<Arc<str>>,
+    pub(crate) hostnames: Box<[Arc<str>]>,
     /// The API allows one rule.
-    pub(crate) rules: Vec<StreamRouteRule>,
+    pub(crate) rules: Box<[StreamRouteRule]>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct StreamRouteRule {
     pub(crate) name: Option<Arc<str>>,
-    pub(crate) backend_refs: Vec<BackendReference>,
+    pub(crate) backend_refs: Box<[BackendReference]>,
 }

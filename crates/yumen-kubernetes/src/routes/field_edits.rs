@@ -22,7 +22,7 @@ pub(super) fn edits_value(modifier: &HeaderModifier) -> Result<Option<Value>, Ru
         for name in &modifier.remove {
             check_name(name)?;
         }
-        members.insert("remove".to_owned(), modifier.remove.clone().into());
+        members.insert("remove".to_owned(), modifier.remove.to_vec().into());
     }
     Ok((!members.is_empty()).then(|| members.into()))
 }

@@ -114,7 +114,7 @@ fn resolve_backends(
     object: &StreamRouteObject,
     flavor: UpstreamFlavor,
 ) -> Vec<WeightedBackend> {
-    let references = object.spec.rules.first().map(|rule| rule.backend_refs.as_slice()).unwrap_or_default();
+    let references = object.spec.rules.first().map(|rule| &*rule.backend_refs).unwrap_or_default();
     let target = references.iter().map(|reference| {
         let weight = reference.weight.unwrap_or(1);
         (weight, resolver.resolve(reference, flavor))

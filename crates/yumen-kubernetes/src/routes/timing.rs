@@ -33,7 +33,7 @@ pub(super) fn timeout_value(timeouts: &RouteTimeouts) -> Result<Option<Value>, R
 
 /// The member `retry` of a route.
 pub(super) fn retry_value(retry: &RouteRetryPolicy) -> Result<Value, RuleDefect> {
-    let mut statuses = retry.codes.clone();
+    let mut statuses = retry.codes.to_vec();
     statuses.sort_unstable();
     statuses.dedup();
     if let Some(code) = statuses.iter().find(|code| !(400..600).contains(*code)) {

@@ -292,7 +292,7 @@ impl ClusterController {
             Ok(decoded) => {
                 let meta = decoded.meta();
                 let key = decoded.key();
-                if self.board.observe(&key, &meta.version, meta.status.as_deref()) {
+                if self.board.observe(&key, &meta.version, meta.status.as_ref()) {
                     batch.observed.push(key);
                 }
                 Some(decoded)
