@@ -37,7 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "yumen-admin",
         &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-snapshot", "yumen-store"],
     ),
-    ("yumen-kubernetes", &["yumen-base", "yumen-config"]),
+    ("yumen-kubernetes", &["yumen-base", "yumen-config", "yumen-plugin"]),
     ("yumen-import", &["yumen-base", "yumen-config", "yumen-plugin"]),
     ("yumen-kubernetes-client", &["yumen-base"]),
     ("yumen-load", &["yumen-base"]),

@@ -69,7 +69,7 @@ pub use rules::{ConsumerGroup, GlobalRule, PluginConfig, PluginMetadata};
 pub use scope::{ClientCertMode, ScopeClientSpec, ScopeSpec, ScopeTlsSpec, TlsModeSpec, WildcardLabels};
 pub use secret::{SecretSpec, secret_schema};
 pub use service::ServiceSpec;
-pub use ssl::{SslClientSpec, SslProtocol, SslSpec, SslType};
+pub use ssl::{PEM_CHARACTERS_MAX, SslClientSpec, SslProtocol, SslSpec, SslType};
 pub use stream_route::{ProtoSpec, StreamRouteProtocol, StreamRouteSpec};
 pub use test::{Expectation, Question, Test};
 pub use upstream::{

@@ -20,6 +20,7 @@ mod kind;
 mod meta;
 mod object;
 mod references;
+mod saturating;
 mod stream_routes;
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,7 @@ mod http;
 mod http_actions;
 mod http_match;
 mod path_edits;
+mod pattern_budget;
 mod plan;
 mod report;
 mod rule;

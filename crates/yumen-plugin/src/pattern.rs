@@ -16,6 +16,9 @@ mod cost;
 /// a match is known only from the limit with which it completed.
 const STEPS: [u32; 4] = [4, 32, 256, 2048];
 
+/// Sizes that [`compiled_bytes`] distinguishes below its bound.
+const PROGRAM_BYTES: [usize; 3] = [1 << 14, 1 << 16, 1 << 18];
+
 /// Longest text for the backtracking engine.
 const TEXT_BYTES_MAX: usize = 1 << 16;
 
@@ -266,6 +269,10 @@ pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, St
         // The linear engine would parse `a++` as `(?:a+)+`, which matches more.
         return Err("a possessive repetition needs an engine that backtracks".to_owned());
     }
+    linear_builder(pattern, options).build().map_err(|error| last_line(&error.to_string()))
+}
+
+fn linear_builder(pattern: &str, options: PatternOptions) -> bytes::RegexBuilder {
     let mut builder = bytes::RegexBuilder::new(pattern);
     builder
         .unicode(options.unit == PatternUnit::Unicode)
@@ -273,7 +280,35 @@ pub fn linear(pattern: &str, options: PatternOptions) -> Result<bytes::Regex, St
         .multi_line(options.is_multi_line)
         .dot_matches_new_line(options.dot_matches_new_line)
         .ignore_whitespace(options.syntax == PatternSyntax::Verbose);
-    builder.build().map_err(|error| last_line(&error.to_string()))
+    builder
+}
+
+/// An upper bound of the memory that a compiled pattern takes, in bytes: `bytes_max`, or one of some smaller sizes.
+///
+/// # Errors
+/// The pattern has syntax that no engine supports, or takes more than `bytes_max`.
+pub fn compiled_bytes(pattern: &str, options: PatternOptions, bytes_max: usize) -> Result<usize, String> {
+    let backtracks = may_be_possessive(pattern) || linear_builder(pattern, options).build().is_err();
+    let backtracks = backtracks && needs_backtracking(pattern, options);
+    // The backtracking engine compiles once for each of its limits.
+    let programs = if backtracks { STEPS.len() } else { 1 };
+    let fits = |bytes: usize| match backtracks {
+        true => backtracking_builder(pattern, options)
+            .delegate_size_limit(bytes / programs)
+            .build()
+            .map(drop)
+            .map_err(|error| last_line(&error.to_string())),
+        false => linear_builder(pattern, options)
+            .size_limit(bytes)
+            .build()
+            .map(drop)
+            .map_err(|error| last_line(&error.to_string())),
+    };
+    fits(bytes_max)?;
+    Ok(PROGRAM_BYTES
+        .into_iter()
+        .find(|bytes| *bytes < bytes_max && fits(*bytes).is_ok())
+        .unwrap_or(bytes_max))
 }
 
 /// Whether the pattern may contain a possessive repetition.
@@ -286,18 +321,24 @@ pub fn needs_backtracking(pattern: &str, options: PatternOptions) -> bool {
     ParsedPattern::new(pattern, options.syntax).is_ok_and(|parsed| parsed.needs_backtracking())
 }
 
-fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<RegexPattern, String> {
+fn backtracking_builder(pattern: &str, options: PatternOptions) -> RegexBuilder {
     let mode = match options.unit {
         PatternUnit::Unicode => BytesMode::Unicode,
         PatternUnit::Byte => BytesMode::Ascii,
     };
+    let mut builder = RegexBuilder::new(pattern);
+    builder
+        .bytes_mode(mode)
+        .case_insensitive(options.case == PatternCase::Insensitive)
+        .multi_line(options.is_multi_line)
+        .dot_matches_new_line(options.dot_matches_new_line)
+        .ignore_whitespace(options.syntax == PatternSyntax::Verbose);
+    builder
+}
+
+fn backtracking(pattern: &str, options: PatternOptions, weight: u32) -> Result<RegexPattern, String> {
     let build = |steps: u32| {
-        RegexBuilder::new(pattern)
-            .bytes_mode(mode)
-            .case_insensitive(options.case == PatternCase::Insensitive)
-            .multi_line(options.is_multi_line)
-            .dot_matches_new_line(options.dot_matches_new_line)
-            .ignore_whitespace(options.syntax == PatternSyntax::Verbose)
+        backtracking_builder(pattern, options)
             .backtrack_limit(steps as usize)
             .build()
             .map_err(|error| last_line(&error.to_string()))

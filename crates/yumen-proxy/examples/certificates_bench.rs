@@ -61,6 +61,7 @@ fn measure(count: usize, is_rsa: bool) {
         defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 2,
+        closes_broken: false,
         missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),

@@ -20,6 +20,7 @@ fn compiler() -> Compiler {
         defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 2,
+        closes_broken: false,
         missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),

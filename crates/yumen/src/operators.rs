@@ -135,13 +135,15 @@ impl OperatorServers {
             |listener: &Option<TcpListener>| listener.as_ref().and_then(|one| one.local_addr().ok());
         let addresses = [address(&admin), address(&status), address(&control)];
         let (mut new, mut serving) = (None, Vec::new());
+        // One for all listeners, because its index grows with the configuration.
+        let admin_state = admin_state(node, context)?;
         if let Some(status) = status {
-            let state = status_state(node, context, admin_state(node, context)?);
+            let state = status_state(node, context, admin_state.clone());
             let stopped = wait_for_stop(stopped.clone());
             serving.push(runtime.spawn(yumen_admin::serve_status(status, state, stopped)));
         }
         if let Some(control) = control {
-            let state = control_state(node, context, admin_state(node, context)?);
+            let state = control_state(node, context, admin_state.clone());
             let hosts = AllowedHosts::new(&node.control.hosts, "control.hosts");
             let stopped = wait_for_stop(stopped.clone());
             serving.push(runtime.spawn(yumen_admin::serve_control(control, state, hosts, stopped)));
@@ -149,11 +151,10 @@ impl OperatorServers {
         if let Some(admin) = admin {
             // Only with an admin listener: keys without one could not be used.
             new = new_keys(runtime, node, context)?;
-            let state = admin_state(node, context)?;
-            let v1 = v1_state(node, context, state.clone());
+            let v1 = v1_state(node, context, admin_state.clone());
             let tls = admin_tls(node)?;
             let stopped = wait_for_stop(stopped);
-            serving.push(runtime.spawn(yumen_admin::serve_api(admin, tls, state, v1, stopped)));
+            serving.push(runtime.spawn(yumen_admin::serve_api(admin, tls, admin_state, v1, stopped)));
         }
         let [admin, status, control] = addresses;
         Ok(OperatorServers { admin, status, control, new_keys: new, stop, serving, _socket: None })

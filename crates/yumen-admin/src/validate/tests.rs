@@ -467,6 +467,7 @@ fn compiler() -> Compiler {
         defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 1,
+        closes_broken: false,
         missing: state.missing.clone(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),

@@ -128,12 +128,15 @@ pub enum SslProtocol {
     Tls13,
 }
 
+/// Most characters of a certificate chain, and of a key.
+pub const PEM_CHARACTERS_MAX: usize = 65_536;
+
 /// A PEM text or a reference. The loader of certificates checks its minimum length, since it can report
 /// the reason. The patterns keep a reference from matching as a text, however long it is.
 fn pem(_: &mut schemars::SchemaGenerator) -> Schema {
     schemars::json_schema!({
         "oneOf": [
-            { "type": "string", "maxLength": 65536, "pattern": "^[^$]" },
+            { "type": "string", "maxLength": PEM_CHARACTERS_MAX, "pattern": "^[^$]" },
             { "type": "string", "pattern": "^\\$(secret|env|ENV)://" },
         ]
     })

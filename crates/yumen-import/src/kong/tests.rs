@@ -76,6 +76,7 @@ fn compiled(resources: &[Resource]) -> CompileOutput {
         },
         path_parameters: true,
         workers: 1,
+        closes_broken: false,
         missing: yumen_plugins::inactive::missing::<&str>(&[]),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{class, finish_members, report};
+use crate::certificates::served_names;
 use crate::engine::{TrackedView, UnitOutput};
 use crate::grants::{granted_secret, key_pair};
 use crate::model::{ApisixTlsObject, ClusterKind, ObjectKey, SecretObject};
@@ -65,7 +66,7 @@ fn certificate<'t>(
     let namespace = reference.namespace_or(&key.namespace);
     let secret = granted_secret(view, key, namespace, &reference.name)?;
     let (cert, private) = key_pair(secret)?;
-    let checked = view.certificates().pair(cert, private);
+    let checked = served_names(view.certificates(), cert, private);
     checked.map_err(|reason| format!("Secret {namespace}/{} does not serve: {reason}.", reference.name))?;
     Ok((cert, private))
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::sections::ListenerSection;
+use crate::certificates::served_names;
 use crate::derived::ConditionReason;
 use crate::engine::{ReferencedObject, TrackedView};
 use crate::grants::{GrantQuestion, is_permitted};
@@ -80,7 +81,7 @@ fn resolve_pair(
         let message = format!("{name} has no text in tls.crt and tls.key.");
         return Err(ConditionReason::new(invalid, message));
     };
-    let names = (view.certificates().pair(cert, key))
+    let names = served_names(view.certificates(), cert, key)
         .map_err(|reason| ConditionReason::new(invalid, format!("{name} does not serve: {reason}.")))?;
     let pair = CertificatePair { cert: cert.to_owned(), key: key.to_owned() };
     Ok(SectionCertificate { position: 0, pair, names: names.dns })

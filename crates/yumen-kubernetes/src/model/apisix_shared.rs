@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::saturating;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -80,6 +81,7 @@ pub(crate) struct ActiveProbeSettings {
     pub(crate) kind: Option<String>,
     /// A duration; a number has nanoseconds.
     pub(crate) timeout: Option<Value>,
+    #[serde(deserialize_with = "saturating::optional_count")]
     pub(crate) concurrency: Option<u32>,
     pub(crate) host: Option<String>,
     pub(crate) port: Option<u16>,
@@ -105,11 +107,15 @@ pub(crate) struct PassiveProbeSettings {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ProbeThresholds {
     pub(crate) http_codes: Vec<u16>,
+    #[serde(deserialize_with = "saturating::optional_count")]
     pub(crate) successes: Option<u32>,
+    #[serde(deserialize_with = "saturating::optional_count")]
     pub(crate) http_failures: Option<u32>,
+    #[serde(deserialize_with = "saturating::optional_count")]
     pub(crate) tcp_failures: Option<u32>,
     /// ApisixUpstream writes it `timeout`.
     #[serde(alias = "timeout")]
+    #[serde(deserialize_with = "saturating::optional_count")]
     pub(crate) timeouts: Option<u32>,
     pub(crate) interval: Option<String>,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::references::{BackendReference, ExtensionReference};
+use super::saturating;
 
 /// A filter of an HTTPRoute; `kind` names the one member that is set.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -70,6 +71,7 @@ pub(crate) struct HttpRewriteFilter {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct MirrorFilter {
     pub(crate) backend_ref: BackendReference,
+    #[serde(deserialize_with = "saturating::optional_count")]
     pub(crate) percent: Option<u32>,
     pub(crate) fraction: Option<MirrorFraction>,
 }
@@ -77,8 +79,10 @@ pub(crate) struct MirrorFilter {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct MirrorFraction {
+    #[serde(deserialize_with = "saturating::count")]
     pub(crate) numerator: u32,
     /// 100 if absent.
+    #[serde(deserialize_with = "saturating::optional_count")]
     pub(crate) denominator: Option<u32>,
 }
 
@@ -91,6 +95,7 @@ pub(crate) struct HttpCorsFilter {
     pub(crate) allow_headers: Box<[String]>,
     pub(crate) expose_headers: Box<[String]>,
     /// Seconds; 5 if absent.
+    #[serde(deserialize_with = "saturating::optional_count")]
     pub(crate) max_age: Option<u32>,
 }
 
@@ -123,5 +128,6 @@ pub(crate) struct GrpcAuthService {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ForwardedBodyBound {
     /// Bytes.
-    pub(crate) max_size: u16,
+    #[serde(deserialize_with = "saturating::count")]
+    pub(crate) max_size: u32,
 }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::http_filters::HttpRouteFilter;
 use super::references::{BackendReference, ParentReference};
+use super::saturating;
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -80,6 +81,7 @@ pub(crate) struct RouteTimeouts {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RouteRetryPolicy {
     pub(crate) codes: Box<[u16]>,
+    #[serde(deserialize_with = "saturating::optional_count")]
     pub(crate) attempts: Option<u32>,
     pub(crate) backoff: Option<String>,
 }

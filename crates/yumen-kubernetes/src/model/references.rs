@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::kind::ClusterKind;
 use super::object::ObjectKey;
+use super::saturating;
 
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
@@ -51,6 +52,7 @@ pub(crate) struct BackendReference {
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) name: Arc<str>,
     pub(crate) port: Option<u16>,
+    #[serde(deserialize_with = "saturating::optional_count")]
     pub(crate) weight: Option<u32>,
 }
 

@@ -1,5 +1,7 @@
 //! Header modifiers.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::rule::RuleDefect;
@@ -13,9 +15,13 @@ const FRAMING_FIELDS: [&str; 6] =
 /// The form of a modifier in actions; `None` if it changes nothing.
 pub(super) fn edits_value(modifier: &HeaderModifier) -> Result<Option<Value>, RuleDefect> {
     let mut members = Map::new();
-    for (name, list) in [("set", &modifier.set), ("add", &modifier.add)] {
+    // Of several values to set for one name the first counts, as the API requires.
+    let mut names = BTreeSet::new();
+    let set: Vec<&NamedValue> =
+        modifier.set.iter().filter(|one| names.insert(one.name.to_ascii_lowercase())).collect();
+    for (name, list) in [("set", set), ("add", modifier.add.iter().collect())] {
         if !list.is_empty() {
-            members.insert(name.to_owned(), pairs(list)?);
+            members.insert(name.to_owned(), pairs(&list)?);
         }
     }
     if !modifier.remove.is_empty() {
@@ -27,7 +33,7 @@ pub(super) fn edits_value(modifier: &HeaderModifier) -> Result<Option<Value>, Ru
     Ok((!members.is_empty()).then(|| members.into()))
 }
 
-fn pairs(list: &[NamedValue]) -> Result<Value, RuleDefect> {
+fn pairs(list: &[&NamedValue]) -> Result<Value, RuleDefect> {
     let mut written = Vec::with_capacity(list.len());
     for NamedValue { name, value } in list {
         check_name(name)?;

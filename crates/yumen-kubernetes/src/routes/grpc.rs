@@ -3,6 +3,7 @@
 use super::attach::{RouteClaim, attach, attached_sections};
 use super::backends::BackendResolver;
 use super::grpc_match::rule_matches;
+use super::pattern_budget::PatternBudget;
 use super::plan::{WrittenRule, forwarding_plan};
 use super::rule_route::{RuleDraft, RuleRoute};
 use super::session::session_value;
@@ -20,8 +21,9 @@ pub(super) fn translate(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOutput {
     }
     let sections = attached_sections(&verdicts);
     let mut resolver = BackendResolver::new(view, key, &sections);
+    let mut patterns = PatternBudget::default();
     let drafts: Vec<RuleDraft> = (spec.rules.iter().enumerate())
-        .map(|(position, rule)| translate_rule(&mut resolver, key, position, rule))
+        .map(|(position, rule)| translate_rule(&mut resolver, &mut patterns, key, position, rule))
         .collect();
     let route = RuleRoute {
         key,
@@ -36,6 +38,7 @@ pub(super) fn translate(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOutput {
 
 fn translate_rule(
     resolver: &mut BackendResolver<'_, '_>,
+    patterns: &mut PatternBudget,
     route: &ObjectKey,
     position: usize,
     rule: &GrpcRouteRule,
@@ -55,7 +58,7 @@ fn translate_rule(
         plan.session = session.map(|session| session_value(session, route, position)).transpose()?;
         Ok(plan)
     });
-    RuleDraft { name: rule.name.clone(), matches: rule_matches(&rule.matches), plan }
+    RuleDraft { name: rule.name.clone(), matches: rule_matches(&rule.matches, patterns), plan }
 }
 
 /// The filters in the form of HTTPRoute, which has all of their members.

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::http_match::{FieldPlace, field_conditions};
+use super::pattern_budget::PatternBudget;
 use super::rule::{RuleDefect, RuleMatch};
 use crate::model::{GrpcMethodMatch, GrpcRouteMatch};
 
@@ -16,22 +17,25 @@ const NAME_MAX: usize = 1023;
 const HEADERS_MAX: usize = 31;
 
 /// The matches of a rule; without any, all calls match.
-pub(super) fn rule_matches(written: &[GrpcRouteMatch]) -> Result<Vec<RuleMatch>, RuleDefect> {
+pub(super) fn rule_matches(
+    written: &[GrpcRouteMatch],
+    patterns: &mut PatternBudget,
+) -> Result<Vec<RuleMatch>, RuleDefect> {
     if written.is_empty() {
-        return Ok(vec![rule_match(&GrpcRouteMatch::default())?]);
+        return Ok(vec![rule_match(&GrpcRouteMatch::default(), patterns)?]);
     }
-    written.iter().map(rule_match).collect()
+    written.iter().map(|one| rule_match(one, patterns)).collect()
 }
 
-fn rule_match(written: &GrpcRouteMatch) -> Result<RuleMatch, RuleDefect> {
+fn rule_match(written: &GrpcRouteMatch, patterns: &mut PatternBudget) -> Result<RuleMatch, RuleDefect> {
     let mut members = Map::new();
     members.insert("uri".to_owned(), "/*".into());
     let mut conditions = Map::new();
     let mut priority = KIND_RANK;
     if let Some(method) = &written.method {
-        priority += add_method(method, &mut members, &mut conditions)?;
+        priority += add_method(method, &mut members, &mut conditions, patterns)?;
     }
-    let headers = field_conditions(&written.headers, FieldPlace::Header)?;
+    let headers = field_conditions(&written.headers, FieldPlace::Header, patterns)?;
     priority += count(headers.len(), HEADERS_MAX);
     if !headers.is_empty() {
         conditions.insert("headers".to_owned(), headers.into());
@@ -46,6 +50,7 @@ fn add_method(
     written: &GrpcMethodMatch,
     members: &mut Map<String, Value>,
     conditions: &mut Map<String, Value>,
+    patterns: &mut PatternBudget,
 ) -> Result<i64, RuleDefect> {
     let present = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let (service, method) = (present(&written.service), present(&written.method));
@@ -71,6 +76,7 @@ fn add_method(
         (Some("RegularExpression"), service, method) => {
             let any = || "[^/]+".to_owned();
             let (service, method) = (service.unwrap_or_else(any), method.unwrap_or_else(any));
+            patterns.take("method", &format!("/(?:{service})/(?:{method})"))?;
             members.insert("vars".to_owned(), path_condition(&service, &method));
         }
         (Some(kind), ..) => {

@@ -3,6 +3,7 @@
 use super::attach::{RouteClaim, attach, attached_sections};
 use super::backends::BackendResolver;
 use super::http_match::rule_matches;
+use super::pattern_budget::PatternBudget;
 use super::plan::{WrittenRule, forwarding_plan};
 use super::rule::{ForwardingPlan, RuleDefect};
 use super::rule_route::{RuleDraft, RuleRoute};
@@ -26,9 +27,10 @@ pub(super) fn translate(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOutput {
     let mut resolver = BackendResolver::new(view, key, &sections);
     let policies = route_policies(view, key);
     policies.keys().for_each(|policy| resolver.use_policy(policy));
+    let mut patterns = PatternBudget::default();
     let drafts: Vec<RuleDraft> = (spec.rules.iter().enumerate())
         .map(|(position, rule)| {
-            let mut draft = translate_rule(&mut resolver, key, position, rule);
+            let mut draft = translate_rule(&mut resolver, &mut patterns, key, position, rule);
             let added = policies.of_rule(&key.name, rule.name.as_deref());
             draft.matches.iter_mut().flatten().for_each(|one| one.follow(&added));
             draft
@@ -47,11 +49,12 @@ pub(super) fn translate(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOutput {
 
 fn translate_rule(
     resolver: &mut BackendResolver<'_, '_>,
+    patterns: &mut PatternBudget,
     route: &ObjectKey,
     position: usize,
     rule: &HttpRouteRule,
 ) -> RuleDraft {
-    let matches = rule_matches(&rule.matches);
+    let matches = rule_matches(&rule.matches, patterns);
     let mut prefixes = matches.iter().flatten();
     let written = WrittenRule {
         filters: &rule.filters,

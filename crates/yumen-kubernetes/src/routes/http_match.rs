@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::field_edits::is_token;
+use super::pattern_budget::PatternBudget;
 use super::rule::{RuleDefect, RuleMatch};
 use crate::model::{HttpRouteMatch, TypedNameValue};
 
@@ -19,18 +20,21 @@ const HEADER_RANK: i64 = 32;
 const COUNT_MAX: usize = 31;
 
 /// The matches of a rule; without any, all requests match.
-pub(super) fn rule_matches(written: &[HttpRouteMatch]) -> Result<Vec<RuleMatch>, RuleDefect> {
+pub(super) fn rule_matches(
+    written: &[HttpRouteMatch],
+    patterns: &mut PatternBudget,
+) -> Result<Vec<RuleMatch>, RuleDefect> {
     if written.is_empty() {
-        return Ok(vec![rule_match(&HttpRouteMatch::default())?]);
+        return Ok(vec![rule_match(&HttpRouteMatch::default(), patterns)?]);
     }
-    written.iter().map(rule_match).collect()
+    written.iter().map(|one| rule_match(one, patterns)).collect()
 }
 
-fn rule_match(written: &HttpRouteMatch) -> Result<RuleMatch, RuleDefect> {
+fn rule_match(written: &HttpRouteMatch, patterns: &mut PatternBudget) -> Result<RuleMatch, RuleDefect> {
     let mut conditions = Map::new();
-    let prefix = path(written, &mut conditions)?;
-    let headers = field_conditions(&written.headers, FieldPlace::Header)?;
-    let queries = field_conditions(&written.query_params, FieldPlace::Query)?;
+    let prefix = path(written, &mut conditions, patterns)?;
+    let headers = field_conditions(&written.headers, FieldPlace::Header, patterns)?;
+    let queries = field_conditions(&written.query_params, FieldPlace::Query, patterns)?;
     let mut priority = rank(headers.len()) * HEADER_RANK + rank(queries.len());
     for (name, list) in [("headers", headers), ("queries", queries)] {
         if !list.is_empty() {
@@ -53,7 +57,11 @@ fn rule_match(written: &HttpRouteMatch) -> Result<RuleMatch, RuleDefect> {
 }
 
 /// Writes the condition on the path. Returns the path if it is a prefix.
-fn path(written: &HttpRouteMatch, conditions: &mut Map<String, Value>) -> Result<Option<String>, RuleDefect> {
+fn path(
+    written: &HttpRouteMatch,
+    conditions: &mut Map<String, Value>,
+    patterns: &mut PatternBudget,
+) -> Result<Option<String>, RuleDefect> {
     let path = written.path.as_ref();
     let kind = path.and_then(|path| path.kind.as_deref()).unwrap_or("PathPrefix");
     let value = path.and_then(|path| path.value.as_deref()).unwrap_or("/");
@@ -61,6 +69,7 @@ fn path(written: &HttpRouteMatch, conditions: &mut Map<String, Value>) -> Result
         if value.is_empty() {
             return Err(RuleDefect::unsupported("the path of type RegularExpression is empty"));
         }
+        patterns.take("path", value)?;
         conditions.insert("path_regex".to_owned(), json!({ "pattern": value, "anchored_end": true }));
         return Ok(None);
     }
@@ -107,6 +116,7 @@ pub(super) enum FieldPlace {
 pub(super) fn field_conditions(
     written: &[TypedNameValue],
     place: FieldPlace,
+    patterns: &mut PatternBudget,
 ) -> Result<Vec<Value>, RuleDefect> {
     let mut names = BTreeSet::new();
     let mut conditions = Vec::with_capacity(written.len());
@@ -121,7 +131,10 @@ pub(super) fn field_conditions(
         }
         conditions.push(match kind.as_deref() {
             None | Some("Exact") => json!({ "name": name, "value": value }),
-            Some("RegularExpression") if !value.is_empty() => json!({ "name": name, "regex": value }),
+            Some("RegularExpression") if !value.is_empty() => {
+                patterns.take(name, value)?;
+                json!({ "name": name, "regex": value })
+            }
             Some(kind) => {
                 let message = format!("the match of type {kind:?} on {name} is not supported or empty");
                 return Err(RuleDefect::unsupported(message));

@@ -1,5 +1,6 @@
 //! Resources of rules: one route per match, and per Gateway whose client certificate counts.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -97,7 +98,9 @@ impl RuleWriter<'_> {
             members.insert("name".to_owned(), (&**name).into());
         }
         if !self.hostnames.is_empty() {
-            let hosts: Vec<String> = self.hostnames.iter().map(|host| host.to_ascii_lowercase()).collect();
+            let mut seen = BTreeSet::new();
+            let hosts = self.hostnames.iter().map(|host| host.to_ascii_lowercase());
+            let hosts: Vec<String> = hosts.filter(|host| seen.insert(host.clone())).collect();
             members.insert("hosts".to_owned(), hosts.into());
         }
         if one.priority != 0 {

@@ -14,6 +14,7 @@ pub(crate) fn compile(resources: Vec<Resource>) -> CompileOutput {
         defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 1,
+        closes_broken: false,
         missing: yumen_plugins::inactive::missing::<&str>(&[]),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),

@@ -502,6 +502,7 @@ fn snapshot(random: &Random, calm: bool, http2: Http2, ledger: &Ledger) -> Arc<S
         defaults: UpstreamDefaults { timeouts, keepalive },
         path_parameters: false,
         workers: 1,
+        closes_broken: false,
         missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),

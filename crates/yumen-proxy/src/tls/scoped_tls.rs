@@ -67,6 +67,7 @@ impl ScopedTls {
             defaults: UpstreamDefaults::default(),
             path_parameters: true,
             workers: 1,
+            closes_broken: false,
             missing: Default::default(),
             fetched: Arc::default(),
             variables: Arc::new(|_| None),

@@ -30,6 +30,7 @@ fn acceptor_for(names: &[&str]) -> DownstreamTlsAcceptor {
         defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 1,
+        closes_broken: false,
         missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),

@@ -22,6 +22,7 @@ pub(crate) fn compiler() -> Compiler {
         defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 1,
+        closes_broken: false,
         missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),

@@ -147,6 +147,7 @@ fn compile(document: &str) -> Arc<yumen_snapshot::Snapshot> {
         defaults: UpstreamDefaults::default(),
         path_parameters: false,
         workers: 1,
+        closes_broken: false,
         missing: Default::default(),
         fetched: Arc::default(),
         variables: Arc::new(|_| None),

@@ -51,6 +51,9 @@ pub struct CompilerEnv {
     pub path_parameters: bool,
     /// The number of workers.
     pub workers: usize,
+    /// Whether a broken route, stream route or certificate closes, instead of its last good version staying in force.
+    /// In Kubernetes that version may refer to objects whose owners have withdrawn their permission since.
+    pub closes_broken: bool,
     /// Plugins that users may configure although this version does not run them. They are left out with a warning where
     /// that exposes nothing; otherwise a refusal takes their place.
     pub missing: MissingPlugins,
@@ -99,6 +102,11 @@ impl CompileContext {
             plain_tls: Arc::default(),
             no_turns: Arc::default(),
         }
+    }
+
+    /// Whether broken objects of a kind close; see [`CompilerEnv::closes_broken`].
+    pub(super) fn closes_broken(&self, kind: Kind) -> bool {
+        self.env.closes_broken && matches!(kind, Kind::Routes | Kind::StreamRoutes | Kind::Ssls)
     }
 
     /// The plugins that objects may configure, and the variables that their settings may refer to.

@@ -115,7 +115,8 @@ impl Compiler {
             }
             Err(problems) => {
                 let lacks_guard = self.context.lacks_guard(name.kind, &json, previous.as_deref())
-                    || self.context.lacks_client_certificates(name.kind, &json, previous.as_deref());
+                    || self.context.lacks_client_certificates(name.kind, &json, previous.as_deref())
+                    || self.context.closes_broken(name.kind);
                 let decision = QuarantineDecision::of(name, &json, previous, lacks_guard);
                 self.quarantine(name, &json, decision, problems)
             }

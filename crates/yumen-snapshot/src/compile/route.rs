@@ -378,7 +378,7 @@ impl Compiler {
     pub(super) fn salvage_route(&mut self, name: &ObjectName, json: &str, defects: &[ResourceDefect]) {
         let Some(RefusingRoute { written, matching }) = refusing_route(name, json, defects) else {
             // A route whose text names a guard that cannot be built closes (decision 50); other broken routes without a certain match are removed.
-            match self.context.lacks_guard(name.kind, json, None) {
+            match self.context.closes_broken(name.kind) || self.context.lacks_guard(name.kind, json, None) {
                 true => self.close_route(name),
                 false => self.remove_route(name),
             }

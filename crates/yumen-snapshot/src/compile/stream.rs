@@ -140,7 +140,7 @@ impl Compiler {
     pub(super) fn salvage_stream(&mut self, name: &ObjectName, json: &str, defects: &[ResourceDefect]) {
         let Some(RefusingStream { written, matching }) = refusing_stream(name, json, defects) else {
             // As for routes (decision 50).
-            match self.context.lacks_guard(name.kind, json, None) {
+            match self.context.closes_broken(name.kind) || self.context.lacks_guard(name.kind, json, None) {
                 true => self.close_stream(name),
                 false => self.remove_stream(name),
             }

@@ -141,6 +141,7 @@ fn compiler_with(carry: Arc<Carry>) -> Compiler {
         defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 2,
+        closes_broken: false,
         missing: MissingPlugins::of(MISSING),
         fetched: Arc::default(),
         variables: Arc::new(variable),
@@ -154,6 +155,13 @@ fn compiler_with(carry: Arc<Carry>) -> Compiler {
         ),
     };
     Compiler::new(Arc::new(PluginRegistry::new(&kinds)), carry, env)
+}
+
+/// A compiler for objects whose owners have different rights.
+pub(super) fn closing_compiler() -> Compiler {
+    let mut compiler = compiler();
+    compiler.context.env.closes_broken = true;
+    compiler
 }
 
 pub(super) fn compiler() -> Compiler {

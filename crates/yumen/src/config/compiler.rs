@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use yumen_config::NodeConfig;
+use yumen_config::node::StoreKind;
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::{Carry, PluginRegistry};
 use yumen_proxy::tls::CertificateLoader;
@@ -39,6 +40,7 @@ pub(crate) fn new(
         },
         path_parameters: node.router.path_parameters,
         workers,
+        closes_broken: node.store.kind == StoreKind::Kubernetes,
         missing: yumen_plugins::inactive::missing(&node.plugins.allow_missing),
         fetched: crate::tls::fetched(node),
         variables: Arc::new(environment),

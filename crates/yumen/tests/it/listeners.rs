@@ -296,6 +296,29 @@ fn an_exchange_on_a_closed_listener_ends_and_the_next_request_ends_its_connectio
 }
 
 #[test]
+fn a_connection_in_plaintext_ends_with_the_protocol_of_its_listener() {
+    let upstream = Upstream::text("x");
+    for protocol in ["https", "tcp"] {
+        let address = free_port();
+        let gateway = start(&http_document(&[http("a", address)], &upstream));
+        let mut client = Client::connect(address);
+        assert_eq!(client.get("/").text(), "x");
+        let mut listener = http("a", address);
+        listener["protocol"] = json!(protocol);
+        gateway.apply(&http_document(&[listener], &upstream));
+        // The client leaves the connection no pause in which it would end as an idle one.
+        let mut last = client.get("/");
+        eventually("the connection ends", 5, || {
+            if last.field("connection") != Some("close") {
+                last = client.get("/");
+            }
+            last.field("connection") == Some("close")
+        });
+        assert_eq!(last.status, 404, "{protocol}");
+    }
+}
+
+#[test]
 fn an_http2_connection_of_a_closed_listener_gets_goaway_with_its_next_response() {
     let upstream = Upstream::text("x");
     let address = free_port();

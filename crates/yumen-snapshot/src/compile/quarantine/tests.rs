@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 use yumen_config::{Kind, Resource, document};
 
-use super::super::tests::{answer, compiler, get, nodes, put, route};
+use super::super::tests::{answer, closing_compiler, compiler, get, nodes, put, route};
 
 #[test]
 fn what_is_disabled_is_off_however_broken_it_is() {
@@ -250,4 +250,30 @@ fn all_defects_of_an_object_are_told_and_what_is_wrong_beside_them() {
     compiler.replace_all(resources, 1);
     let paths: Vec<String> = compiler.problems().into_iter().map(|one| one.path).collect();
     assert_eq!(paths, ["id", "desc", "priority", "plugins.first.text"]);
+}
+
+#[test]
+fn a_broken_object_of_owners_with_different_rights_closes() {
+    let mut compiler = closing_compiler();
+    let pem = |text: &str| format!("{text:x<128}");
+    let ssl =
+        |cert: &str| put(Kind::Ssls, "1", json!({ "cert": pem(cert), "key": pem("key"), "sni": "a.test" }));
+    let with = |id: &str, header: Value, upstream: &str| {
+        let headers = json!([header]);
+        route(id, json!({ "match": { "headers": headers }, "upstream": nodes(upstream) }))
+    };
+    let sound = json!({ "name": "x-a", "is_absent": true });
+    let wide = route("wide", json!({ "uri": "/*", "upstream": nodes("10.0.0.9") }));
+    let first = vec![wide, with("a", sound.clone(), "10.0.0.1"), ssl("good")];
+    let compiled = compiler.apply(first, 1);
+    assert_eq!(get(&compiled, "/a"), "a 10.0.0.1:80 ");
+    assert!(compiled.snapshot.certificate("a.test").is_some());
+    // A match that cannot be read: the route refuses what it matched.
+    let broken = json!({ "name": "x-a", "regex": "([" });
+    let compiled = compiler.apply(vec![with("a", broken, "10.0.0.2"), ssl("bad")], 2);
+    assert_eq!(get(&compiled, "/a"), "a none ");
+    assert!(compiled.snapshot.certificate("a.test").is_none());
+    assert!(compiled.problems.iter().all(|problem| !problem.last_good), "{:?}", compiled.problems);
+    let compiled = compiler.apply(vec![with("a", sound, "10.0.0.2"), ssl("good")], 3);
+    assert_eq!(get(&compiled, "/a"), "a 10.0.0.2:80 ");
 }

@@ -51,7 +51,7 @@ impl HostClaims {
 
 /// Assigns numbers to listeners, and keeps the listeners by slot.
 ///
-/// A listener keeps its number while it exists. A slot that is used again gets another epoch: connections outlive
+/// A listener keeps its number while it exists and keeps its protocol. A slot that is used again gets another epoch: connections outlive
 /// their listener, and must not find the next one.
 #[derive(Debug)]
 pub(crate) struct ListenerDirectory {
@@ -98,10 +98,14 @@ impl ListenerDirectory {
             Some(former) if *former.settings == settings => former.settings.clone(),
             _ => Arc::new(settings),
         };
-        let number = match former.map(|former| former.number).or_else(|| self.next_number()) {
-            Some(number) => number,
-            None => return false,
+        // Connections of another protocol, such as HTTP in plaintext, count as those of a closed listener.
+        let protocol = former.map(|former| (former.number, former.settings.protocol == settings.protocol));
+        let number = match protocol {
+            Some((number, true)) => Some(number),
+            Some((number, false)) => Some(self.next_epoch(number.slot)),
+            None => self.next_number(),
         };
+        let Some(number) = number else { return false };
         self.slots.insert(id.clone(), number.slot);
         let (hosts, needs_sni) = self.hosts_of(id);
         let listener = CompiledListener { id: id.clone(), number, created_s, settings, hosts, needs_sni };
@@ -169,11 +173,15 @@ impl ListenerDirectory {
         self.hosts.get(id).map_or((HostMap::None, false), |claims| (claims.map(), claims.passed_through > 0))
     }
 
+    fn next_epoch(&mut self, slot: u16) -> ListenerNumber {
+        let epoch = &mut self.epochs[usize::from(slot)];
+        *epoch = epoch.wrapping_add(1);
+        ListenerNumber { slot, epoch: *epoch }
+    }
+
     fn next_number(&mut self) -> Option<ListenerNumber> {
         if let Some(slot) = self.free.pop_front() {
-            let epoch = &mut self.epochs[usize::from(slot)];
-            *epoch = epoch.wrapping_add(1);
-            return Some(ListenerNumber { slot, epoch: *epoch });
+            return Some(self.next_epoch(slot));
         }
         let slot = u16::try_from(self.listeners.len()).ok()?;
         self.listeners.add();
