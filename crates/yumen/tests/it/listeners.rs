@@ -1,6 +1,7 @@
 //! Listeners of the configuration: opened, changed and closed while the gateway runs.
 
 mod handover;
+mod scopes;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
