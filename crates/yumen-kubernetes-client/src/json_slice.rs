@@ -41,6 +41,12 @@ pub(crate) fn members(text: &[u8]) -> Result<Vec<MemberSpan>, MalformedJson> {
     }
 }
 
+/// The text of the first member with a key.
+pub(crate) fn find<'t>(text: &'t [u8], members: &[MemberSpan], key: &str) -> Option<&'t [u8]> {
+    let member = members.iter().find(|one| &text[one.key.clone()] == key.as_bytes())?;
+    Some(&text[member.value.clone()])
+}
+
 /// The elements of the array at the start of `text`, in order.
 pub(crate) fn elements(text: &[u8]) -> Result<Vec<Range<usize>>, MalformedJson> {
     let mut found = Vec::new();

@@ -200,12 +200,7 @@ fn without_managed_fields(text: &[u8], metadata: Range<usize>) -> Result<Bytes, 
 impl ObjectPage {
     pub(crate) fn decode(text: &[u8]) -> Result<ObjectPage, String> {
         let members = json_slice::members(text).map_err(cut)?;
-        let find = |key: &str| {
-            members
-                .iter()
-                .find(|one| &text[one.key.clone()] == key.as_bytes())
-                .map(|one| &text[one.value.clone()])
-        };
+        let find = |key: &str| json_slice::find(text, &members, key);
         let metadata = find("metadata").ok_or("list without metadata")?;
         let metadata: ListMetadata =
             serde_json::from_slice(metadata).map_err(|error| format!("list metadata: {error}"))?;
@@ -228,12 +223,7 @@ impl ObjectPage {
 impl WatchLine {
     pub(crate) fn decode(text: &[u8]) -> Result<WatchLine, String> {
         let members = json_slice::members(text).map_err(cut)?;
-        let find = |key: &str| {
-            members
-                .iter()
-                .find(|one| &text[one.key.clone()] == key.as_bytes())
-                .map(|one| &text[one.value.clone()])
-        };
+        let find = |key: &str| json_slice::find(text, &members, key);
         let object = find("object").ok_or("watch line without object")?;
         match find("type").ok_or("watch line without type")? {
             b"\"ADDED\"" | b"\"MODIFIED\"" => {

@@ -54,6 +54,21 @@ pub(crate) async fn take_proxy_header(
 /// Peeks until the header is complete, then reads only the header: TLS needs the bytes behind it.
 async fn read_proxy_header(tcp: &mut TcpConnection) -> io::Result<Option<ProxyAddresses>> {
     let mut room = [0; HEADER_BYTES_MAX];
+    let parse = |bytes: &[u8]| match proxy_protocol::parse(bytes).map_err(io::Error::other)? {
+        ProxyHeader::Complete { used, ends } => Ok(Some((used, ends))),
+        ProxyHeader::Partial => Ok(None),
+    };
+    let (used, ends) = peek(tcp, &mut room, parse).await?;
+    rustix::net::recv(tcp.register()?, &mut room[..used], RecvFlags::empty())?;
+    Ok(ends)
+}
+
+/// Peeks at the first bytes of a connection until they are complete for `parse`. They stay in the socket.
+async fn peek<T>(
+    tcp: &mut TcpConnection,
+    room: &mut [u8],
+    parse: impl Fn(&[u8]) -> io::Result<Option<T>>,
+) -> io::Result<T> {
     loop {
         tcp.register()?.readable().await?;
         // Checked before the peek, so that bytes that arrive in between are seen.
@@ -64,23 +79,16 @@ async fn read_proxy_header(tcp: &mut TcpConnection) -> io::Result<Option<ProxyAd
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            match proxy_protocol::parse(&room[..count]).map_err(io::Error::other)? {
-                ProxyHeader::Complete { used, ends } => Ok((used, ends)),
-                // Clears the readiness, so that the reactor reports further bytes.
-                ProxyHeader::Partial => Err(io::ErrorKind::WouldBlock.into()),
-            }
+            // Clears the readiness, so that the reactor reports further bytes.
+            parse(&room[..count])?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
         });
         match looked {
-            // After FIN the socket stays readable, so a partial header would be peeked forever.
+            // After FIN the socket stays readable, so incomplete bytes would be peeked forever.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && has_left => {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-            Ok((used, ends)) => {
-                rustix::net::recv(&*stream, &mut room[..used], RecvFlags::empty())?;
-                return Ok(ends);
-            }
+            looked => return looked,
         }
     }
 }
@@ -115,31 +123,11 @@ pub(crate) async fn passes_through(worker: &Worker, tcp: &mut TcpConnection, cli
 /// Peeks until the ClientHello is complete; returns its server name.
 async fn peek_server_name(tcp: &mut TcpConnection) -> io::Result<Option<Box<str>>> {
     let mut room = vec![0; HELLO_BYTES_MAX];
-    loop {
-        tcp.register()?.readable().await?;
-        // Checked before the peek, so that bytes that arrive in between are seen.
-        let has_left = tcp.has_left();
-        let stream = tcp.register()?;
-        let looked = stream.try_io(Interest::READABLE, || {
-            let (count, _) = rustix::net::recv(&*stream, &mut room[..], RecvFlags::PEEK)?;
-            if count == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            match client_hello::parse(&room[..count]).map_err(io::Error::other)? {
-                ClientHelloPeek::Complete(name) => Ok(name),
-                // Clears the readiness, so that the reactor reports further bytes.
-                ClientHelloPeek::Partial => Err(io::ErrorKind::WouldBlock.into()),
-            }
-        });
-        match looked {
-            // After FIN the socket stays readable, so a partial ClientHello would be peeked forever.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && has_left => {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            looked => return looked,
-        }
-    }
+    let parse = |bytes: &[u8]| match client_hello::parse(bytes).map_err(io::Error::other)? {
+        ClientHelloPeek::Complete(name) => Ok(Some(name)),
+        ClientHelloPeek::Partial => Ok(None),
+    };
+    peek(tcp, &mut room, parse).await
 }
 
 /// Prepares a stream for routing: SNI of the passthrough or TLS handshake, by the protocol of the listener.
