@@ -266,14 +266,14 @@ fn a_broken_object_of_owners_with_different_rights_closes() {
     let wide = route("wide", json!({ "uri": "/*", "upstream": nodes("10.0.0.9") }));
     let first = vec![wide, with("a", sound.clone(), "10.0.0.1"), ssl("good")];
     let compiled = compiler.apply(first, 1);
-    assert_eq!(get(&compiled, "/a"), "a 10.0.0.1:80 ");
+    assert_eq!(get(&compiled, "/a"), "a 10.0.0.1:80");
     assert!(compiled.snapshot.certificate("a.test").is_some());
     // A match that cannot be read: the route refuses what it matched.
     let broken = json!({ "name": "x-a", "regex": "([" });
     let compiled = compiler.apply(vec![with("a", broken, "10.0.0.2"), ssl("bad")], 2);
-    assert_eq!(get(&compiled, "/a"), "a none ");
+    assert_eq!(get(&compiled, "/a"), "a 503");
     assert!(compiled.snapshot.certificate("a.test").is_none());
     assert!(compiled.problems.iter().all(|problem| !problem.last_good), "{:?}", compiled.problems);
     let compiled = compiler.apply(vec![with("a", sound, "10.0.0.2"), ssl("good")], 3);
-    assert_eq!(get(&compiled, "/a"), "a 10.0.0.2:80 ");
+    assert_eq!(get(&compiled, "/a"), "a 10.0.0.2:80");
 }
