@@ -151,6 +151,7 @@ def check_api_outage(scene: RobustnessScene) -> None:
         wait_for("the last good state", lambda: responds(target), BRIDGE_SECONDS)
         scene.note(f"kill without API server to served: {time.monotonic() - begin:.1f} s")
         check("unreachable" in scene.status(address, "/yumen/v1/problems")[1], "no problem about the API server")
+        check('"last_good"' in scene.status(address, "/status")[1], "/status does not name the origin")
         states = list(scene.data_folder(pod).glob("last-good*"))
         check(states, "no last good state was kept")
         for state in states:

@@ -37,7 +37,8 @@ pub(crate) enum ConfigSource {
 impl ConfigSource {
     pub(crate) fn origin(&self) -> StateOrigin {
         match self {
-            ConfigSource::File | ConfigSource::Kubernetes(_) => StateOrigin::Store,
+            ConfigSource::File => StateOrigin::Store,
+            ConfigSource::Kubernetes(status) => status.origin(),
             ConfigSource::Embedded(fallback) => fallback.status(),
             ConfigSource::Etcd(store) => store.status().origin,
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use tokio::sync::{mpsc, watch};
@@ -21,7 +21,9 @@ use yumen_kubernetes_client::{
     ApiClient, LeaseElection, LeaseSettings, LeaseView, RawObject, RawObjectChange, StatusWriter,
     WatchOutput, WatchReport, WatchSet, WatchStage, WatchTarget,
 };
-use yumen_store::{LastGoodTask, MemoryStore, ResourceKey, Store, TextSeal, load_last_good, open_keyring};
+use yumen_store::{
+    LastGoodTask, MemoryStore, ResourceKey, StateOrigin, Store, TextSeal, load_last_good, open_keyring,
+};
 
 use super::api_paths::{self, ServedVersions};
 use super::certificate_reader::CertificateReader;
@@ -407,6 +409,7 @@ impl ClusterController {
             let _ = self.parts.control.messages.send(ControlMessage::State(state, Vec::new()));
         }
         self.stage = StartStage::Settled;
+        self.parts.status.set_origin(StateOrigin::Store);
         self.parts.status.is_published.store(true, Relaxed);
         self.parts.status.is_settled.store(true, Relaxed);
         self.keep_last_good();
@@ -425,6 +428,12 @@ impl ClusterController {
             Ok(state) => {
                 tracing::warn!(reason, ?missing, "API server unavailable, serving the last good state");
                 self.stage = StartStage::Bridged;
+                let since = SystemTime::now();
+                self.parts.status.set_origin(StateOrigin::LastGood {
+                    reason: reason.clone(),
+                    since,
+                    damage: None,
+                });
                 self.parts.status.is_published.store(true, Relaxed);
                 let resources = state.resources();
                 // Before the state is sent: an empty state would count as a configuration in force.

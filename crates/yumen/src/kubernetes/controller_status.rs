@@ -1,8 +1,10 @@
 //! State of the controller, for metrics, `/status` and readiness.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
+use yumen_store::StateOrigin;
 
 /// State of the controller, for metrics and `/status`.
 pub(crate) struct KubernetesStatus {
@@ -15,6 +17,8 @@ pub(crate) struct KubernetesStatus {
     /// Whether the process lingers before its end: it accepts connections until load balancers have left it.
     pub(crate) is_ending: AtomicBool,
     pub(crate) translations: AtomicU64,
+    /// The origin of the configuration in force.
+    origin: Mutex<StateOrigin>,
 }
 
 impl KubernetesStatus {
@@ -26,7 +30,16 @@ impl KubernetesStatus {
             is_leader: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             translations: AtomicU64::new(0),
+            origin: Mutex::new(StateOrigin::Store),
         }
+    }
+
+    pub(crate) fn origin(&self) -> StateOrigin {
+        self.origin.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_origin(&self, origin: StateOrigin) {
+        *self.origin.lock().unwrap_or_else(PoisonError::into_inner) = origin;
     }
 
     /// The member `store` of `/status`.
