@@ -29,7 +29,7 @@ mod upstreams;
 pub use certificates::{CertificateInspector, CertificateNames};
 pub use delta::{DesiredObject, ObjectPath, TranslationDelta};
 pub use model::{
-    ClusterChange, ClusterKind, ClusterObject, DecodeError, ObjectKey, ObjectMeta, WatchedContent,
+    ClusterChange, ClusterKind, ClusterObject, DecodeError, ObjectKey, ObjectMeta, OwningGateway, WatchedContent,
     WatchedKind, decode,
 };
 pub use resources::{ResourceChange, ResourceName, TranslatedKind, TranslatedResource};

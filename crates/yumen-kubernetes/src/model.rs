@@ -60,7 +60,7 @@ pub(crate) use http_route::{
 };
 pub(crate) use ingress_class::IngressClassSpec;
 pub use kind::{ClusterKind, WatchedContent, WatchedKind};
-pub use meta::ObjectMeta;
+pub use meta::{ObjectMeta, OwningGateway};
 pub(crate) use meta::{LabelMap, LabelSelector};
 pub use object::{ClusterChange, ClusterObject, ObjectKey};
 pub(crate) use object::{LeanObject, ObjectBody, SpecObject};

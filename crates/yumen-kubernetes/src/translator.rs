@@ -5,7 +5,7 @@ use std::sync::Arc;
 use yumen_base::time::Now;
 
 use crate::certificates::CertificateInspector;
-use crate::delta::TranslationDelta;
+use crate::delta::{DesiredObject, TranslationDelta};
 use crate::engine::{TrackedView, TranslationEngine, TranslationUnit, UnitOutput};
 use crate::model::{ClusterChange, ClusterObject, ObjectKey};
 use crate::settings::TranslationSettings;
@@ -35,6 +35,18 @@ impl ClusterTranslator {
             self.engine.change(change, now);
         }
         self.engine.run(now, translate)
+    }
+
+    /// Tries again to find target ports for the Gateways that have none: a freed port is held for a minute. Returns the
+    /// differences that follow; without such a Gateway there are none.
+    pub fn retry_ports(&mut self, now: Now) -> TranslationDelta {
+        self.engine.retry_ports();
+        self.engine.run(now, translate)
+    }
+
+    /// All objects that the leader shall write, in the form that the newest change gave them.
+    pub fn desired_objects(&self) -> Vec<DesiredObject> {
+        self.engine.desired_objects()
     }
 
     /// An object as of the newest change, with its observed version and status.
