@@ -59,6 +59,7 @@ fn translate(unit: &TranslationUnit, view: &TrackedView<'_>) -> UnitOutput {
     match unit {
         TranslationUnit::Class(name) => gateway::translate_class(view, name),
         TranslationUnit::Gateway(key) => gateway::translate_gateway(view, key),
+        TranslationUnit::RouteKinds(key) => routes::translate_route_kinds(view, key),
         TranslationUnit::GatewaySlices(key) => gateway::translate_gateway_slices(view, key),
         TranslationUnit::SharedPorts => gateway::translate_shared_ports(view),
         TranslationUnit::Policy(key) => policy::translate_policy(view, key),

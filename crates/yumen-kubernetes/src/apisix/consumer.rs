@@ -75,7 +75,7 @@ fn auth_plugins(
     object: &ApisixConsumerObject,
     defects: &mut Vec<SpecDefect>,
 ) -> Map<String, Value> {
-    let mut plugins = Map::new();
+    let mut all = Map::new();
     for (member, parameter) in &object.spec.auth_parameter {
         let Some(method) = METHODS.iter().find(|method| method.member == &**member) else {
             let message = format!("authParameter.{member} is not supported");
@@ -88,10 +88,14 @@ fn auth_plugins(
                 .and_then(|secret| method.read_secret(secret)),
             (None, None) => Err(format!("authParameter.{member} needs value or secretRef")),
         };
+        let settings = settings.and_then(|settings| {
+            let alone = Map::from_iter([(method.plugin.to_owned(), settings)]);
+            plugins::refuse_references(view, key, alone)
+        });
         match settings {
-            Ok(settings) => drop(plugins.insert(method.plugin.to_owned(), settings)),
+            Ok(settings) => all.extend(settings),
             Err(message) => defects.push(SpecDefect::new(format!("plugins.{}", method.plugin), message)),
         }
     }
-    plugins
+    all
 }

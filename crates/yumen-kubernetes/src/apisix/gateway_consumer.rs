@@ -7,10 +7,11 @@ use yumen_config::resource::is_plain_id;
 
 use super::consumer::{WrittenConsumer, is_taken, write_consumer};
 use super::credentials::method_of;
+use super::plugins::refuse_references;
 use super::{finish_members, plugins, report};
 use crate::engine::{TrackedView, UnitOutput};
 use crate::gateway_proxy::scopes_of_gateway;
-use crate::grants::granted_secret;
+use crate::grants::{GrantQuestion, granted_secret, is_permitted};
 use crate::model::{
     ClusterKind, ConsumerCredential, GatewayClassObject, GatewayConsumerObject, GatewayObject, ObjectKey,
 };
@@ -24,7 +25,18 @@ pub(super) fn translate(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOutput {
     let scopes = scopes_of_gateway(view, &gateway);
     let mut defects = Vec::new();
     let mut needs = Vec::new();
-    if scopes.is_empty() {
+    let question = GrantQuestion {
+        from: ClusterKind::GatewayConsumer,
+        from_namespace: &key.namespace,
+        to_group: gateway.kind.api().group,
+        to_kind: gateway.kind.name(),
+        to_namespace: &gateway.namespace,
+        to_name: &gateway.name,
+    };
+    if !is_permitted(view, question) {
+        let message = format!("no ReferenceGrant in namespace {} permits it", gateway.namespace);
+        defects.push(SpecDefect::new("gatewayRef", message));
+    } else if scopes.is_empty() {
         // A consumer without scopes would be known to the listeners of the node's settings.
         defects.push(SpecDefect::new("gatewayRef", format!("{gateway} serves no listener")));
     } else if is_taken(view, &key.namespace, &key.name) {
@@ -38,7 +50,9 @@ pub(super) fn translate(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOutput {
     if let Some(consumer) = needs.first().map(|name: &ResourceName| name.id.clone()) {
         for (position, credential) in object.spec.credentials.iter().enumerate() {
             // One that cannot be built is left out and admits no client, as those of an ApisixConsumer.
-            match credential_members(view, key, credential) {
+            let members = credential_members(view, key, credential)
+                .and_then(|members| refuse_references(view, key, members));
+            match members {
                 Ok(mut members) => {
                     finish_members(&mut members, key, object.meta.created_s, &[]);
                     let id = format!("{consumer}/credentials/{}", credential_id(position, credential));

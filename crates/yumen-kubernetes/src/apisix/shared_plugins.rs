@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
 use yumen_config::resource::is_plain_id;
 
+use super::plugins::refuse_references;
 use super::{WrittenPlugins, report, write_plugin_set};
 use crate::engine::{TrackedView, UnitOutput};
 use crate::gateway_proxy::{proxies_in_use, scopes_of_gateway};
@@ -45,6 +47,8 @@ pub(crate) fn translate_shared_plugins(view: &TrackedView<'_>) -> UnitOutput {
                 let message =
                     format!("{owner}, which is older, has metadata of the plugin: these have no effect");
                 report::warn(&mut output, &key, &path, message);
+            } else if let Err(message) = refused(view, &key, plugin, settings) {
+                report::warn(&mut output, &key, &path, format!("{message}: these have no effect"));
             } else if settings.is_object() && is_plain_id(plugin) {
                 owners.insert(plugin.to_string(), key.clone());
                 output.add_resource(TranslatedKind::PluginMetadata, plugin.clone(), settings);
@@ -59,4 +63,9 @@ pub(crate) fn translate_shared_plugins(view: &TrackedView<'_>) -> UnitOutput {
         }
     }
     output
+}
+
+fn refused(view: &TrackedView<'_>, key: &ObjectKey, plugin: &str, settings: &Value) -> Result<(), String> {
+    let alone = Map::from_iter([(plugin.to_owned(), settings.clone())]);
+    refuse_references(view, key, alone).map(drop)
 }

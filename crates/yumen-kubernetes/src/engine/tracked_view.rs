@@ -14,7 +14,7 @@ use super::scheduler::TranslationContext;
 use super::unit::TranslationUnit;
 use crate::certificates::CertificateInspector;
 use crate::derived::{
-    GatewayReport, ParentOutput, PolicyOutput, SectionKey, SharedPortTable, StreamRouteCandidate,
+    GatewayReport, ParentOutput, PolicyOutput, RouteKindConflicts, SectionKey, SharedPortTable, StreamRouteCandidate,
 };
 use crate::model::{
     ClusterKind, ConfigMapObject, LabelMap, LeanObject, NamespaceObject, ObjectKey, SecretObject,
@@ -216,6 +216,14 @@ impl<'t> TrackedView<'t> {
     pub(crate) fn policy(&self, key: &ObjectKey) -> Option<&'t Arc<PolicyOutput>> {
         match self.derived(TranslationUnit::Policy(key.clone()))? {
             DerivedOutput::Policy(policy) => Some(policy),
+            _ => None,
+        }
+    }
+
+    /// The routes that an older route of the other kind keeps from a Gateway or ListenerSet.
+    pub(crate) fn route_kind_conflicts(&self, parent: &ObjectKey) -> Option<&'t Arc<RouteKindConflicts>> {
+        match self.derived(TranslationUnit::RouteKinds(parent.clone()))? {
+            DerivedOutput::RouteKinds(conflicts) => Some(conflicts),
             _ => None,
         }
     }
