@@ -81,7 +81,12 @@ pub(crate) fn proxies_in_use<'t>(view: &TrackedView<'t>) -> Vec<UsedProxy<'t>> {
         let gateways: Vec<ObjectKey> = naming.map(|(gateway, _)| gateway_key(gateway)).collect();
         let is_of_node = ingress.contains(&key);
         let is_of_class = of_class || is_of_node;
-        (is_of_class || !gateways.is_empty()).then_some(UsedProxy { object, gateways, is_of_node, is_of_class })
+        (is_of_class || !gateways.is_empty()).then_some(UsedProxy {
+            object,
+            gateways,
+            is_of_node,
+            is_of_class,
+        })
     };
     proxies.into_iter().filter_map(used).collect()
 }

@@ -49,11 +49,8 @@ pub(crate) fn owning_gateway(service: &ServiceObject) -> Option<(ObjectKey, &Own
     let meta = &service.meta;
     let is_managed = meta.labels.get(MANAGED_BY).is_some_and(|manager| &**manager == MANAGER);
     let owner = meta.owner.as_deref().filter(|_| is_managed)?;
-    let gateway = ObjectKey {
-        kind: ClusterKind::Gateway,
-        namespace: meta.namespace.clone(),
-        name: owner.name.clone(),
-    };
+    let gateway =
+        ObjectKey { kind: ClusterKind::Gateway, namespace: meta.namespace.clone(), name: owner.name.clone() };
     (*service_name(&gateway.name) == *meta.name).then_some((gateway, owner))
 }
 
@@ -204,8 +201,9 @@ impl PortAllocator {
             all.filter(|port| !self.taken.contains(port) && !proposed.contains(port))
         };
         let unobserved = candidates().find(|port| !is_observed(*port) && !is_waiting(*port));
-        let port = unobserved
-            .or_else(|| candidates().find(|port| is_observed(*port) && !is_real(*port) && !is_waiting(*port)));
+        let port = unobserved.or_else(|| {
+            candidates().find(|port| is_observed(*port) && !is_real(*port) && !is_waiting(*port))
+        });
         match port {
             Some(port) => drop(self.proposed.insert(claim.clone(), port)),
             None => drop(self.starved.insert(claim.gateway.clone())),

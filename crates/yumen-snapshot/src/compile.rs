@@ -55,6 +55,7 @@ use yumen_config::{InvalidSettings, Kind, Resource, RuleViolation};
 use yumen_plugin::{Carry, PluginChain, PluginRegistry};
 
 use crate::router::{RequestRules, Router};
+use crate::snapshot::ScopedTerms;
 use crate::snapshot::Snapshot;
 use crate::streams::StreamRouter;
 use context::CompileContext;
@@ -64,10 +65,9 @@ use plugin_bindings::PluginBindings;
 use route::StagedRoute;
 use staged_objects::StagedObjects;
 use stream::StagedStream;
-use crate::snapshot::ScopedTerms;
 use tables::{
-    ScopedConsumers, DownstreamTables, ExternalInputs, InputEffect, ObjectTexts, ProblemLedger,
-    ReferenceGraph, RoutedObjects, SetOfNames, UpstreamSlots,
+    DownstreamTables, ExternalInputs, InputEffect, ObjectTexts, ProblemLedger, ReferenceGraph, RoutedObjects,
+    ScopedConsumers, SetOfNames, UpstreamSlots,
 };
 
 pub use certificate::{

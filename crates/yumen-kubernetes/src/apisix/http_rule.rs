@@ -141,10 +141,7 @@ fn plugin_set(
         // Its plugins may hold secrets of that namespace, so the resource must not name them.
         let message = format!(
             "No ReferenceGrant in namespace {} permits {} of namespace {} to refer to {}.",
-            key.namespace,
-            route.kind,
-            route.namespace,
-            key.kind
+            key.namespace, route.kind, route.namespace, key.kind
         );
         return Err(SpecDefect::new("plugin_config_id", message));
     }

@@ -174,7 +174,8 @@ fn units_run_only_if_a_fact_that_they_read_differs() {
     assert_eq!(puts(&delta), [r#"scopes/g!count {"count":0}"#, r#"scopes/h!count {"count":2}"#]);
     // A parent that is no longer accepted releases its routes.
     let bare = put(ClusterKind::Gateway, "h", json!({}));
-    let delta = case.check(vec![bare], &["gateway h", "kinds h", "slices h", "route r", "route s", "status h"]);
+    let delta =
+        case.check(vec![bare], &["gateway h", "kinds h", "slices h", "route r", "route s", "status h"]);
     assert_eq!(puts(&delta), [r#"scopes/h!count {"count":0}"#]);
 }
 

@@ -14,7 +14,8 @@ use super::scheduler::TranslationContext;
 use super::unit::TranslationUnit;
 use crate::certificates::CertificateInspector;
 use crate::derived::{
-    GatewayReport, ParentOutput, PolicyOutput, RouteKindConflicts, SectionKey, SharedPortTable, StreamRouteCandidate,
+    GatewayReport, ParentOutput, PolicyOutput, RouteKindConflicts, SectionKey, SharedPortTable,
+    StreamRouteCandidate,
 };
 use crate::model::{
     ClusterKind, ConfigMapObject, LabelMap, LeanObject, NamespaceObject, ObjectKey, SecretObject,

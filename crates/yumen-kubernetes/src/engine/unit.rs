@@ -57,7 +57,10 @@ impl TranslationUnit {
                 ]
             }
             ClusterKind::ListenerSet => {
-                vec![TranslationUnit::RouteKinds(key.clone()), TranslationUnit::ListenerSetStatus(key.clone())]
+                vec![
+                    TranslationUnit::RouteKinds(key.clone()),
+                    TranslationUnit::ListenerSetStatus(key.clone()),
+                ]
             }
             ClusterKind::BackendTlsPolicy => {
                 vec![TranslationUnit::Policy(key.clone()), TranslationUnit::PolicyStatus(key.clone())]

@@ -6,15 +6,13 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::addresses;
+use super::class::is_own_class;
 use super::sections::ListenerSection;
 use crate::delta::{ObjectIntent, ObjectPath};
-use super::class::is_own_class;
 use crate::derived::{ConditionReason, GatewayPort};
 use crate::engine::{IndexKey, TrackedView};
 use crate::model::{ClusterKind, GatewayObject, ListenerSetObject, ObjectKey, ServiceObject};
-use crate::ports::{
-    MANAGED_BY, MANAGER, PortClaim, cut_name, observed_ports, owning_gateway, service_name,
-};
+use crate::ports::{MANAGED_BY, MANAGER, PortClaim, cut_name, observed_ports, owning_gateway, service_name};
 use crate::settings::GatewayMode;
 
 /// The ports of a Gateway, in ascending order.

@@ -108,7 +108,9 @@ fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Ar
 }
 
 /// The controlling owner, if it is a Gateway: others are not read, and objects have many.
-fn owning_gateway<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<OwningGateway>>, D::Error> {
+fn owning_gateway<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Box<OwningGateway>>, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct WrittenOwner {

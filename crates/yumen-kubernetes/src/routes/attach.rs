@@ -75,11 +75,8 @@ fn sections_of(
         let message = format!("{} {}/{} is not accepted.", key.kind, key.namespace, key.name);
         return Err(ConditionReason::new("NoMatchingParent", message));
     }
-    let named: Vec<&SectionOutput> = parent
-        .sections
-        .iter()
-        .filter(|section| names_section(reference, section))
-        .collect();
+    let named: Vec<&SectionOutput> =
+        parent.sections.iter().filter(|section| names_section(reference, section)).collect();
     if named.is_empty() {
         return Err(ConditionReason::new("NoMatchingParent", no_section_message(reference, key)));
     }

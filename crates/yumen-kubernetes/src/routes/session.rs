@@ -8,8 +8,17 @@ use super::timing::milliseconds;
 use crate::model::{ObjectKey, SessionPersistence};
 
 /// Fields with a meaning of their own in requests or responses, beside those that frame a message.
-const NO_SESSION_FIELDS: [&str; 9] =
-    ["content-encoding", "content-type", "cookie", "date", "expect", "host", "server", "set-cookie", "trailer"];
+const NO_SESSION_FIELDS: [&str; 9] = [
+    "content-encoding",
+    "content-type",
+    "cookie",
+    "date",
+    "expect",
+    "host",
+    "server",
+    "set-cookie",
+    "trailer",
+];
 
 /// The member `session` of a route.
 pub(super) fn session_value(
@@ -30,7 +39,8 @@ pub(super) fn session_value(
         let message = format!("sessionPersistence.sessionName {name:?} is no name of a cookie or header");
         return Err(RuleDefect::unsupported(message));
     }
-    if is_header && NO_SESSION_FIELDS.iter().chain(&FRAMING_FIELDS).any(|field| name.eq_ignore_ascii_case(field))
+    if is_header
+        && NO_SESSION_FIELDS.iter().chain(&FRAMING_FIELDS).any(|field| name.eq_ignore_ascii_case(field))
     {
         let message =
             format!("sessionPersistence.sessionName {name:?} is a header that cannot carry a session");

@@ -1,7 +1,7 @@
 //! Objects that are nothing but plugins (plugin configs, consumer groups, global rules), and plugin metadata.
 
-use yumen_config::{Kind, decode};
 use yumen_config::resource as config;
+use yumen_config::{Kind, decode};
 
 use super::names::ObjectName;
 use super::plugin_settings::PluginOwner;

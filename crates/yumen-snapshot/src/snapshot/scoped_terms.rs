@@ -70,3 +70,6 @@ impl Snapshot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

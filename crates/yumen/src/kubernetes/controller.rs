@@ -14,8 +14,8 @@ use yumen_base::Problem;
 use yumen_config::Resource;
 use yumen_config::node::{KubernetesConfig, SecretText};
 use yumen_kubernetes::{
-    ClusterChange, ClusterKind, ClusterTranslator, DesiredObject, ObjectKey, ResourceChange, ResourceName, TranslationDelta,
-    TranslationSettings, WatchedContent, decode,
+    ClusterChange, ClusterKind, ClusterTranslator, DesiredObject, ObjectKey, ResourceChange, ResourceName,
+    TranslationDelta, TranslationSettings, WatchedContent, decode,
 };
 use yumen_kubernetes_client::{
     ApiClient, LeaseElection, LeaseSettings, LeaseView, RawObject, RawObjectChange, StatusWriter,
@@ -259,7 +259,7 @@ impl ClusterController {
             return;
         }
         if kind == ClusterKind::CustomResourceDefinition {
-            recheck_groups(&report.output, &tasks.watches);
+            api_paths::recheck_groups(&report.output, &tasks.watches);
         }
         match report.output {
             WatchOutput::Replaced(objects) => {
@@ -586,18 +586,4 @@ async fn next_change(lease: &mut LeaseView) -> bool {
         Some(is_held) => is_held,
         None => std::future::pending().await,
     }
-}
-
-/// Looks up the versions of the groups whose definitions changed.
-fn recheck_groups(output: &WatchOutput, watches: &WatchSet) {
-    let names: Vec<&str> = match output {
-        WatchOutput::Replaced(objects) => objects.iter().map(|object| &*object.name).collect(),
-        WatchOutput::Changed(RawObjectChange::Put(object) | RawObjectChange::Delete(object)) => {
-            vec![&object.name]
-        }
-        _ => return,
-    };
-    // A definition is named `plural.group`.
-    let groups: BTreeSet<&str> = names.iter().filter_map(|name| Some(name.split_once('.')?.1)).collect();
-    groups.iter().for_each(|group| watches.recheck_group(group));
 }

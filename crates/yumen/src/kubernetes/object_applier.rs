@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use yumen_base::Problem;
 use yumen_kubernetes::{DesiredObject, ObjectKey};
 use yumen_kubernetes_client::{ApiClient, ApiError, LeaseView, ObjectAddress, ObjectPatch, PatchMethod};
@@ -25,6 +26,23 @@ struct ApplierState {
     failures: BTreeMap<ObjectKey, String>,
     /// Versions that the newest writes made.
     written: BTreeMap<ObjectKey, Arc<str>>,
+    /// Objects that others changed, and the time of their next write: two controllers that disagree must not write
+    /// without a pause.
+    changed: BTreeSet<ObjectKey>,
+    changed_until: Option<Instant>,
+}
+
+impl ApplierState {
+    /// Makes changed objects due, if their pause is over. Returns the time until then.
+    fn take_changed(&mut self, now: Instant) -> Option<Duration> {
+        let until = self.changed_until?;
+        if until > now {
+            return Some(until - now);
+        }
+        self.changed_until = None;
+        self.due.append(&mut self.changed);
+        None
+    }
 }
 
 struct SharedApplier {
@@ -82,11 +100,17 @@ impl ObjectApplier {
     pub(super) fn restore(&self, key: &ObjectKey, version: Option<&str>) {
         let mut state = self.shared.state();
         let is_ours = version.is_some() && state.written.get(key).map(|written| &**written) == version;
-        if !is_ours && matches!(state.desired.get(key), Some(DesiredObject::Apply(..))) {
-            state.due.insert(key.clone());
-            drop(state);
-            self.shared.changed.notify_one();
+        if is_ours || !matches!(state.desired.get(key), Some(DesiredObject::Apply(..))) {
+            return;
         }
+        if version.is_some() {
+            state.changed.insert(key.clone());
+            state.changed_until.get_or_insert_with(|| Instant::now() + PAUSE);
+        } else {
+            state.due.insert(key.clone());
+        }
+        drop(state);
+        self.shared.changed.notify_one();
     }
 
     /// Writes that fail at present.
@@ -120,8 +144,9 @@ async fn write(
             state.due = state.desired.keys().cloned().collect();
         }
         was_held = is_held;
+        let wait = shared.state().take_changed(Instant::now());
         let has_failed = is_held && write_due(&client, &lease, &versions, &shared).await;
-        let pause = if has_failed { PAUSE } else { Duration::from_secs(3600) };
+        let pause = if has_failed { PAUSE } else { wait.unwrap_or(Duration::from_secs(3600)) };
         tokio::select! {
             () = shared.changed.notified() => {}
             held = lease.changed() => if held.is_none() { return },
@@ -222,7 +247,8 @@ async fn apply(client: &ApiClient, at: &ObjectAddress, form: &Value) -> Result<A
     let method = match &existing {
         Some(existing) => {
             if !is_of_owner(&existing.json, &form["metadata"]["ownerReferences"][0]["uid"]) {
-                let message = "an object of this name exists that does not belong to the Gateway; delete or rename it";
+                let message =
+                    "an object of this name exists that does not belong to the Gateway; delete or rename it";
                 return Err(ApiError::Unusable(message.to_owned()));
             }
             // A precondition: an object that replaced this one meanwhile is not touched.
@@ -271,7 +297,8 @@ impl OwnedMetadata {
     fn owner(&self) -> Option<&str> {
         let is_managed = self.labels.get("app.kubernetes.io/managed-by").is_some_and(|by| by == "yumen");
         let owner = self.owner_references.iter().find(|owner| owner.controller).filter(|_| is_managed)?;
-        let is_gateway = owner.kind == "Gateway" && owner.api_version.starts_with("gateway.networking.k8s.io/");
+        let is_gateway =
+            owner.kind == "Gateway" && owner.api_version.starts_with("gateway.networking.k8s.io/");
         is_gateway.then_some(&*owner.uid)
     }
 }

@@ -131,7 +131,8 @@ impl ManifestObjects {
         let short = version.rsplit('/').next().unwrap_or_default();
         let known = kind.api().versions;
         if !known.contains(&short) {
-            let message = format!("version {version} is not one that the gateway reads; known: {}", known.join(", "));
+            let message =
+                format!("version {version} is not one that the gateway reads; known: {}", known.join(", "));
             doubts.push(("apiVersion".to_owned(), message));
         }
         doubts.extend(unknown_members(kind, value));

@@ -33,7 +33,15 @@ static KNOWN: [KnownMembers; 15] = [
     row(
         &[ClusterKind::Gateway],
         "",
-        &["gatewayClassName", "listeners", "addresses", "infrastructure", "allowedListeners", "tls", "defaultScope"],
+        &[
+            "gatewayClassName",
+            "listeners",
+            "addresses",
+            "infrastructure",
+            "allowedListeners",
+            "tls",
+            "defaultScope",
+        ],
     ),
     row(&[ClusterKind::ListenerSet], "", &["parentRef", "listeners"]),
     row(GATEWAYS, "listeners[]", &["name", "hostname", "port", "protocol", "tls", "allowedRoutes"]),
@@ -72,15 +80,10 @@ pub(super) fn unknown_members(kind: ClusterKind, object: &Value) -> Vec<(String,
     found
 }
 
-fn visit(
-    value: &Value,
-    at: String,
-    parts: &[&str],
-    members: &[&str],
-    found: &mut Vec<(String, String)>,
-) {
+fn visit(value: &Value, at: String, parts: &[&str], members: &[&str], found: &mut Vec<(String, String)>) {
     let Some((part, rest)) = parts.split_first() else {
-        let unknown = value.as_object().into_iter().flatten().filter(|(name, _)| !members.contains(&name.as_str()));
+        let unknown =
+            value.as_object().into_iter().flatten().filter(|(name, _)| !members.contains(&name.as_str()));
         found.extend(unknown.map(|(name, _)| {
             let message = format!("is no member of the API and has no effect; known: {}", members.join(", "));
             (format!("{at}.{name}"), message)
