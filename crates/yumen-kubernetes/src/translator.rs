@@ -74,3 +74,6 @@ fn translate(unit: &TranslationUnit, view: &TrackedView<'_>) -> UnitOutput {
         TranslationUnit::ListenerSetStatus(key) => gateway::translate_listener_set_status(view, key),
     }
 }
+
+#[cfg(test)]
+mod tests;
