@@ -3,7 +3,7 @@ use yumen_config::{Kind, Resource};
 use yumen_plugin::ClientInfo;
 
 use crate::compile::{Compiler, ConfigChange};
-use crate::testing::compiler;
+use crate::testing::{TestWorker, compiler};
 use crate::{CompileOutput, Snapshot};
 
 fn put(kind: Kind, id: &str, value: Value) -> ConfigChange {
@@ -36,7 +36,7 @@ fn consumer(name: &str, key: &str, scopes: Value) -> ConfigChange {
 }
 
 fn client(snapshot: &Snapshot, listener: Option<&str>) -> ClientInfo {
-    let mut client = ClientInfo::default();
+    let mut client = TestWorker::default().client;
     if let Some(id) = listener {
         client.listener = snapshot.listeners().find(|one| *one.id == *id).expect("a listener").number;
     }
