@@ -34,6 +34,8 @@ pub enum PatchMethod {
     Merge,
     /// Server-side apply by the field manager `yumen`, taking over fields of others. Creates a missing object.
     Apply,
+    /// Server-side apply for an object that does not exist: a field that another manager set meanwhile is a conflict.
+    ApplyUnforced,
 }
 
 /// A change of one object.
@@ -131,8 +133,10 @@ impl ApiClient {
         push_query(&mut target, "fieldManager", FIELD_MANAGER);
         let media_type = match patch.method {
             PatchMethod::Merge => "application/merge-patch+json",
-            PatchMethod::Apply => {
-                push_query(&mut target, "force", "true");
+            PatchMethod::Apply | PatchMethod::ApplyUnforced => {
+                if patch.method == PatchMethod::Apply {
+                    push_query(&mut target, "force", "true");
+                }
                 // JSON is YAML; the media type for JSON is not served by all supported releases.
                 "application/apply-patch+yaml"
             }

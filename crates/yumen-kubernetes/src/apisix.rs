@@ -18,6 +18,9 @@ mod route_backends;
 mod shared_plugins;
 mod tls;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use crate::engine::{TrackedView, UnitOutput};
@@ -54,9 +57,18 @@ pub(crate) fn translate_plugin_set(view: &TrackedView<'_>, key: &ObjectKey) -> U
             .map(|object| (&object.spec.plugins, object.meta.created_s)),
     };
     if let Some((entries, created_s)) = found {
-        write_plugin_set(view, key, plugin_set_name(key), entries, created_s, &mut output);
+        let set = WrittenPlugins { entries, created_s, scopes: None };
+        write_plugin_set(view, key, plugin_set_name(key), set, &mut output);
     }
     output
+}
+
+/// The members of a resource that has plugins only.
+struct WrittenPlugins<'w> {
+    entries: &'w [ListedPlugin],
+    created_s: i64,
+    /// The scopes of a global rule; empty for the listeners of the node's settings.
+    scopes: Option<BTreeSet<Arc<str>>>,
 }
 
 /// Writes a resource that has plugins only. Returns the parts that cannot be followed.
@@ -64,15 +76,17 @@ fn write_plugin_set(
     view: &TrackedView<'_>,
     key: &ObjectKey,
     name: ResourceName,
-    entries: &[ListedPlugin],
-    created_s: i64,
+    written: WrittenPlugins<'_>,
     output: &mut UnitOutput,
 ) -> Vec<SpecDefect> {
     let mut defects = Vec::new();
-    let plugins = plugins::plugins_value(view, key, entries, &mut defects);
+    let plugins = plugins::plugins_value(view, key, written.entries, &mut defects);
     let mut members = Map::new();
     members.insert("plugins".to_owned(), plugins.into());
-    finish_members(&mut members, key, created_s, &defects);
+    if let Some(scopes) = &written.scopes {
+        members.insert("scopes".to_owned(), scopes_value(scopes));
+    }
+    finish_members(&mut members, key, written.created_s, &defects);
     output.add_resource(name.kind, name.id, &members.into());
     defects
 }
@@ -85,8 +99,13 @@ fn translate_global_rule(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOutput 
     }
     let id = format!("{}/{}!rule", key.namespace, key.name);
     let name = ResourceName::new(TranslatedKind::GlobalRules, id);
-    let entries = &object.spec.plugins;
-    let defects = write_plugin_set(view, key, name.clone(), entries, object.meta.created_s, &mut output);
+    // As all kinds of v2, it concerns the listeners of the node's settings.
+    let set = WrittenPlugins {
+        entries: &object.spec.plugins,
+        created_s: object.meta.created_s,
+        scopes: Some(BTreeSet::new()),
+    };
+    let defects = write_plugin_set(view, key, name.clone(), set, &mut output);
     report::add_status(&mut output, key, object.meta.generation, &defects, vec![name]);
     output
 }
@@ -116,6 +135,10 @@ fn translate_upstream_status(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOut
         report::warn_without_effect(&mut output, key, "spec.subsets");
     }
     output
+}
+
+fn scopes_value(scopes: &BTreeSet<Arc<str>>) -> Value {
+    scopes.iter().map(|scope| Value::from(&**scope)).collect()
 }
 
 /// Adds the members that all resources have, and the mark of a broken one.

@@ -35,6 +35,8 @@ pub enum DesiredObject {
     AddFinalizer(ObjectPath, &'static str),
     /// The name is removed from `metadata.finalizers`.
     RemoveFinalizer(ObjectPath, &'static str),
+    /// Nothing is to be added to an object of a user any more: a write that waits is dropped.
+    Leave(ObjectPath),
 }
 
 /// The state of an object that a unit requires.
@@ -47,13 +49,13 @@ pub(crate) enum ObjectIntent {
 
 impl DesiredObject {
     /// The change that follows from a new intent, or from the end of one.
-    pub(crate) fn from_intent(path: ObjectPath, intent: Option<ObjectIntent>) -> Option<DesiredObject> {
+    pub(crate) fn from_intent(path: ObjectPath, intent: Option<ObjectIntent>) -> DesiredObject {
         match intent {
-            Some(ObjectIntent::Apply(value)) => Some(DesiredObject::Apply(path, value)),
-            Some(ObjectIntent::AddFinalizer(name)) => Some(DesiredObject::AddFinalizer(path, name)),
-            Some(ObjectIntent::RemoveFinalizer(name)) => Some(DesiredObject::RemoveFinalizer(path, name)),
-            // The end of an intent on an object of a user is its fulfilment.
-            None => path.is_owned().then_some(DesiredObject::Remove(path)),
+            Some(ObjectIntent::Apply(value)) => DesiredObject::Apply(path, value),
+            Some(ObjectIntent::AddFinalizer(name)) => DesiredObject::AddFinalizer(path, name),
+            Some(ObjectIntent::RemoveFinalizer(name)) => DesiredObject::RemoveFinalizer(path, name),
+            None if path.is_owned() => DesiredObject::Remove(path),
+            None => DesiredObject::Leave(path),
         }
     }
 }

@@ -7,6 +7,7 @@
 mod gateway_report;
 mod parent;
 mod policy_output;
+mod route_kind_conflicts;
 mod stream_candidate;
 mod upstream_key;
 
@@ -15,5 +16,6 @@ pub(crate) use gateway_report::{
 };
 pub(crate) use parent::{AllowedNamespaces, ParentOutput, SectionOutput, SectionProtocol};
 pub(crate) use policy_output::{BackendTlsRules, PolicyOutput, PolicyVerdict};
+pub(crate) use route_kind_conflicts::RouteKindConflicts;
 pub(crate) use stream_candidate::StreamRouteCandidate;
 pub(crate) use upstream_key::{SectionKey, UpstreamFlavor, UpstreamKey, UpstreamSource};

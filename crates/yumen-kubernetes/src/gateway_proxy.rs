@@ -1,9 +1,9 @@
 //! GatewayProxies: those that classes and Gateways of this controller name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::TrackedView;
+use crate::engine::{IndexKey, TrackedView};
 use crate::model::{
     ClusterKind, GatewayClassObject, GatewayObject, GatewayProxyObject, IngressClassObject, ObjectKey,
 };
@@ -44,31 +44,83 @@ fn key_of_ingress_class(class: &IngressClassObject) -> Option<ObjectKey> {
         .then(|| proxy_key(namespace, &parameters.name))
 }
 
+/// A GatewayProxy in use.
+pub(crate) struct UsedProxy<'t> {
+    pub(crate) object: &'t Arc<GatewayProxyObject>,
+    /// The Gateways that name it, or whose class does.
+    pub(crate) gateways: Vec<ObjectKey>,
+    /// Whether an IngressClass names it, so that it concerns the listeners of the node's settings.
+    pub(crate) is_of_node: bool,
+    /// Whether a GatewayClass or an IngressClass names it.
+    pub(crate) is_of_class: bool,
+}
+
 /// The GatewayProxies in use, the oldest first.
-pub(crate) fn proxies_in_use<'t>(view: &TrackedView<'t>) -> Vec<&'t Arc<GatewayProxyObject>> {
-    let proxies = view.list_all::<GatewayProxyObject>(ClusterKind::GatewayProxy);
+pub(crate) fn proxies_in_use<'t>(view: &TrackedView<'t>) -> Vec<UsedProxy<'t>> {
+    let mut proxies = view.list_all::<GatewayProxyObject>(ClusterKind::GatewayProxy);
     // Without any, the classes and Gateways need not be read.
     if proxies.is_empty() {
-        return proxies;
+        return Vec::new();
     }
-    let controller = &view.settings().controller_name;
-    let classes = view.list_all::<GatewayClassObject>(ClusterKind::GatewayClass).into_iter();
-    let classes: Vec<_> = classes.filter(|class| class.spec.controller_name == *controller).collect();
-    let names: BTreeSet<&Arc<str>> = classes.iter().map(|class| &class.meta.name).collect();
-    let gateways = view.list_all::<GatewayObject>(ClusterKind::Gateway).into_iter();
-    let gateways = gateways.filter(|gateway| names.contains(&gateway.spec.gateway_class_name));
-    let ingress = view.list_all::<IngressClassObject>(ClusterKind::IngressClass).into_iter();
-    let ingress = ingress.filter(|class| class.spec.controller == *controller);
-    let used: BTreeSet<ObjectKey> = (classes.iter().filter_map(|class| key_of_class(class)))
-        .chain(gateways.filter_map(|gateway| key_of_gateway(gateway)))
-        .chain(ingress.filter_map(|class| key_of_ingress_class(class)))
-        .collect();
-    let mut proxies: Vec<_> = (proxies.into_iter())
-        .filter(|proxy| used.contains(&proxy_key(&proxy.meta.namespace, &proxy.meta.name)))
-        .collect();
     // The list is in order of namespace and name already; the sort is stable.
     proxies.sort_by_key(|proxy| proxy.meta.created_s);
-    proxies
+    let classes = own_classes(view);
+    let by_class: BTreeMap<&Arc<str>, Option<ObjectKey>> =
+        classes.iter().map(|class| (&class.meta.name, key_of_class(class))).collect();
+    let gateways: Vec<_> = (view.list_all::<GatewayObject>(ClusterKind::Gateway).into_iter())
+        .filter_map(|gateway| Some((gateway, by_class.get(&gateway.spec.gateway_class_name)?)))
+        .collect();
+    let ingress: BTreeSet<ObjectKey> =
+        own_ingress_classes(view).iter().filter_map(|class| key_of_ingress_class(class)).collect();
+    let used = |object: &'t Arc<GatewayProxyObject>| {
+        let key = proxy_key(&object.meta.namespace, &object.meta.name);
+        let of_class = by_class.values().flatten().any(|named| *named == key);
+        let naming = gateways.iter().filter(|(gateway, of_class)| {
+            of_class.as_ref() == Some(&key) || key_of_gateway(gateway).as_ref() == Some(&key)
+        });
+        let gateways: Vec<ObjectKey> = naming.map(|(gateway, _)| gateway_key(gateway)).collect();
+        let is_of_node = ingress.contains(&key);
+        let is_of_class = of_class || is_of_node;
+        (is_of_class || !gateways.is_empty()).then_some(UsedProxy {
+            object,
+            gateways,
+            is_of_node,
+            is_of_class,
+        })
+    };
+    proxies.into_iter().filter_map(used).collect()
+}
+
+/// Whether a namespace is that of the operator: the GatewayProxy that a class of the controller names is in it.
+pub(crate) fn is_of_operator(view: &TrackedView<'_>, namespace: &str) -> bool {
+    let of_gateways = own_classes(view).into_iter().filter_map(|class| key_of_class(class));
+    let of_ingress = own_ingress_classes(view).into_iter().filter_map(|class| key_of_ingress_class(class));
+    of_gateways.chain(of_ingress).any(|proxy| *proxy.namespace == *namespace)
+}
+
+/// The scopes of the listeners of a Gateway and its ListenerSets that are served, in order.
+pub(crate) fn scopes_of_gateway(view: &TrackedView<'_>, gateway: &ObjectKey) -> BTreeSet<Arc<str>> {
+    let sets = view.index(IndexKey::ListenerSetsOf(gateway.clone()));
+    let parents = std::iter::once(gateway).chain(sets).filter_map(|parent| view.parent(parent));
+    let sections = parents.filter(|parent| parent.gateway == *gateway).flat_map(|parent| &parent.sections);
+    sections.filter_map(|section| section.scope.clone()).collect()
+}
+
+fn own_classes<'t>(view: &TrackedView<'t>) -> Vec<&'t Arc<GatewayClassObject>> {
+    let mut classes = view.list_all::<GatewayClassObject>(ClusterKind::GatewayClass);
+    classes.retain(|class| class.spec.controller_name == view.settings().controller_name);
+    classes
+}
+
+fn own_ingress_classes<'t>(view: &TrackedView<'t>) -> Vec<&'t Arc<IngressClassObject>> {
+    let mut classes = view.list_all::<IngressClassObject>(ClusterKind::IngressClass);
+    classes.retain(|class| class.spec.controller == view.settings().controller_name);
+    classes
+}
+
+fn gateway_key(gateway: &GatewayObject) -> ObjectKey {
+    let (namespace, name) = (gateway.meta.namespace.clone(), gateway.meta.name.clone());
+    ObjectKey { kind: ClusterKind::Gateway, namespace, name }
 }
 
 fn is_proxy(group: &str, kind: &str) -> bool {

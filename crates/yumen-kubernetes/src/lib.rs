@@ -29,8 +29,8 @@ mod upstreams;
 pub use certificates::{CertificateInspector, CertificateNames};
 pub use delta::{DesiredObject, ObjectPath, TranslationDelta};
 pub use model::{
-    ClusterChange, ClusterKind, ClusterObject, DecodeError, ObjectKey, ObjectMeta, WatchedContent,
-    WatchedKind, decode,
+    ClusterChange, ClusterKind, ClusterObject, DecodeError, ObjectKey, ObjectMeta, OwningGateway,
+    WatchedContent, WatchedKind, decode,
 };
 pub use resources::{ResourceChange, ResourceName, TranslatedKind, TranslatedResource};
 pub use settings::{GatewayMode, TranslationSettings};

@@ -61,8 +61,8 @@ pub(crate) use http_route::{
 };
 pub(crate) use ingress_class::IngressClassSpec;
 pub use kind::{ClusterKind, WatchedContent, WatchedKind};
-pub use meta::ObjectMeta;
 pub(crate) use meta::{LabelMap, LabelSelector};
+pub use meta::{ObjectMeta, OwningGateway};
 pub use object::{ClusterChange, ClusterObject, ObjectKey};
 pub(crate) use object::{LeanObject, ObjectBody, SpecObject};
 pub(crate) use references::{BackendReference, ExtensionReference, ObjectReference, ParentReference};

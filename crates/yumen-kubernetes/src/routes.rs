@@ -15,6 +15,7 @@ mod host_names;
 mod http;
 mod http_actions;
 mod http_match;
+mod kind_conflicts;
 mod path_edits;
 mod pattern_budget;
 mod plan;
@@ -31,6 +32,7 @@ use yumen_base::problem::Problem;
 use crate::engine::{TrackedView, UnitOutput};
 use crate::model::{ClusterKind, GrpcRouteObject, HttpRouteObject, ObjectKey, StreamRouteObject};
 
+pub(crate) use kind_conflicts::translate_route_kinds;
 pub(crate) use stream::translate_stream_section;
 
 pub(crate) fn translate_route(view: &TrackedView<'_>, route: &ObjectKey) -> UnitOutput {

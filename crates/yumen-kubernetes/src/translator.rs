@@ -5,7 +5,7 @@ use std::sync::Arc;
 use yumen_base::time::Now;
 
 use crate::certificates::CertificateInspector;
-use crate::delta::TranslationDelta;
+use crate::delta::{DesiredObject, TranslationDelta};
 use crate::engine::{TrackedView, TranslationEngine, TranslationUnit, UnitOutput};
 use crate::model::{ClusterChange, ClusterObject, ObjectKey};
 use crate::settings::TranslationSettings;
@@ -37,6 +37,18 @@ impl ClusterTranslator {
         self.engine.run(now, translate)
     }
 
+    /// Tries again to find target ports for the Gateways that have none: a freed port is held for a minute. Returns the
+    /// differences that follow; without such a Gateway there are none.
+    pub fn retry_ports(&mut self, now: Now) -> TranslationDelta {
+        self.engine.retry_ports();
+        self.engine.run(now, translate)
+    }
+
+    /// All objects that the leader shall write, in the form that the newest change gave them.
+    pub fn desired_objects(&self) -> Vec<DesiredObject> {
+        self.engine.desired_objects()
+    }
+
     /// An object as of the newest change, with its observed version and status.
     pub fn object(&self, key: &ObjectKey) -> Option<&ClusterObject> {
         self.engine.object(key)
@@ -47,6 +59,7 @@ fn translate(unit: &TranslationUnit, view: &TrackedView<'_>) -> UnitOutput {
     match unit {
         TranslationUnit::Class(name) => gateway::translate_class(view, name),
         TranslationUnit::Gateway(key) => gateway::translate_gateway(view, key),
+        TranslationUnit::RouteKinds(key) => routes::translate_route_kinds(view, key),
         TranslationUnit::GatewaySlices(key) => gateway::translate_gateway_slices(view, key),
         TranslationUnit::SharedPorts => gateway::translate_shared_ports(view),
         TranslationUnit::Policy(key) => policy::translate_policy(view, key),
@@ -61,3 +74,6 @@ fn translate(unit: &TranslationUnit, view: &TrackedView<'_>) -> UnitOutput {
         TranslationUnit::ListenerSetStatus(key) => gateway::translate_listener_set_status(view, key),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,19 +64,33 @@ type Names = imbl::GenericHashMap<
 pub struct ConsumerIndex {
     by_name: Names,
     by_key: Vec<(&'static str, Keys)>,
+    /// The consumers of all scopes, behind those of one scope.
+    shared: Option<Arc<ConsumerIndex>>,
 }
 
 impl ConsumerIndex {
     /// The identity for `key` of the authentication plugin `plugin`.
     pub fn find(&self, plugin: &str, key: &[u8]) -> Option<&ConsumerIdentity> {
         // Few plugins authenticate, so that a search is cheaper than a hash.
-        let (_, keys) = self.by_key.iter().find(|(name, _)| *name == plugin)?;
-        keys.get(key).map(Arc::as_ref)
+        let keys = self.by_key.iter().find(|(name, _)| *name == plugin).map(|(_, keys)| keys);
+        match keys.and_then(|keys| keys.get(key)) {
+            Some(identity) => Some(identity),
+            None => self.shared.as_ref()?.find(plugin, key),
+        }
+    }
+
+    /// The same index in front of another: a name or key that it lacks is looked up there.
+    pub fn before(mut self, shared: &Arc<ConsumerIndex>) -> ConsumerIndex {
+        self.shared = Some(shared.clone());
+        self
     }
 
     /// The consumer with this name.
     pub fn named(&self, username: &str) -> Option<&Consumer> {
-        self.by_name.get(username).map(Arc::as_ref)
+        match self.by_name.get(username) {
+            Some(consumer) => Some(consumer),
+            None => self.shared.as_ref()?.named(username),
+        }
     }
 
     /// Adds or replaces a consumer.

@@ -55,6 +55,7 @@ use yumen_config::{InvalidSettings, Kind, Resource, RuleViolation};
 use yumen_plugin::{Carry, PluginChain, PluginRegistry};
 
 use crate::router::{RequestRules, Router};
+use crate::snapshot::ScopedTerms;
 use crate::snapshot::Snapshot;
 use crate::streams::StreamRouter;
 use context::CompileContext;
@@ -65,8 +66,8 @@ use route::StagedRoute;
 use staged_objects::StagedObjects;
 use stream::StagedStream;
 use tables::{
-    ConsumerDirectory, DownstreamTables, ExternalInputs, InputEffect, ObjectTexts, ProblemLedger,
-    ReferenceGraph, RoutedObjects, SetOfNames, UpstreamSlots,
+    DownstreamTables, ExternalInputs, InputEffect, ObjectTexts, ProblemLedger, ReferenceGraph, RoutedObjects,
+    ScopedConsumers, SetOfNames, UpstreamSlots,
 };
 
 pub use certificate::{
@@ -116,15 +117,16 @@ pub struct Compiler {
     routes: RoutedObjects<Router, StagedRoute>,
     stream_routes: RoutedObjects<StreamRouter, StagedStream>,
     staged: StagedObjects,
-    consumers: ConsumerDirectory,
+    consumers: ScopedConsumers,
     downstream: DownstreamTables,
     upstreams: UpstreamSlots,
     inputs: ExternalInputs,
     references: ReferenceGraph,
     bindings: PluginBindings,
     problems: ProblemLedger,
-    /// The plugins of all global rules.
+    /// The plugins of the global rules for the listeners of the node's settings.
     global_chain: Arc<PluginChain>,
+    scope_rules: Arc<ScopedTerms<Arc<PluginChain>>>,
     /// Counts changes of anything but endpoints.
     chain_generation: u64,
     /// Changes since unused names of carried state were removed.
@@ -195,13 +197,14 @@ impl Compiler {
             texts: ObjectTexts::default(),
             stream_routes: RoutedObjects::new(StreamRouter::default()),
             staged: StagedObjects::default(),
-            consumers: ConsumerDirectory::default(),
+            consumers: ScopedConsumers::default(),
             upstreams: UpstreamSlots::default(),
             inputs: ExternalInputs::default(),
             references: ReferenceGraph::default(),
             bindings: PluginBindings::default(),
             problems: ProblemLedger::default(),
             global_chain: Arc::default(),
+            scope_rules: Arc::default(),
             chain_generation: 0,
             unswept_changes: 0,
         }

@@ -1,6 +1,7 @@
 //! The compiled configuration that workers serve from until the next one is published.
 
 mod by_listener;
+mod scoped_terms;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -16,6 +17,7 @@ use crate::streams::StreamRouter;
 use crate::upstream::{Upstream, UpstreamSlotId};
 
 pub use by_listener::ScopeOfRequest;
+pub(crate) use scoped_terms::ScopedTerms;
 
 /// By slot.
 pub(crate) type Upstreams = imbl::Vector<Option<Arc<Upstream>>>;
@@ -25,9 +27,10 @@ pub(crate) type Upstreams = imbl::Vector<Option<Arc<Upstream>>>;
 pub struct Snapshot {
     /// Revision of the resources it was compiled from.
     pub revision: u64,
-    /// The plugins of the global rules, rule after rule, each rule in its own order.
+    /// The plugins of the global rules, rule after rule, each rule in its own order, for the listeners of the node's
+    /// settings.
     pub global: Arc<PluginChain>,
-    /// All consumers.
+    /// The consumers for the listeners of the node's settings.
     pub consumers: ConsumerIndex,
     /// The routes without scopes, which serve the listeners of the node's settings.
     pub router: Router,
@@ -40,6 +43,10 @@ pub struct Snapshot {
     pub(crate) requests_client_certificates: bool,
     pub(crate) chains: u64,
     pub(crate) no_rules: Arc<PluginChain>,
+    /// For the listeners of the configuration.
+    pub(crate) scope_rules: Arc<ScopedTerms<Arc<PluginChain>>>,
+    /// For the listeners of the configuration.
+    pub(crate) scope_consumers: Arc<ScopedTerms<ConsumerIndex>>,
     /// Limiters of rebuilt upstreams, whose queues are woken at publication.
     pub(crate) recalled: Box<[Weak<UpstreamLimiter>]>,
 }
@@ -62,15 +69,6 @@ impl Snapshot {
         let mut routes = self.router.routes();
         self.scopes().for_each(|scope| routes.extend(scope.router.routes()));
         routes
-    }
-
-    /// The global rules for requests of a route, or of none.
-    pub fn global_rules(&self, route: Option<&Route>) -> &PluginChain {
-        match route {
-            // The rules of such a route are an empty chain, so callers need no second case.
-            Some(route) if route.skips_global_rules => &self.no_rules,
-            _ => &self.global,
-        }
     }
 
     /// The upstream in a slot.

@@ -10,6 +10,7 @@ mod controller;
 mod controller_status;
 mod manifests;
 mod object_applier;
+mod object_gate;
 mod reference_reader;
 mod status_board;
 

@@ -21,6 +21,11 @@ pub struct ConsumerSpec {
     #[serde(default)]
     #[schemars(schema_with = "common::plugins_schema")]
     pub plugins: Option<Plugins>,
+    /// Ids of the scopes in whose requests the consumer is known; absent means all requests, an empty list the
+    /// listeners of the node's settings. Beyond APISIX.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("uniqueItems" = true))]
+    pub scopes: Option<Vec<ResourceId>>,
     /// A description for people.
     #[schemars(length(max = 256))]
     pub desc: Option<String>,

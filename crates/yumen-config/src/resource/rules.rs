@@ -9,7 +9,7 @@ use super::{Kind, resource_type};
 
 /// Declares a resource that consists of plugins.
 macro_rules! plugin_set {
-    ($(#[$doc:meta])* $name:ident, $kind:expr) => {
+    ($(#[$doc:meta])* $name:ident, $kind:expr $(, $(#[$field_doc:meta])* $field:ident: $type:ty)*) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
@@ -29,6 +29,7 @@ macro_rules! plugin_set {
             /// Settings by plugin name.
             #[schemars(schema_with = "common::plugins_schema")]
             pub plugins: Plugins,
+            $($(#[$field_doc])* pub $field: $type,)*
             /// Creation time, in seconds since 1970.
             pub create_time: Option<i64>,
             /// Time of the last change, in seconds since 1970.
@@ -48,7 +49,12 @@ plugin_set!(
 plugin_set!(
     /// Plugins that run for every request.
     GlobalRule,
-    Kind::GlobalRules
+    Kind::GlobalRules,
+    /// Ids of the scopes whose requests run the plugins; absent means all requests, an empty list the listeners of the
+    /// node's settings. Beyond APISIX.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("uniqueItems" = true))]
+    scopes: Option<Vec<ResourceId>>
 );
 
 plugin_set!(

@@ -1,9 +1,12 @@
 //! ApisixConsumer.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::credentials::{METHODS, from_value};
-use super::{class, finish_members, plugins, report};
+use super::{class, finish_members, plugins, report, scopes_value};
 use crate::engine::{TrackedView, UnitOutput};
 use crate::grants::granted_secret;
 use crate::model::{ApisixConsumerObject, ClusterKind, ObjectKey};
@@ -20,7 +23,9 @@ pub(super) fn translate(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOutput {
     let (mut unusable, mut defects) = (Vec::new(), Vec::new());
     let mut all = auth_plugins(view, key, object, &mut unusable);
     all.extend(plugins::plugins_value(view, key, &object.spec.plugins, &mut defects));
-    let name = write_consumer(&mut output, key, object.meta.created_s, all, &mut defects);
+    let consumer =
+        WrittenConsumer { created_s: object.meta.created_s, plugins: all, scopes: BTreeSet::new() };
+    let name = write_consumer(&mut output, key, consumer, &mut defects);
     defects.extend(unusable);
     report::add_status(&mut output, key, object.meta.generation, &defects, name.into_iter().collect());
     output
@@ -33,12 +38,19 @@ pub(super) fn is_taken(view: &TrackedView<'_>, namespace: &str, name: &str) -> b
     object.is_some_and(|object| class::is_served(view, object.spec.ingress_class_name.as_deref()))
 }
 
+/// The members of a consumer.
+pub(super) struct WrittenConsumer {
+    pub(super) created_s: i64,
+    pub(super) plugins: Map<String, Value>,
+    /// Empty for the listeners of the node's settings.
+    pub(super) scopes: BTreeSet<Arc<str>>,
+}
+
 /// Writes a consumer, whose name is `{namespace}_{name}`. Without a valid name there is none.
 pub(super) fn write_consumer(
     output: &mut UnitOutput,
     key: &ObjectKey,
-    created_s: i64,
-    plugins: Map<String, Value>,
+    written: WrittenConsumer,
     defects: &mut Vec<SpecDefect>,
 ) -> Option<ResourceName> {
     let username = format!("{}_{}", key.namespace, key.name);
@@ -49,8 +61,9 @@ pub(super) fn write_consumer(
     }
     let mut members = Map::new();
     members.insert("username".to_owned(), username.as_str().into());
-    members.insert("plugins".to_owned(), plugins.into());
-    finish_members(&mut members, key, created_s, defects);
+    members.insert("plugins".to_owned(), written.plugins.into());
+    members.insert("scopes".to_owned(), scopes_value(&written.scopes));
+    finish_members(&mut members, key, written.created_s, defects);
     let name = ResourceName::new(TranslatedKind::Consumers, username);
     output.add_resource(name.kind, name.id.clone(), &members.into());
     Some(name)
@@ -62,7 +75,7 @@ fn auth_plugins(
     object: &ApisixConsumerObject,
     defects: &mut Vec<SpecDefect>,
 ) -> Map<String, Value> {
-    let mut plugins = Map::new();
+    let mut all = Map::new();
     for (member, parameter) in &object.spec.auth_parameter {
         let Some(method) = METHODS.iter().find(|method| method.member == &**member) else {
             let message = format!("authParameter.{member} is not supported");
@@ -75,10 +88,14 @@ fn auth_plugins(
                 .and_then(|secret| method.read_secret(secret)),
             (None, None) => Err(format!("authParameter.{member} needs value or secretRef")),
         };
+        let settings = settings.and_then(|settings| {
+            let alone = Map::from_iter([(method.plugin.to_owned(), settings)]);
+            plugins::refuse_references(view, key, alone)
+        });
         match settings {
-            Ok(settings) => drop(plugins.insert(method.plugin.to_owned(), settings)),
+            Ok(settings) => all.extend(settings),
             Err(message) => defects.push(SpecDefect::new(format!("plugins.{}", method.plugin), message)),
         }
     }
-    plugins
+    all
 }

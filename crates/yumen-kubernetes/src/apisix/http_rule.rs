@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::expressions::vars_value;
-use super::plugins::plugins_value;
-use super::route_backends::http_backends;
+use super::plugins::{plugins_value, refuse_references};
+use super::route_backends::{RuleBackends, http_backends};
 use crate::engine::{TrackedView, UnitOutput};
+use crate::grants::{GrantQuestion, is_permitted};
 use crate::model::{
     ApisixAuthentication, ApisixHttpMatch, ApisixHttpRule, ApisixPluginListObject, ClusterKind, ObjectKey,
 };
@@ -20,6 +21,9 @@ pub(super) struct RuleMembers {
     pub(super) missing: Vec<String>,
     /// The plugins that the resource names.
     pub(super) plugin_set: Option<ResourceName>,
+    /// A reference that is not permitted. The rule answers 503 then; its last good version must not stay, or a permission
+    /// could not be revoked.
+    pub(super) denied: Option<SpecDefect>,
 }
 
 pub(super) fn rule_members(
@@ -36,13 +40,25 @@ pub(super) fn rule_members(
     if rule.priority != 0 {
         members.insert("priority".to_owned(), rule.priority.into());
     }
-    let plugin_set = plugin_set(view, route, rule, &mut defects);
+    let plugin_set = match plugin_set(view, route, rule, &mut defects) {
+        Ok(plugin_set) => plugin_set,
+        Err(denied) => {
+            members.insert("backends".to_owned(), RuleBackends::default().value());
+            let denied = Some(denied);
+            return RuleMembers { members, defects, missing: Vec::new(), plugin_set: None, denied };
+        }
+    };
     if let Some(key) = &plugin_set {
         members.insert("plugin_config_id".to_owned(), (&*plugin_set_name(key).id).into());
         output.plugin_sets.insert(key.clone());
     }
     let mut plugins = plugins_value(view, route, &rule.plugins, &mut defects);
-    add_authentication(&rule.authentication, &mut plugins, &mut defects);
+    let mut authentication = Map::new();
+    add_authentication(&rule.authentication, &mut authentication, &mut defects);
+    match refuse_references(view, route, authentication) {
+        Ok(authentication) => plugins.extend(authentication),
+        Err(message) => defects.push(SpecDefect::new("plugins", message)),
+    }
     if !plugins.is_empty() {
         members.insert("plugins".to_owned(), plugins.into());
     }
@@ -59,7 +75,7 @@ pub(super) fn rule_members(
         members.insert("enable_websocket".to_owned(), enabled.into());
     }
     let plugin_set = plugin_set.map(|key| plugin_set_name(&key));
-    RuleMembers { members, defects, missing: backends.missing, plugin_set }
+    RuleMembers { members, defects, missing: backends.missing, plugin_set, denied: None }
 }
 
 fn add_match(written: &ApisixHttpMatch, members: &mut Map<String, Value>, defects: &mut Vec<SpecDefect>) {
@@ -104,18 +120,35 @@ fn plugin_set(
     route: &ObjectKey,
     rule: &ApisixHttpRule,
     defects: &mut Vec<SpecDefect>,
-) -> Option<ObjectKey> {
-    let name = rule.plugin_config_name.as_ref().filter(|name| !name.is_empty())?;
+) -> Result<Option<ObjectKey>, SpecDefect> {
+    let name = rule.plugin_config_name.as_ref().filter(|name| !name.is_empty());
+    let Some(name) = name else { return Ok(None) };
     let namespace = rule.plugin_config_namespace.as_ref().filter(|namespace| !namespace.is_empty());
     let key = ObjectKey {
         kind: ClusterKind::ApisixPluginConfig,
         namespace: namespace.unwrap_or(&route.namespace).clone(),
         name: name.clone(),
     };
+    let question = GrantQuestion {
+        from: route.kind,
+        from_namespace: &route.namespace,
+        to_group: key.kind.api().group,
+        to_kind: key.kind.name(),
+        to_namespace: &key.namespace,
+        to_name: &key.name,
+    };
+    if !is_permitted(view, question) {
+        // Its plugins may hold secrets of that namespace, so the resource must not name them.
+        let message = format!(
+            "No ReferenceGrant in namespace {} permits {} of namespace {} to refer to {}.",
+            key.namespace, route.kind, route.namespace, key.kind
+        );
+        return Err(SpecDefect::new("plugin_config_id", message));
+    }
     if view.get::<ApisixPluginListObject>(&key).is_none() {
         defects.push(SpecDefect::new("plugin_config_id", format!("{key} does not exist")));
     }
-    Some(key)
+    Ok(Some(key))
 }
 
 fn add_authentication(

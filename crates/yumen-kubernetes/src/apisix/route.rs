@@ -21,13 +21,14 @@ pub(super) fn translate(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOutput {
     let mut findings = RouteFindings::default();
     for (position, rule) in object.spec.http.iter().enumerate() {
         let found = rule_members(view, key, rule, &mut output);
-        let RuleMembers { mut members, mut defects, missing, plugin_set } = found;
+        let RuleMembers { mut members, mut defects, missing, plugin_set, denied } = found;
         findings.check_name(&rule.name, &mut defects);
         finish_members(&mut members, key, object.meta.created_s, &defects);
         let id = format!("{}/{}!apisix!{position:02}", key.namespace, key.name);
         let name = ResourceName::new(TranslatedKind::Routes, id);
         output.add_resource(name.kind, name.id.clone(), &members.into());
         findings.needs.extend(plugin_set);
+        defects.extend(denied);
         findings.add(name, format!("http[{position}]"), defects, missing);
         if rule
             .backends

@@ -24,6 +24,8 @@ impl ConditionReason {
 pub(crate) struct GatewayReport {
     /// Why the Gateway is not accepted.
     pub(crate) refusal: Option<ConditionReason>,
+    /// Why the Gateway can have no Service.
+    pub(crate) blocked: Option<ConditionReason>,
     /// Why the client certificate for backends cannot be used.
     pub(crate) unresolved: Option<ConditionReason>,
     /// Whether a listener serves clients without a valid certificate although it validates them.

@@ -8,7 +8,8 @@ use yumen_base::problem::Problem;
 
 use crate::delta::{ObjectIntent, ObjectPath};
 use crate::derived::{
-    GatewayReport, ParentOutput, PolicyOutput, SectionKey, SharedPortTable, StreamRouteCandidate, UpstreamKey,
+    GatewayReport, ParentOutput, PolicyOutput, RouteKindConflicts, SectionKey, SharedPortTable,
+    StreamRouteCandidate, UpstreamKey,
 };
 use crate::model::ObjectKey;
 use crate::resources::{ResourceName, TranslatedKind};
@@ -60,4 +61,5 @@ pub(crate) enum DerivedOutput {
     SharedPorts(Arc<SharedPortTable>),
     Policy(Arc<PolicyOutput>),
     Stream(Arc<StreamRouteCandidate>),
+    RouteKinds(Arc<RouteKindConflicts>),
 }

@@ -29,6 +29,11 @@ impl<K: Ord + Hash + Clone, V: PartialEq + Clone> OwnedTable<K, V> {
         self.entries.get(key).map(|entry| &entry.value)
     }
 
+    /// All values, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.entries.iter().map(|(key, entry)| (key, &entry.value))
+    }
+
     /// Sets a value. Returns whether it differs from the previous one.
     pub(super) fn put(&mut self, owner: &TranslationUnit, key: K, value: V) -> bool {
         match self.entries.get_mut(&key) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::unit::TranslationUnit;
 use crate::derived::SectionKey;
-use crate::model::{ClusterKind, ClusterObject, ObjectBody, ObjectKey};
+use crate::model::{ClusterKind, ClusterObject, ObjectBody, ObjectKey, ParentReference};
 
 /// A fact that a unit read. A change of the fact runs the unit again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +40,8 @@ pub(crate) enum IndexKey {
     RoutePoliciesOf { namespace: Arc<str>, route: Arc<str> },
     /// ListenerSets that extend a Gateway.
     ListenerSetsOf(ObjectKey),
+    /// HTTPRoutes or GRPCRoutes that name a Gateway or ListenerSet.
+    RoutesOf { parent: ObjectKey, kind: ClusterKind },
     /// Gateways of a class.
     GatewaysOf(Arc<str>),
     /// Services of Gateways with a target port.
@@ -82,10 +84,21 @@ pub(super) fn index_keys(object: &ClusterObject) -> Vec<IndexKey> {
             let gateway = parent.filter(|parent| parent.kind == ClusterKind::Gateway);
             gateway.map(IndexKey::ListenerSetsOf).into_iter().collect()
         }
+        ObjectBody::HttpRoute(route) => {
+            parents(ClusterKind::HttpRoute, &namespace(), &route.spec.parent_refs)
+        }
+        ObjectBody::GrpcRoute(route) => {
+            parents(ClusterKind::GrpcRoute, &namespace(), &route.spec.parent_refs)
+        }
         ObjectBody::Gateway(gateway) => vec![IndexKey::GatewaysOf(gateway.spec.gateway_class_name.clone())],
         ObjectBody::Service(service) => crate::ports::observed_ports(service)
             .map(|observed| IndexKey::TargetPort { is_udp: observed.is_udp, port: observed.target })
             .collect(),
         _ => Vec::new(),
     }
+}
+
+fn parents(kind: ClusterKind, namespace: &Arc<str>, references: &[ParentReference]) -> Vec<IndexKey> {
+    let parents = references.iter().filter_map(|reference| reference.key(namespace));
+    parents.map(|parent| IndexKey::RoutesOf { parent, kind }).collect()
 }

@@ -84,6 +84,23 @@ impl TranslationEngine {
         self.objects.find(key)
     }
 
+    /// Marks the Gateways that wait for a target port.
+    pub(crate) fn retry_ports(&mut self) {
+        let starved = self.context.ports.get_mut().take_starved();
+        self.marked.extend(starved.into_iter().map(TranslationUnit::Gateway));
+    }
+
+    /// All objects as they shall be.
+    pub(crate) fn desired_objects(&self) -> Vec<DesiredObject> {
+        if !self.context.settings.take_over {
+            return Vec::new();
+        }
+        let all = self.tables.objects.iter();
+        let desired =
+            all.map(|(path, intent)| DesiredObject::from_intent(path.clone(), Some(intent.clone())));
+        desired.collect()
+    }
+
     /// Stores a change and marks the units that it concerns.
     pub(crate) fn change(&mut self, change: ClusterChange, now: Now) {
         match change {
@@ -120,7 +137,7 @@ impl TranslationEngine {
         self.reported.clear();
         let mut statuses = self.tables.statuses.take_changes();
         let mut objects: Vec<DesiredObject> = (self.tables.objects.take_changes().into_iter())
-            .filter_map(|(path, intent)| DesiredObject::from_intent(path, intent))
+            .map(|(path, intent)| DesiredObject::from_intent(path, intent))
             .collect();
         if !self.context.settings.take_over {
             statuses.clear();

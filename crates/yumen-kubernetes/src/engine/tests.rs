@@ -67,6 +67,7 @@ fn short(unit: &TranslationUnit) -> String {
         TranslationUnit::Route(key) => format!("route {}", key.name),
         TranslationUnit::GatewayStatus(key) => format!("status {}", key.name),
         TranslationUnit::GatewaySlices(key) => format!("slices {}", key.name),
+        TranslationUnit::RouteKinds(key) => format!("kinds {}", key.name),
         TranslationUnit::SharedPorts => "ports".to_owned(),
         TranslationUnit::SharedPlugins => "plugins".to_owned(),
         other => format!("{other:?}"),
@@ -151,6 +152,8 @@ fn units_run_only_if_a_fact_that_they_read_differs() {
             "ports",
             "gateway g",
             "gateway h",
+            "kinds g",
+            "kinds h",
             "slices g",
             "slices h",
             "route r",
@@ -163,7 +166,7 @@ fn units_run_only_if_a_fact_that_they_read_differs() {
     // An equal object.
     assert_eq!(case.check(vec![gateway("g", 80)], &[]), TranslationDelta::default());
     // A change that leaves the parent of routes as it is.
-    case.check(vec![gateway("g", 81)], &["gateway g", "slices g", "status g"]);
+    case.check(vec![gateway("g", 81)], &["gateway g", "kinds g", "slices g", "status g"]);
     // A change that does not move the attachment.
     case.check(vec![route("r", "g", "b")], &["route r"]);
     // A route that moves from one Gateway to the other.
@@ -171,7 +174,8 @@ fn units_run_only_if_a_fact_that_they_read_differs() {
     assert_eq!(puts(&delta), [r#"scopes/g!count {"count":0}"#, r#"scopes/h!count {"count":2}"#]);
     // A parent that is no longer accepted releases its routes.
     let bare = put(ClusterKind::Gateway, "h", json!({}));
-    let delta = case.check(vec![bare], &["gateway h", "slices h", "route r", "route s", "status h"]);
+    let delta =
+        case.check(vec![bare], &["gateway h", "kinds h", "slices h", "route r", "route s", "status h"]);
     assert_eq!(puts(&delta), [r#"scopes/h!count {"count":0}"#]);
 }
 

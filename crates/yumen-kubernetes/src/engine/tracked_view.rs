@@ -14,7 +14,8 @@ use super::scheduler::TranslationContext;
 use super::unit::TranslationUnit;
 use crate::certificates::CertificateInspector;
 use crate::derived::{
-    GatewayReport, ParentOutput, PolicyOutput, SectionKey, SharedPortTable, StreamRouteCandidate,
+    GatewayReport, ParentOutput, PolicyOutput, RouteKindConflicts, SectionKey, SharedPortTable,
+    StreamRouteCandidate,
 };
 use crate::model::{
     ClusterKind, ConfigMapObject, LabelMap, LeanObject, NamespaceObject, ObjectKey, SecretObject,
@@ -100,13 +101,30 @@ impl<'t> TrackedView<'t> {
         &*self.context.certificates
     }
 
-    /// A target port for a port of a Gateway whose Service has none yet; `None` if the range is exhausted.
-    pub(crate) fn propose_port(&self, claim: &PortClaim) -> Option<u16> {
+    /// A target port for a port of a Gateway whose Service has none yet; `None` if the range is exhausted. `is_real`
+    /// is whether a Service with a target port has a right to it.
+    pub(crate) fn propose_port(
+        &self,
+        claim: &PortClaim,
+        is_real: impl Fn(&ObjectKey) -> bool,
+    ) -> Option<u16> {
         let index = |port: u16| IndexKey::TargetPort { is_udp: claim.is_udp, port };
-        let is_observed = |port: u16| self.objects.index(&index(port)).is_some();
-        let port = self.context.ports.borrow_mut().propose(claim, self.now, is_observed)?;
+        let services = |port: u16| self.objects.index(&index(port));
+        let is_observed = |port: u16| services(port).is_some();
+        let is_real = |port: u16| services(port).into_iter().flatten().any(&is_real);
+        let port = self.context.ports.borrow_mut().propose(claim, self.now, is_observed, is_real)?;
         self.record(ReadKey::Index(index(port)));
         Some(port)
+    }
+
+    /// Whether a target port may be bound for Gateways at all.
+    pub(crate) fn is_usable_port(&self, target: u16) -> bool {
+        self.context.ports.borrow().is_usable(target)
+    }
+
+    /// The claim that holds a target port, of those whose Services have it, in order of precedence.
+    pub(crate) fn hold_port(&self, is_udp: bool, target: u16, claims: &[PortClaim]) -> Option<PortClaim> {
+        self.context.ports.borrow_mut().hold(is_udp, target, claims).cloned()
     }
 
     /// Drops the proposals for a Gateway that `open` does not have.
@@ -199,6 +217,14 @@ impl<'t> TrackedView<'t> {
     pub(crate) fn policy(&self, key: &ObjectKey) -> Option<&'t Arc<PolicyOutput>> {
         match self.derived(TranslationUnit::Policy(key.clone()))? {
             DerivedOutput::Policy(policy) => Some(policy),
+            _ => None,
+        }
+    }
+
+    /// The routes that an older route of the other kind keeps from a Gateway or ListenerSet.
+    pub(crate) fn route_kind_conflicts(&self, parent: &ObjectKey) -> Option<&'t Arc<RouteKindConflicts>> {
+        match self.derived(TranslationUnit::RouteKinds(parent.clone()))? {
+            DerivedOutput::RouteKinds(conflicts) => Some(conflicts),
             _ => None,
         }
     }

@@ -17,6 +17,8 @@ pub(crate) enum TranslationUnit {
     ///
     /// [`ParentOutput`]: crate::derived::ParentOutput
     Gateway(ObjectKey),
+    /// The HTTPRoutes and GRPCRoutes that compete for host names of a Gateway or ListenerSet.
+    RouteKinds(ObjectKey),
     /// EndpointSlices of the Service of a Gateway.
     GatewaySlices(ObjectKey),
     /// The verdict on a BackendTLSPolicy.
@@ -49,11 +51,17 @@ impl TranslationUnit {
             ClusterKind::Gateway => {
                 vec![
                     TranslationUnit::Gateway(key.clone()),
+                    TranslationUnit::RouteKinds(key.clone()),
                     TranslationUnit::GatewaySlices(key.clone()),
                     TranslationUnit::GatewayStatus(key.clone()),
                 ]
             }
-            ClusterKind::ListenerSet => vec![TranslationUnit::ListenerSetStatus(key.clone())],
+            ClusterKind::ListenerSet => {
+                vec![
+                    TranslationUnit::RouteKinds(key.clone()),
+                    TranslationUnit::ListenerSetStatus(key.clone()),
+                ]
+            }
             ClusterKind::BackendTlsPolicy => {
                 vec![TranslationUnit::Policy(key.clone()), TranslationUnit::PolicyStatus(key.clone())]
             }
@@ -78,17 +86,18 @@ impl TranslationUnit {
             TranslationUnit::Class(_) => 0,
             TranslationUnit::SharedPorts => 1,
             TranslationUnit::Gateway(_) => 2,
-            TranslationUnit::GatewaySlices(_) => 3,
-            TranslationUnit::Policy(_) => 4,
-            TranslationUnit::Route(_) => 5,
-            TranslationUnit::Apisix(_) => 6,
-            TranslationUnit::StreamSection(_) => 7,
-            TranslationUnit::ServicePort(_) => 8,
-            TranslationUnit::PluginSet(_) => 9,
-            TranslationUnit::SharedPlugins => 10,
-            TranslationUnit::PolicyStatus(_) => 11,
-            TranslationUnit::GatewayStatus(_) => 12,
-            TranslationUnit::ListenerSetStatus(_) => 13,
+            TranslationUnit::RouteKinds(_) => 3,
+            TranslationUnit::GatewaySlices(_) => 4,
+            TranslationUnit::Policy(_) => 5,
+            TranslationUnit::Route(_) => 6,
+            TranslationUnit::Apisix(_) => 7,
+            TranslationUnit::StreamSection(_) => 8,
+            TranslationUnit::ServicePort(_) => 9,
+            TranslationUnit::PluginSet(_) => 10,
+            TranslationUnit::SharedPlugins => 11,
+            TranslationUnit::PolicyStatus(_) => 12,
+            TranslationUnit::GatewayStatus(_) => 13,
+            TranslationUnit::ListenerSetStatus(_) => 14,
         }
     }
 
@@ -99,6 +108,7 @@ impl TranslationUnit {
                 Some(ObjectKey { kind: ClusterKind::GatewayClass, namespace: "".into(), name: name.clone() })
             }
             TranslationUnit::Gateway(key)
+            | TranslationUnit::RouteKinds(key)
             | TranslationUnit::GatewaySlices(key)
             | TranslationUnit::Policy(key)
             | TranslationUnit::Route(key)

@@ -5,6 +5,9 @@ use crate::derived::ConditionReason;
 use crate::engine::TrackedView;
 use crate::model::{FrontendValidationSpec, GatewayObject, ObjectKey, ObjectReference};
 
+/// The longest text of certificates that `scopes` take.
+const AUTHORITIES_MAX: usize = 1 << 20;
+
 /// Rules for client certificates of a section.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ClientRules {
@@ -47,6 +50,14 @@ pub(super) fn resolve_client_rules(
                 resolved.unresolved.get_or_insert(reason);
             }
         }
+    }
+    if authorities.len() > AUTHORITIES_MAX {
+        let message = format!(
+            "The CA certificates have {} bytes in sum; at most {AUTHORITIES_MAX} are possible.",
+            authorities.len()
+        );
+        resolved.unresolved.get_or_insert(ConditionReason::new("InvalidCACertificateRef", message));
+        authorities.clear();
     }
     let is_insecure = validation.mode.as_deref() == Some("AllowInsecureFallback");
     if !authorities.is_empty() {

@@ -6,16 +6,14 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::addresses;
+use super::class::is_own_class;
 use super::sections::ListenerSection;
 use crate::delta::{ObjectIntent, ObjectPath};
-use crate::derived::GatewayPort;
+use crate::derived::{ConditionReason, GatewayPort};
 use crate::engine::{IndexKey, TrackedView};
-use crate::model::{ClusterKind, GatewayObject, ObjectKey, ServiceObject};
-use crate::ports::{MANAGED_BY, MANAGER, PortClaim, observed_ports};
+use crate::model::{ClusterKind, GatewayObject, ListenerSetObject, ObjectKey, ServiceObject};
+use crate::ports::{MANAGED_BY, MANAGER, PortClaim, cut_name, observed_ports, owning_gateway, service_name};
 use crate::settings::GatewayMode;
-
-/// Length of a label value and of the name of a Service.
-const LABEL_MAX: usize = 63;
 
 /// The ports of a Gateway, in ascending order.
 #[derive(Debug, Default)]
@@ -34,7 +32,6 @@ impl GatewayPortPlan {
 pub(super) fn allocate_ports(
     view: &TrackedView<'_>,
     key: &ObjectKey,
-    gateway: &GatewayObject,
     sections: &[ListenerSection<'_>],
 ) -> GatewayPortPlan {
     let held = sections.iter().filter(|section| section.holds_port());
@@ -45,7 +42,7 @@ pub(super) fn allocate_ports(
             |(port, is_udp): (u16, bool)| GatewayPort { port, is_udp, target: Some(port), is_observed: true };
         return GatewayPortPlan { ports: needed.into_iter().map(port).collect() };
     }
-    let observed = observed_targets(view, &service_key(key), gateway);
+    let observed = observed_targets(view, key);
     let mut open = BTreeSet::new();
     let mut ports = Vec::new();
     for (port, is_udp) in needed {
@@ -54,7 +51,7 @@ pub(super) fn allocate_ports(
             continue;
         }
         let claim = PortClaim { gateway: key.clone(), port, is_udp };
-        let target = view.propose_port(&claim);
+        let target = view.propose_port(&claim, |service| !real_claims(view, service).is_empty());
         open.insert(claim);
         ports.push(GatewayPort { port, is_udp, target, is_observed: false });
     }
@@ -62,26 +59,52 @@ pub(super) fn allocate_ports(
     GatewayPortPlan { ports }
 }
 
-/// Target ports of the observed Service, without those that an older Service has too.
-fn observed_targets(
-    view: &TrackedView<'_>,
-    service: &ObjectKey,
-    gateway: &GatewayObject,
-) -> BTreeMap<(u16, bool), u16> {
-    let Some(object) = view.get::<ServiceObject>(service).filter(|object| is_own_service(object, gateway))
-    else {
-        return BTreeMap::new();
+/// Target ports of the observed Service that are within the range, without those that another Gateway holds.
+fn observed_targets(view: &TrackedView<'_>, gateway: &ObjectKey) -> BTreeMap<(u16, bool), u16> {
+    let mut targets = BTreeMap::new();
+    for (claim, target) in real_claims(view, &service_key(gateway)) {
+        if !view.is_usable_port(target) {
+            continue;
+        }
+        let index = IndexKey::TargetPort { is_udp: claim.is_udp, port: target };
+        let mut claims: Vec<(i64, PortClaim)> = Vec::new();
+        for service in view.index(index) {
+            let created_s = view.get::<ServiceObject>(service).map_or(i64::MAX, |other| other.meta.created_s);
+            let of_service = real_claims(view, service).into_iter();
+            let same = of_service.filter(|(other, port)| *port == target && other.is_udp == claim.is_udp);
+            claims.extend(same.map(|(other, _)| (created_s, other)));
+        }
+        claims.sort();
+        let claims: Vec<PortClaim> = claims.into_iter().map(|(_, claim)| claim).collect();
+        if view.hold_port(claim.is_udp, target, &claims).as_ref() == Some(&claim) {
+            targets.insert((claim.port, claim.is_udp), target);
+        }
+    }
+    targets
+}
+
+/// The ports of a Service that is the one of a Gateway of ours, as far as a listener of the Gateway has them: a user who
+/// adds ports to the Service gets none for them.
+fn real_claims(view: &TrackedView<'_>, service: &ObjectKey) -> Vec<(PortClaim, u16)> {
+    let owned = view.get::<ServiceObject>(service).and_then(|object| Some((object, owning_gateway(object)?)));
+    let Some((object, (key, owner))) = owned else { return Vec::new() };
+    let gateway = view.get::<GatewayObject>(&key).filter(|gateway| gateway.meta.uid == owner.uid);
+    let Some(gateway) = gateway.filter(|gateway| is_own_class(view, &gateway.spec.gateway_class_name)) else {
+        return Vec::new();
     };
-    let own_rank = (object.meta.created_s, service);
-    let is_first = |target: u16, is_udp: bool| {
-        let mut owners = view.index(IndexKey::TargetPort { is_udp, port: target });
-        owners.all(|owner| {
-            let created_s = view.get::<ServiceObject>(owner).map_or(i64::MAX, |other| other.meta.created_s);
-            (created_s, owner) >= own_rank
+    let sets = view.index(IndexKey::ListenerSetsOf(key.clone()));
+    let sets = sets.filter_map(|set| view.get::<ListenerSetObject>(set));
+    let listeners: Vec<(u16, bool)> = (gateway.spec.listeners.iter())
+        .chain(sets.flat_map(|set| &set.spec.listeners))
+        .map(|listener| (listener.port, &*listener.protocol == "UDP"))
+        .collect();
+    let wanted = observed_ports(object).filter(|port| listeners.contains(&(port.port, port.is_udp)));
+    wanted
+        .map(|port| {
+            let claim = PortClaim { gateway: key.clone(), port: port.port, is_udp: port.is_udp };
+            (claim, port.target)
         })
-    };
-    let first = observed_ports(object).filter(|observed| is_first(observed.target, observed.is_udp));
-    first.map(|observed| ((observed.port, observed.is_udp), observed.target)).collect()
+        .collect()
 }
 
 /// Whether the Service of the Gateway exists.
@@ -92,21 +115,37 @@ pub(super) fn has_service(view: &TrackedView<'_>, key: &ObjectKey, gateway: &Gat
             .is_some_and(|service| is_own_service(service, gateway))
 }
 
-/// Whether a Service is the one that the controller makes for the Gateway. A foreign Service of the name is not
-/// touched by server-side apply without force, and never read.
+/// Whether a Service of the right name is the one that the controller made for the Gateway. Another one is neither read
+/// nor changed.
 pub(super) fn is_own_service(service: &ServiceObject, gateway: &GatewayObject) -> bool {
-    let label = service.meta.labels.get("gateway.networking.k8s.io/gateway-name");
-    service.meta.labels.get(MANAGED_BY).is_some_and(|manager| &**manager == MANAGER)
-        && label.is_some_and(|name| **name == *cut_name(&gateway.meta.name))
+    owning_gateway(service)
+        .is_some_and(|(key, owner)| key.name == gateway.meta.name && owner.uid == gateway.meta.uid)
+}
+
+/// Why the Gateway can have no Service: one of its name belongs to somebody else.
+pub(super) fn foreign_service(
+    view: &TrackedView<'_>,
+    key: &ObjectKey,
+    gateway: &GatewayObject,
+) -> Option<ConditionReason> {
+    if view.settings().mode != GatewayMode::Service {
+        return None;
+    }
+    let service = service_key(key);
+    let is_foreign =
+        view.get::<ServiceObject>(&service).is_some_and(|object| !is_own_service(object, gateway));
+    let message = || {
+        format!(
+            "Service {}/{} exists and does not belong to the Gateway; delete or rename it.",
+            service.namespace, service.name
+        )
+    };
+    is_foreign.then(|| ConditionReason::new("AddressNotUsable", message()))
 }
 
 /// The Service of a Gateway.
 pub(super) fn service_key(gateway: &ObjectKey) -> ObjectKey {
-    // The name of a Gateway may have dots, that of a Service may not.
-    let plain: String = gateway.name.chars().map(|c| if c == '.' { '-' } else { c }).collect();
-    let name = format!("yumen-{plain}");
-    let is_exact = plain == *gateway.name && name.len() <= LABEL_MAX;
-    let name = if is_exact { name } else { with_hash(&name, &gateway.name) };
+    let name = service_name(&gateway.name);
     ObjectKey { kind: ClusterKind::Service, namespace: gateway.namespace.clone(), name: name.into() }
 }
 
@@ -175,20 +214,4 @@ pub(super) fn metadata(
             "controller": true,
         }],
     })
-}
-
-/// A name as the value of a label: cut, with a hash of the whole.
-pub(super) fn cut_name(name: &str) -> String {
-    if name.len() <= LABEL_MAX { name.to_owned() } else { with_hash(name, name) }
-}
-
-fn with_hash(text: &str, hashed: &str) -> String {
-    // FNV-1a, 32 bits: the same in every version, as the name of an object must be.
-    let hash =
-        hashed.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    let mut end = text.len().min(LABEL_MAX - 9);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}-{hash:08x}", text[..end].trim_end_matches(['-', '.']))
 }

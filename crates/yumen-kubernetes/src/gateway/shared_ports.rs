@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::class::is_own_class;
 use super::resources::{any_address, listener_value};
 use super::sections::ListenerSection;
+use super::unit::{listener_sets, refusal_by_members};
 use crate::derived::{ConditionReason, SharedPort, SharedPortTable, SharedPortUse};
-use crate::engine::{DerivedOutput, IndexKey, TrackedView, UnitOutput};
-use crate::model::{ClusterKind, GatewayListenerSpec, GatewayObject, ListenerSetObject, ObjectKey};
+use crate::engine::{DerivedOutput, TrackedView, UnitOutput};
+use crate::model::{ClusterKind, GatewayListenerSpec, GatewayObject, ObjectKey};
 use crate::resources::TranslatedKind;
 use crate::settings::GatewayMode;
 
@@ -28,11 +29,13 @@ pub(crate) fn translate_shared_ports(view: &TrackedView<'_>) -> UnitOutput {
             namespace: gateway.meta.namespace.clone(),
             name: gateway.meta.name.clone(),
         };
-        claim(&mut table, &key, &gateway.spec.listeners);
-        for set in view.index(IndexKey::ListenerSetsOf(key.clone())) {
-            let listeners = view.get::<ListenerSetObject>(set).map(|set| set.spec.listeners.as_slice());
-            claim(&mut table, &key, listeners.unwrap_or_default());
+        // A Gateway that is not accepted serves nothing, so it must not take a port from another.
+        if refusal_by_members(view, gateway).is_some() {
+            continue;
         }
+        claim(&mut table, &key, &gateway.spec.listeners);
+        let admitted = listener_sets(view, &key, gateway).into_iter().filter(|set| set.refusal.is_none());
+        admitted.for_each(|set| claim(&mut table, &key, &set.object.spec.listeners));
     }
     for (port, used) in &table.ports {
         let address = any_address(view.settings(), port.port);

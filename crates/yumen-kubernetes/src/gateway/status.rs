@@ -130,6 +130,9 @@ fn programmed(
     if report.refusal.is_some() {
         return invalid("Invalid", "The Gateway is not accepted.");
     }
+    if let Some(reason) = &report.blocked {
+        return no("Programmed", reason);
+    }
     if report.ports.iter().any(|port| port.target.is_none()) {
         return invalid("NoResources", "No target port is free in the range `kubernetes.ports`.");
     }

@@ -11,7 +11,7 @@ use super::conflicts::mark_conflicts;
 use super::overlap::mark_overlaps;
 use super::resources::{ResourceWriter, client_certificate_id};
 use super::sections::{ListenerSection, namespaces_of};
-use super::service::{GatewayPortPlan, allocate_ports, has_service, service_object};
+use super::service::{GatewayPortPlan, allocate_ports, foreign_service, has_service, service_object};
 use super::shared_ports::mark_foreign_ports;
 use crate::derived::{ConditionReason, GatewayReport, ParentOutput, SectionProtocol};
 use crate::engine::{DerivedOutput, IndexKey, TrackedView, UnitOutput};
@@ -31,11 +31,14 @@ pub(crate) fn translate_gateway(view: &TrackedView<'_>, key: &ObjectKey) -> Unit
     let client_certificate =
         client_certificate.map(|reference| resolve_client_certificate(view, key, reference)).transpose();
     // The Service of a Gateway that is refused for now stays, and with it the address of its load balancer.
+    let blocked = foreign_service(view, key, gateway);
     let ports = match refusal {
         Some(_) if !has_service(view, key, gateway) => GatewayPortPlan::default(),
-        _ => allocate_ports(view, key, gateway, &sections),
+        _ if blocked.is_some() => GatewayPortPlan::default(),
+        _ => allocate_ports(view, key, &sections),
     };
-    write_output(view, key, gateway, GatewayFindings { sets, sections, refusal, client_certificate, ports })
+    let findings = GatewayFindings { sets, sections, refusal, client_certificate, ports, blocked };
+    write_output(view, key, gateway, findings)
 }
 
 /// Everything that is known about a Gateway before its output is written.
@@ -45,6 +48,8 @@ struct GatewayFindings<'t> {
     refusal: Option<ConditionReason>,
     client_certificate: Result<Option<CertificatePair>, ConditionReason>,
     ports: GatewayPortPlan,
+    /// Why the Gateway can have no Service.
+    blocked: Option<ConditionReason>,
 }
 
 fn write_output(
@@ -53,7 +58,7 @@ fn write_output(
     gateway: &GatewayObject,
     findings: GatewayFindings<'_>,
 ) -> UnitOutput {
-    let GatewayFindings { sets, sections, refusal, client_certificate, ports } = findings;
+    let GatewayFindings { sets, sections, refusal, client_certificate, ports, blocked } = findings;
     let mut output = UnitOutput::default();
     let is_accepted = refusal.is_none();
     if view.settings().mode == GatewayMode::Service {
@@ -79,6 +84,7 @@ fn write_output(
         ports: ports.ports.clone(),
         sets: sets.into_iter().map(|set| (set.key, set.refusal)).collect(),
         refusal,
+        blocked,
         ..GatewayReport::default()
     };
     for section in &sections {
@@ -100,14 +106,14 @@ fn write_output(
 }
 
 /// A ListenerSet that names the Gateway.
-struct NamedSet<'t> {
-    key: ObjectKey,
-    object: &'t Arc<ListenerSetObject>,
-    refusal: Option<ConditionReason>,
+pub(super) struct NamedSet<'t> {
+    pub(super) key: ObjectKey,
+    pub(super) object: &'t Arc<ListenerSetObject>,
+    pub(super) refusal: Option<ConditionReason>,
 }
 
 /// The ListenerSets of a Gateway, in the order of precedence: oldest first, then by namespace and name.
-fn listener_sets<'t>(
+pub(super) fn listener_sets<'t>(
     view: &TrackedView<'t>,
     key: &ObjectKey,
     gateway: &'t GatewayObject,
@@ -183,6 +189,18 @@ fn refusal_of(
     gateway: &GatewayObject,
     sections: &[ListenerSection<'_>],
 ) -> Option<ConditionReason> {
+    if let Some(reason) = refusal_by_members(view, gateway) {
+        return Some(reason);
+    }
+    // A Gateway without listeners of its own may live from its ListenerSets.
+    let has_valid = sections.iter().any(ListenerSection::is_valid);
+    (!sections.is_empty() && !has_valid).then(|| {
+        ConditionReason::new("ListenersNotValid", "No listener is valid; see the conditions of each.")
+    })
+}
+
+/// Why the Gateway is not accepted, whatever its listeners are.
+pub(super) fn refusal_by_members(view: &TrackedView<'_>, gateway: &GatewayObject) -> Option<ConditionReason> {
     let parameters = gateway.spec.infrastructure.parameters_ref.as_ref();
     if let Some(reference) = parameters.filter(|_| !has_proxy(view, key_of_gateway(gateway))) {
         let message = format!(
@@ -192,12 +210,5 @@ fn refusal_of(
         );
         return Some(ConditionReason::new("InvalidParameters", message));
     }
-    if let Some(reason) = addresses::refusal_of(&gateway.spec.addresses) {
-        return Some(reason);
-    }
-    // A Gateway without listeners of its own may live from its ListenerSets.
-    let has_valid = sections.iter().any(ListenerSection::is_valid);
-    (!sections.is_empty() && !has_valid).then(|| {
-        ConditionReason::new("ListenersNotValid", "No listener is valid; see the conditions of each.")
-    })
+    addresses::refusal_of(&gateway.spec.addresses)
 }

@@ -31,6 +31,9 @@ pub struct ObjectMeta {
     /// Annotations, without those that the translation never reads.
     #[serde(deserialize_with = "annotations")]
     pub annotations: BTreeMap<Arc<str>, Arc<str>>,
+    /// The Gateway that controls the object, by `ownerReferences`.
+    #[serde(rename = "ownerReferences", deserialize_with = "owning_gateway")]
+    pub owner: Option<Box<OwningGateway>>,
     /// Names of the parties that delay the deletion.
     pub finalizers: Box<[Arc<str>]>,
     /// Whether the deletion has begun.
@@ -44,6 +47,15 @@ pub struct ObjectMeta {
     pub status: Option<Arc<str>>,
 }
 
+/// A Gateway in the `ownerReferences` of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwningGateway {
+    /// Name, in the namespace of the object.
+    pub name: Arc<str>,
+    /// Unique id.
+    pub uid: Arc<str>,
+}
+
 impl PartialEq for ObjectMeta {
     fn eq(&self, other: &ObjectMeta) -> bool {
         self.generation == other.generation
@@ -52,6 +64,7 @@ impl PartialEq for ObjectMeta {
             && self.uid == other.uid
             && self.name == other.name
             && self.namespace == other.namespace
+            && self.owner == other.owner
             && self.labels == other.labels
             && self.annotations == other.annotations
             && self.finalizers == other.finalizers
@@ -92,6 +105,29 @@ fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Ar
     let mut all: BTreeMap<Arc<str>, Arc<str>> = BTreeMap::deserialize(deserializer)?;
     all.remove("kubectl.kubernetes.io/last-applied-configuration");
     Ok(all)
+}
+
+/// The controlling owner, if it is a Gateway: others are not read, and objects have many.
+fn owning_gateway<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Box<OwningGateway>>, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct WrittenOwner {
+        api_version: String,
+        kind: String,
+        name: Arc<str>,
+        uid: Arc<str>,
+        controller: bool,
+    }
+    let owners = Vec::<WrittenOwner>::deserialize(deserializer)?;
+    let is_owning = |owner: &WrittenOwner| {
+        owner.controller
+            && owner.kind == "Gateway"
+            && owner.api_version.starts_with("gateway.networking.k8s.io/")
+    };
+    let owner = owners.into_iter().find(is_owning);
+    Ok(owner.map(|owner| Box::new(OwningGateway { name: owner.name, uid: owner.uid })))
 }
 
 fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {

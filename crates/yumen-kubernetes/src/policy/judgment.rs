@@ -9,6 +9,9 @@ use crate::model::{BackendTlsPolicyObject, ExtensionReference};
 /// Key of a ConfigMap or Secret with certificates.
 const CERTIFICATES_KEY: &str = "ca.crt";
 
+/// The longest text of certificates that `upstreams` take.
+const AUTHORITIES_MAX: usize = 1 << 20;
+
 /// Findings about a policy by itself.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PolicyJudgment {
@@ -101,6 +104,13 @@ fn authorities_of(
     if authorities.is_empty() {
         let reason = unresolved.as_ref().map(|reason| format!(" {}", reason.message)).unwrap_or_default();
         let message = format!("No reference of validation.caCertificateRefs resolves.{reason}");
+        return Err(ConditionReason::new("NoValidCACertificate", message));
+    }
+    if authorities.len() > AUTHORITIES_MAX {
+        let message = format!(
+            "The certificates of validation.caCertificateRefs have {} bytes in sum; at most {AUTHORITIES_MAX} are possible.",
+            authorities.len()
+        );
         return Err(ConditionReason::new("NoValidCACertificate", message));
     }
     Ok(authorities.into())

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::host_names::intersects;
 use crate::derived::{ConditionReason, ParentOutput, SectionKey, SectionOutput, SectionProtocol};
 use crate::engine::TrackedView;
-use crate::model::{ObjectKey, ParentReference};
+use crate::model::{ClusterKind, ObjectKey, ParentReference};
 
 /// The members of a route that decide on its attachment.
 #[derive(Debug, Clone, Copy)]
@@ -75,12 +75,8 @@ fn sections_of(
         let message = format!("{} {}/{} is not accepted.", key.kind, key.namespace, key.name);
         return Err(ConditionReason::new("NoMatchingParent", message));
     }
-    let named: Vec<&SectionOutput> = parent
-        .sections
-        .iter()
-        .filter(|section| reference.section_name.as_ref().is_none_or(|name| *name == section.name))
-        .filter(|section| reference.port.is_none_or(|port| port == section.port))
-        .collect();
+    let named: Vec<&SectionOutput> =
+        parent.sections.iter().filter(|section| names_section(reference, section)).collect();
     if named.is_empty() {
         return Err(ConditionReason::new("NoMatchingParent", no_section_message(reference, key)));
     }
@@ -98,7 +94,23 @@ fn sections_of(
     }
     let attached =
         allowed.into_iter().filter(|section| intersects(section.hostname.as_deref(), claim.hostnames));
+    let attached: Vec<&SectionOutput> = attached.collect();
+    if attached.is_empty() {
+        let message = format!("No listener of {} has a host name of the route.", describe(reference, key));
+        return Err(ConditionReason::new("NoMatchingListenerHostname", message));
+    }
+    let is_rival = matches!(kind, ClusterKind::HttpRoute | ClusterKind::GrpcRoute);
+    let conflicts = is_rival.then(|| view.route_kind_conflicts(key)).flatten();
+    let mut rival = None;
     let attached: Vec<AttachedSection> = attached
+        .into_iter()
+        .filter(|section| {
+            let place = (section.name.clone(), claim.route.clone());
+            let found = conflicts.and_then(|conflicts| conflicts.rivals.get(&place));
+            let is_free = found.is_none();
+            rival = rival.take().or(found);
+            is_free
+        })
         .map(|section| AttachedSection {
             key: SectionKey { parent: key.clone(), name: section.name.clone() },
             protocol: section.protocol,
@@ -107,11 +119,25 @@ fn sections_of(
             has_client_certificate: parent.client_certificate.is_some(),
         })
         .collect();
-    if attached.is_empty() {
-        let message = format!("No listener of {} has a host name of the route.", describe(reference, key));
-        return Err(ConditionReason::new("NoMatchingListenerHostname", message));
+    match rival {
+        Some(rival) if attached.is_empty() => {
+            let message = format!(
+                "{} {}/{} is older and has a host name of the route on {}: HTTPRoutes and GRPCRoutes cannot share one.",
+                rival.kind,
+                rival.namespace,
+                rival.name,
+                describe(reference, key)
+            );
+            Err(ConditionReason::new("RouteConflict", message))
+        }
+        _ => Ok(attached),
     }
-    Ok(attached)
+}
+
+/// Whether a reference to the parent of a section names the section.
+pub(super) fn names_section(reference: &ParentReference, section: &SectionOutput) -> bool {
+    reference.section_name.as_ref().is_none_or(|name| *name == section.name)
+        && reference.port.is_none_or(|port| port == section.port)
 }
 
 fn no_section_message(reference: &ParentReference, key: &ObjectKey) -> String {

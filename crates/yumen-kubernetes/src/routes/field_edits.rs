@@ -9,7 +9,7 @@ use crate::model::{HeaderModifier, NamedValue};
 
 /// Fields that frame a message or manage its connection (RFC 9110 §7.6.1): the compiler refuses edits of them, and
 /// with them the whole route.
-const FRAMING_FIELDS: [&str; 6] =
+pub(super) const FRAMING_FIELDS: [&str; 6] =
     ["connection", "content-length", "keep-alive", "te", "transfer-encoding", "upgrade"];
 
 /// The form of a modifier in actions; `None` if it changes nothing.

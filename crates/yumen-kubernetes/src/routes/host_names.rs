@@ -8,6 +8,19 @@ pub(super) fn intersects(listener: Option<&str>, route: &[Arc<str>]) -> bool {
     route.is_empty() || route.iter().any(|host| overlaps(listener, host))
 }
 
+/// Whether a listener serves a host that two routes have in common.
+pub(super) fn meet_on(listener: Option<&str>, one: &[Arc<str>], other: &[Arc<str>]) -> bool {
+    if one.is_empty() || other.is_empty() {
+        return intersects(listener, one) && intersects(listener, other);
+    }
+    let both = |a: &str, b: &str| {
+        // The narrower of two patterns that overlap names the hosts that both have.
+        let narrower = if !a.starts_with('*') || b.starts_with('*') && a.len() > b.len() { a } else { b };
+        overlaps(a, b) && listener.is_none_or(|listener| overlaps(listener, narrower))
+    };
+    one.iter().any(|a| other.iter().any(|b| both(a, b)))
+}
+
 /// Whether a host name meets both patterns. `*` stands for one or more labels.
 fn overlaps(a: &str, b: &str) -> bool {
     match (a.strip_prefix('*'), b.strip_prefix('*')) {
@@ -31,7 +44,7 @@ fn ends_with(text: &str, end: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::intersects;
+    use super::{intersects, meet_on};
 
     fn check(listener: Option<&str>, route: &[&str], expected: bool) {
         let route: Vec<_> = route.iter().map(|host| (*host).into()).collect();
@@ -54,5 +67,26 @@ mod tests {
         check(Some("*.a.example.com"), &["*.example.com"], true);
         check(Some("*.example.com"), &["*.example.org"], false);
         check(Some("*.ple.com"), &["*.example.com"], false);
+    }
+
+    fn check_meeting(listener: Option<&str>, one: &[&str], other: &[&str], expected: bool) {
+        let list = |names: &[&str]| -> Vec<std::sync::Arc<str>> {
+            names.iter().map(|name| (*name).into()).collect()
+        };
+        let (a, b) = (list(one), list(other));
+        assert_eq!(meet_on(listener, &a, &b), expected, "{listener:?}, {one:?} and {other:?}");
+        assert_eq!(meet_on(listener, &b, &a), expected, "{listener:?}, {other:?} and {one:?}");
+    }
+
+    #[test]
+    fn routes_meet_on_hosts_of_the_listener_only() {
+        check_meeting(None, &[], &[], true);
+        check_meeting(None, &[], &["a.example.com"], true);
+        check_meeting(Some("b.example.com"), &[], &["a.example.com"], false);
+        check_meeting(None, &["a.example.com"], &["b.example.com"], false);
+        check_meeting(None, &["*.example.com"], &["b.example.com"], true);
+        check_meeting(Some("a.example.com"), &["*.example.com"], &["b.example.com"], false);
+        check_meeting(Some("a.example.com"), &["*.example.com"], &["*.com"], true);
+        check_meeting(Some("a.example.org"), &["*.example.com"], &["*.com"], false);
     }
 }

@@ -44,6 +44,10 @@ fn rule_match(written: &HttpRouteMatch, patterns: &mut PatternBudget) -> Result<
     let mut members = Map::new();
     members.insert("uri".to_owned(), "/*".into());
     if let Some(method) = &written.method {
+        if &**method == "TRACE" {
+            // The gateway answers TRACE itself (RFC 9110 §9.3.8), before routing.
+            return Err(RuleDefect::unsupported("method TRACE is never forwarded"));
+        }
         if !METHODS.contains(&&**method) {
             return Err(RuleDefect::unsupported(format!("method {method:?} is not supported")));
         }

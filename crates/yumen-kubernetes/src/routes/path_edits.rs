@@ -46,7 +46,33 @@ impl RulePathEdit {
     }
 }
 
-/// A path begins with a slash, unless it is empty.
+/// A path begins with a slash, unless it is empty. Bytes that a path cannot have (RFC 3986 §3.3) are percent-encoded;
+/// `?` is kept, since it begins the query.
 fn with_slash(path: &str) -> String {
-    if path.is_empty() || path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+    let mut written = String::with_capacity(path.len() + 1);
+    if !path.is_empty() && !path.starts_with('/') {
+        written.push('/');
+    }
+    for byte in path.bytes() {
+        if byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&byte) {
+            written.push(char::from(byte));
+        } else {
+            let digit = |value: u8| char::from(b"0123456789ABCDEF"[usize::from(value & 15)]);
+            written.extend(['%', digit(byte >> 4), digit(byte)]);
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_slash;
+
+    #[test]
+    fn paths_are_percent_encoded() {
+        assert_eq!(with_slash("/é b"), "/%C3%A9%20b");
+        assert_eq!(with_slash("a/%20/{x}"), "/a/%20/%7Bx%7D");
+        assert_eq!(with_slash("/a?b=c&d=(e)"), "/a?b=c&d=(e)");
+        assert_eq!(with_slash(""), "");
+    }
 }

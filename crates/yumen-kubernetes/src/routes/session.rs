@@ -2,10 +2,23 @@
 
 use serde_json::{Map, Value};
 
-use super::field_edits::is_token;
+use super::field_edits::{FRAMING_FIELDS, is_token};
 use super::rule::RuleDefect;
 use super::timing::milliseconds;
 use crate::model::{ObjectKey, SessionPersistence};
+
+/// Fields with a meaning of their own in requests or responses, beside those that frame a message.
+const NO_SESSION_FIELDS: [&str; 9] = [
+    "content-encoding",
+    "content-type",
+    "cookie",
+    "date",
+    "expect",
+    "host",
+    "server",
+    "set-cookie",
+    "trailer",
+];
 
 /// The member `session` of a route.
 pub(super) fn session_value(
@@ -24,6 +37,13 @@ pub(super) fn session_value(
     let name = written.session_name.clone().unwrap_or_else(|| default_name(route, rule));
     if !is_token(&name) || name.len() > 128 {
         let message = format!("sessionPersistence.sessionName {name:?} is no name of a cookie or header");
+        return Err(RuleDefect::unsupported(message));
+    }
+    if is_header
+        && NO_SESSION_FIELDS.iter().chain(&FRAMING_FIELDS).any(|field| name.eq_ignore_ascii_case(field))
+    {
+        let message =
+            format!("sessionPersistence.sessionName {name:?} is a header that cannot carry a session");
         return Err(RuleDefect::unsupported(message));
     }
     let mut members = Map::new();

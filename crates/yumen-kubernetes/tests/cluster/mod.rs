@@ -168,7 +168,9 @@ impl ModelCluster {
             match desired {
                 DesiredObject::Apply(path, value) => state.objects.insert(path.key.clone(), value.clone()),
                 DesiredObject::Remove(path) => state.objects.remove(&path.key),
-                DesiredObject::AddFinalizer(..) | DesiredObject::RemoveFinalizer(..) => None,
+                DesiredObject::AddFinalizer(..)
+                | DesiredObject::RemoveFinalizer(..)
+                | DesiredObject::Leave(_) => None,
             };
         }
         if let Some(problems) = &delta.problems {
@@ -252,6 +254,7 @@ impl ModelCluster {
                     result.objects.insert(path.key.to_string(), "no finalizer".into());
                     changes.extend(self.set_finalizers(&path.key, json!([])));
                 }
+                DesiredObject::Leave(_) => {}
             }
         }
         if let Some(wanted) = delta.wanted {

@@ -66,7 +66,7 @@ pub(super) async fn decide<'s>(
     chains: &mut ExchangeChains<'s>,
 ) -> Result<(&'s Route, &'s Upstream), ExchangeStop> {
     check_before_routing(conn, ex)?;
-    let router = routing_table(ex, pinned)?;
+    let router = routing_table(ex, pinned, chains)?;
     let found = router.map_or(Ok(None), |router| router.find_before_body(ex));
     decided(ex)?;
     let found = match found {
@@ -84,7 +84,7 @@ pub(super) async fn decide<'s>(
         chains.route = RouteChain::Route(&route.chain);
     }
     if !chains.global.is_empty() {
-        chains.global = pinned.global_rules(found);
+        chains.global = pinned.rules_for(chains.global, found);
         if chains.global.needs_body() {
             read_variables(conn, ex).await?;
         }
@@ -153,8 +153,9 @@ fn check_before_routing(conn: &DownstreamConnection, ex: &mut Exchange<'_>) -> R
 /// The routing table of a request, after the checks of its client certificate; `None` if no scope has the host.
 #[inline]
 fn routing_table<'s>(
-    ex: &Exchange<'s>,
+    ex: &mut Exchange<'s>,
     pinned: &'s PinnedSnapshot,
+    chains: &mut ExchangeChains<'s>,
 ) -> Result<Option<&'s Router>, ExchangeStop> {
     let client = ex.client.connection;
     if client.listener.is_static() {
@@ -174,6 +175,8 @@ fn routing_table<'s>(
             {
                 return Err(refusal.into());
             }
+            chains.global = pinned.rules_of_scope(Some(scope));
+            ex.consumers = pinned.consumers_of_scope(Some(scope));
             Ok(Some(&scope.router))
         }
     }

@@ -443,7 +443,9 @@ fn write_head(
     let settings = &conn.worker.settings;
     let server = &settings.forwarding.server_line;
     encode::status_line(out, head.status, head.reason());
-    if !server.is_empty() {
+    // A value that the configuration sets wins.
+    let writes_server = !server.is_empty() && head.fields.written(KnownField::Server).is_none();
+    if writes_server {
         out.extend_from_slice(server);
     }
     let has_date = head.fields.known(KnownField::Date).is_some();
@@ -461,7 +463,7 @@ fn write_head(
         matches!(head.framing, Framing::Chunked | Framing::Close) || head.status < 200 || head.status == 204;
     let mut has_length = false;
     encode::response_fields(out, head, |field| match field.known() {
-        KnownField::Server => !server.is_empty(),
+        KnownField::Server => !server.is_empty() && field.is_received(),
         KnownField::ContentLength => {
             // Plugins cannot set the length. Without a body, the field is the length that a GET would have
             // had.

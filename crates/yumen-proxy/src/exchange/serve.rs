@@ -82,7 +82,7 @@ async fn walk(
         let listener = pinned.listener(peer.client.listener).map(|listener| &*listener.id);
         watch.request.replace(Some(RecentRequest::of(&ex, listener, watch.weight)));
     }
-    let mut chains = ExchangeChains::new(&pinned.global, watch);
+    let mut chains = ExchangeChains::new(pinned.rules_before_routing(&peer.client), watch);
     let after = match decide(conn, &mut ex, &pinned, &mut chains).await {
         // An aborted match invalidates every decision that follows from it, also one of the last plugin.
         _ if ex.is_undecided() => {

@@ -40,6 +40,9 @@ impl Compiler {
         }
         // The previous keys are released before the new ones are claimed at linking.
         self.remove_consumer(name);
+        let scopes: Option<Vec<Arc<str>>> =
+            written.scopes.map(|ids| ids.into_iter().map(|id| id.0).collect());
+        self.consumers.set_scopes(&name.id, scopes.as_deref());
         let labels: Vec<(Box<str>, Box<str>)> =
             written.labels.into_iter().flatten().map(|(name, value)| (name.into(), value.into())).collect();
         let custom_id =
@@ -92,7 +95,7 @@ impl Compiler {
             switched_off: switched_off.into(),
         });
         // Before the claim, which maps keys to this version of the consumer.
-        self.consumers.insert(consumer.clone());
+        self.consumers.insert(&consumer);
         let affected = self.consumers.claim(name, &consumer, None, &staged.keys);
         self.problems.touch_all(affected);
         if let Some(staged) = self.staged.consumers.get_mut(&name.id) {

@@ -3,10 +3,11 @@
 //! A rule may be the only guard of the gateway, and it may be mere statistics. So the valid plugins of a broken rule come
 //! into force, and a refusal replaces only a broken plugin that guards.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use yumen_config::resource::{ResourceDefect, natural_order_key};
+use yumen_config::resource::{ResourceDefect, ResourceId, natural_order_key};
 use yumen_plugin::{PluginChain, PluginInstance, PluginMeta, VarInputs};
 
 use super::context::CompileContext;
@@ -15,6 +16,7 @@ use super::plugin_settings::{self, PluginOwner};
 use super::plugins::{PluginEntry, PluginSet, metadata_of};
 use super::unavailable_plugin::UnavailablePlugin;
 use super::{Compiler, missing_plugins};
+use crate::snapshot::ScopedTerms;
 
 /// The name of refusals in place of unknown plugins.
 const UNKNOWN: &str = "unknown plugin";
@@ -25,8 +27,27 @@ impl Compiler {
         let mut rules: Vec<_> = self.staged.global_rules.iter().collect();
         // A stable order of rules with equal priorities, whatever order they were written in.
         rules.sort_unstable_by(|a, b| natural_order_key(a.0).cmp(&natural_order_key(b.0)));
-        let all = rules.into_iter().flat_map(|(_, set)| set.chain.all().iter().cloned());
-        self.global_chain = Arc::new(PluginChain::concat(all.collect()));
+        let scopes = &self.staged.rule_scopes;
+        let chain = |is_in: &dyn Fn(&[Arc<str>]) -> bool| {
+            let chosen = rules.iter().filter(|(id, _)| scopes.get(*id).is_none_or(|scopes| is_in(scopes)));
+            let all = chosen.flat_map(|(_, set)| set.chain.all().iter().cloned());
+            Arc::new(PluginChain::concat(all.collect()))
+        };
+        self.global_chain = chain(&|scopes| scopes.is_empty());
+        let named: BTreeSet<&Arc<str>> = scopes.values().flatten().collect();
+        let own = named.into_iter().map(|scope| (scope.clone(), chain(&|scopes| scopes.contains(scope))));
+        let own = own.collect();
+        self.scope_rules = Arc::new(ScopedTerms { shared: chain(&|_| false), own });
+    }
+
+    pub(super) fn set_rule_scopes(&mut self, name: &ObjectName, written: Option<Vec<ResourceId>>) {
+        match written {
+            Some(ids) => {
+                let ids = ids.into_iter().map(|id| id.0).collect();
+                self.staged.rule_scopes.insert(name.id.clone(), ids);
+            }
+            None => drop(self.staged.rule_scopes.remove(&name.id)),
+        }
     }
 
     /// Puts the valid plugins of a broken rule in force, and refusals in place of its broken guards. Returns the effect
@@ -81,6 +102,8 @@ impl Compiler {
             let set =
                 PluginSet { is_whole: false, ..PluginSet::new(entries.into(), &self.context.empty_chain) };
             self.staged.global_rules.insert(name.id.clone(), set);
+            // A refusal must not reach requests that the rule does not concern.
+            self.set_rule_scopes(name, scopes(json));
         }
         // Places the upstreams that the valid plugins asked for while they were built.
         drop(self.bind(name));
@@ -137,6 +160,12 @@ impl CompileContext {
         let priority = meta.priority.unwrap_or(priority);
         Some(UnavailablePlugin::of_rule().instance(kind_name, priority, meta, origin, reads))
     }
+}
+
+/// The scopes in a text; `None` for all requests, also if their member has another type.
+fn scopes(json: &str) -> Option<Vec<ResourceId>> {
+    let text: Value = serde_json::from_str(json).ok()?;
+    serde_json::from_value(text.get("scopes")?.clone()).ok()
 }
 
 /// The plugins in a text, valid or not. `None` if their member has another type.

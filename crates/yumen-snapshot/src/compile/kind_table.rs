@@ -190,7 +190,9 @@ static GLOBAL_RULES: KindCompiler = KindCompiler {
             ("desc", written.desc.is_some()),
             ("labels", written.labels.is_some()),
         ];
+        let scopes = written.scopes;
         let mut problems = compiler.stage_plugin_set(name, written.plugins)?;
+        compiler.set_rule_scopes(name, scopes);
         problems.extend(foreign_members::warnings(name, foreign));
         Ok(problems)
     },

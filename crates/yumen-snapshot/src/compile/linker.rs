@@ -186,10 +186,13 @@ impl Compiler {
 
     /// The snapshot of the tables as they are. Clones share their structure, so the cost does not grow with the tables.
     pub(super) fn snapshot(&mut self, revision: u64) -> Snapshot {
+        let (consumers, scope_consumers) = self.consumers.indexes();
         Snapshot {
             revision,
             global: self.global_chain.clone(),
-            consumers: self.consumers.index().clone(),
+            consumers,
+            scope_rules: self.scope_rules.clone(),
+            scope_consumers,
             router: self.routes.table().clone(),
             streams: self.stream_routes.table().clone(),
             upstreams: self.upstreams.table().clone(),

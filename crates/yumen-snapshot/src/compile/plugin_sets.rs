@@ -1,7 +1,7 @@
 //! Objects that are nothing but plugins (plugin configs, consumer groups, global rules), and plugin metadata.
 
-use yumen_config::decode;
 use yumen_config::resource as config;
+use yumen_config::{Kind, decode};
 
 use super::names::ObjectName;
 use super::plugin_settings::PluginOwner;
@@ -28,6 +28,9 @@ impl Compiler {
         let removed = self.staged.plugin_sets_mut(name.kind).and_then(|sets| sets.remove(&name.id));
         if let Some(removed) = removed {
             self.references.remove_all(metadata_of(&removed.entries), name);
+            if name.kind == Kind::GlobalRules {
+                self.staged.rule_scopes.remove(&name.id);
+            }
         }
     }
 

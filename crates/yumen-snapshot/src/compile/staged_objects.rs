@@ -18,6 +18,8 @@ pub(super) struct StagedObjects {
     pub(super) plugin_configs: Table<PluginSet>,
     pub(super) consumer_groups: Table<PluginSet>,
     pub(super) global_rules: Table<PluginSet>,
+    /// The scopes of the rules that do not run for all requests; empty for the listeners of the node's settings.
+    pub(super) rule_scopes: Table<Box<[Arc<str>]>>,
     /// Settings of plugin metadata, complete with defaults.
     pub(super) metadata: Table<Value>,
     pub(super) consumers: Table<StagedConsumer>,

@@ -12,6 +12,7 @@ mod problem_ledger;
 mod reference_graph;
 mod routed_objects;
 mod scope_directory;
+mod scoped_consumers;
 mod scoped_server_names;
 mod server_names;
 mod settings_agreements;
@@ -24,7 +25,7 @@ use foldhash::fast::RandomState;
 
 use super::names::ObjectName;
 
-pub(crate) use consumer_directory::{ConsumerDirectory, StagedConsumerKey};
+pub(crate) use consumer_directory::StagedConsumerKey;
 pub use discovered::{DiscoveryQuery, DiscoveryResult};
 pub(crate) use external_inputs::{ExternalInputs, InputEffect, UpstreamDependencies};
 pub(crate) use listener_directory::ListenerDirectory;
@@ -33,6 +34,7 @@ pub(crate) use problem_ledger::ProblemLedger;
 pub(crate) use reference_graph::ReferenceGraph;
 pub(crate) use routed_objects::RoutedObjects;
 pub(crate) use scope_directory::{ScopeDirectory, StagedScope};
+pub(crate) use scoped_consumers::ScopedConsumers;
 pub(crate) use scoped_server_names::ScopedServerNames;
 pub(crate) use server_names::ServerNames;
 pub(crate) use settings_agreements::{AgreementHash, AgreementKey, SettingsAgreements};

@@ -46,7 +46,9 @@ impl<'w, 's> RequestSimulation<'w, 's> {
         assumed: Option<&'w str>,
     ) -> RequestSimulation<'w, 's> {
         let (steps, remarks) = (Vec::new(), Vec::new());
-        let rules = snapshot.global_rules(route);
+        let (rules, consumers) = snapshot.terms_of_request(ex.client.connection, ex.request.host());
+        let rules = snapshot.rules_for(rules, route);
+        ex.consumers = consumers;
         RequestSimulation { rules, ex, assumed, route, merged: None, steps, answered: None, remarks }
     }
 

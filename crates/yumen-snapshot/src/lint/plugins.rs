@@ -35,7 +35,8 @@ fn doubled(texts: &ResourceTexts<'_>) -> Vec<Problem> {
     let is_on = |settings: &&Value| settings.pointer("/_meta/disable") != Some(&Value::Bool(true));
     let mut rules: Vec<(String, &Value)> = texts
         .iter()
-        .filter(|(one, _)| one.kind == Kind::GlobalRules)
+        // Rules of scopes meet only in part.
+        .filter(|(one, value)| one.kind == Kind::GlobalRules && value.get("scopes").is_none())
         .map(|(one, value)| (one.to_string(), value))
         .collect();
     // The rule with the lowest id counts as the first, whatever the order of the texts.

@@ -1,9 +1,9 @@
 //! Addresses of objects on the API server, by the versions that it serves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use yumen_kubernetes::{ClusterKind, ObjectKey};
-use yumen_kubernetes_client::{ObjectAddress, WatchTarget};
+use yumen_kubernetes_client::{ObjectAddress, RawObjectChange, WatchOutput, WatchSet, WatchTarget};
 
 /// The served version of each kind.
 #[derive(Debug, Default)]
@@ -41,4 +41,18 @@ pub(super) fn key_of(at: &ObjectAddress) -> Option<ObjectKey> {
     let kind =
         ClusterKind::all().find(|kind| kind.api().group == &*at.group && kind.api().plural == &*at.plural)?;
     Some(ObjectKey::new(kind, at.namespace.as_deref().unwrap_or_default(), &at.name))
+}
+
+/// Looks up the versions of the groups whose definitions changed.
+pub(super) fn recheck_groups(output: &WatchOutput, watches: &WatchSet) {
+    let names: Vec<&str> = match output {
+        WatchOutput::Replaced(objects) => objects.iter().map(|object| &*object.name).collect(),
+        WatchOutput::Changed(RawObjectChange::Put(object) | RawObjectChange::Delete(object)) => {
+            vec![&object.name]
+        }
+        _ => return,
+    };
+    // A definition is named `plural.group`.
+    let groups: BTreeSet<&str> = names.iter().filter_map(|name| Some(name.split_once('.')?.1)).collect();
+    groups.iter().for_each(|group| watches.recheck_group(group));
 }

@@ -14,8 +14,8 @@ use yumen_base::Problem;
 use yumen_config::Resource;
 use yumen_config::node::{KubernetesConfig, SecretText};
 use yumen_kubernetes::{
-    ClusterChange, ClusterKind, ClusterTranslator, ObjectKey, ResourceChange, ResourceName, TranslationDelta,
-    TranslationSettings, WatchedContent, decode,
+    ClusterChange, ClusterKind, ClusterTranslator, DesiredObject, ObjectKey, ResourceChange, ResourceName,
+    TranslationDelta, TranslationSettings, WatchedContent, decode,
 };
 use yumen_kubernetes_client::{
     ApiClient, LeaseElection, LeaseSettings, LeaseView, RawObject, RawObjectChange, StatusWriter,
@@ -31,6 +31,7 @@ use super::cluster_gaps::ClusterGaps;
 use super::commit::propose;
 use super::controller_status::{KubernetesStatus, WritesEnd};
 use super::object_applier::ObjectApplier;
+use super::object_gate::ObjectGate;
 use super::reference_reader::{ReferenceRead, ReferenceReader};
 use super::status_board::{ProcessFacts, StatusBoard};
 use crate::control::{ControlHandle, ControlMessage, ProblemSource, follow_store};
@@ -106,6 +107,7 @@ struct ClusterController {
     gaps: ClusterGaps,
     translation_problems: Vec<Problem>,
     last_good: Option<LastGoodTask>,
+    gate: ObjectGate,
 }
 
 /// The tasks beside the loop.
@@ -138,6 +140,7 @@ impl ClusterController {
             gaps: ClusterGaps::default(),
             translation_problems: Vec::new(),
             last_good: None,
+            gate: ObjectGate::new(),
             kinds,
             parts,
         }
@@ -208,6 +211,7 @@ impl ClusterController {
                 () = tokio::time::sleep_until(deadline), if self.stage == StartStage::Listing => self.bridge().await,
                 Ok(()) = writes_end.changed() => end_writes(&mut tasks, *writes_end.borrow_and_update()),
                 _ = looks.tick() => {
+                    self.retry_ports(&tasks).await;
                     self.forget_mended(&tasks);
                     self.report_problems(&tasks);
                     self.resume_statuses(&tasks, self.board.depending());
@@ -241,6 +245,7 @@ impl ClusterController {
                 self.gaps.absent.insert(kind);
                 self.gaps.refusals.remove(&kind);
                 self.unlisted.remove(&kind);
+                self.gate.observe_list(kind);
             }
             WatchOutput::Replaced(_) | WatchOutput::Changed(_) => {
                 self.gaps.absent.remove(&kind);
@@ -248,6 +253,7 @@ impl ClusterController {
                     self.report_problems(tasks);
                 }
                 self.unlisted.remove(&kind);
+                self.gate.observe_list(kind);
             }
         }
         if content == WatchedContent::Referenced {
@@ -255,7 +261,7 @@ impl ClusterController {
             return;
         }
         if kind == ClusterKind::CustomResourceDefinition {
-            recheck_groups(&report.output, &tasks.watches);
+            api_paths::recheck_groups(&report.output, &tasks.watches);
         }
         match report.output {
             WatchOutput::Replaced(objects) => {
@@ -266,13 +272,14 @@ impl ClusterController {
             }
             WatchOutput::Changed(RawObjectChange::Put(object)) => {
                 if let Some(decoded) = self.decoded(kind, &object, batch) {
+                    tasks.applier.restore(&decoded.key(), Some(&object.resource_version));
                     batch.changes.push(ClusterChange::Put(decoded));
                 }
             }
             WatchOutput::Changed(RawObjectChange::Delete(object)) => {
                 let key = ObjectKey::new(kind, &object.namespace, &object.name);
                 self.board.forget(&key);
-                tasks.applier.restore(&key);
+                tasks.applier.restore(&key, None);
                 batch.changes.push(ClusterChange::Delete(key));
             }
             // Objects of a kind that is gone stay in force until the watch reports an empty list.
@@ -333,10 +340,22 @@ impl ClusterController {
         self.stage == StartStage::Settled
     }
 
-    /// Translates a batch, commits its resources, and then submits statuses and objects.
+    /// Translates a batch and publishes the result.
     async fn translate(&mut self, batch: ChangeBatch, tasks: &ControllerTasks) {
         let delta = self.translator.apply(batch.changes, wall_clock());
         self.parts.status.translations.fetch_add(1, Relaxed);
+        self.publish(delta, batch.observed, tasks).await;
+    }
+
+    async fn retry_ports(&mut self, tasks: &ControllerTasks) {
+        let delta = self.translator.retry_ports(wall_clock());
+        if delta != TranslationDelta::default() {
+            self.publish(delta, Vec::new(), tasks).await;
+        }
+    }
+
+    /// Commits the resources of a translation, and then submits statuses and objects.
+    async fn publish(&mut self, delta: TranslationDelta, observed: Vec<ObjectKey>, tasks: &ControllerTasks) {
         let TranslationDelta { resources, statuses, objects, wanted, problems } = delta;
         if let Some(wanted) = wanted {
             self.gaps.denied_references.retain(|key, _| wanted.contains(key));
@@ -347,13 +366,18 @@ impl ClusterController {
             self.report_problems(tasks);
         }
         self.commit(resources).await;
-        let mut keys = batch.observed;
+        let mut keys = observed;
         keys.extend(statuses.iter().map(|(key, _)| key.clone()));
         self.board.set_drafts(statuses);
-        tasks.applier.submit(objects);
+        self.submit_objects(objects, tasks);
         if self.is_settled() {
             self.resume_statuses(tasks, keys);
         }
+    }
+
+    fn submit_objects(&mut self, changes: Vec<DesiredObject>, tasks: &ControllerTasks) {
+        let is_settled = self.is_settled();
+        tasks.applier.submit(self.gate.admit(is_settled, changes, &self.translator));
     }
 
     /// Commits changes of resources as one revision.
@@ -414,6 +438,7 @@ impl ClusterController {
         self.parts.status.is_settled.store(true, Relaxed);
         self.keep_last_good();
         self.report_problems(tasks);
+        self.submit_objects(Vec::new(), tasks);
         self.resume_statuses(tasks, self.board.all());
     }
 
@@ -570,18 +595,4 @@ async fn next_change(lease: &mut LeaseView) -> bool {
         Some(is_held) => is_held,
         None => std::future::pending().await,
     }
-}
-
-/// Looks up the versions of the groups whose definitions changed.
-fn recheck_groups(output: &WatchOutput, watches: &WatchSet) {
-    let names: Vec<&str> = match output {
-        WatchOutput::Replaced(objects) => objects.iter().map(|object| &*object.name).collect(),
-        WatchOutput::Changed(RawObjectChange::Put(object) | RawObjectChange::Delete(object)) => {
-            vec![&object.name]
-        }
-        _ => return,
-    };
-    // A definition is named `plural.group`.
-    let groups: BTreeSet<&str> = names.iter().filter_map(|name| Some(name.split_once('.')?.1)).collect();
-    groups.iter().for_each(|group| watches.recheck_group(group));
 }

@@ -2,6 +2,7 @@
 
 mod document_starts;
 mod manifest_files;
+mod manifest_members;
 mod manifest_translator;
 mod placeholder_endpoints;
 mod status_findings;

@@ -42,6 +42,11 @@ impl ConsumerDirectory {
         &self.index
     }
 
+    /// Whether there is neither a consumer nor a claim.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.index.is_empty() && self.claims.is_empty()
+    }
+
     /// Adds or replaces a consumer. Its keys are claimed apart.
     pub(crate) fn insert(&mut self, consumer: Arc<Consumer>) {
         self.index.insert(consumer);

@@ -12,6 +12,7 @@ use yumen_base::{FilePlace, LineSpan, Problem};
 use yumen_kubernetes::{ClusterKind, ClusterObject, ObjectKey, decode};
 
 use super::document_starts::document_starts;
+use super::manifest_members::unknown_members;
 use super::placeholder_endpoints::PlaceholderEndpoints;
 
 /// The objects of manifest files that the translation reads.
@@ -51,14 +52,17 @@ impl ManifestObjects {
     fn read_file(&mut self, file: &Path) -> anyhow::Result<()> {
         let name = file.display().to_string();
         let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+        // Editors of Windows begin files with a byte order mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut documents = Vec::new();
-        for document in serde_yaml_ng::Deserializer::from_str(&text) {
+        for document in serde_yaml_ng::Deserializer::from_str(text) {
             let value = Value::deserialize(document).with_context(|| format!("{name}: no YAML"))?;
             if !value.is_null() {
                 documents.push(value);
             }
         }
-        let starts = document_starts(&text);
+        self.report_duplicate_keys(text, &name);
+        let starts = document_starts(text);
         let is_known = starts.len() == documents.len();
         for (at, value) in documents.into_iter().enumerate() {
             let line = if is_known { starts[at] } else { 1 };
@@ -66,6 +70,19 @@ impl ManifestObjects {
             self.take(value, &FilePlace { file: name.as_str().into(), span });
         }
         Ok(())
+    }
+
+    /// Reports a key that a mapping has twice, as the API server refuses it in strict validation.
+    fn report_duplicate_keys(&mut self, text: &str, file: &str) {
+        // Only values of YAML refuse duplicates.
+        for document in serde_yaml_ng::Deserializer::from_str(text) {
+            let Err(error) = serde_yaml_ng::Value::deserialize(document) else { continue };
+            let line = error.location().map_or(1, |location| location.line());
+            let span = LineSpan { line, column: 1, width: 1 };
+            let place = FilePlace { file: file.into(), span };
+            let problem = Problem::warning("file", "", format!("{error}; the last value counts"));
+            self.problems.push(Problem { place: Some(place), ..problem });
+        }
     }
 
     /// Takes one object, or the items of a list.
@@ -90,6 +107,7 @@ impl ManifestObjects {
             }
             return;
         };
+        self.report_doubts(kind, version, &value, place);
         // kubectl puts objects without a namespace into the one of its context.
         if kind.api().is_namespaced && value["metadata"]["namespace"].is_null() {
             value["metadata"]["namespace"] = "default".into();
@@ -104,6 +122,27 @@ impl ManifestObjects {
                 let problem = Problem::error(object, "", error.message);
                 self.problems.push(Problem { place: Some(place.clone()), ..problem });
             }
+        }
+    }
+
+    /// Reports a version that the gateway does not know, and members that the API does not have.
+    fn report_doubts(&mut self, kind: ClusterKind, version: &str, value: &Value, place: &FilePlace) {
+        let mut doubts = Vec::new();
+        let short = version.rsplit('/').next().unwrap_or_default();
+        let known = kind.api().versions;
+        if !known.contains(&short) {
+            let message =
+                format!("version {version} is not one that the gateway reads; known: {}", known.join(", "));
+            doubts.push(("apiVersion".to_owned(), message));
+        }
+        doubts.extend(unknown_members(kind, value));
+        let metadata = &value["metadata"];
+        let text = |member: &str| metadata[member].as_str();
+        let namespace = text("namespace").unwrap_or(if kind.api().is_namespaced { "default" } else { "" });
+        let key = ObjectKey::new(kind, namespace, text("name").unwrap_or_default());
+        for (path, message) in doubts {
+            let problem = Problem::warning(key.to_string(), path, message);
+            self.problems.push(Problem { place: Some(place.clone()), ..problem });
         }
     }
 

@@ -121,7 +121,8 @@ impl ManifestTranslator {
             }
             DesiredObject::Apply(..)
             | DesiredObject::AddFinalizer(..)
-            | DesiredObject::RemoveFinalizer(..) => None,
+            | DesiredObject::RemoveFinalizer(..)
+            | DesiredObject::Leave(_) => None,
             DesiredObject::Remove(path) => {
                 self.written.remove(&path.key);
                 Some(ClusterChange::Delete(path.key))
