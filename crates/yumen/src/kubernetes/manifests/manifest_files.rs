@@ -77,7 +77,8 @@ impl ManifestObjects {
         // Only values of YAML refuse duplicates.
         for document in serde_yaml_ng::Deserializer::from_str(text) {
             let Err(error) = serde_yaml_ng::Value::deserialize(document) else { continue };
-            let line = error.location().map_or(1, |location| location.line());
+            let line =
+                error.location().map_or(1, |location| u32::try_from(location.line()).unwrap_or(u32::MAX));
             let span = LineSpan { line, column: 1, width: 1 };
             let place = FilePlace { file: file.into(), span };
             let problem = Problem::warning("file", "", format!("{error}; the last value counts"));
