@@ -52,13 +52,13 @@ use std::sync::Arc;
 
 use yumen_base::Problem;
 use yumen_config::{InvalidSettings, Kind, Resource, RuleViolation};
-use yumen_plugin::{Carry, PluginChain, PluginRegistry};
+use yumen_plugin::{Carry, PluginRegistry};
 
 use crate::router::{RequestRules, Router};
-use crate::snapshot::ScopedTerms;
 use crate::snapshot::Snapshot;
 use crate::streams::StreamRouter;
 use context::CompileContext;
+use global::GlobalChains;
 use linker::LinkQueue;
 use names::{ObjectName, RankedName};
 use plugin_bindings::PluginBindings;
@@ -124,9 +124,7 @@ pub struct Compiler {
     references: ReferenceGraph,
     bindings: PluginBindings,
     problems: ProblemLedger,
-    /// The plugins of the global rules for the listeners of the node's settings.
-    global_chain: Arc<PluginChain>,
-    scope_rules: Arc<ScopedTerms<Arc<PluginChain>>>,
+    global: GlobalChains,
     /// Counts changes of anything but endpoints.
     chain_generation: u64,
     /// Changes since unused names of carried state were removed.
@@ -203,8 +201,7 @@ impl Compiler {
             references: ReferenceGraph::default(),
             bindings: PluginBindings::default(),
             problems: ProblemLedger::default(),
-            global_chain: Arc::default(),
-            scope_rules: Arc::default(),
+            global: GlobalChains::default(),
             chain_generation: 0,
             unswept_changes: 0,
         }

@@ -38,7 +38,7 @@ pub(super) fn plugins_value(
 }
 
 /// The settings, unless they refer to the environment or a secret manager of the gateway: those belong to the operator,
-/// and any user who can set a response header could read them.
+/// and a plugin that sets a response field would reveal them.
 pub(super) fn refuse_references(
     view: &TrackedView<'_>,
     owner: &ObjectKey,

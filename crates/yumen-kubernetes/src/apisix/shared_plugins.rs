@@ -40,7 +40,7 @@ pub(crate) fn translate_shared_plugins(view: &TrackedView<'_>) -> UnitOutput {
         for (plugin, settings) in &proxy.spec.plugin_metadata {
             let path = format!("spec.pluginMetadata.{plugin}");
             if !used.is_of_class {
-                // Metadata concerns every use of the plugin, so it is not for those who make Gateways.
+                // Metadata concerns every use of the plugin, so owners of single Gateways do not set it.
                 let message = "only the GatewayProxy that a class names has metadata: these have no effect";
                 report::warn(&mut output, &key, &path, message);
             } else if let Some(owner) = owners.get(&**plugin) {

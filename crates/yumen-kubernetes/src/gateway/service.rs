@@ -83,8 +83,8 @@ fn observed_targets(view: &TrackedView<'_>, gateway: &ObjectKey) -> BTreeMap<(u1
     targets
 }
 
-/// The ports of a Service that is the one of a Gateway of ours, as far as a listener of the Gateway has them: a user who
-/// adds ports to the Service gets none for them.
+/// The ports of a Service that is the one of a Gateway of ours, as far as a listener of the Gateway has them: a user
+/// that adds ports to the Service gets none for them.
 fn real_claims(view: &TrackedView<'_>, service: &ObjectKey) -> Vec<(PortClaim, u16)> {
     let owned = view.get::<ServiceObject>(service).and_then(|object| Some((object, owning_gateway(object)?)));
     let Some((object, (key, owner))) = owned else { return Vec::new() };
@@ -122,7 +122,7 @@ pub(super) fn is_own_service(service: &ServiceObject, gateway: &GatewayObject) -
         .is_some_and(|(key, owner)| key.name == gateway.meta.name && owner.uid == gateway.meta.uid)
 }
 
-/// Why the Gateway can have no Service: one of its name belongs to somebody else.
+/// Why the Gateway can have no Service: one of its name belongs to another owner.
 pub(super) fn foreign_service(
     view: &TrackedView<'_>,
     key: &ObjectKey,

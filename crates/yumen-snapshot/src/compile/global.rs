@@ -21,6 +21,14 @@ use crate::snapshot::ScopedTerms;
 /// The name of refusals in place of unknown plugins.
 const UNKNOWN: &str = "unknown plugin";
 
+/// The plugins of the global rules.
+#[derive(Default)]
+pub(super) struct GlobalChains {
+    /// For the listeners of the node's settings.
+    pub(super) of_node: Arc<PluginChain>,
+    pub(super) by_scope: Arc<ScopedTerms<Arc<PluginChain>>>,
+}
+
 impl Compiler {
     /// Rebuilds the chain of all global rules, rule after rule in the order of their ids.
     pub(super) fn link_global(&mut self) {
@@ -33,11 +41,11 @@ impl Compiler {
             let all = chosen.flat_map(|(_, set)| set.chain.all().iter().cloned());
             Arc::new(PluginChain::concat(all.collect()))
         };
-        self.global_chain = chain(&|scopes| scopes.is_empty());
+        self.global.of_node = chain(&|scopes| scopes.is_empty());
         let named: BTreeSet<&Arc<str>> = scopes.values().flatten().collect();
         let own = named.into_iter().map(|scope| (scope.clone(), chain(&|scopes| scopes.contains(scope))));
         let own = own.collect();
-        self.scope_rules = Arc::new(ScopedTerms { shared: chain(&|_| false), own });
+        self.global.by_scope = Arc::new(ScopedTerms { shared: chain(&|_| false), own });
     }
 
     pub(super) fn set_rule_scopes(&mut self, name: &ObjectName, written: Option<Vec<ResourceId>>) {

@@ -189,9 +189,9 @@ impl Compiler {
         let (consumers, scope_consumers) = self.consumers.indexes();
         Snapshot {
             revision,
-            global: self.global_chain.clone(),
+            global: self.global.of_node.clone(),
             consumers,
-            scope_rules: self.scope_rules.clone(),
+            scope_rules: self.global.by_scope.clone(),
             scope_consumers,
             router: self.routes.table().clone(),
             streams: self.stream_routes.table().clone(),

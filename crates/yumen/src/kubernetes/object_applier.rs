@@ -236,7 +236,7 @@ async fn write_one(
     }
 }
 
-/// Applies the form of an object. An object of the name that belongs to somebody else is left alone.
+/// Applies the form of an object. An object of the name that belongs to another owner is left alone.
 async fn apply(client: &ApiClient, at: &ObjectAddress, form: &Value) -> Result<Arc<str>, ApiError> {
     let existing = match client.get(at).await {
         Ok(existing) => Some(existing),
