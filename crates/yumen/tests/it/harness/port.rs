@@ -7,16 +7,28 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The lowest port, and the one after the highest.
+/// The lowest port, the first of those that come in pairs, and the one after the highest. A look whether a port is free
+/// binds it for a moment, so the ranges do not overlap.
 const FIRST: u16 = 12_000;
+const PAIRS: u16 = 22_000;
 const END: u16 = 32_700;
 
-/// A port without a listener for TCP or UDP. The port 10000 above is reserved too, because nodes of a Redis
-/// cluster use it for their bus.
+/// A port without a listener for TCP or UDP.
 pub(crate) fn free_port() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
-        let number = spread(&NEXT, FIRST, 20_000);
+        let number = spread(&NEXT, FIRST, PAIRS);
+        if is_free(number) {
+            return SocketAddr::from((Ipv4Addr::LOCALHOST, number));
+        }
+    }
+}
+
+/// A port whose port 10000 above is free too, because nodes of a Redis cluster use it for their bus.
+pub(crate) fn free_pair() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let number = spread(&NEXT, PAIRS, END - 10_000);
         if is_free(number) && is_free(number + 10_000) {
             return SocketAddr::from((Ipv4Addr::LOCALHOST, number));
         }
@@ -27,7 +39,7 @@ pub(crate) fn free_port() -> SocketAddr {
 pub(crate) fn free_block() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
-        let block = spread(&NEXT, 3_000, END / 10);
+        let block = spread(&NEXT, 3_000, 3_200);
         if (0..10).all(|last| is_free(block * 10 + last)) {
             return block.to_string();
         }

@@ -6,7 +6,8 @@ use std::process::{Child, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::certs::Pair;
-use super::{Place, Scratch, eventually, free_port, run};
+use super::port::free_pair;
+use super::{Place, Scratch, eventually, run};
 
 /// A server; ends with the test.
 pub(crate) struct Redis {
@@ -28,21 +29,21 @@ impl Redis {
 
     /// With further configuration lines.
     pub(crate) fn with(lines: &str) -> Redis {
-        Redis::launch("redis-server", free_port().port(), lines, &[])
+        Redis::launch("redis-server", free_pair().port(), lines, &[])
     }
 
     /// With a password, and a user `shop` with the same password and restricted keys.
     pub(crate) fn with_password(password: &str) -> Redis {
         let cli = ["-a", password, "--no-auth-warning"];
         let lines = format!("requirepass {password}\nuser shop on >{password} ~plugin-limit-count:* +@all");
-        Redis::launch("redis-server", free_port().port(), &lines, &cli)
+        Redis::launch("redis-server", free_pair().port(), &lines, &cli)
     }
 
     /// Over TLS only.
     pub(crate) fn tls(pair: &Pair) -> Redis {
         let scratch = Scratch::new();
         let (cert, key) = (scratch.write("cert.pem", &pair.cert), scratch.write("key.pem", &pair.key));
-        let port = free_port().port();
+        let port = free_pair().port();
         let lines = format!(
             "port 0\ntls-port {port}\ntls-cert-file {cert}\ntls-key-file {key}\ntls-ca-cert-file {cert}\n\
              tls-auth-clients no"
@@ -68,7 +69,7 @@ impl Redis {
             "sentinel monitor {name} 127.0.0.1 {port} 1\nsentinel down-after-milliseconds {name} 300\n\
              sentinel failover-timeout {name} 2000"
         );
-        Redis::launch("redis-sentinel", free_port().port(), &lines, &[])
+        Redis::launch("redis-sentinel", free_pair().port(), &lines, &[])
     }
 
     /// In another place, open to the network.
