@@ -15,6 +15,7 @@ mod engine;
 mod gateway;
 mod gateway_proxy;
 mod grants;
+mod ingress;
 mod model;
 mod overrides;
 mod policy;
@@ -33,5 +34,5 @@ pub use model::{
     WatchedKind, decode,
 };
 pub use resources::{ResourceChange, ResourceName, TranslatedKind, TranslatedResource};
-pub use settings::{GatewayMode, TranslationSettings};
+pub use settings::{ADOPTED_CONTROLLER, GatewayMode, IngressOptions, TranslationSettings};
 pub use translator::ClusterTranslator;
