@@ -159,7 +159,7 @@ fn cookie(spec: &SessionSpec, value: &str, is_secure: bool) -> String {
     match attributes.and_then(|of| of.same_site) {
         Some(SameSiteSpec::Strict) => out.push_str("; SameSite=Strict"),
         Some(SameSiteSpec::Lax) => out.push_str("; SameSite=Lax"),
-        Some(SameSiteSpec::None) => out.push_str("; SameSite=None"),
+        Some(SameSiteSpec::None | SameSiteSpec::NoneIfSupported) => out.push_str("; SameSite=None"),
         None => {}
     }
     out
