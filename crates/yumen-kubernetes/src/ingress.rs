@@ -20,6 +20,8 @@ mod passthrough;
 mod redirect_hosts;
 mod route_writer;
 mod sessions;
+mod snippet_branches;
+mod snippet_locations;
 mod status;
 mod streams;
 mod upstream;

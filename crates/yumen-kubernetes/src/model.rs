@@ -60,7 +60,7 @@ pub(crate) use http_route::{
     TypedNameValue,
 };
 pub(crate) use ingress::{
-    IngressBackend, IngressPath, IngressRule, IngressService, IngressServicePort, IngressSpec, IngressTls,
+    IngressBackend, IngressPath, IngressService, IngressServicePort, IngressSpec,
 };
 pub(crate) use ingress_class::IngressClassSpec;
 pub use kind::{ClusterKind, WatchedContent, WatchedKind};

@@ -11,8 +11,7 @@ use crate::ingress_nginx::{
     CanaryHeaderRule, CanaryStickiness, ControllerSettings, IngressCanary, UpstreamProtocol,
 };
 use crate::model::{
-    ClusterKind, IngressService, IngressServicePort, ObjectKey, PortNumberOrName, ServiceObject,
-    ServicePortSpec,
+    ClusterKind, IngressServicePort, ObjectKey, PortNumberOrName, ServiceObject, ServicePortSpec,
 };
 
 /// The status without a Service, as ingress-nginx answers for an upstream without endpoints.

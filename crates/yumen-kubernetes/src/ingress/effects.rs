@@ -20,7 +20,9 @@ use super::certificates::HostTls;
 use super::locations::{HostLocation, SnippetUse};
 use crate::derived::{ParsedIngress, UpstreamKey};
 use crate::engine::{ReferencedObject, TrackedView};
-use crate::ingress_nginx::{ControllerSettings, IngressClientTls, IngressSettings, NginxText, TextPart};
+use crate::ingress_nginx::{
+    ControllerSettings, IngressClientTls, IngressSettings, NginxText, SnippetPlan, TextPart,
+};
 use crate::model::{ConfigMapObject, ObjectKey};
 use crate::resources::SpecDefect;
 
@@ -36,6 +38,8 @@ pub(super) struct HostContext<'h, 't> {
     pub(super) tls: &'h HostTls,
     /// Rules for client certificates of the host.
     pub(super) client: Option<&'t IngressClientTls>,
+    /// The server snippet of the host's first Ingress with one.
+    pub(super) server_snippet: Option<&'t SnippetPlan>,
     pub(super) defaults: &'t ControllerSettings,
 }
 
@@ -90,6 +94,12 @@ impl<'d, 'h, 't> LocationDraft<'d, 'h, 't> {
         proxying::add(self);
         errors::add(self, service);
         snippets::add(self, snippets);
+    }
+
+    /// Adds the effects of snippets alone.
+    pub(super) fn add_snippets(&mut self, uses: &SnippetUse<'_>) {
+        self.set_action("errors", "format", "html".into());
+        snippets::add(self, uses);
     }
 
     /// Sets a member of an action, whose other members stay.

@@ -3,15 +3,19 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde_json::json;
 use yumen_base::problem::Problem;
 
 use super::class::served_class;
+use super::effects::plugin_set;
 use super::host_names::host_name;
+use super::route_writer::plugin_set_id;
 use super::status::add_status;
 use crate::derived::{IngressGroup, ParsedIngress};
 use crate::engine::{DerivedOutput, TrackedView, UnitOutput};
 use crate::ingress_nginx::{AnnotationConsequence, AnnotationProblem, ControllerSettings, read_annotations};
 use crate::model::{IngressBackend, IngressObject, ObjectKey};
+use crate::resources::TranslatedKind;
 
 pub(crate) fn translate_ingress(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOutput {
     let mut output = UnitOutput::default();
@@ -31,6 +35,10 @@ pub(crate) fn translate_ingress(view: &TrackedView<'_>, key: &ObjectKey) -> Unit
     output.problems.extend(rule_problems(key, object));
     let parsed = ParsedIngress { key: key.clone(), object: object.clone(), settings, refusal };
     output.groups = groups_of(&parsed, defaults);
+    if let Some(plugins) = plugin_set(&parsed, defaults) {
+        let value = json!({ "plugins": plugins, "labels": { "origin": key.origin_label() } });
+        output.add_resource(TranslatedKind::PluginConfigs, plugin_set_id(&parsed), &value);
+    }
     add_status(view, &parsed, class, defaults, &mut output);
     output.derived = Some(DerivedOutput::Ingress(Arc::new(parsed)));
     output

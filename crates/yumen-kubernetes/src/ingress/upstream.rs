@@ -23,7 +23,7 @@ pub(crate) fn translate_ingress_upstream(view: &TrackedView<'_>, key: &UpstreamK
     let (mut members, mut defects) = (Map::new(), Vec::new());
     let first = first_of_service(view, &key.namespace, &key.service);
     members.insert("scheme".to_owned(), scheme(key.flavor).into());
-    members.insert("nodes".to_owned(), nodes(view, key, object, first.map(|first| &***first), &mut defects));
+    members.insert("nodes".to_owned(), nodes(view, key, object, first.map(|first| &**first), &mut defects));
     if let Some(first) = first {
         add_balance(first, &mut members, &mut defects);
     }
