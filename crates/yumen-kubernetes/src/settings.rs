@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::ingress_nginx::ControllerSettings;
+use crate::ingress_nginx::{ControllerProblem, ControllerSettings, read_flags};
 
 /// How clients reach the listeners of Gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,6 +34,16 @@ pub struct IngressOptions {
     pub https_port: u16,
     /// The flags of ingress-nginx.
     pub controller: ControllerSettings,
+    /// Flags that are not followed as written.
+    pub flag_problems: Vec<ControllerProblem>,
+}
+
+impl IngressOptions {
+    /// The options with flags of ingress-nginx, such as `--configmap=ingress-nginx/controller`.
+    pub fn with_flags(flags: &[String]) -> IngressOptions {
+        let (controller, flag_problems) = read_flags(flags);
+        IngressOptions { controller, flag_problems, ..IngressOptions::default() }
+    }
 }
 
 impl Default for IngressOptions {
@@ -44,6 +54,7 @@ impl Default for IngressOptions {
             http_port: 80,
             https_port: 443,
             controller: ControllerSettings::default(),
+            flag_problems: Vec::new(),
         }
     }
 }

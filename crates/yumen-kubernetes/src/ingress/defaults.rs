@@ -14,6 +14,8 @@ pub(crate) fn translate_defaults(view: &TrackedView<'_>) -> UnitOutput {
         return output;
     }
     let flags = &options.controller;
+    let of_flags = options.flag_problems.iter().cloned();
+    output.problems.extend(of_flags.map(|one| problem_of("kubernetes.ingress.flags", one)));
     let found = flags.flags.config_map.as_ref().map(|key| (key, view.config_map(&key.namespace, &key.name)));
     let settings = match found {
         Some((key, ReferencedObject::Found(object))) => {

@@ -131,6 +131,8 @@ fn scope_value(
     if !has_passthrough {
         let rejects = hosts.is_empty() && defaults.tls.rejects_unknown_names;
         let mut tls = json!({ "mode": "terminate", "default_certificate": !rejects });
+        // NGINX chooses the host of a request by its Host alone.
+        tls["any_server_name"] = client.is_none().into();
         if let Some(client) = client {
             tls["client"] = client;
         }

@@ -31,8 +31,6 @@ pub(super) struct HostLocation<'t> {
     pub(super) canary: Option<(&'t Arc<ParsedIngress>, &'t IngressService)>,
     /// Id of the route.
     pub(super) id: String,
-    /// Whether the location is that of paths without rules.
-    pub(super) is_rest: bool,
 }
 
 /// The effects of the snippets on one branch of a location, with the conditions of the branch.
@@ -135,7 +133,6 @@ impl<'t> HostLocations<'t> {
             target: LocationTarget::Service(service),
             canary: None,
             id,
-            is_rest: false,
         });
     }
 
@@ -181,7 +178,6 @@ impl<'t> HostLocations<'t> {
             target: service.map_or(LocationTarget::Default, LocationTarget::Service),
             canary: None,
             id: format!("ingress!rest!{}", id_part(host)),
-            is_rest: true,
         });
     }
 

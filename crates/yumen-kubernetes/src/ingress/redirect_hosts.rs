@@ -38,7 +38,7 @@ pub(super) fn add_redirect_host(
         "listeners": listeners::both(),
         "hosts": [&other],
         "wildcard": "one",
-        "tls": { "mode": "terminate", "default_certificate": true },
+        "tls": { "mode": "terminate", "default_certificate": true, "any_server_name": true },
         "create_time": owner.object.meta.created_s,
         "labels": { "origin": origin },
     });

@@ -69,7 +69,10 @@ impl<'t> RouteWriter<'_, '_, 't> {
         draft.add_all(service.as_ref(), branch);
         self.output.problems.append(&mut draft.problems);
         let mut members = base_members(self.context, location);
-        members.insert("priority".to_owned(), priority.into());
+        // Literal paths have one route each, unless branches compete.
+        if self.context.has_patterns || priority % 1000 > 10 {
+            members.insert("priority".to_owned(), priority.into());
+        }
         if !branch.conditions.is_empty() {
             members.insert("vars".to_owned(), conditions_value(&branch.conditions));
         }
@@ -149,8 +152,9 @@ impl<'t> RouteWriter<'_, '_, 't> {
             // A fixed response has no upstream whose timeouts, retries or host could count.
             members.shift_remove("timeout");
             members.shift_remove("retry");
-            actions.shift_remove("rewrite");
-            actions.shift_remove("mirrors");
+            for unused in ["rewrite", "mirrors", "forwarded_fields", "limits", "request_fields"] {
+                actions.shift_remove(unused);
+            }
             let fields = json!([["Content-Type", "text/plain; charset=utf-8"]]);
             actions.insert("respond".to_owned(), json!({ "status": 404, "body": NOT_FOUND, "fields": fields }));
             return;

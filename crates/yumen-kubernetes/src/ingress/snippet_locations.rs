@@ -27,7 +27,6 @@ pub(super) fn add_snippet_locations<'t>(writer: &mut RouteWriter<'_, '_, 't>, me
             target: LocationTarget::Default,
             canary: None,
             id: format!("{}/{}!ingress!{host}!snippet.{at}", owner.key.namespace, owner.key.name),
-            is_rest: false,
         };
         let count = written.branches.len();
         for (position, branch) in written.branches.iter().enumerate() {
