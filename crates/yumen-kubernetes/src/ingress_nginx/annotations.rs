@@ -1,10 +1,27 @@
 //! The annotations of ingress-nginx: a table of all names, and the reader of one Ingress.
 
+mod admission;
+mod auth_service;
+mod reader;
+mod routing;
+mod table;
+mod tls;
+mod upstream;
+mod value_rule;
+
 use std::sync::Arc;
+
+use reader::AnnotationReader;
 
 use super::controller::ControllerSettings;
 use super::settings::IngressSettings;
 use crate::model::ObjectMeta;
+
+pub(super) use auth_service::{REDIRECT_PARAM, cache_rules, field_names, service_url};
+pub(super) use table::{AnnotationVerdict, GROUPS};
+pub(super) use tls::cipher_suites;
+pub(super) use upstream::{field_replacement, next_upstream};
+pub(super) use value_rule::{parse_networks, parse_size, parse_statuses, parse_switch};
 
 /// The damage that the value of an annotation can do, as ingress-nginx grades it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +39,8 @@ pub enum AnnotationRisk {
 /// The effect of an annotation that cannot be followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AnnotationConsequence {
+    /// The annotation works, with a difference.
+    Differs,
     /// The annotation has no effect, and none that a client or service could see is missing.
     NoEffect,
     /// The annotation is left out; the rest of the Ingress is served.
@@ -52,8 +71,39 @@ pub struct AnnotationProblem {
 /// A problem whose consequence is `IngressDenied` or `HostDenied` is also in the settings, as `auth.denial` and
 /// `server.is_denied`. With `IngressRefused` the settings must not be used.
 pub fn read_annotations(
-    _meta: &ObjectMeta,
+    meta: &ObjectMeta,
     controller: &ControllerSettings,
 ) -> (IngressSettings, Vec<AnnotationProblem>) {
-    (controller.defaults.clone(), Vec::new())
+    let mut reader = AnnotationReader::new(meta, &controller.policy);
+    let mut settings = controller.defaults.clone();
+    routing::read_paths(&mut reader, &mut settings);
+    routing::read_canary(&mut reader, &mut settings);
+    routing::read_others(&mut reader, &mut settings);
+    tls::read_hosts(&mut reader, &mut settings);
+    tls::read_upstream_tls(&mut reader, &mut settings);
+    admission::read_auth(&mut reader, &mut settings);
+    auth_service::read_auth_service(&mut reader, controller, &mut settings);
+    admission::read_limits(&mut reader, &mut settings);
+    admission::read_cors(&mut reader, &mut settings);
+    upstream::read_services(&mut reader, &mut settings);
+    upstream::read_session(&mut reader, &mut settings);
+    upstream::read_proxy(&mut reader, &mut settings);
+    routing::read_snippets(&mut reader, &mut settings);
+    let problems = reader.finish();
+    let of = |consequence| problems.iter().find(|problem| problem.consequence == consequence);
+    if let Some(problem) = of(AnnotationConsequence::IngressDenied) {
+        settings.auth.denial = Some(problem.to_string().into());
+    }
+    settings.server.is_denied |= of(AnnotationConsequence::HostDenied).is_some();
+    (settings, problems)
 }
+
+/// Formats as `nginx.ingress.kubernetes.io/auth-secret: reason`.
+impl std::fmt::Display for AnnotationProblem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.annotation, self.reason)
+    }
+}
+
+#[cfg(test)]
+mod tests;

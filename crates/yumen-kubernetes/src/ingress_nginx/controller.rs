@@ -1,25 +1,20 @@
 //! The ConfigMap and the flags of ingress-nginx: tables of all names, and their readers.
 
+mod config_map;
+mod flags;
+mod keys;
+mod settings_reader;
 mod types;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
+pub use config_map::read_config_map;
+pub(super) use flags::FLAG_ROWS;
+pub use flags::read_flags;
+pub(super) use keys::{KEY_GROUPS, KeyEffect};
 pub use types::{
     AnnotationPolicy, BlockedClients, ClientAddressSettings, CompressionSettings, ControllerFlags,
-    ControllerHeaders, ControllerProblem, ControllerSettings, ControllerTls, HstsSettings, LogLineSettings,
-    NodeSetting, RedirectDefaults,
+    ControllerHeaders, ControllerProblem, ControllerSettings, ControllerTls, ForwardedTrust, HstsSettings,
+    LogLineSettings, NodeSetting, PathTypeRule, RedirectDefaults,
 };
 
-/// Reads the data of the ConfigMap over `settings`, those of the flags.
-pub fn read_config_map(
-    _data: &BTreeMap<Arc<str>, Arc<str>>,
-    settings: ControllerSettings,
-) -> (ControllerSettings, Vec<ControllerProblem>) {
-    (settings, Vec::new())
-}
-
-/// Reads the arguments of the controller's process, such as `--ingress-class=nginx`.
-pub fn read_flags(_arguments: &[String]) -> (ControllerSettings, Vec<ControllerProblem>) {
-    (ControllerSettings::default(), Vec::new())
-}
+#[cfg(test)]
+mod tests;

@@ -74,6 +74,16 @@ impl NginxText {
         self.parts.iter().any(|part| matches!(part, TextPart::Group(_)))
     }
 
+    /// Appends the parts of another text.
+    pub(super) fn extend(&mut self, other: &NginxText) {
+        for part in &other.parts {
+            match part {
+                TextPart::Literal(text) => self.push_literal(text),
+                part => self.parts.push(part.clone()),
+            }
+        }
+    }
+
     fn push_literal(&mut self, text: &str) {
         if text.is_empty() {
             return;

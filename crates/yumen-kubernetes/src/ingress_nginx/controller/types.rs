@@ -9,6 +9,16 @@ use super::super::settings::{AuthServiceSettings, IngressSettings};
 use super::super::snippet::SnippetPlan;
 use crate::model::ObjectKey;
 
+/// Which paths of type `Exact` and `Prefix` are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PathTypeRule {
+    /// Only letters, digits and `._-/`.
+    #[default]
+    Strict,
+    /// Any.
+    Lenient,
+}
+
 /// Which annotations are taken.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnnotationPolicy {
@@ -24,6 +34,8 @@ pub struct AnnotationPolicy {
     pub blocked_words: Vec<Arc<str>>,
     /// Names of fields that `custom-headers` may set.
     pub response_headers: Vec<Arc<str>>,
+    /// Which paths are taken.
+    pub path_types: PathTypeRule,
 }
 
 impl Default for AnnotationPolicy {
@@ -35,13 +47,28 @@ impl Default for AnnotationPolicy {
             allows_cross_namespace: false,
             blocked_words: Vec::new(),
             response_headers: Vec::new(),
+            path_types: PathTypeRule::Strict,
         }
     }
+}
+
+/// Which forwarding fields of trusted networks are believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ForwardedTrust {
+    /// None.
+    #[default]
+    None,
+    /// The client's address (`enable-real-ip`).
+    Address,
+    /// Address, scheme, host and port (`use-forwarded-headers`).
+    AllFields,
 }
 
 /// The address of the client and the fields that carry it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientAddressSettings {
+    /// Which fields are believed.
+    pub trust: ForwardedTrust,
     /// Networks whose forwarding fields are believed; empty means none. `0.0.0.0/0` means any.
     pub trusted: Vec<Arc<str>>,
     /// The field with the client's address.
@@ -55,6 +82,7 @@ pub struct ClientAddressSettings {
 impl Default for ClientAddressSettings {
     fn default() -> Self {
         ClientAddressSettings {
+            trust: ForwardedTrust::None,
             trusted: Vec::new(),
             field: "X-Forwarded-For".into(),
             appends: false,

@@ -12,6 +12,26 @@ pub struct SnippetPlan {
     pub branches: Vec<SnippetBranch>,
     /// Locations within the block. They take precedence over the paths of Ingresses by the rules of NGINX.
     pub locations: Vec<SnippetLocation>,
+    /// Directives without effect.
+    pub notes: Vec<SnippetNote>,
+}
+
+/// A directive without effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnippetNote {
+    /// Line in the snippet, from 1.
+    pub line: u32,
+    /// Name of the directive.
+    pub directive: String,
+    /// The reason.
+    pub reason: &'static str,
+}
+
+/// Formats as `line 3: etag: reason`.
+impl fmt::Display for SnippetNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}: {}", self.line, self.directive, self.reason)
+    }
 }
 
 impl SnippetPlan {
@@ -232,6 +252,8 @@ pub struct SnippetRefusal {
     pub reason: String,
     /// Another way to the same effect.
     pub way_over: Option<&'static str>,
+    /// Whether the snippet has directives that admit or refuse requests, so that a protection is missing without it.
+    pub guards: bool,
 }
 
 /// Formats as `line 3: proxy_pass: reason`.
