@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use yumen_base::problem::Problem;
 use yumen_config::resource::ClientCertMode;
 
+use super::effects::annotation_path;
 use super::host_names::{covers, wildcard_of};
 use super::members::{HostMembers, members_of};
 use crate::derived::{IngressGroup, ParsedIngress};
@@ -128,14 +129,19 @@ pub(super) enum ClientRules<'t> {
 }
 
 /// The rules of the first Ingress of a host that has some.
-pub(super) fn client_rules<'t>(view: &TrackedView<'_>, members: &HostMembers<'t>) -> Option<ClientRules<'t>> {
+pub(super) fn client_rules<'t>(
+    view: &TrackedView<'_>,
+    members: &HostMembers<'t>,
+    defaults: &ControllerSettings,
+) -> Option<ClientRules<'t>> {
     let with_rules = |one: &&&'t Arc<ParsedIngress>| {
         one.settings.server.client.is_some() || one.settings.server.is_denied
     };
     let owner = members.primary.iter().find(with_rules)?;
     let denied = |message: String| {
         let message = format!("{message}: the hosts of the Ingress answer 403");
-        Some(ClientRules::Denied(Problem::error(owner.key.to_string(), "auth-tls-secret", message)))
+        let path = annotation_path(defaults, "auth-tls-secret");
+        Some(ClientRules::Denied(Problem::error(owner.key.to_string(), path, message)))
     };
     let Some(client) = owner.settings.server.client.as_ref().filter(|_| !owner.settings.server.is_denied) else {
         return denied("client certificates cannot be verified".to_owned());

@@ -121,7 +121,8 @@ impl<'d, 'h, 't> LocationDraft<'d, 'h, 't> {
     pub(super) fn deny(&mut self, annotation: &str, reason: String) {
         if let Some(owner) = self.location.owner {
             let message = format!("{reason}: the paths of the Ingress answer 503");
-            self.problems.push(Problem::error(owner.key.to_string(), annotation, message));
+            let path = self.annotation_path(annotation);
+            self.problems.push(Problem::error(owner.key.to_string(), path, message));
         }
         self.denial.get_or_insert(reason);
     }
@@ -129,8 +130,13 @@ impl<'d, 'h, 't> LocationDraft<'d, 'h, 't> {
     /// Reports a part that is left out.
     pub(super) fn warn(&mut self, annotation: &str, reason: impl Into<String>) {
         if let Some(owner) = self.location.owner {
-            self.problems.push(Problem::warning(owner.key.to_string(), annotation, reason.into()));
+            let path = self.annotation_path(annotation);
+            self.problems.push(Problem::warning(owner.key.to_string(), path, reason.into()));
         }
+    }
+
+    fn annotation_path(&self, annotation: &str) -> String {
+        annotation_path(self.context.defaults, annotation)
     }
 
     pub(super) fn owner(&self) -> Option<&'t ParsedIngress> {
@@ -181,6 +187,11 @@ impl<'d, 'h, 't> LocationDraft<'d, 'h, 't> {
             _ => None,
         }
     }
+}
+
+/// The name of an annotation with its prefix.
+pub(super) fn annotation_path(defaults: &ControllerSettings, annotation: &str) -> String {
+    format!("{}/{annotation}", defaults.policy.prefix)
 }
 
 /// The host and port of a URL with scheme, and the rest from the first slash on.

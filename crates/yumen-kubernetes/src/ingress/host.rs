@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use yumen_base::problem::Problem;
 
 use super::certificates::{ClientRules, HostTls, certificate_value, client_rules, tls_of};
-use super::effects::HostContext;
+use super::effects::{HostContext, annotation_path};
 use super::host_names::scope_id;
 use super::listeners;
 use super::locations::{HostLocation, LocationTarget, locations_of};
@@ -38,7 +38,7 @@ pub(crate) fn translate_host(view: &TrackedView<'_>, host: &Arc<str>) -> UnitOut
         hosts.push(host.to_string());
         hosts.extend(aliases);
     }
-    let client = client_rules(view, &members);
+    let client = client_rules(view, &members, defaults);
     let (client_value, client_settings, denial) = match client {
         None => (None, None, None),
         Some(ClientRules::Verified(value, settings)) => (Some(value), Some(settings), None),
@@ -58,7 +58,7 @@ pub(crate) fn translate_host(view: &TrackedView<'_>, host: &Arc<str>) -> UnitOut
     output.problems.extend(tls.problems.iter().cloned());
     output.problems.extend(denial.iter().cloned());
     let alias_problem = |(owner, message): (&Arc<crate::derived::ParsedIngress>, String)| {
-        Problem::warning(owner.key.to_string(), "server-alias", message)
+        Problem::warning(owner.key.to_string(), annotation_path(defaults, "server-alias"), message)
     };
     output.problems.extend(findings.into_iter().map(alias_problem));
     let mut writer = RouteWriter { view, context: &context, denial, output };
@@ -79,6 +79,13 @@ pub(crate) fn translate_host(view: &TrackedView<'_>, host: &Arc<str>) -> UnitOut
     output.add_resource(TranslatedKind::Scopes, scope.clone(), &value);
     add_certificate(&scope, &members, &tls, has_passthrough, &mut output);
     add_redirect_host(view, host, &members, &tls, defaults, &mut output);
+    // Each path of an Ingress has the finding about a Secret that they share.
+    let problems = std::mem::take(&mut output.problems);
+    for problem in problems {
+        if !output.problems.contains(&problem) {
+            output.problems.push(problem);
+        }
+    }
     output
 }
 

@@ -31,7 +31,9 @@ pub(crate) fn translate_ingress(view: &TrackedView<'_>, key: &ObjectKey) -> Unit
     let refusal = refusing.map(|one| format!("{}: {}", one.annotation, one.reason));
     // The settings of a refused version must not be used.
     let settings = if refusal.is_some() { defaults.defaults.clone() } else { settings };
-    output.problems.extend(problems.into_iter().map(|problem| problem_of(key, problem)));
+    // A difference is a fact about the annotation, which the documentation has.
+    let reported = problems.into_iter().filter(|one| one.consequence != AnnotationConsequence::Differs);
+    output.problems.extend(reported.map(|problem| problem_of(key, problem)));
     output.problems.extend(rule_problems(key, object));
     let parsed = ParsedIngress { key: key.clone(), object: object.clone(), settings, refusal };
     output.groups = groups_of(&parsed, defaults);
@@ -47,7 +49,7 @@ pub(crate) fn translate_ingress(view: &TrackedView<'_>, key: &ObjectKey) -> Unit
 fn problem_of(key: &ObjectKey, found: AnnotationProblem) -> Problem {
     let (object, path) = (key.to_string(), &*found.annotation);
     let problem = match found.consequence {
-        AnnotationConsequence::NoEffect | AnnotationConsequence::LeftOut => {
+        AnnotationConsequence::Differs | AnnotationConsequence::NoEffect | AnnotationConsequence::LeftOut => {
             Problem::warning(object, path, found.reason)
         }
         AnnotationConsequence::IngressDenied => {

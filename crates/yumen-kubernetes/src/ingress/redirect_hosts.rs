@@ -4,6 +4,7 @@ use serde_json::json;
 use yumen_base::problem::Problem;
 
 use super::certificates::{HostTls, certificate_value};
+use super::effects::annotation_path;
 use super::host_names::{covers, id_part};
 use super::listeners;
 use super::members::HostMembers;
@@ -28,8 +29,9 @@ pub(super) fn add_redirect_host(
     let other = host.strip_prefix("www.").map_or_else(|| format!("www.{host}"), str::to_owned);
     let groups = [IngressGroup::Host(other.as_str().into()), IngressGroup::Alias(other.as_str().into())];
     if groups.iter().any(|group| view.ingresses(group).len() > 0) {
+        let path = annotation_path(defaults, "from-to-www-redirect");
         let message = format!("{other} has rules of its own and is not redirected to {host}");
-        output.problems.push(Problem::warning(owner.key.to_string(), "from-to-www-redirect", message));
+        output.problems.push(Problem::warning(owner.key.to_string(), path, message));
         return;
     }
     let scope = format!("ingress!www!{}", id_part(&other));

@@ -88,12 +88,11 @@ fn add_response_fields(draft: &mut LocationDraft<'_, '_, '_>) {
 
 fn add_mirror(draft: &mut LocationDraft<'_, '_, '_>, mirror: &IngressMirror) {
     let target = draft.settled_text(&mirror.target, None).to_string();
-    let Some(parts) = split_url(&target) else {
+    // A copy has the path and query of the request in any case.
+    let target = target.strip_suffix("${request_uri}").unwrap_or(&target);
+    let Some(parts) = split_url(target) else {
         return draft.warn("mirror-target", format!("{target:?} is no URL with a constant host"));
     };
-    if !mirror.has_body {
-        draft.warn("mirror-request-body", "requests with a body are not copied");
-    }
     let host = mirror.host.as_ref().and_then(|host| host.as_literal().map(str::to_owned));
     let host = host.unwrap_or_else(|| parts.host.to_owned());
     let address = parts.host.trim_start_matches('[').trim_end_matches(']');
