@@ -52,6 +52,10 @@ impl PathRewrite {
         let Some(edit) = &self.path else { return Ok(()) };
         let path = edit.edited(PathSource::for_upstream(&ex.request), ex)?;
         let Some(mut target) = path else { return Ok(()) };
+        if target.is_empty() {
+            // The empty path is `/` (RFC 9110 §4.2.3).
+            target.push(b'/');
+        }
         append_query(&mut target, query_of(ex.request.upstream_target()));
         ex.request.set_upstream_target(&target);
         Ok(())
