@@ -4,7 +4,7 @@
 //! and total: no I/O, no clock, no panic on any object. The order of modules, each of which uses those before it
 //! only: `model`, `ingress_nginx` (texts of ingress-nginx), `settings`, `certificates`, `ports`, `resources`, `status`,
 //! `delta`, `derived`, `engine`, then the units of translation (`endpoints`, `gateway_proxy`, `gateway`, `overrides`,
-//! `policy`, `upstreams`, `routes`, `apisix`), then `translator`.
+//! `policy`, `upstreams`, `routes`, `apisix`, `ingress`), then `translator`.
 
 mod apisix;
 mod certificates;
@@ -15,6 +15,7 @@ mod engine;
 mod gateway;
 mod gateway_proxy;
 mod grants;
+mod ingress;
 pub mod ingress_nginx;
 mod model;
 mod overrides;
@@ -34,5 +35,5 @@ pub use model::{
     WatchedKind, decode,
 };
 pub use resources::{ResourceChange, ResourceName, TranslatedKind, TranslatedResource};
-pub use settings::{GatewayMode, TranslationSettings};
+pub use settings::{ADOPTED_CONTROLLER, GatewayMode, IngressOptions, TranslationSettings};
 pub use translator::ClusterTranslator;

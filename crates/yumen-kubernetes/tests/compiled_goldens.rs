@@ -33,9 +33,20 @@ fn translated_resources_compile_without_problems() {
 
 /// Whether a problem is the purpose of a case.
 fn is_intended(case: &Path, message: &str) -> bool {
+    let is_ingress = case.parent().is_some_and(|group| group.ends_with("ingress"));
+    if is_ingress && message.contains("not in force yet") {
+        return true;
+    }
     let intended = [
         ("traffic-policy.yaml", "does not exist or is broken"),
         ("route-match.yaml", "Lua functions are not supported"),
+        ("apisix/upstream.yaml", "does not exist or is broken"),
+        (
+            "apisix/route-plugins.yaml",
+            "plugin config shared/common!apisix-plugins does not exist or is broken",
+        ),
+        ("apisix/route-plugins.yaml", "is not available in this version"),
+        ("apisix/apisix-consumer.yaml", "is not available in this version"),
     ];
     intended.iter().any(|(name, text)| case.ends_with(name) && message.contains(text))
 }

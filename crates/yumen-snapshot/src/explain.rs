@@ -515,7 +515,9 @@ fn simulate_steps<'s>(
     let found = winner.and_then(|route| match (walk.ex.upstream.slot, &route.target) {
         (Some(slot), _) => snapshot.upstream(UpstreamSlotId(slot)),
         (None, RouteTarget::Upstream(slot)) => snapshot.upstream(*slot),
-        (None, RouteTarget::Weighted(of)) => of.largest().and_then(|target| snapshot.upstream(target.slot?)),
+        (None, RouteTarget::Weighted(of)) => {
+            of.expected(walk.ex).and_then(|target| snapshot.upstream(target.slot?))
+        }
         _ => None,
     });
     if let Some(of) = winner.and_then(weighted_targets)

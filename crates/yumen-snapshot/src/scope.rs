@@ -111,6 +111,8 @@ pub(crate) struct ScopeTerms {
     pub(crate) tls: Option<Arc<dyn Any + Send + Sync>>,
     /// Whether a server name without a certificate gets that of the node.
     pub(crate) default_certificate: bool,
+    /// Whether connections with another server name may send requests.
+    pub(crate) any_server_name: bool,
     /// Whether only the matching part of the text is valid.
     pub(crate) is_broken: bool,
 }
@@ -151,6 +153,11 @@ impl CompiledScope {
     /// Whether a server name without a certificate gets that of the node. Otherwise its handshake fails.
     pub fn default_certificate(&self) -> bool {
         self.terms.default_certificate
+    }
+
+    /// Whether connections with another server name may send requests for hosts of the scope.
+    pub(crate) fn admits_any_name(&self) -> bool {
+        self.terms.any_server_name && self.terms.client_mode.is_none()
     }
 
     /// Whether the text of the scope is broken and was never valid. Such a scope refuses its traffic.

@@ -8,6 +8,7 @@ mod cluster_gaps;
 mod commit;
 mod controller;
 mod controller_status;
+mod event_writer;
 mod manifests;
 mod object_applier;
 mod reference_reader;
@@ -22,7 +23,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
 use yumen_config::node::{GatewayModeConfig, KubernetesConfig};
-use yumen_kubernetes::{GatewayMode, TranslationSettings};
+use yumen_kubernetes::{GatewayMode, IngressOptions, TranslationSettings};
 use yumen_kubernetes_client::{ApiClient, ApiServerConfig};
 use yumen_store::MemoryStore;
 
@@ -163,5 +164,12 @@ pub(crate) fn translation_settings(node: &NodeConfig) -> TranslationSettings {
         zone: Some(written.zone.as_str()).filter(|zone| !zone.is_empty()).map(Into::into),
         has_ipv6: std::net::TcpListener::bind("[::1]:0").is_ok(),
         take_over: written.take_over,
+        ingress: IngressOptions {
+            is_enabled: written.ingress.enabled,
+            take_over: written.ingress.take_over,
+            http_port: written.ingress.http_port,
+            https_port: written.ingress.https_port,
+            ..IngressOptions::with_flags(&written.ingress.flags)
+        },
     }
 }

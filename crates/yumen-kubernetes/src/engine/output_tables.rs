@@ -10,7 +10,7 @@ use super::owned_table::OwnedTable;
 use super::read_key::ReadKey;
 use super::unit::TranslationUnit;
 use crate::delta::{ObjectIntent, ObjectPath};
-use crate::derived::{ParentOutput, SectionKey, UpstreamKey};
+use crate::derived::{IngressGroup, ParentOutput, SectionKey, UpstreamKey};
 use crate::model::{ClusterKind, ObjectKey};
 use crate::resources::ResourceName;
 use crate::status::StatusDraft;
@@ -24,6 +24,7 @@ pub(super) struct OutputTables {
     pub(super) derived: HashMap<TranslationUnit, DerivedOutput>,
     pub(super) attached: BTreeMap<SectionKey, BTreeSet<ObjectKey>>,
     pub(super) policy_users: BTreeMap<ObjectKey, BTreeMap<ObjectKey, usize>>,
+    pub(super) ingress_groups: BTreeMap<IngressGroup, BTreeSet<ObjectKey>>,
     upstreams: BTreeMap<UpstreamKey, usize>,
     plugin_sets: BTreeMap<ObjectKey, usize>,
     problems: BTreeMap<TranslationUnit, Vec<Problem>>,
@@ -42,6 +43,7 @@ pub(super) struct OutputKeys {
     upstreams: BTreeSet<UpstreamKey>,
     plugin_sets: BTreeSet<ObjectKey>,
     policies: BTreeSet<super::output::PolicyUse>,
+    groups: BTreeSet<IngressGroup>,
 }
 
 /// The consequences of a new output.
@@ -71,6 +73,7 @@ impl OutputTables {
             upstreams: output.upstreams.clone(),
             plugin_sets: output.plugin_sets.clone(),
             policies: output.policies.clone(),
+            groups: output.groups.clone(),
         };
         replace_owned(&mut self.resources, unit, &before.resources, output.resources);
         replace_owned(&mut self.statuses, unit, &before.statuses, output.statuses);
@@ -84,6 +87,7 @@ impl OutputTables {
         let sets = count_uses(&mut self.plugin_sets, &before.plugin_sets, &output.plugin_sets);
         changes.units.extend(sets.into_iter().map(TranslationUnit::PluginSet));
         self.replace_policies(&before, &keys, &mut changes);
+        self.replace_groups(unit, &before.groups, &keys.groups, &mut changes);
         self.replace_problems(unit, output.problems);
         (keys, changes)
     }
@@ -101,6 +105,11 @@ impl OutputTables {
     /// Whether a TCPRoute or UDPRoute is attached to the section.
     pub(super) fn has_stream_routes(&self, section: &SectionKey) -> bool {
         self.attached.get(section).is_some_and(|routes| routes.iter().any(is_stream_route))
+    }
+
+    /// Whether an Ingress belongs to the group.
+    pub(super) fn has_ingresses(&self, group: &IngressGroup) -> bool {
+        self.ingress_groups.contains_key(group)
     }
 
     /// The problems of all units, if they changed since the last call.
@@ -169,6 +178,37 @@ impl OutputTables {
             }
             if differs {
                 changes.facts.push(ReadKey::PolicyUsers(used.policy.clone()));
+            }
+        }
+    }
+
+    fn replace_groups(
+        &mut self,
+        unit: &TranslationUnit,
+        before: &BTreeSet<IngressGroup>,
+        after: &BTreeSet<IngressGroup>,
+        changes: &mut OutputChanges,
+    ) {
+        let TranslationUnit::Ingress(ingress) = unit else { return };
+        for group in before.symmetric_difference(after) {
+            let members = self.ingress_groups.entry(group.clone()).or_default();
+            if after.contains(group) {
+                members.insert(ingress.clone());
+            } else {
+                members.remove(ingress);
+            }
+            if members.is_empty() {
+                self.ingress_groups.remove(group);
+            }
+            changes.facts.push(ReadKey::Ingresses(group.clone()));
+            match group {
+                IngressGroup::Host(host) => changes.units.push(TranslationUnit::IngressHost(host.clone())),
+                // The default server exists beside any other host.
+                IngressGroup::Served => {
+                    changes.units.push(TranslationUnit::IngressListeners);
+                    changes.units.push(TranslationUnit::IngressHost("".into()));
+                }
+                IngressGroup::Alias(_) | IngressGroup::Service { .. } => {}
             }
         }
     }

@@ -25,6 +25,16 @@ pub(crate) enum TranslationUnit {
     Route(ObjectKey),
     /// A consumer, certificate, global rule, route or status of `apisix.apache.org`.
     Apisix(ObjectKey),
+    /// Settings of all Ingresses: the ConfigMap of the controller.
+    IngressDefaults,
+    /// An Ingress: whether it is served, its parsed annotations, its status.
+    Ingress(ObjectKey),
+    /// The listeners of all Ingresses. The unit exists while an Ingress is served.
+    IngressListeners,
+    /// A host name of Ingresses: scope, certificates, routes. The unit exists while an Ingress names the host.
+    IngressHost(Arc<str>),
+    /// Ports of the ConfigMaps for TCP and UDP.
+    IngressStreams,
     /// The stream route of a section to which TCPRoutes or UDPRoutes are attached: that of the oldest.
     StreamSection(SectionKey),
     /// The upstream of a port of a Service. The unit exists while a route names the key.
@@ -42,6 +52,14 @@ pub(crate) enum TranslationUnit {
 }
 
 impl TranslationUnit {
+    /// The units that exist without any object.
+    pub(super) const PERMANENT: [TranslationUnit; 4] = [
+        TranslationUnit::SharedPorts,
+        TranslationUnit::IngressDefaults,
+        TranslationUnit::IngressStreams,
+        TranslationUnit::SharedPlugins,
+    ];
+
     /// The units that exist because the object exists.
     pub(super) fn of_object(key: &ObjectKey) -> Vec<TranslationUnit> {
         match key.kind {
@@ -67,6 +85,7 @@ impl TranslationUnit {
             | ClusterKind::ApisixConsumer
             | ClusterKind::ApisixPluginConfig
             | ClusterKind::ApisixGlobalRule => vec![TranslationUnit::Apisix(key.clone())],
+            ClusterKind::Ingress => vec![TranslationUnit::Ingress(key.clone())],
             kind if kind.is_route() => vec![TranslationUnit::Route(key.clone())],
             _ => Vec::new(),
         }
@@ -82,14 +101,24 @@ impl TranslationUnit {
             TranslationUnit::Policy(_) => 4,
             TranslationUnit::Route(_) => 5,
             TranslationUnit::Apisix(_) => 6,
-            TranslationUnit::StreamSection(_) => 7,
-            TranslationUnit::ServicePort(_) => 8,
-            TranslationUnit::PluginSet(_) => 9,
-            TranslationUnit::SharedPlugins => 10,
-            TranslationUnit::PolicyStatus(_) => 11,
-            TranslationUnit::GatewayStatus(_) => 12,
-            TranslationUnit::ListenerSetStatus(_) => 13,
+            TranslationUnit::IngressDefaults => 7,
+            TranslationUnit::Ingress(_) => 8,
+            TranslationUnit::IngressListeners => 9,
+            TranslationUnit::IngressHost(_) => 10,
+            TranslationUnit::IngressStreams => 11,
+            TranslationUnit::StreamSection(_) => 12,
+            TranslationUnit::ServicePort(_) => 13,
+            TranslationUnit::PluginSet(_) => 14,
+            TranslationUnit::SharedPlugins => 15,
+            TranslationUnit::PolicyStatus(_) => 16,
+            TranslationUnit::GatewayStatus(_) => 17,
+            TranslationUnit::ListenerSetStatus(_) => 18,
         }
+    }
+
+    /// Whether the unit exists without any object.
+    pub(super) fn is_permanent(&self) -> bool {
+        TranslationUnit::PERMANENT.contains(self)
     }
 
     /// The object without which the unit has no output.
@@ -103,12 +132,17 @@ impl TranslationUnit {
             | TranslationUnit::Policy(key)
             | TranslationUnit::Route(key)
             | TranslationUnit::Apisix(key)
+            | TranslationUnit::Ingress(key)
             | TranslationUnit::PluginSet(key)
             | TranslationUnit::PolicyStatus(key)
             | TranslationUnit::GatewayStatus(key)
             | TranslationUnit::ListenerSetStatus(key) => Some(key.clone()),
             TranslationUnit::SharedPorts
             | TranslationUnit::SharedPlugins
+            | TranslationUnit::IngressDefaults
+            | TranslationUnit::IngressListeners
+            | TranslationUnit::IngressHost(_)
+            | TranslationUnit::IngressStreams
             | TranslationUnit::StreamSection(_)
             | TranslationUnit::ServicePort(_) => None,
         }

@@ -122,7 +122,12 @@ pub(super) async fn decide<'s>(
         _ => return Err(FaultKind::NoEndpoint.into()),
     };
     match pinned.upstream(slot) {
-        Some(upstream) => Ok((route, upstream)),
+        Some(upstream) => {
+            if let Some(session) = &chains.session {
+                session.bind(ex, upstream);
+            }
+            Ok((route, upstream))
+        }
         None => Err(FaultKind::Unavailable.into()),
     }
 }

@@ -62,7 +62,14 @@ fn terms_of(
     let client_mode = client.map(|client| client.mode);
     let loaded = loader.scope(&ScopeTlsRules { scope: id, slot, rules, client_mode, default_certificate });
     let loaded = loaded.map_err(|(path, message)| InvalidSettings::at(path_in_scope(path), message))?;
-    Ok(ScopeTerms { client_mode, tls: Some(loaded), default_certificate, ..ScopeTerms::default() })
+    let any_server_name = tls.is_some_and(|tls| tls.any_server_name);
+    Ok(ScopeTerms {
+        client_mode,
+        tls: Some(loaded),
+        default_certificate,
+        any_server_name,
+        ..ScopeTerms::default()
+    })
 }
 
 /// The path in a scope of a handshake rule, which is named by its path in an ssl object.

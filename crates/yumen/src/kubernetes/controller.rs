@@ -28,6 +28,7 @@ use super::certificate_reader::CertificateReader;
 use super::cluster_gaps::ClusterGaps;
 use super::commit::propose;
 use super::controller_status::{KubernetesStatus, WritesEnd};
+use super::event_writer::EventWriter;
 use super::object_applier::ObjectApplier;
 use super::reference_reader::{ReferenceRead, ReferenceReader};
 use super::status_board::{ProcessFacts, StatusBoard};
@@ -111,6 +112,7 @@ struct ControllerTasks {
     watches: WatchSet,
     applier: ObjectApplier,
     writer: StatusWriter,
+    events: EventWriter,
     lease: LeaseView,
     /// Renews the lease until it is dropped.
     keeper: Option<LeaseElection>,
@@ -162,6 +164,7 @@ impl ClusterController {
             watches: WatchSet::start(&parts.client, watched, seed, reports),
             applier: ObjectApplier::start(parts.client.clone(), lease.clone(), self.versions.clone()),
             writer: StatusWriter::start(parts.client.clone(), lease.clone(), self.board.clone()),
+            events: EventWriter::start(parts.client.clone(), lease.clone()),
             lease,
             keeper,
         }
@@ -341,6 +344,7 @@ impl ClusterController {
             self.references.require(wanted);
         }
         if let Some(problems) = problems {
+            tasks.events.observe(&problems);
             self.translation_problems = problems;
             self.report_problems(tasks);
         }

@@ -67,6 +67,7 @@ mod looking_into_bodies;
 mod manifests;
 mod missing_guards;
 mod mqtt;
+mod nginx_semantics;
 mod node;
 mod observe;
 mod operators;
