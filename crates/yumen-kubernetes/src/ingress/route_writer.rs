@@ -34,7 +34,11 @@ impl<'t> RouteWriter<'_, '_, 't> {
         let backends = backends_of(self.view, self.context.defaults, location);
         if let Some(backends) = &backends {
             let missing = backends.missing.iter().map(|(owner, message)| {
-                Problem::warning(owner.to_string(), "spec.rules", format!("{message}: requests are answered 503"))
+                Problem::warning(
+                    owner.to_string(),
+                    "spec.rules",
+                    format!("{message}: requests are answered 503"),
+                )
             });
             self.output.problems.extend(missing);
         }
@@ -46,10 +50,7 @@ impl<'t> RouteWriter<'_, '_, 't> {
             let id = if at + 1 == count { location.id.clone() } else { format!("{}!if.{at}", location.id) };
             self.write_branch(location, backends.as_ref(), branch, id, priority);
         }
-        let extra = [
-            app_root_route(self.context, location),
-            slash_redirect(self.context, location, all),
-        ];
+        let extra = [app_root_route(self.context, location), slash_redirect(self.context, location, all)];
         for (id, value) in extra.into_iter().flatten() {
             let Value::Object(members) = value else { continue };
             self.finish(id, members, location.owner, &[]);
@@ -102,7 +103,9 @@ impl<'t> RouteWriter<'_, '_, 't> {
             }
             members.insert("actions".to_owned(), draft.actions.into());
         }
-        if location.owner.is_some_and(|owner| super::effects::plugin_set(owner, self.context.defaults).is_some())
+        if location
+            .owner
+            .is_some_and(|owner| super::effects::plugin_set(owner, self.context.defaults).is_some())
             && let Some(owner) = location.owner
         {
             members.insert("plugin_config_id".to_owned(), plugin_set_id(owner).into());
@@ -138,6 +141,8 @@ impl<'t> RouteWriter<'_, '_, 't> {
             draft.actions.insert("respond".to_owned(), body);
         }
         members.insert("actions".to_owned(), draft.actions.into());
+        // Fields for some statuses are edited by a plugin.
+        members.extend(draft.members.shift_remove("plugins").map(|plugins| ("plugins".to_owned(), plugins)));
         self.finish(id, members, location.owner, &draft.defects);
     }
 
@@ -156,7 +161,8 @@ impl<'t> RouteWriter<'_, '_, 't> {
                 actions.shift_remove(unused);
             }
             let fields = json!([["Content-Type", "text/plain; charset=utf-8"]]);
-            actions.insert("respond".to_owned(), json!({ "status": 404, "body": NOT_FOUND, "fields": fields }));
+            actions
+                .insert("respond".to_owned(), json!({ "status": 404, "body": NOT_FOUND, "fields": fields }));
             return;
         };
         members.insert("backends".to_owned(), backends.value.clone().into());
