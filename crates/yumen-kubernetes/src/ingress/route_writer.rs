@@ -97,8 +97,7 @@ impl<'t> RouteWriter<'_, '_, 't> {
             if !has_answer {
                 self.add_backends(location, backends, &mut members, &mut draft.actions);
             } else {
-                members.shift_remove("retry");
-                members.shift_remove("timeout");
+                remove_forwarding(&mut members, &mut draft.actions);
             }
             members.insert("actions".to_owned(), draft.actions.into());
         }
@@ -149,12 +148,7 @@ impl<'t> RouteWriter<'_, '_, 't> {
         actions: &mut Map<String, Value>,
     ) {
         let Some(backends) = backends else {
-            // A fixed response has no upstream whose timeouts, retries or host could count.
-            members.shift_remove("timeout");
-            members.shift_remove("retry");
-            for unused in ["rewrite", "mirrors", "forwarded_fields", "limits", "request_fields"] {
-                actions.shift_remove(unused);
-            }
+            remove_forwarding(members, actions);
             let fields = json!([["Content-Type", "text/plain; charset=utf-8"]]);
             actions.insert("respond".to_owned(), json!({ "status": 404, "body": NOT_FOUND, "fields": fields }));
             return;
@@ -237,6 +231,16 @@ fn base_members(context: &HostContext<'_, '_>, location: &HostLocation<'_>) -> M
 
 fn respond(status: u16) -> Value {
     json!({ "respond": { "status": status }, "errors": { "format": "html" } })
+}
+
+/// Removes members that have no effect on requests that reach no upstream.
+fn remove_forwarding(members: &mut Map<String, Value>, actions: &mut Map<String, Value>) {
+    for unused in ["timeout", "retry"] {
+        members.shift_remove(unused);
+    }
+    for unused in ["rewrite", "mirrors", "forwarded_fields", "request_fields", "limits"] {
+        actions.shift_remove(unused);
+    }
 }
 
 /// Removes the rule about sessions of a canary of a route without sessions.
