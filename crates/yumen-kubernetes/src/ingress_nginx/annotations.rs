@@ -64,6 +64,8 @@ pub struct AnnotationProblem {
     pub reason: String,
     /// Another way to the same effect.
     pub way_over: Option<String>,
+    /// Whether the consequence in ingress-nginx is the same, as for a value that is not valid.
+    pub is_shared: bool,
 }
 
 /// Reads the annotations of one Ingress over the defaults of the controller.

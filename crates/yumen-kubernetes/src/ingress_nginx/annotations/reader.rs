@@ -46,24 +46,24 @@ impl<'a> AnnotationReader<'a> {
         if is_snippet && !self.policy.allows_snippets {
             let reason = "snippets are not allowed: the ConfigMap's allow-snippet-annotations is false";
             let way = "set allow-snippet-annotations to true and annotations-risk-level to Critical";
-            return self.push(name, AnnotationConsequence::LeftOut, reason, Some(way));
+            return self.push_shared(name, AnnotationConsequence::LeftOut, reason, Some(way));
         }
         if row.risk > self.policy.risk_max {
             let reason = format!("its risk is {:?}, above the ConfigMap's annotations-risk-level", row.risk);
             let way = format!("set annotations-risk-level to {:?}", row.risk);
-            return self.push(name, AnnotationConsequence::IngressRefused, reason, Some(&way));
+            return self.push_shared(name, AnnotationConsequence::IngressRefused, reason, Some(&way));
         }
         if value.len() > VALUE_BYTES_MAX {
             let reason = format!("the value has more than {VALUE_BYTES_MAX} bytes");
-            return self.push(name, row.invalid, reason, None);
+            return self.push_shared(name, row.invalid, reason, None);
         }
         let blocked = self.policy.blocked_words.iter().find(|word| value.contains(&***word));
         if let Some(word) = blocked {
             let reason = format!("the value has {word:?}, a word of annotation-value-word-blocklist");
-            return self.push(name, AnnotationConsequence::IngressRefused, reason, None);
+            return self.push_shared(name, AnnotationConsequence::IngressRefused, reason, None);
         }
         if let Err(reason) = row.rule.check(value) {
-            return self.push(name, row.invalid, reason, None);
+            return self.push_shared(name, row.invalid, reason, None);
         }
         // The main name counts if both are written.
         if row.name == name || !self.values.contains_key(row.name) {
@@ -93,12 +93,12 @@ impl<'a> AnnotationReader<'a> {
     fn report_unknown(&mut self, name: &str) {
         if IGNORED_EVERYWHERE.contains(&name) {
             let reason = "ingress-nginx ignores the annotation too";
-            return self.push(name, AnnotationConsequence::NoEffect, reason, Some("remove it"));
+            return self.push_shared(name, AnnotationConsequence::NoEffect, reason, Some("remove it"));
         }
         let known = GROUPS.iter().flat_map(|group| group.rows).map(|row| row.name);
         let hint = suggestion(name, known);
         let reason = "no annotation of ingress-nginx has this name";
-        self.push(name, AnnotationConsequence::NoEffect, reason, hint.as_deref());
+        self.push_shared(name, AnnotationConsequence::NoEffect, reason, hint.as_deref());
     }
 
     /// Reports a finding about an annotation by its name without the prefix.
@@ -114,17 +114,32 @@ impl<'a> AnnotationReader<'a> {
             consequence,
             reason: reason.to_string(),
             way_over: way_over.map(str::to_owned),
+            is_shared: false,
         });
     }
 
-    /// Reports that a value is left out.
-    pub(super) fn leave_out(&mut self, name: &str, reason: impl Display) {
-        self.push(name, AnnotationConsequence::LeftOut, reason, None);
+    /// Reports a finding whose consequence is the same in ingress-nginx.
+    fn push_shared(
+        &mut self,
+        name: &str,
+        consequence: AnnotationConsequence,
+        reason: impl Display,
+        way_over: Option<&str>,
+    ) {
+        self.push(name, consequence, reason, way_over);
+        if let Some(last) = self.problems.last_mut() {
+            last.is_shared = true;
+        }
     }
 
-    /// Reports that the Ingress answers 503.
+    /// Reports that a value is left out, as in ingress-nginx.
+    pub(super) fn leave_out(&mut self, name: &str, reason: impl Display) {
+        self.push_shared(name, AnnotationConsequence::LeftOut, reason, None);
+    }
+
+    /// Reports that the Ingress answers 503, as in ingress-nginx.
     pub(super) fn deny(&mut self, name: &str, reason: impl Display) {
-        self.push(name, AnnotationConsequence::IngressDenied, reason, None);
+        self.push_shared(name, AnnotationConsequence::IngressDenied, reason, None);
     }
 
     /// A value without spaces around it.

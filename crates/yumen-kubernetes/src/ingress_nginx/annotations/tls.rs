@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use yumen_config::resource::ClientCertMode;
 
-use super::AnnotationConsequence::HostDenied;
+use super::AnnotationConsequence::{HostDenied, LeftOut};
 use super::reader::AnnotationReader;
 use crate::ingress_nginx::settings::{IngressClientTls, IngressSettings, UpstreamTlsChoice};
 use crate::model::ClusterKind;
@@ -15,7 +15,10 @@ pub(super) fn read_hosts(reader: &mut AnnotationReader<'_>, settings: &mut Ingre
     if let Some(suites) = reader.text("ssl-ciphers") {
         let suites = cipher_suites(suites);
         match suites.is_empty() {
-            true => reader.leave_out("ssl-ciphers", "the list names no cipher suite of TLS 1.2 or 1.3"),
+            true => {
+                let reason = "the list names no cipher suite of TLS 1.2 or 1.3";
+                reader.push("ssl-ciphers", LeftOut, reason, Some("write cipher suites by their names"));
+            }
             false => settings.server.ciphers = Some(suites),
         }
     }
@@ -46,7 +49,8 @@ fn read_aliases(reader: &mut AnnotationReader<'_>) -> Vec<Arc<str>> {
                 aliases.push(name.to_ascii_lowercase().into());
             }
             false if !name.is_empty() => {
-                reader.leave_out("server-alias", format!("{name:?} is a pattern, not a host name"));
+                let reason = format!("{name:?} is a pattern, not a host name");
+                reader.push("server-alias", LeftOut, reason, Some("write each name, or `*.` and a name"));
             }
             _ => {}
         }
@@ -74,7 +78,8 @@ fn read_client_tls(reader: &mut AnnotationReader<'_>) -> Option<IngressClientTls
     client.depth = depth(reader, "auth-tls-verify-depth");
     client.error_page = reader.shared("auth-tls-error-page");
     if client.error_page.as_deref().is_some_and(|page| page.starts_with('@')) {
-        reader.leave_out("auth-tls-error-page", "a named location exists in NGINX's configuration only");
+        let reason = "a named location exists in NGINX's configuration only";
+        reader.push("auth-tls-error-page", LeftOut, reason, Some("write the URL of a page"));
         client.error_page = None;
     }
     client.match_cn = reader.shared("auth-tls-match-cn");

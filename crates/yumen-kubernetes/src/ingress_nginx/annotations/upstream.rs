@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::AnnotationConsequence::{IngressRefused, LeftOut};
+use super::AnnotationConsequence::{IngressDenied, IngressRefused, LeftOut};
 use super::reader::AnnotationReader;
 use super::value_rule::parse_size;
 use crate::ingress_nginx::nginx_text::NginxText;
@@ -18,7 +18,15 @@ pub(super) fn read_services(reader: &mut AnnotationReader<'_>, settings: &mut In
             "AUTO_HTTP" => settings.upstream.protocol = UpstreamProtocol::AutoHttp,
             "GRPC" => settings.upstream.protocol = UpstreamProtocol::Grpc,
             "GRPCS" => settings.upstream.protocol = UpstreamProtocol::Grpcs,
-            "FCGI" => reader.deny("backend-protocol", "the gateway does not send FastCGI"),
+            "FCGI" => {
+                let way = "put a web server beside the FastCGI process, and name its port";
+                reader.push(
+                    "backend-protocol",
+                    IngressDenied,
+                    "the gateway does not send FastCGI",
+                    Some(way),
+                );
+            }
             _ => settings.upstream.protocol = UpstreamProtocol::Http,
         }
     }

@@ -43,7 +43,7 @@ fn every_key_that_the_table_calls_used_has_an_effect() {
         "4 8k",
         "30s",
     ];
-    let last = ["debug", "auto", "$a", "200 5m"];
+    let last = ["debug", "auto", "$a", "200 5m", "proxy_set_header A b;"];
     let rows = KEY_GROUPS.iter().flat_map(|group| group.rows);
     let (base, _) = read(&[]);
     for row in rows.filter(|row| matches!(row.effect, KeyEffect::Used(_) | KeyEffect::Node(_))) {

@@ -6,6 +6,7 @@ use super::SnippetPlace;
 use super::effects::BlockEffects;
 use super::plan::{ConditionTest, SnippetNote, SnippetRefusal};
 use super::syntax::{SnippetDirective, SnippetWord};
+use super::values::check_line;
 use crate::ingress_nginx::nginx_text::{NginxText, TextPart};
 
 /// A condition of `if`, before variables have their values.
@@ -163,6 +164,9 @@ impl StepReader<'_> {
         if !(200..600).contains(&status) {
             return Err(directive.refuse(format!("a response has no status {status}"), None));
         }
+        if let Some(word) = text.filter(|_| (300..400).contains(&status)) {
+            check_line(directive, word)?;
+        }
         let text = text.map(|word| self.text_without_groups(directive, word)).transpose()?;
         Ok(StepAction::Return { status, text })
     }
@@ -185,6 +189,7 @@ impl StepReader<'_> {
             _ => return Err(directive.refuse("the form is `rewrite PATTERN REPLACEMENT FLAG`", None)),
         };
         check_pattern(directive, &pattern.text)?;
+        check_line(directive, to)?;
         let keep_query = !to.text.ends_with('?');
         let written = SnippetWord { text: to.text.trim_end_matches('?').to_owned(), is_quoted: to.is_quoted };
         let to = self.base.names.text(directive, &written)?;

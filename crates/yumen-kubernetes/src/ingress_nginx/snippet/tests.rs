@@ -60,6 +60,7 @@ fn write_branch(out: &mut String, branch: &SnippetBranch) {
         effects.path.as_ref().map(|edit| format!("path {} to {} {}", edit.pattern, edit.to, edit.keep_query)),
     );
     parts.extend(effects.request_fields.iter().map(|edit| match &edit.value {
+        RequestFieldValue::Text(text) if text.parts.is_empty() => format!("> no {}", edit.name),
         RequestFieldValue::Text(text) => format!("> {}: {text}", edit.name),
         RequestFieldValue::AuthAnswer(field) => format!("> {}: answer {field}", edit.name),
     }));
@@ -69,14 +70,18 @@ fn write_branch(out: &mut String, branch: &SnippetBranch) {
             10 => " by default".to_owned(),
             _ => format!(" for {:?}", edit.statuses),
         };
-        format!("< {:?} {}: {}{statuses}", edit.verb, edit.name, edit.value)
+        match edit.verb {
+            ResponseFieldVerb::Remove => format!("< no {}{statuses}", edit.name),
+            verb => format!("< {verb:?} {}: {}{statuses}", edit.name, edit.value),
+        }
     }));
     parts.extend(effects.access.iter().map(|rule| {
         format!("{} {}", if rule.allows { "allow" } else { "deny" }, rule.network.as_deref().unwrap_or("all"))
     }));
     parts.extend(effects.settings.iter().map(|setting| format!("{setting:?}")));
     let when = if conditions.is_empty() { String::new() } else { format!("[{}] ", conditions.join(", ")) };
-    writeln!(out, "{when}{}", parts.join("; ")).unwrap();
+    let parts = if parts.is_empty() { "nothing".to_owned() } else { parts.join("; ") };
+    writeln!(out, "{when}{parts}").unwrap();
 }
 
 #[track_caller]
@@ -111,10 +116,10 @@ fn fields_of_responses_follow_the_rules_of_both_modules() {
     check(
         Location,
         "more_set_headers \"X-A: b\" 'X-B: $host';\nmore_set_headers -s '404 500' \"X-C: d: e\";\nmore_clear_headers Server 'X-*';",
-        "< Set X-A: b; < Set X-B: ${host}; < Set X-C: d: e for [404, 500]; < Remove Server: ; < Remove X-*: ",
+        "< Set X-A: b; < Set X-B: ${host}; < Set X-C: d: e for [404, 500]; < no Server; < no X-*",
     );
-    check(Location, "proxy_hide_header X-Powered-By;", "< Remove X-Powered-By: ");
-    check(Location, "more_set_headers 'Server:';", "< Remove Server: ");
+    check(Location, "proxy_hide_header X-Powered-By;", "< no X-Powered-By");
+    check(Location, "more_set_headers 'Server:';", "< no Server");
     check(Location, "expires 30d;", "< Set Cache-Control: max-age=2592000 by default");
     check(Location, "expires -1;", "< Set Cache-Control: no-cache by default");
     check(Location, "# nothing\n", "");
@@ -126,7 +131,7 @@ fn fields_of_requests_get_values_of_the_request_and_of_the_auth_service() {
         Location,
         "proxy_set_header X-Real-Uri $request_uri;\nproxy_set_header Accept-Encoding \"\";\n\
          proxy_set_header l5d-dst-override $service_name.$namespace.svc.cluster.local:80;",
-        "> X-Real-Uri: ${real_request_uri}; > Accept-Encoding: ; \
+        "> X-Real-Uri: ${real_request_uri}; > no Accept-Encoding; \
          > l5d-dst-override: ${service_name}.${namespace}.svc.cluster.local:80",
     );
     check(
@@ -136,7 +141,7 @@ fn fields_of_requests_get_values_of_the_request_and_of_the_auth_service() {
         "> X-Email: answer x-auth-email",
     );
     check(Location, "proxy_set_header Upgrade $http_upgrade;\nproxy_set_header Connection \"upgrade\";", "");
-    check(Location, "more_set_input_headers 'X-A: 1';\nmore_clear_input_headers X-B;", "> X-A: 1; > X-B: ");
+    check(Location, "more_set_input_headers 'X-A: 1';\nmore_clear_input_headers X-B;", "> X-A: 1; > no X-B");
     check(Auth, "proxy_set_header X-Forwarded-Host $http_host;", "> X-Forwarded-Host: ${http_host}");
 }
 
@@ -153,7 +158,7 @@ fn conditions_become_branches_in_their_order() {
         "if ($http_user_agent ~* \"(bot|spider)\") {\n  return 403;\n}\nif ($args !~ debug) { return 301 https://$host/x; }",
         "[http_user_agent ~* (bot|spider)] 403
          [args !~ debug] 301 to https://${host}/x
-         ",
+         nothing",
     );
     // Fields of a block replace those around it, and the last block that is entered counts.
     check(
@@ -170,8 +175,8 @@ fn conditions_become_branches_in_their_order() {
         "[host = a.com] 301 to ${scheme}://b.com${real_request_uri}
          ",
     );
-    check(Location, "if ($cookie_a = '') { return 401; }", "[cookie_a !~ (?s)^.] 401\n\n");
-    check(Location, "if ($http_x != \"\") { return 204; }", "[http_x ~ (?s)^.] 204\n\n");
+    check(Location, "if ($cookie_a = '') { return 401; }", "[cookie_a !~ (?s)^.] 401\nnothing");
+    check(Location, "if ($http_x != \"\") { return 204; }", "[http_x ~ (?s)^.] 204\nnothing");
 }
 
 #[test]
@@ -184,7 +189,7 @@ fn variables_that_conditions_set_are_followed() {
          if ($cors = 'trueoptions') { return 204; }",
         "[http_origin ~ ^https://a, request_method = OPTIONS] 204
          [http_origin ~ ^https://a] < Add X-Cors: yes
-         ",
+         nothing",
     );
     check(Location, "set $target $http_x_target;\nproxy_set_header X-T $target;", "> X-T: ${http_x_target}");
     check(Location, "set $off 0;\nif ($off) { return 404; }\nproxy_method POST;", "Method(\"POST\")");
@@ -197,9 +202,13 @@ fn paths_are_rewritten_and_redirected() {
         "rewrite ^/old/(.*)$ /new/$1 permanent;\nrewrite ^(/app)$ $1/ redirect;",
         "[uri ~ ^/old/(.*)$] 301 from ^/old/(.*)$ to /new/$1 true
          [uri ~ ^(/app)$] 302 from ^(/app)$ to $1/ true
-         ",
+         nothing",
     );
-    check(Location, "rewrite ^/a/(.*)$ /$1? break;", "[uri ~ ^/a/(.*)$] path ^/a/(.*)$ to /$1 false\n\n");
+    check(
+        Location,
+        "rewrite ^/a/(.*)$ /$1? break;",
+        "[uri ~ ^/a/(.*)$] path ^/a/(.*)$ to /$1 false\nnothing",
+    );
     check(
         Location,
         "rewrite ^(.*)$ https://b.com$1 permanent;",

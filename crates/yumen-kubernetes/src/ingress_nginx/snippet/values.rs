@@ -48,9 +48,6 @@ impl SetNames {
     ) -> Result<NginxText, SnippetRefusal> {
         let text =
             NginxText::parse(&word.text).map_err(|defect| directive.refuse(defect.to_string(), None))?;
-        if word.text.chars().any(|character| character.is_control() && character != '\t') {
-            return Err(directive.refuse("the text has control characters", None));
-        }
         for name in text.variables() {
             if self.texts.contains(name) || request_variable(name).is_some() {
                 continue;
@@ -66,17 +63,26 @@ impl SetNames {
         Ok(text)
     }
 
-    /// A text without groups of a pattern.
+    /// A text without groups of a pattern, for a field.
     pub(super) fn plain_text(
         &self,
         directive: &SnippetDirective,
         word: &SnippetWord,
     ) -> Result<NginxText, SnippetRefusal> {
+        check_line(directive, word)?;
         let text = self.text(directive, word)?;
         match text.has_groups() {
             true => Err(directive.refuse("groups of a pattern are not available here", None)),
             false => Ok(text),
         }
+    }
+}
+
+/// Refuses line breaks and other control characters, which would end a field.
+pub(super) fn check_line(directive: &SnippetDirective, word: &SnippetWord) -> Result<(), SnippetRefusal> {
+    match word.text.chars().any(|character| character.is_control() && character != '\t') {
+        true => Err(directive.refuse("the text has control characters", None)),
+        false => Ok(()),
     }
 }
 
