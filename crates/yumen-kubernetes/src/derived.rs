@@ -15,7 +15,7 @@ mod upstream_key;
 pub(crate) use gateway_report::{
     ConditionReason, GatewayPort, GatewayReport, SectionReport, SharedPort, SharedPortTable, SharedPortUse,
 };
-pub(crate) use ingress_group::IngressGroup;
+pub(crate) use ingress_group::{IngressGroup, IngressMember};
 pub(crate) use parent::{AllowedNamespaces, ParentOutput, SectionOutput, SectionProtocol};
 pub(crate) use parsed_ingress::ParsedIngress;
 pub(crate) use policy_output::{BackendTlsRules, PolicyOutput, PolicyVerdict};

@@ -28,9 +28,13 @@ fn resources(case: &str) -> Vec<Resource> {
         for (name, value) in delta["resources"].as_object().into_iter().flatten() {
             let (kind, id) = name.split_once('/').expect("kind and id");
             let kind = Kind::ALL.iter().copied().find(|one| one.name() == kind).expect("a kind");
+            let mut value = value.clone();
+            if value["nodes"].as_array().is_some_and(Vec::is_empty) {
+                value["nodes"] = json!([{ "host": "192.0.2.1", "port": 80, "weight": 1 }]);
+            }
             match value == "deleted" {
                 true => resources.remove(name),
-                false => resources.insert(name.clone(), Resource::new(kind, id, value)),
+                false => resources.insert(name.clone(), Resource::new(kind, id, &value)),
             };
         }
     }
@@ -92,7 +96,7 @@ fn requests_reach_the_services_that_ingress_nginx_would_choose() {
                 ("GET http://a.example.com/bar", "shop/cart!ingress!80.http a.example.com /bar"),
                 ("GET http://a.example.com/bar/", "404"),
                 ("GET http://a.example.com/bazaar", "shop/cart!ingress!80.http a.example.com /bazaar"),
-                ("GET http://a.example.com/x/../foo", "shop/cart!ingress!80.http a.example.com /x/../foo"),
+                ("GET http://a.example.com/x/../foo", "shop/cart!ingress!80.http a.example.com /foo"),
                 ("GET http://a.example.com//foo", "shop/cart!ingress!80.http a.example.com //foo"),
                 ("GET http://unknown.example.com/foo", "404"),
             ],
@@ -140,6 +144,144 @@ fn requests_reach_the_services_that_ingress_nginx_would_choose() {
                 ("GET http://b.example.com/", "shop/rest!ingress!80.http b.example.com /"),
                 ("GET http://c.example.com/", "shop/all!ingress!80.http c.example.com /"),
             ],
+        ),
+    ];
+    check(table);
+}
+
+#[test]
+fn annotations_decide_about_redirects_rewrites_and_responses() {
+    let table: &[(&str, &[(&str, &str)])] = &[
+        (
+            "rewrite-groups",
+            &[
+                ("GET http://a.example.com/a", "shop/cart!ingress!80.http a.example.com /"),
+                ("GET http://a.example.com/a/x/y?q=1", "shop/cart!ingress!80.http a.example.com /x/y?q=1"),
+                ("GET http://a.example.com/ab", "404"),
+            ],
+        ),
+        (
+            "rewrite-redirect",
+            &[
+                ("GET http://a.example.com/old/x", "302 https://b.example.com/new/x"),
+                ("GET http://b.example.com/old", "302 https://c.example.com/"),
+            ],
+        ),
+        (
+            "use-regex",
+            &[
+                ("GET http://a.example.com/items/12", "shop/cart!ingress!80.http a.example.com /items/12"),
+                ("GET http://a.example.com/items/x", "404"),
+                ("GET http://a.example.com/AB", "shop/cart!ingress!80.http a.example.com /AB"),
+                ("GET http://a.example.com/docs", "404"),
+                ("GET http://a.example.com/docs/x", "shop/cart!ingress!80.http a.example.com /docs/x"),
+            ],
+        ),
+        (
+            "tls",
+            &[
+                ("GET http://a.example.com/x/", "308 https://a.example.com/x"),
+                ("GET http://a.example.com/x?y=/", "308 https://a.example.com/x?y=/"),
+                (
+                    "GET http://a.example.com/.well-known/acme-challenge/t",
+                    "shop/cart!ingress!80.http a.example.com /.well-known/acme-challenge/t",
+                ),
+                ("GET https://a.example.com/x/", "shop/cart!ingress!80.http a.example.com /x/"),
+            ],
+        ),
+        (
+            "tls-force",
+            &[
+                ("GET http://b.example.com/", "308 https://b.example.com"),
+                ("GET http://a.example.com/", "shop/cart!ingress!80.http a.example.com /"),
+            ],
+        ),
+        ("tls-broken", &[("GET http://c.example.com/x", "308 https://c.example.com/x")]),
+        (
+            "fixed-redirects",
+            &[
+                ("GET http://a.example.com/x?y", "302 https://t.example.com"),
+                ("GET http://b.example.com/", "308 https://p.example.com/x"),
+                ("GET http://c.example.com/", "300 https://p.example.com/"),
+            ],
+        ),
+        (
+            "app-root",
+            &[
+                ("GET http://a.example.com/", "302 http://a.example.com/app"),
+                ("GET http://a.example.com/x", "shop/cart!ingress!80.http a.example.com /x"),
+                ("GET http://b.example.com/", "302 http://b.example.com/app"),
+            ],
+        ),
+        (
+            "from-to-www",
+            &[
+                ("GET http://example.com/x?y", "308 http://www.example.com/x?y"),
+                ("GET https://example.com/x", "308 https://www.example.com/x"),
+                ("GET http://b.example.com/", "shop/cart!ingress!80.http b.example.com /"),
+            ],
+        ),
+        (
+            "server-alias",
+            &[
+                ("GET http://c.example.com/", "shop/cart!ingress!80.http c.example.com /"),
+                ("GET http://x.d.example.com/", "shop/cart!ingress!80.http x.d.example.com /"),
+            ],
+        ),
+        (
+            "upstream-vhost",
+            &[
+                ("GET http://a.example.com/", "shop/cart!ingress!80.http x.example.com /"),
+                ("GET http://b.example.com/", "shop/cart!ingress!80.http cart.shop.svc.cluster.local /"),
+            ],
+        ),
+        (
+            "canary",
+            &[
+                ("GET http://a.example.com/ X-Canary: always", "shop/next!ingress!80.http a.example.com /"),
+                ("GET http://a.example.com/ X-Canary: never", "shop/cart!ingress!80.http a.example.com /"),
+                ("GET http://a.example.com/ Cookie: canary=always", "shop/next!ingress!80.http a.example.com /"),
+                ("GET http://b.example.com/ X-Region: eu-1", "shop/next!ingress!80.http b.example.com /"),
+            ],
+        ),
+        (
+            "cors",
+            &[
+                ("OPTIONS http://a.example.com/", "204"),
+                ("OPTIONS http://b.example.com/ Origin: https://other.example.com", "204"),
+                ("GET http://a.example.com/", "shop/cart!ingress!80.http a.example.com /"),
+            ],
+        ),
+        (
+            "address-lists",
+            &[("GET http://a.example.com/", "403"), ("GET http://b.example.com/", "403")],
+        ),
+        (
+            "auth-basic",
+            &[("GET http://a.example.com/x", "401"), ("GET http://a.example.com/z", "401")],
+        ),
+        (
+            "auth-tls-missing",
+            &[("GET http://a.example.com/x", "403"), ("GET http://a.example.com/other", "403")],
+        ),
+        ("auth-tls", &[("GET http://a.example.com/", "302 https://errors.example.com/")]),
+        (
+            "snippets",
+            &[
+                ("GET http://b.example.com/ User-Agent: a Bot", "403"),
+                ("GET http://b.example.com/", "shop/cart!ingress!80.http b.example.com /"),
+                ("GET http://c.example.com/health", "200"),
+                ("GET http://c.example.com/x/.git/config", "403"),
+                ("GET http://c.example.com/x", "shop/cart!ingress!80.http c.example.com /x"),
+            ],
+        ),
+        (
+            "challenge",
+            &[("GET http://a.example.com/.well-known/acme-challenge/t", "shop/cart!ingress!80.http a.example.com /.well-known/acme-challenge/t")],
+        ),
+        (
+            "refused-annotations",
+            &[("GET http://a.example.com/", "503"), ("GET http://d.example.com/", "503")],
         ),
     ];
     check(table);

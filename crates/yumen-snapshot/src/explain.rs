@@ -6,6 +6,7 @@
 
 mod arrival_listener;
 mod backends;
+mod error_form;
 mod match_explanation;
 mod origin;
 mod reason;
@@ -535,7 +536,8 @@ fn simulate_steps<'s>(
         walk.remarks.extend(remark);
     }
     walk.finish();
-    let (steps, remarks, answered) = (walk.steps, walk.remarks, walk.answered);
+    let (steps, mut remarks, answered) = (walk.steps, walk.remarks, walk.answered);
+    let answered = answered.map(|answered| error_form::formed(snapshot, ex, answered, &mut remarks));
     let upstream = upstream.map(|upstream| upstream_choice(upstream, ex, before));
     SimulatedSteps { steps, answer: answered.map(answer), upstream, remarks }
 }

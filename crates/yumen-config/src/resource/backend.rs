@@ -207,6 +207,10 @@ fn check_canary(route: &RouteSpec) -> Result<(), InvalidSettings> {
         let message = format!("backends[{at}] has rules already");
         return Err(InvalidSettings::at(path("", second), message).hint("write rules for one backend"));
     }
+    if route.backends.as_ref().is_some_and(|backends| backends.len() < 2) {
+        let message = "has no effect: the route has no other backend";
+        return Err(InvalidSettings::at(path("", at), message).hint("add one, or remove the rules"));
+    }
     if canary.ignores_session && route.session.is_none() {
         let message = "has no effect: the route has no `session`";
         return Err(InvalidSettings::at(path(".ignores_session", at), message).hint("remove it"));

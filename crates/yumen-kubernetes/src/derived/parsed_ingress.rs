@@ -1,6 +1,5 @@
 //! An Ingress with its annotations read, as the units of hosts and upstreams see it.
 
-use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
 use crate::ingress_nginx::IngressSettings;
@@ -17,13 +16,6 @@ pub(crate) struct ParsedIngress {
 }
 
 impl ParsedIngress {
-    /// The order of ingress-nginx: the oldest first, and of equal age the last by `namespace/name`.
-    pub(crate) fn precedence(&self, other: &ParsedIngress) -> Ordering {
-        let name = |one: &ParsedIngress| Reverse(format!("{}/{}", one.key.namespace, one.key.name));
-        let created = self.object.meta.created_s.cmp(&other.object.meta.created_s);
-        created.then_with(|| name(self).cmp(&name(other)))
-    }
-
     pub(crate) fn is_canary(&self) -> bool {
         self.settings.canary.is_some()
     }

@@ -8,7 +8,7 @@ use yumen_base::problem::Problem;
 
 use crate::delta::{ObjectIntent, ObjectPath};
 use crate::derived::{
-    GatewayReport, IngressGroup, ParentOutput, ParsedIngress, PolicyOutput, SectionKey, SharedPortTable,
+    GatewayReport, IngressGroup, IngressMember, ParentOutput, ParsedIngress, PolicyOutput, SectionKey, SharedPortTable,
     StreamRouteCandidate, UpstreamKey,
 };
 use crate::ingress_nginx::ControllerSettings;
@@ -34,7 +34,7 @@ pub(crate) struct UnitOutput {
     /// Policies that the resources follow or refuse by, with the Gateway of the route.
     pub(crate) policies: BTreeSet<PolicyUse>,
     /// Groups that the Ingress of the unit belongs to.
-    pub(crate) groups: BTreeSet<IngressGroup>,
+    pub(crate) groups: BTreeSet<(IngressGroup, IngressMember)>,
     /// Listeners that routes attach to, by Gateway or ListenerSet.
     pub(crate) parents: BTreeMap<ObjectKey, Arc<ParentOutput>>,
     /// The result for units of higher rank.

@@ -10,7 +10,7 @@ use super::owned_table::OwnedTable;
 use super::read_key::ReadKey;
 use super::unit::TranslationUnit;
 use crate::delta::{ObjectIntent, ObjectPath};
-use crate::derived::{IngressGroup, ParentOutput, SectionKey, UpstreamKey};
+use crate::derived::{IngressGroup, IngressMember, ParentOutput, SectionKey, UpstreamKey};
 use crate::model::{ClusterKind, ObjectKey};
 use crate::resources::ResourceName;
 use crate::status::StatusDraft;
@@ -24,7 +24,7 @@ pub(super) struct OutputTables {
     pub(super) derived: HashMap<TranslationUnit, DerivedOutput>,
     pub(super) attached: BTreeMap<SectionKey, BTreeSet<ObjectKey>>,
     pub(super) policy_users: BTreeMap<ObjectKey, BTreeMap<ObjectKey, usize>>,
-    pub(super) ingress_groups: BTreeMap<IngressGroup, BTreeSet<ObjectKey>>,
+    pub(super) ingress_groups: BTreeMap<IngressGroup, BTreeSet<IngressMember>>,
     upstreams: BTreeMap<UpstreamKey, usize>,
     plugin_sets: BTreeMap<ObjectKey, usize>,
     problems: BTreeMap<TranslationUnit, Vec<Problem>>,
@@ -43,7 +43,7 @@ pub(super) struct OutputKeys {
     upstreams: BTreeSet<UpstreamKey>,
     plugin_sets: BTreeSet<ObjectKey>,
     policies: BTreeSet<super::output::PolicyUse>,
-    groups: BTreeSet<IngressGroup>,
+    groups: BTreeSet<(IngressGroup, IngressMember)>,
 }
 
 /// The consequences of a new output.
@@ -87,7 +87,7 @@ impl OutputTables {
         let sets = count_uses(&mut self.plugin_sets, &before.plugin_sets, &output.plugin_sets);
         changes.units.extend(sets.into_iter().map(TranslationUnit::PluginSet));
         self.replace_policies(&before, &keys, &mut changes);
-        self.replace_groups(unit, &before.groups, &keys.groups, &mut changes);
+        self.replace_groups(&before.groups, &keys.groups, &mut changes);
         self.replace_problems(unit, output.problems);
         (keys, changes)
     }
@@ -184,18 +184,21 @@ impl OutputTables {
 
     fn replace_groups(
         &mut self,
-        unit: &TranslationUnit,
-        before: &BTreeSet<IngressGroup>,
-        after: &BTreeSet<IngressGroup>,
+        before: &BTreeSet<(IngressGroup, IngressMember)>,
+        after: &BTreeSet<(IngressGroup, IngressMember)>,
         changes: &mut OutputChanges,
     ) {
-        let TranslationUnit::Ingress(ingress) = unit else { return };
-        for group in before.symmetric_difference(after) {
+        for entry in before.symmetric_difference(after) {
+            let (group, member) = entry;
             let members = self.ingress_groups.entry(group.clone()).or_default();
-            if after.contains(group) {
-                members.insert(ingress.clone());
+            let first = members.first().cloned();
+            if after.contains(entry) {
+                members.insert(member.clone());
             } else {
-                members.remove(ingress);
+                members.remove(member);
+            }
+            if members.first() != first.as_ref() {
+                changes.facts.push(ReadKey::FirstIngress(group.clone()));
             }
             if members.is_empty() {
                 self.ingress_groups.remove(group);

@@ -27,6 +27,8 @@ pub(crate) enum ReadKey {
     PolicyUsers(ObjectKey),
     /// The Ingresses of a group.
     Ingresses(IngressGroup),
+    /// The first Ingress of a group.
+    FirstIngress(IngressGroup),
 }
 
 /// A set of objects that share a member.

@@ -14,7 +14,7 @@ use super::scheduler::TranslationContext;
 use super::unit::TranslationUnit;
 use crate::certificates::CertificateInspector;
 use crate::derived::{
-    GatewayReport, IngressGroup, ParentOutput, ParsedIngress, PolicyOutput, SectionKey, SharedPortTable,
+    GatewayReport, IngressGroup, IngressMember, ParentOutput, ParsedIngress, PolicyOutput, SectionKey, SharedPortTable,
     StreamRouteCandidate,
 };
 use crate::ingress_nginx::ControllerSettings;
@@ -228,15 +228,22 @@ impl<'t> TrackedView<'t> {
         self.tables.policy_users.get(policy).into_iter().flat_map(|users| users.keys())
     }
 
-    /// The Ingresses of a group, by namespace and name. For units after Ingresses.
+    /// The Ingresses of a group, in their order. For units after Ingresses.
     pub(crate) fn ingresses(
         &self,
         group: &IngressGroup,
-    ) -> impl ExactSizeIterator<Item = &'t ObjectKey> + use<'t> {
-        static NONE: BTreeSet<ObjectKey> = BTreeSet::new();
+    ) -> impl ExactSizeIterator<Item = &'t IngressMember> + use<'t> {
+        static NONE: BTreeSet<IngressMember> = BTreeSet::new();
         self.record(ReadKey::Ingresses(group.clone()));
-        let members: &'t BTreeSet<ObjectKey> = self.tables.ingress_groups.get(group).unwrap_or(&NONE);
+        let members: &'t BTreeSet<IngressMember> = self.tables.ingress_groups.get(group).unwrap_or(&NONE);
         members.iter()
+    }
+
+    /// The first Ingress of a group. For units after Ingresses.
+    pub(crate) fn first_ingress(&self, group: &IngressGroup) -> Option<&'t Arc<ParsedIngress>> {
+        self.record(ReadKey::FirstIngress(group.clone()));
+        let first = self.tables.ingress_groups.get(group).and_then(BTreeSet::first)?;
+        self.parsed_ingress(&first.key())
     }
 
     /// A served Ingress with its settings.

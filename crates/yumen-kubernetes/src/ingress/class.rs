@@ -1,5 +1,7 @@
 //! Which Ingresses are served: by `ingressClassName`, else by the annotation, else by the default class.
 
+use std::sync::Arc;
+
 use crate::engine::TrackedView;
 use crate::model::{ClusterKind, IngressClassObject, IngressObject, ObjectKey};
 use crate::settings::ADOPTED_CONTROLLER;
@@ -20,7 +22,10 @@ pub(super) enum ServedClass {
 
 /// The class of an Ingress; `None` if another controller serves it.
 pub(super) fn served_class(view: &TrackedView<'_>, ingress: &IngressObject) -> Option<ServedClass> {
-    let is_written = |name: &&std::sync::Arc<str>| !name.is_empty();
+    if !is_watched(view, &ingress.meta.namespace) {
+        return None;
+    }
+    let is_written = |name: &&Arc<str>| !name.is_empty();
     if let Some(name) = ingress.spec.ingress_class_name.as_ref().filter(is_written) {
         return class_of_name(view, name);
     }
@@ -37,6 +42,21 @@ pub(super) fn served_class(view: &TrackedView<'_>, ingress: &IngressObject) -> O
     let mut defaults = classes
         .filter(|class| class.meta.annotations.get(IS_DEFAULT).is_some_and(|value| &**value == "true"));
     defaults.find_map(|class| class_of(view, class))
+}
+
+/// Whether the flags admit Ingresses of a namespace: `--watch-namespace`, `--watch-namespace-selector`.
+fn is_watched(view: &TrackedView<'_>, namespace: &Arc<str>) -> bool {
+    let flags = &view.settings().ingress.controller.flags;
+    let of_name = flags.watch_namespace.as_ref().is_none_or(|only| only.is_empty() || only == namespace);
+    let Some(selector) = flags.watch_selector.as_ref().filter(|selector| of_name && !selector.is_empty()) else {
+        return of_name;
+    };
+    let labels = view.namespace_labels(namespace);
+    selector.split(',').all(|requirement| {
+        let (name, value) = requirement.split_once('=').unwrap_or((requirement, ""));
+        let found = labels.and_then(|labels| labels.get(name.trim()));
+        found.is_some_and(|found| !requirement.contains('=') || **found == *value.trim_start_matches('=').trim())
+    })
 }
 
 fn class_of_name(view: &TrackedView<'_>, name: &str) -> Option<ServedClass> {

@@ -26,7 +26,7 @@ use crate::ingress_nginx::{
 use crate::model::{ConfigMapObject, ObjectKey};
 use crate::resources::SpecDefect;
 
-pub(super) use access::plugin_set;
+pub(super) use access::{client_certificate, plugin_set};
 pub(super) use redirects::{app_root_route, fixed_redirect, slash_redirect};
 
 /// The host of a location.

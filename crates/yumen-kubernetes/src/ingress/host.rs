@@ -27,8 +27,7 @@ pub(crate) fn translate_host(view: &TrackedView<'_>, host: &Arc<str>) -> UnitOut
         return orphans(host, &members);
     }
     let scope = scope_id(host);
-    let is_strict = defaults.policy.path_types == PathTypeRule::Strict;
-    let mut locations = locations_of(host, &members, is_strict);
+    let mut locations = locations_of(host, &members, defaults.policy.path_types == PathTypeRule::Strict);
     let tls = tls_of(view, host, &members, defaults);
     let (aliases, findings) = aliases_of(view, host, &members);
     let mut hosts: Vec<String> = Vec::new();

@@ -15,10 +15,8 @@ pub(super) struct HostMembers<'t> {
 
 /// The Ingresses of a group, in order.
 pub(super) fn members_of<'t>(view: &TrackedView<'t>, group: &IngressGroup) -> HostMembers<'t> {
-    let parsed = view.ingresses(group).filter_map(|key| view.parsed_ingress(key));
-    let mut all: Vec<&'t Arc<ParsedIngress>> = parsed.collect();
-    all.sort_by(|a, b| a.precedence(b));
-    let (canaries, primary) = all.into_iter().partition(|one| one.is_canary());
+    let all = view.ingresses(group).filter_map(|member| view.parsed_ingress(&member.key()));
+    let (canaries, primary) = all.partition(|one| one.is_canary());
     HostMembers { primary, canaries }
 }
 
@@ -29,8 +27,7 @@ pub(super) fn first_of_service<'t>(
     service: &Arc<str>,
 ) -> Option<&'t Arc<ParsedIngress>> {
     let group = IngressGroup::Service { namespace: namespace.clone(), service: service.clone() };
-    let HostMembers { primary, canaries } = members_of(view, &group);
-    primary.into_iter().chain(canaries).next()
+    view.first_ingress(&group)
 }
 
 /// The further names of a host: those of the first Ingress with aliases. A name with rules of its own, or that an older

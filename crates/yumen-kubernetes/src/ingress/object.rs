@@ -11,7 +11,7 @@ use super::effects::plugin_set;
 use super::host_names::host_name;
 use super::route_writer::plugin_set_id;
 use super::status::add_status;
-use crate::derived::{IngressGroup, ParsedIngress};
+use crate::derived::{IngressGroup, IngressMember, ParsedIngress};
 use crate::engine::{DerivedOutput, TrackedView, UnitOutput};
 use crate::ingress_nginx::{AnnotationConsequence, AnnotationProblem, ControllerSettings, read_annotations};
 use crate::model::{IngressBackend, IngressObject, ObjectKey};
@@ -36,7 +36,9 @@ pub(crate) fn translate_ingress(view: &TrackedView<'_>, key: &ObjectKey) -> Unit
     output.problems.extend(reported.map(|problem| problem_of(key, problem)));
     output.problems.extend(rule_problems(key, object));
     let parsed = ParsedIngress { key: key.clone(), object: object.clone(), settings, refusal };
-    output.groups = groups_of(&parsed, defaults);
+    let member = IngressMember::new(&object.meta);
+    let groups = groups_of(&parsed, defaults).into_iter();
+    output.groups = groups.map(|group| (group, member.clone())).collect();
     if let Some(plugins) = plugin_set(&parsed, defaults) {
         let value = json!({ "plugins": plugins, "labels": { "origin": key.origin_label() } });
         output.add_resource(TranslatedKind::PluginConfigs, plugin_set_id(&parsed), &value);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::backends::{LocationBackends, backends_of};
-use super::effects::{HostContext, LocationDraft, app_root_route, fixed_redirect, slash_redirect};
+use super::effects::{
+    HostContext, LocationDraft, app_root_route, client_certificate, fixed_redirect, plugin_set, slash_redirect,
+};
 use super::location_path::{literal_match, pattern_match};
 use super::locations::{HostLocation, LocationTarget, SnippetUse};
 use super::members::first_of_service;
@@ -98,16 +100,12 @@ impl<'t> RouteWriter<'_, '_, 't> {
             if !has_answer {
                 self.add_backends(location, backends, &mut members, &mut draft.actions);
             } else {
-                members.shift_remove("retry");
-                members.shift_remove("timeout");
+                remove_forwarding(&mut members, &mut draft.actions);
             }
             members.insert("actions".to_owned(), draft.actions.into());
         }
-        if location
-            .owner
-            .is_some_and(|owner| super::effects::plugin_set(owner, self.context.defaults).is_some())
-            && let Some(owner) = location.owner
-        {
+        let has_plugins = |owner: &&Arc<ParsedIngress>| plugin_set(owner, self.context.defaults).is_some();
+        if let Some(owner) = location.owner.as_ref().filter(has_plugins) {
             members.insert("plugin_config_id".to_owned(), plugin_set_id(owner).into());
         }
         if draft.settings.cors.is_some() && self.denial.is_none() {
@@ -154,12 +152,7 @@ impl<'t> RouteWriter<'_, '_, 't> {
         actions: &mut Map<String, Value>,
     ) {
         let Some(backends) = backends else {
-            // A fixed response has no upstream whose timeouts, retries or host could count.
-            members.shift_remove("timeout");
-            members.shift_remove("retry");
-            for unused in ["rewrite", "mirrors", "forwarded_fields", "limits", "request_fields"] {
-                actions.shift_remove(unused);
-            }
+            remove_forwarding(members, actions);
             let fields = json!([["Content-Type", "text/plain; charset=utf-8"]]);
             actions
                 .insert("respond".to_owned(), json!({ "status": 404, "body": NOT_FOUND, "fields": fields }));
@@ -170,9 +163,10 @@ impl<'t> RouteWriter<'_, '_, 't> {
         self.output.upstreams.extend(backends.upstreams.iter().cloned());
         // The first Ingress of a Service decides about sessions, for all that name it.
         if let (LocationTarget::Service(service), Some(owner)) = (&location.target, location.owner) {
-            let first = first_of_service(self.view, &owner.key.namespace, &service.name);
-            let session = first.and_then(|first| first.settings.upstream.session.as_ref());
-            if let Some(session) = session.filter(|_| owner.settings.upstream.session.is_some()) {
+            let has_session = owner.settings.upstream.session.is_some();
+            let first =
+                has_session.then(|| first_of_service(self.view, &owner.key.namespace, &service.name)).flatten();
+            if let Some(session) = first.and_then(|first| first.settings.upstream.session.as_ref()) {
                 let value = session_value(session, &location.path, self.context.has_patterns);
                 members.insert("session".to_owned(), value);
             }
@@ -218,6 +212,11 @@ impl<'t> RouteWriter<'_, '_, 't> {
         defects: &[SpecDefect],
     ) {
         members.insert("scopes".to_owned(), json!([self.context.scope]));
+        // The handshake admits certificates that are not valid, so that each route must judge them.
+        if let Some(conditions) = self.context.client.and_then(client_certificate) {
+            let actions = members.entry("actions").or_insert_with(|| json!({}));
+            actions["access"]["client_certificate"] = conditions;
+        }
         if let Some(owner) = owner {
             members.insert("create_time".to_owned(), owner.object.meta.created_s.into());
         }
@@ -243,6 +242,16 @@ fn base_members(context: &HostContext<'_, '_>, location: &HostLocation<'_>) -> M
 
 fn respond(status: u16) -> Value {
     json!({ "respond": { "status": status }, "errors": { "format": "html" } })
+}
+
+/// Removes members that have no effect on requests that reach no upstream.
+fn remove_forwarding(members: &mut Map<String, Value>, actions: &mut Map<String, Value>) {
+    for unused in ["timeout", "retry"] {
+        members.shift_remove(unused);
+    }
+    for unused in ["rewrite", "mirrors", "forwarded_fields", "request_fields", "limits"] {
+        actions.shift_remove(unused);
+    }
 }
 
 /// Removes the rule about sessions of a canary of a route without sessions.

@@ -245,6 +245,11 @@ impl Compiler {
     fn problems_of_scope(&self, name: &ObjectName) -> Vec<Problem> {
         let Some(staged) = self.downstream.scopes.get(&name.id) else { return Vec::new() };
         let (object, mut problems) = (name.to_string(), Vec::new());
+        // A scope of http and https has settings of TLS for the latter.
+        let protocols = staged.listeners.iter().filter_map(|id| self.downstream.listeners.get(id));
+        let is_encrypted = |protocol| matches!(protocol, ListenProtocol::Https | ListenProtocol::Tls);
+        let mut protocols = protocols.map(|listener| listener.settings.protocol);
+        let serves_tls = protocols.any(is_encrypted);
         for (at, id) in staged.listeners.iter().enumerate() {
             let path = format!("listeners[{at}]");
             let Some(listener) = self.downstream.listeners.get(id) else {
@@ -253,7 +258,9 @@ impl Compiler {
                 problems.push(Problem::warning(object.clone(), path, message).hint(hint));
                 continue;
             };
-            problems.extend(without_effect(&object, &path, id, listener.settings.protocol, staged));
+            let unused = without_effect(&object, &path, id, listener.settings.protocol, staged);
+            let is_shared = serves_tls && listener.settings.protocol == ListenProtocol::Http;
+            problems.extend(unused.filter(|_| !is_shared));
             problems.extend(self.lost_hosts(&object, id, staged));
         }
         problems

@@ -265,6 +265,36 @@ fn a_response_is_slowed_after_its_first_bytes() {
 }
 
 #[test]
+fn routes_of_one_plugin_config_share_their_limit_and_its_exemptions() {
+    let app = Upstream::text("app");
+    let limit = |except: &str| {
+        json!({ "limit-req": {
+        "rate": 5, "burst": 25, "key": "remote_addr", "nodelay": true, "rejected_code": 503,
+        "_meta": { "filter": ["!AND", ["remote_addr", "ipmatch", [except]]] },
+    } })
+    };
+    let route = |id: &str, config: &str| {
+        json!({
+            "id": id, "uri": format!("/{id}"), "plugin_config_id": config, "upstream": app.alone(),
+        })
+    };
+    let gateway = Gateway::start(&json!({
+        "plugin_configs": [
+            { "id": "limited", "plugins": limit("10.0.0.0/8") },
+            { "id": "exempt", "plugins": limit("127.0.0.0/8") },
+        ],
+        "routes": [route("a", "limited"), route("b", "limited"), route("c", "exempt")],
+    }));
+    let begun = Instant::now();
+    let passed =
+        (0..60).filter(|at| gateway.get(if at % 2 == 0 { "/a" } else { "/b" }).status == 200).count();
+    // One, 25 of the burst, and those that the bucket has leaked meanwhile.
+    let leaked = (begun.elapsed().as_secs_f64() * 5.0).ceil() as usize;
+    assert!((26..=26 + leaked).contains(&passed), "{passed} in {:?}", begun.elapsed());
+    assert!((0..60).all(|_| gateway.get("/c").status == 200));
+}
+
+#[test]
 fn a_route_may_have_no_lines_in_the_access_log() {
     let app = Upstream::text("app");
     let scratch = Scratch::new();

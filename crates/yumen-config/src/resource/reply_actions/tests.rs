@@ -68,6 +68,7 @@ fn canary_rules_belong_to_one_backend() {
         "backends[1].canary.header.pattern",
     );
     check(json!({ "ignores_session": true }), "backends[1].canary.ignores_session");
+    self::check(json!({ "backends": [{ "upstream_id": "a", "canary": {} }] }), "backends[0].canary");
     let twice = json!([{ "upstream_id": "a", "canary": {} }, { "upstream_id": "b", "canary": {} }]);
     self::check(json!({ "backends": twice }), "backends[1].canary");
 }

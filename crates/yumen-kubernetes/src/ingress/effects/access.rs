@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use yumen_config::resource::ClientCertMode;
 
 use super::LocationDraft;
 use crate::derived::ParsedIngress;
 use crate::engine::ReferencedObject;
 use crate::ingress_nginx::{
-    AuthSatisfaction, ControllerSettings, HtpasswdForm, IngressBasicAuth, IngressLimits, IngressSettings,
+    AuthSatisfaction, ControllerSettings, HtpasswdForm, IngressBasicAuth, IngressClientTls, IngressLimits,
 };
 use crate::model::SecretObject;
 
@@ -29,7 +30,7 @@ pub(super) fn add(draft: &mut LocationDraft<'_, '_, '_>) {
     {
         draft.set_action("access", "basic_auth_file", value);
     }
-    add_client_certificate(draft);
+    add_client_fields(draft);
     let has_lists = !settings.access.allow.is_empty() || !settings.access.deny.is_empty();
     let rules = [has_lists, settings.auth.basic.is_some(), settings.auth.service.is_some()];
     let is_any = settings.auth.satisfy == AuthSatisfaction::Any;
@@ -85,10 +86,9 @@ fn passwords(secret: &SecretObject, form: HtpasswdForm) -> Option<(&'static str,
     }
 }
 
-/// Conditions on the client certificate, whose rules are those of the host.
-fn add_client_certificate(draft: &mut LocationDraft<'_, '_, '_>) {
-    let Some(client) = draft.context.client else { return };
-    let is_required = client.mode == Some(yumen_config::resource::ClientCertMode::Require);
+/// Conditions on the client certificate, for all routes of a host.
+pub(in super::super) fn client_certificate(client: &IngressClientTls) -> Option<Value> {
+    let is_required = client.mode == Some(ClientCertMode::Require);
     let mut members = Map::new();
     if is_required {
         members.insert("required".to_owned(), true.into());
@@ -99,9 +99,12 @@ fn add_client_certificate(draft: &mut LocationDraft<'_, '_, '_>) {
     if let Some(pattern) = &client.match_cn {
         members.insert("subject_pattern".to_owned(), (&**pattern).into());
     }
-    if !members.is_empty() {
-        draft.set_action("access", "client_certificate", members.into());
-    }
+    (!members.is_empty()).then(|| members.into())
+}
+
+/// The fields that describe the client certificate.
+fn add_client_fields(draft: &mut LocationDraft<'_, '_, '_>) {
+    let Some(client) = draft.context.client else { return };
     let mut fields = vec![
         json!(["ssl-client-verify", "$ssl_client_verify"]),
         json!(["ssl-client-subject-dn", "$ssl_client_s_dn"]),
@@ -129,7 +132,7 @@ pub(in super::super) fn plugin_set(parsed: &ParsedIngress, defaults: &Controller
     }
     add_limits(&parsed.settings.limits, defaults, &mut plugins);
     add_blocks(defaults, &mut plugins);
-    add_compression(defaults, &parsed.settings, &mut plugins);
+    add_compression(defaults, &mut plugins);
     (!plugins.is_empty()).then(|| plugins.into())
 }
 
@@ -207,11 +210,7 @@ fn pattern_of(entry: &str) -> String {
     format!("^{escaped}$")
 }
 
-fn add_compression(
-    defaults: &ControllerSettings,
-    _settings: &IngressSettings,
-    plugins: &mut Map<String, Value>,
-) {
+fn add_compression(defaults: &ControllerSettings, plugins: &mut Map<String, Value>) {
     let all = [("gzip", &defaults.gzip), ("brotli", &defaults.brotli)];
     for (name, compression) in all {
         let Some(compression) = compression else { continue };
