@@ -105,7 +105,7 @@ impl<'t> RouteWriter<'_, '_, 't> {
             members.insert("actions".to_owned(), draft.actions.into());
         }
         let has_plugins = |owner: &&Arc<ParsedIngress>| plugin_set(owner, self.context.defaults).is_some();
-        if let Some(owner) = location.owner.as_ref().filter(has_plugins) {
+        if let Some(owner) = location.owner.filter(has_plugins) {
             members.insert("plugin_config_id".to_owned(), plugin_set_id(owner).into());
         }
         if draft.settings.cors.is_some() && self.denial.is_none() {
