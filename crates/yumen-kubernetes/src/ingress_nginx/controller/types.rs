@@ -172,10 +172,6 @@ pub struct ControllerHeaders {
     pub hidden: Vec<Arc<str>>,
     /// Whether the field `Server` of upstreams is kept.
     pub keeps_server: bool,
-    /// Whether names of fields may have underscores.
-    pub allows_underscores: bool,
-    /// Whether the request id is left out.
-    pub omits_request_id: bool,
     /// Whether upstreams get the requested URI in `X-Original-Uri`.
     pub adds_original_uri: bool,
 }

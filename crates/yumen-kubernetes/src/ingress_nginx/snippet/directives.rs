@@ -6,7 +6,7 @@ use super::syntax::SnippetDirective;
 pub(in crate::ingress_nginx) const DIRECTIVE_ROWS: [(&str, &str); 38] = [
     (
         "`add_header`",
-        "a further response field, for the ten statuses of NGINX without `always`; one in a block replaces those around it",
+        "a further response field; without `always` for the ten statuses of NGINX; those of a block replace those around it",
     ),
     ("`more_set_headers`", "a response field in place of others; `-s` limits statuses"),
     ("`more_clear_headers`", "removes response fields"),

@@ -68,7 +68,8 @@ impl AssessedIngress<'_> {
         let found = worst.values().filter(|found| **found == verdict).count();
         match verdict {
             MigrationVerdict::Same => {
-                self.annotations - worst.values().filter(|found| **found > MigrationVerdict::Same).count()
+                let judged = worst.values().filter(|found| **found > MigrationVerdict::Same).count();
+                self.annotations.saturating_sub(judged)
             }
             _ => found,
         }
@@ -104,10 +105,13 @@ impl Assessment<'_> {
             let prefix = format!("{}/", source.controller.policy.prefix);
             let mut findings: Vec<MigrationFinding> =
                 annotations.into_iter().map(|one| annotation_finding(&prefix, one)).collect();
-            let others = problems.iter().filter(|one| one.object == object && !one.path.starts_with(&prefix));
-            for problem in others {
-                let finding = object_finding(problem, source.is_partial);
-                if !findings.iter().any(|one| one.message == finding.message) {
+            for problem in problems.iter().filter(|one| one.object == object) {
+                let name = problem.path.strip_prefix(&prefix);
+                // The reader of annotations has judged those that it reports.
+                let is_known = |one: &MigrationFinding| Some(&*one.place) == name;
+                let finding = object_finding(problem, name, source.is_partial);
+                let is_repeated = findings.iter().any(|one| is_known(one) || one.message == finding.message);
+                if !is_repeated {
                     findings.push(finding);
                 }
             }
@@ -138,8 +142,8 @@ fn annotation_finding(prefix: &str, problem: AnnotationProblem) -> MigrationFind
     MigrationFinding { verdict, place, message, instead: problem.way_over }
 }
 
-/// A problem of the translation or the compiler.
-fn object_finding(problem: &Problem, is_partial: bool) -> MigrationFinding {
+/// A problem of the translation or the compiler, of an annotation or of another part.
+fn object_finding(problem: &Problem, annotation: Option<&str>, is_partial: bool) -> MigrationFinding {
     let mentions_absent = ["does not exist", "is missing", "has no endpoints", "answered 503"]
         .iter()
         .any(|words| problem.message.contains(words));
@@ -147,12 +151,14 @@ fn object_finding(problem: &Problem, is_partial: bool) -> MigrationFinding {
     let verdict = match problem.level {
         _ if is_partial && mentions_absent => MigrationVerdict::Same,
         ProblemLevel::Error => MigrationVerdict::Refused,
+        ProblemLevel::Warning if annotation.is_some() => MigrationVerdict::Differs,
         // ingress-nginx warns of the same: paths that another Ingress has, canaries without a partner.
         ProblemLevel::Warning => MigrationVerdict::Same,
     };
     let unknown =
         if is_partial && mentions_absent { "not judged, since the manifests lack it: " } else { "" };
-    let place = if problem.path.is_empty() { "spec.rules".to_owned() } else { problem.path.clone() };
+    let path = annotation.unwrap_or(&problem.path);
+    let place = if path.is_empty() { "spec.rules" } else { path }.to_owned();
     MigrationFinding {
         verdict,
         place,

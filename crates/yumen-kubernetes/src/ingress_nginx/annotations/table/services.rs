@@ -39,7 +39,8 @@ pub(super) const SERVICES: &[AnnotationRow] = &[
     ),
     strict("upstream-hash-by-subset-size", Low, Number)
         .left_out("a key maps to one endpoint, not to a subset", "leave the annotation out"),
-    strict("upstream-vhost", Low, ServerNames),
+    strict("upstream-vhost", Low, ServerNames)
+        .differs("a value with a variable other than `$host` or the names of Service and namespace is left out"),
     AnnotationRow::new("proxy-ssl-secret", Medium, Text(Basic), IngressDenied),
     row("proxy-ssl-verify", Low, ON_OFF),
     row("proxy-ssl-verify-depth", Low, Number),
@@ -85,7 +86,10 @@ pub(super) const PROXY: &[AnnotationRow] = &[
     row("proxy-read-timeout", Low, Number),
     row("proxy-next-upstream", Medium, NextUpstream),
     row("proxy-next-upstream-tries", Low, Number),
-    row("proxy-next-upstream-timeout", Low, Number),
+    row("proxy-next-upstream-timeout", Low, Number).harmless("0").left_out(
+        "the number of attempts and the timeouts of each bound them",
+        "use proxy-next-upstream-tries and proxy-read-timeout",
+    ),
     row("proxy-body-size", Medium, Size),
     strict("client-body-buffer-size", Low, Size).no_effect(STREAMED),
     row("proxy-buffering", Low, ON_OFF).no_effect(STREAMED),

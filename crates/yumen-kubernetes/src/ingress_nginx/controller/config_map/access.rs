@@ -47,8 +47,6 @@ pub(super) fn read_headers(reader: &mut SettingsReader<'_>, settings: &mut Contr
     headers.set_upstream = reader.reference("proxy-set-headers", ClusterKind::ConfigMap);
     headers.hidden = reader.list("hide-headers").unwrap_or_default();
     headers.keeps_server = reader.switch("allow-backend-server-header").unwrap_or(false);
-    headers.allows_underscores = reader.switch("enable-underscores-in-headers").unwrap_or(false);
-    headers.omits_request_id = reader.switch("generate-request-id") == Some(false);
     headers.adds_original_uri = reader.switch("proxy-add-original-uri-header").unwrap_or(false);
     if reader.switch("server-tokens") != Some(true) {
         reader.set_node("server-tokens", "server_header", "");
