@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// The way in which a path matches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum PathForm {
     Exact,
     /// By path element.

@@ -1,5 +1,6 @@
 //! The locations of a host: the paths of its Ingresses by first come, first served, and the rest by default.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use yumen_base::problem::Problem;
@@ -44,6 +45,8 @@ pub(super) struct SnippetUse<'t> {
 #[derive(Debug, Default)]
 pub(super) struct HostLocations<'t> {
     pub(super) all: Vec<HostLocation<'t>>,
+    /// Positions in `all`.
+    index: HashMap<(Arc<str>, PathForm), usize>,
     /// Whether all paths are patterns.
     pub(super) has_patterns: bool,
     pub(super) problems: Vec<Problem>,
@@ -126,6 +129,7 @@ impl<'t> HostLocations<'t> {
             self.problems.push(problem(owner, message));
             return;
         }
+        self.index.insert(identity(&path, form), self.all.len());
         self.all.push(HostLocation {
             path,
             form,
@@ -139,7 +143,8 @@ impl<'t> HostLocations<'t> {
     fn add_canary(&mut self, host: &str, canary: &'t Arc<ParsedIngress>, written: &'t IngressPath) {
         let (path, form) = parts_of(written);
         let Some(service) = &written.backend.service else { return };
-        let found = self.all.iter_mut().find(|location| location.is_at(&path, form));
+        let at = self.index.get(&identity(&path, form));
+        let found = at.and_then(|at| self.all.get_mut(*at));
         let message = match found {
             // The catch-all host has no canaries.
             _ if host.is_empty() => format!("the canary of {path} has no host and is ignored"),
@@ -163,7 +168,7 @@ impl<'t> HostLocations<'t> {
 
     /// Adds the location of all other paths, unless `/` has rules: the default backend of the first Ingress.
     fn add_rest(&mut self, host: &str, members: &HostMembers<'t>) {
-        if self.find("/", PathForm::Prefix).is_some() {
+        if self.find(&"/".into(), PathForm::Prefix).is_some() {
             return;
         }
         // The catch-all host exists without Ingresses; the first default backend is its own.
@@ -181,8 +186,8 @@ impl<'t> HostLocations<'t> {
         });
     }
 
-    fn find(&self, path: &str, form: PathForm) -> Option<&HostLocation<'t>> {
-        self.all.iter().find(|location| location.is_at(path, form))
+    fn find(&self, path: &Arc<str>, form: PathForm) -> Option<&HostLocation<'t>> {
+        self.index.get(&identity(path, form)).and_then(|at| self.all.get(*at))
     }
 
     /// Removes literal paths that no request has.
@@ -198,13 +203,10 @@ impl<'t> HostLocations<'t> {
     }
 }
 
-impl HostLocation<'_> {
-    fn is_at(&self, path: &str, form: PathForm) -> bool {
-        // Both prefixes of the root match every path.
-        let is_same_form = self.form == form
-            || path == "/" && self.form != PathForm::Exact && form != PathForm::Exact;
-        &*self.path == path && is_same_form
-    }
+/// The key of a location. Both prefixes of the root match every path.
+fn identity(path: &Arc<str>, form: PathForm) -> (Arc<str>, PathForm) {
+    let is_rest = &**path == "/" && form != PathForm::Exact;
+    (path.clone(), if is_rest { PathForm::Prefix } else { form })
 }
 
 fn parts_of(written: &IngressPath) -> (Arc<str>, PathForm) {

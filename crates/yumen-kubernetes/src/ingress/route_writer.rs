@@ -103,8 +103,8 @@ impl<'t> RouteWriter<'_, '_, 't> {
             }
             members.insert("actions".to_owned(), draft.actions.into());
         }
-        let has_plugins = |owner: &&Arc<ParsedIngress>| plugin_set(owner, self.context.defaults).is_some();
-        if let Some(owner) = location.owner.as_ref().filter(has_plugins) {
+        let defaults = self.context.defaults;
+        if let Some(owner) = location.owner.filter(|owner| plugin_set(owner, defaults).is_some()) {
             members.insert("plugin_config_id".to_owned(), plugin_set_id(owner).into());
         }
         if draft.settings.cors.is_some() && self.denial.is_none() {

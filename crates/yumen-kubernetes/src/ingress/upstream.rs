@@ -33,6 +33,9 @@ pub(crate) fn translate_ingress_upstream(view: &TrackedView<'_>, key: &UpstreamK
         let value = choice.map_or_else(|| json!({ "verify": false }), |tls| tls_value(view, tls, &mut defects));
         members.insert("tls".to_owned(), value);
     }
+    if key.flavor == UpstreamFlavor::Tcp && key.gateway.is_some() {
+        members.insert("proxy_protocol".to_owned(), "v1".into());
+    }
     if key.flavor != UpstreamFlavor::Udp {
         members.insert("retries".to_owned(), RETRIES.into());
         // The statuses of the application itself eject no endpoint.
