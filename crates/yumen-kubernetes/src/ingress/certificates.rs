@@ -82,7 +82,8 @@ fn certificate_of(
         };
     }
     let secrets = entries.iter().filter_map(|entry| entry.secret_name.as_ref());
-    let pairs = secrets.filter(|name| !name.is_empty()).filter_map(|name| read_pair(view, namespace, name).ok());
+    let pairs =
+        secrets.filter(|name| !name.is_empty()).filter_map(|name| read_pair(view, namespace, name).ok());
     Ok(pairs.into_iter().find(|pair| pair.names.iter().any(|name| covers(name, host))))
 }
 
@@ -101,7 +102,11 @@ fn default_certificate(
     }
 }
 
-fn read_pair(view: &TrackedView<'_>, namespace: &Arc<str>, name: &Arc<str>) -> Result<HostCertificate, String> {
+fn read_pair(
+    view: &TrackedView<'_>,
+    namespace: &Arc<str>,
+    name: &Arc<str>,
+) -> Result<HostCertificate, String> {
     let secret = match view.secret(namespace, name) {
         ReferencedObject::Found(secret) => secret,
         ReferencedObject::Missing | ReferencedObject::Pending => {
@@ -134,16 +139,16 @@ pub(super) fn client_rules<'t>(
     members: &HostMembers<'t>,
     defaults: &ControllerSettings,
 ) -> Option<ClientRules<'t>> {
-    let with_rules = |one: &&&'t Arc<ParsedIngress>| {
-        one.settings.server.client.is_some() || one.settings.server.is_denied
-    };
+    let with_rules =
+        |one: &&&'t Arc<ParsedIngress>| one.settings.server.client.is_some() || one.settings.server.is_denied;
     let owner = members.primary.iter().find(with_rules)?;
     let denied = |message: String| {
         let message = format!("{message}: the hosts of the Ingress answer 403");
         let path = annotation_path(defaults, "auth-tls-secret");
         Some(ClientRules::Denied(Problem::error(owner.key.to_string(), path, message)))
     };
-    let Some(client) = owner.settings.server.client.as_ref().filter(|_| !owner.settings.server.is_denied) else {
+    let Some(client) = owner.settings.server.client.as_ref().filter(|_| !owner.settings.server.is_denied)
+    else {
         return denied("client certificates cannot be verified".to_owned());
     };
     let mode = client.mode?;

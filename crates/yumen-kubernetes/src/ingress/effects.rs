@@ -144,7 +144,11 @@ impl<'d, 'h, 't> LocationDraft<'d, 'h, 't> {
     }
 
     /// A ConfigMap; a missing one denies the location.
-    pub(super) fn required_map(&mut self, annotation: &str, key: &ObjectKey) -> Option<&'t Arc<ConfigMapObject>> {
+    pub(super) fn required_map(
+        &mut self,
+        annotation: &str,
+        key: &ObjectKey,
+    ) -> Option<&'t Arc<ConfigMapObject>> {
         match self.view.config_map(&key.namespace, &key.name) {
             ReferencedObject::Found(object) => Some(object),
             ReferencedObject::Missing | ReferencedObject::Pending => {

@@ -66,9 +66,10 @@ pub(super) fn locations_of<'t>(host: &str, members: &HostMembers<'t>, is_strict:
             locations.add_canary(host, canary, path);
         }
     }
-    locations.has_patterns = locations.all.iter().any(|location| {
-        location.owner.is_some_and(|owner| makes_patterns(owner, &location.path))
-    });
+    locations.has_patterns = locations
+        .all
+        .iter()
+        .any(|location| location.owner.is_some_and(|owner| makes_patterns(owner, &location.path)));
     locations.add_rest(host, members);
     if !locations.has_patterns {
         locations.drop_unreachable();
@@ -150,10 +151,14 @@ impl<'t> HostLocations<'t> {
             _ if host.is_empty() => format!("the canary of {path} has no host and is ignored"),
             None => format!("the canary of {path} of host {host} has no Ingress to belong to and is ignored"),
             Some(location) => match (&location.target, &location.canary) {
-                (_, Some((first, _))) => format!("{path} of host {host} has the canary {} already", first.key),
+                (_, Some((first, _))) => {
+                    format!("{path} of host {host} has the canary {} already", first.key)
+                }
                 (LocationTarget::Service(primary), None)
                     if *primary == service
-                        && location.owner.is_some_and(|owner| owner.key.namespace == canary.key.namespace) =>
+                        && location
+                            .owner
+                            .is_some_and(|owner| owner.key.namespace == canary.key.namespace) =>
                 {
                     format!("the canary of {path} of host {host} has the same service and is ignored")
                 }

@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::backends::{LocationBackends, backends_of};
 use super::effects::{
-    HostContext, LocationDraft, app_root_route, client_certificate, fixed_redirect, plugin_set, slash_redirect,
+    HostContext, LocationDraft, app_root_route, client_certificate, fixed_redirect, plugin_set,
+    slash_redirect,
 };
 use super::location_path::{literal_match, pattern_match};
 use super::locations::{HostLocation, LocationTarget, SnippetUse};
@@ -36,7 +37,11 @@ impl<'t> RouteWriter<'_, '_, 't> {
         let backends = backends_of(self.view, self.context.defaults, location);
         if let Some(backends) = &backends {
             let missing = backends.missing.iter().map(|(owner, message)| {
-                Problem::warning(owner.to_string(), "spec.rules", format!("{message}: requests are answered 503"))
+                Problem::warning(
+                    owner.to_string(),
+                    "spec.rules",
+                    format!("{message}: requests are answered 503"),
+                )
             });
             self.output.problems.extend(missing);
         }
@@ -48,10 +53,7 @@ impl<'t> RouteWriter<'_, '_, 't> {
             let id = if at + 1 == count { location.id.clone() } else { format!("{}!if.{at}", location.id) };
             self.write_branch(location, backends.as_ref(), branch, id, priority);
         }
-        let extra = [
-            app_root_route(self.context, location),
-            slash_redirect(self.context, location, all),
-        ];
+        let extra = [app_root_route(self.context, location), slash_redirect(self.context, location, all)];
         for (id, value) in extra.into_iter().flatten() {
             let Value::Object(members) = value else { continue };
             self.finish(id, members, location.owner, &[]);
@@ -151,7 +153,8 @@ impl<'t> RouteWriter<'_, '_, 't> {
         let Some(backends) = backends else {
             remove_forwarding(members, actions);
             let fields = json!([["Content-Type", "text/plain; charset=utf-8"]]);
-            actions.insert("respond".to_owned(), json!({ "status": 404, "body": NOT_FOUND, "fields": fields }));
+            actions
+                .insert("respond".to_owned(), json!({ "status": 404, "body": NOT_FOUND, "fields": fields }));
             return;
         };
         members.insert("backends".to_owned(), backends.value.clone().into());
@@ -160,8 +163,9 @@ impl<'t> RouteWriter<'_, '_, 't> {
         // The first Ingress of a Service decides about sessions, for all that name it.
         if let (LocationTarget::Service(service), Some(owner)) = (&location.target, location.owner) {
             let has_session = owner.settings.upstream.session.is_some();
-            let first =
-                has_session.then(|| first_of_service(self.view, &owner.key.namespace, &service.name)).flatten();
+            let first = has_session
+                .then(|| first_of_service(self.view, &owner.key.namespace, &service.name))
+                .flatten();
             if let Some(session) = first.and_then(|first| first.settings.upstream.session.as_ref()) {
                 let value = session_value(session, &location.path, self.context.has_patterns);
                 members.insert("session".to_owned(), value);

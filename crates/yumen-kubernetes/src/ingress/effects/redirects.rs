@@ -106,9 +106,7 @@ pub(in super::super) fn fixed_redirect(redirect: &FixedRedirect) -> Map<String, 
 /// The action of a redirect to a URL with variables.
 pub(super) fn text_redirect(status: u16, url: &str) -> Map<String, Value> {
     let (name, value) = match REDIRECTS.contains(&status) {
-        true => {
-            ("redirect", json!({ "stage": "first", "status": status, "url": url, "keep_query": false }))
-        }
+        true => ("redirect", json!({ "stage": "first", "status": status, "url": url, "keep_query": false })),
         false => ("respond", json!({ "status": status, "fields": [["Location", url]] })),
     };
     Map::from_iter([(name.to_owned(), value)])
