@@ -6,7 +6,7 @@ use std::sync::Arc;
 use yumen_base::problem::Problem;
 
 use super::host_names::{host_name, id_part};
-use super::location_path::{PathForm, flaw_of_literal, flaw_of_path};
+use super::location_path::{IngressPathForm, flaw_of_literal, flaw_of_path};
 use super::members::HostMembers;
 use crate::derived::ParsedIngress;
 use crate::ingress_nginx::{RewriteTarget, SnippetCondition, SnippetEffects};
@@ -24,7 +24,7 @@ pub(super) enum LocationTarget<'t> {
 #[derive(Debug)]
 pub(super) struct HostLocation<'t> {
     pub(super) path: Arc<str>,
-    pub(super) form: PathForm,
+    pub(super) form: IngressPathForm,
     /// `None` for the rest of the catch-all host.
     pub(super) owner: Option<&'t Arc<ParsedIngress>>,
     pub(super) target: LocationTarget<'t>,
@@ -46,7 +46,7 @@ pub(super) struct SnippetUse<'t> {
 pub(super) struct HostLocations<'t> {
     pub(super) all: Vec<HostLocation<'t>>,
     /// Positions in `all`.
-    index: HashMap<(Arc<str>, PathForm), usize>,
+    index: HashMap<(Arc<str>, IngressPathForm), usize>,
     /// Whether all paths are patterns.
     pub(super) has_patterns: bool,
     pub(super) problems: Vec<Problem>,
@@ -173,7 +173,7 @@ impl<'t> HostLocations<'t> {
 
     /// Adds the location of all other paths, unless `/` has rules: the default backend of the first Ingress.
     fn add_rest(&mut self, host: &str, members: &HostMembers<'t>) {
-        if self.find(&"/".into(), PathForm::Prefix).is_some() {
+        if self.find(&"/".into(), IngressPathForm::Prefix).is_some() {
             return;
         }
         // The catch-all host exists without Ingresses; the first default backend is its own.
@@ -183,7 +183,7 @@ impl<'t> HostLocations<'t> {
         let service = creator.and_then(|one| one.object.spec.default_backend.as_ref()?.service.as_ref());
         self.all.push(HostLocation {
             path: "/".into(),
-            form: PathForm::Prefix,
+            form: IngressPathForm::Prefix,
             owner: creator,
             target: service.map_or(LocationTarget::Default, LocationTarget::Service),
             canary: None,
@@ -191,7 +191,7 @@ impl<'t> HostLocations<'t> {
         });
     }
 
-    fn find(&self, path: &Arc<str>, form: PathForm) -> Option<&HostLocation<'t>> {
+    fn find(&self, path: &Arc<str>, form: IngressPathForm) -> Option<&HostLocation<'t>> {
         self.index.get(&identity(path, form)).and_then(|at| self.all.get(*at))
     }
 
@@ -209,14 +209,14 @@ impl<'t> HostLocations<'t> {
 }
 
 /// The key of a location. Both prefixes of the root match every path.
-fn identity(path: &Arc<str>, form: PathForm) -> (Arc<str>, PathForm) {
-    let is_rest = &**path == "/" && form != PathForm::Exact;
-    (path.clone(), if is_rest { PathForm::Prefix } else { form })
+fn identity(path: &Arc<str>, form: IngressPathForm) -> (Arc<str>, IngressPathForm) {
+    let is_rest = &**path == "/" && form != IngressPathForm::Exact;
+    (path.clone(), if is_rest { IngressPathForm::Prefix } else { form })
 }
 
-fn parts_of(written: &IngressPath) -> (Arc<str>, PathForm) {
+fn parts_of(written: &IngressPath) -> (Arc<str>, IngressPathForm) {
     let path = written.path.clone().filter(|path| !path.is_empty()).unwrap_or_else(|| "/".into());
-    (path, PathForm::of(written.path_type.as_deref()))
+    (path, IngressPathForm::of(written.path_type.as_deref()))
 }
 
 fn problem(owner: &ParsedIngress, message: String) -> Problem {

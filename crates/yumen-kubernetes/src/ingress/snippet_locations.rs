@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::location_path::PathForm;
+use super::location_path::IngressPathForm;
 use super::locations::{HostLocation, LocationTarget, SnippetUse};
 use super::members::HostMembers;
 use super::route_writer::RouteWriter;
@@ -23,7 +23,7 @@ pub(super) fn add_snippet_locations<'t>(writer: &mut RouteWriter<'_, '_, 't>, me
     for (at, written) in plan.locations.iter().enumerate() {
         let location = HostLocation {
             path: path_of(written).into(),
-            form: PathForm::Exact,
+            form: IngressPathForm::Exact,
             owner: Some(owner),
             target: LocationTarget::Default,
             canary: None,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::location_path::{PathForm, serves_root};
+use super::super::location_path::{IngressPathForm, serves_root};
 use super::super::locations::{HostLocation, LocationTarget};
 use super::{HostContext, LocationDraft};
 use crate::ingress_nginx::{FixedRedirect, LocationForm, RewriteTarget, SslRedirectRule};
@@ -156,7 +156,7 @@ pub(in super::super) fn slash_redirect(
     }
     let value = json!({
         "uri": "/*",
-        "match": { "paths": { (PathForm::EXACT): [bare] } },
+        "match": { "paths": { (IngressPathForm::EXACT): [bare] } },
         "actions": { "redirect": redirect },
     });
     Some((format!("{}!slash", location.id), value))
