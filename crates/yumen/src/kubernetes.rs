@@ -33,7 +33,9 @@ use controller::ControllerParts;
 use controller_status::WritesEnd;
 
 pub(crate) use controller_status::KubernetesStatus;
-pub(crate) use manifests::{ManifestObjects, ManifestTranslator, PLACEHOLDER_ADDRESS, TranslatedManifests};
+pub(crate) use manifests::{
+    ManifestObjects, ManifestTranslator, PLACEHOLDER_ADDRESS, TranslatedManifests, read_documents,
+};
 
 /// The running controller. Dropping it ends its tasks.
 pub(crate) struct KubernetesSource {
@@ -125,7 +127,7 @@ fn written_or(setting: &str, variable: &str) -> Option<String> {
 
 /// The API server by the node settings: a kubeconfig if one is named, else the service account of the pod, else the
 /// user's kubeconfig.
-async fn api_server(written: &KubernetesConfig) -> anyhow::Result<ApiServerConfig> {
+pub(crate) async fn api_server(written: &KubernetesConfig) -> anyhow::Result<ApiServerConfig> {
     let context = Some(written.context.as_str()).filter(|context| !context.is_empty());
     if !written.kubeconfig.is_empty() {
         return Ok(ApiServerConfig::from_kubeconfig(written.kubeconfig.as_ref(), context).await?);

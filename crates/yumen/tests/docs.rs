@@ -129,7 +129,13 @@ fn invalid_successor_is_not_accepted() {
 
 #[test]
 fn the_reference_is_what_the_code_says() {
-    for (part, file) in [("plugins", "plugins.md"), ("metrics", "metrics.md"), ("config", "yumen.yaml")] {
+    let pages = [
+        ("plugins", "plugins.md"),
+        ("metrics", "metrics.md"),
+        ("config", "yumen.yaml"),
+        ("ingress-nginx", "ingress-nginx.md"),
+    ];
+    for (part, file) in pages {
         let generated = Command::new(env!("CARGO_BIN_EXE_yumen")).args(["reference", part]).output();
         let generated = String::from_utf8(generated.expect("the binary runs").stdout).expect("text");
         let committed = read(&format!("docs/reference/{file}"));

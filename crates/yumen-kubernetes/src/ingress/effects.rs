@@ -93,13 +93,13 @@ impl<'d, 'h, 't> LocationDraft<'d, 'h, 't> {
         fields::add(self, service);
         proxying::add(self);
         errors::add(self, service);
-        snippets::add(self, snippets);
+        snippets::add(self, snippets, service);
     }
 
     /// Adds the effects of snippets alone.
     pub(super) fn add_snippets(&mut self, uses: &SnippetUse<'_>) {
         self.set_action("errors", "format", "html".into());
-        snippets::add(self, uses);
+        snippets::add(self, uses, None);
     }
 
     /// Sets a member of an action, whose other members stay.

@@ -140,6 +140,8 @@ impl<'t> RouteWriter<'_, '_, 't> {
             draft.actions.insert("respond".to_owned(), body);
         }
         members.insert("actions".to_owned(), draft.actions.into());
+        // Fields for some statuses are edited by a plugin.
+        members.extend(draft.members.shift_remove("plugins").map(|plugins| ("plugins".to_owned(), plugins)));
         self.finish(id, members, location.owner, &draft.defects);
     }
 

@@ -65,6 +65,7 @@ mod listeners;
 mod long_bodies;
 mod looking_into_bodies;
 mod manifests;
+mod migrate;
 mod missing_guards;
 mod mqtt;
 mod nginx_semantics;

@@ -1,6 +1,8 @@
 //! Effects of translated snippets on one branch of a location.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
 
 use super::super::locations::SnippetUse;
 use super::redirects::text_redirect;
@@ -11,18 +13,18 @@ use crate::ingress_nginx::{
 };
 
 /// Applies the effects of snippets, in their order: those of the controller, the host, the path.
-pub(super) fn add(draft: &mut LocationDraft<'_, '_, '_>, uses: &SnippetUse<'_>) {
+pub(super) fn add(draft: &mut LocationDraft<'_, '_, '_>, uses: &SnippetUse<'_>, service: Option<&Arc<str>>) {
     for effects in &uses.effects {
-        apply(draft, effects);
+        apply(draft, effects, service.map(|service| &**service));
     }
 }
 
-fn apply(draft: &mut LocationDraft<'_, '_, '_>, effects: &SnippetEffects) {
+fn apply(draft: &mut LocationDraft<'_, '_, '_>, effects: &SnippetEffects, service: Option<&str>) {
     for edit in &effects.request_fields {
-        apply_request_field(draft, edit);
+        apply_request_field(draft, edit, service);
     }
     for edit in &effects.response_fields {
-        apply_response_field(draft, edit);
+        apply_response_field(draft, edit, service);
     }
     for setting in &effects.settings {
         proxying::apply_setting(draft, setting);
@@ -38,7 +40,11 @@ fn apply(draft: &mut LocationDraft<'_, '_, '_>, effects: &SnippetEffects) {
     }
 }
 
-fn apply_request_field(draft: &mut LocationDraft<'_, '_, '_>, edit: &RequestFieldEdit) {
+fn apply_request_field(
+    draft: &mut LocationDraft<'_, '_, '_>,
+    edit: &RequestFieldEdit,
+    service: Option<&str>,
+) {
     match &edit.value {
         RequestFieldValue::Text(text) if edit.name.eq_ignore_ascii_case("host") => match text.as_literal() {
             Some(host) => draft.set_action("rewrite", "host", host.into()),
@@ -48,6 +54,7 @@ fn apply_request_field(draft: &mut LocationDraft<'_, '_, '_>, edit: &RequestFiel
             draft.push_action("request_fields", "remove", (&*edit.name).into());
         }
         RequestFieldValue::Text(text) => {
+            let text = draft.settled_text(text, service);
             draft.push_action("request_fields", "set", json!([&*edit.name, text.to_string()]));
             if text.as_literal().is_none() {
                 draft.set_action("request_fields", "variables", true.into());
@@ -65,18 +72,55 @@ fn apply_request_field(draft: &mut LocationDraft<'_, '_, '_>, edit: &RequestFiel
     }
 }
 
-fn apply_response_field(draft: &mut LocationDraft<'_, '_, '_>, edit: &ResponseFieldEdit) {
+fn apply_response_field(
+    draft: &mut LocationDraft<'_, '_, '_>,
+    edit: &ResponseFieldEdit,
+    service: Option<&str>,
+) {
     if edit.name.contains('*') {
         return draft.warn("snippet", format!("{}: fields are removed by their whole name", edit.name));
     }
-    let value = json!([&*edit.name, edit.value.to_string()]);
+    let text = draft.settled_text(&edit.value, service);
+    if !edit.statuses.is_empty() {
+        return apply_by_status(draft, edit, &text.to_string());
+    }
+    let value = json!([&*edit.name, text.to_string()]);
     match edit.verb {
         ResponseFieldVerb::Add => draft.push_action("response_fields", "add", value),
         ResponseFieldVerb::Set => draft.push_action("response_fields", "set", value),
         ResponseFieldVerb::Remove => draft.push_action("response_fields", "remove", (&*edit.name).into()),
     }
-    if edit.value.as_literal().is_none() {
+    if text.as_literal().is_none() {
         draft.set_action("response_fields", "variables", true.into());
+    }
+}
+
+/// An edit for some statuses only, as `add_header` without `always`: the plugin has conditions on the response. A route
+/// has one list of statuses.
+fn apply_by_status(draft: &mut LocationDraft<'_, '_, '_>, edit: &ResponseFieldEdit, value: &str) {
+    let statuses: Vec<String> = edit.statuses.iter().map(u16::to_string).collect();
+    let vars = json!([["status", "in", statuses]]);
+    let plugins = draft.members.entry("plugins").or_insert_with(|| Map::new().into());
+    let plugin = &mut plugins["response-rewrite"];
+    if plugin.is_null() {
+        *plugin = json!({ "vars": vars, "headers": {} });
+    } else if plugin["vars"] != vars {
+        let reason = format!("{}: fields of a path are edited for one list of statuses", edit.name);
+        return draft.warn("snippet", reason);
+    }
+    let headers = &mut plugin["headers"];
+    match edit.verb {
+        ResponseFieldVerb::Set => headers["set"][&*edit.name] = value.into(),
+        verb => {
+            let (list, entry) = match verb {
+                ResponseFieldVerb::Remove => ("remove", edit.name.to_string()),
+                _ => ("add", format!("{}: {value}", edit.name)),
+            };
+            match headers[list].as_array_mut() {
+                Some(entries) => entries.push(entry.into()),
+                None => headers[list] = json!([entry]),
+            }
+        }
     }
 }
 

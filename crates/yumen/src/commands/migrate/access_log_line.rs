@@ -9,8 +9,7 @@ pub(super) const INGRESS_NGINX_FORMAT: &str = "$remote_addr - $remote_user [$tim
     $req_id";
 
 /// The combined format of NGINX and Apache.
-pub(super) const COMBINED_FORMAT: &str =
-    "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
+pub(super) const COMBINED_FORMAT: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
 enum FormatPart {
     Literal(String),

@@ -87,9 +87,11 @@ pub(super) struct Assessment<'s> {
 impl Assessment<'_> {
     /// Translates and compiles the objects of a source.
     pub(super) fn of<'s>(source: &'s MigrationSource, node: &NodeFile) -> anyhow::Result<Assessment<'s>> {
-        let node = node.read()?;
+        let mut node = node.read()?;
+        node.kubernetes.ingress.enabled = true;
+        node.kubernetes.ingress.flags = source.arguments.clone();
         let manifests = ManifestObjects::from_documents(source.documents.clone());
-        let translated = ManifestTranslator::for_ingresses(&node, &source.arguments).translate(&manifests);
+        let translated = ManifestTranslator::new(&node).translate(&manifests);
         let mut compiler = offline::compiler(&node);
         let snapshot = compiler.replace_all(translated.resources.clone(), 1).snapshot;
         let defects = compiler.problems();
@@ -130,9 +132,7 @@ fn annotation_finding(prefix: &str, problem: AnnotationProblem) -> MigrationFind
             (MigrationVerdict::Same, format!("{}{effect}, as in ingress-nginx", problem.reason))
         }
         AnnotationConsequence::Differs => (MigrationVerdict::Differs, problem.reason),
-        AnnotationConsequence::NoEffect => {
-            (MigrationVerdict::Same, format!("no effect: {}", problem.reason))
-        }
+        AnnotationConsequence::NoEffect => (MigrationVerdict::Same, format!("no effect: {}", problem.reason)),
         _ => (MigrationVerdict::Refused, format!("{}{effect}", problem.reason)),
     };
     MigrationFinding { verdict, place, message, instead: problem.way_over }
@@ -150,7 +150,8 @@ fn object_finding(problem: &Problem, is_partial: bool) -> MigrationFinding {
         // ingress-nginx warns of the same: paths that another Ingress has, canaries without a partner.
         ProblemLevel::Warning => MigrationVerdict::Same,
     };
-    let unknown = if is_partial && mentions_absent { "not judged, since the manifests lack it: " } else { "" };
+    let unknown =
+        if is_partial && mentions_absent { "not judged, since the manifests lack it: " } else { "" };
     let place = if problem.path.is_empty() { "spec.rules".to_owned() } else { problem.path.clone() };
     MigrationFinding {
         verdict,

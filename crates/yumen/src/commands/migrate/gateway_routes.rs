@@ -77,11 +77,16 @@ impl RouteConversion<'_> {
         let names = ingress.meta.annotations.keys().filter_map(|name| name.strip_prefix(&prefix));
         let mut remarks: Vec<String> = names
             .filter(|name| !CONVERTED.contains(name))
-            .map(|name| format!("{name}: no counterpart in HTTPRoute; attach a policy, or go on with the Ingress"))
+            .map(|name| {
+                format!("{name}: no counterpart in HTTPRoute; attach a policy, or go on with the Ingress")
+            })
             .collect();
-        remarks.extend(problems.iter().filter(|one| one.way_over.is_some()).map(|one| {
-            format!("{}: {}", one.annotation.trim_start_matches(&prefix), one.reason)
-        }));
+        remarks.extend(
+            problems
+                .iter()
+                .filter(|one| one.way_over.is_some())
+                .map(|one| format!("{}: {}", one.annotation.trim_start_matches(&prefix), one.reason)),
+        );
         let spec = &ingress.object["spec"];
         let has_tls = spec["tls"].as_array().is_some_and(|tls| !tls.is_empty());
         let redirects = match settings.redirects.ssl {
@@ -204,7 +209,9 @@ impl RouteConversion<'_> {
         let rest = rules.weight_total - rules.weight;
         let refs = match rules.weight {
             0 => vec![backend(service, None, remarks)],
-            weight => vec![backend(service, Some(rest), remarks), backend(&canary_service, Some(weight), remarks)],
+            weight => {
+                vec![backend(service, Some(rest), remarks), backend(&canary_service, Some(weight), remarks)]
+            }
         };
         rule.insert("backendRefs".to_owned(), refs.into());
         all.push(rule.into());
@@ -212,13 +219,20 @@ impl RouteConversion<'_> {
     }
 
     /// The canary of a path with its service.
-    fn canary(&self, ingress: &MigratedIngress, host: &str, path: &Value) -> Option<(IngressSettings, Value)> {
-        self.source.ingresses.iter().filter(|other| other.meta.namespace == ingress.meta.namespace).find_map(|other| {
-            let (settings, _) = read_annotations(&other.meta, &self.source.controller);
-            settings.canary.as_ref()?;
-            let service = service_at(other, host, path)?;
-            Some((settings, service))
-        })
+    fn canary(
+        &self,
+        ingress: &MigratedIngress,
+        host: &str,
+        path: &Value,
+    ) -> Option<(IngressSettings, Value)> {
+        self.source.ingresses.iter().filter(|other| other.meta.namespace == ingress.meta.namespace).find_map(
+            |other| {
+                let (settings, _) = read_annotations(&other.meta, &self.source.controller);
+                settings.canary.as_ref()?;
+                let service = service_at(other, host, path)?;
+                Some((settings, service))
+            },
+        )
     }
 
     /// The Ingress that a canary belongs to.
@@ -252,7 +266,9 @@ fn backend(service: &Value, weight: Option<u32>, remarks: &mut Vec<String>) -> V
     match (&service["port"]["number"], &service["port"]["name"]) {
         (Value::Number(port), _) => reference["port"] = Value::Number(port.clone()),
         (_, Value::String(port)) => {
-            remarks.push(format!("write the number of port {port:?} of Service {name}: HTTPRoute has no names of ports"));
+            remarks.push(format!(
+                "write the number of port {port:?} of Service {name}: HTTPRoute has no names of ports"
+            ));
             reference["port"] = 80.into();
         }
         _ => {}
@@ -277,32 +293,35 @@ fn redirect_filter(
     let path = if path.is_empty() { "/" } else { path };
     redirect["path"] = json!({ "type": "ReplaceFullPath", "replaceFullPath": path });
     if fixed.location.contains('?') {
-        remarks.push("a redirect of HTTPRoute keeps the query of the request and has none of its own".to_owned());
+        remarks.push(
+            "a redirect of HTTPRoute keeps the query of the request and has none of its own".to_owned(),
+        );
     }
     Some(json!({ "type": "RequestRedirect", "requestRedirect": redirect }))
 }
 
 /// The match of a path, and the filter of its rewrite.
-fn path_match(
-    path: &Value,
-    settings: &IngressSettings,
-    remarks: &mut Vec<String>,
-) -> (Value, Option<Value>) {
+fn path_match(path: &Value, settings: &IngressSettings, remarks: &mut Vec<String>) -> (Value, Option<Value>) {
     let written = path["path"].as_str().filter(|path| !path.is_empty()).unwrap_or("/");
     let kind = path["pathType"].as_str().unwrap_or("ImplementationSpecific");
     let target = match &settings.rewrite.target {
         Some(RewriteTarget::Path(target)) if **target != *written => Some(&**target),
         Some(RewriteTarget::Redirect(target)) => {
-            remarks.push(format!("rewrite-target: the redirect to {target} has groups, which HTTPRoute has not"));
+            remarks.push(format!(
+                "rewrite-target: the redirect to {target} has groups, which HTTPRoute has not"
+            ));
             None
         }
         _ => None,
     };
     // `/a(/|$)(.*)` with `/$2` is the usual way to cut a prefix.
-    let prefix = ["(/|$)(.*)", "/(.*)", "(/.*)?"].iter().find_map(|end| Some((written.strip_suffix(end)?, *end)));
+    let prefix =
+        ["(/|$)(.*)", "/(.*)", "(/.*)?"].iter().find_map(|end| Some((written.strip_suffix(end)?, *end)));
     if let (Some((prefix, end)), Some(target)) = (prefix, target) {
         let group = if end == "(/|$)(.*)" { "$2" } else { "$1" };
-        if let Some(base) = target.strip_suffix(group).filter(|base| !base.contains('$') && !prefix.contains(['(', '*'])) {
+        if let Some(base) =
+            target.strip_suffix(group).filter(|base| !base.contains('$') && !prefix.contains(['(', '*']))
+        {
             let base = if base.len() > 1 { base.trim_end_matches('/') } else { "/" };
             let edit = json!({ "path": { "type": "ReplacePrefixMatch", "replacePrefixMatch": base } });
             let value = if prefix.is_empty() { "/" } else { prefix };

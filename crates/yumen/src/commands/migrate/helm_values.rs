@@ -18,7 +18,8 @@ impl HelmValues {
         let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
         let values: Value = serde_yaml_ng::from_str(&text).with_context(|| format!("{name}: no YAML"))?;
         let nested = &values["ingress-nginx"];
-        let values = if values["controller"].is_null() && nested.is_object() { nested.clone() } else { values };
+        let values =
+            if values["controller"].is_null() && nested.is_object() { nested.clone() } else { values };
         Ok(HelmValues(values))
     }
 

@@ -58,7 +58,8 @@ impl<'r> MigrationReport<'r> {
 
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
         for assessed in &self.assessment.ingresses {
-            let place = assessed.ingress.place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
+            let place =
+                assessed.ingress.place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
             writeln!(text, "{}: {}{place}", assessed.ingress.name(), assessed.verdict().word())?;
             let mut findings: Vec<&MigrationFinding> = assessed.findings.iter().collect();
             findings.sort_by_key(|finding| std::cmp::Reverse(finding.verdict));
@@ -68,7 +69,9 @@ impl<'r> MigrationReport<'r> {
                     verdict => verdict.word(),
                 };
                 writeln!(text, "  {verdict} {}: {}", finding.place, finding.message)?;
-                if let Some(instead) = finding.instead.as_deref().filter(|_| finding.verdict > MigrationVerdict::Same) {
+                if let Some(instead) =
+                    finding.instead.as_deref().filter(|_| finding.verdict > MigrationVerdict::Same)
+                {
                     writeln!(text, "    instead: {instead}")?;
                 }
             }

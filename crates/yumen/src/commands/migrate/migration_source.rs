@@ -1,16 +1,13 @@
 //! Objects of a migration: from manifests or from a cluster, with the settings of ingress-nginx.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use yumen_base::{FilePlace, LineSpan};
 use yumen_kubernetes::ObjectMeta;
-use yumen_kubernetes::ingress_nginx::{
-    ControllerProblem, ControllerSettings, read_config_map, read_flags,
-};
+use yumen_kubernetes::ingress_nginx::{ControllerProblem, ControllerSettings, read_config_map, read_flags};
 use yumen_kubernetes_client::{ApiClient, ApiError, WatchTarget};
 
 use super::MigrationInput;
@@ -73,8 +70,10 @@ impl MigrationSource {
     pub(super) fn read(input: &MigrationInput) -> anyhow::Result<MigrationSource> {
         let mut documents = match input.manifests.is_empty() {
             false => read_documents(&input.manifests)?,
-            true if input.helm.is_some() && input.kubeconfig.is_none() && input.context.is_none() => Vec::new(),
-            true => read_cluster(input.kubeconfig.as_deref(), input.context.as_deref())?,
+            true if input.helm.is_some() && input.kubeconfig.is_none() && input.context.is_none() => {
+                Vec::new()
+            }
+            true => read_cluster(input)?,
         };
         let mut arguments = controller_arguments(&documents);
         if let Some(file) = &input.helm {
@@ -125,10 +124,17 @@ fn class_name(controller: &ControllerSettings) -> &str {
 }
 
 /// Reads the kinds that a migration needs. A kind that may not be read is left out with a message.
-fn read_cluster(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Vec<(Value, FilePlace)>> {
+fn read_cluster(input: &MigrationInput) -> anyhow::Result<Vec<(Value, FilePlace)>> {
+    let mut written = input.node.read()?.kubernetes;
+    if let Some(file) = &input.kubeconfig {
+        written.kubeconfig = file.display().to_string();
+    }
+    if let Some(context) = &input.context {
+        written.context.clone_from(context);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let server = crate::kubernetes::server_config(kubeconfig, context).await?;
+        let server = crate::kubernetes::api_server(&written).await?;
         let client = ApiClient::new(&server).with_context(|| format!("API server {}", server.url()))?;
         let mut documents = Vec::new();
         for (group, plural, kind, version) in CLUSTER_KINDS {
@@ -164,7 +170,6 @@ fn report_unread(kind: &str, error: &ApiError) {
     let _ = writeln!(std::io::stderr(), "warning: {kind} objects are not read: {error}");
 }
 
-
 /// The arguments of the container that runs ingress-nginx.
 fn controller_arguments(documents: &[(Value, FilePlace)]) -> Vec<String> {
     let workloads = documents.iter().map(|(document, _)| document);
@@ -188,9 +193,10 @@ fn names_controller(words: &[String]) -> bool {
 /// Names the ConfigMap of the published manifests if the flags name none. `$(POD_NAMESPACE)` is its own namespace.
 fn name_config_map(arguments: &mut Vec<String>, documents: &[(Value, FilePlace)]) {
     let namespace_of = |name: &str| {
-        let found = documents.iter().map(|(document, _)| document).find(|document| {
-            document["kind"] == "ConfigMap" && document["metadata"]["name"] == name
-        })?;
+        let found = documents
+            .iter()
+            .map(|(document, _)| document)
+            .find(|document| document["kind"] == "ConfigMap" && document["metadata"]["name"] == name)?;
         Some(found["metadata"]["namespace"].as_str().unwrap_or("default").to_owned())
     };
     for argument in arguments.iter_mut() {
@@ -221,7 +227,8 @@ fn config_map_data(
 /// Adds the class of ingress-nginx, which manifests of applications do not have.
 fn add_class(documents: &mut Vec<(Value, FilePlace)>, controller: &ControllerSettings) {
     let name = class_name(controller);
-    let is_class = |document: &Value| document["kind"] == "IngressClass" && document["metadata"]["name"] == name;
+    let is_class =
+        |document: &Value| document["kind"] == "IngressClass" && document["metadata"]["name"] == name;
     if documents.iter().any(|(document, _)| is_class(document)) {
         return;
     }

@@ -1,6 +1,6 @@
 //! Requests of an access log, explained by the translation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
@@ -46,7 +46,8 @@ pub(super) fn run(
     let mut line = Vec::new();
     loop {
         line.clear();
-        if reader.read_until(b'\n', &mut line).with_context(|| format!("cannot read {}", log.display()))? == 0 {
+        if reader.read_until(b'\n', &mut line).with_context(|| format!("cannot read {}", log.display()))? == 0
+        {
             return Ok(report);
         }
         let text = String::from_utf8_lossy(&line);
@@ -124,12 +125,14 @@ impl RequestReplay<'_> {
         let url = format!("{scheme}://{host}{}", request.target);
         let found = match self.explain(request, url.clone()) {
             Ok(explained) => explained,
-            Err(error) => return Some(ReplayDifference::new(request, &url, "explained", "-", &error.to_string())),
+            Err(error) => {
+                return Some(ReplayDifference::new(request, &url, "explained", "-", &error.to_string()));
+            }
         };
         let upstream = found.upstream.as_ref().map(|upstream| &*upstream.view.origin);
         let written = request.upstreams.first().map_or("-", String::as_str);
         if let Some(answer) = &found.answer {
-            return self.answer_difference(request, &url, answer);
+            return answer_difference(request, &url, answer.status, &answer.headers);
         }
         let Some(upstream) = upstream else {
             // Without a route the default backend answers 404.
@@ -138,7 +141,13 @@ impl RequestReplay<'_> {
         };
         if request.was_proxied == Some(false) && !UNFORESEEABLE.contains(&request.status) {
             let logged = request.status.to_string();
-            return Some(ReplayDifference::new(request, &url, "status", &logged, &format!("that of {upstream}")));
+            return Some(ReplayDifference::new(
+                request,
+                &url,
+                "status",
+                &logged,
+                &format!("that of {upstream}"),
+            ));
         }
         let service = service_of(upstream);
         let is_same = request.upstreams.is_empty()
@@ -146,27 +155,6 @@ impl RequestReplay<'_> {
             || found.remarks.iter().any(|remark| remark.contains("weighted backends"));
         let is_unreached = request.was_proxied == Some(false);
         (!is_same && !is_unreached).then(|| ReplayDifference::new(request, &url, "route", written, &service))
-    }
-
-    fn answer_difference(
-        &self,
-        request: &LoggedRequest,
-        url: &str,
-        answer: &yumen_snapshot::ExplainedResponse,
-    ) -> Option<ReplayDifference> {
-        // Whether credentials or addresses admit a request is in the status of the log only.
-        let is_guard = matches!(answer.status, 401 | 403) && request.was_proxied == Some(true);
-        if answer.status != request.status && !is_guard {
-            let logged = request.status.to_string();
-            return Some(ReplayDifference::new(request, url, "status", &logged, &answer.status.to_string()));
-        }
-        let location = answer.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("location"));
-        match (&request.location, location) {
-            (Some(logged), Some((_, found))) if logged != found => {
-                Some(ReplayDifference::new(request, url, "Location", logged, found))
-            }
-            _ => None,
-        }
     }
 
     fn explain(&self, request: &LoggedRequest, url: String) -> anyhow::Result<RequestExplanation> {
@@ -195,6 +183,28 @@ impl RequestReplay<'_> {
             Ok(ExplainResult::Stream(_)) => anyhow::bail!("the listener passes the connection through"),
             Err(invalid) => anyhow::bail!("{}: {}", invalid.path, invalid.message),
         }
+    }
+}
+
+/// The difference of a response that the gateway makes itself.
+fn answer_difference(
+    request: &LoggedRequest,
+    url: &str,
+    status: u16,
+    headers: &BTreeMap<String, String>,
+) -> Option<ReplayDifference> {
+    // Whether credentials or addresses admit a request is in the status of the log only.
+    let is_guard = matches!(status, 401 | 403) && request.was_proxied == Some(true);
+    if status != request.status && !is_guard {
+        let logged = request.status.to_string();
+        return Some(ReplayDifference::new(request, url, "status", &logged, &status.to_string()));
+    }
+    let location = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("location"));
+    match (&request.location, location) {
+        (Some(logged), Some((_, found))) if logged != found => {
+            Some(ReplayDifference::new(request, url, "Location", logged, found))
+        }
+        _ => None,
     }
 }
 

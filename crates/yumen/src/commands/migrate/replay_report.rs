@@ -23,7 +23,13 @@ pub(super) struct ReplayDifference {
 }
 
 impl ReplayDifference {
-    pub(super) fn new(request: &LoggedRequest, url: &str, part: &str, logged: &str, found: &str) -> ReplayDifference {
+    pub(super) fn new(
+        request: &LoggedRequest,
+        url: &str,
+        part: &str,
+        logged: &str,
+        found: &str,
+    ) -> ReplayDifference {
         ReplayDifference {
             part: part.to_owned(),
             method: request.method.clone(),
@@ -65,7 +71,11 @@ impl ReplayReport {
 
     pub(super) fn write_text(&self, text: &mut String) -> std::fmt::Result {
         let (same, different) = (self.same, self.different());
-        writeln!(text, "\nReplay: {} requests, {same} same, {different} different", same + different + self.unknown)?;
+        writeln!(
+            text,
+            "\nReplay: {} requests, {same} same, {different} different",
+            same + different + self.unknown
+        )?;
         let mut listed: Vec<_> = self.differences.iter().collect();
         listed.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         for (one, count) in listed.iter().take(LISTED_MAX) {

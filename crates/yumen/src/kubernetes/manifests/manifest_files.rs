@@ -38,37 +38,20 @@ impl ManifestObjects {
     ///
     /// A file cannot be read or is no YAML, or a directory has no manifest.
     pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<ManifestObjects> {
+        Ok(ManifestObjects::from_documents(read_documents(paths)?))
+    }
+
+    /// Takes objects with their places, as [`ManifestObjects::read`] does.
+    pub(crate) fn from_documents(documents: Vec<(Value, FilePlace)>) -> ManifestObjects {
         let mut read = ManifestObjects::default();
-        for path in paths {
-            for file in files(path)? {
-                read.read_file(&file)?;
-            }
+        for (document, place) in documents {
+            read.take(document, &place);
         }
         read.add_placeholders();
-        Ok(read)
+        read
     }
 
-    fn read_file(&mut self, file: &Path) -> anyhow::Result<()> {
-        let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-        let mut documents = Vec::new();
-        for document in serde_yaml_ng::Deserializer::from_str(&text) {
-            let value = Value::deserialize(document).with_context(|| format!("{name}: no YAML"))?;
-            if !value.is_null() {
-                documents.push(value);
-            }
-        }
-        let starts = document_starts(&text);
-        let is_known = starts.len() == documents.len();
-        for (at, value) in documents.into_iter().enumerate() {
-            let line = if is_known { starts[at] } else { 1 };
-            let span = LineSpan { line, column: 1, width: 1 };
-            self.take(value, &FilePlace { file: name.as_str().into(), span });
-        }
-        Ok(())
-    }
-
-    /// Takes one object, or the items of a list.
+    /// Takes one object.
     fn take(&mut self, mut value: Value, place: &FilePlace) {
         let (Some(version), Some(name)) = (value["apiVersion"].as_str(), value["kind"].as_str()) else {
             let message = "the object has no apiVersion or no kind";
@@ -76,10 +59,6 @@ impl ManifestObjects {
             self.problems.push(Problem { place: Some(place.clone()), ..problem });
             return;
         };
-        if let Some(items) = value["items"].as_array().filter(|_| name.ends_with("List")) {
-            items.clone().into_iter().for_each(|item| self.take(item, place));
-            return;
-        }
         let group = version.rsplit_once('/').map_or("", |(group, _)| group);
         let Some(kind) = ClusterKind::find(group, name) else {
             if group.starts_with("gateway.networking.") {
@@ -132,6 +111,46 @@ impl ManifestObjects {
             problem.place = self.places.get(&problem.object).cloned();
         }
     }
+}
+
+/// Reads the documents of manifest files; of a directory, all of its manifests. Items of lists are documents of their own.
+///
+/// # Errors
+///
+/// A file cannot be read or is no YAML, or a directory has no manifest.
+pub(crate) fn read_documents(paths: &[PathBuf]) -> anyhow::Result<Vec<(Value, FilePlace)>> {
+    let mut documents = Vec::new();
+    for path in paths {
+        for file in files(path)? {
+            read_file(&file, &mut documents)?;
+        }
+    }
+    Ok(documents)
+}
+
+fn read_file(file: &Path, documents: &mut Vec<(Value, FilePlace)>) -> anyhow::Result<()> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+    let mut values = Vec::new();
+    for document in serde_yaml_ng::Deserializer::from_str(&text) {
+        let value = Value::deserialize(document).with_context(|| format!("{name}: no YAML"))?;
+        if !value.is_null() {
+            values.push(value);
+        }
+    }
+    let starts = document_starts(&text);
+    let is_known = starts.len() == values.len();
+    for (at, mut value) in values.into_iter().enumerate() {
+        let line = if is_known { starts[at] } else { 1 };
+        let span = LineSpan { line, column: 1, width: 1 };
+        let place = FilePlace { file: name.as_str().into(), span };
+        let is_list = value["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
+        match value["items"].as_array_mut().filter(|_| is_list) {
+            Some(items) => documents.extend(items.drain(..).map(|item| (item, place.clone()))),
+            None => documents.push((value, place)),
+        }
+    }
+    Ok(())
 }
 
 /// The manifest files at a path, in the order of their names.

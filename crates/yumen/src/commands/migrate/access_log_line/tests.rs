@@ -44,7 +44,12 @@ fn other_formats_are_read_by_their_variables() {
 
 #[test]
 fn lines_of_another_format_are_not_read() {
-    for line in ["", "I1121 starting", "a - - [t] \"\\x16\\x03\" 400 0 \"-\" \"-\"", "a - - [t] \"GET / HTTP/1.1\" x 0 \"-\" \"-\""] {
+    for line in [
+        "",
+        "I1121 starting",
+        "a - - [t] \"\\x16\\x03\" 400 0 \"-\" \"-\"",
+        "a - - [t] \"GET / HTTP/1.1\" x 0 \"-\" \"-\"",
+    ] {
         assert_eq!(read(COMBINED_FORMAT, line), None, "{line}");
     }
     assert_eq!(read("$status$host", "200e"), None);
