@@ -119,13 +119,15 @@ impl AuthRequest {
             fields.add(&String::from_utf8_lossy(name), value);
         }
         self.describe(ex, &mut fields);
-        let authority = match &self.host {
+        let mut authority = match &self.host {
             Some(host) => rendered(host, ex),
             None => ex.request.authority().to_vec(),
         };
         let mut target = rendered(&self.url, ex);
-        // A space or control character of a variable would end the target.
-        target.retain(|byte| *byte > b' ' && *byte != 0x7f);
+        // A space or line break of a variable would end the target or the field.
+        for text in [&mut target, &mut authority] {
+            text.retain(|byte| *byte > b' ' && *byte != 0x7f);
+        }
         if !target.starts_with(b"/") {
             target.insert(0, b'/');
         }

@@ -14,7 +14,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use yumen_config::InvalidSettings;
 use yumen_config::resource::BasicAuthFileSpec;
 use yumen_plugin::plugin::LocalFuture;
-use yumen_plugin::{Computation, Exchange, INLINE_BYTES_MAX, LocalResponse, OffloadRefused, compute};
+use yumen_plugin::{Computation, Exchange, LocalResponse, OffloadRefused, compute};
 
 use crate::ActionUpstreams;
 use crate::password_hash::PasswordHash;
@@ -106,8 +106,7 @@ impl BasicAuthFile {
         if is_known && is_remembered(tag) {
             return CredentialCheck::Ready(Ok(true));
         }
-        let weight = if hash.is_slow() { INLINE_BYTES_MAX + 1 } else { password.len() };
-        match compute(ex.host, weight, move || hash.verify(&password)) {
+        match compute(ex.host, hash.weight(), move || hash.verify(&password)) {
             Computation::Ready(result) => CredentialCheck::Ready(remembering(result, tag, is_known)),
             Computation::Pending(result) => CredentialCheck::Pending(Box::pin(async move {
                 // Polled on the thread of the worker, whose memory it is.

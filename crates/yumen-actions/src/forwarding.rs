@@ -12,7 +12,7 @@ use crate::fields::FieldEdits;
 use crate::mirror::{self, MirrorAction};
 use crate::redirect::RedirectAction;
 use crate::response_rate::ResponseRate;
-use crate::response_rewrite::ResponseRewrite;
+use crate::response_rewrite::ResponseFieldRewrite;
 use crate::rewrite::PathRewrite;
 use crate::{ActionUpstreams, forwarded, respond};
 
@@ -25,7 +25,7 @@ pub(crate) struct ForwardingActions {
     rewrite: Option<PathRewrite>,
     mirrors: Box<[MirrorAction]>,
     response: FieldEdits,
-    response_rewrite: Option<ResponseRewrite>,
+    response_rewrite: Option<ResponseFieldRewrite>,
     rate: Option<ResponseRate>,
 }
 
@@ -46,7 +46,10 @@ impl ForwardingActions {
             rewrite: spec.rewrite.as_ref().map(PathRewrite::build).transpose()?,
             mirrors: mirrors.map(|(at, one)| MirrorAction::build(one, at, upstreams)).collect(),
             response: FieldEdits::new(spec.response_fields.as_ref()),
-            response_rewrite: ResponseRewrite::build(spec.response_rewrite.as_ref(), spec.hsts.as_ref())?,
+            response_rewrite: ResponseFieldRewrite::build(
+                spec.response_rewrite.as_ref(),
+                spec.hsts.as_ref(),
+            )?,
             rate: ResponseRate::of(spec.limits.as_ref()),
         };
         Ok((actions.phases() != PhaseSet::NONE).then_some(actions))

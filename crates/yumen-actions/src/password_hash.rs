@@ -65,9 +65,15 @@ impl PasswordHash {
         &self.text
     }
 
-    /// Whether the verification takes long enough for another thread.
-    pub(crate) fn is_slow(&self) -> bool {
-        !matches!(self.form, HashForm::Sha1 | HashForm::SaltedSha1 | HashForm::Des)
+    /// The work of a verification as bytes of a computation, which bounds the queue of other threads: a queue of 256 MiB
+    /// holds 64 hashes of bcrypt with cost 10, which take seconds.
+    pub(crate) fn weight(&self) -> usize {
+        match self.form {
+            HashForm::Bcrypt => 4096 << cost(&self.text).unwrap_or(BCRYPT_COST_MAX),
+            HashForm::Sha256 | HashForm::Sha512 => sha_text::rounds(&self.text) * 100,
+            HashForm::Md5(_) => 32 * 1024,
+            HashForm::Sha1 | HashForm::SaltedSha1 | HashForm::Des => 0,
+        }
     }
 
     /// Whether a password belongs to the hash.

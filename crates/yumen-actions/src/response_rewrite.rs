@@ -19,7 +19,7 @@ enum ReplacedPart {
 struct TextReplacement {
     from: ReplacedText,
     /// The new text between the groups of the match.
-    to: Box<[ReplacementPart]>,
+    to: Box<[ReplacementPiece]>,
 }
 
 #[derive(Debug)]
@@ -29,14 +29,14 @@ enum ReplacedText {
 }
 
 #[derive(Debug)]
-enum ReplacementPart {
+enum ReplacementPiece {
     Text(VarTemplate),
     Group(usize),
 }
 
 /// Compiled rewrites.
 #[derive(Debug, Default)]
-pub(crate) struct ResponseRewrite {
+pub(crate) struct ResponseFieldRewrite {
     domains: Box<[TextReplacement]>,
     paths: Box<[TextReplacement]>,
     locations: Box<[TextReplacement]>,
@@ -86,8 +86,8 @@ impl TextReplacement {
     fn fill<'t>(&self, ex: &Exchange<'_>, group: impl Fn(usize) -> &'t [u8], out: &mut Vec<u8>) {
         for part in &self.to {
             match part {
-                ReplacementPart::Text(text) => drop(text.render(ex, out)),
-                ReplacementPart::Group(number) => out.extend_from_slice(group(*number)),
+                ReplacementPiece::Text(text) => drop(text.render(ex, out)),
+                ReplacementPiece::Group(number) => out.extend_from_slice(group(*number)),
             }
         }
     }
@@ -100,30 +100,30 @@ fn is_same_domain(text: &[u8], from: &[u8]) -> bool {
 }
 
 /// Splits a replacement at its groups, `$1` to `$9`.
-fn parts(text: &str, has_groups: bool) -> Box<[ReplacementPart]> {
+fn parts(text: &str, has_groups: bool) -> Box<[ReplacementPiece]> {
     let mut parts = Vec::new();
     let mut begin = 0;
     let bytes = text.as_bytes();
     let mut at = 0;
     while has_groups && at + 1 < bytes.len() {
         if bytes[at] == b'$' && matches!(bytes[at + 1], b'1'..=b'9') {
-            parts.push(ReplacementPart::Text(VarTemplate::parse(&text[begin..at])));
-            parts.push(ReplacementPart::Group(usize::from(bytes[at + 1] - b'0')));
+            parts.push(ReplacementPiece::Text(VarTemplate::parse(&text[begin..at])));
+            parts.push(ReplacementPiece::Group(usize::from(bytes[at + 1] - b'0')));
             begin = at + 2;
             at += 1;
         }
         at += 1;
     }
-    parts.push(ReplacementPart::Text(VarTemplate::parse(&text[begin..])));
+    parts.push(ReplacementPiece::Text(VarTemplate::parse(&text[begin..])));
     parts.into()
 }
 
-impl ResponseRewrite {
+impl ResponseFieldRewrite {
     /// The rewrites; `None` if none is written.
     pub(crate) fn build(
         rewrite: Option<&ResponseRewriteSpec>,
         hsts: Option<&HstsSpec>,
-    ) -> Result<Option<ResponseRewrite>, InvalidSettings> {
+    ) -> Result<Option<ResponseFieldRewrite>, InvalidSettings> {
         if rewrite.is_none() && hsts.is_none() {
             return Ok(None);
         }
@@ -137,7 +137,7 @@ impl ResponseRewrite {
             list.map(build).collect::<Result<Box<[_]>, _>>()
         };
         let written = rewrite.cloned().unwrap_or_default();
-        Ok(Some(ResponseRewrite {
+        Ok(Some(ResponseFieldRewrite {
             domains: compiled(written.cookie_domains.as_ref(), "cookie_domains")?,
             paths: compiled(written.cookie_paths.as_ref(), "cookie_paths")?,
             locations: compiled(written.locations.as_ref(), "locations")?,

@@ -2,7 +2,7 @@
 //!
 //! A host is a scope on the listeners `ingress!http` and `ingress!https`; the scope without a host answers everything
 //! else. The unit of an Ingress reads its annotations; the unit of a host reads all Ingresses that name the host, in
-//! order of creation. The older one owns what only one can have: a path, the certificate, client certificates, names.
+//! order of creation. A path, the certificate, client certificates and aliases belong to the oldest one.
 
 mod backends;
 mod certificates;

@@ -59,9 +59,7 @@ pub(crate) use http_route::{
     HttpRouteMatch, HttpRouteRule, HttpRouteSpec, RouteRetryPolicy, RouteTimeouts, SessionPersistence,
     TypedNameValue,
 };
-pub(crate) use ingress::{
-    IngressBackend, IngressPath, IngressService, IngressServicePort, IngressSpec,
-};
+pub(crate) use ingress::{IngressBackend, IngressPath, IngressService, IngressServicePort, IngressSpec};
 pub(crate) use ingress_class::IngressClassSpec;
 pub use kind::{ClusterKind, WatchedContent, WatchedKind};
 pub use meta::ObjectMeta;

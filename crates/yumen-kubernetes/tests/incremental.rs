@@ -175,7 +175,8 @@ fn fill_ingress(value: &mut Value, variant: u8) {
         _ => {}
     }
     if name == "canary" {
-        annotations = json!({ (format!("{prefix}/canary")): "true", (format!("{prefix}/canary-weight")): "10" });
+        annotations =
+            json!({ (format!("{prefix}/canary")): "true", (format!("{prefix}/canary-weight")): "10" });
     }
     value["metadata"]["annotations"] = annotations;
     let backend = |port: u16| json!({ "service": { "name": "cart", "port": { "number": port } } });

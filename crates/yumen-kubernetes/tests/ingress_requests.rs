@@ -132,7 +132,10 @@ fn requests_reach_the_services_that_ingress_nginx_would_choose() {
                 ("GET http://a.example.com/name", "shop/cart!ingress!80.http a.example.com /name"),
                 ("GET http://a.example.com/number", "shop/cart!ingress!81.http a.example.com /number"),
                 ("GET http://a.example.com/target", "shop/cart!ingress!80.http a.example.com /target"),
-                ("GET http://a.example.com/targetname", "shop/cart!ingress!81.http a.example.com /targetname"),
+                (
+                    "GET http://a.example.com/targetname",
+                    "shop/cart!ingress!81.http a.example.com /targetname",
+                ),
                 ("GET http://a.example.com/none", "503"),
             ],
         ),
@@ -240,7 +243,10 @@ fn annotations_decide_about_redirects_rewrites_and_responses() {
             &[
                 ("GET http://a.example.com/ X-Canary: always", "shop/next!ingress!80.http a.example.com /"),
                 ("GET http://a.example.com/ X-Canary: never", "shop/cart!ingress!80.http a.example.com /"),
-                ("GET http://a.example.com/ Cookie: canary=always", "shop/next!ingress!80.http a.example.com /"),
+                (
+                    "GET http://a.example.com/ Cookie: canary=always",
+                    "shop/next!ingress!80.http a.example.com /",
+                ),
                 ("GET http://b.example.com/ X-Region: eu-1", "shop/next!ingress!80.http b.example.com /"),
             ],
         ),
@@ -252,14 +258,8 @@ fn annotations_decide_about_redirects_rewrites_and_responses() {
                 ("GET http://a.example.com/", "shop/cart!ingress!80.http a.example.com /"),
             ],
         ),
-        (
-            "address-lists",
-            &[("GET http://a.example.com/", "403"), ("GET http://b.example.com/", "403")],
-        ),
-        (
-            "auth-basic",
-            &[("GET http://a.example.com/x", "401"), ("GET http://a.example.com/z", "401")],
-        ),
+        ("address-lists", &[("GET http://a.example.com/", "403"), ("GET http://b.example.com/", "403")]),
+        ("auth-basic", &[("GET http://a.example.com/x", "401"), ("GET http://a.example.com/z", "401")]),
         (
             "auth-tls-missing",
             &[("GET http://a.example.com/x", "403"), ("GET http://a.example.com/other", "403")],
@@ -277,7 +277,10 @@ fn annotations_decide_about_redirects_rewrites_and_responses() {
         ),
         (
             "challenge",
-            &[("GET http://a.example.com/.well-known/acme-challenge/t", "shop/cart!ingress!80.http a.example.com /.well-known/acme-challenge/t")],
+            &[(
+                "GET http://a.example.com/.well-known/acme-challenge/t",
+                "shop/cart!ingress!80.http a.example.com /.well-known/acme-challenge/t",
+            )],
         ),
         (
             "refused-annotations",

@@ -50,7 +50,7 @@ pub use kind::{
 };
 pub use missing::{MemberTypes, MissingPlugin, MissingPlugins, MissingRole};
 pub use objects::{ObjectLookup, UpstreamSlot};
-pub use offload::{Computation, INLINE_BYTES_MAX, Offload, OffloadJob, OffloadRefused, compute};
+pub use offload::{Computation, Offload, OffloadJob, OffloadRefused, compute};
 pub use outcome::{ExchangeOutcome, ResponseSource};
 pub use pattern::{
     BacktrackBudget, BacktrackLimitExceeded, PatternCase, PatternOptions, PatternSyntax, PatternUnit,

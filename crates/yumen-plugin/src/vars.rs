@@ -309,6 +309,11 @@ impl FixedVar {
         let operation = || graphql::operation(ex);
         match self {
             FixedVar::RequestUri => Some(ex.request.request_uri()),
+            FixedVar::EscapedRequestUri => {
+                let mut escaped = Vec::new();
+                escape_argument(ex.request.real_request_uri(), &mut escaped);
+                Some(Cow::Owned(escaped))
+            }
             FixedVar::ContentType => joined(&ex.request.fields, "content-type"),
             FixedVar::ForwardedProto | FixedVar::ForwardedHost | FixedVar::ForwardedPort => {
                 Some(self.forwarded(ex))
@@ -400,7 +405,6 @@ impl FixedVar {
             // A trusted proxy may forward an address without a port.
             FixedVar::RemotePort if ex.client.port != 0 => number(out, ex.client.port.into()),
             FixedVar::RequestUri => out.extend_from_slice(&ex.request.encoded_request_uri()),
-            FixedVar::EscapedRequestUri => escape_argument(ex.request.real_request_uri(), out),
             FixedVar::PeerPort => number(out, peer.port().into()),
             FixedVar::BinaryRemoteAddr => match ex.client.ip {
                 IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),

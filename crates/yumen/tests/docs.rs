@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use yumen_config::NodeConfig;
 use yumen_config::resource::Kind;
 
-const DOCUMENTS: [&str; 3] = ["docs/guide.md", "README.md", "README.zh-CN.md"];
+const DOCUMENTS: [&str; 4] = ["docs/guide.md", "docs/reference/actions.md", "README.md", "README.zh-CN.md"];
 
 /// The type of file that an example is.
 #[derive(Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::testing::guard::{Answer, judged};
+use crate::testing::guard::{CannedAnswer, judged};
 
 /// `ada:secret`, with `{SHA}`, which is verified at once.
 const FILE: &str = "ada:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=";
@@ -13,7 +13,7 @@ const WRONG: &str = "\nAuthorization: Basic YWRhOndyb25n";
 
 /// Checks the status of a request with these fields; 0 admits it. The client is 192.0.2.7.
 fn check(actions: Value, fields: &str, service: Option<u16>, expected: u16) {
-    let answer = service.map_or(Answer::Fault, |status| Answer::Status(status, Vec::new()));
+    let answer = service.map_or(CannedAnswer::Fault, |status| CannedAnswer::Status(status, Vec::new()));
     let judged = judged(actions.clone(), &format!("GET /\nHost: a{fields}"), answer);
     assert_eq!(judged.refused.map_or(0, |(status, _)| status), expected, "{actions} {fields:?} {service:?}");
 }

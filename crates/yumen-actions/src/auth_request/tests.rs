@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::testing::guard::{Answer, Judged, judged};
+use crate::testing::guard::{CannedAnswer, JudgedRequest, judged};
 
 const REQUEST: &str = "POST /a%20b?c=d&e\nHost: shop.example:8080\nCookie: s=1\nContent-Length: 3\nConnection: x\nX-User: forged\nx_user: forged\nX-Forwarded-Proto: https";
 
-fn run(members: Value, answer: Answer) -> Judged {
+fn run(members: Value, answer: CannedAnswer) -> JudgedRequest {
     let mut auth = json!({ "upstream_id": "1" });
     auth.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     judged(json!({ "external_auth": auth }), REQUEST, answer)
 }
 
-fn status(status: u16, fields: &[&str]) -> Answer {
-    Answer::Status(status, fields.iter().map(|line| (*line).to_owned()).collect())
+fn status(status: u16, fields: &[&str]) -> CannedAnswer {
+    CannedAnswer::Status(status, fields.iter().map(|line| (*line).to_owned()).collect())
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn an_admission_passes_listed_fields_on() {
 
 #[test]
 fn a_refusal_is_passed_on_and_anything_else_is_an_error() {
-    let check = |answer: Answer, expected: u16, field: Option<&str>| {
+    let check = |answer: CannedAnswer, expected: u16, field: Option<&str>| {
         let (status, fields) = run(json!({ "nginx": { "url": "/" } }), answer).refused.unwrap();
         let challenge = fields.iter().find(|line| line.starts_with("WWW-Authenticate"));
         assert_eq!((status, challenge.map(String::as_str)), (expected, field));
@@ -71,7 +71,7 @@ fn a_refusal_is_passed_on_and_anything_else_is_an_error() {
     for other in [100, 302, 404, 500] {
         check(status(other, &[]), 500, None);
     }
-    check(Answer::Fault, 500, None);
+    check(CannedAnswer::Fault, 500, None);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_decision_with_a_listed_status_is_used_again() {
     let chain = crate::testing::instances(
         json!({ "external_auth": { "upstream_id": "1", "nginx": { "url": "/", "cache": cache } } }),
     );
-    let check = |cookie: &str, answer: Answer, is_asked: bool, expected: u16| {
+    let check = |cookie: &str, answer: CannedAnswer, is_asked: bool, expected: u16| {
         let request = format!("GET /\nHost: a\nCookie: s={cookie}");
         let judged = crate::testing::guard::judged_by(&chain, &request, answer);
         let refused = judged.refused.map_or(0, |(status, _)| status);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::testing::guard::{Answer, judged};
+use crate::testing::guard::{CannedAnswer, judged};
 use crate::testing::{NotedWarnings, spec};
 
 /// Checks whether a request with these credentials is admitted.
@@ -11,7 +11,7 @@ fn check(file: Value, credentials: Option<&str>, expected: bool) {
     let token = credentials.map(|pair| base64::prelude::BASE64_STANDARD.encode(pair));
     let field = token.map_or(String::new(), |token| format!("\nAuthorization: basic  {token}"));
     let actions = json!({ "access": { "basic_auth_file": file } });
-    let judged = judged(actions, &format!("GET /\nHost: a{field}"), Answer::Fault);
+    let judged = judged(actions, &format!("GET /\nHost: a{field}"), CannedAnswer::Fault);
     match judged.refused {
         None => assert!(expected, "{file} {credentials:?}"),
         Some((status, fields)) => {

@@ -51,10 +51,10 @@ fn values_of_a_trusted_proxy_and_a_request_id_stay() {
         "nginx",
         fields,
         &[
-            "X-Forwarded-Proto: https",
             "X-Forwarded-Host: shop.example",
             "X-Forwarded-Port: 443",
             "X-Original-Forwarded-Host: shop.example",
+            "X-Forwarded-Proto: https",
             "X-Forwarded-Scheme: https",
             "X-Scheme: https",
         ],

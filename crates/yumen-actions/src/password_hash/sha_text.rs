@@ -35,6 +35,11 @@ pub(super) fn is_whole(text: &str) -> bool {
     sum == wanted && head_of(text).is_some_and(|head| head.rounds.is_none_or(|rounds| rounds <= ROUNDS_MAX))
 }
 
+/// The rounds of a hash.
+pub(super) fn rounds(text: &str) -> usize {
+    head_of(text).and_then(|head| head.rounds).unwrap_or(Params::RECOMMENDED_ROUNDS) as usize
+}
+
 /// The hash of a password with the salt and rounds of `text`.
 pub(super) fn hash(password: &[u8], text: &str) -> Option<String> {
     let head = head_of(text)?;

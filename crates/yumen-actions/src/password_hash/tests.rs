@@ -20,7 +20,7 @@ fn every_form_verifies_its_password_and_no_other() {
     ] {
         let hash = PasswordHash::parse(text).unwrap_or_else(|reason| panic!("{text}: {reason}"));
         assert!(hash.verify(password.as_bytes()), "{text}");
-        for other in ["", "Password", "password1", "password\0"] {
+        for other in ["", "Password", "1password", "password\0"] {
             assert!(!hash.verify(other.as_bytes()) || other == password, "{text} {other}");
         }
     }

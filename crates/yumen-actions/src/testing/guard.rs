@@ -18,7 +18,7 @@ use yumen_plugin::{
 use super::{instances, lines};
 
 /// The response of the service.
-pub(crate) enum Answer {
+pub(crate) enum CannedAnswer {
     /// A status with fields, `name: value`.
     Status(u16, Vec<String>),
     /// None in time.
@@ -26,7 +26,7 @@ pub(crate) enum Answer {
 }
 
 struct AnsweringHost {
-    answer: Cell<Option<Answer>>,
+    answer: Cell<Option<CannedAnswer>>,
     asked: RefCell<Option<SubrequestSpec>>,
 }
 
@@ -53,7 +53,7 @@ impl PluginHost for AnsweringHost {
     ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
         self.asked.replace(Some(subrequest));
         let response = match self.answer.take() {
-            Some(Answer::Status(status, lines)) => {
+            Some(CannedAnswer::Status(status, lines)) => {
                 let mut fields = Fields::default();
                 for (name, value) in lines.iter().filter_map(|line| line.split_once(": ")) {
                     fields.add(name, value.as_bytes());
@@ -72,7 +72,7 @@ impl PluginHost for AnsweringHost {
 }
 
 /// The outcome of a request.
-pub(crate) struct Judged {
+pub(crate) struct JudgedRequest {
     /// The question that the service got.
     pub(crate) asked: Option<SubrequestSpec>,
     /// Status and fields of the refusal.
@@ -84,12 +84,12 @@ pub(crate) struct Judged {
 }
 
 /// Runs the access phase of actions on a request, whose lines end in `\n`.
-pub(crate) fn judged(actions: Value, request: &str, answer: Answer) -> Judged {
+pub(crate) fn judged(actions: Value, request: &str, answer: CannedAnswer) -> JudgedRequest {
     judged_by(&instances(actions), request, answer)
 }
 
 /// [`judged`] for actions that are compiled.
-pub(crate) fn judged_by(chain: &[Arc<PluginInstance>], request: &str, answer: Answer) -> Judged {
+pub(crate) fn judged_by(chain: &[Arc<PluginInstance>], request: &str, answer: CannedAnswer) -> JudgedRequest {
     let (first, rest) = request.split_once('\n').unwrap();
     let text = format!("{first} HTTP/1.1\r\n{}\r\n\r\n", rest.replace('\n', "\r\n"));
     let mut head = RequestHead::default();
@@ -131,7 +131,7 @@ pub(crate) fn judged_by(chain: &[Arc<PluginInstance>], request: &str, answer: An
     };
     let request = lines(&ex.request.fields);
     drop(ex);
-    Judged {
+    JudgedRequest {
         asked: host.asked.take(),
         refused: refused.map(of_refusal),
         request,

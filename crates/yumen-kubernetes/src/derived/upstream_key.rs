@@ -50,8 +50,8 @@ pub(crate) struct UpstreamKey {
     pub(crate) port: u16,
     pub(crate) flavor: UpstreamFlavor,
     pub(crate) source: UpstreamSource,
-    /// The Gateway whose client certificate the backend is shown, or the Ingress with the settings of TLS, for backends
-    /// with TLS.
+    /// The Gateway whose client certificate the backend is shown; the Ingress with settings of TLS; the ConfigMap of a
+    /// TCP port that sends PROXY headers.
     pub(crate) gateway: Option<ObjectKey>,
 }
 

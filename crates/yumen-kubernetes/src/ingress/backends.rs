@@ -100,7 +100,8 @@ fn canary_value(rules: &IngressCanary, location: &HostLocation<'_>, canary: &Par
     let session = location.owner.and_then(|owner| owner.settings.upstream.session.as_ref());
     let of_canary = canary.settings.upstream.session.as_ref().map(|session| session.canary);
     let stickiness = session.map(|session| session.canary);
-    let is_legacy = stickiness == Some(CanaryStickiness::Legacy) || of_canary == Some(CanaryStickiness::Legacy);
+    let is_legacy =
+        stickiness == Some(CanaryStickiness::Legacy) || of_canary == Some(CanaryStickiness::Legacy);
     if session.is_some() && is_legacy {
         members.insert("ignores_session".to_owned(), true.into());
     }
@@ -182,9 +183,13 @@ pub(super) fn port_number(
             .clone()
             .find(|one| one.port == number)
             .or_else(|| ports.find(|one| one.target_port == Some(PortNumberOrName::Number(number)))),
-        (None, Some(name)) => ports.clone().find(|one| one.name == *name || name.parse() == Ok(one.port)).or_else(
-            || ports.find(|one| matches!(&one.target_port, Some(PortNumberOrName::Name(target)) if target == name)),
-        ),
+        (None, Some(name)) => {
+            ports.clone().find(|one| one.name == *name || name.parse() == Ok(one.port)).or_else(|| {
+                ports.find(
+                    |one| matches!(&one.target_port, Some(PortNumberOrName::Name(target)) if target == name),
+                )
+            })
+        }
         (None, None) => None,
     };
     // An ExternalName needs no ports.

@@ -82,7 +82,8 @@ fn certificate_of(
         };
     }
     let secrets = entries.iter().filter_map(|entry| entry.secret_name.as_ref());
-    let pairs = secrets.filter(|name| !name.is_empty()).filter_map(|name| read_pair(view, namespace, name).ok());
+    let pairs =
+        secrets.filter(|name| !name.is_empty()).filter_map(|name| read_pair(view, namespace, name).ok());
     Ok(pairs.into_iter().find(|pair| pair.names.iter().any(|name| covers(name, host))))
 }
 
@@ -101,7 +102,11 @@ fn default_certificate(
     }
 }
 
-fn read_pair(view: &TrackedView<'_>, namespace: &Arc<str>, name: &Arc<str>) -> Result<HostCertificate, String> {
+fn read_pair(
+    view: &TrackedView<'_>,
+    namespace: &Arc<str>,
+    name: &Arc<str>,
+) -> Result<HostCertificate, String> {
     let secret = match view.secret(namespace, name) {
         ReferencedObject::Found(secret) => secret,
         ReferencedObject::Missing | ReferencedObject::Pending => {
@@ -121,7 +126,7 @@ fn read_pair(view: &TrackedView<'_>, namespace: &Arc<str>, name: &Arc<str>) -> R
 
 /// Rules for the client certificates of a host.
 #[derive(Debug)]
-pub(super) enum ClientRules<'t> {
+pub(super) enum HostClientRules<'t> {
     /// The member `tls.client` of the scope, with the settings of routes.
     Verified(Value, &'t IngressClientTls),
     /// Every request is answered with 403.
@@ -133,17 +138,17 @@ pub(super) fn client_rules<'t>(
     view: &TrackedView<'_>,
     members: &HostMembers<'t>,
     defaults: &ControllerSettings,
-) -> Option<ClientRules<'t>> {
-    let with_rules = |one: &&&'t Arc<ParsedIngress>| {
-        one.settings.server.client.is_some() || one.settings.server.is_denied
-    };
+) -> Option<HostClientRules<'t>> {
+    let with_rules =
+        |one: &&&'t Arc<ParsedIngress>| one.settings.server.client.is_some() || one.settings.server.is_denied;
     let owner = members.primary.iter().find(with_rules)?;
     let denied = |message: String| {
         let message = format!("{message}: the hosts of the Ingress answer 403");
         let path = annotation_path(defaults, "auth-tls-secret");
-        Some(ClientRules::Denied(Problem::error(owner.key.to_string(), path, message)))
+        Some(HostClientRules::Denied(Problem::error(owner.key.to_string(), path, message)))
     };
-    let Some(client) = owner.settings.server.client.as_ref().filter(|_| !owner.settings.server.is_denied) else {
+    let Some(client) = owner.settings.server.client.as_ref().filter(|_| !owner.settings.server.is_denied)
+    else {
         return denied("client certificates cannot be verified".to_owned());
     };
     let mode = client.mode?;
@@ -155,7 +160,7 @@ pub(super) fn client_rules<'t>(
         }
     };
     match client_value(view, client, mode, secret) {
-        Ok(value) => Some(ClientRules::Verified(value, client)),
+        Ok(value) => Some(HostClientRules::Verified(value, client)),
         Err(reason) => denied(format!("Secret {namespace}/{name}: {reason}")),
     }
 }

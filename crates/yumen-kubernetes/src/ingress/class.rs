@@ -48,14 +48,17 @@ pub(super) fn served_class(view: &TrackedView<'_>, ingress: &IngressObject) -> O
 fn is_watched(view: &TrackedView<'_>, namespace: &Arc<str>) -> bool {
     let flags = &view.settings().ingress.controller.flags;
     let of_name = flags.watch_namespace.as_ref().is_none_or(|only| only.is_empty() || only == namespace);
-    let Some(selector) = flags.watch_selector.as_ref().filter(|selector| of_name && !selector.is_empty()) else {
+    let Some(selector) = flags.watch_selector.as_ref().filter(|selector| of_name && !selector.is_empty())
+    else {
         return of_name;
     };
     let labels = view.namespace_labels(namespace);
     selector.split(',').all(|requirement| {
         let (name, value) = requirement.split_once('=').unwrap_or((requirement, ""));
         let found = labels.and_then(|labels| labels.get(name.trim()));
-        found.is_some_and(|found| !requirement.contains('=') || **found == *value.trim_start_matches('=').trim())
+        found.is_some_and(|found| {
+            !requirement.contains('=') || **found == *value.trim_start_matches('=').trim()
+        })
     })
 }
 
@@ -63,8 +66,8 @@ fn class_of_name(view: &TrackedView<'_>, name: &str) -> Option<ServedClass> {
     let key = ObjectKey::new(ClusterKind::IngressClass, "", name);
     let of_object = view.get::<IngressClassObject>(&key).and_then(|class| class_of(view, class));
     let flags = &view.settings().ingress.controller.flags;
-    let by_name = flags.is_set("ingress-class-by-name")
-        && name == flags.ingress_class.as_deref().unwrap_or(CLASS_NAME);
+    let by_name =
+        flags.is_set("ingress-class-by-name") && name == flags.ingress_class.as_deref().unwrap_or(CLASS_NAME);
     of_object.or(by_name.then_some(ServedClass::Adopted))
 }
 

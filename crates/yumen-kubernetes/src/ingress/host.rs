@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use yumen_base::problem::Problem;
 
-use super::certificates::{ClientRules, HostTls, certificate_value, client_rules, tls_of};
+use super::certificates::{HostClientRules, HostTls, certificate_value, client_rules, tls_of};
 use super::effects::{HostContext, annotation_path};
 use super::host_names::scope_id;
 use super::listeners;
@@ -38,8 +38,8 @@ pub(crate) fn translate_host(view: &TrackedView<'_>, host: &Arc<str>) -> UnitOut
     let client = client_rules(view, &members, defaults);
     let (client_value, client_settings, denial) = match client {
         None => (None, None, None),
-        Some(ClientRules::Verified(value, settings)) => (Some(value), Some(settings), None),
-        Some(ClientRules::Denied(problem)) => (None, None, Some(problem)),
+        Some(HostClientRules::Verified(value, settings)) => (Some(value), Some(settings), None),
+        Some(HostClientRules::Denied(problem)) => (None, None, Some(problem)),
     };
     let context = HostContext {
         host,

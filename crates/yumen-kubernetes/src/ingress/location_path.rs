@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 /// The way in which a path matches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum PathForm {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum IngressPathForm {
     Exact,
     /// By path element.
     Prefix,
@@ -12,36 +12,36 @@ pub(super) enum PathForm {
     Characters,
 }
 
-impl PathForm {
+impl IngressPathForm {
     /// Name of the member of `match.paths` for whole paths.
     pub(super) const EXACT: &'static str = "exact";
 
     /// The form of a `pathType`; an absent or unknown one is `ImplementationSpecific`.
-    pub(super) fn of(path_type: Option<&str>) -> PathForm {
+    pub(super) fn of(path_type: Option<&str>) -> IngressPathForm {
         match path_type {
-            Some("Exact") => PathForm::Exact,
-            Some("Prefix") => PathForm::Prefix,
-            _ => PathForm::Characters,
+            Some("Exact") => IngressPathForm::Exact,
+            Some("Prefix") => IngressPathForm::Prefix,
+            _ => IngressPathForm::Characters,
         }
     }
 
     /// Name of the member of `match.paths`.
     fn member(self) -> &'static str {
         match self {
-            PathForm::Exact => PathForm::EXACT,
-            PathForm::Prefix => "prefix",
-            PathForm::Characters => "starts_with",
+            IngressPathForm::Exact => IngressPathForm::EXACT,
+            IngressPathForm::Prefix => "prefix",
+            IngressPathForm::Characters => "starts_with",
         }
     }
 }
 
 /// Why a path cannot be served.
-pub(super) fn flaw_of_path(path: &str, form: PathForm, is_strict: bool) -> Option<String> {
+pub(super) fn flaw_of_path(path: &str, form: IngressPathForm, is_strict: bool) -> Option<String> {
     if !path.starts_with('/') {
         return Some(format!("path {path:?} does not begin with a slash"));
     }
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
-    if is_strict && form != PathForm::Characters && !path.bytes().all(is_plain) {
+    if is_strict && form != IngressPathForm::Characters && !path.bytes().all(is_plain) {
         return Some(format!(
             "path {path:?} of type {form:?} has characters that are no letters, digits, ., _, - or /; patterns need \
              pathType ImplementationSpecific"
@@ -59,7 +59,7 @@ pub(super) fn flaw_of_literal(path: &str) -> Option<String> {
 }
 
 /// The member `match` of a route in the literal mode of a host.
-pub(super) fn literal_match(path: &str, form: PathForm) -> Value {
+pub(super) fn literal_match(path: &str, form: IngressPathForm) -> Value {
     json!({ "paths": { (form.member()): [path] } })
 }
 

@@ -1,11 +1,12 @@
 //! The locations of a host: the paths of its Ingresses by first come, first served, and the rest by default.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use yumen_base::problem::Problem;
 
 use super::host_names::{host_name, id_part};
-use super::location_path::{PathForm, flaw_of_literal, flaw_of_path};
+use super::location_path::{IngressPathForm, flaw_of_literal, flaw_of_path};
 use super::members::HostMembers;
 use crate::derived::ParsedIngress;
 use crate::ingress_nginx::{RewriteTarget, SnippetCondition, SnippetEffects};
@@ -23,7 +24,7 @@ pub(super) enum LocationTarget<'t> {
 #[derive(Debug)]
 pub(super) struct HostLocation<'t> {
     pub(super) path: Arc<str>,
-    pub(super) form: PathForm,
+    pub(super) form: IngressPathForm,
     /// `None` for the rest of the catch-all host.
     pub(super) owner: Option<&'t Arc<ParsedIngress>>,
     pub(super) target: LocationTarget<'t>,
@@ -44,6 +45,8 @@ pub(super) struct SnippetUse<'t> {
 #[derive(Debug, Default)]
 pub(super) struct HostLocations<'t> {
     pub(super) all: Vec<HostLocation<'t>>,
+    /// Positions in `all`.
+    index: HashMap<(Arc<str>, IngressPathForm), usize>,
     /// Whether all paths are patterns.
     pub(super) has_patterns: bool,
     pub(super) problems: Vec<Problem>,
@@ -63,9 +66,10 @@ pub(super) fn locations_of<'t>(host: &str, members: &HostMembers<'t>, is_strict:
             locations.add_canary(host, canary, path);
         }
     }
-    locations.has_patterns = locations.all.iter().any(|location| {
-        location.owner.is_some_and(|owner| makes_patterns(owner, &location.path))
-    });
+    locations.has_patterns = locations
+        .all
+        .iter()
+        .any(|location| location.owner.is_some_and(|owner| makes_patterns(owner, &location.path)));
     locations.add_rest(host, members);
     if !locations.has_patterns {
         locations.drop_unreachable();
@@ -126,6 +130,7 @@ impl<'t> HostLocations<'t> {
             self.problems.push(problem(owner, message));
             return;
         }
+        self.index.insert(identity(&path, form), self.all.len());
         self.all.push(HostLocation {
             path,
             form,
@@ -139,16 +144,21 @@ impl<'t> HostLocations<'t> {
     fn add_canary(&mut self, host: &str, canary: &'t Arc<ParsedIngress>, written: &'t IngressPath) {
         let (path, form) = parts_of(written);
         let Some(service) = &written.backend.service else { return };
-        let found = self.all.iter_mut().find(|location| location.is_at(&path, form));
+        let at = self.index.get(&identity(&path, form));
+        let found = at.and_then(|at| self.all.get_mut(*at));
         let message = match found {
             // The catch-all host has no canaries.
             _ if host.is_empty() => format!("the canary of {path} has no host and is ignored"),
             None => format!("the canary of {path} of host {host} has no Ingress to belong to and is ignored"),
             Some(location) => match (&location.target, &location.canary) {
-                (_, Some((first, _))) => format!("{path} of host {host} has the canary {} already", first.key),
+                (_, Some((first, _))) => {
+                    format!("{path} of host {host} has the canary {} already", first.key)
+                }
                 (LocationTarget::Service(primary), None)
                     if *primary == service
-                        && location.owner.is_some_and(|owner| owner.key.namespace == canary.key.namespace) =>
+                        && location
+                            .owner
+                            .is_some_and(|owner| owner.key.namespace == canary.key.namespace) =>
                 {
                     format!("the canary of {path} of host {host} has the same service and is ignored")
                 }
@@ -163,7 +173,7 @@ impl<'t> HostLocations<'t> {
 
     /// Adds the location of all other paths, unless `/` has rules: the default backend of the first Ingress.
     fn add_rest(&mut self, host: &str, members: &HostMembers<'t>) {
-        if self.find("/", PathForm::Prefix).is_some() {
+        if self.find(&"/".into(), IngressPathForm::Prefix).is_some() {
             return;
         }
         // The catch-all host exists without Ingresses; the first default backend is its own.
@@ -173,7 +183,7 @@ impl<'t> HostLocations<'t> {
         let service = creator.and_then(|one| one.object.spec.default_backend.as_ref()?.service.as_ref());
         self.all.push(HostLocation {
             path: "/".into(),
-            form: PathForm::Prefix,
+            form: IngressPathForm::Prefix,
             owner: creator,
             target: service.map_or(LocationTarget::Default, LocationTarget::Service),
             canary: None,
@@ -181,8 +191,8 @@ impl<'t> HostLocations<'t> {
         });
     }
 
-    fn find(&self, path: &str, form: PathForm) -> Option<&HostLocation<'t>> {
-        self.all.iter().find(|location| location.is_at(path, form))
+    fn find(&self, path: &Arc<str>, form: IngressPathForm) -> Option<&HostLocation<'t>> {
+        self.index.get(&identity(path, form)).and_then(|at| self.all.get(*at))
     }
 
     /// Removes literal paths that no request has.
@@ -198,18 +208,15 @@ impl<'t> HostLocations<'t> {
     }
 }
 
-impl HostLocation<'_> {
-    fn is_at(&self, path: &str, form: PathForm) -> bool {
-        // Both prefixes of the root match every path.
-        let is_same_form = self.form == form
-            || path == "/" && self.form != PathForm::Exact && form != PathForm::Exact;
-        &*self.path == path && is_same_form
-    }
+/// The key of a location. Both prefixes of the root match every path.
+fn identity(path: &Arc<str>, form: IngressPathForm) -> (Arc<str>, IngressPathForm) {
+    let is_rest = &**path == "/" && form != IngressPathForm::Exact;
+    (path.clone(), if is_rest { IngressPathForm::Prefix } else { form })
 }
 
-fn parts_of(written: &IngressPath) -> (Arc<str>, PathForm) {
+fn parts_of(written: &IngressPath) -> (Arc<str>, IngressPathForm) {
     let path = written.path.clone().filter(|path| !path.is_empty()).unwrap_or_else(|| "/".into());
-    (path, PathForm::of(written.path_type.as_deref()))
+    (path, IngressPathForm::of(written.path_type.as_deref()))
 }
 
 fn problem(owner: &ParsedIngress, message: String) -> Problem {

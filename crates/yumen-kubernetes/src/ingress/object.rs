@@ -60,9 +60,11 @@ fn problem_of(key: &ObjectKey, found: AnnotationProblem) -> Problem {
         AnnotationConsequence::HostDenied => {
             Problem::error(object, path, format!("{}: the hosts of the Ingress answer 403", found.reason))
         }
-        AnnotationConsequence::IngressRefused => {
-            Problem::error(object, path, format!("{}: this version of the Ingress is not taken", found.reason))
-        }
+        AnnotationConsequence::IngressRefused => Problem::error(
+            object,
+            path,
+            format!("{}: this version of the Ingress is not taken", found.reason),
+        ),
     };
     match found.way_over {
         Some(way) => problem.hint(way),
@@ -78,9 +80,8 @@ fn rule_problems(key: &ObjectKey, object: &IngressObject) -> Vec<Problem> {
         if !host.is_empty() && host_name(host).is_none() {
             let message = format!("{host:?} is no host name: the rule is left out");
             let path = format!("spec.rules[{at}].host");
-            problems.push(
-                Problem::error(key.to_string(), path, message).hint("write a name, or *. and a name"),
-            );
+            problems
+                .push(Problem::error(key.to_string(), path, message).hint("write a name, or *. and a name"));
         }
         let paths = rule.http.iter().flat_map(|http| &http.paths).enumerate();
         for (position, path) in paths.filter(|(_, path)| path.backend.service.is_none()) {

@@ -18,13 +18,15 @@ pub(super) fn add_stream(
     output: &mut UnitOutput,
 ) -> Option<(String, Value)> {
     let (owner, LocationTarget::Service(service)) = (root.owner?, root.target) else { return None };
-    let key = port_number(view, &owner.key.namespace, &service.name, &service.port, false).map(|port| UpstreamKey {
-        namespace: owner.key.namespace.clone(),
-        service: service.name.clone(),
-        port,
-        flavor: UpstreamFlavor::Sealed,
-        source: UpstreamSource::Ingress,
-        gateway: None,
+    let key = port_number(view, &owner.key.namespace, &service.name, &service.port, false).map(|port| {
+        UpstreamKey {
+            namespace: owner.key.namespace.clone(),
+            service: service.name.clone(),
+            port,
+            flavor: UpstreamFlavor::Sealed,
+            source: UpstreamSource::Ingress,
+            gateway: None,
+        }
     });
     let backends = match key {
         Ok(key) => {

@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::backends::{LocationBackends, backends_of};
 use super::effects::{
-    HostContext, LocationDraft, app_root_route, client_certificate, fixed_redirect, plugin_set, slash_redirect,
+    HostContext, LocationDraft, app_root_route, client_certificate, fixed_redirect, plugin_set,
+    slash_redirect,
 };
 use super::location_path::{literal_match, pattern_match};
 use super::locations::{HostLocation, LocationTarget, SnippetUse};
@@ -104,8 +105,8 @@ impl<'t> RouteWriter<'_, '_, 't> {
             }
             members.insert("actions".to_owned(), draft.actions.into());
         }
-        let has_plugins = |owner: &&Arc<ParsedIngress>| plugin_set(owner, self.context.defaults).is_some();
-        if let Some(owner) = location.owner.filter(has_plugins) {
+        let defaults = self.context.defaults;
+        if let Some(owner) = location.owner.filter(|owner| plugin_set(owner, defaults).is_some()) {
             members.insert("plugin_config_id".to_owned(), plugin_set_id(owner).into());
         }
         if draft.settings.cors.is_some() && self.denial.is_none() {
@@ -164,8 +165,9 @@ impl<'t> RouteWriter<'_, '_, 't> {
         // The first Ingress of a Service decides about sessions, for all that name it.
         if let (LocationTarget::Service(service), Some(owner)) = (&location.target, location.owner) {
             let has_session = owner.settings.upstream.session.is_some();
-            let first =
-                has_session.then(|| first_of_service(self.view, &owner.key.namespace, &service.name)).flatten();
+            let first = has_session
+                .then(|| first_of_service(self.view, &owner.key.namespace, &service.name))
+                .flatten();
             if let Some(session) = first.and_then(|first| first.settings.upstream.session.as_ref()) {
                 let value = session_value(session, &location.path, self.context.has_patterns);
                 members.insert("session".to_owned(), value);

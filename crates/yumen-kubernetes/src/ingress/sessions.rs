@@ -24,7 +24,8 @@ pub(super) fn session_value(session: &IngressSession, path: &str, is_pattern: bo
         SameSiteRule::Strict => "strict",
     });
     cookie.extend(same_site.map(|same_site| ("same_site".to_owned(), same_site.into())));
-    let positive = |seconds: Option<i64>| seconds.and_then(|one| u64::try_from(one).ok()).filter(|one| *one > 0);
+    let positive =
+        |seconds: Option<i64>| seconds.and_then(|one| u64::try_from(one).ok()).filter(|one| *one > 0);
     if let Some(expires_s) = positive(session.expires_s) {
         cookie.insert("expires_s".to_owned(), expires_s.into());
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::location_path::PathForm;
+use super::location_path::IngressPathForm;
 use super::locations::{HostLocation, LocationTarget, SnippetUse};
 use super::members::HostMembers;
 use super::route_writer::RouteWriter;
@@ -15,14 +15,15 @@ const PRIORITY: usize = 1_000_000;
 pub(super) fn add_snippet_locations<'t>(writer: &mut RouteWriter<'_, '_, 't>, members: &HostMembers<'t>) {
     let mut owners = members.primary.iter();
     let owner = owners.find(|one| one.settings.snippets.server.is_some()).copied();
-    let Some((owner, plan)) = owner.and_then(|one| Some((one, one.settings.snippets.server.as_deref()?))) else {
+    let Some((owner, plan)) = owner.and_then(|one| Some((one, one.settings.snippets.server.as_deref()?)))
+    else {
         return;
     };
     let host = super::host_names::id_part(writer.context.host);
     for (at, written) in plan.locations.iter().enumerate() {
         let location = HostLocation {
             path: path_of(written).into(),
-            form: PathForm::Exact,
+            form: IngressPathForm::Exact,
             owner: Some(owner),
             target: LocationTarget::Default,
             canary: None,
@@ -30,10 +31,8 @@ pub(super) fn add_snippet_locations<'t>(writer: &mut RouteWriter<'_, '_, 't>, me
         };
         let count = written.branches.len();
         for (position, branch) in written.branches.iter().enumerate() {
-            let uses = SnippetUse {
-                conditions: branch.conditions.iter().collect(),
-                effects: vec![&branch.effects],
-            };
+            let uses =
+                SnippetUse { conditions: branch.conditions.iter().collect(), effects: vec![&branch.effects] };
             let id = format!("{}.{position}", location.id);
             let priority = PRIORITY + (count - position) * 10;
             writer.write_answer(&location, &uses, matching(written), id, priority);
@@ -43,7 +42,9 @@ pub(super) fn add_snippet_locations<'t>(writer: &mut RouteWriter<'_, '_, 't>, me
 
 fn path_of(written: &SnippetLocation) -> &str {
     match &written.matcher {
-        LocationMatcher::Exact(path) | LocationMatcher::Prefix(path) | LocationMatcher::FinalPrefix(path) => path,
+        LocationMatcher::Exact(path) | LocationMatcher::Prefix(path) | LocationMatcher::FinalPrefix(path) => {
+            path
+        }
         LocationMatcher::Pattern { pattern, .. } => pattern,
     }
 }

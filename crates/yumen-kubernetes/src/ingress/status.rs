@@ -54,7 +54,13 @@ fn addresses_of(service: &ServiceObject) -> Vec<Value> {
             known.filter_map(|entry| address(&entry.ip, &entry.hostname)).collect()
         }
         "ExternalName" => service.spec.external_name.iter().map(|name| address_value(name)).collect(),
-        _ => service.spec.cluster_ips.iter().filter(|ip| &***ip != "None").map(|ip| address_value(ip)).collect(),
+        _ => service
+            .spec
+            .cluster_ips
+            .iter()
+            .filter(|ip| &***ip != "None")
+            .map(|ip| address_value(ip))
+            .collect(),
     }
 }
 

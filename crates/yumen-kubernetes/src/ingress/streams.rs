@@ -84,7 +84,8 @@ fn add_port(
         port: service_port,
         flavor: if is_udp { UpstreamFlavor::Udp } else { UpstreamFlavor::Tcp },
         source: UpstreamSource::Ingress,
-        gateway: None,
+        // An upstream of its own, whose connections begin with the header.
+        gateway: (parsed.encodes && !is_udp).then(|| map.clone()),
     };
     let transport = if is_udp { "udp" } else { "tcp" };
     let id = format!("ingress!{transport}!{number}");
@@ -96,10 +97,6 @@ fn add_port(
     });
     if parsed.decodes && !is_udp {
         listener["proxy_protocol_from"] = json!(["0.0.0.0/0", "::/0"]);
-    }
-    if parsed.encodes {
-        let message = format!("data.{port}: the service gets no PROXY header");
-        output.problems.push(Problem::warning(map.to_string(), format!("data.{port}"), message));
     }
     output.add_resource(TranslatedKind::Listeners, id.clone(), &listener);
     output.add_resource(TranslatedKind::Scopes, id.clone(), &json!({ "listeners": [id], "labels": labels }));

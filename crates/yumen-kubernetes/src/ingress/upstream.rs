@@ -30,8 +30,12 @@ pub(crate) fn translate_ingress_upstream(view: &TrackedView<'_>, key: &UpstreamK
     if matches!(key.flavor, UpstreamFlavor::Https | UpstreamFlavor::Grpcs) {
         let owner = key.gateway.as_ref().and_then(|ingress| view.parsed_ingress(ingress));
         let choice = owner.and_then(|owner| owner.settings.upstream.tls.as_ref());
-        let value = choice.map_or_else(|| json!({ "verify": false }), |tls| tls_value(view, tls, &mut defects));
+        let value =
+            choice.map_or_else(|| json!({ "verify": false }), |tls| tls_value(view, tls, &mut defects));
         members.insert("tls".to_owned(), value);
+    }
+    if key.flavor == UpstreamFlavor::Tcp && key.gateway.is_some() {
+        members.insert("proxy_protocol".to_owned(), "v1".into());
     }
     if key.flavor != UpstreamFlavor::Udp {
         members.insert("retries".to_owned(), RETRIES.into());
@@ -90,9 +94,9 @@ fn nodes(
         defects.push(SpecDefect::new("nodes", "service-upstream needs a Service with an address of its own"));
     }
     let mut ports = service.spec.ports.iter();
-    let Some(port) = ports.find(|port| {
-        port.port == key.port && (port.protocol.as_deref() == Some("UDP")) == is_udp
-    }) else {
+    let Some(port) =
+        ports.find(|port| port.port == key.port && (port.protocol.as_deref() == Some("UDP")) == is_udp)
+    else {
         return json!([]);
     };
     nodes_value(&endpoints_of(view, service, &port.name, is_udp))

@@ -16,7 +16,8 @@ use super::{
     ApisixConsumerObject, ApisixPluginListObject, ApisixRouteObject, ApisixTlsObject, ApisixUpstreamObject,
     BackendTlsPolicyObject, BackendTrafficPolicyObject, GatewayClassObject, GatewayConsumerObject,
     GatewayObject, GatewayProxyObject, GrpcRouteObject, HttpRouteObject, HttpRoutePolicyObject,
-    IngressClassObject, IngressObject, ListenerSetObject, PluginConfigObject, ReferenceGrantObject, StreamRouteObject,
+    IngressClassObject, IngressObject, ListenerSetObject, PluginConfigObject, ReferenceGrantObject,
+    StreamRouteObject,
 };
 
 /// Bytes of a label's value in resources.

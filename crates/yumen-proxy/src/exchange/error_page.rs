@@ -12,6 +12,8 @@ use crate::fault::FaultKind;
 use crate::grpc;
 use crate::worker::Worker;
 
+const CHALLENGE: &str = "WWW-Authenticate";
+
 /// The page rules for a response of an endpoint with this status, if they replace it.
 #[cold]
 pub(crate) fn rules_for(ex: &Exchange<'_>, status: u16) -> Option<Arc<ErrorRules>> {
@@ -38,10 +40,14 @@ pub(crate) async fn in_place_of(
     if !(pages.covers(local.status) || pages.without_endpoint && fault == Some(FaultKind::NoEndpoint)) {
         return rules.formed(local);
     }
-    match page(worker, ex, pages, local.status).await {
-        Some(page) => page,
-        None => rules.formed(local),
+    let Some(mut page) = page(worker, ex, pages, local.status).await else { return rules.formed(local) };
+    // A client cannot log in without the challenge (RFC 9110 §15.5.2).
+    let challenges =
+        local.fields().iter().filter(|(name, _)| name.eq_ignore_ascii_case(CHALLENGE.as_bytes()));
+    if !page.fields().has(CHALLENGE) {
+        challenges.for_each(|(_, value)| page.fields_mut().add(CHALLENGE, value));
     }
+    page
 }
 
 /// The response of the other upstream; `None` without a complete one.

@@ -15,6 +15,7 @@ use super::{Compiler, StageResult, invalid};
 use crate::route::ScopeIds;
 use crate::scope::{
     ANY_HOST, CompiledScopes, ListenProtocol, ScopeOfHost, ScopeSlotId, ScopeTerms, ScopeTlsMode,
+    ServerNameTerms,
 };
 
 /// The fields that a broken scope is matched by.
@@ -63,13 +64,8 @@ fn terms_of(
     let loaded = loader.scope(&ScopeTlsRules { scope: id, slot, rules, client_mode, default_certificate });
     let loaded = loaded.map_err(|(path, message)| InvalidSettings::at(path_in_scope(path), message))?;
     let any_server_name = tls.is_some_and(|tls| tls.any_server_name);
-    Ok(ScopeTerms {
-        client_mode,
-        tls: Some(loaded),
-        default_certificate,
-        any_server_name,
-        ..ScopeTerms::default()
-    })
+    let names = ServerNameTerms { default_certificate, any_server_name };
+    Ok(ScopeTerms { client_mode, tls: Some(loaded), names, ..ScopeTerms::default() })
 }
 
 /// The path in a scope of a handshake rule, which is named by its path in an ssl object.

@@ -77,9 +77,10 @@ fn passwords(secret: &SecretObject, form: HtpasswdForm) -> Option<(&'static str,
             Some(("file", text.into()))
         }
         HtpasswdForm::Map => {
-            let users = secret.data.keys().filter_map(|name| {
-                Some((name.to_string(), Value::from(secret.text(name).map(str::trim)?)))
-            });
+            let users = secret
+                .data
+                .keys()
+                .filter_map(|name| Some((name.to_string(), Value::from(secret.text(name).map(str::trim)?))));
             let users: Map<String, Value> = users.collect();
             (!users.is_empty()).then(|| ("users", users.into()))
         }
@@ -147,7 +148,10 @@ fn add_limits(limits: &IngressLimits, defaults: &ControllerSettings, plugins: &m
     };
     // Of two rates the lower one holds; the burst is a multiple of the number that is written.
     let rate = |number: u32, seconds: f64| (f64::from(number) / seconds, number);
-    let rates = [limits.per_second.map(|number| rate(number, 1.0)), limits.per_minute.map(|number| rate(number, 60.0))];
+    let rates = [
+        limits.per_second.map(|number| rate(number, 1.0)),
+        limits.per_minute.map(|number| rate(number, 60.0)),
+    ];
     let lowest = rates.into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0));
     if let Some((per_second, number)) = lowest.filter(|(per_second, _)| *per_second > 0.0) {
         let burst = u64::from(number) * u64::from(limits.burst_multiplier);
@@ -188,7 +192,8 @@ fn add_blocks(defaults: &ControllerSettings, plugins: &mut Map<String, Value>) {
     if !blocked.referers.is_empty() {
         let hosts = blocked.referers.iter().filter(|one| !one.starts_with('~'));
         let hosts: Value = hosts.map(|one| Value::from(&**one)).collect();
-        plugins.insert("referer-restriction".to_owned(), json!({ "blacklist": hosts, "bypass_missing": true }));
+        plugins
+            .insert("referer-restriction".to_owned(), json!({ "blacklist": hosts, "bypass_missing": true }));
     }
 }
 
@@ -215,7 +220,8 @@ fn add_compression(defaults: &ControllerSettings, plugins: &mut Map<String, Valu
     for (name, compression) in all {
         let Some(compression) = compression else { continue };
         let types: Value = compression.types.iter().map(|one| Value::from(&**one)).collect();
-        let mut value = json!({ "comp_level": compression.level, "min_length": compression.bytes_min.max(1) });
+        let mut value =
+            json!({ "comp_level": compression.level, "min_length": compression.bytes_min.max(1) });
         if types.as_array().is_some_and(|types| !types.is_empty()) {
             value["types"] = types;
         }

@@ -63,9 +63,8 @@ pub(super) fn add(draft: &mut LocationDraft<'_, '_, '_>) {
 fn is_exempt(draft: &LocationDraft<'_, '_, '_>, service: &AuthServiceSettings) -> bool {
     let global = draft.context.defaults.auth.as_ref();
     let of_controller = global.filter(|(global, _)| global == service);
-    of_controller.is_some_and(|(_, exempt)| {
-        exempt.iter().any(|prefix| draft.location.path.starts_with(&**prefix))
-    })
+    of_controller
+        .is_some_and(|(_, exempt)| exempt.iter().any(|prefix| draft.location.path.starts_with(&**prefix)))
 }
 
 /// The URL with the variables that are the host's name, if the host has only one.
@@ -74,7 +73,9 @@ fn with_host(url: &NginxText, host: &str) -> String {
     let part = |part: &TextPart| match part {
         TextPart::Literal(text) => text.to_string(),
         TextPart::Group(number) => format!("${number}"),
-        TextPart::Variable(name) if is_known && matches!(&**name, "host" | "http_host" | "best_http_host") => {
+        TextPart::Variable(name)
+            if is_known && matches!(&**name, "host" | "http_host" | "best_http_host") =>
+        {
             host.to_owned()
         }
         TextPart::Variable(name) => format!("${{{name}}}"),

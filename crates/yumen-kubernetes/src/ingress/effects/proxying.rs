@@ -44,7 +44,10 @@ fn add_retries(draft: &mut LocationDraft<'_, '_, '_>, rule: &NextUpstreamRule) {
             // Statuses below 400 are no failures; an endpoint that sends one has responded.
             NextUpstreamCondition::Status(status) if (400..600).contains(status) => statuses.push(*status),
             NextUpstreamCondition::NonIdempotent => {
-                draft.warn("proxy-next-upstream", "non_idempotent: requests that may have had an effect are not repeated");
+                draft.warn(
+                    "proxy-next-upstream",
+                    "non_idempotent: requests that may have had an effect are not repeated",
+                );
             }
             _ => {}
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::location_path::{PathForm, serves_root};
+use super::super::location_path::{IngressPathForm, serves_root};
 use super::super::locations::{HostLocation, LocationTarget};
 use super::{HostContext, LocationDraft};
 use crate::ingress_nginx::{FixedRedirect, LocationForm, RewriteTarget, SslRedirectRule};
@@ -106,9 +106,7 @@ pub(in super::super) fn fixed_redirect(redirect: &FixedRedirect) -> Map<String, 
 /// The action of a redirect to a URL with variables.
 pub(super) fn text_redirect(status: u16, url: &str) -> Map<String, Value> {
     let (name, value) = match REDIRECTS.contains(&status) {
-        true => {
-            ("redirect", json!({ "stage": "first", "status": status, "url": url, "keep_query": false }))
-        }
+        true => ("redirect", json!({ "stage": "first", "status": status, "url": url, "keep_query": false })),
         false => ("respond", json!({ "status": status, "fields": [["Location", url]] })),
     };
     Map::from_iter([(name.to_owned(), value)])
@@ -158,7 +156,7 @@ pub(in super::super) fn slash_redirect(
     }
     let value = json!({
         "uri": "/*",
-        "match": { "paths": { (PathForm::EXACT): [bare] } },
+        "match": { "paths": { (IngressPathForm::EXACT): [bare] } },
         "actions": { "redirect": redirect },
     });
     Some((format!("{}!slash", location.id), value))
