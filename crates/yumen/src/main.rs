@@ -26,7 +26,8 @@ use cli::{Cli, GatewayCommand, ImportCommand};
 use commands::remote::UnconfirmedChange;
 use commands::revision_arg::RevisionArg;
 use commands::{
-    backup, check, debug_token, echo, explain, import, keys, lint, migrate, output, plan, reference, remote, top,
+    backup, check, debug_token, echo, explain, import, keys, lint, migrate, output, plan, reference, remote,
+    top,
 };
 use diagnostics::{ConfigProblems, ExitStatus, choose_colors};
 

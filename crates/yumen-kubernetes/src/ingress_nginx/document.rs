@@ -116,13 +116,3 @@ fn effect(effect: KeyEffect) -> String {
 fn cell(text: &str) -> String {
     text.replace('|', r"\|")
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn write_page() {
-        if let Some(path) = std::env::var_os("INGRESS_NGINX_PAGE") {
-            std::fs::write(path, super::reference_page()).unwrap();
-        }
-    }
-}

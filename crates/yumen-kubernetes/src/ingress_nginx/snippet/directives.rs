@@ -27,7 +27,10 @@ pub(in crate::ingress_nginx) const DIRECTIVE_ROWS: [(&str, &str); 38] = [
         "a path of its own, whose directives must answer every request: `return`, `deny all`, `rewrite … redirect`",
     ),
     ("`default_type`", "the media type of `return`"),
-    ("`auth_request_set`", "names a field of the auth service's answer for `proxy_set_header` with the same name"),
+    (
+        "`auth_request_set`",
+        "names a field of the auth service's answer for `proxy_set_header` with the same name",
+    ),
     ("`expires`", "`Cache-Control` with a maximum age, which replaces `Expires` (RFC 9111 §5.3)"),
     ("`allow`, `deny`", "lists of addresses; 403"),
     ("`satisfy`", "one of addresses and authentication suffices"),

@@ -39,8 +39,9 @@ pub(super) const SERVICES: &[AnnotationRow] = &[
     ),
     strict("upstream-hash-by-subset-size", Low, Number)
         .left_out("a key maps to one endpoint, not to a subset", "leave the annotation out"),
-    strict("upstream-vhost", Low, ServerNames)
-        .differs("a value with a variable other than `$host` or the names of Service and namespace is left out"),
+    strict("upstream-vhost", Low, ServerNames).differs(
+        "a value with a variable other than `$host` or the names of Service and namespace is left out",
+    ),
     AnnotationRow::new("proxy-ssl-secret", Medium, Text(Basic), IngressDenied),
     row("proxy-ssl-verify", Low, ON_OFF),
     row("proxy-ssl-verify-depth", Low, Number),
