@@ -24,8 +24,8 @@ pub use log_line::{TranslatedLogLine, translate_log_line};
 pub use nginx_text::{NginxText, TextDefect, TextPart};
 pub use settings::*;
 pub use snippet::{
-    AccessRule, ConditionTest, LocationMatcher, RequestFieldEdit, RequestFieldValue, ResponseFieldEdit,
-    ResponseFieldVerb, SnippetAnswer, SnippetBranch, SnippetCondition, SnippetEffects, SnippetLocation,
-    SnippetNote, SnippetPathEdit, SnippetPlace, SnippetPlan, SnippetRefusal, SnippetSetting,
+    AccessRule, LocationMatcher, RequestFieldEdit, RequestFieldValue, ResponseFieldEdit, ResponseFieldVerb,
+    SnippetAnswer, SnippetBranch, SnippetCondition, SnippetEffects, SnippetLocation, SnippetNote,
+    SnippetPathEdit, SnippetPlace, SnippetPlan, SnippetRefusal, SnippetSetting, SnippetTest,
     translate_snippet,
 };

@@ -8,7 +8,7 @@ use super::locations::{HostLocation, LocationTarget};
 use crate::derived::{ParsedIngress, UpstreamFlavor, UpstreamKey, UpstreamSource};
 use crate::engine::TrackedView;
 use crate::ingress_nginx::{
-    CanaryHeaderRule, CanaryStickiness, ControllerSettings, IngressCanary, UpstreamProtocol,
+    CanaryHeaderRule, CanaryStickiness, ControllerSettings, IngressCanary, IngressUpstreamProtocol,
 };
 use crate::model::{
     ClusterKind, IngressServicePort, ObjectKey, PortNumberOrName, ServiceObject, ServicePortSpec,
@@ -117,10 +117,10 @@ pub(super) fn service_upstream(
 ) -> Result<UpstreamKey, (ObjectKey, String)> {
     let settings = &owner.settings.upstream;
     let flavor = match settings.protocol {
-        UpstreamProtocol::Http | UpstreamProtocol::AutoHttp => UpstreamFlavor::Http,
-        UpstreamProtocol::Https => UpstreamFlavor::Https,
-        UpstreamProtocol::Grpc => UpstreamFlavor::Grpc,
-        UpstreamProtocol::Grpcs => UpstreamFlavor::Grpcs,
+        IngressUpstreamProtocol::Http | IngressUpstreamProtocol::AutoHttp => UpstreamFlavor::Http,
+        IngressUpstreamProtocol::Https => UpstreamFlavor::Https,
+        IngressUpstreamProtocol::Grpc => UpstreamFlavor::Grpc,
+        IngressUpstreamProtocol::Grpcs => UpstreamFlavor::Grpcs,
     };
     let is_tls = matches!(flavor, UpstreamFlavor::Https | UpstreamFlavor::Grpcs);
     let number = port_number(view, &owner.key.namespace, service, port, false)

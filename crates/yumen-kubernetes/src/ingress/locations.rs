@@ -9,7 +9,7 @@ use super::host_names::{host_name, id_part};
 use super::location_path::{IngressPathForm, flaw_of_literal, flaw_of_path};
 use super::members::HostMembers;
 use crate::derived::ParsedIngress;
-use crate::ingress_nginx::{RewriteTarget, SnippetCondition, SnippetEffects};
+use crate::ingress_nginx::{IngressRewriteTarget, SnippetCondition, SnippetEffects};
 use crate::model::{IngressPath, IngressService};
 
 /// The service of a location.
@@ -81,7 +81,9 @@ pub(super) fn locations_of<'t>(host: &str, members: &HostMembers<'t>, is_strict:
 fn makes_patterns(owner: &ParsedIngress, path: &str) -> bool {
     let rewrite = &owner.settings.rewrite;
     let rewrites = match &rewrite.target {
-        Some(RewriteTarget::Path(target) | RewriteTarget::Redirect(target)) => **target != *path,
+        Some(IngressRewriteTarget::Path(target) | IngressRewriteTarget::Redirect(target)) => {
+            **target != *path
+        }
         None => false,
     };
     rewrite.use_regex || rewrites

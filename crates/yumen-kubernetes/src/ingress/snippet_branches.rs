@@ -5,7 +5,7 @@ use yumen_base::problem::Problem;
 
 use super::effects::HostContext;
 use super::locations::{HostLocation, SnippetUse};
-use crate::ingress_nginx::{ConditionTest, SnippetCondition, SnippetPlan};
+use crate::ingress_nginx::{SnippetCondition, SnippetPlan, SnippetTest};
 
 /// Branches of one location, over all its snippets.
 const BRANCHES_MAX: usize = 16;
@@ -61,11 +61,11 @@ fn condition_value(condition: &SnippetCondition) -> Value {
     let name = &*condition.variable;
     let (operator, value) = match &condition.test {
         // Neither empty nor `0`.
-        ConditionTest::IsSet => ("~~", "^(?:[^0]|0.)".to_owned()),
-        ConditionTest::Equals(text) if text.is_empty() => ("~~", "^$".to_owned()),
-        ConditionTest::Equals(text) => ("==", text.to_string()),
-        ConditionTest::Matches { pattern, ignore_case: true } => ("~~", format!("(?i){pattern}")),
-        ConditionTest::Matches { pattern, ignore_case: false } => ("~~", pattern.to_string()),
+        SnippetTest::IsSet => ("~~", "^(?:[^0]|0.)".to_owned()),
+        SnippetTest::Equals(text) if text.is_empty() => ("~~", "^$".to_owned()),
+        SnippetTest::Equals(text) => ("==", text.to_string()),
+        SnippetTest::Matches { pattern, ignore_case: true } => ("~~", format!("(?i){pattern}")),
+        SnippetTest::Matches { pattern, ignore_case: false } => ("~~", pattern.to_string()),
     };
     match condition.negated {
         true => json!([name, "!", operator, value]),

@@ -11,13 +11,13 @@ pub use access::{
 };
 pub use routing::{
     CanaryHeaderRule, FixedRedirect, IngressCanary, IngressErrors, IngressHeaders, IngressLogging,
-    IngressMirror, IngressRedirects, IngressRewrite, IngressServer, IngressSnippets, LocationForm,
-    RewriteTarget, SslRedirectRule,
+    IngressMirror, IngressRedirects, IngressRewrite, IngressRewriteTarget, IngressServer, IngressSnippets,
+    LocationForm, SslRedirectRule,
 };
 pub use upstream::{
-    CanaryStickiness, FieldReplacement, IngressProxy, IngressSession, IngressUpstream, NextUpstreamCondition,
-    NextUpstreamRule, SameSiteRule, SessionSpread, UpstreamBalance, UpstreamHashKey, UpstreamProtocol,
-    UpstreamTlsChoice,
+    CanaryStickiness, FieldReplacement, IngressProxy, IngressSession, IngressUpstream,
+    IngressUpstreamProtocol, NextUpstreamCondition, NextUpstreamRule, SameSiteRule, SessionSpread,
+    UpstreamBalance, UpstreamHashKey, UpstreamTlsChoice,
 };
 
 /// The settings of all paths of one Ingress. Members without an annotation have the defaults of the controller.
@@ -39,7 +39,7 @@ pub struct IngressSettings {
     pub canary: Option<IngressCanary>,
     /// Cross-origin resource sharing.
     pub cors: Option<IngressCors>,
-    /// Timeouts, retries, bodies, and edits of what the service responds.
+    /// Timeouts, retries, bodies, and edits of responses.
     pub proxy: IngressProxy,
     /// Protocol, balancing, TLS and sessions of the services.
     pub upstream: IngressUpstream,

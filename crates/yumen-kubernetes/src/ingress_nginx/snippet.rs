@@ -20,9 +20,9 @@ use syntax::{SnippetDirective, parse_snippet};
 
 pub(super) use directives::DIRECTIVE_ROWS;
 pub use plan::{
-    AccessRule, ConditionTest, LocationMatcher, RequestFieldEdit, RequestFieldValue, ResponseFieldEdit,
-    ResponseFieldVerb, SnippetAnswer, SnippetBranch, SnippetCondition, SnippetEffects, SnippetLocation,
-    SnippetNote, SnippetPathEdit, SnippetPlan, SnippetRefusal, SnippetSetting,
+    AccessRule, LocationMatcher, RequestFieldEdit, RequestFieldValue, ResponseFieldEdit, ResponseFieldVerb,
+    SnippetAnswer, SnippetBranch, SnippetCondition, SnippetEffects, SnippetLocation, SnippetNote,
+    SnippetPathEdit, SnippetPlan, SnippetRefusal, SnippetSetting, SnippetTest,
 };
 
 /// The block of NGINX's configuration that a snippet belongs to.

@@ -19,7 +19,7 @@ use clap::{Args, Subcommand};
 use super::output;
 use crate::diagnostics::ExitStatus;
 use crate::node::NodeFile;
-use assessment::Assessment;
+use assessment::MigrationAssessment;
 use migration_source::MigrationSource;
 
 /// A migration.
@@ -100,7 +100,7 @@ pub(crate) fn run(command: &MigrateCommand) -> anyhow::Result<ExitCode> {
 
 fn report(args: &IngressMigrationArgs) -> anyhow::Result<ExitCode> {
     let source = MigrationSource::read(&args.input)?;
-    let assessment = Assessment::of(&source, &args.input.node)?;
+    let assessment = MigrationAssessment::of(&source, &args.input.node)?;
     let replayed = match &args.replay {
         Some(log) => Some(replay::run(log, args.log_format.as_deref(), &source, &assessment)?),
         None => None,

@@ -7,14 +7,16 @@ use serde_json::json;
 use super::super::backends::{first_port, plain_upstream};
 use super::LocationDraft;
 use crate::derived::UpstreamKey;
-use crate::ingress_nginx::UpstreamProtocol;
+use crate::ingress_nginx::IngressUpstreamProtocol;
 use crate::model::{ClusterKind, ObjectKey, ServiceObject};
 
 pub(super) fn add(draft: &mut LocationDraft<'_, '_, '_>, service: Option<&Arc<str>>) {
     draft.set_action("errors", "format", "html".into());
     let errors = &draft.settings.errors;
-    let is_grpc =
-        matches!(draft.settings.upstream.protocol, UpstreamProtocol::Grpc | UpstreamProtocol::Grpcs);
+    let is_grpc = matches!(
+        draft.settings.upstream.protocol,
+        IngressUpstreamProtocol::Grpc | IngressUpstreamProtocol::Grpcs
+    );
     // gRPC clients read no pages.
     let statuses = if is_grpc { &[][..] } else { &errors.statuses[..] };
     let own = errors.backend.as_ref().and_then(|name| own_backend(draft, name));

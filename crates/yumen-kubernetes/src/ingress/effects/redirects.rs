@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::super::location_path::{IngressPathForm, serves_root};
 use super::super::locations::{HostLocation, LocationTarget};
 use super::{HostContext, LocationDraft};
-use crate::ingress_nginx::{FixedRedirect, LocationForm, RewriteTarget, SslRedirectRule};
+use crate::ingress_nginx::{FixedRedirect, IngressRewriteTarget, LocationForm, SslRedirectRule};
 
 /// Statuses of redirects that have an action.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
@@ -48,15 +48,15 @@ fn add_rewrite(draft: &mut LocationDraft<'_, '_, '_>) {
     // The rest of a host has the rewrite too, as its location has all settings of its Ingress.
     match &rewrite.target {
         None => {}
-        Some(RewriteTarget::Path(target)) if **target == *draft.location.path => {}
-        Some(RewriteTarget::Path(target)) => {
+        Some(IngressRewriteTarget::Path(target)) if **target == *draft.location.path => {}
+        Some(IngressRewriteTarget::Path(target)) => {
             let edit = json!({ "pattern": &*draft.location.path, "ignore_case": true, "to": &**target });
             draft.set_action("rewrite", "path", json!({ "regex": edit }));
             if let Some(prefix) = rewrite.forwarded_prefix.as_ref().filter(|prefix| !prefix.is_empty()) {
                 draft.push_action("request_fields", "set", json!(["X-Forwarded-Prefix", &**prefix]));
             }
         }
-        Some(RewriteTarget::Redirect(url)) => {
+        Some(IngressRewriteTarget::Redirect(url)) => {
             let redirect = location_redirect(url, &draft.location.path);
             match redirect {
                 Some(value) => drop(draft.actions.insert("redirect".to_owned(), value)),

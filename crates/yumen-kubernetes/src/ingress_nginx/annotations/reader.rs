@@ -1,4 +1,4 @@
-//! The annotations of one Ingress: which are taken, and what is wrong with the others.
+//! The annotations of one Ingress: those that are taken, and problems of the others.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

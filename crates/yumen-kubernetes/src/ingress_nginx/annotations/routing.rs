@@ -7,8 +7,8 @@ use super::reader::AnnotationReader;
 use super::value_rule::parse_statuses;
 use crate::ingress_nginx::nginx_text::NginxText;
 use crate::ingress_nginx::settings::{
-    CanaryHeaderRule, FixedRedirect, IngressCanary, IngressMirror, IngressSettings, LocationForm,
-    RewriteTarget, SslRedirectRule,
+    CanaryHeaderRule, FixedRedirect, IngressCanary, IngressMirror, IngressRewriteTarget, IngressSettings,
+    LocationForm, SslRedirectRule,
 };
 use crate::ingress_nginx::snippet::{SnippetPlace, SnippetPlan, translate_snippet};
 use crate::model::ClusterKind;
@@ -51,15 +51,15 @@ pub(super) fn read_paths(reader: &mut AnnotationReader<'_>, settings: &mut Ingre
     rewrite.target = reader.shared("rewrite-target").map(|target| {
         // NGINX answers with a redirect if the replacement begins with a scheme.
         let is_url = ["http://", "https://", "$scheme"].iter().any(|scheme| target.starts_with(scheme));
-        if is_url { RewriteTarget::Redirect(target) } else { RewriteTarget::Path(target) }
+        if is_url { IngressRewriteTarget::Redirect(target) } else { IngressRewriteTarget::Path(target) }
     });
-    if let Some(RewriteTarget::Path(path)) = &rewrite.target
+    if let Some(IngressRewriteTarget::Path(path)) = &rewrite.target
         && !path.starts_with(['/', '$'])
     {
         // NGINX sends such a path as it is, which no service understands.
         let slashed: Arc<str> = format!("/{path}").into();
         reader.push("rewrite-target", Differs, format!("the path begins with a slash: {slashed}"), None);
-        rewrite.target = Some(RewriteTarget::Path(slashed));
+        rewrite.target = Some(IngressRewriteTarget::Path(slashed));
     }
 }
 

@@ -76,12 +76,12 @@ fn annotations_of_paths_and_redirects_become_settings() {
     check(&[("rewrite-target", "/$2"), ("use-regex", "true"), ("x-forwarded-prefix", "/app")], |settings| {
         settings.rewrite = IngressRewrite {
             use_regex: true,
-            target: Some(RewriteTarget::Path("/$2".into())),
+            target: Some(IngressRewriteTarget::Path("/$2".into())),
             forwarded_prefix: Some("/app".into()),
         };
     });
     check(&[("rewrite-target", "https://e.com/$1")], |settings| {
-        settings.rewrite.target = Some(RewriteTarget::Redirect("https://e.com/$1".into()));
+        settings.rewrite.target = Some(IngressRewriteTarget::Redirect("https://e.com/$1".into()));
     });
     check(&[("ssl-redirect", "false")], |settings| settings.redirects.ssl = SslRedirectRule::Off);
     check(&[("force-ssl-redirect", "true"), ("ssl-redirect", "false")], |settings| {
@@ -233,7 +233,7 @@ fn annotations_of_services_become_settings() {
     check(
         &[("backend-protocol", "GRPCS"), ("upstream-vhost", "a.svc"), ("load-balance", "ewma")],
         |settings| {
-            settings.upstream.protocol = UpstreamProtocol::Grpcs;
+            settings.upstream.protocol = IngressUpstreamProtocol::Grpcs;
             settings.upstream.host = Some(NginxText::literal("a.svc"));
             settings.upstream.balance = UpstreamBalance::Ewma;
         },

@@ -1,4 +1,4 @@
-//! Annotations of services, sessions, and what comes back from services.
+//! Annotations of services, sessions, and responses of services.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use super::reader::AnnotationReader;
 use super::value_rule::parse_size;
 use crate::ingress_nginx::nginx_text::NginxText;
 use crate::ingress_nginx::settings::{
-    CanaryStickiness, FieldReplacement, IngressSession, IngressSettings, NextUpstreamCondition, SameSiteRule,
-    SessionSpread, UpstreamBalance, UpstreamHashKey, UpstreamProtocol,
+    CanaryStickiness, FieldReplacement, IngressSession, IngressSettings, IngressUpstreamProtocol,
+    NextUpstreamCondition, SameSiteRule, SessionSpread, UpstreamBalance, UpstreamHashKey,
 };
 
 pub(super) fn read_services(reader: &mut AnnotationReader<'_>, settings: &mut IngressSettings) {
     if let Some(protocol) = reader.text("backend-protocol") {
         match protocol.to_ascii_uppercase().as_str() {
-            "HTTPS" => settings.upstream.protocol = UpstreamProtocol::Https,
-            "AUTO_HTTP" => settings.upstream.protocol = UpstreamProtocol::AutoHttp,
-            "GRPC" => settings.upstream.protocol = UpstreamProtocol::Grpc,
-            "GRPCS" => settings.upstream.protocol = UpstreamProtocol::Grpcs,
+            "HTTPS" => settings.upstream.protocol = IngressUpstreamProtocol::Https,
+            "AUTO_HTTP" => settings.upstream.protocol = IngressUpstreamProtocol::AutoHttp,
+            "GRPC" => settings.upstream.protocol = IngressUpstreamProtocol::Grpc,
+            "GRPCS" => settings.upstream.protocol = IngressUpstreamProtocol::Grpcs,
             "FCGI" => {
                 let way = "put a web server beside the FastCGI process, and name its port";
                 reader.push(
@@ -27,7 +27,7 @@ pub(super) fn read_services(reader: &mut AnnotationReader<'_>, settings: &mut In
                     Some(way),
                 );
             }
-            _ => settings.upstream.protocol = UpstreamProtocol::Http,
+            _ => settings.upstream.protocol = IngressUpstreamProtocol::Http,
         }
     }
     let upstream = &mut settings.upstream;

@@ -61,7 +61,7 @@ pub struct IngressRedirects {
 
 /// The target of `rewrite-target`.
 #[derive(Debug, Clone, PartialEq)]
-pub enum RewriteTarget {
+pub enum IngressRewriteTarget {
     /// A path, with `$1` to `$9` for the groups of the path's pattern.
     Path(Arc<str>),
     /// A redirect with 302 to a URL, with groups.
@@ -75,7 +75,7 @@ pub struct IngressRewrite {
     /// Ingress has the same effect.
     pub use_regex: bool,
     /// The replacement of the path.
-    pub target: Option<RewriteTarget>,
+    pub target: Option<IngressRewriteTarget>,
     /// The value of `X-Forwarded-Prefix`, sent only with `target`.
     pub forwarded_prefix: Option<Arc<str>>,
 }

@@ -1,4 +1,4 @@
-//! Settings of the way to a service and of what comes back.
+//! Settings of requests to services and of their responses.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::model::ObjectKey;
 
 /// The protocol of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum UpstreamProtocol {
+pub enum IngressUpstreamProtocol {
     /// HTTP/1.1.
     #[default]
     Http,
@@ -63,7 +63,7 @@ pub struct FieldReplacement {
     pub to: NginxText,
 }
 
-/// Timeouts, retries, bodies, and edits of what the service responds.
+/// Timeouts, retries, bodies, and edits of responses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IngressProxy {
     /// Time to connect, in seconds.
@@ -155,7 +155,7 @@ impl Default for UpstreamTlsChoice {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct IngressUpstream {
     /// The protocol.
-    pub protocol: UpstreamProtocol,
+    pub protocol: IngressUpstreamProtocol,
     /// The host that the service receives; `None` means the client's.
     pub host: Option<NginxText>,
     /// Whether the service is reached by its own address instead of its endpoints.

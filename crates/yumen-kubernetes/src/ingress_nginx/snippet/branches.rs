@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::effects::BlockEffects;
 use super::plan::{
-    ConditionTest, SnippetAnswer, SnippetBranch, SnippetCondition, SnippetPathEdit, SnippetRefusal,
+    SnippetAnswer, SnippetBranch, SnippetCondition, SnippetPathEdit, SnippetRefusal, SnippetTest,
 };
 use super::steps::{RewriteEnd, SnippetStep, StepAction, StepCondition, is_url};
 use super::values::SetValues;
@@ -89,12 +89,12 @@ impl<'b> BranchExplorer<'b> {
                 StepAction::If { condition, steps: inner, effects } => {
                     let rest = StepsAfter { steps: &steps[at + 1..], after };
                     match self.decide(step, condition, &state)? {
-                        Decision::Known(false) => {}
-                        Decision::Known(true) => {
+                        ConditionOutcome::Known(false) => {}
+                        ConditionOutcome::Known(true) => {
                             state.block = Some(effects);
                             return self.run(inner, Some(&rest), state);
                         }
-                        Decision::Open(condition) => {
+                        ConditionOutcome::Open(condition) => {
                             let mut entered = state.clone();
                             entered.block = Some(effects);
                             entered.assume(&condition, true);
@@ -146,7 +146,7 @@ impl<'b> BranchExplorer<'b> {
         let matches_all = MATCH_ALL.contains(&&*edit.pattern);
         let condition = SnippetCondition {
             variable: "uri".into(),
-            test: ConditionTest::Matches { pattern: edit.pattern.clone(), ignore_case: false },
+            test: SnippetTest::Matches { pattern: edit.pattern.clone(), ignore_case: false },
             negated: false,
         };
         let path = (end == RewriteEnd::Break).then_some(edit);
@@ -215,7 +215,7 @@ impl<'b> BranchExplorer<'b> {
         step: &SnippetStep,
         condition: &StepCondition,
         state: &BranchState<'_>,
-    ) -> Result<Decision, SnippetRefusal> {
+    ) -> Result<ConditionOutcome, SnippetRefusal> {
         let names = &self.base.names;
         let variable = NginxText { parts: vec![TextPart::Variable(condition.variable.clone())] };
         let value = state.values.settle(&variable, names);
@@ -225,7 +225,7 @@ impl<'b> BranchExplorer<'b> {
             let holds = holds(&condition.test, literal).ok_or_else(|| {
                 step.source.refuse("the pattern cannot be compared with the value of the variable", None)
             })?;
-            return Ok(Decision::Known(holds != condition.negated));
+            return Ok(ConditionOutcome::Known(holds != condition.negated));
         }
         let [TextPart::Variable(variable)] = &value.parts[..] else {
             return Err(step.source.refuse("a condition on several variables has no translation", None));
@@ -233,8 +233,8 @@ impl<'b> BranchExplorer<'b> {
         let variable: Arc<str> = request_variable(variable).unwrap_or(variable).into();
         // A variable without a value equals the empty text in NGINX.
         let (test, negated) = match &condition.test {
-            ConditionTest::Equals(text) if text.is_empty() => {
-                let test = ConditionTest::Matches { pattern: "(?s)^.".into(), ignore_case: false };
+            SnippetTest::Equals(text) if text.is_empty() => {
+                let test = SnippetTest::Matches { pattern: "(?s)^.".into(), ignore_case: false };
                 (test, !condition.negated)
             }
             test => (test.clone(), condition.negated),
@@ -243,13 +243,13 @@ impl<'b> BranchExplorer<'b> {
         let known =
             state.facts.iter().find(|(fact, _)| fact.variable == open.variable && fact.test == open.test);
         match known {
-            Some((fact, outcome)) => Ok(Decision::Known(*outcome == (fact.negated == open.negated))),
-            None => Ok(Decision::Open(open)),
+            Some((fact, outcome)) => Ok(ConditionOutcome::Known(*outcome == (fact.negated == open.negated))),
+            None => Ok(ConditionOutcome::Open(open)),
         }
     }
 }
 
-enum Decision {
+enum ConditionOutcome {
     Known(bool),
     Open(SnippetCondition),
 }
@@ -261,11 +261,11 @@ impl BranchState<'_> {
 }
 
 /// The outcome of a test of a text; `None` if the pattern is beyond the engine here.
-fn holds(test: &ConditionTest, text: &str) -> Option<bool> {
+fn holds(test: &SnippetTest, text: &str) -> Option<bool> {
     match test {
-        ConditionTest::IsSet => Some(!text.is_empty() && text != "0"),
-        ConditionTest::Equals(expected) => Some(&**expected == text),
-        ConditionTest::Matches { pattern, ignore_case } => {
+        SnippetTest::IsSet => Some(!text.is_empty() && text != "0"),
+        SnippetTest::Equals(expected) => Some(&**expected == text),
+        SnippetTest::Matches { pattern, ignore_case } => {
             let pattern =
                 regex::RegexBuilder::new(pattern).case_insensitive(*ignore_case).size_limit(1 << 20).build();
             pattern.ok().map(|pattern| pattern.is_match(text))

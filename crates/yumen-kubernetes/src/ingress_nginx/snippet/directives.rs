@@ -1,4 +1,4 @@
-//! The table of directives: what each becomes, and where else to go with those that have no translation.
+//! The table of directives: the translation of each, and other ways for those without one.
 
 use super::syntax::SnippetDirective;
 

@@ -55,7 +55,7 @@ pub struct SnippetBranch {
 
 /// A test of a text.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ConditionTest {
+pub enum SnippetTest {
     /// Neither empty nor `0`.
     IsSet,
     /// Equal to a text.
@@ -75,7 +75,7 @@ pub struct SnippetCondition {
     /// Name of the variable, without `$`; an argument, field or cookie as `arg_x`, `http_x`, `cookie_x`.
     pub variable: Arc<str>,
     /// The test.
-    pub test: ConditionTest,
+    pub test: SnippetTest,
     /// Whether the test must fail.
     pub negated: bool,
 }

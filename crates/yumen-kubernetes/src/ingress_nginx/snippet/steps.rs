@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::SnippetPlace;
 use super::effects::BlockEffects;
-use super::plan::{ConditionTest, SnippetNote, SnippetRefusal};
+use super::plan::{SnippetNote, SnippetRefusal, SnippetTest};
 use super::syntax::{SnippetDirective, SnippetWord};
 use super::values::check_line;
 use crate::ingress_nginx::nginx_text::{NginxText, TextPart};
@@ -13,7 +13,7 @@ use crate::ingress_nginx::nginx_text::{NginxText, TextPart};
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct StepCondition {
     pub(super) variable: Arc<str>,
-    pub(super) test: ConditionTest,
+    pub(super) test: SnippetTest,
     pub(super) negated: bool,
 }
 
@@ -127,21 +127,21 @@ impl StepReader<'_> {
             return Err(refuse(&format!("the variable ${variable} has no counterpart")));
         }
         let (test, negated) = match &words[1..] {
-            [] => (ConditionTest::IsSet, false),
+            [] => (SnippetTest::IsSet, false),
             [operator, value] => match operator.as_str() {
-                "=" => (ConditionTest::Equals(value.as_str().into()), false),
-                "!=" => (ConditionTest::Equals(value.as_str().into()), true),
+                "=" => (SnippetTest::Equals(value.as_str().into()), false),
+                "!=" => (SnippetTest::Equals(value.as_str().into()), true),
                 "~" | "~*" | "!~" | "!~*" => {
                     check_pattern(directive, value)?;
                     let ignore_case = operator.ends_with('*');
-                    let test = ConditionTest::Matches { pattern: value.as_str().into(), ignore_case };
+                    let test = SnippetTest::Matches { pattern: value.as_str().into(), ignore_case };
                     (test, operator.starts_with('!'))
                 }
                 _ => return Err(refuse(&format!("{operator:?} is no operator of `if`"))),
             },
             _ => return Err(refuse("the form is `if ($VARIABLE OPERATOR VALUE)`")),
         };
-        if let ConditionTest::Equals(text) = &test
+        if let SnippetTest::Equals(text) = &test
             && text.contains('$')
         {
             return Err(refuse("a comparison with a variable has no translation"));

@@ -31,9 +31,9 @@ fn write_branch(out: &mut String, branch: &SnippetBranch) {
     let conditions = branch.conditions.iter().map(|condition| {
         let not = if condition.negated { "!" } else { "" };
         match &condition.test {
-            ConditionTest::IsSet => format!("{not}{}", condition.variable),
-            ConditionTest::Equals(text) => format!("{} {not}= {text}", condition.variable),
-            ConditionTest::Matches { pattern, ignore_case } => {
+            SnippetTest::IsSet => format!("{not}{}", condition.variable),
+            SnippetTest::Equals(text) => format!("{} {not}= {text}", condition.variable),
+            SnippetTest::Matches { pattern, ignore_case } => {
                 let star = if *ignore_case { "*" } else { "" };
                 format!("{} {not}~{star} {pattern}", condition.variable)
             }

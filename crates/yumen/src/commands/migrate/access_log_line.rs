@@ -50,7 +50,7 @@ impl LogLineFormat {
                 FormatPart::Variable(name) => {
                     let end = match parts.peek() {
                         Some(FormatPart::Literal(text)) => value_end(name, rest, text)?,
-                        // Nothing tells two values apart that follow each other.
+                        // Without a text between them, two values have no boundary.
                         Some(FormatPart::Variable(_)) => return None,
                         None => rest.len(),
                     };
@@ -101,7 +101,7 @@ pub(super) struct LoggedRequest {
     pub(super) user_agent: Option<String>,
     /// `namespace-service-port` of the services that may have got the request; empty if the format has none.
     pub(super) upstreams: Vec<String>,
-    /// Whether a service responded, if the format tells.
+    /// Whether a service responded, if the format has its address.
     pub(super) was_proxied: Option<bool>,
     /// The field `Location` of the response, if the format has it.
     pub(super) location: Option<String>,

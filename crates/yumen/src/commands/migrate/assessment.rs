@@ -1,4 +1,4 @@
-//! The verdict on each Ingress: its annotations, and what the translation and the compiler find.
+//! The verdict on each Ingress: its annotations, and problems of the translation and the compiler.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl AssessedIngress<'_> {
 }
 
 /// All Ingresses with their findings, and the compiled translation.
-pub(super) struct Assessment<'s> {
+pub(super) struct MigrationAssessment<'s> {
     pub(super) ingresses: Vec<AssessedIngress<'s>>,
     pub(super) resources: Vec<Resource>,
     pub(super) snapshot: Arc<Snapshot>,
@@ -85,9 +85,12 @@ pub(super) struct Assessment<'s> {
     pub(super) defects: Vec<Problem>,
 }
 
-impl Assessment<'_> {
+impl MigrationAssessment<'_> {
     /// Translates and compiles the objects of a source.
-    pub(super) fn of<'s>(source: &'s MigrationSource, node: &NodeFile) -> anyhow::Result<Assessment<'s>> {
+    pub(super) fn of<'s>(
+        source: &'s MigrationSource,
+        node: &NodeFile,
+    ) -> anyhow::Result<MigrationAssessment<'s>> {
         let mut node = node.read()?;
         node.kubernetes.ingress.enabled = true;
         node.kubernetes.ingress.flags = source.arguments.clone();
@@ -119,7 +122,7 @@ impl Assessment<'_> {
             AssessedIngress { ingress, annotations: count, findings }
         };
         let ingresses = source.ingresses.iter().map(assess).collect();
-        Ok(Assessment { ingresses, resources: translated.resources, snapshot, defects })
+        Ok(MigrationAssessment { ingresses, resources: translated.resources, snapshot, defects })
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use anyhow::Context;
 use serde_json::{Map, Value, json};
 use yumen_kubernetes::ingress_nginx::{
-    CanaryHeaderRule, IngressSettings, RewriteTarget, SslRedirectRule, read_annotations,
+    CanaryHeaderRule, IngressRewriteTarget, IngressSettings, SslRedirectRule, read_annotations,
 };
 
 use super::migration_source::{MigratedIngress, MigrationSource};
@@ -37,7 +37,7 @@ const CONVERTED: [&str; 22] = [
     "use-regex",
 ];
 
-/// Routes of one document, with remarks about what they lack.
+/// Routes of one document, with remarks about missing parts.
 struct WrittenRoute {
     remarks: Vec<String>,
     object: Value,
@@ -305,8 +305,8 @@ fn path_match(path: &Value, settings: &IngressSettings, remarks: &mut Vec<String
     let written = path["path"].as_str().filter(|path| !path.is_empty()).unwrap_or("/");
     let kind = path["pathType"].as_str().unwrap_or("ImplementationSpecific");
     let target = match &settings.rewrite.target {
-        Some(RewriteTarget::Path(target)) if **target != *written => Some(&**target),
-        Some(RewriteTarget::Redirect(target)) => {
+        Some(IngressRewriteTarget::Path(target)) if **target != *written => Some(&**target),
+        Some(IngressRewriteTarget::Redirect(target)) => {
             remarks.push(format!(
                 "rewrite-target: the redirect to {target} has groups, which HTTPRoute has not"
             ));

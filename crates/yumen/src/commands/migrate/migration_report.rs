@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use super::assessment::{Assessment, MigrationFinding, MigrationVerdict};
+use super::assessment::{MigrationAssessment, MigrationFinding, MigrationVerdict};
 use super::migration_source::MigrationSource;
 use super::replay_report::ReplayReport;
 
@@ -14,14 +14,14 @@ const VERDICTS: [MigrationVerdict; 3] =
 /// The findings of a migration.
 pub(super) struct MigrationReport<'r> {
     source: &'r MigrationSource,
-    assessment: &'r Assessment<'r>,
+    assessment: &'r MigrationAssessment<'r>,
     replay: Option<ReplayReport>,
 }
 
 impl<'r> MigrationReport<'r> {
     pub(super) fn new(
         source: &'r MigrationSource,
-        assessment: &'r Assessment<'r>,
+        assessment: &'r MigrationAssessment<'r>,
         replay: Option<ReplayReport>,
     ) -> MigrationReport<'r> {
         MigrationReport { source, assessment, replay }

@@ -11,7 +11,7 @@ use yumen_config::Kind;
 use yumen_snapshot::{ExplainContext, ExplainResult, Question, RequestExplanation, explain_any};
 
 use super::access_log_line::{COMBINED_FORMAT, INGRESS_NGINX_FORMAT, LogLineFormat, LoggedRequest};
-use super::assessment::Assessment;
+use super::assessment::MigrationAssessment;
 use super::migration_source::MigrationSource;
 use super::replay_report::{ReplayDifference, ReplayReport};
 use crate::commands::explain::choose_listener;
@@ -27,7 +27,7 @@ pub(super) fn run(
     log: &Path,
     format: Option<&str>,
     source: &MigrationSource,
-    assessment: &Assessment<'_>,
+    assessment: &MigrationAssessment<'_>,
 ) -> anyhow::Result<ReplayReport> {
     let file = std::fs::File::open(log).with_context(|| format!("cannot read {}", log.display()))?;
     let formats: Vec<LogLineFormat> = match format {
@@ -40,7 +40,7 @@ pub(super) fn run(
             .map(LogLineFormat::parse)
             .collect(),
     };
-    let replay = RequestReplay { source, assessment };
+    let replay = LogReplay { source, assessment };
     let mut report = ReplayReport::default();
     let mut reader = BufReader::new(file);
     let mut line = Vec::new();
@@ -63,12 +63,12 @@ pub(super) fn run(
     }
 }
 
-struct RequestReplay<'r> {
+struct LogReplay<'r> {
     source: &'r MigrationSource,
-    assessment: &'r Assessment<'r>,
+    assessment: &'r MigrationAssessment<'r>,
 }
 
-impl RequestReplay<'_> {
+impl LogReplay<'_> {
     /// Compares a request with its explanation. Without host or scheme in the line, one that fits suffices.
     fn compare(&self, request: &LoggedRequest, report: &mut ReplayReport) {
         if request.method == "OPTIONS" && request.target == "*" {
