@@ -173,7 +173,7 @@ fn conditions_become_branches_in_their_order() {
         Location,
         "if ($host = \"a.com\") { return 301 $scheme://b.com$request_uri; }",
         "[host = a.com] 301 to ${scheme}://b.com${real_request_uri}
-         ",
+         nothing",
     );
     check(Location, "if ($cookie_a = '') { return 401; }", "[cookie_a !~ (?s)^.] 401\nnothing");
     check(Location, "if ($http_x != \"\") { return 204; }", "[http_x ~ (?s)^.] 204\nnothing");
