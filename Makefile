@@ -76,7 +76,7 @@ unit: ## unit, golden, property and integration tests, each layer within its tim
 	@scripts/layer.sh integration 1500 $(TESTS) --test it
 
 docs: ## write docs/reference from the code
-	@for part in plugins.md metrics.md config:yumen.yaml; do \
+	@for part in plugins.md metrics.md config:yumen.yaml ingress-nginx.md; do \
 	    $(CARGO) run -q --locked --bin yumen -- reference "$$(sed 's/[.:].*//' <<<"$$part")" > "docs/reference/$${part#*:}"; done
 
 instructions: build ## user-space instructions per request, connection and message, against the ratchets

@@ -46,9 +46,11 @@ pub(crate) fn apply_to_request(
     rewrite: Option<&PathRewrite>,
     ex: &mut Exchange<'_>,
 ) -> Result<(), RewriteRefused> {
-    fields.apply_to_request(&mut ex.request);
+    // Variables read the request before its edits.
+    let host = fields.host(ex);
+    fields.apply_to_request(ex);
     ex.upstream.omitted.extend(fields.omitted());
-    if let Some(host) = fields.host() {
+    if let Some(host) = host {
         ex.upstream.host = Some(host.into());
     }
     rewrite.map_or(Ok(()), |rewrite| rewrite.apply(ex))

@@ -101,8 +101,7 @@ impl ExternalAuth {
         let id = written.upstream_id.as_str();
         let upstream = upstreams.upstream(id);
         if upstream.is_none() {
-            let message = format!("upstream {id} does not exist or is broken: all requests are refused");
-            upstreams.warn("actions.external_auth.upstream_id", message, "create or fix the upstream");
+            missing_upstream(id, upstreams);
         }
         Ok(ExternalAuth { upstream, written: written.clone() })
     }
@@ -237,13 +236,19 @@ impl ExternalAuth {
     }
 }
 
+/// Reports that the upstream of the service does not exist.
+pub(crate) fn missing_upstream(id: &str, upstreams: &dyn ActionUpstreams) {
+    let message = format!("upstream {id} does not exist or is broken: all requests are refused");
+    upstreams.warn("actions.external_auth.upstream_id", message, "create or fix the upstream");
+}
+
 /// The refusal without a decision.
 fn undecided() -> LocalResponse {
     LocalResponse::error_msg(403, "the authorization service gave no decision")
 }
 
 /// Whether a field belongs to the connection or to the framing of a message.
-fn is_of_connection(name: &[u8]) -> bool {
+pub(crate) fn is_of_connection(name: &[u8]) -> bool {
     let known = KnownField::of(name);
     known.is_of_message()
         || matches!(known, KnownField::Host | KnownField::Te | KnownField::Trailer | KnownField::Expect)

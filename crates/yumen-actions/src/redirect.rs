@@ -1,9 +1,9 @@
 //! Redirections by the rules of the Gateway API.
 
 use yumen_config::InvalidSettings;
-use yumen_config::resource::RedirectSpec;
+use yumen_config::resource::{RedirectSpec, RedirectWhenSpec};
 use yumen_http::uri::escape;
-use yumen_plugin::{Exchange, LocalResponse};
+use yumen_plugin::{Exchange, LocalResponse, VarTemplate};
 
 use crate::rewrite::{PathEdit, PathSource, append_query, query_of};
 
@@ -15,6 +15,10 @@ pub(crate) struct RedirectAction {
     host: Option<Box<str>>,
     port: Option<u16>,
     path: Option<PathEdit>,
+    /// The whole location, in place of its parts.
+    url: Option<VarTemplate>,
+    when: Option<RedirectWhenSpec>,
+    is_relative: bool,
     keeps_query: bool,
 }
 
@@ -32,18 +36,40 @@ impl RedirectAction {
             host: written.host.as_deref().map(Box::from),
             port: written.port,
             path: path.map_err(|invalid| invalid.under("redirect"))?,
+            url: written.url.as_deref().map(VarTemplate::parse),
+            when: written.when.clone(),
+            is_relative: written.relative,
             keeps_query: written.keep_query,
         })
     }
 
-    /// The response to the request of an exchange.
-    pub(crate) fn respond(&self, ex: &Exchange<'_>) -> LocalResponse {
-        let target = match self.target(ex) {
-            Ok(target) => target,
-            Err(refused) => return refused.response(),
+    /// Whether requests may pass.
+    pub(crate) fn is_conditional(&self) -> bool {
+        self.when.is_some()
+    }
+
+    /// The response to the request of an exchange; `None` if it is not redirected.
+    pub(crate) fn answer(&self, ex: &Exchange<'_>) -> Option<LocalResponse> {
+        self.when.as_ref().is_none_or(|when| holds(when, ex)).then(|| self.respond(ex))
+    }
+
+    fn respond(&self, ex: &Exchange<'_>) -> LocalResponse {
+        let location = match &self.url {
+            Some(url) => {
+                let mut location = Vec::new();
+                url.render(ex, &mut location);
+                encoded(&location)
+            }
+            None => {
+                let target = match self.target(ex) {
+                    Ok(target) => target,
+                    Err(refused) => return refused.response(),
+                };
+                let mut location = if self.is_relative { Vec::new() } else { self.authority(ex) };
+                location.extend_from_slice(&target);
+                location
+            }
         };
-        let mut location = self.authority(ex);
-        location.extend_from_slice(&target);
         let mut response = LocalResponse::status(self.status);
         response.fields_mut().add("Location", &location);
         response
@@ -56,14 +82,8 @@ impl RedirectAction {
             // A relative location keeps host and port (RFC 9110 §10.2.2).
             return Vec::new();
         }
-        // Fields of untrusted clients are removed before, so this one comes from a trusted peer.
-        let forwarded = match ex.request.fields.get("X-Forwarded-Proto") {
-            Some(b"https") => Some("https"),
-            Some(b"http") => Some("http"),
-            _ => None,
-        };
         let received = ex.client.scheme();
-        let scheme = self.scheme.as_deref().or(forwarded).unwrap_or(received);
+        let scheme = self.scheme.as_deref().unwrap_or(client_scheme(ex));
         let port = match (self.port, &self.scheme) {
             (Some(port), _) => port,
             // The port of the listener belongs to its own scheme.
@@ -94,6 +114,26 @@ impl RedirectAction {
         }
         Ok(target)
     }
+}
+
+/// The scheme of the client's request, as a trusted proxy forwarded it.
+pub(crate) fn client_scheme(ex: &Exchange<'_>) -> &'static str {
+    // Fields of untrusted clients are removed before, so this one comes from a trusted peer.
+    match ex.request.fields.get("X-Forwarded-Proto") {
+        Some(b"https") => "https",
+        Some(b"http") => "http",
+        _ => ex.client.scheme(),
+    }
+}
+
+/// Whether a request fulfils the conditions of a redirection.
+fn holds(when: &RedirectWhenSpec, ex: &Exchange<'_>) -> bool {
+    let path = ex.request.routed_path();
+    let is_at = |text: &String| path == text.as_bytes();
+    let begins = |text: &String| path.starts_with(text.as_bytes());
+    when.scheme.as_deref().is_none_or(|scheme| scheme == client_scheme(ex))
+        && when.paths.as_ref().is_none_or(|paths| paths.iter().any(is_at))
+        && !when.exempt_paths.iter().flatten().any(begins)
 }
 
 /// The port of the listener.

@@ -52,6 +52,10 @@ impl PathRewrite {
         let Some(edit) = &self.path else { return Ok(()) };
         let path = edit.edited(PathSource::for_upstream(&ex.request), ex)?;
         let Some(mut target) = path else { return Ok(()) };
+        if target.is_empty() {
+            // The empty path is `/` (RFC 9110 §4.2.3).
+            target.push(b'/');
+        }
         append_query(&mut target, query_of(ex.request.upstream_target()));
         ex.request.set_upstream_target(&target);
         Ok(())
@@ -135,6 +139,8 @@ pub(crate) enum PathEdit {
         pattern: RegexPattern,
         to: Box<[PathTemplatePart]>,
     },
+    /// Without the last slash, if there is no query.
+    TrimSlash,
 }
 
 /// A part of a replacement.
@@ -163,6 +169,7 @@ impl PathEdit {
                     |reason| InvalidSettings::at("path.regex.pattern", format!("\"{pattern}\": {reason}"));
                 PathEdit::Regex { pattern: compiled.map_err(refused)?, to: template(to) }
             }
+            PathEditSpec::TrimSlash => PathEdit::TrimSlash,
         })
     }
 
@@ -174,6 +181,8 @@ impl PathEdit {
     ) -> Result<Option<Vec<u8>>, RewriteRefused> {
         match self {
             PathEdit::Full(full) => Ok(Some(full.to_vec())),
+            PathEdit::TrimSlash if query_of(ex.request.real_request_uri()).is_some() => Ok(None),
+            PathEdit::TrimSlash => Ok(path.raw.strip_suffix(b"/").map(<[u8]>::to_vec)),
             _ if path.routed.is_empty() => Ok(None),
             PathEdit::Prefix { from, to } => Ok(with_prefix(&path, from, to)),
             PathEdit::Regex { pattern, to } => {

@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
@@ -123,6 +124,43 @@ impl SessionKeys {
     }
 }
 
+/// The content of the value in mode `hash`: it selects a backend and an endpoint, and names neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HashedSession {
+    /// The value that selects an endpoint.
+    pub key: u64,
+    /// The name of the backend, see `WeightedTarget` of the snapshot.
+    pub backend: u64,
+}
+
+impl HashedSession {
+    /// The value.
+    pub fn encode(self) -> String {
+        format!("{:016x}.{:016x}", self.key, self.backend)
+    }
+
+    /// Reads a value of a client. Any key is as good as another, so the value is not sealed.
+    pub fn decode(value: &[u8]) -> Option<HashedSession> {
+        let (key, backend) = std::str::from_utf8(value).ok()?.split_once('.')?;
+        let number = |text: &str| {
+            let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+            is_hex.then(|| u64::from_str_radix(text, 16).ok())?
+        };
+        Some(HashedSession { key: number(key)?, backend: number(backend)? })
+    }
+}
+
+/// The client of a session cookie.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CookieClient<'c> {
+    /// Whether the client uses TLS.
+    pub is_secure: bool,
+    /// The field `User-Agent`.
+    pub agent: &'c [u8],
+    /// The time of the response, in seconds since the Unix epoch.
+    pub now_s: u64,
+}
+
 /// The value of a session in a request.
 pub fn received_value<'r>(spec: &SessionSpec, request: &'r RequestHead) -> Option<&'r [u8]> {
     match spec.kind {
@@ -131,15 +169,15 @@ pub fn received_value<'r>(spec: &SessionSpec, request: &'r RequestHead) -> Optio
     }
 }
 
-/// Name and value of the response field that starts a session. `is_secure` is whether the client uses TLS.
-pub fn response_field<'s>(spec: &'s SessionSpec, value: &str, is_secure: bool) -> (&'s str, String) {
+/// Name and value of the response field that starts a session.
+pub fn response_field<'s>(spec: &'s SessionSpec, value: &str, client: CookieClient<'_>) -> (&'s str, String) {
     match spec.kind {
-        SessionKind::Cookie => ("Set-Cookie", cookie(spec, value, is_secure)),
+        SessionKind::Cookie => ("Set-Cookie", cookie(spec, value, client)),
         SessionKind::Header => (&spec.name, value.to_owned()),
     }
 }
 
-fn cookie(spec: &SessionSpec, value: &str, is_secure: bool) -> String {
+fn cookie(spec: &SessionSpec, value: &str, client: CookieClient<'_>) -> String {
     let attributes = spec.cookie.as_ref();
     let path = attributes.and_then(|of| of.path.as_deref()).unwrap_or("/");
     let mut out = format!("{}={value}; Path={path}", spec.name);
@@ -147,10 +185,16 @@ fn cookie(spec: &SessionSpec, value: &str, is_secure: bool) -> String {
         out.push_str("; Domain=");
         out.push_str(domain);
     }
+    if let Some(expires_s) = attributes.and_then(|of| of.expires_s) {
+        out.push_str("; Expires=");
+        // The last second that the format can express.
+        let at_s = client.now_s.saturating_add(expires_s).min(253_402_300_799);
+        out.push_str(&httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(at_s)));
+    }
     if let Some(max_age_s) = spec.max_age_s.filter(|_| spec.is_permanent) {
         out.push_str(&format!("; Max-Age={max_age_s}"));
     }
-    if is_secure || attributes.is_some_and(|of: &CookieAttributes| of.secure) {
+    if client.is_secure || attributes.is_some_and(|of: &CookieAttributes| of.secure) {
         out.push_str("; Secure");
     }
     if attributes.is_none_or(|of| of.http_only) {
@@ -160,9 +204,23 @@ fn cookie(spec: &SessionSpec, value: &str, is_secure: bool) -> String {
         Some(SameSiteSpec::Strict) => out.push_str("; SameSite=Strict"),
         Some(SameSiteSpec::Lax) => out.push_str("; SameSite=Lax"),
         Some(SameSiteSpec::None) => out.push_str("; SameSite=None"),
-        None => {}
+        Some(SameSiteSpec::NoneIfSupported) if accepts_none(client.agent) => out.push_str("; SameSite=None"),
+        Some(SameSiteSpec::NoneIfSupported) | None => {}
     }
     out
+}
+
+/// Whether a browser accepts `SameSite=None`: Chrome 51 to 66, Safari of macOS 10.14 and browsers of iOS 12 drop such a
+/// cookie or treat it as strict (draft-west-cookie-incrementalism).
+fn accepts_none(agent: &[u8]) -> bool {
+    let has = |text: &str| agent.windows(text.len()).any(|part| part == text.as_bytes());
+    let is_old_chrome = agent.windows(10).any(|part| {
+        part.starts_with(b"Chrome/")
+            && matches!(part[7..], [b'5' | b'6', digit, b'.'] if digit.is_ascii_digit())
+    });
+    let is_ios_12 = has("CPU iPhone OS 12_") || has("CPU OS 12_");
+    let is_old_safari = has("Mac OS X 10_14") && has("Version/") && has("Safari") && !has("Chrome");
+    !(is_old_chrome || is_ios_12 || is_old_safari)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Exchanges for tests, and chains of actions that run in them.
 
-use std::cell::Cell;
+pub(crate) mod guard;
+
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +49,20 @@ impl ActionUpstreams for FewUpstreams {
     }
 
     fn warn(&self, _: &str, _: String, _: &str) {}
+}
+
+/// No upstreams, with the warnings of the build as `path: message`.
+#[derive(Default)]
+pub(crate) struct NotedWarnings(pub(crate) RefCell<Vec<String>>);
+
+impl ActionUpstreams for NotedWarnings {
+    fn upstream(&self, _: &str) -> Option<UpstreamSlot> {
+        None
+    }
+
+    fn warn(&self, path: &str, message: String, _: &str) {
+        self.0.borrow_mut().push(format!("{path}: {message}"));
+    }
 }
 
 /// The actions of a route with these settings.
@@ -97,7 +113,8 @@ pub(crate) struct ActionOutcome {
     pub(crate) response: Vec<String>,
 }
 
-fn lines(fields: &yumen_plugin::Fields) -> Vec<String> {
+/// Fields as lines.
+pub(crate) fn lines(fields: &yumen_plugin::Fields) -> Vec<String> {
     let line = |(name, value): (&[u8], &[u8])| {
         format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(value))
     };

@@ -2,6 +2,7 @@
 //!
 //! Independent of stores, of the settings of plugins, and of compilation.
 
+mod access;
 mod actions;
 mod backend;
 mod checks;
@@ -15,6 +16,7 @@ mod listener;
 mod nodes;
 mod position_id;
 mod protection;
+mod reply_actions;
 mod route;
 mod route_match;
 mod rules;
@@ -36,13 +38,17 @@ use serde_json::Value;
 
 use crate::schema::{self, InvalidSettings};
 
+pub use access::{
+    AccessSpec, AuthCacheDuration, AuthCacheSpec, AuthRequestSpec, BasicAuthFileSpec, ClientCertificateSpec,
+    SatisfySpec,
+};
 pub use actions::{
     ActionStage, CorsSpec, ExternalAuthProtocol, ExternalAuthSpec, FieldEditsSpec, FieldPairs, MirrorSpec,
-    PathEditSpec, RedirectSpec, RespondSpec, RewriteSpec, RouteActionsSpec,
+    PathEditSpec, RedirectSpec, RedirectWhenSpec, RespondSpec, RewriteSpec, RouteActionsSpec,
 };
 pub use backend::{
-    BackendActionsSpec, BackendSpec, CookieAttributes, RetrySpec, SameSiteSpec, SessionKind, SessionMode,
-    SessionSpec,
+    BackendActionsSpec, BackendSpec, CanaryHeaderSpec, CanarySpec, CookieAttributes, RetrySpec, SameSiteSpec,
+    SessionKind, SessionMode, SessionSpec,
 };
 pub use checks::{
     ActiveCheck, ActiveHealthy, ActiveUnhealthy, CheckType, HealthCheckSpec, PassiveCheck, PassiveHealthy,
@@ -62,6 +68,10 @@ pub(crate) use position_id::{id_of_position, is_named_by_position, position_of};
 pub use position_id::{is_position_id, natural_order_key};
 pub use protection::{
     EndpointLimitsSpec, OutlierDetectionSpec, RetryBudgetSpec, SuccessRateSpec, UpstreamLimitsSpec,
+};
+pub use reply_actions::{
+    ErrorFormat, ErrorPagesSpec, ErrorResponsesSpec, ForwardedFieldsSpec, HstsSpec, ResponseRewriteSpec,
+    RouteLimitsSpec, TextReplacementSpec,
 };
 pub use route::RouteSpec;
 pub use route_match::{FieldMatchSpec, LiteralPathsSpec, PathRegexSpec, RouteMatchSpec};

@@ -2,9 +2,9 @@
 //!
 //! [`ClusterTranslator::apply`] takes changes of objects and returns the differences that follow. The crate is pure
 //! and total: no I/O, no clock, no panic on any object. The order of modules, each of which uses those before it
-//! only: `model`, `settings`, `certificates`, `ports`, `resources`, `status`, `delta`, `derived`, `engine`, then the units of
-//! translation (`endpoints`, `gateway_proxy`, `gateway`, `overrides`, `policy`, `upstreams`, `routes`, `apisix`), then
-//! `translator`.
+//! only: `model`, `ingress_nginx` (texts of ingress-nginx), `settings`, `certificates`, `ports`, `resources`, `status`,
+//! `delta`, `derived`, `engine`, then the units of translation (`endpoints`, `gateway_proxy`, `gateway`, `overrides`,
+//! `policy`, `upstreams`, `routes`, `apisix`, `ingress`), then `translator`.
 
 mod apisix;
 mod certificates;
@@ -15,6 +15,8 @@ mod engine;
 mod gateway;
 mod gateway_proxy;
 mod grants;
+mod ingress;
+pub mod ingress_nginx;
 mod model;
 mod overrides;
 mod policy;
@@ -33,5 +35,5 @@ pub use model::{
     WatchedContent, WatchedKind, decode,
 };
 pub use resources::{ResourceChange, ResourceName, TranslatedKind, TranslatedResource};
-pub use settings::{GatewayMode, TranslationSettings};
+pub use settings::{ADOPTED_CONTROLLER, GatewayMode, IngressOptions, TranslationSettings};
 pub use translator::ClusterTranslator;

@@ -15,6 +15,7 @@ mod grant;
 mod grpc_route;
 mod http_filters;
 mod http_route;
+mod ingress;
 mod ingress_class;
 mod kind;
 mod meta;
@@ -59,6 +60,7 @@ pub(crate) use http_route::{
     HttpRouteMatch, HttpRouteRule, HttpRouteSpec, RouteRetryPolicy, RouteTimeouts, SessionPersistence,
     TypedNameValue,
 };
+pub(crate) use ingress::{IngressBackend, IngressPath, IngressService, IngressServicePort, IngressSpec};
 pub(crate) use ingress_class::IngressClassSpec;
 pub use kind::{ClusterKind, WatchedContent, WatchedKind};
 pub(crate) use meta::{LabelMap, LabelSelector};
@@ -76,6 +78,7 @@ pub(crate) type GrpcRouteObject = SpecObject<GrpcRouteSpec>;
 pub(crate) type ReferenceGrantObject = SpecObject<ReferenceGrantSpec>;
 pub(crate) type BackendTlsPolicyObject = SpecObject<BackendTlsPolicySpec>;
 pub(crate) type StreamRouteObject = SpecObject<StreamRouteSpecification>;
+pub(crate) type IngressObject = SpecObject<IngressSpec>;
 pub(crate) type IngressClassObject = SpecObject<IngressClassSpec>;
 pub(crate) type PluginConfigObject = SpecObject<PluginConfigSpec>;
 pub(crate) type HttpRoutePolicyObject = SpecObject<HttpRoutePolicySpec>;

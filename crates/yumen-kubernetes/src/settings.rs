@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use crate::ingress_nginx::{ControllerProblem, ControllerSettings, read_flags};
+
 /// How clients reach the listeners of Gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GatewayMode {
@@ -14,6 +16,47 @@ pub enum GatewayMode {
     Merged,
     /// Each Gateway binds its ports on its own addresses of the host.
     Host,
+}
+
+/// A controller of Ingresses whose classes are served as well.
+pub const ADOPTED_CONTROLLER: &str = "k8s.io/ingress-nginx";
+
+/// Settings of Ingresses.
+#[derive(Debug, Clone)]
+pub struct IngressOptions {
+    /// Whether Ingresses are served.
+    pub is_enabled: bool,
+    /// Whether statuses of Ingresses are written whose class belongs to ingress-nginx. False while it runs, too.
+    pub take_over: bool,
+    /// The port for http.
+    pub http_port: u16,
+    /// The port for https.
+    pub https_port: u16,
+    /// The flags of ingress-nginx.
+    pub controller: ControllerSettings,
+    /// Flags that are not followed as written.
+    pub flag_problems: Vec<ControllerProblem>,
+}
+
+impl IngressOptions {
+    /// The options with flags of ingress-nginx, such as `--configmap=ingress-nginx/controller`.
+    pub fn with_flags(flags: &[String]) -> IngressOptions {
+        let (controller, flag_problems) = read_flags(flags);
+        IngressOptions { controller, flag_problems, ..IngressOptions::default() }
+    }
+}
+
+impl Default for IngressOptions {
+    fn default() -> Self {
+        IngressOptions {
+            is_enabled: true,
+            take_over: false,
+            http_port: 80,
+            https_port: 443,
+            controller: ControllerSettings::default(),
+            flag_problems: Vec::new(),
+        }
+    }
 }
 
 /// Settings of the translation.
@@ -38,6 +81,8 @@ pub struct TranslationSettings {
     /// Whether the translation yields statuses and objects to write. False while another controller serves the same
     /// classes.
     pub take_over: bool,
+    /// Settings of Ingresses.
+    pub ingress: IngressOptions,
 }
 
 impl Default for TranslationSettings {
@@ -52,6 +97,7 @@ impl Default for TranslationSettings {
             zone: None,
             has_ipv6: true,
             take_over: true,
+            ingress: IngressOptions::default(),
         }
     }
 }

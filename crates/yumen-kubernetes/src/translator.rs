@@ -6,10 +6,11 @@ use yumen_base::time::Now;
 
 use crate::certificates::CertificateInspector;
 use crate::delta::{DesiredObject, TranslationDelta};
+use crate::derived::UpstreamSource;
 use crate::engine::{TrackedView, TranslationEngine, TranslationUnit, UnitOutput};
 use crate::model::{ClusterChange, ClusterObject, ObjectKey};
 use crate::settings::TranslationSettings;
-use crate::{apisix, gateway, policy, routes, upstreams};
+use crate::{apisix, gateway, ingress, policy, routes, upstreams};
 
 /// Translates Kubernetes objects into resources, status drafts and objects, change by change.
 #[derive(Clone)]
@@ -68,6 +69,14 @@ fn translate(unit: &TranslationUnit, view: &TrackedView<'_>) -> UnitOutput {
         TranslationUnit::PluginSet(key) => apisix::translate_plugin_set(view, key),
         TranslationUnit::SharedPlugins => apisix::translate_shared_plugins(view),
         TranslationUnit::StreamSection(section) => routes::translate_stream_section(view, section),
+        TranslationUnit::IngressDefaults => ingress::translate_defaults(view),
+        TranslationUnit::Ingress(key) => ingress::translate_ingress(view, key),
+        TranslationUnit::IngressListeners => ingress::translate_listeners(view),
+        TranslationUnit::IngressHost(host) => ingress::translate_host(view, host),
+        TranslationUnit::IngressStreams => ingress::translate_streams(view),
+        TranslationUnit::ServicePort(key) if key.source == UpstreamSource::Ingress => {
+            ingress::translate_ingress_upstream(view, key)
+        }
         TranslationUnit::ServicePort(key) => upstreams::translate_upstream(view, key),
         TranslationUnit::PolicyStatus(key) => policy::translate_policy_status(view, key),
         TranslationUnit::GatewayStatus(key) => gateway::translate_gateway_status(view, key),

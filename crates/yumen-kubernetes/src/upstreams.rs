@@ -137,9 +137,9 @@ fn nodes(
 fn scheme(flavor: UpstreamFlavor, is_tls: bool) -> &'static str {
     match (flavor, is_tls) {
         (UpstreamFlavor::Http, false) => "http",
-        (UpstreamFlavor::Http, true) => "https",
+        (UpstreamFlavor::Http, true) | (UpstreamFlavor::Https, _) => "https",
         (UpstreamFlavor::Grpc, false) => "grpc",
-        (UpstreamFlavor::Grpc, true) => "grpcs",
+        (UpstreamFlavor::Grpc, true) | (UpstreamFlavor::Grpcs, _) => "grpcs",
         (UpstreamFlavor::Tcp | UpstreamFlavor::Sealed, false) => "tcp",
         (UpstreamFlavor::Tcp | UpstreamFlavor::Sealed, true) => "tls",
         (UpstreamFlavor::Udp, _) => "udp",

@@ -2,7 +2,8 @@
 //!
 //! - objects, as in a cluster; `stringData` of Secrets is encoded, a missing creation time is 2026-01-01;
 //! - `kind: Step` ends a delta; the objects after it are changes. Its `delete` lists objects, as `Gateway/shop/web`;
-//! - `kind: Settings` before all objects: `mode`, `service_type`, `zone`, `publish_addresses`; `leads:
+//! - `kind: Settings` before all objects: `mode`, `service_type`, `zone`, `publish_addresses`; `flags` of
+//!   ingress-nginx and `take_over`, by which statuses of its class are written; `leads:
 //!   false`, by which Services that the translation asks for are not created; `shows_objects: true` for whole objects;
 //! - `kind: Expected` at the end: the deltas, one per step, as the process would apply and write them.
 //!

@@ -16,7 +16,7 @@ struct RandomChange {
     variant: u8,
 }
 
-const OBJECTS: usize = 44;
+const OBJECTS: usize = 48;
 const VARIANTS: u8 = 6;
 
 /// The object in a variant; `None` deletes it.
@@ -95,7 +95,11 @@ fn apisix_kind(at: usize) -> (&'static str, &'static str, &'static str, &'static
         40 => (v2, "ApisixTls", "shop", "tls"),
         41 => (v2, "ApisixConsumer", "shop", "jack"),
         42 => (v2, "ApisixPluginConfig", "shop", "one"),
-        _ => (v2, "ApisixGlobalRule", "shop", "one"),
+        43 => (v2, "ApisixGlobalRule", "shop", "one"),
+        44 => ("networking.k8s.io/v1", "Ingress", "shop", "one"),
+        45 => ("networking.k8s.io/v1", "Ingress", "shop", "two"),
+        46 => ("networking.k8s.io/v1", "Ingress", "infra", "three"),
+        _ => ("networking.k8s.io/v1", "Ingress", "shop", "canary"),
     }
 }
 
@@ -152,6 +156,43 @@ fn fill_apisix(value: &mut Value, kind: &str, variant: u8) {
         }),
         _ => json!({ "ingressClassName": class, "plugins": plugins }),
     };
+}
+
+/// The specification and annotations of an Ingress. All have paths of one host, some a wildcard, aliases or a canary.
+fn fill_ingress(value: &mut Value, variant: u8) {
+    let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let is_even = variant.is_multiple_of(2);
+    let prefix = "nginx.ingress.kubernetes.io";
+    let mut annotations = json!({
+        (format!("{prefix}/rewrite-target")): if variant == 1 { "/$1" } else { "/" },
+        (format!("{prefix}/affinity")): "cookie",
+        (format!("{prefix}/limit-rps")): variant.to_string(),
+    });
+    match variant {
+        2 => annotations[format!("{prefix}/server-alias")] = "b.example.com".into(),
+        3 => annotations[format!("{prefix}/auth-secret")] = "near".into(),
+        4 => annotations[format!("{prefix}/from-to-www-redirect")] = "true".into(),
+        _ => {}
+    }
+    if name == "canary" {
+        annotations =
+            json!({ (format!("{prefix}/canary")): "true", (format!("{prefix}/canary-weight")): "10" });
+    }
+    value["metadata"]["annotations"] = annotations;
+    let backend = |port: u16| json!({ "service": { "name": "cart", "port": { "number": port } } });
+    let second = if is_even { "b.example.com" } else { "*.example.com" };
+    value["spec"] = json!({
+        "ingressClassName": if variant == 5 { "other" } else { "yumen" },
+        "tls": if variant == 2 { json!([{ "hosts": ["a.example.com"], "secretName": "near" }]) } else { json!([]) },
+        "defaultBackend": if variant == 4 { backend(81) } else { Value::Null },
+        "rules": [
+            { "host": "a.example.com", "http": { "paths": [
+                { "path": format!("/{name}"), "pathType": "Prefix", "backend": backend(80) },
+                { "path": "/", "pathType": "Prefix", "backend": backend(80 + u16::from(variant) / 4) },
+            ] } },
+            { "host": second, "http": { "paths": [{ "path": "/", "pathType": "Exact", "backend": backend(80) }] } },
+        ],
+    });
 }
 
 /// The specification of a route, a Service, a slice or a policy.
@@ -272,6 +313,7 @@ fn fill(value: &mut Value, kind: &str, variant: u8) {
                 "conditions": [{ "type": "Ready", "status": ready }],
             });
         }
+        "Ingress" => fill_ingress(value, variant),
         _ => fill_traffic(value, kind, variant),
     }
 }

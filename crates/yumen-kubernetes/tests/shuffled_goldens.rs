@@ -15,7 +15,7 @@ use cluster::{CaseSettings, ModelCluster};
 fn pools() -> Vec<Vec<Value>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens");
     let mut pools = Vec::new();
-    for group in ["routes", "policy", "apisix"] {
+    for group in ["routes", "policy", "apisix", "ingress"] {
         for entry in std::fs::read_dir(folder.join(group)).expect("a folder of goldens") {
             let text = std::fs::read_to_string(entry.expect("a case").path()).expect("a readable case");
             let mut objects = cluster::documents(&text).expect("YAML");

@@ -4,6 +4,7 @@
 //! The rewrite and access phases change the exchange itself; later phases receive a view ([`phases`]).
 
 mod client;
+mod error_rules;
 mod evaluation;
 pub mod phases;
 mod plugin_state;
@@ -21,6 +22,7 @@ use crate::{
     ExchangeOutcome, PluginHost, PluginInstance,
 };
 pub use client::{ClientInfo, ExchangeClient, ListenerNumber, StreamInfo};
+pub use error_rules::{ErrorPageRules, ErrorRules};
 use evaluation::EvaluationState;
 pub use evaluation::IndecisionCause;
 use plugin_state::PluginState;

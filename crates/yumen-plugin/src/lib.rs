@@ -38,9 +38,9 @@ pub use coding::{BodyCoder, CodingOffers, ResponseCoding};
 pub use consumer::{Consumer, ConsumerIdentity, ConsumerIndex};
 pub use exchange::phases::{PrereadPhase, ResponseBodyPhase, ResponseHeadPhase, UpstreamRequestPhase};
 pub use exchange::{
-    ClientInfo, DeferredBody, Exchange, ExchangeClient, ExchangeResponse, IndecisionCause, ListenerNumber,
-    MirrorTarget, OmittedForwarding, RequestBody, ResponseProtocol, RouteInfo, RouteMatch, SelectedEndpoint,
-    StickyEndpoint, StreamInfo, UpstreamSelection,
+    ClientInfo, DeferredBody, ErrorPageRules, ErrorRules, Exchange, ExchangeClient, ExchangeResponse,
+    IndecisionCause, ListenerNumber, MirrorTarget, OmittedForwarding, RequestBody, ResponseProtocol,
+    RouteInfo, RouteMatch, SelectedEndpoint, StickyEndpoint, StreamInfo, UpstreamSelection,
 };
 pub use expr::{ConditionExpr, FailedCondition};
 pub use host::PluginHost;
@@ -61,6 +61,6 @@ pub use response::LocalResponse;
 pub use subrequest::{SubrequestFault, SubrequestResponse, SubrequestSpec};
 pub use tls::{ClientCertVerdict, ClientCertificate, TlsInfo};
 pub use translate::{BufferedResponse, ResponseTranslator};
-pub use vars::{BodyIndexing, IndexingProgress, Var, VarInputs, VarTemplate};
+pub use vars::{BodyIndexing, IndexingProgress, Var, VarInputs, VarTemplate, escape_argument};
 pub use yumen_base::{Now, Problem};
 pub use yumen_http::{FieldName, Fields, KnownField, Method, RequestHead, ResponseHead};

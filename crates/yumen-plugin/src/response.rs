@@ -13,6 +13,8 @@ pub struct LocalResponse {
     fields: Arc<Fields>,
     /// Response body.
     pub body: Bytes,
+    /// Whether the body is a message of the gateway, which may have another form.
+    pub is_message: bool,
 }
 
 impl LocalResponse {
@@ -30,12 +32,14 @@ impl LocalResponse {
 
     /// `{"message": message}`, the refusal of authentication and restriction plugins.
     pub fn message(status: u16, message: &str) -> LocalResponse {
-        LocalResponse::json(status, &serde_json::json!({ "message": message }))
+        let json = serde_json::json!({ "message": message });
+        LocalResponse { is_message: true, ..LocalResponse::json(status, &json) }
     }
 
     /// `{"error_msg": message}`, the refusal of routing and limits.
     pub fn error_msg(status: u16, message: &str) -> LocalResponse {
-        LocalResponse::json(status, &serde_json::json!({ "error_msg": message }))
+        let json = serde_json::json!({ "error_msg": message });
+        LocalResponse { is_message: true, ..LocalResponse::json(status, &json) }
     }
 
     /// The fields in order; the encoder adds the length.
@@ -57,6 +61,7 @@ impl LocalResponse {
     /// The same response with this body.
     pub fn body(mut self, body: impl Into<Bytes>) -> LocalResponse {
         self.body = body.into();
+        self.is_message = false;
         self
     }
 }

@@ -12,6 +12,7 @@ use crate::{ClientCertificate, Exchange};
 mod body_index;
 mod data_values;
 mod date;
+mod escape;
 mod graphql;
 mod inputs;
 mod json_index;
@@ -24,6 +25,7 @@ mod unknown;
 pub(crate) use body_index::BodyIndex;
 pub use body_index::{BodyIndexing, IndexingProgress};
 pub use data_values::{is_data_value, with_data_values};
+pub use escape::escape_argument;
 pub(crate) use graphql::GraphqlOperation;
 pub use inputs::VarInputs;
 pub(crate) use post::has_ambiguous_type;
@@ -81,6 +83,7 @@ fixed! {
     Uri = "uri" | "document_uri",
     RequestUri = "request_uri",
     RealRequestUri = "real_request_uri",
+    EscapedRequestUri = "escaped_request_uri",
     Args = "args" | "query_string",
     IsArgs = "is_args",
     Host = "host",
@@ -306,6 +309,11 @@ impl FixedVar {
         let operation = || graphql::operation(ex);
         match self {
             FixedVar::RequestUri => Some(ex.request.request_uri()),
+            FixedVar::EscapedRequestUri => {
+                let mut escaped = Vec::new();
+                escape_argument(ex.request.real_request_uri(), &mut escaped);
+                Some(Cow::Owned(escaped))
+            }
             FixedVar::ContentType => joined(&ex.request.fields, "content-type"),
             FixedVar::ForwardedProto | FixedVar::ForwardedHost | FixedVar::ForwardedPort => {
                 Some(self.forwarded(ex))

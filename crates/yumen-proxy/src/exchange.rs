@@ -10,6 +10,7 @@ pub(crate) mod connection;
 mod deadline;
 mod decide;
 pub(crate) mod disposition;
+mod error_page;
 mod exchange_stats;
 mod forward;
 mod forwarded;

@@ -19,7 +19,6 @@ mod misspelt_members;
 mod names;
 mod native_actions;
 mod never_run;
-mod not_in_force;
 mod plugin_bindings;
 mod plugin_names;
 mod plugin_sets;

@@ -6,6 +6,7 @@
 
 mod arrival_listener;
 mod backends;
+mod error_form;
 mod match_explanation;
 mod origin;
 mod reason;
@@ -515,7 +516,9 @@ fn simulate_steps<'s>(
     let found = winner.and_then(|route| match (walk.ex.upstream.slot, &route.target) {
         (Some(slot), _) => snapshot.upstream(UpstreamSlotId(slot)),
         (None, RouteTarget::Upstream(slot)) => snapshot.upstream(*slot),
-        (None, RouteTarget::Weighted(of)) => of.largest().and_then(|target| snapshot.upstream(target.slot?)),
+        (None, RouteTarget::Weighted(of)) => {
+            of.expected(walk.ex).and_then(|target| snapshot.upstream(target.slot?))
+        }
         _ => None,
     });
     if let Some(of) = winner.and_then(weighted_targets)
@@ -533,7 +536,8 @@ fn simulate_steps<'s>(
         walk.remarks.extend(remark);
     }
     walk.finish();
-    let (steps, remarks, answered) = (walk.steps, walk.remarks, walk.answered);
+    let (steps, mut remarks, answered) = (walk.steps, walk.remarks, walk.answered);
+    let answered = answered.map(|answered| error_form::formed(snapshot, ex, answered, &mut remarks));
     let upstream = upstream.map(|upstream| upstream_choice(upstream, ex, before));
     SimulatedSteps { steps, answer: answered.map(answer), upstream, remarks }
 }

@@ -39,8 +39,8 @@ pub use max_forwards::{max_forwards, trace_refusal};
 pub use protection::UpstreamProtection;
 pub use publish::Publisher;
 pub use route::{
-    FieldCondition, ForwardingRules, MatchConditions, PathForm, PathPattern, Route, RouteFilters,
-    RouteLifetime, RouteMatching, RouteTarget, ScopeIds, SessionRules, StatusRetry, ValueTest,
+    CanaryTarget, FieldCondition, ForwardingRules, MatchConditions, PathForm, PathPattern, Route,
+    RouteFilters, RouteLifetime, RouteMatching, RouteTarget, ScopeIds, SessionRules, StatusRetry, ValueTest,
     WeightedTarget, WeightedTargets,
 };
 pub use router::{

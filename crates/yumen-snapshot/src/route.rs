@@ -5,10 +5,10 @@ pub(crate) mod match_conditions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use yumen_actions::BackendEdits;
+use yumen_actions::{BackendEdits, CanaryRules};
 use yumen_base::IpSet;
-use yumen_config::resource::{ResourceId, SessionSpec};
-use yumen_plugin::{ConditionExpr, PluginChain, RouteInfo};
+use yumen_config::resource::{ResourceId, SessionMode, SessionSpec};
+use yumen_plugin::{ConditionExpr, Exchange, PluginChain, RouteInfo};
 
 pub use match_conditions::{FieldCondition, MatchConditions, PathPattern, ValueTest};
 
@@ -32,13 +32,24 @@ pub enum RouteTarget {
     },
 }
 
-/// Weighted backends of a route. Those of weight 0 are left out, unless the route keeps sessions.
+/// Weighted backends of a route. Those of weight 0 are left out, unless the route keeps sessions or has a canary.
 #[derive(Debug)]
 pub struct WeightedTargets {
     /// The backends.
     pub targets: Box<[WeightedTarget]>,
     /// The sum of the weights.
     pub total: u64,
+    /// The backend with rules ahead of the weights.
+    pub canary: Option<CanaryTarget>,
+}
+
+/// A backend with rules ahead of the weights.
+#[derive(Debug, Clone)]
+pub struct CanaryTarget {
+    /// The position of the backend.
+    pub at: usize,
+    /// The rules.
+    pub rules: Arc<CanaryRules>,
 }
 
 impl WeightedTargets {
@@ -55,9 +66,36 @@ impl WeightedTargets {
 }
 
 impl WeightedTargets {
+    /// The backend for a random number among those that are no canary. Without any weight, the first with an upstream.
+    pub fn pick_primary(&self, random: u64) -> Option<&WeightedTarget> {
+        let canary = self.canary.as_ref().map(|canary| canary.at);
+        let primary =
+            || self.targets.iter().enumerate().filter(|(at, _)| Some(*at) != canary).map(|(_, one)| one);
+        let total = primary().map(|target| u64::from(target.weight)).sum::<u64>();
+        let Some(mut left) = random.checked_rem(total) else {
+            return primary().find(|target| target.slot.is_some());
+        };
+        primary().find(|target| {
+            let weight = u64::from(target.weight);
+            let is_picked = left < weight;
+            left = left.saturating_sub(weight);
+            is_picked
+        })
+    }
+
     /// The backend with the largest share; `None` without any weight.
     pub fn largest(&self) -> Option<&WeightedTarget> {
         self.targets.iter().rev().filter(|target| target.weight > 0).max_by_key(|target| target.weight)
+    }
+
+    /// The most probable backend of a request, by the rules of the canary and the weights.
+    pub fn expected(&self, ex: &Exchange<'_>) -> Option<&WeightedTarget> {
+        let canary = self.canary.as_ref();
+        match canary.map(|canary| (canary.at, canary.rules.verdict(ex))) {
+            Some((at, Some(true))) => self.targets.get(at),
+            Some((_, Some(false))) => self.pick_primary(0),
+            _ => self.largest(),
+        }
     }
 
     /// The backends that a session may be of. `key` is 0 if the session began while the route had a single backend.
@@ -77,14 +115,24 @@ impl WeightedTargets {
             };
             format!("{} of {} {goal}", target.weight, self.total)
         };
-        let shares: Vec<String> = self.targets.iter().filter(|target| target.weight > 0).map(share).collect();
+        let mut shares: Vec<String> =
+            self.targets.iter().filter(|target| target.weight > 0).map(share).collect();
+        let canary = self.canary.as_ref().and_then(|canary| self.targets.get(canary.at)?.slot);
+        if let Some(canary) = canary.and_then(&name) {
+            shares.push(format!("with rules for {canary} ahead of the weights"));
+        }
         shares.join(", ")
     }
 }
 
 impl PartialEq for WeightedTargets {
     fn eq(&self, other: &WeightedTargets) -> bool {
-        self.targets == other.targets
+        // Rules are compiled once per text, so equal ones of one version are one object.
+        let has_same_canary = match (&self.canary, &other.canary) {
+            (Some(own), Some(others)) => own.at == others.at && Arc::ptr_eq(&own.rules, &others.rules),
+            (own, others) => own.is_none() && others.is_none(),
+        };
+        self.targets == other.targets && has_same_canary
     }
 }
 
@@ -150,6 +198,13 @@ impl StatusRetry {
 pub struct SessionRules {
     /// The settings.
     pub written: SessionSpec,
+}
+
+impl SessionRules {
+    /// Whether a value of the client selects the endpoint, in place of a sealed name.
+    pub fn is_hashed(&self) -> bool {
+        self.written.mode == SessionMode::Hash
+    }
 }
 
 /// The conditions on a request for a route to match.

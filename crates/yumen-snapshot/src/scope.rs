@@ -102,6 +102,15 @@ pub enum ScopeTlsMode {
     Passthrough,
 }
 
+/// The treatment of server names without a match.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ServerNameTerms {
+    /// Whether a server name without a certificate gets that of the node.
+    pub(crate) default_certificate: bool,
+    /// Whether connections with another server name may send requests.
+    pub(crate) any_server_name: bool,
+}
+
 /// The settings of a scope beside its hosts and listeners.
 #[derive(Clone, Default)]
 pub(crate) struct ScopeTerms {
@@ -109,8 +118,7 @@ pub(crate) struct ScopeTerms {
     pub(crate) client_mode: Option<ClientCertMode>,
     /// Loaded by the TLS implementation.
     pub(crate) tls: Option<Arc<dyn Any + Send + Sync>>,
-    /// Whether a server name without a certificate gets that of the node.
-    pub(crate) default_certificate: bool,
+    pub(crate) names: ServerNameTerms,
     /// Whether only the matching part of the text is valid.
     pub(crate) is_broken: bool,
 }
@@ -150,7 +158,12 @@ impl CompiledScope {
 
     /// Whether a server name without a certificate gets that of the node. Otherwise its handshake fails.
     pub fn default_certificate(&self) -> bool {
-        self.terms.default_certificate
+        self.terms.names.default_certificate
+    }
+
+    /// Whether connections with another server name may send requests for hosts of the scope.
+    pub(crate) fn admits_any_name(&self) -> bool {
+        self.terms.names.any_server_name && self.terms.client_mode.is_none()
     }
 
     /// Whether the text of the scope is broken and was never valid. Such a scope refuses its traffic.

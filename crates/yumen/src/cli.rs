@@ -9,6 +9,7 @@ use crate::commands::explain::ExplainArgs;
 use crate::commands::import::ImportArgs;
 use crate::commands::keys::KeysCommand;
 use crate::commands::manifest_args::ManifestArgs;
+use crate::commands::migrate::MigrateCommand;
 use crate::commands::plan::PlanArgs;
 use crate::commands::reference::ReferenceKind;
 use crate::commands::remote::{ChangeArgs, RemoteArgs};
@@ -152,6 +153,9 @@ pub(crate) enum GatewayCommand {
     /// Import configuration
     #[command(subcommand)]
     Import(ImportCommand),
+    /// Report how Yumen serves the configuration of another gateway
+    #[command(subcommand)]
+    Migrate(MigrateCommand),
     /// List problems of the active configuration; exit status 1 if there is an error
     Problems {
         #[command(flatten)]
@@ -259,6 +263,7 @@ impl GatewayCommand {
             | GatewayCommand::Lint { remote, .. }
             | GatewayCommand::Import(ImportCommand::File { remote, .. }) => remote.json,
             GatewayCommand::Import(ImportCommand::Kong(args)) => args.form.json,
+            GatewayCommand::Migrate(command) => command.prints_json(),
             GatewayCommand::Plan(args) => args.remote.json,
             GatewayCommand::Explain(args) => args.remote.json,
             GatewayCommand::Top(args) => args.remote.json,

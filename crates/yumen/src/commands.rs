@@ -13,6 +13,7 @@ pub(crate) mod import;
 pub(crate) mod keys;
 pub(crate) mod lint;
 pub(crate) mod manifest_args;
+pub(crate) mod migrate;
 pub(crate) mod offline;
 pub(crate) mod output;
 pub(crate) mod plan;

@@ -8,6 +8,7 @@ mod cluster_gaps;
 mod commit;
 mod controller;
 mod controller_status;
+mod event_writer;
 mod manifests;
 mod object_applier;
 mod object_gate;
@@ -23,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
 use yumen_config::node::{GatewayModeConfig, KubernetesConfig};
-use yumen_kubernetes::{GatewayMode, TranslationSettings};
+use yumen_kubernetes::{GatewayMode, IngressOptions, TranslationSettings};
 use yumen_kubernetes_client::{ApiClient, ApiServerConfig};
 use yumen_store::MemoryStore;
 
@@ -33,7 +34,9 @@ use controller::ControllerParts;
 use controller_status::WritesEnd;
 
 pub(crate) use controller_status::KubernetesStatus;
-pub(crate) use manifests::{ManifestObjects, ManifestTranslator, PLACEHOLDER_ADDRESS, TranslatedManifests};
+pub(crate) use manifests::{
+    ManifestObjects, ManifestTranslator, PLACEHOLDER_ADDRESS, TranslatedManifests, read_documents,
+};
 
 /// The running controller. Dropping it ends its tasks.
 pub(crate) struct KubernetesSource {
@@ -125,7 +128,7 @@ fn written_or(setting: &str, variable: &str) -> Option<String> {
 
 /// The API server by the node settings: a kubeconfig if one is named, else the service account of the pod, else the
 /// user's kubeconfig.
-async fn api_server(written: &KubernetesConfig) -> anyhow::Result<ApiServerConfig> {
+pub(crate) async fn api_server(written: &KubernetesConfig) -> anyhow::Result<ApiServerConfig> {
     let context = Some(written.context.as_str()).filter(|context| !context.is_empty());
     if !written.kubeconfig.is_empty() {
         return Ok(ApiServerConfig::from_kubeconfig(written.kubeconfig.as_ref(), context).await?);
@@ -164,5 +167,12 @@ pub(crate) fn translation_settings(node: &NodeConfig) -> TranslationSettings {
         zone: Some(written.zone.as_str()).filter(|zone| !zone.is_empty()).map(Into::into),
         has_ipv6: std::net::TcpListener::bind("[::1]:0").is_ok(),
         take_over: written.take_over,
+        ingress: IngressOptions {
+            is_enabled: written.ingress.enabled,
+            take_over: written.ingress.take_over,
+            http_port: written.ingress.http_port,
+            https_port: written.ingress.https_port,
+            ..IngressOptions::with_flags(&written.ingress.flags)
+        },
     }
 }

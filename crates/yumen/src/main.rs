@@ -26,7 +26,8 @@ use cli::{Cli, GatewayCommand, ImportCommand};
 use commands::remote::UnconfirmedChange;
 use commands::revision_arg::RevisionArg;
 use commands::{
-    backup, check, debug_token, echo, explain, import, keys, lint, output, plan, reference, remote, top,
+    backup, check, debug_token, echo, explain, import, keys, lint, migrate, output, plan, reference, remote,
+    top,
 };
 use diagnostics::{ConfigProblems, ExitStatus, choose_colors};
 
@@ -111,6 +112,7 @@ fn run(command: GatewayCommand) -> anyhow::Result<ExitCode> {
         GatewayCommand::Echo(args) => echo::run(&args),
         GatewayCommand::Top(args) => top::top(&args),
         GatewayCommand::Import(ImportCommand::Kong(args)) => import::kong(&args),
+        GatewayCommand::Migrate(command) => migrate::run(&command),
         GatewayCommand::Upgrade(args) => commands::upgrade::run(args),
         GatewayCommand::Version => print(&version()),
         GatewayCommand::Completions { shell } => {

@@ -38,6 +38,7 @@ pub(crate) fn load(args: &GatewayRunArgs) -> anyhow::Result<NodeConfig> {
     if let Some(kubeconfig) = &args.kubeconfig {
         node.kubernetes.kubeconfig = kubeconfig.display().to_string();
     }
+    node.kubernetes.ingress.take_over |= args.take_over;
     if let Some(dir) = &args.data_dir {
         node.store.data_dir = dir.display().to_string();
     }

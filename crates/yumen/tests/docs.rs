@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use yumen_config::NodeConfig;
 use yumen_config::resource::Kind;
 
-const DOCUMENTS: [&str; 3] = ["docs/guide.md", "README.md", "README.zh-CN.md"];
+const DOCUMENTS: [&str; 4] = ["docs/guide.md", "docs/reference/actions.md", "README.md", "README.zh-CN.md"];
 
 /// The type of file that an example is.
 #[derive(Debug, PartialEq)]
@@ -77,7 +77,13 @@ fn every_example_is_accepted_without_a_problem() {
 }
 
 #[test]
-fn manifests_of_the_kubernetes_guide_are_accepted_without_a_problem() {
+fn manifests_of_the_kubernetes_guides_are_accepted_without_a_problem() {
+    check_manifests("kubernetes", "20-kubernetes.md");
+    check_manifests("ingress", "21-ingress.md");
+}
+
+/// Checks each manifest of a folder of guides, beside those of the installation and the backends.
+fn check_manifests(folder: &str, guide: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let pair = rcgen::generate_simple_self_signed(vec!["shop.example.com".into()]).expect("a certificate");
     let secret = serde_json::json!({
@@ -88,19 +94,23 @@ fn manifests_of_the_kubernetes_guide_are_accepted_without_a_problem() {
     });
     let secret_file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("docs-secret.json");
     fs::write(&secret_file, secret.to_string()).expect("a file");
-    let guide = read("docs/guides/20-kubernetes.md");
+    let guide = read(&format!("docs/guides/{guide}"));
     let mut count = 0;
-    for entry in fs::read_dir(root.join("docs/guides/kubernetes")).expect("the manifests") {
+    for entry in fs::read_dir(root.join("docs/guides").join(folder)).expect("the manifests") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         assert!(
-            guide.contains(&format!("-f docs/guides/kubernetes/{name}")),
+            guide.contains(&format!("-f docs/guides/{folder}/{name}")),
             "{name}: the guide has no use for it"
         );
         let mut command = Command::new(env!("CARGO_BIN_EXE_yumen"));
         command.args(["check", "--kubernetes", "-f", "deploy/kubernetes"]).arg("-f").arg(&secret_file);
         if name != "backends.yaml" {
-            command.args(["-f", "docs/guides/kubernetes/backends.yaml"]);
+            command.arg("-f").arg(format!("docs/guides/{folder}/backends.yaml"));
+        }
+        if name == "canary.yaml" && folder == "ingress" {
+            // A canary belongs to an Ingress.
+            command.args(["-f", "docs/guides/ingress/ingress.yaml"]);
         }
         let output = command.arg("-f").arg(&path).current_dir(&root).output().expect("the binary runs");
         let stdout = String::from_utf8_lossy(&output.stdout);
@@ -119,7 +129,13 @@ fn invalid_successor_is_not_accepted() {
 
 #[test]
 fn the_reference_is_what_the_code_says() {
-    for (part, file) in [("plugins", "plugins.md"), ("metrics", "metrics.md"), ("config", "yumen.yaml")] {
+    let pages = [
+        ("plugins", "plugins.md"),
+        ("metrics", "metrics.md"),
+        ("config", "yumen.yaml"),
+        ("ingress-nginx", "ingress-nginx.md"),
+    ];
+    for (part, file) in pages {
         let generated = Command::new(env!("CARGO_BIN_EXE_yumen")).args(["reference", part]).output();
         let generated = String::from_utf8(generated.expect("the binary runs").stdout).expect("text");
         let committed = read(&format!("docs/reference/{file}"));

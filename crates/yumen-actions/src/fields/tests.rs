@@ -53,3 +53,20 @@ fn host_is_set_for_the_upstream_and_cannot_be_removed() {
     let removed = run(80, json!({ "request_fields": { "remove": ["host"] } }), "GET /\nHost: a.example", &[]);
     assert_eq!((removed.host, &*removed.fields), (None, &["Host: a.example".to_owned()][..]));
 }
+
+#[test]
+fn values_with_variables_read_the_request_before_its_edits() {
+    let edits = json!({
+        "variables": true,
+        "remove": ["X-User"],
+        "set": [["X-Real", "$remote_addr/$http_x_user"], ["X-Gone", "$http_absent"]],
+        "add": [["X-Path", "$request_uri"], ["X-None", "$http_absent"]],
+    });
+    let outcome =
+        run(80, json!({ "request_fields": edits }), "GET /a?b\nHost: a.example\nX-User: ada\nX-Gone: 1", &[]);
+    assert_eq!(outcome.fields, ["Host: a.example", "X-Real: 192.0.2.7/ada", "X-Path: /a?b"]);
+    let host = json!({ "variables": true, "set": [["Host", "$http_x_tenant.internal"]] });
+    let request = "GET /\nHost: a.example\nX-Tenant: t";
+    let outcome = run(80, json!({ "request_fields": host }), request, &[]);
+    assert_eq!(outcome.host.as_deref(), Some("t.internal"));
+}

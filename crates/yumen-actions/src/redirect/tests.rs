@@ -67,6 +67,56 @@ fn the_path_is_replaced_and_the_query_stays() {
 }
 
 #[test]
+fn a_condition_lets_other_requests_pass() {
+    let when = json!({ "scheme": "http", "exempt_paths": ["/.well-known/acme-challenge"] });
+    let redirect = json!({ "stage": "first", "scheme": "https", "status": 308, "when": when });
+    let check = |port: u16, path: &str, fields: &str, expected: Option<&str>| {
+        let actions = json!({ "redirect": redirect, "rewrite": { "host": "up" } });
+        let outcome = run(port, actions, &format!("GET {path}\nHost: a.example:{port}{fields}"), &[]);
+        let location = outcome.answered.map(|(status, fields)| (status, fields[0].clone()));
+        assert_eq!(location, expected.map(|url| (308, format!("Location: {url}"))), "{port} {path}");
+    };
+    check(80, "/a?b=c", "", Some("https://a.example/a?b=c"));
+    check(8080, "/", "", Some("https://a.example/"));
+    check(443, "/a", "", None);
+    check(80, "/a", "\nX-Forwarded-Proto: https", None);
+    check(80, "/.well-known/acme-challenge/token", "", None);
+    check(80, "/x/../.well-known/acme-challenge/token", "", None);
+    check(80, "/.well-known/acme-challenge/../x", "", Some("https://a.example/.well-known/x"));
+}
+
+#[test]
+fn the_location_may_be_relative_or_a_text_with_variables() {
+    check(80, json!({ "path": { "full": "/app" }, "relative": true }), "/app?a=1");
+    let url = json!({ "url": "https://$host/x$request_uri", "status": 301 });
+    check(8080, url, "https://example.org/x/foo/bar?a=1");
+    check(80, json!({ "url": "https://b.example/" }), "https://b.example/");
+}
+
+#[test]
+fn the_last_slash_is_cut_if_there_is_no_query() {
+    let check = |path: &str, expected: &str| {
+        let actions = json!({ "redirect": { "scheme": "https", "path": "trim_slash" } });
+        let answered = run(80, actions, &format!("GET {path}\nHost: a.example"), &[]).answered.unwrap();
+        assert_eq!(answered.1, [format!("Location: https://a.example{expected}")]);
+    };
+    check("/a/", "/a");
+    check("/", "");
+    check("/a", "/a");
+    check("/a/?b", "/a/?b");
+}
+
+#[test]
+fn whole_paths_limit_a_redirect() {
+    let redirect = json!({ "when": { "paths": ["/"] }, "url": "/app" });
+    for (path, is_redirected) in [("/", true), ("/?a", true), ("/a", false)] {
+        let request = format!("GET {path}\nHost: a");
+        let outcome = run(80, json!({ "redirect": redirect }), &request, &[]);
+        assert_eq!(outcome.answered.is_some(), is_redirected, "{path}");
+    }
+}
+
+#[test]
 fn a_path_never_names_another_host() {
     let answered = run(80, json!({ "redirect": {} }), "GET //evil.example/x\nHost: ", &[]).answered.unwrap();
     assert_eq!(answered.1, ["Location: /evil.example/x"]);

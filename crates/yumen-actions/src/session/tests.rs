@@ -58,7 +58,8 @@ fn a_session_ends_by_its_longest_life() {
 fn a_session_is_carried_by_a_cookie_or_a_field() {
     let check = |members: Value, is_secure: bool, expected: (&str, &str)| {
         let spec = spec(members);
-        let (name, value) = response_field(&spec, "v", is_secure);
+        let client = CookieClient { is_secure, now_s: 784_111_777, ..CookieClient::default() };
+        let (name, value) = response_field(&spec, "v", client);
         assert_eq!((name, &*value), expected);
     };
     check(json!({}), false, ("Set-Cookie", "s=v; Path=/; HttpOnly"));
@@ -71,4 +72,37 @@ fn a_session_is_carried_by_a_cookie_or_a_field() {
     let expected = "s=v; Path=/a; Domain=a.example; Max-Age=10; Secure; SameSite=Lax";
     check(all, false, ("Set-Cookie", expected));
     check(json!({"kind": "header"}), true, ("s", "v"));
+    let expected = "s=v; Path=/; Expires=Sun, 06 Nov 1994 08:50:37 GMT; HttpOnly";
+    check(json!({"cookie": {"expires_s": 60}}), false, ("Set-Cookie", expected));
+}
+
+#[test]
+fn a_browser_that_rejects_the_attribute_does_not_get_it() {
+    let check = |agent: &str, expected: bool| {
+        let spec = spec(json!({"cookie": {"same_site": "none_if_supported"}}));
+        let client = CookieClient { agent: agent.as_bytes(), ..CookieClient::default() };
+        let (_, value) = response_field(&spec, "v", client);
+        assert_eq!(value.ends_with("; SameSite=None"), expected, "{agent}");
+    };
+    check("", true);
+    check("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/61.0.3163.100 Safari/537.36", false);
+    check("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/120.0.0.0 Safari/537.36", true);
+    check("Mozilla/5.0 (iPhone; CPU iPhone OS 12_1 like Mac OS X) AppleWebKit/605.1.15 Version/12.0", false);
+    check(
+        "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_14_6) AppleWebKit/605.1.15 Version/13.0 Safari/605.1.15",
+        false,
+    );
+    check(
+        "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 Version/17.0 Safari/605.1.15",
+        true,
+    );
+}
+
+#[test]
+fn a_key_of_a_session_is_read_as_written() {
+    let session = HashedSession { key: 7, backend: u64::MAX };
+    assert_eq!(HashedSession::decode(session.encode().as_bytes()), Some(session));
+    for broken in ["", ".", "7.8", "+000000000000007.ffffffffffffffff", "000000000000000g.ffffffffffffffff"] {
+        assert_eq!(HashedSession::decode(broken.as_bytes()), None, "{broken}");
+    }
 }

@@ -43,6 +43,33 @@ pub struct KubernetesConfig {
     /// Whether statuses, Services and EndpointSlices are written. Off, the gateway serves beside another controller of
     /// the same classes without a conflict.
     pub take_over: bool,
+    /// Ingresses.
+    pub ingress: IngressConfig,
+}
+
+/// Ingresses, which are served by the rules of ingress-nginx.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct IngressConfig {
+    /// Whether Ingresses are served.
+    pub enabled: bool,
+    /// Whether statuses of Ingresses are written whose class belongs to ingress-nginx. Off, the gateway serves them
+    /// beside a running ingress-nginx without a conflict.
+    pub take_over: bool,
+    /// The port for http, opened while an Ingress is served.
+    #[schemars(range(min = 1))]
+    pub http_port: u16,
+    /// The port for https, opened while an Ingress is served.
+    #[schemars(range(min = 1))]
+    pub https_port: u16,
+    /// Flags of ingress-nginx, such as `--configmap=ingress-nginx/ingress-nginx-controller`.
+    pub flags: Vec<String>,
+}
+
+impl Default for IngressConfig {
+    fn default() -> Self {
+        IngressConfig { enabled: true, take_over: false, http_port: 80, https_port: 443, flags: Vec::new() }
+    }
 }
 
 /// How clients reach the listeners of Gateways.
@@ -74,6 +101,7 @@ impl Default for KubernetesConfig {
             start_wait_ms: 5000,
             linger_s: 15,
             take_over: true,
+            ingress: IngressConfig::default(),
         }
     }
 }
@@ -95,6 +123,10 @@ impl KubernetesConfig {
             let found = format!("\"{}\" is no type of Services", self.service_type);
             problems
                 .push(problem("kubernetes.service_type", found).hint("LoadBalancer, NodePort or ClusterIP"));
+        }
+        if self.ingress.http_port == self.ingress.https_port {
+            let found = format!("{} is the port for http, too", self.ingress.https_port);
+            problems.push(problem("kubernetes.ingress.https_port", found).hint("write another port"));
         }
         for (at, address) in self.publish_addresses.iter().enumerate() {
             if address.is_empty() || address.contains(['/', ' ']) {

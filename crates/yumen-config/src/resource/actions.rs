@@ -3,14 +3,18 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use super::access::{self, AccessSpec, AuthRequestSpec};
 use super::common::{self, ResourceId};
+use super::reply_actions::{
+    self, ErrorResponsesSpec, ForwardedFieldsSpec, HstsSpec, ResponseRewriteSpec, RouteLimitsSpec,
+};
 use crate::schema::InvalidSettings;
 
 /// Names and values of fields, in order.
 pub type FieldPairs = Vec<(String, String)>;
 
-/// Native actions. The order is fixed: `cors` and a `redirect` of stage `first` run before authentication; the others
-/// run after all plugins of the access phase, in the order of the members.
+/// Native actions. The order is fixed: `cors`, a `redirect` of stage `first` and conditions on client certificates run
+/// before authentication; the others run after all plugins of the access phase, `access` and `external_auth` first.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(extend("minProperties" = 1))]
@@ -21,6 +25,8 @@ pub struct RouteActionsSpec {
     pub respond: Option<RespondSpec>,
     /// Cross-origin resource sharing, by the rules of the Gateway API.
     pub cors: Option<CorsSpec>,
+    /// Access rules: address lists, passwords, client certificates.
+    pub access: Option<AccessSpec>,
     /// A service that decides about each request.
     pub external_auth: Option<ExternalAuthSpec>,
     /// Edits of the fields of requests.
@@ -32,6 +38,18 @@ pub struct RouteActionsSpec {
     pub mirrors: Option<Vec<MirrorSpec>>,
     /// Edits of the fields of responses.
     pub response_fields: Option<FieldEditsSpec>,
+    /// Rewrites of cookies and locations in responses.
+    pub response_rewrite: Option<ResponseRewriteSpec>,
+    /// `Strict-Transport-Security` on responses over TLS.
+    pub hsts: Option<HstsSpec>,
+    /// Error responses: their form, and pages of another upstream.
+    pub errors: Option<ErrorResponsesSpec>,
+    /// The fields that describe the client to the upstream, in place of the gateway's.
+    pub forwarded_fields: Option<ForwardedFieldsSpec>,
+    /// Bounds of requests and responses.
+    pub limits: Option<RouteLimitsSpec>,
+    /// Whether the access log has lines for requests of this route; absent means yes.
+    pub access_log: Option<bool>,
 }
 
 /// Edits of fields, in the order `remove`, `set`, `add`. Names ignore case.
@@ -48,9 +66,12 @@ pub struct FieldEditsSpec {
     /// Names of fields to remove.
     #[schemars(inner(length(min = 1, max = 256)), length(min = 1))]
     pub remove: Option<Vec<String>>,
+    /// Whether values may have variables, such as `$remote_addr`. A field of `set` and `add` with an empty value is not
+    /// sent then.
+    pub variables: bool,
 }
 
-fn pairs_schema(_: &mut SchemaGenerator) -> Schema {
+pub(super) fn pairs_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "minItems": 1,
@@ -97,9 +118,33 @@ pub struct RedirectSpec {
     pub port: Option<u16>,
     /// The path of the location.
     pub path: Option<PathEditSpec>,
+    /// The whole location, in place of its parts; may have variables.
+    #[schemars(length(min = 1, max = 4096))]
+    pub url: Option<String>,
+    /// The requests that are redirected; absent means all. The other actions apply to the rest.
+    pub when: Option<RedirectWhenSpec>,
+    /// Whether the location is a path without scheme and host.
+    #[serde(default)]
+    pub relative: bool,
     /// Whether the location has the query of the request.
     #[serde(default = "common::yes")]
     pub keep_query: bool,
+}
+
+/// The requests that are redirected: those that fulfil all conditions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("minProperties" = 1))]
+pub struct RedirectWhenSpec {
+    /// The scheme of the client's request.
+    #[schemars(extend("enum" = ["http", "https"]))]
+    pub scheme: Option<String>,
+    /// The whole decoded paths that are redirected; absent means all.
+    #[schemars(inner(length(min = 1, max = 4096), regex(pattern = r"^\/")), length(min = 1))]
+    pub paths: Option<Vec<String>>,
+    /// Beginnings of decoded paths that are not redirected, such as `/.well-known/acme-challenge`.
+    #[schemars(inner(length(min = 1, max = 4096), regex(pattern = r"^\/")), length(min = 1))]
+    pub exempt_paths: Option<Vec<String>>,
 }
 
 fn found() -> u16 {
@@ -133,6 +178,8 @@ pub enum PathEditSpec {
         #[schemars(length(max = 4096))]
         to: String,
     },
+    /// The path without its last slash, if the request has no query.
+    TrimSlash,
 }
 
 /// A fixed response.
@@ -204,6 +251,8 @@ pub struct ExternalAuthSpec {
     /// The protocol of the service.
     #[serde(default)]
     pub protocol: ExternalAuthProtocol,
+    /// An authorization request with the semantics of NGINX, in place of those of `protocol`.
+    pub nginx: Option<AuthRequestSpec>,
     /// Prefix of the path of requests to the service; only for `http`.
     #[schemars(length(min = 1, max = 4096), regex(pattern = r"^\/"))]
     pub path: Option<String>,
@@ -211,7 +260,8 @@ pub struct ExternalAuthSpec {
     /// none for `http`.
     #[schemars(inner(length(min = 1, max = 256)))]
     pub allowed_headers: Option<Vec<String>>,
-    /// Response fields of the service that the upstream receives; absent means all. Only for `http`.
+    /// Response fields of the service that the upstream receives; absent means all, and none with `nginx`. Not for
+    /// `grpc`.
     #[schemars(inner(length(min = 1, max = 256)))]
     pub allowed_response_headers: Option<Vec<String>>,
     /// The most bytes of the request body that the service receives; 0 means no body. The request waits for its whole
@@ -276,7 +326,8 @@ pub(super) fn is_token(text: &str) -> bool {
 
 /// Applies the rules beyond the schema.
 pub(super) fn settle(actions: &RouteActionsSpec) -> Result<(), InvalidSettings> {
-    let answering = [("redirect", actions.redirect.is_some()), ("respond", actions.respond.is_some())];
+    let redirects_all = actions.redirect.as_ref().is_some_and(|redirect| redirect.when.is_none());
+    let answering = [("redirect", redirects_all), ("respond", actions.respond.is_some())];
     let mut answering = answering.into_iter().filter(|(_, is_written)| *is_written).map(|(name, _)| name);
     if let Some(first) = answering.next() {
         let is_rewritten = actions.rewrite.is_some().then_some("rewrite");
@@ -297,6 +348,7 @@ pub(super) fn settle(actions: &RouteActionsSpec) -> Result<(), InvalidSettings> 
     check_edits(actions.request_fields.as_ref(), "request_fields")?;
     check_edits(actions.response_fields.as_ref(), "response_fields")?;
     check_rewrite(actions.rewrite.as_ref())?;
+    settle_nginx(actions)?;
     for (at, mirror) in actions.mirrors.iter().flatten().enumerate() {
         if mirror.numerator > mirror.denominator {
             let message = format!("{} of {} is more than all", mirror.numerator, mirror.denominator);
@@ -306,7 +358,63 @@ pub(super) fn settle(actions: &RouteActionsSpec) -> Result<(), InvalidSettings> 
     Ok(())
 }
 
+/// Applies the rules of the members that NGINX's semantics need.
+fn settle_nginx(actions: &RouteActionsSpec) -> Result<(), InvalidSettings> {
+    if let Some(auth) = &actions.external_auth {
+        check_external_auth(auth).map_err(|invalid| invalid.under("external_auth"))?;
+    }
+    if let Some(written) = &actions.access {
+        access::settle(written, actions.external_auth.is_some())
+            .map_err(|invalid| invalid.under("access"))?;
+    }
+    if let Some(rewrite) = &actions.response_rewrite {
+        reply_actions::settle_rewrite(rewrite).map_err(|invalid| invalid.under("response_rewrite"))?;
+    }
+    if let Some(limits) = &actions.limits {
+        reply_actions::settle_limits(limits).map_err(|invalid| invalid.under("limits"))?;
+    }
+    if let Some(errors) = &actions.errors {
+        reply_actions::settle_errors(errors).map_err(|invalid| invalid.under("errors"))?;
+    }
+    Ok(())
+}
+
+fn check_external_auth(auth: &ExternalAuthSpec) -> Result<(), InvalidSettings> {
+    let Some(nginx) = &auth.nginx else { return Ok(()) };
+    let unused = [
+        ("protocol", auth.protocol == ExternalAuthProtocol::Grpc),
+        ("path", auth.path.is_some()),
+        ("allowed_headers", auth.allowed_headers.is_some()),
+        ("body_bytes_max", auth.body_bytes_max != 0),
+    ];
+    if let Some((member, _)) = unused.into_iter().find(|(_, is_written)| *is_written) {
+        return Err(InvalidSettings::at(member, "has no effect beside `nginx`").hint("remove it"));
+    }
+    access::settle_request(nginx).map_err(|invalid| invalid.under("nginx"))
+}
+
 fn check_redirect(redirect: &RedirectSpec) -> Result<(), InvalidSettings> {
+    let parts = [
+        ("scheme", redirect.scheme.is_some()),
+        ("host", redirect.host.is_some()),
+        ("port", redirect.port.is_some()),
+        ("path", redirect.path.is_some()),
+        ("relative", redirect.relative),
+    ];
+    let unused = match (&redirect.url, redirect.relative) {
+        (Some(_), _) => Some(("url", &parts[..])),
+        (None, true) => Some(("relative", &parts[..3])),
+        (None, false) => None,
+    };
+    if let Some((winner, parts)) = unused
+        && let Some((part, _)) = parts.iter().find(|(_, is_written)| *is_written)
+    {
+        let message = format!("has no effect beside `{winner}`");
+        return Err(InvalidSettings::at(*part, message).hint("remove one of the two"));
+    }
+    if redirect.url.as_deref().is_some_and(|url| url.chars().any(|one| one.is_control() || one == ' ')) {
+        return Err(InvalidSettings::at("url", "has a space or a control character"));
+    }
     if let Some(host) = redirect.host.as_deref().filter(|host| !is_host(host)) {
         return Err(InvalidSettings::at("host", format!("\"{host}\" is no host name or address"))
             .hint("write the host alone, and the port as `port`"));
@@ -407,7 +515,7 @@ pub(super) fn check_edits(edits: Option<&FieldEditsSpec>, member: &str) -> Resul
     Ok(())
 }
 
-fn check_pairs(pairs: Option<&FieldPairs>, member: &str) -> Result<(), InvalidSettings> {
+pub(super) fn check_pairs(pairs: Option<&FieldPairs>, member: &str) -> Result<(), InvalidSettings> {
     for (at, (name, value)) in pairs.into_iter().flatten().enumerate() {
         let path = format!("{member}[{at}]");
         check_name(name).map_err(|message| InvalidSettings::at(path.clone(), message))?;

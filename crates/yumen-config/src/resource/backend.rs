@@ -24,6 +24,39 @@ pub struct BackendSpec {
     pub status: Option<u16>,
     /// Actions on the requests of this share, after those of the route.
     pub actions: Option<BackendActionsSpec>,
+    /// Rules that select or exclude this backend ahead of the weights. Without an endpoint that serves, the backend is
+    /// left out.
+    pub canary: Option<CanarySpec>,
+}
+
+/// Rules that select or exclude a backend ahead of the weights: first the field, then the cookie.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CanarySpec {
+    /// A request field that selects or excludes the backend.
+    pub header: Option<CanaryHeaderSpec>,
+    /// A cookie with `always` or `never`.
+    #[schemars(length(min = 1, max = 256))]
+    pub cookie: Option<String>,
+    /// Whether the rules also apply to clients of a session. Otherwise those stay at the backend of their session.
+    #[serde(default)]
+    pub ignores_session: bool,
+}
+
+/// A request field that selects or excludes a backend. Without `value` and `pattern`, `always` selects it and `never`
+/// excludes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CanaryHeaderSpec {
+    /// The name of the field.
+    #[schemars(length(min = 1, max = 256))]
+    pub name: String,
+    /// The value that selects the backend; others leave the choice to the following rules.
+    #[schemars(length(max = 4096))]
+    pub value: Option<String>,
+    /// A pattern of values that select the backend; others leave the choice to the following rules.
+    #[schemars(length(min = 1, max = 4096))]
+    pub pattern: Option<String>,
 }
 
 fn one() -> u32 {
@@ -95,6 +128,8 @@ pub enum SameSiteSpec {
     Strict,
     Lax,
     None,
+    /// `None`, left out for browsers that reject it.
+    NoneIfSupported,
 }
 
 /// Attributes of a session cookie.
@@ -115,6 +150,9 @@ pub struct CookieAttributes {
     pub http_only: bool,
     /// `SameSite`.
     pub same_site: Option<SameSiteSpec>,
+    /// `Expires`, in seconds from the response on.
+    #[schemars(range(min = 1))]
+    pub expires_s: Option<u64>,
 }
 
 /// Session persistence: requests of one session go to one endpoint.
@@ -138,12 +176,17 @@ pub struct SessionSpec {
     /// The object that a session binds to.
     #[serde(default)]
     pub mode: SessionMode,
+    /// Whether a session moves for good when its endpoint fails. Otherwise only the failed request goes elsewhere, as
+    /// long as the endpoint exists.
+    #[serde(default = "common::yes")]
+    pub change_on_failure: bool,
 }
 
 /// Applies the rules of a route's backends, retries and session beyond the schema.
 pub(super) fn settle(route: &RouteSpec) -> Result<(), InvalidSettings> {
     let targets = [("upstream", route.upstream.is_some()), ("upstream_id", route.upstream_id.is_some())];
     check_targets(route.backends.as_deref(), targets)?;
+    check_canary(route)?;
     for (at, backend) in route.backends.iter().flatten().enumerate() {
         let Some(actions) = &backend.actions else { continue };
         check_actions(actions).map_err(|invalid| invalid.under(&format!("backends[{at}].actions")))?;
@@ -152,6 +195,36 @@ pub(super) fn settle(route: &RouteSpec) -> Result<(), InvalidSettings> {
         check_session(session).map_err(|invalid| invalid.under("session"))?;
     }
     Ok(())
+}
+
+/// Refuses canary rules without effect, or that contradict each other.
+fn check_canary(route: &RouteSpec) -> Result<(), InvalidSettings> {
+    let backends = route.backends.iter().flatten().enumerate();
+    let mut with_rules = backends.filter_map(|(at, backend)| Some((at, backend.canary.as_ref()?)));
+    let Some((at, canary)) = with_rules.next() else { return Ok(()) };
+    let path = |member: &str, at: usize| format!("backends[{at}].canary{member}");
+    if let Some((second, _)) = with_rules.next() {
+        let message = format!("backends[{at}] has rules already");
+        return Err(InvalidSettings::at(path("", second), message).hint("write rules for one backend"));
+    }
+    if route.backends.as_ref().is_some_and(|backends| backends.len() < 2) {
+        let message = "has no effect: the route has no other backend";
+        return Err(InvalidSettings::at(path("", at), message).hint("add one, or remove the rules"));
+    }
+    if canary.ignores_session && route.session.is_none() {
+        let message = "has no effect: the route has no `session`";
+        return Err(InvalidSettings::at(path(".ignores_session", at), message).hint("remove it"));
+    }
+    let Some(header) = &canary.header else { return Ok(()) };
+    if !actions::is_token(&header.name) {
+        let message = format!("\"{}\" is no name of a field", header.name);
+        return Err(InvalidSettings::at(path(".header.name", at), message));
+    }
+    match header.value.is_some() && header.pattern.is_some() {
+        true => Err(InvalidSettings::at(path(".header.pattern", at), "has no effect beside `value`")
+            .hint("remove one of the two")),
+        false => Ok(()),
+    }
 }
 
 fn check_actions(actions: &BackendActionsSpec) -> Result<(), InvalidSettings> {
@@ -171,6 +244,9 @@ fn check_session(session: &SessionSpec) -> Result<(), InvalidSettings> {
         return Err(InvalidSettings::at("is_permanent", "a permanent session requires `max_age_s`"));
     }
     let is_cookie = session.kind == SessionKind::Cookie;
+    if !is_cookie && session.mode == SessionMode::Hash {
+        return Err(InvalidSettings::at("mode", "`hash` requires `kind` cookie"));
+    }
     match (is_cookie, session.cookie.is_some(), session.is_permanent) {
         (false, true, _) => Err(InvalidSettings::at("cookie", "has no effect with `kind` header")),
         (false, _, true) => Err(InvalidSettings::at("is_permanent", "has no effect with `kind` header")),
@@ -196,6 +272,11 @@ pub(super) fn settle_stream(
     others: [(&str, bool); 2],
 ) -> Result<(), InvalidSettings> {
     check_targets(backends, others)?;
+    let with_canary = backends.into_iter().flatten().position(|backend| backend.canary.is_some());
+    if let Some(at) = with_canary {
+        let message = "a stream has no fields: rules have no effect";
+        return Err(InvalidSettings::at(format!("backends[{at}].canary"), message).hint("remove it"));
+    }
     let with_actions = backends.into_iter().flatten().position(|backend| backend.actions.is_some());
     match with_actions {
         Some(at) => {

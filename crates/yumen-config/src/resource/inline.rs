@@ -38,13 +38,14 @@ pub fn upstreams_in_split(settings: &Value) -> Found<'_> {
     found
 }
 
-/// The upstreams that native members of an object name: its backends, mirrors and authorization service.
+/// The upstreams that native members of an object name: its backends, mirrors, authorization service and error pages.
 pub fn native_upstream_ids(object: &Map<String, Value>) -> impl Iterator<Item = &Map<String, Value>> {
     let backends = object.get("backends").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let actions = object.get("actions");
     let mirrors = actions.map_or(&[][..], |actions| list(actions, "mirrors"));
     let service = actions.and_then(|actions| actions.get("external_auth"));
-    backends.iter().chain(mirrors).chain(service).filter_map(Value::as_object)
+    let pages = actions.and_then(|actions| actions.get("errors")?.get("pages"));
+    backends.iter().chain(mirrors).chain(service).chain(pages).filter_map(Value::as_object)
 }
 
 fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {

@@ -76,6 +76,10 @@ pub struct ScopeTlsSpec {
     /// Whether a server name without a certificate gets the node's own. Otherwise its handshake fails.
     #[serde(default)]
     pub default_certificate: bool,
+    /// Whether requests for a host of the scope are served on connections whose server name is another one, or absent.
+    /// Otherwise they get 421. Without effect beside `client`, which is verified by server name.
+    #[serde(default)]
+    pub any_server_name: bool,
 }
 
 /// Whether the gateway ends TLS.
@@ -142,6 +146,7 @@ fn settle(scope: &mut ScopeSpec) -> Result<(), InvalidSettings> {
         ("tls.versions", tls.versions.is_some()),
         ("tls.ciphers", tls.ciphers.is_some()),
         ("tls.default_certificate", tls.default_certificate),
+        ("tls.any_server_name", tls.any_server_name),
     ];
     match unused.into_iter().find(|(_, is_written)| *is_written) {
         Some((path, _)) => {

@@ -16,7 +16,11 @@ pub(crate) struct SectionKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum UpstreamFlavor {
     Http,
+    /// HTTP over TLS by an annotation of an Ingress.
+    Https,
     Grpc,
+    /// gRPC over TLS by an annotation of an Ingress.
+    Grpcs,
     Tcp,
     /// TLS of the client, passed on as it is.
     Sealed,
@@ -34,6 +38,8 @@ pub(crate) enum UpstreamSource {
     ApisixAddress,
     /// The external nodes of an ApisixUpstream, whose name is in place of the Service's.
     External,
+    /// A Service with the settings of the first Ingress that names it.
+    Ingress,
 }
 
 /// Identity of an upstream: one port of a Service, in one use. The unit of the key exists while a route names it.
@@ -44,7 +50,8 @@ pub(crate) struct UpstreamKey {
     pub(crate) port: u16,
     pub(crate) flavor: UpstreamFlavor,
     pub(crate) source: UpstreamSource,
-    /// The Gateway whose client certificate the backend is shown, for backends with TLS.
+    /// The Gateway whose client certificate the backend is shown; the Ingress with settings of TLS; the ConfigMap of a
+    /// TCP port that sends PROXY headers.
     pub(crate) gateway: Option<ObjectKey>,
 }
 
@@ -60,7 +67,9 @@ impl fmt::Display for UpstreamKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flavor = match self.flavor {
             UpstreamFlavor::Http => "http",
+            UpstreamFlavor::Https => "https",
             UpstreamFlavor::Grpc => "grpc",
+            UpstreamFlavor::Grpcs => "grpcs",
             UpstreamFlavor::Tcp => "tcp",
             UpstreamFlavor::Sealed => "sealed",
             UpstreamFlavor::Udp => "udp",
@@ -69,6 +78,7 @@ impl fmt::Display for UpstreamKey {
             UpstreamSource::Policies => "svc",
             UpstreamSource::Apisix => "apisix",
             UpstreamSource::ApisixAddress => "apisix-address",
+            UpstreamSource::Ingress => "ingress",
             UpstreamSource::External => return write!(f, "{}/{}!external", self.namespace, self.service),
         };
         write!(f, "{}/{}!{part}!{}.{flavor}", self.namespace, self.service, self.port)?;

@@ -8,9 +8,10 @@ use yumen_base::problem::Problem;
 
 use crate::delta::{ObjectIntent, ObjectPath};
 use crate::derived::{
-    GatewayReport, ParentOutput, PolicyOutput, RouteKindConflicts, SectionKey, SharedPortTable,
-    StreamRouteCandidate, UpstreamKey,
+    GatewayReport, IngressGroup, IngressMember, ParentOutput, ParsedIngress, PolicyOutput, RouteKindConflicts,
+    SectionKey, SharedPortTable, StreamRouteCandidate, UpstreamKey,
 };
+use crate::ingress_nginx::ControllerSettings;
 use crate::model::ObjectKey;
 use crate::resources::{ResourceName, TranslatedKind};
 use crate::status::StatusDraft;
@@ -32,6 +33,8 @@ pub(crate) struct UnitOutput {
     pub(crate) plugin_sets: BTreeSet<ObjectKey>,
     /// Policies that the resources follow or refuse by, with the Gateway of the route.
     pub(crate) policies: BTreeSet<PolicyUse>,
+    /// Groups that the Ingress of the unit belongs to.
+    pub(crate) groups: BTreeSet<(IngressGroup, IngressMember)>,
     /// Listeners that routes attach to, by Gateway or ListenerSet.
     pub(crate) parents: BTreeMap<ObjectKey, Arc<ParentOutput>>,
     /// The result for units of higher rank.
@@ -62,4 +65,6 @@ pub(crate) enum DerivedOutput {
     Policy(Arc<PolicyOutput>),
     Stream(Arc<StreamRouteCandidate>),
     RouteKinds(Arc<RouteKindConflicts>),
+    IngressDefaults(Arc<ControllerSettings>),
+    Ingress(Arc<ParsedIngress>),
 }

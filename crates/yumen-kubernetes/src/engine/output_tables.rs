@@ -11,7 +11,7 @@ use super::owned_table::OwnedTable;
 use super::read_key::ReadKey;
 use super::unit::TranslationUnit;
 use crate::delta::{ObjectIntent, ObjectPath};
-use crate::derived::{ParentOutput, SectionKey, UpstreamKey};
+use crate::derived::{IngressGroup, IngressMember, ParentOutput, SectionKey, UpstreamKey};
 use crate::model::{ClusterKind, ObjectKey};
 use crate::resources::ResourceName;
 use crate::status::StatusDraft;
@@ -25,6 +25,7 @@ pub(super) struct OutputTables {
     pub(super) derived: HashMap<TranslationUnit, DerivedOutput>,
     pub(super) attached: BTreeMap<SectionKey, BTreeSet<ObjectKey>>,
     pub(super) policy_users: BTreeMap<ObjectKey, BTreeMap<ObjectKey, usize>>,
+    pub(super) ingress_groups: BTreeMap<IngressGroup, BTreeSet<IngressMember>>,
     upstreams: BTreeMap<UpstreamKey, usize>,
     plugin_sets: BTreeMap<ObjectKey, usize>,
     problems: BTreeMap<TranslationUnit, Vec<Problem>>,
@@ -43,6 +44,7 @@ pub(super) struct OutputKeys {
     upstreams: Box<[UpstreamKey]>,
     plugin_sets: Box<[ObjectKey]>,
     policies: Box<[super::output::PolicyUse]>,
+    groups: Box<[(IngressGroup, IngressMember)]>,
 }
 
 /// The consequences of a new output.
@@ -72,6 +74,7 @@ impl OutputTables {
             upstreams: output.upstreams.iter().cloned().collect(),
             plugin_sets: output.plugin_sets.iter().cloned().collect(),
             policies: output.policies.iter().cloned().collect(),
+            groups: output.groups.iter().cloned().collect(),
         };
         replace_owned(&mut self.resources, unit, &before.resources, output.resources);
         replace_owned(&mut self.statuses, unit, &before.statuses, output.statuses);
@@ -85,6 +88,7 @@ impl OutputTables {
         let sets = count_uses(&mut self.plugin_sets, &before.plugin_sets, &keys.plugin_sets);
         changes.units.extend(sets.into_iter().map(TranslationUnit::PluginSet));
         self.replace_policies(&before, &keys, &mut changes);
+        self.replace_groups(&before.groups, &keys.groups, &mut changes);
         self.replace_problems(unit, output.problems);
         (keys, changes)
     }
@@ -102,6 +106,11 @@ impl OutputTables {
     /// Whether a TCPRoute or UDPRoute is attached to the section.
     pub(super) fn has_stream_routes(&self, section: &SectionKey) -> bool {
         self.attached.get(section).is_some_and(|routes| routes.iter().any(is_stream_route))
+    }
+
+    /// Whether an Ingress belongs to the group.
+    pub(super) fn has_ingresses(&self, group: &IngressGroup) -> bool {
+        self.ingress_groups.contains_key(group)
     }
 
     /// The problems of all units, if they changed since the last call.
@@ -172,6 +181,40 @@ impl OutputTables {
             }
             if differs {
                 changes.facts.push(ReadKey::PolicyUsers(used.policy.clone()));
+            }
+        }
+    }
+
+    fn replace_groups(
+        &mut self,
+        before: &[(IngressGroup, IngressMember)],
+        after: &[(IngressGroup, IngressMember)],
+        changes: &mut OutputChanges,
+    ) {
+        for entry in difference(before, after).chain(difference(after, before)) {
+            let (group, member) = entry;
+            let members = self.ingress_groups.entry(group.clone()).or_default();
+            let first = members.first().cloned();
+            if after.binary_search(entry).is_ok() {
+                members.insert(member.clone());
+            } else {
+                members.remove(member);
+            }
+            if members.first() != first.as_ref() {
+                changes.facts.push(ReadKey::FirstIngress(group.clone()));
+            }
+            if members.is_empty() {
+                self.ingress_groups.remove(group);
+            }
+            changes.facts.push(ReadKey::Ingresses(group.clone()));
+            match group {
+                IngressGroup::Host(host) => changes.units.push(TranslationUnit::IngressHost(host.clone())),
+                // The default server exists beside any other host.
+                IngressGroup::Served => {
+                    changes.units.push(TranslationUnit::IngressListeners);
+                    changes.units.push(TranslationUnit::IngressHost("".into()));
+                }
+                IngressGroup::Alias(_) | IngressGroup::Service { .. } => {}
             }
         }
     }

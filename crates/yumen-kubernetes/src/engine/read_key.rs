@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::unit::TranslationUnit;
-use crate::derived::SectionKey;
+use crate::derived::{IngressGroup, SectionKey};
 use crate::model::{ClusterKind, ClusterObject, ObjectBody, ObjectKey, ParentReference};
 
 /// A fact that a unit read. A change of the fact runs the unit again.
@@ -25,6 +25,10 @@ pub(crate) enum ReadKey {
     Attached(SectionKey),
     /// The Gateways whose routes use a policy.
     PolicyUsers(ObjectKey),
+    /// The Ingresses of a group.
+    Ingresses(IngressGroup),
+    /// The first Ingress of a group.
+    FirstIngress(IngressGroup),
 }
 
 /// A set of objects that share a member.

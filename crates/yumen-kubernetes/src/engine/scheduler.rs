@@ -16,6 +16,7 @@ use super::tracked_view::TrackedView;
 use super::unit::TranslationUnit;
 use crate::certificates::CertificateInspector;
 use crate::delta::{DesiredObject, TranslationDelta};
+use crate::derived::IngressGroup;
 use crate::model::{ClusterChange, ClusterKind, ClusterObject, ObjectKey};
 use crate::ports::PortAllocator;
 use crate::resources::{ResourceChange, ResourceName, TranslatedResource};
@@ -70,7 +71,7 @@ impl TranslationEngine {
             tables: OutputTables::default(),
             units: HashMap::new(),
             readers: HashMap::new(),
-            marked: BTreeSet::from([TranslationUnit::SharedPorts, TranslationUnit::SharedPlugins]),
+            marked: BTreeSet::from(TranslationUnit::PERMANENT),
             wanted: BTreeMap::new(),
             wanted_changes: BTreeSet::new(),
             undecodable: BTreeMap::new(),
@@ -155,11 +156,8 @@ impl TranslationEngine {
     /// Whether nothing of removed objects is left.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
-        let is_shared = |unit: &TranslationUnit| {
-            matches!(unit, TranslationUnit::SharedPorts | TranslationUnit::SharedPlugins)
-        };
-        self.units.keys().all(is_shared)
-            && self.readers.values().flatten().all(is_shared)
+        self.units.keys().all(TranslationUnit::is_permanent)
+            && self.readers.values().flatten().all(TranslationUnit::is_permanent)
             && self.wanted.is_empty()
     }
 
@@ -210,7 +208,15 @@ impl TranslationEngine {
 
     fn exists(&self, unit: &TranslationUnit) -> bool {
         match unit {
-            TranslationUnit::SharedPorts | TranslationUnit::SharedPlugins => true,
+            unit if unit.is_permanent() => true,
+            // The default server exists beside any other host.
+            TranslationUnit::IngressListeners => self.tables.has_ingresses(&IngressGroup::Served),
+            TranslationUnit::IngressHost(host) if host.is_empty() => {
+                self.tables.has_ingresses(&IngressGroup::Served)
+            }
+            TranslationUnit::IngressHost(host) => {
+                self.tables.has_ingresses(&IngressGroup::Host(host.clone()))
+            }
             TranslationUnit::PluginSet(key) => self.tables.is_plugin_set_named(key),
             TranslationUnit::StreamSection(section) => self.tables.has_stream_routes(section),
             TranslationUnit::ServicePort(key) => self.tables.is_upstream_named(key),

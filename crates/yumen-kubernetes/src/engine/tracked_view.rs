@@ -14,9 +14,10 @@ use super::scheduler::TranslationContext;
 use super::unit::TranslationUnit;
 use crate::certificates::CertificateInspector;
 use crate::derived::{
-    GatewayReport, ParentOutput, PolicyOutput, RouteKindConflicts, SectionKey, SharedPortTable,
-    StreamRouteCandidate,
+    GatewayReport, IngressGroup, IngressMember, ParentOutput, ParsedIngress, PolicyOutput, RouteKindConflicts,
+    SectionKey, SharedPortTable, StreamRouteCandidate,
 };
+use crate::ingress_nginx::ControllerSettings;
 use crate::model::{
     ClusterKind, ConfigMapObject, LabelMap, LeanObject, NamespaceObject, ObjectKey, SecretObject,
 };
@@ -252,6 +253,40 @@ impl<'t> TrackedView<'t> {
     pub(crate) fn policy_users(&self, policy: &ObjectKey) -> impl Iterator<Item = &'t ObjectKey> + use<'t> {
         self.record(ReadKey::PolicyUsers(policy.clone()));
         self.tables.policy_users.get(policy).into_iter().flat_map(|users| users.keys())
+    }
+
+    /// The Ingresses of a group, in their order. For units after Ingresses.
+    pub(crate) fn ingresses(
+        &self,
+        group: &IngressGroup,
+    ) -> impl ExactSizeIterator<Item = &'t IngressMember> + use<'t> {
+        static NONE: BTreeSet<IngressMember> = BTreeSet::new();
+        self.record(ReadKey::Ingresses(group.clone()));
+        let members: &'t BTreeSet<IngressMember> = self.tables.ingress_groups.get(group).unwrap_or(&NONE);
+        members.iter()
+    }
+
+    /// The first Ingress of a group. For units after Ingresses.
+    pub(crate) fn first_ingress(&self, group: &IngressGroup) -> Option<&'t Arc<ParsedIngress>> {
+        self.record(ReadKey::FirstIngress(group.clone()));
+        let first = self.tables.ingress_groups.get(group).and_then(BTreeSet::first)?;
+        self.parsed_ingress(&first.key())
+    }
+
+    /// A served Ingress with its settings.
+    pub(crate) fn parsed_ingress(&self, key: &ObjectKey) -> Option<&'t Arc<ParsedIngress>> {
+        match self.derived(TranslationUnit::Ingress(key.clone()))? {
+            DerivedOutput::Ingress(parsed) => Some(parsed),
+            _ => None,
+        }
+    }
+
+    /// The settings of all Ingresses; `None` until the ConfigMap was read.
+    pub(crate) fn ingress_defaults(&self) -> Option<&'t Arc<ControllerSettings>> {
+        match self.derived(TranslationUnit::IngressDefaults)? {
+            DerivedOutput::IngressDefaults(settings) => Some(settings),
+            _ => None,
+        }
     }
 
     fn derived(&self, unit: TranslationUnit) -> Option<&'t DerivedOutput> {

@@ -27,6 +27,16 @@ pub(crate) enum TranslationUnit {
     Route(ObjectKey),
     /// A consumer, certificate, global rule, route or status of `apisix.apache.org`.
     Apisix(ObjectKey),
+    /// Settings of all Ingresses: the ConfigMap of the controller.
+    IngressDefaults,
+    /// An Ingress: whether it is served, its parsed annotations, its status.
+    Ingress(ObjectKey),
+    /// The listeners of all Ingresses. The unit exists while an Ingress is served.
+    IngressListeners,
+    /// A host name of Ingresses: scope, certificates, routes. The unit exists while an Ingress names the host.
+    IngressHost(Arc<str>),
+    /// Ports of the ConfigMaps for TCP and UDP.
+    IngressStreams,
     /// The stream route of a section to which TCPRoutes or UDPRoutes are attached: that of the oldest.
     StreamSection(SectionKey),
     /// The upstream of a port of a Service. The unit exists while a route names the key.
@@ -44,6 +54,14 @@ pub(crate) enum TranslationUnit {
 }
 
 impl TranslationUnit {
+    /// The units that exist without any object.
+    pub(super) const PERMANENT: [TranslationUnit; 4] = [
+        TranslationUnit::SharedPorts,
+        TranslationUnit::IngressDefaults,
+        TranslationUnit::IngressStreams,
+        TranslationUnit::SharedPlugins,
+    ];
+
     /// The units that exist because the object exists.
     pub(super) fn of_object(key: &ObjectKey) -> Vec<TranslationUnit> {
         match key.kind {
@@ -75,6 +93,7 @@ impl TranslationUnit {
             | ClusterKind::ApisixConsumer
             | ClusterKind::ApisixPluginConfig
             | ClusterKind::ApisixGlobalRule => vec![TranslationUnit::Apisix(key.clone())],
+            ClusterKind::Ingress => vec![TranslationUnit::Ingress(key.clone())],
             kind if kind.is_route() => vec![TranslationUnit::Route(key.clone())],
             _ => Vec::new(),
         }
@@ -91,14 +110,24 @@ impl TranslationUnit {
             TranslationUnit::Policy(_) => 5,
             TranslationUnit::Route(_) => 6,
             TranslationUnit::Apisix(_) => 7,
-            TranslationUnit::StreamSection(_) => 8,
-            TranslationUnit::ServicePort(_) => 9,
-            TranslationUnit::PluginSet(_) => 10,
-            TranslationUnit::SharedPlugins => 11,
-            TranslationUnit::PolicyStatus(_) => 12,
-            TranslationUnit::GatewayStatus(_) => 13,
-            TranslationUnit::ListenerSetStatus(_) => 14,
+            TranslationUnit::IngressDefaults => 8,
+            TranslationUnit::Ingress(_) => 9,
+            TranslationUnit::IngressListeners => 10,
+            TranslationUnit::IngressHost(_) => 11,
+            TranslationUnit::IngressStreams => 12,
+            TranslationUnit::StreamSection(_) => 13,
+            TranslationUnit::ServicePort(_) => 14,
+            TranslationUnit::PluginSet(_) => 15,
+            TranslationUnit::SharedPlugins => 16,
+            TranslationUnit::PolicyStatus(_) => 17,
+            TranslationUnit::GatewayStatus(_) => 18,
+            TranslationUnit::ListenerSetStatus(_) => 19,
         }
+    }
+
+    /// Whether the unit exists without any object.
+    pub(super) fn is_permanent(&self) -> bool {
+        TranslationUnit::PERMANENT.contains(self)
     }
 
     /// The object without which the unit has no output.
@@ -113,12 +142,17 @@ impl TranslationUnit {
             | TranslationUnit::Policy(key)
             | TranslationUnit::Route(key)
             | TranslationUnit::Apisix(key)
+            | TranslationUnit::Ingress(key)
             | TranslationUnit::PluginSet(key)
             | TranslationUnit::PolicyStatus(key)
             | TranslationUnit::GatewayStatus(key)
             | TranslationUnit::ListenerSetStatus(key) => Some(key.clone()),
             TranslationUnit::SharedPorts
             | TranslationUnit::SharedPlugins
+            | TranslationUnit::IngressDefaults
+            | TranslationUnit::IngressListeners
+            | TranslationUnit::IngressHost(_)
+            | TranslationUnit::IngressStreams
             | TranslationUnit::StreamSection(_)
             | TranslationUnit::ServicePort(_) => None,
         }

@@ -57,6 +57,7 @@ fn decode_body(kind: ClusterKind, json: &[u8]) -> serde_json::Result<ObjectBody>
         ClusterKind::ConfigMap => ObjectBody::decode_config_map(json),
         ClusterKind::Pod => ObjectBody::decode_pod(json),
         ClusterKind::IngressClass => ObjectBody::decode_ingress_class(json),
+        ClusterKind::Ingress => ObjectBody::decode_ingress(json),
         ClusterKind::PluginConfig => ObjectBody::decode_plugin_config(json),
         ClusterKind::HttpRoutePolicy => ObjectBody::decode_http_route_policy(json),
         ClusterKind::BackendTrafficPolicy => ObjectBody::decode_traffic_policy(json),

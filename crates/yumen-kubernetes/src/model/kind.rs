@@ -41,6 +41,8 @@ pub enum ClusterKind {
     Pod,
     /// Classes of Ingresses and of the kinds of `apisix.apache.org/v2`.
     IngressClass,
+    /// Ingresses.
+    Ingress,
     /// Plugins for rules of routes.
     PluginConfig,
     /// Priority and conditions of HTTP routes.
@@ -98,6 +100,7 @@ pub struct WatchedKind {
 }
 
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+const NETWORKING_GROUP: &str = "networking.k8s.io";
 
 const fn row(
     kind: ClusterKind,
@@ -115,7 +118,7 @@ const V1_ALPHA1: &[&str] = &["v1alpha1"];
 const V2: &[&str] = &["v2"];
 
 /// One row per kind, in the order of [`ClusterKind`].
-static WATCHED: [WatchedKind; 29] = [
+static WATCHED: [WatchedKind; 30] = [
     WatchedKind {
         content: WatchedContent::Metadata,
         is_namespaced: false,
@@ -164,8 +167,9 @@ static WATCHED: [WatchedKind; 29] = [
     WatchedKind { content: WatchedContent::OwnPods, ..row(ClusterKind::Pod, "Pod", "", "pods", V1) },
     WatchedKind {
         is_namespaced: false,
-        ..row(ClusterKind::IngressClass, "IngressClass", "networking.k8s.io", "ingressclasses", V1)
+        ..row(ClusterKind::IngressClass, "IngressClass", NETWORKING_GROUP, "ingressclasses", V1)
     },
+    row(ClusterKind::Ingress, "Ingress", NETWORKING_GROUP, "ingresses", V1),
     row(ClusterKind::PluginConfig, "PluginConfig", APISIX_GROUP, "pluginconfigs", V1_ALPHA1),
     row(ClusterKind::HttpRoutePolicy, "HTTPRoutePolicy", APISIX_GROUP, "httproutepolicies", V1_ALPHA1),
     row(

@@ -16,7 +16,8 @@ use super::{
     ApisixConsumerObject, ApisixPluginListObject, ApisixRouteObject, ApisixTlsObject, ApisixUpstreamObject,
     BackendTlsPolicyObject, BackendTrafficPolicyObject, GatewayClassObject, GatewayConsumerObject,
     GatewayObject, GatewayProxyObject, GrpcRouteObject, HttpRouteObject, HttpRoutePolicyObject,
-    IngressClassObject, ListenerSetObject, PluginConfigObject, ReferenceGrantObject, StreamRouteObject,
+    IngressClassObject, IngressObject, ListenerSetObject, PluginConfigObject, ReferenceGrantObject,
+    StreamRouteObject,
 };
 
 /// Bytes of a label's value in resources.
@@ -145,6 +146,7 @@ object_bodies! {
     ConfigMap(ConfigMapObject, decode_config_map),
     Pod(PodObject, decode_pod),
     IngressClass(IngressClassObject, decode_ingress_class),
+    Ingress(IngressObject, decode_ingress),
     PluginConfig(PluginConfigObject, decode_plugin_config),
     HttpRoutePolicy(HttpRoutePolicyObject, decode_http_route_policy),
     BackendTrafficPolicy(BackendTrafficPolicyObject, decode_traffic_policy),

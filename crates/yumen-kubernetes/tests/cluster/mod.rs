@@ -13,7 +13,7 @@ use yumen_config::Kind;
 use yumen_kubernetes::status::{ListenerFact, RuntimeFacts, StatusDraft, finish};
 use yumen_kubernetes::{
     CertificateInspector, CertificateNames, ClusterChange, ClusterKind, ClusterTranslator, DesiredObject,
-    GatewayMode, ObjectKey, ResourceChange, ResourceName, TranslatedKind, TranslationDelta,
+    GatewayMode, IngressOptions, ObjectKey, ResourceChange, ResourceName, TranslatedKind, TranslationDelta,
     TranslationSettings, decode,
 };
 
@@ -49,6 +49,10 @@ impl CaseSettings {
         translation.zone = document["zone"].as_str().map(Into::into);
         let addresses = document["publish_addresses"].as_array().into_iter().flatten();
         translation.publish_addresses = addresses.filter_map(Value::as_str).map(Into::into).collect();
+        let flags = document["flags"].as_array().into_iter().flatten();
+        let flags: Vec<String> = flags.filter_map(Value::as_str).map(str::to_owned).collect();
+        let take_over = document["take_over"] == true;
+        translation.ingress = IngressOptions { take_over, ..IngressOptions::with_flags(&flags) };
         CaseSettings {
             translation,
             leads: document["leads"] != false,

@@ -1,7 +1,10 @@
 //! The response side of an exchange: fields that plugins add, edits of the body, and the bytes that were sent.
 
+use std::sync::Arc;
+
 use yumen_http::Fields;
 
+use super::ErrorRules;
 use crate::plugin::LocalFuture;
 use crate::{CodingOffers, ExchangeOutcome, ResponseTranslator};
 
@@ -31,6 +34,10 @@ pub struct ExchangeResponse {
     pub protocol: ResponseProtocol,
     /// Translates the whole response if the endpoint speaks another protocol than the client.
     pub translator: Option<Box<dyn ResponseTranslator>>,
+    /// The form of error responses and their replacements.
+    pub errors: Option<Arc<ErrorRules>>,
+    /// Whether the access log has no line for the exchange.
+    pub is_unlogged: bool,
     /// Set in the response head phase; the body is read only then.
     pub(super) edits_body: bool,
     /// A chunk of the body that a plugin computes in another thread.

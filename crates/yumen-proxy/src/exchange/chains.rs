@@ -174,10 +174,10 @@ pub(crate) fn respond_head(ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, h
         });
     });
     if let Some(edits) = chains.edits {
-        edits.response.apply_to_response(head);
+        edits.response.apply_to_response(ex, head);
     }
     if let Some(session) = &chains.session {
-        session.end(ex, head);
+        session.end(ex, chains.upstream, head);
     }
     // Decision 24: the coding is chosen after all plugins have seen the head.
     ex.choose_coding(head);

@@ -121,10 +121,11 @@ pub(super) async fn decide<'s>(
         }
         _ => return Err(FaultKind::NoEndpoint.into()),
     };
-    match pinned.upstream(slot) {
-        Some(upstream) => Ok((route, upstream)),
-        None => Err(FaultKind::Unavailable.into()),
+    let upstream = pinned.upstream(slot).ok_or(FaultKind::Unavailable)?;
+    if let Some(session) = &chains.session {
+        session.bind(ex, upstream);
     }
+    Ok((route, upstream))
 }
 
 /// Handles load shedding, CONNECT, TRACE and Max-Forwards ahead of routing.

@@ -15,6 +15,11 @@ use crate::observe::log_suppression::{SuppressionKey, should_log};
 use crate::runtime::clock;
 use crate::worker::Worker;
 
+/// Sends a subrequest of the proxy itself; `None` without a response.
+pub(crate) async fn request_page(worker: &Worker, subrequest: SubrequestSpec) -> Option<SubrequestResponse> {
+    subrequest_task::run(worker.shared()?, subrequest).await.ok()
+}
+
 impl PluginHost for Worker {
     fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()> {
         Box::pin(self.timers.clone().sleep(delay.as_millis() as u64))

@@ -10,6 +10,7 @@ use yumen_plugin::{Exchange, LocalResponse, ResponseSource};
 mod edited;
 mod failed;
 mod pump;
+mod replaced;
 mod translate;
 
 use crate::copy::transfer::Transfer;
@@ -17,6 +18,7 @@ use crate::exchange::chains::{ExchangeChains, respond_head};
 use crate::exchange::connection::{DownstreamConnection, is_discarded};
 use crate::exchange::deadline;
 use crate::exchange::disposition::After;
+use crate::exchange::error_page;
 use crate::exchange::exchange_stats::{ExchangeStats, RequestBodyState};
 use crate::exchange::plugin_edit::PluginEdit;
 use crate::exchange::proxied::ProxiedExchange;
@@ -34,6 +36,7 @@ use edited::Edited;
 use failed::{note_failed_attempts, note_upstream_status};
 use pump::BodyCopy;
 
+pub(crate) use replaced::pass_on_or_replace;
 pub(crate) use translate::pass_on_translated;
 
 /// Sends a local response.
@@ -45,6 +48,13 @@ pub(crate) async fn answer(
     flow: &mut ExchangeStats,
 ) -> After {
     let worker = conn.worker.clone();
+    let response = match ex.response.errors.take() {
+        Some(rules) => {
+            let fault = flow.fault.map(|fault| fault.kind);
+            box_cold(error_page::in_place_of(&worker, ex, rules, response, fault)).await
+        }
+        None => response,
+    };
     let response = match response.status {
         400.. if grpc::is_call(ex) => grpc::refusal(response, flow.fault.map(|fault| fault.kind)),
         _ => response,

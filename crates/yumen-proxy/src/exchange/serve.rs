@@ -135,6 +135,9 @@ async fn proxy(proxied: &mut ProxiedExchange<'_, '_>) -> After {
     }
     proxied.flow.total_ms = total_ms;
     match forward(proxied).await {
+        Ok(attempt) if proxied.ex.response.errors.is_some() => {
+            box_cold(reply::pass_on_or_replace(proxied, attempt)).await
+        }
         Ok(attempt) if proxied.ex.response.translator.is_some() => {
             box_cold(reply::pass_on_translated(proxied, attempt)).await
         }
@@ -216,7 +219,7 @@ fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, f
         ex.record_outcome(&outcome);
     }
     chains.each(ex, Phase::Log, |plugin, ex| plugin.log(ex, &outcome));
-    if let Some(log) = &worker.recorders.access_log {
+    if let Some(log) = worker.recorders.access_log.as_ref().filter(|_| !ex.response.is_unlogged) {
         let dropped = log.borrow_mut().write(ex, &outcome);
         worker.counters.runtime.log_lines_dropped.add(dropped);
     }

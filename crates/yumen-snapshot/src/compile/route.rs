@@ -16,9 +16,7 @@ use super::route_match::CompiledMatch;
 use super::service::StagedService;
 use super::target::StagedTarget;
 use super::validate::ObjectError;
-use super::{
-    Compiler, StageResult, invalid, never_run, not_in_force, scope, suspicious_values, target, upstream,
-};
+use super::{Compiler, StageResult, invalid, never_run, scope, suspicious_values, target, upstream};
 use crate::route::{
     ForwardingRules, PathForm, Route, RouteFilters, RouteMatching, RouteTarget, ScopeIds, SessionRules,
     StatusRetry,
@@ -329,7 +327,6 @@ impl Compiler {
             written.upstream.as_ref(),
             written.upstream_id.is_some(),
         ));
-        let not_in_force = not_in_force::of_route(name, &written);
         let target =
             self.stage_target(name, written.upstream.take(), written.upstream_id.take(), backends)?;
         // The references of the previous version are removed before those of the new one are added; they may be equal.
@@ -338,7 +335,6 @@ impl Compiler {
         // Compares with the text in force, so it must run before the new text is stored.
         self.keep_lifetime(name, json, &mut route);
         problems.extend(unserved);
-        problems.extend(not_in_force);
         problems.extend(suspicious_values::of_route(name, &written, self.context.env.path_parameters));
         let hosts = route.matching.hosts.clone();
         self.insert_route(name, route, StagedRoute::new(&written, hosts, built.entries.into(), target));

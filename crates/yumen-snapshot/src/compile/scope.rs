@@ -15,6 +15,7 @@ use super::{Compiler, StageResult, invalid};
 use crate::route::ScopeIds;
 use crate::scope::{
     ANY_HOST, CompiledScopes, ListenProtocol, ScopeOfHost, ScopeSlotId, ScopeTerms, ScopeTlsMode,
+    ServerNameTerms,
 };
 
 /// The fields that a broken scope is matched by.
@@ -62,7 +63,9 @@ fn terms_of(
     let client_mode = client.map(|client| client.mode);
     let loaded = loader.scope(&ScopeTlsRules { scope: id, slot, rules, client_mode, default_certificate });
     let loaded = loaded.map_err(|(path, message)| InvalidSettings::at(path_in_scope(path), message))?;
-    Ok(ScopeTerms { client_mode, tls: Some(loaded), default_certificate, ..ScopeTerms::default() })
+    let any_server_name = tls.is_some_and(|tls| tls.any_server_name);
+    let names = ServerNameTerms { default_certificate, any_server_name };
+    Ok(ScopeTerms { client_mode, tls: Some(loaded), names, ..ScopeTerms::default() })
 }
 
 /// The path in a scope of a handshake rule, which is named by its path in an ssl object.
@@ -238,6 +241,11 @@ impl Compiler {
     fn problems_of_scope(&self, name: &ObjectName) -> Vec<Problem> {
         let Some(staged) = self.downstream.scopes.get(&name.id) else { return Vec::new() };
         let (object, mut problems) = (name.to_string(), Vec::new());
+        // A scope of http and https has settings of TLS for the latter.
+        let protocols = staged.listeners.iter().filter_map(|id| self.downstream.listeners.get(id));
+        let is_encrypted = |protocol| matches!(protocol, ListenProtocol::Https | ListenProtocol::Tls);
+        let mut protocols = protocols.map(|listener| listener.settings.protocol);
+        let serves_tls = protocols.any(is_encrypted);
         for (at, id) in staged.listeners.iter().enumerate() {
             let path = format!("listeners[{at}]");
             let Some(listener) = self.downstream.listeners.get(id) else {
@@ -246,7 +254,9 @@ impl Compiler {
                 problems.push(Problem::warning(object.clone(), path, message).hint(hint));
                 continue;
             };
-            problems.extend(without_effect(&object, &path, id, listener.settings.protocol, staged));
+            let unused = without_effect(&object, &path, id, listener.settings.protocol, staged);
+            let is_shared = serves_tls && listener.settings.protocol == ListenProtocol::Http;
+            problems.extend(unused.filter(|_| !is_shared));
             problems.extend(self.lost_hosts(&object, id, staged));
         }
         problems

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use yumen_actions::BackendEdits;
+use yumen_actions::{BackendEdits, CanaryRules};
 use yumen_base::Problem;
 use yumen_config::resource as config;
 use yumen_config::{InvalidSettings, Kind};
 
 use super::Compiler;
 use super::names::ObjectName;
-use crate::route::{RouteTarget, WeightedTarget, WeightedTargets};
+use crate::route::{CanaryTarget, RouteTarget, WeightedTarget, WeightedTargets};
 use crate::upstream::UpstreamSlotId;
 
 /// The upstream of a route, service or stream route.
@@ -32,17 +32,20 @@ pub(super) struct StagedBackend {
     upstream: Option<Arc<str>>,
     status: u16,
     edits: Option<Arc<BackendEdits>>,
+    canary: Option<Arc<CanaryRules>>,
 }
 
 /// Compiles the backends of a route or stream route.
 pub(super) fn backends(written: &[config::BackendSpec]) -> Result<StagedTarget, InvalidSettings> {
     let staged = written.iter().enumerate().map(|(at, backend)| {
         let edits = backend.actions.as_ref().map(BackendEdits::build).transpose();
+        let canary = backend.canary.as_ref().map(CanaryRules::build).transpose();
         Ok(StagedBackend {
             weight: backend.weight,
             upstream: backend.upstream_id.as_ref().map(|id| id.0.clone()),
             status: backend.status.unwrap_or(503),
             edits: edits.map_err(|refused| refused.under(&format!("backends[{at}].actions")))?.map(Arc::new),
+            canary: canary.map_err(|refused| refused.under(&format!("backends[{at}].canary")))?.map(Arc::new),
         })
     });
     Ok(StagedTarget::Weighted(staged.collect::<Result<_, _>>()?))
@@ -94,7 +97,7 @@ impl Compiler {
     }
 
     /// Links weighted backends. The indexes of those whose upstream is missing go to `missing`, with its id. With
-    /// `keeps_sessions`, backends of weight 0 stay for their sessions.
+    /// `keeps_sessions` or a canary, backends of weight 0 stay for their sessions and for the rules.
     pub(super) fn weighted_target(
         &self,
         backends: &[StagedBackend],
@@ -102,17 +105,22 @@ impl Compiler {
         mut missing: impl FnMut(usize, &str),
     ) -> RouteTarget {
         let mut targets = Vec::with_capacity(backends.len());
+        let keeps_idle = keeps_sessions || backends.iter().any(|backend| backend.canary.is_some());
+        let mut canary = None;
         for (at, backend) in backends.iter().enumerate() {
             let name = backend.upstream.as_ref().map(|id| ObjectName::new(Kind::Upstreams, id.clone()));
             let slot = name.as_ref().and_then(|name| self.upstreams.slot_of(name));
             if let (None, Some(id)) = (slot, &backend.upstream) {
                 missing(at, id);
             }
-            if backend.weight == 0 && !keeps_sessions {
+            if backend.weight == 0 && !keeps_idle {
                 continue;
             }
             let (weight, status) = (backend.weight, backend.status);
             let key = backend.upstream.as_deref().map_or(0, key_of);
+            if let Some(rules) = backend.canary.as_ref().filter(|_| slot.is_some()) {
+                canary = Some(CanaryTarget { at: targets.len(), rules: rules.clone() });
+            }
             targets.push(WeightedTarget { weight, slot, status, key, edits: backend.edits.clone() });
         }
         // A single upstream without edits needs no choice.
@@ -120,7 +128,7 @@ impl Compiler {
             return RouteTarget::Upstream(*slot);
         }
         let total = targets.iter().map(|target| u64::from(target.weight)).sum();
-        RouteTarget::Weighted(Arc::new(WeightedTargets { targets: targets.into(), total }))
+        RouteTarget::Weighted(Arc::new(WeightedTargets { targets: targets.into(), total, canary }))
     }
 }
 

@@ -9,7 +9,7 @@ fn targets(weights: &[(u32, Option<u32>)]) -> WeightedTargets {
         edits: None,
     };
     let total = weights.iter().map(|(weight, _)| u64::from(*weight)).sum();
-    WeightedTargets { targets: weights.iter().map(target).collect(), total }
+    WeightedTargets { targets: weights.iter().map(target).collect(), total, canary: None }
 }
 
 /// The picks of each target among a thousand per unit of weight.

@@ -97,6 +97,7 @@ impl Snapshot {
         }
         match self.scope_of_name(listener, sni) {
             Some(of_name) if of_name.slot == of_host.slot => ScopeOfRequest::Found(scope),
+            _ if of_host.admits_any_name() => ScopeOfRequest::Found(scope),
             _ => ScopeOfRequest::Misdirected,
         }
     }

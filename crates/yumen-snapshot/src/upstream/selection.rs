@@ -1,5 +1,7 @@
 //! Picks an endpoint for an attempt, and counts the attempts in flight.
 
+use std::net::{IpAddr, SocketAddr};
+
 use yumen_plugin::{Exchange, StickyEndpoint};
 
 use super::Upstream;
@@ -50,6 +52,23 @@ impl Upstream {
         self.endpoints.iter().position(is_it).filter(|index| !tried.has(*index))
     }
 
+    /// Whether an endpoint is up that new requests may use.
+    pub fn can_serve(&self) -> bool {
+        self.endpoints.iter().any(|endpoint| endpoint.weight > 0 && endpoint.is_up())
+    }
+
+    /// The address of the endpoint that a key selects by rendezvous hashing: a change of the endpoints moves only the keys
+    /// of those that came or went. Endpoints that are down are used only if all are.
+    pub fn hashed(&self, key: u64) -> Option<SocketAddr> {
+        let serving = self.endpoints.iter().filter(|endpoint| endpoint.weight > 0);
+        let ranked = |endpoint: &Endpoint| (endpoint.is_up(), rendezvous(key, endpoint));
+        let best = serving.max_by(|a, b| {
+            let ((a_up, a_rank), (b_up, b_rank)) = (ranked(a), ranked(b));
+            a_up.cmp(&b_up).then(a_rank.total_cmp(&b_rank))
+        });
+        best.map(|endpoint| endpoint.addr)
+    }
+
     /// Whether an endpoint is left for [`Upstream::pick`].
     pub fn has_untried(&self, tried: &TriedEndpoints) -> bool {
         match &*self.endpoints {
@@ -88,6 +107,25 @@ impl Upstream {
         self.selection.balancer.started(&self.endpoints, index);
         InFlight { upstream: self, index, began_us }
     }
+}
+
+/// The rank of an endpoint for a key, in proportion to its weight.
+fn rendezvous(key: u64, endpoint: &Endpoint) -> f64 {
+    let address = match endpoint.addr.ip() {
+        IpAddr::V4(ip) => u64::from(ip.to_bits()),
+        IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64 ^ (ip.to_bits() as u64).rotate_left(32),
+    };
+    let mixed = scrambled(scrambled(key ^ scrambled(address)) ^ u64::from(endpoint.addr.port()));
+    // 53 bits give a share between 0 and 1 with neither bound.
+    let share = ((mixed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    f64::from(endpoint.weight) / -share.ln()
+}
+
+/// A permutation of 64 bits (the finalizer of SplitMix64).
+fn scrambled(mut bits: u64) -> u64 {
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
 }
 
 /// The in-flight guard of an attempt: the endpoint counts the attempt until the guard is dropped.

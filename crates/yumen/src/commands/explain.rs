@@ -23,6 +23,8 @@ use crate::diagnostics::{SourceText, has_colors, render};
 use crate::kubernetes::PLACEHOLDER_ADDRESS;
 use crate::node::NodeFile;
 
+pub(crate) use listener_choice::choose as choose_listener;
+
 /// Arguments of `yumen explain`.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {

@@ -16,6 +16,8 @@ pub(crate) enum ReferenceKind {
     Metrics,
     /// yumen.yaml with every default
     Config,
+    /// Annotations, keys and flags of ingress-nginx
+    IngressNginx,
 }
 
 /// Renders one reference.
@@ -24,6 +26,7 @@ pub(crate) fn render(what: ReferenceKind) -> String {
         ReferenceKind::Plugins => plugins(),
         ReferenceKind::Metrics => metrics(),
         ReferenceKind::Config => yumen_config::node::reference(),
+        ReferenceKind::IngressNginx => yumen_kubernetes::ingress_nginx::reference_page(),
     }
 }
 

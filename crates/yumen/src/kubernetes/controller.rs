@@ -30,6 +30,7 @@ use super::certificate_reader::CertificateReader;
 use super::cluster_gaps::ClusterGaps;
 use super::commit::propose;
 use super::controller_status::{KubernetesStatus, WritesEnd};
+use super::event_writer::EventWriter;
 use super::object_applier::ObjectApplier;
 use super::object_gate::ObjectGate;
 use super::reference_reader::{ReferenceRead, ReferenceReader};
@@ -115,6 +116,7 @@ struct ControllerTasks {
     watches: WatchSet,
     applier: ObjectApplier,
     writer: StatusWriter,
+    events: EventWriter,
     lease: LeaseView,
     /// Renews the lease until it is dropped.
     keeper: Option<LeaseElection>,
@@ -167,6 +169,7 @@ impl ClusterController {
             watches: WatchSet::start(&parts.client, watched, seed, reports),
             applier: ObjectApplier::start(parts.client.clone(), lease.clone(), self.versions.clone()),
             writer: StatusWriter::start(parts.client.clone(), lease.clone(), self.board.clone()),
+            events: EventWriter::start(parts.client.clone(), lease.clone()),
             lease,
             keeper,
         }
@@ -362,6 +365,7 @@ impl ClusterController {
             self.references.require(wanted);
         }
         if let Some(problems) = problems {
+            tasks.events.observe(&problems);
             self.translation_problems = problems;
             self.report_problems(tasks);
         }

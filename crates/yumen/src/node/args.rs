@@ -37,6 +37,9 @@ pub(crate) struct GatewayRunArgs {
     /// Kubeconfig of the API server [default: the service account of the pod, or ~/.kube/config]
     #[arg(long, value_name = "FILE", requires = "kubernetes")]
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// Write statuses of Ingresses whose class belongs to ingress-nginx, once that no longer runs
+    #[arg(long, requires = "kubernetes")]
+    pub(crate) take_over: bool,
     /// Data directory of the gateway [default: data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,

@@ -470,3 +470,25 @@ fn a_request_whose_host_is_of_another_scope_than_its_handshake_is_misdirected() 
     // The scope of the handshake is gone.
     assert_eq!(answer(&named_only, Some("unknown-example.org"), "example.org"), "421");
 }
+
+#[test]
+fn a_scope_may_serve_requests_of_connections_with_another_server_name() {
+    let lax = |id: &str, hosts: &str, tls: Value| scope_with(id, "web", hosts, json!({ "tls": tls }));
+    let client = json!({ "any_server_name": true, "client": { "ca": "ca", "mode": "optional" } });
+    let (_, snapshot) = compiled([
+        listener("web", "https", 1),
+        lax("any", "", json!({ "any_server_name": true })),
+        lax("a", "a.test", json!({ "any_server_name": true })),
+        lax("strict", "strict.test", json!({})),
+        lax("client", "client.test", client),
+    ]);
+    let check = |sni: Option<&str>, host: &str, expected: &str| {
+        assert_eq!(answer(&snapshot, sni, host), expected, "{sni:?} {host}");
+    };
+    check(None, "a.test", "a");
+    check(Some("strict.test"), "a.test", "a");
+    check(Some("a.test"), "other.test", "any");
+    check(Some("a.test"), "strict.test", "421");
+    check(None, "client.test", "421");
+    check(Some("client.test"), "client.test", "client");
+}

@@ -32,7 +32,7 @@ impl<'q> ListenerCriteria<'q> {
 }
 
 /// The id of the listener that fits the URL: by protocol, then by the port that clients dial, then by host name.
-pub(super) fn choose<'s>(snapshot: &'s Snapshot, question: &Question) -> anyhow::Result<&'s str> {
+pub(crate) fn choose<'s>(snapshot: &'s Snapshot, question: &Question) -> anyhow::Result<&'s str> {
     let wanted = ListenerCriteria::of(&question.url);
     let all: Vec<&CompiledListener> = snapshot.listeners().map(|one| &**one).collect();
     if all.is_empty() {

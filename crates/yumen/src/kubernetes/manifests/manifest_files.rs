@@ -39,54 +39,42 @@ impl ManifestObjects {
     ///
     /// A file cannot be read or is no YAML, or a directory has no manifest.
     pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<ManifestObjects> {
-        let mut read = ManifestObjects::default();
+        let mut read = ManifestObjects::from_documents(read_documents(paths)?);
         for path in paths {
             for file in files(path)? {
-                read.read_file(&file)?;
+                read.report_duplicate_keys(&file)?;
             }
         }
-        read.add_placeholders();
         Ok(read)
     }
 
-    fn read_file(&mut self, file: &Path) -> anyhow::Result<()> {
-        let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-        // Editors of Windows begin files with a byte order mark.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-        let mut documents = Vec::new();
-        for document in serde_yaml_ng::Deserializer::from_str(text) {
-            let value = Value::deserialize(document).with_context(|| format!("{name}: no YAML"))?;
-            if !value.is_null() {
-                documents.push(value);
-            }
+    /// Takes objects with their places, as [`ManifestObjects::read`] does.
+    pub(crate) fn from_documents(documents: Vec<(Value, FilePlace)>) -> ManifestObjects {
+        let mut read = ManifestObjects::default();
+        for (document, place) in documents {
+            read.take(document, &place);
         }
-        self.report_duplicate_keys(text, &name);
-        let starts = document_starts(text);
-        let is_known = starts.len() == documents.len();
-        for (at, value) in documents.into_iter().enumerate() {
-            let line = if is_known { starts[at] } else { 1 };
-            let span = LineSpan { line, column: 1, width: 1 };
-            self.take(value, &FilePlace { file: name.as_str().into(), span });
-        }
-        Ok(())
+        read.add_placeholders();
+        read
     }
 
     /// Reports a key that a mapping has twice, as the API server refuses it in strict validation.
-    fn report_duplicate_keys(&mut self, text: &str, file: &str) {
+    fn report_duplicate_keys(&mut self, file: &Path) -> anyhow::Result<()> {
+        let name = file.display().to_string();
         // Only values of YAML refuse duplicates.
-        for document in serde_yaml_ng::Deserializer::from_str(text) {
+        for document in serde_yaml_ng::Deserializer::from_str(&read_text(file)?) {
             let Err(error) = serde_yaml_ng::Value::deserialize(document) else { continue };
             let line =
                 error.location().map_or(1, |location| u32::try_from(location.line()).unwrap_or(u32::MAX));
             let span = LineSpan { line, column: 1, width: 1 };
-            let place = FilePlace { file: file.into(), span };
+            let place = FilePlace { file: name.as_str().into(), span };
             let problem = Problem::warning("file", "", format!("{error}; the last value counts"));
             self.problems.push(Problem { place: Some(place), ..problem });
         }
+        Ok(())
     }
 
-    /// Takes one object, or the items of a list.
+    /// Takes one object.
     fn take(&mut self, mut value: Value, place: &FilePlace) {
         let (Some(version), Some(name)) = (value["apiVersion"].as_str(), value["kind"].as_str()) else {
             let message = "the object has no apiVersion or no kind";
@@ -94,10 +82,6 @@ impl ManifestObjects {
             self.problems.push(Problem { place: Some(place.clone()), ..problem });
             return;
         };
-        if let Some(items) = value["items"].as_array().filter(|_| name.ends_with("List")) {
-            items.clone().into_iter().for_each(|item| self.take(item, place));
-            return;
-        }
         let group = version.rsplit_once('/').map_or("", |(group, _)| group);
         let Some(kind) = ClusterKind::find(group, name) else {
             if group.starts_with("gateway.networking.") {
@@ -172,6 +156,52 @@ impl ManifestObjects {
             problem.place = self.places.get(&problem.object).cloned();
         }
     }
+}
+
+/// Reads the documents of manifest files; of a directory, all of its manifests. Items of lists are documents of their own.
+///
+/// # Errors
+///
+/// A file cannot be read or is no YAML, or a directory has no manifest.
+pub(crate) fn read_documents(paths: &[PathBuf]) -> anyhow::Result<Vec<(Value, FilePlace)>> {
+    let mut documents = Vec::new();
+    for path in paths {
+        for file in files(path)? {
+            read_file(&file, &mut documents)?;
+        }
+    }
+    Ok(documents)
+}
+
+fn read_text(file: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    // Editors of Windows begin files with a byte order mark.
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
+
+fn read_file(file: &Path, documents: &mut Vec<(Value, FilePlace)>) -> anyhow::Result<()> {
+    let name = file.display().to_string();
+    let text = read_text(file)?;
+    let mut values = Vec::new();
+    for document in serde_yaml_ng::Deserializer::from_str(&text) {
+        let value = Value::deserialize(document).with_context(|| format!("{name}: no YAML"))?;
+        if !value.is_null() {
+            values.push(value);
+        }
+    }
+    let starts = document_starts(&text);
+    let is_known = starts.len() == values.len();
+    for (at, mut value) in values.into_iter().enumerate() {
+        let line = if is_known { starts[at] } else { 1 };
+        let span = LineSpan { line, column: 1, width: 1 };
+        let place = FilePlace { file: name.as_str().into(), span };
+        let is_list = value["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
+        match value["items"].as_array_mut().filter(|_| is_list) {
+            Some(items) => documents.extend(items.drain(..).map(|item| (item, place.clone()))),
+            None => documents.push((value, place)),
+        }
+    }
+    Ok(())
 }
 
 /// The manifest files at a path, in the order of their names.

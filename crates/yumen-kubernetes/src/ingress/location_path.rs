@@ -1,0 +1,74 @@
+//! Paths of Ingresses and the conditions of routes for them.
+
+use serde_json::{Value, json};
+
+/// The way in which a path matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum IngressPathForm {
+    Exact,
+    /// By path element.
+    Prefix,
+    /// By characters: NGINX's prefix.
+    Characters,
+}
+
+impl IngressPathForm {
+    /// Name of the member of `match.paths` for whole paths.
+    pub(super) const EXACT: &'static str = "exact";
+
+    /// The form of a `pathType`; an absent or unknown one is `ImplementationSpecific`.
+    pub(super) fn of(path_type: Option<&str>) -> IngressPathForm {
+        match path_type {
+            Some("Exact") => IngressPathForm::Exact,
+            Some("Prefix") => IngressPathForm::Prefix,
+            _ => IngressPathForm::Characters,
+        }
+    }
+
+    /// Name of the member of `match.paths`.
+    fn member(self) -> &'static str {
+        match self {
+            IngressPathForm::Exact => IngressPathForm::EXACT,
+            IngressPathForm::Prefix => "prefix",
+            IngressPathForm::Characters => "starts_with",
+        }
+    }
+}
+
+/// Why a path cannot be served.
+pub(super) fn flaw_of_path(path: &str, form: IngressPathForm, is_strict: bool) -> Option<String> {
+    if !path.starts_with('/') {
+        return Some(format!("path {path:?} does not begin with a slash"));
+    }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
+    if is_strict && form != IngressPathForm::Characters && !path.bytes().all(is_plain) {
+        return Some(format!(
+            "path {path:?} of type {form:?} has characters that are no letters, digits, ., _, - or /; patterns need \
+             pathType ImplementationSpecific"
+        ));
+    }
+    path.chars().any(char::is_control).then(|| format!("path {path:?} has control characters"))
+}
+
+/// Why no request has a literal path; `None` for one that requests can have.
+pub(super) fn flaw_of_literal(path: &str) -> Option<String> {
+    let is_dotted = path.split('/').any(|element| matches!(element, "." | ".."));
+    let is_odd = is_dotted || path.contains("//") || path.contains(['?', '#']);
+    let has_slash = path.to_ascii_lowercase().contains("%2f");
+    (is_odd || has_slash).then(|| format!("path {path:?} matches no request in normal form"))
+}
+
+/// The member `match` of a route in the literal mode of a host.
+pub(super) fn literal_match(path: &str, form: IngressPathForm) -> Value {
+    json!({ "paths": { (form.member()): [path] } })
+}
+
+/// The member `match` of a route in the pattern mode of a host: every path is a pattern, whatever its type is.
+pub(super) fn pattern_match(path: &str) -> Value {
+    json!({ "path_regex": { "pattern": path, "ignore_case": true } })
+}
+
+/// Whether a pattern matches the path `/`, for the patterns that people write for it.
+pub(super) fn serves_root(path: &str, is_pattern: bool) -> bool {
+    path == "/" || is_pattern && ["/(", "/.", "/?", "/$"].iter().any(|start| path.starts_with(start))
+}

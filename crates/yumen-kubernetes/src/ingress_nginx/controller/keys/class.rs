@@ -1,0 +1,155 @@
+//! Keys that the translation reads.
+
+use super::{KeyEffect, KeyRow, no_effect, node, refused, used};
+
+const fn noted(key: &'static str, note: &'static str) -> KeyRow {
+    KeyRow { key, effect: KeyEffect::Used(note) }
+}
+
+pub(in crate::ingress_nginx::controller) const POLICY: &[KeyRow] = &[
+    used("allow-snippet-annotations"),
+    used("allow-cross-namespace-resources"),
+    used("annotations-risk-level"),
+    used("annotation-value-word-blocklist"),
+    used("global-allowed-response-headers"),
+    used("strict-validate-path-type"),
+];
+
+const STREAMED: &str = "bodies are streamed with bounded memory, and nothing is written to disk";
+
+pub(in crate::ingress_nginx::controller) const DEFAULTS: &[KeyRow] = &[
+    used("app-root"),
+    used("ssl-redirect"),
+    used("force-ssl-redirect"),
+    used("preserve-trailing-slash"),
+    used("relative-redirects"),
+    used("use-port-in-redirects"),
+    used("http-redirect-code"),
+    used("no-tls-redirect-locations"),
+    used("proxy-body-size"),
+    used("proxy-connect-timeout"),
+    used("proxy-read-timeout"),
+    used("proxy-send-timeout"),
+    used("proxy-next-upstream"),
+    used("proxy-next-upstream-timeout"),
+    used("proxy-next-upstream-tries"),
+    used("retry-non-idempotent"),
+    used("proxy-cookie-path"),
+    used("proxy-cookie-domain"),
+    used("proxy-redirect-from"),
+    used("proxy-redirect-to"),
+    used("custom-http-errors"),
+    used("disable-proxy-intercept-errors"),
+    used("whitelist-source-range"),
+    used("denylist-source-range"),
+    used("limit-rate"),
+    used("limit-rate-after"),
+    used("limit-req-status-code"),
+    used("limit-conn-status-code"),
+    used("load-balance"),
+    used("service-upstream"),
+    used("upstream-hash-by"),
+    refused("upstream-hash-by-subset", "a key maps to one endpoint, not to a subset", "leave the key out"),
+    refused(
+        "upstream-hash-by-subset-size",
+        "a key maps to one endpoint, not to a subset",
+        "leave the key out",
+    ),
+    refused("proxy-http-version", "requests to services are of HTTP/1.1", "leave the key out"),
+    no_effect("proxy-buffering", STREAMED),
+    no_effect("proxy-buffers-number", STREAMED),
+    no_effect("proxy-buffer-size", "heads of responses up to limits.response_head_bytes are accepted"),
+    no_effect("proxy-busy-buffers-size", STREAMED),
+    no_effect("proxy-max-temp-file-size", STREAMED),
+    no_effect("proxy-request-buffering", STREAMED),
+    no_effect("client-body-buffer-size", STREAMED),
+    no_effect("grpc-buffer-size-kb", STREAMED),
+    refused(
+        "limit-conn-zone-variable",
+        "connections are counted by the client's address",
+        "use the plugin limit-conn with a key of its own",
+    ),
+    no_effect("default-type", "media types are those of the services"),
+];
+
+pub(in crate::ingress_nginx::controller) const HEADERS: &[KeyRow] = &[
+    used("add-headers"),
+    used("proxy-set-headers"),
+    used("hide-headers"),
+    used("allow-backend-server-header"),
+    node("server-tokens", "server_header"),
+    no_effect(
+        "enable-underscores-in-headers",
+        "fields with underscores in their names pass; a service that reads them as dashes must not trust them",
+    ),
+    no_effect("ignore-invalid-headers", "a request with an invalid name of a field gets 400 (RFC 9112 §5.1)"),
+    no_effect("generate-request-id", "services get X-Request-ID in any case"),
+    used("proxy-add-original-uri-header"),
+    noted("use-forwarded-headers", "and `trusted_addresses`, `real_ip` in `yumen.yaml`"),
+    noted("enable-real-ip", "and `real_ip` in `yumen.yaml`"),
+    used("forwarded-for-header"),
+    used("compute-full-forwarded-for"),
+    noted("proxy-real-ip-cidr", "`0.0.0.0/0` believes any client: write the networks of the load balancers"),
+    refused(
+        "forwarded-for-proxy-protocol-header",
+        "the address of the PROXY header is the client's address",
+        "read X-Forwarded-For",
+    ),
+    refused("forwarded-host-header", "the field is X-Forwarded-Host", "send X-Forwarded-Host"),
+    used("use-proxy-protocol"),
+    no_effect("proxy-protocol-header-timeout", "the PROXY header must arrive within tls.handshake_ms"),
+    used("block-cidrs"),
+    used("block-user-agents"),
+    used("block-referers"),
+    used("use-gzip"),
+    used("gzip-level"),
+    used("gzip-min-length"),
+    used("gzip-types"),
+    refused("gzip-disable", "responses are compressed for every client that asks", "leave the key out"),
+    used("enable-brotli"),
+    used("brotli-level"),
+    used("brotli-min-length"),
+    used("brotli-types"),
+];
+
+pub(in crate::ingress_nginx::controller) const TLS: &[KeyRow] = &[
+    noted("ssl-protocols", "TLSv1 and TLSv1.1 are refused: RFC 8996 forbids them"),
+    noted("ssl-ciphers", "without names of OpenSSL's lists"),
+    used("ssl-reject-handshake"),
+    used("hsts"),
+    used("hsts-max-age"),
+    used("hsts-include-subdomains"),
+    used("hsts-preload"),
+    no_effect("ssl-ecdh-curve", "X25519, P-256, P-384 and X25519MLKEM768 are offered"),
+    no_effect("ssl-dh-param", "all key exchanges are on elliptic curves"),
+    no_effect(
+        "ssl-early-data",
+        "requests in the first flight may be replayed (RFC 8470), so TLS over TCP has none",
+    ),
+    no_effect("ssl-session-cache", "tls.session_entries bounds the cache"),
+    no_effect("ssl-session-cache-size", "tls.session_entries bounds the cache"),
+    node("ssl-session-tickets", "tls.session_tickets"),
+    refused(
+        "ssl-session-ticket-key",
+        "keys of tickets rotate and are shared by the replicas",
+        "leave the key out; tls.ticket_rotation_s is the interval",
+    ),
+    no_effect("ssl-session-timeout", "tls.ticket_rotation_s bounds the age of tickets"),
+    no_effect("ssl-buffer-size", "records grow with the transfer"),
+    node("enable-ocsp", "tls.ocsp_stapling"),
+    no_effect("proxy-ssl-location-only", "settings of TLS towards services are always of a path"),
+];
+
+pub(in crate::ingress_nginx::controller) const AUTH: &[KeyRow] = &[
+    used("global-auth-url"),
+    used("global-auth-method"),
+    used("global-auth-signin"),
+    used("global-auth-signin-redirect-param"),
+    used("global-auth-response-headers"),
+    used("global-auth-request-redirect"),
+    used("global-auth-snippet"),
+    used("global-auth-cache-key"),
+    used("global-auth-cache-duration"),
+    used("global-auth-always-set-cookie"),
+    used("no-auth-locations"),
+];
