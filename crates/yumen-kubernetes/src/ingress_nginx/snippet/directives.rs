@@ -215,7 +215,7 @@ pub(super) fn guards(directive: &SnippetDirective) -> bool {
 /// Whether a text that is not of NGINX's syntax has the name of a directive that admits or refuses requests.
 pub(super) fn has_guarding_word(text: &str) -> bool {
     let mut words = text.split(|character: char| character.is_whitespace() || ";{}".contains(character));
-    words.any(|word| is_guard(word))
+    words.any(is_guard)
 }
 
 fn is_guard(name: &str) -> bool {
