@@ -157,6 +157,9 @@ pub struct AuthCacheDuration {
 /// Applies the rules of access beyond the schema.
 pub(super) fn settle(access: &AccessSpec, has_external_auth: bool) -> Result<(), InvalidSettings> {
     let has_lists = access.allow.is_some() || access.deny.is_some();
+    if !has_lists && access.basic_auth_file.is_none() && access.client_certificate.is_none() {
+        return Err(InvalidSettings::at("", "has no rule").hint("add a rule, or remove it"));
+    }
     let rules = [has_lists, access.basic_auth_file.is_some(), has_external_auth];
     if access.satisfy == SatisfySpec::Any && rules.into_iter().filter(|is_written| *is_written).count() < 2 {
         let message = "any of fewer than two rules is the same as all";

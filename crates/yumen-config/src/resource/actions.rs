@@ -507,6 +507,9 @@ const FRAMING_FIELDS: [&str; 6] =
 /// Applies the rules of field edits beyond the schema.
 pub(super) fn check_edits(edits: Option<&FieldEditsSpec>, member: &str) -> Result<(), InvalidSettings> {
     let Some(edits) = edits else { return Ok(()) };
+    if edits.set.is_none() && edits.add.is_none() && edits.remove.is_none() {
+        return Err(InvalidSettings::at(member, "has no edit").hint("add `set`, `add` or `remove`"));
+    }
     check_pairs(edits.set.as_ref(), "set").map_err(|invalid| invalid.under(member))?;
     check_pairs(edits.add.as_ref(), "add").map_err(|invalid| invalid.under(member))?;
     for (at, name) in edits.remove.iter().flatten().enumerate() {

@@ -180,7 +180,12 @@ pub(super) fn settle_limits(limits: &RouteLimitsSpec) -> Result<(), InvalidSetti
 
 /// Applies the rules of error responses beyond the schema.
 pub(super) fn settle_errors(errors: &ErrorResponsesSpec) -> Result<(), InvalidSettings> {
-    let Some(pages) = &errors.pages else { return Ok(()) };
+    let Some(pages) = &errors.pages else {
+        return match errors.format {
+            ErrorFormat::Html => Ok(()),
+            ErrorFormat::Json => Err(InvalidSettings::at("", "changes nothing").hint("remove it")),
+        };
+    };
     if pages.statuses.is_empty() && !pages.no_endpoint {
         let message = "no response is replaced";
         return Err(

@@ -270,7 +270,7 @@ fn routes_of_one_plugin_config_share_their_limit_and_its_exemptions() {
     let limit = |except: &str| {
         json!({ "limit-req": {
         "rate": 5, "burst": 25, "key": "remote_addr", "nodelay": true, "rejected_code": 503,
-        "_meta": { "filter": ["!AND", ["remote_addr", "ipmatch", [except]]] },
+        "_meta": { "filter": [["remote_addr", "!", "ipmatch", [except]]] },
     } })
     };
     let route = |id: &str, config: &str| {

@@ -23,6 +23,9 @@ fn actions_on_responses_that_cannot_take_effect_are_refused() {
         ),
         (json!({ "hsts": { "max_age_s": 0 } }), ""),
         (json!({ "errors": { "format": "html" } }), ""),
+        (json!({ "errors": {} }), "actions.errors"),
+        (json!({ "request_fields": {} }), "actions.request_fields"),
+        (json!({ "request_fields": { "variables": true } }), "actions.request_fields"),
         (json!({ "errors": { "pages": { "upstream_id": "u" } } }), "actions.errors.pages.statuses"),
         (
             json!({ "errors": { "pages": { "upstream_id": "u", "statuses": [200] } } }),
