@@ -91,7 +91,7 @@ def _serve(world: ClusterFixture, binary: Path) -> list[str]:
     scene = ServingScene(world, has_ingress="\n  ingress:\n" in reference)
     scene.start()
     failures = []
-    for check in (scene.check_daemonset, scene.check_ingress_nginx, scene.check_plain):
+    for check in (scene.check_daemonset, scene.check_merged, scene.check_ingress_nginx, scene.check_plain):
         begin = time.monotonic()
         try:
             check()
@@ -137,6 +137,14 @@ class ServingScene:
         manifest = self.install("daemonset")
         self.world.cluster.kubectl("rollout", "status", "daemonset/yumen", "-n", chart.NAMESPACE, f"--timeout={READY_SECONDS}s")
         wait_for("the Gateway", lambda: responds(LoadTarget(self.pod_address(), 80, HOST)), READY_SECONDS)
+        self.uninstall(manifest)
+
+    def check_merged(self) -> None:
+        """Gateways behind the Service of the chart: a user other than root binds port 80 of the pod."""
+        manifest = self.install("merged")
+        self.world.wait_rollout(chart.NAMESPACE, "yumen", READY_SECONDS)
+        address = self.world.balancer_address(chart.NAMESPACE, "yumen", READY_SECONDS)
+        wait_for("the Gateway", lambda: responds(LoadTarget(address, 80, HOST)), READY_SECONDS)
         self.uninstall(manifest)
 
     def check_ingress_nginx(self) -> None:

@@ -54,8 +54,8 @@ const OBJECT: &str = "yumen.yaml";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeConfig {
-    /// Listeners for HTTP clients.
-    #[schemars(length(min = 1))]
+    /// Listeners for HTTP clients. Empty only beside `stream_listen`, or with the store kind `kubernetes`, whose
+    /// objects have listeners.
     pub listen: Vec<ListenerConfig>,
     /// Listeners for stream routes: a list of `address`, `protocol` (tcp | tls | tls_passthrough | udp),
     /// `backlog`, `reuse_port` and `proxy_protocol_from`. If any `ssl` object requires client certificates,
@@ -227,6 +227,11 @@ impl NodeConfig {
                         .hint("such as 127.0.0.1:9080, :9080 for all IPv4 addresses, or [::]:9080"),
                 );
             }
+        }
+        // A gateway without listeners would run and serve nothing.
+        if self.listen.is_empty() && self.stream_listen.is_empty() && self.store.kind != StoreKind::Kubernetes {
+            let hint = "write a listener, such as { address: \":9080\" }, or remove the member for the default ones";
+            problems.push(problem("listen", "the list must not be empty").hint(hint));
         }
         problems.extend(self.listener_problems());
         if self.server_header.chars().any(char::is_control) {

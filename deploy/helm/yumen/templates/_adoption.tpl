@@ -12,10 +12,9 @@
 {{- if $adopting -}}
 {{- if eq (int $values.ports.status) 9091 -}}{{- $_ := set $values.ports "status" 10254 -}}{{- end -}}
 {{- $known := concat (keys $table.take) (keys $table.report) (keys $table.refuse) -}}
-{{- $walk := dict "result" .result "table" $table "known" $known -}}
 {{- $theirs := dict "controller" .root.Values.controller "global" .root.Values.global "dhParam" (default "" .root.Values.dhParam) -}}
 {{- range $name, $value := $theirs -}}
-{{- include "yumen.walk" (merge (dict "path" $name "value" $value "base" "") $walk) -}}
+{{- include "yumen.walk" (dict "path" $name "value" $value "base" "" "result" $.result "table" $table "known" $known) -}}
 {{- end -}}
 {{- if .root.Values.rbac.scope -}}
 {{- $_ := set .result.refused "rbac.scope" "objects of all namespaces are listed, which needs a ClusterRole; controller.scope alone chooses the namespace of Ingresses" -}}
@@ -81,8 +80,14 @@
 {{- $_ := set $.report (printf "controller.lifecycle.%s" $hook) "the image has no program for a hook, and none is needed: kubernetes.linger_s and timeouts.drain_ms end a pod in order" -}}
 {{- end -}}
 {{- end -}}
-{{- $metrics := $values.metrics.service -}}
-{{- $_ := set $metrics "enabled" (and (include "yumen.isTrue" $adopted.metrics) (dig "controller" "metrics" "service" "enabled" true $values)) -}}
+{{- if hasKey $adopted "metrics" -}}
+{{- $has := eq (include "yumen.isTrue" $adopted.metrics) "true" -}}
+{{- $_ := set $values.metrics.service "enabled" (and $has (dig "controller" "metrics" "service" "enabled" true $values)) -}}
+{{- if not $has -}}
+{{- $_ := set $values.metrics.serviceMonitor "enabled" false -}}
+{{- $_ := set $values.metrics.prometheusRule "enabled" false -}}
+{{- end -}}
+{{- end -}}
 {{- if and $values.podDisruptionBudget.minAvailable $values.podDisruptionBudget.maxUnavailable -}}
 {{- $_ := set $values.podDisruptionBudget "minAvailable" "" -}}
 {{- end -}}

@@ -53,13 +53,13 @@
 {{- else if eq $key "worker-processes" -}}{{- $value = ternary 0 (atoi $text) (eq $text "auto") -}}
 {{- else if eq $key "disable-access-log" -}}{{- $value = ne (lower $text) "true" -}}
 {{- else if eq $key "error-log-level" -}}{{- $value = get (dict "debug" "debug" "info" "info" "notice" "info" "warn" "warn") $text | default "error" -}}
-{{- else if eq $key "ssl-protocols" -}}{{- $value = ternary "1.2" "1.3" (regexMatch "TLSv1($|[ .][ 0-2]*)" (replace "TLSv1.3" "" $text | trim)) -}}
+{{- else if eq $key "ssl-protocols" -}}{{- $value = ternary "1.3" "1.2" (eq (trim $text) "TLSv1.3") -}}
 {{- else if eq $key "ssl-ciphers" -}}{{- $value = regexFindAll "ECDHE-(?:ECDSA|RSA)-(?:AES128-GCM-SHA256|AES256-GCM-SHA384|CHACHA20-POLY1305)|TLS_[A-Z0-9_]+" $text -1 -}}
 {{- else if has $text (list "true" "false") -}}{{- $value = eq $text "true" -}}
 {{- else if regexMatch "^[0-9]+$" $text -}}{{- $value = int64 $text -}}
 {{- end -}}
 {{- if not (has $path (list "trusted_addresses" "real_ip.source")) -}}
-{{- if or (and (hasSuffix "_ms" $path) (not $value)) (and (kindIs "string" $value) (not $value)) (and (kindIs "slice" $value) (not $value)) -}}
+{{- if or (and (or (hasSuffix "_ms" $path) (eq $path "limits.connections_per_worker")) (not $value)) (and (kindIs "string" $value) (not $value)) (and (kindIs "slice" $value) (not $value)) -}}
 {{- $_ := set $.report (printf "controller.config.%s" $key) (printf "%q has no counterpart in %s" $text $path) -}}
 {{- else -}}
 {{- include "yumen.put" (dict "into" $node "path" $path "value" $value) -}}

@@ -13,7 +13,9 @@
 {{- if not $ports.http }}{{- $_ := set $ports "http" (ternary 80 8080 $values.hostNetwork) -}}{{- end -}}
 {{- if not $ports.https }}{{- $_ := set $ports "https" (ternary 443 8443 $values.hostNetwork) -}}{{- end -}}
 {{- $service := toString $values.service.enabled -}}
-{{- if eq $service "auto" -}}
+{{- if and (eq $service "auto") $result.adopting -}}
+{{- $_ := set $values.service "enabled" $ingress -}}
+{{- else if eq $service "auto" -}}
 {{- $_ := set $values.service "enabled" (and (or $ingress (eq $mode "merged")) (not $values.hostNetwork)) -}}
 {{- end -}}
 {{- include "yumen.nodeFile" (dict "root" . "result" $result) -}}
