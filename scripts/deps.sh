@@ -307,16 +307,21 @@ helm_version=3.22.0
 helm=${HOME:-/root}/.cache/yumen-helm/$helm_version
 install_helm() {
     wanted helm || return 0
-    local directory=$root/conformance/helm sum
-    sum=$(cat "$directory/go.mod" "$directory/go.sum" | cksum)
+    local directory=$root/conformance/helm sum module=helm.sh/helm/v3 flags package
+    # As its own build sets them; the version of Kubernetes is that of its libraries, for renderings without a cluster.
+    flags="-s -w -X $module/internal/version.version=v$helm_version"
+    for package in pkg/chartutil pkg/lint/rules; do
+        flags+=" -X $module/$package.k8sVersionMajor=1 -X $module/$package.k8sVersionMinor=37"
+    done
+    sum=$(echo "$flags" | cat - "$directory/go.mod" "$directory/go.sum" | cksum)
     mkdir -p "$helm"
     exec 9>"$helm/lock"
     flock 9
     if [[ ! -x $helm/helm || $(cat "$helm/helm.sum" 2>/dev/null) != "$sum" ]]; then
         command -v go >/dev/null || { echo "no Go here: helm is not built" >&2; return 0; }
         echo "building: helm $helm_version (minutes)" >&2
-        if (cd "$directory" && CGO_ENABLED=0 nice -n 15 go build -trimpath -o "$helm/helm" -ldflags \
-            "-s -w -X helm.sh/helm/v3/internal/version.version=v$helm_version" helm.sh/helm/v3/cmd/helm </dev/null 9>&- >&2); then
+        if (cd "$directory" && CGO_ENABLED=0 nice -n 15 go build -trimpath -o "$helm/helm" -ldflags "$flags" \
+            "$module/cmd/helm" </dev/null 9>&- >&2); then
             echo "$sum" >"$helm/helm.sum"
         else
             echo "helm is not built: is the Go module proxy out of reach?" >&2

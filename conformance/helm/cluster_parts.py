@@ -12,7 +12,7 @@ import network
 from api import ApiError, KubeObject
 from cluster import Cluster, ClusterError
 from fixture import ClusterFixture, suite_images, wait_for
-from load import LoadTarget, responds
+from load import LoadTarget, SteadyLoad, responds
 
 # Kinds whose definitions belong to other projects: name, group, version, plural. They are defined without a schema.
 FOREIGN = [("ServiceMonitor", "monitoring.coreos.com", "v1", "servicemonitors"),
@@ -87,11 +87,10 @@ def _apply(cluster: Cluster, objects: list[KubeObject]) -> None:
 
 
 def _serve(world: ClusterFixture, binary: Path) -> list[str]:
-    reference = subprocess.run([binary, "reference", "config"], capture_output=True, text=True, check=True).stdout
-    scene = ServingScene(world, has_ingress="\n  ingress:\n" in reference)
+    scene = ServingScene(world, chart.serves_ingresses(binary))
     scene.start()
     failures = []
-    for check in (scene.check_daemonset, scene.check_merged, scene.check_ingress_nginx, scene.check_plain):
+    for check in (scene.check_daemonset, scene.check_merged, scene.check_ingress_nginx, scene.check_upgrade, scene.check_plain):
         begin = time.monotonic()
         try:
             check()
@@ -134,23 +133,24 @@ class ServingScene:
 
     def check_daemonset(self) -> None:
         """A DaemonSet with the network of the node serves a Gateway on port 80 of the node."""
-        manifest = self.install("daemonset")
+        self.install("daemonset")
         self.world.cluster.kubectl("rollout", "status", "daemonset/yumen", "-n", chart.NAMESPACE, f"--timeout={READY_SECONDS}s")
         wait_for("the Gateway", lambda: responds(LoadTarget(self.pod_address(), 80, HOST)), READY_SECONDS)
-        self.uninstall(manifest)
+        self.uninstall()
 
     def check_merged(self) -> None:
         """Gateways behind the Service of the chart: a user other than root binds port 80 of the pod."""
-        manifest = self.install("merged")
+        self.install("merged")
         self.world.wait_rollout(chart.NAMESPACE, "yumen", READY_SECONDS)
         address = self.world.balancer_address(chart.NAMESPACE, "yumen", READY_SECONDS)
         wait_for("the Gateway", lambda: responds(LoadTarget(address, 80, HOST)), READY_SECONDS)
-        self.uninstall(manifest)
+        self.uninstall()
 
     def check_ingress_nginx(self) -> None:
         """A values file of ingress-nginx yields a gateway with its ports, which serves a Gateway, and Ingresses if it can."""
-        manifest = self.install("ingress-nginx-small", "--set", f"ingress.enabled={'auto' if self.has_ingress else 'false'}",
-                                "--set", "gateway.class.always=true")
+        notes = self.install("ingress-nginx-small", "--set", f"ingress.enabled={'auto' if self.has_ingress else 'false'}")
+        if "controller.image: the image" not in notes:
+            raise ClusterError(f"the notes lack a value without a counterpart:\n{notes}")
         self.world.wait_rollout(chart.NAMESPACE, "yumen", READY_SECONDS)
         address = self.world.balancer_address(SHOP, "yumen-shop", READY_SECONDS)
         wait_for("the Gateway", lambda: responds(LoadTarget(address, 80, HOST)), READY_SECONDS)
@@ -159,7 +159,21 @@ class ServingScene:
         if self.has_ingress:
             balanced = self.world.balancer_address(chart.NAMESPACE, "yumen", READY_SECONDS)
             wait_for("the Ingress", lambda: responds(LoadTarget(balanced, 80, HOST)), READY_SECONDS)
-        self.uninstall(manifest)
+        self.uninstall()
+
+    def check_upgrade(self) -> None:
+        """A changed setting replaces the pods without a failed request, and an upgrade back does too."""
+        self.install("default")
+        self.world.wait_rollout(chart.NAMESPACE, "yumen", READY_SECONDS)
+        target = LoadTarget(self.world.balancer_address(SHOP, "yumen-shop", READY_SECONDS), 80, HOST)
+        wait_for("the Gateway", lambda: responds(target), READY_SECONDS)
+        with SteadyLoad(target) as load:
+            for workers in (1, 0):
+                self.helm("upgrade", "default", "--set", f"config.workers.count={workers}")
+                self.world.wait_rollout(chart.NAMESPACE, "yumen", READY_SECONDS)
+        if load.result.failures or not load.result.statuses.total():
+            raise ClusterError(f"requests failed during the upgrade: {load.result}: {load.result.failures[:5]}")
+        self.uninstall()
 
     def check_plain(self) -> None:
         """The plain manifests serve a Gateway."""
@@ -168,16 +182,17 @@ class ServingScene:
         address = self.world.balancer_address(SHOP, "yumen-shop", READY_SECONDS)
         wait_for("the Gateway", lambda: responds(LoadTarget(address, 80, HOST)), READY_SECONDS)
 
-    def install(self, scenario: str, *args: str) -> Path:
-        """Applies a scenario as helm would; its manifests."""
-        manifest = self.world.folder / f"{scenario}.yaml"
-        manifest.write_text(chart.render("--values", chart.SCENARIOS / f"{scenario}.yaml", *args))
-        self.world.cluster.apply(manifest)
-        return manifest
+    def helm(self, command: str, scenario: str, *args: str) -> str:
+        return chart.helm(command, chart.RELEASE, chart.CHART, "--kubeconfig", self.world.cluster.kubeconfig, "--namespace",
+                          chart.NAMESPACE, "--values", chart.SCENARIOS / f"{scenario}.yaml", *args)
 
-    def uninstall(self, manifest: Path) -> None:
-        """Removes a scenario and waits for the end of its pods."""
-        self.world.cluster.kubectl("delete", "-f", manifest, "--timeout=90s")
+    def install(self, scenario: str, *args: str) -> str:
+        """Installs a scenario; the notes."""
+        return self.helm("install", scenario, *args).partition("\nNOTES:\n")[2]
+
+    def uninstall(self) -> None:
+        """Removes the release and waits for the end of its pods."""
+        chart.helm("uninstall", chart.RELEASE, "--kubeconfig", self.world.cluster.kubeconfig, "--namespace", chart.NAMESPACE)
         path = f"/api/v1/namespaces/{chart.NAMESPACE}/pods"
         wait_for("the end of pods", lambda: not self.client.get(path)["items"], READY_SECONDS)
 

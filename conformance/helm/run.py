@@ -19,8 +19,12 @@ sys.path.insert(0, str(chart.ROOT / "conformance/kubernetes"))
 PARTS = ("chart", "manifests", "serve")
 
 
-def check_chart() -> list[str]:
-    return chart.stale() + chart.lint() + chart.accepted_mistakes()
+def check_chart(binary: Path, logs: Path) -> list[str]:
+    findings = chart.stale() + chart.lint() + chart.accepted_mistakes()
+    if binary.exists():
+        return findings + chart.refused_node_files(binary, logs / "nodes")
+    print(f"          node files are not checked: {binary} is missing")
+    return findings
 
 
 def check_cluster(parts: list[str], binary: Path, logs: Path) -> list[str]:
@@ -48,7 +52,7 @@ def main() -> int:
     begin = time.monotonic()
     try:
         if "chart" in parts:
-            failures += check_chart()
+            failures += check_chart(args.binary.resolve(), args.logs.resolve())
             print(f"{time.monotonic() - begin:6.1f} s  chart: {len(failures) or 'no'} findings", flush=True)
         if rest := [part for part in parts if part != "chart"]:
             failures += check_cluster(rest, args.binary.resolve(), args.logs.resolve())

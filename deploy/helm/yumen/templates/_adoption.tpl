@@ -46,7 +46,8 @@
 {{- include "yumen.walk" (dict "path" (printf "%s.%s" $.path $name) "value" $value "base" $base "result" $.result "table" $.table "known" $.known) -}}
 {{- end -}}
 {{- else if not (or (kindIs "invalid" .value) (and (kindIs "string" .value) (eq .value "")) (and (or (kindIs "map" .value) (kindIs "slice" .value)) (not .value))) -}}
-{{- $isOff := has (toString .value) (list "false" "0") -}}
+{{- $rest := regexReplaceAll "\"[^\"]*\":(\"\"|null|false|0|\\{\\}|\\[\\])" (toJson .value) "" -}}
+{{- $isOff := or (has (toString .value) (list "false" "0")) (regexMatch "^[{},]*$" $rest) -}}
 {{- if hasKey .table.take $base -}}
 {{- include "yumen.put" (dict "into" .result.values "path" (printf "%s%s" (get .table.take $base) (trimPrefix $base .path)) "value" .value) -}}
 {{- else if hasKey .table.refuse $base -}}

@@ -34,7 +34,7 @@
 {{- if lt $grace 5 -}}{{- fail "terminationGracePeriodSeconds must be at least 5: the gateway finishes its requests" -}}{{- end -}}
 {{- $linger = min $linger (div $grace 3) | int -}}
 {{- $_ := set .node.kubernetes "linger_s" $linger -}}
-{{- $_ := set .node.timeouts "drain_ms" (mul 1000 (max 1 (sub $grace $linger (min 15 (div $grace 3))))) -}}
+{{- $_ := set .node.timeouts "drain_ms" (mul 1000 (max 1 (sub (sub $grace $linger) (min 15 (div $grace 3))))) -}}
 {{- end -}}
 {{- end -}}
 

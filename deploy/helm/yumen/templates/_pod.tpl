@@ -239,7 +239,7 @@ spec:
     {{- tpl (toYaml .) $.root | nindent 4 }}
   {{- end }}
   containers:
-    - {{- include "yumen.container" . | nindent 6 }}
+    - {{ include "yumen.container" . | nindent 6 | trim }}
     {{- with $values.extraContainers }}
     {{- tpl (toYaml .) $.root | nindent 4 }}
     {{- end }}
