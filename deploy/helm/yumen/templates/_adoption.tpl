@@ -2,6 +2,7 @@
 {{- define "yumen.adopt" -}}
 {{- $values := .result.values -}}
 {{- $adopting := gt (len .root.Values.controller) 0 -}}
+{{- $_ := set .result "isIngressOff" (eq (toString $values.ingress.enabled) "false") -}}
 {{- if eq (toString $values.ingress.enabled) "auto" -}}
 {{- $_ := set $values.ingress "enabled" $adopting -}}
 {{- end -}}

@@ -73,3 +73,14 @@ annotations:
 {{- printf "%s:%s" $name (toString (default .version $image.tag)) -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Whether an object of the cluster exists and belongs to another release: Helm refuses an installation that has it, too.
+     Arguments: root, version, kind, name. */}}
+{{- define "yumen.isForeign" -}}
+{{- $existing := lookup .version .kind "" .name -}}
+{{- if $existing -}}
+{{- $annotations := default (dict) $existing.metadata.annotations -}}
+{{- $owner := printf "%s/%s" (get $annotations "meta.helm.sh/release-namespace") (get $annotations "meta.helm.sh/release-name") -}}
+{{- if ne $owner (printf "%s/%s" .root.Release.Namespace .root.Release.Name) -}}true{{- end -}}
+{{- end -}}
+{{- end -}}

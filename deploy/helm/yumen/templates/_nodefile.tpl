@@ -8,6 +8,8 @@
 {{- $kubernetes := dict "controller_name" $values.gateway.controllerName "gateway_mode" .result.mode "service_type" $values.gateway.serviceType "ports" $values.gateway.ports "publish_addresses" $published "pod_selector" $selector "linger_s" 15 "take_over" $values.takeOver -}}
 {{- if .result.ingress -}}
 {{- include "yumen.ingressSettings" (dict "root" .root "result" .result "kubernetes" $kubernetes) -}}
+{{- else if .result.isIngressOff -}}
+{{- $_ := set $kubernetes "ingress" (dict "enabled" false) -}}
 {{- end -}}
 {{- $node := dict "listen" (list) "status" (dict "listen" (printf ":%d" (int $values.ports.status))) "store" (dict "kind" "kubernetes" "data_dir" "/var/lib/yumen") "kubernetes" $kubernetes "timeouts" (dict "drain_ms" 30000) -}}
 {{- if $values.admin.expose -}}
@@ -94,7 +96,10 @@
 {{- $service := .result.values.service -}}
 {{- $namespace := include "yumen.namespace" .root -}}
 {{- $name := include "yumen.fullname" .root -}}
-{{- $flags := dict "controller-class" $ingress.class.controllerValue "configmap" (printf "%s/%s-controller" $namespace $name) -}}
+{{- $flags := dict "configmap" (printf "%s/%s-controller" $namespace $name) -}}
+{{- if ne $ingress.class.controllerValue .result.values.gateway.controllerName -}}
+{{- $_ := set $flags "controller-class" $ingress.class.controllerValue -}}
+{{- end -}}
 {{- if .result.values.defaultBackend.enabled -}}
 {{- $_ := set $flags "default-backend-service" (printf "%s/%s-default-backend" $namespace $name) -}}
 {{- end -}}

@@ -9,6 +9,14 @@
 {{- $ingress := eq (toString $values.ingress.enabled) "true" -}}
 {{- $_ := set $result "mode" $mode -}}
 {{- $_ := set $result "ingress" $ingress -}}
+{{- $class := $values.ingress.class -}}
+{{- if not $class.name -}}{{- $_ := set $class "name" (ternary "nginx" "yumen" $result.adopting) -}}{{- end -}}
+{{- if not $class.controllerValue -}}
+{{- $_ := set $class "controllerValue" (ternary "k8s.io/ingress-nginx" $values.gateway.controllerName $result.adopting) -}}
+{{- end -}}
+{{- if and $result.adopting (not $ingress) -}}
+{{- $_ := set $result.report "controller" "ingress.enabled is false: Ingresses are not served" -}}
+{{- end -}}
 {{- $ports := $values.ports -}}
 {{- if not $ports.http }}{{- $_ := set $ports "http" (ternary 80 8080 $values.hostNetwork) -}}{{- end -}}
 {{- if not $ports.https }}{{- $_ := set $ports "https" (ternary 443 8443 $values.hostNetwork) -}}{{- end -}}
