@@ -4,7 +4,7 @@
 {{- $values := .Values | toJson | fromJson -}}
 {{- $result := dict "values" $values "report" (dict) "refused" (dict) "node" (dict) -}}
 {{- include "yumen.adopt" (dict "root" . "result" $result) -}}
-{{- include "yumen.refuse" (dict "root" . "refused" $result.refused) -}}
+{{- include "yumen.refuse" (dict "root" . "result" $result) -}}
 {{- $mode := default (ternary "merged" "service" $values.hostNetwork) $values.gateway.mode -}}
 {{- $ingress := eq (toString $values.ingress.enabled) "true" -}}
 {{- $_ := set $result "mode" $mode -}}
@@ -30,11 +30,13 @@
 {{- $result | toJson -}}
 {{- end -}}
 
-{{/* Ends the rendering if a value is refused. Arguments: root, refused. */}}
+{{/* Ends the rendering if a value is refused; one that is accepted is reported. Arguments: root, result. */}}
 {{- define "yumen.refuse" -}}
 {{- $lines := list -}}
-{{- range $path, $reason := .refused -}}
-{{- if not (has $path $.root.Values.accept) -}}
+{{- range $path, $reason := .result.refused -}}
+{{- if has $path $.root.Values.accept -}}
+{{- $_ := set $.result.report $path $reason -}}
+{{- else -}}
 {{- $lines = append $lines (printf "  %s: %s" $path $reason) -}}
 {{- end -}}
 {{- end -}}
