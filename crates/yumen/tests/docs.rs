@@ -156,8 +156,7 @@ fn members_of<'a>(value: &'a serde_json::Value, name: &str, found: &mut Vec<&'a 
 fn is_exported(reference: &str, series: &str) -> bool {
     let has = |name: &str, kind: &str| reference.contains(&format!("| `{name}` | {kind}"));
     let family = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| series.strip_suffix(suffix));
-    family.is_some_and(|family| has(family, "histogram"))
-        || (has(series, "") && !has(series, "histogram"))
+    family.is_some_and(|family| has(family, "histogram")) || (has(series, "") && !has(series, "histogram"))
 }
 
 #[test]
@@ -177,7 +176,10 @@ fn boards_and_alerts_name_exported_metrics() {
         assert!(names.len() >= count_min, "{file}: {} names", names.len());
     }
     assert!(!is_exported(&reference, "yumen_requests"), "a part of a name is no name");
-    assert!(!is_exported(&reference, "yumen_request_duration_seconds"), "a histogram has no series of its own name");
+    assert!(
+        !is_exported(&reference, "yumen_request_duration_seconds"),
+        "a histogram has no series of its own name"
+    );
 }
 
 #[test]
