@@ -18,7 +18,7 @@ DIST_FLAGS := $(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE) --cfg=profile_$(fi
 # Where `make profile` keeps the build with counters, and what it counted.
 COUNTING := target/profile
 
-.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-kubernetes bench-load lab lab-build clean
+.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-kubernetes bench-load lab lab-build clean test-helm
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,10 @@ conformance-kubernetes: build ## the suite of the Gateway API in a cluster witho
 test-kubernetes: build ## Yumen in a cluster without containers while all around it changes; needs root (ARGS="--only rollout")
 	@scripts/deps.sh kubernetes
 	@conformance/kubernetes/robustness.py --binary $(YUMEN) $(ARGS)
+
+test-helm: build ## the Helm chart: goldens, manifests on an API server, requests in a cluster; needs root (ARGS=--update writes goldens)
+	@scripts/deps.sh helm kubernetes
+	@conformance/helm/run.py --binary $(YUMEN) $(ARGS)
 
 conformance-kubernetes-short: build
 	@scripts/deps.sh kubernetes

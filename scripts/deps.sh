@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
-# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|lab|lab-caddy|lab-traefik|lab-apinto|profile]...
+# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|helm|lab|lab-caddy|lab-traefik|lab-apinto|profile]...
 # (default: test). The gateways in Go and Kubernetes are groups of their own, because each takes minutes to build.
 # The tools of the build are always included.
 set -euo pipefail
@@ -48,6 +48,7 @@ kubernetes python3 python3
 kubernetes ip      iproute2
 kubernetes nft     nftables
 kubernetes setpriv util-linux
+helm  python3     python3
 lab   python3:ensurepip python3-venv
 lab   nginx       nginx-light
 lab   haproxy     haproxy
@@ -301,6 +302,34 @@ install_kubernetes() {
     exec 9>&-
 }
 
+# Helm takes minutes, once per version and user. conformance/helm/chart.py has the same version.
+helm_version=3.22.0
+helm=${HOME:-/root}/.cache/yumen-helm/$helm_version
+install_helm() {
+    wanted helm || return 0
+    local directory=$root/conformance/helm sum module=helm.sh/helm/v3 flags package
+    # As its own build sets them; the version of Kubernetes is that of its libraries, for renderings without a cluster.
+    flags="-s -w -X $module/internal/version.version=v$helm_version"
+    for package in pkg/chartutil pkg/lint/rules; do
+        flags+=" -X $module/$package.k8sVersionMajor=1 -X $module/$package.k8sVersionMinor=37"
+    done
+    sum=$(echo "$flags" | cat - "$directory/go.mod" "$directory/go.sum" | cksum)
+    mkdir -p "$helm"
+    exec 9>"$helm/lock"
+    flock 9
+    if [[ ! -x $helm/helm || $(cat "$helm/helm.sum" 2>/dev/null) != "$sum" ]]; then
+        command -v go >/dev/null || { echo "no Go here: helm is not built" >&2; return 0; }
+        echo "building: helm $helm_version (minutes)" >&2
+        if (cd "$directory" && CGO_ENABLED=0 nice -n 15 go build -trimpath -o "$helm/helm" -ldflags "$flags" \
+            "$module/cmd/helm" </dev/null 9>&- >&2); then
+            echo "$sum" >"$helm/helm.sum"
+        else
+            echo "helm is not built: is the Go module proxy out of reach?" >&2
+        fi
+    fi
+    exec 9>&-
+}
+
 # The suite also brings the definitions of the Gateway API.
 build_kubernetes() {
     local out=$1 directory=$2 package=$3 version=k8s.io/component-base/version crds channel command=(build)
@@ -319,6 +348,7 @@ build_kubernetes() {
 install_debian
 install_go
 install_kubernetes
+install_helm
 install_python
 install_grpc_web
 install_envoy

@@ -34,7 +34,7 @@ CACHE = Path.home() / ".cache/yumen-kubernetes"
 BIN = CACHE / KUBERNETES_VERSION
 SERVICE_NETWORK = "10.96.0.0/16"
 # Controllers that need no cloud, no volumes and no nodes.
-CONTROLLERS = """deployment-controller replicaset-controller endpointslice-controller namespace-controller job-controller
+CONTROLLERS = """deployment-controller daemonset-controller replicaset-controller endpointslice-controller namespace-controller job-controller
 serviceaccount-controller serviceaccount-token-controller garbage-collector-controller clusterrole-aggregation-controller
 root-ca-certificate-publisher-controller""".split()
 READY_SECONDS = 90

@@ -107,6 +107,8 @@ class Kubelet:
                   "daemonEndpoints": {"kubeletEndpoint": {"Port": log_port}},
                   "conditions": [{"type": "Ready", "status": "True", "reason": "Running"}]}
         self.api.patch(f"/api/v1/nodes/{NODE_NAME}/status", {"status": status}, STRATEGIC_PATCH)
+        # The API server marks every new node as not ready; the controller that removes the mark does not run here.
+        self.api.patch(f"/api/v1/nodes/{NODE_NAME}", {"spec": {"taints": None}})
 
     def _on_pod(self, kind: str, value: KubeObject | list[KubeObject]) -> None:
         if isinstance(value, list):

@@ -109,6 +109,13 @@ class PodNetwork:
         ip("link set lo up", f"addr add {self.address}/32 dev eth0", "link set eth0 up",
            f"route add {POD_ROUTER} dev eth0", f"route add default via {POD_ROUTER}", namespace=self.namespace)
 
+    def set_kernel_parameter(self, name: str, value: str) -> None:
+        """Sets a parameter of the namespace, such as net.ipv4.ip_unprivileged_port_start."""
+        run = subprocess.run(["ip", "netns", "exec", self.namespace, "sh", "-c", 'echo "$2" >"/proc/sys/$1"', "sh",
+                              name.replace(".", "/"), value], capture_output=True, text=True)
+        if run.returncode:
+            raise NetworkError(f"sysctl {name}: {run.stderr.strip()}")
+
     def tear_down(self) -> None:
         # The link first, because a namespace lives on until its last connection has timed out.
         subprocess.run(["ip", "-n", NODE_NAMESPACE, "link", "delete", self.link], capture_output=True)

@@ -91,6 +91,8 @@ class PodRun:
         self.folder.mkdir(parents=True)
         if self.network:
             await asyncio.to_thread(self.network.set_up)
+            for parameter in (spec.get("securityContext") or {}).get("sysctls") or []:
+                await asyncio.to_thread(self.network.set_kernel_parameter, parameter["name"], parameter["value"])
             await self._start_containers()
         else:
             for container in spec["containers"]:

@@ -54,8 +54,8 @@ const OBJECT: &str = "yumen.yaml";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeConfig {
-    /// Listeners for HTTP clients.
-    #[schemars(length(min = 1))]
+    /// Listeners for HTTP clients. Empty only beside `stream_listen`, or with the store kind `kubernetes`, whose
+    /// objects have listeners.
     pub listen: Vec<ListenerConfig>,
     /// Listeners for stream routes: a list of `address`, `protocol` (tcp | tls | tls_passthrough | udp),
     /// `backlog`, `reuse_port` and `proxy_protocol_from`. If any `ssl` object requires client certificates,
@@ -228,6 +228,7 @@ impl NodeConfig {
                 );
             }
         }
+        problems.extend(self.absence_of_listeners());
         problems.extend(self.listener_problems());
         if self.server_header.chars().any(char::is_control) {
             let found = "contains a control character, which a field value cannot contain";
@@ -268,6 +269,16 @@ impl NodeConfig {
         self.store.etcd.check(problems);
         self.discovery.check(problems);
         problems.extend(self.admin_problems());
+    }
+
+    /// The problem of a gateway that would run and serve nothing. Objects of Kubernetes bring listeners with them.
+    fn absence_of_listeners(&self) -> Option<Problem> {
+        let is_empty = self.listen.is_empty() && self.stream_listen.is_empty();
+        let found = (is_empty && self.store.kind != StoreKind::Kubernetes)
+            .then(|| problem("listen", "the list must not be empty"))?;
+        let hint =
+            "write a listener, such as { address: \":9080\" }, or remove the member for the default ones";
+        Some(found.hint(hint))
     }
 
     /// Problems of listeners that share an address; to be checked again after addresses are overridden.

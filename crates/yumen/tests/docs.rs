@@ -145,6 +145,59 @@ fn the_reference_is_what_the_code_says() {
     }
 }
 
+/// Words of a PromQL expression that are names of metric families of this gateway.
+fn metrics_of(expression: &str) -> Vec<&str> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
+    let words = expression.split(|letter| !is_part(letter));
+    words.filter(|word| word.starts_with("yumen_") || word.starts_with("apisix_")).collect()
+}
+
+/// All texts of members of a name, at any depth.
+fn members_of<'a>(value: &'a serde_json::Value, name: &str, found: &mut Vec<&'a str>) {
+    match value {
+        serde_json::Value::Object(members) => {
+            for (key, member) in members {
+                match member.as_str().filter(|_| key == name) {
+                    Some(text) => found.push(text),
+                    None => members_of(member, name, found),
+                }
+            }
+        }
+        serde_json::Value::Array(items) => items.iter().for_each(|item| members_of(item, name, found)),
+        _ => {}
+    }
+}
+
+/// Whether the reference has the family of a series; histograms have series with a suffix.
+fn is_exported(reference: &str, series: &str) -> bool {
+    let has = |name: &str, kind: &str| reference.contains(&format!("| `{name}` | {kind}"));
+    let family = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| series.strip_suffix(suffix));
+    family.is_some_and(|family| has(family, "histogram")) || (has(series, "") && !has(series, "histogram"))
+}
+
+#[test]
+fn boards_and_alerts_name_exported_metrics() {
+    let reference = read("docs/reference/metrics.md");
+    for (file, members, count_min) in [
+        ("deploy/grafana/yumen.json", ["expr", "query"].as_slice(), 60),
+        ("deploy/prometheus/yumen.rules.yaml", ["expr"].as_slice(), 20),
+    ] {
+        // JSON is YAML.
+        let document: serde_json::Value = serde_yaml_ng::from_str(&read(file)).expect(file);
+        let mut expressions = Vec::new();
+        members.iter().for_each(|member| members_of(&document, member, &mut expressions));
+        let names: Vec<&str> = expressions.iter().flat_map(|text| metrics_of(text)).collect();
+        let missing: Vec<&&str> = names.iter().filter(|name| !is_exported(&reference, name)).collect();
+        assert!(missing.is_empty(), "{file}: {missing:?} are not in docs/reference/metrics.md");
+        assert!(names.len() >= count_min, "{file}: {} names", names.len());
+    }
+    assert!(!is_exported(&reference, "yumen_requests"), "a part of a name is no name");
+    assert!(
+        !is_exported(&reference, "yumen_request_duration_seconds"),
+        "a histogram has no series of its own name"
+    );
+}
+
 #[test]
 fn both_readmes_show_the_same() {
     let blocks = |text: &str| -> Vec<String> {

@@ -12,7 +12,7 @@ fn check(yaml: &str, problems: &[&str]) {
 
 #[test]
 fn errors_have_path_and_hint() {
-    let table: [(&str, &[&str]); 16] = [
+    let table: [(&str, &[&str]); 19] = [
         (
             "workers: {count: 2000}\ntimeouts: {head_ms: 0}\n",
             &[
@@ -27,6 +27,14 @@ fn errors_have_path_and_hint() {
                 "error: yumen.yaml at discovery.nacos.host[0]: not a URL of an HTTP server\n  hint: such as http://127.0.0.1:8500",
             ],
         ),
+        (
+            "listen: []\n",
+            &[
+                "error: yumen.yaml at listen: the list must not be empty\n  hint: write a listener, such as { address: \":9080\" }, or remove the member for the default ones",
+            ],
+        ),
+        ("listen: []\nstore: {kind: kubernetes}\n", &[]),
+        ("listen: []\nstream_listen: [{address: ':9000'}]\n", &[]),
         (
             "listen: [{http3: true}]\n",
             &[
