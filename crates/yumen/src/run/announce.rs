@@ -8,6 +8,7 @@ use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
 use yumen_proxy::{ListenerProtocol, ListenerSettings};
 
+use crate::config::given::GivenAnnouncement;
 use crate::diagnostics::{SourceText, has_colors, render};
 use crate::operators::OperatorServers;
 use crate::serving::listeners::BoundListeners;
@@ -32,6 +33,7 @@ pub(super) fn announce(
     open_files: u64,
     workers: usize,
     node: &NodeConfig,
+    given: Option<&GivenAnnouncement>,
     problems: &[Problem],
 ) {
     log_addresses(listeners);
@@ -48,6 +50,9 @@ pub(super) fn announce(
     lines.extend(listeners.datagrams.iter().map(|(address, _)| format!("  stream   udp {address}")));
     if let Some(admin) = operators.admin {
         let scheme = if node.admin.tls.is_on() { "https" } else { "http" };
+        if given.is_some_and(|given| given.has_dashboard) {
+            lines.push(format!("  ui       {scheme}://{admin}/ui/"));
+        }
         lines.push(format!("  admin    {scheme}://{admin}/apisix/admin"));
     }
     if let Some(status) = operators.status {
@@ -56,7 +61,10 @@ pub(super) fn announce(
     if let Some(control) = operators.control {
         lines.push(format!("  control  http://{control}/v1/schema"));
     }
-    let (line, path) = store_line(node);
+    let (line, path) = match given {
+        Some(given) => (format!("  routes   {}", given.origin), given.path),
+        None => store_line(node),
+    };
     lines.push(line);
     if let Some(keys) = &operators.new_keys {
         lines.push(format!(
@@ -69,6 +77,7 @@ pub(super) fn announce(
     if !is_broken {
         lines.extend(listeners.settings.first().and_then(|first| first_request(first, path)));
     }
+    lines.extend(given.map(|given| given.advice.clone()).filter(|advice| !advice.is_empty()));
     let text = format!(
         "{}yumen {} {state}\n{}\n",
         of_file(node, problems),

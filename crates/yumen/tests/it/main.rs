@@ -69,6 +69,7 @@ mod missing_guards;
 mod mqtt;
 mod node;
 mod observe;
+mod one_line;
 mod operators;
 mod partitions;
 mod plugin_framing;
