@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
-# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|lab|lab-caddy|lab-traefik|lab-apinto|profile]...
+# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|lab|lab-caddy|lab-traefik|lab-apinto|profile|packages|
+#     packages-test|release|site]...
 # (default: test). The gateways in Go and Kubernetes are groups of their own, because each takes minutes to build.
 # The tools of the build are always included.
 set -euo pipefail
@@ -54,6 +55,19 @@ lab   haproxy     haproxy
 lab   chromium-headless-shell|chromium|google-chrome chromium-headless-shell
 lab   perf        linux-perf
 profile llvm-profdata-22 llvm-22
+packages envsubst gettext-base
+packages xz       xz-utils
+packages-test mmdebstrap mmdebstrap
+packages-test rpm      rpm
+packages-test lintian  lintian
+packages-test curl     curl
+packages-test python3  python3
+packages-test unshare  util-linux
+packages-test systemd-analyze systemd
+packages-test qemu-aarch64 qemu-user
+release python3:ensurepip python3-venv
+release aarch64-linux-gnu-objcopy binutils-aarch64-linux-gnu
+site    python3:ensurepip python3-venv
 LIST
 }
 
@@ -261,6 +275,52 @@ install_apinto() {
     build_gateway apinto "$apinto_version" ./app/apinto
 }
 
+# The newest version whose modules the Go module proxy serves; the later ones read packages by another module.
+nfpm_version=v2.45.2
+install_nfpm() {
+    wanted packages || return 0
+    [[ $(cat "$root/target/tools/nfpm.version" 2>/dev/null) == "$nfpm_version" && -x $root/target/tools/nfpm ]] && return 0
+    command -v go >/dev/null || { echo "no Go here: nfpm is not built" >&2; return 1; }
+    echo "building: nfpm $nfpm_version" >&2
+    mkdir -p "$root/target/tools"
+    GOBIN=$root/target/tools go install -trimpath "github.com/goreleaser/nfpm/v2/cmd/nfpm@$nfpm_version" </dev/null >&2
+    echo "$nfpm_version" >"$root/target/tools/nfpm.version"
+}
+
+# The linker of releases, with the symbol versions of every glibc, and the tools of cargo for it and for the SBOM.
+zig_package=ziglang==0.15.2
+cargo_tools="cargo-zigbuild@0.24.1 cargo-cyclonedx@0.5.9"
+install_release() {
+    wanted release || return 0
+    local tools=$root/target/tools tool
+    if [[ $(cat "$tools/zig/version" 2>/dev/null) != "$zig_package" ]]; then
+        echo "installing: $zig_package" >&2
+        python3 -m venv --clear "$tools/zig"
+        "$tools/zig/bin/pip" install -q --disable-pip-version-check "$zig_package"
+        echo "$zig_package" >"$tools/zig/version"
+    fi
+    for tool in $cargo_tools; do
+        [[ -x $tools/cargo/bin/${tool%@*} && -e $tools/cargo/$tool ]] && continue
+        echo "building: $tool" >&2
+        # Independent of the flags and of the target directory of the workspace.
+        (cd / && env -u RUSTFLAGS -u CARGO_TARGET_DIR cargo install --quiet --locked --root "$tools/cargo" "$tool")
+        touch "$tools/cargo/$tool"
+    done
+}
+
+# The generator of the documentation site. jieba cuts Chinese text into words for its search.
+site_packages="mkdocs-material==9.8.2 mkdocs-static-i18n==1.3.1 jieba==0.42.1"
+install_site() {
+    wanted site || return 0
+    local venv=$root/target/tools/site
+    [[ $(cat "$venv/version" 2>/dev/null) == "$site_packages" ]] && return 0
+    echo "installing: $site_packages" >&2
+    python3 -m venv --clear "$venv"
+    # shellcheck disable=SC2086 # one argument per package
+    "$venv/bin/pip" install -q --disable-pip-version-check $site_packages
+    echo "$site_packages" >"$venv/version"
+}
+
 # Without PyPI it prints a message; conformance/run.py handles the absence.
 install_python() {
     wanted conformance || return 0
@@ -325,3 +385,6 @@ install_envoy
 install_caddy
 install_traefik
 install_apinto
+install_nfpm
+install_release
+install_site
