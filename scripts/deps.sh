@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
 # Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|lab|lab-caddy|lab-traefik|lab-apinto|profile|packages|
-#     packages-test|release|site]...
+#     packages-test|release|sbom|site]...
 # (default: test). The gateways in Go and Kubernetes are groups of their own, because each takes minutes to build.
 # The tools of the build are always included.
 set -euo pipefail
@@ -66,7 +66,6 @@ packages-test unshare  util-linux
 packages-test systemd-analyze systemd
 packages-test qemu-aarch64 qemu-user
 release python3:ensurepip python3-venv
-release aarch64-linux-gnu-objcopy binutils-aarch64-linux-gnu
 site    python3:ensurepip python3-venv
 LIST
 }
@@ -287,25 +286,33 @@ install_nfpm() {
     echo "$nfpm_version" >"$root/target/tools/nfpm.version"
 }
 
-# The linker of releases, with the symbol versions of every glibc, and the tools of cargo for it and for the SBOM.
+# The linker of releases, with the symbol versions of every glibc.
 zig_package=ziglang==0.15.2
-cargo_tools="cargo-zigbuild@0.24.1 cargo-cyclonedx@0.5.9"
 install_release() {
     wanted release || return 0
-    local tools=$root/target/tools tool
-    if [[ $(cat "$tools/zig/version" 2>/dev/null) != "$zig_package" ]]; then
+    local venv=$root/target/tools/zig
+    if [[ $(cat "$venv/version" 2>/dev/null) != "$zig_package" ]]; then
         echo "installing: $zig_package" >&2
-        python3 -m venv --clear "$tools/zig"
-        "$tools/zig/bin/pip" install -q --disable-pip-version-check "$zig_package"
-        echo "$zig_package" >"$tools/zig/version"
+        python3 -m venv --clear "$venv"
+        "$venv/bin/pip" install -q --disable-pip-version-check "$zig_package"
+        echo "$zig_package" >"$venv/version"
     fi
-    for tool in $cargo_tools; do
-        [[ -x $tools/cargo/bin/${tool%@*} && -e $tools/cargo/$tool ]] && continue
-        echo "building: $tool" >&2
-        # Independent of the flags and of the target directory of the workspace.
-        (cd / && env -u RUSTFLAGS -u CARGO_TARGET_DIR cargo install --quiet --locked --root "$tools/cargo" "$tool")
-        touch "$tools/cargo/$tool"
-    done
+    install_cargo_tool cargo-zigbuild@0.24.1
+}
+
+# The list of all crates in the binary, with versions and licences.
+install_sbom() {
+    wanted sbom || return 0
+    install_cargo_tool cargo-cyclonedx@0.5.9
+}
+
+# Independent of the flags and of the target directory of the workspace.
+install_cargo_tool() {
+    local tools=$root/target/tools/cargo
+    [[ -x $tools/bin/${1%@*} && -e $tools/$1 ]] && return 0
+    echo "building: $1" >&2
+    (cd / && env -u RUSTFLAGS -u CARGO_TARGET_DIR nice cargo install --quiet --locked --root "$tools" "$1")
+    touch "$tools/$1"
 }
 
 # The generator of the documentation site. jieba cuts Chinese text into words for its search.
@@ -387,4 +394,5 @@ install_traefik
 install_apinto
 install_nfpm
 install_release
+install_sbom
 install_site

@@ -44,35 +44,51 @@ triple() {
     esac
 }
 
-# objcopy of the architecture.
-objcopy_of() {
-    case $1 in
-    "$host") echo objcopy ;;
-    amd64) echo x86_64-linux-gnu-objcopy ;;
-    arm64) echo aarch64-linux-gnu-objcopy ;;
-    esac
+# Compiles for an architecture; prints the path of the binary.
+compile() {
+    local arch=$1 target profdata=$root/profile/yumen.profdata
+    target=$(triple "$arch")
+    "$root/scripts/deps.sh" release
+    # No path of this machine in the binary.
+    local flags="--remap-path-prefix=$root=/usr/src/yumen --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/usr/src/cargo"
+    # The flags of `make dist`.
+    [[ $profile != dist ]] || flags+=" -Cprofile-use=$profdata --cfg=profile_$(cksum <"$profdata" | cut -d' ' -f1)"
+    export PATH=$tools/zig/bin:$tools/cargo/bin:$PATH RUSTFLAGS=$flags CARGO_TARGET_DIR=$root/target/packages-build
+    if [[ $arch == "$host" ]]; then
+        # Without --target, which is part of the names of all symbols: the recorded profile would match none of them.
+        local tool upper=${target^^} lower=${target//-/_}
+        for tool in cc c++ ar; do
+            printf '#!/bin/sh\nexec cargo-zigbuild zig %s -- %s "$@"\n' "$tool" \
+                "$([[ $tool == ar ]] || echo "-g -fno-sanitize=all -target ${target/-unknown/}.$glibc")" >"$tools/zig/bin/yumen-$tool"
+            chmod +x "$tools/zig/bin/yumen-$tool"
+        done
+        env "CARGO_TARGET_${upper//-/_}_LINKER=yumen-cc" "CC_$lower=yumen-cc" "CXX_$lower=yumen-c++" "AR_$lower=yumen-ar" \
+            nice -n 5 cargo build --profile "$profile" --locked --bin yumen >&2
+        echo "$CARGO_TARGET_DIR/$profile/yumen"
+    else
+        echo "$arch is compiled on $host: the recorded profile has no effect" >&2
+        nice -n 5 cargo zigbuild --profile "$profile" --locked --bin yumen --target "$target.$glibc" >&2
+        echo "$CARGO_TARGET_DIR/$target/$profile/yumen"
+    fi
+}
+
+# objcopy of LLVM in the toolchain, which handles every architecture.
+objcopy() {
+    local sysroot found
+    sysroot=$(rustc --print sysroot)
+    found=$(find "$sysroot" -name rust-objcopy -print -quit)
+    LD_LIBRARY_PATH=$sysroot/lib "${found:-/usr/bin/objcopy}" "$@"
 }
 
 # The binary of an architecture, its debug information apart.
 build() {
-    local arch=$1 target built stage=$out/stage/$1
-    target=$(triple "$arch")
+    local built stage=$out/stage/$1
     mkdir -p "$stage/bin"
-    if [[ -n ${BINARY:-} ]]; then
-        built=$BINARY
-    else
-        "$root/scripts/deps.sh" release
-        local profdata=$root/profile/yumen.profdata flags=""
-        # The flags of `make dist`.
-        [[ $profile != dist ]] || flags="-Cprofile-use=$profdata --cfg=profile_$(cksum <"$profdata" | cut -d' ' -f1)"
-        PATH=$tools/zig/bin:$tools/cargo/bin:$PATH RUSTFLAGS=$flags \
-            nice cargo zigbuild --profile "$profile" --locked --bin yumen --target "$target.$glibc"
-        built=${CARGO_TARGET_DIR:-target}/$target/$profile/yumen
-    fi
-    local objcopy
-    objcopy=$(objcopy_of "$arch")
-    "$objcopy" --only-keep-debug "$built" "$stage/yumen.debug"
-    (cd "$stage" && "$objcopy" --strip-all --add-gnu-debuglink=yumen.debug "$(cd "$root" && realpath "$built")" bin/yumen)
+    built=${BINARY:-}
+    [[ -n $built ]] || built=$(compile "$1")
+    built=$(realpath "$built")
+    objcopy --only-keep-debug "$built" "$stage/yumen.debug"
+    (cd "$stage" && objcopy --strip-all --add-gnu-debuglink=yumen.debug "$built" bin/yumen)
     chmod 755 "$stage/bin/yumen"
 }
 
@@ -155,7 +171,7 @@ image() {
 }
 
 sbom() {
-    "$root/scripts/deps.sh" release
+    "$root/scripts/deps.sh" sbom
     PATH=$tools/cargo/bin:$PATH cargo cyclonedx --quiet --manifest-path crates/yumen/Cargo.toml --format json \
         --spec-version 1.5 --no-build-deps --target "$(triple amd64)" --override-filename yumen.sbom
     mv crates/yumen/yumen.sbom.json "$out/yumen-$version.cdx.json"
@@ -168,7 +184,10 @@ steps=("$@")
 [[ $# -gt 0 ]] || steps=(build archives packages image sbom sums)
 for step in "${steps[@]}"; do
     case $step in
-    build) for arch in $archs; do build "$arch"; done && describe ;;
+    build)
+        for arch in $archs; do build "$arch"; done
+        describe
+        ;;
     archives) for arch in $archs; do archive "$arch"; done ;;
     packages) for arch in $archs; do package "$arch"; done ;;
     image) image ;;

@@ -8,7 +8,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-next=$version.1
+next=${version%.*}.$((${version##*.} + 1))
 "$root/scripts/deps.sh" packages packages-test
 export COMPRESSION=gzip
 if [[ ${TRY:-} != released ]]; then

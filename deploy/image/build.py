@@ -171,9 +171,16 @@ def main() -> None:
         manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": packed}
         described = layout.document(manifest, MANIFEST)
         described["platform"] = {"architecture": arch, "os": "linux"}
-        described["annotations"] = {"org.opencontainers.image.ref.name": arguments.version}
         manifests.append(described)
         print(f"{arch}: {sum(one['size'] for one in packed) / 1e6:.1f} MB compressed")
+    if len(manifests) > 1:
+        index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}
+        manifests = [layout.document(index, INDEX)]
+    # By the one, tools for layouts find the image; by the other, `docker load` names it.
+    manifests[0]["annotations"] = {
+        "org.opencontainers.image.ref.name": arguments.version,
+        "io.containerd.image.name": f"docker.io/library/yumen:{arguments.version}",
+    }
     layout.finish(manifests)
 
 

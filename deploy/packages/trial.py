@@ -232,7 +232,10 @@ def try_image(layout: Path) -> None:
     """Unpacks the image of this machine and runs it as its user on a root that cannot be written."""
     index = json.loads((layout / "index.json").read_text())
     machine = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
-    for described in index["manifests"]:
+    manifests = index["manifests"]
+    if "image.index" in manifests[0]["mediaType"]:
+        manifests = json.loads(blob(layout, manifests[0]))["manifests"]
+    for described in manifests:
         manifest = json.loads(blob(layout, described))
         config = json.loads(blob(layout, manifest["config"]))
         layers = [gzip.decompress(blob(layout, layer)) for layer in manifest["layers"]]

@@ -19,10 +19,11 @@ use yumen_config::NodeConfig;
 use yumen_proxy::WorkerDuty;
 use yumen_store::etcd::AnnouncedNode;
 
+use crate::config::cluster::NodeCluster;
 use crate::config::given::GivenResources;
 use crate::config::source::OpenedConfigSource;
-use crate::config::trial::watch_tests;
-use crate::control::limit_watch;
+use crate::config::trial::{TrialCompiler, watch_tests};
+use crate::control::{ControlHandle, limit_watch};
 use crate::node::{self, GatewayRunArgs};
 use crate::operators::OperatorServers;
 use crate::process;
@@ -129,16 +130,9 @@ fn start(launch: GatewayLaunch, successor: Option<&Successor>) -> anyhow::Result
         // The predecessor ends its upgrade request only now: the next one must reach this process.
         draining.start_sync(PredecessorSync { carry, store: handover_store, control: control.clone() })?;
     }
-    let watch_source = source.source.clone().watch_over(control.messages.clone());
-    exclusive.push(runtime.spawn(cluster.clone().watch_over()).abort_handle());
-    exclusive.push(runtime.spawn(watch_source).abort_handle());
-    exclusive.push(runtime.spawn(watch_tests(trial, source.store.clone(), control.clone())).abort_handle());
-    let announcement = given.as_ref().map(|given| &given.announcement);
+    exclusive.extend(watch_config(&runtime, &source, trial, &control, &cluster));
     let problems = control.status.problems();
-    announce::announce(&listeners, &operators, open_files, worker_count, &node, announcement, &problems);
-    if let Some(on_ready) = given.and_then(|given| given.on_ready) {
-        on_ready(&listeners.http_addresses());
-    }
+    announce::announce(&listeners, &operators, open_files, worker_count, &node, given, &problems);
     Ok(GatewayProcess {
         node,
         runtime,
@@ -153,6 +147,22 @@ fn start(launch: GatewayLaunch, successor: Option<&Successor>) -> anyhow::Result
         handed_over,
         exclusive,
     })
+}
+
+/// Starts the tasks that watch the store, its tests and the cluster.
+fn watch_config(
+    runtime: &Runtime,
+    source: &OpenedConfigSource,
+    trial: Arc<TrialCompiler>,
+    control: &ControlHandle,
+    cluster: &Arc<NodeCluster>,
+) -> [AbortHandle; 3] {
+    let watch_source = source.source.clone().watch_over(control.messages.clone());
+    [
+        runtime.spawn(cluster.clone().watch_over()).abort_handle(),
+        runtime.spawn(watch_source).abort_handle(),
+        runtime.spawn(watch_tests(trial, source.store.clone(), control.clone())).abort_handle(),
+    ]
 }
 
 /// Opens the upgrade socket and writes the pid file. Returns the path of the socket, if it is open.

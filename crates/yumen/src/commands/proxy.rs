@@ -36,9 +36,6 @@ pub(crate) struct ProxyArgs {
     /// Accept every certificate of https targets
     #[arg(long)]
     insecure: bool,
-    /// Print one line per request
-    #[arg(long)]
-    access_log: bool,
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers: Option<u32>,
@@ -48,6 +45,15 @@ pub(crate) struct ProxyArgs {
     /// Address of the status and metrics listener [default: none]
     #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     status: Option<SocketAddr>,
+    #[command(flatten)]
+    output: ProxyOutputArgs,
+}
+
+#[derive(Debug, Args)]
+struct ProxyOutputArgs {
+    /// Print one line per request
+    #[arg(long)]
+    access_log: bool,
     /// Print the resources as a file for `yumen run --file`, and exit
     #[arg(long)]
     print: bool,
@@ -80,7 +86,7 @@ impl FromStr for ForwardedHost {
 
 /// Serves until a signal ends the process, or prints the resources.
 pub(crate) fn run(args: &ProxyArgs) -> anyhow::Result<ExitCode> {
-    if args.print {
+    if args.output.print {
         output::print(&document(args)?)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -108,7 +114,7 @@ fn node_settings(args: &ProxyArgs, data_dir: String) -> anyhow::Result<NodeConfi
     (node.admin.listen, node.status.listen) = (text(args.admin), text(args.status));
     (node.store.kind, node.store.file, node.store.data_dir) = (StoreKind::File, String::new(), data_dir);
     node.workers.count = args.workers.unwrap_or(0);
-    node.logs.access.enabled = args.access_log;
+    node.logs.access.enabled = args.output.access_log;
     node.logs.access.format = yumen_config::node::AccessLogFormat::Combined;
     node::refuse_unusable(&node)?;
     Ok(node)

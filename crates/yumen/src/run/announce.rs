@@ -8,7 +8,7 @@ use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
 use yumen_proxy::{ListenerProtocol, ListenerSettings};
 
-use crate::config::given::GivenAnnouncement;
+use crate::config::given::{GivenAnnouncement, GivenResources};
 use crate::diagnostics::{SourceText, has_colors, render};
 use crate::operators::OperatorServers;
 use crate::serving::listeners::BoundListeners;
@@ -26,16 +26,18 @@ fn store_line(node: &NodeConfig) -> (String, &'static str) {
     }
 }
 
-/// Prints and logs the addresses of all listeners.
+/// Prints and logs the addresses of all listeners, then calls the function of the given resources.
 pub(super) fn announce(
     listeners: &BoundListeners,
     operators: &OperatorServers,
     open_files: u64,
     workers: usize,
     node: &NodeConfig,
-    given: Option<&GivenAnnouncement>,
+    given: Option<GivenResources>,
     problems: &[Problem],
 ) {
+    let (given, on_ready) = given.map(|given| (given.announcement, given.on_ready)).unzip();
+    let given: Option<&GivenAnnouncement> = given.as_ref();
     log_addresses(listeners);
     tracing::info!(open_files, workers, "ready");
     let mut lines = Vec::new();
@@ -86,6 +88,9 @@ pub(super) fn announce(
     );
     // A terminal that has gone is no reason not to serve.
     let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
+    if let Some(on_ready) = on_ready.flatten() {
+        on_ready(&listeners.http_addresses());
+    }
 }
 
 fn log_addresses(listeners: &BoundListeners) {
