@@ -65,8 +65,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn node_settings(args: &DemoArgs, data_dir: String) -> anyhow::Result<NodeConfig> {
-    let mut node = NodeConfig::default();
-    node.listen = vec![ListenerConfig { address: args.listen.to_string(), ..ListenerConfig::default() }];
+    let listen = ListenerConfig { address: args.listen.to_string(), ..ListenerConfig::default() };
+    let mut node = NodeConfig { listen: vec![listen], ..NodeConfig::default() };
     (node.admin.listen, node.status.listen) = (args.admin.to_string(), args.status.to_string());
     (node.store.kind, node.store.file, node.store.data_dir) = (StoreKind::File, String::new(), data_dir);
     node.observe.list_recent_requests = true;
