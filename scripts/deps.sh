@@ -62,6 +62,7 @@ packages-test rpm      rpm
 packages-test lintian  lintian
 packages-test curl     curl
 packages-test python3  python3
+packages-test python3:yaml python3-yaml
 packages-test unshare  util-linux
 packages-test systemd-analyze systemd
 packages-test qemu-aarch64 qemu-user

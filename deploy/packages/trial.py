@@ -306,8 +306,8 @@ def try_archives(out: Path, version: str) -> None:
             require(os.environ.get("YUMEN_TRIAL_ANY_GLIBC"), f"{archive.name} needs glibc {newest}, not 2.31")
 
 
-def try_compose() -> None:
-    """The files of the quick start agree with each other."""
+def try_compose(program: Path) -> None:
+    """The files of the quick start agree with each other, and the gateway accepts its routes."""
     import yaml
 
     folder = REPOSITORY / "deploy/compose"
@@ -319,6 +319,7 @@ def try_compose() -> None:
             source = volume.split(":")[0]
             named = source in (document.get("volumes") or {})
             require(named or (folder / source).exists(), f"{source} of {name} exists")
+    run(program, "check", folder / "routes.yaml")
 
 
 def inside(arguments: argparse.Namespace) -> None:
@@ -334,7 +335,7 @@ def inside(arguments: argparse.Namespace) -> None:
         "lintian": lambda: try_lintian(deb(old)),
         "rpm": lambda: try_rpm(arguments.root, rpm(old), rpm(new)),
         "image": lambda: try_image(out / "image"),
-        "compose": try_compose,
+        "compose": lambda: try_compose(out / "stage" / arguments.arch / "bin/yumen"),
     }
     wanted = arguments.trials or list(trials)
     for name in wanted:
