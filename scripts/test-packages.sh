@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds packages and image around BINARY and tries them: see deploy/packages/trial.py. Needs root.
-# Usage: BINARY=target/release/yumen scripts/test-packages.sh [archives|deb|lintian|rpm|image|compose]...
+# Usage: BINARY=target/release/yumen scripts/test-packages.sh [archives|deb|systemd|lintian|rpm|image|compose]...
 #
 # A binary of `cargo build` needs the glibc of this machine and is larger than a released one: those two bounds hold for the
 # output of scripts/release.sh only, which the release workflow tries by TRY=released.

@@ -189,6 +189,89 @@ def try_deb(archive: Path, first: Path, second: Path) -> None:
     require(not root.file("/etc/yumen").exists(), "purge removes the settings")
 
 
+class System(Root):
+    """A Debian root whose first process is systemd, in cgroup, process and mount namespaces of its own."""
+
+    BOOT = """
+        mount --rbind $root $root
+        mount -t sysfs -o ro sysfs $root/sys
+        mount -t cgroup2 cgroup2 $root/sys/fs/cgroup
+        mount -t proc proc $root/proc
+        mount -t tmpfs tmpfs $root/run
+        cd $root
+        pivot_root . mnt
+        exec env -i container=docker PATH=/usr/sbin:/usr/bin sh -c "umount -l /mnt; exec /lib/systemd/systemd"
+    """
+
+    def __init__(self, archive: Path):
+        super().__init__(archive)
+        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+        hierarchy = next(Path(mount[1]) for mount in mounts if mount[2] == "cgroup2")
+        self.group = Path(tempfile.mkdtemp(prefix="yumen-trial-", dir=hierarchy))
+        enter = f"echo $$ > {self.group}/cgroup.procs; exec unshare --cgroup --mount --pid --fork --kill-child sh -ec "
+        script = self.BOOT.replace("$root", str(self.path))
+        log = open(self.path / "boot.log", "ab")
+        self.unshare = subprocess.Popen(["sh", "-c", enter + f"'{script}'"], stdout=log, stderr=log)
+        children = Path(f"/proc/{self.unshare.pid}/task/{self.unshare.pid}/children")
+        until("systemd is started", 10, lambda: children.read_text().split())
+        self.init = children.read_text().split()[0]
+        states = ("running", "degraded")
+        until("the system is up", 60, lambda: self.run("systemctl", "is-system-running", check=False).stdout.strip() in states)
+
+    def run(self, *command: object, **more) -> subprocess.CompletedProcess:
+        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root"}
+        inside = ["nsenter", "--target", self.init, "--mount", "--pid", "--cgroup", "--root", "--wd"]
+        return run(*inside, *command, env=environment, **more)
+
+
+    def close(self) -> None:
+        """Ends all processes of the system and removes its control groups."""
+        self.unshare.kill()
+        self.unshare.wait()
+        until("all processes end", 30, lambda: "populated 0" in (self.group / "cgroup.events").read_text())
+        for group in sorted(self.group.rglob("*"), reverse=True):
+            if group.is_dir():
+                group.rmdir()
+        self.group.rmdir()
+
+
+def try_systemd(archive: Path, first: Path, second: Path) -> None:
+    """The package in a system with systemd: the service starts by itself, is upgraded under load, stops at removal."""
+    system = System(archive)
+    try:
+        try_service(system, first, second)
+    finally:
+        system.close()
+
+
+def try_service(system: System, first: Path, second: Path) -> None:
+    began = time.monotonic()
+    installed = system.run("dpkg", "-i", system.take(first))
+    try:
+        until("the service serves", 20, lambda: system.run("systemctl", "is-active", "yumen", check=False).returncode == 0)
+    except SystemExit:
+        say(installed.stdout + installed.stderr + system.run("systemctl", "status", "yumen", check=False).stdout)
+        say(system.run("journalctl", "--no-pager", "-u", "yumen", "-n", 40, check=False).stdout)
+        raise
+    require(request("GET", 9080, "/hello")[0] == 200, "the service answers")
+    say(f"  from the package to the first response: {time.monotonic() - began:.1f} s")
+    main_pid = lambda: system.run("systemctl", "show", "-P", "MainPID", "yumen").stdout.strip()
+    before, load = main_pid(), Load(9080, "/hello")
+    time.sleep(1)
+    done = system.run("dpkg", "-i", system.take(second))
+    require("not upgraded" not in done.stderr, done.stderr)
+    until("systemd follows the successor", 30, lambda: main_pid() not in (before, "0"))
+    time.sleep(1)
+    load.stop()
+    say(f"  upgrade under load: {load.served} requests, {len(load.failed)} failed")
+    require(load.served > 200 and not load.failed, f"failed during the upgrade: {load.failed[:5]}")
+    require(system.run("systemctl", "is-active", "yumen").stdout.strip() == "active", "the service is active")
+    system.run("dpkg", "-r", "yumen")
+    require(system.run("systemctl", "is-active", "yumen", check=False).returncode != 0, "removal stops the service")
+    system.run("dpkg", "-P", "yumen")
+    require(not system.file("/var/lib/yumen").exists(), "purge removes the state")
+
+
 def is_zombie(pid: int) -> bool:
     return ") Z" in Path(f"/proc/{pid}/stat").read_text()
 
@@ -332,6 +415,7 @@ def inside(arguments: argparse.Namespace) -> None:
     trials = {
         "archives": lambda: try_archives(out, old),
         "deb": lambda: try_deb(arguments.root, deb(old), deb(new)),
+        "systemd": lambda: try_systemd(arguments.system, deb(old), deb(new)),
         "lintian": lambda: try_lintian(deb(old)),
         "rpm": lambda: try_rpm(arguments.root, rpm(old), rpm(new)),
         "image": lambda: try_image(out / "image"),
@@ -353,18 +437,27 @@ def main() -> None:
     parser.add_argument("--next", required=True, help="version of the packages to upgrade to")
     parser.add_argument("--arch", default="amd64")
     parser.add_argument("--root", type=Path, default=REPOSITORY / "target/packages/root.tar")
+    parser.add_argument("--system", type=Path, default=REPOSITORY / "target/packages/system.tar")
     parser.add_argument("trials", nargs="*")
     arguments = parser.parse_args()
     if os.environ.get(INSIDE):
         inside(arguments)
         return
     require(os.geteuid() == 0, "the trial needs root: it makes namespaces and roots")
-    if not arguments.root.exists():
-        say("debootstrap: a fresh Debian root")
-        run("mmdebstrap", "--variant=minbase", "--quiet", "bookworm", arguments.root)
-    environment = {**os.environ, INSIDE: "yes"}
+    for archive, packages in ((arguments.root, []), (arguments.system, ["--include=systemd,dbus"])):
+        if not archive.exists():
+            say(f"mmdebstrap: {archive.name}")
+            # Complete, or not there.
+            run("mmdebstrap", "--variant=minbase", "--quiet", *packages, "bookworm", f"{archive}.new.tar")
+            Path(f"{archive}.new.tar").rename(archive)
+    # Mounts in there are visible in the namespaces of the trial only, so the directory can be removed.
+    scratch = arguments.out / "trial"
+    scratch.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, INSIDE: "yes", "TMPDIR": str(scratch)}
     namespaces = ["unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
-    os.execvpe("unshare", [*namespaces, sys.executable, *sys.argv], environment)
+    status = subprocess.run([*namespaces, sys.executable, *sys.argv], env=environment).returncode
+    shutil.rmtree(scratch)
+    sys.exit(status)
 
 
 if __name__ == "__main__":
