@@ -18,7 +18,7 @@ DIST_FLAGS := $(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE) --cfg=profile_$(fi
 # Where `make profile` keeps the build with counters, and what it counted.
 COUNTING := target/profile
 
-.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-kubernetes bench-load lab lab-build clean test-helm
+.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-kubernetes bench-load lab lab-build clean test-helm packages image release test-packages site
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -142,6 +142,21 @@ bench-load: lab-build ## CPU per response of the load generator beside wrk, coun
 bench: dist ## CPU per request beside NGINX and HAProxy (ARGS="--quick --scenarios plain-16,tls")
 	@scripts/deps.sh bench conformance
 	@bench/bench.py $(ARGS)
+
+packages: ## build archives, .deb and .rpm into target/packages (ARCHS="amd64 arm64")
+	@scripts/release.sh build archives packages
+
+image: ## build the container image as an OCI layout and archive, without a daemon
+	@scripts/release.sh build image
+
+release: ## build all that is released: packages, image, SBOM, checksums (TAG=v0.1.0 ARCHS="amd64 arm64")
+	@scripts/release.sh
+
+test-packages: build ## try packages in a fresh Debian root and the image in namespaces; needs root (ARGS="deb image")
+	@BINARY=$(YUMEN) scripts/test-packages.sh $(ARGS)
+
+site: ## build the documentation site, English and Chinese, into target/site
+	@scripts/site.sh
 
 clean: ## remove what was built
 	$(CARGO) clean

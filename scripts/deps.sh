@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
-# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|helm|lab|lab-caddy|lab-traefik|lab-apinto|profile]...
+# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|helm|lab|lab-caddy|lab-traefik|lab-apinto|profile|packages|
+#     packages-test|release|sbom|site|dashboard|dashboard-types]...
 # (default: test). The gateways in Go and Kubernetes are groups of their own, because each takes minutes to build.
 # The tools of the build are always included.
 set -euo pipefail
@@ -55,6 +56,19 @@ lab   haproxy     haproxy
 lab   chromium-headless-shell|chromium|google-chrome chromium-headless-shell
 lab   perf        linux-perf
 profile llvm-profdata-22 llvm-22
+packages envsubst gettext-base
+packages xz       xz-utils
+packages-test mmdebstrap mmdebstrap
+packages-test rpm      rpm
+packages-test lintian  lintian
+packages-test curl     curl
+packages-test python3  python3
+packages-test python3:yaml python3-yaml
+packages-test unshare  util-linux
+packages-test systemd-analyze systemd
+packages-test qemu-aarch64 qemu-user
+release python3:ensurepip python3-venv
+site    python3:ensurepip python3-venv
 LIST
 }
 
@@ -262,6 +276,60 @@ install_apinto() {
     build_gateway apinto "$apinto_version" ./app/apinto
 }
 
+# The newest version whose modules the Go module proxy serves; the later ones read packages by another module.
+nfpm_version=v2.45.2
+install_nfpm() {
+    wanted packages || return 0
+    [[ $(cat "$root/target/tools/nfpm.version" 2>/dev/null) == "$nfpm_version" && -x $root/target/tools/nfpm ]] && return 0
+    command -v go >/dev/null || { echo "no Go here: nfpm is not built" >&2; return 1; }
+    echo "building: nfpm $nfpm_version" >&2
+    mkdir -p "$root/target/tools"
+    GOBIN=$root/target/tools go install -trimpath "github.com/goreleaser/nfpm/v2/cmd/nfpm@$nfpm_version" </dev/null >&2
+    echo "$nfpm_version" >"$root/target/tools/nfpm.version"
+}
+
+# The linker of releases, with the symbol versions of every glibc.
+zig_package=ziglang==0.15.2
+install_release() {
+    wanted release || return 0
+    local venv=$root/target/tools/zig
+    if [[ $(cat "$venv/version" 2>/dev/null) != "$zig_package" ]]; then
+        echo "installing: $zig_package" >&2
+        python3 -m venv --clear "$venv"
+        "$venv/bin/pip" install -q --disable-pip-version-check "$zig_package"
+        echo "$zig_package" >"$venv/version"
+    fi
+    install_cargo_tool cargo-zigbuild@0.24.1
+}
+
+# The list of all crates in the binary, with versions and licences.
+install_sbom() {
+    wanted sbom || return 0
+    install_cargo_tool cargo-cyclonedx@0.5.9
+}
+
+# Independent of the flags and of the target directory of the workspace.
+install_cargo_tool() {
+    local tools=$root/target/tools/cargo
+    [[ -x $tools/bin/${1%@*} && -e $tools/$1 ]] && return 0
+    echo "building: $1" >&2
+    (cd / && env -u RUSTFLAGS -u CARGO_TARGET_DIR nice cargo install --quiet --locked --root "$tools" "$1")
+    touch "$tools/$1"
+}
+
+# The generator of the documentation site. jieba cuts Chinese text into words for its search.
+site_packages="mkdocs-material==9.8.2 mkdocs-static-i18n==1.3.1 jieba==0.42.1"
+install_site() {
+    wanted site || return 0
+    local venv=$root/target/tools/site
+    [[ $(cat "$venv/version" 2>/dev/null) == "$site_packages" ]] && return 0
+    echo "installing: $site_packages" >&2
+    python3 -m venv --clear "$venv"
+    # shellcheck disable=SC2086 # one argument per package
+    "$venv/bin/pip" install -q --disable-pip-version-check $site_packages
+    echo "$site_packages" >"$venv/version"
+}
+
 # Without PyPI it prints a message; conformance/run.py handles the absence.
 install_python() {
     wanted conformance || return 0
@@ -355,3 +423,7 @@ install_envoy
 install_caddy
 install_traefik
 install_apinto
+install_nfpm
+install_release
+install_sbom
+install_site

@@ -13,6 +13,7 @@ mod sources;
 mod style;
 #[cfg(test)]
 mod tests;
+mod translations;
 
 use std::io::Write;
 use std::path::Path;
@@ -62,6 +63,7 @@ fn tidy() -> Result<Vec<Finding>> {
     findings.extend(style::check(&sources));
     findings.extend(docs::check(&sources, root));
     findings.extend(docs::check_bans(&sources));
+    findings.extend(translations::check(&sources));
     findings.extend(policy::check(&metadata, sources.text("deny.toml").unwrap_or_default())?);
     Ok(findings)
 }

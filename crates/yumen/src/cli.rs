@@ -4,13 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::commands::demo::DemoArgs;
 use crate::commands::echo::EchoArgs;
 use crate::commands::explain::ExplainArgs;
+use crate::commands::health::HealthArgs;
 use crate::commands::import::ImportArgs;
 use crate::commands::keys::KeysCommand;
 use crate::commands::manifest_args::ManifestArgs;
 use crate::commands::migrate::MigrateCommand;
 use crate::commands::plan::PlanArgs;
+use crate::commands::proxy::ProxyArgs;
 use crate::commands::reference::ReferenceKind;
 use crate::commands::remote::{ChangeArgs, RemoteArgs};
 use crate::commands::revision_arg::RevisionArg;
@@ -50,6 +53,12 @@ pub(crate) enum GatewayCommand {
     /// stores its resources in ./data, and applies every change at once. SIGTERM and SIGINT drain: the
     /// gateway finishes every accepted request.
     Run(GatewayRunArgs),
+    /// Forward all requests to given addresses, without a configuration file
+    ///
+    /// `yumen proxy --from :8080 --to 127.0.0.1:9000` listens on port 8080 and forwards to port 9000. Several --to share
+    /// the requests, and a connection that is refused is tried at the next one. The resources are in memory; --print
+    /// writes them as a file for `yumen run --file`.
+    Proxy(ProxyArgs),
     /// Validate a resource file or Kubernetes manifests
     ///
     /// Runs the compiler of the gateway and the tests in the file. Manifests are translated first. Prints every problem with its object, path
@@ -195,8 +204,14 @@ pub(crate) enum GatewayCommand {
     /// Answer requests with their content: a service for trials
     ///
     /// Serves HTTP/1.1, HTTP/2 without TLS, and gRPC, whose messages come back unchanged. ?status=503 and
-    /// ?delay_ms=200 set the status and the delay of a response.
+    /// ?delay_ms=200 set the status and the delay of a response, as do paths that end in /status/503 or
+    /// /delay/200.
     Echo(EchoArgs),
+    /// Run the gateway with sample services, routes, consumers and traffic
+    ///
+    /// Everything is in memory and on the loopback interface, and ends with the process. Changes by the Admin API and
+    /// the dashboard take effect as in production.
+    Demo(DemoArgs),
     /// Show where a running gateway spends its time: routes, upstreams, plugins, consumers
     ///
     /// The numbers cover the last interval and are estimated from sampled requests. Keys: r, l, c, e sort by
@@ -209,12 +224,23 @@ pub(crate) enum GatewayCommand {
     /// SIGUSR2 starts the same upgrade. While the predecessor of an earlier upgrade drains, an upgrade is refused;
     /// --end-drain ends that drain first.
     Upgrade(UpgradeArgs),
+    /// Check whether a gateway is ready
+    ///
+    /// Asks /status/ready of the status listener: the first configuration is in force and its listeners are open. Exit
+    /// status 1 if not, with the reason. For the health checks of containers.
+    Health(HealthArgs),
     /// Print version and build information
     Version,
     /// Print a completion script for a shell
     Completions {
         /// Shell to complete for
         shell: clap_complete::Shell,
+    },
+    /// Write man pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// Existing directory
+        directory: PathBuf,
     },
     /// Print reference documentation generated from the code
     #[command(hide = true)]

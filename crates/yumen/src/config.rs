@@ -6,6 +6,7 @@ pub(crate) mod cluster;
 pub(crate) mod compiler;
 pub(crate) mod exclusive_store;
 pub(crate) mod findings;
+pub(crate) mod given;
 pub(crate) mod guard;
 pub(crate) mod handover_store;
 pub(crate) mod origin;

@@ -20,14 +20,14 @@ mod upgrade;
 use std::io::Write;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser};
 
 use cli::{Cli, GatewayCommand, ImportCommand};
 use commands::remote::UnconfirmedChange;
 use commands::revision_arg::RevisionArg;
 use commands::{
-    backup, check, debug_token, echo, explain, import, keys, lint, migrate, output, plan, reference, remote,
-    top,
+    backup, check, debug_token, demo, echo, explain, health, import, keys, lint, migrate, output, plan, proxy, reference, remote, top,
 };
 use diagnostics::{ConfigProblems, ExitStatus, choose_colors};
 
@@ -109,16 +109,24 @@ fn run(command: GatewayCommand) -> anyhow::Result<ExitCode> {
         GatewayCommand::Plan(args) => plan::run(&args),
         GatewayCommand::Explain(args) => explain::run(&args),
         GatewayCommand::Keys(command) => keys::run(&command),
+        GatewayCommand::Proxy(args) => proxy::run(&args),
         GatewayCommand::Echo(args) => echo::run(&args),
+        GatewayCommand::Demo(args) => demo::run(&args),
         GatewayCommand::Top(args) => top::top(&args),
         GatewayCommand::Import(ImportCommand::Kong(args)) => import::kong(&args),
         GatewayCommand::Migrate(command) => migrate::run(&command),
         GatewayCommand::Upgrade(args) => commands::upgrade::run(args),
+        GatewayCommand::Health(args) => health::run(&args),
         GatewayCommand::Version => print(&version()),
         GatewayCommand::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "yumen", &mut script);
             print(&String::from_utf8_lossy(&script))
+        }
+        GatewayCommand::Man { directory } => {
+            clap_mangen::generate_to(Cli::command(), &directory)
+                .with_context(|| format!("cannot write man pages into {}", directory.display()))?;
+            Ok(ExitCode::SUCCESS)
         }
         GatewayCommand::Reference { what } => print(&reference::render(what)),
     }

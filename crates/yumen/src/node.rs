@@ -54,6 +54,12 @@ pub(crate) fn load(args: &GatewayRunArgs) -> anyhow::Result<NodeConfig> {
         node.status.listen = status.to_string();
     }
     // After the command line has been applied, which may open an address.
+    refuse_unusable(&node)?;
+    Ok(node)
+}
+
+/// Fails if the gateway cannot listen with these settings.
+pub(crate) fn refuse_unusable(node: &NodeConfig) -> anyhow::Result<()> {
     refuse_admin(&node.admin_problems())?;
     if let Some(problem) = node.listener_problems().first() {
         bail!("two listeners cannot have one address: {problem}");
@@ -62,7 +68,7 @@ pub(crate) fn load(args: &GatewayRunArgs) -> anyhow::Result<NodeConfig> {
     if node.listen.is_empty() && node.stream_listen.is_empty() && node.store.kind != StoreKind::Kubernetes {
         bail!("there is nothing to listen on: give --listen or --listen-tls");
     }
-    Ok(node)
+    Ok(())
 }
 
 /// Node settings from `yumen.yaml`; the defaults without a path.

@@ -19,10 +19,12 @@ use yumen_config::NodeConfig;
 use yumen_proxy::WorkerDuty;
 use yumen_store::etcd::AnnouncedNode;
 
+use crate::config::cluster::NodeCluster;
+use crate::config::given::GivenResources;
 use crate::config::source::OpenedConfigSource;
-use crate::config::trial::watch_tests;
-use crate::control::limit_watch;
-use crate::node::GatewayRunArgs;
+use crate::config::trial::{TrialCompiler, watch_tests};
+use crate::control::{ControlHandle, limit_watch};
+use crate::node::{self, GatewayRunArgs};
 use crate::operators::OperatorServers;
 use crate::process;
 use crate::process::service;
@@ -32,10 +34,23 @@ use crate::upgrade::{self, Predecessor, PredecessorSync, Successor};
 use bootstrap::GatewayBootstrap;
 use config_runtime::ConfigRuntime;
 
-/// Runs the gateway until a signal ends the process or a successor has taken over.
+/// Settings of a process, and its resources if it has no store.
+pub(crate) struct GatewayLaunch {
+    pub(crate) node: NodeConfig,
+    pub(crate) given: Option<GivenResources>,
+}
+
+/// `yumen run`: serves with the node settings and their store.
 pub(crate) fn run(args: &GatewayRunArgs) -> anyhow::Result<()> {
+    serve(|| Ok(GatewayLaunch { node: node::load(args)?, given: None }))
+}
+
+/// Runs the gateway until a signal ends the process or a successor has taken over.
+pub(crate) fn serve(prepare: impl FnOnce() -> anyhow::Result<GatewayLaunch>) -> anyhow::Result<()> {
+    // Before the settings are read: the predecessor reports an error in them.
     let successor = Successor::from_environment()?;
-    let result = start(args, successor.as_ref()).map(GatewayProcess::run);
+    let started = prepare().and_then(|launch| start(launch, successor.as_ref()));
+    let result = started.map(GatewayProcess::run);
     if let (Err(error), Some(successor)) = (&result, &successor) {
         // The predecessor reports the reason to the requester of the upgrade.
         successor.refuse(error);
@@ -64,8 +79,8 @@ struct GatewayProcess {
     exclusive: Vec<AbortHandle>,
 }
 
-fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result<GatewayProcess> {
-    let mut bootstrap = GatewayBootstrap::new(args, successor)?;
+fn start(launch: GatewayLaunch, successor: Option<&Successor>) -> anyhow::Result<GatewayProcess> {
+    let mut bootstrap = GatewayBootstrap::new(launch, successor)?;
     let config = ConfigRuntime::start(&bootstrap, successor)?;
     let (duty, worker_duty) = watch::channel(WorkerDuty::Serve);
     // Before `report_ready`, which blocks until the handover: a failure here leaves the predecessor serving.
@@ -74,6 +89,7 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
     config.report_ready(successor, dynamic.problems())?;
     let GatewayBootstrap {
         node,
+        given,
         placement,
         worker_count,
         open_files,
@@ -114,11 +130,9 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
         // The predecessor ends its upgrade request only now: the next one must reach this process.
         draining.start_sync(PredecessorSync { carry, store: handover_store, control: control.clone() })?;
     }
-    let watch_source = source.source.clone().watch_over(control.messages.clone());
-    exclusive.push(runtime.spawn(cluster.clone().watch_over()).abort_handle());
-    exclusive.push(runtime.spawn(watch_source).abort_handle());
-    exclusive.push(runtime.spawn(watch_tests(trial, source.store.clone(), control.clone())).abort_handle());
-    announce::announce(&listeners, &operators, open_files, worker_count, &node, &control.status.problems());
+    exclusive.extend(watch_config(&runtime, &source, trial, &control, &cluster));
+    let problems = control.status.problems();
+    announce::announce(&listeners, &operators, open_files, worker_count, &node, given, &problems);
     Ok(GatewayProcess {
         node,
         runtime,
@@ -133,6 +147,22 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
         handed_over,
         exclusive,
     })
+}
+
+/// Starts the tasks that watch the store, its tests and the cluster.
+fn watch_config(
+    runtime: &Runtime,
+    source: &OpenedConfigSource,
+    trial: Arc<TrialCompiler>,
+    control: &ControlHandle,
+    cluster: &Arc<NodeCluster>,
+) -> [AbortHandle; 3] {
+    let watch_source = source.source.clone().watch_over(control.messages.clone());
+    [
+        runtime.spawn(cluster.clone().watch_over()).abort_handle(),
+        runtime.spawn(watch_source).abort_handle(),
+        runtime.spawn(watch_tests(trial, source.store.clone(), control.clone())).abort_handle(),
+    ]
 }
 
 /// Opens the upgrade socket and writes the pid file. Returns the path of the socket, if it is open.

@@ -43,20 +43,45 @@ type EchoBody = BoxBody<Bytes, hyper::Error>;
 
 /// Serves until the process is ended.
 pub(crate) fn run(args: &EchoArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut serving = tokio::task::JoinSet::new();
-        for address in &args.addresses {
-            let listener = TcpListener::bind(address).await;
-            let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
-            let bound = listener.local_addr()?;
-            output::print(&format!("echo on http://{bound}: HTTP/1.1, HTTP/2 without TLS, gRPC\n"))?;
-            serving.spawn(accept(listener));
-        }
-        // The tasks end with the process alone.
-        while serving.join_next().await.is_some() {}
-        Ok(ExitCode::SUCCESS)
-    })
+    let services = EchoServices::bind(&args.addresses)?;
+    for bound in services.addresses()? {
+        output::print(&format!("echo on http://{bound}: HTTP/1.1, HTTP/2 without TLS, gRPC\n"))?;
+    }
+    services.serve()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Bound echo services with their runtime.
+pub(super) struct EchoServices {
+    runtime: tokio::runtime::Runtime,
+    listeners: Vec<TcpListener>,
+}
+
+impl EchoServices {
+    pub(super) fn bind(addresses: &[SocketAddr]) -> anyhow::Result<EchoServices> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let bind = |address: &SocketAddr| {
+            let listener = runtime.block_on(TcpListener::bind(address));
+            listener.with_context(|| format!("cannot listen on {address}"))
+        };
+        let listeners = addresses.iter().map(bind).collect::<anyhow::Result<_>>()?;
+        Ok(EchoServices { runtime, listeners })
+    }
+
+    /// Bound addresses, in the order of the request.
+    pub(super) fn addresses(&self) -> std::io::Result<Vec<SocketAddr>> {
+        self.listeners.iter().map(TcpListener::local_addr).collect()
+    }
+
+    /// Serves until the process ends.
+    pub(super) fn serve(self) -> anyhow::Result<()> {
+        let EchoServices { runtime, listeners } = self;
+        runtime.block_on(async {
+            let mut serving: tokio::task::JoinSet<()> = listeners.into_iter().map(accept).collect();
+            while serving.join_next().await.is_some() {}
+            Ok(())
+        })
+    }
 }
 
 async fn accept(listener: TcpListener) {
@@ -100,7 +125,7 @@ async fn starts_with_preface(stream: &TcpStream) -> bool {
 }
 
 async fn respond(address: SocketAddr, request: Request<Incoming>) -> Response<EchoBody> {
-    let wanted = EchoWishes::of(request.uri().query().unwrap_or_default());
+    let wanted = EchoWishes::of(request.uri().path(), request.uri().query().unwrap_or_default());
     if let Some(delay) = wanted.delay {
         tokio::time::sleep(delay).await;
     }
@@ -162,7 +187,7 @@ fn whole(body: Bytes) -> EchoBody {
     Full::new(body).map_err(|never| match never {}).boxed()
 }
 
-/// The response that the query asks for.
+/// The response that path and query ask for.
 #[derive(Debug, PartialEq)]
 struct EchoWishes {
     status: StatusCode,
@@ -170,13 +195,20 @@ struct EchoWishes {
 }
 
 impl EchoWishes {
-    fn of(query: &str) -> EchoWishes {
-        let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+    fn of(path: &str, query: &str) -> EchoWishes {
+        let in_query =
+            |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        // The last two segments, so that the service can be behind a route with a prefix.
+        let mut segments = path.rsplit('/');
+        let (last, before) = (segments.next().unwrap_or_default(), segments.next().unwrap_or_default());
+        let in_path = |name: &str| (before == name).then_some(last);
         // Informational statuses end no exchange (RFC 9110 §15.2).
-        let status =
-            value("status").and_then(|text| text.parse().ok()).filter(|status| (200..1000).contains(status));
+        let status = in_query("status")
+            .or(in_path("status"))
+            .and_then(|text| text.parse().ok())
+            .filter(|status| (200..1000).contains(status));
         let status = status.and_then(|status: u16| StatusCode::from_u16(status).ok());
-        let delay = value("delay_ms").and_then(|text| text.parse::<u64>().ok());
+        let delay = in_query("delay_ms").or(in_path("delay")).and_then(|text| text.parse::<u64>().ok());
         EchoWishes {
             status: status.unwrap_or(StatusCode::OK),
             delay: delay.map(|delay| Duration::from_millis(delay.min(DELAY_MS_MAX))),
@@ -188,19 +220,29 @@ impl EchoWishes {
 mod tests {
     use super::*;
 
-    fn check(query: &str, status: u16, delay_ms: Option<u64>) {
-        let wishes = EchoWishes::of(query);
+    fn check(target: &str, status: u16, delay_ms: Option<u64>) {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let wishes = EchoWishes::of(path, query);
         assert_eq!(
             (wishes.status.as_u16(), wishes.delay),
             (status, delay_ms.map(Duration::from_millis)),
-            "{query}"
+            "{target}"
         );
     }
 
     #[test]
     fn the_query_sets_status_and_delay() {
-        check("", 200, None);
-        check("status=503&delay_ms=20", 503, Some(20));
-        check("status=100&delay_ms=soon", 200, None);
+        check("/", 200, None);
+        check("/?status=503&delay_ms=20", 503, Some(20));
+        check("/?status=100&delay_ms=soon", 200, None);
+    }
+
+    #[test]
+    fn the_end_of_the_path_sets_status_or_delay() {
+        check("/status/418", 418, None);
+        check("/api/delay/20", 200, Some(20));
+        check("/status/503/more", 200, None);
+        check("/status/100", 200, None);
+        check("/status/503?status=404&delay_ms=5", 404, Some(5));
     }
 }

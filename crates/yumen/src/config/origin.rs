@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Handle from which the origin is read.
 #[derive(Clone)]
 pub(crate) enum ConfigSource {
-    /// A resource file.
+    /// A resource file, or the resources of a command.
     File,
     /// The embedded store.
     Embedded(Arc<FallbackStore>),

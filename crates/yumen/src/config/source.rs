@@ -26,6 +26,7 @@ use yumen_store::{open_keyring, open_or_last_good};
 
 use super::compiler;
 use super::exclusive_store::ExclusiveStore;
+use super::given::GivenResources;
 use super::handover_store::HandoverStore;
 use super::origin::ConfigSource;
 use super::trial::TrialCompiler;
@@ -54,9 +55,11 @@ pub(crate) struct OpenedConfigSource {
 }
 
 impl OpenedConfigSource {
-    /// Opens the configured store; from then on every revision reaches the control thread.
+    /// Opens the configured store, or one in memory with the given resources; from then on every revision reaches the
+    /// control thread.
     pub(crate) fn open(
         node: &NodeConfig,
+        given: Option<&GivenResources>,
         start: &StoreStart,
         control: &ControlHandle,
         trial: Arc<TrialCompiler>,
@@ -68,6 +71,9 @@ impl OpenedConfigSource {
             _ => String::new(),
         };
         let reader = DocumentReader { messages: control.messages.clone(), trial, name };
+        if let Some(given) = given {
+            return open_given(&node.store, given, &reader);
+        }
         match node.store.kind {
             StoreKind::File => open_file(&node.store, start, reader),
             StoreKind::Embedded => open_embedded(node, start, reader, versions),
@@ -334,6 +340,32 @@ fn open_file(
         source: ConfigSource::File,
         _watch: Some(watch),
         document,
+        directory_lock: None,
+        kubernetes: None,
+    })
+}
+
+/// Opens a store in memory with the resources of a command.
+fn open_given(
+    settings: &node::StoreConfig,
+    given: &GivenResources,
+    reader: &DocumentReader,
+) -> anyhow::Result<OpenedConfigSource> {
+    let read = reader.read(&given.document, DocumentFallback::Nothing);
+    let resources = read.context("the resources of the command are invalid: see the log")?.resources;
+    let retention = retention(settings, settings.revisions_max as usize);
+    let store = Arc::new(MemoryMedium::store_of(first_state(resources), retention)?);
+    let state = follow_store(&*store, &reader.messages);
+    let _ = reader.messages.send(ControlMessage::State(state, Vec::new()));
+    let store: Arc<dyn Store> = match &given.refusal {
+        Some(reason) => Arc::new(ReadOnlyStore::new(store, reason.clone())),
+        None => store,
+    };
+    Ok(OpenedConfigSource {
+        store,
+        source: ConfigSource::File,
+        _watch: None,
+        document: None,
         directory_lock: None,
         kubernetes: None,
     })

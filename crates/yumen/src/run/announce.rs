@@ -8,6 +8,7 @@ use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
 use yumen_proxy::{ListenerProtocol, ListenerSettings};
 
+use crate::config::given::{GivenAnnouncement, GivenResources};
 use crate::diagnostics::{SourceText, has_colors, render};
 use crate::operators::OperatorServers;
 use crate::serving::listeners::BoundListeners;
@@ -25,15 +26,18 @@ fn store_line(node: &NodeConfig) -> (String, &'static str) {
     }
 }
 
-/// Prints and logs the addresses of all listeners.
+/// Prints and logs the addresses of all listeners, then calls the function of the given resources.
 pub(super) fn announce(
     listeners: &BoundListeners,
     operators: &OperatorServers,
     open_files: u64,
     workers: usize,
     node: &NodeConfig,
+    given: Option<GivenResources>,
     problems: &[Problem],
 ) {
+    let (given, on_ready) = given.map(|given| (given.announcement, given.on_ready)).unzip();
+    let given: Option<&GivenAnnouncement> = given.as_ref();
     log_addresses(listeners);
     tracing::info!(open_files, workers, "ready");
     let mut lines = Vec::new();
@@ -48,6 +52,9 @@ pub(super) fn announce(
     lines.extend(listeners.datagrams.iter().map(|(address, _)| format!("  stream   udp {address}")));
     if let Some(admin) = operators.admin {
         let scheme = if node.admin.tls.is_on() { "https" } else { "http" };
+        if given.is_some_and(|given| given.has_dashboard) {
+            lines.push(format!("  ui       {scheme}://{admin}/ui/"));
+        }
         lines.push(format!("  admin    {scheme}://{admin}/apisix/admin"));
     }
     if let Some(status) = operators.status {
@@ -56,7 +63,10 @@ pub(super) fn announce(
     if let Some(control) = operators.control {
         lines.push(format!("  control  http://{control}/v1/schema"));
     }
-    let (line, path) = store_line(node);
+    let (line, path) = match given {
+        Some(given) => (format!("  routes   {}", given.origin), given.path),
+        None => store_line(node),
+    };
     lines.push(line);
     if let Some(keys) = &operators.new_keys {
         lines.push(format!(
@@ -69,6 +79,7 @@ pub(super) fn announce(
     if !is_broken {
         lines.extend(listeners.settings.first().and_then(|first| first_request(first, path)));
     }
+    lines.extend(given.map(|given| given.advice.clone()).filter(|advice| !advice.is_empty()));
     let text = format!(
         "{}yumen {} {state}\n{}\n",
         of_file(node, problems),
@@ -77,6 +88,9 @@ pub(super) fn announce(
     );
     // A terminal that has gone is no reason not to serve.
     let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
+    if let Some(on_ready) = on_ready.flatten() {
+        on_ready(&listeners.http_addresses());
+    }
 }
 
 fn log_addresses(listeners: &BoundListeners) {

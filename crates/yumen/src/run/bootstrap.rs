@@ -7,8 +7,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use yumen_config::NodeConfig;
 use yumen_proxy::{Http3Identity, ListenAddress, ListenTransport, ListenerCommand};
 
+use super::GatewayLaunch;
 use super::config_runtime::ConfigRuntime;
-use crate::node::{self, GatewayRunArgs};
+use crate::config::given::GivenResources;
+use crate::node;
 use crate::operators::OperatorSockets;
 use crate::process::signals::ProcessSignals;
 use crate::process::{self, WorkerPlacement, memory, node_log};
@@ -20,6 +22,8 @@ use crate::upgrade::{HandoverReceived, Successor};
 /// Resources that exist before any configuration is read.
 pub(super) struct GatewayBootstrap {
     pub(super) node: NodeConfig,
+    /// Resources in place of a store.
+    pub(super) given: Option<GivenResources>,
     pub(super) placement: WorkerPlacement,
     pub(super) worker_count: usize,
     pub(super) open_files: u64,
@@ -33,10 +37,10 @@ pub(super) struct GatewayBootstrap {
 
 impl GatewayBootstrap {
     pub(super) fn new(
-        args: &GatewayRunArgs,
+        launch: GatewayLaunch,
         successor: Option<&Successor>,
     ) -> anyhow::Result<GatewayBootstrap> {
-        let node = node::load(args)?;
+        let GatewayLaunch { node, given } = launch;
         node_log::start(&node.logs);
         let mut received = match successor {
             Some(successor) => successor.receive()?,
@@ -57,6 +61,7 @@ impl GatewayBootstrap {
         received.sockets.check_activation_taken()?;
         Ok(GatewayBootstrap {
             node,
+            given,
             placement,
             worker_count,
             open_files,

@@ -57,7 +57,7 @@ impl ConfigRuntime {
         bootstrap: &GatewayBootstrap,
         successor: Option<&Successor>,
     ) -> anyhow::Result<ConfigRuntime> {
-        let GatewayBootstrap { node, listeners, received, runtime, .. } = bootstrap;
+        let GatewayBootstrap { node, given, listeners, received, runtime, .. } = bootstrap;
         // Before anything is bound or created.
         received.start.check(&node.store)?;
         let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
@@ -88,8 +88,16 @@ impl ConfigRuntime {
             // As late as possible: writes wait in the predecessor until the handover ends.
             successor.acquire_store()?;
         }
-        let source =
-            OpenedConfigSource::open(node, &received.start, &control, trial.clone(), versions, runtime)?;
+        let (given, trial_source) = (given.as_ref(), trial.clone());
+        let source = OpenedConfigSource::open(
+            node,
+            given,
+            &received.start,
+            &control,
+            trial_source,
+            versions,
+            runtime,
+        )?;
         if let (Some(acme), ConfigSource::Etcd(store)) = (&mut acme, &source.source) {
             // Before the first compilation, so that certificates of other nodes are in it.
             acme.share(node, store, runtime).context("acme")?;

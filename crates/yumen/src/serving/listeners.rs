@@ -86,6 +86,12 @@ impl BoundListeners {
         tcp.chain(http3).chain(udp).collect()
     }
 
+    /// Bound addresses of the HTTP listeners without TLS.
+    pub(crate) fn http_addresses(&self) -> Vec<SocketAddr> {
+        let plain = self.settings.iter().filter(|listener| listener.protocol == ListenerProtocol::Http);
+        plain.map(|listener| listener.address).collect()
+    }
+
     /// Closes the handles kept here; workers own duplicates.
     pub(crate) fn release(&mut self) {
         // Kept handles would keep the port open after the workers have ended.

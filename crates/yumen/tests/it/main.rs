@@ -71,6 +71,7 @@ mod mqtt;
 mod nginx_semantics;
 mod node;
 mod observe;
+mod one_line;
 mod operators;
 mod partitions;
 mod plugin_framing;
