@@ -23,7 +23,7 @@ struct Gateway(watch::Receiver<Revision>);
 
 /// The state of `/yumen/v1` for a gateway that never applies a revision.
 pub(crate) fn state(admin: AdminState) -> V1State {
-    V1State { admin, live: Arc::new(Gateway(watch::channel(Revision::default()).1)) }
+    V1State::new(admin, Arc::new(Gateway(watch::channel(Revision::default()).1)))
 }
 
 impl LiveGateway for Gateway {
@@ -92,6 +92,14 @@ impl LiveGateway for Gateway {
 
     fn top(&self) -> Value {
         serde_json::json!({ "revision": 3 })
+    }
+
+    fn recent(&self) -> Option<Value> {
+        Some(json!([]))
+    }
+
+    fn certificates(&self) -> Value {
+        json!({ "certificates": [] })
     }
 
     fn backup(&self) -> Result<File, StoreError> {
