@@ -18,24 +18,19 @@ export function PlanView({ plan }) {
         .map(([name, count]) => html`<li key=${name}>${t(`plan.${name}`)}: <b>${number(count)}</b></li>`)}
     </ul>
     ${impact.examples.length > 0 && html`<${Grid} label=${t("plan.examples")} head=${[t("plan.request"), t("plan.before"), t("plan.after")]}
-      rows=${impact.examples.slice(0, 5).map((/** @type {any} */ one) => [html`<span class="mono">${requestText(one)}</span>`, outcome(one.before), outcome(one.after)])} />`}`}
+      rows=${impact.examples.slice(0, 5).map((/** @type {any} */ one) => [html`<span class="mono">${one.request}</span>`, outcome(one.before), outcome(one.after)])} />`}`}
     <${Grid} label=${t("plan.changes")} head=${[t("column.object"), t("plan.effect"), ""]}
-      rows=${plan.changes.map((/** @type {any} */ one) => [html`<${ObjectLink} name=${`${one.kind}/${one.id}`} />`, effect(one), html`<span class="sub">${(one.why ?? one.paths ?? []).toString()}</span>`])} />
+      rows=${plan.changes.map((/** @type {any} */ one) => [html`<${ObjectLink} name=${`${one.kind}/${one.id}`} />`, effect(one), html`<code class="wrap">${(one.paths ?? []).join(", ")}</code>`])} />
     ${fresh.length > 0 && html`<ul class="problems">${fresh.map((/** @type {any} */ one) => html`<li key=${one.object + one.path + one.message}>
       <${Badge} tone=${tone(one.level)}>${t(`level.${one.level}`)}<//><div><span class="mono">${one.object}</span> ${one.path && html`<code>${one.path}</code>`}<p>${one.message} ${one.hint ?? ""}</p></div>
     </li>`)}</ul>`}
   </div>`;
 }
 
-/** @param {any} change */
-function effect(change) {
-  const word = typeof change.what === "string" ? change.what : Object.keys(change.what ?? {})[0] ?? "";
-  const tone = { added: "good", removed: "bad", deleted: "bad" }[word] ?? "info";
-  return html`<${Badge} tone=${tone}>${t(`plan.what.${word}`)}<//>`;
-}
+const TONES = { added: "good", changed: "info", removed: "bad" };
 
-/** @param {any} example */
-const requestText = (example) => (example.request ? `${example.request.method ?? "GET"} ${example.request.url ?? example.request}` : `${example.method ?? ""} ${example.url ?? ""}`);
+/** @param {{ what: keyof typeof TONES }} change */
+const effect = ({ what }) => html`<${Badge} tone=${TONES[what]}>${t(`plan.what.${what}`)}<//>`;
 
 /** @param {any} result */
 function outcome(result) {
