@@ -28,7 +28,6 @@ const FILES = [
   { to: "htm.js", from: "htm/dist/htm.mjs", licence: "htm/LICENSE" },
   // The minified build is a script with one variable.
   { to: "uplot.js", from: "uplot/dist/uPlot.iife.min.js", more: "\nexport default uPlot;\n", licence: "uplot/LICENSE" },
-  { to: "uplot.css", from: "uplot/dist/uPlot.min.css" },
 ];
 
 const sha256 = (text) => createHash("sha256").update(text).digest("hex");

@@ -126,7 +126,7 @@ export function objectPath(kind, id) {
   return `/apisix/admin/${collection}/${segments.map(encodeURIComponent).join("/")}`;
 }
 
-/** The header field with the reason of a change: UTF-8 bytes, one per character. @param {string} reason */
+/** The header field with the reason of a change: UTF-8 bytes, one per character. @param {string} reason @returns {Record<string, string>} */
 export function reasonField(reason) {
   const bytes = new TextEncoder().encode(reason.trim().replace(/\s+/g, " "));
   return bytes.length ? { "X-Yumen-Reason": String.fromCharCode(...bytes.slice(0, 512)) } : {};

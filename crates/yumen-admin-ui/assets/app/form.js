@@ -52,6 +52,8 @@ function blank(schema) {
 /** @param {FieldProps} props */
 export function Field(props) {
   const { schema, name } = props;
+  // An inline upstream has the schema of its kind.
+  if (name === "upstream" && ["any", "map"].includes(formOf(schema))) return html`<${ReferredField} ...${props} path="/apisix/admin/schema/upstream" />`;
   // The settings of plugins have schemas of their own.
   if (name === "plugins" && formOf(schema) === "map") return html`<${PluginsField} ...${props} />`;
   switch (formOf(schema)) {
@@ -67,8 +69,18 @@ export function Field(props) {
 /** @param {FieldProps} props */
 const About = ({ schema, about }) => {
   const text = about ?? schema.description;
-  return text ? html`<p class="hint">${text.replace(/\n/g, " ")}</p>` : "";
+  return text ? html`<p class="hint">${withCode(text)}</p>` : "";
 };
+
+/** A text with names between backticks. @param {string} text */
+const withCode = (text) => text.replace(/\n/g, " ").split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
+
+/** @param {FieldProps & { path: string }} props */
+function ReferredField({ path, ...props }) {
+  const [schema, setSchema] = useState(/** @type {Schema | null} */ (null));
+  useEffect(() => void schemaAt(path).then(({ properties: { id, create_time, update_time, ...properties }, ...rest }) => setSchema({ ...rest, properties, description: props.schema.description }), () => setSchema({ type: "object" })), [path]);
+  return schema && html`<${Field} ...${props} schema=${schema} />`;
+}
 
 const LONG = /^(content|cert|key|ca|client_cert|client_key|script|body|body_schema|header_schema|response_example|.*_public_key|.*_private_key)$/;
 

@@ -15,10 +15,23 @@ const preferred = /** @type {Language} */ (
 export const language = signal(/** @type {Language} */ ("en"));
 const catalogue = signal(/** @type {Catalogue} */ ({}));
 
+// The first page needs a part of the texts.
+let hasMore = false;
+
+/** Loads the texts of all pages. */
+export async function loadMore() {
+  if (hasMore) return;
+  hasMore = true;
+  const more = (await import(`../text/${language.value}_more.js`)).default;
+  catalogue.value = { ...catalogue.value, ...more };
+}
+
 /** @param {Language} to */
 export async function setLanguage(to = preferred) {
   const wanted = to in LANGUAGES ? to : "en";
-  catalogue.value = (await import(`../text/${wanted}.js`)).default;
+  const first = (await import(`../text/${wanted}.js`)).default;
+  const more = hasMore ? (await import(`../text/${wanted}_more.js`)).default : {};
+  catalogue.value = { ...first, ...more };
   language.value = wanted;
   document.documentElement.lang = wanted === "zh" ? "zh-CN" : "en";
   store("language", wanted);

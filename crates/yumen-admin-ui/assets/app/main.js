@@ -2,7 +2,7 @@
 
 import { html, render, useEffect, useState } from "./core.js";
 import { session, readSession } from "./api.js";
-import { setLanguage, t, language } from "./i18n.js";
+import { setLanguage, loadMore, t, language } from "./i18n.js";
 import { place } from "./router.js";
 import { Shell } from "./shell.js";
 import { Loading, Failure } from "./widgets.js";
@@ -44,8 +44,9 @@ function Lazy({ page, about }) {
     setError(null);
     if (loaded[page]) return;
     const load = /** @type {() => Promise<{ Page: any }>} */ (PAGES[page]);
-    load().then(
-      (module) => {
+    const texts = page === "overview" || page === "login" ? null : loadMore();
+    Promise.all([load(), texts]).then(
+      ([module]) => {
         loaded[page] = module.Page;
         setCount((count) => count + 1);
       },

@@ -23,7 +23,7 @@ export function TextEditor({ text, change, error, label, isReadOnly }) {
     change(area.value);
   };
   return html`<div class="text-editor">
-    <pre ref=${gutter} aria-hidden="true">${Array.from({ length: lines }, (_, at) => html`<span class=${at === wrong ? "wrong" : ""} key=${at}>${at + 1}\n</span>`)}</pre>
+    <pre ref=${gutter} aria-hidden="true">${Array.from({ length: lines }, (_, at) => html`<span class=${at === wrong ? "wrong" : ""} key=${at}>${at + 1}</span>`)}</pre>
     <textarea aria-label=${label} class="mono" spellcheck="false" autocomplete="off" wrap="off" value=${text} readonly=${isReadOnly}
       aria-invalid=${error.error ? "true" : undefined} onInput=${(/** @type {any} */ event) => change(event.currentTarget.value)} onScroll=${scroll} onKeyDown=${keys}></textarea>
   </div>`;

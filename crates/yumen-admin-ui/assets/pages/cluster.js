@@ -30,7 +30,7 @@ export function Page() {
       <${Grid} label=${t("figure.nodes")} numeric=${[2, 3, 6]} head=${[t("column.name"), t("column.state"), t("column.revision"), t("cluster.lag"), t("cluster.seen"), t("cluster.version"), t("figure.problems"), t("cluster.addresses"), t("cluster.started")]}
         rows=${view.nodes.map((/** @type {any} */ one) => [
           html`${one.name}${one.is_self ? html` <${Badge} tone="info">${t("cluster.self")}<//>` : ""}`,
-          html`<${Badge} tone=${one.lag_revisions ? "warn" : "good"}>${one.lag_revisions ? t("cluster.behind") : t("cluster.current")}<//>${one.config_source === "store" ? "" : html` <${Badge} tone="warn">${t("cluster.last_good")}<//>`}`,
+          html`<${Badge} tone=${one.lag_revisions ? "warn" : "good"}>${one.lag_revisions ? t("cluster.behind") : t("cluster.node_current")}<//>${one.config_source === "store" ? "" : html` <${Badge} tone="warn">${t("cluster.last_good")}<//>`}`,
           number(one.applied),
           one.lag_revisions ? `${number(one.lag_revisions)} · ${number(one.lag_ms / 1000, 1)} s` : "0",
           one.is_self ? "" : `${number(one.last_seen_ms / 1000, 1)} s`,

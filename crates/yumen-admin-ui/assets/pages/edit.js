@@ -170,7 +170,7 @@ function Review({ kind, id, newId, view, text, stored, close }) {
 
 /** @param {any} change */
 function save({ kind, id, own, view, text, value, stored, reason }) {
-  const headers = /** @type {Record<string, string>} */ (reasonField(reason));
+  const headers = reasonField(reason);
   if (id !== null) headers["If-Match"] = `"${stored.modified}"`;
   else if (own) headers["If-None-Match"] = "*";
   if (id !== null && view.merges) return call(`${objectPath(kind, id)}?wait=applied`, { method: "PATCH", body: mergePatch(stored.value, value), headers });

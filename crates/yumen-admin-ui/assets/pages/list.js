@@ -64,6 +64,7 @@ const labelText = (row) => Object.entries(row.labels ?? {}).map(([name, value]) 
 /** @param {string} kind @param {string[]} names @param {Map<string, any> | null} rates @param {Record<string, any>} facts */
 function columns(kind, names, rates, facts) {
   const hasNames = !["plugin_metadata", "secrets"].includes(kind);
+  /** @type {import("../app/table.js").Column<any>[]} */
   const list = [
     { key: "id", title: t("column.id"), sort: (/** @type {any} */ row) => row.id, cell: (/** @type {any} */ row) => html`<a class="mono" href=${href([kind, row.id])}>${row.id}</a>` },
   ];
@@ -71,10 +72,10 @@ function columns(kind, names, rates, facts) {
   if (rates) {
     const of = (/** @type {any} */ row) => rates.get(row.id);
     list.push(
-      /** @type {any} */ ({ key: "rps", title: t("column.rps"), class: "number", sort: (/** @type {any} */ row) => of(row)?.rps ?? 0, cell: (/** @type {any} */ row) => (of(row) ? rate(of(row).rps) : "") }),
-      /** @type {any} */ ({ key: "eps", title: t("column.errors"), class: "number", sort: (/** @type {any} */ row) => of(row)?.eps ?? 0, cell: (/** @type {any} */ row) => (of(row)?.eps ? html`<${Badge} tone="bad">${rate(of(row).eps)}<//>` : "") }),
-      /** @type {any} */ ({ key: "p99", title: "p99", class: "number", sort: (/** @type {any} */ row) => of(row)?.p99 ?? 0, cell: (/** @type {any} */ row) => (of(row)?.p99 ? duration(of(row).p99) : "") }),
-      /** @type {any} */ ({ key: "trend", title: t("column.trend"), cell: (/** @type {any} */ row) => of(row) && html`<${Spark} values=${of(row).series} label=${`${t("column.trend")} ${row.id}`} />` }),
+      { key: "rps", title: t("column.rps"), class: "number", sort: (/** @type {any} */ row) => of(row)?.rps ?? 0, cell: (/** @type {any} */ row) => (of(row) ? rate(of(row).rps) : "") },
+      { key: "eps", title: t("column.errors"), class: "number", sort: (/** @type {any} */ row) => of(row)?.eps ?? 0, cell: (/** @type {any} */ row) => (of(row)?.eps ? html`<${Badge} tone="bad">${rate(of(row).eps)}<//>` : "") },
+      { key: "p99", title: "p99", class: "number", sort: (/** @type {any} */ row) => of(row)?.p99 ?? 0, cell: (/** @type {any} */ row) => (of(row)?.p99 ? duration(of(row).p99) : "") },
+      { key: "trend", title: t("column.trend"), cell: (/** @type {any} */ row) => of(row) && html`<${Spark} values=${of(row).series} label=${`${t("column.trend")} ${row.id}`} />` },
     );
   }
   for (const name of names) list.push(column(name, facts));

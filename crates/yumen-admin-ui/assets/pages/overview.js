@@ -67,15 +67,15 @@ function Charts() {
       { label: "4xx", colour: "series-warn", values: class_(4) },
       { label: "5xx", colour: "series-bad", values: class_(5) },
     ]} /><//>
-    <${Panel}><${Chart} title=${t("chart.latency")} times=${times} format=${duration} series=${[
+    <${Panel}><${Chart} title=${t("chart.latency")} times=${times} format=${duration} least=${1000} series=${[
       { label: "p50", colour: "series-good", values: all.map((one) => one.p50_us) },
       { label: "p99", colour: "series-warn", values: all.map((one) => one.p99_us) },
     ]} /><//>
-    <${Panel}><${Chart} title=${t("chart.bytes")} times=${times} format=${(/** @type {number} */ value) => `${bytes(value)}/s`} series=${[
+    <${Panel}><${Chart} title=${t("chart.bytes")} times=${times} least=${4096} format=${(/** @type {number} */ value) => `${bytes(value)}/s`} series=${[
       { label: t("chart.sent"), colour: "series-good", values: all.map((one) => one.sent_bytes / one.seconds) },
       { label: t("chart.received"), colour: "series-other", values: all.map((one) => one.received_bytes / one.seconds) },
     ]} /><//>
-    <${Panel}><${Chart} title=${t("chart.cpu")} times=${times} format=${(/** @type {number} */ value) => number(value, 2)} series=${[
+    <${Panel}><${Chart} title=${t("chart.cpu")} times=${times} least=${0.2} format=${(/** @type {number} */ value) => number(value, 2)} series=${[
       { label: t("figure.cores"), colour: "series-good", values: all.map((one) => one.cpu_cores) },
     ]} /><//>
   </div>`;
