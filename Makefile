@@ -18,7 +18,7 @@ DIST_FLAGS := $(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE) --cfg=profile_$(fi
 # Where `make profile` keeps the build with counters, and what it counted.
 COUNTING := target/profile
 
-.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-load lab lab-build clean
+.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes test-dashboard dashboard-types bench bench-admin bench-load lab lab-build clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,14 @@ conformance-kubernetes: build ## the suite of the Gateway API in a cluster witho
 test-kubernetes: build ## Yumen in a cluster without containers while all around it changes; needs root (ARGS="--only rollout")
 	@scripts/deps.sh kubernetes
 	@conformance/kubernetes/robustness.py --binary $(YUMEN) $(ARGS)
+
+dashboard-types: ## the types of the dashboard, and its libraries against their npm packages
+	@scripts/deps.sh dashboard
+	@target/tools/dashboard/node_modules/.bin/tsc -p conformance/dashboard
+	@DASHBOARD_MODULES=$(CURDIR)/target/tools/dashboard/node_modules node conformance/dashboard/vendor.mjs --check
+
+test-dashboard: build dashboard-types ## journeys through the dashboard in Chromium (ARGS="--only keyboard --screenshots target/screenshots")
+	@node conformance/dashboard/run.mjs --binary $(YUMEN) $(ARGS)
 
 conformance-kubernetes-short: build
 	@scripts/deps.sh kubernetes

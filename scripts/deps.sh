@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
-# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|lab|lab-caddy|lab-traefik|lab-apinto|profile]...
+# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|dashboard|lab|lab-caddy|lab-traefik|lab-apinto|profile]...
 # (default: test). The gateways in Go and Kubernetes are groups of their own, because each takes minutes to build.
 # The tools of the build are always included.
 set -euo pipefail
@@ -48,6 +48,9 @@ kubernetes python3 python3
 kubernetes ip      iproute2
 kubernetes nft     nftables
 kubernetes setpriv util-linux
+dashboard openssl openssl
+dashboard npm     npm
+dashboard chromium chromium
 lab   python3:ensurepip python3-venv
 lab   nginx       nginx-light
 lab   haproxy     haproxy
@@ -111,6 +114,18 @@ install_grpc_web() {
     cp "$pinned/package.json" "$pinned/package-lock.json" "$folder/"
     (cd "$folder" && npm ci --silent --no-audit --no-fund --fetch-retries 1 --fetch-timeout 20000 >/dev/null) ||
         echo "the client of gRPC-Web cannot be installed: is the registry out of reach?" >&2
+}
+
+# Libraries, types, browser driver and accessibility checks of the dashboard, pinned in conformance/dashboard.
+install_dashboard() {
+    wanted dashboard || return 0
+    local folder=$root/target/tools/dashboard pinned=$root/conformance/dashboard
+    cmp -s "$pinned/package-lock.json" "$folder/package-lock.json" &&
+        [[ -e $folder/node_modules/playwright-core/package.json ]] && return 0
+    echo "installing: the tools of the dashboard" >&2
+    mkdir -p "$folder"
+    cp "$pinned/package.json" "$pinned/package-lock.json" "$folder/"
+    (cd "$folder" && npm ci --silent --no-audit --no-fund --fetch-retries 1 --fetch-timeout 20000 >/dev/null)
 }
 
 # Whether one of the programs exists: a|b|c.
@@ -321,6 +336,7 @@ install_go
 install_kubernetes
 install_python
 install_grpc_web
+install_dashboard
 install_envoy
 install_caddy
 install_traefik

@@ -86,10 +86,14 @@ async fn file(
 fn refused(state: &AdminState, request: &Request) -> Option<ApiRefusal> {
     let dashboard = &state.access.dashboard;
     if !dashboard.is_enabled {
-        let message = "the dashboard is off: admin.dashboard.enabled is false in yumen.yaml";
-        return Some(ApiRefusal::new(StatusCode::NOT_FOUND, message));
+        return Some(is_off());
     }
     dashboard.check_host(request.uri(), request.headers()).err()
+}
+
+fn is_off() -> ApiRefusal {
+    let message = "the dashboard is off: admin.dashboard.enabled is false in yumen.yaml";
+    ApiRefusal::new(StatusCode::NOT_FOUND, message)
 }
 
 fn serve(asset: &UiAsset, headers: &HeaderMap, caching: &'static str) -> Response {
@@ -137,6 +141,9 @@ async fn open(
     request: Request,
 ) -> Result<Response, ApiRefusal> {
     let dashboard = &state.access.dashboard;
+    if !dashboard.is_enabled {
+        return Err(is_off());
+    }
     // A page of another site must not log its visitor in with a key of its own (login CSRF).
     dashboard.check_page(&request)?;
     let headers = request.headers();

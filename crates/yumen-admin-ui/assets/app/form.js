@@ -11,7 +11,8 @@ import { t } from "./i18n.js";
 function formOf(schema) {
   if (!schema || schema === true) return "any";
   if (schema.enum) return "enum";
-  if (schema.oneOf || schema.anyOf) return "choice";
+  // Beside properties, alternatives are conditions on them.
+  if ((schema.oneOf || schema.anyOf) && !schema.properties && !schema.type) return "choice";
   const type = Array.isArray(schema.type) ? schema.type[0] : schema.type;
   if (type === "object" || schema.properties) return schema.properties && Object.keys(schema.properties).length ? "object" : "map";
   if (type === "array") return schema.items?.enum ? "set" : "list";

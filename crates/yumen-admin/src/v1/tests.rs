@@ -147,7 +147,7 @@ impl Fixture {
             yumen_plugins::inactive::missing::<&str>(&[]),
             crate::testing::load_certificate(),
         );
-        let state = V1State { admin, live: Arc::new(Gateway(receiver)) };
+        let state = V1State::new(admin, Arc::new(Gateway(receiver)));
         let waits = axum::middleware::from_fn_with_state(state.clone(), wait_for_applied);
         let contract = crate::contract_router().with_state(state.admin.clone());
         Fixture { store, applied, router: router(state).merge(contract).layer(waits) }
