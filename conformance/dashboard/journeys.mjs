@@ -107,7 +107,7 @@ export const journeys = {
       assert.deepEqual(both.plugins["proxy-rewrite"], { headers: { set: { "X-Shop": "1" } } });
       assert.deepEqual(both.labels, { team: "web" });
       // The form again: a number and a removal.
-      await page.selectOption(".object-form > .add select", "priority");
+      await page.selectOption(".sides > section:first-child > .object-form > .add select", "priority");
       await page.getByLabel("priority", { exact: true }).fill("7");
       await eventually("the text has the number", async () => JSON.parse(await page.inputValue(".text-editor textarea")).priority === 7);
       await page.getByLabel("Remove priority", { exact: true }).click();
@@ -242,7 +242,7 @@ export const journeys = {
       for (const path of ["routes", "routes/shop", "routes/shop/edit", "consumers/ada", "consumers/ada/edit", "history", "problems", "upstreams"]) {
         await go(page, gateway, path);
         await page.waitForTimeout(300);
-        const [text, controls] = [await page.evaluate(() => document.documentElement.outerHTML + [...document.querySelectorAll("textarea, input")].map((one) => one.value).join(" ")), await page.locator("main .primary, main .danger").count()];
+        const [text, controls] = [await page.evaluate(() => document.documentElement.outerHTML + [...document.querySelectorAll("textarea, input")].map((one) => one.value).join(" ")), await page.locator("main .primary:not(.question *), main .danger").count()];
         assert.ok(!text.includes("a-key-of-ada"), `${path} shows a secret`);
         assert.equal(controls, 0, `${path} offers a change`);
       }
@@ -301,6 +301,7 @@ export const journeys = {
       await tabTo("dialog footer .primary");
       await keyboard.press("Enter");
       await eventually("the route is served", async () => (await gateway.send("/keys")) === 200);
+      await page.waitForSelector("text=As stored", TIMEOUT);
       await keyboard.press("?");
       await page.waitForSelector("dialog .keys", TIMEOUT);
       await keyboard.press("Escape");
@@ -315,10 +316,6 @@ export const journeys = {
         await gateway.api("POST", "/yumen/v1/apply?confirm=true", { put: { routes } });
       }
       await login(page, gateway);
-      await page.evaluate(() => {
-        window.tasks = [];
-        new PerformanceObserver((list) => window.tasks.push(...list.getEntries().map((one) => one.duration))).observe({ type: "longtask" });
-      });
       await go(page, gateway, "routes", ".big tbody a");
       await eventually("all routes are there", async () => Number(await page.getAttribute(".big table", "aria-rowcount")) > 10_000, 60);
       await page.waitForTimeout(1000);
@@ -331,26 +328,31 @@ export const journeys = {
           await new Promise((resolve) => setTimeout(resolve, 150));
         }
       })();
-      const frames = await page.evaluate(async () => {
-        window.tasks.length = 0;
+      // CPU time of the page's thread, since other programs share the machine of a test.
+      const debug = await page.context().newCDPSession(page);
+      await debug.send("Performance.enable", { timeDomain: "threadTicks" });
+      const used = async () => {
+        const { metrics } = await debug.send("Performance.getMetrics");
+        return metrics.filter((one) => ["ScriptDuration", "LayoutDuration", "RecalcStyleDuration"].includes(one.name)).reduce((sum, one) => sum + one.value * 1000, 0);
+      };
+      const before = await used();
+      const steps = 180;
+      // Every step shows other rows, the most expensive way to scroll.
+      const rows = await page.evaluate(async (steps) => {
         const box = document.querySelector(".big");
-        const gaps = [];
-        let last = performance.now();
-        for (let step = 0; step < 180; step += 1) {
+        for (let step = 0; step < steps; step += 1) {
           box.scrollTop += 1700;
           await new Promise(requestAnimationFrame);
-          gaps.push(performance.now() - last);
-          last = performance.now();
         }
-        return { gaps: gaps.sort((a, b) => a - b), rows: document.querySelectorAll(".big tbody tr").length, longest: Math.max(0, ...window.tasks) };
-      });
+        return document.querySelectorAll(".big tbody tr").length;
+      }, steps);
+      const perStep = ((await used()) - before) / steps;
       isOver = true;
       await stream;
-      const median = frames.gaps[90];
-      console.log(`       scrolling: median frame ${median.toFixed(1)} ms, 99 % ${frames.gaps[178].toFixed(1)} ms, longest task ${frames.longest} ms, ${frames.rows} rows, ${changes} changes`);
-      assert.ok(frames.rows < 80, `${frames.rows} rows are in the document`);
-      // A frame has 16.7 ms; the machine of a test may be busy.
-      assert.ok(median < 50 && frames.longest < 400, "scrolling stalls");
+      console.log(`       scrolling: ${perStep.toFixed(1)} ms per screen, ${rows} rows in the document, ${changes} changes meanwhile`);
+      assert.ok(rows < 60, `${rows} rows are in the document`);
+      // Two frames at 60 Hz, on a busy machine of two cores.
+      assert.ok(perStep < 33, `${perStep} ms per screen: scrolling stalls`);
       const begun = Date.now();
       await page.fill(".filter input", "team=t7 route 7");
       await eventually("the search narrows the table", async () => Number(await page.getAttribute(".big table", "aria-rowcount")) < 300);

@@ -84,17 +84,31 @@ export function bytes(value) {
 /** @param {number} share */
 export const percent = (share) => `${number(share * 100, share > 0 && share < 0.1 ? 2 : share < 1 ? 1 : 0)} %`;
 
-/** @param {number} unixMs */
-export const time = (unixMs) =>
-  new Intl.DateTimeFormat(locale(), { dateStyle: "medium", timeStyle: "medium" }).format(unixMs);
+/** Formats of times; making one takes a hundred times as long as its use. @type {Map<string, Intl.DateTimeFormat>} */
+const timeFormats = new Map();
+
+/** @param {Intl.DateTimeFormatOptions} options */
+function timeFormat(options) {
+  const key = `${locale()} ${options.dateStyle ?? ""}`;
+  let format = timeFormats.get(key);
+  if (!format) timeFormats.set(key, (format = new Intl.DateTimeFormat(locale(), options)));
+  return format;
+}
 
 /** @param {number} unixMs */
-export const clock = (unixMs) => new Intl.DateTimeFormat(locale(), { timeStyle: "medium" }).format(unixMs);
+export const time = (unixMs) => timeFormat({ dateStyle: "medium", timeStyle: "medium" }).format(unixMs);
+
+/** @param {number} unixMs */
+export const clock = (unixMs) => timeFormat({ timeStyle: "medium" }).format(unixMs);
+
+/** @type {Map<string, Intl.RelativeTimeFormat>} */
+const agoFormats = new Map();
 
 /** Time between now and a moment. @param {number} unixMs */
 export function ago(unixMs) {
   const seconds = Math.round((unixMs - Date.now()) / 1000);
-  const format = new Intl.RelativeTimeFormat(locale(), { numeric: "auto" });
+  let format = agoFormats.get(locale());
+  if (!format) agoFormats.set(locale(), (format = new Intl.RelativeTimeFormat(locale(), { numeric: "auto" })));
   /** @type {[number, Intl.RelativeTimeFormatUnit][]} */
   const steps = [[60, "second"], [3600, "minute"], [86400, "hour"], [Infinity, "day"]];
   let divisor = 1;

@@ -22,6 +22,9 @@ function decode(text) {
 
 export const place = signal(read());
 
+/** Whether a new page was opened whose title has not got the focus yet. */
+export const arrival = { isNew: false };
+
 /** Questions to ask before the page is left; the answer `false` keeps it. */
 export const leaveGuard = { ask: /** @type {null | (() => boolean)} */ (null) };
 
@@ -34,6 +37,7 @@ addEventListener("hashchange", () => {
   }
   leaveGuard.ask = null;
   shown = location.hash;
+  arrival.isNew = true;
   place.value = read();
 });
 addEventListener("beforeunload", (event) => {

@@ -1,6 +1,6 @@
 // The frame of all pages: navigation, search, state of the node, preferences, keyboard.
 
-import { html, useEffect, useRef, useState } from "./core.js";
+import { html, useEffect, useState } from "./core.js";
 import { session, isReachable, logout, get } from "./api.js";
 import { t, setLanguage, language, LANGUAGES, number } from "./i18n.js";
 import { place, href, go } from "./router.js";
@@ -34,13 +34,7 @@ export function Shell({ page, about, children }) {
     get("/yumen/v1/problems").then(setProblems, () => {});
   }, [revision, page]);
   useKeyboard(() => setHelpOpen(true));
-  // The new page starts at its title, for readers of the screen and for the keyboard.
-  const first = useRef(true);
-  useEffect(() => {
-    setNavOpen(false);
-    if (first.current) first.current = false;
-    else requestAnimationFrame(() => document.getElementById("page-title")?.focus({ preventScroll: true }));
-  }, [page, about["kind"], about["id"]]);
+  useEffect(() => setNavOpen(false), [page, about["kind"], about["id"]]);
   return html`<div class="shell">
     <a class="skip" href=${location.hash} onClick=${skip}>${t("app.skip")}</a>
     <${TopBar} toggleNav=${() => setNavOpen((open) => !open)} isNavOpen=${isNavOpen} help=${() => setHelpOpen(true)} />

@@ -5,7 +5,7 @@ import { t } from "./i18n.js";
 import { Empty } from "./widgets.js";
 
 const ROW_PX = 33;
-const AROUND = 8;
+const AROUND = 5;
 
 /**
  * @template R

@@ -2,7 +2,7 @@
 
 import { html, signal, useEffect, useLayoutEffect, useRef, useState, useId } from "./core.js";
 import { t, number } from "./i18n.js";
-import { href } from "./router.js";
+import { arrival, href, place } from "./router.js";
 
 export const Loading = () => html`<p class="loading" role="status">${t("app.loading")}</p>`;
 
@@ -28,6 +28,11 @@ export function Heading({ title, sub, children }) {
   useEffect(() => {
     document.title = text ? `${text} · Yumen` : "Yumen";
   }, [text]);
+  // A new page starts at its title, for readers of the screen and for the keyboard.
+  useEffect(() => {
+    if (arrival.isNew) document.getElementById("page-title")?.focus();
+    arrival.isNew = false;
+  }, [place.value]);
   return html`<header class="heading">
     <div><h1 tabindex="-1" id="page-title">${title}</h1>${sub && html`<p class="sub">${sub}</p>`}</div>
     <div class="actions">${children}</div>
@@ -42,8 +47,9 @@ export const Panel = ({ title, actions, class: name = "", children }) => html`<s
 
 /** @param {{ label: any, value: any, note?: any, tone?: string, link?: string }} props */
 export const Figure = ({ label, value, note, tone = "", link }) => {
-  const body = html`<dt>${label}</dt><dd><span class="value">${value}</span>${note && html`<span class="note">${note}</span>`}</dd>`;
-  return html`<div class=${`figure ${tone}`}>${body}${link && html`<a class="cover" href=${link}><span class="only-read">${label}</span></a>`}</div>`;
+  const figure = html`<span class="value">${value}</span>${note && html`<span class="note">${note}</span>`}`;
+  const cover = link && html`<a class="cover" href=${link}><span class="only-read">${label}</span></a>`;
+  return html`<div class=${`figure ${tone}`}><dt>${label}</dt><dd>${figure}${cover}</dd></div>`;
 };
 
 /** Object name as a link. @param {{ name: string }} props */
