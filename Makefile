@@ -48,7 +48,7 @@ profile: ## record the profile of a release anew (before a release, not for a ra
 test: export YUMEN_REQUIRE_ALL := 1
 test: ## everything CI runs
 	@scripts/deps.sh test fuzz conformance lab
-	@$(MAKE) --no-print-directory lint unit build instructions conformance-short fuzz-api-short fuzz-short
+	@$(MAKE) --no-print-directory lint dashboard-types unit build instructions conformance-short fuzz-api-short fuzz-short
 
 ci: test
 
@@ -113,11 +113,12 @@ test-kubernetes: build ## Yumen in a cluster without containers while all around
 	@conformance/kubernetes/robustness.py --binary $(YUMEN) $(ARGS)
 
 dashboard-types: ## the types of the dashboard, and its libraries against their npm packages
-	@scripts/deps.sh dashboard
+	@scripts/deps.sh dashboard-types
 	@target/tools/dashboard/node_modules/.bin/tsc -p conformance/dashboard
 	@DASHBOARD_MODULES=$(CURDIR)/target/tools/dashboard/node_modules node conformance/dashboard/vendor.mjs --check
 
 test-dashboard: build dashboard-types ## journeys through the dashboard in Chromium (ARGS="--only keyboard --screenshots target/screenshots")
+	@scripts/deps.sh dashboard
 	@node conformance/dashboard/run.mjs --binary $(YUMEN) $(ARGS)
 
 conformance-kubernetes-short: build

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
-# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|dashboard|lab|lab-caddy|lab-traefik|lab-apinto|profile]...
+# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|dashboard|dashboard-types|lab|lab-caddy|lab-traefik|lab-apinto|profile]...
 # (default: test). The gateways in Go and Kubernetes are groups of their own, because each takes minutes to build.
 # The tools of the build are always included.
 set -euo pipefail
@@ -50,6 +50,7 @@ kubernetes nft     nftables
 kubernetes setpriv util-linux
 dashboard openssl openssl
 dashboard npm     npm
+dashboard-types npm npm
 dashboard chromium chromium
 lab   python3:ensurepip python3-venv
 lab   nginx       nginx-light
@@ -118,7 +119,7 @@ install_grpc_web() {
 
 # Libraries, types, browser driver and accessibility checks of the dashboard, pinned in conformance/dashboard.
 install_dashboard() {
-    wanted dashboard || return 0
+    wanted dashboard || wanted dashboard-types || return 0
     local folder=$root/target/tools/dashboard pinned=$root/conformance/dashboard
     cmp -s "$pinned/package-lock.json" "$folder/package-lock.json" &&
         [[ -e $folder/node_modules/playwright-core/package.json ]] && return 0
