@@ -1,4 +1,4 @@
-// A gateway and its upstream for the journeys: processes, ports, files, requests. Ends what it started.
+// A gateway and its upstream for the journeys: processes, ports, files, requests. `stop` ends both processes.
 
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -21,7 +21,7 @@ const freePort = () =>
   });
 
 /** Waits for a state. */
-export async function eventually(what, check, seconds = 30) {
+export async function eventually(state, check, seconds = 30) {
   const end = Date.now() + seconds * 1000;
   let last;
   while (Date.now() < end) {
@@ -33,7 +33,7 @@ export async function eventually(what, check, seconds = 30) {
     }
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
-  throw new Error(`${what}: not within ${seconds} s${last ? `: ${last.message}` : ""}`);
+  throw new Error(`${state}: not within ${seconds} s${last ? `: ${last.message}` : ""}`);
 }
 
 export async function start(binary) {

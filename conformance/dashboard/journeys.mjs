@@ -212,7 +212,7 @@ export const journeys = {
       await page.click("text=Review and save");
       await page.waitForSelector("dialog .plan", TIMEOUT);
       await page.click("dialog footer .primary");
-      await eventually("the conflict is shown", async () => /Somebody has changed/.test(await textOf(page, "dialog")));
+      await eventually("the conflict is shown", async () => /Another client has changed/.test(await textOf(page, "dialog")));
       assert.equal((await gateway.api("GET", "/apisix/admin/routes/shop")).value.desc, "from elsewhere");
     },
   },

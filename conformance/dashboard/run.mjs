@@ -27,7 +27,7 @@ if (options.screenshots) mkdirSync(options.screenshots, { recursive: true });
 const gateway = await start(options.binary);
 const browser = await chromium.launch({ executablePath: options.chromium, args: ["--no-sandbox"] });
 
-/** A page that collects what no journey may see. */
+/** A page that collects faults and requests. */
 async function open({ language = "en", scheme = "light" } = {}) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, locale: language === "zh" ? "zh-CN" : "en-GB", colorScheme: scheme, reducedMotion: "reduce" });
   const page = await context.newPage();

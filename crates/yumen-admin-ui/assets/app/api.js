@@ -71,7 +71,7 @@ export const get = async (path) => (await call(path)).data;
 
 const SESSION = "/yumen/v1/session";
 
-/** Asks who the client is. */
+/** Reads the holder of the session. */
 export async function readSession() {
   try {
     session.value = await get(SESSION);

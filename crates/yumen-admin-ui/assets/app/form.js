@@ -7,7 +7,7 @@ import { t } from "./i18n.js";
 /** @typedef {Record<string, any>} Schema */
 /** @typedef {{ schema: Schema, value: any, change: (value: any) => void, name: string, isRequired?: boolean, about?: string, depth?: number, isReadOnly?: boolean }} FieldProps */
 
-/** What a schema stands for. @param {Schema | boolean | undefined} schema */
+/** The form control of a schema. @param {Schema | boolean | undefined} schema */
 function formOf(schema) {
   if (!schema || schema === true) return "any";
   if (schema.enum) return "enum";

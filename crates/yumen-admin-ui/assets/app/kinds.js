@@ -1,4 +1,4 @@
-// The kinds of objects: what the schema does not say about their tables and addresses.
+// The kinds of objects: columns, addresses and first values, which no schema describes.
 
 /**
  * @typedef {{ singular: string, group: "traffic" | "clients" | "node", columns: string[], idMember?: string,

@@ -23,7 +23,7 @@ const PAGES = {
 
 const OWN_PAGES = ["history", "explain", "problems", "cluster"];
 
-/** The page of an address, and what it is about. @param {string[]} path */
+/** The page of an address, and its subject. @param {string[]} path */
 function pageOf(path) {
   const [first, second, third] = path;
   if (!first) return { page: "overview", about: {} };

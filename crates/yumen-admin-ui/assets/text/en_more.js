@@ -225,7 +225,7 @@ export default {
   "edit.no_object": "The text must be one JSON object",
   "edit.no_plan": "The node checks this object when it is saved.",
   "edit.reason_hint": "for the history",
-  "edit.conflict": "Somebody has changed this object since you opened it. Copy your text, then load the object again.",
+  "edit.conflict": "Another client has changed this object since you opened it. Copy your text, then load the object again.",
   "edit.reload": "Load again",
   "edit.applied": "Saved and in force: revision {revision}",
   "edit.not_applied": "Saved, but not in force yet",

@@ -1,6 +1,6 @@
 //! Rates of the last minutes, as differences between readings of the sums since the start.
 //!
-//! Readings are taken by requests, so a gateway that nobody watches does nothing for them. Knows no clock but the age
+//! Readings are taken by requests, so a gateway without watchers does nothing for them. Knows no clock but the age
 //! in the readings.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,7 +19,7 @@ use crate::reply;
 
 /// Interval of samples. A request within it gets those that exist.
 const INTERVAL_MS: u64 = 2_000;
-/// A longer pause between readings begins anew: its average would hide what happened.
+/// A longer pause between readings begins anew: its average would hide every change.
 const PAUSE_MS_MAX: u64 = 15_000;
 /// Samples kept, five minutes of them.
 const SAMPLES_MAX: usize = 150;
@@ -35,13 +35,13 @@ pub(crate) struct LiveSamples(Mutex<SampleRing>);
 
 #[derive(Default)]
 struct SampleRing {
-    last: Option<Reading>,
+    last: Option<SumReading>,
     samples: VecDeque<Arc<LiveSample>>,
     taken: u64,
 }
 
 /// Sums since the start of the gateway.
-struct Reading {
+struct SumReading {
     at_unix_ms: u64,
     uptime_ms: u64,
     sums: Value,
@@ -158,7 +158,7 @@ impl SampleRing {
             return;
         }
         let sums = read();
-        let next = Reading { at_unix_ms: now_unix_ms, uptime_ms: number(&sums, "uptime_ms"), sums };
+        let next = SumReading { at_unix_ms: now_unix_ms, uptime_ms: number(&sums, "uptime_ms"), sums };
         let Some(last) = self.last.replace(next) else { return };
         let next = self.last.as_ref().expect("it was just put there");
         let elapsed_ms = next.uptime_ms.saturating_sub(last.uptime_ms);
@@ -179,7 +179,7 @@ impl SampleRing {
 }
 
 impl LiveSample {
-    fn between(before: &Reading, after: &Reading, number_: u64, at_unix_ms: u64) -> LiveSample {
+    fn between(before: &SumReading, after: &SumReading, number_: u64, at_unix_ms: u64) -> LiveSample {
         let (old, new) = (&before.sums["exact"], &after.sums["exact"]);
         let elapsed_ms = after.uptime_ms - before.uptime_ms;
         let grown = |name: &str| number(new, name).saturating_sub(number(old, name));
@@ -208,8 +208,8 @@ impl LiveSample {
 }
 
 /// The rows that were used in between.
-fn rows_between(table: &str, before: &Reading, after: &Reading) -> BTreeMap<String, RowSample> {
-    let list = |reading: &'_ Reading| reading.sums[table].as_array().cloned().unwrap_or_default();
+fn rows_between(table: &str, before: &SumReading, after: &SumReading) -> BTreeMap<String, RowSample> {
+    let list = |reading: &'_ SumReading| reading.sums[table].as_array().cloned().unwrap_or_default();
     let old: BTreeMap<String, Value> =
         list(before).into_iter().filter_map(|row| Some((row["id"].as_str()?.to_owned(), row))).collect();
     let mut rows = BTreeMap::new();

@@ -79,9 +79,9 @@ fn login_exchanges_a_key_for_a_cookie_that_no_script_reads() {
         (Some("no-store"), None)
     );
     let browser = BrowserSession::login(&gateway, ADMIN);
-    let who = browser.ask("GET /yumen/v1/session", "", "").json();
+    let holder = browser.ask("GET /yumen/v1/session", "", "").json();
     assert_eq!(
-        (&who["name"], &who["login"], &who["csrf_token"]),
+        (&holder["name"], &holder["login"], &holder["csrf_token"]),
         (&json!("ada"), &json!("session"), &json!(browser.token))
     );
     assert_eq!(browser.ask("GET /apisix/admin/routes", "", "").status, 200);
