@@ -217,6 +217,24 @@ export const journeys = {
     },
   },
 
+  "a session that ends keeps the text that is not saved": {
+    async run({ page, gateway }) {
+      await login(page, gateway);
+      await go(page, gateway, "routes/shop/edit", ".text-editor");
+      const text = JSON.parse(await page.inputValue(".text-editor textarea"));
+      await writeText(page, { ...text, desc: "typed before the end" });
+      await page.context().clearCookies();
+      await page.waitForSelector("#key", TIMEOUT);
+      assert.equal(await page.isVisible(".text-editor"), false);
+      await page.fill("#key", ADMIN_KEY);
+      await page.press("#key", "Enter");
+      await page.waitForSelector(".text-editor", TIMEOUT);
+      assert.match(await page.inputValue(".text-editor textarea"), /typed before the end/);
+      await save(page, "after the second login");
+      assert.equal((await gateway.api("GET", "/apisix/admin/routes/shop")).value.desc, "typed before the end");
+    },
+  },
+
   "a certificate keeps its key, and shows its expiry": {
     async run({ page, gateway }) {
       await gateway.api("PUT", "/apisix/admin/ssls/site?wait=applied", { snis: ["shop.example"], ...gateway.certificate("shop.example") });

@@ -1,6 +1,7 @@
 // Requests to the gateway that serves this page. No other host is ever asked.
 
 import { signal } from "./core.js";
+import { leaveGuard } from "./router.js";
 
 /**
  * @typedef {{ name: string, role: "admin" | "viewer", login: "session" | "key" | "none", csrf_token: string | null,
@@ -90,6 +91,8 @@ export async function logout() {
   try {
     await call(SESSION, { method: "DELETE" });
   } finally {
+    // Nothing stays of the page.
+    leaveGuard.ask = null;
     session.value = null;
   }
 }

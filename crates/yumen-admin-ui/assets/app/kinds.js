@@ -69,5 +69,5 @@ export function matchText(row) {
   return `${host}${first}${more}`;
 }
 
-/** The origin of an object that a controller wrote. @param {Record<string, any>} row */
-export const originOf = (row) => row["labels"]?.origin;
+/** The origin of an object that a controller wrote, whose id contains `!`. @param {Record<string, any>} row */
+export const originOf = (row) => (String(row["id"] ?? "").includes("!") ? row["labels"]?.origin : undefined);

@@ -3,7 +3,7 @@
 import { html, render, useEffect, useState } from "./core.js";
 import { session, readSession } from "./api.js";
 import { setLanguage, loadMore, t, language } from "./i18n.js";
-import { place } from "./router.js";
+import { leaveGuard, place } from "./router.js";
 import { Shell } from "./shell.js";
 import { Loading, Failure } from "./widgets.js";
 
@@ -62,9 +62,12 @@ function Lazy({ page, about }) {
 function App() {
   void language.value;
   if (session.value === undefined) return html`<${Loading} />`;
-  if (session.value === null) return html`<${Lazy} page="login" about=${{}} />`;
+  // A session that ends while a text is not saved yet keeps the page, hidden, until the next login.
+  const isOver = session.value === null;
+  const login = isOver && html`<${Lazy} page="login" about=${{}} />`;
+  if (isOver && !leaveGuard.ask) return login;
   const { page, about } = pageOf(place.value.path);
-  return html`<${Shell} page=${page} about=${about}><${Lazy} page=${page} about=${about} /><//>`;
+  return html`<div hidden=${isOver}><${Shell} page=${page} about=${about}><${Lazy} page=${page} about=${about} /><//></div>${login}`;
 }
 
 async function start() {

@@ -76,7 +76,8 @@ function Editor({ kind, id, view, schema, stored }) {
       clearTimeout(timer);
       abort.abort();
     };
-  }, [text, newId]);
+    // Again after a login: the role may be another one.
+  }, [text, newId, isReadOnly]);
   const review = () => !isReadOnly && !finding && !parsed.error && (!needsId || view.fixedId !== true || newId) && setReviewed(true);
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
@@ -129,7 +130,7 @@ async function validate(kind, id, view, text, signal) {
     await call(`/apisix/admin/schema/validate/${view.singular}`, { method: "POST", text, signal });
     return null;
   } catch (error) {
-    return /** @type {any} */ (error).status === 0 ? null : /** @type {Error} */ (error).message;
+    return [0, 401].includes(/** @type {any} */ (error).status) ? null : /** @type {Error} */ (error).message;
   }
 }
 
