@@ -95,8 +95,17 @@ export const journeys = {
 
   "protect it: the form and the text are one": {
     async run({ page, gateway }) {
-      await gateway.api("PUT", "/apisix/admin/consumers?wait=applied", { username: "ada", plugins: { "key-auth": { key: "a-key-of-ada" } } });
       await login(page, gateway);
+      await go(page, gateway, "consumers/new", ".text-editor");
+      await writeText(page, { username: "ada" });
+      await save(page, "a client");
+      await page.waitForSelector("text=Credentials", TIMEOUT);
+      await go(page, gateway, "credentials/new?consumer=ada", "#new-id");
+      await page.fill("#new-id", "ada/credentials/first");
+      await writeText(page, { plugins: { "key-auth": { key: "a-key-of-ada" } } });
+      await page.click("text=Review and save");
+      await page.click("dialog footer .primary");
+      await page.waitForSelector("text=As stored", TIMEOUT);
       await go(page, gateway, "routes/shop/edit", ".text-editor");
       // The text first: a member that the form does not know stays.
       const text = JSON.parse(await page.inputValue(".text-editor textarea"));
@@ -257,7 +266,7 @@ export const journeys = {
   "a viewer changes nothing and sees no secret": {
     async run({ page, gateway }) {
       await login(page, gateway, VIEWER_KEY);
-      for (const path of ["routes", "routes/shop", "routes/shop/edit", "consumers/ada", "consumers/ada/edit", "history", "problems", "upstreams"]) {
+      for (const path of ["routes", "routes/shop", "routes/shop/edit", "consumers/ada", "credentials/ada%2Fcredentials%2Ffirst", "credentials/ada%2Fcredentials%2Ffirst/edit", "history", "problems", "upstreams"]) {
         await go(page, gateway, path);
         await page.waitForTimeout(300);
         const [text, controls] = [await page.evaluate(() => document.documentElement.outerHTML + [...document.querySelectorAll("textarea, input")].map((one) => one.value).join(" ")), await page.locator("main .primary:not(.question *), main .danger").count()];
@@ -388,7 +397,7 @@ export const journeys = {
     async run({ page, gateway, open, axePath, screenshots }) {
       await gateway.api("PUT", "/apisix/admin/upstreams/pool?wait=applied", { name: "pool", nodes: { [`127.0.0.1:${gateway.upstream}`]: 2, [`127.0.0.1:${gateway.dead}`]: 1 }, checks: { active: { http_path: "/", healthy: { interval: 1 }, unhealthy: { interval: 1, tcp_failures: 1 } } } });
       await gateway.api("PUT", "/apisix/admin/routes/pool?wait=applied", { name: "Pool", uri: "/pool/*", upstream_id: "pool", plugins: { cors: {}, "limit-count": { count: 100, time_window: 60 } } });
-      const pages = ["LOGIN", "", "routes", "routes/shop", "routes/shop/edit", "routes/new", "upstreams", "upstreams/pool", "services", "consumers", "consumers/ada", "ssls", "global_rules", "plugin_metadata", "listeners", "history", "history/3", "history/diff?from=1", "problems", "cluster", `explain?url=${encodeURIComponent("http://localhost/pool/1")}`];
+      const pages = ["LOGIN", "", "routes", "routes/shop", "routes/shop/edit", "routes/new", "upstreams", "upstreams/pool", "services", "consumers", "consumers/ada", "credentials", "ssls", "global_rules", "plugin_metadata", "listeners", "history", "history/3", "history/diff?from=1", "problems", "cluster", `explain?url=${encodeURIComponent("http://localhost/pool/1")}`];
       const violations = [];
       for (const [language, scheme] of [["en", "light"], ["zh", "dark"], ...(screenshots ? [["en", "dark"], ["zh", "light"]] : [])]) {
         const { context, page: own, seen } = await open({ language, scheme });

@@ -66,7 +66,7 @@ try {
       console.log(`FAILED ${name}\n${error.stack}`);
       if (options.screenshots) await page.screenshot({ path: join(options.screenshots, `failed-${passed + failed}.png`) }).catch(() => {});
     } finally {
-      await context.close();
+      await context.close().catch(() => {});
     }
   }
 } finally {

@@ -95,14 +95,11 @@ function RequestResult({ of }) {
     ${upstream && html`<${Step} title=${t("explain.upstream")} tone="good">
       <p><${ObjectLink} name=${upstream.origin} /> <span class="mono">${upstream.method} ${upstream.scheme}://${upstream.host ?? "?"}${upstream.path}</span>${upstream.is_rewritten ? html` <${Badge} tone="info">${t("explain.rewritten")}<//>` : ""}</p>
       <${UpstreamFields} upstream=${upstream} />
-      <${EndpointTable} upstream=${upstreamWithLoad(upstream)} />
+      <${EndpointTable} upstream=${upstream} isBrief />
     <//>`}
     ${of.remarks.map((/** @type {string} */ one) => html`<${Step} title=${t("explain.remark")} tone="warn" key=${one}>${one}<//>`)}
   </ol>`;
 }
-
-/** @param {any} upstream */
-const upstreamWithLoad = (upstream) => ({ ...upstream, limits: null, endpoints: upstream.endpoints.map((/** @type {any} */ one) => ({ in_flight: 0, latency_us: null, checks: null, ...one })) });
 
 /** @param {{ upstream: any }} props */
 function UpstreamFields({ upstream }) {
@@ -139,7 +136,7 @@ function StreamResult({ of }) {
     <${Step} title=${t("explain.route")} tone=${route ? "good" : "bad"}>${route ? html`<${ObjectLink} name=${`stream_routes/${route.id}`} /> <span class="sub">${route.matched.join(", ")}</span>` : html`<b>${t("explain.no_route")}</b>`}<//>
     ${of.candidates.length > 0 && html`<${Step} title=${t("explain.others")}><${Grid} label=${t("explain.others")} head=${[t("explain.route"), t("explain.why")]} rows=${of.candidates.map((/** @type {any} */ one) => [html`<${ObjectLink} name=${`stream_routes/${one.stream_route}`} />`, one.why])} /><//>`}
     ${of.plugins.length > 0 && html`<${Step} title=${t("object.plugins")}><${PluginSteps} plugins=${of.plugins} /><//>`}
-    ${of.upstream && html`<${Step} title=${t("explain.upstream")} tone="good"><p><${ObjectLink} name=${of.upstream.origin} /></p><${EndpointTable} upstream=${upstreamWithLoad(of.upstream)} /><//>`}
+    ${of.upstream && html`<${Step} title=${t("explain.upstream")} tone="good"><p><${ObjectLink} name=${of.upstream.origin} /></p><${EndpointTable} upstream=${of.upstream} isBrief /><//>`}
     ${of.remarks.map((/** @type {string} */ one) => html`<${Step} title=${t("explain.remark")} tone="warn" key=${one}>${one}<//>`)}
   </ol>`;
 }

@@ -114,7 +114,9 @@ function InForce({ name, value }) {
 
 /** @param {{ username: string }} props */
 function Credentials({ username }) {
-  const of = useLoad(() => get(`/apisix/admin/consumers/${encodeURIComponent(username)}/credentials`), [username]);
+  // As in APISIX, an empty list is 404.
+  const load = () => get(`/apisix/admin/consumers/${encodeURIComponent(username)}/credentials`).catch((error) => (error.status === 404 ? { list: [] } : Promise.reject(error)));
+  const of = useLoad(load, [username]);
   return html`<${Panel} title=${t("kind.credentials")} actions=${mayWrite() && html`<a href=${href(["credentials", "new"], { consumer: username })}>${t("list.new")}</a>`}>
     <${Loaded} of=${of}>${(/** @type {any} */ body) => html`<${Grid} label=${t("kind.credentials")} empty=${t("list.empty")} head=${[t("column.id"), t("column.plugins")]}
       rows=${body.list.map((/** @type {any} */ one) => {
