@@ -18,7 +18,7 @@ DIST_FLAGS := $(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE) --cfg=profile_$(fi
 # Where `make profile` keeps the build with counters, and what it counted.
 COUNTING := target/profile
 
-.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-kubernetes bench-load lab lab-build clean test-helm packages image release test-packages site
+.PHONY: help run build dist profile test ci lint fmt unit docs instructions fuzz fuzz-short fuzz-api fuzz-api-short conformance conformance-short conformance-kubernetes conformance-kubernetes-short test-kubernetes bench bench-admin bench-kubernetes bench-load lab lab-build clean test-helm packages image release test-packages site test-dashboard dashboard-types
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +48,7 @@ profile: ## record the profile of a release anew (before a release, not for a ra
 test: export YUMEN_REQUIRE_ALL := 1
 test: ## everything CI runs
 	@scripts/deps.sh test fuzz conformance lab
-	@$(MAKE) --no-print-directory lint unit build instructions conformance-short fuzz-api-short fuzz-short
+	@$(MAKE) --no-print-directory lint dashboard-types unit build instructions conformance-short fuzz-api-short fuzz-short
 
 ci: test
 
@@ -115,6 +115,15 @@ test-kubernetes: build ## Yumen in a cluster without containers while all around
 test-helm: build ## the Helm chart: goldens, manifests on an API server, requests in a cluster; needs root (ARGS=--update writes goldens)
 	@scripts/deps.sh helm kubernetes
 	@conformance/helm/run.py --binary $(YUMEN) $(ARGS)
+
+dashboard-types: ## the types of the dashboard, and its libraries against their npm packages
+	@scripts/deps.sh dashboard-types
+	@target/tools/dashboard/node_modules/.bin/tsc -p conformance/dashboard
+	@DASHBOARD_MODULES=$(CURDIR)/target/tools/dashboard/node_modules node conformance/dashboard/vendor.mjs --check
+
+test-dashboard: build dashboard-types ## journeys through the dashboard in Chromium (ARGS="--only keyboard --screenshots target/screenshots")
+	@scripts/deps.sh dashboard
+	@node conformance/dashboard/run.mjs --binary $(YUMEN) $(ARGS)
 
 conformance-kubernetes-short: build
 	@scripts/deps.sh kubernetes

@@ -50,6 +50,10 @@ kubernetes ip      iproute2
 kubernetes nft     nftables
 kubernetes setpriv util-linux
 helm  python3     python3
+dashboard openssl openssl
+dashboard npm     npm
+dashboard-types npm npm
+dashboard chromium chromium
 lab   python3:ensurepip python3-venv
 lab   nginx       nginx-light
 lab   haproxy     haproxy
@@ -126,6 +130,18 @@ install_grpc_web() {
     cp "$pinned/package.json" "$pinned/package-lock.json" "$folder/"
     (cd "$folder" && npm ci --silent --no-audit --no-fund --fetch-retries 1 --fetch-timeout 20000 >/dev/null) ||
         echo "the client of gRPC-Web cannot be installed: is the registry out of reach?" >&2
+}
+
+# Libraries, types, browser driver and accessibility checks of the dashboard, pinned in conformance/dashboard.
+install_dashboard() {
+    wanted dashboard || wanted dashboard-types || return 0
+    local folder=$root/target/tools/dashboard pinned=$root/conformance/dashboard
+    cmp -s "$pinned/package-lock.json" "$folder/package-lock.json" &&
+        [[ -e $folder/node_modules/playwright-core/package.json ]] && return 0
+    echo "installing: the tools of the dashboard" >&2
+    mkdir -p "$folder"
+    cp "$pinned/package.json" "$pinned/package-lock.json" "$folder/"
+    (cd "$folder" && npm ci --silent --no-audit --no-fund --fetch-retries 1 --fetch-timeout 20000 >/dev/null)
 }
 
 # Whether one of the programs exists: a|b|c.
@@ -419,6 +435,7 @@ install_kubernetes
 install_helm
 install_python
 install_grpc_web
+install_dashboard
 install_envoy
 install_caddy
 install_traefik

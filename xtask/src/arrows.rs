@@ -35,8 +35,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "yumen-admin",
-        &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin", "yumen-snapshot", "yumen-store"],
+        &[
+            "yumen-base",
+            "yumen-http",
+            "yumen-config",
+            "yumen-plugin",
+            "yumen-snapshot",
+            "yumen-store",
+            "yumen-admin-ui",
+        ],
     ),
+    ("yumen-admin-ui", &[]),
     ("yumen-kubernetes", &["yumen-base", "yumen-config", "yumen-plugin"]),
     ("yumen-import", &["yumen-base", "yumen-config", "yumen-plugin"]),
     ("yumen-kubernetes-client", &["yumen-base"]),
@@ -59,6 +68,7 @@ const PURE: &[&str] = &[
     "yumen-import",
     "yumen-kubernetes",
     "yumen-proto-json",
+    "yumen-admin-ui",
 ];
 
 /// Dependencies that a pure crate must not have.

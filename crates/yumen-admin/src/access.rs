@@ -1,11 +1,14 @@
-//! Access to the Admin API: addresses, keys, roles, and origins of pages.
+//! Access to the Admin API: addresses, keys, sessions of the dashboard, roles, and origins of pages.
 //!
 //! Decides by the head of a request, independent of the requested resource.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use serde_json::json;
 use yumen_base::IpSet;
 use yumen_config::node::{AdminConfig, AdminRole};
@@ -15,6 +18,7 @@ use crate::host_check::AllowedHosts;
 use crate::keys::{self, HashedKey, KeyHolder};
 use crate::query::QueryArguments;
 use crate::refusal::ApiRefusal;
+use crate::sessions::{DashboardSession, SessionTable};
 
 const API_KEY: &str = "x-api-key";
 
@@ -31,6 +35,12 @@ const LOCAL_AUTHOR: &str = "local";
 
 /// Requests other than GET that only read.
 const READ_BY_POST: [&str; 2] = ["/yumen/v1/explain", "/yumen/v1/plan"];
+/// Login and logout, which change nothing but the client's own session.
+pub(crate) const SESSION_PATH: &str = "/yumen/v1/session";
+/// Cookies of a session. Browsers accept the prefix `__Host-` only from the host itself and over TLS.
+const SESSION_COOKIES: [&str; 2] = ["__Host-yumen_session", "yumen_session"];
+/// Header field with the token of the session, which pages of other origins cannot read.
+const CSRF_TOKEN: &str = "x-yumen-csrf";
 
 /// Access rules of the Admin API.
 #[derive(Debug, Clone)]
@@ -39,6 +49,99 @@ pub struct AdminAccess {
     keys: Vec<HashedKey>,
     key_required: bool,
     pub(crate) cors: bool,
+    pub(crate) dashboard: DashboardAccess,
+}
+
+/// Access rules of the dashboard.
+#[derive(Debug, Clone)]
+pub(crate) struct DashboardAccess {
+    pub(crate) is_enabled: bool,
+    /// `None` with TLS: a browser verifies the name by the certificate.
+    hosts: Option<AllowedHosts>,
+    pub(crate) sessions: Arc<SessionTable>,
+}
+
+impl DashboardAccess {
+    fn new(admin: &AdminConfig) -> DashboardAccess {
+        let dashboard = &admin.dashboard;
+        DashboardAccess {
+            is_enabled: dashboard.enabled,
+            hosts: (!admin.tls.is_on()).then(|| AllowedHosts::new(&dashboard.hosts, "admin.dashboard.hosts")),
+            sessions: Arc::default(),
+        }
+    }
+
+    /// Whether the listener itself terminates TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.hosts.is_none()
+    }
+
+    /// Refuses host names that other sites can hold.
+    pub(crate) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiRefusal> {
+        self.hosts.as_ref().map_or(Ok(()), |hosts| hosts.check(uri, headers))
+    }
+
+    /// Refuses requests that a browser sends for another page than the dashboard.
+    pub(crate) fn check_page(&self, request: &Request) -> Result<(), ApiRefusal> {
+        self.check_host(request.uri(), request.headers())?;
+        is_same_origin(request.headers())?;
+        // A browser adds this field (Fetch Metadata); `none` is an address that the user entered.
+        match request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes) {
+            None | Some(b"same-origin") => Ok(()),
+            Some(b"none") if matches!(*request.method(), Method::GET | Method::HEAD) => Ok(()),
+            Some(_) => {
+                Err(forbidden("a page of another site is not allowed to use a session of the dashboard"))
+            }
+        }
+    }
+
+    /// The session of a request, whose page and token are valid.
+    fn session(&self, request: &Request) -> Result<DashboardSession, ApiRefusal> {
+        // The text of APISIX, for clients without any credentials.
+        let id = session_cookie(request.headers()).ok_or_else(|| unauthorized("missing apikey"))?;
+        self.check_page(request)?;
+        let session =
+            self.sessions.find(&id, Instant::now()).ok_or_else(|| unauthorized("the session has ended"))?;
+        let token = request.headers().get(CSRF_TOKEN).map_or(&b""[..], HeaderValue::as_bytes);
+        let is_safe = matches!(*request.method(), Method::GET | Method::HEAD);
+        if !is_safe && verify_slices_are_equal(token, session.csrf_token.as_bytes()).is_err() {
+            return Err(forbidden("the token in X-Yumen-Csrf is not that of the session"));
+        }
+        Ok(session)
+    }
+}
+
+fn forbidden(message: &str) -> ApiRefusal {
+    ApiRefusal::new(StatusCode::FORBIDDEN, message)
+}
+
+/// The session's cookie of a request.
+pub(crate) fn session_cookie(headers: &HeaderMap) -> Option<String> {
+    SESSION_COOKIES.iter().find_map(|name| cookie(headers, name))
+}
+
+/// `Set-Cookie` of a session; without an id, its removal.
+pub(crate) fn session_field(id: Option<&str>, is_secure: bool, max_age_s: u64) -> String {
+    let [secure, plain] = SESSION_COOKIES;
+    let (name, attribute) = if is_secure { (secure, "; Secure") } else { (plain, "") };
+    // No Domain: the cookie stays with the host. The path covers the API too.
+    format!(
+        "{name}={}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Strict{attribute}",
+        id.unwrap_or_default()
+    )
+}
+
+/// An admitted client.
+pub(crate) struct AdmittedClient {
+    pub(crate) holder: KeyHolder,
+    /// The session, if it stands for the key.
+    pub(crate) session: Option<DashboardSession>,
+}
+
+impl From<KeyHolder> for AdmittedClient {
+    fn from(holder: KeyHolder) -> AdmittedClient {
+        AdmittedClient { holder, session: None }
+    }
 }
 
 impl Default for AdminAccess {
@@ -55,36 +158,50 @@ impl AdminAccess {
             keys: keys::configured(&admin.keys),
             key_required: admin.key_required,
             cors: admin.cors,
+            dashboard: DashboardAccess::new(admin),
         })
     }
 
-    /// The holder of the request's key, or the refusal.
-    pub(crate) fn holder(&self, stored: &StoreState, request: &Request) -> Result<KeyHolder, ApiRefusal> {
+    /// Whether requests need a key.
+    pub(crate) fn requires_key(&self) -> bool {
+        self.key_required
+    }
+
+    /// The holder of the request's key or session, or the refusal.
+    pub(crate) fn admit(&self, stored: &StoreState, request: &Request) -> Result<AdmittedClient, ApiRefusal> {
         // The system has identified the client. A key, if given, is checked: it names another author or role.
         if request.extensions().get::<LocalPeer>().is_some() && presented_key(request).is_none() {
-            return Ok(KeyHolder { name: LOCAL_AUTHOR.to_owned(), role: AdminRole::Admin });
+            return Ok(KeyHolder { name: LOCAL_AUTHOR.to_owned(), role: AdminRole::Admin }.into());
         }
         if !self.key_required {
             // Without keys, a browser on this host could pass on requests of any page (DNS rebinding, CSRF).
             AllowedHosts::new(&[], "admin.key_required").check(request.uri(), request.headers())?;
             is_same_origin(request.headers())?;
             // The history of the store names the author of a change, so there must be one.
-            return Ok(KeyHolder { name: "anonymous".to_owned(), role: AdminRole::Admin });
+            return Ok(KeyHolder { name: "anonymous".to_owned(), role: AdminRole::Admin }.into());
         }
-        // "missing apikey" and "wrong apikey" are the texts of APISIX.
-        let (key, from) = presented_key(request).ok_or_else(|| unauthorized("missing apikey"))?;
-        // A browser adds cookies to requests of any page, unlike the other forms of the key.
-        if from == KeySource::Cookie {
-            is_same_origin(request.headers())?;
-        }
-        // Read at each request, so that a deleted key is refused at once.
+        // Read at each request, so that a deleted key is refused at once, and its sessions with it.
         let stored = keys::stored(stored);
-        let holder = keys::holder_of(&key, self.keys.iter().chain(&stored));
-        let holder = holder.ok_or_else(|| unauthorized("wrong apikey"))?;
+        let all = self.keys.iter().chain(&stored);
+        let (holder, session) = match presented_key(request) {
+            Some((key, from)) => {
+                // A browser adds cookies to requests of any page, unlike the other forms of the key.
+                if from == KeySource::Cookie {
+                    is_same_origin(request.headers())?;
+                }
+                // "missing apikey" and "wrong apikey" are the texts of APISIX.
+                (keys::holder_of(&key, all).ok_or_else(|| unauthorized("wrong apikey"))?, None)
+            }
+            None => {
+                let session = self.dashboard.session(request)?;
+                let holder = keys::holder_of_digest(&session.key_sha256, all);
+                (holder.ok_or_else(|| unauthorized("the key of the session was revoked"))?, Some(session))
+            }
+        };
         match holder.role {
             // APISIX refuses a viewer's write with 401, not 403.
             AdminRole::Viewer if !only_reads(request) => Err(unauthorized("invalid method for role viewer")),
-            _ => Ok(holder),
+            _ => Ok(AdmittedClient { holder, session }),
         }
     }
 }
@@ -92,7 +209,8 @@ impl AdminAccess {
 fn only_reads(request: &Request) -> bool {
     let is_read_by_post =
         || *request.method() == Method::POST && READ_BY_POST.contains(&request.uri().path());
-    matches!(*request.method(), Method::GET | Method::HEAD) || is_read_by_post()
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD) || is_read_by_post();
+    is_read || request.uri().path() == SESSION_PATH
 }
 
 fn unauthorized(description: &str) -> ApiRefusal {
@@ -107,16 +225,24 @@ enum KeySource {
 }
 
 fn presented_key(request: &Request) -> Option<(String, KeySource)> {
-    let header = request.headers().get(API_KEY).and_then(|value| value.to_str().ok());
-    if let Some(key) = header {
+    if let Some(key) = header_key(request.headers()) {
         return Some((key.to_owned(), KeySource::Explicit));
     }
     if let Some(key) = QueryArguments::of(request.uri()).get("api_key") {
         return Some((key.to_owned(), KeySource::Explicit));
     }
-    let cookies = request.headers().get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    cookie(request.headers(), "x_api_key").map(|key| (key, KeySource::Cookie))
+}
+
+/// The key in the header field.
+pub(crate) fn header_key(headers: &HeaderMap) -> Option<&str> {
+    headers.get(API_KEY).and_then(|value| value.to_str().ok())
+}
+
+fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == "x_api_key").map(|(_, key)| (key.to_owned(), KeySource::Cookie))
+    pairs.find(|(other, _)| *other == name).map(|(_, value)| value.to_owned())
 }
 
 /// Refuses pages of other origins. A browser sends cookies, and connects to ports of its own host, on behalf

@@ -19,7 +19,7 @@ use crate::reply;
 use crate::serve::{BOUNDS, ListenerAccess, serve_unix, serve_with};
 use crate::tls::AdminTls;
 use crate::v1::{self, V1State};
-use crate::{admission, crud};
+use crate::{admission, crud, dashboard};
 
 /// Serves the Admin API with `/yumen/v1` until `shutdown` completes; requests in flight then have five
 /// seconds to end.
@@ -32,7 +32,9 @@ pub async fn serve_api(
 ) {
     // Also at the connection, so that other addresses take no slot of an allowed client.
     let access = ListenerAccess { tls, allow: Some(state.access.allow.clone()) };
-    serve_with(listener, access, whole_router(state, v1), BOUNDS, shutdown).await;
+    // Only here: a browser cannot reach the Unix socket, except by a tunnel that admits every page.
+    let router = whole_router(state.clone(), v1).merge(dashboard_pages(state));
+    serve_with(listener, access, router, BOUNDS, shutdown).await;
 }
 
 /// Serves the same API on a Unix socket, without keys, to the user `owner` and root.
@@ -46,6 +48,11 @@ pub async fn serve_local(
     serve_unix(listener, owner, whole_router(state, v1), BOUNDS, shutdown).await;
 }
 
+fn dashboard_pages(state: AdminState) -> Router {
+    let pages = dashboard::pages().layer(from_fn_with_state(state.clone(), admission::admit));
+    pages.with_state(state)
+}
+
 fn whole_router(state: AdminState, v1: V1State) -> Router {
     let more = contract_router().merge(v1::router(v1.clone()));
     router(state, more).layer(from_fn_with_state(v1, v1::wait_for_applied))
@@ -53,6 +60,7 @@ fn whole_router(state: AdminState, v1: V1State) -> Router {
 
 pub(crate) fn router(state: AdminState, more: Router<AdminState>) -> Router {
     let require_key = crud::router()
+        .merge(dashboard::session_router())
         .merge(more)
         .method_not_allowed_fallback(not_found)
         // `route_layer` leaves out unknown paths, which get 404 instead of 401.

@@ -9,8 +9,9 @@ use axum::response::{IntoResponse, Response};
 use yumen_config::node::AdminApiVersion;
 use yumen_store::Authorship;
 
-use crate::access::{AdminPeer, LocalPeer};
+use crate::access::{AdminPeer, AdmittedClient, LocalPeer, SESSION_PATH};
 use crate::api::AdminState;
+use crate::dashboard;
 use crate::refusal::ApiRefusal;
 
 /// Clients choose features by this version; it identifies the API, not the product.
@@ -21,6 +22,10 @@ const REASON_BYTES_MAX: usize = 512;
 /// Admits requests by address, responds to preflights, and marks every response.
 pub(crate) async fn admit(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let access = &state.access;
+    let is_page = {
+        let path = request.uri().path();
+        path.starts_with(dashboard::ROOT) || path == SESSION_PATH
+    };
     let peer = request.extensions().get::<AdminPeer>().map(|AdminPeer(address)| *address);
     let is_preflight = request.method() == Method::OPTIONS && access.cors;
     // Without a known address the request is refused.
@@ -39,7 +44,12 @@ pub(crate) async fn admit(State(state): State<AdminState>, request: Request, nex
     let headers = response.headers_mut();
     // Refusals too: clients read the version from any response.
     mark(headers, state.api_version);
-    if access.cors {
+    // Responses differ by key and revision; pages of the dashboard bring a rule of their own.
+    if !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+    if access.cors && !is_page {
         allow_pages(headers);
     }
     response
@@ -74,13 +84,16 @@ pub(crate) async fn require_key(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match state.access.holder(&state.store.state(), &request) {
-        Ok(holder) => {
+    match state.access.admit(&state.store.state(), &request) {
+        Ok(AdmittedClient { holder, session }) => {
             // For the history; bytes beyond ASCII are accepted and replaced if they are not UTF-8.
             let reason = request.headers().get(REASON).map(|value| value.as_bytes());
             let reason = reason.map(bounded_reason).filter(|reason| !reason.is_empty());
             request.extensions_mut().insert(Authorship { author: holder.name.clone(), reason });
             request.extensions_mut().insert(holder);
+            if let Some(session) = session {
+                request.extensions_mut().insert(session);
+            }
             next.run(request).await
         }
         Err(refusal) => refusal.into_response(),

@@ -63,7 +63,14 @@ pub(crate) fn stored(state: &StoreState) -> Vec<HashedKey> {
 /// The holder of a key. The time does not depend on which key matches, or whether one does.
 pub(crate) fn holder_of<'a>(key: &str, keys: impl Iterator<Item = &'a HashedKey>) -> Option<KeyHolder> {
     // Digests have one length, so the comparison reveals nothing of the key's.
-    let presented = sha256(key);
+    holder_of_digest(&sha256(key), keys)
+}
+
+/// The holder of the key with this digest, in the same time for every digest.
+pub(crate) fn holder_of_digest<'a>(
+    presented: &str,
+    keys: impl Iterator<Item = &'a HashedKey>,
+) -> Option<KeyHolder> {
     let mut found = None;
     // No early exit: the time must not reveal the position of the key.
     for stored in keys {
@@ -170,13 +177,19 @@ fn write(draft: &mut Draft, keys: &[HashedKey]) {
 }
 
 fn random_key() -> std::io::Result<String> {
-    let mut bytes = [0; KEY_BYTES];
+    random_hex::<KEY_BYTES>()
+}
+
+/// `N` random bytes in hexadecimal.
+pub(crate) fn random_hex<const N: usize>() -> std::io::Result<String> {
+    let mut bytes = [0; N];
     let failed = |_| std::io::Error::other("the system gives no randomness");
     aws_lc_rs::rand::fill(&mut bytes).map_err(failed)?;
     Ok(hex(&bytes))
 }
 
-fn sha256(key: &str) -> String {
+/// The digest of a text, in hexadecimal.
+pub(crate) fn sha256(key: &str) -> String {
     hex(digest(&SHA256, key.as_bytes()).as_ref())
 }
 

@@ -10,6 +10,7 @@ mod configs;
 mod contract;
 mod control_api;
 mod crud;
+mod dashboard;
 mod exposition;
 mod host_check;
 mod index;
@@ -25,6 +26,7 @@ mod rows;
 mod schema;
 mod secrets;
 mod serve;
+mod sessions;
 mod status;
 #[cfg(test)]
 mod testing;

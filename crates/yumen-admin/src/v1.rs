@@ -5,9 +5,12 @@ mod arguments;
 mod backup;
 mod cluster;
 mod difference;
+mod endpoints;
 mod history;
 mod insight;
 mod keys;
+mod live;
+mod objects;
 mod plan;
 mod store;
 #[cfg(test)]
@@ -75,6 +78,12 @@ pub trait LiveGateway: Send + Sync {
     /// The use of routes, upstreams, plugins and consumers since the start.
     fn top(&self) -> Value;
 
+    /// Recent requests, the latest first; `None` if the settings keep them from lists.
+    fn recent(&self) -> Option<Value>;
+
+    /// The validity of the server certificates in use, by id of their objects.
+    fn certificates(&self) -> Value;
+
     /// The current time.
     fn now(&self) -> Now;
 }
@@ -86,10 +95,19 @@ pub struct V1State {
     pub admin: AdminState,
     /// The running gateway.
     pub live: Arc<dyn LiveGateway>,
+    /// Rates of the last minutes.
+    pub(crate) samples: Arc<live::LiveSamples>,
+}
+
+impl V1State {
+    /// The state of handlers for a running gateway.
+    pub fn new(admin: AdminState, live: Arc<dyn LiveGateway>) -> V1State {
+        V1State { admin, live, samples: Arc::default() }
+    }
 }
 
 /// Paths and handlers.
-pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 19] {
+pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 24] {
     [
         ("/yumen/v1/revisions", get(history::list)),
         ("/yumen/v1/revisions/{revision}", get(history::one)),
@@ -108,6 +126,11 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<V1State>); 19] {
         ("/yumen/v1/listeners", get(insight::listeners)),
         ("/yumen/v1/store/confirm", post(store::confirm)),
         ("/yumen/v1/top", get(insight::top)),
+        ("/yumen/v1/live", get(live::live)),
+        ("/yumen/v1/objects/{kind}", get(objects::objects)),
+        ("/yumen/v1/upstreams", get(endpoints::upstreams)),
+        ("/yumen/v1/certificates", get(insight::certificates)),
+        ("/yumen/v1/recent", get(insight::recent)),
         ("/yumen/v1/keys", get(keys::list)),
         ("/yumen/v1/keys/{name}", put(keys::rotate).delete(keys::revoke)),
     ]

@@ -35,9 +35,9 @@ pub use kubernetes::{GatewayModeConfig, IngressConfig, KubernetesConfig};
 pub use reference::reference;
 pub use sections::{
     AccessLogConfig, AccessLogFormat, AdminApiVersion, AdminConfig, AdminKey, AdminRole, AdminTlsConfig,
-    ControlConfig, CpuAffinity, CpuMode, ListenerConfig, LogConfig, LogEscape, LogLevel, NodeLogFormat,
-    NodePlugins, ObserveConfig, SecretText, StatusConfig, StoreConfig, StoreKind, StreamListenerConfig,
-    StreamListenerProtocol, WorkerConfig,
+    ControlConfig, CpuAffinity, CpuMode, DashboardConfig, ListenerConfig, LogConfig, LogEscape, LogLevel,
+    NodeLogFormat, NodePlugins, ObserveConfig, SecretText, StatusConfig, StoreConfig, StoreKind,
+    StreamListenerConfig, StreamListenerProtocol, WorkerConfig,
 };
 pub use tls::{AcmeCertificate, AcmeChallenge, AcmeConfig, DownstreamTlsConfig, ExternalAccount, TlsVersion};
 pub use traffic::{

@@ -233,7 +233,8 @@ pub struct UpstreamView {
 }
 
 impl UpstreamView {
-    fn of(upstream: &Upstream, next: Option<usize>) -> UpstreamView {
+    /// The state of an upstream; `next` is the index of the endpoint that would be chosen.
+    pub fn of(upstream: &Upstream, next: Option<usize>) -> UpstreamView {
         UpstreamView {
             origin: upstream.origin.clone(),
             scheme: upstream.protocol.scheme.name(),

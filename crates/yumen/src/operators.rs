@@ -40,11 +40,11 @@ use crate::control::{ControlHandle, ControlStatus};
 use crate::endpoints::discovery::ServiceLedger;
 use crate::endpoints::dns::DnsMetrics;
 use crate::node;
-use crate::process::NodeInfo;
+use crate::process::{NodeInfo, memory};
 use crate::serving::listener_supervisor::ListenerReport;
 use crate::serving::sockets::{InheritedSockets, SocketRole};
 use crate::serving::worker_threads::WorkersView;
-use crate::tls::{ExpiryMonitor, StapleCache};
+use crate::tls::{self, ExpiryMonitor, StapleCache};
 
 /// Minimum number of sampled requests for a meaningful share of changed requests.
 const SAMPLE_MIN: usize = 20;
@@ -294,6 +294,7 @@ struct RunningGateway {
     cluster: Arc<NodeCluster>,
     top: Document,
     listeners: ListenerReport,
+    lists_recent: bool,
 }
 
 impl LiveGateway for RunningGateway {
@@ -365,6 +366,15 @@ impl LiveGateway for RunningGateway {
         (self.top)()
     }
 
+    fn recent(&self) -> Option<serde_json::Value> {
+        let list = |_| serde_json::to_value(self.counters.recent()).unwrap_or_default();
+        self.lists_recent.then_some(()).map(list)
+    }
+
+    fn certificates(&self) -> serde_json::Value {
+        tls::certificates(&self.publisher.load())
+    }
+
     fn now(&self) -> Now {
         yumen_proxy::clock::exact()
     }
@@ -383,8 +393,9 @@ fn v1_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> 
         cluster: context.cluster.clone(),
         top: top(&Arc::new(AllCounters(context.workers.counters.clone())), &context.control.status),
         listeners: context.listeners.clone(),
+        lists_recent: node.observe.list_recent_requests,
     };
-    V1State { admin, live: Arc::new(live) }
+    V1State::new(admin, Arc::new(live))
 }
 
 /// Converts a recent request to a question, unless its text was truncated.
@@ -491,6 +502,8 @@ fn top(counters: &Arc<AllCounters>, status: &Arc<ControlStatus>) -> Document {
     let (counters, status, started) = (counters.clone(), status.clone(), Instant::now());
     Arc::new(move || {
         let mut document = counters.top();
+        document["cpu_ms"] = (memory::cpu_time().as_millis() as u64).into();
+        document["memory_bytes"] = memory::resident_bytes().unwrap_or(0).into();
         document["version"] = env!("CARGO_PKG_VERSION").into();
         document["revision"] = status.revision.load(Ordering::Acquire).into();
         document["uptime_ms"] = (started.elapsed().as_millis() as u64).into();

@@ -27,7 +27,7 @@ use crate::{node, process};
 use staples::StapleFetcher;
 
 pub(crate) use acme::{ACME_SHARED_KEYS, AcmeManager, AcmeOrders, fetched};
-pub(crate) use expiry::{ExpiryMonitor, trusted_problems};
+pub(crate) use expiry::{ExpiryMonitor, certificates, trusted_problems};
 pub(crate) use staples::{ExportedStaple, StapleCache};
 
 /// Metric families of this module, without values, for the generated reference.

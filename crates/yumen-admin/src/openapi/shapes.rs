@@ -24,6 +24,11 @@ pub(super) fn shapes() -> Map<String, Value> {
         ("transaction", transaction()),
         ("written", written()),
         ("plan", plan()),
+        ("session", session()),
+        ("live", live()),
+        ("objects", objects()),
+        ("upstreams", object(&["total", "upstreams"], json!({ "total": whole(), "upstreams": anything() }))),
+        ("certificates", object(&["certificates"], json!({ "certificates": anything() }))),
     ];
     shapes.into_iter().map(|(name, shape)| (name.to_owned(), shape)).collect()
 }
@@ -38,6 +43,54 @@ fn plan() -> Value {
             "problems": array(anything.clone()),
             "impact": anything,
             "needs_confirmation": { "type": ["string", "null"] },
+        }),
+    )
+}
+
+fn anything() -> Value {
+    array(json!({ "type": "object" }))
+}
+
+fn session() -> Value {
+    let login = json!({ "type": "string", "enum": ["session", "key", "none"] });
+    object(
+        &["name", "role", "login", "csrf_token", "expires_in_s", "version"],
+        json!({
+            "name": text(),
+            "role": { "type": "string", "enum": ["admin", "viewer"] },
+            "login": login,
+            "csrf_token": { "type": ["string", "null"] },
+            "expires_in_s": { "type": ["integer", "null"] },
+            "version": text(),
+        }),
+    )
+}
+
+/// Rows are absent unless requested; sums are `null` before the first reading.
+fn live() -> Value {
+    object(
+        &["interval_ms", "samples"],
+        json!({
+            "interval_ms": whole(),
+            "samples": anything(),
+            "rows": { "type": "object" },
+            "version": {},
+            "revision": {},
+            "uptime_ms": {},
+            "workers": {},
+            "total": {},
+        }),
+    )
+}
+
+fn objects() -> Value {
+    object(
+        &["revision", "is_whole", "rows", "deleted"],
+        json!({
+            "revision": whole(),
+            "is_whole": { "type": "boolean" },
+            "rows": anything(),
+            "deleted": array(text()),
         }),
     )
 }

@@ -49,6 +49,7 @@ pub fn endpoints() -> Vec<ApiEndpoint> {
         .chain(about_everything())
         .chain(extension_endpoints())
         .chain(key_endpoints())
+        .chain(dashboard_endpoints())
         .collect()
 }
 
@@ -163,7 +164,8 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
     const SPAN: &[ApiArgument] = &[FROM, number("to")];
     const ASKED: &[ApiArgument] = &[number("at"), FORMAT];
     const FROM: ApiArgument = ApiArgument { is_required: true, ..number("from") };
-    const PLAN: &[ApiArgument] = &[MODE, number("changed_max"), number("removed_max"), FORMAT];
+    const PLAN: &[ApiArgument] =
+        &[MODE, number("changed_max"), number("removed_max"), FORMAT, text("delete")];
     const STRICT: ApiArgument = argument("strict", ArgumentForm::OneOf(&["true", "false"]));
     const CONFIRM: ApiArgument = argument("confirm", ArgumentForm::OneOf(&["true", "false"]));
     const MODE: ApiArgument = argument("mode", ArgumentForm::OneOf(&["merge", "replace"]));
@@ -224,6 +226,75 @@ fn extension_endpoints() -> Vec<ApiEndpoint> {
         get("/listeners", "States of the configuration's listeners", ApiPayload::Any, &[]),
         get("/top", "Use of routes, upstreams, plugins and consumers since the start", ApiPayload::Any, &[]),
         get("/openapi.json", "This document", ApiPayload::Any, &[]),
+    ]
+}
+
+/// Endpoints that the dashboard needs, and its sessions.
+fn dashboard_endpoints() -> Vec<ApiEndpoint> {
+    const LIVE: &[ApiArgument] = &[
+        number("after"),
+        argument("rows", ArgumentForm::OneOf(&["routes", "upstreams", "plugins", "consumers"])),
+        text("id"),
+    ];
+    const SINCE: &[ApiArgument] = &[number("since")];
+    const ORIGIN: &[ApiArgument] = &[text("origin")];
+    let at = |method, path: &str, summary: &str, status, gives, query| ApiEndpoint {
+        gives: vec![(status, gives)],
+        query,
+        ..endpoint(method, format!("{V1}{path}"), "dashboard", summary)
+    };
+    let shape = ApiPayload::Shape;
+    vec![
+        at("get", "/session", "The holder of the key or the session", 200, shape("session"), &[]),
+        at(
+            "post",
+            "/session",
+            "Open a session: a cookie that stands for the key",
+            200,
+            shape("session"),
+            &[],
+        ),
+        at("delete", "/session", "End the session", 204, ApiPayload::Nothing, &[]),
+        at(
+            "get",
+            "/live",
+            "Rates of the last five minutes, in samples of two seconds",
+            200,
+            shape("live"),
+            LIVE,
+        ),
+        at(
+            "get",
+            "/objects/{kind}",
+            "Objects in short form, or the changes since a revision",
+            200,
+            shape("objects"),
+            SINCE,
+        ),
+        at(
+            "get",
+            "/upstreams",
+            "Upstreams with the state of their endpoints",
+            200,
+            shape("upstreams"),
+            ORIGIN,
+        ),
+        at(
+            "get",
+            "/certificates",
+            "Validity of the server certificates in use",
+            200,
+            shape("certificates"),
+            &[],
+        ),
+        at(
+            "get",
+            "/recent",
+            "Recent requests, if observe.list_recent_requests is on",
+            200,
+            ApiPayload::Any,
+            &[],
+        ),
     ]
 }
 

@@ -66,6 +66,24 @@ pub(super) async fn listeners(
     Ok(reply::json(StatusCode::OK, &state.live.listeners()))
 }
 
+/// `GET /yumen/v1/certificates`.
+pub(super) async fn certificates(
+    State(state): State<V1State>,
+    _: StrictQuery<NoArguments>,
+) -> Result<Response, ApiRefusal> {
+    Ok(reply::json(StatusCode::OK, &state.live.certificates()))
+}
+
+/// `GET /yumen/v1/recent`.
+pub(super) async fn recent(
+    State(state): State<V1State>,
+    _: StrictQuery<NoArguments>,
+) -> Result<Response, ApiRefusal> {
+    let message = "recent requests are not listed: observe.list_recent_requests is off in yumen.yaml";
+    let recent = state.live.recent().ok_or_else(|| ApiRefusal::new(StatusCode::NOT_FOUND, message))?;
+    Ok(reply::json(StatusCode::OK, &recent))
+}
+
 fn answer(
     state: &V1State,
     visibility: SecretVisibility,

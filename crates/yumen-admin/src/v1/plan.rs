@@ -13,7 +13,7 @@ use yumen_store::{ResourceKey, StoreState};
 
 use super::V1State;
 use super::arguments::{ArgumentNames, OutputFormat, StrictQuery};
-use super::transaction::{ImportMode, TIMES, read_document};
+use super::transaction::{ImportMode, TIMES, key_of, read_document};
 use crate::refusal::ApiRefusal;
 use crate::reply;
 use crate::whole_body::WholeBody;
@@ -32,10 +32,12 @@ pub(super) struct PlanQuery {
     removed_max: Option<usize>,
     #[serde(default)]
     format: OutputFormat,
+    /// Objects that the change deletes, such as `routes/1,routes/2`.
+    delete: Option<String>,
 }
 
 impl ArgumentNames for PlanQuery {
-    const NAMES: &'static [&'static str] = &["mode", "changed_max", "removed_max", "format"];
+    const NAMES: &'static [&'static str] = &["mode", "changed_max", "removed_max", "format", "delete"];
 }
 
 impl PlanQuery {
@@ -60,10 +62,13 @@ pub(super) async fn plan(
     let text =
         std::str::from_utf8(&body).map_err(|error| ApiRefusal::invalid(format!("no text: {error}")))?;
     let puts = read_document(text)?;
+    let deleted = asked.delete.iter().flat_map(|names| names.split(','));
+    let deleted = deleted.map(|name| key_of("delete", name)).collect::<Result<BTreeSet<_>, _>>()?;
     // Compiles two configurations, which would block a thread of the runtime.
     let planned = tokio::task::spawn_blocking(move || {
         let now = state.admin.store.state();
-        let after = after(&now, &puts, asked.mode == ImportMode::Replace);
+        let mut after = after(&now, &puts, asked.mode == ImportMode::Replace);
+        after.retain(|one| !deleted.contains(&ResourceKey::new(one.kind, one.id.clone())));
         let plan = state.live.plan(&now.resources(), &after, asked.limits());
         match asked.format {
             OutputFormat::Text => {

@@ -23,7 +23,7 @@ struct Gateway(watch::Receiver<Revision>);
 
 /// The state of `/yumen/v1` for a gateway that never applies a revision.
 pub(crate) fn state(admin: AdminState) -> V1State {
-    V1State { admin, live: Arc::new(Gateway(watch::channel(Revision::default()).1)) }
+    V1State::new(admin, Arc::new(Gateway(watch::channel(Revision::default()).1)))
 }
 
 impl LiveGateway for Gateway {
@@ -94,6 +94,14 @@ impl LiveGateway for Gateway {
         serde_json::json!({ "revision": 3 })
     }
 
+    fn recent(&self) -> Option<Value> {
+        Some(json!([]))
+    }
+
+    fn certificates(&self) -> Value {
+        json!({ "certificates": [] })
+    }
+
     fn backup(&self) -> Result<File, StoreError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name =
@@ -139,7 +147,7 @@ impl Fixture {
             yumen_plugins::inactive::missing::<&str>(&[]),
             crate::testing::load_certificate(),
         );
-        let state = V1State { admin, live: Arc::new(Gateway(receiver)) };
+        let state = V1State::new(admin, Arc::new(Gateway(receiver)));
         let waits = axum::middleware::from_fn_with_state(state.clone(), wait_for_applied);
         let contract = crate::contract_router().with_state(state.admin.clone());
         Fixture { store, applied, router: router(state).merge(contract).layer(waits) }

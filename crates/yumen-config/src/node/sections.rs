@@ -155,6 +155,8 @@ pub struct AdminConfig {
     pub tls: AdminTlsConfig,
     /// Form of responses: `v3`, or `default` for tools that need the older one.
     pub api_version: AdminApiVersion,
+    /// The dashboard, pages for browsers under `/ui/` of this listener.
+    pub dashboard: DashboardConfig,
 }
 
 impl Default for AdminConfig {
@@ -167,7 +169,26 @@ impl Default for AdminConfig {
             cors: true,
             tls: AdminTlsConfig::default(),
             api_version: AdminApiVersion::V3,
+            dashboard: DashboardConfig::default(),
         }
+    }
+}
+
+/// Pages of the admin listener for browsers, and their sessions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DashboardConfig {
+    /// Whether the dashboard is served.
+    pub enabled: bool,
+    /// Host names in `Host` under which a listener without TLS serves the dashboard, besides addresses and
+    /// `localhost`: for a proxy in front of the listener. Other names get 403, since a page of any site could use
+    /// them (DNS rebinding). `*` allows all names.
+    pub hosts: Vec<String>,
+}
+
+impl Default for DashboardConfig {
+    fn default() -> Self {
+        DashboardConfig { enabled: true, hosts: Vec::new() }
     }
 }
 

@@ -140,7 +140,7 @@ impl MemoryTrim {
 
 /// CPU time of all threads: fields 14 and 15 of proc_pid_stat(5), in ticks of 10 ms. Field 2 may contain
 /// spaces and parentheses, so parsing starts after the last parenthesis.
-fn cpu_time() -> Duration {
+pub(crate) fn cpu_time() -> Duration {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let words = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
     let ticks = words.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok());
@@ -155,7 +155,7 @@ fn is_full(was_full: bool, bytes: u64, bytes_max: u64) -> bool {
 }
 
 /// Resident memory of the process: `VmRSS` in KiB of proc_pid_status(5).
-fn resident_bytes() -> io::Result<u64> {
+pub(crate) fn resident_bytes() -> io::Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib: Option<u64> = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());

@@ -59,6 +59,19 @@ fn ends(snapshot: &Snapshot) -> BTreeMap<&str, (i64, i64, &str)> {
     ends
 }
 
+/// The validity of every server certificate object, for operators.
+pub(crate) fn certificates(snapshot: &Snapshot) -> serde_json::Value {
+    let all = ends(snapshot).into_iter().map(|(id, (until, life_s, name))| {
+        serde_json::json!({
+            "id": id,
+            "name": name,
+            "not_before_unix_s": until - life_s,
+            "not_after_unix_s": until,
+        })
+    });
+    serde_json::json!({ "certificates": all.collect::<Vec<_>>() })
+}
+
 fn look(snapshot: &Snapshot) -> ExpiryState {
     let ends = ends(snapshot);
     let certificates = ends.len();

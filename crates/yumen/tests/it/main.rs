@@ -25,6 +25,7 @@ mod cluster;
 mod cluster_history;
 mod compression;
 mod cut_answers;
+mod dashboard;
 mod datagrams;
 mod discovery;
 mod documented_requests;

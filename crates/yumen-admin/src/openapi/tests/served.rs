@@ -101,7 +101,7 @@ fn path(endpoint: &ApiEndpoint) -> String {
     };
     let path = endpoint.path.replace("{path}", within);
     let path = path.replace("{id}", id).replace("{plugin}", id).replace("{username}", "jack");
-    let path = path.replace("{manager}", "vault").replace("{revision}", "1");
+    let path = path.replace("{manager}", "vault").replace("{kind}", "routes").replace("{revision}", "1");
     path.replace("{main}", "route").replace("{name}", "cors").replace("{resource}", "routes")
 }
 
@@ -230,7 +230,8 @@ async fn viewers_read_all_but_secrets_and_write_nothing() {
         let answer = served.ask(&endpoint, &[VIEWER]).await;
         let expected = match (endpoint.method, endpoint.path.as_str()) {
             ("get", "/yumen/v1/export" | "/yumen/v1/backup" | "/yumen/v1/keys") => 403,
-            ("post", "/yumen/v1/explain" | "/yumen/v1/plan") => 200,
+            ("post", "/yumen/v1/explain" | "/yumen/v1/plan" | "/yumen/v1/session") => 200,
+            ("delete", "/yumen/v1/session") => 204,
             ("get" | "head", _) => 200,
             _ => 401,
         };

@@ -17,14 +17,17 @@ impl AllCounters {
     /// `exact` are estimates from samples.
     pub fn top(&self) -> Value {
         let all = self.observed();
-        let requests: u64 =
-            self.0.iter().flat_map(|one| &one.requests.by_class).map(yumen_base::Counter::get).sum();
+        let by_class: [u64; 6] =
+            std::array::from_fn(|class| self.0.iter().map(|one| one.requests.by_class[class].get()).sum());
         let connections: i64 = self.0.iter().map(|one| one.connections.open.get()).sum();
         json!({
             "workers": self.0.len(),
             "exact": {
-                "requests": requests,
-                "errors": self.0.iter().map(|one| one.requests.by_class[5].get()).sum::<u64>(),
+                "requests": by_class.iter().sum::<u64>(),
+                "errors": by_class[5],
+                "by_class": by_class,
+                "received_bytes": self.0.iter().map(|one| one.requests.received_bytes.get()).sum::<u64>(),
+                "sent_bytes": self.0.iter().map(|one| one.requests.sent_bytes.get()).sum::<u64>(),
                 "connections": connections,
             },
             "total": usage(&all.total),
