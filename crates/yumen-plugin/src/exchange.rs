@@ -12,13 +12,15 @@ mod route_match;
 mod upstream;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use serde_json::Value;
 use yumen_base::Now;
 use yumen_http::{Framing, RequestHead};
 
 use crate::{
     BacktrackBudget, BacktrackLimitExceeded, BufferedBody, Consumer, ConsumerIdentity, ConsumerIndex,
-    ExchangeOutcome, PluginHost, PluginInstance,
+    ExchangeOutcome, ExchangeTimeline, PluginHost, PluginInstance,
 };
 pub use client::{ClientInfo, ExchangeClient, ListenerNumber, StreamInfo};
 use evaluation::EvaluationState;
@@ -50,6 +52,8 @@ pub struct Exchange<'s> {
     pub route: RouteMatch<'s>,
     /// The consumer that an authentication plugin has identified.
     pub consumer: Option<&'s Consumer>,
+    /// The user that a login plugin has identified, who need not be a consumer.
+    pub external_user: Option<Box<ExternalUser>>,
     /// Choices of plugins about forwarding.
     pub upstream: UpstreamSelection,
     /// The endpoint of the current attempt.
@@ -59,6 +63,15 @@ pub struct Exchange<'s> {
     sent: SentBytes,
     evaluation: EvaluationState,
     plugin_state: PluginState,
+}
+
+/// A user of an identity provider.
+#[derive(Debug, Clone)]
+pub struct ExternalUser {
+    /// The identifier: the subject of a token, or the claim that the plugin selects.
+    pub id: Box<str>,
+    /// All claims.
+    pub claims: Arc<Value>,
 }
 
 /// The body of a request.
@@ -90,6 +103,7 @@ impl<'s> Exchange<'s> {
             consumers,
             route: RouteMatch::default(),
             consumer: None,
+            external_user: None,
             upstream: UpstreamSelection::default(),
             endpoint: SelectedEndpoint::default(),
             response: ExchangeResponse::default(),
@@ -234,6 +248,27 @@ impl Exchange<'_> {
     /// Removes and returns the latest value of type `T`.
     pub fn take_extension<T: 'static>(&mut self) -> Option<T> {
         self.plugin_state.take()
+    }
+
+    /// Has the times of plugins and attempts recorded for the log phase, from the plugins after this one on.
+    pub fn record_timeline(&mut self) {
+        self.plugin_state.requires_timeline = true;
+    }
+
+    /// Whether a plugin has called [`Exchange::record_timeline`].
+    #[inline]
+    pub fn requires_timeline(&self) -> bool {
+        self.plugin_state.requires_timeline
+    }
+
+    /// Provides the timeline, before the log phase.
+    pub fn set_timeline(&mut self, timeline: Box<ExchangeTimeline>) {
+        self.plugin_state.timeline = Some(timeline);
+    }
+
+    /// The timeline, in the log phase of a plugin that required it.
+    pub fn timeline(&self) -> Option<&ExchangeTimeline> {
+        self.plugin_state.timeline.as_deref()
     }
 
     /// Whether `_meta.filter` admits the exchange to the plugin. The first verdict applies to the whole exchange;

@@ -5,7 +5,9 @@ use std::time::Duration;
 use yumen_base::Now;
 
 use crate::plugin::LocalFuture;
-use crate::{Offload, OffloadJob, SharedOutbound, SubrequestFault, SubrequestResponse, SubrequestSpec};
+use crate::{
+    Offload, OffloadJob, SharedOutbound, SinkHandle, SubrequestFault, SubrequestResponse, SubrequestSpec,
+};
 
 /// Services of the worker that runs a plugin. A plugin has no other source of time, waiting or randomness.
 pub trait PluginHost {
@@ -13,6 +15,8 @@ pub trait PluginHost {
     fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()>;
     /// Returns a random number; not for secrets.
     fn random(&self) -> u64;
+    /// Fills `out` with random bytes that are fit for secrets. A dry run and tests have predictable ones.
+    fn fill_random(&self, out: &mut [u8]);
     /// The number of the worker, counted from 0.
     fn worker(&self) -> usize;
     /// The current time, for plugins that measure durations; others use [`Exchange::now`](crate::Exchange::now).
@@ -35,4 +39,7 @@ pub trait PluginHost {
     ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
         None
     }
+    /// Appends an entry to the sink: `render` writes it at the end of the buffer. It is not called if the sink is full,
+    /// nor in a dry run.
+    fn append_entry(&self, _sink: &SinkHandle, _render: &mut dyn FnMut(&mut Vec<u8>)) {}
 }

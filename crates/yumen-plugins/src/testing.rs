@@ -77,6 +77,11 @@ impl PluginHost for ManualHost {
         mixed ^ (mixed >> 31)
     }
 
+    fn fill_random(&self, out: &mut [u8]) {
+        // The same sequence in every test.
+        out.iter_mut().for_each(|byte| *byte = self.random() as u8);
+    }
+
     fn worker(&self) -> usize {
         0
     }
@@ -213,6 +218,8 @@ impl PluginBench {
             metadata: self.metadata.as_ref(),
             node: &self.node,
             objects: self.objects.as_deref(),
+            sinks: None,
+            nested: None,
         };
         registered.build(settings, &setup)
     }

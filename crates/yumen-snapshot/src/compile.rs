@@ -211,7 +211,8 @@ impl Compiler {
     pub fn fresh(&self) -> Compiler {
         let CompileContext { registry, env, .. } = &self.context;
         // Trials must not change the state of the traffic: a policy test would count against real limits.
-        Compiler::new(registry.clone(), Arc::new(Carry::default()), env.clone())
+        let env = CompilerEnv { sinks: None, ..env.clone() };
+        Compiler::new(registry.clone(), Arc::new(Carry::default()), env)
     }
 
     /// Sets the texts that were in force when the predecessor process ended. An object of the next [`Compiler::apply`]

@@ -471,6 +471,7 @@ fn compiler() -> Compiler {
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: load_certificate(),
+        sinks: None,
     };
     Compiler::new(state.registry, Arc::new(Carry::default()), env)
 }

@@ -65,6 +65,18 @@ phase_view! {
     ResponseBodyPhase
 }
 
+phase_view! {
+    /// An exchange that has ended, before the log phase: edits are seen by loggers and by the access log.
+    LogPreparation
+}
+
+impl LogPreparation<'_, '_> {
+    /// The request head that loggers read.
+    pub fn request_mut(&mut self) -> &mut RequestHead {
+        &mut self.ex.request
+    }
+}
+
 impl PrereadPhase<'_, '_> {
     /// Records the client identifier of an MQTT CONNECT packet; no effect on a request.
     pub fn set_mqtt_client_id(&mut self, client_id: &str) {

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use crate::PluginInstance;
+use crate::{ExchangeTimeline, PluginInstance};
 
 /// State of plugins in one exchange.
 #[derive(Default)]
@@ -10,6 +10,9 @@ pub(crate) struct PluginState {
     notes: Vec<Box<dyn Any>>,
     /// Results of `_meta.filter`, one per plugin.
     filter_verdicts: Vec<(*const PluginInstance, bool)>,
+    /// Whether a plugin reads the timeline in the log phase.
+    pub(super) requires_timeline: bool,
+    pub(super) timeline: Option<Box<ExchangeTimeline>>,
 }
 
 impl PluginState {

@@ -24,6 +24,11 @@ impl PluginHost for Worker {
         Worker::random(self)
     }
 
+    fn fill_random(&self, out: &mut [u8]) {
+        // The generator of AWS-LC fails only if the system has no entropy source, which ends TLS as well.
+        aws_lc_rs::rand::fill(out).expect("the system has a source of entropy");
+    }
+
     fn worker(&self) -> usize {
         self.id
     }
