@@ -9,6 +9,7 @@ pub mod phases;
 mod plugin_state;
 mod response;
 mod route_match;
+pub mod timeline;
 mod upstream;
 
 use std::borrow::Cow;
@@ -16,11 +17,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use yumen_base::Now;
-use yumen_http::{Framing, RequestHead};
+use yumen_http::{Fields, Framing, RequestHead};
 
+use crate::tap::BodyTaps;
 use crate::{
-    BacktrackBudget, BacktrackLimitExceeded, BufferedBody, Consumer, ConsumerIdentity, ConsumerIndex,
-    ExchangeOutcome, ExchangeTimeline, PluginHost, PluginInstance,
+    BacktrackBudget, BacktrackLimitExceeded, BodyTap, BufferedBody, Consumer, ConsumerIdentity,
+    ConsumerIndex, ExchangeOutcome, ExchangeTimeline, PluginHost, PluginInstance,
 };
 pub use client::{ClientInfo, ExchangeClient, ListenerNumber, StreamInfo};
 use evaluation::EvaluationState;
@@ -63,6 +65,8 @@ pub struct Exchange<'s> {
     sent: SentBytes,
     evaluation: EvaluationState,
     plugin_state: PluginState,
+    /// Boxed, since few exchanges have taps.
+    taps: Option<Box<BodyTaps>>,
 }
 
 /// A user of an identity provider.
@@ -110,6 +114,7 @@ impl<'s> Exchange<'s> {
             sent: SentBytes::default(),
             evaluation: EvaluationState::default(),
             plugin_state: PluginState::default(),
+            taps: None,
         }
     }
 
@@ -219,6 +224,86 @@ impl Exchange<'_> {
     /// Random bits that identify the exchange; constant after the first call.
     pub(crate) fn own_id(&self) -> [u64; 2] {
         self.evaluation.request_id(|| [self.host.random(), self.host.random()])
+    }
+}
+
+/// Bodies for loggers.
+impl Exchange<'_> {
+    /// Has the begin of the request body copied for the log phase, in the rewrite and access phases. The largest
+    /// request wins. A buffered body is read in place.
+    pub fn tap_request_body(&mut self, bytes_max: usize) {
+        let taps = self.taps.get_or_insert_default();
+        taps.request_bytes_max = taps.request_bytes_max.max(bytes_max);
+    }
+
+    pub(crate) fn tap_response_body(&mut self, bytes_max: usize) {
+        let taps = self.taps.get_or_insert_default();
+        taps.response_bytes_max = taps.response_bytes_max.max(bytes_max);
+    }
+
+    /// A new tap for the request body that is about to be forwarded, if a plugin required one.
+    #[inline]
+    pub fn new_request_tap(&self) -> Option<Box<BodyTap>> {
+        let bytes_max = self.taps.as_ref()?.request_bytes_max;
+        (bytes_max > 0).then(|| Box::new(BodyTap::new(bytes_max, self.host.tap_budget())))
+    }
+
+    /// A new tap for the response body, if a plugin required one.
+    #[inline]
+    pub fn new_response_tap(&self) -> Option<Box<BodyTap>> {
+        let bytes_max = self.taps.as_ref()?.response_bytes_max;
+        (bytes_max > 0).then(|| Box::new(BodyTap::new(bytes_max, self.host.tap_budget())))
+    }
+
+    /// Stores the tap of the request body after the exchange.
+    #[inline]
+    pub fn set_request_tap(&mut self, tap: Option<Box<BodyTap>>) {
+        if let (Some(tap), Some(taps)) = (tap, &mut self.taps) {
+            taps.request = Some(tap);
+        }
+    }
+
+    /// Stores the tap of the response body after the exchange.
+    #[inline]
+    pub fn set_response_tap(&mut self, tap: Option<Box<BodyTap>>) {
+        if let (Some(tap), Some(taps)) = (tap, &mut self.taps) {
+            taps.response = Some(tap);
+        }
+    }
+
+    /// Copies bytes of a response body that passes through plugins or is made by the gateway.
+    #[inline]
+    pub fn tap_response_data(&mut self, data: &[u8]) {
+        if self.taps.is_some() {
+            self.tap_data(data);
+        }
+    }
+
+    #[cold]
+    fn tap_data(&mut self, data: &[u8]) {
+        if self.taps.as_ref().is_some_and(|taps| taps.response.is_none()) {
+            let tap = self.new_response_tap();
+            self.set_response_tap(tap);
+        }
+        if let Some(tap) = self.taps.as_mut().and_then(|taps| taps.response.as_mut()) {
+            tap.take(data);
+        }
+    }
+
+    /// The begin of the request body, in the log phase.
+    pub fn tapped_request(&self) -> Option<&[u8]> {
+        Some(self.taps.as_ref()?.request.as_ref()?.bytes())
+    }
+
+    /// The begin of the response body before the coding of the gateway, in the log phase.
+    pub fn tapped_response(&self) -> Option<&[u8]> {
+        Some(self.taps.as_ref()?.response.as_ref()?.bytes())
+    }
+
+    /// The response fields that were sent, in the log phase of a plugin that reads them
+    /// ([`Plugin::reads`](crate::Plugin::reads)).
+    pub fn sent_fields(&self) -> &Fields {
+        self.response.visible_fields()
     }
 }
 

@@ -8,18 +8,14 @@ use std::cmp::Ordering as CmpOrdering;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use yumen_base::Now;
 
-use crate::plugin::LocalFuture;
-use crate::{OutboundProxy, PluginHost};
+use crate::OutboundProxy;
 
 /// Minimum time between two fetches that requests ask for.
 const REFRESH_PAUSE_MS: u64 = 10_000;
-/// Interval at which [`FetchedCell::wait_newer`] looks for a new value.
-const POLL_MS: u64 = 20;
 
 /// A value to fetch. Equal requests of all objects share one task.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -210,27 +206,6 @@ impl FetchedCell {
         }
         refresh();
         true
-    }
-
-    /// Resolves to true with a generation after `than`, or to false after `timeout_ms`.
-    pub fn wait_newer<'a>(
-        &'a self,
-        host: &'a dyn PluginHost,
-        than: u64,
-        timeout_ms: u64,
-    ) -> LocalFuture<'a, bool> {
-        Box::pin(async move {
-            let mut waited_ms = 0;
-            // Polled, so that no waker crosses threads.
-            while self.generation() <= than {
-                if waited_ms >= timeout_ms {
-                    return false;
-                }
-                host.sleep(Duration::from_millis(POLL_MS)).await;
-                waited_ms += POLL_MS;
-            }
-            true
-        })
     }
 }
 

@@ -6,7 +6,8 @@ use yumen_base::Now;
 
 use crate::plugin::LocalFuture;
 use crate::{
-    Offload, OffloadJob, SharedOutbound, SinkHandle, SubrequestFault, SubrequestResponse, SubrequestSpec,
+    FetchedCell, Offload, OffloadJob, SharedOutbound, SinkHandle, SubrequestFault, SubrequestResponse,
+    SubrequestSpec, TapBudget,
 };
 
 /// Services of the worker that runs a plugin. A plugin has no other source of time, waiting or randomness.
@@ -39,7 +40,37 @@ pub trait PluginHost {
     ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
         None
     }
+    /// The limit of tapped bodies that the exchanges of the worker share.
+    fn tap_budget(&self) -> TapBudget {
+        TapBudget::default()
+    }
     /// Appends an entry to the sink: `render` writes it at the end of the buffer. It is not called if the sink is full,
     /// nor in a dry run.
     fn append_entry(&self, _sink: &SinkHandle, _render: &mut dyn FnMut(&mut Vec<u8>)) {}
+}
+
+/// Interval at which [`FetchedCell::wait_newer`] looks for a new value.
+const POLL_MS: u64 = 20;
+
+impl FetchedCell {
+    /// Resolves to true with a generation after `than`, or to false after `timeout_ms`.
+    pub fn wait_newer<'a>(
+        &'a self,
+        host: &'a dyn PluginHost,
+        than: u64,
+        timeout_ms: u64,
+    ) -> LocalFuture<'a, bool> {
+        Box::pin(async move {
+            let mut waited_ms = 0;
+            // Polled, so that no waker crosses threads.
+            while self.generation() <= than {
+                if waited_ms >= timeout_ms {
+                    return false;
+                }
+                host.sleep(Duration::from_millis(POLL_MS)).await;
+                waited_ms += POLL_MS;
+            }
+            true
+        })
+    }
 }

@@ -26,9 +26,9 @@ pub mod real_ip;
 pub mod response;
 pub mod sink;
 pub mod subrequest;
+mod tap;
 #[cfg(test)]
 mod test_exchange;
-pub mod timeline;
 pub mod tls;
 pub mod translate;
 pub mod vars;
@@ -42,6 +42,7 @@ pub use consumer::{Consumer, ConsumerIdentity, ConsumerIndex};
 pub use exchange::phases::{
     LogPreparation, PrereadPhase, ResponseBodyPhase, ResponseHeadPhase, UpstreamRequestPhase,
 };
+pub use exchange::timeline::{AttemptTiming, ExchangeTimeline, PluginTiming};
 pub use exchange::{
     ClientInfo, DeferredBody, Exchange, ExchangeClient, ExchangeResponse, ExternalUser, IndecisionCause,
     ListenerNumber, MirrorTarget, OmittedForwarding, RequestBody, ResponseProtocol, RouteInfo, RouteMatch,
@@ -73,7 +74,7 @@ pub use sink::{
     SinkRegistry, SinkReply, SinkRequest, SinkSpec, SinkTls, SinkVerdict,
 };
 pub use subrequest::{OutboundProxy, SubrequestFault, SubrequestResponse, SubrequestSpec};
-pub use timeline::{AttemptTiming, ExchangeTimeline, PluginTiming};
+pub use tap::{BodyTap, TapBudget};
 pub use tls::{ClientCertVerdict, ClientCertificate, TlsInfo};
 pub use translate::{BufferedResponse, ResponseTranslator};
 pub use vars::{BodyIndexing, IndexingProgress, Var, VarInputs, VarTemplate};

@@ -14,6 +14,7 @@ mod explain;
 pub(crate) mod log_suppression;
 mod recent;
 mod sampler;
+pub(crate) mod sink_buffers;
 mod stopwatch;
 mod table;
 

@@ -24,6 +24,10 @@ impl PluginState {
         self.notes.iter().rev().filter_map(|note| note.downcast_ref())
     }
 
+    pub(super) fn notes_mut<T: 'static>(&mut self) -> impl Iterator<Item = &mut T> {
+        self.notes.iter_mut().rev().filter_map(|note| note.downcast_mut())
+    }
+
     pub(super) fn note_mut<T: 'static>(&mut self) -> Option<&mut T> {
         self.notes.iter_mut().rev().find_map(|note| note.downcast_mut())
     }

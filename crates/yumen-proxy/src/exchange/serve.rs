@@ -104,7 +104,10 @@ async fn walk(
                 upload: RequestUpload::new(),
                 interim: InterimCount::default(),
             };
-            proxy(&mut proxied).await
+            let after = proxy(&mut proxied).await;
+            let tap = proxied.upload.transfer.tap.take();
+            ex.set_request_tap(tap);
+            after
         }
         Err(ExchangeStop::Respond(response)) => {
             reply::answer(conn, &mut ex, &chains, response, &mut flow).await
