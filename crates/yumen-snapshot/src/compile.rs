@@ -52,7 +52,7 @@ use std::sync::Arc;
 
 use yumen_base::Problem;
 use yumen_config::{InvalidSettings, Kind, Resource, RuleViolation};
-use yumen_plugin::{Carry, PluginChain, PluginRegistry};
+use yumen_plugin::{Carry, PluginChain, PluginRegistry, SinkRegistry};
 
 use crate::router::{RequestRules, Router};
 use crate::snapshot::Snapshot;
@@ -180,6 +180,12 @@ fn notation(problem: &Problem) -> Option<&'static str> {
 }
 
 impl Compiler {
+    /// The same compiler; its plugins write entries to these sinks.
+    pub fn with_sinks(mut self, sinks: Arc<SinkRegistry>) -> Compiler {
+        self.context.env.sinks = Some(sinks);
+        self
+    }
+
     /// The same compiler; its snapshots explain requests by these rules.
     pub fn with_request_rules(mut self, rules: RequestRules) -> Compiler {
         self.routes.table_mut().rules = rules;
