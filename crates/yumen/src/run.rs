@@ -27,6 +27,7 @@ use crate::operators::OperatorServers;
 use crate::process;
 use crate::process::service;
 use crate::process::signals::ProcessSignals;
+use crate::senders::LogSenders;
 use crate::serving::worker_threads::{WorkerThreads, listeners_by_worker};
 use crate::upgrade::{self, Predecessor, PredecessorSync, Successor};
 use bootstrap::GatewayBootstrap;
@@ -62,6 +63,7 @@ struct GatewayProcess {
     handed_over: UnboundedReceiver<u32>,
     /// Tasks that only one process of a node may run; aborted on handover.
     exclusive: Vec<AbortHandle>,
+    senders: Arc<LogSenders>,
 }
 
 fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result<GatewayProcess> {
@@ -97,6 +99,8 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
     let context = config.operator_context(&workers, probes, cluster.clone(), report, worker_duty);
     runtime.spawn(supervisor.supervise(config.control.snapshots.clone()));
     let handover = config.handover(&services, received.sockets.handles.clone(), workers.view());
+    let senders = config.senders.clone();
+    runtime.spawn(senders.clone().follow(config.control.snapshots.clone(), config.control.clone()));
     let ConfigRuntime { carry, tls, acme, control, source, handover_store, trial, .. } = config;
     tls.tend(&runtime, &node, &control);
     runtime.spawn(limit_watch::watch(yumen_plugins::limit_usage::metrics(&carry), control.clone()));
@@ -132,6 +136,7 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
         predecessor,
         handed_over,
         exclusive,
+        senders,
     })
 }
 
