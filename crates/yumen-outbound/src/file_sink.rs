@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use yumen_plugin::SinkRequest;
 
-use crate::transport::SendFault;
+use crate::connector::SendFault;
 
 /// A file that entries are appended to.
 pub(crate) struct FileSink {

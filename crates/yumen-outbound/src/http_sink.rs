@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 use yumen_plugin::{SinkReply, SinkRequest, SinkTls};
 
-use crate::transport::{SendFault, SinkConnector};
+use crate::connector::{SendFault, SinkConnector};
 
 /// Bytes of a response body that are read.
 const REPLY_BYTES_MAX: usize = 64 * 1024;

@@ -3,6 +3,7 @@
 //! Plugins and workers never wait for these servers. This crate must not know plugins, stores or configuration.
 
 mod batch;
+mod connector;
 mod file_sink;
 mod http_sink;
 mod sender;

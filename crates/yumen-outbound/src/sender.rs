@@ -12,9 +12,10 @@ use yumen_plugin::sink::{SinkReceiver, SinkResult};
 use yumen_plugin::{SinkBatch, SinkChunk, SinkReply, SinkRequest, SinkVerdict};
 
 use crate::batch::BatchClock;
+use crate::connector::{SendFault, SinkConnector};
 use crate::standing::SinkStanding;
 use crate::tls::TlsClients;
-use crate::transport::{SendFault, SinkConnector, SinkTransport};
+use crate::transport::SinkTransport;
 
 /// Connections that the senders of a process open at the same time.
 const CONNECTS_MAX: usize = 64;

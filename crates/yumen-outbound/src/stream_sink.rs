@@ -11,7 +11,7 @@ use tokio::net::UdpSocket;
 use tokio::time::Instant;
 use yumen_plugin::{SinkRequest, SinkTls};
 
-use crate::transport::{SendFault, SinkConnector, SinkStream};
+use crate::connector::{SendFault, SinkConnector, SinkStream};
 
 /// Largest UDP payload over IPv4 in bytes.
 const DATAGRAM_BYTES_MAX: usize = 65_507;

@@ -19,7 +19,6 @@ use serde_json::Value;
 use yumen_base::Now;
 use yumen_http::{Fields, Framing, RequestHead};
 
-use crate::tap::BodyTaps;
 use crate::{
     BacktrackBudget, BacktrackLimitExceeded, BodyTap, BufferedBody, Consumer, ConsumerIdentity,
     ConsumerIndex, ExchangeOutcome, ExchangeTimeline, PluginHost, PluginInstance,
@@ -54,7 +53,7 @@ pub struct Exchange<'s> {
     pub route: RouteMatch<'s>,
     /// The consumer that an authentication plugin has identified.
     pub consumer: Option<&'s Consumer>,
-    /// The user that a login plugin has identified, who need not be a consumer.
+    /// The user that a login plugin has identified, not necessarily a consumer.
     pub external_user: Option<Box<ExternalUser>>,
     /// Choices of plugins about forwarding.
     pub upstream: UpstreamSelection,
@@ -65,8 +64,6 @@ pub struct Exchange<'s> {
     sent: SentBytes,
     evaluation: EvaluationState,
     plugin_state: PluginState,
-    /// Boxed, since few exchanges have taps.
-    taps: Option<Box<BodyTaps>>,
 }
 
 /// A user of an identity provider.
@@ -114,7 +111,6 @@ impl<'s> Exchange<'s> {
             sent: SentBytes::default(),
             evaluation: EvaluationState::default(),
             plugin_state: PluginState::default(),
-            taps: None,
         }
     }
 
@@ -232,33 +228,33 @@ impl Exchange<'_> {
     /// Has the begin of the request body copied for the log phase, in the rewrite and access phases. The largest
     /// request wins. A buffered body is read in place.
     pub fn tap_request_body(&mut self, bytes_max: usize) {
-        let taps = self.taps.get_or_insert_default();
+        let taps = self.plugin_state.taps.get_or_insert_default();
         taps.request_bytes_max = taps.request_bytes_max.max(bytes_max);
     }
 
     pub(crate) fn tap_response_body(&mut self, bytes_max: usize) {
-        let taps = self.taps.get_or_insert_default();
+        let taps = self.plugin_state.taps.get_or_insert_default();
         taps.response_bytes_max = taps.response_bytes_max.max(bytes_max);
     }
 
     /// A new tap for the request body that is about to be forwarded, if a plugin required one.
     #[inline]
     pub fn new_request_tap(&self) -> Option<Box<BodyTap>> {
-        let bytes_max = self.taps.as_ref()?.request_bytes_max;
+        let bytes_max = self.plugin_state.taps.as_ref()?.request_bytes_max;
         (bytes_max > 0).then(|| Box::new(BodyTap::new(bytes_max, self.host.tap_budget())))
     }
 
     /// A new tap for the response body, if a plugin required one.
     #[inline]
     pub fn new_response_tap(&self) -> Option<Box<BodyTap>> {
-        let bytes_max = self.taps.as_ref()?.response_bytes_max;
+        let bytes_max = self.plugin_state.taps.as_ref()?.response_bytes_max;
         (bytes_max > 0).then(|| Box::new(BodyTap::new(bytes_max, self.host.tap_budget())))
     }
 
     /// Stores the tap of the request body after the exchange.
     #[inline]
     pub fn set_request_tap(&mut self, tap: Option<Box<BodyTap>>) {
-        if let (Some(tap), Some(taps)) = (tap, &mut self.taps) {
+        if let (Some(tap), Some(taps)) = (tap, &mut self.plugin_state.taps) {
             taps.request = Some(tap);
         }
     }
@@ -266,7 +262,7 @@ impl Exchange<'_> {
     /// Stores the tap of the response body after the exchange.
     #[inline]
     pub fn set_response_tap(&mut self, tap: Option<Box<BodyTap>>) {
-        if let (Some(tap), Some(taps)) = (tap, &mut self.taps) {
+        if let (Some(tap), Some(taps)) = (tap, &mut self.plugin_state.taps) {
             taps.response = Some(tap);
         }
     }
@@ -274,30 +270,30 @@ impl Exchange<'_> {
     /// Copies bytes of a response body that passes through plugins or is made by the gateway.
     #[inline]
     pub fn tap_response_data(&mut self, data: &[u8]) {
-        if self.taps.is_some() {
+        if self.plugin_state.taps.is_some() {
             self.tap_data(data);
         }
     }
 
     #[cold]
     fn tap_data(&mut self, data: &[u8]) {
-        if self.taps.as_ref().is_some_and(|taps| taps.response.is_none()) {
+        if self.plugin_state.taps.as_ref().is_some_and(|taps| taps.response.is_none()) {
             let tap = self.new_response_tap();
             self.set_response_tap(tap);
         }
-        if let Some(tap) = self.taps.as_mut().and_then(|taps| taps.response.as_mut()) {
+        if let Some(tap) = self.plugin_state.taps.as_mut().and_then(|taps| taps.response.as_mut()) {
             tap.take(data);
         }
     }
 
     /// The begin of the request body, in the log phase.
     pub fn tapped_request(&self) -> Option<&[u8]> {
-        Some(self.taps.as_ref()?.request.as_ref()?.bytes())
+        Some(self.plugin_state.taps.as_ref()?.request.as_ref()?.bytes())
     }
 
     /// The begin of the response body before the coding of the gateway, in the log phase.
     pub fn tapped_response(&self) -> Option<&[u8]> {
-        Some(self.taps.as_ref()?.response.as_ref()?.bytes())
+        Some(self.plugin_state.taps.as_ref()?.response.as_ref()?.bytes())
     }
 
     /// The response fields that were sent, in the log phase of a plugin that reads them

@@ -48,7 +48,7 @@ pub trait Plugin: Send + Sync + 'static {
         chunk
     }
 
-    /// Runs when the exchange has ended, before the log phase of any plugin, and changes what loggers read.
+    /// Runs when the exchange has ended, before the log phase of any plugin, and edits the values that loggers read.
     fn prepare_log(&self, _ex: &mut LogPreparation<'_, '_>) {}
 
     /// Runs when the exchange has ended.

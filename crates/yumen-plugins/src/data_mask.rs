@@ -48,7 +48,7 @@ struct MaskRule {
     body_format: Option<MaskedBodyForm>,
     /// Name of the argument, field or form member; a JSONPath such as `$.users[*].token` in JSON.
     name: String,
-    /// `remove`, `replace`, or `regex` to replace what matches.
+    /// `remove`, `replace`, or `regex` to replace the matches of a pattern.
     action: MaskActionName,
     /// Pattern of `regex`.
     regex: Option<String>,

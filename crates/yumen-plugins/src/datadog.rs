@@ -24,12 +24,8 @@ pub(crate) struct DatadogSettings {
     /// Whether tags have the name of a route and service instead of the id, if there is a name.
     #[serde(default = "prefer_name")]
     prefer_name: bool,
-    /// Whether metrics have the path of the route as a tag.
-    #[serde(default)]
-    include_path: bool,
-    /// Whether metrics have the method as a tag.
-    #[serde(default)]
-    include_method: bool,
+    #[serde(flatten)]
+    optional: OptionalTags,
     /// Further tags, as `name:value`.
     #[serde(default)]
     #[schemars(inner(length(min = 1, max = 200), regex(pattern = r"^[\p{L}][\p{L}\p{N}_.:/-]*$")))]
@@ -39,6 +35,17 @@ pub(crate) struct DatadogSettings {
     name: String,
     #[serde(flatten)]
     batch: BatchSettings,
+}
+
+/// Tags that metrics have on request.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+struct OptionalTags {
+    /// Whether metrics have the path of the route as a tag.
+    #[serde(default)]
+    include_path: bool,
+    /// Whether metrics have the method as a tag.
+    #[serde(default)]
+    include_method: bool,
 }
 
 /// Metadata of `datadog`.
@@ -94,8 +101,7 @@ fn max_pending_entries() -> u64 {
 /// The plugin.
 pub(crate) struct DatadogLogger {
     prefer_name: bool,
-    include_path: bool,
-    include_method: bool,
+    optional: OptionalTags,
     /// Prefix of the metric names, with a dot.
     prefix: String,
     /// Constant tags, joined.
@@ -118,8 +124,7 @@ impl LoggerKind for DatadogLogger {
         let prefix = if namespace.is_empty() { namespace } else { format!("{namespace}.") };
         let kind = DatadogLogger {
             prefer_name: config.prefer_name,
-            include_path: config.include_path,
-            include_method: config.include_method,
+            optional: config.optional,
             prefix,
             tags: [constant_tags, config.constant_tags].concat().join(","),
         };
@@ -192,10 +197,10 @@ impl DatadogLogger {
         if let Some(route) = ex.route.info {
             add("route_name", &preferred(&route.name, &route.id));
         }
-        if self.include_path {
+        if self.optional.include_path {
             add("path", ex.route.uri());
         }
-        if self.include_method {
+        if self.optional.include_method {
             add("method", &String::from_utf8_lossy(ex.request.method_name()));
         }
         if let Some(route) = ex.route.info {

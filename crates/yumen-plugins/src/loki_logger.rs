@@ -164,6 +164,9 @@ impl LoggerKind for LokiLogger {
     }
 }
 
+/// A time in nanoseconds and a line.
+type TimedLine<'b> = (&'b [u8], &'b [u8]);
+
 #[derive(Debug)]
 struct LokiEncoder {
     target: String,
@@ -176,7 +179,7 @@ impl SinkEncoder for LokiEncoder {
     }
 
     fn requests(&self, batch: &SinkBatch<'_>) -> Vec<SinkRequest> {
-        let mut streams: BTreeMap<&[u8], Vec<(&[u8], &[u8])>> = BTreeMap::new();
+        let mut streams: BTreeMap<&[u8], Vec<TimedLine<'_>>> = BTreeMap::new();
         for entry in batch.entries(0) {
             let mut parts = entry.splitn(3, |byte| *byte == 0);
             if let (Some(labels), Some(time), Some(line)) = (parts.next(), parts.next(), parts.next()) {

@@ -16,12 +16,13 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
+use yumen_plugin::Carry;
 use yumen_proxy::WorkerDuty;
 use yumen_store::etcd::AnnouncedNode;
 
 use crate::config::source::OpenedConfigSource;
 use crate::config::trial::watch_tests;
-use crate::control::limit_watch;
+use crate::control::{ControlHandle, limit_watch};
 use crate::node::GatewayRunArgs;
 use crate::operators::OperatorServers;
 use crate::process;
@@ -99,11 +100,9 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
     let context = config.operator_context(&workers, probes, cluster.clone(), report, worker_duty);
     runtime.spawn(supervisor.supervise(config.control.snapshots.clone()));
     let handover = config.handover(&services, received.sockets.handles.clone(), workers.view());
-    let senders = config.senders.clone();
-    runtime.spawn(senders.clone().follow(config.control.snapshots.clone(), config.control.clone()));
-    let ConfigRuntime { carry, tls, acme, control, source, handover_store, trial, .. } = config;
+    let ConfigRuntime { senders, carry, tls, acme, control, source, handover_store, trial, .. } = config;
     tls.tend(&runtime, &node, &control);
-    runtime.spawn(limit_watch::watch(yumen_plugins::limit_usage::metrics(&carry), control.clone()));
+    watch_plugins(&runtime, &carry, &senders, &control);
     let mut exclusive: Vec<AbortHandle> =
         // Only one process of a node may order certificates.
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
@@ -118,9 +117,8 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
         // The predecessor ends its upgrade request only now: the next one must reach this process.
         draining.start_sync(PredecessorSync { carry, store: handover_store, control: control.clone() })?;
     }
-    let watch_source = source.source.clone().watch_over(control.messages.clone());
     exclusive.push(runtime.spawn(cluster.clone().watch_over()).abort_handle());
-    exclusive.push(runtime.spawn(watch_source).abort_handle());
+    exclusive.push(runtime.spawn(source.source.clone().watch_over(control.messages.clone())).abort_handle());
     exclusive.push(runtime.spawn(watch_tests(trial, source.store.clone(), control.clone())).abort_handle());
     announce::announce(&listeners, &operators, open_files, worker_count, &node, &control.status.problems());
     Ok(GatewayProcess {
@@ -138,6 +136,12 @@ fn start(args: &GatewayRunArgs, successor: Option<&Successor>) -> anyhow::Result
         exclusive,
         senders,
     })
+}
+
+/// Starts the tasks behind plugins: full counter tables, senders of log entries.
+fn watch_plugins(runtime: &Runtime, carry: &Carry, senders: &Arc<LogSenders>, control: &ControlHandle) {
+    runtime.spawn(limit_watch::watch(yumen_plugins::limit_usage::metrics(carry), control.clone()));
+    runtime.spawn(senders.clone().follow(control.snapshots.clone(), control.clone()));
 }
 
 /// Opens the upgrade socket and writes the pid file. Returns the path of the socket, if it is open.

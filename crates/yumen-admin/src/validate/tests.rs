@@ -134,9 +134,9 @@ fn plugin_errors_use_the_words_of_apisix() {
             ),
         ),
         (
-            with_plugin("http-logger", json!({ "_meta": { "priorty": 1 } })),
+            with_plugin("rocketmq-logger", json!({ "_meta": { "priorty": 1 } })),
             err(
-                "http-logger",
+                "rocketmq-logger",
                 "property \"_meta\" validation failed: additional properties forbidden, found priorty",
             ),
         ),

@@ -78,7 +78,7 @@ phase_view! {
 impl LogPreparation<'_, '_> {
     /// Replaces the tapped or buffered request body that loggers read.
     pub fn replace_request_body(&mut self, body: Vec<u8>) {
-        match (&mut self.ex.body.buffered, &mut self.ex.taps) {
+        match (&mut self.ex.body.buffered, &mut self.ex.plugin_state.taps) {
             (buffered @ Some(_), _) => *buffered = Some(body.into()),
             (None, Some(taps)) => {
                 if let Some(tap) = &mut taps.request {
@@ -91,7 +91,7 @@ impl LogPreparation<'_, '_> {
 
     /// Replaces the tapped response body that loggers read.
     pub fn replace_response_body(&mut self, body: Vec<u8>) {
-        if let Some(tap) = self.ex.taps.as_mut().and_then(|taps| taps.response.as_mut()) {
+        if let Some(tap) = self.ex.plugin_state.taps.as_mut().and_then(|taps| taps.response.as_mut()) {
             tap.set_bytes(body);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 
+use crate::tap::BodyTaps;
 use crate::{ExchangeTimeline, PluginInstance};
 
 /// State of plugins in one exchange.
@@ -13,6 +14,8 @@ pub(crate) struct PluginState {
     /// Whether a plugin reads the timeline in the log phase.
     pub(super) requires_timeline: bool,
     pub(super) timeline: Option<Box<ExchangeTimeline>>,
+    /// Boxed, since few exchanges have taps.
+    pub(super) taps: Option<Box<BodyTaps>>,
 }
 
 impl PluginState {

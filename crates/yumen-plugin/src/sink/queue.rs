@@ -229,7 +229,7 @@ impl SinkReceiver {
         self.queue.is_sleeping.store(true, Ordering::SeqCst);
         // Read before the last look: a producer pushes, then drops its handle.
         let is_closed = self.queue.is_closed();
-        // A producer that pushed before it saw the flag wakes nobody.
+        // A producer that pushed before it saw the flag wakes no sender.
         match self.chunks.try_recv() {
             Ok(chunk) => {
                 self.queue.is_sleeping.store(false, Ordering::SeqCst);

@@ -5,11 +5,11 @@ use serde_json::Value;
 /// A compiled path.
 #[derive(Debug)]
 pub(crate) struct JsonPath {
-    segments: Vec<PathSegment>,
+    segments: Vec<JsonPathSegment>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum PathSegment {
+enum JsonPathSegment {
     Member(String),
     Index(usize),
     Wildcard,
@@ -31,11 +31,11 @@ impl JsonPath {
         let mut segments = Vec::new();
         // A path without `$` begins with a member.
         if !text.starts_with('$') {
-            segments.push(PathSegment::Member(take_name(&mut rest).ok_or_else(refused)?));
+            segments.push(JsonPathSegment::Member(take_name(&mut rest).ok_or_else(refused)?));
         }
         while !rest.is_empty() {
             if let Some(after) = rest.strip_prefix("..") {
-                segments.push(PathSegment::Descendants);
+                segments.push(JsonPathSegment::Descendants);
                 rest = after;
                 if !rest.starts_with('[') {
                     segments.push(take_member(&mut rest).ok_or_else(refused)?);
@@ -51,7 +51,7 @@ impl JsonPath {
             }
         }
         match segments.last() {
-            None | Some(PathSegment::Descendants) => Err(refused()),
+            None | Some(JsonPathSegment::Descendants) => Err(refused()),
             Some(_) => Ok(JsonPath { segments }),
         }
     }
@@ -69,29 +69,29 @@ fn take_name(rest: &mut &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-fn take_member(rest: &mut &str) -> Option<PathSegment> {
+fn take_member(rest: &mut &str) -> Option<JsonPathSegment> {
     Some(match take_name(rest)?.as_str() {
-        "*" => PathSegment::Wildcard,
-        name => PathSegment::Member(name.to_owned()),
+        "*" => JsonPathSegment::Wildcard,
+        name => JsonPathSegment::Member(name.to_owned()),
     })
 }
 
-fn bracketed(inside: &str) -> Option<PathSegment> {
+fn bracketed(inside: &str) -> Option<JsonPathSegment> {
     let inside = inside.trim();
     for quote in ['\'', '"'] {
         if let Some(name) = inside.strip_prefix(quote) {
-            return name.strip_suffix(quote).map(|name| PathSegment::Member(name.to_owned()));
+            return name.strip_suffix(quote).map(|name| JsonPathSegment::Member(name.to_owned()));
         }
     }
     if inside == "*" {
-        return Some(PathSegment::Wildcard);
+        return Some(JsonPathSegment::Wildcard);
     }
-    inside.parse().ok().map(PathSegment::Index)
+    inside.parse().ok().map(JsonPathSegment::Index)
 }
 
-fn edit_at(value: &mut Value, segments: &[PathSegment], edit: &mut ValueEdit<'_>) -> bool {
+fn edit_at(value: &mut Value, segments: &[JsonPathSegment], edit: &mut ValueEdit<'_>) -> bool {
     let Some((segment, rest)) = segments.split_first() else { return false };
-    if *segment == PathSegment::Descendants {
+    if *segment == JsonPathSegment::Descendants {
         let mut found = edit_at(value, rest, edit);
         // Recursion is bounded: the parser of JSON refuses more than 128 levels.
         for child in children(value) {
@@ -104,11 +104,11 @@ fn edit_at(value: &mut Value, segments: &[PathSegment], edit: &mut ValueEdit<'_>
     match value {
         Value::Object(members) => {
             let names: Vec<String> = match segment {
-                PathSegment::Member(name) => {
+                JsonPathSegment::Member(name) => {
                     members.contains_key(name).then(|| name.clone()).into_iter().collect()
                 }
-                PathSegment::Wildcard => members.keys().cloned().collect(),
-                PathSegment::Index(_) | PathSegment::Descendants => Vec::new(),
+                JsonPathSegment::Wildcard => members.keys().cloned().collect(),
+                JsonPathSegment::Index(_) | JsonPathSegment::Descendants => Vec::new(),
             };
             for name in names {
                 let Some(member) = members.get_mut(&name) else { continue };
@@ -125,9 +125,9 @@ fn edit_at(value: &mut Value, segments: &[PathSegment], edit: &mut ValueEdit<'_>
         }
         Value::Array(items) => {
             let is_selected = |index: usize| match segment {
-                PathSegment::Index(selected) => *selected == index,
-                PathSegment::Wildcard => true,
-                PathSegment::Member(_) | PathSegment::Descendants => false,
+                JsonPathSegment::Index(selected) => *selected == index,
+                JsonPathSegment::Wildcard => true,
+                JsonPathSegment::Member(_) | JsonPathSegment::Descendants => false,
             };
             let mut index = 0;
             items.retain_mut(|item| {

@@ -75,7 +75,7 @@ pub(crate) struct SinkPlan {
     pub(crate) policy: BatchPolicy,
     /// The payload form.
     pub(crate) encoder: Arc<dyn SinkEncoder>,
-    /// Settings of the encoder, which tell sinks of one address apart.
+    /// Settings of the encoder, by which sinks of one address differ.
     pub(crate) encoder_settings: String,
 }
 
@@ -158,6 +158,9 @@ impl<K: LoggerKind> PluginFactory for LoggerPlugin<K> {
             bodies.include_resp_body_expr.as_ref(),
             bodies.max_resp_body_bytes,
         )?;
+        if matches!(form, LogEntryForm::Default(_)) && setup.owner.starts_with("stream_routes/") {
+            setup.warn("log_format", "a stream has no default form: it is not logged", "add a log_format");
+        }
         let target = describe(&sink);
         let open = |registry: &yumen_plugin::SinkRegistry| {
             let spec = SinkSpec {
@@ -311,7 +314,7 @@ impl<K: LoggerKind> Plugin for LoggerPlugin<K> {
             return;
         }
         if ex.client.stream.is_some() && matches!(self.form, LogEntryForm::Default(_)) {
-            // A stream has no default form; the problem of the object says so.
+            // A stream has no default form; `build` reports it.
             return;
         }
         let includes_request_body = self.taken(ex).is_some_and(|taken| taken.request);
