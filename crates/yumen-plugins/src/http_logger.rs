@@ -28,6 +28,7 @@ pub(crate) struct HttpLoggerSettings {
     timeout: u64,
     /// Form of a batch: `json` for a list, `new_line` for one entry per line.
     #[serde(default)]
+    #[schemars(extend("default" = "json"))]
     concat_method: ConcatMethod,
     /// Whether the certificate of the server is verified.
     #[serde(default)]

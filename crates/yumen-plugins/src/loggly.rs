@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use yumen_config::schema::InvalidSettings;
@@ -28,12 +28,10 @@ pub(crate) struct LogglySettings {
     customer_token: String,
     /// Severity of messages.
     #[serde(default)]
+    #[schemars(schema_with = "severity_schema")]
     severity: SyslogSeverity,
     /// Severities by the status of the response.
-    #[schemars(extend(
-        "patternProperties" = {"^[1-5][0-9]{2}$": {}},
-        "additionalProperties" = false
-    ))]
+    #[schemars(schema_with = "severity_map_schema")]
     severity_map: Option<BTreeMap<String, SyslogSeverity>>,
     /// Tags of messages.
     #[serde(default = "tags")]
@@ -53,8 +51,26 @@ pub(crate) struct LogglySettings {
     bodies: BodySettings,
 }
 
+/// All severities, as APISIX spells them.
+const SEVERITIES: [&str; 16] = [
+    "CRIT", "crit", "ALERT", "alert", "WARNING", "warning", "EMEGR", "emegr", "ERR", "err", "INFO", "info",
+    "DEBUG", "debug", "NOTICE", "notice",
+];
+
+fn severity_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": SEVERITIES, "default": "INFO"})
+}
+
+fn severity_map_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "patternProperties": {"^[1-5][0-9]{2}$": {"type": "string", "enum": SEVERITIES}},
+        "additionalProperties": false
+    })
+}
+
 /// Severity of a syslog message.
-#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
 enum SyslogSeverity {
     #[serde(rename = "EMEGR", alias = "emegr")]
     Emergency,
@@ -86,6 +102,7 @@ pub(crate) struct LogglyMetadata {
     port: u16,
     /// Protocol: `syslog` over UDP, `http` or `https`.
     #[serde(default)]
+    #[schemars(extend("default" = "syslog"))]
     protocol: LogglyProtocol,
     /// Milliseconds until a request fails.
     #[serde(default = "timeout")]

@@ -30,6 +30,7 @@ pub(crate) struct SyslogSettings {
     port: u16,
     /// Transport: `tcp`, where lines end with a newline, or `udp` with a datagram per entry.
     #[serde(default)]
+    #[schemars(extend("default" = "tcp"))]
     sock_type: SyslogTransport,
     /// Whether the TCP connection uses TLS. The certificate of the server is not verified.
     #[serde(default)]

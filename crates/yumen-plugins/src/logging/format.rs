@@ -8,7 +8,7 @@ use yumen_plugin::{Var, VarInputs};
 use super::entry::LogEntry;
 use super::json_text::{ObjectWriter, write_json_text};
 
-/// Levels of nested objects; deeper ones are emptied, as in APISIX.
+/// Levels of objects, the format itself included; deeper ones are emptied, as in APISIX.
 const DEPTH_MAX: usize = 5;
 
 /// A compiled format.
@@ -50,7 +50,7 @@ impl LogFormat {
             return Err(InvalidSettings::at(path, "not an object"));
         };
         let members =
-            members.iter().map(|(name, value)| (name.clone(), FormatValue::compile(value, 1, facts)));
+            members.iter().map(|(name, value)| (name.clone(), FormatValue::compile(value, 2, facts)));
         Ok(LogFormat { members: members.collect() })
     }
 
