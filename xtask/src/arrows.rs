@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("yumen-store", &["yumen-base", "yumen-http", "yumen-config", "yumen-plugin"]),
     ("yumen-redis", &["yumen-base", "yumen-plugin"]),
+    ("yumen-outbound", &["yumen-base", "yumen-plugin"]),
     (
         "yumen-proxy",
         &[

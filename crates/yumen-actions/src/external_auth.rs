@@ -155,6 +155,9 @@ impl ExternalAuth {
             body: self.body(ex).to_vec(),
             keeps: true,
             timeout_ms: self.written.timeout_ms,
+            may_repeat: true,
+            response_bytes_max: SubrequestSpec::RESPONSE_BYTES_MAX,
+            in_flight_max: SubrequestSpec::IN_FLIGHT_MAX,
         }
     }
 

@@ -31,6 +31,10 @@ impl PluginHost for CountingHost {
         self.0.replace(self.0.get() + 1)
     }
 
+    fn fill_random(&self, out: &mut [u8]) {
+        out.fill(4);
+    }
+
     fn worker(&self) -> usize {
         0
     }

@@ -538,7 +538,7 @@ impl RequestHead {
 }
 
 /// A path, with the query if there is one.
-fn with_query(mut path: Vec<u8>, query: Option<&[u8]>) -> Vec<u8> {
+pub(crate) fn with_query(mut path: Vec<u8>, query: Option<&[u8]>) -> Vec<u8> {
     if let Some(query) = query.filter(|query| !query.is_empty()) {
         path.push(b'?');
         path.extend_from_slice(query);

@@ -12,6 +12,7 @@ pub mod field_section;
 pub mod fields;
 pub mod head;
 pub mod http3_frames;
+mod logged_target;
 pub mod parse;
 pub mod proxy_protocol;
 pub mod uri;

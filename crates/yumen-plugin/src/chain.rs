@@ -81,6 +81,7 @@ pub enum Phase {
     UpstreamRequest,
     ResponseHead,
     ResponseBody,
+    PrepareLog,
     Log,
 }
 
@@ -93,6 +94,7 @@ impl Phase {
             Phase::UpstreamRequest => "upstream_request",
             Phase::ResponseHead => "response_head",
             Phase::ResponseBody => "response_body",
+            Phase::PrepareLog => "prepare_log",
             Phase::Log => "log",
         }
     }
@@ -119,6 +121,7 @@ pub struct PluginChain {
     upstream_request: List,
     response_head: List,
     response_body: List,
+    prepare_log: List,
     log: List,
     needs_body: bool,
     reads_sent_head: bool,
@@ -149,6 +152,7 @@ impl PluginChain {
             upstream_request: in_phase(PhaseSet::UPSTREAM_REQUEST),
             response_head: in_phase(PhaseSet::RESPONSE_HEAD),
             response_body: in_phase(PhaseSet::RESPONSE_BODY),
+            prepare_log: in_phase(PhaseSet::PREPARE_LOG),
             log: in_phase(PhaseSet::LOG),
             needs_body: all.iter().any(|instance| instance.reads.body),
             reads_sent_head: all.iter().any(|instance| instance.reads_sent_head()),
@@ -235,6 +239,7 @@ impl PluginChain {
             Phase::UpstreamRequest => &self.upstream_request,
             Phase::ResponseHead => &self.response_head,
             Phase::ResponseBody => &self.response_body,
+            Phase::PrepareLog => &self.prepare_log,
             Phase::Log => &self.log,
         }
     }

@@ -10,16 +10,19 @@ pub mod phases;
 mod plugin_state;
 mod response;
 mod route_match;
+pub mod timeline;
 mod upstream;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use serde_json::Value;
 use yumen_base::Now;
-use yumen_http::{Framing, RequestHead};
+use yumen_http::{Fields, Framing, RequestHead};
 
 use crate::{
-    BacktrackBudget, BacktrackLimitExceeded, BufferedBody, Consumer, ConsumerIdentity, ConsumerIndex,
-    ExchangeOutcome, PluginHost, PluginInstance,
+    BacktrackBudget, BacktrackLimitExceeded, BodyTap, BufferedBody, Consumer, ConsumerIdentity,
+    ConsumerIndex, ExchangeOutcome, ExchangeTimeline, PluginHost, PluginInstance,
 };
 pub use client::{ClientInfo, ExchangeClient, ListenerNumber, StreamInfo};
 pub use error_rules::{ErrorPageRules, ErrorRules};
@@ -52,6 +55,8 @@ pub struct Exchange<'s> {
     pub route: RouteMatch<'s>,
     /// The consumer that an authentication plugin has identified.
     pub consumer: Option<&'s Consumer>,
+    /// The user that a login plugin has identified, not necessarily a consumer.
+    pub external_user: Option<Box<ExternalUser>>,
     /// Choices of plugins about forwarding.
     pub upstream: UpstreamSelection,
     /// The endpoint of the current attempt.
@@ -61,6 +66,15 @@ pub struct Exchange<'s> {
     sent: SentBytes,
     evaluation: EvaluationState,
     plugin_state: PluginState,
+}
+
+/// A user of an identity provider.
+#[derive(Debug, Clone)]
+pub struct ExternalUser {
+    /// The identifier: the subject of a token, or the claim that the plugin selects.
+    pub id: Box<str>,
+    /// All claims.
+    pub claims: Arc<Value>,
 }
 
 /// The body of a request.
@@ -92,6 +106,7 @@ impl<'s> Exchange<'s> {
             consumers,
             route: RouteMatch::default(),
             consumer: None,
+            external_user: None,
             upstream: UpstreamSelection::default(),
             endpoint: SelectedEndpoint::default(),
             response: ExchangeResponse::default(),
@@ -210,6 +225,86 @@ impl Exchange<'_> {
     }
 }
 
+/// Bodies for loggers.
+impl Exchange<'_> {
+    /// Has the begin of the request body copied for the log phase, in the rewrite and access phases. The largest
+    /// request wins. A buffered body is read in place.
+    pub fn tap_request_body(&mut self, bytes_max: usize) {
+        let taps = self.plugin_state.taps.get_or_insert_default();
+        taps.request_bytes_max = taps.request_bytes_max.max(bytes_max);
+    }
+
+    pub(crate) fn tap_response_body(&mut self, bytes_max: usize) {
+        let taps = self.plugin_state.taps.get_or_insert_default();
+        taps.response_bytes_max = taps.response_bytes_max.max(bytes_max);
+    }
+
+    /// A new tap for the request body that is about to be forwarded, if a plugin required one.
+    #[inline]
+    pub fn new_request_tap(&self) -> Option<Box<BodyTap>> {
+        let bytes_max = self.plugin_state.taps.as_ref()?.request_bytes_max;
+        (bytes_max > 0).then(|| Box::new(BodyTap::new(bytes_max, self.host.tap_budget())))
+    }
+
+    /// A new tap for the response body, if a plugin required one.
+    #[inline]
+    pub fn new_response_tap(&self) -> Option<Box<BodyTap>> {
+        let bytes_max = self.plugin_state.taps.as_ref()?.response_bytes_max;
+        (bytes_max > 0).then(|| Box::new(BodyTap::new(bytes_max, self.host.tap_budget())))
+    }
+
+    /// Stores the tap of the request body after the exchange.
+    #[inline]
+    pub fn set_request_tap(&mut self, tap: Option<Box<BodyTap>>) {
+        if let (Some(tap), Some(taps)) = (tap, &mut self.plugin_state.taps) {
+            taps.request = Some(tap);
+        }
+    }
+
+    /// Stores the tap of the response body after the exchange.
+    #[inline]
+    pub fn set_response_tap(&mut self, tap: Option<Box<BodyTap>>) {
+        if let (Some(tap), Some(taps)) = (tap, &mut self.plugin_state.taps) {
+            taps.response = Some(tap);
+        }
+    }
+
+    /// Copies bytes of a response body that passes through plugins or is made by the gateway.
+    #[inline]
+    pub fn tap_response_data(&mut self, data: &[u8]) {
+        if self.plugin_state.taps.is_some() {
+            self.tap_data(data);
+        }
+    }
+
+    #[cold]
+    fn tap_data(&mut self, data: &[u8]) {
+        if self.plugin_state.taps.as_ref().is_some_and(|taps| taps.response.is_none()) {
+            let tap = self.new_response_tap();
+            self.set_response_tap(tap);
+        }
+        if let Some(tap) = self.plugin_state.taps.as_mut().and_then(|taps| taps.response.as_mut()) {
+            tap.take(data);
+        }
+    }
+
+    /// The begin of the request body, in the log phase.
+    pub fn tapped_request(&self) -> Option<&[u8]> {
+        Some(self.plugin_state.taps.as_ref()?.request.as_ref()?.bytes())
+    }
+
+    /// The begin of the response body before the coding of the gateway, in the log phase.
+    pub fn tapped_response(&self) -> Option<&[u8]> {
+        Some(self.plugin_state.taps.as_ref()?.response.as_ref()?.bytes())
+    }
+
+    /// The response fields that were sent, in the log phase of a plugin that reads them
+    /// ([`Plugin::reads`](crate::Plugin::reads)).
+    pub fn sent_fields(&self) -> &Fields {
+        self.response.visible_fields()
+    }
+}
+
 /// State of plugins.
 impl Exchange<'_> {
     /// Leaves a value for a later phase of the same plugin. The value is dropped with the exchange, however that
@@ -236,6 +331,27 @@ impl Exchange<'_> {
     /// Removes and returns the latest value of type `T`.
     pub fn take_extension<T: 'static>(&mut self) -> Option<T> {
         self.plugin_state.take()
+    }
+
+    /// Has the times of plugins and attempts recorded for the log phase, from the plugins after this one on.
+    pub fn record_timeline(&mut self) {
+        self.plugin_state.requires_timeline = true;
+    }
+
+    /// Whether a plugin has called [`Exchange::record_timeline`].
+    #[inline]
+    pub fn requires_timeline(&self) -> bool {
+        self.plugin_state.requires_timeline
+    }
+
+    /// Provides the timeline, before the log phase.
+    pub fn set_timeline(&mut self, timeline: Box<ExchangeTimeline>) {
+        self.plugin_state.timeline = Some(timeline);
+    }
+
+    /// The timeline, in the log phase of a plugin that required it.
+    pub fn timeline(&self) -> Option<&ExchangeTimeline> {
+        self.plugin_state.timeline.as_deref()
     }
 
     /// Whether `_meta.filter` admits the exchange to the plugin. The first verdict applies to the whole exchange;

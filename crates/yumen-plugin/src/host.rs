@@ -5,7 +5,10 @@ use std::time::Duration;
 use yumen_base::Now;
 
 use crate::plugin::LocalFuture;
-use crate::{Offload, OffloadJob, SharedOutbound, SubrequestFault, SubrequestResponse, SubrequestSpec};
+use crate::{
+    FetchedCell, Offload, OffloadJob, SharedOutbound, SinkHandle, SubrequestFault, SubrequestResponse,
+    SubrequestSpec, TapBudget,
+};
 
 /// Services of the worker that runs a plugin. A plugin has no other source of time, waiting or randomness.
 pub trait PluginHost {
@@ -13,6 +16,8 @@ pub trait PluginHost {
     fn sleep(&self, delay: Duration) -> LocalFuture<'static, ()>;
     /// Returns a random number; not for secrets.
     fn random(&self) -> u64;
+    /// Fills `out` with random bytes that are fit for secrets. A dry run and tests have predictable ones.
+    fn fill_random(&self, out: &mut [u8]);
     /// The number of the worker, counted from 0.
     fn worker(&self) -> usize;
     /// The current time, for plugins that measure durations; others use [`Exchange::now`](crate::Exchange::now).
@@ -34,5 +39,38 @@ pub trait PluginHost {
         _subrequest: SubrequestSpec,
     ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
         None
+    }
+    /// The limit of tapped bodies that the exchanges of the worker share.
+    fn tap_budget(&self) -> TapBudget {
+        TapBudget::default()
+    }
+    /// Appends an entry to the sink: `render` writes it at the end of the buffer. It is not called if the sink is full,
+    /// nor in a dry run.
+    fn append_entry(&self, _sink: &SinkHandle, _render: &mut dyn FnMut(&mut Vec<u8>)) {}
+}
+
+/// Interval at which [`FetchedCell::wait_newer`] looks for a new value.
+const POLL_MS: u64 = 20;
+
+impl FetchedCell {
+    /// Resolves to true with a generation after `than`, or to false after `timeout_ms`.
+    pub fn wait_newer<'a>(
+        &'a self,
+        host: &'a dyn PluginHost,
+        than: u64,
+        timeout_ms: u64,
+    ) -> LocalFuture<'a, bool> {
+        Box::pin(async move {
+            let mut waited_ms = 0;
+            // Polled, so that no waker crosses threads.
+            while self.generation() <= than {
+                if waited_ms >= timeout_ms {
+                    return false;
+                }
+                host.sleep(Duration::from_millis(POLL_MS)).await;
+                waited_ms += POLL_MS;
+            }
+            true
+        })
     }
 }

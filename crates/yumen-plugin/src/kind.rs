@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use yumen_config::schema::{self, InvalidSettings};
 
-use crate::{Carry, ObjectLookup, Plugin};
+use crate::{Carry, ObjectLookup, Plugin, SinkRegistry};
 
 /// The traffic that a plugin supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,6 +107,27 @@ pub struct PluginBuildContext<'a> {
     pub node: &'a NodeFacts,
     /// Other objects; `None` if the settings are only validated and nothing will run.
     pub objects: Option<&'a dyn ObjectLookup>,
+    /// Sinks of log entries; `None` in validation and trials.
+    pub sinks: Option<&'a SinkRegistry>,
+    /// Builds plugins inside the settings of a plugin; `None` if the settings are only validated.
+    pub nested: Option<&'a dyn NestedPlugins>,
+}
+
+/// Builds the plugins inside the settings of a plugin, such as those of `multi-auth`.
+pub trait NestedPlugins {
+    /// Builds the plugin `name` from `settings`, which are at `path` in the settings of the outer plugin.
+    fn build(&self, path: &str, name: &str, settings: Value) -> Result<Arc<dyn Plugin>, NestedPluginFault>;
+}
+
+/// The reason why a nested plugin was not built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NestedPluginFault {
+    /// No plugin has the name, or this version does not run it.
+    Unavailable,
+    /// The plugin does not identify consumers.
+    NotAuthentication,
+    /// The settings are invalid; the path is that of the nested settings.
+    Settings(InvalidSettings),
 }
 
 impl PluginBuildContext<'_> {

@@ -10,6 +10,7 @@ pub mod coding;
 pub mod consumer;
 pub mod exchange;
 pub mod expr;
+pub mod fetched;
 pub mod forwarding;
 mod host;
 pub mod json_scan;
@@ -23,7 +24,9 @@ pub mod plugin;
 pub mod proto;
 pub mod real_ip;
 pub mod response;
+pub mod sink;
 pub mod subrequest;
+mod tap;
 #[cfg(test)]
 mod test_exchange;
 pub mod tls;
@@ -36,17 +39,25 @@ pub use carry::{Carry, ExportedState, PortableState};
 pub use chain::{ChainVerdict, Origin, Phase, PluginChain, PluginInstance, PluginMeta};
 pub use coding::{BodyCoder, CodingOffers, ResponseCoding};
 pub use consumer::{Consumer, ConsumerIdentity, ConsumerIndex};
-pub use exchange::phases::{PrereadPhase, ResponseBodyPhase, ResponseHeadPhase, UpstreamRequestPhase};
+pub use exchange::phases::{
+    LogPreparation, PrereadPhase, ResponseBodyPhase, ResponseHeadPhase, UpstreamRequestPhase,
+};
+pub use exchange::timeline::{AttemptTiming, ExchangeTimeline, PluginTiming};
 pub use exchange::{
     ClientInfo, DeferredBody, ErrorPageRules, ErrorRules, Exchange, ExchangeClient, ExchangeResponse,
-    IndecisionCause, ListenerNumber, MirrorTarget, OmittedForwarding, RequestBody, ResponseProtocol,
+    ExternalUser, IndecisionCause, ListenerNumber, MirrorTarget, OmittedForwarding, RequestBody, ResponseProtocol,
     RouteInfo, RouteMatch, SelectedEndpoint, StickyEndpoint, StreamInfo, UpstreamSelection,
 };
 pub use expr::{ConditionExpr, FailedCondition};
+pub use fetched::{
+    FetchDelivery, FetchFormat, FetchRefresh, FetchRequest, FetchSource, FetchedCell, FetchedValue,
+    HttpFetch, SecretFetch,
+};
 pub use host::PluginHost;
 pub use json_scan::{JsonFault, JsonScan};
 pub use kind::{
-    AccessRole, ConsumerAuth, PluginBuildContext, PluginFactory, PluginKind, PluginRegistry, ServedTraffic,
+    AccessRole, ConsumerAuth, NestedPluginFault, NestedPlugins, PluginBuildContext, PluginFactory,
+    PluginKind, PluginRegistry, ServedTraffic,
 };
 pub use missing::{MemberTypes, MissingPlugin, MissingPlugins, MissingRole};
 pub use objects::{ObjectLookup, UpstreamSlot};
@@ -58,7 +69,12 @@ pub use pattern::{
 };
 pub use plugin::{BodyChunk, DryRunResult, PhaseSet, Plugin, PrereadStep, Step};
 pub use response::LocalResponse;
-pub use subrequest::{SubrequestFault, SubrequestResponse, SubrequestSpec};
+pub use sink::{
+    BatchPolicy, SinkAddress, SinkBatch, SinkChunk, SinkEncoder, SinkFraming, SinkHandle, SinkQueue,
+    SinkRegistry, SinkReply, SinkRequest, SinkSpec, SinkTls, SinkVerdict,
+};
+pub use subrequest::{OutboundProxy, SubrequestFault, SubrequestResponse, SubrequestSpec};
+pub use tap::{BodyTap, TapBudget};
 pub use tls::{ClientCertVerdict, ClientCertificate, TlsInfo};
 pub use translate::{BufferedResponse, ResponseTranslator};
 pub use vars::{BodyIndexing, IndexingProgress, Var, VarInputs, VarTemplate, escape_argument};

@@ -8,6 +8,7 @@ use yumen_config::resource::UpstreamSpec;
 use yumen_config::schema::InvalidSettings;
 
 use crate::proto::ProtoDescriptors;
+use crate::{FetchRequest, FetchedCell, OutboundProxy};
 
 /// The objects of the configuration during its compilation. Look-ups are recorded: if their result changes,
 /// the plugin is built again.
@@ -20,6 +21,25 @@ pub trait ObjectLookup {
 
     /// Registers an inline upstream at `path` in the plugin's settings.
     fn inline_upstream(&self, path: &str, written: UpstreamSpec) -> Result<UpstreamSlot, InvalidSettings>;
+
+    /// [`ObjectLookup::inline_upstream`] whose connections go through a proxy.
+    fn inline_upstream_through(
+        &self,
+        path: &str,
+        written: UpstreamSpec,
+        proxy: Option<OutboundProxy>,
+    ) -> Result<UpstreamSlot, InvalidSettings> {
+        match proxy {
+            None => self.inline_upstream(path, written),
+            Some(_) => Err(InvalidSettings::at(path, "connections through a proxy are not supported here")),
+        }
+    }
+
+    /// Requests a value from a server and returns its cell, which is empty until the value arrives. The plugin is built
+    /// again when a value with [`FetchDelivery::Rebuild`](crate::FetchDelivery) changes.
+    fn fetch(&self, _request: FetchRequest) -> Arc<FetchedCell> {
+        Arc::default()
+    }
 
     /// Records the settings of a group, which should be equal wherever this plugin has `name` at `path`.
     /// Different settings are accepted and reported as a problem.

@@ -7,8 +7,8 @@ use std::pin::Pin;
 use yumen_http::{Framing, ResponseHead};
 
 use crate::{
-    BufferedBody, Exchange, ExchangeOutcome, LocalResponse, PrereadPhase, ResponseBodyPhase,
-    ResponseHeadPhase, UpstreamRequestPhase,
+    BufferedBody, Exchange, ExchangeOutcome, LocalResponse, LogPreparation, PrereadPhase, ResponseBodyPhase,
+    ResponseHeadPhase, UpstreamRequestPhase, VarInputs,
 };
 
 /// A future that is polled on the thread that made it.
@@ -48,8 +48,16 @@ pub trait Plugin: Send + Sync + 'static {
         chunk
     }
 
+    /// Runs when the exchange has ended, before the log phase of any plugin, and edits the values that loggers read.
+    fn prepare_log(&self, _ex: &mut LogPreparation<'_, '_>) {}
+
     /// Runs when the exchange has ended.
     fn log(&self, _ex: &Exchange<'_>, _outcome: &ExchangeOutcome<'_>) {}
+
+    /// Inputs that the plugin reads without naming a variable in its settings.
+    fn reads(&self) -> VarInputs {
+        VarInputs::default()
+    }
 
     /// Whether the plugin replaces a guard that is not in force, and refuses every request.
     fn is_stand_in(&self) -> bool {
@@ -171,7 +179,7 @@ pub struct BodyChunk {
 
 /// A set of phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PhaseSet(u8);
+pub struct PhaseSet(u16);
 
 impl PhaseSet {
     /// [`Plugin::rewrite`].
@@ -188,6 +196,8 @@ impl PhaseSet {
     pub const LOG: PhaseSet = PhaseSet(32);
     /// [`Plugin::preread`].
     pub const PREREAD: PhaseSet = PhaseSet(64);
+    /// [`Plugin::prepare_log`].
+    pub const PREPARE_LOG: PhaseSet = PhaseSet(128);
     /// The empty set.
     pub const NONE: PhaseSet = PhaseSet(0);
 

@@ -23,6 +23,41 @@ pub struct SubrequestSpec {
     pub keeps: bool,
     /// Time limit of the whole subrequest in milliseconds.
     pub timeout_ms: u64,
+    /// Whether the subrequest may be sent again after its connection closed without a response. False for
+    /// grants: a code or a rotating refresh token that is sent twice ends the session at the provider.
+    pub may_repeat: bool,
+    /// Maximum size of the response body in bytes; a longer body is reported as missing.
+    pub response_bytes_max: usize,
+    /// Maximum number of subrequests of a worker to the upstream that are in flight.
+    pub in_flight_max: u32,
+}
+
+impl SubrequestSpec {
+    /// Response body limit of callers without one of their own: 1 MiB.
+    pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
+    /// In-flight limit of callers without one of their own.
+    pub const IN_FLIGHT_MAX: u32 = 1024;
+}
+
+/// A forward proxy for outbound connections: CONNECT for https, the absolute form for http.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OutboundProxy {
+    /// Host name or IP address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Value of `Proxy-Authorization`.
+    pub authorization: Option<String>,
+}
+
+impl std::fmt::Debug for OutboundProxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The authorization must not appear in logs.
+        f.debug_struct("OutboundProxy")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The response to a subrequest.
@@ -49,6 +84,8 @@ pub enum SubrequestFault {
     ConnectionLost,
     /// The time limit passed.
     Timeout,
+    /// Nothing was sent: too many subrequests are in flight, or the upstream has just failed.
+    Busy,
 }
 
 impl std::fmt::Display for SubrequestFault {
@@ -57,6 +94,7 @@ impl std::fmt::Display for SubrequestFault {
             SubrequestFault::NoEndpoint => "no endpoint available",
             SubrequestFault::ConnectionLost => "no answer",
             SubrequestFault::Timeout => "no answer in time",
+            SubrequestFault::Busy => "too many requests in flight",
         })
     }
 }

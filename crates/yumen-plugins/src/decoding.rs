@@ -47,6 +47,30 @@ impl ContentCoding {
         Ok(coding)
     }
 
+    /// Decodes the begin of a body that may be cut off, at most `bytes_max` bytes of content. A malformed rest is left
+    /// out.
+    pub(crate) fn decode_prefix(self, coded: &[u8], bytes_max: usize) -> Vec<u8> {
+        let mut content = Vec::new();
+        let bytes_max = bytes_max.min(expanded_bytes_max(coded.len())) as u64;
+        // An error leaves the content in front of it.
+        let _ = match self {
+            ContentCoding::Gzip => {
+                flate2::read::MultiGzDecoder::new(coded).take(bytes_max).read_to_end(&mut content)
+            }
+            ContentCoding::Deflate => {
+                flate2::read::ZlibDecoder::new(coded).take(bytes_max).read_to_end(&mut content)
+            }
+            ContentCoding::Brotli => {
+                brotli::Decompressor::new(coded, BUFFER_BYTES).take(bytes_max).read_to_end(&mut content)
+            }
+            ContentCoding::Zstd => ::zstd::Decoder::new(coded).and_then(|mut decoder| {
+                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+                decoder.take(bytes_max).read_to_end(&mut content)
+            }),
+        };
+        content
+    }
+
     /// Decodes at most `bytes_max` bytes of content. Malformed or truncated input and content larger than
     /// [`expanded_bytes_max`] are errors.
     pub(crate) fn decode(self, coded: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {

@@ -251,6 +251,9 @@ impl ForwardAuth {
             body: if is_post { ex.body.buffered.as_deref().unwrap_or_default().to_vec() } else { Vec::new() },
             keeps: self.config.keepalive,
             timeout_ms: self.config.timeout,
+            may_repeat: true,
+            response_bytes_max: SubrequestSpec::RESPONSE_BYTES_MAX,
+            in_flight_max: SubrequestSpec::IN_FLIGHT_MAX,
         }
     }
 

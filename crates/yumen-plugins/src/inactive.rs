@@ -49,24 +49,6 @@ const fn logger(name: &'static str, priority: i32) -> MissingPlugin {
 
 const LOG_METADATA: MemberTypes =
     &[("log_format", "object"), ("log_format_extra", "object"), ("max_pending_entries", "integer")];
-const FILE_METADATA: MemberTypes =
-    &[("log_format", "object"), ("log_format_extra", "object"), ("path", "string")];
-const LOGGLY_METADATA: MemberTypes = &[
-    ("log_format", "object"),
-    ("log_format_extra", "object"),
-    ("max_pending_entries", "integer"),
-    ("host", "string"),
-    ("port", "integer"),
-    ("protocol", "string"),
-    ("timeout", "integer"),
-];
-const DATADOG_METADATA: MemberTypes = &[
-    ("host", "string"),
-    ("port", "integer"),
-    ("namespace", "string"),
-    ("constant_tags", "array"),
-    ("max_pending_entries", "integer"),
-];
 const ERROR_LOG_METADATA: MemberTypes = &[
     ("tcp", "object"),
     ("skywalking", "object"),
@@ -136,13 +118,9 @@ pub const TABLE: &[MissingPlugin] = &[
     guard("body-transformer", 1080),
     login("cas-auth", 2597),
     with(WAF_METADATA, guard("chaitin-waf", 2700)),
-    logger("clickhouse-logger", 398),
-    guard("data-mask", 1500),
-    with(DATADOG_METADATA, harmless("datadog", 495)),
     login("dingtalk-auth", 2430),
     guard("dubbo-proxy", 507),
     guard("echo", 412),
-    logger("elasticsearch-logger", 413),
     with(ERROR_LOG_METADATA, harmless("error-log-logger", 1091)),
     with(ERROR_PAGE_METADATA, harmless("error-page", 450)),
     with(&[("ikey", "number"), ("skey", "string")], guard("example-plugin", 0)),
@@ -151,13 +129,11 @@ pub const TABLE: &[MissingPlugin] = &[
     guard("ext-plugin-post-resp", -4000),
     guard("ext-plugin-pre-req", 12000),
     login("feishu-auth", 2420),
-    with(FILE_METADATA, harmless("file-logger", 399)),
     harmless("gm", -43),
     logger("google-cloud-logging", 407),
     with(LIMIT_METADATA, guard("graphql-limit-count", 1004)),
     harmless("graphql-proxy-cache", 1009),
     guard("http-dubbo", 504),
-    logger("http-logger", 410),
     harmless("inspect", 200),
     held(JWE_CONSUMER, credentials("jwe-decrypt", 2509)),
     logger("kafka-logger", 403),
@@ -166,8 +142,6 @@ pub const TABLE: &[MissingPlugin] = &[
     held(LDAP_CONSUMER, credentials("ldap-auth", 2540)),
     held(LDAP_CONSUMER, credentials("ldap-auth-advanced", 2541)),
     harmless("log-rotate", 100),
-    with(LOGGLY_METADATA, harmless("loggly", 411)),
-    logger("loki-logger", 414),
     guard("mcp-bridge", 510),
     login("multi-auth", 2600),
     harmless("node-status", 1000),
@@ -186,15 +160,9 @@ pub const TABLE: &[MissingPlugin] = &[
     guard("serverless-post-function", -2000),
     guard("serverless-pre-function", 10000),
     harmless("skywalking", 12010),
-    logger("skywalking-logger", 408),
-    logger("sls-logger", 406),
-    logger("splunk-hec-logging", 409),
-    on(ServedTraffic::Both, logger("syslog", 401)),
-    logger("tcp-logger", 405),
     logger("tencent-cloud-cls", 397),
     guard("traffic-label", 967),
     on(ServedTraffic::Streams, guard("traffic-split", 966)),
-    logger("udp-logger", 400),
     credentials("wolf-rbac", 2555),
     guard("workflow", 1006),
     harmless("zipkin", 12011),

@@ -4,26 +4,34 @@
 
 use yumen_plugin::PluginKind;
 
+use logging::{LoggerMetadata, LoggerPlugin};
+
 pub mod adaptive_concurrency;
 mod api_breaker;
 mod auth;
 mod basic_auth;
 mod brotli;
+mod clickhouse_logger;
 mod client_control;
 mod compression;
 mod consumer_restriction;
 mod cors;
 mod csrf;
+mod data_mask;
+mod datadog;
 mod deadline;
 mod decoding;
 mod degraphql;
 mod edits;
+mod elasticsearch_logger;
 mod fault_injection;
+mod file_logger;
 mod forward_auth;
 mod grpc_transcode;
 mod grpc_web;
 mod gzip;
 mod hmac_auth;
+mod http_logger;
 pub mod inactive;
 mod ip_restriction;
 mod jwt_auth;
@@ -32,6 +40,10 @@ mod limit_conn;
 mod limit_count;
 mod limit_req;
 mod limits;
+mod log_time;
+mod logging;
+mod loggly;
+mod loki_logger;
 mod mocking;
 mod mqtt_proxy;
 mod pattern;
@@ -47,10 +59,17 @@ mod referer_restriction;
 mod request_id;
 mod request_validation;
 mod response_rewrite;
+mod sink_url;
+mod skywalking_logger;
+mod sls_logger;
+mod splunk_hec_logging;
+mod syslog;
 mod target_builder;
+mod tcp_logger;
 mod text;
 mod traffic_split;
 mod ua_restriction;
+mod udp_logger;
 mod uri_blocker;
 mod zstd;
 
@@ -71,24 +90,34 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<api_breaker::ApiBreaker>(),
     PluginKind::of_auth::<basic_auth::BasicAuth>(),
     PluginKind::of::<brotli::Brotli>(),
+    PluginKind::of::<LoggerPlugin<clickhouse_logger::ClickhouseLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<client_control::ClientControl>(),
     PluginKind::of::<consumer_restriction::ConsumerRestriction>(),
     PluginKind::of::<cors::Cors>().with_metadata::<cors::CorsMetadata>(),
     PluginKind::of::<csrf::Csrf>(),
+    PluginKind::of::<data_mask::DataMask>(),
+    PluginKind::of::<LoggerPlugin<datadog::DatadogLogger>>().with_metadata::<datadog::DatadogMetadata>(),
     PluginKind::of::<deadline::DeadlinePlugin>(),
     PluginKind::of::<degraphql::Degraphql>(),
+    PluginKind::of::<LoggerPlugin<elasticsearch_logger::ElasticsearchLogger>>()
+        .with_metadata::<LoggerMetadata>(),
     PluginKind::of::<fault_injection::FaultInjection>(),
+    PluginKind::of::<LoggerPlugin<file_logger::FileLogger>>()
+        .with_metadata::<file_logger::FileLoggerMetadata>(),
     PluginKind::of::<forward_auth::ForwardAuth>(),
     PluginKind::of::<grpc_transcode::GrpcTranscode>(),
     PluginKind::of::<grpc_web::GrpcWeb>(),
     PluginKind::of::<gzip::Gzip>(),
     PluginKind::of_auth::<hmac_auth::HmacAuth>(),
+    PluginKind::of::<LoggerPlugin<http_logger::HttpLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<ip_restriction::IpRestriction>(),
     PluginKind::of_auth::<jwt_auth::JwtAuth>(),
     PluginKind::of_auth::<key_auth::KeyAuth>(),
     PluginKind::of::<limit_conn::LimitConn>(),
     PluginKind::of::<limit_count::LimitCount>().with_metadata::<limit_count::LimitCountMetadata>(),
     PluginKind::of::<limit_req::LimitReq>(),
+    PluginKind::of::<LoggerPlugin<loggly::LogglyLogger>>().with_metadata::<loggly::LogglyMetadata>(),
+    PluginKind::of::<LoggerPlugin<loki_logger::LokiLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<mocking::Mocking>(),
     PluginKind::of::<mqtt_proxy::MqttProxy>(),
     PluginKind::of::<prometheus::Prometheus>().with_metadata::<prometheus::PrometheusMetadata>(),
@@ -102,8 +131,14 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<request_id::RequestId>(),
     PluginKind::of::<request_validation::RequestValidation>(),
     PluginKind::of::<response_rewrite::ResponseRewrite>(),
+    PluginKind::of::<LoggerPlugin<skywalking_logger::SkywalkingLogger>>().with_metadata::<LoggerMetadata>(),
+    PluginKind::of::<LoggerPlugin<sls_logger::SlsLogger>>().with_metadata::<LoggerMetadata>(),
+    PluginKind::of::<LoggerPlugin<splunk_hec_logging::SplunkHecLogging>>().with_metadata::<LoggerMetadata>(),
+    PluginKind::of::<LoggerPlugin<syslog::SyslogLogger>>().with_metadata::<LoggerMetadata>(),
+    PluginKind::of::<LoggerPlugin<tcp_logger::TcpLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<traffic_split::TrafficSplit>(),
     PluginKind::of::<ua_restriction::UaRestriction>(),
+    PluginKind::of::<LoggerPlugin<udp_logger::UdpLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<uri_blocker::UriBlocker>(),
     PluginKind::of::<zstd::Zstd>(),
 ];

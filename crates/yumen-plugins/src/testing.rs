@@ -13,11 +13,13 @@ use yumen_config::schema::InvalidSettings;
 use yumen_http::{HeadLimits, Method, ParsedHead, parse};
 use yumen_plugin::kind::NodeFacts;
 use yumen_plugin::plugin::LocalFuture;
+use yumen_plugin::sink::SinkReceiver;
 use yumen_plugin::{
     BodyChunk, Carry, ClientInfo, Consumer, ConsumerIdentity, ConsumerIndex, Exchange, ExchangeOutcome,
-    Fields, LocalResponse, Now, ObjectLookup, PhaseSet, Plugin, PluginBuildContext, PluginHost,
-    PluginRegistry, RequestHead, ResponseBodyPhase, ResponseHead, ResponseHeadPhase, RouteInfo,
-    SharedOutbound, Step, SubrequestFault, SubrequestResponse, SubrequestSpec, UpstreamRequestPhase,
+    Fields, LocalResponse, LogPreparation, Now, ObjectLookup, PhaseSet, Plugin, PluginBuildContext,
+    PluginHost, PluginRegistry, RequestHead, ResponseBodyPhase, ResponseHead, ResponseHeadPhase, RouteInfo,
+    SharedOutbound, SinkBatch, SinkHandle, SinkRegistry, SinkRequest, Step, SubrequestFault,
+    SubrequestResponse, SubrequestSpec, UpstreamRequestPhase,
 };
 
 /// A worker with a clock that only the test and sleeps move.
@@ -77,6 +79,11 @@ impl PluginHost for ManualHost {
         mixed ^ (mixed >> 31)
     }
 
+    fn fill_random(&self, out: &mut [u8]) {
+        // The same sequence in every test.
+        out.iter_mut().for_each(|byte| *byte = self.random() as u8);
+    }
+
     fn worker(&self) -> usize {
         0
     }
@@ -87,6 +94,14 @@ impl PluginHost for ManualHost {
 
     fn outbound(&self) -> Option<SharedOutbound> {
         self.outbound.clone()
+    }
+
+    fn append_entry(&self, sink: &SinkHandle, render: &mut dyn FnMut(&mut Vec<u8>)) {
+        let mut entry = Vec::new();
+        render(&mut entry);
+        if !entry.is_empty() {
+            sink.push(entry);
+        }
     }
 
     fn send_subrequest(
@@ -167,6 +182,11 @@ pub(crate) struct PluginBench {
     pub(crate) upstream_reply: String,
     /// Other objects of the configuration.
     pub(crate) objects: Option<Box<dyn ObjectLookup>>,
+    /// Sinks of loggers.
+    sinks: SinkRegistry,
+    receivers: RefCell<Vec<SinkReceiver>>,
+    /// The outcome of exchanges, beside their status.
+    pub(crate) outcome: ExchangeOutcome<'static>,
     registry: PluginRegistry,
 }
 
@@ -200,6 +220,9 @@ impl PluginBench {
             carry: Carry::default(),
             upstream_reply: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n".to_owned(),
             objects: None,
+            sinks: SinkRegistry::default(),
+            receivers: RefCell::default(),
+            outcome: ExchangeOutcome::default(),
             registry: PluginRegistry::new(crate::BUILTIN),
         }
     }
@@ -213,6 +236,8 @@ impl PluginBench {
             metadata: self.metadata.as_ref(),
             node: &self.node,
             objects: self.objects.as_deref(),
+            sinks: Some(&self.sinks),
+            nested: None,
         };
         registered.build(settings, &setup)
     }
@@ -282,6 +307,11 @@ impl PluginBench {
     pub(crate) fn run_all(&self, plugins: &[Arc<dyn Plugin>], request: &str) -> TestReply {
         let mut ex = self.exchange(request);
         let answer = self.admit(plugins, &mut ex, request);
+        let tap = ex.new_request_tap().map(|mut tap| {
+            tap.take(&read_request(request).1);
+            tap
+        });
+        ex.set_request_tap(tap);
         self.finish(plugins, ex, answer)
     }
 
@@ -339,7 +369,16 @@ impl PluginBench {
             }
             body = ex.code(whole(body));
         }
-        let outcome = ExchangeOutcome { status: head.status, ..ExchangeOutcome::default() };
+        ex.response.expose_fields(head.fields.clone());
+        let tap = ex.new_response_tap().map(|mut tap| {
+            tap.take(&body);
+            tap
+        });
+        ex.set_response_tap(tap);
+        let outcome = ExchangeOutcome { status: head.status, ..self.outcome };
+        for plugin in of(PhaseSet::PREPARE_LOG) {
+            plugin.prepare_log(&mut LogPreparation::new(&mut ex));
+        }
         of(PhaseSet::LOG).for_each(|plugin| plugin.log(&ex, &outcome));
         reply.status = head.status;
         reply.fields = lines(&head.fields);
@@ -347,6 +386,32 @@ impl PluginBench {
         reply.raw = body;
         reply.slept = self.host.slept.take();
         reply
+    }
+
+    /// The requests that senders would make of the entries since the last call.
+    pub(crate) fn sink_requests(&self) -> Vec<SinkRequest> {
+        let mut receivers = self.receivers.borrow_mut();
+        receivers.extend(self.sinks.take_new().iter().filter_map(|queue| queue.take_receiver()));
+        let mut requests = Vec::new();
+        for receiver in receivers.iter_mut() {
+            let mut chunks = Vec::new();
+            let mut cx = Context::from_waker(Waker::noop());
+            while let Poll::Ready(Some(chunk)) = receiver.poll_chunk(&mut cx) {
+                chunks.push(chunk);
+            }
+            let entries = chunks.len();
+            if entries > 0 {
+                let batch = SinkBatch { chunks: &chunks, entries, now: self.host.now() };
+                requests.extend(receiver.queue.encoder.requests(&batch));
+            }
+        }
+        requests
+    }
+
+    /// The bodies of [`PluginBench::sink_requests`].
+    pub(crate) fn sink_bodies(&self) -> Vec<String> {
+        let text = |request: SinkRequest| String::from_utf8(request.body.concat()).expect("UTF-8");
+        self.sink_requests().into_iter().map(text).collect()
     }
 
     fn upstream_answer(&self) -> (ResponseHead, Vec<u8>) {

@@ -323,12 +323,32 @@ fn every_plugin_has_a_dry_run_case() {
     exercised.extend(note_cases().iter().map(|case| case.plugin));
     let without_request_phase = [
         ("brotli", json!({})),
+        (
+            "clickhouse-logger",
+            json!({"endpoint_addr": "http://a", "user": "", "password": "", "database": "", "logtable": "t"}),
+        ),
+        ("data-mask", json!({})),
+        ("datadog", json!({})),
+        ("elasticsearch-logger", json!({"endpoint_addr": "http://a", "field": {"index": "i"}})),
+        ("file-logger", json!({"path": "/tmp/a"})),
         ("gzip", json!({})),
+        ("http-logger", json!({"uri": "http://a/"})),
+        ("loggly", json!({"customer_token": "t"})),
+        ("loki-logger", json!({"endpoint_addrs": ["http://a"]})),
         ("mqtt-proxy", json!({"protocol_name": "MQTT", "protocol_level": 4})),
         ("prometheus", json!({})),
         ("proxy-buffering", json!({})),
         ("proxy-control", json!({})),
         ("response-rewrite", json!({"body": "x"})),
+        ("skywalking-logger", json!({"endpoint_addr": "http://a"})),
+        (
+            "sls-logger",
+            json!({"host": "a", "port": 1, "project": "p", "logstore": "l", "access_key_id": "i", "access_key_secret": "s"}),
+        ),
+        ("splunk-hec-logging", json!({"endpoint": {"uri": "http://a/", "token": "t"}})),
+        ("syslog", json!({"host": "a", "port": 1})),
+        ("tcp-logger", json!({"host": "a", "port": 1})),
+        ("udp-logger", json!({"host": "a", "port": 1})),
         ("zstd", json!({})),
     ];
     let bench = bench();

@@ -66,6 +66,7 @@ fn measure(count: usize, is_rsa: bool) {
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(CertificateLoader::default()),
+        sinks: None,
     };
     let mut compiler = Compiler::new(Arc::new(PluginRegistry::new(&[])), Arc::new(Carry::default()), env);
     let changes = objects.iter().map(|(_, _, resource)| ConfigChange::Put(resource.clone())).collect();

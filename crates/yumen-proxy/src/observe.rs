@@ -14,18 +14,19 @@ mod explain;
 pub(crate) mod log_suppression;
 mod recent;
 mod sampler;
+pub(crate) mod sink_buffers;
 mod stopwatch;
 mod table;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-use yumen_plugin::ExchangeOutcome;
+use yumen_plugin::{ExchangeOutcome, PluginTiming};
 
 pub(crate) use explain::explain;
 pub use recent::RecentRequest;
 pub(crate) use sampler::RequestSampler;
-pub(crate) use stopwatch::{ExchangeStopwatch, PluginTiming};
+pub(crate) use stopwatch::ExchangeStopwatch;
 pub(crate) use table::{UsageRow, UsageTable, UsageTotals};
 
 /// The observations of one worker.

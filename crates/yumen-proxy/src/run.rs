@@ -86,6 +86,7 @@ pub fn worker(parts: WorkerParts, listeners: WorkerListeners) -> io::Result<()> 
         }
         // The drain starts once the listeners have accepted their last connections.
         worker.drain(&duty).await;
+        worker.plugin_services.sinks.flush();
         // Calls that plugins made at the end of the drain still get their replies.
         worker.plugin_services.redis.close().await;
     });

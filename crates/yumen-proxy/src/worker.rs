@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicU64;
 
 use tokio::sync::watch;
 use yumen_http::{Fields, RequestHead, ResponseHead};
+use yumen_plugin::TapBudget;
 use yumen_snapshot::Publisher;
 
 use crate::copy::CopyContext;
@@ -20,6 +21,7 @@ use crate::copy::tunnel_binding::TunnelBindings;
 use crate::observe::RequestSampler;
 use crate::observe::access_log::AccessLogBuffer;
 use crate::observe::counters::WorkerCounters;
+use crate::observe::sink_buffers::SinkBuffers;
 use crate::runtime::buffer::Buffers;
 use crate::runtime::clock;
 use crate::runtime::date::DateCache;
@@ -71,6 +73,10 @@ pub(crate) struct ExchangeRecorders {
 pub(crate) struct PluginServices {
     pub(crate) offload_queue: OffloadQueue,
     pub(crate) redis: Rc<yumen_redis::RedisClients>,
+    /// Entries of loggers.
+    pub(crate) sinks: SinkBuffers,
+    /// Bodies that are tapped for loggers.
+    pub(crate) tap_budget: TapBudget,
 }
 
 /// The parts from which a worker is built.
@@ -116,6 +122,8 @@ impl Worker {
             plugin_services: PluginServices {
                 offload_queue: OffloadQueue::default(),
                 redis: redis_clients(&timers, &counters),
+                sinks: SinkBuffers::default(),
+                tap_budget: TapBudget::default(),
             },
             date: DateCache::default(),
             snapshots: SnapshotPin::new(publisher, applied),

@@ -16,6 +16,7 @@ use yumen_snapshot::{Compiler, CompilerEnv, ConfigChange, UpstreamDefaults};
 
 fn compiler() -> Compiler {
     let env = CompilerEnv {
+        sinks: None,
         node: NodeFacts::default(),
         defaults: UpstreamDefaults::default(),
         path_parameters: true,

@@ -51,7 +51,7 @@ use std::sync::Arc;
 
 use yumen_base::Problem;
 use yumen_config::{InvalidSettings, Kind, Resource, RuleViolation};
-use yumen_plugin::{Carry, PluginRegistry};
+use yumen_plugin::{Carry, PluginRegistry, SinkRegistry};
 
 use crate::router::{RequestRules, Router};
 use crate::snapshot::Snapshot;
@@ -179,6 +179,12 @@ fn notation(problem: &Problem) -> Option<&'static str> {
 }
 
 impl Compiler {
+    /// The same compiler; its plugins write entries to these sinks.
+    pub fn with_sinks(mut self, sinks: Arc<SinkRegistry>) -> Compiler {
+        self.context.env.sinks = Some(sinks);
+        self
+    }
+
     /// The same compiler; its snapshots explain requests by these rules.
     pub fn with_request_rules(mut self, rules: RequestRules) -> Compiler {
         self.routes.table_mut().rules = rules;
@@ -210,7 +216,8 @@ impl Compiler {
     pub fn fresh(&self) -> Compiler {
         let CompileContext { registry, env, .. } = &self.context;
         // Trials must not change the state of the traffic: a policy test would count against real limits.
-        Compiler::new(registry.clone(), Arc::new(Carry::default()), env.clone())
+        let env = CompilerEnv { sinks: None, ..env.clone() };
+        Compiler::new(registry.clone(), Arc::new(Carry::default()), env)
     }
 
     /// Sets the texts that were in force when the predecessor process ended. An object of the next [`Compiler::apply`]

@@ -75,6 +75,10 @@ impl PluginHost for TestWorker {
         self.random.next()
     }
 
+    fn fill_random(&self, out: &mut [u8]) {
+        out.fill(4);
+    }
+
     fn worker(&self) -> usize {
         self.worker
     }
@@ -124,6 +128,7 @@ pub(crate) fn route(id: &str, matching: RouteMatching) -> Arc<Route> {
 /// A compiler with the built-in plugins; any text that does not start with `bad` is a certificate.
 pub(crate) fn compiler() -> Compiler {
     let env = CompilerEnv {
+        sinks: None,
         node: NodeFacts::default(),
         defaults: UpstreamDefaults::default(),
         path_parameters: true,

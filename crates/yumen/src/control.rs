@@ -89,6 +89,8 @@ pub(crate) enum ProblemSource {
     Kubernetes,
     /// Sockets of the configuration's listeners.
     Listeners,
+    /// Senders of log entries.
+    Sinks,
 }
 
 /// Handle of the control thread: message sender and exported state.

@@ -13,6 +13,7 @@ mod node;
 mod operators;
 mod process;
 mod run;
+mod senders;
 mod serving;
 mod tls;
 mod upgrade;

@@ -41,6 +41,7 @@ use crate::endpoints::discovery::ServiceLedger;
 use crate::endpoints::dns::DnsMetrics;
 use crate::node;
 use crate::process::{NodeInfo, memory};
+use crate::senders::LogSenders;
 use crate::serving::listener_supervisor::ListenerReport;
 use crate::serving::sockets::{InheritedSockets, SocketRole};
 use crate::serving::worker_threads::WorkersView;
@@ -64,6 +65,7 @@ pub(crate) struct OperatorContext {
     pub(crate) staples: Arc<StapleCache>,
     pub(crate) discovered: Arc<ServiceLedger>,
     pub(crate) listeners: ListenerReport,
+    pub(crate) senders: Arc<LogSenders>,
     /// Current duty of the process: serve, hand over, or end.
     pub(crate) duty: watch::Receiver<WorkerDuty>,
 }
@@ -452,6 +454,7 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
             context.cluster.clone(),
             context.expiry.clone(),
             context.staples.clone(),
+            context.senders.clone(),
             context.discovered.clone(),
             Arc::new(DnsMetrics),
             Arc::new(context.listeners.clone()),

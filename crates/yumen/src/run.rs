@@ -16,6 +16,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
+use yumen_plugin::Carry;
 use yumen_proxy::WorkerDuty;
 use yumen_store::etcd::AnnouncedNode;
 
@@ -29,6 +30,7 @@ use crate::operators::OperatorServers;
 use crate::process;
 use crate::process::service;
 use crate::process::signals::ProcessSignals;
+use crate::senders::LogSenders;
 use crate::serving::worker_threads::{WorkerThreads, listeners_by_worker};
 use crate::upgrade::{self, Predecessor, PredecessorSync, Successor};
 use bootstrap::GatewayBootstrap;
@@ -77,6 +79,7 @@ struct GatewayProcess {
     handed_over: UnboundedReceiver<u32>,
     /// Tasks that only one process of a node may run; aborted on handover.
     exclusive: Vec<AbortHandle>,
+    senders: Arc<LogSenders>,
 }
 
 fn start(launch: GatewayLaunch, successor: Option<&Successor>) -> anyhow::Result<GatewayProcess> {
@@ -113,9 +116,9 @@ fn start(launch: GatewayLaunch, successor: Option<&Successor>) -> anyhow::Result
     let context = config.operator_context(&workers, probes, cluster.clone(), report, worker_duty);
     runtime.spawn(supervisor.supervise(config.control.snapshots.clone()));
     let handover = config.handover(&services, received.sockets.handles.clone(), workers.view());
-    let ConfigRuntime { carry, tls, acme, control, source, handover_store, trial, .. } = config;
+    let ConfigRuntime { senders, carry, tls, acme, control, source, handover_store, trial, .. } = config;
     tls.tend(&runtime, &node, &control);
-    runtime.spawn(limit_watch::watch(yumen_plugins::limit_usage::metrics(&carry), control.clone()));
+    watch_plugins(&runtime, &carry, &senders, &control);
     let mut exclusive: Vec<AbortHandle> =
         // Only one process of a node may order certificates.
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
@@ -146,6 +149,7 @@ fn start(launch: GatewayLaunch, successor: Option<&Successor>) -> anyhow::Result
         predecessor,
         handed_over,
         exclusive,
+        senders,
     })
 }
 
@@ -163,6 +167,12 @@ fn watch_config(
         runtime.spawn(watch_source).abort_handle(),
         runtime.spawn(watch_tests(trial, source.store.clone(), control.clone())).abort_handle(),
     ]
+}
+
+/// Starts the tasks behind plugins: full counter tables, senders of log entries.
+fn watch_plugins(runtime: &Runtime, carry: &Carry, senders: &Arc<LogSenders>, control: &ControlHandle) {
+    runtime.spawn(limit_watch::watch(yumen_plugins::limit_usage::metrics(carry), control.clone()));
+    runtime.spawn(senders.clone().follow(control.snapshots.clone(), control.clone()));
 }
 
 /// Opens the upgrade socket and writes the pid file. Returns the path of the socket, if it is open.

@@ -174,6 +174,9 @@ pub(super) fn question(auth: &ExternalAuth, slot: u32, ex: &Exchange<'_>) -> Sub
         body,
         keeps: true,
         timeout_ms: auth.written.timeout_ms,
+        may_repeat: true,
+        response_bytes_max: SubrequestSpec::RESPONSE_BYTES_MAX,
+        in_flight_max: SubrequestSpec::IN_FLIGHT_MAX,
     }
 }
 

@@ -44,7 +44,8 @@ async fn all_plugins_are_described_for_the_editor() {
     assert_eq!(all["opa"].get("metadata_schema"), None);
     let streams = get("?all=true&subsystem=stream").await.json();
     assert_eq!(streams["mqtt-proxy"]["schema"]["required"], json!(["protocol_level"]));
-    assert_eq!(streams["syslog"]["inactive"], true);
+    assert_eq!(streams["traffic-split"]["inactive"], true);
+    assert_eq!(streams["syslog"]["schema"]["required"], json!(["host", "port"]));
     assert!(streams.get("cors").is_none() && all.get("mqtt-proxy").is_none());
     assert_eq!(get("/cors?all=true").await.json(), all);
 }

@@ -134,9 +134,9 @@ fn plugin_errors_use_the_words_of_apisix() {
             ),
         ),
         (
-            with_plugin("http-logger", json!({ "_meta": { "priorty": 1 } })),
+            with_plugin("rocketmq-logger", json!({ "_meta": { "priorty": 1 } })),
             err(
-                "http-logger",
+                "rocketmq-logger",
                 "property \"_meta\" validation failed: additional properties forbidden, found priorty",
             ),
         ),
@@ -472,6 +472,7 @@ fn compiler() -> Compiler {
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: load_certificate(),
+        sinks: None,
     };
     Compiler::new(state.registry, Arc::new(Carry::default()), env)
 }

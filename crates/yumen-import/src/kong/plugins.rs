@@ -344,9 +344,9 @@ fn translate(name: &str, mut job: PluginJob<'_>) -> Option<PluginConversion> {
         "file-log" => observe::file_log(&mut job),
         "zipkin" => observe::zipkin(&mut job),
         "opentelemetry" => observe::without_settings("opentelemetry", &mut job),
-        "datadog" => observe::without_settings("datadog", &mut job),
+        "datadog" => observe::datadog(&mut job),
         "syslog" => observe::without_settings("syslog", &mut job),
-        "loggly" => observe::without_settings("loggly", &mut job),
+        "loggly" => observe::loggly(&mut job),
         "grpc-web" => observe::without_settings("grpc-web", &mut job),
         _ => return None,
     };

@@ -81,6 +81,7 @@ fn compiled(resources: &[Resource]) -> CompileOutput {
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(|_: &str, _: &str| Ok(Arc::new(()) as Loaded)),
+        sinks: None,
     };
     let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
     let mut compiler = Compiler::new(registry, Arc::new(Carry::default()), env);

@@ -19,6 +19,7 @@ pub(crate) fn compile(resources: Vec<Resource>) -> CompileOutput {
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(|_: &str, _: &str| Ok(Arc::new(()) as Loaded)),
+        sinks: None,
     };
     let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
     Compiler::new(registry, Arc::new(Carry::default()), env).replace_all(resources, 1)

@@ -4,7 +4,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use yumen_http::RequestHead;
+use yumen_http::{Fields, RequestHead};
 
 use super::Exchange;
 use crate::{DeferredBody, ResponseCoding};
@@ -26,6 +26,11 @@ macro_rules! phase_view {
             /// [`Exchange::leave`].
             pub fn leave<T: 'static>(&mut self, note: T) {
                 self.ex.leave(note);
+            }
+
+            /// The values of type `T`, the latest first.
+            pub fn notes_mut<T: 'static>(&mut self) -> impl Iterator<Item = &mut T> {
+                self.ex.plugin_state.notes_mut()
             }
 
             /// [`Exchange::note_mut`].
@@ -65,6 +70,43 @@ phase_view! {
     ResponseBodyPhase
 }
 
+phase_view! {
+    /// An exchange that has ended, before the log phase: edits are seen by loggers and by the access log.
+    LogPreparation
+}
+
+impl LogPreparation<'_, '_> {
+    /// Replaces the tapped or buffered request body that loggers read.
+    pub fn replace_request_body(&mut self, body: Vec<u8>) {
+        match (&mut self.ex.body.buffered, &mut self.ex.plugin_state.taps) {
+            (buffered @ Some(_), _) => *buffered = Some(body.into()),
+            (None, Some(taps)) => {
+                if let Some(tap) = &mut taps.request {
+                    tap.set_bytes(body);
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Replaces the tapped response body that loggers read.
+    pub fn replace_response_body(&mut self, body: Vec<u8>) {
+        if let Some(tap) = self.ex.plugin_state.taps.as_mut().and_then(|taps| taps.response.as_mut()) {
+            tap.set_bytes(body);
+        }
+    }
+
+    /// The response fields that loggers read, if a plugin of the chain reads them.
+    pub fn sent_fields_mut(&mut self) -> Option<&mut Fields> {
+        self.ex.response.visible_fields_mut()
+    }
+
+    /// The request head that loggers read.
+    pub fn request_mut(&mut self) -> &mut RequestHead {
+        &mut self.ex.request
+    }
+}
+
 impl PrereadPhase<'_, '_> {
     /// Records the client identifier of an MQTT CONNECT packet; no effect on a request.
     pub fn set_mqtt_client_id(&mut self, client_id: &str) {
@@ -86,6 +128,11 @@ impl ResponseHeadPhase<'_, '_> {
     /// Without this call the body is forwarded unread.
     pub fn edit_body(&mut self) {
         self.ex.response.edit_body();
+    }
+
+    /// Has the begin of the response body copied for the log phase. The largest request wins.
+    pub fn tap_response_body(&mut self, bytes_max: usize) {
+        self.ex.tap_response_body(bytes_max);
     }
 
     /// Offers to code the body of the response. Between codings that the client prefers equally, the first

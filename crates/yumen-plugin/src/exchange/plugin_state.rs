@@ -2,7 +2,8 @@
 
 use std::any::Any;
 
-use crate::PluginInstance;
+use crate::tap::BodyTaps;
+use crate::{ExchangeTimeline, PluginInstance};
 
 /// State of plugins in one exchange.
 #[derive(Default)]
@@ -10,6 +11,11 @@ pub(crate) struct PluginState {
     notes: Vec<Box<dyn Any>>,
     /// Results of `_meta.filter`, one per plugin.
     filter_verdicts: Vec<(*const PluginInstance, bool)>,
+    /// Whether a plugin reads the timeline in the log phase.
+    pub(super) requires_timeline: bool,
+    pub(super) timeline: Option<Box<ExchangeTimeline>>,
+    /// Boxed, since few exchanges have taps.
+    pub(super) taps: Option<Box<BodyTaps>>,
 }
 
 impl PluginState {
@@ -19,6 +25,10 @@ impl PluginState {
 
     pub(super) fn notes<T: 'static>(&self) -> impl Iterator<Item = &T> {
         self.notes.iter().rev().filter_map(|note| note.downcast_ref())
+    }
+
+    pub(super) fn notes_mut<T: 'static>(&mut self) -> impl Iterator<Item = &mut T> {
+        self.notes.iter_mut().rev().filter_map(|note| note.downcast_mut())
     }
 
     pub(super) fn note_mut<T: 'static>(&mut self) -> Option<&mut T> {

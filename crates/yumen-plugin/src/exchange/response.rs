@@ -69,6 +69,11 @@ impl ExchangeResponse {
         self.visible_fields = Some(Box::new(fields));
     }
 
+    /// The exposed fields, if a plugin reads them.
+    pub(crate) fn visible_fields_mut(&mut self) -> Option<&mut Fields> {
+        self.visible_fields.as_deref_mut()
+    }
+
     /// The response fields that variables read: those that plugins added so far, in the response head phase
     /// those before the plugin runs, after it those that were sent.
     pub(crate) fn visible_fields(&self) -> &Fields {

@@ -22,7 +22,7 @@ impl ProcessVars {
     }
 
     /// Values of this process, once they are set.
-    pub(crate) fn current() -> Option<&'static ProcessVars> {
+    pub fn current() -> Option<&'static ProcessVars> {
         PROCESS.get()
     }
 }

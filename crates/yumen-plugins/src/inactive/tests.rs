@@ -27,11 +27,9 @@ const ON_STREAM_ROUTES: &str = "ip-restriction limit-conn mqtt-proxy prometheus 
 
 /// The only plugins that can be absent without granting access.
 const HARMLESS: &str = "
-    ai ai-cache ai-rag batch-requests clickhouse-logger datadog elasticsearch-logger error-log-logger
-    error-page exit-transformer file-logger gm google-cloud-logging graphql-proxy-cache http-logger inspect
-    kafka-logger lago log-rotate loggly loki-logger node-status ocsp-stapling opentelemetry proxy-cache
-    rocketmq-logger server-info skywalking skywalking-logger sls-logger splunk-hec-logging syslog tcp-logger
-    tencent-cloud-cls udp-logger zipkin
+    ai ai-cache ai-rag batch-requests error-log-logger error-page exit-transformer gm google-cloud-logging
+    graphql-proxy-cache inspect kafka-logger lago log-rotate node-status ocsp-stapling opentelemetry
+    proxy-cache rocketmq-logger server-info skywalking tencent-cloud-cls zipkin
 ";
 
 fn is_built(name: &str, serves: fn(ServedTraffic) -> bool) -> bool {

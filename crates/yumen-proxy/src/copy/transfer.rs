@@ -20,7 +20,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::task::coop;
 use yumen_http::{BodyError, Framing};
-use yumen_plugin::BodyChunk;
+use yumen_plugin::{BodyChunk, BodyTap};
 
 use crate::copy::body_edit::BodyEdit;
 use crate::copy::splice::SplicePath;
@@ -79,6 +79,8 @@ pub(crate) struct Transfer {
     drops_trailers: bool,
     splice: SplicePath,
     meter: TransferMeter,
+    /// Copies the begin of the body for loggers. Boxed, since few bodies are logged.
+    pub(crate) tap: Option<Box<BodyTap>>,
 }
 
 impl Transfer {
@@ -95,6 +97,7 @@ impl Transfer {
             drops_trailers: false,
             splice: SplicePath::default(),
             meter: TransferMeter::new(bytes_max),
+            tap: None,
         }
     }
 
@@ -110,6 +113,9 @@ impl Transfer {
         // The end of an empty body is yet to be sent, by the next poll.
         self.reopen();
         if !read.is_empty() {
+            if let Some(tap) = &mut self.tap {
+                tap.take(read);
+            }
             self.frame_data(read, self.decoder.is_done());
         }
     }
@@ -188,6 +194,9 @@ impl Transfer {
         let slice = self.decoder.decode(inbox).map_err(TransferFailure::Framing)?;
         let bytes = slice.data;
         self.meter.note_read(bytes)?;
+        if let Some(tap) = &mut self.tap {
+            tap.take(&inbox.bytes()[..bytes]);
+        }
         match edit {
             Some(edit) => self.filter_slice(inbox, slice, edit)?,
             None => {

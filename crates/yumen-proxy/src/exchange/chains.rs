@@ -151,6 +151,7 @@ impl<'s> ExchangeChains<'s> {
         let BodyPiece { mut chunk, last, pause, .. } = piece;
         let trailers = std::mem::take(&mut chunk.trailers);
         let broken = chunk.broken;
+        ex.tap_response_data(&chunk.data);
         Ok(BodyChunk { data: ex.code(chunk), last, pause, trailers, broken })
     }
 }

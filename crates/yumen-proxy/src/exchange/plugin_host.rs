@@ -8,10 +8,12 @@ use std::time::Duration;
 use yumen_base::Now;
 use yumen_plugin::plugin::LocalFuture;
 use yumen_plugin::{
-    Offload, OffloadJob, PluginHost, SharedOutbound, SubrequestFault, SubrequestResponse, SubrequestSpec,
+    Offload, OffloadJob, PluginHost, SharedOutbound, SinkHandle, SubrequestFault, SubrequestResponse,
+    SubrequestSpec, TapBudget,
 };
 
 use crate::observe::log_suppression::{SuppressionKey, should_log};
+use crate::observe::sink_buffers;
 use crate::runtime::clock;
 use crate::worker::Worker;
 
@@ -27,6 +29,11 @@ impl PluginHost for Worker {
 
     fn random(&self) -> u64 {
         Worker::random(self)
+    }
+
+    fn fill_random(&self, out: &mut [u8]) {
+        // The generator of AWS-LC fails only if the system has no entropy source, which ends TLS as well.
+        aws_lc_rs::rand::fill(out).expect("the system has a source of entropy");
     }
 
     fn worker(&self) -> usize {
@@ -70,5 +77,20 @@ impl PluginHost for Worker {
         subrequest: SubrequestSpec,
     ) -> Option<LocalFuture<'static, Result<SubrequestResponse, SubrequestFault>>> {
         Some(Box::pin(subrequest_task::run(self.shared()?, subrequest)))
+    }
+
+    fn tap_budget(&self) -> TapBudget {
+        self.plugin_services.tap_budget.clone()
+    }
+
+    fn append_entry(&self, sink: &SinkHandle, render: &mut dyn FnMut(&mut Vec<u8>)) {
+        if self.plugin_services.sinks.append(sink, render)
+            && let Some(worker) = self.shared()
+        {
+            tokio::task::spawn_local(async move {
+                worker.timers.clone().sleep(sink_buffers::FLUSH_AFTER_MS).await;
+                worker.plugin_services.sinks.flush();
+            });
+        }
     }
 }

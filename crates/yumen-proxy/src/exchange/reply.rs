@@ -73,6 +73,9 @@ pub(crate) async fn answer(
         false => None,
     };
     let is_edited = edited.is_some();
+    if !is_edited {
+        ex.tap_response_data(&response.body);
+    }
     let body = edited.map_or(response.body, Bytes::from);
     // Plugins may have changed the body, so only the length of the final body is valid.
     if is_edited || matches!(head.framing, Framing::Length(_)) {
@@ -226,6 +229,7 @@ pub(crate) async fn pass_on<'s>(
     if flow.grpc_status == Some(grpc::NO_STATUS) {
         flow.grpc_status = grpc_status.or_else(|| end_call(conn, ex, &download, result));
     }
+    ex.set_response_tap(download.tap.take());
     give_back(conn, upload, &mut download);
     if let Err(kind) = result {
         // The client detects an incomplete body by its missing end. With close framing a regular close would
@@ -304,7 +308,11 @@ fn begin<'s>(
         text.clear();
     }
     let ending = if upgrade { BodyEncoding::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
-    let download = Transfer::new(received, ending, text, 0);
+    let mut download = Transfer::new(received, ending, text, 0);
+    // A body that plugins edit is tapped behind them.
+    if !edits && !upgrade {
+        download.tap = ex.new_response_tap();
+    }
     Some(BegunResponse { download, outgoing, keeps, edits, drops_body })
 }
 

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use yumen_http::{Fields, Framing, HttpVersion, KnownField, RequestHead, parse};
-use yumen_plugin::{Exchange, ExchangeOutcome, Phase, PluginChain};
+use yumen_plugin::{Exchange, ExchangeOutcome, LogPreparation, Phase, PluginChain};
 
 use crate::debug::{self, DebugKey};
 use crate::exchange::chains::ExchangeChains;
@@ -104,7 +104,10 @@ async fn walk(
                 upload: RequestUpload::new(),
                 interim: InterimCount::default(),
             };
-            proxy(&mut proxied).await
+            let after = proxy(&mut proxied).await;
+            let tap = proxied.upload.transfer.tap.take();
+            ex.set_request_tap(tap);
+            after
         }
         Err(ExchangeStop::Respond(response)) => {
             reply::answer(conn, &mut ex, &chains, response, &mut flow).await
@@ -218,6 +221,7 @@ fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, f
     if !chains.are_empty() {
         ex.record_outcome(&outcome);
     }
+    chains.each(ex, Phase::PrepareLog, |plugin, ex| plugin.prepare_log(&mut LogPreparation::new(ex)));
     chains.each(ex, Phase::Log, |plugin, ex| plugin.log(ex, &outcome));
     if let Some(log) = worker.recorders.access_log.as_ref().filter(|_| !ex.response.is_unlogged) {
         let dropped = log.borrow_mut().write(ex, &outcome);

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use yumen_plugin::Exchange;
+use yumen_plugin::{AttemptTiming, Exchange, PluginTiming};
 
 use super::ExchangeStopwatch;
 
@@ -50,7 +50,7 @@ fn bounded(mut explanation: Value) -> String {
 }
 
 fn plugins(watch: &ExchangeStopwatch) -> Vec<Value> {
-    let describe = |ran: &super::PluginTiming| {
+    let describe = |ran: &PluginTiming| {
         let mut plugin = json!({
             "name": ran.name,
             "origin": ran.origin.as_deref(),
@@ -69,7 +69,7 @@ fn plugins(watch: &ExchangeStopwatch) -> Vec<Value> {
 }
 
 fn attempts(watch: &ExchangeStopwatch) -> Vec<Value> {
-    let describe = |tried: &super::stopwatch::AttemptTiming| {
+    let describe = |tried: &AttemptTiming| {
         let mut attempt = json!({
             "endpoint": tried.endpoint.to_string(),
             "head_ns": tried.head_ns,

@@ -7,7 +7,7 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
 
-use yumen_plugin::{Origin, Phase, PluginInstance};
+use yumen_plugin::{AttemptTiming, Phase, PluginInstance, PluginTiming};
 use yumen_snapshot::MatchExplanation;
 
 use super::RecentRequest;
@@ -18,30 +18,6 @@ use crate::runtime::clock;
 const RAN_MAX: usize = 128;
 /// Maximum number of attempts that are recorded per exchange.
 const ATTEMPTS_MAX: usize = 16;
-
-/// The time of a plugin in one phase.
-#[derive(Debug, Clone)]
-pub(crate) struct PluginTiming {
-    pub(crate) name: &'static str,
-    pub(crate) phase: Phase,
-    /// The object with the settings of the plugin; recorded for explanations only.
-    pub(crate) origin: Option<Origin>,
-    pub(crate) run_ns: u64,
-    pub(crate) wait_ns: u64,
-    pub(crate) answered: bool,
-}
-
-/// The times of one attempt.
-#[derive(Debug, Clone)]
-pub(crate) struct AttemptTiming {
-    pub(crate) endpoint: SocketAddr,
-    /// Time to connect; `None` for a pooled connection.
-    pub(crate) connect_ns: Option<u64>,
-    /// Time from the connection to the response head or the fault.
-    pub(crate) head_ns: u64,
-    /// The word of the fault; empty if the endpoint responded.
-    pub(crate) fault: &'static str,
-}
 
 /// The measurements of one exchange.
 pub(crate) struct ExchangeStopwatch {
@@ -121,7 +97,9 @@ impl ExchangeStopwatch {
             ran.wait_ns += wait_ns;
             ran.answered |= answered;
         } else if all.len() < RAN_MAX {
-            all.push(PluginTiming { name: instance.name, phase, origin, run_ns, wait_ns, answered });
+            let started_ns = self.total_ns().saturating_sub(run_ns + wait_ns);
+            let name = instance.name;
+            all.push(PluginTiming { name, phase, origin, started_ns, run_ns, wait_ns, answered });
         }
     }
 
@@ -172,8 +150,9 @@ impl ExchangeStopwatch {
     /// Records the end of an attempt.
     pub(crate) fn attempted(&self, endpoint: SocketAddr, fault: Option<Fault>) {
         let fault = fault.map_or("", |fault| fault.kind.facts().2);
-        let tried =
-            AttemptTiming { endpoint, connect_ns: self.connect_ns.take(), head_ns: self.split(), fault };
+        let (connect_ns, head_ns) = (self.connect_ns.take(), self.split());
+        let started_ns = self.total_ns().saturating_sub(connect_ns.unwrap_or(0) + head_ns);
+        let tried = AttemptTiming { endpoint, started_ns, connect_ns, head_ns, fault };
         let mut attempts = self.attempts.borrow_mut();
         if attempts.len() < ATTEMPTS_MAX {
             attempts.push(tried);

@@ -1,13 +1,13 @@
 use serde_json::json;
 use yumen_base::metric::{MetricSource, MetricValue as Number};
-use yumen_plugin::{ExchangeOutcome, Phase};
+use yumen_plugin::{ExchangeOutcome, Phase, PluginTiming};
 
-use super::{PluginTiming, RecentRequest, SampledExchange, WorkerObservations};
+use super::{RecentRequest, SampledExchange, WorkerObservations};
 use crate::observe::all_counters::AllCounters;
 use crate::observe::counters::WorkerCounters;
 
 fn ran(name: &'static str, phase: Phase, run_ns: u64, wait_ns: u64, answered: bool) -> PluginTiming {
-    PluginTiming { name, phase, origin: None, run_ns, wait_ns, answered }
+    PluginTiming { name, phase, origin: None, started_ns: 0, run_ns, wait_ns, answered }
 }
 
 fn recent(path: &str, at_unix_ms: u64) -> RecentRequest {

@@ -498,6 +498,7 @@ fn snapshot(random: &Random, calm: bool, http2: Http2, ledger: &Ledger) -> Arc<S
     let (resources, problems) = yumen_config::document::parse(&document, &|_| None);
     assert!(problems.is_empty(), "{document}\n{problems:?}");
     let env = CompilerEnv {
+        sinks: None,
         node: NodeFacts { workers: 1, tls_ports: Vec::new() },
         defaults: UpstreamDefaults { timeouts, keepalive },
         path_parameters: false,

@@ -72,6 +72,7 @@ impl ScopedTls {
             fetched: Arc::default(),
             variables: Arc::new(|_| None),
             load_certificate: Arc::new(CertificateLoader::default()),
+            sinks: None,
         };
         let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
         let compiler = Compiler::new(registry, Arc::new(Carry::default()), env);

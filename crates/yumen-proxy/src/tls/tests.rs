@@ -35,6 +35,7 @@ fn acceptor_for(names: &[&str]) -> DownstreamTlsAcceptor {
         fetched: Arc::default(),
         variables: Arc::new(|_| None),
         load_certificate: Arc::new(CertificateLoader::default()),
+        sinks: None,
     };
     let registry = Arc::new(PluginRegistry::new(yumen_plugins::BUILTIN));
     let mut compiler = Compiler::new(registry, Arc::new(Carry::default()), env);

@@ -22,8 +22,8 @@ use crate::upstream::attempt::{
 use crate::upstream::connection::{HeadRead, UpstreamConnection};
 use crate::upstream::target::EndpointTarget;
 
-/// The most bytes of a response body that are read, so that its connection can be reused.
-const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
+/// The most bytes of a discarded response body that are read, so that its connection can be reused.
+const DISCARDED_BYTES_MAX: usize = 1024 * 1024;
 
 /// A request of the gateway itself.
 pub(crate) struct Subrequest {
@@ -48,7 +48,7 @@ pub(crate) enum SubrequestError {
 /// A response body that was read.
 #[derive(Debug, Default)]
 pub(crate) struct ReadResponseBody {
-    /// `None` if the body is longer than [`RESPONSE_BYTES_MAX`].
+    /// `None` if the body is longer than the limit of its use.
     pub(crate) data: Option<Vec<u8>>,
     /// The lines of the trailers.
     pub(crate) trailers: Vec<u8>,
@@ -60,8 +60,21 @@ pub(crate) struct BrokenResponse;
 /// Whether a response body is collected or discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseBodyUse {
-    Collect,
+    /// A longer body is not returned.
+    Collect {
+        bytes_max: usize,
+    },
     Discard,
+}
+
+impl ResponseBodyUse {
+    /// The most bytes that are read.
+    fn bytes_max(self) -> usize {
+        match self {
+            ResponseBodyUse::Collect { bytes_max } => bytes_max,
+            ResponseBodyUse::Discard => DISCARDED_BYTES_MAX,
+        }
+    }
 }
 
 /// An attempt that got no response.
@@ -204,7 +217,7 @@ impl Attempt<'_, ResponseStarted> {
         let persists = head.persistent();
         let rest = BodyDecoder::from(connection.stream.incoming(head.framing));
         let mut body = ResponseBody { rest, body_use, data: Vec::new(), read_bytes: 0 };
-        while !body.rest.is_done() && body.read_bytes <= RESPONSE_BYTES_MAX {
+        while !body.rest.is_done() && body.read_bytes <= body_use.bytes_max() {
             poll_fn(|cx| body.poll_more(cx, client, connection)).await?;
         }
         connection.inbox.release(&client.buffers);
@@ -238,7 +251,7 @@ impl ResponseBody {
     ) -> Poll<Result<(), BrokenResponse>> {
         let UpstreamConnection { stream, inbox, .. } = connection;
         let piece = self.rest.decode(inbox).map_err(|_| BrokenResponse)?;
-        if self.body_use == ResponseBodyUse::Collect {
+        if self.body_use != ResponseBodyUse::Discard {
             self.data.extend_from_slice(&inbox.bytes()[..piece.data]);
         }
         self.read_bytes += piece.data;

@@ -18,6 +18,7 @@ use crate::settings::WorkerSettings;
 
 pub(crate) fn compiler() -> Compiler {
     let env = CompilerEnv {
+        sinks: None,
         node: NodeFacts::default(),
         defaults: UpstreamDefaults::default(),
         path_parameters: true,

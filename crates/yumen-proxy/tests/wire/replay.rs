@@ -143,6 +143,7 @@ fn compile(document: &str) -> Arc<yumen_snapshot::Snapshot> {
     let (resources, problems) = yumen_config::document::parse(document, &|_| None);
     assert!(problems.is_empty(), "{document}\n{problems:?}");
     let env = CompilerEnv {
+        sinks: None,
         node: NodeFacts { workers: 1, tls_ports: Vec::new() },
         defaults: UpstreamDefaults::default(),
         path_parameters: false,

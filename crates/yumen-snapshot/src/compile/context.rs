@@ -5,7 +5,7 @@ use std::sync::Arc;
 use yumen_base::Problem;
 use yumen_config::Kind;
 use yumen_plugin::kind::NodeFacts;
-use yumen_plugin::{Carry, MissingPlugins, PluginChain, PluginRegistry};
+use yumen_plugin::{Carry, MissingPlugins, PluginChain, PluginRegistry, SinkRegistry};
 
 use super::Compiler;
 use super::certificate::LoadCertificate;
@@ -64,6 +64,8 @@ pub struct CompilerEnv {
     pub variables: Variables,
     /// Loads certificates.
     pub load_certificate: LoadCertificate,
+    /// Sinks of log entries; `None` in trials, whose plugins write none.
+    pub sinks: Option<Arc<SinkRegistry>>,
 }
 
 /// The environment of a compiler, with values that many objects share.

@@ -190,6 +190,8 @@ impl PluginBuilder<'_> {
             metadata: self.staged.metadata.get(plugin),
             node: &self.context.env.node,
             objects: Some(&objects),
+            sinks: self.context.env.sinks.as_deref(),
+            nested: None,
         };
         let has_function = settings.pointer("/_meta/pre_function").is_some() && !is_disabled(&settings);
         let parsed = self.context.known_plugins().parse(plugin, settings, origin.owner, &setup);
@@ -217,6 +219,7 @@ impl PluginBuilder<'_> {
                 }));
                 built.entries.push(PluginEntry::On(Arc::new(PluginInstance {
                     phases: plugin.phases(),
+                    reads: reads | plugin.reads(),
                     plugin,
                     name: kind.name,
                     // `_meta.priority` replaces the priority of the plugin, as in APISIX.
@@ -225,7 +228,6 @@ impl PluginBuilder<'_> {
                     origin: origin.text.clone(),
                     is_auth: kind.role.is_auth(),
                     prefers_route: kind.prefers_route,
-                    reads,
                 })))
             }
         }

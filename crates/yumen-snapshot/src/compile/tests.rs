@@ -137,6 +137,7 @@ fn compiler_with(carry: Arc<Carry>) -> Compiler {
         yumen_plugin::PluginKind::of_auth::<Key>(),
     ];
     let env = CompilerEnv {
+        sinks: None,
         node: NodeFacts::default(),
         defaults: UpstreamDefaults::default(),
         path_parameters: true,

@@ -122,6 +122,8 @@ impl ObjectValidator<'_> {
                 metadata: None,
                 node: &node,
                 objects: None,
+                sinks: None,
+                nested: None,
             };
             if let Err(flaw) = known.parse(&name, settings, side, &setup) {
                 return Err(ObjectError::Plugin { name, flaw });

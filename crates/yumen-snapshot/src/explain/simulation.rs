@@ -93,7 +93,8 @@ impl<'w, 's> RequestSimulation<'w, 's> {
             self.note(instance, PhaseSet::PREREAD, decision, None);
         }
         for instance in chain.log() {
-            self.note(instance, PhaseSet::LOG, PluginDecision::Later, None);
+            let says = self.log_note(instance);
+            self.note(instance, PhaseSet::LOG, PluginDecision::Later, says);
         }
     }
 
@@ -105,7 +106,8 @@ impl<'w, 's> RequestSimulation<'w, 's> {
             route.iter().filter(|one| one.phases.has(PhaseSet::UPSTREAM_REQUEST)).cloned().collect();
         self.run(&upstream, PhaseSet::UPSTREAM_REQUEST);
         for instance in self.rules.all().iter().chain(&route) {
-            let later = [PhaseSet::RESPONSE_HEAD, PhaseSet::RESPONSE_BODY, PhaseSet::LOG];
+            let later =
+                [PhaseSet::RESPONSE_HEAD, PhaseSet::RESPONSE_BODY, PhaseSet::PREPARE_LOG, PhaseSet::LOG];
             // One line per plugin suffices, at its first phase of the response.
             if let Some(phase) = later.into_iter().find(|phase| instance.phases.has(*phase)) {
                 let decision = if self.yields_to_route(instance) {
@@ -113,8 +115,20 @@ impl<'w, 's> RequestSimulation<'w, 's> {
                 } else {
                     PluginDecision::Later
                 };
-                self.note(instance, phase, decision, None);
+                let says = self.log_note(instance);
+                self.note(instance, phase, decision, says);
             }
+        }
+    }
+
+    /// The remark of a plugin about its log phase, such as the sink of a logger.
+    fn log_note(&mut self, instance: &PluginInstance) -> Option<String> {
+        if !instance.phases.has(PhaseSet::LOG) {
+            return None;
+        }
+        match instance.plugin.dry_run(PhaseSet::LOG, self.ex) {
+            DryRunResult::Note(note) => Some(note.into_owned()),
+            _ => None,
         }
     }
 
@@ -276,6 +290,7 @@ fn phase_name(phase: PhaseSet) -> &'static str {
         PhaseSet::UPSTREAM_REQUEST => "upstream_request",
         PhaseSet::RESPONSE_HEAD => "response_head",
         PhaseSet::RESPONSE_BODY => "response_body",
+        PhaseSet::PREPARE_LOG => "prepare_log",
         _ => "log",
     }
 }

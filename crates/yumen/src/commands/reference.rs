@@ -207,6 +207,7 @@ fn families() -> Vec<MetricFamily> {
     yumen_plugins::limit_usage::example().gather(&mut families);
     families.extend(yumen_proxy::protection::example());
     crate::control::describe(&mut families);
+    crate::senders::describe(&mut families);
     crate::tls::describe(&mut families);
     crate::config::origin::describe(&mut families);
     crate::process::NodeInfo.gather(&mut families);

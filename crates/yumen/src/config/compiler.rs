@@ -45,6 +45,7 @@ pub(crate) fn new(
         fetched: crate::tls::fetched(node),
         variables: Arc::new(environment),
         load_certificate: loader,
+        sinks: None,
     };
     let rules = RequestRules {
         paths: crate::node::path_policy(&node.router),

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use yumen_base::Problem;
 use yumen_config::NodeConfig;
 use yumen_config::node::StoreKind;
-use yumen_plugin::Carry;
+use yumen_plugin::{Carry, SinkRegistry};
 use yumen_proxy::probe::ProbeCounters;
 use yumen_proxy::{ListenerProtocol, WorkerDuty};
 use yumen_snapshot::Publisher;
@@ -31,6 +31,7 @@ use crate::endpoints::dns::{self, HostNames};
 use crate::endpoints::inputs::KnownInputs;
 use crate::endpoints::sources::InputSources;
 use crate::operators::{OperatorContext, OperatorSockets};
+use crate::senders::LogSenders;
 use crate::serving::listener_supervisor::{ListenerReport, ListenerServices};
 use crate::serving::listeners::BoundListeners;
 use crate::serving::sockets::SocketHandles;
@@ -40,6 +41,8 @@ use crate::upgrade::{HandoverState, Successor};
 
 /// Control thread, store and background tasks, once the first configuration is published.
 pub(super) struct ConfigRuntime {
+    /// Senders of log entries.
+    pub(super) senders: Arc<LogSenders>,
     pub(super) carry: Arc<Carry>,
     pub(super) publisher: Arc<Publisher>,
     pub(super) tls: TlsServices,
@@ -62,8 +65,10 @@ impl ConfigRuntime {
         received.start.check(&node.store)?;
         let (carry, publisher) = (Arc::new(Carry::default()), Arc::new(Publisher::default()));
         let mut tls = TlsServices::new(node, &received.ticket_keys, &received.staples)?;
+        let sinks = Arc::<SinkRegistry>::default();
         let compiler =
-            compiler::new(&listeners.actual(node), bootstrap.worker_count, carry.clone(), tls.loader.clone());
+            compiler::new(&listeners.actual(node), bootstrap.worker_count, carry.clone(), tls.loader.clone())
+                .with_sinks(sinks.clone());
         let trial = Arc::new(TrialCompiler::new(&compiler));
         let versions = Arc::new(LastGoodVersions::default());
         // A revision counts as applied only when the predecessor has published it as well (decision 20).
@@ -113,7 +118,19 @@ impl ConfigRuntime {
         // Before serving: clients reject must-staple certificates without one (decision 32).
         tls.staple_known();
         let handover_store = source.handover_store();
-        Ok(ConfigRuntime { carry, publisher, tls, acme, trial, control, source, handover_store, inputs })
+        let senders = LogSenders::new(sinks);
+        Ok(ConfigRuntime {
+            senders,
+            carry,
+            publisher,
+            tls,
+            acme,
+            trial,
+            control,
+            source,
+            handover_store,
+            inputs,
+        })
     }
 
     /// Reports the result of the compilation to the predecessor, if there is one.
@@ -204,6 +221,7 @@ impl ConfigRuntime {
             expiry: self.tls.expiry.clone(),
             staples: self.tls.staples.clone(),
             listeners,
+            senders: self.senders.clone(),
             duty,
         }
     }

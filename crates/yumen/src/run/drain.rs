@@ -65,6 +65,8 @@ impl GatewayProcess {
         self.announced.take().into_iter().for_each(leave);
         // The process ends with its last connection or at the limit.
         self.workers.join();
+        // The workers have handed over their entries.
+        self.senders.finish(&self.runtime);
         self.predecessor.finish();
         match successor {
             Some(_) => self.runtime.block_on(self.operators.join()),

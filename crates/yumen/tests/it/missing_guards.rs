@@ -39,7 +39,7 @@ fn routes_behind_a_missing_guard_are_closed_in_every_object_it_may_stand_in() {
             route(&upstream, "consumer", json!({ "key-auth": {} })),
             route(&upstream, "login", json!({ "openid-connect": { "client_id": "a" } })),
             route(&upstream, "lua", json!({ "serverless-pre-function": { "functions": [] } })),
-            route(&upstream, "logged", json!({ "http-logger": { "uri": "http://127.0.0.1:1" } })),
+            route(&upstream, "logged", json!({ "rocketmq-logger": { "topic": "t" } })),
         ],
     });
     let gateway = Gateway::start(&document);
@@ -152,7 +152,7 @@ fn a_node_runs_without_a_guard_that_its_settings_name() {
 fn a_stream_route_with_a_missing_guard_closes_its_connections() {
     let server = l4::named("hello");
     let stream = |plugins: Value| json!({ "stream_routes": [{ "id": "1", "plugins": plugins, "upstream": l4::nodes(&[server]) }] });
-    let (gateway, ports) = l4::start(l4::TCP, &stream(json!({ "syslog": {} })));
+    let (gateway, ports) = l4::start(l4::TCP, &stream(json!({})));
     assert_eq!(l4::first(&mut l4::connect(ports[0])), "hello");
     gateway.apply(&stream(json!({ "traffic-split": { "rules": [] } })));
     assert_eq!(l4::rest(&mut l4::connect(ports[0])), b"");

@@ -103,6 +103,45 @@ pub(super) fn file_log(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     super::one("file-logger", json!({ "path": job.text("path").unwrap_or_default() }))
 }
 
+pub(super) fn loggly(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    job.skip("custom_fields_by_lua", Value::Null, "Lua is not run");
+    let mut out = json!({ "customer_token": job.text("key").unwrap_or_default(), "tags": ["kong"] });
+    let tags = job.texts("tags");
+    if !tags.is_empty() {
+        out["tags"] = json!(tags);
+    }
+    if let Some(severity) = job.text("successful_severity") {
+        // The plugin of APISIX spells this severity so.
+        let severity = if severity == "emerg" { "emegr" } else { &severity };
+        out["severity"] = json!(severity);
+    }
+    job.skip("log_level", json!("info"), "all requests are logged");
+    for field in ["client_errors_severity", "server_errors_severity"] {
+        job.skip(field, json!("info"), "severity_map has the severities of single statuses");
+    }
+    for (field, default) in
+        [("host", json!("logs-01.loggly.com")), ("port", json!(514)), ("timeout", json!(10_000))]
+    {
+        job.skip(field, default, "set it in the metadata of the plugin loggly");
+    }
+    super::one("loggly", out)
+}
+
+pub(super) fn datadog(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    for (field, default) in [("host", json!("localhost")), ("port", json!(8125))] {
+        job.skip(field, default, "set it in the metadata of the plugin datadog");
+    }
+    job.skip("prefix", json!("apisix"), "set namespace in the metadata of the plugin datadog");
+    for field in ["service_name_tag", "status_tag", "consumer_tag", "metrics"] {
+        job.skip(field, Value::Null, "metrics and tags are those of the plugin here");
+    }
+    for field in ["retry_count", "queue_size", "flush_timeout", "queue"] {
+        job.skip(field, Value::Null, "the queue has other settings here");
+    }
+    job.different("", "metrics have the names of the plugin here", "dashboards have to be changed");
+    super::one("datadog", json!({}))
+}
+
 pub(super) fn zipkin(job: &mut PluginJob<'_>) -> ConvertedPlugins {
     let mut out = json!({
         "endpoint": job.text("http_endpoint").unwrap_or_default(),

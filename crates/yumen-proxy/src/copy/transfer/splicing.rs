@@ -31,7 +31,8 @@ impl Transfer {
             self.decoder,
             BodyDecoder::Length(left) if left >= SPLICED_BYTES_MIN || self.splice.holds_bytes()
         );
-        is_long && self.frame.encoding() == BodyEncoding::Known && edit.is_none()
+        let needs_bytes = self.tap.as_ref().is_some_and(|tap| !tap.is_full());
+        is_long && self.frame.encoding() == BodyEncoding::Known && edit.is_none() && !needs_bytes
     }
 
     /// Splices the rest of the body, whose frame is flushed; ready with false if the rest must be copied.

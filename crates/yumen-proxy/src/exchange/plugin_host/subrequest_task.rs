@@ -41,8 +41,7 @@ pub(super) async fn run(
     let subrequest = Subrequest {
         upstream: upstream.clone(),
         method: spec.method,
-        // Plugins send subrequests for their response only, so a repetition is harmless.
-        may_repeat: true,
+        may_repeat: spec.may_repeat,
         head,
         body: spec.body,
     };
@@ -58,7 +57,8 @@ pub(super) async fn run(
         fields: std::mem::take(&mut head.fields),
         ..SubrequestResponse::default()
     };
-    let reading = attempt.read_body(client, &upstream.keepalive, ResponseBodyUse::Collect);
+    let body_use = ResponseBodyUse::Collect { bytes_max: spec.response_bytes_max };
+    let reading = attempt.read_body(client, &upstream.keepalive, body_use);
     match until(&timer, pin!(reading)).await {
         Some(Ok(read)) => (answer.body, answer.trailers) = (read.data, read.trailers),
         // The response head may suffice for the plugin.

@@ -18,6 +18,10 @@ impl PluginHost for NoHost {
         4
     }
 
+    fn fill_random(&self, out: &mut [u8]) {
+        out.fill(4);
+    }
+
     fn worker(&self) -> usize {
         0
     }

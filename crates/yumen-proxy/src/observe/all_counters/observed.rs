@@ -8,9 +8,7 @@ use yumen_plugin::ExchangeOutcome;
 
 use super::AllCounters;
 use crate::observe::counters::WorkerCounters;
-use crate::observe::{
-    PluginTiming, RecentRequest, SampledExchange, UsageRow, UsageTable, UsageTables, UsageTotals,
-};
+use crate::observe::{RecentRequest, SampledExchange, UsageRow, UsageTable, UsageTables, UsageTotals};
 
 impl AllCounters {
     /// Document of `yumen top`, cumulative since the start; a reader takes differences. Numbers outside
@@ -131,10 +129,11 @@ fn usage(usage: &UsageTotals) -> Value {
 /// Counters with one request in every family, from which the metrics reference takes the labels.
 pub(super) fn example() -> AllCounters {
     let counters = WorkerCounters::default();
-    let ran = PluginTiming {
+    let ran = yumen_plugin::PluginTiming {
         name: "key-auth",
         phase: yumen_plugin::Phase::Rewrite,
         origin: None,
+        started_ns: 0,
         run_ns: 1_000,
         wait_ns: 0,
         answered: false,

@@ -1,0 +1,64 @@
+//! Connections of sinks, and the failures of sending.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsConnector;
+use yumen_plugin::SinkTls;
+
+use crate::tls::TlsClients;
+
+/// The reason why a request was not taken.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum SendFault {
+    /// The request may be repeated.
+    Failed(String),
+    /// The request can never be sent.
+    Refused(String),
+}
+
+/// A plain or TLS connection.
+pub(crate) trait SinkStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> SinkStream for T {}
+
+/// Opens connections of all sinks, a bounded number at a time.
+#[derive(Clone)]
+pub(crate) struct SinkConnector {
+    pub(crate) tls: Arc<TlsClients>,
+    pub(crate) connects: Arc<Semaphore>,
+}
+
+impl SinkConnector {
+    /// Connects to a server within the time limit.
+    pub(crate) async fn connect(
+        &self,
+        host: &str,
+        port: u16,
+        tls: Option<&SinkTls>,
+        timeout: Duration,
+    ) -> Result<Box<dyn SinkStream>, SendFault> {
+        let address = format!("{host}:{port}");
+        let failed = |why: String| SendFault::Failed(format!("failed to connect to {address}: {why}"));
+        let connecting = async {
+            // Never closed.
+            let _permit = self.connects.acquire().await;
+            let tcp = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+            // Batches are written whole.
+            let _ = tcp.set_nodelay(true);
+            let Some(settings) = tls else { return Ok(Box::new(tcp) as Box<dyn SinkStream>) };
+            let connector = TlsConnector::from(self.tls.get(settings)?);
+            let name = settings.server_name.clone().unwrap_or_else(|| host.to_owned());
+            let name = rustls::pki_types::ServerName::try_from(name).map_err(|error| error.to_string())?;
+            let stream = connector.connect(name, tcp).await.map_err(|error| error.to_string())?;
+            Ok::<_, String>(Box::new(stream) as Box<dyn SinkStream>)
+        };
+        match tokio::time::timeout(timeout, connecting).await {
+            Ok(connected) => connected.map_err(failed),
+            Err(_) => Err(failed("timeout".to_owned())),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The transport of a sink, chosen by its address.
+
+use yumen_plugin::{SinkAddress, SinkReply, SinkRequest};
+
+use crate::connector::{SendFault, SinkConnector};
+use crate::file_sink::FileSink;
+use crate::http_sink::HttpSink;
+use crate::stream_sink::{TcpSink, UdpSink};
+
+/// The transport of one sink.
+pub(crate) enum SinkTransport {
+    Http(HttpSink),
+    Tcp(TcpSink),
+    Udp(UdpSink),
+    File(FileSink),
+}
+
+impl SinkTransport {
+    /// The transport for an address; connects when it is used.
+    pub(crate) fn new(address: &SinkAddress, connector: SinkConnector) -> SinkTransport {
+        match address.clone() {
+            SinkAddress::Http { endpoints, tls, timeout_ms, idle_ms } => {
+                SinkTransport::Http(HttpSink::new(&endpoints, tls, timeout_ms, idle_ms, connector))
+            }
+            SinkAddress::Tcp { host, port, tls, timeout_ms, idle_ms } => {
+                SinkTransport::Tcp(TcpSink::new(host, port, tls, timeout_ms, idle_ms, connector))
+            }
+            SinkAddress::Udp { host, port } => SinkTransport::Udp(UdpSink::new(host, port)),
+            SinkAddress::File { path } => SinkTransport::File(FileSink::new(path)),
+        }
+    }
+
+    /// Sends one request. Transports without responses return status 200.
+    pub(crate) async fn send(&mut self, request: &SinkRequest) -> Result<SinkReply, SendFault> {
+        let ok = SinkReply { status: 200, ..SinkReply::default() };
+        match self {
+            SinkTransport::Http(http) => http.send(request).await,
+            SinkTransport::Tcp(tcp) => tcp.send(request).await.map(|()| ok),
+            SinkTransport::Udp(udp) => udp.send(request).await.map(|()| ok),
+            SinkTransport::File(file) => file.send(request).await.map(|()| ok),
+        }
+    }
+}
