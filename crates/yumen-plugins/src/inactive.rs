@@ -91,7 +91,6 @@ const fn on(serves: ServedTraffic, plugin: MissingPlugin) -> MissingPlugin {
 
 /// The table, sorted by name.
 pub const TABLE: &[MissingPlugin] = &[
-    guard("acl", 2410),
     harmless("ai", 22900),
     guard("ai-aliyun-content-moderation", 1029),
     guard("ai-aws-content-moderation", 1031),
@@ -105,7 +104,6 @@ pub const TABLE: &[MissingPlugin] = &[
     harmless("ai-rag", 1060),
     guard("ai-rate-limiting", 1030),
     guard("ai-request-rewrite", 1073),
-    guard("attach-consumer-label", 2399),
     with(&[("model", "string"), ("policy", "string")], guard("authz-casbin", 2560)),
     login("authz-casdoor", 2559),
     login("authz-keycloak", 2000),

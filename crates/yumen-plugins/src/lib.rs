@@ -6,8 +6,10 @@ use yumen_plugin::PluginKind;
 
 use logging::{LoggerMetadata, LoggerPlugin};
 
+mod acl;
 pub mod adaptive_concurrency;
 mod api_breaker;
+mod attach_consumer_label;
 mod auth;
 mod basic_auth;
 mod brotli;
@@ -86,8 +88,10 @@ pub const MODEL: &str = "APISIX/3.18.0";
 
 /// All built-in plugins.
 pub const BUILTIN: &[PluginKind] = &[
+    PluginKind::of::<acl::AclPlugin>(),
     PluginKind::of::<adaptive_concurrency::AdaptiveConcurrency>(),
     PluginKind::of::<api_breaker::ApiBreaker>(),
+    PluginKind::of::<attach_consumer_label::AttachConsumerLabel>(),
     PluginKind::of_auth::<basic_auth::BasicAuth>(),
     PluginKind::of::<brotli::Brotli>(),
     PluginKind::of::<LoggerPlugin<clickhouse_logger::ClickhouseLogger>>().with_metadata::<LoggerMetadata>(),

@@ -266,6 +266,19 @@ impl PluginBench {
         consumer
     }
 
+    /// Adds a consumer with labels, without credentials.
+    pub(crate) fn add_labelled_consumer(&mut self, username: &str, labels: &[(&str, &str)]) {
+        let labels = labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        self.consumers.insert(Arc::new(Consumer {
+            username: username.into(),
+            group_id: None,
+            custom_id: None,
+            labels,
+            plugins: Box::default(),
+            switched_off: Box::default(),
+        }));
+    }
+
     /// Adds credentials of an authentication plugin to a consumer, as a credential object if `credential_id`
     /// is set.
     pub(crate) fn add_key(

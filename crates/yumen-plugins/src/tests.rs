@@ -101,6 +101,7 @@ fn authentication_cases() -> Vec<DryRunCase> {
     add("hmac-auth", json!({}), &["GET /a HTTP/1.1"]);
     add("jwt-auth", json!({"hide_credentials": true}), &["GET /a HTTP/1.1", "GET /a?jwt=x HTTP/1.1"]);
     add("consumer-restriction", json!({"whitelist": ["alice"]}), &["GET /a HTTP/1.1"]);
+    add("acl", json!({"allow_labels": {"team": ["a"]}}), &["GET /a HTTP/1.1"]);
     add("consumer-restriction", json!({"type": "route_id", "whitelist": ["1"]}), &["GET /a HTTP/1.1"]);
     cases
 }
@@ -322,6 +323,7 @@ fn every_plugin_has_a_dry_run_case() {
     exercised.extend(limit_cases().iter().map(|case| case.plugin));
     exercised.extend(note_cases().iter().map(|case| case.plugin));
     let without_request_phase = [
+        ("attach-consumer-label", json!({"headers": {"X-Team": "$team"}})),
         ("brotli", json!({})),
         (
             "clickhouse-logger",

@@ -1,8 +1,7 @@
 //! Names of plugins in other gateways and in everyday language, with the plugins that do the same here.
 
 /// Pairs of a name, in lower case with dashes, and a plugin.
-const COUNTERPARTS: [(&str, &str); 32] = [
-    ("acl", "consumer-restriction"),
+const COUNTERPARTS: [(&str, &str); 31] = [
     ("basic-authentication", "basic-auth"),
     ("bot-detection", "ua-restriction"),
     ("circuit-breaker", "api-breaker"),
