@@ -82,8 +82,6 @@ const TRACE_METADATA: MemberTypes = &[
 ];
 const WAF_METADATA: MemberTypes = &[("nodes", "array"), ("mode", "string"), ("config", "object")];
 const LDAP_CONSUMER: MemberTypes = &[("user_dn", "string")];
-const JWE_CONSUMER: MemberTypes =
-    &[("key", "string"), ("secret", "string"), ("is_base64_encoded", "boolean")];
 
 const fn on(serves: ServedTraffic, plugin: MissingPlugin) -> MissingPlugin {
     MissingPlugin { serves, ..plugin }
@@ -133,7 +131,6 @@ pub const TABLE: &[MissingPlugin] = &[
     harmless("graphql-proxy-cache", 1009),
     guard("http-dubbo", 504),
     harmless("inspect", 200),
-    held(JWE_CONSUMER, credentials("jwe-decrypt", 2509)),
     logger("kafka-logger", 403),
     guard("kafka-proxy", 508),
     with(&[("max_pending_entries", "integer")], harmless("lago", 415)),

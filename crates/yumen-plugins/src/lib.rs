@@ -36,6 +36,7 @@ mod hmac_auth;
 mod http_logger;
 pub mod inactive;
 mod ip_restriction;
+mod jwe_decrypt;
 mod jwt_auth;
 mod key_auth;
 mod limit_conn;
@@ -115,6 +116,7 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of_auth::<hmac_auth::HmacAuth>(),
     PluginKind::of::<LoggerPlugin<http_logger::HttpLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<ip_restriction::IpRestriction>(),
+    PluginKind::of_auth::<jwe_decrypt::JweDecrypt>(),
     PluginKind::of_auth::<jwt_auth::JwtAuth>(),
     PluginKind::of_auth::<key_auth::KeyAuth>(),
     PluginKind::of::<limit_conn::LimitConn>(),

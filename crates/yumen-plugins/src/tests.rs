@@ -101,6 +101,11 @@ fn authentication_cases() -> Vec<DryRunCase> {
     add("hmac-auth", json!({}), &["GET /a HTTP/1.1"]);
     add("jwt-auth", json!({"hide_credentials": true}), &["GET /a HTTP/1.1", "GET /a?jwt=x HTTP/1.1"]);
     add("consumer-restriction", json!({"whitelist": ["alice"]}), &["GET /a HTTP/1.1"]);
+    add(
+        "jwe-decrypt",
+        json!({"header": "Authorization", "forward_header": "Authorization"}),
+        &["GET /a HTTP/1.1", "GET /a HTTP/1.1\nAuthorization: a.b"],
+    );
     add("acl", json!({"allow_labels": {"team": ["a"]}}), &["GET /a HTTP/1.1"]);
     add("consumer-restriction", json!({"type": "route_id", "whitelist": ["1"]}), &["GET /a HTTP/1.1"]);
     cases
