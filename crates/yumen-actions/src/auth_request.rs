@@ -140,6 +140,9 @@ impl AuthRequest {
             body: Vec::new(),
             keeps: true,
             timeout_ms: self.timeout_ms,
+            may_repeat: true,
+            response_bytes_max: SubrequestSpec::RESPONSE_BYTES_MAX,
+            in_flight_max: SubrequestSpec::IN_FLIGHT_MAX,
         }
     }
 

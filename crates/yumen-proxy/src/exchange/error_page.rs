@@ -103,5 +103,8 @@ fn question(ex: &Exchange<'_>, pages: &ErrorPageRules, status: u16) -> Option<Su
         body: Vec::new(),
         keeps: true,
         timeout_ms: pages.timeout_ms,
+        may_repeat: true,
+        response_bytes_max: SubrequestSpec::RESPONSE_BYTES_MAX,
+        in_flight_max: SubrequestSpec::IN_FLIGHT_MAX,
     })
 }
