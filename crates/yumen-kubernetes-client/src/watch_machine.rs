@@ -127,6 +127,8 @@ pub struct WatchMachine {
     phase: MachinePhase,
     pause_until_ms: u64,
     obstacle: WatchObstacle,
+    /// Whether a failure was reported since the obstacle was: the obstacle is then reported again.
+    has_failed: bool,
     /// Attempts since the obstacle appeared.
     obstacle_tries: u32,
     api_version: Option<String>,
@@ -154,6 +156,7 @@ impl WatchMachine {
             phase: MachinePhase::Discover,
             pause_until_ms: 0,
             obstacle: WatchObstacle::Nothing,
+            has_failed: false,
             obstacle_tries: 0,
             api_version: None,
             position: None,
@@ -367,7 +370,7 @@ impl WatchMachine {
                 // Its pause is the server's to choose: after an outage the own backoff is long, just when the storage starts.
                 let own_ms = self.backoff.pause_ms(now_ms).min(UNREACHABLE_MS);
                 self.pause_until_ms = now_ms + after_ms.max(own_ms);
-                self.outputs.push_back(WatchOutput::Failed(error));
+                self.report_failure(error);
             }
             // The same request would be refused again; a list needs no position.
             ApiError::Refused { code, .. } if code < 500 => self.restart(error, now_ms),
@@ -378,7 +381,7 @@ impl WatchMachine {
                     _ => u64::MAX,
                 };
                 self.pause_until_ms = now_ms + pause_ms.min(bound_ms);
-                self.outputs.push_back(WatchOutput::Failed(error));
+                self.report_failure(error);
             }
         }
     }
@@ -395,7 +398,7 @@ impl WatchMachine {
         self.phase = MachinePhase::Discover;
         // Short at first: an API server that starts denies rights that it grants once its rules are loaded.
         self.pause_until_ms = now_ms + self.obstacle_pause_ms();
-        if self.obstacle != WatchObstacle::Denied {
+        if std::mem::take(&mut self.has_failed) || self.obstacle != WatchObstacle::Denied {
             self.obstacle = WatchObstacle::Denied;
             self.outputs.push_back(WatchOutput::Denied(message));
         }
@@ -414,6 +417,11 @@ impl WatchMachine {
         self.position = None;
         self.phase = MachinePhase::List(ListProgress::default());
         self.pause_until_ms = now_ms + self.backoff.pause_ms(now_ms);
+        self.report_failure(error);
+    }
+
+    fn report_failure(&mut self, error: ApiError) {
+        self.has_failed = true;
         self.outputs.push_back(WatchOutput::Failed(error));
     }
 
@@ -427,7 +435,11 @@ impl WatchMachine {
                     self.outputs.push_back(WatchOutput::Replaced(Vec::new()));
                 }
             }
-            WatchObstacle::Absent { .. } => {}
+            WatchObstacle::Absent { .. } => {
+                if std::mem::take(&mut self.has_failed) {
+                    self.outputs.push_back(WatchOutput::Absent);
+                }
+            }
             _ => {
                 self.obstacle = WatchObstacle::Absent { since_ms: now_ms, is_emptied: false };
                 self.outputs.push_back(WatchOutput::Absent);
