@@ -165,7 +165,10 @@ class Subject:
     """A gateway under test."""
 
     def __init__(self, name, folder, kubeconfig, options):
-        self.name, self.folder, self.kubeconfig, self.options = name, folder, kubeconfig, options
+        self.name, self.folder, self.kubeconfig = name, folder, kubeconfig
+        # Traefik's throttle of 2 s applies to every change.
+        few = {"changes": min(options.changes, 20), "created": min(options.created, 20)} if name == "traefik" else {}
+        self.options = argparse.Namespace(**{**vars(options), **few})
         self.port, self.process = options.port, None
         self.controller = "gateway.yumen.io/controller" if name == "yumen" else "traefik.io/gateway-controller"
 

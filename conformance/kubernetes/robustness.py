@@ -67,7 +67,8 @@ def check_rights(scene: RobustnessScene) -> None:
         problems = scene.problems()
         check("get" in problems, f"the problem names no rule: {problems}")
         wait_for("HTTP", lambda: responds(scene.http()), 20)
-        check(not responds(scene.https()), "HTTPS works without the certificate")
+        # The former replicas serve until they have lingered.
+        wait_for("the end of HTTPS without the certificate", lambda: not responds(scene.https()), 40)
     finally:
         scene.client.patch(ROLE, {"rules": rules})
     wait_for("HTTPS once the right is back", lambda: responds(scene.https()), 60)

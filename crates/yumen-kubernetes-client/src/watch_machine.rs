@@ -108,9 +108,19 @@ enum MachinePhase {
     Watch { since_ms: u64 },
 }
 
+/// The reason why a kind yields no objects, and the attempts since.
+#[derive(Debug, Default)]
+struct ObstacleState {
+    current: WatchObstacle,
+    /// Whether a failure was reported since the obstacle was: the obstacle is then reported again.
+    has_failed: bool,
+    tries: u32,
+}
+
 /// The reason why a kind yields no objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum WatchObstacle {
+    #[default]
     Nothing,
     Denied,
     /// Since when; `is_emptied` once objects were withdrawn.
@@ -126,9 +136,7 @@ pub struct WatchMachine {
     kind: WatchTarget,
     phase: MachinePhase,
     pause_until_ms: u64,
-    obstacle: WatchObstacle,
-    /// Attempts since the obstacle appeared.
-    obstacle_tries: u32,
+    obstacle: ObstacleState,
     api_version: Option<String>,
     /// The position of the watch; absent if a list is needed.
     position: Option<Box<str>>,
@@ -153,8 +161,7 @@ impl WatchMachine {
             kind,
             phase: MachinePhase::Discover,
             pause_until_ms: 0,
-            obstacle: WatchObstacle::Nothing,
-            obstacle_tries: 0,
+            obstacle: ObstacleState::default(),
             api_version: None,
             position: None,
             newest: 0,
@@ -220,7 +227,7 @@ impl WatchMachine {
             WatchInput::Served(version) => {
                 // The kind is back: a 404 of its list would be a passing one, and the time starts again.
                 if let (Some(_), WatchObstacle::Absent { since_ms, is_emptied: false }) =
-                    (&version, &mut self.obstacle)
+                    (&version, &mut self.obstacle.current)
                 {
                     *since_ms = now_ms;
                 }
@@ -283,8 +290,8 @@ impl WatchMachine {
         }
         self.older_lists = 0;
         self.missing = 0;
-        self.obstacle = WatchObstacle::Nothing;
-        self.obstacle_tries = 0;
+        self.obstacle.current = WatchObstacle::Nothing;
+        self.obstacle.tries = 0;
         self.newest = version.unwrap_or(0);
         self.position = Some(page.resource_version);
         self.is_listed = true;
@@ -329,7 +336,7 @@ impl WatchMachine {
                 return self.take_failure(error, now_ms);
             }
         }
-        self.obstacle = WatchObstacle::Nothing;
+        self.obstacle.current = WatchObstacle::Nothing;
         self.missing = 0;
         self.confirmed_ms = Some(now_ms);
     }
@@ -367,7 +374,7 @@ impl WatchMachine {
                 // Its pause is the server's to choose: after an outage the own backoff is long, just when the storage starts.
                 let own_ms = self.backoff.pause_ms(now_ms).min(UNREACHABLE_MS);
                 self.pause_until_ms = now_ms + after_ms.max(own_ms);
-                self.outputs.push_back(WatchOutput::Failed(error));
+                self.report_failure(error);
             }
             // The same request would be refused again; a list needs no position.
             ApiError::Refused { code, .. } if code < 500 => self.restart(error, now_ms),
@@ -378,7 +385,7 @@ impl WatchMachine {
                     _ => u64::MAX,
                 };
                 self.pause_until_ms = now_ms + pause_ms.min(bound_ms);
-                self.outputs.push_back(WatchOutput::Failed(error));
+                self.report_failure(error);
             }
         }
     }
@@ -395,8 +402,8 @@ impl WatchMachine {
         self.phase = MachinePhase::Discover;
         // Short at first: an API server that starts denies rights that it grants once its rules are loaded.
         self.pause_until_ms = now_ms + self.obstacle_pause_ms();
-        if self.obstacle != WatchObstacle::Denied {
-            self.obstacle = WatchObstacle::Denied;
+        if std::mem::take(&mut self.obstacle.has_failed) || self.obstacle.current != WatchObstacle::Denied {
+            self.obstacle.current = WatchObstacle::Denied;
             self.outputs.push_back(WatchOutput::Denied(message));
         }
     }
@@ -404,8 +411,8 @@ impl WatchMachine {
     /// The pause before a denied or absent kind is tried again: 1 s, doubled up to 30 s. It does not share the backoff of
     /// failures, which is long after an outage, just when the API server denies and lacks kinds for a moment.
     fn obstacle_pause_ms(&mut self) -> u64 {
-        let pause_ms = (1000 << self.obstacle_tries.min(5)).min(RETRY_MS);
-        self.obstacle_tries += 1;
+        let pause_ms = (1000 << self.obstacle.tries.min(5)).min(RETRY_MS);
+        self.obstacle.tries += 1;
         pause_ms
     }
 
@@ -414,22 +421,31 @@ impl WatchMachine {
         self.position = None;
         self.phase = MachinePhase::List(ListProgress::default());
         self.pause_until_ms = now_ms + self.backoff.pause_ms(now_ms);
+        self.report_failure(error);
+    }
+
+    fn report_failure(&mut self, error: ApiError) {
+        self.obstacle.has_failed = true;
         self.outputs.push_back(WatchOutput::Failed(error));
     }
 
     fn mark_absent(&mut self, now_ms: u64) {
         self.position = None;
         self.api_version = None;
-        match self.obstacle {
+        match self.obstacle.current {
             WatchObstacle::Absent { since_ms, is_emptied: false } if now_ms - since_ms >= ABSENT_KEPT_MS => {
-                self.obstacle = WatchObstacle::Absent { since_ms, is_emptied: true };
+                self.obstacle.current = WatchObstacle::Absent { since_ms, is_emptied: true };
                 if self.is_listed {
                     self.outputs.push_back(WatchOutput::Replaced(Vec::new()));
                 }
             }
-            WatchObstacle::Absent { .. } => {}
+            WatchObstacle::Absent { .. } => {
+                if std::mem::take(&mut self.obstacle.has_failed) {
+                    self.outputs.push_back(WatchOutput::Absent);
+                }
+            }
             _ => {
-                self.obstacle = WatchObstacle::Absent { since_ms: now_ms, is_emptied: false };
+                self.obstacle.current = WatchObstacle::Absent { since_ms: now_ms, is_emptied: false };
                 self.outputs.push_back(WatchOutput::Absent);
             }
         }
@@ -441,7 +457,7 @@ impl WatchMachine {
             self.phase = MachinePhase::Discover;
         }
         // Pauses after errors and Retry-After stay.
-        if self.obstacle != WatchObstacle::Nothing {
+        if self.obstacle.current != WatchObstacle::Nothing {
             self.pause_until_ms = now_ms;
         }
     }

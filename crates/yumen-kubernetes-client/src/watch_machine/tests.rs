@@ -245,6 +245,22 @@ fn an_absent_kind_keeps_its_objects_for_60_s() {
 }
 
 #[test]
+fn an_obstacle_is_reported_again_after_a_failure() {
+    let unreachable = || WatchInput::Failed(ApiError::Unreachable("no answer".into()));
+    let denied = || WatchInput::Failed(ApiError::Denied(String::new()));
+    let mut machine = machine();
+    assert_eq!(brief(&machine.take(WatchInput::Served(None), 0)), ["absent"]);
+    assert_eq!(brief(&machine.take(unreachable(), 1000)).len(), 1);
+    assert_eq!(brief(&machine.take(WatchInput::Served(None), 7000)), ["absent"]);
+    assert!(machine.take(WatchInput::Served(None), 40_000).is_empty());
+    let mut machine = watching();
+    assert_eq!(brief(&machine.take(denied(), 5)), ["denied"]);
+    assert_eq!(brief(&machine.take(unreachable(), 1005)).len(), 1);
+    machine.take(served(), 7000);
+    assert_eq!(brief(&machine.take(denied(), 7000)), ["denied"]);
+}
+
+#[test]
 fn a_changed_definition_is_looked_for_every_second() {
     let mut machine = machine();
     let pause = |until_ms| WatchStep::Pause { until_ms };

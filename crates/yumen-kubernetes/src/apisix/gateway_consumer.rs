@@ -37,7 +37,7 @@ pub(super) fn translate(view: &TrackedView<'_>, key: &ObjectKey) -> UnitOutput {
         let message = format!("no ReferenceGrant in namespace {} permits it", gateway.namespace);
         defects.push(SpecDefect::new("gatewayRef", message));
     } else if scopes.is_empty() {
-        // A consumer without scopes would be known to the listeners of the node's settings.
+        // A consumer without scopes identifies clients on the listeners of the node's settings.
         defects.push(SpecDefect::new("gatewayRef", format!("{gateway} serves no listener")));
     } else if is_taken(view, &key.namespace, &key.name) {
         let message = "an ApisixConsumer of the same name is the consumer";

@@ -246,7 +246,9 @@ impl ClusterController {
             }
             WatchOutput::Absent => {
                 self.gaps.absent.insert(kind);
-                self.gaps.refusals.remove(&kind);
+                if self.gaps.refusals.remove(&kind).is_some() {
+                    self.report_problems(tasks);
+                }
                 self.unlisted.remove(&kind);
                 self.gate.observe_list(kind);
             }

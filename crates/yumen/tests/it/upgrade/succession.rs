@@ -276,9 +276,13 @@ fn a_draining_predecessor_ends_with_the_gateway() {
     ]}));
     let begin_session = || {
         let session = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        session.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
-        session.send_to(b"hello", udp).unwrap();
-        session.recv_from(&mut [0; 100]).expect("an answer");
+        session.set_read_timeout(Some(std::time::Duration::from_secs(1))).unwrap();
+        // A datagram may be lost while the sockets change hands.
+        let responds = || {
+            session.send_to(b"hello", udp).unwrap();
+            session.recv_from(&mut [0; 100]).is_ok()
+        };
+        assert!((0..60).any(|_| responds()), "an answer");
     };
     let first = line.serving();
     begin_session();
