@@ -39,6 +39,10 @@ impl PluginHost for AnsweringHost {
         7
     }
 
+    fn fill_random(&self, out: &mut [u8]) {
+        out.fill(7);
+    }
+
     fn worker(&self) -> usize {
         0
     }
