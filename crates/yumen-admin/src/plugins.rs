@@ -101,7 +101,14 @@ pub(crate) fn described(state: &AdminState) -> Value {
 
 /// The descriptions of all plugins for streams.
 pub(crate) fn streams_described(state: &AdminState) -> Value {
-    let of = |name: &str| Some((name.to_owned(), description(state, name)?));
+    let of = |name: &str| {
+        let mut described = description(state, name)?;
+        // A plugin of routes does not run on streams merely because streams may name it.
+        if !state.registry.get(name).is_some_and(|one| one.kind.serves.streams()) {
+            described["inactive"] = json!(true);
+        }
+        Some((name.to_owned(), described))
+    };
     Value::Object(stream_names(state).into_iter().filter_map(of).collect())
 }
 

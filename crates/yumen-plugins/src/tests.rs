@@ -416,6 +416,7 @@ fn empty_credentials_are_refused() {
     let samples = [
         ("basic-auth", json!({ "username": "a", "password": "b" })),
         ("hmac-auth", json!({ "key_id": "a", "secret_key": "b" })),
+        ("jwe-decrypt", json!({ "key": "a", "secret": "0123456789abcdef0123456789abcdef" })),
         ("jwt-auth", json!({ "key": "a", "secret": "b" })),
         ("key-auth", json!({ "key": "a" })),
     ];

@@ -8,6 +8,7 @@ mod cluster_gaps;
 mod commit;
 mod controller;
 mod controller_status;
+mod controller_tasks;
 mod event_writer;
 mod manifests;
 mod object_applier;

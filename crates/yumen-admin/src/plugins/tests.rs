@@ -19,7 +19,7 @@ async fn the_list_is_in_running_order_and_names_only_what_runs() {
     assert!(priorities.is_sorted_by(|a, b| a >= b), "{listed:?} {priorities:?}");
     let http = state.registry.iter().filter(|one| one.kind.serves.http()).count();
     assert_eq!(listed.len(), http);
-    let streams = json!(["ip-restriction", "limit-conn", "mqtt-proxy", "prometheus"]);
+    let streams = json!(["ip-restriction", "limit-conn", "mqtt-proxy", "prometheus", "syslog"]);
     assert_eq!(get("/list?subsystem=stream").await.json(), streams);
 }
 

@@ -158,6 +158,8 @@ fn units_run_only_if_a_fact_that_they_read_differs() {
             "slices h",
             "route r",
             "route s",
+            "IngressDefaults",
+            "IngressStreams",
             "plugins",
             "status g",
             "status h",

@@ -48,15 +48,13 @@ pub(crate) async fn answer(
     flow: &mut ExchangeStats,
 ) -> After {
     let worker = conn.worker.clone();
+    let fault = flow.fault.map(|fault| fault.kind);
     let response = match ex.response.errors.take() {
-        Some(rules) => {
-            let fault = flow.fault.map(|fault| fault.kind);
-            box_cold(error_page::in_place_of(&worker, ex, rules, response, fault)).await
-        }
+        Some(rules) => box_cold(error_page::in_place_of(&worker, ex, rules, response, fault)).await,
         None => response,
     };
     let response = match response.status {
-        400.. if grpc::is_call(ex) => grpc::refusal(response, flow.fault.map(|fault| fault.kind)),
+        400.. if grpc::is_call(ex) => grpc::refusal(response, fault),
         _ => response,
     };
     let mut head = worker.take_response();

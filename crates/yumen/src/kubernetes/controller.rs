@@ -30,6 +30,7 @@ use super::certificate_reader::CertificateReader;
 use super::cluster_gaps::ClusterGaps;
 use super::commit::propose;
 use super::controller_status::{KubernetesStatus, WritesEnd};
+use super::controller_tasks::ControllerTasks;
 use super::event_writer::EventWriter;
 use super::object_applier::ObjectApplier;
 use super::object_gate::ObjectGate;
@@ -109,17 +110,6 @@ struct ClusterController {
     translation_problems: Vec<Problem>,
     last_good: Option<LastGoodTask>,
     gate: ObjectGate,
-}
-
-/// The tasks beside the loop.
-struct ControllerTasks {
-    watches: WatchSet,
-    applier: ObjectApplier,
-    writer: StatusWriter,
-    events: EventWriter,
-    lease: LeaseView,
-    /// Renews the lease until it is dropped.
-    keeper: Option<LeaseElection>,
 }
 
 impl ClusterController {
@@ -210,9 +200,9 @@ impl ClusterController {
                 read = self.references.next() => self.take_reference(read, &mut batch),
                 Ok(()) = applied.changed() => self.resume_statuses(&tasks, self.board.waiting()),
                 Ok(()) = listeners.changed() => self.resume_statuses(&tasks, self.board.depending()),
-                held = next_change(&mut tasks.lease) => self.take_leadership(&tasks, held),
+                held = tasks.next_leadership() => self.take_leadership(&tasks, held),
                 () = tokio::time::sleep_until(deadline), if self.stage == StartStage::Listing => self.bridge().await,
-                Ok(()) = writes_end.changed() => end_writes(&mut tasks, *writes_end.borrow_and_update()),
+                Ok(()) = writes_end.changed() => tasks.end_writes(*writes_end.borrow_and_update()),
                 _ = looks.tick() => {
                     self.retry_ports(&tasks).await;
                     self.forget_mended(&tasks);
@@ -583,22 +573,5 @@ pub(super) async fn keep_running(parts: ControllerParts) {
         // Fails only if the process is ending and the control thread with it.
         let _ = parts.control.messages.send(problems);
         tokio::time::sleep(RESTART_AFTER).await;
-    }
-}
-
-/// Ends the writes of this process; it goes on following the API server while it drains.
-fn end_writes(tasks: &mut ControllerTasks, end: Option<WritesEnd>) {
-    match (tasks.keeper.take(), end) {
-        (Some(keeper), Some(WritesEnd::Released)) => drop(tokio::spawn(keeper.stop())),
-        (Some(keeper), Some(WritesEnd::HandedOver)) => drop(keeper),
-        (keeper, _) => tasks.keeper = keeper,
-    }
-}
-
-/// Waits for the next gain or loss; for ever if there is no election.
-async fn next_change(lease: &mut LeaseView) -> bool {
-    match lease.changed().await {
-        Some(is_held) => is_held,
-        None => std::future::pending().await,
     }
 }

@@ -71,18 +71,13 @@ impl ConfigRuntime {
                 .with_sinks(sinks.clone());
         let trial = Arc::new(TrialCompiler::new(&compiler));
         let versions = Arc::new(LastGoodVersions::default());
-        // A revision counts as applied only when the predecessor has published it as well (decision 20).
-        let applied_tracker = match successor {
-            Some(_) => AppliedTracker::with_predecessor(),
-            None => AppliedTracker::alone(),
-        };
         let control = control::start(
             compiler,
             ControlContext {
                 carry: carry.clone(),
                 publisher: publisher.clone(),
                 versions: versions.clone(),
-                applied_tracker,
+                applied_tracker: applied_tracker_of(successor),
                 initial_inputs: received.known.clone(),
                 huge_pages: node.router.huge_pages,
             },
@@ -117,10 +112,9 @@ impl ConfigRuntime {
         control.wait_for_first_publication(runtime)?;
         // Before serving: clients reject must-staple certificates without one (decision 32).
         tls.staple_known();
-        let handover_store = source.handover_store();
-        let senders = LogSenders::new(sinks);
         Ok(ConfigRuntime {
-            senders,
+            senders: LogSenders::new(sinks),
+            handover_store: source.handover_store(),
             carry,
             publisher,
             tls,
@@ -128,7 +122,6 @@ impl ConfigRuntime {
             trial,
             control,
             source,
-            handover_store,
             inputs,
         })
     }
@@ -224,6 +217,14 @@ impl ConfigRuntime {
             senders: self.senders.clone(),
             duty,
         }
+    }
+}
+
+/// A revision counts as applied only when the predecessor has published it as well (decision 20).
+fn applied_tracker_of(successor: Option<&Successor>) -> AppliedTracker {
+    match successor {
+        Some(_) => AppliedTracker::with_predecessor(),
+        None => AppliedTracker::alone(),
     }
 }
 
