@@ -24,20 +24,20 @@ fn check(document: &Value, node: Option<&str>) -> (i32, String) {
 #[test]
 fn routes_behind_a_missing_guard_are_closed_in_every_object_it_may_stand_in() {
     let upstream = Upstream::text("x");
-    let opa = json!({ "opa": { "host": "http://127.0.0.1:1", "policy": "p" } });
+    let waf = json!({ "chaitin-waf": { "mode": "block" } });
     let mut by_service = route(&upstream, "service", json!({}));
     by_service["service_id"] = "s".into();
     let mut by_config = route(&upstream, "config", json!({}));
     by_config["plugin_config_id"] = "c".into();
     let document = json!({
-        "services": [{ "id": "s", "plugins": opa, "upstream": upstream.alone() }],
-        "plugin_configs": [{ "id": "c", "plugins": opa }],
-        "consumers": [{ "username": "ann", "plugins": { "key-auth": { "key": "k" }, "acl": {} } }],
+        "services": [{ "id": "s", "plugins": waf, "upstream": upstream.alone() }],
+        "plugin_configs": [{ "id": "c", "plugins": waf }],
+        "consumers": [{ "username": "ann", "plugins": { "key-auth": { "key": "k" }, "saml-auth": {} } }],
         "routes": [
             by_service,
             by_config,
             route(&upstream, "consumer", json!({ "key-auth": {} })),
-            route(&upstream, "login", json!({ "openid-connect": { "client_id": "a" } })),
+            route(&upstream, "login", json!({ "saml-auth": { "sp_issuer": "a" } })),
             route(&upstream, "lua", json!({ "serverless-pre-function": { "functions": [] } })),
             route(&upstream, "logged", json!({ "rocketmq-logger": { "topic": "t" } })),
         ],
@@ -81,9 +81,9 @@ fn a_filter_that_holds_only_behind_the_rewrite_phase_closes_the_route() {
         "global_rules": [{ "id": "1", "plugins": { "ip-restriction": rule } }],
         "routes": [
             route(&upstream, "key", json!({ "key-auth": {}, "chaitin-waf": only("consumer_name", "coff") })),
-            route(&upstream, "role", json!({ "forward-auth": auth, "opa": role })),
-            route(&upstream, "set", json!({ "proxy-rewrite": { "headers": { "X-Role": "admin" } }, "opa": role })),
-            route(&upstream, "unset", json!({ "opa": role })),
+            route(&upstream, "role", json!({ "forward-auth": auth, "chaitin-waf": role })),
+            route(&upstream, "set", json!({ "proxy-rewrite": { "headers": { "X-Role": "admin" } }, "chaitin-waf": role })),
+            route(&upstream, "unset", json!({ "chaitin-waf": role })),
         ],
     });
     let gateway = Gateway::start(&document);
@@ -117,16 +117,16 @@ fn a_written_guard_that_is_missing_closes_a_route_that_was_open() {
     let open = json!({ "uri": "/r", "upstream": upstream.alone() });
     let mut closed = open.clone();
     closed["plugins"] =
-        json!({ "multi-auth": { "auth_plugins": [{ "key-auth": {} }, { "basic-auth": {} }] } });
+        json!({ "saml-auth": { "auth_plugins": [{ "key-auth": {} }, { "basic-auth": {} }] } });
     assert_eq!(put(&open), (201, Some("true".into())));
     assert_eq!(gateway.get("/r").text(), "x");
     assert_eq!(put(&closed), (200, Some("quarantined".into())));
     assert_eq!(gateway.get("/r").status, 503);
     let at = format!("http://{}", gateway.admin);
     let (_, out, err) = run(YUMEN, &["explain", "/r", "--admin", &at, "--key", &key]);
-    assert!(out.contains("multi-auth") && out.contains("503"), "{out}{err}");
-    assert!(out.contains("plugin multi-auth is not available in this version"), "{out}{err}");
-    closed["plugins"]["multi-auth"]["_meta"] = json!({ "disable": true });
+    assert!(out.contains("saml-auth") && out.contains("503"), "{out}{err}");
+    assert!(out.contains("plugin saml-auth is not available in this version"), "{out}{err}");
+    closed["plugins"]["saml-auth"]["_meta"] = json!({ "disable": true });
     assert_eq!(put(&closed), (200, Some("true".into())));
     assert_eq!(gateway.get("/r").text(), "x");
 }
@@ -136,15 +136,15 @@ fn a_node_runs_without_a_guard_that_its_settings_name() {
     let upstream = Upstream::text("x");
     let document = json!({ "routes": [
         route(&upstream, "own", json!({ "our-own": {} })),
-        route(&upstream, "opa", json!({ "opa": {} })),
-        route(&upstream, "cas", json!({ "cas-auth": {} })),
+        route(&upstream, "chaitin-waf", json!({ "chaitin-waf": {} })),
+        route(&upstream, "cas", json!({ "saml-auth": {} })),
     ] });
-    let node = "plugins: {allow_missing: [our-own, opa]}";
+    let node = "plugins: {allow_missing: [our-own, chaitin-waf]}";
     let gateway = Gateway::with(&document, &Options { node, ..Default::default() });
-    assert_eq!(["/own", "/opa", "/cas"].map(|path| gateway.get(path).status), [200, 200, 503]);
+    assert_eq!(["/own", "/chaitin-waf", "/cas"].map(|path| gateway.get(path).status), [200, 200, 503]);
     let (code, out) = check(&document, Some(node));
     assert!(code == 1 && out.contains("1 error, 2 warnings"), "{code} {out}");
-    let (code, out) = check(&document, Some("plugins: {allow_missing: [our-own, opa, cas-auth]}"));
+    let (code, out) = check(&document, Some("plugins: {allow_missing: [our-own, chaitin-waf, saml-auth]}"));
     assert!(code == 0 && out.contains("0 errors, 3 warnings"), "{code} {out}");
 }
 

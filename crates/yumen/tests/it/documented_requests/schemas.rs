@@ -39,7 +39,7 @@ fn schemas_are_served_by_name_type_and_subsystem() {
             r#"{"/properties/log_format/type":"object"}"#,
         ),
         ("GET schema/plugins/mqtt-proxy?subsystem=stream".into(), 200, r#"{"/required":["protocol_level"]}"#),
-        ("GET plugins?all=true&subsystem=stream".into(), 200, r#"{"/syslog/inactive":true}"#),
+        ("GET plugins?all=true&subsystem=stream".into(), 200, r#"{"/traffic-split/inactive":true}"#),
         ("GET plugins/mqtt-proxy".into(), 404, r#"{"/error_msg":"plugin not found in subsystem http"}"#),
         (
             "GET plugins?all=true&subsystem=mail".into(),
