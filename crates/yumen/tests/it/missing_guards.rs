@@ -80,10 +80,10 @@ fn a_filter_that_holds_only_behind_the_rewrite_phase_closes_the_route() {
         ],
         "global_rules": [{ "id": "1", "plugins": { "ip-restriction": rule } }],
         "routes": [
-            route(&upstream, "key", json!({ "key-auth": {}, "chaitin-waf": only("consumer_name", "coff") })),
-            route(&upstream, "role", json!({ "forward-auth": auth, "chaitin-waf": role })),
-            route(&upstream, "set", json!({ "proxy-rewrite": { "headers": { "X-Role": "admin" } }, "chaitin-waf": role })),
-            route(&upstream, "unset", json!({ "chaitin-waf": role })),
+            route(&upstream, "key", json!({ "key-auth": {}, "ai-prompt-guard": only("consumer_name", "coff") })),
+            route(&upstream, "role", json!({ "forward-auth": auth, "ai-prompt-guard": role })),
+            route(&upstream, "set", json!({ "proxy-rewrite": { "headers": { "X-Role": "admin" } }, "ai-prompt-guard": role })),
+            route(&upstream, "unset", json!({ "ai-prompt-guard": role })),
         ],
     });
     let gateway = Gateway::start(&document);
