@@ -46,6 +46,8 @@ profile: ## record the profile of a release anew (before a release, not for a ra
 
 # A test whose tools or privileges are missing fails here; `cargo test` alone skips it with a message.
 test: export YUMEN_REQUIRE_ALL := 1
+# Each crate is built once here, so the incremental state would only fill the disk (some 10 GB).
+test: export CARGO_INCREMENTAL := 0
 test: ## everything CI runs
 	@scripts/deps.sh test fuzz conformance lab
 	@$(MAKE) --no-print-directory lint dashboard-types unit build instructions conformance-short fuzz-api-short fuzz-short
@@ -69,7 +71,8 @@ unit: ## unit, golden, property and integration tests, each layer within its tim
 	@scripts/layer.sh doc 300 $(TESTS) --doc
 	@scripts/layer.sh wire 240 $(TESTS) --test wire
 	@scripts/layer.sh kubernetes 300 $(TESTS) --test goldens --test compiled_goldens --test shuffled_goldens \
-	    --test precedence --test incremental --test totality --test api_server
+	    --test precedence --test incremental --test totality --test ingress_requests --test translation_speed \
+	    --test api_server
 	@scripts/layer.sh crash 300 $(TESTS) --test crash
 	@scripts/layer.sh lab 600 $(TESTS) --test load --test load_command --test reports --test smoke
 	@scripts/layer.sh documents 400 $(TESTS) --test docs
