@@ -239,6 +239,12 @@ impl Exchange<'_> {
         taps.response_bytes_max = taps.response_bytes_max.max(bytes_max);
     }
 
+    /// Whether a plugin has a body copied.
+    #[inline]
+    pub fn has_taps(&self) -> bool {
+        self.plugin_state.taps.is_some()
+    }
+
     /// A new tap for the request body that is about to be forwarded, if a plugin required one.
     #[inline]
     pub fn new_request_tap(&self) -> Option<Box<BodyTap>> {

@@ -186,6 +186,10 @@ pub(crate) async fn pass_on<'s>(
         return box_cold(run_tunnel(proxied, attempt, download, read_timeout_ms)).await;
     }
     let ProxiedExchange { conn, ex, chains, upload, flow, .. } = proxied;
+    // A body that plugins edit is tapped behind them.
+    if ex.has_taps() && !edits {
+        download.tap = ex.new_response_tap();
+    }
     let upload = &mut upload.transfer;
     let mut bodies = BodyCopy {
         conn,
@@ -227,7 +231,9 @@ pub(crate) async fn pass_on<'s>(
     if flow.grpc_status == Some(grpc::NO_STATUS) {
         flow.grpc_status = grpc_status.or_else(|| end_call(conn, ex, &download, result));
     }
-    ex.set_response_tap(download.tap.take());
+    if ex.has_taps() {
+        ex.set_response_tap(download.tap.take());
+    }
     give_back(conn, upload, &mut download);
     if let Err(kind) = result {
         // The client detects an incomplete body by its missing end. With close framing a regular close would
@@ -306,11 +312,7 @@ fn begin<'s>(
         text.clear();
     }
     let ending = if upgrade { BodyEncoding::Known } else { conn.stream.ending(outgoing == Framing::Chunked) };
-    let mut download = Transfer::new(received, ending, text, 0);
-    // A body that plugins edit is tapped behind them.
-    if !edits && !upgrade {
-        download.tap = ex.new_response_tap();
-    }
+    let download = Transfer::new(received, ending, text, 0);
     Some(BegunResponse { download, outgoing, keeps, edits, drops_body })
 }
 

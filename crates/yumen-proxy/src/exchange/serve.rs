@@ -105,8 +105,10 @@ async fn walk(
                 interim: InterimCount::default(),
             };
             let after = proxy(&mut proxied).await;
-            let tap = proxied.upload.transfer.tap.take();
-            ex.set_request_tap(tap);
+            if proxied.ex.has_taps() {
+                let tap = proxied.upload.transfer.tap.take();
+                ex.set_request_tap(tap);
+            }
             after
         }
         Err(ExchangeStop::Respond(response)) => {
@@ -220,9 +222,9 @@ fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, f
     }
     if !chains.are_empty() {
         ex.record_outcome(&outcome);
+        chains.each(ex, Phase::PrepareLog, |plugin, ex| plugin.prepare_log(&mut LogPreparation::new(ex)));
+        chains.each(ex, Phase::Log, |plugin, ex| plugin.log(ex, &outcome));
     }
-    chains.each(ex, Phase::PrepareLog, |plugin, ex| plugin.prepare_log(&mut LogPreparation::new(ex)));
-    chains.each(ex, Phase::Log, |plugin, ex| plugin.log(ex, &outcome));
     if let Some(log) = worker.recorders.access_log.as_ref().filter(|_| !ex.response.is_unlogged) {
         let dropped = log.borrow_mut().write(ex, &outcome);
         worker.counters.runtime.log_lines_dropped.add(dropped);

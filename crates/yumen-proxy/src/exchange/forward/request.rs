@@ -200,11 +200,12 @@ impl<'s> ProxiedExchange<'_, 's> {
         }
         let bytes_max = self.conn.body_bytes_max(self.ex);
         let encoding = sink.ending(is_chunked && framing != Framing::None);
-        let mut transfer = Transfer::new(framing, encoding, text, bytes_max);
-        // A tap per attempt: a retry reads the body again from its start.
-        transfer.tap = self.ex.new_request_tap();
         let budget = &self.conn.worker.upstream.replay_budget;
-        self.upload.begin(transfer, budget);
+        self.upload.begin(Transfer::new(framing, encoding, text, bytes_max), budget);
+        // A tap per attempt: a retry reads the body again from its start.
+        if self.ex.has_taps() {
+            self.upload.transfer.tap = self.ex.new_request_tap();
+        }
     }
 
     fn write_head(&self, out: &mut Vec<u8>, endpoint: &Endpoint, form: RequestForm) {
