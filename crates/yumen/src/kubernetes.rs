@@ -14,6 +14,7 @@ mod object_applier;
 mod object_gate;
 mod reference_reader;
 mod status_board;
+mod webhook;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -75,12 +76,16 @@ impl KubernetesSource {
         let status = Arc::new(KubernetesStatus::new(server.url()));
         let (listener_states, listeners) = watch::channel(ListenerStates::default());
         let (writes_end, ended) = watch::channel(None);
+        let settings = translation_settings(node);
+        let flags = &settings.ingress.controller.flags.webhook;
+        let webhook = webhook::start(node, flags, writes_end.subscribe())?;
         let parts = ControllerParts {
+            webhook,
             client,
             lease_client,
             namespace,
             identity,
-            settings: translation_settings(node),
+            settings,
             config: node.kubernetes.clone(),
             data_dir: node.store.data_dir.clone().into(),
             keyring: node.store.keyring.clone(),
@@ -153,6 +158,7 @@ pub(crate) fn translation_settings(node: &NodeConfig) -> TranslationSettings {
     let clients = node.listen.iter().map(|one| one.address.as_str());
     let streams = node.stream_listen.iter().map(|one| one.address.as_str());
     let operators = [&node.admin.listen, &node.status.listen, &node.control.listen].map(String::as_str);
+    let webhook = Some(written.webhook.listen.as_str()).filter(|_| written.webhook.enabled);
     TranslationSettings {
         controller_name: written.controller_name.as_str().into(),
         mode: match written.gateway_mode {
@@ -162,7 +168,7 @@ pub(crate) fn translation_settings(node: &NodeConfig) -> TranslationSettings {
         },
         service_type: written.service_type.as_str().into(),
         ports: first..=last,
-        ports_taken: clients.chain(streams).chain(operators).filter_map(port).collect(),
+        ports_taken: clients.chain(streams).chain(operators).chain(webhook).filter_map(port).collect(),
         publish_addresses: written.publish_addresses.iter().map(|one| one.as_str().into()).collect(),
         zone: Some(written.zone.as_str()).filter(|zone| !zone.is_empty()).map(Into::into),
         has_ipv6: std::net::TcpListener::bind("[::1]:0").is_ok(),

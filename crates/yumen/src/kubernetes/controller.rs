@@ -35,6 +35,7 @@ use super::object_applier::ObjectApplier;
 use super::object_gate::ObjectGate;
 use super::reference_reader::{ReferenceRead, ReferenceReader};
 use super::status_board::{ProcessFacts, StatusBoard};
+use super::webhook::{CertificateKeeper, PendingReview, WebhookParts};
 use crate::control::{ControlHandle, ControlMessage, ProblemSource, follow_store};
 use crate::serving::listener_supervisor::ListenerStates;
 use yumen_proxy::clock::exact as wall_clock;
@@ -69,6 +70,7 @@ pub(super) struct ControllerParts {
     pub(super) listeners: watch::Receiver<ListenerStates>,
     pub(super) status: Arc<KubernetesStatus>,
     pub(super) writes_end: watch::Receiver<Option<WritesEnd>>,
+    pub(super) webhook: WebhookParts,
 }
 
 /// Changes of one round of the loop.
@@ -120,6 +122,8 @@ struct ControllerTasks {
     lease: LeaseView,
     /// Renews the lease until it is dropped.
     keeper: Option<LeaseElection>,
+    /// `None` without a webhook.
+    certificates: Option<CertificateKeeper>,
 }
 
 impl ClusterController {
@@ -170,6 +174,10 @@ impl ClusterController {
             applier: ObjectApplier::start(parts.client.clone(), lease.clone(), self.versions.clone()),
             writer: StatusWriter::start(parts.client.clone(), lease.clone(), self.board.clone()),
             events: EventWriter::start(parts.client.clone(), lease.clone()),
+            certificates: parts.webhook.served.as_ref().map(|webhook| {
+                let (client, namespace) = (parts.client.clone(), parts.namespace.clone());
+                CertificateKeeper::start(webhook, client, lease.clone(), namespace)
+            }),
             lease,
             keeper,
         }
@@ -196,6 +204,8 @@ impl ClusterController {
         let deadline = Instant::now() + Duration::from_millis(self.parts.config.start_wait_ms);
         let mut looks = tokio::time::interval(LOOK_EVERY);
         let mut writes_end = self.parts.writes_end.clone();
+        // The guard of a controller that failed is released.
+        let mut reviews = self.parts.webhook.reviews.clone().lock_owned().await;
         loop {
             self.references.start_due(&self.versions.lock().unwrap_or_else(PoisonError::into_inner));
             let mut batch = ChangeBatch::default();
@@ -207,6 +217,7 @@ impl ClusterController {
                         self.take(report, &tasks, &mut batch);
                     }
                 }
+                Some(pending) = reviews.recv() => self.review(pending),
                 read = self.references.next() => self.take_reference(read, &mut batch),
                 Ok(()) = applied.changed() => self.resume_statuses(&tasks, self.board.waiting()),
                 Ok(()) = listeners.changed() => self.resume_statuses(&tasks, self.board.depending()),
@@ -339,6 +350,22 @@ impl ClusterController {
             }
             None => {}
         }
+    }
+
+    /// Answers a review. Before all kinds were listed it gets no answer, and the API server follows its `failurePolicy`.
+    fn review(&mut self, pending: PendingReview) {
+        if !self.is_settled() {
+            return;
+        }
+        let checker = self.parts.webhook.checker.clone();
+        let findings = self
+            .translator
+            .review(&pending.reviewed, wall_clock(), &|kind, value| checker.check(kind, value));
+        if !findings.refusals.is_empty() {
+            tracing::info!(object = %pending.reviewed.object.key(), reasons = ?findings.refusals, "object refused");
+        }
+        // The API server may have given up.
+        let _ = pending.answer.send(findings);
     }
 
     fn is_settled(&self) -> bool {
@@ -554,6 +581,7 @@ impl ClusterController {
         let mut problems = self.translation_problems.clone();
         problems.extend(self.gaps.problems());
         problems.extend(tasks.applier.problems());
+        problems.extend(tasks.certificates.as_ref().and_then(CertificateKeeper::problem));
         problems.extend(tasks.lease.failure().map(|error| {
             let message = format!("no replica can become the leader: {error}");
             Problem::warning("kubernetes/lease", "", message)
