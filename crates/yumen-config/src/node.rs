@@ -31,7 +31,7 @@ pub use discovery::{
     NacosDiscovery, NacosTimeout,
 };
 pub use etcd::{EtcdConfig, EtcdTlsConfig};
-pub use kubernetes::{GatewayModeConfig, IngressConfig, KubernetesConfig, WebhookConfig};
+pub use kubernetes::{GatewayModeConfig, IngressConfig, IngressMetricNames, KubernetesConfig, WebhookConfig};
 pub use reference::reference;
 pub use sections::{
     AccessLogConfig, AccessLogFormat, AdminApiVersion, AdminConfig, AdminKey, AdminRole, AdminTlsConfig,

@@ -40,5 +40,5 @@ pub use model::{
     WatchedContent, WatchedKind, decode,
 };
 pub use resources::{ResourceChange, ResourceName, TranslatedKind, TranslatedResource};
-pub use settings::{ADOPTED_CONTROLLER, GatewayMode, IngressOptions, TranslationSettings};
+pub use settings::{ADOPTED_CONTROLLER, GatewayMode, IngressCounting, IngressOptions, TranslationSettings};
 pub use translator::ClusterTranslator;

@@ -10,6 +10,7 @@ mod controller;
 mod controller_status;
 mod event_writer;
 mod manifests;
+mod nginx_metrics;
 mod object_applier;
 mod object_gate;
 mod reference_reader;
@@ -24,8 +25,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
-use yumen_config::node::{GatewayModeConfig, KubernetesConfig};
-use yumen_kubernetes::{GatewayMode, IngressOptions, TranslationSettings};
+use yumen_config::node::{GatewayModeConfig, IngressMetricNames, KubernetesConfig, StoreKind};
+use yumen_kubernetes::{
+    ADOPTED_CONTROLLER, GatewayMode, IngressCounting, IngressOptions, TranslationSettings,
+};
 use yumen_kubernetes_client::{ApiClient, ApiServerConfig};
 use yumen_store::MemoryStore;
 
@@ -38,6 +41,7 @@ pub(crate) use controller_status::KubernetesStatus;
 pub(crate) use manifests::{
     ManifestObjects, ManifestTranslator, PLACEHOLDER_ADDRESS, TranslatedManifests, read_documents,
 };
+pub(crate) use nginx_metrics::NginxMetrics;
 
 /// The running controller. Dropping it ends its tasks.
 pub(crate) struct KubernetesSource {
@@ -124,6 +128,20 @@ impl KubernetesSource {
     }
 }
 
+/// The labels of the controller in the metrics of ingress-nginx; `None` unless the settings ask for these.
+pub(crate) fn nginx_labels(node: &NodeConfig) -> Option<nginx_metrics::ControllerLabels> {
+    let written = &node.kubernetes;
+    if written.ingress.metric_names != IngressMetricNames::Nginx || node.store.kind != StoreKind::Kubernetes {
+        return None;
+    }
+    let flags = IngressOptions::with_flags(&written.ingress.flags).controller.flags;
+    Some(nginx_metrics::ControllerLabels {
+        class: flags.controller_class.as_deref().unwrap_or(ADOPTED_CONTROLLER).to_owned(),
+        namespace: written_or(&written.namespace, "POD_NAMESPACE").unwrap_or_default(),
+        pod: written_or(&written.identity, "POD_NAME").unwrap_or_else(crate::process::host_name),
+    })
+}
+
 /// A setting, else a variable of the environment that manifests fill from the pod's metadata. Host names do not serve for
 /// it: replicas with `hostNetwork` share that of their machine.
 fn written_or(setting: &str, variable: &str) -> Option<String> {
@@ -176,6 +194,10 @@ pub(crate) fn translation_settings(node: &NodeConfig) -> TranslationSettings {
         ingress: IngressOptions {
             is_enabled: written.ingress.enabled,
             take_over: written.ingress.take_over,
+            counting: match written.ingress.metric_names {
+                IngressMetricNames::Yumen => IngressCounting::Off,
+                IngressMetricNames::Nginx => IngressCounting::PerRoute,
+            },
             http_port: written.ingress.http_port,
             https_port: written.ingress.https_port,
             ..IngressOptions::with_flags(&written.ingress.flags)

@@ -129,11 +129,32 @@ pub struct IngressConfig {
     pub https_port: u16,
     /// Flags of ingress-nginx, such as `--configmap=ingress-nginx/ingress-nginx-controller`.
     pub flags: Vec<String>,
+    /// The metrics of Ingresses: `nginx` counts the requests of each Ingress by the plugin `prometheus`, and adds the
+    /// series `nginx_ingress_controller_*` that dashboards of ingress-nginx read.
+    pub metric_names: IngressMetricNames,
+}
+
+/// Names of the metrics of Ingresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum IngressMetricNames {
+    /// Those of this gateway alone.
+    #[default]
+    Yumen,
+    /// Those of ingress-nginx beside them.
+    Nginx,
 }
 
 impl Default for IngressConfig {
     fn default() -> Self {
-        IngressConfig { enabled: true, take_over: false, http_port: 80, https_port: 443, flags: Vec::new() }
+        IngressConfig {
+            enabled: true,
+            take_over: false,
+            http_port: 80,
+            https_port: 443,
+            flags: Vec::new(),
+            metric_names: IngressMetricNames::Yumen,
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use yumen_store::{
 use super::api_paths::{self, ServedVersions};
 use super::certificate_reader::CertificateReader;
 use super::cluster_gaps::ClusterGaps;
-use super::commit::propose;
+use super::commit::{commit_changes, propose};
 use super::controller_status::{KubernetesStatus, WritesEnd};
 use super::event_writer::EventWriter;
 use super::object_applier::ObjectApplier;
@@ -174,10 +174,7 @@ impl ClusterController {
             applier: ObjectApplier::start(parts.client.clone(), lease.clone(), self.versions.clone()),
             writer: StatusWriter::start(parts.client.clone(), lease.clone(), self.board.clone()),
             events: EventWriter::start(parts.client.clone(), lease.clone()),
-            certificates: parts.webhook.served.as_ref().map(|webhook| {
-                let (client, namespace) = (parts.client.clone(), parts.namespace.clone());
-                CertificateKeeper::start(webhook, client, lease.clone(), namespace)
-            }),
+            certificates: parts.webhook.keep_certificate(&parts.client, &lease, &parts.namespace),
             lease,
             keeper,
         }
@@ -357,15 +354,7 @@ impl ClusterController {
         if !self.is_settled() {
             return;
         }
-        let checker = self.parts.webhook.checker.clone();
-        let findings = self
-            .translator
-            .review(&pending.reviewed, wall_clock(), &|kind, value| checker.check(kind, value));
-        if !findings.refusals.is_empty() {
-            tracing::info!(object = %pending.reviewed.object.key(), reasons = ?findings.refusals, "object refused");
-        }
-        // The API server may have given up.
-        let _ = pending.answer.send(findings);
+        self.parts.webhook.answer(pending, &mut self.translator, wall_clock());
     }
 
     fn is_settled(&self) -> bool {
@@ -427,24 +416,7 @@ impl ClusterController {
             }
             return;
         }
-        propose(self.parts.store.clone(), move |draft| {
-            for change in &changes {
-                match change {
-                    ResourceChange::Put(resource) => {
-                        if let Some(kind) = resource.name.kind.kind() {
-                            let key = ResourceKey::new(kind, resource.name.id.clone());
-                            draft.put(key, resource.json.clone(), None);
-                        }
-                    }
-                    ResourceChange::Delete(name) => {
-                        if let Some(kind) = name.kind.kind() {
-                            draft.delete(kind, &name.id);
-                        }
-                    }
-                }
-            }
-        })
-        .await;
+        commit_changes(self.parts.store.clone(), changes).await;
     }
 
     /// Publishes the translation once every kind and every referenced object was read.

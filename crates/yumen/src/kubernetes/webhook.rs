@@ -20,15 +20,17 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use yumen_admin::{WebhookAnswer, WebhookHandler, serve_webhook};
+use yumen_base::Now;
 use yumen_config::NodeConfig;
 use yumen_config::node::{WebhookConfig, listen_address};
 use yumen_kubernetes::ingress_nginx::WebhookFlags;
-use yumen_kubernetes::{AdmissionFindings, ReviewSubject, ReviewedObject, read_review};
+use yumen_kubernetes::{AdmissionFindings, ClusterTranslator, ReviewSubject, ReviewedObject, read_review};
+use yumen_kubernetes_client::{ApiClient, LeaseView};
 
 use super::controller_status::WritesEnd;
 
 pub(super) use certificate_keeper::CertificateKeeper;
-pub(super) use resource_checker::ResourceChecker;
+use resource_checker::ResourceChecker;
 use served_identity::ServedIdentity;
 
 /// Reviews that wait for the controller.
@@ -51,9 +53,33 @@ pub(super) type ReviewQueue = Arc<Mutex<mpsc::Receiver<PendingReview>>>;
 #[derive(Clone)]
 pub(super) struct WebhookParts {
     pub(super) reviews: ReviewQueue,
-    pub(super) checker: Arc<ResourceChecker>,
+    checker: Arc<ResourceChecker>,
     /// `None` while the webhook is off.
-    pub(super) served: Option<ServedWebhook>,
+    served: Option<ServedWebhook>,
+}
+
+impl WebhookParts {
+    /// Judges a review on the translation in force.
+    pub(super) fn answer(&self, pending: PendingReview, translator: &mut ClusterTranslator, now: Now) {
+        let PendingReview { reviewed, answer } = pending;
+        let findings = translator.review(&reviewed, now, &|kind, value| self.checker.check(kind, value));
+        if !findings.refusals.is_empty() {
+            tracing::info!(object = %reviewed.object.key(), reasons = ?findings.refusals, "object refused");
+        }
+        // The API server may have given up.
+        let _ = answer.send(findings);
+    }
+
+    /// Starts the task that keeps the certificate, if the webhook is served.
+    pub(super) fn keep_certificate(
+        &self,
+        client: &ApiClient,
+        lease: &LeaseView,
+        namespace: &str,
+    ) -> Option<CertificateKeeper> {
+        let webhook = self.served.as_ref()?;
+        Some(CertificateKeeper::start(webhook, client.clone(), lease.clone(), namespace.to_owned()))
+    }
 }
 
 /// The webhook that is served.
