@@ -51,9 +51,12 @@ impl ReviewCase {
                 &json!({ "metadata": { "name": name }, "spec": { "controller": controller } }),
             )
         };
-        let service = json!({
-            "metadata": { "name": "cart", "namespace": "shop" }, "spec": { "ports": [{ "port": 80 }] },
-        });
+        let service = |namespace: &str| {
+            let value = json!({
+                "metadata": { "name": "cart", "namespace": namespace }, "spec": { "ports": [{ "port": 80 }] },
+            });
+            put(ClusterKind::Service, &value)
+        };
         let gateway_class = json!({
             "metadata": { "name": "yumen" }, "spec": { "controllerName": "gateway.yumen.io/controller" },
         });
@@ -68,7 +71,8 @@ impl ReviewCase {
                 class("yumen", "gateway.yumen.io/controller"),
                 class("nginx", "k8s.io/ingress-nginx"),
                 class("other", "example.com/other"),
-                put(ClusterKind::Service, &service),
+                service("shop"),
+                service("team"),
                 put(ClusterKind::GatewayClass, &gateway_class),
                 put(ClusterKind::Gateway, &gateway),
                 put(ClusterKind::Ingress, &cart),
@@ -222,7 +226,7 @@ fn annotations_are_refused_as_ingress_nginx_refuses_them() {
     check("auth-type", "digest", "auth-type");
     check("enable-modsecurity", "true", "web application firewall");
     // A Secret of another namespace (CVE-2021-25742 used a snippet for it).
-    check("auth-secret", "kube-system/token", "is in another namespace than the Ingress");
+    check("auth-tls-secret", "kube-system/token", "is in another namespace than the Ingress");
     // Injection of directives: CVE-2021-25745, CVE-2023-5043, CVE-2023-5044, CVE-2025-24514, CVE-2025-1097.
     check("permanent-redirect", "https://a.test/;}alias /etc/;", "permanent-redirect");
     check("auth-url", "http://a.test/#;\nssl_engine /tmp/x;", "auth-url");

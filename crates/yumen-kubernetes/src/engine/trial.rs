@@ -63,6 +63,8 @@ impl TranslationEngine {
         let ports = self.context.ports.borrow().clone();
         let undecodable = self.undecodable.get(&key).cloned();
         let changed = (self.undecodable_changed, self.tables.has_changed_problems());
+        // Units that wait for the first run, which is still to come.
+        let marked = self.marked.clone();
         self.change(ClusterChange::Put(object), now);
         let (mut runs, mut lacks_references) = (Vec::new(), false);
         while let Some(unit) = self.marked.pop_first() {
@@ -80,6 +82,7 @@ impl TranslationEngine {
             Some(former) => drop(self.objects.put(former)),
             None => drop(self.objects.remove(&key)),
         }
+        self.marked = marked;
         *self.context.ports.get_mut() = ports;
         self.undecodable.extend(undecodable.map(|problem| (key, problem)));
         self.undecodable_changed = changed.0;
