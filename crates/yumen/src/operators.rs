@@ -428,7 +428,7 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
     let current = snapshots.clone();
     let (problems, workers, source) = (status.clone(), context.workers.clone(), context.source.clone());
     let nginx = nginx_metrics(node, context, &counters, &prometheus);
-    StatusState {
+    let mut state = StatusState {
         ready: Arc::new(move || match *duty.borrow() {
             // Reports not ready, so that load balancers send no new connections during the drain.
             WorkerDuty::End { .. } => Err("the gateway is shutting down and drains its connections".into()),
@@ -462,10 +462,7 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
             context.discovered.clone(),
             Arc::new(DnsMetrics),
             Arc::new(context.listeners.clone()),
-        ]
-        .into_iter()
-        .chain(nginx)
-        .collect(),
+        ],
         listeners: Arc::new(move || listeners.document()),
         describe: Arc::new(move || {
             let mut members = source.document();
@@ -482,7 +479,9 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
         more: yumen_admin::control_routes(control_state(node, context, admin)),
         health: health(context),
         problems: Arc::new(move || serde_json::to_value(problems.problems()).unwrap_or_default()),
-    }
+    };
+    state.gather.extend(nginx);
+    state
 }
 
 /// The metrics of ingress-nginx, if the settings ask for them.

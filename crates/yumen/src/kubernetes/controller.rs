@@ -21,15 +21,13 @@ use yumen_kubernetes_client::{
     ApiClient, LeaseElection, LeaseSettings, LeaseView, RawObject, RawObjectChange, StatusWriter,
     WatchOutput, WatchReport, WatchSet, WatchStage, WatchTarget,
 };
-use yumen_store::{
-    LastGoodTask, MemoryStore, ResourceKey, StateOrigin, Store, TextSeal, load_last_good, open_keyring,
-};
+use yumen_store::{LastGoodTask, MemoryStore, StateOrigin, Store, TextSeal, load_last_good, open_keyring};
 
 use super::api_paths::{self, ServedVersions};
 use super::certificate_reader::CertificateReader;
 use super::cluster_gaps::ClusterGaps;
 use super::commit::{commit_changes, propose};
-use super::controller_status::{KubernetesStatus, WritesEnd};
+use super::controller_status::{KubernetesStatus, StartStage, WritesEnd};
 use super::event_writer::EventWriter;
 use super::object_applier::ObjectApplier;
 use super::object_gate::ObjectGate;
@@ -79,19 +77,6 @@ struct ChangeBatch {
     changes: Vec<ClusterChange>,
     /// Objects with a draft whose status changed.
     observed: Vec<ObjectKey>,
-}
-
-/// Progress of the first publication.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StartStage {
-    /// Kinds are being listed.
-    Listing,
-    /// As before, and the last good state was published meanwhile.
-    Bridged,
-    /// As before, and there is no last good state: the node is not ready.
-    Unready,
-    /// The translation is published.
-    Settled,
 }
 
 /// The owner of the translation.

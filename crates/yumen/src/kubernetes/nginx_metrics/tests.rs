@@ -74,7 +74,9 @@ fn store() -> Arc<MemoryStore> {
             draft.replace_all(&resources, &[]);
             true
         }),
-        done: Box::new(move |result| drop(done.send(result.is_ok()))),
+        done: Box::new(move |result| {
+            let _ = done.send(result.is_ok());
+        }),
     });
     assert!(committed.recv().unwrap());
     store
