@@ -204,9 +204,9 @@ fn an_update_keeps_its_own_paths_and_takes_no_others() {
 
 #[test]
 fn classes_of_others_are_not_judged_and_those_of_ingress_nginx_after_the_takeover() {
-    let mut settings = TranslationSettings::default();
-    settings.ingress = IngressOptions::with_flags(&[]);
-    let mut case = ReviewCase::with(settings);
+    let ingress_options = IngressOptions::with_flags(&[]);
+    let mut case =
+        ReviewCase::with(TranslationSettings { ingress: ingress_options, ..TranslationSettings::default() });
     case.check(&ingress("team/new", "shop.test", &["/cart"]), "allowed");
     let mut own = ingress("team/new", "shop.test", &["/cart"]);
     own["spec"]["ingressClassName"] = "yumen".into();

@@ -41,7 +41,7 @@ pub(crate) use controller_status::KubernetesStatus;
 pub(crate) use manifests::{
     ManifestObjects, ManifestTranslator, PLACEHOLDER_ADDRESS, TranslatedManifests, read_documents,
 };
-pub(crate) use nginx_metrics::NginxMetrics;
+pub(crate) use nginx_metrics::{NginxMetrics, ProcessUse};
 
 /// The running controller. Dropping it ends its tasks.
 pub(crate) struct KubernetesSource {

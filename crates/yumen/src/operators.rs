@@ -41,7 +41,7 @@ use crate::config::trial::TrialCompiler;
 use crate::control::{ControlHandle, ControlStatus};
 use crate::endpoints::discovery::ServiceLedger;
 use crate::endpoints::dns::DnsMetrics;
-use crate::kubernetes::{self, NginxMetrics};
+use crate::kubernetes::{self, NginxMetrics, ProcessUse};
 use crate::node;
 use crate::process::{NodeInfo, memory};
 use crate::senders::LogSenders;
@@ -501,9 +501,9 @@ fn nginx_metrics(
             context.expiry.clone(),
         ],
         store: context.store.clone(),
-        process: || {
-            let bytes = memory::resident_bytes().unwrap_or_default();
-            (memory::cpu_time().as_secs_f64(), bytes as f64)
+        process: || ProcessUse {
+            cpu_s: memory::cpu_time().as_secs_f64(),
+            resident_bytes: memory::resident_bytes().unwrap_or_default() as f64,
         },
     }))
 }

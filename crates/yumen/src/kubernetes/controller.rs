@@ -33,7 +33,7 @@ use super::object_applier::ObjectApplier;
 use super::object_gate::ObjectGate;
 use super::reference_reader::{ReferenceRead, ReferenceReader};
 use super::status_board::{ProcessFacts, StatusBoard};
-use super::webhook::{CertificateKeeper, PendingReview, WebhookParts};
+use super::webhook::{CertificateKeeper, PendingReview, WebhookParts, next_review};
 use crate::control::{ControlHandle, ControlMessage, ProblemSource, follow_store};
 use crate::serving::listener_supervisor::ListenerStates;
 use yumen_proxy::clock::exact as wall_clock;
@@ -188,6 +188,7 @@ impl ClusterController {
         let mut writes_end = self.parts.writes_end.clone();
         // The guard of a controller that failed is released.
         let mut reviews = self.parts.webhook.reviews.clone().lock_owned().await;
+        let mut rested_at = Instant::now();
         loop {
             self.references.start_due(&self.versions.lock().unwrap_or_else(PoisonError::into_inner));
             let mut batch = ChangeBatch::default();
@@ -199,7 +200,7 @@ impl ClusterController {
                         self.take(report, &tasks, &mut batch);
                     }
                 }
-                Some(pending) = reviews.recv() => self.review(pending),
+                Some(pending) = next_review(&mut reviews, rested_at) => rested_at = self.review(pending),
                 read = self.references.next() => self.take_reference(read, &mut batch),
                 Ok(()) = applied.changed() => self.resume_statuses(&tasks, self.board.waiting()),
                 Ok(()) = listeners.changed() => self.resume_statuses(&tasks, self.board.depending()),
@@ -334,12 +335,15 @@ impl ClusterController {
         }
     }
 
-    /// Answers a review. Before all kinds were listed it gets no answer, and the API server follows its `failurePolicy`.
-    fn review(&mut self, pending: PendingReview) {
-        if !self.is_settled() {
-            return;
+    /// Answers a review, and returns the earliest time of the next one. Before all kinds were listed a review gets no
+    /// answer, and the API server follows its `failurePolicy`.
+    fn review(&mut self, pending: PendingReview) -> Instant {
+        let begin = Instant::now();
+        if self.is_settled() {
+            self.parts.webhook.answer(pending, &mut self.translator, wall_clock());
         }
-        self.parts.webhook.answer(pending, &mut self.translator, wall_clock());
+        // Every client of the network can ask. Reviews take half of the time at most, so that endpoints stay current.
+        Instant::now() + begin.elapsed()
     }
 
     fn is_settled(&self) -> bool {

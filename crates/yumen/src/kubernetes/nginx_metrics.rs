@@ -37,6 +37,13 @@ impl ControllerLabels {
     }
 }
 
+/// The use of the machine by a process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProcessUse {
+    pub(crate) cpu_s: f64,
+    pub(crate) resident_bytes: f64,
+}
+
 /// The series of ingress-nginx.
 pub(crate) struct NginxMetrics {
     pub(crate) controller: ControllerLabels,
@@ -44,8 +51,8 @@ pub(crate) struct NginxMetrics {
     pub(crate) sources: Vec<Arc<dyn MetricSource>>,
     /// The translated resources.
     pub(crate) store: Arc<dyn Store>,
-    /// CPU seconds and resident bytes of the process.
-    pub(crate) process: fn() -> (f64, f64),
+    /// The use of the machine by this process.
+    pub(crate) process: fn() -> ProcessUse,
 }
 
 impl MetricSource for NginxMetrics {
@@ -218,7 +225,7 @@ impl SourceMetrics<'_> {
         out.push(family("ssl_expire_time_seconds", help, MetricKind::Gauge, samples));
     }
 
-    fn gather_process(&self, (cpu_s, bytes): (f64, f64), out: &mut Vec<MetricFamily>) {
+    fn gather_process(&self, used: ProcessUse, out: &mut Vec<MetricFamily>) {
         let mut process = |name: &str, help: &'static str, kind: MetricKind, values: &[(&str, f64)]| {
             let sample = |(state, value): &(&str, f64)| {
                 let mut labels = self.controller.row();
@@ -238,8 +245,8 @@ impl SourceMetrics<'_> {
         process("connections_total", help, MetricKind::Counter, &values);
         let total = self.total("yumen_requests_total");
         process("requests_total", "Requests finished.", MetricKind::Counter, &[("", total)]);
-        process("cpu_seconds_total", "CPU seconds.", MetricKind::Counter, &[("", cpu_s)]);
-        process("resident_memory_bytes", "Resident bytes.", MetricKind::Gauge, &[("", bytes)]);
+        process("cpu_seconds_total", "CPU seconds.", MetricKind::Counter, &[("", used.cpu_s)]);
+        process("resident_memory_bytes", "Resident bytes.", MetricKind::Gauge, &[("", used.resident_bytes)]);
         process("num_procs", "Processes.", MetricKind::Gauge, &[("", 1.0)]);
     }
 

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::time::Instant;
 use yumen_admin::{WebhookAnswer, WebhookHandler, serve_webhook};
 use yumen_base::Now;
 use yumen_config::NodeConfig;
@@ -87,6 +88,15 @@ impl WebhookParts {
 pub(super) struct ServedWebhook {
     settings: WebhookConfig,
     identity: Arc<ServedIdentity>,
+}
+
+/// Waits for the next review, and not before `rested_at`.
+pub(super) async fn next_review(
+    reviews: &mut mpsc::Receiver<PendingReview>,
+    rested_at: Instant,
+) -> Option<PendingReview> {
+    tokio::time::sleep_until(rested_at).await;
+    reviews.recv().await
 }
 
 /// Starts the webhook if the settings or flags ask for it. The listener ends with the writes of this process, so that a

@@ -92,7 +92,7 @@ fn dashboards_of_ingress_nginx_find_their_series() {
         },
         sources: vec![Arc::new(node_metrics())],
         store: store(),
-        process: || (1.5, 4096.0),
+        process: || ProcessUse { cpu_s: 1.5, resident_bytes: 4096.0 },
     };
     let mut families = Vec::new();
     metrics.gather(&mut families);

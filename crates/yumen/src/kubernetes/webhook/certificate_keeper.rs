@@ -42,8 +42,14 @@ struct KeeperTask {
     settings: WebhookConfig,
     identity: Arc<ServedIdentity>,
     problem: Arc<Mutex<Option<Problem>>>,
-    /// The texts that are served.
-    served: Option<(String, String)>,
+    served: Option<ServedTexts>,
+}
+
+/// The certificate and key in use, PEM.
+#[derive(PartialEq)]
+struct ServedTexts {
+    certificate: String,
+    key: String,
 }
 
 impl CertificateKeeper {
@@ -98,7 +104,8 @@ impl KeeperTask {
         let read = |path: &str| {
             std::fs::read_to_string(path).map_err(|error| (format!("cannot read {path}: {error}"), HINT))
         };
-        let texts = (read(&self.settings.certificate)?, read(&self.settings.key)?);
+        let texts =
+            ServedTexts { certificate: read(&self.settings.certificate)?, key: read(&self.settings.key)? };
         self.serve(texts).map_err(|reason| (reason, HINT))
     }
 
@@ -135,12 +142,13 @@ impl KeeperTask {
             None => return Ok(()),
         };
         let hint = "delete the Secret, and the leader issues another certificate";
-        self.serve((identity.certificate, identity.key)).map_err(|reason| (reason, hint))
+        let texts = ServedTexts { certificate: identity.certificate, key: identity.key };
+        self.serve(texts).map_err(|reason| (reason, hint))
     }
 
-    fn serve(&mut self, texts: (String, String)) -> Result<(), String> {
+    fn serve(&mut self, texts: ServedTexts) -> Result<(), String> {
         if self.served.as_ref() != Some(&texts) {
-            self.identity.replace(&texts.0, &texts.1)?;
+            self.identity.replace(&texts.certificate, &texts.key)?;
             self.served = Some(texts);
         }
         Ok(())

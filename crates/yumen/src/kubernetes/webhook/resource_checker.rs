@@ -1,5 +1,7 @@
 //! Checks of translated resources by the rules of the compiler.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use yumen_base::Problem;
 use yumen_config::{InvalidSettings, Kind, NodeConfig};
@@ -7,8 +9,6 @@ use yumen_plugin::{MissingPlugins, PluginRegistry};
 use yumen_proxy::tls::CertificateLoader;
 use yumen_snapshot::compile::{LoadCertificate, Variables};
 use yumen_snapshot::{ObjectError, ObjectValidator, PluginSettingsError};
-
-use crate::config::compiler;
 
 /// The rules by which the compiler of this node quarantines resources.
 pub(in crate::kubernetes) struct ResourceChecker {
@@ -23,8 +23,8 @@ impl ResourceChecker {
         ResourceChecker {
             registry: PluginRegistry::new(yumen_plugins::BUILTIN),
             missing: yumen_plugins::inactive::missing(&node.plugins.allow_missing),
-            load_certificate: std::sync::Arc::new(CertificateLoader::default()),
-            variables: std::sync::Arc::new(compiler::environment),
+            load_certificate: Arc::new(CertificateLoader::default()),
+            variables: Arc::new(|name: &str| std::env::var(name).ok()),
         }
     }
 
