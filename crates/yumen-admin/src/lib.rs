@@ -1,4 +1,4 @@
-//! The admin, control and status listeners: HTTP for operators and their tools, on the control runtime.
+//! The admin, control, status and webhook listeners: HTTP for operators and their tools, on the control runtime.
 //!
 //! The gateway is known only through closures, traits and the store. Must not know workers or the inside of the proxy.
 
@@ -35,6 +35,7 @@ mod tests;
 mod tls;
 mod v1;
 mod validate;
+mod webhook;
 mod whole_body;
 
 pub use access::AdminAccess;
@@ -48,3 +49,4 @@ pub use openapi::{ApiArgument, ApiEndpoint, ApiPayload, ArgumentForm, endpoints,
 pub use status::{Document, StatusState, serve_status};
 pub use tls::AdminTls;
 pub use v1::{ClusterView, LiveGateway, NodeView, V1State};
+pub use webhook::{WebhookAnswer, WebhookHandler, serve_webhook};

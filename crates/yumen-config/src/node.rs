@@ -31,7 +31,7 @@ pub use discovery::{
     NacosDiscovery, NacosTimeout,
 };
 pub use etcd::{EtcdConfig, EtcdTlsConfig};
-pub use kubernetes::{GatewayModeConfig, IngressConfig, KubernetesConfig};
+pub use kubernetes::{GatewayModeConfig, IngressConfig, IngressMetricNames, KubernetesConfig, WebhookConfig};
 pub use reference::reference;
 pub use sections::{
     AccessLogConfig, AccessLogFormat, AdminApiVersion, AdminConfig, AdminKey, AdminRole, AdminTlsConfig,
@@ -195,7 +195,8 @@ impl NodeConfig {
         let listen = self.listen.iter_mut().map(|listen| &mut listen.address);
         let streams = self.stream_listen.iter_mut().map(|listen| &mut listen.address);
         let operators = [&mut self.admin.listen, &mut self.status.listen, &mut self.control.listen];
-        for written in listen.chain(streams).chain(operators) {
+        let webhook = [&mut self.kubernetes.webhook.listen];
+        for written in listen.chain(streams).chain(operators).chain(webhook) {
             if let Some(address) = listen_address(written) {
                 *written = address.to_string();
             }
@@ -305,6 +306,8 @@ impl NodeConfig {
             ("control", &self.control.listen),
         ];
         tcp.extend(operators.map(|(name, address)| (format!("{name}.listen"), address)));
+        let webhook = Some(&self.kubernetes.webhook).filter(|webhook| webhook.enabled);
+        tcp.extend(webhook.map(|webhook| ("kubernetes.webhook.listen".to_owned(), &webhook.listen)));
         [tcp, udp].into_iter().flat_map(used_twice).collect()
     }
 

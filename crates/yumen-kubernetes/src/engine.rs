@@ -15,10 +15,12 @@ mod scheduler;
 #[cfg(test)]
 mod tests;
 mod tracked_view;
+mod trial;
 mod unit;
 
 pub(crate) use output::{DerivedOutput, PolicyUse, UnitOutput};
 pub(crate) use read_key::IndexKey;
 pub(crate) use scheduler::TranslationEngine;
 pub(crate) use tracked_view::{ReferencedObject, TrackedView};
+pub(crate) use trial::{ResourceTransition, TrialEffect};
 pub(crate) use unit::TranslationUnit;

@@ -4,6 +4,7 @@
 //! else. The unit of an Ingress reads its annotations; the unit of a host reads all Ingresses that name the host, in
 //! order of creation. A path, the certificate, client certificates and aliases belong to the oldest one.
 
+mod admission;
 mod backends;
 mod certificates;
 mod class;
@@ -26,6 +27,7 @@ mod status;
 mod streams;
 mod upstream;
 
+pub(crate) use admission::review_ingress;
 pub(crate) use defaults::translate_defaults;
 pub(crate) use host::translate_host;
 pub(crate) use listeners::translate_listeners;

@@ -17,7 +17,7 @@ pub use annotations::{AnnotationConsequence, AnnotationProblem, AnnotationRisk, 
 pub use controller::{
     AnnotationPolicy, BlockedClients, ClientAddressSettings, CompressionSettings, ControllerFlags,
     ControllerHeaders, ControllerProblem, ControllerSettings, ControllerTls, ForwardedTrust, HstsSettings,
-    LogLineSettings, NodeSetting, PathTypeRule, RedirectDefaults, read_config_map, read_flags,
+    LogLineSettings, NodeSetting, PathTypeRule, RedirectDefaults, WebhookFlags, read_config_map, read_flags,
 };
 pub use document::reference_page;
 pub use log_line::{TranslatedLogLine, translate_log_line};

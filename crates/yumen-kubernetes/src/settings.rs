@@ -18,6 +18,16 @@ pub enum GatewayMode {
     Host,
 }
 
+/// Whether the requests of each Ingress are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IngressCounting {
+    /// Unless a plugin counts them.
+    #[default]
+    Off,
+    /// By the plugin `prometheus` on each route.
+    PerRoute,
+}
+
 /// A controller of Ingresses whose classes are served as well.
 pub const ADOPTED_CONTROLLER: &str = "k8s.io/ingress-nginx";
 
@@ -32,6 +42,8 @@ pub struct IngressOptions {
     pub http_port: u16,
     /// The port for https.
     pub https_port: u16,
+    /// Whether requests are counted by Ingress.
+    pub counting: IngressCounting,
     /// The flags of ingress-nginx.
     pub controller: ControllerSettings,
     /// Flags that are not followed as written.
@@ -53,6 +65,7 @@ impl Default for IngressOptions {
             take_over: false,
             http_port: 80,
             https_port: 443,
+            counting: IngressCounting::Off,
             controller: ControllerSettings::default(),
             flag_problems: Vec::new(),
         }

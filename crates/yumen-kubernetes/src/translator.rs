@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use yumen_base::time::Now;
 
+use crate::admission_review::{
+    AdmissionFindings, ResourceCheck, ReviewedObject, condition_findings, problem_findings, resource_findings,
+};
 use crate::certificates::CertificateInspector;
 use crate::delta::{DesiredObject, TranslationDelta};
 use crate::derived::UpstreamSource;
 use crate::engine::{TrackedView, TranslationEngine, TranslationUnit, UnitOutput};
-use crate::model::{ClusterChange, ClusterObject, ObjectKey};
+use crate::model::{ClusterChange, ClusterKind, ClusterObject, ObjectKey};
 use crate::settings::TranslationSettings;
 use crate::{apisix, gateway, ingress, policy, routes, upstreams};
 
@@ -36,6 +39,28 @@ impl ClusterTranslator {
             self.engine.change(change, now);
         }
         self.engine.run(now, translate)
+    }
+
+    /// Judges a new or changed object by its effect on the objects in force, which stay as they are. `check` judges the
+    /// resources that would differ.
+    pub fn review(
+        &mut self,
+        reviewed: &ReviewedObject,
+        now: Now,
+        check: ResourceCheck<'_>,
+    ) -> AdmissionFindings {
+        let (object, is_new) = (reviewed.object.clone(), reviewed.is_new);
+        let key = object.key();
+        self.engine.attempt(object, now, translate, |view, effect| {
+            if key.kind == ClusterKind::Ingress {
+                return ingress::review_ingress(view, &key, is_new, effect, check);
+            }
+            let mut findings = AdmissionFindings::default();
+            condition_findings(effect, &mut findings);
+            problem_findings(&key, effect, &mut findings);
+            resource_findings(effect, check, &mut findings);
+            findings
+        })
     }
 
     /// Tries again to find target ports for the Gateways that have none: a freed port is held for a minute. Returns the

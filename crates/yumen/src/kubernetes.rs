@@ -11,10 +11,12 @@ mod controller_status;
 mod controller_tasks;
 mod event_writer;
 mod manifests;
+mod nginx_metrics;
 mod object_applier;
 mod object_gate;
 mod reference_reader;
 mod status_board;
+mod webhook;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,8 +26,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
-use yumen_config::node::{GatewayModeConfig, KubernetesConfig};
-use yumen_kubernetes::{GatewayMode, IngressOptions, TranslationSettings};
+use yumen_config::node::{GatewayModeConfig, IngressMetricNames, KubernetesConfig, StoreKind};
+use yumen_kubernetes::{
+    ADOPTED_CONTROLLER, GatewayMode, IngressCounting, IngressOptions, TranslationSettings,
+};
 use yumen_kubernetes_client::{ApiClient, ApiServerConfig};
 use yumen_store::MemoryStore;
 
@@ -38,6 +42,7 @@ pub(crate) use controller_status::KubernetesStatus;
 pub(crate) use manifests::{
     ManifestObjects, ManifestTranslator, PLACEHOLDER_ADDRESS, TranslatedManifests, read_documents,
 };
+pub(crate) use nginx_metrics::{NginxMetrics, ProcessUse};
 
 /// The running controller. Dropping it ends its tasks.
 pub(crate) struct KubernetesSource {
@@ -76,12 +81,16 @@ impl KubernetesSource {
         let status = Arc::new(KubernetesStatus::new(server.url()));
         let (listener_states, listeners) = watch::channel(ListenerStates::default());
         let (writes_end, ended) = watch::channel(None);
+        let settings = translation_settings(node);
+        let flags = &settings.ingress.controller.flags.webhook;
+        let webhook = webhook::start(node, flags, writes_end.subscribe())?;
         let parts = ControllerParts {
+            webhook,
             client,
             lease_client,
             namespace,
             identity,
-            settings: translation_settings(node),
+            settings,
             config: node.kubernetes.clone(),
             data_dir: node.store.data_dir.clone().into(),
             keyring: node.store.keyring.clone(),
@@ -120,6 +129,20 @@ impl KubernetesSource {
     }
 }
 
+/// The labels of the controller in the metrics of ingress-nginx; `None` unless the settings ask for these.
+pub(crate) fn nginx_labels(node: &NodeConfig) -> Option<nginx_metrics::ControllerLabels> {
+    let written = &node.kubernetes;
+    if written.ingress.metric_names != IngressMetricNames::Nginx || node.store.kind != StoreKind::Kubernetes {
+        return None;
+    }
+    let flags = IngressOptions::with_flags(&written.ingress.flags).controller.flags;
+    Some(nginx_metrics::ControllerLabels {
+        class: flags.controller_class.as_deref().unwrap_or(ADOPTED_CONTROLLER).to_owned(),
+        namespace: written_or(&written.namespace, "POD_NAMESPACE").unwrap_or_default(),
+        pod: written_or(&written.identity, "POD_NAME").unwrap_or_else(crate::process::host_name),
+    })
+}
+
 /// A setting, else a variable of the environment that manifests fill from the pod's metadata. Host names do not serve for
 /// it: replicas with `hostNetwork` share that of their machine.
 fn written_or(setting: &str, variable: &str) -> Option<String> {
@@ -154,6 +177,7 @@ pub(crate) fn translation_settings(node: &NodeConfig) -> TranslationSettings {
     let clients = node.listen.iter().map(|one| one.address.as_str());
     let streams = node.stream_listen.iter().map(|one| one.address.as_str());
     let operators = [&node.admin.listen, &node.status.listen, &node.control.listen].map(String::as_str);
+    let webhook = Some(written.webhook.listen.as_str()).filter(|_| written.webhook.enabled);
     TranslationSettings {
         controller_name: written.controller_name.as_str().into(),
         mode: match written.gateway_mode {
@@ -163,7 +187,7 @@ pub(crate) fn translation_settings(node: &NodeConfig) -> TranslationSettings {
         },
         service_type: written.service_type.as_str().into(),
         ports: first..=last,
-        ports_taken: clients.chain(streams).chain(operators).filter_map(port).collect(),
+        ports_taken: clients.chain(streams).chain(operators).chain(webhook).filter_map(port).collect(),
         publish_addresses: written.publish_addresses.iter().map(|one| one.as_str().into()).collect(),
         zone: Some(written.zone.as_str()).filter(|zone| !zone.is_empty()).map(Into::into),
         has_ipv6: std::net::TcpListener::bind("[::1]:0").is_ok(),
@@ -171,6 +195,10 @@ pub(crate) fn translation_settings(node: &NodeConfig) -> TranslationSettings {
         ingress: IngressOptions {
             is_enabled: written.ingress.enabled,
             take_over: written.ingress.take_over,
+            counting: match written.ingress.metric_names {
+                IngressMetricNames::Yumen => IngressCounting::Off,
+                IngressMetricNames::Nginx => IngressCounting::PerRoute,
+            },
             http_port: written.ingress.http_port,
             https_port: written.ingress.https_port,
             ..IngressOptions::with_flags(&written.ingress.flags)

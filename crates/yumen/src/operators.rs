@@ -20,9 +20,11 @@ use yumen_admin::{
     AdminAccess, AdminState, AdminTls, AllowedHosts, ClusterView, ControlState, Described, Document,
     LiveGateway, StatusState, V1State,
 };
+use yumen_base::metric::MetricSource;
 use yumen_base::{Now, Problem};
 use yumen_config::{NodeConfig, Resource};
 use yumen_plugin::{Carry, PluginRegistry};
+use yumen_plugins::prometheus::PrometheusMetrics;
 use yumen_proxy::probe::{HealthMetrics, ProbeCounters};
 use yumen_proxy::protection::ProtectionMetrics;
 use yumen_proxy::tls::CertificateLoader;
@@ -39,6 +41,7 @@ use crate::config::trial::TrialCompiler;
 use crate::control::{ControlHandle, ControlStatus};
 use crate::endpoints::discovery::ServiceLedger;
 use crate::endpoints::dns::DnsMetrics;
+use crate::kubernetes::{self, NginxMetrics, ProcessUse};
 use crate::node;
 use crate::process::{NodeInfo, memory};
 use crate::senders::LogSenders;
@@ -424,7 +427,8 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
     let listeners = context.listeners.clone();
     let current = snapshots.clone();
     let (problems, workers, source) = (status.clone(), context.workers.clone(), context.source.clone());
-    StatusState {
+    let nginx = nginx_metrics(node, context, &counters, &prometheus);
+    let mut state = StatusState {
         ready: Arc::new(move || match *duty.borrow() {
             // Reports not ready, so that load balancers send no new connections during the drain.
             WorkerDuty::End { .. } => Err("the gateway is shutting down and drains its connections".into()),
@@ -475,7 +479,33 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
         more: yumen_admin::control_routes(control_state(node, context, admin)),
         health: health(context),
         problems: Arc::new(move || serde_json::to_value(problems.problems()).unwrap_or_default()),
-    }
+    };
+    state.gather.extend(nginx);
+    state
+}
+
+/// The metrics of ingress-nginx, if the settings ask for them.
+fn nginx_metrics(
+    node: &NodeConfig,
+    context: &OperatorContext,
+    counters: &Arc<AllCounters>,
+    prometheus: &Arc<PrometheusMetrics>,
+) -> Option<Arc<dyn MetricSource>> {
+    let controller = kubernetes::nginx_labels(node)?;
+    Some(Arc::new(NginxMetrics {
+        controller,
+        sources: vec![
+            counters.clone(),
+            prometheus.clone(),
+            Arc::new(context.source.clone()),
+            context.expiry.clone(),
+        ],
+        store: context.store.clone(),
+        process: || ProcessUse {
+            cpu_s: memory::cpu_time().as_secs_f64(),
+            resident_bytes: memory::resident_bytes().unwrap_or_default() as f64,
+        },
+    }))
 }
 
 fn control_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> ControlState {

@@ -45,6 +45,71 @@ pub struct KubernetesConfig {
     pub take_over: bool,
     /// Ingresses.
     pub ingress: IngressConfig,
+    /// The admission webhook.
+    pub webhook: WebhookConfig,
+}
+
+/// The admission webhook, which the API server asks before it stores an Ingress, a route or another object that this
+/// gateway translates. It is served while `kubernetes.take_over` is on; Ingresses whose class belongs to ingress-nginx are
+/// judged while `kubernetes.ingress.take_over` is on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebhookConfig {
+    /// Whether the webhook is served. The flag `--validating-webhook` of ingress-nginx serves it, too.
+    pub enabled: bool,
+    /// The address of the webhook, for HTTPS.
+    pub listen: String,
+    /// The Service by which API servers reach the webhook, in the gateway's own namespace: the name in the certificate.
+    pub service: String,
+    /// Further host names and addresses in the certificate, for a webhook that is reached by a URL.
+    pub names: Vec<String>,
+    /// The ValidatingWebhookConfiguration whose `caBundle` the leader sets; empty for none.
+    pub configuration: String,
+    /// The Secret with the certificate that the leader issues, in the gateway's own namespace.
+    pub secret: String,
+    /// PEM file of another certificate and its chain; empty for one that the leader issues and renews. The file is read
+    /// again every minute.
+    pub certificate: String,
+    /// PEM file of the private key of `certificate`.
+    pub key: String,
+}
+
+impl Default for WebhookConfig {
+    fn default() -> Self {
+        WebhookConfig {
+            enabled: false,
+            listen: ":9443".into(),
+            service: "yumen-admission".into(),
+            names: Vec::new(),
+            configuration: "yumen-admission".into(),
+            secret: "yumen-admission".into(),
+            certificate: String::new(),
+            key: String::new(),
+        }
+    }
+}
+
+impl WebhookConfig {
+    fn check(&self, problems: &mut Vec<Problem>) {
+        if super::listen_address(&self.listen).is_none() {
+            let found = format!("\"{}\" is no address", self.listen);
+            problems.push(
+                problem("kubernetes.webhook.listen", found)
+                    .hint("write address:port, or :port for all addresses"),
+            );
+        }
+        if self.certificate.is_empty() != self.key.is_empty() {
+            let (path, other) =
+                if self.key.is_empty() { ("key", "certificate") } else { ("certificate", "key") };
+            let found = format!("a {other} without a {path} serves nothing");
+            problems.push(problem(&format!("kubernetes.webhook.{path}"), found).hint("write both, or none"));
+        }
+        let issued = [("service", &self.service), ("secret", &self.secret)];
+        for (name, _) in issued.iter().filter(|(_, value)| value.is_empty() && self.certificate.is_empty()) {
+            let path = format!("kubernetes.webhook.{name}");
+            problems.push(problem(&path, "the certificate that is issued needs it").hint("write a name"));
+        }
+    }
 }
 
 /// Ingresses, which are served by the rules of ingress-nginx.
@@ -64,11 +129,32 @@ pub struct IngressConfig {
     pub https_port: u16,
     /// Flags of ingress-nginx, such as `--configmap=ingress-nginx/ingress-nginx-controller`.
     pub flags: Vec<String>,
+    /// The metrics of Ingresses: `nginx` counts the requests of each Ingress by the plugin `prometheus`, and adds the
+    /// series `nginx_ingress_controller_*` that dashboards of ingress-nginx read.
+    pub metric_names: IngressMetricNames,
+}
+
+/// Names of the metrics of Ingresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum IngressMetricNames {
+    /// Those of this gateway alone.
+    #[default]
+    Yumen,
+    /// Those of ingress-nginx beside them.
+    Nginx,
 }
 
 impl Default for IngressConfig {
     fn default() -> Self {
-        IngressConfig { enabled: true, take_over: false, http_port: 80, https_port: 443, flags: Vec::new() }
+        IngressConfig {
+            enabled: true,
+            take_over: false,
+            http_port: 80,
+            https_port: 443,
+            flags: Vec::new(),
+            metric_names: IngressMetricNames::Yumen,
+        }
     }
 }
 
@@ -102,6 +188,7 @@ impl Default for KubernetesConfig {
             linger_s: 15,
             take_over: true,
             ingress: IngressConfig::default(),
+            webhook: WebhookConfig::default(),
         }
     }
 }
@@ -128,6 +215,7 @@ impl KubernetesConfig {
             let found = format!("{} is the port for http, too", self.ingress.https_port);
             problems.push(problem("kubernetes.ingress.https_port", found).hint("write another port"));
         }
+        self.webhook.check(problems);
         for (at, address) in self.publish_addresses.iter().enumerate() {
             if address.is_empty() || address.contains(['/', ' ']) {
                 let found = format!("\"{address}\" is neither an address nor a host name");

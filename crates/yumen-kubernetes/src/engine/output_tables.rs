@@ -93,6 +93,28 @@ impl OutputTables {
         (keys, changes)
     }
 
+    /// The whole output of a unit, as of its last run.
+    pub(super) fn output_of(&self, unit: &TranslationUnit, keys: &OutputKeys) -> UnitOutput {
+        UnitOutput {
+            resources: owned_values(&self.resources, unit, &keys.resources),
+            statuses: owned_values(&self.statuses, unit, &keys.statuses),
+            objects: owned_values(&self.objects, unit, &keys.objects),
+            attachments: keys.attachments.iter().cloned().collect(),
+            upstreams: keys.upstreams.iter().cloned().collect(),
+            plugin_sets: keys.plugin_sets.iter().cloned().collect(),
+            policies: keys.policies.iter().cloned().collect(),
+            groups: keys.groups.iter().cloned().collect(),
+            parents: owned_values(&self.parents, unit, &keys.parents),
+            derived: self.derived.get(unit).cloned(),
+            problems: self.problems_of(unit).to_vec(),
+        }
+    }
+
+    /// The problems of a unit, as of its last run.
+    pub(super) fn problems_of(&self, unit: &TranslationUnit) -> &[Problem] {
+        self.problems.get(unit).map_or(&[], Vec::as_slice)
+    }
+
     /// Whether a route names the upstream.
     pub(super) fn is_upstream_named(&self, key: &UpstreamKey) -> bool {
         self.upstreams.contains_key(key)
@@ -117,6 +139,15 @@ impl OutputTables {
     pub(super) fn take_problems(&mut self) -> Option<Vec<Problem>> {
         let changed = std::mem::take(&mut self.problems_changed);
         changed.then(|| self.problems().cloned().collect())
+    }
+
+    /// Whether a problem changed since the last call of [`take_problems`](Self::take_problems).
+    pub(super) fn has_changed_problems(&self) -> bool {
+        self.problems_changed
+    }
+
+    pub(super) fn set_changed_problems(&mut self, changed: bool) {
+        self.problems_changed = changed;
     }
 
     pub(super) fn problems(&self) -> impl Iterator<Item = &Problem> {
@@ -220,7 +251,7 @@ impl OutputTables {
     }
 
     fn replace_problems(&mut self, unit: &TranslationUnit, problems: Vec<Problem>) {
-        if self.problems.get(unit).map_or(&[][..], Vec::as_slice) == problems.as_slice() {
+        if self.problems_of(unit) == problems.as_slice() {
             return;
         }
         self.problems_changed = true;
@@ -247,6 +278,16 @@ fn replace_owned<K: Ord + std::hash::Hash + Clone, V: PartialEq + Clone>(
         }
     }
     changed
+}
+
+/// The values that a unit owns.
+fn owned_values<K: Ord + std::hash::Hash + Clone, V: PartialEq + Clone>(
+    table: &OwnedTable<K, V>,
+    unit: &TranslationUnit,
+    keys: &[K],
+) -> BTreeMap<K, V> {
+    let values = keys.iter().filter_map(|key| Some((key.clone(), table.of_owner(unit, key)?.clone())));
+    values.collect()
 }
 
 /// Counts the uses of one unit. Returns the keys that are now used for the first time, or no longer.

@@ -66,13 +66,23 @@ impl<K: Ord + Hash + Clone, V: PartialEq + Clone> OwnedTable<K, V> {
         true
     }
 
+    /// The value of a key, if the unit wrote it last.
+    pub(super) fn of_owner(&self, owner: &TranslationUnit, key: &K) -> Option<&V> {
+        self.entries.get(key).filter(|entry| entry.owner == *owner).map(|entry| &entry.value)
+    }
+
     /// The keys whose values differ from those before the batch, with the new values; ends the batch.
     pub(super) fn take_changes(&mut self) -> Vec<(K, Option<V>)> {
+        self.take_transitions().into_iter().map(|(key, _, after)| (key, after)).collect()
+    }
+
+    /// The keys whose values differ from those before the batch, with the values before and after it; ends the batch.
+    pub(super) fn take_transitions(&mut self) -> Vec<(K, Option<V>, Option<V>)> {
         let previous = std::mem::take(&mut self.previous);
         let with_value = previous.into_iter().map(|(key, before)| {
             let after = self.get(&key).cloned();
             (key, before, after)
         });
-        with_value.filter(|(_, before, after)| before != after).map(|(key, _, after)| (key, after)).collect()
+        with_value.filter(|(_, before, after)| before != after).collect()
     }
 }

@@ -33,30 +33,47 @@ pub(super) struct TranslationContext {
 /// The incremental engine.
 #[derive(Clone)]
 pub(crate) struct TranslationEngine {
-    context: TranslationContext,
-    objects: ObjectTable,
-    tables: OutputTables,
-    units: HashMap<TranslationUnit, UnitRecord>,
+    pub(super) context: TranslationContext,
+    pub(super) objects: ObjectTable,
+    pub(super) tables: OutputTables,
+    pub(super) units: HashMap<TranslationUnit, UnitRecord>,
     readers: HashMap<ReadKey, CompactSet<TranslationUnit>>,
-    marked: BTreeSet<TranslationUnit>,
+    pub(super) marked: BTreeSet<TranslationUnit>,
     /// Number of units that require each referenced object.
     wanted: BTreeMap<ObjectKey, usize>,
     /// Keys that entered or left `wanted` in the batch.
-    wanted_changes: BTreeSet<ObjectKey>,
-    undecodable: BTreeMap<ObjectKey, Problem>,
-    undecodable_changed: bool,
+    pub(super) wanted_changes: BTreeSet<ObjectKey>,
+    pub(super) undecodable: BTreeMap<ObjectKey, Problem>,
+    pub(super) undecodable_changed: bool,
     /// Undecodable objects of the batch: a list that follows lacks them, and they exist.
     reported: BTreeSet<ObjectKey>,
 }
 
 /// The last run of a unit.
 #[derive(Debug, Clone, Default)]
-struct UnitRecord {
+pub(super) struct UnitRecord {
     /// In order.
-    reads: Box<[ReadKey]>,
+    pub(super) reads: Box<[ReadKey]>,
     /// In order.
-    wanted: Box<[ObjectKey]>,
-    output: OutputKeys,
+    pub(super) wanted: Box<[ObjectKey]>,
+    pub(super) output: OutputKeys,
+}
+
+/// The effect of a required object that was not read yet on the output of its unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnreadObjects {
+    /// The previous output stays.
+    KeepPrevious,
+    /// The object counts as missing.
+    CountAsMissing,
+}
+
+/// Whether a run of a unit had all objects that it requires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunInputs {
+    Complete,
+    /// A required object does not exist, or was not read yet.
+    Lacking,
 }
 
 impl TranslationEngine {
@@ -129,7 +146,7 @@ impl TranslationEngine {
         translate: impl Fn(&TranslationUnit, &TrackedView<'_>) -> UnitOutput,
     ) -> TranslationDelta {
         while let Some(unit) = self.marked.pop_first() {
-            self.run_unit(unit, now, &translate);
+            self.run_unit(unit, now, &translate, UnreadObjects::KeepPrevious);
         }
         let wanted_changes = std::mem::take(&mut self.wanted_changes);
         for key in wanted_changes.iter().filter(|key| !self.wanted.contains_key(key)) {
@@ -224,12 +241,13 @@ impl TranslationEngine {
         }
     }
 
-    fn run_unit(
+    pub(super) fn run_unit(
         &mut self,
         unit: TranslationUnit,
         now: Now,
         translate: &impl Fn(&TranslationUnit, &TrackedView<'_>) -> UnitOutput,
-    ) {
+        unread: UnreadObjects,
+    ) -> RunInputs {
         let mut record = self.units.remove(&unit).unwrap_or_default();
         let exists = self.exists(&unit);
         let view = TrackedView::new(&self.objects, &self.tables, &self.context, now, &unit);
@@ -238,7 +256,7 @@ impl TranslationEngine {
         self.replace_reads(&unit, &record.reads, &run.reads);
         self.replace_wanted(&record.wanted, &run.wanted);
         (record.reads, record.wanted) = (run.reads, run.wanted);
-        if !run.is_pending {
+        if !run.is_pending || unread == UnreadObjects::CountAsMissing {
             let (keys, changes) = self.tables.replace(&unit, record.output, output);
             record.output = keys;
             for fact in changes.facts {
@@ -251,9 +269,10 @@ impl TranslationEngine {
         if exists {
             self.units.insert(unit, record);
         }
+        if run.is_pending || run.has_missing { RunInputs::Lacking } else { RunInputs::Complete }
     }
 
-    fn replace_reads(&mut self, unit: &TranslationUnit, before: &[ReadKey], after: &[ReadKey]) {
+    pub(super) fn replace_reads(&mut self, unit: &TranslationUnit, before: &[ReadKey], after: &[ReadKey]) {
         for key in difference(before, after) {
             if let Some(readers) = self.readers.get_mut(key) {
                 readers.remove(unit);
@@ -267,7 +286,7 @@ impl TranslationEngine {
         }
     }
 
-    fn replace_wanted(&mut self, before: &[ObjectKey], after: &[ObjectKey]) {
+    pub(super) fn replace_wanted(&mut self, before: &[ObjectKey], after: &[ObjectKey]) {
         for key in difference(after, before) {
             let count = self.wanted.entry(key.clone()).or_default();
             *count += 1;

@@ -35,6 +35,7 @@ pub(crate) struct TrackedView<'t> {
     reads: RefCell<BTreeSet<ReadKey>>,
     wanted: RefCell<BTreeSet<ObjectKey>>,
     is_pending: Cell<bool>,
+    has_missing: Cell<bool>,
 }
 
 /// The record of one run.
@@ -45,6 +46,8 @@ pub(super) struct ViewRecord {
     pub(super) wanted: Box<[ObjectKey]>,
     /// Whether a required object was not read yet.
     pub(super) is_pending: bool,
+    /// Whether a required object does not exist.
+    pub(super) has_missing: bool,
 }
 
 /// A Secret or ConfigMap to which an object refers.
@@ -83,6 +86,7 @@ impl<'t> TrackedView<'t> {
             reads: RefCell::default(),
             wanted: RefCell::default(),
             is_pending: Cell::new(false),
+            has_missing: Cell::new(false),
         }
     }
 
@@ -91,6 +95,7 @@ impl<'t> TrackedView<'t> {
             reads: self.reads.into_inner().into_iter().collect(),
             wanted: self.wanted.into_inner().into_iter().collect(),
             is_pending: self.is_pending.get(),
+            has_missing: self.has_missing.get(),
         }
     }
 
@@ -308,7 +313,10 @@ impl<'t> TrackedView<'t> {
         let found = self.get::<T>(&key);
         match found {
             Some(object) => ReferencedObject::Found(object),
-            None if self.objects.is_known(&key) => ReferencedObject::Missing,
+            None if self.objects.is_known(&key) => {
+                self.has_missing.set(true);
+                ReferencedObject::Missing
+            }
             None => {
                 self.is_pending.set(true);
                 ReferencedObject::Pending

@@ -17,6 +17,7 @@ use super::snippet_branches::{branches_of, conditions_value};
 use crate::derived::ParsedIngress;
 use crate::engine::{TrackedView, UnitOutput};
 use crate::resources::{SpecDefect, TranslatedKind, mark_broken};
+use crate::settings::IngressCounting;
 
 use yumen_base::problem::Problem;
 
@@ -220,6 +221,10 @@ impl<'t> RouteWriter<'_, '_, 't> {
             actions["access"]["client_certificate"] = conditions;
         }
         if let Some(owner) = owner {
+            if self.view.settings().ingress.counting == IngressCounting::PerRoute {
+                let plugins = members.entry("plugins").or_insert_with(|| json!({}));
+                plugins["prometheus"] = json!({});
+            }
             members.insert("create_time".to_owned(), owner.object.meta.created_s.into());
         }
         let origin = owner.map_or_else(|| "Ingress".to_owned(), |owner| owner.key.origin_label());

@@ -66,6 +66,8 @@ pub struct AnnotationProblem {
     pub way_over: Option<String>,
     /// Whether the consequence in ingress-nginx is the same, as for a value that is not valid.
     pub is_shared: bool,
+    /// Whether an admission webhook refuses the Ingress for the value, as that of ingress-nginx does.
+    pub is_inadmissible: bool,
 }
 
 /// Reads the annotations of one Ingress over the defaults of the controller.

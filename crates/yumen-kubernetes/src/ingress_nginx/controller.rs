@@ -13,7 +13,7 @@ pub(super) use keys::{KEY_GROUPS, KeyEffect};
 pub use types::{
     AnnotationPolicy, BlockedClients, ClientAddressSettings, CompressionSettings, ControllerFlags,
     ControllerHeaders, ControllerProblem, ControllerSettings, ControllerTls, ForwardedTrust, HstsSettings,
-    LogLineSettings, NodeSetting, PathTypeRule, RedirectDefaults,
+    LogLineSettings, NodeSetting, PathTypeRule, RedirectDefaults, WebhookFlags,
 };
 
 #[cfg(test)]

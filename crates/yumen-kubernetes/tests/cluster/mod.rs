@@ -13,8 +13,8 @@ use yumen_config::Kind;
 use yumen_kubernetes::status::{ListenerFact, RuntimeFacts, StatusDraft, finish};
 use yumen_kubernetes::{
     CertificateInspector, CertificateNames, ClusterChange, ClusterKind, ClusterTranslator, DesiredObject,
-    GatewayMode, IngressOptions, ObjectKey, ResourceChange, ResourceName, TranslatedKind, TranslationDelta,
-    TranslationSettings, decode,
+    GatewayMode, IngressOptions, ObjectKey, ResourceChange, ResourceName, ReviewedObject, TranslatedKind,
+    TranslationDelta, TranslationSettings, decode,
 };
 
 const NOW: Now = Now { mono_us: 0, unix_ms: 1_800_000_000_000 };
@@ -120,11 +120,22 @@ impl ModelCluster {
         changes.extend(objects.into_iter().map(|object| self.put(object)));
         let mut result = StepChanges::default();
         while !changes.is_empty() {
+            self.review_all(&changes);
             let delta = self.translator.apply(changes, NOW);
             self.record(&delta);
             changes = self.follow(delta, &mut result);
         }
         result.into_value()
+    }
+
+    /// Reviews each object before it is applied: a review must leave no trace in the deltas.
+    fn review_all(&mut self, changes: &[ClusterChange]) {
+        for change in changes {
+            if let ClusterChange::Put(object) = change {
+                let reviewed = ReviewedObject { object: object.clone(), is_new: false };
+                self.translator.review(&reviewed, NOW, &|_, _| Ok(()));
+            }
+        }
     }
 
     #[allow(dead_code, reason = "not every test binary compares states")]

@@ -21,21 +21,20 @@ use yumen_kubernetes_client::{
     ApiClient, LeaseElection, LeaseSettings, LeaseView, RawObject, RawObjectChange, StatusWriter,
     WatchOutput, WatchReport, WatchSet, WatchStage, WatchTarget,
 };
-use yumen_store::{
-    LastGoodTask, MemoryStore, ResourceKey, StateOrigin, Store, TextSeal, load_last_good, open_keyring,
-};
+use yumen_store::{LastGoodTask, MemoryStore, StateOrigin, Store, TextSeal, load_last_good, open_keyring};
 
 use super::api_paths::{self, ServedVersions};
 use super::certificate_reader::CertificateReader;
 use super::cluster_gaps::ClusterGaps;
-use super::commit::propose;
-use super::controller_status::{KubernetesStatus, WritesEnd};
+use super::commit::{commit_changes, propose};
+use super::controller_status::{KubernetesStatus, StartStage, WritesEnd};
 use super::controller_tasks::ControllerTasks;
 use super::event_writer::EventWriter;
 use super::object_applier::ObjectApplier;
 use super::object_gate::ObjectGate;
 use super::reference_reader::{ReferenceRead, ReferenceReader};
 use super::status_board::{ProcessFacts, StatusBoard};
+use super::webhook::{CertificateKeeper, PendingReview, WebhookParts, next_review};
 use crate::control::{ControlHandle, ControlMessage, ProblemSource, follow_store};
 use crate::serving::listener_supervisor::ListenerStates;
 use yumen_proxy::clock::exact as wall_clock;
@@ -70,6 +69,7 @@ pub(super) struct ControllerParts {
     pub(super) listeners: watch::Receiver<ListenerStates>,
     pub(super) status: Arc<KubernetesStatus>,
     pub(super) writes_end: watch::Receiver<Option<WritesEnd>>,
+    pub(super) webhook: WebhookParts,
 }
 
 /// Changes of one round of the loop.
@@ -78,19 +78,6 @@ struct ChangeBatch {
     changes: Vec<ClusterChange>,
     /// Objects with a draft whose status changed.
     observed: Vec<ObjectKey>,
-}
-
-/// Progress of the first publication.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StartStage {
-    /// Kinds are being listed.
-    Listing,
-    /// As before, and the last good state was published meanwhile.
-    Bridged,
-    /// As before, and there is no last good state: the node is not ready.
-    Unready,
-    /// The translation is published.
-    Settled,
 }
 
 /// The owner of the translation.
@@ -160,6 +147,7 @@ impl ClusterController {
             applier: ObjectApplier::start(parts.client.clone(), lease.clone(), self.versions.clone()),
             writer: StatusWriter::start(parts.client.clone(), lease.clone(), self.board.clone()),
             events: EventWriter::start(parts.client.clone(), lease.clone()),
+            certificates: parts.webhook.keep_certificate(&parts.client, &lease, &parts.namespace),
             lease,
             keeper,
         }
@@ -186,6 +174,9 @@ impl ClusterController {
         let deadline = Instant::now() + Duration::from_millis(self.parts.config.start_wait_ms);
         let mut looks = tokio::time::interval(LOOK_EVERY);
         let mut writes_end = self.parts.writes_end.clone();
+        // The guard of a controller that failed is released.
+        let mut reviews = self.parts.webhook.reviews.clone().lock_owned().await;
+        let mut rested_at = Instant::now();
         loop {
             self.references.start_due(&self.versions.lock().unwrap_or_else(PoisonError::into_inner));
             let mut batch = ChangeBatch::default();
@@ -197,6 +188,7 @@ impl ClusterController {
                         self.take(report, &tasks, &mut batch);
                     }
                 }
+                Some(pending) = next_review(&mut reviews, rested_at) => rested_at = self.review(pending),
                 read = self.references.next() => self.take_reference(read, &mut batch),
                 Ok(()) = applied.changed() => self.resume_statuses(&tasks, self.board.waiting()),
                 Ok(()) = listeners.changed() => self.resume_statuses(&tasks, self.board.depending()),
@@ -331,6 +323,17 @@ impl ClusterController {
         }
     }
 
+    /// Answers a review, and returns the earliest time of the next one. Before all kinds were listed a review gets no
+    /// answer, and the API server follows its `failurePolicy`.
+    fn review(&mut self, pending: PendingReview) -> Instant {
+        let begin = Instant::now();
+        if self.is_settled() {
+            self.parts.webhook.answer(pending, &mut self.translator, wall_clock());
+        }
+        // Every client of the network can ask. Reviews take half of the time at most, so that endpoints stay current.
+        Instant::now() + begin.elapsed()
+    }
+
     fn is_settled(&self) -> bool {
         self.stage == StartStage::Settled
     }
@@ -390,24 +393,7 @@ impl ClusterController {
             }
             return;
         }
-        propose(self.parts.store.clone(), move |draft| {
-            for change in &changes {
-                match change {
-                    ResourceChange::Put(resource) => {
-                        if let Some(kind) = resource.name.kind.kind() {
-                            let key = ResourceKey::new(kind, resource.name.id.clone());
-                            draft.put(key, resource.json.clone(), None);
-                        }
-                    }
-                    ResourceChange::Delete(name) => {
-                        if let Some(kind) = name.kind.kind() {
-                            draft.delete(kind, &name.id);
-                        }
-                    }
-                }
-            }
-        })
-        .await;
+        commit_changes(self.parts.store.clone(), changes).await;
     }
 
     /// Publishes the translation once every kind and every referenced object was read.
@@ -544,6 +530,7 @@ impl ClusterController {
         let mut problems = self.translation_problems.clone();
         problems.extend(self.gaps.problems());
         problems.extend(tasks.applier.problems());
+        problems.extend(tasks.certificates.as_ref().and_then(CertificateKeeper::problem));
         problems.extend(tasks.lease.failure().map(|error| {
             let message = format!("no replica can become the leader: {error}");
             Problem::warning("kubernetes/lease", "", message)

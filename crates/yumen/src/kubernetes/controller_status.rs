@@ -83,3 +83,16 @@ pub(super) enum WritesEnd {
     /// The successor of this process continues the lease, under the same identity.
     HandedOver,
 }
+
+/// Progress of the first publication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StartStage {
+    /// Kinds are being listed.
+    Listing,
+    /// As before, and the last good state was published meanwhile.
+    Bridged,
+    /// As before, and there is no last good state: the node is not ready.
+    Unready,
+    /// The translation is published.
+    Settled,
+}

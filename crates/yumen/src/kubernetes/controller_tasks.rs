@@ -5,6 +5,7 @@ use yumen_kubernetes_client::{LeaseElection, LeaseView, StatusWriter, WatchSet};
 use super::controller_status::WritesEnd;
 use super::event_writer::EventWriter;
 use super::object_applier::ObjectApplier;
+use super::webhook::CertificateKeeper;
 
 /// The tasks beside the loop.
 pub(super) struct ControllerTasks {
@@ -15,6 +16,8 @@ pub(super) struct ControllerTasks {
     pub(super) lease: LeaseView,
     /// Renews the lease until it is dropped.
     pub(super) keeper: Option<LeaseElection>,
+    /// `None` without a webhook.
+    pub(super) certificates: Option<CertificateKeeper>,
 }
 
 impl ControllerTasks {

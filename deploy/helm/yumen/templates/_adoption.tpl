@@ -84,6 +84,7 @@
 {{- end -}}
 {{- if hasKey $adopted "metrics" -}}
 {{- $has := eq (include "yumen.isTrue" $adopted.metrics) "true" -}}
+{{- $_ := set $values.metrics "ingressNginx" $has -}}
 {{- $_ := set $values.metrics.service "enabled" (and $has (dig "controller" "metrics" "service" "enabled" true $values)) -}}
 {{- if not $has -}}
 {{- $_ := set $values.metrics.serviceMonitor "enabled" false -}}

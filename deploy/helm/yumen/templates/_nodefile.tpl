@@ -11,6 +11,10 @@
 {{- else if .result.isIngressOff -}}
 {{- $_ := set $kubernetes "ingress" (dict "enabled" false) -}}
 {{- end -}}
+{{- if $values.admissionWebhook.enabled -}}
+{{- $name := printf "%s-admission" (include "yumen.fullname" .root) -}}
+{{- $_ := set $kubernetes "webhook" (dict "enabled" true "listen" (printf ":%d" (int $values.ports.webhook)) "service" $name "secret" $name "configuration" (ternary "" $name (ne $values.admissionWebhook.caBundle ""))) -}}
+{{- end -}}
 {{- $node := dict "listen" (list) "status" (dict "listen" (printf ":%d" (int $values.ports.status))) "store" (dict "kind" "kubernetes" "data_dir" "/var/lib/yumen") "kubernetes" $kubernetes "timeouts" (dict "drain_ms" 30000) -}}
 {{- if $values.admin.expose -}}
 {{- $key := dict "name" "helm" "key" "${{YUMEN_ADMIN_KEY}}" "role" "admin" -}}
@@ -115,4 +119,7 @@
 {{- $lines = append $lines (ternary (printf "--%s" $flag) (printf "--%s=%s" $flag $text) (eq $text "")) -}}
 {{- end -}}
 {{- $_ := set .kubernetes "ingress" (dict "enabled" true "take_over" $ingress.takeOver "http_port" (int .result.values.ports.http) "https_port" (int .result.values.ports.https) "flags" $lines) -}}
+{{- if .result.values.metrics.ingressNginx -}}
+{{- $_ := set .kubernetes.ingress "metric_names" "nginx" -}}
+{{- end -}}
 {{- end -}}

@@ -46,24 +46,24 @@ impl<'a> AnnotationReader<'a> {
         if is_snippet && !self.policy.allows_snippets {
             let reason = "snippets are not allowed: the ConfigMap's allow-snippet-annotations is false";
             let way = "set allow-snippet-annotations to true and annotations-risk-level to Critical";
-            return self.push_shared(name, AnnotationConsequence::LeftOut, reason, Some(way));
+            return self.push_inadmissible(name, AnnotationConsequence::LeftOut, reason, Some(way));
         }
         if row.risk > self.policy.risk_max {
             let reason = format!("its risk is {:?}, above the ConfigMap's annotations-risk-level", row.risk);
             let way = format!("set annotations-risk-level to {:?}", row.risk);
-            return self.push_shared(name, AnnotationConsequence::IngressRefused, reason, Some(&way));
+            return self.push_inadmissible(name, AnnotationConsequence::IngressRefused, reason, Some(&way));
         }
         if value.len() > VALUE_BYTES_MAX {
             let reason = format!("the value has more than {VALUE_BYTES_MAX} bytes");
-            return self.push_shared(name, row.invalid, reason, None);
+            return self.push_inadmissible(name, row.invalid, reason, None);
         }
         let blocked = self.policy.blocked_words.iter().find(|word| value.contains(&***word));
         if let Some(word) = blocked {
             let reason = format!("the value has {word:?}, a word of annotation-value-word-blocklist");
-            return self.push_shared(name, AnnotationConsequence::IngressRefused, reason, None);
+            return self.push_inadmissible(name, AnnotationConsequence::IngressRefused, reason, None);
         }
         if let Err(reason) = row.rule.check(value) {
-            return self.push_shared(name, row.invalid, reason, None);
+            return self.push_inadmissible(name, row.invalid, reason, None);
         }
         // The main name counts if both are written.
         if row.name == name || !self.values.contains_key(row.name) {
@@ -117,6 +117,8 @@ impl<'a> AnnotationReader<'a> {
             reason: reason.to_string(),
             way_over: way_over.map(str::to_owned),
             is_shared: false,
+            // The Ingress would serve none of its paths.
+            is_inadmissible: consequence >= AnnotationConsequence::IngressDenied,
         });
     }
 
@@ -131,6 +133,20 @@ impl<'a> AnnotationReader<'a> {
         self.push(name, consequence, reason, way_over);
         if let Some(last) = self.problems.last_mut() {
             last.is_shared = true;
+        }
+    }
+
+    /// Reports a value that is not taken, in ingress-nginx neither.
+    fn push_inadmissible(
+        &mut self,
+        name: &str,
+        consequence: AnnotationConsequence,
+        reason: impl Display,
+        way_over: Option<&str>,
+    ) {
+        self.push_shared(name, consequence, reason, way_over);
+        if let Some(last) = self.problems.last_mut() {
+            last.is_inadmissible = true;
         }
     }
 

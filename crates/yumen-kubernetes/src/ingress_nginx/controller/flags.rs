@@ -6,7 +6,7 @@ use yumen_config::suggestion;
 
 use super::keys::KeyEffect;
 use super::settings_reader::SettingsReader;
-use super::types::{ControllerProblem, ControllerSettings};
+use super::types::{ControllerProblem, ControllerSettings, WebhookFlags};
 use crate::model::ClusterKind;
 
 const fn used(flag: &'static str) -> (&'static str, KeyEffect) {
@@ -33,7 +33,6 @@ const NO_RELOAD: &str = "changes apply without a reload";
 const METRICS: &str = "metrics are always collected, with bounds of their own";
 const NO_GEOIP: &str = "the gateway has no database of places";
 const NO_PROFILER: &str = "the gateway has no such profiler";
-const WEBHOOK: &str = "the webhook renews its own certificate";
 
 /// All flags, with their effects.
 pub(in crate::ingress_nginx) const FLAG_ROWS: [(&str, KeyEffect); 72] = [
@@ -58,7 +57,7 @@ pub(in crate::ingress_nginx) const FLAG_ROWS: [(&str, KeyEffect); 72] = [
     used("disable-svc-external-name"),
     used("annotations-prefix"),
     refused("enable-annotation-validation", "values are always validated", "correct the values"),
-    no_effect("deep-inspect", "no value becomes configuration of a server, so there is nothing to inspect"),
+    used("deep-inspect"),
     used("enable-topology-aware-routing"),
     node("kubeconfig", "kubernetes.kubeconfig"),
     refused("apiserver-host", "the API server is that of the kubeconfig", "write a kubeconfig"),
@@ -88,8 +87,8 @@ pub(in crate::ingress_nginx) const FLAG_ROWS: [(&str, KeyEffect); 72] = [
     no_effect("dynamic-configuration-retries", NO_RELOAD),
     no_effect("disable-sync-events", "no event is written for a change without a problem"),
     used("validating-webhook"),
-    no_effect("validating-webhook-certificate", WEBHOOK),
-    no_effect("validating-webhook-key", WEBHOOK),
+    used("validating-webhook-certificate"),
+    used("validating-webhook-key"),
     no_effect("disable-full-test", "the webhook compiles the change alone, in milliseconds"),
     refused(
         "enable-ssl-chain-completion",
@@ -116,7 +115,7 @@ pub(in crate::ingress_nginx) const FLAG_ROWS: [(&str, KeyEffect); 72] = [
 ];
 
 /// Switches that `ControllerFlags` keeps, with the values that they have if they are absent.
-const SWITCHES: [(&str, bool); 9] = [
+const SWITCHES: [(&str, bool); 10] = [
     ("ingress-class-by-name", false),
     ("watch-ingress-without-class", false),
     ("report-node-internal-ip-address", false),
@@ -125,6 +124,7 @@ const SWITCHES: [(&str, bool); 9] = [
     ("enable-ssl-passthrough", false),
     ("disable-catch-all", false),
     ("disable-svc-external-name", false),
+    ("deep-inspect", true),
     ("enable-topology-aware-routing", false),
 ];
 
@@ -166,6 +166,11 @@ pub fn read_flags(arguments: &[String]) -> (ControllerSettings, Vec<ControllerPr
     flags.tcp_services = reader.reference("tcp-services-configmap", ClusterKind::ConfigMap);
     flags.udp_services = reader.reference("udp-services-configmap", ClusterKind::ConfigMap);
     flags.publish_service = reader.reference("publish-service", ClusterKind::Service);
+    flags.webhook = WebhookFlags {
+        listen: reader.shared("validating-webhook"),
+        certificate: reader.shared("validating-webhook-certificate"),
+        key: reader.shared("validating-webhook-key"),
+    };
     flags.publish_addresses = reader.list("publish-status-address").unwrap_or_default();
     settings.tls.default_certificate = reader.reference("default-ssl-certificate", ClusterKind::Secret);
     if let Some(prefix) = reader.shared("annotations-prefix") {

@@ -236,6 +236,19 @@ pub struct ControllerFlags {
     pub publish_service: Option<ObjectKey>,
     /// `--publish-status-address`.
     pub publish_addresses: Vec<Arc<str>>,
+    /// The admission webhook.
+    pub webhook: WebhookFlags,
+}
+
+/// Flags of the admission webhook.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WebhookFlags {
+    /// `--validating-webhook`: the address; without it the flags serve no webhook.
+    pub listen: Option<Arc<str>>,
+    /// `--validating-webhook-certificate`: a PEM file.
+    pub certificate: Option<Arc<str>>,
+    /// `--validating-webhook-key`: a PEM file.
+    pub key: Option<Arc<str>>,
 }
 
 impl ControllerFlags {
