@@ -45,11 +45,17 @@ fn table(context: ReportContext<'_>, case: &RunCase) -> Option<ReportBlock> {
     table.rows.push(row("cut off by the end", &results, |result| {
         total(result, |summary| summary.totals.unanswered)
     }));
-    table.notes.push("Sums over the rounds. Requests cut off by the end of a round are no failures.".to_owned());
+    table
+        .notes
+        .push("Sums over the rounds. Requests cut off by the end of a round are no failures.".to_owned());
     Some(ReportBlock::Table(table))
 }
 
-fn row(name: &str, results: &[Option<&TargetResult>], count: impl Fn(&TargetResult) -> u64) -> Vec<TableCell> {
+fn row(
+    name: &str,
+    results: &[Option<&TargetResult>],
+    count: impl Fn(&TargetResult) -> u64,
+) -> Vec<TableCell> {
     let cell = |result: &Option<&TargetResult>| {
         result.map_or_else(TableCell::none, |result| {
             TableCell::text(QuantityUnit::Count.show(count(result) as f64))
