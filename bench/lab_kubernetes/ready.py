@@ -9,33 +9,30 @@ from fixture import wait_for
 from gateways import free_port
 from measure import is_routed
 from systems import LabSystem
-from world import NAMESPACE, PORT, ShopWorld, ingress, named
+from world import INGRESSES, NAMESPACE, PORT, ShopWorld, ingress, named
 
-BATCH = 250
 # Ingresses of the whole range that are asked.
 SAMPLES = 50
 WAIT_SECONDS = 180
 SETTLE_SECONDS = 3
 
 
-def objects(number: int, address: str, gateways: list[str]) -> list[KubeObject]:
-    """A Service with one endpoint, and an Ingress for it of each gateway."""
-    name = f"one-{number}"
-    service = named("v1", "Service", name, spec={"clusterIP": "None", "ports": [{"name": "http", "port": 80}]})
-    one = named("discovery.k8s.io/v1", "EndpointSlice", name, addressType="IPv4", ports=[{"name": "http", "port": PORT}],
-                endpoints=[{"addresses": [address], "conditions": {"ready": True}}])
-    one["metadata"]["labels"] = {"kubernetes.io/service-name": name}
-    found = [service, one]
-    for gateway in gateways:
-        found.append(ingress(f"{name}-{gateway}", gateway, f"host-{number}.example", service=name, tls=False))
-    return found
-
-
 def create(world: ShopWorld, count: int, gateways: list[str]) -> None:
+    """Services with one endpoint each, and Ingresses of each gateway for them."""
     address = world.pods()[0]["status"]["podIP"]
-    for first in range(0, count, BATCH):
-        batch = [one for number in range(first, min(count, first + BATCH)) for one in objects(number, address, gateways)]
-        world.apply(*batch)
+    services, slices, ingresses = [], [], []
+    for number in range(count):
+        name = f"one-{number}"
+        services.append(named("v1", "Service", name, spec={"clusterIP": "None", "ports": [{"name": "http", "port": 80}]}))
+        one = named("discovery.k8s.io/v1", "EndpointSlice", name, addressType="IPv4", ports=[{"name": "http", "port": PORT}],
+                    endpoints=[{"addresses": [address], "conditions": {"ready": True}}])
+        one["metadata"]["labels"] = {"kubernetes.io/service-name": name}
+        slices.append(one)
+        ingresses += [ingress(f"{name}-{gateway}", gateway, f"host-{number}.example", service=name, tls=False)
+                      for gateway in gateways]
+    world.create(f"/api/v1/namespaces/{NAMESPACE}/services", services)
+    world.create(f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices", slices)
+    world.create(INGRESSES, ingresses)
 
 
 def measure_ready(world: ShopWorld, systems: list[LabSystem], options) -> int:

@@ -72,7 +72,8 @@ class YumenSystem(LabSystem):
         return "make dist"
 
     def start(self, folder: Path, kubeconfig: Path, port: int, cores: list[int]) -> Process:
-        node = {"kubernetes": {"namespace": NAMESPACE, "identity": "lab", "linger_s": 0,
+        node = {"listen": [],
+                "kubernetes": {"namespace": NAMESPACE, "identity": "lab", "linger_s": 0,
                                "ingress": {"http_port": free_port(), "https_port": port}},
                 "logs": {"access": {"enabled": False}}}
         config, data = folder / "yumen.yaml", folder / "data"

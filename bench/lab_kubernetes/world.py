@@ -5,12 +5,14 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 import network
 from api import STRATEGIC_PATCH, KubeObject
 from fixture import ClusterFixture, wait_for
+from kubernetes import KeptApi
 
 NAMESPACE = "shop"
 HOST = "shop.example"
@@ -24,6 +26,7 @@ SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices?label
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 MANY_LABEL = "lab"
 ROLLOUT_SECONDS = 90
+CREATORS = 4
 
 
 def named(version: str, kind: str, name: str, **members: object) -> KubeObject:
@@ -144,9 +147,28 @@ class ShopWorld:
             one = ingress(f"many-{gateway}-{number}", gateway, f"many-{number}.example", tls=False)
             one["metadata"]["labels"] = {MANY_LABEL: "many"}
             items.append(one)
-        for first in range(0, count, 250):
-            self.apply(*items[first:first + 250])
+        self.create(INGRESSES, items)
         return self.client.get(f"{INGRESSES}?labelSelector={MANY_LABEL}%3Dmany")["items"]
+
+    def create(self, path: str, items: list[KubeObject]) -> None:
+        """Creates many objects over few connections."""
+        failures: list[Exception] = []
+
+        def post(share: list[KubeObject]) -> None:
+            try:
+                api = KeptApi(self.fixture.cluster.kubeconfig)
+                for item in share:
+                    api.ask("POST", path, item)
+            except Exception as error:  # Reported below, by the caller's thread.
+                failures.append(error)
+
+        threads = [threading.Thread(target=post, args=(items[first::CREATORS],)) for first in range(CREATORS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
 
     def delete_many(self) -> None:
         self.client.request("DELETE", f"{INGRESSES}?labelSelector={MANY_LABEL}%3Dmany")
