@@ -20,6 +20,7 @@ import random
 import resource
 import shlex
 import shutil
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -83,7 +84,28 @@ def shown(summary) -> str:
     return f"{text}   {summary['responses']} responses, {errors or 'no failures'}"
 
 
-def available(names: list[str], recorder: RunRecorder, systems: list[LabSystem]) -> list[LabSystem]:
+def p9999_ms(recorder: RunRecorder, case: str, system: str) -> float | None:
+    """The median over the rounds of the latency at p99.99."""
+    rounds = recorder.rounds.get((case, system))
+    if not rounds:
+        return None
+    found = [entry["ns"] / 1e6 for one in rounds for entry in one["summary"]["latency_corrected"]["percentiles"]
+             if abs(entry["percentile"] - 99.99) < 1e-6]
+    return statistics.median(found)
+
+
+def print_targets(recorder: RunRecorder) -> None:
+    """Compares the scenarios of each gateway, as docs/lab/kubernetes.md asks."""
+    for system in recorder.systems:
+        for case, base in (("dynamic", "static"), ("killed", "static"), ("churn", "unchanged")):
+            found, expected = p9999_ms(recorder, case, system.name), p9999_ms(recorder, base, system.name)
+            if found is not None and expected:
+                failures = sum(one["summary"]["errors"][kind] for one in recorder.rounds[case, system.name]
+                               for kind in one["summary"]["errors"] if kind != "examples")
+                print(f"{system.name:<14} {case:<10} p99.99 {found:.2f} ms, {found / expected:.2f} of `{base}`; {failures} failures")
+
+
+def available(recorder: RunRecorder, systems: list[LabSystem]) -> list[LabSystem]:
     found = []
     for system in systems:
         reason = system.missing()
@@ -101,7 +123,7 @@ def measure(options, command: str) -> int:
     cases = [case for case in CASES if case.name in options.scenarios]
     chosen = [SYSTEMS[name](options) for name in options.systems]
     recorder = RunRecorder(options, cases, chosen, options.seed, command)
-    systems = available(options.systems, recorder, chosen)
+    systems = available(recorder, chosen)
     pairs = order(cases, systems, options.rounds, options.seed)
     os.setpriority(os.PRIO_PROCESS, 0, options.nice)
     with ClusterFixture(options.out / "world", {"upstream": options.bench}, "standard") as fixture:
@@ -114,6 +136,7 @@ def measure(options, command: str) -> int:
         if options.ready:
             return measure_ready(world, systems, options)
         failed = run_rounds(world, recorder, pairs, options)
+    print_targets(recorder)
     recorder.write(options.out)
     print(f"report: {options.out}/kubernetes.html", flush=True)
     return 1 if failed else 0
