@@ -37,9 +37,10 @@ fn check(nodes: &str, timeout_ms: u64, expected: FaultKind) {
     let timers = worker(Arc::new(Publisher::default())).upstream.timers.clone();
     let found = runtime.block_on(async {
         let timer = timers.timer();
+        let mut wait = &timer;
         tokio::select! {
-            _ = timers.clone().drive() => panic!("timers end never"),
-            connected = dial.connect_within(&mut &timer) => connected.err(),
+            _ = timers.clone().drive() => panic!("the timers ended"),
+            connected = dial.connect_within(&mut wait) => connected.err(),
         }
     });
     net.close();
