@@ -296,8 +296,9 @@ install_ingress_nginx() {
     cp -r "$source/rootfs/etc/nginx" "$folder/etc/"
     # A workspace names modules that the lab does not build.
     rm -f "$source/go.work" "$source/go.work.sum"
-    (cd "$folder/debian" && apt-get download -qq libnginx-mod-http-lua libnginx-mod-http-ndk libnginx-mod-stream lua-resty-core \
-        libnginx-mod-http-headers-more-filter lua-resty-lrucache lua-cjson libluajit-5.1-2 >/dev/null) ||
+    (cd "$folder/debian" && apt-get download -qq -o APT::Sandbox::User=root libnginx-mod-http-lua libnginx-mod-http-ndk \
+        libnginx-mod-http-headers-more-filter libnginx-mod-stream lua-resty-core lua-resty-lrucache lua-cjson libluajit-5.1-2 \
+        libpcre3 >/dev/null) ||
         { echo "ingress-nginx is not built: Debian's Lua module cannot be downloaded" >&2; return 0; }
     for name in "$folder"/debian/*.deb; do
         dpkg -x "$name" "$folder/root"

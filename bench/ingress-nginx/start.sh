@@ -12,5 +12,5 @@ cp -r "$installation/etc/nginx" "$work/etc/"
 mount -t overlay overlay -o "lowerdir=/etc,upperdir=$work/etc,workdir=$work/overlay" /etc
 mount -t tmpfs tmpfs /tmp
 mkdir -p /tmp/nginx /var/log/nginx
-export LD_LIBRARY_PATH="$installation/root/usr/lib/x86_64-linux-gnu" NGINX_BINARY=/usr/sbin/nginx
+export LD_LIBRARY_PATH="$installation/root/usr/lib/x86_64-linux-gnu:$installation/root/lib/x86_64-linux-gnu" NGINX_BINARY=/usr/sbin/nginx
 exec "$installation/../bin/nginx-ingress-controller" "$@"

@@ -20,6 +20,7 @@ PORT = 8080
 # Requested path: a body of 1 KiB.
 PATH = "/1k"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+SHOP_PODS = f"{PODS}?labelSelector=app%3Dshop"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/shop"
 INGRESSES = f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/ingresses"
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dshop"
@@ -88,7 +89,7 @@ class ShopWorld:
 
     def pods(self) -> list[KubeObject]:
         """Pods of the shop that do not terminate."""
-        found = self.client.get(PODS)["items"]
+        found = self.client.get(SHOP_PODS)["items"]
         return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
 
     def ready(self) -> int:
@@ -101,7 +102,7 @@ class ShopWorld:
 
     def settle(self, replicas: int) -> None:
         """Waits until exactly these replicas exist and are ready."""
-        wait_for(f"{replicas} replicas", lambda: self.ready() == replicas and len(self.client.get(PODS)["items"]) == replicas,
+        wait_for(f"{replicas} replicas", lambda: self.ready() == replicas and len(self.client.get(SHOP_PODS)["items"]) == replicas,
                  ROLLOUT_SECONDS)
 
     def wait_ready(self, replicas: int, seconds: float = 30) -> None:
