@@ -297,7 +297,7 @@ install_ingress_nginx() {
     # A workspace names modules that the lab does not build.
     rm -f "$source/go.work" "$source/go.work.sum"
     (cd "$folder/debian" && apt-get download -qq -o APT::Sandbox::User=root libnginx-mod-http-lua libnginx-mod-http-ndk \
-        libnginx-mod-http-headers-more-filter libnginx-mod-stream lua-resty-core lua-resty-lrucache lua-cjson libluajit-5.1-2 \
+        libnginx-mod-http-headers-more-filter libnginx-mod-stream lua-resty-core lua-resty-lrucache lua-cjson libluajit2-5.1-2 \
         libpcre3 >/dev/null) ||
         { echo "ingress-nginx is not built: Debian's Lua module cannot be downloaded" >&2; return 0; }
     for name in "$folder"/debian/*.deb; do

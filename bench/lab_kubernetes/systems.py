@@ -72,7 +72,7 @@ class YumenSystem(LabSystem):
         return "make dist"
 
     def start(self, folder: Path, kubeconfig: Path, port: int, cores: list[int]) -> Process:
-        node = {"listen": [],
+        node = {"listen": [{"address": f"127.0.0.1:{free_port()}"}],
                 "kubernetes": {"namespace": NAMESPACE, "identity": "lab", "linger_s": 0,
                                "ingress": {"http_port": free_port(), "https_port": port}},
                 "logs": {"access": {"enabled": False}}}
