@@ -294,10 +294,12 @@ install_ingress_nginx() {
     local source=$lab/nginx-ingress-controller-source folder=$lab/ingress-nginx name
     rm -rf "$folder" && mkdir -p "$folder/etc" "$folder/debian" "$folder/root"
     cp -r "$source/rootfs/etc/nginx" "$folder/etc/"
+    # TCP and UDP services need the Lua module of streams, which Debian lacks.
+    sed -i '/^stream {/,/^}/d' "$folder/etc/nginx/template/nginx.tmpl"
     # A workspace names modules that the lab does not build.
     rm -f "$source/go.work" "$source/go.work.sum"
     (cd "$folder/debian" && apt-get download -qq -o APT::Sandbox::User=root libnginx-mod-http-lua libnginx-mod-http-ndk \
-        libnginx-mod-http-headers-more-filter libnginx-mod-stream lua-resty-core lua-resty-lrucache lua-cjson libluajit2-5.1-2 \
+        libnginx-mod-http-headers-more-filter lua-resty-core lua-resty-lrucache lua-cjson libluajit2-5.1-2 \
         libpcre3 >/dev/null) ||
         { echo "ingress-nginx is not built: Debian's Lua module cannot be downloaded" >&2; return 0; }
     for name in "$folder"/debian/*.deb; do

@@ -138,7 +138,7 @@ class IngressNginxSystem(LabSystem):
     def _modules(self) -> dict[str, str]:
         """NGINX modules and libraries of the installation, by keys of the ConfigMap."""
         root = NGINX_INSTALLATION / "root/usr/lib"
-        names = ("ndk_http_module", "ngx_http_lua_module", "ngx_http_headers_more_filter_module", "ngx_stream_module")
+        names = ("ndk_http_module", "ngx_http_lua_module", "ngx_http_headers_more_filter_module")
         libraries = "x86_64-linux-gnu/lua/5.1/?.so"
         return {"main-snippet": "\n".join(f"load_module {root}/nginx/modules/{name}.so;" for name in names),
                 "http-snippet": f'lua_package_cpath "{root}/{libraries};;";'}
