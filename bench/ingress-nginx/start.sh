@@ -11,6 +11,8 @@ mkdir -p "$work/etc/ingress-controller/ssl" "$work/etc/ingress-controller/auth" 
 cp -r "$installation/etc/nginx" "$work/etc/"
 mount -t overlay overlay -o "lowerdir=/etc,upperdir=$work/etc,workdir=$work/overlay" /etc
 mount -t tmpfs tmpfs /tmp
-mkdir -p /tmp/nginx /var/log/nginx
+mkdir -p /var/log/nginx
+mount -t tmpfs tmpfs /var/log/nginx
+mkdir -p /tmp/nginx
 export LD_LIBRARY_PATH="$installation/root/usr/lib/x86_64-linux-gnu:$installation/root/lib/x86_64-linux-gnu" NGINX_BINARY=/usr/sbin/nginx
 exec "$installation/../bin/nginx-ingress-controller" "$@"

@@ -128,6 +128,10 @@ class IngressNginxSystem(LabSystem):
                 "upstream-keepalive-requests": "100000000", "keep-alive-requests": "100000000", "disable-access-log": "true",
                 "use-http2": "false"}
 
+    def __init__(self, options):
+        super().__init__(options)
+        self.stream_port = free_port()
+
     def program(self) -> Path:
         return CONTROLLER
 
@@ -140,8 +144,10 @@ class IngressNginxSystem(LabSystem):
         root = NGINX_INSTALLATION / "root/usr/lib"
         names = ("ndk_http_module", "ngx_http_lua_module", "ngx_http_headers_more_filter_module")
         libraries = "x86_64-linux-gnu/lua/5.1/?.so"
+        # The controller also writes the configuration of TCP and UDP services, which this build lacks, to a port.
+        sink = f"server {{ listen 127.0.0.1:{self.stream_port}; return 444; }}"
         return {"main-snippet": "\n".join(f"load_module {root}/nginx/modules/{name}.so;" for name in names),
-                "http-snippet": f'lua_package_cpath "{root}/{libraries};;";'}
+                "http-snippet": f'lua_package_cpath "{root}/{libraries};;";\n{sink}'}
 
     def prepare(self, world: ShopWorld) -> None:
         data = {**self.settings, "worker-processes": str(len(self.options.gateway_cores)), **self._modules()}
@@ -156,7 +162,7 @@ class IngressNginxSystem(LabSystem):
     def start(self, folder: Path, kubeconfig: Path, port: int, cores: list[int]) -> Process:
         name = ingress_class(self.name)
         ports = {"http-port": free_port(), "https-port": port, "healthz-port": free_port(), "status-port": free_port(),
-                 "stream-port": free_port(), "default-server-port": free_port()}
+                 "stream-port": self.stream_port, "default-server-port": free_port()}
         return self._run(["unshare", "-m", NGINX_START, NGINX_INSTALLATION, folder, f"--kubeconfig={kubeconfig}",
                           f"--ingress-class={name}", f"--controller-class={self.controller}",
                           f"--configmap={NAMESPACE}/ingress-nginx", "--update-status=false", "--enable-metrics=false",
