@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the tools of tests, benchmarks, conformance and the lab. Fast and silent if nothing is missing.
-# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|helm|lab|lab-caddy|lab-traefik|lab-apinto|profile|packages|
-#     packages-test|release|sbom|site|dashboard|dashboard-types]...
+# Usage: scripts/deps.sh [build|test|bench|fuzz|conformance|kubernetes|helm|lab|lab-caddy|lab-traefik|lab-apinto|lab-ingress-nginx|
+#     profile|packages|packages-test|release|sbom|site|dashboard|dashboard-types]...
 # (default: test). The gateways in Go and Kubernetes are groups of their own, because each takes minutes to build.
 # The tools of the build are always included.
 set -euo pipefail
@@ -112,6 +112,7 @@ lab=${HOME:-/root}/.cache/yumen-lab
 caddy_version=v2.11.9
 traefik_version=v3.7.13
 apinto_version=v0.22.19
+ingress_nginx_version=v0.0.0-20240708192948-52c50467d67d
 
 # Tools of conformance/http3.py and conformance/websocket.py: HTTP/2 and HTTP/3 clients, a WebSocket codec and
 # server.
@@ -284,6 +285,34 @@ install_traefik() {
         -ldflags "-X github.com/traefik/traefik/v3/pkg/version.Version=${traefik_version#v}"
 }
 
+# ingress-nginx has no versions that the proxy knows; this is the newest commit that it serves. Its Lua code, and Debian's modules and
+# libraries for it, stay apart from the system (bench/ingress-nginx).
+install_ingress_nginx() {
+    wanted lab-ingress-nginx || return 0
+    go_gateway_missing nginx-ingress-controller "$ingress_nginx_version" || return 0
+    module_source nginx-ingress-controller k8s.io/ingress-nginx "$ingress_nginx_version" || return 0
+    local source=$lab/nginx-ingress-controller-source folder=$lab/ingress-nginx name
+    rm -rf "$folder" && mkdir -p "$folder/etc" "$folder/debian" "$folder/root"
+    cp -r "$source/rootfs/etc/nginx" "$folder/etc/"
+    # TCP and UDP services need the Lua module of streams, which Debian lacks.
+    sed -i '/^stream {/,/^}/d' "$folder/etc/nginx/template/nginx.tmpl"
+    # A workspace names modules that the lab does not build.
+    rm -f "$source/go.work" "$source/go.work.sum"
+    (cd "$folder/debian" && apt-get download -qq -o APT::Sandbox::User=root libnginx-mod-http-lua libnginx-mod-http-ndk \
+        libnginx-mod-http-headers-more-filter lua-resty-core lua-resty-lrucache lua-cjson libluajit2-5.1-2 \
+        libpcre3 >/dev/null) ||
+        { echo "ingress-nginx is not built: Debian's Lua module cannot be downloaded" >&2; return 0; }
+    for name in "$folder"/debian/*.deb; do
+        dpkg -x "$name" "$folder/root"
+    done
+    cp -r "$folder"/root/usr/share/lua/5.1/. "$root/bench/ingress-nginx/lua/resty" "$folder/etc/nginx/lua/"
+    for name in chash cookie global_throttle http ipmatcher lock dns/resolver; do
+        mkdir -p "$(dirname "$folder/etc/nginx/lua/resty/$name.lua")"
+        cp "$root/bench/ingress-nginx/lua/absent.lua" "$folder/etc/nginx/lua/resty/$name.lua"
+    done
+    CGO_ENABLED=0 build_gateway nginx-ingress-controller "$ingress_nginx_version" ./cmd/nginx
+}
+
 # Its go.mod replaces a module too, and there is no go.sum.
 install_apinto() {
     wanted lab-apinto || return 0
@@ -440,6 +469,7 @@ install_envoy
 install_caddy
 install_traefik
 install_apinto
+install_ingress_nginx
 install_nfpm
 install_release
 install_sbom

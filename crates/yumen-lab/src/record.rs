@@ -214,6 +214,8 @@ pub enum ViewKind {
     Curves,
     /// Latency percentiles up to p99.9999, logarithmic (R2).
     Percentiles,
+    /// Failed requests by class (R2).
+    Failures,
     /// Rate, errors and latency over time, with marked changes (R2).
     Timeline,
     /// Responses, response time and errors by the offered rate (R5).

@@ -164,9 +164,7 @@ impl UpstreamClient {
         permit: &mut Option<EndpointPermit>,
         wait: &mut impl AttemptWait,
     ) -> Result<TransportStream, FaultKind> {
-        let dial = target.dial_for_pool(self, permit)?;
-        wait.start(dial.timeout_ms);
-        wait_for(wait, FaultKind::ConnectTimeout, pin!(dial.connect())).await?
+        target.dial_for_pool(self, permit)?.connect_within(wait).await
     }
 
     /// Acquires a stream of a shared connection, and establishes one if none has room.

@@ -5,6 +5,7 @@
 mod baseline;
 mod connections;
 mod curves;
+mod failures;
 mod idle;
 mod percentiles;
 mod ramp;
@@ -31,6 +32,7 @@ fn section(context: ReportContext<'_>, view: &ReportView, number: usize) -> Repo
     let mut blocks = match view.kind {
         ViewKind::Curves => curves::blocks(context, view, &id),
         ViewKind::Percentiles => percentiles::blocks(context, &id),
+        ViewKind::Failures => failures::blocks(context),
         ViewKind::Timeline => timeline::blocks(context, &id),
         ViewKind::Ramp => ramp::blocks(context, &id),
         ViewKind::Table => table::blocks(context, &id),
@@ -52,6 +54,7 @@ fn title(view: &ReportView) -> String {
     match view.kind {
         ViewKind::Curves => format!("Throughput, latency and errors over {over}"),
         ViewKind::Percentiles => "Latency by percentile".to_owned(),
+        ViewKind::Failures => "Failures".to_owned(),
         ViewKind::Timeline => "Over time".to_owned(),
         ViewKind::Ramp => "Over the offered rate".to_owned(),
         ViewKind::Table => "Case by case".to_owned(),

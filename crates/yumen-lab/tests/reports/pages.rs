@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use yumen_lab::record::{BottleneckPart, RunRecord};
+use serde_json::json;
+use yumen_lab::record::{BottleneckPart, RunRecord, ViewKind};
 use yumen_lab::report::{ReportFormat, read_run, render};
 
 use super::synthetic::*;
@@ -227,6 +228,27 @@ fn kept_connections_are_counted_and_never_win() {
     let text = render(&run, ReportFormat::Markdown).unwrap();
     let throughput = rows(&text, "Throughput over connections");
     assert!(throughput[0].ends_with(" (k) |") && !throughput[0].ends_with("** (k) |"), "{throughput:?}");
+}
+
+#[test]
+fn failures_are_summed_by_class_over_the_rounds() {
+    let points = [Point::new("dynamic", json!({}), closed(16), 1.0)];
+    let mut run = run("r2", "R2", vec![view(ViewKind::Failures, None)], &points, &MODELS[1..3], 3, 9);
+    for round in &mut run.cases[0].results[1].rounds {
+        round.summary.errors.read = 1500;
+        round.summary.errors.connect_timeout = 1;
+        round.summary.totals.unanswered = 2;
+    }
+    let text = render(&run, ReportFormat::Markdown).unwrap().replace('\u{202f}', " ");
+    let found = rows(&text, "Failures: dynamic");
+    for expected in [
+        "| connection errors | 0 | 0 |",
+        "| connection timeouts | 0 | 3 |",
+        "| read errors | 0 | 4 500 |",
+        "| cut off by the end | 0 | 6 |",
+    ] {
+        assert!(found.contains(&expected), "{expected}: {found:?}");
+    }
 }
 
 #[test]

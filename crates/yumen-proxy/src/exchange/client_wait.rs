@@ -140,6 +140,10 @@ impl AttemptWait for ClientWait<'_> {
         self.wait.begin(self.conn, timeout_ms);
     }
 
+    fn extend(&mut self, timeout_ms: u64) {
+        self.wait.extend(self.conn, timeout_ms);
+    }
+
     fn poll_end(&mut self, cx: &mut Context<'_>, late: FaultKind) -> Poll<FaultKind> {
         self.wait.poll_end(cx, self.conn, late)
     }

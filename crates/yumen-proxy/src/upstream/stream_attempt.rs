@@ -3,8 +3,6 @@
 //! Their connections belong to one client and are never pooled. Balancers receive the time until the endpoint
 //! was connected, not the life of the stream.
 
-use std::pin::pin;
-
 use yumen_snapshot::{InFlight, Upstream};
 
 use crate::fault::FaultKind;
@@ -13,7 +11,7 @@ use crate::transport::stream::TransportStream;
 use crate::upstream::UpstreamClient;
 use crate::upstream::health;
 use crate::upstream::target::EndpointTarget;
-use crate::upstream::wait::{AttemptWait, wait_for};
+use crate::upstream::wait::AttemptWait;
 
 /// An attempt of a stream on an endpoint, counted there until it is dropped.
 #[must_use = "a dropped attempt is over"]
@@ -51,9 +49,7 @@ impl<'u> StreamAttempt<'u> {
         wait: &mut impl AttemptWait,
     ) -> Result<EndpointStream<'u>, FaultKind> {
         client.counters.upstream.connects.add(1);
-        let dial = target.dial(opening)?;
-        wait.start(dial.timeout_ms);
-        let stream = wait_for(wait, FaultKind::ConnectTimeout, pin!(dial.connect())).await??;
+        let stream = target.dial(opening)?.connect_within(wait).await?;
         self.note_connected();
         Ok(EndpointStream { stream, _attempt: self })
     }

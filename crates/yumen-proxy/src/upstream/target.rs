@@ -65,6 +65,7 @@ impl<'a> EndpointTarget<'a> {
             opening,
             handshake: handshake.transpose()?,
             timeout_ms: self.connect_ms,
+            endpoint: self.endpoint().state.clone(),
         })
     }
 

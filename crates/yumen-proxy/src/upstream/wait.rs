@@ -12,6 +12,9 @@ pub(crate) trait AttemptWait {
     /// Starts a wait of at most `timeout_ms` milliseconds; 0 for no limit.
     fn start(&mut self, timeout_ms: u64);
 
+    /// Continues a wait whose timeout has passed for at most `timeout_ms` milliseconds more.
+    fn extend(&mut self, timeout_ms: u64);
+
     /// Ready with the reason when the wait has ended: `late` after its timeout.
     fn poll_end(&mut self, cx: &mut Context<'_>, late: FaultKind) -> Poll<FaultKind>;
 }
@@ -33,6 +36,10 @@ pub(crate) async fn wait_for<F: Future + ?Sized>(
 
 impl AttemptWait for &Timer {
     fn start(&mut self, timeout_ms: u64) {
+        self.set(timeout_ms);
+    }
+
+    fn extend(&mut self, timeout_ms: u64) {
         self.set(timeout_ms);
     }
 

@@ -19,7 +19,7 @@ use crate::runtime::clock;
 use crate::runtime::task;
 use crate::transport::stream::TransportStream;
 use crate::upstream::UpstreamClient;
-use crate::upstream::dial::EndpointDial;
+use crate::upstream::dial::{DEPARTURE_CHECK_MS, EndpointDial};
 use crate::upstream::pool::PoolKey;
 
 /// A connection that is being established.
@@ -125,6 +125,7 @@ impl ConnectTask {
         dial: EndpointDial,
     ) -> Result<TransportStream, FaultKind> {
         let timer = client.timers.timer();
+        let endpoint = dial.endpoint.clone();
         let mut connecting = pin!(dial.connect());
         poll_fn(|cx| {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
@@ -132,10 +133,13 @@ impl ConnectTask {
             }
             // A request with a longer timeout may have joined meanwhile.
             while timer.left_ms().is_none() || timer.is_over(cx) {
+                let is_slow = timer.left_ms().is_some();
                 match self.pending.left_ms() {
                     Some(0) => return Poll::Ready(Err(FaultKind::ConnectTimeout)),
-                    Some(left_ms) => timer.set(left_ms),
-                    None => return Poll::Pending,
+                    // As in `EndpointDial::connect_within`.
+                    _ if is_slow && endpoint.has_departed() => return Poll::Ready(Err(FaultKind::Connect)),
+                    Some(left_ms) => timer.set(left_ms.min(DEPARTURE_CHECK_MS)),
+                    None => timer.set(DEPARTURE_CHECK_MS),
                 }
             }
             Poll::Pending
