@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds what is released, into target/packages: archives, Debian and RPM packages, the container image, the SBOM, checksums.
-# Usage: scripts/release.sh [build] [archives] [packages] [image] [sbom] [sums]... (default: all of them, in this order)
+# Usage: scripts/release.sh [build] [archives] [packages] [image] [sbom] [sums]... (default: all of them, in this order;
+# image writes the list of its packages for sbom)
 #
 #   ARCHS="amd64 arm64"  architectures by their Debian names (default: that of this machine)
 #   TAG=v0.1.0           must be the version of the workspace; without it, nothing is compared
@@ -170,13 +171,22 @@ image() {
         -cf "$out/yumen-$version-image.tar" oci-layout index.json blobs
 }
 
+# One bill of materials per architecture, validated against the schema of CycloneDX.
 sbom() {
+    local arch file
     "$root/scripts/deps.sh" sbom
-    PATH=$tools/cargo/bin:$PATH cargo cyclonedx --quiet --manifest-path crates/yumen/Cargo.toml --format json \
-        --spec-version 1.5 --no-build-deps --target "$(triple amd64)" --override-filename yumen.sbom
-    mv crates/yumen/yumen.sbom.json "$out/yumen-$version.cdx.json"
-    # It writes one for every member of the workspace.
-    find crates xtask -name yumen.sbom.json -delete
+    for arch in $archs; do
+        file=$out/yumen-$version-linux-$arch.cdx.json
+        scripts/sbom.py --target "$(triple "$arch")" --version "$version" --time "$SOURCE_DATE_EPOCH" \
+            --image "$out/stage/$arch/base.packages" >"$file"
+        "$tools/sbom/bin/python" - "$file" <<'CHECK'
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+with open(sys.argv[1]) as file:
+    sys.exit(JsonStrictValidator(SchemaVersion.V1_5).validate_str(file.read()) and f"{sys.argv[1]} is not valid")
+CHECK
+    done
 }
 
 mkdir -p "$out"
