@@ -109,7 +109,7 @@ describe() {
         "$runnable" completions bash >"$stage/completions/yumen.bash"
         "$runnable" completions zsh >"$stage/completions/_yumen"
         "$runnable" completions fish >"$stage/completions/yumen.fish"
-        gzip -n9c CHANGELOG.md >"$stage/changelog.gz"
+        gzip -n9c CHANGELOG.md >"$stage/CHANGELOG.md.gz"
         copyright >"$stage/copyright"
     done
 }
@@ -121,13 +121,24 @@ Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: yumen
 
 Files: *
-Copyright: The Yumen authors
+Copyright: 2026 The Yumen authors
 License: Apache-2.0
  On Debian systems, the text of the Apache License, version 2.0, is in
  /usr/share/common-licenses/Apache-2.0.
 Comment:
 TEXT
     sed 's/^$/./; s/^/ /' NOTICE
+}
+
+# The changelog in the format of Debian; the changes themselves are in CHANGELOG.md beside it.
+debian_changelog() {
+    cat <<TEXT
+yumen ($version) stable; urgency=medium
+
+  * See CHANGELOG.md.gz.
+
+ -- Yumen maintainers <maintainers@yumen.invalid>  $(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")
+TEXT
 }
 
 archive() {
@@ -148,6 +159,7 @@ archive() {
 package() {
     local arch=$1 format folder
     "$root/scripts/deps.sh" packages
+    debian_changelog | gzip -n9 >"$out/stage/$arch/changelog.gz"
     # nfpm expands variables in few members only.
     folder=$(mktemp -d)
     NFPM_ARCH=$arch NFPM_VERSION=$version NFPM_MTIME=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ) \
