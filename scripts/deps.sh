@@ -71,7 +71,9 @@ packages-test python3:yaml python3-yaml
 packages-test unshare  util-linux
 packages-test systemd-analyze systemd
 packages-test qemu-aarch64 qemu-user
+packages-test readelf  binutils
 release python3:ensurepip python3-venv
+sbom    python3:ensurepip python3-venv
 site    python3:ensurepip python3-venv
 LIST
 }
@@ -347,10 +349,16 @@ install_release() {
     install_cargo_tool cargo-zigbuild@0.24.1
 }
 
-# The list of all crates in the binary, with versions and licences.
+# The schema of bills of materials.
+sbom_package="cyclonedx-python-lib[json-validation]==11.12.0"
 install_sbom() {
     wanted sbom || return 0
-    install_cargo_tool cargo-cyclonedx@0.5.9
+    local venv=$root/target/tools/sbom
+    [[ $(cat "$venv/version" 2>/dev/null) == "$sbom_package" ]] && return 0
+    echo "installing: $sbom_package" >&2
+    python3 -m venv --clear "$venv"
+    "$venv/bin/pip" install -q --disable-pip-version-check "$sbom_package"
+    echo "$sbom_package" >"$venv/version"
 }
 
 # Independent of the flags and of the target directory of the workspace.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds what is released, into target/packages: archives, Debian and RPM packages, the container image, the SBOM, checksums.
-# Usage: scripts/release.sh [build] [archives] [packages] [image] [sbom] [sums]... (default: all of them, in this order)
+# Usage: scripts/release.sh [build] [archives] [packages] [image] [sbom] [sums]... (default: all of them, in this order;
+# image writes the list of its packages for sbom)
 #
 #   ARCHS="amd64 arm64"  architectures by their Debian names (default: that of this machine)
 #   TAG=v0.1.0           must be the version of the workspace; without it, nothing is compared
@@ -108,7 +109,7 @@ describe() {
         "$runnable" completions bash >"$stage/completions/yumen.bash"
         "$runnable" completions zsh >"$stage/completions/_yumen"
         "$runnable" completions fish >"$stage/completions/yumen.fish"
-        gzip -n9c CHANGELOG.md >"$stage/changelog.gz"
+        gzip -n9c CHANGELOG.md >"$stage/CHANGELOG.md.gz"
         copyright >"$stage/copyright"
     done
 }
@@ -120,13 +121,24 @@ Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: yumen
 
 Files: *
-Copyright: The Yumen authors
+Copyright: 2026 The Yumen authors
 License: Apache-2.0
  On Debian systems, the text of the Apache License, version 2.0, is in
  /usr/share/common-licenses/Apache-2.0.
 Comment:
 TEXT
     sed 's/^$/./; s/^/ /' NOTICE
+}
+
+# The changelog in the format of Debian; the changes themselves are in CHANGELOG.md beside it.
+debian_changelog() {
+    cat <<TEXT
+yumen ($version) stable; urgency=medium
+
+  * See CHANGELOG.md.gz.
+
+ -- Yumen maintainers <maintainers@yumen.invalid>  $(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")
+TEXT
 }
 
 archive() {
@@ -147,6 +159,7 @@ archive() {
 package() {
     local arch=$1 format folder
     "$root/scripts/deps.sh" packages
+    debian_changelog | gzip -n9 >"$out/stage/$arch/changelog.gz"
     # nfpm expands variables in few members only.
     folder=$(mktemp -d)
     NFPM_ARCH=$arch NFPM_VERSION=$version NFPM_MTIME=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ) \
@@ -170,13 +183,22 @@ image() {
         -cf "$out/yumen-$version-image.tar" oci-layout index.json blobs
 }
 
+# One bill of materials per architecture, validated against the schema of CycloneDX.
 sbom() {
+    local arch file
     "$root/scripts/deps.sh" sbom
-    PATH=$tools/cargo/bin:$PATH cargo cyclonedx --quiet --manifest-path crates/yumen/Cargo.toml --format json \
-        --spec-version 1.5 --no-build-deps --target "$(triple amd64)" --override-filename yumen.sbom
-    mv crates/yumen/yumen.sbom.json "$out/yumen-$version.cdx.json"
-    # It writes one for every member of the workspace.
-    find crates xtask -name yumen.sbom.json -delete
+    for arch in $archs; do
+        file=$out/yumen-$version-linux-$arch.cdx.json
+        scripts/sbom.py --target "$(triple "$arch")" --version "$version" --time "$SOURCE_DATE_EPOCH" \
+            --image "$out/stage/$arch/base.packages" >"$file"
+        "$tools/sbom/bin/python" - "$file" <<'CHECK'
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+with open(sys.argv[1]) as file:
+    sys.exit(JsonStrictValidator(SchemaVersion.V1_5).validate_str(file.read()) and f"{sys.argv[1]} is not valid")
+CHECK
+    done
 }
 
 mkdir -p "$out"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Lays out the base files of the image from Debian packages: libc, libgcc, certificates, and their licences. No shell.
-# Usage: base.sh ARCH DIRECTORY, with the architecture by its Debian name (amd64 or arm64).
+# Usage: base.sh ARCH DIRECTORY, with the architecture by its Debian name (amd64 or arm64). DIRECTORY.packages gets the
+# packages that its files are from: distribution, release, name, version, architecture.
 set -euo pipefail
 arch=$1 out=$2
 case $arch in
@@ -20,6 +21,7 @@ apt=(-qq -o "Dir::State=$work/state" -o "Dir::State::status=$work/status" -o "Di
 unpack() {
     (cd "$work/debs" && apt-get "${apt[@]}" download "$@")
     for deb in "$work"/debs/*.deb; do
+        dpkg-deb --show --showformat='${Package} ${Version} ${Architecture}\n' "$deb" >>"$work/packages"
         dpkg-deb --extract "$deb" "$work/root"
         rm "$deb"
     done
@@ -41,7 +43,9 @@ ln -s usr/lib64 "$out/lib64"
 ln -s "../lib/$triplet/$(basename "$loader")" "$out/usr/lib64/"
 [[ $loader == lib64/* ]] || ln -s "$triplet/$(basename "$loader")" "$out/usr/lib/"
 find "$work/root/usr/share/ca-certificates" -name '*.crt' | sort | xargs cat >"$out/etc/ssl/certs/ca-certificates.crt"
+>"$out.packages"
 for package in libc6 libgcc-s1 ca-certificates; do
+    (. /etc/os-release && echo "$ID $VERSION_CODENAME $(grep "^$package " "$work/packages")") >>"$out.packages"
     mkdir -p "$out/usr/share/doc/$package"
     cp -L "$work/root/usr/share/doc/$package/copyright" "$out/usr/share/doc/$package/copyright"
 done

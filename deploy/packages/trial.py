@@ -23,6 +23,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSIDE = "YUMEN_TRIAL_INSIDE"
 IMAGE_BYTES_MAX = 20_000_000
+# Debian's names of architectures, and those of the kernel and of RPM.
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 # Wanted by the issue of a newcomer: from the package to the first proxied request.
 FIRST_REQUEST_S = 60
 # Findings of lintian that are accepted, each with its reason.
@@ -133,6 +135,21 @@ class Load:
             thread.join()
 
 
+def first_dashboard(key: str) -> None:
+    """Opens the dashboard, logs in as its page does, and reads the live traffic."""
+    status, page = request("GET", 9180, "/ui/")
+    require(status == 200 and "<script" in page, f"the page of the dashboard: {status}")
+    connection = http.client.HTTPConnection("127.0.0.1", 9180, timeout=20)
+    origin = {"Origin": "http://127.0.0.1:9180", "Sec-Fetch-Site": "same-origin"}
+    connection.request("POST", "/yumen/v1/session", headers={**origin, "X-API-KEY": key})
+    response = connection.getresponse()
+    text = response.read().decode()
+    require(response.status in (200, 201), f"the key logs in: {response.status} {text}")
+    cookie = response.headers["Set-Cookie"].split(";")[0]
+    status, live = request("GET", 9180, "/yumen/v1/live?rows=routes", headers={**origin, "Cookie": cookie})
+    require(status == 200 and '"samples"' in live, f"the session sees live traffic: {status} {live}")
+
+
 def try_deb(archive: Path, first: Path, second: Path) -> None:
     """Installs, serves, upgrades under load, removes and purges."""
     root = Root(archive)
@@ -158,9 +175,11 @@ def try_deb(archive: Path, first: Path, second: Path) -> None:
     require(answer[0] == 201, f"the route is stored: {answer}")
     answer = request("GET", 9080, "/first/request")
     require(answer[0] == 200, f"the first request is proxied: {answer}")
-    seconds = time.monotonic() - began
-    say(f"  from the package to the first proxied request: {seconds:.1f} s")
-    require(seconds < FIRST_REQUEST_S, f"more than {FIRST_REQUEST_S} s")
+    proxied = time.monotonic() - began
+    first_dashboard(key)
+    dashboard = time.monotonic() - began
+    say(f"  from the package to the first proxied request: {proxied:.1f} s, to the first dashboard: {dashboard:.1f} s")
+    require(dashboard < FIRST_REQUEST_S, f"more than {FIRST_REQUEST_S} s")
 
     settings = root.file("/etc/yumen/yumen.yaml")
     settings.write_text(settings.read_text() + "\ntimeouts: {idle_ms: 30000}\n")
@@ -314,7 +333,6 @@ def blob(layout: Path, described: dict) -> bytes:
 def try_image(layout: Path) -> None:
     """Unpacks the image of this machine and runs it as its user on a root that cannot be written."""
     index = json.loads((layout / "index.json").read_text())
-    machine = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
     manifests = index["manifests"]
     if "image.index" in manifests[0]["mediaType"]:
         manifests = json.loads(blob(layout, manifests[0]))["manifests"]
@@ -328,7 +346,7 @@ def try_image(layout: Path) -> None:
         arch = described["platform"]["architecture"]
         say(f"  image for {arch}: {size / 1e6:.1f} MB compressed")
         require(size <= IMAGE_BYTES_MAX or os.environ.get("YUMEN_TRIAL_ANY_SIZE"), f"more than {IMAGE_BYTES_MAX} bytes")
-        if arch == machine:
+        if MACHINES[arch] == os.uname().machine:
             run_image(layers, config["config"])
 
 
@@ -374,19 +392,38 @@ def try_archives(out: Path, version: str) -> None:
         program = next(folder.glob("*/yumen"))
         # A binary of another architecture runs in an emulator, with the libraries of its image.
         arch = archive.name.removesuffix(".tar.gz").rpartition("-")[2]
-        emulated = arch == "arm64" and os.uname().machine == "x86_64"
-        base = out / "stage/arm64/base"
-        if emulated and not (shutil.which("qemu-aarch64") and base.exists()):
-            say(f"  {archive.name}: not run, no emulator")
-            continue
-        prefix = ["qemu-aarch64", "-L", base] if emulated else []
+        emulator = {"amd64": "qemu-x86_64", "arm64": "qemu-aarch64"}[arch]
+        is_native = MACHINES[arch] == os.uname().machine
+        base = out / "stage" / arch / "base"
+        require(is_native or (shutil.which(emulator) and base.exists()), f"{emulator} and {base}, for {archive.name}")
+        prefix = [] if is_native else [emulator, "-L", base]
         require(run(*prefix, program, "version").stdout.startswith("yumen "), f"{archive.name} runs")
-        symbols = run("objdump", "-T", program, check=False).stdout
+        symbols = run("readelf", "--version-info", "--wide", program).stdout
         versions = {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([0-9.]+)", symbols)}
-        newest = ".".join(map(str, max(versions, default=(0,))))
+        require(versions, f"{program} names versions of glibc")
+        newest = ".".join(map(str, max(versions)))
         say(f"  {archive.name}: runs; needs glibc {newest}")
-        if max(versions, default=(0,)) > (2, 31):
+        if max(versions) > (2, 31):
             require(os.environ.get("YUMEN_TRIAL_ANY_GLIBC"), f"{archive.name} needs glibc {newest}, not 2.31")
+
+
+def try_sbom(out: Path, version: str) -> None:
+    """The bills of materials name the parts of binary and image; the schema was checked when they were written."""
+    found = sorted(out.glob(f"yumen-{version}-linux-*.cdx.json"))
+    require(found, "a bill of materials")
+    for path in found:
+        document = json.loads(path.read_text())
+        own = document["metadata"]["component"]
+        require((own["name"], own["version"]) == ("yumen", version), f"{path.name} describes {own}")
+        references = [own["bom-ref"], *(part["bom-ref"] for part in document["components"])]
+        require(len(references) == len(set(references)), f"{path.name}: each component once")
+        unknown = {one for entry in document["dependencies"] for one in entry["dependsOn"]} - set(references)
+        require(not unknown, f"{path.name}: dependencies are components: {unknown}")
+        for kind in ("pkg:cargo/tokio@", "pkg:cargo/rustls@", "pkg:npm/preact@", "/libc6@"):
+            require(any(kind in one for one in references), f"{path.name} has {kind}")
+        unlicensed = [part["name"] for part in document["components"] if part["purl"].startswith("pkg:cargo/") and not part.get("licenses")]
+        require(not unlicensed, f"{path.name}: crates without a licence: {unlicensed}")
+        say(f"  {path.name}: {len(document['components'])} components")
 
 
 def try_compose(program: Path) -> None:
@@ -410,7 +447,7 @@ def inside(arguments: argparse.Namespace) -> None:
     run("mount", "--make-rprivate", "/")
     out, old, new = arguments.out, arguments.version, arguments.next
     deb = lambda version: next(out.glob(f"yumen_{version}*_{arguments.arch}.deb"))
-    rpm_arch = {"amd64": "x86_64", "arm64": "aarch64"}[arguments.arch]
+    rpm_arch = MACHINES[arguments.arch]
     rpm = lambda version: next(out.glob(f"yumen-{version}*.{rpm_arch}.rpm"))
     trials = {
         "archives": lambda: try_archives(out, old),
@@ -419,6 +456,7 @@ def inside(arguments: argparse.Namespace) -> None:
         "lintian": lambda: try_lintian(deb(old)),
         "rpm": lambda: try_rpm(arguments.root, rpm(old), rpm(new)),
         "image": lambda: try_image(out / "image"),
+        "sbom": lambda: try_sbom(out, old),
         "compose": lambda: try_compose(out / "stage" / arguments.arch / "bin/yumen"),
     }
     wanted = arguments.trials or list(trials)
