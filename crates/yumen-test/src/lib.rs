@@ -1,7 +1,9 @@
 //! Fixtures that tests of several crates share. Other crates depend on it for their tests only; it depends on none.
 
 mod net;
+mod otlp;
 mod require;
 
 pub use net::TestNetwork;
+pub use otlp::{ReceivedSpan, received_spans};
 pub use require::missing_prerequisite;

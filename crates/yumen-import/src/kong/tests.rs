@@ -63,7 +63,7 @@ fn imported(text: &str) -> Result<ImportResult, String> {
 fn compiled(resources: &[Resource]) -> CompileOutput {
     let seconds = 60_000;
     let env = CompilerEnv {
-        node: NodeFacts { workers: 1, tls_ports: vec![443] },
+        node: NodeFacts { workers: 1, tls_ports: vec![443], ..NodeFacts::default() },
         defaults: UpstreamDefaults {
             timeouts: AttemptTimeouts {
                 connect_ms: seconds,

@@ -222,6 +222,11 @@ fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, f
         ex.record_outcome(&outcome);
     }
     chains.each(ex, Phase::PrepareLog, |plugin, ex| plugin.prepare_log(&mut LogPreparation::new(ex)));
+    if ex.requires_timeline()
+        && let Some(watch) = &chains.watch
+    {
+        ex.set_timeline(Box::new(watch.timeline()));
+    }
     chains.each(ex, Phase::Log, |plugin, ex| plugin.log(ex, &outcome));
     if let Some(log) = worker.recorders.access_log.as_ref().filter(|_| !ex.response.is_unlogged) {
         let dropped = log.borrow_mut().write(ex, &outcome);
