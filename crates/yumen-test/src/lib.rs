@@ -2,8 +2,10 @@
 
 mod net;
 mod otlp;
+mod otlp_metrics;
 mod require;
 
 pub use net::TestNetwork;
 pub use otlp::{ReceivedSpan, received_spans};
+pub use otlp_metrics::{ReceivedMetric, received_metrics};
 pub use require::missing_prerequisite;

@@ -20,9 +20,9 @@ struct ResourceSpans {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Resource {
+pub(crate) struct Resource {
     #[prost(message, repeated, tag = "1")]
-    attributes: Vec<KeyValue>,
+    pub(crate) attributes: Vec<KeyValue>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -74,7 +74,7 @@ struct Status {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct KeyValue {
+pub(crate) struct KeyValue {
     #[prost(string, tag = "1")]
     key: String,
     #[prost(message, optional, tag = "2")]
@@ -168,7 +168,7 @@ fn received(span: Span, resource: &BTreeMap<String, String>) -> ReceivedSpan {
     }
 }
 
-fn pairs(attributes: Vec<KeyValue>) -> BTreeMap<String, String> {
+pub(crate) fn pairs(attributes: Vec<KeyValue>) -> BTreeMap<String, String> {
     let mut map = BTreeMap::new();
     for KeyValue { key, value } in attributes {
         let value = match value.and_then(|any| any.value).expect("a value") {

@@ -210,7 +210,7 @@ struct CollectorSettings {
     /// Form of requests: `http` for OTLP over HTTP, `grpc` for OTLP over gRPC, whose servers use port 4317.
     #[serde(default)]
     #[schemars(extend("default" = "http"))]
-    protocol: OtlpProtocol,
+    protocol: CollectorProtocol,
     /// Whether the certificate of an https collector is verified.
     #[serde(default = "ssl_verify")]
     ssl_verify: bool,
@@ -218,7 +218,7 @@ struct CollectorSettings {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum OtlpProtocol {
+enum CollectorProtocol {
     #[default]
     Http,
     Grpc,
@@ -242,7 +242,7 @@ impl Default for CollectorSettings {
             address: address(),
             request_timeout: request_timeout(),
             request_headers: BTreeMap::new(),
-            protocol: OtlpProtocol::Http,
+            protocol: CollectorProtocol::Http,
             ssl_verify: true,
         }
     }
@@ -322,11 +322,11 @@ impl OpenTelemetryMetadata {
         let tls = SinkTls { verify: collector.ssl_verify, ..SinkTls::default() };
         let timeout_ms = collector.request_timeout.saturating_mul(1000);
         let (address, target) = match collector.protocol {
-            OtlpProtocol::Http => (
+            CollectorProtocol::Http => (
                 SinkAddress::Http { endpoints: vec![url.origin], tls, timeout_ms, idle_ms: 60_000 },
                 format!("{}/v1/traces", url.target.trim_end_matches('/')),
             ),
-            OtlpProtocol::Grpc => (
+            CollectorProtocol::Grpc => (
                 SinkAddress::Grpc { endpoint: url.origin, tls, timeout_ms, idle_ms: 60_000 },
                 export::GRPC_METHOD.to_owned(),
             ),
