@@ -40,9 +40,8 @@ pub use reference::reference;
 pub use sections::{
     AccessLogConfig, AccessLogFormat, AdminApiVersion, AdminConfig, AdminKey, AdminRole, AdminTlsConfig,
     ControlConfig, CpuAffinity, CpuMode, DashboardConfig, ListenerConfig, LogConfig, LogEscape, LogLevel,
-    NodeLogFormat, NodePlugins, ObserveConfig, PluginAttributes, SecretText, SkywalkingAttributes,
-    StatusConfig, StoreConfig, StoreKind, StreamListenerConfig, StreamListenerProtocol, WorkerConfig,
-    ZipkinAttributes,
+    NodeLogFormat, NodePlugins, ObserveConfig, SecretText, StatusConfig, StoreConfig, StoreKind,
+    StreamListenerConfig, StreamListenerProtocol, WorkerConfig,
 };
 pub use tls::{AcmeCertificate, AcmeChallenge, AcmeConfig, DownstreamTlsConfig, ExternalAccount, TlsVersion};
 pub use traffic::{

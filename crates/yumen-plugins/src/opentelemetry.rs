@@ -53,7 +53,17 @@ impl PluginFactory for OpenTelemetry {
             );
             return Ok(OpenTelemetry { tracer: None });
         };
-        let metadata = OpenTelemetryMetadata::parse(written)?;
+        let parsed =
+            OpenTelemetryMetadata::parse(written).and_then(|metadata| Ok((metadata.sink()?, metadata)));
+        let (plan, metadata) = match parsed {
+            Ok(parsed) => parsed,
+            // A wrong address must not close the route.
+            Err(refusal) => {
+                let message = format!("no trace is recorded: invalid metadata: {}", refusal.message);
+                setup.warn("", message, "correct plugin_metadata/opentelemetry");
+                return Ok(OpenTelemetry { tracer: None });
+            }
+        };
         if metadata.drops_when_full() == Some(false) {
             setup.warn(
                 "",
@@ -61,7 +71,6 @@ impl PluginFactory for OpenTelemetry {
                 "remove it from the metadata, and raise max_queue_size",
             );
         }
-        let plan = metadata.sink()?;
         let collector = plan.address.to_string();
         let tracer = Tracer {
             sampler: config.sampler(),

@@ -65,38 +65,48 @@ impl PluginFactory for Skywalking {
             name => name.to_owned(),
         };
         let names = ServiceInstance { service: text("service_name", "APISIX"), instance };
-        let url = SinkUrl::parse("plugins.attr", &text("endpoint_addr", "http://127.0.0.1:12800"))?;
+        let share = TraceShare::of(config.sample_ratio);
+        let Ok(url) = SinkUrl::parse("endpoint_addr", &text("endpoint_addr", "http://127.0.0.1:12800"))
+        else {
+            // A setting of the node must not close the route.
+            setup.warn(
+                "",
+                "no segment is sent: plugins.attr.skywalking.endpoint_addr is no http or https URL",
+                "correct yumen.yaml and restart the node",
+            );
+            return Ok(Skywalking { share, names, sink: None, server: "no server".to_owned() });
+        };
         let interval_ms =
             attributes["report_interval"].as_u64().map_or(3000, |seconds| seconds.saturating_mul(1000));
         let encoder =
             SegmentEncoder { prefix: url.target.trim_end_matches('/').to_owned(), names: names.clone() };
-        let spec = SinkSpec {
-            plugin: Skywalking::NAME,
-            name: "skywalking".to_owned(),
-            address: SinkAddress::Http {
-                endpoints: vec![url.origin],
-                tls: SinkTls { verify: true, ..SinkTls::default() },
-                timeout_ms: 5000,
-                idle_ms: 60_000,
-            },
-            policy: BatchPolicy {
-                batch_max_size: 100,
-                inactive_timeout_ms: interval_ms,
-                buffer_duration_ms: interval_ms,
-                max_retry_count: 1,
-                retry_delay_ms: 1000,
-                pending_entries_max: 8192,
-                pending_bytes_max: 32 * 1024 * 1024,
-            },
-            encoder: format!("{encoder:?}"),
-        };
+        let spec = sink_spec(url.origin, interval_ms, &encoder);
         let server = spec.address.to_string();
-        Ok(Skywalking {
-            share: TraceShare::of(config.sample_ratio),
-            names,
-            sink: setup.sinks.map(|registry| registry.open(spec, Arc::new(encoder))),
-            server,
-        })
+        let sink = setup.sinks.map(|registry| registry.open(spec, Arc::new(encoder)));
+        Ok(Skywalking { share, names, sink, server })
+    }
+}
+
+fn sink_spec(origin: String, interval_ms: u64, encoder: &SegmentEncoder) -> SinkSpec {
+    SinkSpec {
+        plugin: Skywalking::NAME,
+        name: "skywalking".to_owned(),
+        address: SinkAddress::Http {
+            endpoints: vec![origin],
+            tls: SinkTls { verify: true, ..SinkTls::default() },
+            timeout_ms: 5000,
+            idle_ms: 60_000,
+        },
+        policy: BatchPolicy {
+            batch_max_size: 100,
+            inactive_timeout_ms: interval_ms,
+            buffer_duration_ms: interval_ms,
+            max_retry_count: 1,
+            retry_delay_ms: 1000,
+            pending_entries_max: 8192,
+            pending_bytes_max: 32 * 1024 * 1024,
+        },
+        encoder: format!("{encoder:?}"),
     }
 }
 

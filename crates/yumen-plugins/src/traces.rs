@@ -59,3 +59,6 @@ pub(crate) fn copy_context(request: &Fields, subrequest: &mut Fields) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

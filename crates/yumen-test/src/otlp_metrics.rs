@@ -123,7 +123,7 @@ pub fn received_metrics(body: &[u8]) -> Vec<ReceivedMetric> {
                     resource: resource.clone(),
                 });
             }
-            for histograms in histogram {
+            if let Some(histograms) = histogram {
                 assert_eq!(histograms.aggregation_temporality, 2, "{name} is not cumulative");
                 received.extend(histograms.data_points.into_iter().map(|point| ReceivedMetric {
                     name: name.clone(),
