@@ -47,7 +47,7 @@ impl PluginFactory for OpenTelemetry {
     fn build(config: OpenTelemetrySettings, setup: &PluginBuildContext<'_>) -> Result<Self, InvalidSettings> {
         let Some(written) = setup.metadata else {
             setup.warn(
-                "",
+                "sampler",
                 "no trace is recorded: the metadata of the plugin is missing",
                 "PUT plugin_metadata/opentelemetry with the address of the collector",
             );
@@ -60,13 +60,13 @@ impl PluginFactory for OpenTelemetry {
             // A wrong address must not close the route.
             Err(refusal) => {
                 let message = format!("no trace is recorded: invalid metadata: {}", refusal.message);
-                setup.warn("", message, "correct plugin_metadata/opentelemetry");
+                setup.warn("sampler", message, "correct plugin_metadata/opentelemetry");
                 return Ok(OpenTelemetry { tracer: None });
             }
         };
         if metadata.drops_when_full() == Some(false) {
             setup.warn(
-                "",
+                "sampler",
                 "drop_on_queue_full false has no effect: requests never wait for a collector",
                 "remove it from the metadata, and raise max_queue_size",
             );

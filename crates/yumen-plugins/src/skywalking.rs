@@ -70,7 +70,7 @@ impl PluginFactory for Skywalking {
         else {
             // A setting of the node must not close the route.
             setup.warn(
-                "",
+                "sample_ratio",
                 "no segment is sent: plugins.attr.skywalking.endpoint_addr is no http or https URL",
                 "correct yumen.yaml and restart the node",
             );

@@ -10,7 +10,9 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN: &str = "00f067aa0ba902b7";
 
 fn bench(metadata: Value) -> PluginBench {
-    PluginBench { metadata: Some(metadata), ..PluginBench::new() }
+    let mut bench = PluginBench::new();
+    bench.metadata = Some(metadata);
+    bench
 }
 
 fn always_on() -> Value {
