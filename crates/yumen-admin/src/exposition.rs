@@ -53,16 +53,18 @@ fn count_left_out() {
     LEFT_OUT.fetch_add(1, Ordering::Relaxed);
 }
 
-type Labels = Vec<(&'static str, String)>;
+pub(crate) type Labels = Vec<(&'static str, String)>;
 
-struct MergedFamily {
-    name: String,
-    help: String,
-    kind: MetricKind,
-    series: BTreeMap<Labels, MetricValue>,
+/// The series of all families of one name.
+pub(crate) struct MergedFamily {
+    pub(crate) name: String,
+    pub(crate) help: String,
+    pub(crate) kind: MetricKind,
+    pub(crate) series: BTreeMap<Labels, MetricValue>,
 }
 
-fn merge(families: Vec<MetricFamily>) -> BTreeMap<String, MergedFamily> {
+/// Merges families by name, without invalid ones.
+pub(crate) fn merge(families: Vec<MetricFamily>) -> BTreeMap<String, MergedFamily> {
     let mut merged: BTreeMap<String, MergedFamily> = BTreeMap::new();
     for MetricFamily { name, help, kind, samples } in families {
         if !is_metric_name(&name) {

@@ -16,6 +16,7 @@ mod host_check;
 mod index;
 pub mod keys;
 mod lists;
+mod open_metrics;
 mod openapi;
 mod plugins;
 mod query;

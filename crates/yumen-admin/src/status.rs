@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Map, Value, json};
@@ -17,6 +18,7 @@ use yumen_base::metric::MetricSource;
 
 use crate::exposition::{CONTENT_TYPE_TEXT, exposition, left_out};
 use crate::host_check::{AllowedHosts, guarded};
+use crate::open_metrics;
 use crate::reply;
 use crate::serve::{BOUNDS, serve};
 
@@ -119,14 +121,24 @@ async fn ready(State(state): State<StatusState>) -> Response {
     }
 }
 
-/// One format for all scrapers: those that prefer OpenMetrics accept it too.
-async fn metrics(State(state): State<StatusState>) -> Response {
+/// The Prometheus format, which scrapers that prefer OpenMetrics accept too. Only exemplars need the latter.
+async fn metrics(State(state): State<StatusState>, head: HeaderMap) -> Response {
     let mut families = Vec::new();
     for part in &state.gather {
         // All sources before encoding, because a family may have series from several.
         part.gather(&mut families);
     }
     families.push(left_out());
+    let accept = head.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    if open_metrics::is_accepted(accept) {
+        let mut exemplars = Vec::new();
+        state.gather.iter().for_each(|part| part.exemplars(&mut exemplars));
+        if !exemplars.is_empty() {
+            let text = open_metrics::open_metrics(families, &exemplars);
+            let kind = HeaderValue::from_static(open_metrics::CONTENT_TYPE_OPEN_METRICS);
+            return ([(CONTENT_TYPE, kind)], text).into_response();
+        }
+    }
     match exposition(families) {
         Ok(text) => ([(CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE_TEXT))], text).into_response(),
         Err(reason) => {

@@ -51,8 +51,24 @@ pub struct MetricFamily {
     pub samples: Vec<MetricSeries>,
 }
 
+/// A traced observation of a histogram.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetricExemplar {
+    /// Name of the family, whose series has no labels.
+    pub family: &'static str,
+    /// Identifier of the trace.
+    pub trace_id: String,
+    /// The observed value.
+    pub value: f64,
+    /// The time of the observation in milliseconds since the Unix epoch.
+    pub unix_ms: u64,
+}
+
 /// A component that collects metrics.
 pub trait MetricSource: Send + Sync {
     /// Appends the current metrics. Called by the status listener, never by a worker.
     fn gather(&self, out: &mut Vec<MetricFamily>);
+
+    /// Appends traced observations, at most one per bucket. Called as `gather` is.
+    fn exemplars(&self, _out: &mut Vec<MetricExemplar>) {}
 }

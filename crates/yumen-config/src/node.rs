@@ -5,6 +5,8 @@
 mod discovery;
 mod etcd;
 mod kubernetes;
+mod otlp;
+mod plugin_attributes;
 mod reference;
 mod sections;
 #[cfg(test)]
@@ -32,6 +34,8 @@ pub use discovery::{
 };
 pub use etcd::{EtcdConfig, EtcdTlsConfig};
 pub use kubernetes::{GatewayModeConfig, IngressConfig, IngressMetricNames, KubernetesConfig, WebhookConfig};
+pub use otlp::{OtlpConfig, OtlpProtocol};
+pub use plugin_attributes::{PluginAttributes, SkywalkingAttributes, ZipkinAttributes};
 pub use reference::reference;
 pub use sections::{
     AccessLogConfig, AccessLogFormat, AdminApiVersion, AdminConfig, AdminKey, AdminRole, AdminTlsConfig,

@@ -41,6 +41,18 @@ impl SinkConnector {
         tls: Option<&SinkTls>,
         timeout: Duration,
     ) -> Result<Box<dyn SinkStream>, SendFault> {
+        self.connect_for(None, host, port, tls, timeout).await
+    }
+
+    /// [`SinkConnector::connect`], with a protocol that TLS negotiates (RFC 7301).
+    pub(crate) async fn connect_for(
+        &self,
+        protocol: Option<&[u8]>,
+        host: &str,
+        port: u16,
+        tls: Option<&SinkTls>,
+        timeout: Duration,
+    ) -> Result<Box<dyn SinkStream>, SendFault> {
         let address = format!("{host}:{port}");
         let failed = |why: String| SendFault::Failed(format!("failed to connect to {address}: {why}"));
         let connecting = async {
@@ -50,7 +62,11 @@ impl SinkConnector {
             // Batches are written whole.
             let _ = tcp.set_nodelay(true);
             let Some(settings) = tls else { return Ok(Box::new(tcp) as Box<dyn SinkStream>) };
-            let connector = TlsConnector::from(self.tls.get(settings)?);
+            let mut config = self.tls.get(settings)?;
+            if let Some(protocol) = protocol {
+                Arc::make_mut(&mut config).alpn_protocols = vec![protocol.to_vec()];
+            }
+            let connector = TlsConnector::from(config);
             let name = settings.server_name.clone().unwrap_or_else(|| host.to_owned());
             let name = rustls::pki_types::ServerName::try_from(name).map_err(|error| error.to_string())?;
             let stream = connector.connect(name, tcp).await.map_err(|error| error.to_string())?;

@@ -32,12 +32,32 @@ pub(crate) struct HttpSink {
     connector: SinkConnector,
 }
 
-struct HttpServer {
-    is_tls: bool,
-    host: String,
-    port: u16,
+/// The origin of an HTTP server.
+pub(crate) struct SinkOrigin {
+    pub(crate) is_tls: bool,
+    pub(crate) host: String,
+    pub(crate) port: u16,
     /// The value of `Host`.
-    authority: String,
+    pub(crate) authority: String,
+}
+
+impl SinkOrigin {
+    /// Parses an origin such as `https://host:port`.
+    pub(crate) fn parse(origin: &str) -> Option<SinkOrigin> {
+        let (scheme, authority) = origin.split_once("://")?;
+        let is_tls = scheme == "https";
+        let (host, port) = match authority.rsplit_once(':') {
+            // In an IPv6 address in brackets, the last colon begins no port.
+            Some((host, port)) if !authority.ends_with(']') => (host, port.parse().ok()?),
+            _ => (authority, if is_tls { 443 } else { 80 }),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Some(SinkOrigin { is_tls, host, port, authority: authority.to_owned() })
+    }
+}
+
+struct HttpServer {
+    origin: SinkOrigin,
     kept: Option<(SendRequest<PartsBody>, Instant)>,
 }
 
@@ -63,13 +83,13 @@ impl HttpSink {
         }
         self.next = (self.next + 1) % self.servers.len();
         let server = &mut self.servers[self.next];
-        let tls = server.is_tls.then_some(&self.tls);
+        let tls = server.origin.is_tls.then_some(&self.tls);
         let exchange = server.exchange(request, &self.connector, tls, self.timeout, self.idle);
         match tokio::time::timeout(self.timeout, exchange).await {
             Ok(result) => result,
             Err(_) => Err(SendFault::Failed(format!(
                 "failed to request {}: timeout",
-                self.servers[self.next].authority
+                self.servers[self.next].origin.authority
             ))),
         }
     }
@@ -78,15 +98,7 @@ impl HttpSink {
 impl HttpServer {
     /// The server of an origin such as `https://host:port`.
     fn of(origin: &str) -> Option<HttpServer> {
-        let (scheme, authority) = origin.split_once("://")?;
-        let is_tls = scheme == "https";
-        let (host, port) = match authority.rsplit_once(':') {
-            // In an IPv6 address in brackets, the last colon begins no port.
-            Some((host, port)) if !authority.ends_with(']') => (host, port.parse().ok()?),
-            _ => (authority, if is_tls { 443 } else { 80 }),
-        };
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Some(HttpServer { is_tls, host, port, authority: authority.to_owned(), kept: None })
+        Some(HttpServer { origin: SinkOrigin::parse(origin)?, kept: None })
     }
 
     async fn exchange(
@@ -97,7 +109,8 @@ impl HttpServer {
         timeout: Duration,
         idle: Duration,
     ) -> Result<SinkReply, SendFault> {
-        let failed = |why: String| SendFault::Failed(format!("failed to request {}: {why}", self.authority));
+        let failed =
+            |why: String| SendFault::Failed(format!("failed to request {}: {why}", self.origin.authority));
         let kept = self.kept.take().filter(|(sender, since)| !sender.is_closed() && since.elapsed() < idle);
         let is_kept = kept.is_some();
         let mut sender = match kept {
@@ -125,7 +138,7 @@ impl HttpServer {
         tls: Option<&SinkTls>,
         timeout: Duration,
     ) -> Result<SendRequest<PartsBody>, SendFault> {
-        let stream = connector.connect(&self.host, self.port, tls, timeout).await?;
+        let stream = connector.connect(&self.origin.host, self.origin.port, tls, timeout).await?;
         let opened = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = opened.map_err(|error| SendFault::Failed(error.to_string()))?;
         // Ends with the connection.
@@ -138,7 +151,7 @@ impl HttpServer {
         let mut builder = Request::builder()
             .method(request.method)
             .uri(request.target.as_str())
-            .header(HOST, self.authority.as_str())
+            .header(HOST, self.origin.authority.as_str())
             .header(USER_AGENT, HeaderValue::from_static(concat!("yumen/", env!("CARGO_PKG_VERSION"))));
         for (name, value) in &request.fields {
             builder = builder.header(name.as_str(), value.as_str());
@@ -169,12 +182,12 @@ async fn read(response: Response<Incoming>) -> Result<(SinkReply, bool), hyper::
 }
 
 /// A request body in parts, which are not copied.
-struct PartsBody {
+pub(crate) struct PartsBody {
     parts: VecDeque<Bytes>,
 }
 
 impl PartsBody {
-    fn new(parts: &[Bytes]) -> PartsBody {
+    pub(crate) fn new(parts: &[Bytes]) -> PartsBody {
         PartsBody { parts: parts.iter().filter(|part| !part.is_empty()).cloned().collect() }
     }
 }

@@ -5,6 +5,7 @@
 mod batch;
 mod connector;
 mod file_sink;
+mod grpc_sink;
 mod http_sink;
 mod sender;
 mod standing;

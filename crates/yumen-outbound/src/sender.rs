@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use yumen_base::Now;
 use yumen_plugin::sink::{SinkReceiver, SinkResult};
-use yumen_plugin::{SinkBatch, SinkChunk, SinkReply, SinkRequest, SinkVerdict};
+use yumen_plugin::{SinkBatch, SinkChunk, SinkHeartbeat, SinkReply, SinkRequest, SinkVerdict};
 
 use crate::batch::BatchClock;
 use crate::connector::{SendFault, SinkConnector};
@@ -56,7 +56,10 @@ impl SenderTools {
 pub async fn run_sender(receiver: SinkReceiver, tools: SenderTools, standing: Arc<SinkStanding>) {
     let connector = SinkConnector { tls: tools.tls.clone(), connects: tools.connects.clone() };
     let spec = &receiver.queue.spec;
+    let beats = receiver.queue.encoder.heartbeat(0).is_some();
     let mut sender = SinkSender {
+        beat_at: beats.then(Instant::now),
+        beats_taken: 0,
         clock: BatchClock::new(&spec.policy),
         transport: SinkTransport::new(&spec.address, connector),
         separator: receiver.queue.encoder.framing().separator.len(),
@@ -79,12 +82,17 @@ struct SinkSender {
     waiting: VecDeque<SinkChunk>,
     /// Whether the preflight request was answered.
     is_prepared: bool,
+    /// The time of the next heartbeat; `None` for an encoder without them.
+    beat_at: Option<Instant>,
+    /// Heartbeats that the server has taken.
+    beats_taken: u64,
 }
 
 /// The next event of a sender.
 enum SenderEvent {
     Chunk(SinkChunk),
     Ring,
+    Beat,
     Closed,
     Stop,
 }
@@ -99,6 +107,10 @@ impl SinkSender {
                 false
             }
             SenderEvent::Ring => false,
+            SenderEvent::Beat => {
+                self.send_heartbeat().await;
+                false
+            }
             SenderEvent::Closed => true,
             SenderEvent::Stop => {
                 self.take_all();
@@ -127,12 +139,7 @@ impl SinkSender {
             return SenderEvent::Stop;
         }
         let ring = self.clock.ring_ms().map(|ring_ms| self.tools.started + Duration::from_millis(ring_ms));
-        let ring = async {
-            match ring {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
+        let (ring, beat) = (sleep_until(ring), sleep_until(self.beat_at));
         let (receiver, stop) = (&mut self.receiver, &mut self.tools.stop);
         tokio::select! {
             chunk = poll_fn(|cx| receiver.poll_chunk(cx)) => match chunk {
@@ -140,9 +147,28 @@ impl SinkSender {
                 None => SenderEvent::Closed,
             },
             () = ring => SenderEvent::Ring,
+            () = beat => SenderEvent::Beat,
             // An error is the end of the process too.
             _ = stop.changed() => SenderEvent::Stop,
         }
+    }
+
+    /// Sends one heartbeat. A failure costs no entry, so it is no failure of the sink.
+    async fn send_heartbeat(&mut self) {
+        let due = self.receiver.queue.encoder.heartbeat(self.beats_taken);
+        let Some(SinkHeartbeat { request, interval_ms }) = due else {
+            self.beat_at = None;
+            return;
+        };
+        let sink = &self.receiver.queue.spec.address;
+        match self.transport.send(&request).await {
+            Ok(reply) if reply.status < 400 => self.beats_taken += 1,
+            Ok(SinkReply { status, .. }) => tracing::debug!(%sink, status, "keep-alive refused"),
+            Err(SendFault::Failed(error) | SendFault::Refused(error)) => {
+                tracing::debug!(%sink, error, "keep-alive failed");
+            }
+        }
+        self.beat_at = Some(Instant::now() + Duration::from_millis(interval_ms));
     }
 
     /// Takes the entries that workers have handed over before the process ended.
@@ -322,6 +348,14 @@ impl SinkSender {
             () = tokio::time::sleep(delay) => {}
             _ = self.tools.stop.changed() => {}
         }
+    }
+}
+
+/// Completes at this time; never without one.
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -4,12 +4,14 @@ use yumen_plugin::{SinkAddress, SinkReply, SinkRequest};
 
 use crate::connector::{SendFault, SinkConnector};
 use crate::file_sink::FileSink;
+use crate::grpc_sink::GrpcSink;
 use crate::http_sink::HttpSink;
 use crate::stream_sink::{TcpSink, UdpSink};
 
 /// The transport of one sink.
 pub(crate) enum SinkTransport {
     Http(HttpSink),
+    Grpc(GrpcSink),
     Tcp(TcpSink),
     Udp(UdpSink),
     File(FileSink),
@@ -21,6 +23,9 @@ impl SinkTransport {
         match address.clone() {
             SinkAddress::Http { endpoints, tls, timeout_ms, idle_ms } => {
                 SinkTransport::Http(HttpSink::new(&endpoints, tls, timeout_ms, idle_ms, connector))
+            }
+            SinkAddress::Grpc { endpoint, tls, timeout_ms, idle_ms } => {
+                SinkTransport::Grpc(GrpcSink::new(&endpoint, tls, timeout_ms, idle_ms, connector))
             }
             SinkAddress::Tcp { host, port, tls, timeout_ms, idle_ms } => {
                 SinkTransport::Tcp(TcpSink::new(host, port, tls, timeout_ms, idle_ms, connector))
@@ -35,6 +40,7 @@ impl SinkTransport {
         let ok = SinkReply { status: 200, ..SinkReply::default() };
         match self {
             SinkTransport::Http(http) => http.send(request).await,
+            SinkTransport::Grpc(grpc) => grpc.send(request).await,
             SinkTransport::Tcp(tcp) => tcp.send(request).await.map(|()| ok),
             SinkTransport::Udp(udp) => udp.send(request).await.map(|()| ok),
             SinkTransport::File(file) => file.send(request).await.map(|()| ok),

@@ -11,6 +11,7 @@ mod plugin_state;
 mod response;
 mod route_match;
 pub mod timeline;
+pub(crate) mod trace;
 mod upstream;
 
 use std::borrow::Cow;
@@ -32,6 +33,7 @@ use plugin_state::PluginState;
 pub(crate) use response::SentBytes;
 pub use response::{DeferredBody, ExchangeResponse, ResponseProtocol};
 pub use route_match::{RouteInfo, RouteMatch};
+pub use trace::ExchangeTrace;
 pub use upstream::{MirrorTarget, OmittedForwarding, SelectedEndpoint, StickyEndpoint, UpstreamSelection};
 
 /// One request and its response, or one stream, whose request is empty.

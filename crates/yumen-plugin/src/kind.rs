@@ -146,6 +146,8 @@ pub struct NodeFacts {
     pub workers: usize,
     /// Ports of the TLS listeners, in order.
     pub tls_ports: Vec<u16>,
+    /// Settings of plugins that belong to the node, by the name of the plugin; null for their defaults.
+    pub plugin_attributes: Value,
 }
 
 type BuildFn = fn(Value, &PluginBuildContext<'_>) -> Result<Arc<dyn Plugin>, InvalidSettings>;

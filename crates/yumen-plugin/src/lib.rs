@@ -45,8 +45,9 @@ pub use exchange::phases::{
 pub use exchange::timeline::{AttemptTiming, ExchangeTimeline, PluginTiming};
 pub use exchange::{
     ClientInfo, DeferredBody, ErrorPageRules, ErrorRules, Exchange, ExchangeClient, ExchangeResponse,
-    ExternalUser, IndecisionCause, ListenerNumber, MirrorTarget, OmittedForwarding, RequestBody,
-    ResponseProtocol, RouteInfo, RouteMatch, SelectedEndpoint, StickyEndpoint, StreamInfo, UpstreamSelection,
+    ExchangeTrace, ExternalUser, IndecisionCause, ListenerNumber, MirrorTarget, OmittedForwarding,
+    RequestBody, ResponseProtocol, RouteInfo, RouteMatch, SelectedEndpoint, StickyEndpoint, StreamInfo,
+    UpstreamSelection,
 };
 pub use expr::{ConditionExpr, FailedCondition};
 pub use fetched::{
@@ -70,8 +71,8 @@ pub use pattern::{
 pub use plugin::{BodyChunk, DryRunResult, PhaseSet, Plugin, PrereadStep, Step};
 pub use response::LocalResponse;
 pub use sink::{
-    BatchPolicy, SinkAddress, SinkBatch, SinkChunk, SinkEncoder, SinkFraming, SinkHandle, SinkQueue,
-    SinkRegistry, SinkReply, SinkRequest, SinkSpec, SinkTls, SinkVerdict,
+    BatchPolicy, SinkAddress, SinkBatch, SinkChunk, SinkEncoder, SinkFraming, SinkHandle, SinkHeartbeat,
+    SinkQueue, SinkRegistry, SinkReply, SinkRequest, SinkSpec, SinkTls, SinkVerdict,
 };
 pub use subrequest::{OutboundProxy, SubrequestFault, SubrequestResponse, SubrequestSpec};
 pub use tap::{BodyTap, TapBudget};

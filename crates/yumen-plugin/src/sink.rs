@@ -64,6 +64,17 @@ pub enum SinkAddress {
         /// Port.
         port: u16,
     },
+    /// A gRPC server, whose method receives each batch as one message.
+    Grpc {
+        /// Origin: `https://host:port`.
+        endpoint: String,
+        /// TLS settings for https.
+        tls: SinkTls,
+        /// Time limit of one call in milliseconds.
+        timeout_ms: u64,
+        /// Idle timeout of the connection in milliseconds.
+        idle_ms: u64,
+    },
     /// A file that entries are appended to.
     File {
         /// The path.
@@ -78,6 +89,7 @@ impl std::fmt::Display for SinkAddress {
             SinkAddress::Tcp { host, port, tls: None, .. } => write!(f, "tcp://{host}:{port}"),
             SinkAddress::Tcp { host, port, .. } => write!(f, "tls://{host}:{port}"),
             SinkAddress::Udp { host, port } => write!(f, "udp://{host}:{port}"),
+            SinkAddress::Grpc { endpoint, .. } => f.write_str(endpoint),
             SinkAddress::File { path } => f.write_str(path),
         }
     }
@@ -235,6 +247,15 @@ pub struct SinkRequest {
     pub entries: usize,
 }
 
+/// A request that is due without entries.
+#[derive(Debug, Clone)]
+pub struct SinkHeartbeat {
+    /// The request.
+    pub request: SinkRequest,
+    /// Pause before the next one in milliseconds.
+    pub interval_ms: u64,
+}
+
 /// The response of an HTTP sink.
 #[derive(Debug, Clone, Default)]
 pub struct SinkReply {
@@ -287,4 +308,10 @@ pub trait SinkEncoder: Send + Sync + 'static {
 
     /// Reads the response to the preflight request.
     fn learn(&self, _reply: &SinkReply) {}
+
+    /// A request that is sent at intervals, whether there are entries or not; `taken` is the number of those that the
+    /// server has taken.
+    fn heartbeat(&self, _taken: u64) -> Option<SinkHeartbeat> {
+        None
+    }
 }

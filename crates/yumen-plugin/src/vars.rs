@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::net::IpAddr;
 
-use base64::Engine as _;
 use yumen_http::{Fields, Framing, HttpVersion};
 
 use crate::{ClientCertificate, Exchange};
@@ -19,7 +18,9 @@ mod json_index;
 mod multipart;
 mod post;
 mod process;
+mod request_text;
 mod template;
+mod traces;
 mod unknown;
 
 pub(crate) use body_index::BodyIndex;
@@ -136,6 +137,13 @@ fixed! {
     SslClientCert = "ssl_client_cert",
     SslClientEscapedCert = "ssl_client_escaped_cert",
     RequestId = "request_id" | "apisix_request_id",
+    TraceId = "trace_id",
+    OpentelemetryParent = "opentelemetry_context_traceparent",
+    OpentelemetryTraceId = "opentelemetry_trace_id",
+    OpentelemetrySpanId = "opentelemetry_span_id",
+    ZipkinParent = "zipkin_context_traceparent",
+    ZipkinTraceId = "zipkin_trace_id",
+    ZipkinSpanId = "zipkin_span_id",
     GraphqlOperation = "graphql_operation",
     GraphqlName = "graphql_name",
     GraphqlRootFields = "graphql_root_fields",
@@ -413,8 +421,8 @@ impl FixedVar {
             FixedVar::PeerAddr => text(out, peer.ip().to_canonical()),
             FixedVar::ServerAddr => text(out, ex.client.connection.local.ip().to_canonical()),
             FixedVar::ServerPort => number(out, ex.server_port().into()),
-            FixedVar::RequestLine => request_line(ex, out),
-            FixedVar::RequestLength => number(out, request_length(ex)),
+            FixedVar::RequestLine => request_text::request_line(ex, out),
+            FixedVar::RequestLength => number(out, request_text::request_length(ex)),
             FixedVar::RequestTime => {
                 let spent_ms = ex.host.clock().mono_us.saturating_sub(ex.now.mono_us) / 1000;
                 text(out, format_args!("{}.{:03}", spent_ms / 1000, spent_ms % 1000));
@@ -424,7 +432,7 @@ impl FixedVar {
                 let [high, low] = ex.own_id();
                 text(out, format_args!("{high:016x}{low:016x}"));
             }
-            FixedVar::RemoteUser => return remote_user(ex, out),
+            FixedVar::RemoteUser => return request_text::remote_user(ex, out),
             FixedVar::AddedForwardedFor => {
                 for hop in ex.request.fields.all_known(yumen_http::KnownField::XForwardedFor) {
                     out.extend_from_slice(hop);
@@ -464,7 +472,7 @@ impl FixedVar {
                     _ => text(out, endpoint),
                 }
             }
-            _ => return false,
+            _ => return self.format_trace(ex, out),
         }
         true
     }
@@ -523,44 +531,6 @@ fn text(out: &mut Vec<u8>, value: impl std::fmt::Display) {
 
 fn number(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
-}
-
-fn request_line(ex: &Exchange<'_>, out: &mut Vec<u8>) {
-    let request = &ex.request;
-    out.extend_from_slice(request.method_name());
-    out.push(b' ');
-    out.extend_from_slice(request.target());
-    out.push(b' ');
-    out.extend_from_slice(protocol(request.version));
-}
-
-/// Appends the user name of Basic authentication, verified or not.
-fn remote_user(ex: &Exchange<'_>, out: &mut Vec<u8>) -> bool {
-    let user = || {
-        let (scheme, token) = ex.request.fields.get("authorization")?.split_at_checked(6)?;
-        let token = scheme.eq_ignore_ascii_case(b"basic ").then(|| token.trim_ascii())?;
-        let mut pair = base64::engine::general_purpose::STANDARD.decode(token).ok()?;
-        // A password may contain colons, a user name may not (RFC 7617 §2).
-        pair.truncate(memchr::memchr(b':', &pair)?);
-        (!pair.is_empty()).then_some(pair)
-    };
-    let user = user();
-    out.extend_from_slice(user.as_deref().unwrap_or_default());
-    user.is_some()
-}
-
-/// Length of the head, calculated without optional white space, plus the announced body.
-fn request_length(ex: &Exchange<'_>) -> u64 {
-    let request = &ex.request;
-    let line = request.method_name().len() + request.target().len() + " HTTP/1.1\r\n".len() + 1;
-    // Four bytes for the colon, the space and the line break.
-    let fields: usize = request.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
-    let body = match (request.framing, &ex.body.buffered) {
-        (Framing::Length(length), _) => length,
-        (_, Some(body)) => body.len() as u64,
-        _ => 0,
-    };
-    (line + fields + 2) as u64 + body
 }
 
 /// All values under `name`, joined by the rules of cookies or of lists (RFC 9110 §5.3).

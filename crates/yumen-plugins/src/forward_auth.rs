@@ -15,6 +15,7 @@ use yumen_plugin::{
 };
 
 use crate::text::{HeaderEntries, TextTemplate, is_field_name, warn_of_message_fields};
+use crate::traces;
 
 /// Settings of `forward-auth`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -283,6 +284,7 @@ impl ForwardAuth {
             text.render(ex, &mut value);
             fields.set(name, &value);
         }
+        traces::copy_context(&request.fields, &mut fields);
         for name in self.config.request_headers.iter().filter(|name| !is_of_connection(name)) {
             if fields.get(name).is_none() {
                 for value in request.fields.all(name) {

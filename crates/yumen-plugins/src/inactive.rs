@@ -73,13 +73,6 @@ const ERROR_PAGE_METADATA: MemberTypes = &[
 ];
 const LIMIT_METADATA: MemberTypes =
     &[("limit_header", "string"), ("remaining_header", "string"), ("reset_header", "string")];
-const TRACE_METADATA: MemberTypes = &[
-    ("trace_id_source", "string"),
-    ("resource", "object"),
-    ("collector", "object"),
-    ("batch_span_processor", "object"),
-    ("set_ngx_var", "boolean"),
-];
 const WAF_METADATA: MemberTypes = &[("nodes", "array"), ("mode", "string"), ("config", "object")];
 const LDAP_CONSUMER: MemberTypes = &[("user_dn", "string")];
 
@@ -145,7 +138,6 @@ pub const TABLE: &[MissingPlugin] = &[
     guard("opa", 2001),
     guard("openfunction", -1902),
     login("openid-connect", 2599),
-    with(TRACE_METADATA, harmless("opentelemetry", 12009)),
     guard("openwhisk", -1901),
     harmless("proxy-cache", 1085),
     guard("public-api", 501),
@@ -154,13 +146,11 @@ pub const TABLE: &[MissingPlugin] = &[
     harmless("server-info", 990),
     guard("serverless-post-function", -2000),
     guard("serverless-pre-function", 10000),
-    harmless("skywalking", 12010),
     logger("tencent-cloud-cls", 397),
     guard("traffic-label", 967),
     on(ServedTraffic::Streams, guard("traffic-split", 966)),
     credentials("wolf-rbac", 2555),
     guard("workflow", 1006),
-    harmless("zipkin", 12011),
 ];
 
 /// The table for the compiler. `allowed` are the plugins that may be absent by the node settings.

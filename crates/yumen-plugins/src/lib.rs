@@ -49,6 +49,7 @@ mod loggly;
 mod loki_logger;
 mod mocking;
 mod mqtt_proxy;
+mod opentelemetry;
 mod pattern;
 pub mod prometheus;
 mod proxy_buffering;
@@ -63,6 +64,7 @@ mod request_id;
 mod request_validation;
 mod response_rewrite;
 mod sink_url;
+mod skywalking;
 mod skywalking_logger;
 mod sls_logger;
 mod splunk_hec_logging;
@@ -70,10 +72,12 @@ mod syslog;
 mod target_builder;
 mod tcp_logger;
 mod text;
+mod traces;
 mod traffic_split;
 mod ua_restriction;
 mod udp_logger;
 mod uri_blocker;
+mod zipkin;
 mod zstd;
 
 pub use limits::usage as limit_usage;
@@ -126,6 +130,7 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<LoggerPlugin<loki_logger::LokiLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<mocking::Mocking>(),
     PluginKind::of::<mqtt_proxy::MqttProxy>(),
+    PluginKind::of::<opentelemetry::OpenTelemetry>().with_metadata::<opentelemetry::OpenTelemetryMetadata>(),
     PluginKind::of::<prometheus::Prometheus>().with_metadata::<prometheus::PrometheusMetadata>(),
     PluginKind::of::<proxy_buffering::ProxyBuffering>(),
     PluginKind::of::<proxy_control::ProxyControl>(),
@@ -137,6 +142,7 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<request_id::RequestId>(),
     PluginKind::of::<request_validation::RequestValidation>(),
     PluginKind::of::<response_rewrite::ResponseRewrite>(),
+    PluginKind::of::<skywalking::Skywalking>(),
     PluginKind::of::<LoggerPlugin<skywalking_logger::SkywalkingLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<LoggerPlugin<sls_logger::SlsLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<LoggerPlugin<splunk_hec_logging::SplunkHecLogging>>().with_metadata::<LoggerMetadata>(),
@@ -146,5 +152,6 @@ pub const BUILTIN: &[PluginKind] = &[
     PluginKind::of::<ua_restriction::UaRestriction>(),
     PluginKind::of::<LoggerPlugin<udp_logger::UdpLogger>>().with_metadata::<LoggerMetadata>(),
     PluginKind::of::<uri_blocker::UriBlocker>(),
+    PluginKind::of::<zipkin::Zipkin>(),
     PluginKind::of::<zstd::Zstd>(),
 ];

@@ -216,7 +216,7 @@ impl PluginBench {
             },
             owner: "routes/1".to_owned(),
             metadata: None,
-            node: NodeFacts { workers: 1, tls_ports: Vec::new() },
+            node: NodeFacts { workers: 1, ..NodeFacts::default() },
             carry: Carry::default(),
             upstream_reply: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n".to_owned(),
             objects: None,

@@ -286,7 +286,7 @@ struct DryRunNoteCase {
     note: &'static str,
 }
 
-fn note_cases() -> [DryRunNoteCase; 3] {
+fn note_cases() -> [DryRunNoteCase; 5] {
     [
         DryRunNoteCase {
             plugin: "fault-injection",
@@ -305,6 +305,18 @@ fn note_cases() -> [DryRunNoteCase; 3] {
             settings: json!({"host": "http://mirror.test", "sample_ratio": 0.25}),
             phase: PhaseSet::REWRITE,
             note: "copies 25 % of such requests to http://mirror.test",
+        },
+        DryRunNoteCase {
+            plugin: "skywalking",
+            settings: json!({"sample_ratio": 0.5}),
+            phase: PhaseSet::REWRITE,
+            note: "records 50 % of traces for http://127.0.0.1:12800",
+        },
+        DryRunNoteCase {
+            plugin: "zipkin",
+            settings: json!({"endpoint": "http://zipkin.test/api/v2/spans", "sample_ratio": 1}),
+            phase: PhaseSet::REWRITE,
+            note: "records all new traces, and those that the caller samples for http://zipkin.test/api/v2/spans",
         },
     ]
 }
@@ -343,6 +355,8 @@ fn every_plugin_has_a_dry_run_case() {
         ("loggly", json!({"customer_token": "t"})),
         ("loki-logger", json!({"endpoint_addrs": ["http://a"]})),
         ("mqtt-proxy", json!({"protocol_name": "MQTT", "protocol_level": 4})),
+        // Without metadata.
+        ("opentelemetry", json!({})),
         ("prometheus", json!({})),
         ("proxy-buffering", json!({})),
         ("proxy-control", json!({})),

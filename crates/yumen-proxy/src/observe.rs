@@ -10,6 +10,7 @@ pub mod access_log;
 pub(crate) mod all_counters;
 pub(crate) mod counters;
 mod durations;
+mod exemplars;
 mod explain;
 pub(crate) mod log_suppression;
 mod recent;

@@ -11,6 +11,7 @@ mod fetch;
 mod kubernetes;
 mod node;
 mod operators;
+mod otlp_export;
 mod process;
 mod run;
 mod senders;

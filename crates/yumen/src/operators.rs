@@ -417,15 +417,38 @@ fn question(recent: &RecentRequest) -> Option<Question> {
     })
 }
 
+/// All sources of metrics.
+pub(crate) fn metric_sources(context: &OperatorContext) -> Vec<Arc<dyn MetricSource>> {
+    let snapshots = &context.control.snapshots;
+    vec![
+        Arc::new(AllCounters(context.workers.counters.clone())),
+        context.control.status.clone(),
+        yumen_plugins::prometheus::metrics(&context.carry),
+        context.probes.clone(),
+        Arc::new(ProtectionMetrics(snapshots.clone())),
+        yumen_plugins::adaptive_concurrency::metrics(&context.carry),
+        yumen_plugins::limit_usage::metrics(&context.carry),
+        Arc::new(HealthMetrics(snapshots.clone())),
+        Arc::new(context.source.clone()),
+        Arc::new(NodeInfo),
+        context.cluster.clone(),
+        context.expiry.clone(),
+        context.staples.clone(),
+        context.senders.clone(),
+        context.discovered.clone(),
+        Arc::new(DnsMetrics),
+        Arc::new(context.listeners.clone()),
+    ]
+}
+
 fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> StatusState {
     let counters = Arc::new(AllCounters(context.workers.counters.clone()));
-    let (status, snapshots) = (context.control.status.clone(), context.control.snapshots.clone());
-    let prometheus = yumen_plugins::prometheus::metrics(&context.carry);
+    let status = context.control.status.clone();
     let (ready, described) = (context.control.clone(), status.clone());
     let (duty, first_listeners) = (context.duty.clone(), context.listeners.clone());
     let origin = context.source.clone();
     let listeners = context.listeners.clone();
-    let current = snapshots.clone();
+    let current = context.control.snapshots.clone();
     let (problems, workers, source) = (status.clone(), context.workers.clone(), context.source.clone());
     let nginx = nginx_metrics(node, context, &counters, &prometheus);
     let mut state = StatusState {
@@ -444,25 +467,7 @@ fn status_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState)
         }),
         top: top(&counters, &context.control.status),
         recent: node.observe.list_recent_requests.then(|| recent(&counters)),
-        gather: vec![
-            counters,
-            status,
-            prometheus,
-            context.probes.clone(),
-            Arc::new(ProtectionMetrics(snapshots.clone())),
-            yumen_plugins::adaptive_concurrency::metrics(&context.carry),
-            yumen_plugins::limit_usage::metrics(&context.carry),
-            Arc::new(HealthMetrics(snapshots)),
-            Arc::new(source.clone()),
-            Arc::new(NodeInfo),
-            context.cluster.clone(),
-            context.expiry.clone(),
-            context.staples.clone(),
-            context.senders.clone(),
-            context.discovered.clone(),
-            Arc::new(DnsMetrics),
-            Arc::new(context.listeners.clone()),
-        ],
+        gather: metric_sources(context),
         listeners: Arc::new(move || listeners.document()),
         describe: Arc::new(move || {
             let mut members = source.document();

@@ -16,7 +16,6 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use yumen_config::NodeConfig;
-use yumen_plugin::Carry;
 use yumen_proxy::WorkerDuty;
 use yumen_store::etcd::AnnouncedNode;
 
@@ -26,7 +25,8 @@ use crate::config::source::OpenedConfigSource;
 use crate::config::trial::{TrialCompiler, watch_tests};
 use crate::control::{ControlHandle, limit_watch};
 use crate::node::{self, GatewayRunArgs};
-use crate::operators::OperatorServers;
+use crate::operators::{OperatorContext, OperatorServers};
+use crate::otlp_export;
 use crate::process;
 use crate::process::service;
 use crate::process::signals::ProcessSignals;
@@ -118,7 +118,7 @@ fn start(launch: GatewayLaunch, successor: Option<&Successor>) -> anyhow::Result
     let handover = config.handover(&services, received.sockets.handles.clone(), workers.view());
     let ConfigRuntime { senders, carry, tls, acme, control, source, handover_store, trial, .. } = config;
     tls.tend(&runtime, &node, &control);
-    watch_plugins(&runtime, &carry, &senders, &control);
+    watch_plugins(&runtime, &node, &context);
     let mut exclusive: Vec<AbortHandle> =
         // Only one process of a node may order certificates.
         acme.into_iter().map(|acme| runtime.spawn(acme.tend()).abort_handle()).collect();
@@ -169,9 +169,11 @@ fn watch_config(
     ]
 }
 
-/// Starts the tasks behind plugins: full counter tables, senders of log entries.
-fn watch_plugins(runtime: &Runtime, carry: &Carry, senders: &Arc<LogSenders>, control: &ControlHandle) {
+/// Starts the tasks behind plugins: full counter tables, senders of entries; and the export of metrics, which has one.
+fn watch_plugins(runtime: &Runtime, node: &NodeConfig, context: &OperatorContext) {
+    let OperatorContext { carry, control, senders, .. } = context;
     runtime.spawn(limit_watch::watch(yumen_plugins::limit_usage::metrics(carry), control.clone()));
+    otlp_export::start(runtime, node, context);
     runtime.spawn(senders.clone().follow(control.snapshots.clone(), control.clone()));
 }
 

@@ -13,7 +13,7 @@ use yumen_base::Problem;
 use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
 use yumen_outbound::{SenderTools, SinkStanding, run_sender};
 use yumen_plugin::sink::SinkResult;
-use yumen_plugin::{SinkQueue, SinkRegistry, SinkSpec};
+use yumen_plugin::{SinkEncoder, SinkHandle, SinkQueue, SinkRegistry, SinkSpec};
 use yumen_snapshot::Snapshot;
 
 use crate::control::{ControlHandle, ControlMessage, ProblemSource};
@@ -139,6 +139,11 @@ impl LogSenders {
     pub(crate) fn new(registry: Arc<SinkRegistry>) -> Arc<LogSenders> {
         let (stop, stopped) = watch::channel(false);
         Arc::new(LogSenders { registry, tools: SenderTools::new(stopped), stop, sinks: Mutex::default() })
+    }
+
+    /// Opens a sink of the node itself, whose sender starts at the next check.
+    pub(crate) fn open(&self, spec: SinkSpec, encoder: Arc<dyn SinkEncoder>) -> SinkHandle {
+        self.registry.open(spec, encoder)
     }
 
     fn sinks(&self) -> MutexGuard<'_, SinkTable> {

@@ -463,7 +463,7 @@ fn a_reference_that_this_node_cannot_follow_is_refused_where_it_is_written() {
 fn compiler() -> Compiler {
     let state = state();
     let env = CompilerEnv {
-        node: NodeFacts { workers: 1, tls_ports: Vec::new() },
+        node: NodeFacts { workers: 1, ..NodeFacts::default() },
         defaults: UpstreamDefaults::default(),
         path_parameters: true,
         workers: 1,

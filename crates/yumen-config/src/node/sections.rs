@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::EtcdConfig;
+use super::{EtcdConfig, OtlpConfig, PluginAttributes};
 
 /// A listener for HTTP clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -377,6 +377,8 @@ pub struct ObserveConfig {
     /// Secret that signs debug tokens: the response to a request with a valid token in `X-Yumen-Debug`
     /// describes in `X-Yumen-Explain` how the request was served. Empty disables it.
     pub debug_key: String,
+    /// Export of the node's metrics by OTLP.
+    pub otlp: OtlpConfig,
 }
 
 impl ObserveConfig {
@@ -390,6 +392,7 @@ impl Default for ObserveConfig {
             recent_requests: 2048,
             list_recent_requests: false,
             debug_key: String::new(),
+            otlp: OtlpConfig::default(),
         }
     }
 }
@@ -430,6 +433,8 @@ pub struct NodePlugins {
     /// here is left out with a warning instead, and **requests pass without it**. Custom plugins may be
     /// listed too.
     pub allow_missing: Vec<String>,
+    /// Settings of plugins that belong to the node; `plugin_attr` of APISIX.
+    pub attr: PluginAttributes,
 }
 
 /// One line per request.

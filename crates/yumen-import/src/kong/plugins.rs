@@ -343,7 +343,7 @@ fn translate(name: &str, mut job: PluginJob<'_>) -> Option<PluginConversion> {
         "tcp-log" | "udp-log" => observe::socket_log(name, &mut job),
         "file-log" => observe::file_log(&mut job),
         "zipkin" => observe::zipkin(&mut job),
-        "opentelemetry" => observe::without_settings("opentelemetry", &mut job),
+        "opentelemetry" => observe::opentelemetry(&mut job),
         "datadog" => observe::datadog(&mut job),
         "syslog" => observe::without_settings("syslog", &mut job),
         "loggly" => observe::loggly(&mut job),

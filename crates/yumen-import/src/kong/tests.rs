@@ -23,7 +23,7 @@ use super::import;
 use crate::{ImportContext, ImportResult};
 
 /// The plugins that the gateway of the cases runs: fixed, so that a new plugin does not change the expected files.
-const RUNNING: [&str; 16] = [
+const RUNNING: [&str; 18] = [
     "basic-auth",
     "client-control",
     "consumer-restriction",
@@ -34,12 +34,14 @@ const RUNNING: [&str; 16] = [
     "key-auth",
     "limit-count",
     "mocking",
+    "opentelemetry",
     "prometheus",
     "proxy-rewrite",
     "redirect",
     "request-id",
     "response-rewrite",
     "ua-restriction",
+    "zipkin",
 ];
 
 fn environment(name: &str) -> Option<String> {
@@ -63,7 +65,7 @@ fn imported(text: &str) -> Result<ImportResult, String> {
 fn compiled(resources: &[Resource]) -> CompileOutput {
     let seconds = 60_000;
     let env = CompilerEnv {
-        node: NodeFacts { workers: 1, tls_ports: vec![443] },
+        node: NodeFacts { workers: 1, tls_ports: vec![443], ..NodeFacts::default() },
         defaults: UpstreamDefaults {
             timeouts: AttemptTimeouts {
                 connect_ms: seconds,

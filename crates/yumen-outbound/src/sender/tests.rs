@@ -8,8 +8,8 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 use yumen_plugin::sink::SinkResult;
 use yumen_plugin::{
-    BatchPolicy, SinkAddress, SinkBatch, SinkEncoder, SinkFraming, SinkHandle, SinkRegistry, SinkRequest,
-    SinkSpec, SinkTls,
+    BatchPolicy, SinkAddress, SinkBatch, SinkEncoder, SinkFraming, SinkHandle, SinkHeartbeat, SinkRegistry,
+    SinkRequest, SinkSpec, SinkTls,
 };
 
 use super::{SenderTools, run_sender};
@@ -30,6 +30,27 @@ impl SinkEncoder for ListEncoder {
             body: batch.framed(self.framing()),
             entries: batch.entries,
         }]
+    }
+}
+
+/// Announces itself until a server has taken that, then stays alive.
+struct LivelyEncoder;
+
+impl SinkEncoder for LivelyEncoder {
+    fn framing(&self) -> SinkFraming {
+        SinkFraming::JSON_LIST
+    }
+
+    fn requests(&self, batch: &SinkBatch<'_>) -> Vec<SinkRequest> {
+        ListEncoder.requests(batch)
+    }
+
+    fn heartbeat(&self, taken: u64) -> Option<SinkHeartbeat> {
+        let text: &'static [u8] = if taken == 0 { b"announce" } else { b"alive" };
+        let body = vec![bytes::Bytes::from_static(text)];
+        let request =
+            SinkRequest { method: "POST", target: "/beat".to_owned(), body, ..SinkRequest::default() };
+        Some(SinkHeartbeat { request, interval_ms: 20 })
     }
 }
 
@@ -141,6 +162,10 @@ struct RunningSender {
 }
 
 fn start(address: SinkAddress, policy: BatchPolicy) -> RunningSender {
+    start_with(Arc::new(ListEncoder), address, policy)
+}
+
+fn start_with(encoder: Arc<dyn SinkEncoder>, address: SinkAddress, policy: BatchPolicy) -> RunningSender {
     let spec = SinkSpec {
         plugin: "http-logger",
         name: "http logger".into(),
@@ -148,7 +173,7 @@ fn start(address: SinkAddress, policy: BatchPolicy) -> RunningSender {
         policy,
         encoder: String::new(),
     };
-    let handle = SinkRegistry::default().open(spec, Arc::new(ListEncoder));
+    let handle = SinkRegistry::default().open(spec, encoder);
     let (stop, stopped) = watch::channel(false);
     let standing = Arc::<SinkStanding>::default();
     let receiver = handle.queue().take_receiver().unwrap();
@@ -378,5 +403,31 @@ fn a_certificate_for_another_name_is_refused_if_it_is_verified() {
         assert_eq!(outcome(trusted("other.test")).await, (1, 0));
         assert_eq!(outcome(trusted("sink.test")).await, (0, 1));
         assert_eq!(outcome(SinkTls::default()).await, (1, 0), "verification is off");
+    });
+}
+
+#[test]
+fn heartbeats_go_on_between_entries() {
+    runtime().block_on(async {
+        let server = StubServer::start(&[StubReply::Status(500), StubReply::Close]).await;
+        let sender = start_with(Arc::new(LivelyEncoder), http(&server.address), policy(1, 0));
+        let seen = |wanted: &'static str| {
+            let bodies = server.bodies.clone();
+            async move {
+                let waiting = async {
+                    while !bodies.lock().unwrap().iter().any(|body| body == wanted) {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                };
+                tokio::time::timeout(Duration::from_secs(20), waiting).await.expect(wanted);
+            }
+        };
+        seen("alive").await;
+        assert!(sender.handle.push(b"1".to_vec()));
+        seen("[1]").await;
+        let bodies = server.bodies();
+        // The announcement is repeated until a server has taken it.
+        assert_eq!(bodies[..3], ["announce"; 3], "{bodies:?}");
+        assert_eq!(sender.settled().await, (1, 0));
     });
 }

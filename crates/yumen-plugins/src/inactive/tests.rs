@@ -28,8 +28,8 @@ const ON_STREAM_ROUTES: &str = "ip-restriction limit-conn mqtt-proxy prometheus 
 /// The only plugins that can be absent without granting access.
 const HARMLESS: &str = "
     ai ai-cache ai-rag batch-requests error-log-logger error-page exit-transformer gm google-cloud-logging
-    graphql-proxy-cache inspect kafka-logger lago log-rotate node-status ocsp-stapling opentelemetry
-    proxy-cache rocketmq-logger server-info skywalking tencent-cloud-cls zipkin
+    graphql-proxy-cache inspect kafka-logger lago log-rotate node-status ocsp-stapling proxy-cache
+    rocketmq-logger server-info tencent-cloud-cls
 ";
 
 fn is_built(name: &str, serves: fn(ServedTraffic) -> bool) -> bool {

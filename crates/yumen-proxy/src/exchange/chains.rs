@@ -30,7 +30,7 @@ pub(crate) struct ExchangeChains<'s> {
     pub(crate) session: Option<Box<ExchangeSession<'s>>>,
     /// Edits of the selected backend, for its response.
     pub(crate) edits: Option<&'s BackendEdits>,
-    /// Stopwatch of a sampled or explained exchange.
+    /// Stopwatch of a sampled, explained or traced exchange.
     pub(crate) watch: Option<Rc<ExchangeStopwatch>>,
 }
 
@@ -66,6 +66,12 @@ impl<'s> ExchangeChains<'s> {
     /// Stopwatch, if the exchange is explained.
     pub(crate) fn explaining(&self) -> Option<&ExchangeStopwatch> {
         self.watch.as_deref().filter(|watch| watch.explains)
+    }
+
+    /// Stopwatch, if attempts are recorded.
+    #[inline]
+    pub(crate) fn recording_attempts(&self) -> Option<&ExchangeStopwatch> {
+        self.watch.as_deref().filter(|watch| watch.records_attempts())
     }
 
     /// Whether a plugin of a global rule is replaced by the same plugin of the route.

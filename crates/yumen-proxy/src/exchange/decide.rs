@@ -3,6 +3,7 @@
 //! Ends with the route and the upstream, or with the reason to stop. It must not send anything to the client.
 
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -231,12 +232,10 @@ async fn run_route<'s>(
     chains: &mut ExchangeChains<'s>,
     route: &'s Route,
 ) -> Result<(), ExchangeStop> {
-    let watch = chains.watch.clone();
-    let watch = watch.as_deref();
     if route.chain.needs_body() {
         read_variables(conn, ex).await?;
     }
-    run(conn, ex, route.chain.rewrite(), Phase::Rewrite, watch).await?;
+    run(conn, ex, route.chain.rewrite(), Phase::Rewrite, &mut chains.watch).await?;
     if let Some(consumer) = ex.consumer
         && consumer.changes_plugins()
     {
@@ -245,10 +244,10 @@ async fn run_route<'s>(
         if merged.needs_body() {
             read_variables(conn, ex).await?;
         }
-        run(conn, ex, merged.rewrite_in_consumer(), Phase::Rewrite, watch).await?;
+        run(conn, ex, merged.rewrite_in_consumer(), Phase::Rewrite, &mut chains.watch).await?;
     }
     run_global(conn, ex, chains, Phase::Access).await?;
-    run(conn, ex, chains.route.access(), Phase::Access, watch).await
+    run(conn, ex, chains.route.access(), Phase::Access, &mut chains.watch).await
 }
 
 /// Reads the body for variables that take their values from it.
@@ -275,12 +274,13 @@ async fn index_variables(ex: &Exchange<'_>) -> Result<(), Fault> {
 async fn run_global(
     conn: &mut DownstreamConnection,
     ex: &mut Exchange<'_>,
-    chains: &ExchangeChains<'_>,
+    chains: &mut ExchangeChains<'_>,
     phase: Phase,
 ) -> Result<(), ExchangeStop> {
-    for instance in chains.global.of(phase) {
+    let global = chains.global;
+    for instance in global.of(phase) {
         if !chains.yields_to_route(instance) {
-            run_one(conn, ex, instance, phase, chains.watch.as_deref()).await?;
+            run_one(conn, ex, instance, phase, &mut chains.watch).await?;
         }
     }
     Ok(())
@@ -291,7 +291,7 @@ async fn run(
     ex: &mut Exchange<'_>,
     list: &[Arc<PluginInstance>],
     phase: Phase,
-    watch: Option<&ExchangeStopwatch>,
+    watch: &mut Option<Rc<ExchangeStopwatch>>,
 ) -> Result<(), ExchangeStop> {
     for instance in list {
         run_one(conn, ex, instance, phase, watch).await?;
@@ -305,7 +305,7 @@ async fn run_one(
     ex: &mut Exchange<'_>,
     instance: &PluginInstance,
     phase: Phase,
-    watch: Option<&ExchangeStopwatch>,
+    watch: &mut Option<Rc<ExchangeStopwatch>>,
 ) -> Result<(), ExchangeStop> {
     let admits = ex.admits(instance);
     decided(ex)?;
@@ -315,13 +315,16 @@ async fn run_one(
     }
     loop {
         let step = step(conn, ex, instance, phase);
-        let settled = match watch {
+        let settled = match watch.as_deref() {
             None => step.await,
             Some(watch) => {
                 let is_answer = |settled: &ReadyStep| matches!(settled, ReadyStep::Respond(_));
                 watch.step(instance, phase, step, is_answer).await
             }
         };
+        if ex.requires_timeline() {
+            start_timeline(watch);
+        }
         match settled {
             ReadyStep::Continue => return Ok(()),
             ReadyStep::Respond(response) => {
@@ -331,6 +334,12 @@ async fn run_one(
             ReadyStep::Over(kind) => return Err(kind.into()),
         }
     }
+}
+
+/// Records the times of the plugins and attempts that follow.
+#[cold]
+fn start_timeline(watch: &mut Option<Rc<ExchangeStopwatch>>) {
+    watch.get_or_insert_with(|| Rc::new(ExchangeStopwatch::start(0, false))).trace();
 }
 
 /// Calls a plugin once and awaits the future that it returns.

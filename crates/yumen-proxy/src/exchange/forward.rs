@@ -103,7 +103,7 @@ pub(crate) async fn forward<'s>(
         proxied.ex.endpoint.address = Some(endpoint.addr);
         proxied.ex.endpoint.host = &endpoint.host;
         let outcome = proxied.attempt(admitted, &mut history).await;
-        if let Some(watch) = proxied.chains.explaining() {
+        if let Some(watch) = proxied.chains.recording_attempts() {
             watch.attempted(endpoint.addr, outcome.as_ref().err().map(|failed| failed.fault));
         }
         match outcome {
@@ -204,7 +204,7 @@ impl<'s> ProxiedExchange<'_, 's> {
         may_repeat: bool,
     ) -> Result<SendResult<'s>, Attempt<'s, EndpointChosen>> {
         let target = request::target(self.ex, self.route, self.pinned.upstream, attempt.index());
-        self.chains.explaining().inspect(|watch| watch.begin_attempt());
+        self.chains.recording_attempts().inspect(|watch| watch.begin_attempt());
         // The repeated HTTP/1 request needs a new connection: other idle ones may be closed as well.
         if !may_repeat && !target.is_http2 {
             return Err(attempt);
@@ -229,7 +229,7 @@ impl<'s> ProxiedExchange<'_, 's> {
     ) -> Result<Attempt<'s, EndpointConnected>, FailedAttempt> {
         let index = attempt.index();
         let ProxiedExchange { conn, ex, chains, route, pinned, .. } = self;
-        let watch = chains.explaining();
+        let watch = chains.recording_attempts();
         watch.inspect(|watch| watch.begin_attempt());
         let client = conn.worker.upstream.clone();
         let target = request::target(ex, route, pinned.upstream, index);

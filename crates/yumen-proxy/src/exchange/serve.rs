@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use yumen_http::{Fields, Framing, HttpVersion, KnownField, RequestHead, parse};
-use yumen_plugin::{Exchange, ExchangeOutcome, LogPreparation, Phase, PluginChain};
+use yumen_plugin::{Exchange, ExchangeOutcome, ExchangeTrace, LogPreparation, Phase, PluginChain};
 
 use crate::debug::{self, DebugKey};
 use crate::exchange::chains::ExchangeChains;
@@ -222,7 +222,15 @@ fn finish(worker: &Worker, ex: &mut Exchange<'_>, chains: &ExchangeChains<'_>, f
     }
     if !chains.are_empty() {
         ex.record_outcome(&outcome);
+        if let Some(trace) = ex.note::<ExchangeTrace>().filter(|trace| trace.is_sampled) {
+            worker.counters.requests.exemplars.note(trace, outcome.duration_us, ex.now.unix_ms);
+        }
         chains.each(ex, Phase::PrepareLog, |plugin, ex| plugin.prepare_log(&mut LogPreparation::new(ex)));
+        if ex.requires_timeline()
+            && let Some(watch) = &chains.watch
+        {
+            ex.set_timeline(Box::new(watch.timeline()));
+        }
         chains.each(ex, Phase::Log, |plugin, ex| plugin.log(ex, &outcome));
     }
     if let Some(log) = worker.recorders.access_log.as_ref().filter(|_| !ex.response.is_unlogged) {

@@ -6,10 +6,11 @@ mod streams;
 
 use std::sync::Arc;
 
-use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
+use yumen_base::metric::{MetricExemplar, MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
 
 use crate::fault::COUNTED;
 use crate::observe::counters::{DURATION_BOUNDS_US, StreamCounters, WorkerCounters};
+use crate::observe::exemplars::ExemplarTable;
 
 /// The counters of all workers, added up on read.
 pub struct AllCounters(pub Vec<Arc<WorkerCounters>>);
@@ -280,5 +281,15 @@ impl MetricSource for AllCounters {
         let counted: Vec<&StreamCounters> = self.0.iter().map(|counters| &counters.streams).collect();
         streams::gather(&counted, out);
         self.gather_plugins(out);
+    }
+
+    fn exemplars(&self, out: &mut Vec<MetricExemplar>) {
+        let tables = self.0.iter().map(|counters| &counters.requests.exemplars);
+        out.extend(ExemplarTable::newest(tables).map(|exemplar| MetricExemplar {
+            family: "yumen_request_duration_seconds",
+            trace_id: exemplar.trace_id(),
+            value: exemplar.duration_us as f64 / 1e6,
+            unix_ms: exemplar.unix_ms,
+        }));
     }
 }

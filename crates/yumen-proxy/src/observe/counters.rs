@@ -9,6 +9,7 @@ use yumen_plugin::ExchangeOutcome;
 
 use crate::fault::COUNTED;
 use crate::observe::WorkerObservations;
+use crate::observe::exemplars::ExemplarTable;
 pub(crate) use stream::StreamCounters;
 
 /// Upper bounds of request durations, in microseconds.
@@ -85,6 +86,8 @@ pub(crate) struct RequestCounters {
     pub(crate) sent_bytes: Counter,
     /// Durations, in microseconds.
     pub(crate) duration: Histogram,
+    /// Traced durations.
+    pub(crate) exemplars: ExemplarTable,
     /// gRPC calls by status; the last index counts undefined or missing statuses.
     pub(crate) grpc: [Counter; 18],
     /// Mirrored requests: with a response, failed, dropped before they were sent.
@@ -100,6 +103,7 @@ impl Default for RequestCounters {
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
             duration: Histogram::new(DURATION_BOUNDS_US),
+            exemplars: ExemplarTable::default(),
             grpc: Default::default(),
             mirrored: Default::default(),
             faults: Default::default(),

@@ -1,4 +1,4 @@
-//! Time measurement of one exchange, for sampled requests and for those with a debug token.
+//! Time measurement of one exchange, for sampled and traced requests, and for those with a debug token.
 //!
 //! This file reads the exact clock. It must not know plugin types or output formats.
 
@@ -7,7 +7,8 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
 
-use yumen_plugin::{AttemptTiming, Phase, PluginInstance, PluginTiming};
+use yumen_base::Now;
+use yumen_plugin::{AttemptTiming, ExchangeTimeline, Phase, PluginInstance, PluginTiming};
 use yumen_snapshot::MatchExplanation;
 
 use super::RecentRequest;
@@ -25,6 +26,8 @@ pub(crate) struct ExchangeStopwatch {
     pub(crate) weight: u32,
     /// Whether the response contains the explanation.
     pub(crate) explains: bool,
+    /// Whether a plugin reads the timeline.
+    traces: Cell<bool>,
     /// The revision of the snapshot that serves the exchange.
     pub(crate) revision: Cell<u64>,
     pub(crate) request: RefCell<Option<RecentRequest>>,
@@ -45,6 +48,7 @@ impl ExchangeStopwatch {
         ExchangeStopwatch {
             weight,
             explains,
+            traces: Cell::new(false),
             revision: Cell::new(0),
             request: RefCell::default(),
             arrival: RefCell::default(),
@@ -55,6 +59,30 @@ impl ExchangeStopwatch {
             busy_ns: Cell::new(0),
             lap_ns: Cell::new(0),
             connect_ns: Cell::new(None),
+        }
+    }
+
+    /// Has attempts recorded for the timeline.
+    pub(crate) fn trace(&self) {
+        self.traces.set(true);
+    }
+
+    /// Whether attempts are recorded.
+    pub(crate) fn records_attempts(&self) -> bool {
+        self.explains || self.traces.get()
+    }
+
+    /// The measurements so far, for plugins.
+    pub(crate) fn timeline(&self) -> ExchangeTimeline {
+        let now = clock::exact();
+        let total_us = self.total_ns() / 1000;
+        ExchangeTimeline {
+            started: Now {
+                mono_us: now.mono_us.saturating_sub(total_us),
+                unix_ms: now.unix_ms.saturating_sub(total_us / 1000),
+            },
+            plugins: self.plugins.borrow().clone(),
+            attempts: self.attempts.borrow().clone(),
         }
     }
 

@@ -499,7 +499,7 @@ fn snapshot(random: &Random, calm: bool, http2: Http2, ledger: &Ledger) -> Arc<S
     assert!(problems.is_empty(), "{document}\n{problems:?}");
     let env = CompilerEnv {
         sinks: None,
-        node: NodeFacts { workers: 1, tls_ports: Vec::new() },
+        node: NodeFacts { workers: 1, ..NodeFacts::default() },
         defaults: UpstreamDefaults { timeouts, keepalive },
         path_parameters: false,
         workers: 1,

@@ -144,7 +144,7 @@ fn compile(document: &str) -> Arc<yumen_snapshot::Snapshot> {
     assert!(problems.is_empty(), "{document}\n{problems:?}");
     let env = CompilerEnv {
         sinks: None,
-        node: NodeFacts { workers: 1, tls_ports: Vec::new() },
+        node: NodeFacts { workers: 1, ..NodeFacts::default() },
         defaults: UpstreamDefaults::default(),
         path_parameters: false,
         workers: 1,

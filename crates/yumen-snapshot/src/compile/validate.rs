@@ -111,7 +111,7 @@ impl ObjectValidator<'_> {
 
     pub(super) fn plugins(&self, plugins: Option<Plugins>, side: PluginOwner) -> Result<(), ObjectError> {
         let known = self.known();
-        let node = NodeFacts { workers: 1, tls_ports: Vec::new() };
+        let node = NodeFacts { workers: 1, ..NodeFacts::default() };
         for (name, settings) in plugins.into_iter().flatten() {
             let split = (name == config::SPLITS_TRAFFIC).then(|| settings.clone());
             // Carried state of its own, so that a trial plugin never shares state with the plugins in force.

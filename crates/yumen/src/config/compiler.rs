@@ -23,7 +23,11 @@ pub(crate) fn new(
     let tls_ports = is_tls.filter_map(|listen| listen.address.rsplit_once(':')?.1.parse().ok());
     let timeouts = &node.timeouts;
     let env = CompilerEnv {
-        node: NodeFacts { workers, tls_ports: tls_ports.collect() },
+        node: NodeFacts {
+            workers,
+            tls_ports: tls_ports.collect(),
+            plugin_attributes: serde_json::to_value(&node.plugins.attr).unwrap_or_default(),
+        },
         defaults: UpstreamDefaults {
             timeouts: AttemptTimeouts {
                 connect_ms: timeouts.upstream_connect_ms,

@@ -66,9 +66,9 @@ fn check_tells_errors_with_object_path_and_hint() {
 fn check_is_content_with_warnings_and_clean_documents() {
     check("routes: []\n#END\n", 0, &["0 errors, 0 warnings"]);
     check(
-        "routes:\n- id: r1\n  uri: /a\n  plugins: {zipkin: {}}\n  upstream: {nodes: {\"127.0.0.1:80\": 1}}\n",
+        "routes:\n- id: r1\n  uri: /a\n  plugins: {lago: {}}\n  upstream: {nodes: {\"127.0.0.1:80\": 1}}\n",
         0,
-        &["warning: routes/r1 at plugins.zipkin", "0 errors, 1 warning"],
+        &["warning: routes/r1 at plugins.lago", "0 errors, 1 warning"],
     );
 }
 

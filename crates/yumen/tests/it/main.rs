@@ -95,6 +95,7 @@ mod staples;
 mod stream_ends;
 mod streams;
 mod tls;
+mod traces;
 mod traffic;
 mod unread_answers;
 mod upgrade;

@@ -421,11 +421,11 @@ fn the_status_of_an_upstream_that_failed_is_told_and_plugins_may_hide_it() {
 #[test]
 fn a_missing_plugin_that_guards_nothing_is_left_out_with_a_warning() {
     let upstream = Upstream::text("x");
-    let gateway = with_plugins(&upstream, &json!({ "zipkin": { "endpoint": "http://127.0.0.1:1" } }));
+    let gateway = with_plugins(&upstream, &json!({ "lago": { "endpoint_addrs": ["http://127.0.0.1:1"] } }));
     assert_eq!(gateway.get("/").text(), "x");
     let problem = &gateway.status_json("/yumen/v1/problems")[0];
     assert_eq!((&problem["level"], &problem["object"]), (&json!("warning"), &json!("routes/r1")));
-    assert!(gateway.log().contains("zipkin"));
+    assert!(gateway.log().contains("lago"));
 }
 
 #[test]

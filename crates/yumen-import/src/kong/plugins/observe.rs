@@ -143,14 +143,64 @@ pub(super) fn datadog(job: &mut PluginJob<'_>) -> ConvertedPlugins {
 }
 
 pub(super) fn zipkin(job: &mut PluginJob<'_>) -> ConvertedPlugins {
-    let mut out = json!({
+    let out = json!({
         "endpoint": job.text("http_endpoint").unwrap_or_default(),
         "sample_ratio": job.number("sample_ratio").unwrap_or(0.001).max(0.00001),
+        "service_name": job.text("local_service_name").unwrap_or_else(|| "kong".into()),
     });
-    if let Some(name) = job.text("local_service_name") {
-        out["service_name"] = json!(name);
+    let why = "B3 fields are read in both forms and sent as X-B3-*";
+    job.skip("header_type", json!("preserve"), why);
+    job.skip("default_header_type", json!("b3"), why);
+    job.skip("propagation", json!({ "default_format": "b3" }), why);
+    for (field, default) in [
+        ("default_service_name", Value::Null),
+        ("include_credential", json!(true)),
+        ("tags_header", json!("Zipkin-Tags")),
+        ("static_tags", Value::Null),
+        ("http_span_name", json!("method")),
+        ("phase_duration_flavor", json!("annotations")),
+    ] {
+        job.skip(field, default, "spans have the names and tags of the plugin here");
     }
+    skip_trace_transport(job);
     super::one("zipkin", out)
+}
+
+pub(super) fn opentelemetry(job: &mut PluginJob<'_>) -> ConvertedPlugins {
+    // The default of `tracing_sampling_rate` in kong.conf.
+    let fraction = job.number("sampling_rate").unwrap_or(0.01);
+    let root = json!({ "name": "trace_id_ratio", "options": { "fraction": fraction } });
+    for field in ["traces_endpoint", "endpoint", "headers", "resource_attributes"] {
+        job.skip(field, Value::Null, "set it in the metadata of the plugin opentelemetry");
+    }
+    job.skip("logs_endpoint", Value::Null, "logs are not exported by OTLP");
+    let why = "W3C trace context is read and sent";
+    job.skip("header_type", json!("preserve"), why);
+    job.skip("propagation", json!({ "default_format": "w3c" }), why);
+    for (field, default) in [("batch_span_count", json!(200)), ("batch_flush_delay", json!(3))] {
+        job.skip(field, default, "set batch_span_processor in the metadata of the plugin opentelemetry");
+    }
+    skip_trace_transport(job);
+    job.different(
+        "",
+        "the plugin records traces once its metadata names a collector",
+        "Kong has the address in each use",
+    );
+    super::one("opentelemetry", json!({ "sampler": { "name": "parent_base", "options": { "root": root } } }))
+}
+
+/// Takes the settings of connections and queues, which have no counterpart.
+fn skip_trace_transport(job: &mut PluginJob<'_>) {
+    for field in [
+        "traceid_byte_count",
+        "connect_timeout",
+        "send_timeout",
+        "read_timeout",
+        "queue",
+        "http_response_header_for_traceid",
+    ] {
+        job.skip(field, Value::Null, "identifiers, time limits and the queue are those of the plugin here");
+    }
 }
 
 /// A plugin with different settings, which are dropped.
