@@ -31,6 +31,7 @@ mod route;
 mod route_match;
 mod scope;
 mod secret_settings;
+mod secret_table;
 mod service;
 mod staged_objects;
 mod stream;
@@ -187,6 +188,13 @@ impl Compiler {
         self
     }
 
+    /// The same compiler; an object without the value of its secret is refused until the value arrives. Other compilers
+    /// take the reference in its place, and check the rest.
+    pub fn with_secrets(mut self) -> Compiler {
+        self.context.secrets.require_values();
+        self
+    }
+
     /// The same compiler; its snapshots explain requests by these rules.
     pub fn with_request_rules(mut self, rules: RequestRules) -> Compiler {
         self.routes.table_mut().rules = rules;
@@ -278,7 +286,10 @@ impl Compiler {
                 // Inputs are applied before the objects, so that upstreams of this change see the newest addresses.
                 ConfigChange::Resolved { host, addrs } => self.inputs.resolve(host, addrs),
                 ConfigChange::Discovered(service, found) => self.inputs.discover(&service, found),
-                ConfigChange::Fetched(request, result) => self.inputs.fetch(&request, result),
+                ConfigChange::Fetched(request, result) => {
+                    self.context.secrets.note_result(&request, &result);
+                    self.inputs.fetch(&request, result)
+                }
             };
             let InputEffect { reported, outdated: owners, restaged: users } = effect;
             self.problems.touch_all(reported);
@@ -314,6 +325,9 @@ impl Compiler {
         }
         // Not earlier: an object that replaced another one in this change uses the inputs of that object.
         self.inputs.remove_unused();
+        for removed in self.inputs.take_removed_fetches() {
+            self.context.secrets.forget(&removed);
+        }
         self.chain_generation += u64::from(changes_chains);
         self.sweep(change_count);
         // Only objects that this change concerns are reported, so the cost follows the change.

@@ -7,6 +7,7 @@ mod http_document;
 mod ledger;
 mod saved_documents;
 mod schedule;
+mod secrets;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use yumen_base::metric::{MetricFamily, MetricSource};
@@ -32,6 +33,7 @@ pub(crate) use ledger::FetchLedger;
 use ledger::FetchStanding;
 use saved_documents::SavedDocuments;
 use schedule::FetchSchedule;
+use secrets::SecretManagers;
 
 /// Maximum number of concurrent fetches.
 const FETCHES_MAX: usize = 32;
@@ -111,12 +113,11 @@ pub(crate) struct FetchService {
     inherited: Mutex<KnownDocuments>,
     saved: SavedDocuments,
     tls: TlsClients,
+    managers: SecretManagers,
     permits: Semaphore,
     /// Permits by server.
     servers: Mutex<HashMap<String, Arc<Semaphore>>>,
     random: RandomState,
-    /// Fetches that requests ask for.
-    asked: UnboundedSender<Arc<FetchRequest>>,
     report: Report,
 }
 
@@ -138,16 +139,16 @@ pub(crate) async fn run_fetching(
     known: KnownDocuments,
     report: impl Fn(Arc<FetchRequest>, FetchedResult) + Send + Sync + 'static,
 ) {
-    let (asked, asks) = unbounded_channel();
+    let asks = ledger.listen();
     let service = Arc::new(FetchService {
         ledger,
         inherited: Mutex::new(known),
         saved: SavedDocuments::open(&data_dir),
         tls: TlsClients::default(),
+        managers: SecretManagers::default(),
         permits: Semaphore::new(FETCHES_MAX),
         servers: Mutex::default(),
         random: RandomState::new(),
-        asked,
         report: Box::new(report),
     });
     service.run(required, asks).await;
@@ -189,7 +190,7 @@ impl FetchService {
                         Ok(()) => break,
                         Err(_) => return,
                     },
-                    // Never closed: this service holds a sender.
+                    // Never closed: the ledger holds a sender.
                     Some(request) = asks.recv() => {
                         if let Some(running) = running.get(&request) {
                             running.asked.notify_one();
@@ -202,11 +203,8 @@ impl FetchService {
 
     /// Keeps one value up to date; never returns.
     async fn keep(self: Arc<Self>, request: Arc<FetchRequest>, cell: Arc<FetchedCell>, asked: Arc<Notify>) {
-        let (sender, named) = (self.asked.clone(), request.clone());
-        cell.set_refresh(move || {
-            // The service outlives its cells, except at the end of the process.
-            let _ = sender.send(named.clone());
-        });
+        let (ledger, named) = (self.ledger.clone(), request.clone());
+        cell.set_refresh(move || ledger.ask(&named));
         let mut schedule = FetchSchedule::new(request.refresh.interval_s, now_ms());
         let mut standing = FetchStanding::default();
         // A value that this version cannot parse is fetched at once.
@@ -295,10 +293,13 @@ impl FetchService {
             FetchSource::Http(fetch) => {
                 http_document::fetch(fetch, request.format.bytes_max, &self.tls).await
             }
-            FetchSource::Secret(_) => Err(FetchFailure {
-                message: "secret managers are not supported in this version".into(),
-                is_absent: false,
-            }),
+            FetchSource::Secret(fetch) => {
+                let body = self.managers.fetch(fetch, &self.tls).await?;
+                match body.bytes.len() > request.format.bytes_max {
+                    true => Err(FetchFailure { message: "the value is too long".into(), is_absent: false }),
+                    false => Ok(body),
+                }
+            }
         }
     }
 
@@ -335,7 +336,7 @@ impl FetchService {
         }
         let is_new = standing.body.as_ref().is_none_or(|known| known.bytes != body.bytes);
         let was_reported = standing.is_reported && standing.reported.is_none();
-        standing.succeeded(KnownDocument { bytes: body.bytes, fetched_ms: now_ms() });
+        standing.succeeded(KnownDocument { bytes: body.bytes, fetched_ms: now_ms() }, is_new);
         self.saved.changed(is_new && is_public(request));
         let in_place = request.delivery == FetchDelivery::InPlace;
         // A request that asked for a fetch waits for the next generation, whether the value changed or not.

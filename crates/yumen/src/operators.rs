@@ -2,7 +2,7 @@
 //!
 //! Connects these listeners to the state of the gateway; serves no traffic.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -298,6 +298,7 @@ struct RunningGateway {
     cluster: Arc<NodeCluster>,
     top: Document,
     listeners: ListenerReport,
+    fetched: Arc<FetchLedger>,
     lists_recent: bool,
 }
 
@@ -379,6 +380,18 @@ impl LiveGateway for RunningGateway {
         tls::certificates(&self.publisher.load())
     }
 
+    fn secrets(&self) -> BTreeMap<String, serde_json::Value> {
+        self.fetched.secrets()
+    }
+
+    fn refresh_secrets(&self) -> usize {
+        self.fetched.refresh_secrets()
+    }
+
+    fn without_secrets(&self, text: String) -> String {
+        self.fetched.without_secrets(text)
+    }
+
     fn now(&self) -> Now {
         yumen_proxy::clock::exact()
     }
@@ -397,6 +410,7 @@ fn v1_state(node: &NodeConfig, context: &OperatorContext, admin: AdminState) -> 
         cluster: context.cluster.clone(),
         top: top(&Arc::new(AllCounters(context.workers.counters.clone())), &context.control.status),
         listeners: context.listeners.clone(),
+        fetched: context.fetched.clone(),
         lists_recent: node.observe.list_recent_requests,
     };
     V1State::new(admin, Arc::new(live))

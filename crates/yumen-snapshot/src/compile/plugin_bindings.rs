@@ -186,7 +186,7 @@ impl Compiler {
 
     /// Puts the requests of the plugins of a staged object in force, in place of its previous ones.
     pub(super) fn bind(&mut self, name: &ObjectName) -> Vec<Problem> {
-        let requested = self.bindings.requested.take();
+        let requested = self.take_requested();
         self.set_agreements(name, requested.agreements);
         self.inputs.set_fetches(name, requested.fetches);
         // Most objects bind nothing; a large table must not pay for empty entries.
@@ -204,10 +204,19 @@ impl Compiler {
     /// Adds the requests of a refused object: it is staged again when their objects appear. The previous requests stay,
     /// since the last good version still needs its objects.
     pub(super) fn bind_refused(&mut self, name: &ObjectName) {
-        let requested = self.bindings.requested.take();
+        let requested = self.take_requested();
         self.bindings.add_uses(name, requested.names);
         self.inputs.add_fetches(name, requested.fetches);
         self.pin_slots(name, requested.slots);
+    }
+
+    /// The requests of the object in staging, those for secrets included.
+    fn take_requested(&self) -> PluginDependencies {
+        let mut requested = self.bindings.requested.take();
+        let (managers, secrets) = self.context.secrets.take_requested();
+        requested.names.extend(managers);
+        requested.fetches.extend(secrets);
+        requested
     }
 
     /// Pins the slots that the plugins of an object know by number, beside those that are pinned for it.

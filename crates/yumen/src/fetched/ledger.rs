@@ -5,8 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use yumen_base::metric::{MetricFamily, MetricKind, MetricSeries, MetricSource, MetricValue};
-use yumen_plugin::FetchRequest;
+use yumen_config::url::HIDDEN;
+use yumen_plugin::{FetchRequest, FetchSource};
 use yumen_snapshot::compile::FetchFailure;
 
 use super::{digest, now_ms};
@@ -27,12 +30,17 @@ pub(crate) struct FetchStanding {
     pub(super) is_reported: bool,
     /// The failure that the control thread knows.
     pub(super) reported: Option<FetchFailure>,
+    /// Time at which the value was first fetched or last changed in this process.
+    changed_ms: Option<u64>,
     successes: u64,
     errors: u64,
 }
 
 impl FetchStanding {
-    pub(super) fn succeeded(&mut self, body: KnownDocument) {
+    pub(super) fn succeeded(&mut self, body: KnownDocument, is_new: bool) {
+        if is_new {
+            self.changed_ms = Some(body.fetched_ms);
+        }
         self.body = Some(body);
         self.failures = 0;
         self.failing_since_ms = None;
@@ -45,6 +53,24 @@ impl FetchStanding {
         self.failing_since_ms.get_or_insert(now_ms);
         self.error = Some(error.into());
         self.errors += 1;
+    }
+
+    /// The state for operators, without the value.
+    fn document(&self, now_ms: u64) -> Value {
+        let state = match (&self.body, self.failing_since_ms) {
+            (Some(_), None) => "current",
+            (Some(_), Some(_)) => "stale",
+            (None, Some(_)) => "failing",
+            (None, None) => "awaited",
+        };
+        json!({
+            "state": state,
+            "age_ms": self.body.as_ref().map(|body| now_ms.saturating_sub(body.fetched_ms)),
+            "changed_ms": self.changed_ms,
+            "length": self.body.as_ref().map(|body| body.bytes.len()),
+            "failing_since_ms": self.failing_since_ms,
+            "error": self.error,
+        })
     }
 
     /// The failure as a problem should have it; `None` while an earlier version is fresh enough.
@@ -61,13 +87,23 @@ impl FetchStanding {
 
 /// A time as text, in UTC.
 fn time(unix_ms: u64) -> String {
-    httpdate::fmt_http_date(std::time::UNIX_EPOCH + std::time::Duration::from_millis(unix_ms))
+    yumen_base::utc_text(unix_ms / 1000)
 }
 
-/// State of all fetched values.
-#[derive(Debug, Default)]
+/// State of all fetched values, and the way to ask for a fetch.
+#[derive(Debug)]
 pub(crate) struct FetchLedger {
     lines: Mutex<FetchLines>,
+    asked: UnboundedSender<Arc<FetchRequest>>,
+    /// Taken by the fetching service.
+    asks: Mutex<Option<UnboundedReceiver<Arc<FetchRequest>>>>,
+}
+
+impl Default for FetchLedger {
+    fn default() -> FetchLedger {
+        let (asked, asks) = unbounded_channel();
+        FetchLedger { lines: Mutex::default(), asked, asks: Mutex::new(Some(asks)) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +116,54 @@ struct FetchLines {
 impl FetchLedger {
     fn lines(&self) -> MutexGuard<'_, FetchLines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fetches that are asked for. The first caller gets them.
+    pub(super) fn listen(&self) -> UnboundedReceiver<Arc<FetchRequest>> {
+        let taken = self.asks.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.unwrap_or_else(|| unbounded_channel().1)
+    }
+
+    /// Asks for a fetch now.
+    pub(super) fn ask(&self, request: &Arc<FetchRequest>) {
+        // Fails only after the fetching service has ended.
+        let _ = self.asked.send(request.clone());
+    }
+
+    /// Asks for a fetch of all secrets; returns their number.
+    pub(crate) fn refresh_secrets(&self) -> usize {
+        let lines = self.lines();
+        let secrets = lines.values.keys().filter(|request| matches!(request.source, FetchSource::Secret(_)));
+        secrets.map(|request| self.ask(request)).count()
+    }
+
+    /// The states of all secrets in use, by manager and key: `vault/1/jack/key`.
+    pub(crate) fn secrets(&self) -> BTreeMap<String, Value> {
+        let (lines, now_ms) = (self.lines(), now_ms());
+        let secrets = lines.values.iter().filter_map(|(request, standing)| match &request.source {
+            FetchSource::Secret(fetch) => {
+                Some((format!("{}/{}", fetch.manager, fetch.key), standing.document(now_ms)))
+            }
+            FetchSource::Http(_) => None,
+        });
+        secrets.collect()
+    }
+
+    /// The text with asterisks in place of values of secrets. Short values are no secrets to hide: they occur in any text.
+    pub(crate) fn without_secrets(&self, mut text: String) -> String {
+        const SECRET_BYTES_MIN: usize = 6;
+        let lines = self.lines();
+        for (request, standing) in &lines.values {
+            let Some(body) = &standing.body else { continue };
+            let value = std::str::from_utf8(&body.bytes).unwrap_or_default();
+            if matches!(request.source, FetchSource::Secret(_)) && value.len() >= SECRET_BYTES_MIN {
+                text = text.replace(value, HIDDEN);
+                // In JSON, line breaks and quotation marks are escaped.
+                let quoted = Value::from(value).to_string();
+                text = text.replace(quoted.trim_matches('"'), HIDDEN);
+            }
+        }
+        text
     }
 
     pub(super) fn note(&self, request: &Arc<FetchRequest>, standing: &FetchStanding) {

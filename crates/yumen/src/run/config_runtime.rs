@@ -69,7 +69,8 @@ impl ConfigRuntime {
         let sinks = Arc::<SinkRegistry>::default();
         let compiler =
             compiler::new(&listeners.actual(node), bootstrap.worker_count, carry.clone(), tls.loader.clone())
-                .with_sinks(sinks.clone());
+                .with_sinks(sinks.clone())
+                .with_secrets();
         let trial = Arc::new(TrialCompiler::new(&compiler));
         let versions = Arc::new(LastGoodVersions::default());
         // A revision counts as applied only when the predecessor has published it as well (decision 20).

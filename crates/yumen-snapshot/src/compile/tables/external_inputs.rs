@@ -77,6 +77,11 @@ impl ExternalInputs {
         self.services.set(service, found)
     }
 
+    /// The fetched values that were removed since the last call.
+    pub(crate) fn take_removed_fetches(&mut self) -> Vec<Arc<FetchRequest>> {
+        self.fetched.take_removed()
+    }
+
     pub(crate) fn fetch(&mut self, request: &FetchRequest, result: FetchedResult) -> InputEffect {
         self.fetched.set(request, result)
     }

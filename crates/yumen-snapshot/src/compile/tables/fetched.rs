@@ -68,6 +68,8 @@ pub(crate) struct FetchedDocuments {
     by_owner: HashMap<ObjectName, Vec<Arc<FetchRequest>>, RandomState>,
     /// Requests that lost an owner since the last clean-up.
     released: Vec<Arc<FetchRequest>>,
+    /// Requests that were removed since the last look.
+    removed: Vec<Arc<FetchRequest>>,
 }
 
 impl FetchedDocuments {
@@ -82,11 +84,6 @@ impl FetchedDocuments {
 
     pub(crate) fn has_owner(&self, owner: &ObjectName) -> bool {
         self.by_owner.contains_key(owner)
-    }
-
-    /// The failure of a request, if its last fetch failed.
-    pub(crate) fn failure_of(&self, request: &FetchRequest) -> Option<&FetchFailure> {
-        self.required.get(request)?.failure.as_ref()
     }
 
     /// Adds requests of an owner; `number` is for those that are new.
@@ -125,10 +122,16 @@ impl FetchedDocuments {
             // The request may have another owner by now.
             if self.required.get(&request).is_some_and(|entry| entry.owners.is_empty()) {
                 self.required.remove(&request);
+                self.removed.push(request);
                 has_removed = true;
             }
         }
         has_removed
+    }
+
+    /// The values that were removed since the last call.
+    pub(crate) fn take_removed(&mut self) -> Vec<Arc<FetchRequest>> {
+        std::mem::take(&mut self.removed)
     }
 
     /// Stores a result. The caller sends no value that equals the known one.

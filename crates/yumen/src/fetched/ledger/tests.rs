@@ -18,7 +18,7 @@ fn a_failure_is_told_at_once_without_a_value() {
 fn a_failure_with_a_value_is_told_after_three_or_twice_the_interval() {
     let with_value = || {
         let mut standing = FetchStanding::default();
-        standing.succeeded(KnownDocument { bytes: b"a".to_vec(), fetched_ms: 0 });
+        standing.succeeded(KnownDocument { bytes: b"a".to_vec(), fetched_ms: 0 }, true);
         standing
     };
     let mut standing = with_value();
@@ -30,7 +30,7 @@ fn a_failure_with_a_value_is_told_after_three_or_twice_the_interval() {
     standing.failed("connection refused", 1_000);
     assert!(standing.told(failure(false), 300, 599_999).is_none());
     let told = standing.told(failure(false), 300, 600_000).unwrap();
-    let expected = "connection refused; the value of Thu, 01 Jan 1970 00:00:00 GMT stays in use";
+    let expected = "connection refused; the value of 1970-01-01T00:00:00Z stays in use";
     assert_eq!(&*told.message, expected);
     assert!(standing.told(failure(true), 300, 1_000).is_some(), "an absent value is told at once");
 }
